@@ -1,0 +1,255 @@
+"""The native runtime as Python sees it: a thin binding over ``core/tensorwire.h``.
+
+Conventions of the whole module
+-------------------------------
+* ``Message`` to send: one bytes-like object or a list/tuple of them; each element becomes one
+  segment. The memory must be C-contiguous (``BufferError`` otherwise) and stays exported, hence
+  cannot be resized, until the runtime no longer needs it. Every send returns only after the
+  ordinary memory it was given has been copied or has left for the kernel, so the caller may write
+  to it again.
+* ``Message`` received: ``bytes`` (segments joined) when ``raw`` is false, else a list of
+  :class:`Buffer`, one for each segment, without any copy.
+* ``Metadata``: a list of ``(key, value)`` with value ``str``, or ``bytes`` for keys that end in
+  ``-bin``; ``None`` stands for the empty list.
+* ``timeout``: seconds from now, ``None`` for no limit. A timed-out call ends with
+  DEADLINE_EXCEEDED (4).
+* ``code``: a gRPC status code as an int. Errors of the runtime are :class:`StatusError`.
+* Blocking functions release the GIL and return to Python for signals: Ctrl-C raises
+  ``KeyboardInterrupt`` at once and cancels the operation.
+* Objects that were made before a ``fork()`` raise ``StatusError`` (FAILED_PRECONDITION) in the child.
+"""
+
+from collections.abc import Buffer as BytesLike
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+Message = BytesLike | Sequence[BytesLike]
+Received = bytes | list["Buffer"]
+Metadata = Sequence[tuple[str, str | bytes]] | None
+
+__version__: Final[str]
+
+class StatusError(Exception):
+    """``args == (code, details)``: a gRPC status code and a sentence for people."""
+
+    code: int
+    details: str
+
+class Buffer:
+    """A run of bytes owned by the runtime: received, or born in this process's arena.
+
+    Supports the buffer protocol (1-D, unsigned bytes). Received buffers and published ones are
+    read-only there. A received buffer may lie in the sender's memory on a lease, which ends with the
+    last view of this object. Memory behind a received buffer is private to this process: code
+    that writes to it in spite of the read-only flag never reaches the sender.
+    """
+
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def address(self) -> int: ...
+    @property
+    def readonly(self) -> bool: ...
+    @property
+    def leased(self) -> bool:
+        """True while the bytes lie in another process's arena."""
+
+    def __len__(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+# ---------------------------------------------------------------------------------------- memory
+
+def allocate(nbytes: int, timeout: float | None = 0.0) -> Buffer:
+    """Writable, 64-byte aligned (4096 from one page up) memory in this process's arena.
+
+    Waits up to ``timeout`` seconds for leases to come home when the arena is full, then raises
+    StatusError(RESOURCE_EXHAUSTED) that names TENSORWIRE_BUFFER_BYTES. Contents are undefined.
+    """
+
+def publish(data: BytesLike) -> bool:
+    """Marks the arena block that holds ``data`` as published: read-only from now on by its owner's
+    promise, and free to travel without a copy. False when ``data`` does not lie in the arena."""
+
+def is_published(data: BytesLike) -> bool: ...
+def arena_stats() -> dict[str, int]:
+    """capacity, reserved, resident, used, leased, high_water (bytes); slabs, blocks (counts)."""
+
+def settings() -> dict[str, int | str | bool]:
+    """The settings in force: names as in ``TENSORWIRE_<NAME>``, lower case."""
+
+def host() -> dict[str, int | str | bool]:
+    """Facts for ``tensorwire doctor``: memfd, pidfd, pagemap_scan, cpus, boot_id,
+    congestion_available (space separated), memlock_bytes, nofile, ..."""
+
+# ----------------------------------------------------------------------------------- bootstrap
+
+def hello() -> bytes:
+    """This process's Hello: what a client sends in Bootstrap/Open."""
+
+class Peer:
+    """A parsed Hello."""
+
+    @property
+    def version(self) -> int: ...
+    @property
+    def same_host(self) -> bool:
+        """Same kernel boot and pid namespace: shm can work, and death is seen by pidfd."""
+    @property
+    def same_user(self) -> bool: ...
+    @property
+    def pid(self) -> int: ...
+
+def parse_hello(hello: bytes) -> Peer:
+    """Raises StatusError: INVALID_ARGUMENT (no Hello), FAILED_PRECONDITION (no common version, or a
+    required feature that this build does not know, by name)."""
+
+# -------------------------------------------------------------------------------------- client
+
+def connect(
+    address: str,
+    session: bytes,
+    secret: bytes,
+    instance: bytes,
+    peer_hello: bytes,
+    timeout: float,
+    max_message: int = -1,
+) -> Link:
+    """Connects to ``shm:<socket path>`` or ``tcp:<host>:<port>`` and proves the secret.
+
+    session: 16 bytes; secret: 32 bytes; instance: the 16-byte id the server announced;
+    peer_hello: the server's own Hello from the answer to Open. max_message: receive limit in bytes, -1 for the setting.
+    Raises StatusError: UNAVAILABLE, DEADLINE_EXCEEDED, UNAUTHENTICATED (either proof failed, another instance),
+    PERMISSION_DENIED (another user on a unix socket).
+    """
+
+class EventQueue:
+    """Where ended calls are announced; one thread waits on it."""
+
+    def __init__(self) -> None: ...
+    def wait(self, timeout: float | None = None) -> list[int] | None:
+        """Tokens of calls that have ended, [] on timeout, None once closed."""
+    def close(self) -> None: ...
+
+class Link:
+    """A live connection to one peer. Thread-safe."""
+
+    @property
+    def transport(self) -> str: ...
+    @property
+    def peer(self) -> str:
+        """gRPC-style: ``ipv4:127.0.0.1:4242`` or ``unix:``."""
+    @property
+    def alive(self) -> bool:
+        """False once the link is lost, closed, or the peer said that it goes away."""
+    @property
+    def death(self) -> str:
+        """Why the link is not alive; empty while it is."""
+    def unary(
+        self,
+        method: str,
+        request: Message,
+        timeout: float | None,
+        metadata: Metadata,
+        raw: bool,
+    ) -> tuple[int, str, Received | None, Metadata, Metadata]:
+        """A whole unary-unary call: (code, details, reply, initial metadata, trailing metadata)."""
+    def start(
+        self,
+        method: str,
+        timeout: float | None,
+        metadata: Metadata,
+        request: Message | None = None,
+        end: bool = False,
+    ) -> Call:
+        """Starts a call; ``request`` is its first message and ``end`` half-closes it."""
+    def stats(self) -> dict[str, object]: ...
+    def close(self) -> None:
+        """Ends all calls with CANCELLED. Buffers that were received stay readable; buffers that
+        were lent come home as the peer releases them or dies."""
+
+class Call:
+    """A call at the client. Thread-safe; ends exactly once."""
+
+    def send(self, message: Message, end: bool = False) -> bool:
+        """Waits for the stream's credit, then sends. False when the call has already ended."""
+    def end_send(self) -> None: ...
+    def receive(self, raw: bool) -> Received | None:
+        """The next message, or None after the last one (then ask ``status``)."""
+    def messages(self, raw: bool) -> Iterator[Received]:
+        """``receive`` as an iterator at C speed."""
+    def initial_metadata(self) -> list[tuple[str, str | bytes]]:
+        """Waits for it; empty when the call ended without any."""
+    def status(
+        self, timeout: float | None = None
+    ) -> tuple[int, str, list[tuple[str, str | bytes]]] | None:
+        """Waits for the end of the call: (code, details, trailing metadata), None on timeout.
+        Messages that were not received do not keep it waiting."""
+    @property
+    def ended(self) -> bool: ...
+    @property
+    def time_remaining(self) -> float | None: ...
+    def cancel(self, code: int = 1, details: str = "Locally cancelled by application!") -> bool:
+        """False when the call had already ended."""
+    def notify(self, queue: EventQueue, token: int) -> None:
+        """Puts ``token`` into ``queue`` once the call has ended (at once if it has)."""
+
+# -------------------------------------------------------------------------------------- server
+
+class Server:
+    """Data-plane listener: links, and the calls that arrive on them."""
+
+    def __init__(self, max_message: int = -1, max_connections: int = 0) -> None: ...
+    @property
+    def instance(self) -> bytes: ...
+    def listen_tcp(self, host: str, port: int) -> int:
+        """The bound port. StatusError(UNAVAILABLE) when the address is taken or invalid."""
+    def listen_local(self) -> str:
+        """Path of a socket in a fresh 0700 folder, removed by ``close``."""
+    def admit(self, connections: int, ttl: float) -> tuple[bytes, bytes]:
+        """(session, secret) that admit ``connections`` connections within ``ttl`` seconds."""
+    def next(self, timeout: float | None = None) -> list[ServerCall] | None:
+        """New calls ([] on timeout, None once closed). Also drives the progress of all links that nobody else
+        drives, so one thread should always be in here."""
+    def refuse(self) -> None:
+        """From now on new calls get UNAVAILABLE and peers are told that this server goes away."""
+    @property
+    def active(self) -> int:
+        """Calls that have not ended."""
+    def close(self) -> None:
+        """Ends everything: calls in flight get CANCELLED at both ends."""
+    def stats(self) -> list[dict[str, object]]: ...
+
+class ServerCall:
+    """A call at the server. Thread-safe; ends exactly once."""
+
+    @property
+    def method(self) -> str: ...
+    @property
+    def peer(self) -> str: ...
+    @property
+    def transport(self) -> str: ...
+    @property
+    def metadata(self) -> list[tuple[str, str | bytes]]: ...
+    @property
+    def time_remaining(self) -> float | None: ...
+    @property
+    def active(self) -> bool:
+        """False once finished, cancelled, past its deadline, or its link is lost."""
+    def receive(self, raw: bool) -> Received | None:
+        """The next request message, None after the last. StatusError(CANCELLED) when the call is no
+        longer active."""
+    def messages(self, raw: bool) -> Iterator[Received]: ...
+    def send_initial_metadata(self, metadata: Metadata) -> None: ...
+    def send(self, message: Message) -> None:
+        """A reply message of a stream; waits for credit. StatusError when no longer active."""
+    def finish(
+        self, code: int, details: str, trailing: Metadata, message: Message | None = None
+    ) -> bool:
+        """Sends the last message (if any) and the status. False when the call was no longer active."""
+    def finish_and_next(
+        self, code: int, details: str, trailing: Metadata, message: Message | None = None
+    ) -> ServerCall | None:
+        """``finish``, then polls this call's link for at most the spin budget: the next new call on it, or None.
+        The way in which a worker thread serves a busy peer without any hand-off."""
+    def notify(self, queue: EventQueue, token: int) -> None: ...
+    def stats(self) -> dict[str, object]: ...
