@@ -1,0 +1,129 @@
+# `make demo` and `make test` set up all they need; `make help` lists the rest.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+.NOTPARALLEL: # each step uses JOBS cores itself
+
+PYTHON ?= python3
+JOBS ?= $(shell nproc)
+FUZZ_SECONDS ?= 10
+ARGS ?=
+
+BIN := .venv/bin
+CLANGXX ?= $(shell scripts/system-packages clang)
+CPP_FILES = $(shell find core src \( -name '*.cc' -o -name '*.cpp' -o -name '*.h' \))
+export PYTHON
+export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
+
+.PHONY: help
+help: ## show this list
+	@grep -hE '^[a-z-]+:.* ## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.* ## (.*)/  \1\t\2/' | expand -t 14
+
+# ---- Python ----
+
+.PHONY: venv build
+venv: .venv/ready ## create .venv with the pinned tools
+build: .venv/built ## compile the core and install tensorwire (editable) into .venv
+
+.venv/ready: requirements/dev.txt | system-build
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install -q --disable-pip-version-check -r $<
+	touch $@
+
+# Python files are used where they are; only native sources and build files make this run again.
+# `build/` keeps the objects, so that a change costs one compilation.
+.venv/built: .venv/ready pyproject.toml CMakeLists.txt core/CMakeLists.txt src/tensorwire/_core.cpp \
+             $(shell find core \( -name test -o -name fuzz \) -prune -o -name '*.cc' -print -o -name '*.h' -print)
+	$(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation \
+	  --config-settings=cmake.define.TENSORWIRE_WERROR=ON --editable .
+	touch $@
+
+.PHONY: wheel
+wheel: .venv/ready ## build the wheel into dist/ and check that it stays under 10 MB
+	rm -rf dist
+	$(BIN)/pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w dist .
+	ls -l dist
+	test "$$(stat -c %s dist/*.whl)" -lt 10000000
+
+# ---- tests ----
+
+.PHONY: test test-core asan tsan fuzz
+test: test-core build ## run every test: the core's and Python's
+	$(BIN)/python -m pytest $(ARGS)
+
+test-core: | system-test ## run the core's tests, optimised
+	cmake -S . -B build/test -G Ninja $(CORE_ONLY)
+	cmake --build build/test --target core_tests
+	build/test/core_tests
+
+CORE_ONLY := --log-level=WARNING -DTENSORWIRE_PYTHON=OFF -DTENSORWIRE_WERROR=ON -DTENSORWIRE_BUILD_TESTS=ON
+SANITIZED = $(CORE_ONLY) -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_COMPILER=$(CLANGXX)
+# One tree serves `asan` and `fuzz`: the core is compiled once for both.
+ASAN_TREE = cmake -S . -B build/asan -G Ninja $(SANITIZED) -DTENSORWIRE_SANITIZE=address,undefined \
+              -DTENSORWIRE_BUILD_FUZZERS=ON
+asan fuzz: export ASAN_OPTIONS := detect_stack_use_after_return=1:strict_string_checks=1
+asan fuzz: export UBSAN_OPTIONS := print_stacktrace=1
+tsan: export TSAN_OPTIONS := second_deadlock_stack=1
+
+asan: | system-sanitize ## run the core's tests under AddressSanitizer and UBSan (clang)
+	$(ASAN_TREE)
+	cmake --build build/asan --target core_tests
+	build/asan/core_tests
+
+# Without address randomisation where that is allowed: older TSan dies on newer kernels with it.
+tsan: | system-sanitize ## run the core's tests under ThreadSanitizer (clang)
+	cmake -S . -B build/tsan -G Ninja $(SANITIZED) -DTENSORWIRE_SANITIZE=thread
+	cmake --build build/tsan --target core_tests
+	$$(setarch -R true 2>/dev/null && echo setarch -R) build/tsan/core_tests
+
+# Inputs found earlier are kept in build/fuzz/NAME; an input that breaks something in build/fuzz.
+fuzz: | system-sanitize ## run each fuzzer for FUZZ_SECONDS (10)
+	$(ASAN_TREE)
+	cmake --build build/asan --target fuzzers
+	for source in core/fuzz/*.cc; do \
+	  name=$$(basename $$source .cc); echo "== $$name, $(FUZZ_SECONDS) s"; mkdir -p build/fuzz/$$name; \
+	  build/asan/fuzz/$$name -max_total_time=$(FUZZ_SECONDS) -timeout=5 -rss_limit_mb=2048 -verbosity=0 \
+	    -print_final_stats=1 -artifact_prefix=build/fuzz/$$name- build/fuzz/$$name; \
+	done
+
+# ---- style and documentation ----
+
+.PHONY: lint format docs lock
+lint: .venv/ready ## check style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror $(CPP_FILES)
+
+format: .venv/ready ## rewrite sources in the house's style
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(CPP_FILES)
+
+docs: build ## build the documentation into build/docs
+	$(BIN)/sphinx-build -q -W --keep-going -b html docs build/docs
+	@echo "build/docs/index.html"
+
+lock: ## renew requirements/dev.txt from dev.in (needs uv)
+	cd requirements && uv pip compile -q --upgrade --universal --python-version 3.10 --no-annotate \
+	  --custom-compile-command "make lock" dev.in -o dev.txt
+
+# ---- what tensorwire does ----
+
+.PHONY: demo bench
+demo: build ## a parameter server and two clients, over tensorwire and over grpcio
+	$(BIN)/python -m tensorwire.bench.demo $(ARGS)
+
+bench: build ## measure against grpcio and others (ARGS="--sizes 8,64M --json ...")
+	$(BIN)/tensorwire bench rpc $(ARGS)
+
+# ---- the rest ----
+
+.PHONY: clean system-build system-test system-sanitize
+clean: ## remove everything that was generated
+	rm -rf build dist .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find src tests docs -name __pycache__ -prune -exec rm -rf {} +
+
+system-build system-test system-sanitize: system-%:
+	@scripts/system-packages $*
