@@ -1,0 +1,118 @@
+// The arena: this process's shareable memory, cut into blocks that peers may read on a lease.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+#include "base/clock.h"
+#include "base/fork.h"
+#include "base/ref.h"
+#include "base/status.h"
+#include "memory/region.h"
+#include "memory/slab.h"
+
+namespace tw {
+
+class Arena;
+class ArenaBook;
+struct Extent;
+
+// A run of arena memory with one owner at a time. The last reference gives it back to its arena,
+// which a block keeps alive; in a forked child it gives back nothing.
+class Block final : public RefCounted {
+ public:
+  std::byte* data() const { return data_; }
+  size_t size() const { return size_; }          // bytes asked for
+  size_t capacity() const { return capacity_; }  // bytes it takes up
+
+  Slab& slab() const { return *slab_; }
+  // The name of the whole block, or of a part that the caller knows to lie inside it.
+  RegionRef region() const { return region(data_, size_); }
+  RegionRef region(const void* from, size_t length) const {
+    const auto offset = static_cast<uint64_t>(static_cast<const std::byte*>(from) - slab_->base());
+    return {slab_->index(), slab_->generation(), offset, length};
+  }
+  // Whether a reader may keep it on a lease: it shares no page with another block, so the reader
+  // can drop its private pages without hitting a neighbour. Smaller blocks travel by copy.
+  bool leasable() const { return capacity_ % page_size() == 0; }
+
+  // The owner's promise to write no more; stays until the block is freed.
+  void publish() { published_.store(true, std::memory_order_release); }
+  bool published() const { return published_.load(std::memory_order_acquire); }
+
+ private:
+  friend class Arena;
+  Block(Ref<Arena> arena, const Extent& extent, size_t size);
+  void dispose() noexcept override;
+
+  const Ref<Arena> arena_;
+  Slab* const slab_;  // the arena keeps it while it has blocks
+  std::byte* const data_;
+  const size_t size_;
+  const size_t capacity_;
+  std::atomic<bool> published_{false};
+  std::atomic<uint32_t> leases_{0};
+};
+
+struct ArenaStats {
+  size_t capacity = 0;    // the cap on `resident`, bytes
+  size_t reserved = 0;    // address space of all slabs
+  size_t resident = 0;    // bytes handed out at least once since their slab was made
+  size_t used = 0;        // bytes in live blocks, rounding included
+  size_t leased = 0;      // bytes in blocks that a peer may be reading
+  size_t high_water = 0;  // highest `resident` so far
+  size_t slabs = 0;
+  size_t blocks = 0;
+};
+
+// Thread-safe. One for each process and trust domain.
+class Arena final : public RefCounted {
+ public:
+  // `capacity`: cap on resident bytes.
+  explicit Arena(size_t capacity);
+
+  // Memory for `size` bytes with undefined contents: aligned to 4096 and sharing no page with other
+  // blocks from 4096 bytes up, aligned to 64 below. Waits until `deadline` (0: not at all) for
+  // blocks to be freed. RESOURCE_EXHAUSTED names TENSORWIRE_BUFFER_BYTES (and comes at once when
+  // `size` can never fit); CANCELLED after interrupt(); FAILED_PRECONDITION in a forked child.
+  Result<Ref<Block>> allocate(size_t size, Nanos deadline = 0);
+  // Ends every wait that is going on in allocate().
+  void interrupt();
+
+  // The live block that holds all of [p, p + size), or null. Safe while other threads free.
+  Ref<Block> find(const void* p, size_t size);
+
+  // For statistics: a peer was told of the block, and has given it back (or died).
+  void lease_began(Block& block);
+  void lease_ended(Block& block);
+
+  // Gives back slabs that have been wholly free since before `idle_before`.
+  void trim(Nanos idle_before = kForever);
+  // How many slabs have been dropped so far. A link that sees it change asks each slab that it has
+  // handed over whether it is dropped(), tells its peer, and lets go of it.
+  uint64_t slabs_dropped() const { return slabs_dropped_.load(std::memory_order_acquire); }
+
+  ArenaStats stats() const;
+
+ private:
+  friend class Block;
+  ~Arena() override;
+  void free(Block& block) noexcept;
+  Status exhausted(size_t size) const;
+
+  const Birthplace home_;
+  const size_t capacity_;
+  mutable std::mutex mutex_;
+  std::condition_variable space_;
+  std::unique_ptr<ArenaBook> book_;  // guarded by mutex_
+  size_t waiters_ = 0;               // guarded by mutex_
+  uint64_t interruptions_ = 0;       // guarded by mutex_
+  std::atomic<int64_t> leased_{0};
+  std::atomic<uint64_t> slabs_dropped_{0};
+};
+
+}  // namespace tw

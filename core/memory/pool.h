@@ -1,0 +1,107 @@
+// The pool: receive buffers in ordinary memory, recycled because fresh pages are dear.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <mutex>
+#include <span>
+
+#include "base/clock.h"
+#include "base/fork.h"
+#include "base/ref.h"
+#include "base/status.h"
+#include "memory/memfd.h"
+
+namespace tw {
+
+class Pool;
+
+// Writable memory with one owner; goes back to its pool, which it keeps alive, with its last
+// reference. Nothing of the pool's is stored in the memory itself.
+class PoolBuffer final : public RefCounted {
+ public:
+  std::byte* data() const { return data_; }
+  size_t size() const { return size_; }          // bytes asked for
+  size_t capacity() const { return capacity_; }  // bytes that may be used
+  std::span<std::byte> bytes() const { return {data_, size_}; }
+
+ private:
+  friend class Pool;
+  PoolBuffer(Ref<Pool> pool, MemoryMap memory, size_t size);
+  PoolBuffer(std::byte* small, size_t size);
+  ~PoolBuffer() override;
+  void dispose() noexcept override;
+
+  const Ref<Pool> pool_;  // null for small buffers
+  MemoryMap memory_;      // empty for small buffers
+  std::byte* const data_;
+  const size_t size_;
+  const size_t capacity_;
+};
+
+struct PoolStats {
+  size_t capacity = 0;  // cap on `idle`, bytes
+  size_t used = 0;      // bytes in live recyclable buffers
+  size_t idle = 0;      // bytes kept for the next ones
+  uint64_t recycled = 0;  // buffers that were served from idle memory
+  uint64_t fresh = 0;     // buffers that needed new pages
+  uint64_t dropped = 0;   // idle buffers given back to the system
+};
+
+// Thread-safe.
+class Pool final : public RefCounted {
+ public:
+  // `capacity`: most bytes kept idle.
+  explicit Pool(size_t capacity) : capacity_(capacity) {}
+
+  // A buffer of `size` bytes with undefined contents: page aligned from kSmallest up, aligned to 64
+  // below. RESOURCE_EXHAUSTED when the system has no memory.
+  Result<Ref<PoolBuffer>> get(size_t size);
+
+  // Gives back buffers that have been idle since before `idle_before`.
+  void trim(Nanos idle_before = kForever);
+
+  PoolStats stats() const;
+
+  // Below this nothing is recycled: the allocator of the process does better.
+  static constexpr size_t kSmallest = 32 << 10;
+  // Four sizes for each power of two: at most a fifth of a buffer is unused.
+  static constexpr size_t class_of(size_t size);
+  static constexpr size_t class_size(size_t index);
+
+ private:
+  friend class PoolBuffer;
+  struct Idle {
+    MemoryMap memory;
+    size_t index;
+    Nanos since;
+  };
+  static constexpr size_t kClasses = 4 * 34;  // up to 2^49 bytes
+
+  ~Pool() override = default;
+  void put(MemoryMap memory) noexcept;
+  std::list<Idle> evict(size_t keep, Nanos idle_before);
+
+  const Birthplace home_;
+  const size_t capacity_;
+  mutable std::mutex mutex_;
+  std::list<Idle> idle_;                                             // oldest first
+  std::array<std::deque<std::list<Idle>::iterator>, kClasses> free_;  // of each size, oldest first
+  PoolStats stats_;                                                  // all three guarded by mutex_
+};
+
+constexpr size_t Pool::class_of(size_t size) {
+  size_t index = 0;
+  while (class_size(index) < size) ++index;
+  return index;
+}
+
+constexpr size_t Pool::class_size(size_t index) {
+  const size_t power = kSmallest << (index / 4);
+  return power + power / 4 * (index % 4);
+}
+
+}  // namespace tw
