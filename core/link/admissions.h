@@ -12,10 +12,10 @@
 
 namespace tw::link {
 
-// Thread-safe. A session ends when its time is over; one that has admitted all its connections stays
-// known until then, without its secret, so that a late comer can be told apart in the log.
-// A full table refuses new sessions instead of dropping old ones: else whoever can reach the bootstrap could
-// push out the sessions of others.
+// Thread-safe. A session ends when its time is over; one that has admitted all its connections
+// stays known until then, without its secret, so that a late comer can be told apart in the log. A
+// full table refuses new sessions instead of dropping old ones: else whoever can reach the
+// bootstrap could push out the sessions of others.
 class Admissions {
  public:
   static constexpr size_t kCapacity = 4096;
@@ -29,12 +29,12 @@ class Admissions {
 
   explicit Admissions(size_t capacity = kCapacity) : capacity_(capacity) {}
 
-  // Admits `connections` connections within `ttl`. INVALID_ARGUMENT (out of range), RESOURCE_EXHAUSTED
-  // (table full), UNAVAILABLE (no randomness).
+  // Admits `connections` connections within `ttl`. INVALID_ARGUMENT (out of range),
+  // RESOURCE_EXHAUSTED (table full), UNAVAILABLE (no randomness).
   Result<Ticket> mint(int connections, Nanos ttl, Nanos at = now());
-  // The secret of a session that can still admit a connection; nothing is used up, so that whoever only
-  // overheard the session id cannot spend it. UNAUTHENTICATED says why not, for the log and not
-  // for the stranger.
+  // The secret of a session that can still admit a connection; nothing is used up, so that whoever
+  // only overheard the session id cannot spend it. UNAUTHENTICATED says why not, for the log and
+  // not for the stranger.
   Result<Secret> find(const wire::SessionId& session, Nanos at = now());
   // One connection has proved that it knows the secret. UNAUTHENTICATED as for find.
   Status admit(const wire::SessionId& session, Nanos at = now());

@@ -48,6 +48,9 @@ inline std::byte* store_bytes(std::byte* to, const void* from, size_t length) {
 // The peer broke the protocol and the link cannot go on: INTERNAL, "protocol error: <sentence>".
 Status protocol_error(std::initializer_list<Piece> sentence);
 
+// gRPC knows no status code above this one.
+inline constexpr uint32_t kHighestCode = static_cast<uint32_t>(Code::kUnauthenticated);
+
 // Well-formed UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF.
 bool is_utf8(std::string_view bytes);
 

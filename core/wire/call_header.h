@@ -85,10 +85,10 @@ class MetadataView {
 
 // The part that is the same for what is sent and what was received.
 struct CallFields {
-  uint8_t flags = 0;        // call_flag
-  Code code = Code::kOk;    // with END (from the server) or CANCEL
-  uint64_t timeout_ns = 0;  // with START: time that remains, 0 for no limit
-  std::string_view method;  // with START: "/package.Service/Method"
+  uint8_t flags = 0;         // call_flag
+  Code code = Code::kOk;     // with END (from the server) or CANCEL
+  uint64_t timeout_ns = 0;   // with START: time that remains, 0 for no limit
+  std::string_view method;   // with START: "/package.Service/Method"
   std::string_view details;  // with END or CANCEL; UTF-8
 
   bool has(uint8_t flag) const { return (flags & flag) != 0; }
@@ -106,8 +106,8 @@ struct CallHeaderView : CallFields {
 };
 
 size_t call_header_size(const CallHeader& header);
-// Writes call_header_size(header) bytes and returns the byte after them. The caller has checked what
-// the user chose with check_method, check_details and check_metadata.
+// Writes call_header_size(header) bytes and returns the byte after them. The caller has checked
+// what the user chose with check_method, check_details and check_metadata.
 std::byte* encode_call_header(std::byte* out, const CallHeader& header);
 
 // INTERNAL, "protocol error: ...", names the field. `bytes` is the whole message header.

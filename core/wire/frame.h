@@ -2,10 +2,11 @@
 // body_length bytes; docs/wire-format.md has the byte tables.
 //
 // Decoders take bytes that have already been copied into memory which the peer cannot reach, and
-// answer INTERNAL with a sentence that names the field when the peer broke the protocol. They judge one
-// frame at a time. Whether it fits what came before (message numbers that rise, a segment that was
-// announced, ids that exist, memory inside a slab) is for the message layer, which has that knowledge.
-// Encoders trust their caller, never allocate, and return the byte after what they wrote.
+// answer INTERNAL with a sentence that names the field when the peer broke the protocol. They judge
+// one frame at a time. Whether it fits what came before (message numbers that rise, a segment that
+// was announced, ids that exist, memory inside a slab) is for the message layer, which has that
+// knowledge. Encoders trust their caller, never allocate, and return the byte after what they
+// wrote.
 #pragma once
 
 #include <cstddef>
@@ -90,13 +91,13 @@ inline constexpr size_t kCreditBodySize = 8;
 inline constexpr size_t kMaxFinIds = 1024;
 inline constexpr size_t kMaxGoAwayReason = 1024;
 
-// What breaks the link when a peer exceeds it. A smaller limit on what one call may receive is not a
-// protocol error and belongs to the layers above.
+// What breaks the link when a peer exceeds it. A smaller limit on what one call may receive is not
+// a protocol error and belongs to the layers above.
 struct Limits {
   uint64_t max_message_bytes = uint64_t{16} << 30;  // all segments of a message
   uint32_t max_header_bytes = 1 << 20;
   uint32_t max_segments = 65'535;
-  uint32_t max_frame_body = 4 << 20;  // MESSAGE and EAGER
+  uint32_t max_frame_body = 4 << 20;    // MESSAGE and EAGER
   uint32_t max_chunk_bytes = 64 << 20;  // DATA and RTS
 };
 
@@ -165,8 +166,8 @@ size_t message_frame_size(std::span<const SegmentInfo> segments, size_t header_l
 Status check_message(std::span<const SegmentInfo> segments, size_t header_length,
                      const Limits& limits);
 
-// FrameHeader, entries and descriptors. The caller appends header_length bytes of header and then the
-// bytes of the INLINE segments.
+// FrameHeader, entries and descriptors. The caller appends header_length bytes of header and then
+// the bytes of the INLINE segments.
 std::byte* encode_message_prefix(std::byte* out, uint64_t stream, uint64_t message,
                                  std::span<const SegmentInfo> segments, size_t header_length);
 // FrameHeader only; the caller appends body_length bytes.

@@ -24,9 +24,9 @@ struct Hello {
   uint16_t lowest_version = kLowestVersion;
   uint16_t highest_version = kHighestVersion;
   uint32_t zero = 0;
-  uint64_t features = kFeatures;  // offered; unknown bits are ignored
-  uint64_t required = 0;          // a subset of features that the other end must know
-  InstanceId instance{};          // of the process's runtime
+  uint64_t features = kFeatures;      // offered; unknown bits are ignored
+  uint64_t required = 0;              // a subset of features that the other end must know
+  InstanceId instance{};              // of the process's runtime
   std::array<uint8_t, 16> boot_id{};  // of the kernel; zero when unknown
   uint64_t pid_namespace = 0;         // inode; zero when unknown
   uint32_t pid = 0;

@@ -1,0 +1,192 @@
+// Reads the settings from the environment: one table row for each of them.
+#include "base/settings.h"
+
+#include <charconv>
+#include <cstdlib>
+#include <optional>
+#include <string_view>
+
+#include "base/text.h"
+
+namespace tw {
+namespace {
+
+constexpr uint64_t kKi = uint64_t{1} << 10;
+constexpr uint64_t kMi = uint64_t{1} << 20;
+constexpr uint64_t kGi = uint64_t{1} << 30;
+constexpr uint64_t kTi = uint64_t{1} << 40;
+
+struct Variable {
+  const char* name;
+  std::string_view value;
+};
+
+// What a number has to be beside lying in its range.
+enum class Shape { kAny, kPowerOfTwo, kMultipleOfGb };
+
+struct Range {
+  uint64_t lowest;
+  uint64_t highest;
+  Shape shape = Shape::kAny;
+};
+
+// An empty variable counts as one that is not set.
+std::optional<Variable> lookup(const char* name) {
+  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): once, at the start
+  if (value == nullptr || *value == '\0') return std::nullopt;
+  return Variable{name, value};
+}
+
+std::optional<uint64_t> parse_number(std::string_view digits) {
+  uint64_t number = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  if (error != std::errc{} || end != digits.data() + digits.size()) return std::nullopt;
+  return number;
+}
+
+// "4096", "4K", "4kb", "4 KiB": K, M, G and T are powers of 1024 however they are spelled.
+std::optional<uint64_t> parse_size(std::string_view value) {
+  const size_t end_of_digits = value.find_first_not_of("0123456789");
+  const auto number = parse_number(value.substr(0, end_of_digits));
+  if (!number || end_of_digits == std::string_view::npos) return number;
+  std::string unit;
+  for (const char c : value.substr(end_of_digits)) {
+    if (c != ' ') unit += c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+  }
+  uint64_t factor = 1;
+  if (unit != "B") {
+    const size_t power = unit.empty() ? std::string::npos : std::string("KMGT").find(unit[0]);
+    const std::string rest = unit.empty() ? unit : unit.substr(1);
+    if (power == std::string::npos || !(rest.empty() || rest == "B" || rest == "IB")) {
+      return std::nullopt;
+    }
+    factor = uint64_t{1} << (10 * (power + 1));
+  }
+  if (*number > UINT64_MAX / factor) return UINT64_MAX;
+  return *number * factor;
+}
+
+// The largest unit that divides `bytes`, as a user would write it.
+std::string size_text(uint64_t bytes) {
+  for (const auto& [unit, suffix] : {std::pair{kTi, "T"}, {kGi, "G"}, {kMi, "M"}, {kKi, "K"}}) {
+    if (bytes != 0 && bytes % unit == 0) return text({bytes / unit, suffix});
+  }
+  return text({bytes});
+}
+
+Status refuse(const Variable& variable, std::string_view permitted) {
+  return {Code::kInvalidArgument,
+          text({variable.name, "=", quoted(variable.value), " is not permitted: set ", permitted})};
+}
+
+bool fits(uint64_t number, const Range& range) {
+  if (number < range.lowest || number > range.highest) return false;
+  switch (range.shape) {
+    case Shape::kAny:
+      return true;
+    case Shape::kPowerOfTwo:
+      return (number & (number - 1)) == 0;
+    case Shape::kMultipleOfGb:
+      return number % kGi == 0;
+  }
+  return false;
+}
+
+std::string_view shape_text(Shape shape) {
+  switch (shape) {
+    case Shape::kAny:
+      return "";
+    case Shape::kPowerOfTwo:
+      return ", a power of two";
+    case Shape::kMultipleOfGb:
+      return ", a multiple of 1073741824 (1 GB) in plain bytes";
+  }
+  return "";
+}
+
+class Environment {
+ public:
+  // The first of two names that is set wins.
+  void size(size_t& out, const char* name, const Range& range, const char* guide_name = nullptr,
+            const Range& guide_range = {}) {
+    if (const auto variable = lookup(name)) {
+      store(out, *variable, parse_size(variable->value), range);
+    } else if (const auto guide = guide_name ? lookup(guide_name) : std::nullopt) {
+      const bool plain = guide_range.shape == Shape::kMultipleOfGb;
+      store(out, *guide, plain ? parse_number(guide->value) : parse_size(guide->value),
+            guide_range);
+    }
+  }
+
+  template <class T>
+  void number(T& out, const char* name, const Range& range, T unit) {
+    const auto variable = lookup(name);
+    if (!variable) return;
+    const auto parsed = parse_number(variable->value);
+    if (parsed && fits(*parsed, range)) {
+      out = static_cast<T>(*parsed) * unit;
+    } else {
+      fail(refuse(*variable, text({"a whole number from ", range.lowest, " to ", range.highest})));
+    }
+  }
+
+  // The name of a congestion control, as the kernel spells them (at most 15 characters).
+  void congestion(std::string& out, const char* name) {
+    const auto variable = lookup(name);
+    if (!variable) return;
+    const bool good = variable->value.size() <= 15 &&
+                      variable->value.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_-") ==
+                          std::string_view::npos;
+    if (good) {
+      out = variable->value;
+    } else {
+      fail(refuse(*variable,
+                  "auto, system, or a name out of net.ipv4.tcp_available_congestion_control"));
+    }
+  }
+
+  Status status;
+
+ private:
+  void store(size_t& out, const Variable& variable, std::optional<uint64_t> parsed,
+             const Range& range) {
+    if (parsed && fits(*parsed, range)) {
+      out = *parsed;
+      return;
+    }
+    fail(refuse(variable, text({"bytes, with K, M, G or T (of 1024) if you like, from ",
+                                size_text(range.lowest), " to ", size_text(range.highest),
+                                shape_text(range.shape)})));
+  }
+
+  void fail(Status why) {
+    if (status.ok()) status = std::move(why);
+  }
+};
+
+}  // namespace
+
+Result<Settings> settings_from_environment() {
+  Settings s;
+  Environment from;
+  // A coalesced or eager message is copied through bounded staging; beyond these sizes the copy
+  // costs more than a rendezvous. A chunk may not exceed what a frame of the wire format carries.
+  constexpr Range kCoalesce{0, kMi};
+  constexpr Range kChunk{64 * kKi, 64 * kMi};
+  from.size(s.coalesce_bytes, "TENSORWIRE_COALESCE_BYTES", kCoalesce, "TF_RDMA_ACC_SIZE",
+            kCoalesce);
+  from.size(s.eager_bytes, "TENSORWIRE_EAGER_BYTES", {0, kMi});
+  from.size(s.chunk_bytes, "TENSORWIRE_CHUNK_BYTES", kChunk, "TF_RDMA_CHUNK_SIZE", kChunk);
+  from.size(s.buffer_bytes, "TENSORWIRE_BUFFER_BYTES", {kMi, kTi}, "TF_RDMA_BUF_SIZE",
+            {kGi, kTi, Shape::kMultipleOfGb});
+  from.size(s.pool_bytes, "TENSORWIRE_POOL_BYTES", {0, kTi});
+  from.size(s.max_message_bytes, "TENSORWIRE_MAX_MESSAGE_BYTES", {kKi, kTi});
+  from.size(s.stream_window_bytes, "TENSORWIRE_STREAM_WINDOW_BYTES", {64 * kKi, kGi});
+  from.size(s.ring_bytes, "TENSORWIRE_RING_BYTES", {16 * kKi, 64 * kMi, Shape::kPowerOfTwo});
+  from.number(s.spin, "TENSORWIRE_SPIN_US", {0, 10'000}, kMicrosecond);
+  from.congestion(s.tcp_congestion, "TENSORWIRE_TCP_CONGESTION");
+  if (!from.status.ok()) return from.status;
+  return s;
+}
+
+}  // namespace tw

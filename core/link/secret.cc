@@ -1,0 +1,76 @@
+#include "link/secret.h"
+
+#include <errno.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <sys/random.h>
+
+#include <algorithm>
+
+#include "wire/bytes.h"
+
+namespace tw::link {
+
+Status fill_random(std::span<uint8_t> out) {
+  while (!out.empty()) {
+    const ssize_t got = ::getrandom(out.data(), out.size(), 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return errno_status(Code::kUnavailable, "getrandom", errno);
+    out = out.subspan(static_cast<size_t>(got));
+  }
+  return {};
+}
+
+Secret::Secret(std::span<const uint8_t, kSize> bytes) {
+  std::copy(bytes.begin(), bytes.end(), bytes_.begin());
+}
+
+Secret::Secret(Secret&& other) noexcept : bytes_(other.bytes_) { other.wipe(); }
+
+Secret& Secret::operator=(Secret&& other) noexcept {
+  if (this != &other) {
+    bytes_ = other.bytes_;
+    other.wipe();
+  }
+  return *this;
+}
+
+Result<Secret> Secret::random() {
+  Secret secret;
+  if (Status s = fill_random(secret.bytes_); !s.ok()) return s;
+  return secret;
+}
+
+void Secret::wipe() { OPENSSL_cleanse(bytes_.data(), bytes_.size()); }
+
+Result<wire::Proof> prove(const Secret& secret, std::string_view label, const Transcript& about) {
+  static_assert(kServerLabel.size() == kClientLabel.size(), "one length keeps the fields apart");
+  constexpr size_t kSize = kServerLabel.size() + sizeof about.version + sizeof about.transport +
+                           sizeof about.session + sizeof about.instance +
+                           sizeof about.client_nonce + sizeof about.server_nonce;
+  std::array<std::byte, kSize> said;
+  std::byte* end = wire::store_bytes(said.data(), label.data(), kServerLabel.size());
+  end = wire::store(end, about.version);
+  end = wire::store(end, about.transport);
+  end = wire::store(end, about.session);
+  end = wire::store(end, about.instance);
+  end = wire::store(end, about.client_nonce);
+  wire::store(end, about.server_nonce);
+
+  wire::Proof proof{};
+  unsigned int length = 0;
+  const unsigned char* made =
+      HMAC(EVP_sha256(), secret.bytes().data(), static_cast<int>(Secret::kSize),
+           reinterpret_cast<const unsigned char*>(said.data()), said.size(), proof.data(), &length);
+  if (made == nullptr || length != proof.size()) {
+    return Status(Code::kUnavailable, "OpenSSL cannot compute HMAC-SHA256 on this host");
+  }
+  return proof;
+}
+
+bool same_proof(const wire::Proof& a, const wire::Proof& b) {
+  return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+}  // namespace tw::link
