@@ -1,12 +1,8 @@
 #include "wire/hello.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 
-#include "base/fd.h"
+#include "base/identity.h"
 #include "wire/bytes.h"
 
 namespace tw::wire {
@@ -26,34 +22,6 @@ static_assert(offsetof(Hello, pid) == 72);
 static_assert(offsetof(Hello, uid) == 76);
 static_assert(offsetof(Hello, reserved) == 80);
 
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  return -1;
-}
-
-// The kernel writes it as a UUID. Zero when it cannot be read, which equals no other host's.
-std::array<uint8_t, 16> read_boot_id() {
-  std::array<uint8_t, 16> id{};
-  const Fd file(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
-  std::array<char, 36> uuid;
-  if (!file || ::read(file.get(), uuid.data(), uuid.size()) != ssize_t{uuid.size()}) return {};
-  size_t digits = 0;
-  for (const char c : uuid) {
-    if (c == '-') continue;
-    const int digit = hex_digit(c);
-    if (digit < 0 || digits == 2 * id.size()) return {};
-    id[digits / 2] = static_cast<uint8_t>(id[digits / 2] << 4 | digit);
-    ++digits;
-  }
-  return digits == 2 * id.size() ? id : std::array<uint8_t, 16>{};
-}
-
-uint64_t read_pid_namespace() {
-  struct stat facts{};
-  return ::stat("/proc/self/ns/pid", &facts) == 0 ? facts.st_ino : 0;
-}
-
 Status no_hello(std::initializer_list<Piece> why) {
   return {Code::kInvalidArgument, "not a Hello: " + text(why)};
 }
@@ -71,12 +39,13 @@ Status lacks(std::string_view who, std::string_view whom, uint64_t features) {
 }  // namespace
 
 Hello local_hello(const InstanceId& instance) {
+  const Identity self = read_identity();
   Hello hello;
   hello.instance = instance;
-  hello.boot_id = read_boot_id();
-  hello.pid_namespace = read_pid_namespace();
-  hello.pid = static_cast<uint32_t>(::getpid());
-  hello.uid = ::geteuid();
+  hello.boot_id = self.boot_id;
+  hello.pid_namespace = self.pid_namespace;
+  hello.pid = self.pid;
+  hello.uid = self.uid;
   return hello;
 }
 

@@ -36,7 +36,7 @@ struct Hello {
   bool operator==(const Hello&) const = default;
 };
 
-// Facts of this process: read anew each time, because a fork changes them.
+// This process, as base/identity.h finds it now.
 Hello local_hello(const InstanceId& instance);
 
 void encode_hello(std::span<std::byte, kHelloSize> out, const Hello& hello);
