@@ -21,7 +21,7 @@ ABI = len(CORE_LAYERS)
 TRANSPORTS = ("shm", "tcp", "verbs")
 
 PYTHON_IN_CORE = re.compile(r"Python\.h|nanobind/|tensorflow/|torch/")
-SYSTEM_IO = re.compile(r"sys/(socket|epoll|eventfd|mman|uio|un)\.h|netinet/|poll\.h|unistd\.h")
+SYSTEM_IO = re.compile(r"sys/(socket|epoll|eventfd|mman|un)\.h|netinet/|fcntl\.h|poll\.h|unistd\.h")
 WITHOUT_IO = ("wire", "message")
 
 # Modules of one rank that are both named here do not know each other; one that is not named stands
