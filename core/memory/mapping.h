@@ -44,31 +44,45 @@ class SlabMapping final : public RefCounted {
  private:
   friend class LeasedView;
   friend class PeerArena;
-  friend Ref<SlabMapping> make_ref<SlabMapping>(Fd&&, const SlabAnnouncement&, MemoryMap&&);
   SlabMapping(Fd fd, const SlabAnnouncement& announced, MemoryMap map)
       : fd_(std::move(fd)), announced_(announced), map_(std::move(map)) {}
 
-  // Pages [begin, end), offsets in the slab.
-  struct Pages {
-    size_t begin = 0;
+  // Live views that overlap, directly or through others: pages up to `end`, an offset in the slab.
+  // Blocks share no pages, so a cluster lies in one block, which its leases keep from being reused.
+  struct Cluster {
     size_t end = 0;
+    size_t views = 0;
     bool exposed = false;
   };
+  using Clusters = std::map<size_t, Cluster>;  // by first page; disjoint
 
-  Result<Ref<LeasedView>> view(const RegionRef& region, Ref<LeaseReturn> owner, uint64_t id);
-  void end_view(LeasedView& view) noexcept;
+  Clusters::iterator cluster_at(size_t offset);
+  // False when private writes lie in [begin, end): the view must map the bytes for itself.
+  bool enter(size_t begin, size_t end);
+  void expose(size_t begin);
+  void leave(size_t begin) noexcept;
 
   const Fd fd_;
   const SlabAnnouncement announced_;
   const MemoryMap map_;
   std::mutex mutex_;
-  std::multimap<size_t, Pages> live_;  // by first page; guarded by mutex_
+  Clusters clusters_;  // guarded by mutex_
 };
 
-// Bytes in another process's arena, held on a lease. A fresh view shows the owner's bytes. Two live
-// views of the same bytes show each other's private writes.
+// A region of a peer that has been found and checked.
+struct Located {
+  Ref<SlabMapping> mapping;
+  std::span<const std::byte> bytes;
+};
+
+// Bytes in another process's arena, held on a lease. A fresh view shows the owner's bytes. Private
+// writes through one view show in others of the same bytes that were live at that time.
 class LeasedView final : public RefCounted {
  public:
+  // `owner` is told of `id` when the last reference to the view goes. RESOURCE_EXHAUSTED, and no
+  // call of `owner`, when the bytes need a mapping of their own and there is none to be had.
+  static Result<Ref<LeasedView>> make(const Located& located, Ref<LeaseReturn> owner, uint64_t id);
+
   std::span<const std::byte> bytes() const { return bytes_; }
   uint64_t id() const { return id_; }
   // Call before code of the user can reach the bytes: from then on private writes must be assumed
@@ -76,18 +90,17 @@ class LeasedView final : public RefCounted {
   void expose();
 
  private:
-  friend class SlabMapping;
-  LeasedView(Ref<SlabMapping> mapping, std::multimap<size_t, SlabMapping::Pages>::iterator pages,
-             MemoryMap own, std::span<const std::byte> bytes, Ref<LeaseReturn> owner, uint64_t id);
+  LeasedView(const Located& located, Ref<LeaseReturn> owner, uint64_t id)
+      : mapping_(located.mapping), bytes_(located.bytes), owner_(std::move(owner)), id_(id) {}
   void dispose() noexcept override;
 
   const Birthplace home_;
   const Ref<SlabMapping> mapping_;
-  const std::multimap<size_t, SlabMapping::Pages>::iterator pages_;
-  const MemoryMap own_;  // set when the shared mapping held private writes to these bytes
-  const std::span<const std::byte> bytes_;
+  std::span<const std::byte> bytes_;
   const Ref<LeaseReturn> owner_;
   const uint64_t id_;
+  size_t first_page_ = 0;  // offset in the slab
+  MemoryMap own_;          // set when the shared mapping held private writes to these bytes
 };
 
 // All slabs that one peer has handed over. Thread-safe.
@@ -102,19 +115,21 @@ class PeerArena final : public RefCounted {
   // The owner has dropped the slab: its references are dead, live views stay readable.
   Status drop(uint32_t index, uint32_t generation);
 
-  // A view of `region`, read from a peer and therefore checked in full; `owner` is told of `id` when
-  // the last reference to the view goes. INTERNAL, and no call of `owner`, when the region is not
-  // inside a slab that this peer has handed over.
-  Result<Ref<LeasedView>> lease(const RegionRef& region, Ref<LeaseReturn> owner, uint64_t id);
+  // Where `region` lies here; it was named by the peer and is checked in full. INTERNAL when it is
+  // not inside a slab that this peer has handed over and not dropped.
+  Result<Located> locate(const RegionRef& region);
 
  private:
   static constexpr size_t kMaxSlabs = 4096;
+  struct Entry {
+    uint32_t generation;        // the last one seen under this index
+    Ref<SlabMapping> mapping;  // null once dropped
+  };
 
   const size_t limit_;
   std::mutex mutex_;
-  std::map<uint32_t, Ref<SlabMapping>> slabs_;    // by index; guarded by mutex_
-  std::map<uint32_t, uint32_t> last_generation_;  // of indices ever used; guarded by mutex_
-  size_t mapped_ = 0;                             // guarded by mutex_
+  std::map<uint32_t, Entry> slabs_;  // by index; guarded by mutex_
+  size_t mapped_ = 0;                // bytes; guarded by mutex_
 };
 
 }  // namespace tw

@@ -29,7 +29,6 @@ class Slab final : public RefCounted {
   void drop() { dropped_.store(true, std::memory_order_release); }
 
  private:
-  friend Ref<Slab> make_ref<Slab>(uint32_t&, uint32_t&, MemoryMap&&, Fd&&);
   Slab(uint32_t index, uint32_t generation, MemoryMap map, Fd fd)
       : index_(index), generation_(generation), map_(std::move(map)), fd_(std::move(fd)) {}
 
