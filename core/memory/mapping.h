@@ -122,7 +122,7 @@ class PeerArena final : public RefCounted {
  private:
   static constexpr size_t kMaxSlabs = 4096;
   struct Entry {
-    uint32_t generation;        // the last one seen under this index
+    uint32_t generation;       // the last one seen under this index
     Ref<SlabMapping> mapping;  // null once dropped
   };
 

@@ -43,9 +43,9 @@ class PoolBuffer final : public RefCounted {
 };
 
 struct PoolStats {
-  size_t capacity = 0;  // cap on `idle`, bytes
-  size_t used = 0;      // bytes in live recyclable buffers
-  size_t idle = 0;      // bytes kept for the next ones
+  size_t capacity = 0;    // cap on `idle`, bytes
+  size_t used = 0;        // bytes in live recyclable buffers
+  size_t idle = 0;        // bytes kept for the next ones
   uint64_t recycled = 0;  // buffers that were served from idle memory
   uint64_t fresh = 0;     // buffers that needed new pages
   uint64_t dropped = 0;   // idle buffers given back to the system
@@ -88,9 +88,9 @@ class Pool final : public RefCounted {
   const Birthplace home_;
   const size_t capacity_;
   mutable std::mutex mutex_;
-  std::list<Idle> idle_;                                             // oldest first
+  std::list<Idle> idle_;                                              // oldest first
   std::array<std::deque<std::list<Idle>::iterator>, kClasses> free_;  // of each size, oldest first
-  PoolStats stats_;                                                  // all three guarded by mutex_
+  PoolStats stats_;                                                   // all three guarded by mutex_
 };
 
 constexpr size_t Pool::class_of(size_t size) {
