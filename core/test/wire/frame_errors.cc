@@ -1,0 +1,215 @@
+// What a peer can do wrong with frames.
+#include <limits>
+
+#include "test/wire/frame_samples.h"
+
+namespace tw::wire {
+namespace {
+
+using test::check_says;
+using test::poke;
+using test::Random;
+
+TEST_CASE("a body that is cut anywhere is refused") {
+  const Bytes whole = sample_message();
+  const size_t body = whole.size() - kFrameHeaderSize;
+  for (size_t cut = 0; cut < body; ++cut) {
+    Bytes frame(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(kFrameHeaderSize + cut));
+    poke(frame, 0, static_cast<uint32_t>(cut));
+    const Status status = verdict(frame);
+    INFO("cut to " << cut);
+    CHECK(status.code() == Code::kInternal);
+    // All but one are found by body_length; where a descriptor should stand, its segment is named.
+    const bool named =
+        status.details().find("body_length is " + std::to_string(cut)) != std::string::npos ||
+        status.details().find("segment 4") != std::string::npos;
+    INFO(status.details());
+    CHECK(named);
+  }
+  for (const Bytes& frame : {sample_rts(), sample_fin(), sample_credit(), sample_goaway()}) {
+    for (size_t cut = 0; cut + kFrameHeaderSize < frame.size(); ++cut) {
+      Bytes shorter(frame.begin(),
+                    frame.begin() + static_cast<std::ptrdiff_t>(kFrameHeaderSize + cut));
+      poke(shorter, 0, static_cast<uint32_t>(cut));
+      const Status status = verdict(shorter);
+      const bool shorter_but_whole = (frame == sample_fin() && cut == 8) ||
+                                     (frame == sample_goaway() && cut >= sizeof(uint32_t));
+      INFO("type " << std::to_integer<int>(frame[4]) << " cut to " << cut);
+      if (shorter_but_whole) {
+        CHECK(status.ok());
+      } else {
+        check_says(status, Code::kInternal, {"protocol error", "body_length is"});
+      }
+    }
+  }
+}
+
+TEST_CASE("a body of another length than announced is the receiver's own mistake") {
+  const Bytes frame = sample_credit();
+  const auto short_body = body_of(frame).first(4);
+  check_says(decode_credit_body(good_header(frame), short_body).status(), Code::kInternal,
+             {"local error", "4 bytes", "CREDIT"});
+  check_says(decode_fin_body(good_header(frame), body_of(frame)).status(), Code::kInternal,
+             {"local error"});
+  const Bytes message = sample_message();
+  std::vector<SegmentInfo> too_few(4);
+  check_says(decode_message_body(good_header(message), body_of(message), kLimits, too_few).status(),
+             Code::kInternal, {"local error", "room for 4"});
+}
+
+TEST_CASE("every field of every frame is checked, and named when it is wrong") {
+  struct Corruption {
+    Bytes frame;
+    size_t offset;
+    size_t width;
+    uint64_t value;
+    std::vector<std::string_view> words;
+  };
+  constexpr size_t kBody = kFrameHeaderSize;
+  constexpr size_t kDescriptor = kBody + 5 * kSegmentEntrySize;
+  constexpr uint64_t kMax = std::numeric_limits<uint64_t>::max();
+  const std::vector<Corruption> corruptions = {
+      {sample_message(), 0, 4, 108, {"MESSAGE", "body_length is 108"}},
+      {sample_message(), 0, 4, 110, {"MESSAGE", "body_length is 110"}},
+      {sample_message(), 0, 4, 81, {"MESSAGE", "body_length is 81", "below 82"}},
+      {sample_message(), 0, 4, 0xffffffff, {"MESSAGE", "body_length is 4294967295", "limit"}},
+      {sample_message(), 4, 1, 0, {"type is 0"}},
+      {sample_message(), 4, 1, 9, {"type is 9"}},
+      {sample_message(), 5, 1, 1, {"MESSAGE", "flags is 1"}},
+      {sample_message(), 6, 2, 4, {"body_length is 109"}},
+      {sample_message(), 6, 2, 0xffff, {"MESSAGE", "body_length is 109", "below"}},
+      {sample_message(), 16, 8, 0, {"MESSAGE", "message is 0"}},
+      {sample_message(), 24, 4, 1, {"body_length is 109"}},
+      {sample_message(), 24, 4, 3, {"body_length is 109"}},
+      {sample_message(), 24, 4, 0xffffffff, {"header_length is 4294967295", "limit of 1048576"}},
+      {sample_message(), 28, 4, 1, {"MESSAGE", "first_segment is 1", "must be 0"}},
+      {sample_message(), kBody, 8, 4, {"body_length is 109", "INLINE segments of 4"}},
+      {sample_message(), kBody, 8, kMax, {"segment 0", "length is 18446744073709551615"}},
+      {sample_message(), kBody + 8, 4, 5, {"segment 0", "kind is 5"}},
+      {sample_message(), kBody + 8, 4, 4, {"segment 4", "no room for a descriptor"}},
+      {sample_message(), kBody + 12, 4, 7, {"segment 0", "reserved is 7"}},
+      {sample_message(), kBody + 16, 8, 5 << 20, {"segment 1", "length is 5242880", "EAGER"}},
+      {sample_message(), kBody + 32, 8, 0, {"segment 2", "length is 0"}},
+      {sample_message(), kBody + 48, 8, 0, {"segment 3", "length is 0"}},
+      {sample_message(), kBody + 64, 8, 0, {"segment 4", "length is 0"}},
+      {sample_message(), kBody + 64, 8, kMax - 20, {"segment 4", "length", "limit of 17179869184"}},
+      {sample_message(), kDescriptor + 8, 8, kMax - 10, {"segment 4", "offset is 184467440737095"}},
+      {sample_eager(), 0, 4, (4 << 20) + 1, {"EAGER", "body_length is 4194305", "limit"}},
+      {sample_eager(), 5, 1, 128, {"EAGER", "flags is 128"}},
+      {sample_eager(), 6, 2, 0, {"EAGER", "segment_count is 0"}},
+      {sample_eager(), 6, 2, 65533, {"EAGER", "first_segment is 3", "65533 segments"}},
+      {sample_eager(), 16, 8, 0, {"EAGER", "message is 0"}},
+      {sample_eager(), 24, 4, 1, {"EAGER", "header_length is 1"}},
+      {sample_eager(), 28, 4, 0xffffffff, {"EAGER", "first_segment is 4294967295"}},
+      {sample_data(), 0, 4, 8, {"DATA", "body_length is 8", "below 9"}},
+      {sample_data(), 0, 4, (64 << 20) + 9, {"DATA", "body_length is 67108873", "limit"}},
+      {sample_data(), 6, 2, 1, {"DATA", "segment_count is 1"}},
+      {sample_data(), 16, 8, 0, {"DATA", "message is 0"}},
+      {sample_data(), 24, 4, 1, {"DATA", "header_length is 1"}},
+      {sample_data(), 28, 4, 65535, {"DATA", "first_segment is 65535"}},
+      {sample_data(), kBody, 8, kMax, {"DATA", "offset is 18446744073709551615"}},
+      {sample_data(), kBody, 8, (uint64_t{16} << 30) - 3, {"DATA", "offset is 17179869181"}},
+      {sample_rts(), 0, 4, 41, {"RTS", "body_length is 41"}},
+      {sample_rts(), 6, 2, 1, {"RTS", "segment_count is 1"}},
+      {sample_rts(), 16, 8, 0, {"RTS", "message is 0"}},
+      {sample_rts(), 24, 4, 1, {"RTS", "header_length is 1"}},
+      {sample_rts(), 28, 4, 65535, {"RTS", "first_segment is 65535"}},
+      {sample_rts(), kBody + 8, 8, kMax, {"RTS", "address is 18446744073709551615"}},
+      {sample_rts(), kBody + 16, 8, 0, {"RTS", "length is 0"}},
+      {sample_rts(), kBody + 16, 8, (64 << 20) + 1, {"RTS", "length is 67108865"}},
+      {sample_rts(), kBody + 24, 8, kMax, {"RTS", "segment_offset is 18446744073709551615"}},
+      {sample_fin(), 0, 4, 0, {"FIN", "body_length is 0"}},
+      {sample_fin(), 0, 4, 15, {"FIN", "body_length is 15"}},
+      {sample_fin(), 0, 4, 8200, {"FIN", "body_length is 8200", "limit of 8192"}},
+      {sample_fin(), 6, 2, 2, {"FIN", "segment_count is 2"}},
+      {sample_fin(), 8, 8, 2, {"FIN", "stream is 2"}},
+      {sample_fin(), 16, 8, 1, {"FIN", "message is 1"}},
+      {sample_fin(), 24, 4, 1, {"FIN", "header_length is 1"}},
+      {sample_fin(), 28, 4, 1, {"FIN", "first_segment is 1"}},
+      {sample_credit(), 0, 4, 9, {"CREDIT", "body_length is 9"}},
+      {sample_credit(), 6, 2, 1, {"CREDIT", "segment_count is 1"}},
+      {sample_credit(), 16, 8, 1, {"CREDIT", "message is 1"}},
+      {sample_credit(), 24, 4, 1, {"CREDIT", "header_length is 1"}},
+      {sample_credit(), 28, 4, 1, {"CREDIT", "first_segment is 1"}},
+      {sample_credit(), kBody, 8, 0, {"CREDIT", "bytes is 0"}},
+      {sample_abort(), 0, 4, 1, {"ABORT", "body_length is 1"}},
+      {sample_abort(), 6, 2, 1, {"ABORT", "segment_count is 1"}},
+      {sample_abort(), 16, 8, 0, {"ABORT", "message is 0"}},
+      {sample_abort(), 24, 4, 1, {"ABORT", "header_length is 1"}},
+      {sample_abort(), 28, 4, 1, {"ABORT", "first_segment is 1"}},
+      {sample_goaway(), 0, 4, 3, {"GOAWAY", "body_length is 3"}},
+      {sample_goaway(), 0, 4, 1029, {"GOAWAY", "body_length is 1029"}},
+      {sample_goaway(), 8, 8, 1, {"GOAWAY", "stream is 1"}},
+      {sample_goaway(), 16, 8, 1, {"GOAWAY", "message is 1"}},
+      {sample_goaway(), kBody, 4, 17, {"GOAWAY", "code is 17"}},
+      {sample_goaway(), kBody + 4, 1, 0xff, {"GOAWAY", "reason", "\\xffye"}},
+  };
+  for (const auto& corruption : corruptions) {
+    Bytes frame = corruption.frame;
+    REQUIRE(verdict(frame).ok());
+    std::memcpy(frame.data() + corruption.offset, &corruption.value, corruption.width);
+    // A changed length is announced and kept, so that the decoder sees a consistent frame.
+    if (corruption.offset == 0) {
+      frame.resize(kFrameHeaderSize + std::min<uint64_t>(corruption.value, 10'000));
+    }
+    INFO("offset " << corruption.offset << " set to " << corruption.value);
+    const Status status = verdict(frame);
+    check_says(status, Code::kInternal, {"protocol error: "});
+    for (const auto word : corruption.words) check_says(status, Code::kInternal, {word});
+  }
+}
+
+TEST_CASE("a message's total cannot overflow") {
+  constexpr uint64_t kHalf = uint64_t{1} << 63;
+  const std::vector<SegmentInfo> segments = {{kHalf, SegmentKind::kPush, {}},
+                                             {kHalf, SegmentKind::kPush, {}},
+                                             {8, SegmentKind::kPush, {}}};
+  Limits limits = kLimits;
+  limits.max_message_bytes = UINT64_MAX;
+  const Bytes frame = message_frame(0, 1, segments, {}, {});
+  check_says(verdict(frame, limits), Code::kInternal,
+             {"segment 1", "length is 9223372036854775808"});
+  check_says(check_message(segments, 0, limits), Code::kResourceExhausted,
+             {"larger than the limit"});
+}
+
+TEST_CASE("limits are those of the caller") {
+  Limits limits;
+  limits.max_segments = 4;
+  check_says(verdict(sample_message(), limits), Code::kInternal,
+             {"segment_count is 5", "limit of 4"});
+  check_says(check_message(one_of_each(), 2, limits), Code::kInvalidArgument, {"5 segments"});
+  limits = {};
+  limits.max_message_bytes = 34;
+  check_says(verdict(sample_message(), limits), Code::kInternal, {"segment 4", "limit of 34"});
+  limits.max_message_bytes = 35;
+  CHECK(verdict(sample_message(), limits).ok());
+  limits = {};
+  limits.max_header_bytes = 1;
+  check_says(verdict(sample_message(), limits), Code::kInternal, {"header_length is 2"});
+  check_says(check_message(one_of_each(), 2, limits), Code::kResourceExhausted, {"header"});
+  limits = {};
+  limits.max_chunk_bytes = 6;
+  check_says(verdict(sample_rts(), limits), Code::kInternal, {"RTS", "length is 7", "limit of 6"});
+}
+
+TEST_CASE("random bytes are refused or decode to something within the limits") {
+  Random random(3);
+  int accepted = 0;
+  for (int round = 0; round < 200'000; ++round) {
+    Bytes bytes = random.bytes(kFrameHeaderSize);
+    // Mostly plausible: else almost nothing gets past the first checks.
+    for (const size_t offset : {3, 5, 6, 7, 24, 25, 26, 27, 30, 31}) {
+      if (random.chance(95)) bytes[offset] = std::byte{0};
+    }
+    bytes[4] = static_cast<std::byte>(random.up_to(9));
+    const auto header = decode_frame_header(header_of(bytes), kLimits);
+    if (!header.ok()) continue;
+    ++accepted;
+    CHECK(header->body_length <= kLimits.max_chunk_bytes + kDataPrefixSize);
+  }
+  CHECK(accepted > 1000);
+}
+
+}  // namespace
+}  // namespace tw::wire
