@@ -1,0 +1,53 @@
+"""What the bench says to its agents: one JSON object in a line, over a unix socket."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+class AgentError(Exception):
+    """An agent reported an error, fell silent or died."""
+
+
+class Control:
+    """One end of the conversation. Each end speaks only when it is asked or has failed, so that no
+    message ever waits behind another one."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.lines = connection.makefile("rb")
+
+    def send(self, message: dict[str, Any]) -> None:
+        self.connection.sendall(json.dumps(message).encode() + b"\n")
+
+    def receive(self) -> dict[str, Any]:
+        """The next message; {} when the other end has closed."""
+        line = self.lines.readline()
+        message: dict[str, Any] = json.loads(line) if line else {}
+        return message
+
+    def fileno(self) -> int:
+        return self.connection.fileno()
+
+    def close(self) -> None:
+        self.lines.close()
+        self.connection.close()
+
+
+@contextmanager
+def conversation(path: str) -> Iterator[Control]:
+    """An agent's end, at the bench's unix socket. What ends the agent is reported to the bench."""
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(path)
+    control = Control(connection)
+    try:
+        yield control
+    except Exception as error:
+        control.send({"error": f"{type(error).__name__}: {error}"})
+        raise
+    finally:
+        control.close()

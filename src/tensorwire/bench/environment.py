@@ -1,0 +1,56 @@
+"""Where figures were made: host, versions, and the load that was there before."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from tensorwire.bench.peers.sockets import congestion_control, same_host_congestion_control
+
+PACKAGES = ("tensorwire", "grpcio", "numpy", "pyzmq", "pyarrow", "mpi4py", "nixl")
+
+
+def describe(settings: dict[str, Any], notes: Sequence[str]) -> dict[str, Any]:
+    """The ``environment`` object of a report; memory in bytes."""
+    return {
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "cpu": cpu_model(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "load_average": os.getloadavg()[0],
+        "python": platform.python_version(),
+        "versions": versions(),
+        "congestion_control": {
+            "default": congestion_control(),
+            "same_host_links": same_host_congestion_control(),
+        },
+        "settings": settings,
+        "notes": list(notes),
+    }
+
+
+def cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith(("model name", "Model")):
+            return line.partition(":")[2].strip()
+    return platform.processor()
+
+
+def versions() -> dict[str, str]:
+    """Of the packages that are installed."""
+    found = {package: installed(package) for package in PACKAGES}
+    return {package: release for package, release in found.items() if release is not None}
+
+
+def installed(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,167 @@
+"""Timing calls inside the client's process: warm-up, one or several callers, quantiles."""
+
+from __future__ import annotations
+
+import threading
+import time
+from array import array
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tensorwire.bench import cpu
+from tensorwire.bench.peers.base import Call, Client, Stream
+from tensorwire.bench.work import Work, answer, payload
+
+WARM_UP_SHARE = 0.2
+"""Of the time of one visit."""
+MINIMUM_CALLS = 3
+STREAM_SECONDS = 0.1
+"""A stream is made long enough to last about this long."""
+STREAM_MINIMUM = 4
+STREAM_GROWTH = 16
+
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One contender's turn in one round. For streams a "call" is one message.
+
+    p50_us, p99_us: of the time of a call (of a stream's time for one message).
+    calls, seconds: how many and how long in all; cpu_seconds: of both ends.
+    path: the transport that the calls took.
+    """
+
+    p50_us: float
+    p99_us: float
+    calls: int
+    seconds: float
+    cpu_seconds: float
+    path: str
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class WrongAnswerError(Exception):
+    """The receiver did not receive what was sent: the figure would be worth nothing."""
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """The smallest value that at least ``share`` of the values do not exceed (nearest rank)."""
+    rank = -int(-len(ordered) * share // 1)
+    return ordered[max(rank, 1) - 1]
+
+
+def visit(client: Client, work: Work, seconds: float, pids: Sequence[int]) -> Visit:
+    """Measures ``work`` for about ``seconds``; ``pids`` are both ends' processes."""
+    if work.case == "stream":
+        return _visit_stream(client, work, seconds, pids)
+    return _visit_calls(client, work, seconds, pids)
+
+
+def _visit_calls(client: Client, work: Work, seconds: float, pids: Sequence[int]) -> Visit:
+    expected = answer(payload(work.size), work.reads)
+    with ExitStack() as stack:
+        calls = [stack.enter_context(client.call(work)) for _ in range(work.callers)]
+        for call in calls:
+            _check(call(), expected)
+            timed(call, seconds * WARM_UP_SHARE / work.callers)
+        cpu_before, before = cpu.seconds(pids), time.perf_counter()
+        nanoseconds = _concurrently(calls, seconds)
+        elapsed, cpu_used = time.perf_counter() - before, cpu.seconds(pids) - cpu_before
+        for call in calls:
+            _check(call(), expected)
+        path = client.path()
+    ordered = sorted(nanoseconds)
+    return Visit(
+        quantile(ordered, 0.5) / 1e3,
+        quantile(ordered, 0.99) / 1e3,
+        len(ordered),
+        elapsed,
+        cpu_used,
+        path,
+    )
+
+
+def timed(call: Call, seconds: float) -> array[int]:
+    """Calls for that long, at least MINIMUM_CALLS times: the nanoseconds that each one took."""
+    clock = time.perf_counter_ns
+    durations = array("q")
+    keep = durations.append
+    end = clock() + int(seconds * 1e9)
+    before = clock()
+    while before < end or len(durations) < MINIMUM_CALLS:
+        call()
+        after = clock()
+        keep(after - before)
+        before = after
+    return durations
+
+
+def _concurrently(calls: Sequence[Call], seconds: float) -> array[int]:
+    if len(calls) == 1:
+        return timed(calls[0], seconds)
+    results: list[array[int]] = []
+    errors: list[BaseException] = []
+    start = threading.Barrier(len(calls))
+
+    def caller(call: Call) -> None:
+        try:
+            start.wait()
+            results.append(timed(call, seconds))
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=caller, args=(call,)) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return array("q", [duration for result in results for duration in result])
+
+
+def _visit_stream(client: Client, work: Work, seconds: float, pids: Sequence[int]) -> Visit:
+    with client.stream(work) as stream:
+        count = _stream_length(stream, min(STREAM_SECONDS, seconds))
+        durations: list[float] = []
+        cpu_before, before = cpu.seconds(pids), time.perf_counter()
+        end = before + seconds
+        now = before
+        while now < end or not durations:
+            _check(stream(count), count)
+            after = time.perf_counter()
+            durations.append(after - now)
+            now = after
+        cpu_used = cpu.seconds(pids) - cpu_before
+        path = client.path()
+    durations.sort()
+    return Visit(
+        quantile(durations, 0.5) / count * 1e6,
+        quantile(durations, 0.99) / count * 1e6,
+        count * len(durations),
+        now - before,
+        cpu_used,
+        path,
+    )
+
+
+def _stream_length(stream: Stream, seconds: float) -> int:
+    """How many messages last that long; finding it out is the warm-up."""
+    count = STREAM_MINIMUM
+    while True:
+        before = time.perf_counter()
+        _check(stream(count), count)
+        elapsed = time.perf_counter() - before
+        if elapsed * 2 >= seconds:
+            return max(STREAM_MINIMUM, int(count * seconds / elapsed))
+        count = int(count * min(STREAM_GROWTH, max(2.0, seconds / max(elapsed, 1e-9))))
+
+
+def _check(result: int, expected: int) -> None:
+    if result != expected:
+        raise WrongAnswerError(f"the receiver answered {result}, expected {expected}")

@@ -1,0 +1,51 @@
+"""A contender under measurement: its server and its client, connected and spoken to."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tensorwire.bench.control import Control
+from tensorwire.bench.measure import Visit
+from tensorwire.bench.peers import peer
+from tensorwire.bench.processes import START_SECONDS, expect, started
+from tensorwire.bench.work import Work
+
+VISIT_FACTOR = 20.0
+"""A visit that takes this many times as long as it should is given up."""
+
+
+class Pair:
+    """Two agents that are connected to each other. Raises AgentError when one of them fails.
+
+    path: the transport that the calls take; note: what a reader of the figures has to know.
+    """
+
+    def __init__(self, server: Control, client: Control, path: str, note: str) -> None:
+        self.server = server
+        self.client = client
+        self.path = path
+        self.note = note
+
+    def visit(self, work: Work, seconds: float) -> Visit:
+        limit = START_SECONDS + seconds * VISIT_FACTOR
+        self.server.send({"work": work.to_json()})
+        expect(self.server, limit, self.client)
+        self.client.send({"work": work.to_json(), "seconds": seconds})
+        return Visit(**expect(self.client, limit, self.server))
+
+
+@contextmanager
+def start(name: str, transport: str) -> Iterator[Pair]:
+    """Starts both agents of a contender and ends them, whatever state they are in."""
+
+    def commands(path: str) -> list[list[str]]:
+        command = [sys.executable, "-m", "tensorwire.bench.agent"]
+        server, client = ([*command, role, name, transport, path] for role in ("server", "client"))
+        return peer(name).launch(server, client)
+
+    with started(commands, 2) as ((client, _), (server, hello)):
+        client.send({"address": hello["address"], "server_pid": hello["pid"]})
+        connected = expect(client, START_SECONDS, server)
+        yield Pair(server, client, connected["path"], connected["note"])

@@ -1,0 +1,80 @@
+"""Tensorwire itself: the same service and stub as grpcio's, on arrays instead of bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+import tensorwire
+from tensorwire.bench.peers.base import Client, Peer, Server
+from tensorwire.bench.peers.grpcio import OPTIONS, WORKERS, Caller, Calls, handlers
+from tensorwire.bench.work import Array, Work, fill, payload
+from tensorwire.rpc import segments
+
+
+def memory(work: Work) -> Array:
+    """The array to send: ordinary memory, or published in this process's arena."""
+    if work.origin == "ordinary":
+        return payload(work.size)
+    return tensorwire.publish(fill(tensorwire.empty(work.size // 4, np.float32)))
+
+
+def one_segment(array: Array) -> tuple[Array]:
+    return (array,)
+
+
+@segments
+def first(buffers: Sequence[Any]) -> Any:
+    return buffers[0]
+
+
+class _Calls(Calls):
+    def prepare(self, work: Work) -> None:
+        self.reply = None
+        if work.case == "pull":
+            self.reply = memory(work)
+
+
+class _Caller(Caller):
+    serializer = staticmethod(one_segment)
+    deserializer = staticmethod(first)
+
+    def path(self) -> str:
+        return self.channel.path().transport  # type: ignore[attr-defined,no-any-return]
+
+    def message(self, work: Work) -> Array:
+        return memory(work)
+
+
+class Tensorwire(Peer):
+    name = "tensorwire"
+    transports = ("shm", "tcp")
+    origins = frozenset({"ordinary", "published"})
+
+    def viable(self, transport: str) -> str | None:
+        return None
+
+    @contextmanager
+    def serve(self, transport: str) -> Iterator[Server]:
+        calls = _Calls()
+        server = tensorwire.server(ThreadPoolExecutor(WORKERS), options=OPTIONS)
+        server.add_generic_rpc_handlers((handlers(calls, first, one_segment),))
+        calls.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        server.start()
+        try:
+            yield calls
+        finally:
+            server.stop(None).wait()
+
+    @contextmanager
+    def connect(self, transport: str, address: str) -> Iterator[Client]:
+        with tensorwire.insecure_channel(address, options=OPTIONS, transport=transport) as channel:
+            yield _Caller(channel)
+
+
+def make() -> Peer:
+    return Tensorwire()

@@ -1,0 +1,43 @@
+"""``tensorwire bench rpc``: one run from its options to its report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tensorwire.bench import environment, runner
+from tensorwire.bench.work import CASES, ORIGINS, plan
+
+LIMITS = ("sockets", "memcpy")
+
+
+@dataclass(frozen=True)
+class Options:
+    """transports: Tensorwire's; sizes: in bytes; peers: beside grpcio; seconds: of one visit."""
+
+    transports: Sequence[str] = ("shm", "tcp")
+    sizes: Sequence[int] = (8, 512 << 10, 64 << 20)
+    cases: Sequence[str] = CASES
+    origins: Sequence[str] = ORIGINS
+    reads: Sequence[bool] = (False, True)
+    peers: Sequence[str] = LIMITS
+    rounds: int = 5
+    seconds: float = 0.3
+    callers: int = 1
+
+
+def run(
+    options: Options, progress: runner.Progress = lambda now, done, total: None
+) -> tuple[dict[str, Any], bool]:
+    """The report, ``{"environment": {...}, "rows": [...]}``, and whether all that was asked for is
+    in it: a contender that is not installed may be missing, one that failed may not.
+
+    Raises ValueError for a peer that does not exist.
+    """
+    before = environment.describe(asdict(options), ())
+    asked = runner.contenders(options.transports, options.peers)
+    works = plan(options.sizes, options.cases, options.origins, options.reads, options.callers)
+    results = runner.run(asked, works, options.rounds, options.seconds, progress)
+    report = {"environment": {**before, "notes": results.notes}, "rows": runner.rows(results)}
+    return report, not results.failed

@@ -1,0 +1,187 @@
+"""A whole run: contenders side by side, visited in turn, round after round."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+from tensorwire.bench.control import AgentError
+from tensorwire.bench.measure import Visit
+from tensorwire.bench.pair import Pair, start
+from tensorwire.bench.peers import peer
+from tensorwire.bench.peers.sockets import same_host_congestion_control
+from tensorwire.bench.work import Work
+
+BASELINE = "grpcio"
+Progress = Callable[[str, int, int], None]
+"""Told what is measured now, how many visits are done, and how many there are."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A library on one transport; ``auto`` where the library chooses."""
+
+    name: str
+    transport: str
+
+
+@dataclass
+class Results:
+    """Visits by contender and work, and why some of them are missing."""
+
+    visits: dict[tuple[Contender, Work], list[Visit]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    comments: dict[Contender, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    failed: bool = False
+    """Whether a contender that should have run gave no figures, or not the ones asked for."""
+
+
+def contenders(transports: Sequence[str], peers: Iterable[str]) -> list[Contender]:
+    """The baseline, Tensorwire on each of ``transports``, then the peers on all of theirs.
+
+    Raises ValueError for a peer that does not exist.
+    """
+    found = [Contender(BASELINE, "grpc"), *(Contender("tensorwire", t) for t in transports)]
+    for name in peers:
+        names = [name]
+        if name == "sockets":
+            names.append(f"sockets-{same_host_congestion_control()}")
+        for each in names:
+            found.extend(Contender(each, transport) for transport in peer(each).transports)
+    return list(dict.fromkeys(found))
+
+
+def run(
+    asked: Sequence[Contender],
+    works: Sequence[Work],
+    rounds: int,
+    seconds: float,
+    progress: Progress = lambda now, done, total: None,
+) -> Results:
+    """Measures every contender on every work that it supports.
+
+    Each round visits each of them once, so that all share whatever else the host does; the order
+    moves on by one from round to round. seconds: of one visit, not counting its warm-up. All
+    agents run from the beginning to the end; those that are not visited wait without using CPU.
+    """
+    results = Results()
+    with ExitStack() as stack:
+        pairs: dict[Contender, Pair] = {}
+        for contender in asked:
+            progress(f"starting {contender.name} {contender.transport}", 0, 0)
+            _start(stack, pairs, contender, results)
+        total = rounds * sum(peer(c.name).supports(work) for c in pairs for work in works)
+        done = 0
+        for size in dict.fromkeys(work.size for work in works):
+            here = [work for work in works if work.size == size]
+            for turn in range(rounds):
+                for work in here:
+                    order = list(pairs)
+                    shift = turn % len(order) if order else 0
+                    for contender in order[shift:] + order[:shift]:
+                        if contender in pairs and peer(contender.name).supports(work):
+                            progress(_describe(contender, work), done, total)
+                            _visit(pairs, contender, work, seconds, results)
+                            done += 1
+        progress("done", total, total)
+    return results
+
+
+def _describe(contender: Contender, work: Work) -> str:
+    return f"{contender.name} {contender.transport}: {work.case} of {work.size} B"
+
+
+def _start(
+    stack: ExitStack, pairs: dict[Contender, Pair], contender: Contender, results: Results
+) -> None:
+    label = f"{contender.name} over {contender.transport}"
+    try:
+        library = peer(contender.name)
+        reason = library.viable(contender.transport)
+        if reason is not None:
+            results.notes.append(f"{label}: left out: {reason}")
+            return
+        pair = stack.enter_context(start(contender.name, contender.transport))
+    except (AgentError, ImportError) as error:
+        results.notes.append(f"{label}: {error}")
+        results.failed = True
+        return
+    if contender.transport not in ("auto", pair.path):
+        results.notes.append(f"{label}: took {pair.path} instead, so there are no figures")
+        results.failed = True
+        return
+    pairs[contender] = pair
+    results.comments[contender] = pair.note
+
+
+def _visit(
+    pairs: dict[Contender, Pair],
+    contender: Contender,
+    work: Work,
+    seconds: float,
+    results: Results,
+) -> None:
+    label = f"{contender.name} over {contender.transport}"
+    pair = pairs[contender]
+    try:
+        visit = pair.visit(work, seconds)
+    except AgentError as error:
+        results.notes.append(f"{_describe(contender, work)}: {error}")
+    else:
+        if visit.path == pair.path:
+            results.visits[contender, work].append(visit)
+            return
+        results.notes.append(f"{label}: went from {pair.path} to {visit.path} and was stopped")
+    results.failed = True
+    del pairs[contender]
+    results.visits.pop((contender, work), None)
+
+
+def rows(results: Results) -> list[dict[str, Any]]:
+    """One row for each contender and work, as documented in ``docs/benchmarks.md``."""
+    baseline = {
+        work.comparable: visits
+        for (contender, work), visits in results.visits.items()
+        if contender.name == BASELINE
+    }
+    table = []
+    for (contender, work), visits in results.visits.items():
+        p50 = statistics.median(visit.p50_us for visit in visits)
+        p99 = statistics.median(visit.p99_us for visit in visits)
+        base = baseline.get(work.comparable)
+        gigabytes = work.size / 1e9
+        table.append(
+            {
+                "contender": contender.name,
+                "transport": visits[0].path,
+                "case": work.case,
+                "size": work.size,
+                "origin": work.origin,
+                "reads": work.reads,
+                "callers": work.callers,
+                "p50_us": p50,
+                "p99_us": p99,
+                "gb_per_s": statistics.median(v.calls * gigabytes / v.seconds for v in visits),
+                "msgs_per_s": statistics.median(v.calls / v.seconds for v in visits),
+                "cpu_s_per_gb": statistics.median(
+                    v.cpu_seconds / (v.calls * gigabytes) for v in visits
+                )
+                if work.size
+                else None,
+                "ratio_to_grpcio": statistics.median(v.p50_us for v in base) / p50
+                if base
+                else None,
+                "p99_ratio_to_grpcio": statistics.median(v.p99_us for v in base) / p99
+                if base
+                else None,
+                "calls": sum(visit.calls for visit in visits),
+                "note": results.comments[contender],
+            }
+        )
+    return table

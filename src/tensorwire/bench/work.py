@@ -1,0 +1,116 @@
+"""What one figure is about: the case, the size, and what both ends do with the payload."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float32]
+
+CASES = ("request", "pull", "stream")
+ORIGINS = ("ordinary", "published")
+_UNITS = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+@dataclass(frozen=True)
+class Work:
+    """One thing to measure.
+
+    case: ``request`` (the request carries the payload, the reply is 8 bytes), ``pull`` (the other
+        way round) or ``stream`` (many payloads one way on one stream, then one count back).
+    size: bytes of payload in each message, a multiple of 8.
+    origin: ``ordinary`` memory, or an array that was ``published`` in the sender's arena.
+    reads: whether the receiver adds up everything that it received.
+    callers: threads that call at the same time.
+    """
+
+    case: str
+    size: int
+    origin: str = "ordinary"
+    reads: bool = False
+    callers: int = 1
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @property
+    def comparable(self) -> tuple[str, int, bool, int]:
+        """Equal for works whose receivers do the same: those may be divided by each other."""
+        return self.case, self.size, self.reads, self.callers
+
+
+def plan(
+    sizes: Sequence[int],
+    cases: Sequence[str] = CASES,
+    origins: Sequence[str] = ORIGINS,
+    reads: Sequence[bool] = (False, True),
+    callers: int = 1,
+) -> list[Work]:
+    """Every combination that means something; a stream's receiver counts and never adds up."""
+    return [
+        Work(case, size, origin, read, callers)
+        for size in sizes
+        for case in cases
+        for origin in origins
+        for read in reads
+        if not (case == "stream" and read)
+    ]
+
+
+def parse_size(text: str) -> int:
+    """Bytes, from ``8``, ``512K``, ``64M`` or ``1G`` (powers of 1024). Raises ValueError."""
+    cleaned = text.strip().upper().removesuffix("IB")
+    digits = cleaned.rstrip("BKMG")
+    unit = cleaned[len(digits) :]
+    if len(unit) > 1:
+        unit = unit.removesuffix("B")
+    if not digits.isascii() or not digits.isdigit() or unit not in _UNITS:
+        raise ValueError(f"{text!r} is no size; write 8, 512K, 64M or 1G")
+    size = int(digits) * _UNITS[unit]
+    if size % 8:
+        raise ValueError(f"{text!r} is no multiple of 8 bytes (the payload is summed in words)")
+    return size
+
+
+def format_size(size: int) -> str:
+    """The shortest of ``8``, ``512K``, ``64M``, ``1G`` that names the size exactly."""
+    for unit in ("G", "M", "K"):
+        if size and size % _UNITS[unit] == 0:
+            return f"{size // _UNITS[unit]}{unit}"
+    return str(size)
+
+
+def fill(array: Array) -> Array:
+    """Writes the same non-zero pattern into every array of that size; returns ``array``."""
+    words = array.view(np.uint32)
+    words[:] = np.arange(words.size, dtype=np.uint32)
+    words += np.uint32(0x3F800000)
+    return array
+
+
+def payload(size: int) -> Array:
+    """``size`` bytes of ordinary float32 memory, every page of it touched."""
+    return fill(np.empty(size // 4, np.float32))
+
+
+def view(buffer: Any) -> Array:
+    """A received buffer as float32, without a copy."""
+    return np.frombuffer(buffer, np.float32)
+
+
+def checksum(array: Array) -> int:
+    """The sum of all bytes, taken as 64-bit words and wrapped around.
+
+    Integer addition runs at the speed of memory in NumPy (a float32 sum does not) and comes to the
+    same result in any order.
+    """
+    return int(array.view(np.int64).sum())
+
+
+def answer(array: Array, reads: bool) -> int:
+    """What a receiver answers: the checksum when it reads, else how many bytes it was given."""
+    return checksum(array) if reads else array.nbytes

@@ -1,0 +1,191 @@
+"""The ``tensorwire`` command. Each subcommand imports what it needs when it runs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+try:
+    import typer
+except ModuleNotFoundError as missing:
+    raise SystemExit(
+        "This command needs typer and rich: pip install 'tensorwire[cli]'"
+    ) from missing
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tensorwire.bench.runner import Progress
+
+T = TypeVar("T")
+
+TRANSPORTS = ("auto", "shm", "tcp", "grpc")
+PLAIN_WIDTH = 180
+"""Columns of a table that goes into a file or a pipe."""
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+
+app = typer.Typer(
+    name="tensorwire",
+    help="Tensor communication for gRPC services and distributed training.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+bench = typer.Typer(help="Measure Tensorwire against others.", no_args_is_help=True)
+app.add_typer(bench, name="bench")
+
+
+def main() -> None:
+    app()
+
+
+@app.callback(invoke_without_command=True)
+def options(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        from importlib.metadata import version as installed
+
+        print(installed("tensorwire"))
+        raise typer.Exit
+
+
+@bench.command(
+    epilog="Examples:\n\n"
+    "[bold]tensorwire bench rpc[/]\n\n"
+    "[bold]tensorwire bench rpc --transport shm --sizes 8 --rounds 9[/]\n\n"
+    "[bold]tensorwire bench rpc --peers zmq,flight,nixl,mpi --json --output figures.json[/]\n\n"
+    "Exit codes: 0 all figures are there, 1 some are missing (the notes say why), 2 wrong usage."
+)
+def rpc(
+    transport: Annotated[
+        list[str],
+        typer.Option(help="auto, shm, tcp or grpc; repeat or separate by commas."),
+    ] = ["shm", "tcp"],  # noqa: B006
+    sizes: Annotated[
+        str, typer.Option(help="Bytes of payload; K, M and G are powers of 1024.")
+    ] = "8,512K,64M",
+    cases: Annotated[str, typer.Option(help="request, pull, stream.")] = "request,pull,stream",
+    origin: Annotated[
+        str, typer.Option(help="ordinary (any memory), published (in the arena).")
+    ] = "ordinary,published",
+    reads: Annotated[
+        str, typer.Option(help="Whether the receiver adds up all it received: no, yes.")
+    ] = "no,yes",
+    rounds: Annotated[int, typer.Option(min=1, help="Each visits every contender once.")] = 5,
+    seconds: Annotated[float, typer.Option(min=0.001, help="Time of one visit.")] = 0.3,
+    callers: Annotated[int, typer.Option(min=1, help="Threads that call at the same time.")] = 1,
+    peers: Annotated[
+        list[str],
+        typer.Option(help="Others to measure: zmq, flight, nixl, mpi, sockets, memcpy, or all."),
+    ] = [],  # noqa: B006
+    limits: Annotated[bool, typer.Option(help="Plain sockets and memcpy as limit lines.")] = True,
+    output: Annotated[Path | None, typer.Option(help="Write the JSON object to this file.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw time over size into this file (needs matplotlib).")
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Measure calls and streams: Tensorwire against stock grpcio, in interleaved rounds.
+
+    Every contender runs in two processes of its own, a client and a server on 127.0.0.1. A row is
+    printed only when the calls took the transport that was asked for.
+    """
+    from tensorwire.bench import rpc as command
+    from tensorwire.bench.peers import NAMES
+    from tensorwire.bench.report import plot as draw
+    from tensorwire.bench.report import print_table
+    from tensorwire.bench.work import CASES, ORIGINS, parse_size
+
+    others = [name for name in NAMES if name not in ("tensorwire", "grpcio")]
+    named = choices("--peers", ",".join(peers), [*others, "all"]) if peers else []
+    wanted = command.Options(
+        transports=choices("--transport", ",".join(transport), TRANSPORTS),
+        sizes=[usage("--sizes", parse_size, size) for size in words("--sizes", sizes)],
+        cases=choices("--cases", cases, CASES),
+        origins=choices("--origin", origin, ORIGINS),
+        reads=[word == "yes" for word in choices("--reads", reads, ("no", "yes"))],
+        peers=[*(command.LIMITS if limits else ()), *(others if "all" in named else named)],
+        rounds=rounds,
+        seconds=seconds,
+        callers=callers,
+    )
+    for option, path in (("--output", output), ("--plot", plot)):
+        if path is not None and not path.absolute().parent.is_dir():
+            raise typer.BadParameter(f"there is no folder {path.parent}", param_hint=option)
+    if plot is not None and find_spec("matplotlib") is None:
+        raise typer.BadParameter("needs matplotlib: pip install matplotlib", param_hint="--plot")
+    with progress_bar() as progress:
+        report, complete = command.run(wanted, progress)
+    if output is not None:
+        output.write_text(json.dumps(report, indent=2) + "\n")
+    if plot is not None:
+        draw(report, str(plot))
+    if json_:
+        print(json.dumps(report, indent=2))
+    else:
+        print_table(report, console())
+    raise typer.Exit(0 if complete else 1)
+
+
+def words(option: str, text: str) -> list[str]:
+    """The words of a comma list, each once; an empty list ends the command with code 2."""
+    found = list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+    if not found:
+        raise typer.BadParameter("the list is empty", param_hint=option)
+    return found
+
+
+def choices(option: str, text: str, allowed: Iterable[str]) -> list[str]:
+    """``words``, each one of ``allowed``; else the command ends with code 2."""
+    permitted = list(allowed)
+    chosen = words(option, text)
+    for word in chosen:
+        if word not in permitted:
+            names = ", ".join(permitted)
+            raise typer.BadParameter(f"{word!r} is none of {names}", param_hint=option)
+    return chosen
+
+
+def usage(option: str, parse: Callable[[str], T], text: str) -> T:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None
+
+
+def console() -> Console:
+    """Where tables go: as wide as the terminal, or wide enough for a file."""
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH)
+
+
+@contextmanager
+def progress_bar() -> Iterator[Progress]:
+    """A bar on standard error, so that standard output holds the result only."""
+    from rich import progress as rich_progress
+    from rich.console import Console
+
+    bar = rich_progress.Progress(
+        rich_progress.TextColumn("{task.description}"),
+        rich_progress.BarColumn(),
+        rich_progress.MofNCompleteColumn(),
+        rich_progress.TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task("starting", total=None)
+
+        def update(now: str, done: int, total: int) -> None:
+            bar.update(task, description=now, completed=done, total=total or None)
+
+        yield update
