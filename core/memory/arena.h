@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/fork.h"
@@ -19,7 +20,6 @@ namespace tw {
 
 class Arena;
 class ArenaBook;
-struct Extent;
 
 // A run of arena memory with one owner at a time. The last reference gives it back to its arena,
 // which a block keeps alive; in a forked child it gives back nothing.
@@ -46,7 +46,7 @@ class Block final : public RefCounted {
 
  private:
   friend class Arena;
-  Block(Ref<Arena> arena, const Extent& extent, size_t size);
+  Block(Ref<Arena> arena, Slab& slab, std::byte* data, size_t size, size_t capacity);
   void dispose() noexcept override;
 
   const Ref<Arena> arena_;
@@ -72,8 +72,9 @@ struct ArenaStats {
 // Thread-safe. One for each process and trust domain.
 class Arena final : public RefCounted {
  public:
-  // `capacity`: cap on resident bytes.
-  explicit Arena(size_t capacity);
+  // `capacity`: cap on resident bytes. `slab_size`: bytes of a standard slab; a block larger than a
+  // quarter of it gets a slab to itself.
+  explicit Arena(size_t capacity, size_t slab_size = size_t{256} << 20);
 
   // Memory for `size` bytes with undefined contents: aligned to 4096 and sharing no page with other
   // blocks from 4096 bytes up, aligned to 64 below. Waits until `deadline` (0: not at all) for
@@ -103,12 +104,14 @@ class Arena final : public RefCounted {
   ~Arena() override;
   void free(Block& block) noexcept;
   Status exhausted(size_t size) const;
+  void note_dropped(std::vector<Ref<Slab>>& to);
 
   const Birthplace home_;
   const size_t capacity_;
   mutable std::mutex mutex_;
   std::condition_variable space_;
   std::unique_ptr<ArenaBook> book_;  // guarded by mutex_
+  size_t blocks_ = 0;                // guarded by mutex_
   size_t waiters_ = 0;               // guarded by mutex_
   uint64_t interruptions_ = 0;       // guarded by mutex_
   std::atomic<int64_t> leased_{0};

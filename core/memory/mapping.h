@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <span>
 
@@ -93,6 +94,7 @@ class LeasedView final : public RefCounted {
   LeasedView(const Located& located, Ref<LeaseReturn> owner, uint64_t id)
       : mapping_(located.mapping), bytes_(located.bytes), owner_(std::move(owner)), id_(id) {}
   void dispose() noexcept override;
+  bool in_mapping() const { return own_.data() == nullptr && !bytes_.empty(); }
 
   const Birthplace home_;
   const Ref<SlabMapping> mapping_;

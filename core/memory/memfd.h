@@ -38,7 +38,11 @@ Status check_memfd(int fd, size_t size, int seals, int access);
 class MemoryMap {
  public:
   // As mmap(2); fd -1 maps anonymous memory. RESOURCE_EXHAUSTED when the kernel refuses.
-  static Result<MemoryMap> map(int fd, size_t size, int protection, int flags);
+  static Result<MemoryMap> map(int fd, size_t size, int protection, int flags, size_t offset = 0);
+
+  // The same for memory whose pages must come one by one as they are used, even in a process that
+  // has asked mlockall(2) to fill and lock every new mapping.
+  static Result<MemoryMap> map_lazily(int fd, size_t size, int flags, size_t offset = 0);
 
   MemoryMap() = default;
   MemoryMap(MemoryMap&& other) noexcept

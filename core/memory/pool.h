@@ -2,9 +2,9 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <list>
 #include <mutex>
 #include <span>
@@ -31,7 +31,7 @@ class PoolBuffer final : public RefCounted {
  private:
   friend class Pool;
   PoolBuffer(Ref<Pool> pool, MemoryMap memory, size_t size);
-  PoolBuffer(std::byte* small, size_t size);
+  explicit PoolBuffer(size_t small);
   ~PoolBuffer() override;
   void dispose() noexcept override;
 
@@ -68,6 +68,7 @@ class Pool final : public RefCounted {
 
   // Below this nothing is recycled: the allocator of the process does better.
   static constexpr size_t kSmallest = 32 << 10;
+  static constexpr size_t kLargest = size_t{1} << 48;
   // Four sizes for each power of two: at most a fifth of a buffer is unused.
   static constexpr size_t class_of(size_t size);
   static constexpr size_t class_size(size_t index);
@@ -79,24 +80,29 @@ class Pool final : public RefCounted {
     size_t index;
     Nanos since;
   };
-  static constexpr size_t kClasses = 4 * 34;  // up to 2^49 bytes
+  static constexpr size_t kSmallestPower = 15;
+  static_assert(kSmallest == size_t{1} << kSmallestPower);
+  static constexpr size_t kClasses = 4 * (48 - kSmallestPower) + 1;
 
   ~Pool() override = default;
   void put(MemoryMap memory) noexcept;
+  // Takes idle buffers out, oldest first, while more than `keep` bytes are idle or the oldest has
+  // been since before `idle_before`. The caller lets them go without the lock.
   std::list<Idle> evict(size_t keep, Nanos idle_before);
 
   const Birthplace home_;
   const size_t capacity_;
   mutable std::mutex mutex_;
-  std::list<Idle> idle_;                                              // oldest first
-  std::array<std::deque<std::list<Idle>::iterator>, kClasses> free_;  // of each size, oldest first
-  PoolStats stats_;                                                   // all three guarded by mutex_
+  std::list<Idle> idle_;                                             // oldest first
+  std::array<std::list<std::list<Idle>::iterator>, kClasses> free_;  // of each size, oldest first
+  PoolStats stats_;                                                  // all three guarded by mutex_
 };
 
 constexpr size_t Pool::class_of(size_t size) {
-  size_t index = 0;
-  while (class_size(index) < size) ++index;
-  return index;
+  if (size <= kSmallest) return 0;
+  const auto power = static_cast<size_t>(std::bit_width(size - 1)) - 1;  // of two, below `size`
+  const size_t steps = ((size - 1) >> (power - 2)) + 1;  // quarters of it that hold `size`: 5 to 8
+  return (power - kSmallestPower) * 4 + (steps - 4);
 }
 
 constexpr size_t Pool::class_size(size_t index) {

@@ -1,0 +1,151 @@
+#include "memory/arena.h"
+
+#include <algorithm>
+#include <chrono>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "memory/arena_book.h"
+
+namespace tw {
+namespace {
+
+std::string bytes(size_t n) { return std::to_string(n) + " bytes"; }
+
+}  // namespace
+
+Block::Block(Ref<Arena> arena, Slab& slab, std::byte* data, size_t size, size_t capacity)
+    : arena_(std::move(arena)), slab_(&slab), data_(data), size_(size), capacity_(capacity) {}
+
+void Block::dispose() noexcept {
+  if (!arena_->home_.here()) return;  // the memory is the parent's
+  arena_->free(*this);
+  delete this;
+}
+
+Arena::Arena(size_t capacity, size_t slab_size)
+    : capacity_(capacity), book_(std::make_unique<ArenaBook>(capacity, slab_size)) {}
+
+Arena::~Arena() = default;
+
+Result<Ref<Block>> Arena::allocate(size_t size, Nanos deadline) {
+  if (!home_.here()) {
+    return Status(Code::kFailedPrecondition,
+                  "this arena belongs to the process that forked this one; make a new one here");
+  }
+  std::vector<Ref<Slab>> dropped;  // unmapped without the lock
+  std::unique_lock lock(mutex_);
+  if (size > capacity_) return exhausted(size);
+  const uint64_t interruptions = interruptions_;
+  for (;;) {
+    auto extent = book_->take(size);
+    note_dropped(dropped);
+    if (!extent) return extent.status();
+    if (extent->slab) {
+      auto* const block = new Block(Ref<Arena>::share(this), *extent->slab,
+                                    extent->slab->base() + extent->offset, size, extent->length);
+      *extent->owner = block;
+      ++blocks_;
+      return Ref<Block>::adopt(block);
+    }
+    if (!dropped.empty()) {  // their memory must be gone before anybody waits
+      lock.unlock();
+      dropped.clear();
+      lock.lock();
+      continue;
+    }
+    if (deadline <= 0 || deadline <= now()) return exhausted(size);
+    ++waiters_;
+    if (deadline == kForever) {
+      space_.wait(lock);
+    } else {
+      using Clock = std::chrono::steady_clock;
+      space_.wait_until(lock, Clock::time_point(std::chrono::nanoseconds(deadline)));
+    }
+    --waiters_;
+    if (interruptions != interruptions_)
+      return Status(Code::kCancelled, "the wait for arena memory was interrupted");
+  }
+}
+
+void Arena::note_dropped(std::vector<Ref<Slab>>& to) {
+  auto more = book_->take_dropped();
+  slabs_dropped_.fetch_add(more.size(), std::memory_order_release);
+  std::move(more.begin(), more.end(), std::back_inserter(to));
+}
+
+Status Arena::exhausted(size_t size) const {
+  const std::string limit = "TENSORWIRE_BUFFER_BYTES (" + bytes(capacity_) + ")";
+  if (size > capacity_) {
+    return {Code::kResourceExhausted,
+            bytes(size) + " can never fit into the arena: raise " + limit};
+  }
+  const auto leased = std::max<int64_t>(leased_.load(std::memory_order_relaxed), 0);
+  return {Code::kResourceExhausted,
+          "the arena is full: no room for " + bytes(size) + " within " + limit + ", of which " +
+              bytes(book_->used()) + " are in use, " + bytes(static_cast<size_t>(leased)) +
+              " of these leased to peers; release buffers sooner or raise the limit"};
+}
+
+void Arena::interrupt() {
+  if (!home_.here()) return;
+  std::lock_guard lock(mutex_);
+  ++interruptions_;
+  space_.notify_all();
+}
+
+void Arena::free(Block& block) noexcept {
+  std::vector<Ref<Slab>> dropped;
+  std::lock_guard lock(mutex_);
+  book_->give(*block.slab_, static_cast<size_t>(block.data_ - block.slab_->base()));
+  --blocks_;
+  note_dropped(dropped);
+  if (waiters_ != 0) space_.notify_all();
+}
+
+Ref<Block> Arena::find(const void* p, size_t size) {
+  if (!home_.here()) return nullptr;
+  std::lock_guard lock(mutex_);
+  Block* const block = book_->find(p);
+  if (!block) return nullptr;
+  const auto skipped = static_cast<size_t>(static_cast<const std::byte*>(p) - block->data_);
+  if (skipped > block->size_ || size > block->size_ - skipped) return nullptr;
+  // Its last reference may be on its way into free(), which waits for the lock.
+  return block->try_retain() ? Ref<Block>::adopt(block) : nullptr;
+}
+
+void Arena::lease_began(Block& block) {
+  if (block.leases_.fetch_add(1, std::memory_order_relaxed) == 0)
+    leased_.fetch_add(static_cast<int64_t>(block.capacity_), std::memory_order_relaxed);
+}
+
+void Arena::lease_ended(Block& block) {
+  if (block.leases_.fetch_sub(1, std::memory_order_relaxed) == 1)
+    leased_.fetch_sub(static_cast<int64_t>(block.capacity_), std::memory_order_relaxed);
+}
+
+void Arena::trim(Nanos idle_before) {
+  if (!home_.here()) return;
+  std::vector<Ref<Slab>> dropped;
+  std::lock_guard lock(mutex_);
+  book_->trim(idle_before);
+  note_dropped(dropped);
+}
+
+ArenaStats Arena::stats() const {
+  ArenaStats stats;
+  stats.capacity = capacity_;
+  if (!home_.here()) return stats;
+  std::lock_guard lock(mutex_);
+  stats.reserved = book_->reserved();
+  stats.resident = book_->resident();
+  stats.used = book_->used();
+  stats.leased = static_cast<size_t>(std::max<int64_t>(leased_.load(std::memory_order_relaxed), 0));
+  stats.high_water = book_->high_water();
+  stats.slabs = book_->slabs();
+  stats.blocks = blocks_;
+  return stats;
+}
+
+}  // namespace tw

@@ -1,0 +1,166 @@
+#include "memory/mapping.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <string>
+
+#include "memory/private_pages.h"
+
+namespace tw {
+namespace {
+
+std::string name_of(uint32_t index, uint32_t generation) {
+  return "slab " + std::to_string(index) + ", generation " + std::to_string(generation);
+}
+
+// Private and writable: a framework that ignores the read-only flag writes to copies of its own.
+Result<MemoryMap> map_private(const Fd& fd, size_t size, size_t offset) {
+  return MemoryMap::map_lazily(fd.get(), size, MAP_PRIVATE, offset);
+}
+
+}  // namespace
+
+Result<Ref<SlabMapping>> SlabMapping::map(Fd fd, const SlabAnnouncement& announced) {
+  if (announced.size == 0 || announced.size % page_size() != 0) {
+    return Status(Code::kInvalidArgument, name_of(announced.index, announced.generation) + ": " +
+                                              std::to_string(announced.size) +
+                                              " bytes are no whole number of pages");
+  }
+  Status status = check_memfd(fd.get(), announced.size, kOwnedSeals, O_RDONLY);
+  if (!status.ok()) return status;
+  auto map = map_private(fd, announced.size, 0);
+  if (!map) return map.status();
+  return Ref<SlabMapping>::adopt(new SlabMapping(std::move(fd), announced, std::move(*map)));
+}
+
+SlabMapping::Clusters::iterator SlabMapping::cluster_at(size_t offset) {
+  return std::prev(clusters_.upper_bound(offset));
+}
+
+bool SlabMapping::enter(size_t begin, size_t end) {
+  std::lock_guard lock(mutex_);
+  auto first = clusters_.lower_bound(begin);
+  if (first != clusters_.begin() && std::prev(first)->second.end > begin) --first;
+  Cluster joined{end, 1, false};
+  size_t joined_begin = begin;
+  auto last = first;
+  for (; last != clusters_.end() && last->first < end; ++last) {
+    joined_begin = std::min(joined_begin, last->first);
+    joined.end = std::max(joined.end, last->second.end);
+    joined.views += last->second.views;
+    joined.exposed = joined.exposed || last->second.exposed;
+  }
+  if (joined.exposed && has_private_pages(map_.data() + begin, end - begin)) return false;
+  clusters_.erase(first, last);
+  clusters_.emplace(joined_begin, joined);
+  return true;
+}
+
+void SlabMapping::expose(size_t begin) {
+  std::lock_guard lock(mutex_);
+  cluster_at(begin)->second.exposed = true;
+}
+
+void SlabMapping::leave(size_t begin) noexcept {
+  std::lock_guard lock(mutex_);
+  const auto at = cluster_at(begin);
+  Cluster& cluster = at->second;
+  if (--cluster.views != 0) return;
+  if (cluster.exposed) drop_private_pages(map_.data() + at->first, cluster.end - at->first);
+  clusters_.erase(at);
+}
+
+Result<Ref<LeasedView>> LeasedView::make(const Located& located, Ref<LeaseReturn> owner,
+                                         uint64_t id) {
+  SlabMapping& mapping = *located.mapping;
+  const size_t page = page_size();
+  const auto offset = static_cast<size_t>(located.bytes.data() - mapping.map_.data());
+  const size_t begin = offset & ~(page - 1);
+  const size_t end = std::max(round_up(offset + located.bytes.size(), page), begin + page);
+  std::unique_ptr<LeasedView> view(new LeasedView(located, std::move(owner), id));
+  view->first_page_ = begin;
+  // One byte past the end of the slab names no page: an empty view there needs none.
+  if (located.bytes.empty()) {
+    view->bytes_ = {};
+  } else if (!mapping.enter(begin, end)) {
+    auto own = map_private(mapping.fd_, end - begin, begin);
+    if (!own) return own.status();
+    view->own_ = std::move(*own);
+    view->bytes_ = {view->own_.data() + (offset - begin), located.bytes.size()};
+  }
+  return Ref<LeasedView>::adopt(view.release());
+}
+
+void LeasedView::expose() {
+  if (home_.here() && in_mapping()) mapping_->expose(first_page_);
+}
+
+void LeasedView::dispose() noexcept {
+  if (!home_.here()) return;  // the lease is the parent's
+  if (in_mapping()) mapping_->leave(first_page_);
+  owner_->lease_done(id_);
+  delete this;
+}
+
+Status PeerArena::add(Fd fd, const SlabAnnouncement& announced) {
+  const std::string name = name_of(announced.index, announced.generation);
+  std::lock_guard lock(mutex_);
+  const auto at = slabs_.find(announced.index);
+  if (announced.index >= kMaxSlabs ||
+      (at != slabs_.end() && announced.generation <= at->second.generation)) {
+    return {Code::kInvalidArgument, "the peer announced " + name + ", which is no new slab"};
+  }
+  const size_t replaced =
+      at != slabs_.end() && at->second.mapping ? at->second.mapping->announced().size : 0;
+  if (announced.size > limit_ || mapped_ - replaced > limit_ - announced.size) {
+    return {Code::kResourceExhausted, "the peer announced " + name + " of " +
+                                          std::to_string(announced.size) + " bytes on top of " +
+                                          std::to_string(mapped_ - replaced) + ": more than the " +
+                                          std::to_string(limit_) + " bytes allowed"};
+  }
+  auto mapping = SlabMapping::map(std::move(fd), announced);
+  if (!mapping) {
+    return {mapping.status().code(),
+            "the peer announced " + name + ": " + mapping.status().details()};
+  }
+  mapped_ = mapped_ - replaced + announced.size;
+  slabs_.insert_or_assign(announced.index, Entry{announced.generation, std::move(*mapping)});
+  return {};
+}
+
+Status PeerArena::drop(uint32_t index, uint32_t generation) {
+  Ref<SlabMapping> mapping;  // unmapped after the lock is gone
+  std::lock_guard lock(mutex_);
+  const auto at = slabs_.find(index);
+  if (at == slabs_.end() || at->second.generation != generation || !at->second.mapping) {
+    return {Code::kInternal,
+            "the peer dropped " + name_of(index, generation) + ", which it does not share"};
+  }
+  std::swap(mapping, at->second.mapping);
+  mapped_ -= mapping->announced().size;
+  return {};
+}
+
+Result<Located> PeerArena::locate(const RegionRef& region) {
+  const auto wrong = [&region](const std::string& why) {
+    return Status(Code::kInternal, "the peer named memory at " +
+                                       name_of(region.slab, region.generation) + ", offset " +
+                                       std::to_string(region.offset) + ", length " +
+                                       std::to_string(region.length) + ": " + why);
+  };
+  std::lock_guard lock(mutex_);
+  const auto at = slabs_.find(region.slab);
+  if (at == slabs_.end() || region.generation > at->second.generation)
+    return wrong("it has not shared that slab");
+  if (region.generation < at->second.generation || !at->second.mapping)
+    return wrong("that generation of the slab is dead, its owner has dropped it");
+  const SlabMapping& mapping = *at->second.mapping;
+  const size_t size = mapping.announced().size;
+  if (region.offset > size || region.length > size - region.offset)
+    return wrong("the slab has " + std::to_string(size) + " bytes");
+  return Located{at->second.mapping, {mapping.map_.data() + region.offset, region.length}};
+}
+
+}  // namespace tw

@@ -1,0 +1,19 @@
+#include "memory/slab.h"
+
+#include <sys/mman.h>
+
+namespace tw {
+
+Result<Ref<Slab>> Slab::make(uint32_t index, uint32_t generation, size_t size) {
+  auto writable = make_memfd("tensorwire-slab", size);
+  if (!writable) return writable.status();
+  // The owner's only mapping comes before the seals, which forbid any other that can write.
+  auto map = MemoryMap::map_lazily(writable->get(), size, MAP_SHARED);
+  if (!map) return map.status();
+  if (Status status = seal_memfd(writable->get(), kOwnedSeals); !status.ok()) return status;
+  auto readable = reopen_read_only(writable->get());
+  if (!readable) return readable.status();
+  return Ref<Slab>::adopt(new Slab(index, generation, std::move(*map), std::move(*readable)));
+}
+
+}  // namespace tw
