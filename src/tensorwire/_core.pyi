@@ -205,8 +205,8 @@ class Server:
         """The bound port. StatusError(UNAVAILABLE) when the address is taken or invalid."""
     def listen_local(self) -> str:
         """Path of a socket in a fresh 0700 folder, removed by ``close``."""
-    def admit(self, connections: int, ttl: float) -> tuple[bytes, bytes]:
-        """(session, secret) that admit ``connections`` connections within ``ttl`` seconds."""
+    def admit(self, peer_hello: bytes, connections: int, ttl: float) -> tuple[bytes, bytes]:
+        """(session, secret) that admit ``connections`` connections of the process that sent ``peer_hello`` within ``ttl`` seconds."""
     def next(self, timeout: float | None = None) -> list[ServerCall] | None:
         """New calls ([] on timeout, None once closed). Also drives the progress of all links that nobody else
         drives, so one thread should always be in here."""

@@ -1,0 +1,224 @@
+#include "call/call.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+namespace tw {
+namespace {
+
+// How often a sender that waits for arena memory looks again. What frees it may be another link's peer, and no
+// single descriptor stands for that; its own link is driven meanwhile.
+constexpr Nanos kArenaRetry = 2 * kMillisecond;
+
+// A tensor above this share of the arena is pushed instead: staging it would starve everybody else.
+constexpr size_t kLargestStagedShare = 2;
+
+}  // namespace
+
+Call::Call(Ref<CallLink> link, uint64_t stream, Nanos deadline)
+    : link_(std::move(link)),
+      stream_(stream),
+      deadline_(deadline),
+      send_window_(link_->runtime().settings().stream_window_bytes),
+      receive_window_(link_->runtime().settings().stream_window_bytes) {}
+
+// ---------------------------------------------------------------------------------------- receiving
+
+Waited Call::wait_message(Nanos deadline) {
+  return link_->wait(
+      event_,
+      [this] {
+        return waiting_messages_.load(std::memory_order_acquire) != 0 ||
+               input_ended_.load(std::memory_order_acquire) || ended();
+      },
+      deadline);
+}
+
+bool Call::take(InMessage& message) {
+  uint64_t grant;
+  {
+    std::lock_guard lock(mutex_);
+    if (inbox_.empty()) return false;
+    message = std::move(inbox_.front());
+    inbox_.pop_front();
+    waiting_messages_.store(static_cast<uint32_t>(inbox_.size()), std::memory_order_release);
+    grant = receive_window_.consume(message.payload_bytes);
+  }
+  // After the last message nobody needs credit.
+  if (grant != 0 && !input_ended_.load(std::memory_order_acquire) && !ended())
+    link_->send_credit(stream_, grant);
+  return true;
+}
+
+bool Call::enqueue(InMessage message) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!receive_window_.arrive(message.payload_bytes)) return false;
+    inbox_.push_back(std::move(message));
+    waiting_messages_.store(static_cast<uint32_t>(inbox_.size()), std::memory_order_release);
+  }
+  event_.notify();
+  return true;
+}
+
+Waited Call::wait_ended(Nanos deadline) {
+  return link_->wait(event_, [this] { return ended(); }, deadline);
+}
+
+// ------------------------------------------------------------------------------------------ sending
+
+Waited Call::wait_sendable(Nanos deadline) {
+  if (sendable_.load(std::memory_order_acquire) || ended()) return Waited::kDone;
+  link_->flush();
+  return link_->wait(
+      event_, [this] { return sendable_.load(std::memory_order_acquire) || ended(); }, deadline);
+}
+
+Waited Call::wait_sent(const Outgoing& outgoing, Nanos deadline) {
+  return link_->wait(event_, [&] { return !outgoing.borrowed(); }, deadline);
+}
+
+void Call::withdraw(const Ref<Outgoing>& outgoing) { link_->withdraw(outgoing); }
+
+Status Call::on_credit(uint64_t bytes) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!send_window_.grant(bytes))
+      return {Code::kInternal, "protocol error: credit beyond anything that was sent"};
+    sendable_.store(send_window_.open(), std::memory_order_release);
+  }
+  event_.notify();
+  return {};
+}
+
+Waited Call::stage(std::span<OutSegment> segments, Nanos deadline, Status& status) {
+  const Profile& profile = link_->profile();
+  if (profile.bulk == Bulk::kPush) return Waited::kDone;
+  Runtime& runtime = link_->runtime();
+  for (OutSegment& segment : segments) {
+    if (segment.block || segment.size <= profile.eager_bytes || segment.size <= profile.coalesce_bytes)
+      continue;
+    if (Ref<Block> block = runtime.arena().find(segment.data, segment.size);
+        block && block->published()) {
+      segment.block = std::move(block);
+      continue;
+    }
+    if (segment.size > runtime.settings().buffer_bytes / kLargestStagedShare) continue;
+    for (;;) {
+      auto block = runtime.arena().allocate(segment.size);
+      if (block) {
+        std::memcpy((*block)->data(), segment.data, segment.size);
+        link_->count_copy(segment.size);
+        segment.data = (*block)->data();
+        segment.block = std::move(*block);
+        break;
+      }
+      status = block.status();
+      if (status.code() != Code::kResourceExhausted || now() >= deadline) return Waited::kTimeout;
+      if (ended()) return Waited::kDone;
+      // Leases come home while the link is driven.
+      const Nanos retry = std::min(deadline, now() + kArenaRetry);
+      if (link_->wait(event_, [this] { return ended(); }, retry) == Waited::kSignal)
+        return Waited::kSignal;
+    }
+  }
+  status = {};
+  return Waited::kDone;
+}
+
+Result<Ref<Outgoing>> Call::send(const wire::CallHeader& header, std::span<OutSegment> segments,
+                                 bool driving, bool defer) {
+  if (header.has(wire::call_flag::kPayload)) {
+    size_t bytes = 0;
+    for (const OutSegment& segment : segments) bytes += segment.size;
+    std::lock_guard lock(mutex_);
+    send_window_.spend(bytes);
+    sendable_.store(send_window_.open(), std::memory_order_release);
+  }
+  std::byte small[512];
+  std::unique_ptr<std::byte[]> large;
+  const size_t size = wire::call_header_size(header);
+  std::byte* out = small;
+  if (size > sizeof small) {
+    large.reset(new std::byte[size]);
+    out = large.get();
+  }
+  wire::encode_call_header(out, header);
+  bool borrows = false;
+  for (const OutSegment& segment : segments) borrows = borrows || (!segment.block && !segment.hold);
+  return link_->send(stream_, {out, size}, segments, &event_,
+                     borrows ? Hold(Ref<Call>::share(this)) : Hold{}, driving, defer);
+}
+
+// ------------------------------------------------------------------------------------------- ending
+
+void Call::notify(Ref<EventQueue> queue, uint64_t token) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!ended()) {
+      watchers_.emplace_back(std::move(queue), token);
+      return;
+    }
+  }
+  queue->push(token);
+}
+
+void Call::finish_ending() {
+  std::vector<std::pair<Ref<EventQueue>, uint64_t>> watchers;
+  {
+    std::lock_guard lock(mutex_);
+    ended_.store(true, std::memory_order_release);
+    watchers.swap(watchers_);
+  }
+  link_->remove(stream_);
+  event_.notify();
+  for (auto& [queue, token] : watchers) queue->push(token);
+}
+
+// ------------------------------------------------------------------------------------------ the link
+
+size_t CallLink::calls() const {
+  std::lock_guard lock(calls_mutex_);
+  return calls_.size();
+}
+
+bool CallLink::add(Call& call) {
+  std::lock_guard lock(calls_mutex_);
+  if (lost_) return false;
+  calls_.emplace(call.stream(), Ref<Call>::share(&call));
+  return true;
+}
+
+void CallLink::remove(uint64_t stream) {
+  Ref<Call> last;
+  std::lock_guard lock(calls_mutex_);
+  if (auto it = calls_.find(stream); it != calls_.end()) {
+    last = std::move(it->second);
+    calls_.erase(it);
+  }
+}
+
+Ref<Call> CallLink::find(uint64_t stream) const {
+  std::lock_guard lock(calls_mutex_);
+  auto it = calls_.find(stream);
+  return it == calls_.end() ? Ref<Call>{} : it->second;
+}
+
+Status CallLink::on_call_credit(uint64_t stream, uint64_t bytes) {
+  // Credit may cross the end of its call.
+  Ref<Call> call = find(stream);
+  return call ? call->on_credit(bytes) : Status{};
+}
+
+void CallLink::on_lost(const Status& why) {
+  std::unordered_map<uint64_t, Ref<Call>> calls;
+  {
+    std::lock_guard lock(calls_mutex_);
+    lost_ = true;
+    calls.swap(calls_);
+  }
+  for (auto& [stream, call] : calls) call->on_lost(why);
+}
+
+}  // namespace tw

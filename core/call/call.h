@@ -1,0 +1,117 @@
+// One RPC: a stream of messages in each direction, with deadline, metadata, cancellation and a status. What both ends
+// of it have in common, and the link that carries calls.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "call/events.h"
+#include "link/link.h"
+#include "message/window.h"
+#include "wire/call_header.h"
+
+namespace tw {
+
+class CallLink;
+
+// Metadata as it was received, kept where it arrived.
+struct ReceivedMetadata {
+  Hold hold;
+  wire::MetadataView view;
+};
+
+// Thread-safe. Ends exactly once, whatever happens first: status, cancellation, deadline or the loss of its link.
+class Call : public Watcher {
+ public:
+  CallLink& link() const { return *link_; }
+  uint64_t stream() const { return stream_; }
+  Nanos deadline() const { return deadline_; }
+  bool ended() const { return ended_.load(std::memory_order_acquire); }
+
+  // Until there is a message to take, or surely none.
+  Waited wait_message(Nanos deadline);
+  // The next message from the peer; false: none (any more).
+  bool take(InMessage& message);
+  Waited wait_ended(Nanos deadline);
+
+  // Until the peer has room for one more message, or the call has ended.
+  Waited wait_sendable(Nanos deadline);
+  // Until the caller's memory is free again.
+  Waited wait_sent(const Outgoing& outgoing, Nanos deadline);
+  void withdraw(const Ref<Outgoing>& outgoing);
+
+  // Copies into the arena whatever the transport lends from there and does not lie there published.
+  // kTimeout: `status` tells why there is no memory; kSignal: call again.
+  Waited stage(std::span<OutSegment> segments, Nanos deadline, Status& status);
+
+  // Puts `token` into `queue` once the call has ended, at once if it has.
+  void notify(Ref<EventQueue> queue, uint64_t token);
+
+ protected:
+  Call(Ref<CallLink> link, uint64_t stream, Nanos deadline);
+
+  friend class CallLink;
+  // Baton held. A status that is not ok ends the link.
+  virtual Status on_message(InMessage message) = 0;
+  virtual void on_lost(const Status& why) = 0;
+  Status on_credit(uint64_t bytes);
+  void on_event(uint32_t, uint32_t) override {}
+
+  // Encodes the header and sends. The peer's credit was waited for where it matters.
+  Result<Ref<Outgoing>> send(const wire::CallHeader& header, std::span<OutSegment> segments,
+                             bool driving, bool defer = false);
+  // The peer's message joins those that wait for take(); false: it was sent without credit.
+  bool enqueue(InMessage message);
+  void end_input() { input_ended_.store(true, std::memory_order_release); }
+  // True for the one caller that ends the call; finish_ending() tells the others.
+  bool begin_ending() { return !ending_.exchange(true, std::memory_order_acq_rel); }
+  void finish_ending();
+
+  const Ref<CallLink> link_;
+  const uint64_t stream_;
+  const Nanos deadline_;
+  Event event_;
+
+ private:
+  std::atomic<uint32_t> waiting_messages_{0};
+  std::atomic<bool> input_ended_{false};
+  std::atomic<bool> sendable_{true};
+  std::atomic<bool> ending_{false};
+  std::atomic<bool> ended_{false};
+
+  std::mutex mutex_;  // guards what follows; no other lock is taken inside
+  std::deque<InMessage> inbox_;
+  SendWindow send_window_;
+  ReceiveWindow receive_window_;
+  std::vector<std::pair<Ref<EventQueue>, uint64_t>> watchers_;
+};
+
+// A link with its calls. The two ends differ in who starts them.
+class CallLink : public Link {
+ public:
+  size_t calls() const;
+
+ protected:
+  friend class Call;
+  using Link::Link;
+
+  // The call takes part until remove(). False: the link has been lost.
+  bool add(Call& call);
+  void remove(uint64_t stream);
+  Ref<Call> find(uint64_t stream) const;
+
+  Status on_call_credit(uint64_t stream, uint64_t bytes) override;
+  void on_lost(const Status& why) override;
+
+ private:
+  mutable std::mutex calls_mutex_;  // guards what follows; no other lock is taken inside
+  std::unordered_map<uint64_t, Ref<Call>> calls_;
+  bool lost_ = false;
+};
+
+}  // namespace tw

@@ -1,0 +1,173 @@
+#include "call/client.h"
+
+namespace tw {
+
+using wire::CallHeader;
+namespace flag = wire::call_flag;
+
+constexpr const char* kDeadlineDetails = "Deadline Exceeded";
+
+ClientCall::ClientCall(Ref<ClientLink> link, uint64_t stream, Nanos deadline)
+    : Call(std::move(link), stream, deadline) {}
+
+Result<Ref<Outgoing>> ClientCall::begin(std::string_view method,
+                                        std::span<const wire::MetadataEntry> metadata,
+                                        std::span<OutSegment> segments, bool payload, bool end,
+                                        bool driving) {
+  CallHeader header;
+  header.flags = flag::kStart;
+  if (payload) header.flags |= flag::kPayload;
+  if (end) header.flags |= flag::kEnd;
+  if (!metadata.empty()) header.flags |= flag::kInitial;
+  header.method = method;
+  header.initial = metadata;
+  if (deadline_ != kForever) {
+    const Nanos left = deadline_ - now();
+    header.timeout_ns = left > 0 ? static_cast<uint64_t>(left) : 1;
+  }
+  if (Status status = wire::check_method(method); !status.ok()) return status;
+  if (!metadata.empty())
+    if (Status status = wire::check_metadata(metadata); !status.ok()) return status;
+  return send(header, segments, driving);
+}
+
+Result<Ref<Outgoing>> ClientCall::send_message(std::span<OutSegment> segments, bool end,
+                                               bool defer) {
+  CallHeader header;
+  header.flags = static_cast<uint8_t>(flag::kPayload | (end ? flag::kEnd : 0));
+  return send(header, segments, false, defer && !end);
+}
+
+Status ClientCall::end_send() {
+  CallHeader header;
+  header.flags = flag::kEnd;
+  auto sent = send(header, {}, false);
+  return sent ? Status{} : sent.status();
+}
+
+Waited ClientCall::wait_initial(Nanos deadline) {
+  return link_->wait(
+      event_, [this] { return initial_known_.load(std::memory_order_acquire) || ended(); },
+      deadline);
+}
+
+ReceivedMetadata ClientCall::initial() {
+  std::lock_guard lock(initial_mutex_);
+  return initial_;
+}
+
+bool ClientCall::cancel(Code code, std::string details) {
+  if (!begin_ending()) return false;
+  CallHeader header;
+  header.flags = flag::kCancel;
+  header.code = code == Code::kOk ? Code::kCancelled : code;
+  // A link that cannot carry it any more tells the server in its own way.
+  (void)send(header, {}, false);
+  Outcome outcome;
+  outcome.code = code;
+  outcome.details = std::move(details);
+  end(std::move(outcome));
+  return true;
+}
+
+// The caller has won begin_ending().
+void ClientCall::end(Outcome outcome) {
+  {
+    std::lock_guard lock(timer_mutex_);
+    if (timed_) {
+      if (auto poller = link_->runtime().background(); poller) (*poller)->cancel_timer(timer_);
+      timed_ = false;
+    }
+  }
+  outcome_ = std::move(outcome);
+  finish_ending();
+}
+
+Status ClientCall::watch_deadline() {
+  if (deadline_ == kForever) return {};
+  auto poller = link_->runtime().background();
+  if (!poller) return poller.status();
+  std::lock_guard lock(timer_mutex_);
+  if (ended()) return {};
+  timer_ = (*poller)->add_timer(deadline_, Ref<Watcher>::share(this));
+  timed_ = true;
+  return {};
+}
+
+void ClientCall::on_timer() {
+  {
+    std::lock_guard lock(timer_mutex_);
+    timed_ = false;
+  }
+  cancel(Code::kDeadlineExceeded, kDeadlineDetails);
+}
+
+void ClientCall::on_lost(const Status& why) {
+  if (!begin_ending()) return;
+  Outcome outcome;
+  outcome.code = why.code() == Code::kCancelled ? Code::kCancelled : Code::kUnavailable;
+  outcome.details = why.details();
+  end(std::move(outcome));
+}
+
+Status ClientCall::on_message(InMessage message) {
+  auto header = wire::decode_call_header(message.header);
+  if (!header) return header.status();
+  if (header->has(flag::kStart | flag::kCancel))
+    return {Code::kInternal, "protocol error: a server may not start or cancel a call"};
+  if (!message.status.ok()) {
+    cancel(message.status.code(), message.status.details());
+    return {};
+  }
+  if (header->has(flag::kInitial)) {
+    {
+      std::lock_guard lock(initial_mutex_);
+      initial_ = {message.header_hold, header->initial};
+    }
+    initial_known_.store(true, std::memory_order_release);
+    if (!header->has(flag::kPayload | flag::kEnd)) event_.notify();
+  }
+  const bool last = header->has(flag::kEnd);
+  Outcome outcome;
+  if (last) {
+    outcome.code = header->code;
+    outcome.details = header->details;
+    if (header->has(flag::kTrailing)) outcome.trailing = {message.header_hold, header->trailing};
+  }
+  if (header->has(flag::kPayload) && !enqueue(std::move(message)))
+    return {Code::kInternal, "protocol error: a message without credit"};
+  if (last && begin_ending()) end(std::move(outcome));
+  return {};
+}
+
+// ------------------------------------------------------------------------------------------ the link
+
+Result<Ref<ClientLink>> ClientLink::create(Runtime& runtime, std::unique_ptr<Transport> transport,
+                                           Peer peer, uint64_t max_message) {
+  auto poller = runtime.background();
+  if (!poller) return poller.status();
+  auto link = Ref<ClientLink>::adopt(
+      new ClientLink(runtime, std::move(transport), std::move(peer), max_message));
+  if (Status status = link->start(**poller); !status.ok()) return status;
+  return link;
+}
+
+Result<Ref<ClientCall>> ClientLink::new_call(Nanos deadline) {
+  auto call = Ref<ClientCall>::adopt(
+      new ClientCall(Ref<ClientLink>::share(this),
+                     next_stream_.fetch_add(1, std::memory_order_relaxed), deadline));
+  if (!alive() || !add(*call)) {
+    Status why = death();
+    return Status{Code::kUnavailable, why.ok() ? "the link is closed" : why.details()};
+  }
+  return call;
+}
+
+Status ClientLink::on_call_message(InMessage message) {
+  Ref<Call> call = find(message.stream);
+  // Answers may cross the cancellation of their call.
+  if (!call) return {};
+  return static_cast<ClientCall&>(*call).on_message(std::move(message));
+}
+
+}  // namespace tw

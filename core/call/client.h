@@ -1,0 +1,74 @@
+// The client's end: starts calls on a link and learns how they end.
+#pragma once
+
+#include <string_view>
+
+#include "call/call.h"
+
+namespace tw {
+
+class ClientLink;
+
+// How a call ended, and the metadata that came with it.
+struct Outcome {
+  Code code = Code::kOk;
+  std::string details;
+  ReceivedMetadata trailing;
+};
+
+class ClientCall final : public Call {
+ public:
+  // Sends the start of the call; `segments` are its first message if `payload`, `end` half-closes it. Call it once, first.
+  Result<Ref<Outgoing>> begin(std::string_view method, std::span<const wire::MetadataEntry> metadata,
+                              std::span<OutSegment> segments, bool payload, bool end, bool driving);
+  // One more message of a stream. `defer` lets small messages gather until somebody waits or enough has come together.
+  Result<Ref<Outgoing>> send_message(std::span<OutSegment> segments, bool end, bool defer);
+  Status end_send();
+
+  // Until initial metadata has come, or never will.
+  Waited wait_initial(Nanos deadline);
+  // Good once it has; empty when the call ended without any.
+  ReceivedMetadata initial();
+  // Good once ended.
+  const Outcome& outcome() const { return outcome_; }
+
+  // Ends the call here and tells the server. False: it had ended.
+  bool cancel(Code code, std::string details);
+  // Ends the call at its deadline even if nobody waits for it.
+  Status watch_deadline();
+
+ private:
+  friend class ClientLink;
+  ClientCall(Ref<ClientLink> link, uint64_t stream, Nanos deadline);
+
+  Status on_message(InMessage message) override;
+  void on_lost(const Status& why) override;
+  void on_timer() override;
+  void end(Outcome outcome);
+
+  std::atomic<bool> initial_known_{false};
+  std::mutex initial_mutex_;  // guards initial_
+  ReceivedMetadata initial_;
+  Outcome outcome_;  // written once, before ended()
+  std::mutex timer_mutex_;  // guards timer_ and timed_
+  Poller::Timer timer_{};
+  bool timed_ = false;
+};
+
+class ClientLink final : public CallLink {
+ public:
+  static Result<Ref<ClientLink>> create(Runtime& runtime, std::unique_ptr<Transport> transport,
+                                        Peer peer, uint64_t max_message);
+
+  // UNAVAILABLE: the link is lost or the peer is going away.
+  Result<Ref<ClientCall>> new_call(Nanos deadline);
+
+ private:
+  friend class ClientCall;
+  using CallLink::CallLink;
+  Status on_call_message(InMessage message) override;
+
+  std::atomic<uint64_t> next_stream_{1};
+};
+
+}  // namespace tw

@@ -1,0 +1,325 @@
+#include "call/server.h"
+
+#include <sys/epoll.h>
+
+namespace tw {
+
+using wire::CallHeader;
+namespace flag = wire::call_flag;
+
+// ------------------------------------------------------------------------------------------ the call
+
+ServerCall::ServerCall(Ref<ServerLink> link, uint64_t stream, Nanos deadline,
+                       ReceivedMetadata metadata, std::string_view method)
+    : Call(std::move(link), stream, deadline), metadata_(std::move(metadata)), method_(method) {}
+
+ServerLink& ServerCall::server_link() const { return static_cast<ServerLink&>(*link_); }
+
+Status ServerCall::send_initial(std::span<const wire::MetadataEntry> metadata) {
+  if (Status status = wire::check_metadata(metadata); !status.ok()) return status;
+  if (ended()) return {Code::kCancelled, "the call has ended"};
+  CallHeader header;
+  header.flags = flag::kInitial;
+  header.initial = metadata;
+  auto sent = send(header, {}, false);
+  return sent ? Status{} : sent.status();
+}
+
+Result<Ref<Outgoing>> ServerCall::send_message(std::span<OutSegment> segments, bool defer) {
+  if (ended()) return Status{Code::kCancelled, "the call has ended"};
+  CallHeader header;
+  header.flags = flag::kPayload;
+  return send(header, segments, false, defer);
+}
+
+bool ServerCall::finish(Code code, std::string_view details,
+                        std::span<const wire::MetadataEntry> trailing,
+                        std::span<OutSegment> segments, bool payload, Ref<Outgoing>& outgoing) {
+  if (!begin_ending()) return false;
+  CallHeader header;
+  header.flags = flag::kEnd;
+  if (payload) header.flags |= flag::kPayload;
+  if (!trailing.empty()) header.flags |= flag::kTrailing;
+  header.code = code;
+  header.details = details;
+  header.trailing = trailing;
+  end_input();
+  auto sent = send(header, segments, true);
+  if (sent) {
+    outgoing = std::move(*sent);
+  } else if (payload) {
+    // What this one message cannot carry, the client must at least hear of.
+    header.flags = flag::kEnd;
+    header.code = sent.status().code();
+    header.details = sent.status().details();
+    header.trailing = {};
+    (void)send(header, {}, true);
+  }
+  server_link().handling_.fetch_sub(1, std::memory_order_relaxed);
+  finish_ending();
+  return true;
+}
+
+bool ServerCall::finish_and_poll(Code code, std::string_view details,
+                                 std::span<const wire::MetadataEntry> trailing,
+                                 std::span<OutSegment> segments, bool payload,
+                                 Ref<ServerCall>& next) {
+  ServerLink& link = server_link();
+  // Taken ahead of the reply: the next request then finds somebody awake, and needs no doorbell.
+  const bool driving = link.try_drive();
+  if (driving) link.poll_slot_ = &next;
+  Ref<Outgoing> outgoing;
+  const bool finished = finish(code, details, trailing, segments, payload, outgoing);
+  if (!driving) {
+    if (outgoing) (void)wait_sent(*outgoing, kForever);
+    next = link.server_->take_queued(link);
+    return finished;
+  }
+  if (!outgoing) {
+    next = link.server_->take_queued(link);
+  } else {
+    link.drive_until([&] { return !outgoing->borrowed(); });
+  }
+  link.drive_briefly([&] { return static_cast<bool>(next); },
+                     [&] { link.poll_slot_ = nullptr; });
+  return finished;
+}
+
+Status ServerCall::on_message(InMessage message) {
+  auto header = wire::decode_call_header(message.header);
+  if (!header) return header.status();
+  if (header->has(flag::kCancel)) {
+    if (begin_ending()) {
+      end_input();
+      server_link().handling_.fetch_sub(1, std::memory_order_relaxed);
+      finish_ending();
+    }
+    return {};
+  }
+  if (header->has(flag::kStart)) return {Code::kInternal, "protocol error: a call was started twice"};
+  if (!message.status.ok()) {
+    Ref<Outgoing> none;
+    finish(message.status.code(), message.status.details(), {}, {}, false, none);
+    return {};
+  }
+  const bool end = header->has(flag::kEnd);
+  if (header->has(flag::kPayload) && !enqueue(std::move(message)))
+    return {Code::kInternal, "protocol error: a message without credit"};
+  if (end) {
+    end_input();
+    event_.notify();
+  }
+  return {};
+}
+
+void ServerCall::on_lost(const Status&) {
+  if (!begin_ending()) return;
+  end_input();
+  server_link().handling_.fetch_sub(1, std::memory_order_relaxed);
+  finish_ending();
+}
+
+// ------------------------------------------------------------------------------------------ the link
+
+ServerLink::ServerLink(Ref<Server> server, std::unique_ptr<Transport> transport, Peer peer)
+    : CallLink(server->runtime_, std::move(transport), std::move(peer), server->max_message_),
+      server_(std::move(server)) {}
+
+Status ServerLink::on_call_message(InMessage message) {
+  if (Ref<Call> call = find(message.stream))
+    return static_cast<ServerCall&>(*call).on_message(std::move(message));
+  // A stream is new, or its call has ended here and the peer does not know it yet.
+  if (message.stream <= last_stream_) return {};
+  last_stream_ = message.stream;
+  return begin(std::move(message));
+}
+
+Status ServerLink::begin(InMessage message) {
+  auto header = wire::decode_call_header(message.header);
+  if (!header) return header.status();
+  if (header->has(flag::kCancel)) return {};
+  if (!header->has(flag::kStart)) return {Code::kInternal, "protocol error: a stream begins without a call"};
+  const uint64_t stream = message.stream;
+  if (!message.status.ok()) {
+    answer(stream, message.status.code(), message.status.details());
+    return {};
+  }
+  {
+    std::lock_guard lock(server_->mutex_);
+    if (server_->refusing_) header = Status{Code::kUnavailable, "the server is going away"};
+  }
+  if (!header) {
+    answer(stream, header.status().code(), header.status().details());
+    return {};
+  }
+  const Nanos deadline =
+      header->timeout_ns == 0 || header->timeout_ns > static_cast<uint64_t>(kForever)
+          ? kForever
+          : deadline_after(static_cast<Nanos>(header->timeout_ns));
+  auto call = Ref<ServerCall>::adopt(
+      new ServerCall(Ref<ServerLink>::share(this), stream, deadline,
+                     {message.header_hold, header->initial}, header->method));
+  if (!add(*call)) return {};
+  handling_.fetch_add(1, std::memory_order_relaxed);
+  const bool end = header->has(flag::kEnd);
+  if (header->has(flag::kPayload) && !call->enqueue(std::move(message)))
+    return {Code::kInternal, "protocol error: a message without credit"};
+  if (end) call->end_input();
+  if (poll_slot_ && !*poll_slot_)
+    *poll_slot_ = std::move(call);
+  else
+    server_->queue(std::move(call));
+  return {};
+}
+
+void ServerLink::answer(uint64_t stream, Code code, std::string_view details) {
+  CallHeader header;
+  header.flags = flag::kEnd;
+  header.code = code;
+  header.details = details;
+  std::vector<std::byte> bytes(wire::call_header_size(header));
+  wire::encode_call_header(bytes.data(), header);
+  (void)send(stream, bytes, {}, nullptr, {});
+}
+
+void ServerLink::on_lost(const Status& why) {
+  CallLink::on_lost(why);
+  server_->forget(*this);
+}
+
+// ---------------------------------------------------------------------------------------- the server
+
+// After close() nobody is in next() any more, but peers may still hold leases: the background then polls in its place.
+class Server::Rest final : public Watcher {
+ public:
+  explicit Rest(Ref<Server> server) : server_(std::move(server)) {}
+
+  Status begin() {
+    auto background = server_->runtime_.background();
+    if (!background) return background.status();
+    background_ = *background;
+    auto watch = background_->watch(server_->poller_->fd(), EPOLLIN, Ref<Watcher>::share(this));
+    if (!watch) return watch.status();
+    watch_ = *watch;
+    return {};
+  }
+
+ private:
+  void on_event(uint32_t, uint32_t) override {
+    server_->poller_->poll(0);
+    if (server_->links().empty()) background_->unwatch(watch_, server_->poller_->fd());
+  }
+
+  const Ref<Server> server_;
+  Poller* background_ = nullptr;
+  Poller::Watch watch_ = 0;
+};
+
+Result<Ref<Server>> Server::create(uint64_t max_message) {
+  auto runtime = Runtime::get();
+  if (!runtime) return runtime.status();
+  auto poller = Poller::create();
+  if (!poller) return poller.status();
+  return Ref<Server>::adopt(new Server(**runtime, std::move(*poller), max_message));
+}
+
+Server::Server(Runtime& runtime, std::unique_ptr<Poller> poller, uint64_t max_message)
+    : runtime_(runtime), max_message_(max_message), poller_(std::move(poller)) {
+  listener_ = make_ref<link::Listener>(
+      runtime_, *poller_, [this](link::Connected connected) { arrived(std::move(connected)); });
+}
+
+void Server::arrived(link::Connected connected) {
+  auto link = Ref<ServerLink>::adopt(new ServerLink(
+      Ref<Server>::share(this), std::move(connected.transport), std::move(connected.peer)));
+  {
+    std::lock_guard lock(mutex_);
+    if (closed_) return;
+    links_.emplace(link.get(), link);
+  }
+  if (!link->start(*poller_).ok()) forget(*link);
+}
+
+void Server::queue(Ref<ServerCall> call) {
+  {
+    std::lock_guard lock(mutex_);
+    calls_.push_back(std::move(call));
+  }
+  poller_->wake();
+}
+
+Ref<ServerCall> Server::take_queued(const ServerLink& link) {
+  std::lock_guard lock(mutex_);
+  for (auto it = calls_.begin(); it != calls_.end(); ++it) {
+    if (&(*it)->link() != &link) continue;
+    Ref<ServerCall> call = std::move(*it);
+    calls_.erase(it);
+    return call;
+  }
+  return nullptr;
+}
+
+Server::Next Server::next(std::vector<Ref<ServerCall>>& calls, Nanos deadline) {
+  for (;;) {
+    {
+      std::lock_guard lock(mutex_);
+      if (!calls_.empty()) {
+        for (auto& call : calls_) calls.push_back(std::move(call));
+        calls_.clear();
+        return Next::kCalls;
+      }
+      if (closed_) return Next::kClosed;
+    }
+    const bool signal = !poller_->poll(deadline);
+    std::lock_guard lock(mutex_);
+    if (!calls_.empty() || closed_) continue;
+    if (signal) return Next::kSignal;
+    if (now() >= deadline) return Next::kTimeout;
+  }
+}
+
+void Server::forget(ServerLink& link) {
+  Ref<ServerLink> last;
+  std::lock_guard lock(mutex_);
+  if (auto it = links_.find(&link); it != links_.end()) {
+    last = std::move(it->second);
+    links_.erase(it);
+  }
+}
+
+std::vector<Ref<ServerLink>> Server::links() const {
+  std::vector<Ref<ServerLink>> links;
+  std::lock_guard lock(mutex_);
+  links.reserve(links_.size());
+  for (const auto& [key, link] : links_) links.push_back(link);
+  return links;
+}
+
+size_t Server::active() const {
+  size_t active = 0;
+  for (const auto& link : links()) active += link->calls();
+  return active;
+}
+
+void Server::refuse() {
+  {
+    std::lock_guard lock(mutex_);
+    if (std::exchange(refusing_, true)) return;
+  }
+  for (const auto& link : links()) link->go_away(Code::kUnavailable, "the server is shutting down");
+}
+
+void Server::close() {
+  refuse();
+  {
+    std::lock_guard lock(mutex_);
+    if (std::exchange(closed_, true)) return;
+    calls_.clear();
+  }
+  listener_->close();
+  for (const auto& link : links()) link->close({Code::kCancelled, "the server was closed"});
+  poller_->wake();
+  if (!links().empty()) (void)make_ref<Rest>(Ref<Server>::share(this))->begin();
+}
+
+}  // namespace tw

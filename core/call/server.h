@@ -1,0 +1,107 @@
+// The server's end: listens, takes in links, and hands out the calls that arrive on them.
+#pragma once
+
+#include <deque>
+#include <vector>
+
+#include "call/call.h"
+#include "link/listener.h"
+
+namespace tw {
+
+class Server;
+class ServerLink;
+
+class ServerCall final : public Call {
+ public:
+  // All three point into the message that started the call, and live as long as it.
+  std::string_view method() const { return method_; }
+  const ReceivedMetadata& metadata() const { return metadata_; }
+  // False once it is finished, cancelled, past its deadline, or its link is lost.
+  bool active() const { return !ended() && now() < deadline(); }
+
+  // Once, before the first message, unless a message or the status takes it along.
+  Status send_initial(std::span<const wire::MetadataEntry> metadata);
+  Result<Ref<Outgoing>> send_message(std::span<OutSegment> segments, bool defer);
+  // Sends the status, with a last message if `payload`. False: the call had ended, nothing was sent.
+  bool finish(Code code, std::string_view details, std::span<const wire::MetadataEntry> trailing,
+              std::span<OutSegment> segments, bool payload, Ref<Outgoing>& outgoing);
+  // As finish(), then the next call on the same link if one comes within the spin budget.
+  bool finish_and_poll(Code code, std::string_view details,
+                       std::span<const wire::MetadataEntry> trailing, std::span<OutSegment> segments,
+                       bool payload, Ref<ServerCall>& next);
+
+ private:
+  friend class ServerLink;
+  ServerCall(Ref<ServerLink> link, uint64_t stream, Nanos deadline, ReceivedMetadata metadata,
+             std::string_view method);
+  ServerLink& server_link() const;
+  Status on_message(InMessage message) override;
+  void on_lost(const Status& why) override;
+
+  const ReceivedMetadata metadata_;
+  const std::string_view method_;
+};
+
+// Thread-safe.
+class Server final : public RefCounted {
+ public:
+  static Result<Ref<Server>> create(uint64_t max_message);
+
+  const wire::InstanceId& instance() const { return runtime_.instance(); }
+  link::Listener& listener() { return *listener_; }
+
+  enum class Next : uint8_t { kCalls, kTimeout, kSignal, kClosed };
+  // New calls. Whoever is in here drives all links that nobody else drives; one thread at a time.
+  Next next(std::vector<Ref<ServerCall>>& calls, Nanos deadline);
+
+  // No new calls: peers are told, and what starts nevertheless is answered UNAVAILABLE.
+  void refuse();
+  size_t active() const;
+  void close();
+  std::vector<Ref<ServerLink>> links() const;
+  bool inherited() const { return !home_.here(); }
+
+ private:
+  friend class ServerLink;
+  friend class ServerCall;
+  class Rest;
+  Server(Runtime& runtime, std::unique_ptr<Poller> poller, uint64_t max_message);
+  void arrived(link::Connected connected);
+  void queue(Ref<ServerCall> call);
+  Ref<ServerCall> take_queued(const ServerLink& link);
+  void forget(ServerLink& link);
+
+  Runtime& runtime_;
+  const Birthplace home_;
+  const uint64_t max_message_;
+  const std::unique_ptr<Poller> poller_;
+  Ref<link::Listener> listener_;
+
+  mutable std::mutex mutex_;  // guards what follows; no other lock is taken inside
+  std::deque<Ref<ServerCall>> calls_;
+  std::unordered_map<ServerLink*, Ref<ServerLink>> links_;
+  bool refusing_ = false;
+  bool closed_ = false;
+};
+
+class ServerLink final : public CallLink {
+ private:
+  friend class Server;
+  friend class ServerCall;
+  ServerLink(Ref<Server> server, std::unique_ptr<Transport> transport, Peer peer);
+
+  Status on_call_message(InMessage message) override;
+  void on_lost(const Status& why) override;
+  bool returns_later() const override { return handling_.load(std::memory_order_relaxed) != 0; }
+  Status begin(InMessage message);
+  void answer(uint64_t stream, Code code, std::string_view details);
+
+  const Ref<Server> server_;
+  uint64_t last_stream_ = 0;            // baton
+  Ref<ServerCall>* poll_slot_ = nullptr;  // baton: where finish_and_poll wants the next call
+  // Calls under way: their replies will take the released leases along.
+  std::atomic<uint32_t> handling_{0};
+};
+
+}  // namespace tw

@@ -1,0 +1,77 @@
+// Who drives a link. One thread at a time holds the baton and moves the link's bytes; the others sleep on their own Event
+// and are woken either because what they wait for has happened or because the baton has become free.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+
+#include "engine/event.h"
+
+namespace tw {
+
+class Baton {
+ public:
+  // One thread's place in the queue of those who wait while somebody else drives.
+  struct Waiter {
+    explicit Waiter(Event& e) : event(e) {}
+    Event& event;
+    Waiter* next = nullptr;
+    Waiter* previous = nullptr;
+  };
+
+  bool try_take() {
+    return !taken_.load(std::memory_order_relaxed) &&
+           !taken_.exchange(true, std::memory_order_seq_cst);
+  }
+
+  bool taken() const { return taken_.load(std::memory_order_seq_cst); }
+
+  // For the background: when the baton is taken, its holder is told by free() that there was something to do.
+  bool take_or_flag() {
+    if (try_take()) return true;
+    flagged_.store(true, std::memory_order_seq_cst);
+    // Freed in between: either the holder has seen the flag, or this exchange gets the baton.
+    return !taken_.exchange(true, std::memory_order_seq_cst);
+  }
+
+  // Frees the baton and wakes one waiter to take it, if anybody waits.
+  bool pass_to_waiter() {
+    std::lock_guard lock(mutex_);
+    if (!first_) return false;
+    taken_.store(false, std::memory_order_seq_cst);
+    first_->event.notify();
+    return true;
+  }
+
+  // Frees the baton. True: the background came in vain meanwhile and somebody has to look again.
+  bool free() {
+    taken_.store(false, std::memory_order_seq_cst);
+    {
+      // A waiter that queued up too late for pass_to_waiter() and too early to find the baton free.
+      std::lock_guard lock(mutex_);
+      if (first_) first_->event.notify();
+    }
+    return flagged_.exchange(false, std::memory_order_seq_cst);
+  }
+
+  void enter(Waiter& waiter) {
+    std::lock_guard lock(mutex_);
+    waiter.next = first_;
+    if (first_) first_->previous = &waiter;
+    first_ = &waiter;
+  }
+
+  void leave(Waiter& waiter) {
+    std::lock_guard lock(mutex_);
+    (waiter.previous ? waiter.previous->next : first_) = waiter.next;
+    if (waiter.next) waiter.next->previous = waiter.previous;
+  }
+
+ private:
+  std::atomic<bool> taken_{false};
+  std::atomic<bool> flagged_{false};
+  std::mutex mutex_;  // guards the queue
+  Waiter* first_ = nullptr;
+};
+
+}  // namespace tw

@@ -1,0 +1,137 @@
+#include "engine/poller.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+#include <vector>
+
+namespace tw {
+
+Result<std::unique_ptr<Poller>> Poller::create() {
+  std::unique_ptr<Poller> poller(new Poller);
+  poller->epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
+  poller->wake_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!poller->epoll_ || !poller->wake_)
+    return errno_status(Code::kResourceExhausted, "cannot create an epoll and an eventfd", errno);
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = 0;
+  if (epoll_ctl(poller->epoll_.get(), EPOLL_CTL_ADD, poller->wake_.get(), &event) != 0)
+    return errno_status(Code::kResourceExhausted, "epoll_ctl", errno);
+  return poller;
+}
+
+Poller::~Poller() = default;
+
+Result<Poller::Watch> Poller::watch(int fd, uint32_t events, Ref<Watcher> watcher, uint32_t tag) {
+  std::lock_guard lock(mutex_);
+  const Watch id = next_id_++;
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = id;
+  entries_.emplace(id, Entry{std::move(watcher), tag});
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
+    const int error = errno;
+    entries_.erase(id);
+    return errno_status(Code::kResourceExhausted, "cannot watch a descriptor with epoll", error);
+  }
+  return id;
+}
+
+void Poller::rearm(Watch watch, int fd, uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = watch;
+  epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
+}
+
+void Poller::unwatch(Watch watch, int fd) {
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  Ref<Watcher> last;  // released outside the lock: its destructor may call back
+  std::lock_guard lock(mutex_);
+  if (auto it = entries_.find(watch); it != entries_.end()) {
+    last = std::move(it->second.watcher);
+    entries_.erase(it);
+  }
+}
+
+Poller::Timer Poller::add_timer(Nanos deadline, Ref<Watcher> watcher) {
+  std::lock_guard lock(mutex_);
+  const Timer timer{deadline, next_id_++};
+  timers_.emplace(timer, std::move(watcher));
+  if (deadline < sleeping_until_) wake();
+  return timer;
+}
+
+void Poller::cancel_timer(Timer timer) {
+  Ref<Watcher> last;
+  std::lock_guard lock(mutex_);
+  if (auto it = timers_.find(timer); it != timers_.end()) {
+    last = std::move(it->second);
+    timers_.erase(it);
+  }
+}
+
+void Poller::run_timers() {
+  for (;;) {
+    Ref<Watcher> due;
+    {
+      std::lock_guard lock(mutex_);
+      if (timers_.empty() || timers_.begin()->first.first > now()) return;
+      due = std::move(timers_.begin()->second);
+      timers_.erase(timers_.begin());
+    }
+    due->on_timer();
+  }
+}
+
+bool Poller::poll(Nanos deadline) {
+  epoll_event events[64];
+  Nanos limit = deadline;
+  {
+    std::lock_guard lock(mutex_);
+    if (!timers_.empty() && timers_.begin()->first.first < limit) limit = timers_.begin()->first.first;
+    sleeping_until_ = limit;
+  }
+  int timeout = -1;
+  if (limit != kForever) {
+    const Nanos left = limit - now();
+    // Rounded up, so that a timer is not polled for in the last fraction of its millisecond.
+    timeout = left <= 0 ? 0
+                        : static_cast<int>(std::min<Nanos>((left + kMillisecond - 1) / kMillisecond, 1 << 30));
+  }
+  const int count = epoll_wait(epoll_.get(), events, 64, timeout);
+  const int error = errno;
+  {
+    std::lock_guard lock(mutex_);
+    sleeping_until_ = 0;
+  }
+  bool signal = count < 0 && error == EINTR;
+  for (int i = 0; i < count; ++i) {
+    if (events[i].data.u64 == 0) {
+      uint64_t value;
+      [[maybe_unused]] const ssize_t n = ::read(wake_.get(), &value, sizeof value);
+      continue;
+    }
+    Entry entry;
+    {
+      std::lock_guard lock(mutex_);
+      auto it = entries_.find(events[i].data.u64);
+      if (it == entries_.end()) continue;
+      entry = it->second;
+    }
+    entry.watcher->on_event(entry.tag, events[i].events);
+  }
+  run_timers();
+  return !signal;
+}
+
+void Poller::wake() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t n = ::write(wake_.get(), &one, sizeof one);
+}
+
+}  // namespace tw

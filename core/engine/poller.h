@@ -1,0 +1,73 @@
+// epoll and timers for whatever nobody is driving at the moment: idle links, listeners, deaths, deadlines.
+//
+// Exactly one thread at a time may be in poll(); the other members may be called from any thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/ref.h"
+#include "base/status.h"
+
+namespace tw {
+
+// Told about events by the thread in poll(). It is kept alive while a call is under way.
+class Watcher : public RefCounted {
+ public:
+  // `tag` is what watch() was given; `events` are epoll's.
+  virtual void on_event(uint32_t tag, uint32_t events) = 0;
+  virtual void on_timer() {}
+};
+
+class Poller {
+ public:
+  static Result<std::unique_ptr<Poller>> create();
+  ~Poller();
+
+  // Readable while poll() would find an event; timers do not show.
+  int fd() const { return epoll_.get(); }
+
+  // Names one watched descriptor; never reused.
+  using Watch = uint64_t;
+
+  // Starts watching; the descriptor must stay open until unwatch().
+  Result<Watch> watch(int fd, uint32_t events, Ref<Watcher> watcher, uint32_t tag = 0);
+  // Changes what is watched for (EPOLLONESHOT re-arms). The descriptor must be the watched one.
+  void rearm(Watch watch, int fd, uint32_t events);
+  // Afterwards no new on_event starts for it; one under way may still finish.
+  void unwatch(Watch watch, int fd);
+
+  using Timer = std::pair<Nanos, uint64_t>;
+  Timer add_timer(Nanos deadline, Ref<Watcher> watcher);
+  void cancel_timer(Timer timer);
+
+  // Handles events until one batch is done, the deadline passes, wake() is called (true) or a signal arrives (false).
+  bool poll(Nanos deadline);
+  // Makes the present or the next poll() return.
+  void wake();
+
+ private:
+  Poller() = default;
+  void run_timers();
+
+  struct Entry {
+    Ref<Watcher> watcher;
+    uint32_t tag;
+  };
+
+  Fd epoll_;
+  Fd wake_;
+  std::mutex mutex_;  // guards what follows; never held while a watcher runs
+  std::unordered_map<Watch, Entry> entries_;
+  std::map<Timer, Ref<Watcher>> timers_;
+  uint64_t next_id_ = 1;
+  Nanos sleeping_until_ = 0;
+};
+
+}  // namespace tw

@@ -1,0 +1,165 @@
+#include "link/connect.h"
+
+#include <netdb.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "link/peer_process.h"
+#include "transport/shm/shm.h"
+#include "transport/tcp/tcp.h"
+
+namespace tw::link {
+namespace {
+
+Status late(const std::string& address) {
+  return {Code::kDeadlineExceeded, "no answer in time from " + address};
+}
+
+// Waits until the socket is ready for `events`.
+Status await(int socket, short events, Nanos deadline, const std::string& address) {
+  for (;;) {
+    pollfd fd{socket, events, 0};
+    const timespec limit = until(deadline);
+    const int n = ppoll(&fd, 1, deadline == kForever ? nullptr : &limit, nullptr);
+    if (n > 0) return {};
+    if (n == 0) return late(address);
+    if (errno != EINTR) return errno_status(Code::kInternal, "ppoll", errno);
+  }
+}
+
+Status finish_connect(int socket, const sockaddr* to, socklen_t size, Nanos deadline,
+                      const std::string& address) {
+  if (::connect(socket, to, size) == 0) return {};
+  if (errno != EINPROGRESS && errno != EAGAIN)
+    return errno_status(Code::kUnavailable, "cannot connect to " + address, errno);
+  if (Status status = await(socket, POLLOUT, deadline, address); !status.ok()) return status;
+  int error = 0;
+  socklen_t length = sizeof error;
+  getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &length);
+  if (error != 0) return errno_status(Code::kUnavailable, "cannot connect to " + address, error);
+  return {};
+}
+
+Result<Fd> connect_unix(const std::string& path, Nanos deadline, const std::string& address) {
+  sockaddr_un to{};
+  to.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof to.sun_path)
+    return Status{Code::kInvalidArgument, "not a socket path: " + path};
+  std::memcpy(to.sun_path, path.data(), path.size());
+  Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) return errno_status(Code::kResourceExhausted, "cannot create a socket", errno);
+  if (Status status = finish_connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof to,
+                                     deadline, address);
+      !status.ok())
+    return status;
+  return fd;
+}
+
+Result<Fd> connect_tcp(const std::string& where, Nanos deadline, const std::string& address) {
+  const size_t colon = where.rfind(':');
+  if (colon == std::string::npos || colon == 0 || colon + 1 == where.size())
+    return Status{Code::kInvalidArgument, "not a host and port: " + where};
+  std::string host = where.substr(0, colon);
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']')
+    host = host.substr(1, host.size() - 2);
+  addrinfo hints{}, *list = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV;
+  if (const int error = getaddrinfo(host.c_str(), where.c_str() + colon + 1, &hints, &list);
+      error != 0)
+    return Status{Code::kUnavailable, "cannot resolve " + host + ": " + gai_strerror(error)};
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, freeaddrinfo);
+  Status last{Code::kUnavailable, "no address for " + host};
+  for (const addrinfo* at = list; at; at = at->ai_next) {
+    Fd fd(::socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!fd) {
+      last = errno_status(Code::kResourceExhausted, "cannot create a socket", errno);
+      continue;
+    }
+    last = finish_connect(fd.get(), at->ai_addr, at->ai_addrlen, deadline, address);
+    if (last.ok()) return fd;
+  }
+  return last;
+}
+
+Status shake_hands(int socket, ClientHandshake& handshake, Nanos deadline,
+                   const std::string& address) {
+  while (!handshake.finished()) {
+    if (const auto out = handshake.outgoing(); !out.empty()) {
+      const ssize_t n = ::send(socket, out.data(), out.size(), MSG_NOSIGNAL);
+      if (n >= 0) {
+        if (Status status = handshake.sent(static_cast<size_t>(n)); !status.ok()) return status;
+        continue;
+      }
+      if (errno == EINTR) continue;
+      if (errno != EAGAIN) {
+        handshake.closed();
+        break;
+      }
+      if (Status status = await(socket, POLLOUT, deadline, address); !status.ok()) return status;
+      continue;
+    }
+    const auto in = handshake.space();
+    const ssize_t n = ::recv(socket, in.data(), in.size(), 0);
+    if (n > 0) {
+      if (Status status = handshake.received(static_cast<size_t>(n)); !status.ok()) return status;
+      continue;
+    }
+    if (n < 0 && errno == EINTR) continue;
+    if (n == 0 || errno != EAGAIN) {
+      handshake.closed();
+      break;
+    }
+    if (Status status = await(socket, POLLIN, deadline, address); !status.ok()) return status;
+  }
+  return handshake.failure();
+}
+
+}  // namespace
+
+Result<Connected> connect(const Runtime& runtime, const Invitation& invitation, Nanos deadline) {
+  const std::string& address = invitation.address;
+  const wire::Hello ours = runtime.hello();
+  auto version = wire::common_version(ours, invitation.hello);
+  if (!version) return version.status();
+  if (Status status = wire::check_features(ours, invitation.hello); !status.ok()) return status;
+
+  const bool shm = address.starts_with("shm:");
+  if (!shm && !address.starts_with("tcp:"))
+    return Status{Code::kInvalidArgument, "not an address of a data plane: " + address};
+  auto socket = shm ? connect_unix(address.substr(4), deadline, address)
+                    : connect_tcp(address.substr(4), deadline, address);
+  if (!socket) return socket.status();
+
+  Connected connected;
+  if (shm) {
+    auto peer = unix_peer(socket->get());
+    if (!peer) return peer.status();
+    connected.peer = std::move(*peer);
+  } else {
+    connected.peer.address = socket_address(socket->get(), true);
+  }
+  ClientHandshake handshake(*version, shm ? wire::Transport::kShm : wire::Transport::kTcp,
+                            invitation.session, invitation.instance, invitation.secret);
+  if (Status status = shake_hands(socket->get(), handshake, deadline, address); !status.ok())
+    return status;
+
+  const bool same_host = wire::same_host(ours, invitation.hello);
+  if (!shm && same_host && invitation.hello.pid != 0) {
+    connected.peer.pid = static_cast<int>(invitation.hello.pid);
+    auto watched = watch_process(connected.peer.pid);
+    if (!watched) return watched.status();
+    connected.peer.pidfd = std::move(*watched);
+  }
+  auto transport = shm ? ShmTransport::offer(std::move(*socket), runtime.settings())
+                       : TcpTransport::create(std::move(*socket), same_host, runtime.settings());
+  if (!transport) return transport.status();
+  connected.transport = std::move(*transport);
+  return connected;
+}
+
+}  // namespace tw::link

@@ -1,0 +1,30 @@
+// The client's way to a link: connect, prove, set up the transport.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "link/handshake.h"
+#include "link/link.h"
+
+namespace tw::link {
+
+struct Connected {
+  std::unique_ptr<Transport> transport;
+  Peer peer;
+};
+
+// What the bootstrap told about the server.
+struct Invitation {
+  std::string address;  // shm:<socket path> or tcp:<host>:<port>
+  wire::SessionId session{};
+  Secret secret;
+  wire::InstanceId instance{};
+  wire::Hello hello;
+};
+
+// Blocks until the deadline at most. UNAVAILABLE, DEADLINE_EXCEEDED, UNAUTHENTICATED, PERMISSION_DENIED,
+// FAILED_PRECONDITION, INVALID_ARGUMENT (the address).
+Result<Connected> connect(const Runtime& runtime, const Invitation& invitation, Nanos deadline);
+
+}  // namespace tw::link

@@ -1,0 +1,368 @@
+#include "link/link.h"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+
+namespace tw {
+
+// Views may die on any thread and after their link: they reach it through this.
+class Link::Returns final : public LeaseReturn {
+ public:
+  explicit Returns(Link& link) : link_(&link) {}
+
+  void lease_done(uint64_t id) noexcept override {
+    std::lock_guard lock(mutex_);
+    if (link_) link_->return_lease(id);
+  }
+  void forget() {
+    std::lock_guard lock(mutex_);
+    link_ = nullptr;
+  }
+
+ private:
+  std::mutex mutex_;  // guards link_; taken before any lock of the link
+  Link* link_;
+};
+
+Link::Link(Runtime& runtime, std::unique_ptr<Transport> transport, Peer peer, uint64_t max_message)
+    : runtime_(runtime),
+      transport_(std::move(transport)),
+      peer_(std::move(peer)),
+      receiver_(runtime.pool(), max_message, *this),
+      spinner_(runtime.settings().spin),
+      sender_(transport_->profile(), runtime.settings().buffer_bytes / 4,
+              [this](Slab& slab) { return transport_->share(slab); }),
+      returns_(make_ref<Returns>(*this)) {}
+
+Link::~Link() { returns_->forget(); }
+
+Status Link::start(Poller& poller) {
+  poller_ = &poller;
+  if (Status status = transport_->watch(poller, Ref<Watcher>::share(this)); !status.ok())
+    return status;
+  if (peer_.pidfd) {
+    auto watch = poller.watch(peer_.pidfd.get(), EPOLLIN | EPOLLONESHOT, Ref<Watcher>::share(this), kDeath);
+    if (!watch) {
+      transport_->unwatch();
+      return watch.status();
+    }
+    death_watch_ = *watch;
+  }
+  transport_->arm(false);
+  return {};
+}
+
+Status Link::death() const {
+  std::lock_guard lock(death_mutex_);
+  return death_;
+}
+
+// ------------------------------------------------------------------------------------------ sending
+
+Result<Ref<Outgoing>> Link::send(uint64_t stream, std::span<const std::byte> header,
+                                 std::span<OutSegment> segments, Event* event, Hold owner,
+                                 bool driving, bool defer) {
+  uint64_t bytes = 0;
+  for (const OutSegment& segment : segments) bytes += segment.size;
+  Result<Ref<Outgoing>> outgoing = Ref<Outgoing>{};
+  {
+    std::lock_guard lock(send_mutex_);
+    if (state_.load(std::memory_order_acquire) != State::kOpen) return death();
+    queue_fins_locked();
+    outgoing = sender_.submit(stream, header, segments, event, std::move(owner));
+    if (!outgoing) return outgoing;
+    if (!defer || sender_.queued_bytes() >= kDeferLimit) flush_locked();
+    AtomicClass& counters = class_of(bytes);
+    bump(counters.sent, 1);
+    bump(counters.sent_bytes, bytes);
+  }
+  if (unsent_.load(std::memory_order_relaxed)) kick(driving);
+  return outgoing;
+}
+
+void Link::send_credit(uint64_t stream, uint64_t bytes) {
+  {
+    std::lock_guard lock(send_mutex_);
+    if (state_.load(std::memory_order_acquire) != State::kOpen) return;
+    sender_.credit(stream, bytes);
+    flush_locked();
+  }
+  if (unsent_.load(std::memory_order_relaxed)) kick(false);
+}
+
+void Link::withdraw(const Ref<Outgoing>& outgoing) {
+  {
+    std::lock_guard lock(send_mutex_);
+    sender_.withdraw(outgoing);
+    flush_locked();
+  }
+  if (unsent_.load(std::memory_order_relaxed)) kick(false);
+}
+
+void Link::flush() {
+  {
+    std::lock_guard lock(send_mutex_);
+    queue_fins_locked();
+    flush_locked();
+  }
+}
+
+// Send lock held. A broken transport is found out by whoever receives, once what has arrived is handed up.
+void Link::flush_locked() {
+  iovec runs[8];
+  while (sender_.pending()) {
+    const size_t count = sender_.gather(runs);
+    auto taken = transport_->send({runs, count});
+    if (!taken) {
+      sender_.drop();
+      transport_->peer_gone(taken.status().details());
+      break;
+    }
+    if (*taken == 0) break;
+    sender_.sent(*taken);
+  }
+  unsent_.store(sender_.pending(), std::memory_order_relaxed);
+}
+
+void Link::queue_fins_locked() {
+  if (!fins_due_.load(std::memory_order_acquire)) return;
+  std::vector<uint64_t> ids;
+  {
+    std::lock_guard lock(fin_mutex_);
+    ids.swap(fins_);
+    fins_due_.store(false, std::memory_order_relaxed);
+  }
+  sender_.fin(ids);
+}
+
+// Somebody has to send the rest: whoever drives or is going to, else the background.
+void Link::kick(bool driving) {
+  if (driving && !baton_.taken()) return;
+  if (baton_.try_take())
+    hand_on();
+  else
+    transport_->interrupt();
+}
+
+void Link::return_lease(uint64_t id) {
+  views_.fetch_sub(1, std::memory_order_relaxed);
+  {
+    std::lock_guard lock(fin_mutex_);
+    fins_.push_back(id);
+    fins_due_.store(true, std::memory_order_release);
+  }
+  if (returns_later()) return;
+  flush();
+  if (unsent_.load(std::memory_order_relaxed)) kick(false);
+}
+
+void Link::count_copy(uint64_t bytes) {
+  std::lock_guard lock(stats_mutex_);
+  ++copies_;
+  copied_bytes_ += bytes;
+}
+
+Link::AtomicClass& Link::class_of(uint64_t bytes) {
+  const auto at = std::lower_bound(LinkStats::kClassLimits.begin(), LinkStats::kClassLimits.end(), bytes);
+  return classes_[static_cast<size_t>(at - LinkStats::kClassLimits.begin())];
+}
+
+LinkStats Link::stats() {
+  LinkStats stats;
+  {
+    std::lock_guard lock(send_mutex_);
+    stats.sent = sender_.counters();
+    stats.leases = sender_.leases();
+    stats.leased_bytes = sender_.leased_bytes();
+  }
+  stats.spins = spins_.load(std::memory_order_relaxed);
+  stats.sleeps = sleeps_.load(std::memory_order_relaxed);
+  stats.background_wakes = background_wakes_.load(std::memory_order_relaxed);
+  stats.views = views_.load(std::memory_order_relaxed);
+  std::lock_guard lock(stats_mutex_);
+  stats.received = received_;
+  stats.copies = copies_;
+  stats.copied_bytes = copied_bytes_;
+  for (size_t i = 0; i < classes_.size(); ++i) {
+    stats.classes[i].sent = classes_[i].sent.load(std::memory_order_relaxed);
+    stats.classes[i].sent_bytes = classes_[i].sent_bytes.load(std::memory_order_relaxed);
+    stats.classes[i].received = classes_[i].received.load(std::memory_order_relaxed);
+    stats.classes[i].received_bytes = classes_[i].received_bytes.load(std::memory_order_relaxed);
+  }
+  return stats;
+}
+
+// ---------------------------------------------------------------------------------------- receiving
+
+// Baton held. True when bytes came in.
+bool Link::step() {
+  if (state_.load(std::memory_order_relaxed) == State::kLost) return false;
+  if (unsent_.load(std::memory_order_relaxed)) {
+    std::lock_guard lock(send_mutex_);
+    flush_locked();
+  }
+  iovec room[2];
+  const size_t runs = receiver_.buffers(room);
+  auto got = transport_->receive({room, runs});
+  if (!got) {
+    lose(got.status());
+    return false;
+  }
+  if (*got != 0) {
+    if (Status status = receiver_.received(*got); !status.ok()) {
+      go_away(status.code(), status.details());
+      lose(std::move(status));
+      return false;
+    }
+    return true;
+  }
+  if (state_.load(std::memory_order_relaxed) == State::kClosing && drained()) lose(death());
+  return false;
+}
+
+// Baton held; afterwards not.
+void Link::hand_on() {
+  {
+    std::lock_guard lock(stats_mutex_);
+    received_ = receiver_.counters();
+  }
+  for (;;) {
+    if (fins_due_.load(std::memory_order_relaxed) && !returns_later()) flush();
+    if (baton_.pass_to_waiter()) return;
+    // Armed while the baton is still held, because arming reads what the baton guards.
+    transport_->arm(unsent_.load(std::memory_order_relaxed));
+    if (!baton_.free() || !baton_.try_take()) return;
+    // The background came while the baton was held, and went again.
+    transport_->disarm();
+    while (step()) {
+    }
+  }
+}
+
+bool Link::try_drive() {
+  if (!baton_.try_take()) return false;
+  transport_->disarm();
+  return true;
+}
+
+void Link::on_event(uint32_t tag, uint32_t events) {
+  background_wakes_.fetch_add(1, std::memory_order_relaxed);
+  if (tag == kDeath) {
+    transport_->peer_gone("the peer's process (pid " + std::to_string(peer_.pid) + ") has died");
+  } else {
+    switch (transport_->notice(tag, events)) {
+      case Transport::Notice::kNone:
+        return;
+      case Transport::Notice::kActivity:
+        break;
+      case Transport::Notice::kHungUp:
+        transport_->peer_gone("the peer closed the connection");
+        break;
+    }
+  }
+  // Whoever has the baton learns that there was something, and looks again when letting it go.
+  if (!baton_.take_or_flag()) return;
+  transport_->disarm();
+  while (step()) {
+  }
+  hand_on();
+}
+
+Status Link::on_message(InMessage message) {
+  AtomicClass& counters = class_of(message.payload_bytes);
+  bump(counters.received, 1);
+  bump(counters.received_bytes, message.payload_bytes);
+  return on_call_message(std::move(message));
+}
+
+Status Link::on_fin(std::span<const uint64_t> ids) {
+  std::lock_guard lock(send_mutex_);
+  Status status = sender_.on_fin(ids);
+  if (sender_.pending()) flush_locked();
+  return status;
+}
+
+Status Link::on_credit(uint64_t stream, uint64_t bytes) { return on_call_credit(stream, bytes); }
+
+void Link::on_go_away(Code code, std::string_view reason) {
+  {
+    std::lock_guard lock(death_mutex_);
+    if (death_.ok())
+      death_ = {Code::kUnavailable, code == Code::kOk || reason.empty()
+                                        ? std::string("the peer is going away")
+                                        : "the peer is going away: " + std::string(reason)};
+  }
+  away_.store(true, std::memory_order_release);
+  on_peer_away(code, reason);
+}
+
+Result<InSegment> Link::on_map(const wire::SegmentInfo& segment) {
+  auto located = transport_->locate({segment.map.slab, segment.map.generation, segment.map.offset, segment.length});
+  if (!located) return located.status();
+  auto view = LeasedView::make(*located, returns_, segment.map.lease);
+  if (!view) return view.status();
+  views_.fetch_add(1, std::memory_order_relaxed);
+  InSegment in;
+  in.data = (*view)->bytes().data();
+  in.size = segment.length;
+  in.view = view->get();
+  in.hold = std::move(*view);
+  return in;
+}
+
+// -------------------------------------------------------------------------------------------- ending
+
+void Link::go_away(Code code, std::string_view reason) {
+  std::lock_guard lock(send_mutex_);
+  if (state_.load(std::memory_order_acquire) != State::kOpen) return;
+  sender_.go_away(code, reason);
+  flush_locked();
+}
+
+bool Link::drained() {
+  if (views_.load(std::memory_order_acquire) != 0 || fins_due_.load(std::memory_order_acquire)) return false;
+  std::lock_guard lock(send_mutex_);
+  return sender_.leases() == 0 && !sender_.pending();
+}
+
+void Link::close(Status why) {
+  go_away(Code::kOk, "");
+  State open = State::kOpen;
+  {
+    std::lock_guard lock(death_mutex_);
+    if (!state_.compare_exchange_strong(open, State::kClosing)) return;
+    death_ = why;
+  }
+  on_lost(why);
+  // From here on nobody waits on the link: the background ends it once it is drained.
+  if (baton_.try_take()) {
+    step();
+    hand_on();
+  } else {
+    transport_->interrupt();
+  }
+}
+
+// Baton held.
+void Link::lose(Status why) {
+  const State before = state_.load(std::memory_order_relaxed);
+  if (before == State::kLost) return;
+  {
+    std::lock_guard lock(death_mutex_);
+    state_.store(State::kClosing, std::memory_order_release);
+    if (death_.ok() || before == State::kOpen) death_ = why;
+  }
+  {
+    std::lock_guard lock(send_mutex_);
+    sender_.drop();
+    unsent_.store(false, std::memory_order_relaxed);
+  }
+  if (before == State::kOpen) on_lost(why);
+  state_.store(State::kLost, std::memory_order_release);
+  transport_->hang_up();
+  transport_->unwatch();
+  if (death_watch_ != 0) poller_->unwatch(std::exchange(death_watch_, 0), peer_.pidfd.get());
+}
+
+}  // namespace tw

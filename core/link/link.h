@@ -1,0 +1,263 @@
+// A live connection to one authenticated peer: who drives it, what it sends and receives, and how it ends.
+//
+// Three locks, never nested except as said here:
+//   baton       whoever holds it receives, parses and delivers. User code never runs under it.
+//   send lock   guards the sender and Transport::send. May be taken with the baton held.
+//   fin lock    guards the leases that are waiting to be given back. Innermost.
+// docs/threads.md tells the whole story.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "engine/baton.h"
+#include "engine/spin.h"
+#include "link/runtime.h"
+#include "message/receiver.h"
+#include "message/sender.h"
+#include "transport/transport.h"
+
+namespace tw {
+
+// Who is at the other end.
+struct Peer {
+  std::string address;  // as gRPC writes it: ipv4:127.0.0.1:4242, unix:
+  int pid = 0;          // 0 unless it runs on this host
+  Fd pidfd;             // readable once it has died; none when it runs elsewhere
+};
+
+// Counters of a link, as a snapshot.
+struct LinkStats {
+  SendCounters sent;
+  ReceiveCounters received;
+  uint64_t spins = 0, sleeps = 0, background_wakes = 0;
+  uint64_t copies = 0, copied_bytes = 0;  // made on the way into the arena
+  uint64_t leased_bytes = 0, leases = 0, views = 0;
+  struct Class {
+    uint64_t sent = 0, sent_bytes = 0, received = 0, received_bytes = 0;
+  };
+  // Messages by payload: up to 256 B, 4 KiB, 64 KiB, 1 MiB, 16 MiB, and above.
+  static constexpr std::array<uint64_t, 5> kClassLimits{256, 4 << 10, 64 << 10, 1 << 20, 16 << 20};
+  std::array<Class, kClassLimits.size() + 1> classes{};
+};
+
+enum class Waited : uint8_t { kDone, kTimeout, kSignal };
+
+// The call layer derives from it.
+class Link : public Watcher, private Receiver::Sink {
+ public:
+  ~Link() override;
+
+  const char* transport() const { return transport_->profile().name; }
+  const Profile& profile() const { return transport_->profile(); }
+  const Peer& peer() const { return peer_; }
+  Runtime& runtime() const { return runtime_; }
+  bool alive() const { return state_.load(std::memory_order_acquire) == State::kOpen && !away_.load(std::memory_order_relaxed); }
+  // Why it is not alive; ok while it is.
+  Status death() const;
+  LinkStats stats();
+
+  // True in a forked child: the link is the parent's.
+  bool inherited() const { return !home_.here(); }
+
+  // Lets calls that are under way go on, and asks the peer to start no others.
+  void go_away(Code code, std::string_view reason);
+  // Ends it: no more calls; the transport stays until the last lease of either side has come home, or the peer dies.
+  void close(Status why);
+
+  // Sends, or queues what the transport cannot take now. With `driving` the caller is going to wait on this link, so
+  // nobody else has to be woken for the rest. `defer` lets a small message wait for company (see flush()).
+  Result<Ref<Outgoing>> send(uint64_t stream, std::span<const std::byte> header,
+                             std::span<OutSegment> segments, Event* event, Hold owner,
+                             bool driving = false, bool defer = false);
+  void send_credit(uint64_t stream, uint64_t bytes);
+  void withdraw(const Ref<Outgoing>& outgoing);
+  void flush();
+  void count_copy(uint64_t bytes);
+
+  // Returns once done() holds. Drives the link, or sleeps on `event` while another thread does; whatever makes
+  // done() true must notify `event` afterwards. A lost link ends every call, hence every wait.
+  template <class Done>
+  Waited wait(Event& event, Done&& done, Nanos deadline);
+
+ protected:
+  Link(Runtime& runtime, std::unique_ptr<Transport> transport, Peer peer, uint64_t max_message);
+  // Lets the poller look after the link while nobody drives it.
+  Status start(Poller& poller);
+
+  // For the layer above. Baton held:
+  virtual Status on_call_message(InMessage message) = 0;
+  virtual Status on_call_credit(uint64_t stream, uint64_t bytes) = 0;
+  virtual void on_peer_away(Code, std::string_view) {}
+  // True while leases may wait for the next message instead of being given back at once.
+  virtual bool returns_later() const { return false; }
+  // Once, with no lock of the link's but perhaps the baton; the link is no longer alive.
+  virtual void on_lost(const Status& why) = 0;
+
+  // A server's worker: takes the baton ahead of its reply, so that the next request needs no doorbell.
+  bool try_drive();
+  // Baton held: as wait(), and keeps it.
+  template <class Done>
+  void drive_until(Done&& done) {
+    while (drive(done, kForever) == Waited::kSignal) {
+    }
+  }
+  // Baton held: moves bytes until done() or nothing came within the spin budget, calls last(), and hands the baton on.
+  template <class Done, class Last>
+  void drive_briefly(Done&& done, Last&& last);
+
+ private:
+  enum class State : uint8_t { kOpen, kClosing, kLost };
+  // A deferred message waits until this much has gathered.
+  static constexpr size_t kDeferLimit = 16 << 10;
+
+  class Returns;  // where views give leases back; outlives the link
+
+  bool step();
+  void hand_on();
+  void lose(Status why);
+  void flush_locked();
+  void queue_fins_locked();
+  void return_lease(uint64_t id);
+  void kick(bool driving);
+  bool drained();
+  template <class Done>
+  Waited drive(Done&& done, Nanos deadline);
+
+  void on_event(uint32_t tag, uint32_t events) override;
+  Status on_message(InMessage message) override;
+  void on_chunk(uint64_t, uint64_t, uint32_t, uint64_t, uint64_t) override {}
+  Status on_fin(std::span<const uint64_t> ids) override;
+  Status on_credit(uint64_t stream, uint64_t bytes) override;
+  void on_go_away(Code code, std::string_view reason) override;
+  Result<InSegment> on_map(const wire::SegmentInfo& segment) override;
+
+  static constexpr uint32_t kDeath = 100;  // tag of the pidfd
+
+  Runtime& runtime_;
+  const std::unique_ptr<Transport> transport_;
+  const Peer peer_;
+  const Birthplace home_;
+
+  Baton baton_;
+  Receiver receiver_;  // baton
+  Spinner spinner_;    // baton
+
+  std::mutex send_mutex_;
+  Sender sender_;  // send lock
+  std::atomic<bool> unsent_{false};
+
+  std::mutex fin_mutex_;
+  std::vector<uint64_t> fins_;  // fin lock
+  std::atomic<bool> fins_due_{false};
+  std::atomic<uint64_t> views_{0};  // of the peer's memory, not given back
+  const Ref<Returns> returns_;
+
+  std::atomic<State> state_{State::kOpen};
+  std::atomic<bool> away_{false};
+  mutable std::mutex death_mutex_;  // guards death_
+  Status death_;
+
+  Poller* poller_ = nullptr;
+  Poller::Watch death_watch_ = 0;
+
+  // Each counter has one writer at a time: the send lock's or the baton's owner.
+  struct AtomicClass {
+    std::atomic<uint64_t> sent{0}, sent_bytes{0}, received{0}, received_bytes{0};
+  };
+  static void bump(std::atomic<uint64_t>& counter, uint64_t by) {
+    counter.store(counter.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
+  }
+  AtomicClass& class_of(uint64_t bytes);
+  std::array<AtomicClass, LinkStats::kClassLimits.size() + 1> classes_;
+
+  std::mutex stats_mutex_;   // guards what follows
+  ReceiveCounters received_;  // as of the last time the baton was let go
+  uint64_t copies_ = 0, copied_bytes_ = 0;
+  std::atomic<uint64_t> spins_{0}, sleeps_{0}, background_wakes_{0};
+};
+
+// --------------------------------------------------------------------------------------- waiting
+
+template <class Done>
+Waited Link::drive(Done&& done, Nanos deadline) {
+  for (;;) {
+    if (done()) return Waited::kDone;
+    if (step()) continue;
+    if (state_.load(std::memory_order_relaxed) == State::kLost) return Waited::kDone;
+    bool moved = false;
+    if (spinner_([&] { return (transport_->readable() && (moved = step())) || done(); })) {
+      spins_.fetch_add(moved, std::memory_order_relaxed);
+      continue;
+    }
+    if (fins_due_.load(std::memory_order_relaxed)) flush();
+    sleeps_.fetch_add(1, std::memory_order_relaxed);
+    switch (transport_->sleep(unsent_.load(std::memory_order_relaxed), deadline)) {
+      case Wake::kReady:
+        break;
+      case Wake::kTimeout:
+        return done() ? Waited::kDone : Waited::kTimeout;
+      case Wake::kSignal:
+        return done() ? Waited::kDone : Waited::kSignal;
+    }
+  }
+}
+
+template <class Done>
+Waited Link::wait(Event& event, Done&& done, Nanos deadline) {
+  Baton::Waiter waiter(event);
+  bool queued = false;
+  Waited result = Waited::kDone;
+  for (;;) {
+    const uint32_t seen = event.sequence();
+    if (done() || state_.load(std::memory_order_acquire) == State::kLost) break;
+    if (baton_.try_take()) {
+      if (queued) baton_.leave(waiter);
+      transport_->disarm();
+      result = drive(done, deadline);
+      hand_on();
+      return result;
+    }
+    if (!queued) {
+      // Once in the queue it looks again: the baton may have been freed in between.
+      baton_.enter(waiter);
+      queued = true;
+      continue;
+    }
+    const FutexWait woken = event.wait(seen, deadline);
+    if (woken == FutexWait::kWoken) continue;
+    if (done()) break;
+    result = woken == FutexWait::kTimeout ? Waited::kTimeout : Waited::kSignal;
+    break;
+  }
+  if (queued) {
+    baton_.leave(waiter);
+    // It may have been woken to take the baton and not need it any more: then the next must hear of it.
+    if (baton_.try_take()) hand_on();
+  }
+  return result;
+}
+
+template <class Done, class Last>
+void Link::drive_briefly(Done&& done, Last&& last) {
+  while (!done() && state_.load(std::memory_order_relaxed) != State::kLost) {
+    if (step()) continue;
+    if (spinner_([&] { return transport_->readable() && step(); })) {
+      spins_.fetch_add(1, std::memory_order_relaxed);
+      continue;
+    }
+    // The rest of a message that has begun is worth waiting for; a peer that stalls is left to the background.
+    if (!receiver_.midway() ||
+        transport_->sleep(unsent_.load(std::memory_order_relaxed), now() + kMillisecond) !=
+            Wake::kReady)
+      break;
+  }
+  last();
+  hand_on();
+}
+
+}  // namespace tw

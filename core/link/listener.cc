@@ -1,0 +1,284 @@
+#include "link/listener.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "link/peer_process.h"
+#include "transport/shm/shm.h"
+#include "transport/tcp/tcp.h"
+
+namespace tw::link {
+
+// One connection on its way to becoming a link.
+class Listener::Arrival final : public Watcher {
+ public:
+  Arrival(Ref<Listener> listener, Fd socket, wire::Transport transport)
+      : listener_(std::move(listener)),
+        socket_(std::move(socket)),
+        transport_(transport),
+        handshake_(transport, listener_->runtime_.instance(), listener_->admissions_) {}
+
+  Status begin() {
+    if (transport_ == wire::Transport::kShm) {
+      auto peer = unix_peer(socket_.get());
+      if (!peer) return peer.status();
+      peer_ = std::move(*peer);
+    } else {
+      peer_.address = socket_address(socket_.get(), true);
+    }
+    auto watch = listener_->poller_.watch(socket_.get(), EPOLLIN | EPOLLONESHOT,
+                                          Ref<Watcher>::share(this));
+    if (!watch) return watch.status();
+    watch_ = *watch;
+    timer_ = listener_->poller_.add_timer(now() + kArrivalTime, Ref<Watcher>::share(this));
+    return {};
+  }
+
+  // Ends it from outside.
+  void stop() {
+    std::lock_guard lock(mutex_);
+    finish();
+  }
+
+ private:
+  // Mutex held. For good when it has failed, or because a link takes over the socket.
+  void finish() {
+    if (watch_ == 0) return;
+    listener_->poller_.cancel_timer(timer_);
+    listener_->poller_.unwatch(std::exchange(watch_, 0), socket_.get());
+  }
+
+  void on_timer() override {
+    const Ref<Arrival> keep = Ref<Arrival>::share(this);
+    std::lock_guard lock(mutex_);
+    give_up();
+  }
+
+  void on_event(uint32_t, uint32_t) override {
+    const Ref<Arrival> keep = Ref<Arrival>::share(this);
+    std::lock_guard lock(mutex_);
+    if (watch_ == 0) return;
+    while (!handshake_.finished()) {
+      const auto out = handshake_.outgoing();
+      const auto in = handshake_.space();
+      const ssize_t n = !out.empty()
+                            ? ::send(socket_.get(), out.data(), out.size(), MSG_NOSIGNAL | MSG_DONTWAIT)
+                            : ::recv(socket_.get(), in.data(), in.size(), MSG_DONTWAIT);
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0 && errno == EAGAIN) return wait_for(out.empty() ? EPOLLIN : EPOLLOUT);
+      if (n < 0 || (n == 0 && out.empty())) {
+        handshake_.closed();
+        break;
+      }
+      const auto count = static_cast<size_t>(n);
+      if (!(out.empty() ? handshake_.received(count) : handshake_.sent(count)).ok()) break;
+    }
+    if (!handshake_.done()) return give_up();
+    if (transport_ == wire::Transport::kShm)
+      take_rings();
+    else
+      become_tcp();
+  }
+
+  void wait_for(uint32_t events) {
+    listener_->poller_.rearm(watch_, socket_.get(), events | EPOLLONESHOT);
+  }
+
+  void give_up() {
+    finish();
+    listener_->leave(*this);
+  }
+
+  void take_rings() {
+    ShmMessage message;
+    auto got = rings_.read(socket_.get(), message);
+    if (got && *got == ShmFrameReader::Got::kNothing) return wait_for(EPOLLIN);
+    if (!got || *got == ShmFrameReader::Got::kEnd) return give_up();
+    finish();
+    become(ShmTransport::accept(std::move(socket_), std::move(message),
+                                listener_->runtime_.settings()));
+  }
+
+  void become_tcp() {
+    const wire::Hello theirs = listener_->client(handshake_.session());
+    const bool same_host = wire::same_host(listener_->runtime_.hello(), theirs);
+    if (same_host && theirs.pid != 0) {
+      auto watched = watch_process(static_cast<int>(theirs.pid));
+      if (!watched) return give_up();
+      peer_.pid = static_cast<int>(theirs.pid);
+      peer_.pidfd = std::move(*watched);
+    }
+    finish();
+    become(TcpTransport::create(std::move(socket_), same_host, listener_->runtime_.settings()));
+  }
+
+  void become(Result<std::unique_ptr<Transport>> transport) {
+    if (transport) listener_->arrived_({std::move(*transport), std::move(peer_)});
+    listener_->leave(*this);
+  }
+
+  const Ref<Listener> listener_;
+  std::mutex mutex_;  // guards what follows; taken before the listener's
+  Fd socket_;
+  const wire::Transport transport_;
+  ServerHandshake handshake_;
+  ShmFrameReader rings_;
+  Peer peer_;
+  Poller::Watch watch_ = 0;
+  Poller::Timer timer_{};
+};
+
+Listener::Listener(Runtime& runtime, Poller& poller, Arrived arrived)
+    : runtime_(runtime), poller_(poller), arrived_(std::move(arrived)) {}
+
+Listener::~Listener() = default;
+
+Result<int> Listener::listen_tcp(const std::string& host, int port) {
+  addrinfo hints{}, *list = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV | AI_PASSIVE;
+  const std::string service = std::to_string(port);
+  if (const int error = getaddrinfo(host.empty() ? nullptr : host.c_str(), service.c_str(), &hints, &list);
+      error != 0)
+    return Status{Code::kInvalidArgument, "not an address to listen on: " + host + ": " + gai_strerror(error)};
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, freeaddrinfo);
+  Fd socket(::socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket) return errno_status(Code::kResourceExhausted, "cannot create a socket", errno);
+  const int on = 1, off = 0;
+  setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (list->ai_family == AF_INET6)
+    setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+  if (::bind(socket.get(), list->ai_addr, list->ai_addrlen) != 0)
+    return errno_status(Code::kUnavailable, "cannot listen on " + host + ":" + service, errno);
+  return open(std::move(socket), wire::Transport::kTcp);
+}
+
+Result<std::string> Listener::listen_local() {
+  const char* base = std::getenv("XDG_RUNTIME_DIR");
+  std::string folder = std::string(base && *base ? base : "/tmp") + "/tensorwire-XXXXXX";
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (folder.size() + 3 > sizeof address.sun_path) folder = "/tmp/tensorwire-XXXXXX";
+  // mkdtemp makes it 0700.
+  if (!::mkdtemp(folder.data()))
+    return errno_status(Code::kUnavailable, "cannot make a folder like " + folder, errno);
+  const std::string path = folder + "/s";
+  std::memcpy(address.sun_path, path.data(), path.size());
+  Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket || ::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
+    const int error = errno;
+    ::rmdir(folder.c_str());
+    return errno_status(Code::kUnavailable, "cannot listen on " + path, error);
+  }
+  {
+    std::lock_guard lock(mutex_);
+    folder_ = folder;
+  }
+  auto opened = open(std::move(socket), wire::Transport::kShm);
+  if (!opened) return opened.status();
+  return path;
+}
+
+Result<int> Listener::open(Fd socket, wire::Transport transport) {
+  if (::listen(socket.get(), 1024) != 0)
+    return errno_status(Code::kUnavailable, "cannot listen", errno);
+  int port = 0;
+  if (transport == wire::Transport::kTcp) {
+    const std::string address = socket_address(socket.get(), false);
+    port = std::atoi(address.c_str() + address.rfind(':') + 1);
+  }
+  std::lock_guard lock(mutex_);
+  if (closed_) return Status{Code::kFailedPrecondition, "the server is closed"};
+  auto watch = poller_.watch(socket.get(), EPOLLIN | EPOLLONESHOT, Ref<Watcher>::share(this),
+                             static_cast<uint32_t>(doors_.size()));
+  if (!watch) return watch.status();
+  doors_.push_back({std::move(socket), *watch, transport});
+  return port;
+}
+
+Result<Admissions::Ticket> Listener::admit(const wire::Hello& client, int connections, Nanos ttl) {
+  auto ticket = admissions_.mint(connections, ttl);
+  if (!ticket) return ticket;
+  std::lock_guard lock(mutex_);
+  const Nanos at = now();
+  std::erase_if(clients_, [at](const auto& entry) { return entry.second.until < at; });
+  clients_.push_back({ticket->session, {client, at + ttl + kArrivalTime}});
+  return ticket;
+}
+
+wire::Hello Listener::client(const wire::SessionId& session) {
+  std::lock_guard lock(mutex_);
+  for (const auto& [id, client] : clients_)
+    if (id == session) return client.hello;
+  return {};
+}
+
+void Listener::on_event(uint32_t tag, uint32_t) {
+  for (;;) {
+    Ref<Arrival> arrival;
+    {
+      std::lock_guard lock(mutex_);
+      if (closed_) return;
+      Door& door = doors_[tag];
+      Fd socket(::accept4(door.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      if (!socket && (errno == EINTR || errno == ECONNABORTED)) continue;
+      if (!socket && errno != EAGAIN) {
+        poller_.add_timer(now() + kRetry, Ref<Watcher>::share(this));
+        return;
+      }
+      if (!socket) {
+        poller_.rearm(door.watch, door.socket.get(), EPOLLIN | EPOLLONESHOT);
+        return;
+      }
+      if (arrivals_.size() >= kMaxArrivals) continue;
+      arrival = make_ref<Arrival>(Ref<Listener>::share(this), std::move(socket), door.transport);
+      arrivals_.emplace(arrival.get(), arrival);
+    }
+    if (!arrival->begin().ok()) leave(*arrival);
+  }
+}
+
+void Listener::on_timer() {
+  std::lock_guard lock(mutex_);
+  for (const Door& door : doors_)
+    poller_.rearm(door.watch, door.socket.get(), EPOLLIN | EPOLLONESHOT);
+}
+
+void Listener::leave(Arrival& arrival) {
+  Ref<Arrival> last;
+  std::lock_guard lock(mutex_);
+  if (auto it = arrivals_.find(&arrival); it != arrivals_.end()) {
+    last = std::move(it->second);
+    arrivals_.erase(it);
+  }
+}
+
+void Listener::close() {
+  std::vector<Door> doors;
+  std::unordered_map<Arrival*, Ref<Arrival>> arrivals;
+  std::string folder;
+  {
+    std::lock_guard lock(mutex_);
+    closed_ = true;
+    doors.swap(doors_);
+    arrivals.swap(arrivals_);
+    folder.swap(folder_);
+  }
+  for (Door& door : doors) poller_.unwatch(door.watch, door.socket.get());
+  for (auto& [key, arrival] : arrivals) arrival->stop();
+  if (folder.empty()) return;
+  ::unlink((folder + "/s").c_str());
+  ::rmdir(folder.c_str());
+}
+
+}  // namespace tw::link

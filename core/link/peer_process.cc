@@ -1,0 +1,71 @@
+#include "link/peer_process.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace tw::link {
+namespace {
+
+#ifndef SO_PEERPIDFD
+constexpr int SO_PEERPIDFD = 77;
+#endif
+
+}  // namespace
+
+Result<Fd> watch_process(int pid) {
+  Fd fd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  if (fd || errno == ENOSYS || errno == EPERM || errno == EINVAL) return fd;
+  return errno_status(Code::kUnavailable, "the peer's process (pid " + std::to_string(pid) + ")",
+                      errno);
+}
+
+Result<Peer> unix_peer(int socket) {
+  ucred credentials{};
+  socklen_t size = sizeof credentials;
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0)
+    return errno_status(Code::kPermissionDenied, "the peer's user is unknown", errno);
+  if (credentials.uid != ::geteuid() || credentials.uid == wire::kOverflowUid)
+    return Status{Code::kPermissionDenied,
+                  "the peer runs as user " + std::to_string(credentials.uid) +
+                      ", and shared memory is for processes of one user only"};
+  Peer peer;
+  peer.address = "unix:";
+  peer.pid = credentials.pid;
+  int pidfd = -1;
+  size = sizeof pidfd;
+  // Taken from the socket it cannot be a later process's with the same number.
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &size) == 0) {
+    peer.pidfd.reset(pidfd);
+  } else if (credentials.pid > 0) {
+    auto watched = watch_process(credentials.pid);
+    if (!watched) return watched.status();
+    peer.pidfd = std::move(*watched);
+  }
+  return peer;
+}
+
+std::string socket_address(int socket, bool of_peer) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  auto* const any = reinterpret_cast<sockaddr*>(&address);
+  if ((of_peer ? getpeername(socket, any, &size) : getsockname(socket, any, &size)) != 0) return {};
+  char text[INET6_ADDRSTRLEN];
+  if (address.ss_family == AF_INET) {
+    const auto* in = reinterpret_cast<const sockaddr_in*>(&address);
+    inet_ntop(AF_INET, &in->sin_addr, text, sizeof text);
+    return std::string("ipv4:") + text + ":" + std::to_string(ntohs(in->sin_port));
+  }
+  if (address.ss_family == AF_INET6) {
+    const auto* in = reinterpret_cast<const sockaddr_in6*>(&address);
+    inet_ntop(AF_INET6, &in->sin6_addr, text, sizeof text);
+    return std::string("ipv6:[") + text + "]:" + std::to_string(ntohs(in->sin6_port));
+  }
+  return "unix:";
+}
+
+}  // namespace tw::link

@@ -1,0 +1,19 @@
+// What the kernel says about the process at the other end.
+#pragma once
+
+#include "link/link.h"
+
+namespace tw::link {
+
+// The process at the other end of a connected unix socket. PERMISSION_DENIED: it belongs to another user, or to one that this
+// namespace cannot name.
+Result<Peer> unix_peer(int socket);
+
+// The process that called itself `pid` on this host, over an authenticated channel. UNAVAILABLE: it has died.
+// Without pidfds (Linux < 5.3) its death is seen by end of file only.
+Result<Fd> watch_process(int pid);
+
+// As gRPC writes it: ipv4:1.2.3.4:5, ipv6:[::1]:5.
+std::string socket_address(int socket, bool of_peer);
+
+}  // namespace tw::link

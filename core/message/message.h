@@ -1,0 +1,47 @@
+// What the message machine takes in and hands up: a small header and a list of segments.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/ref.h"
+#include "base/status.h"
+#include "memory/arena.h"
+#include "memory/mapping.h"
+
+namespace tw {
+
+// A segment to send. Exactly one of these owns its bytes:
+//   block set    arena memory, published or already copied; it may travel as a descriptor
+//   hold set     other memory that the hold keeps
+//   neither      the caller's memory: it must stay as it is until OutMessage::borrowed() is false
+struct OutSegment {
+  const std::byte* data = nullptr;
+  size_t size = 0;
+  Ref<Block> block;
+  Hold hold;
+};
+
+// A segment received: readable for as long as the hold is held.
+struct InSegment {
+  const std::byte* data = nullptr;
+  size_t size = 0;
+  Hold hold;
+  LeasedView* view = nullptr;  // set when they lie in the sender's memory; `hold` keeps it
+};
+
+// A whole message received. A status that is not ok replaces the segments: the message was too large for
+// this side's limit or memory, and its bytes were thrown away.
+struct InMessage {
+  uint64_t stream = 0;
+  std::span<const std::byte> header;
+  Hold header_hold;
+  std::vector<InSegment> segments;
+  size_t payload_bytes = 0;
+  Status status;
+};
+
+}  // namespace tw

@@ -1,0 +1,421 @@
+#include "message/receiver.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <string>
+
+namespace tw {
+
+using wire::SegmentInfo;
+using wire::SegmentKind;
+
+namespace {
+
+constexpr size_t kStagingBytes = 64 << 10;
+constexpr size_t kMaxUnfinished = 65'536;
+
+Status broken(std::string sentence) {
+  return {Code::kInternal, "protocol error: " + std::move(sentence)};
+}
+
+// Header, inline and eager bytes of one message.
+class SmallBlock final : public RefCounted {
+ public:
+  static Ref<SmallBlock> create(size_t bytes) {
+    return Ref<SmallBlock>::adopt(new (::operator new(sizeof(SmallBlock) + bytes)) SmallBlock);
+  }
+  std::byte* data() { return reinterpret_cast<std::byte*>(this + 1); }
+
+ private:
+  SmallBlock() = default;
+  void dispose() noexcept override {
+    this->~SmallBlock();
+    ::operator delete(this);
+  }
+};
+static_assert(sizeof(SmallBlock) % alignof(std::max_align_t) == 0);
+
+// Small segments start at multiples of this, so that an array of any type can lie there.
+constexpr size_t kAlign = 16;
+constexpr size_t aligned(size_t n) { return (n + kAlign - 1) & ~(kAlign - 1); }
+
+}  // namespace
+
+Receiver::Receiver(Pool& pool, uint64_t max_message, Sink& sink, const wire::Limits& limits)
+    : pool_(pool), max_message_(max_message), sink_(sink), limits_(limits) {}
+
+size_t Receiver::buffers(std::span<iovec, 2> room) {
+  if (!staging_) {
+    staging_.reset(new std::byte[kStagingBytes]);
+    staging_size_ = kStagingBytes;
+  }
+  if (chunk_left_ == 0) {
+    room[0] = {staging_.get() + staged_, staging_size_ - staged_};
+    return 1;
+  }
+  if (!chunk_to_) {
+    room[0] = {staging_.get(), std::min(chunk_left_, staging_size_)};
+    return 1;
+  }
+  room[0] = {chunk_to_, chunk_left_};
+  room[1] = {staging_.get(), staging_size_};
+  return 2;
+}
+
+Status Receiver::received(size_t bytes) {
+  if (chunk_left_ != 0) {
+    // While a chunk is under way the staging area holds nothing.
+    const size_t n = std::min(bytes, chunk_left_);
+    if (chunk_to_) chunk_to_ += n;
+    chunk_left_ -= n;
+    bytes -= n;
+    if (chunk_left_ != 0) return {};
+    if (Status status = end_chunk(); !status.ok()) return status;
+  }
+  staged_ += bytes;
+  return parse();
+}
+
+Status Receiver::parse() {
+  while (staged_ - parsed_ >= wire::kFrameHeaderSize) {
+    const std::byte* const at = staging_.get() + parsed_;
+    auto header = wire::decode_frame_header(
+        std::span<const std::byte, wire::kFrameHeaderSize>(at, wire::kFrameHeaderSize), limits_);
+    if (!header) return header.status();
+    const size_t available = staged_ - parsed_ - wire::kFrameHeaderSize;
+    if (header->type == wire::FrameType::kData) {
+      if (available < wire::kDataPrefixSize) break;
+      if (Status status = begin_chunk(*header); !status.ok()) return status;
+      if (chunk_left_ != 0) return {};
+      continue;
+    }
+    if (available < header->body_length) {
+      const size_t needed = wire::kFrameHeaderSize + header->body_length;
+      if (needed > staging_size_) {
+        std::unique_ptr<std::byte[]> grown(new std::byte[needed]);
+        std::memcpy(grown.get(), at, staged_ - parsed_);
+        staging_ = std::move(grown);
+        staging_size_ = needed;
+        staged_ -= parsed_;
+        parsed_ = 0;
+      }
+      break;
+    }
+    if (Status status = frame(*header, {at + wire::kFrameHeaderSize, header->body_length});
+        !status.ok())
+      return status;
+    parsed_ += wire::kFrameHeaderSize + header->body_length;
+  }
+  if (parsed_ == staged_) {
+    parsed_ = staged_ = 0;
+    if (staging_size_ > kStagingBytes) staging_.reset();
+  } else if (parsed_ != 0) {
+    std::memmove(staging_.get(), staging_.get() + parsed_, staged_ - parsed_);
+    staged_ -= parsed_;
+    parsed_ = 0;
+  }
+  return {};
+}
+
+Status Receiver::frame(const wire::FrameHeader& header, std::span<const std::byte> body) {
+  switch (header.type) {
+    case wire::FrameType::kMessage:
+      return message_frame(header, body);
+    case wire::FrameType::kEager:
+      return eager_frame(header, body);
+    case wire::FrameType::kRts:
+      return rts_frame(header, body);
+    case wire::FrameType::kFin: {
+      auto ids = wire::decode_fin_body(header, body);
+      if (!ids) return ids.status();
+      uint64_t list[wire::kMaxFinIds];
+      for (size_t i = 0; i < ids->size(); ++i) list[i] = (*ids)[i];
+      return sink_.on_fin({list, ids->size()});
+    }
+    case wire::FrameType::kCredit: {
+      auto bytes = wire::decode_credit_body(header, body);
+      return bytes ? sink_.on_credit(header.stream, *bytes) : bytes.status();
+    }
+    case wire::FrameType::kAbort:
+      return abort(header);
+    case wire::FrameType::kGoAway: {
+      auto away = wire::decode_goaway_body(header, body);
+      if (!away) return away.status();
+      sink_.on_go_away(away->code, away->reason);
+      return {};
+    }
+    case wire::FrameType::kData:
+      break;  // parse() takes these
+  }
+  return broken("unexpected frame");
+}
+
+Status Receiver::message_frame(const wire::FrameHeader& header, std::span<const std::byte> body) {
+  if (header.message <= last_message_)
+    return broken("message number " + std::to_string(header.message) + " does not rise");
+  last_message_ = header.message;
+  infos_.resize(header.segment_count);
+  auto head = wire::decode_message_body(header, body, limits_, infos_);
+  if (!head) return head.status();
+  const bool all_inline = std::all_of(infos_.begin(), infos_.end(), [](const SegmentInfo& info) {
+    return info.kind == SegmentKind::kInline;
+  });
+  if (all_inline && head->total_bytes <= max_message_ && !waiting_.contains(header.stream))
+    return inline_message(header, *head);
+  return announce(header, *head);
+}
+
+// The hot path of small calls: one allocation for the bytes, one for the list.
+Status Receiver::inline_message(const wire::FrameHeader& header, const wire::MessageHead& head) {
+  size_t bytes = aligned(head.header.size());
+  for (const SegmentInfo& info : infos_) bytes += aligned(info.length);
+  Ref<SmallBlock> block = SmallBlock::create(bytes);
+  InMessage message;
+  message.stream = header.stream;
+  std::byte* at = block->data();
+  if (!head.header.empty()) std::memcpy(at, head.header.data(), head.header.size());
+  message.header = {at, head.header.size()};
+  message.header_hold = block;
+  at += aligned(head.header.size());
+  message.segments.reserve(infos_.size());
+  const std::byte* from = head.inline_bytes.data();
+  for (const SegmentInfo& info : infos_) {
+    if (info.length) std::memcpy(at, from, info.length);
+    message.segments.push_back({at, info.length, block, nullptr});
+    from += info.length;
+    at += aligned(info.length);
+  }
+  message.payload_bytes = head.total_bytes;
+  counters_.inline_segments += infos_.size();
+  return deliver(std::move(message));
+}
+
+Status Receiver::announce(const wire::FrameHeader& header, const wire::MessageHead& head) {
+  auto incoming = std::make_unique<Incoming>();
+  incoming->number = header.message;
+  incoming->message.stream = header.stream;
+  incoming->message.payload_bytes = head.total_bytes;
+  incoming->segments.resize(infos_.size());
+  for (size_t i = 0; i < infos_.size(); ++i) {
+    incoming->segments[i].length = infos_[i].length;
+    incoming->segments[i].kind = infos_[i].kind;
+    if (infos_[i].kind != SegmentKind::kInline && infos_[i].kind != SegmentKind::kMap)
+      incoming->left += infos_[i].length;
+  }
+  if (Status status = allocate(*incoming, head); !status.ok()) return status;
+
+  const bool whole = incoming->left == 0;
+  auto waiting = waiting_.find(header.stream);
+  if (whole && waiting == waiting_.end()) return deliver(std::move(incoming->message));
+  if (!whole) {
+    if (unfinished_.size() == kMaxUnfinished) return broken("too many messages begun and not ended");
+    unfinished_.emplace(header.message, incoming.get());
+  }
+  if (waiting == waiting_.end()) waiting = waiting_.try_emplace(header.stream).first;
+  waiting->second.push_back(std::move(incoming));
+  return {};
+}
+
+Status Receiver::allocate(Incoming& incoming, const wire::MessageHead& head) {
+  InMessage& message = incoming.message;
+  size_t bytes = aligned(head.header.size());
+  if (head.total_bytes > max_message_) {
+    message.status = {Code::kResourceExhausted,
+                      "a message of " + std::to_string(head.total_bytes) +
+                          " bytes is larger than the receiver's limit of " +
+                          std::to_string(max_message_) + " bytes"};
+    ++counters_.refused;
+  } else {
+    for (const SegmentInfo& info : infos_)
+      if (info.kind == SegmentKind::kInline || info.kind == SegmentKind::kEager)
+        bytes += aligned(info.length);
+  }
+  Ref<SmallBlock> block = SmallBlock::create(bytes);
+  std::byte* at = block->data();
+  if (!head.header.empty()) std::memcpy(at, head.header.data(), head.header.size());
+  message.header = {at, head.header.size()};
+  message.header_hold = block;
+  at += aligned(head.header.size());
+  const std::byte* from = head.inline_bytes.data();
+
+  for (size_t i = 0; i < infos_.size(); ++i) {
+    const SegmentInfo& info = infos_[i];
+    if (info.kind == SegmentKind::kMap) {
+      // Also when refused: letting go of the view gives the lease back.
+      auto view = sink_.on_map(info);
+      if (!view) return view.status();
+      ++counters_.mapped_segments;
+      if (message.status.ok()) message.segments.push_back(std::move(*view));
+      continue;
+    }
+    if (!message.status.ok()) continue;
+    if (info.kind == SegmentKind::kInline || info.kind == SegmentKind::kEager) {
+      if (info.kind == SegmentKind::kInline) {
+        if (info.length) std::memcpy(at, from, info.length);
+        from += info.length;
+        ++counters_.inline_segments;
+      } else {
+        incoming.segments[i].destination = at;
+        ++counters_.eager_segments;
+      }
+      message.segments.push_back({at, info.length, block, nullptr});
+      at += aligned(info.length);
+      continue;
+    }
+    auto buffer = pool_.get(info.length);
+    if (!buffer) {
+      message.status = buffer.status();
+      message.segments.clear();
+      for (Segment& segment : incoming.segments) segment.destination = nullptr;
+      ++counters_.refused;
+      continue;
+    }
+    incoming.segments[i].destination = (*buffer)->data();
+    message.segments.push_back({(*buffer)->data(), info.length, *buffer, nullptr});
+    ++(info.kind == SegmentKind::kPush ? counters_.pushed_segments : counters_.read_segments);
+  }
+  return {};
+}
+
+Result<Receiver::Incoming*> Receiver::find(const wire::FrameHeader& header, const char* frame) {
+  auto it = unfinished_.find(header.message);
+  if (it == unfinished_.end())
+    return broken(std::string(frame) + " for message " + std::to_string(header.message) +
+                  ", which is not under way");
+  if (it->second->message.stream != header.stream)
+    return broken(std::string(frame) + " for message " + std::to_string(header.message) +
+                  " on the wrong stream");
+  return it->second;
+}
+
+Status Receiver::eager_frame(const wire::FrameHeader& header, std::span<const std::byte> body) {
+  auto found = find(header, "EAGER");
+  if (!found) return found.status();
+  Incoming& incoming = **found;
+  const size_t end = size_t{header.first_segment} + header.segment_count;
+  if (end > incoming.segments.size()) return broken("EAGER names a segment that does not exist");
+  const std::byte* from = body.data();
+  size_t left = body.size();
+  for (size_t i = header.first_segment; i < end; ++i) {
+    Segment& segment = incoming.segments[i];
+    if (segment.kind != SegmentKind::kEager || i < incoming.next_eager)
+      return broken("EAGER for segment " + std::to_string(i) + ", which is not due");
+    if (segment.length > left) return broken("EAGER body is shorter than its segments");
+    if (segment.destination && segment.length)
+      std::memcpy(segment.destination, from, segment.length);
+    from += segment.length;
+    left -= segment.length;
+    incoming.next_eager = static_cast<uint32_t>(i) + 1;
+  }
+  if (left != 0) return broken("EAGER body is longer than its segments");
+  return arrived(incoming, body.size());
+}
+
+Status Receiver::begin_chunk(const wire::FrameHeader& header) {
+  const std::byte* const at = staging_.get() + parsed_ + wire::kFrameHeaderSize;
+  auto chunk = wire::decode_data_prefix(
+      header, std::span<const std::byte, wire::kDataPrefixSize>(at, wire::kDataPrefixSize),
+      limits_);
+  if (!chunk) return chunk.status();
+  auto found = find(header, "DATA");
+  if (!found) return found.status();
+  if (chunk->segment >= (*found)->segments.size())
+    return broken("DATA names a segment that does not exist");
+  Segment& segment = (*found)->segments[chunk->segment];
+  if (segment.kind != SegmentKind::kPush || chunk->offset != segment.offered ||
+      chunk->length > segment.length - segment.offered)
+    return broken("DATA does not continue segment " + std::to_string(chunk->segment));
+  segment.offered += chunk->length;
+  chunk_message_ = header.message;
+  chunk_segment_ = chunk->segment;
+  chunk_offset_ = chunk->offset;
+  chunk_length_ = chunk->length;
+  chunk_to_ = segment.destination ? segment.destination + chunk->offset : nullptr;
+
+  parsed_ += wire::kFrameHeaderSize + wire::kDataPrefixSize;
+  const size_t here = std::min<size_t>(staged_ - parsed_, chunk->length);
+  if (chunk_to_) {
+    std::memcpy(chunk_to_, staging_.get() + parsed_, here);
+    chunk_to_ += here;
+  }
+  parsed_ += here;
+  chunk_left_ = chunk->length - here;
+  if (chunk_left_ == 0) return end_chunk();
+  parsed_ = staged_ = 0;
+  return {};
+}
+
+Status Receiver::end_chunk() {
+  ++counters_.pushed_chunks;
+  auto it = unfinished_.find(chunk_message_);
+  if (it == unfinished_.end()) return broken("the message of a chunk is gone");
+  if (it->second->message.status.ok())
+    sink_.on_chunk(it->second->message.stream, chunk_message_, chunk_segment_, chunk_offset_,
+                   chunk_length_);
+  return arrived(*it->second, chunk_length_);
+}
+
+Status Receiver::rts_frame(const wire::FrameHeader& header, std::span<const std::byte> body) {
+  auto offer = wire::decode_rts_body(header, body, limits_);
+  if (!offer) return offer.status();
+  auto found = find(header, "RTS");
+  if (!found) return found.status();
+  if (header.first_segment >= (*found)->segments.size())
+    return broken("RTS names a segment that does not exist");
+  Segment& segment = (*found)->segments[header.first_segment];
+  if (segment.kind != SegmentKind::kRead || offer->segment_offset != segment.offered ||
+      offer->length > segment.length - segment.offered)
+    return broken("RTS does not continue segment " + std::to_string(header.first_segment));
+  segment.offered += offer->length;
+  reads_.push_back({*offer, segment.destination ? segment.destination + offer->segment_offset : nullptr,
+                    header.message, header.first_segment});
+  return {};
+}
+
+Status Receiver::read_done(const Read& read) {
+  ++counters_.reads;
+  auto it = unfinished_.find(read.message);
+  if (it == unfinished_.end()) return {};  // aborted meanwhile
+  if (it->second->message.status.ok())
+    sink_.on_chunk(it->second->message.stream, read.message, read.segment,
+                   read.offer.segment_offset, read.offer.length);
+  return arrived(*it->second, read.offer.length);
+}
+
+Status Receiver::abort(const wire::FrameHeader& header) {
+  auto found = find(header, "ABORT");
+  if (!found) return found.status();
+  unfinished_.erase(header.message);
+  auto waiting = waiting_.find(header.stream);
+  std::erase_if(waiting->second, [&](const std::unique_ptr<Incoming>& incoming) {
+    return incoming->number == header.message;
+  });
+  return deliver_waiting(header.stream);
+}
+
+Status Receiver::arrived(Incoming& incoming, uint64_t bytes) {
+  incoming.left -= bytes;
+  if (incoming.left != 0) return {};
+  unfinished_.erase(incoming.number);
+  return deliver_waiting(incoming.message.stream);
+}
+
+Status Receiver::deliver_waiting(uint64_t stream) {
+  auto waiting = waiting_.find(stream);
+  while (!waiting->second.empty() && waiting->second.front()->left == 0) {
+    std::unique_ptr<Incoming> incoming = std::move(waiting->second.front());
+    waiting->second.pop_front();
+    if (Status status = deliver(std::move(incoming->message)); !status.ok()) return status;
+  }
+  if (waiting->second.empty()) waiting_.erase(waiting);
+  return {};
+}
+
+Status Receiver::deliver(InMessage message) {
+  ++counters_.messages;
+  counters_.bytes += message.payload_bytes;
+  return sink_.on_message(std::move(message));
+}
+
+}  // namespace tw

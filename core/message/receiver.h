@@ -1,0 +1,131 @@
+// The receiving half of the message machine: takes bytes, hands up messages. No I/O, no locks: whoever
+// holds the link's baton calls it.
+//
+// buffers() says where the next bytes belong: straight into a segment's final memory when a chunk is under way, else into the
+// staging area from which frames are parsed. Messages of one stream are handed up in the order in which they were announced.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <deque>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "memory/pool.h"
+#include "message/message.h"
+#include "wire/frame.h"
+
+namespace tw {
+
+struct ReceiveCounters {
+  uint64_t messages = 0, bytes = 0;
+  uint64_t inline_segments = 0, eager_segments = 0;
+  uint64_t pushed_segments = 0, pushed_chunks = 0;
+  uint64_t mapped_segments = 0;
+  uint64_t read_segments = 0, reads = 0;
+  uint64_t refused = 0;
+};
+
+class Receiver {
+ public:
+  // What the machine tells the link. A status that is not ok ends the link.
+  class Sink {
+   public:
+    virtual Status on_message(InMessage message) = 0;
+    // A chunk of a message that is not yet whole is in place.
+    virtual void on_chunk(uint64_t stream, uint64_t message, uint32_t segment, uint64_t offset,
+                          uint64_t length) = 0;
+    virtual Status on_fin(std::span<const uint64_t> ids) = 0;
+    virtual Status on_credit(uint64_t stream, uint64_t bytes) = 0;
+    virtual void on_go_away(Code code, std::string_view reason) = 0;
+    // The peer's memory behind a MAP segment; letting go of the hold gives the lease back.
+    virtual Result<InSegment> on_map(const wire::SegmentInfo& segment) = 0;
+
+   protected:
+    ~Sink() = default;
+  };
+
+  // A one-sided read to be started: the chunk that the peer offers, and where its bytes belong.
+  struct Read {
+    wire::ReadOffer offer;
+    std::byte* destination;
+    uint64_t message;
+    uint32_t segment;
+  };
+
+  // max_message: a larger message is thrown away and handed up as RESOURCE_EXHAUSTED.
+  Receiver(Pool& pool, uint64_t max_message, Sink& sink, const wire::Limits& limits = {});
+
+  // At most two runs, never empty.
+  size_t buffers(std::span<iovec, 2> room);
+  // `bytes` of what buffers() offered have been filled. kInternal: the peer broke the protocol.
+  Status received(size_t bytes);
+  // True while a frame or a message has begun and not ended: more is surely on its way.
+  bool midway() const { return staged_ != parsed_ || chunk_left_ != 0 || !unfinished_.empty(); }
+
+  // kRead: reads to start now; read_done() for each, in any order, after which its FIN is due.
+  std::vector<Read> take_reads() { return std::exchange(reads_, {}); }
+  Status read_done(const Read& read);
+
+  const ReceiveCounters& counters() const { return counters_; }
+
+ private:
+  struct Segment {
+    uint64_t length = 0;
+    uint64_t offered = 0;  // bytes whose chunks have begun
+    wire::SegmentKind kind = wire::SegmentKind::kInline;
+    std::byte* destination = nullptr;  // null once the message is refused
+  };
+  struct Incoming {
+    uint64_t number = 0;
+    uint64_t left = 0;  // bytes still to come
+    uint32_t next_eager = 0;
+    std::vector<Segment> segments;
+    InMessage message;
+  };
+
+  Status parse();
+  Status frame(const wire::FrameHeader& header, std::span<const std::byte> body);
+  Status message_frame(const wire::FrameHeader& header, std::span<const std::byte> body);
+  Status inline_message(const wire::FrameHeader& header, const wire::MessageHead& head);
+  Status announce(const wire::FrameHeader& header, const wire::MessageHead& head);
+  Status eager_frame(const wire::FrameHeader& header, std::span<const std::byte> body);
+  Status rts_frame(const wire::FrameHeader& header, std::span<const std::byte> body);
+  Status begin_chunk(const wire::FrameHeader& header);
+  Status end_chunk();
+  Status abort(const wire::FrameHeader& header);
+  Status arrived(Incoming& incoming, uint64_t bytes);
+  Status deliver(InMessage message);
+  Status deliver_waiting(uint64_t stream);
+  Status allocate(Incoming& incoming, const wire::MessageHead& head);
+  Result<Incoming*> find(const wire::FrameHeader& header, const char* frame);
+
+  Pool& pool_;
+  const uint64_t max_message_;
+  Sink& sink_;
+  const wire::Limits limits_;
+
+  std::unique_ptr<std::byte[]> staging_;
+  size_t staging_size_ = 0;
+  size_t parsed_ = 0, staged_ = 0;  // [parsed_, staged_) waits to be parsed
+
+  // The DATA frame under way.
+  uint64_t chunk_message_ = 0;
+  uint32_t chunk_segment_ = 0;
+  uint64_t chunk_offset_ = 0, chunk_length_ = 0;
+  std::byte* chunk_to_ = nullptr;  // null: thrown away
+  size_t chunk_left_ = 0;
+
+  uint64_t last_message_ = 0;
+  std::unordered_map<uint64_t, Incoming*> unfinished_;  // by number; waiting_ owns them
+  // Streams with an unfinished message: it, and whatever was announced after it.
+  std::unordered_map<uint64_t, std::deque<std::unique_ptr<Incoming>>> waiting_;
+  std::vector<wire::SegmentInfo> infos_;  // scratch
+  std::vector<Read> reads_;
+  ReceiveCounters counters_;
+};
+
+}  // namespace tw

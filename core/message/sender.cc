@@ -1,0 +1,279 @@
+#include "message/sender.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+namespace tw {
+
+using wire::SegmentInfo;
+using wire::SegmentKind;
+
+Sender::Sender(const Profile& profile, size_t lease_limit, Share share, const wire::Limits& limits)
+    : profile_(profile), lease_limit_(lease_limit), share_(std::move(share)), limits_(limits) {}
+
+Sender::~Sender() { drop(); }
+
+Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte> header,
+                                     std::span<OutSegment> segments, Event* event, Hold owner) {
+  const auto count = static_cast<uint32_t>(segments.size());
+  steps_.clear();
+  plan(count, [&](uint32_t i) { return segments[i].size; }, profile_, steps_);
+
+  infos_.assign(count, SegmentInfo{});
+  for (uint32_t i = 0; i < count; ++i) infos_[i].length = segments[i].size;
+  const bool first_inline = !steps_.empty() && !steps_[0].bulk;
+  size_t inline_bytes = 0;
+  size_t lent = leased_bytes_;
+  for (size_t s = 0; s < steps_.size(); ++s) {
+    const Step& step = steps_[s];
+    for (uint32_t i = step.first; i < step.first + step.count; ++i) {
+      SegmentInfo& info = infos_[i];
+      if (!step.bulk) {
+        info.kind = s == 0 ? SegmentKind::kInline : SegmentKind::kEager;
+        if (s == 0) inline_bytes += info.length;
+        continue;
+      }
+      // A peer that sits on too many leases is sent copies: it must not keep the arena from others.
+      const bool lendable = segments[i].block && segments[i].block->leasable() && lent < lease_limit_ &&
+                            (profile_.bulk != Bulk::kMap || share_(segments[i].block->slab()).ok());
+      info.kind = profile_.bulk == Bulk::kMap && lendable    ? SegmentKind::kMap
+                  : profile_.bulk == Bulk::kRead && lendable ? SegmentKind::kRead
+                                                             : SegmentKind::kPush;
+      if (info.kind != SegmentKind::kPush) lent += info.length;
+    }
+  }
+  if (Status status = check_message(infos_, header.size(), limits_); !status.ok()) return status;
+
+  const uint64_t message = next_message_++;
+  std::shared_ptr<Transfer> push, read;
+  bool borrows = false;
+  for (uint32_t i = 0; i < count; ++i) {
+    SegmentInfo& info = infos_[i];
+    OutSegment& segment = segments[i];
+    if (info.kind == SegmentKind::kMap) {
+      const RegionRef region = segment.block->region(segment.data, segment.size);
+      info.map = {region.slab, region.generation, region.offset, next_lease_};
+      leases_.emplace(next_lease_++, Lease{segment.block, nullptr, segment.size});
+      leased_bytes_ += segment.size;
+      ++counters_.mapped_segments;
+    } else if (info.kind == SegmentKind::kPush || info.kind == SegmentKind::kRead) {
+      auto& transfer = info.kind == SegmentKind::kPush ? push : read;
+      if (!transfer) transfer = std::make_shared<Transfer>(Transfer{stream, message, {}, 0, 0, 0, {}});
+      borrows = borrows || (!segment.block && !segment.hold);
+      transfer->segments.push_back({i, segment.data, segment.size, segment.hold, segment.block});
+      ++(info.kind == SegmentKind::kPush ? counters_.pushed_segments : counters_.read_segments);
+    }
+  }
+
+  std::byte* out = queue_.extend(wire::message_prefix_size(infos_) + header.size() + inline_bytes);
+  out = wire::encode_message_prefix(out, stream, message, infos_, header.size());
+  if (!header.empty()) std::memcpy(out, header.data(), header.size());
+  out += header.size();
+  if (first_inline) {
+    for (uint32_t i = 0; i < steps_[0].count; ++i) {
+      if (segments[i].size) std::memcpy(out, segments[i].data, segments[i].size);
+      out += segments[i].size;
+    }
+    counters_.inline_segments += steps_[0].count;
+  }
+  for (size_t s = 1; s < steps_.size(); ++s)
+    if (!steps_[s].bulk) queue_eager(stream, message, steps_[s], segments);
+
+  ++counters_.messages;
+  for (const SegmentInfo& info : infos_) counters_.bytes += info.length;
+
+  Ref<Outgoing> outgoing;
+  if (borrows) outgoing = make_ref<Outgoing>(message, *event, std::move(owner));
+  if (push) {
+    push->outgoing = outgoing;
+    transfers_.push_back(std::move(push));
+  }
+  if (read) issue_ready_to_sends(read);
+  return outgoing;
+}
+
+void Sender::queue_eager(uint64_t stream, uint64_t message, const Step& step,
+                         std::span<const OutSegment> segments) {
+  uint32_t bytes = 0;
+  for (uint32_t i = step.first; i < step.first + step.count; ++i)
+    bytes += static_cast<uint32_t>(segments[i].size);
+  // The announcement says all there is to say of empty segments.
+  if (bytes == 0) return;
+  std::byte* out = queue_.extend(wire::kEagerPrefixSize + bytes);
+  out = wire::encode_eager_prefix(out, stream, message, step.first,
+                                  static_cast<uint16_t>(step.count), bytes);
+  for (uint32_t i = step.first; i < step.first + step.count; ++i) {
+    if (segments[i].size) std::memcpy(out, segments[i].data, segments[i].size);
+    out += segments[i].size;
+  }
+  ++counters_.eager_frames;
+}
+
+void Sender::issue_ready_to_sends(const std::shared_ptr<Transfer>& transfer) {
+  while (!transfer->exhausted() && transfer->outstanding < profile_.chunks_in_flight) {
+    const BulkSegment& segment = transfer->segments[transfer->segment];
+    const size_t length = std::min(profile_.chunk_bytes, segment.size - transfer->offset);
+    const RegionRef region = segment.block->region(segment.data + transfer->offset, length);
+    wire::ReadOffer offer;
+    offer.key = region.slab;
+    offer.generation = region.generation;
+    offer.address = region.offset;
+    offer.length = length;
+    offer.segment_offset = transfer->offset;
+    offer.rendezvous = next_lease_++;
+    wire::encode_rts(queue_.extend(wire::kRtsFrameSize), transfer->stream, transfer->message,
+                     segment.index, offer);
+    leases_.emplace(offer.rendezvous, Lease{segment.block, transfer, length});
+    leased_bytes_ += length;
+    ++transfer->outstanding;
+    ++counters_.ready_to_sends;
+    transfer->offset += length;
+    if (transfer->offset == segment.size) {
+      ++transfer->segment;
+      transfer->offset = 0;
+    }
+  }
+}
+
+Status Sender::on_fin(std::span<const uint64_t> ids) {
+  for (const uint64_t id : ids) {
+    auto it = leases_.find(id);
+    if (it == leases_.end())
+      return {Code::kInternal, "protocol error: FIN names lease " + std::to_string(id) +
+                                   ", which is not out"};
+    Lease lease = std::move(it->second);
+    leases_.erase(it);
+    leased_bytes_ -= lease.bytes;
+    if (!lease.transfer) continue;
+    --lease.transfer->outstanding;
+    issue_ready_to_sends(lease.transfer);
+  }
+  return {};
+}
+
+void Sender::credit(uint64_t stream, uint64_t bytes) {
+  wire::encode_credit(queue_.extend(wire::kCreditFrameSize), stream, bytes);
+}
+
+void Sender::fin(std::span<const uint64_t> ids) {
+  while (!ids.empty()) {
+    const size_t n = std::min(ids.size(), wire::kMaxFinIds);
+    wire::encode_fin(queue_.extend(wire::fin_frame_size(n)), ids.first(n));
+    ids = ids.subspan(n);
+  }
+}
+
+void Sender::go_away(Code code, std::string_view reason) {
+  std::byte frame[wire::kMaxGoAwayFrameSize];
+  const std::byte* end = wire::encode_goaway(frame, code, reason);
+  queue_.append({frame, static_cast<size_t>(end - frame)});
+}
+
+void Sender::start_chunk() {
+  std::shared_ptr<Transfer> transfer = std::move(transfers_.front());
+  transfers_.pop_front();
+  const BulkSegment& segment = transfer->segments[transfer->segment];
+  const size_t length = std::min(profile_.chunk_bytes, segment.size - transfer->offset);
+  wire::encode_data_prefix(chunk_head_, transfer->stream, transfer->message, segment.index,
+                           transfer->offset, static_cast<uint32_t>(length));
+  chunk_data_ = segment.data + transfer->offset;
+  chunk_head_left_ = sizeof chunk_head_;
+  chunk_left_ = sizeof chunk_head_ + length;
+  chunk_begun_ = false;
+  chunk_of_ = std::move(transfer);
+}
+
+void Sender::finish(Transfer& transfer) {
+  if (transfer.outgoing) transfer.outgoing->free();
+  transfer.outgoing = nullptr;
+}
+
+size_t Sender::gather(std::span<iovec> room) {
+  if (chunk_left_ == 0 && !transfers_.empty()) start_chunk();
+  size_t n = 0;
+  const auto add = [&](const std::byte* data, size_t size) {
+    if (size != 0 && n < room.size())
+      room[n++] = {const_cast<std::byte*>(data), size};
+  };
+  const auto add_chunk = [&] {
+    add(chunk_head_ + sizeof chunk_head_ - chunk_head_left_, chunk_head_left_);
+    add(chunk_data_, chunk_left_ - chunk_head_left_);
+  };
+  if (chunk_left_ != 0 && chunk_begun_) add_chunk();
+  add(queue_.data(), queue_.size());
+  if (chunk_left_ != 0 && !chunk_begun_) add_chunk();
+  return n;
+}
+
+void Sender::sent(size_t bytes) {
+  const auto take_chunk = [&] {
+    const size_t n = std::min(bytes, chunk_left_);
+    if (n == 0) return;
+    bytes -= n;
+    chunk_begun_ = true;
+    const size_t head = std::min(n, chunk_head_left_);
+    chunk_head_left_ -= head;
+    chunk_data_ += n - head;
+    chunk_left_ -= n;
+    if (chunk_left_ != 0) return;
+    ++counters_.pushed_chunks;
+    chunk_copy_ = {};
+    chunk_begun_ = false;
+    std::shared_ptr<Transfer> transfer = std::move(chunk_of_);
+    if (!transfer) return;  // withdrawn
+    const BulkSegment& segment = transfer->segments[transfer->segment];
+    transfer->offset += std::min(profile_.chunk_bytes, segment.size - transfer->offset);
+    if (transfer->offset == segment.size) {
+      ++transfer->segment;
+      transfer->offset = 0;
+    }
+    if (transfer->exhausted())
+      finish(*transfer);
+    else
+      transfers_.push_back(std::move(transfer));
+  };
+  if (chunk_begun_) take_chunk();
+  const size_t queued = std::min(bytes, queue_.size());
+  queue_.consume(queued);
+  bytes -= queued;
+  take_chunk();
+}
+
+void Sender::withdraw(const Ref<Outgoing>& outgoing) {
+  if (!outgoing->borrowed()) return;
+  uint64_t stream = 0;
+  if (chunk_of_ && chunk_of_->outgoing.get() == outgoing.get()) {
+    stream = chunk_of_->stream;
+    if (chunk_begun_) {
+      // The peer has seen this frame's head: its length must follow.
+      const size_t data = chunk_left_ - chunk_head_left_;
+      chunk_copy_.assign(chunk_data_, chunk_data_ + data);
+      chunk_data_ = chunk_copy_.data();
+    } else {
+      chunk_left_ = chunk_head_left_ = 0;
+    }
+    chunk_of_ = nullptr;
+  }
+  std::erase_if(transfers_, [&](const std::shared_ptr<Transfer>& transfer) {
+    if (transfer->outgoing.get() != outgoing.get()) return false;
+    stream = transfer->stream;
+    return true;
+  });
+  wire::encode_abort(queue_.extend(wire::kAbortFrameSize), stream, outgoing->message());
+  outgoing->free();
+}
+
+void Sender::drop() {
+  queue_.consume(queue_.size());
+  chunk_left_ = chunk_head_left_ = 0;
+  chunk_begun_ = false;
+  if (chunk_of_) finish(*chunk_of_);
+  chunk_of_ = nullptr;
+  for (const auto& transfer : transfers_) finish(*transfer);
+  transfers_.clear();
+  leases_.clear();
+  leased_bytes_ = 0;
+}
+
+}  // namespace tw

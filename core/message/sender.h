@@ -1,0 +1,147 @@
+// The sending half of the message machine: turns messages into bytes for a transport. No I/O, no locks:
+// the link calls it under its send lock.
+//
+// Frames leave in the order of their submission, except that the chunks of large segments take turns and let small frames pass.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/event.h"
+#include "message/byte_queue.h"
+#include "message/message.h"
+#include "message/plan.h"
+#include "transport/transport.h"
+#include "wire/frame.h"
+
+namespace tw {
+
+// Follows one message whose segments are the caller's memory.
+class Outgoing : public RefCounted {
+ public:
+  // `event` is told when the memory is free; `owner` keeps it alive.
+  Outgoing(uint64_t message, Event& event, Hold owner)
+      : message_(message), event_(event), owner_(std::move(owner)) {}
+  uint64_t message() const { return message_; }
+  // True while the machine may still read the caller's memory.
+  bool borrowed() const { return borrowed_.load(std::memory_order_acquire); }
+  void free() {
+    borrowed_.store(false, std::memory_order_release);
+    event_.notify();
+  }
+
+ private:
+  const uint64_t message_;
+  std::atomic<bool> borrowed_{true};
+  Event& event_;
+  const Hold owner_;
+};
+
+// What was sent how; all counts since the link came up.
+struct SendCounters {
+  uint64_t messages = 0, bytes = 0;
+  uint64_t inline_segments = 0, eager_frames = 0;
+  uint64_t pushed_segments = 0, pushed_chunks = 0;
+  uint64_t mapped_segments = 0, read_segments = 0, ready_to_sends = 0;
+};
+
+class Sender {
+ public:
+  // Makes a slab known to the peer before a descriptor into it is sent.
+  using Share = std::function<Status(Slab&)>;
+
+  // lease_limit: bytes the peer may hold on lease before it gets copies (design: a quarter of the arena).
+  Sender(const Profile& profile, size_t lease_limit, Share share, const wire::Limits& limits = {});
+  ~Sender();
+
+  // Queues a message. `owner` and `event` are needed when a segment is the caller's memory; the result is then not null
+  // unless all of it has been copied already.
+  //
+  // INVALID_ARGUMENT, RESOURCE_EXHAUSTED: the message exceeds what the wire allows; nothing was queued.
+  Result<Ref<Outgoing>> submit(uint64_t stream, std::span<const std::byte> header,
+                               std::span<OutSegment> segments, Event* event = nullptr,
+                               Hold owner = {});
+  // Gives up a message that is only partly sent: afterwards none of the caller's memory is referenced.
+  void withdraw(const Ref<Outgoing>& outgoing);
+
+  void credit(uint64_t stream, uint64_t bytes);
+  void fin(std::span<const uint64_t> ids);
+  void go_away(Code code, std::string_view reason);
+
+  // The peer gave these leases or rendezvous back. kInternal: it never had one of them.
+  Status on_fin(std::span<const uint64_t> ids);
+
+  bool pending() const { return !queue_.empty() || chunk_left_ != 0 || !transfers_.empty(); }
+  size_t queued_bytes() const { return queue_.size(); }
+  // The next bytes to send, at most room.size() runs; sent() says how many of them the transport took.
+  size_t gather(std::span<iovec> room);
+  void sent(size_t bytes);
+
+  size_t leases() const { return leases_.size(); }
+  size_t leased_bytes() const { return leased_bytes_; }
+  // The peer is gone: everything queued, lent or awaited is let go.
+  void drop();
+
+  const SendCounters& counters() const { return counters_; }
+
+ private:
+  struct BulkSegment {
+    uint32_t index;
+    const std::byte* data;
+    size_t size;
+    Hold hold;
+    Ref<Block> block;
+  };
+  // The bulk segments of one message that travel as chunks or by ready-to-sends.
+  struct Transfer {
+    uint64_t stream, message;
+    std::vector<BulkSegment> segments;
+    size_t segment = 0, offset = 0;  // the next chunk
+    uint32_t outstanding = 0;        // kRead: ready-to-sends without a FIN
+    Ref<Outgoing> outgoing;
+    bool exhausted() const { return segment == segments.size(); }
+  };
+  struct Lease {
+    Ref<Block> block;                     // kMap
+    std::shared_ptr<Transfer> transfer;   // kRead
+    size_t bytes;
+  };
+
+  void queue_eager(uint64_t stream, uint64_t message, const Step& step,
+                   std::span<const OutSegment> segments);
+  void issue_ready_to_sends(const std::shared_ptr<Transfer>& transfer);
+  void start_chunk();
+  void finish(Transfer& transfer);
+
+  const Profile profile_;
+  const size_t lease_limit_;
+  const Share share_;
+  const wire::Limits limits_;
+  uint64_t next_message_ = 1;
+  uint64_t next_lease_ = 1;
+
+  ByteQueue queue_;  // whole frames, small segments copied in
+  std::deque<std::shared_ptr<Transfer>> transfers_;  // pushes that take turns
+  // The DATA frame under way; it must end before anything else is sent once it has begun.
+  std::shared_ptr<Transfer> chunk_of_;
+  std::byte chunk_head_[wire::kDataFramePrefixSize];
+  size_t chunk_head_left_ = 0;
+  const std::byte* chunk_data_ = nullptr;
+  size_t chunk_left_ = 0;  // head and data together
+  bool chunk_begun_ = false;
+  std::vector<std::byte> chunk_copy_;  // the rest of a withdrawn chunk
+
+  std::unordered_map<uint64_t, Lease> leases_;
+  size_t leased_bytes_ = 0;
+  std::vector<Step> steps_;               // scratch of submit()
+  std::vector<wire::SegmentInfo> infos_;  // scratch of submit()
+  SendCounters counters_;
+};
+
+}  // namespace tw

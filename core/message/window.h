@@ -1,0 +1,56 @@
+// Byte credit of one stream in one direction. A message may start while the credit is positive and may take
+// it below zero, so that a message larger than the window passes, alone.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace tw {
+
+// What a queued message costs beyond its payload, so that empty ones are bounded too.
+inline constexpr size_t kMessageOverhead = 64;
+
+inline size_t window_cost(size_t payload_bytes) { return payload_bytes + kMessageOverhead; }
+
+class SendWindow {
+ public:
+  explicit SendWindow(size_t initial) : credit_(static_cast<int64_t>(initial)) {}
+  bool open() const { return credit_ > 0; }
+  void spend(size_t payload_bytes) { credit_ -= static_cast<int64_t>(window_cost(payload_bytes)); }
+  // False when a peer grants more than it can ever have taken.
+  bool grant(uint64_t bytes) {
+    if (bytes > uint64_t{1} << 62 || credit_ > (int64_t{1} << 62) - static_cast<int64_t>(bytes)) return false;
+    credit_ += static_cast<int64_t>(bytes);
+    return true;
+  }
+
+ private:
+  int64_t credit_;
+};
+
+class ReceiveWindow {
+ public:
+  explicit ReceiveWindow(size_t window) : window_(static_cast<int64_t>(window)), credit_(window_) {}
+  // False when the peer sent without credit.
+  bool arrive(size_t payload_bytes) {
+    if (credit_ <= 0) return false;
+    credit_ -= static_cast<int64_t>(window_cost(payload_bytes));
+    return true;
+  }
+  // A message was taken by the user: the bytes to grant now, 0 while they are too few for a frame.
+  uint64_t consume(size_t payload_bytes) {
+    due_ += static_cast<int64_t>(window_cost(payload_bytes));
+    if (due_ < window_ / 4) return 0;
+    const int64_t grant = due_;
+    due_ = 0;
+    credit_ += grant;
+    return static_cast<uint64_t>(grant);
+  }
+
+ private:
+  const int64_t window_;
+  int64_t credit_;
+  int64_t due_ = 0;
+};
+
+}  // namespace tw

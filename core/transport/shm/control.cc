@@ -1,0 +1,76 @@
+#include "transport/shm/control.h"
+
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace tw {
+
+Status send_shm_frame(int socket, const wire::ShmFrame& frame, std::span<const int> descriptors) {
+  std::array<std::byte, wire::kShmFrameSize> bytes;
+  wire::encode(bytes, frame);
+  iovec run{bytes.data(), bytes.size()};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * wire::kRingDescriptors)] = {};
+  msghdr message{};
+  message.msg_iov = &run;
+  message.msg_iovlen = 1;
+  if (!descriptors.empty()) {
+    message.msg_control = control;
+    message.msg_controllen = CMSG_SPACE(sizeof(int) * descriptors.size());
+    cmsghdr* const head = CMSG_FIRSTHDR(&message);
+    head->cmsg_level = SOL_SOCKET;
+    head->cmsg_type = SCM_RIGHTS;
+    head->cmsg_len = CMSG_LEN(sizeof(int) * descriptors.size());
+    std::memcpy(CMSG_DATA(head), descriptors.data(), sizeof(int) * descriptors.size());
+  }
+  for (;;) {
+    const ssize_t n = sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    // A stream socket takes so small a message whole or not at all.
+    if (n == static_cast<ssize_t>(bytes.size())) return {};
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && (errno == EAGAIN || errno == ETOOMANYREFS))
+      return {Code::kResourceExhausted, "too many descriptors are on their way to the peer"};
+    return errno_status(Code::kUnavailable, "cannot hand a descriptor to the peer", n < 0 ? errno : EIO);
+  }
+}
+
+Result<ShmFrameReader::Got> ShmFrameReader::read(int socket, ShmMessage& out) {
+  while (have_ < bytes_.size()) {
+    iovec run{bytes_.data() + have_, bytes_.size() - have_};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * 8)];
+    msghdr message{};
+    message.msg_iov = &run;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    const ssize_t n = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) return Got::kNothing;
+    if (n <= 0) return Got::kEnd;
+    for (cmsghdr* head = CMSG_FIRSTHDR(&message); head; head = CMSG_NXTHDR(&message, head)) {
+      if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) continue;
+      const size_t count = (head->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+      for (size_t i = 0; i < count; ++i) {
+        int fd;
+        std::memcpy(&fd, CMSG_DATA(head) + i * sizeof(int), sizeof fd);
+        descriptors_.emplace_back(fd);
+      }
+    }
+    if ((message.msg_flags & MSG_CTRUNC) != 0)
+      return Status{Code::kResourceExhausted,
+                    "descriptors from the peer were lost: raise the limit of open files (ulimit -n)"};
+    have_ += static_cast<size_t>(n);
+  }
+  have_ = 0;
+  auto frame = wire::decode_shm_frame(bytes_);
+  if (!frame) return frame.status();
+  if (descriptors_.size() != wire::descriptors_of(frame->type))
+    return Status{Code::kInternal, "protocol error: " + std::to_string(descriptors_.size()) +
+                                       " descriptors with a shared-memory frame"};
+  out.frame = *frame;
+  out.descriptors = std::exchange(descriptors_, {});
+  return Got::kFrame;
+}
+
+}  // namespace tw

@@ -1,0 +1,74 @@
+// Shared memory: two byte rings for what is small, descriptors into the sender's arena for what is large.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "base/settings.h"
+#include "transport/shm/control.h"
+#include "transport/shm/ring.h"
+#include "transport/transport.h"
+
+namespace tw {
+
+class ShmTransport final : public Transport {
+ public:
+  // The client's side: makes the rings and hands them over. Takes over a connected unix socket.
+  static Result<std::unique_ptr<Transport>> offer(Fd socket, const Settings& settings);
+  // The server's side, given the client's kRings message. INTERNAL: it is not what it must be.
+  static Result<std::unique_ptr<Transport>> accept(Fd socket, ShmMessage rings,
+                                                   const Settings& settings);
+  ~ShmTransport() override;
+
+  const Profile& profile() const override { return profile_; }
+  Result<size_t> send(std::span<const iovec> data) override;
+  Result<size_t> receive(std::span<const iovec> room) override;
+  bool readable() override;
+  Wake sleep(bool want_send, Nanos deadline) override;
+  void interrupt() override;
+  Status watch(Poller& poller, Ref<Watcher> watcher) override;
+  void unwatch() override;
+  void arm(bool want_send) override;
+  void disarm() override;
+  Notice notice(uint32_t tag, uint32_t events) override;
+  void peer_gone(std::string why) override;
+  void hang_up() override;
+  Status share(Slab& slab) override;
+  Result<Located> locate(const RegionRef& region) override;
+
+ private:
+  static constexpr uint32_t kBell = 1;
+  static constexpr uint32_t kControl = 2;
+
+  ShmTransport(Fd socket, MemoryMap memory, size_t capacity, int side, Fd bell, Fd peer_bell,
+               const Settings& settings);
+  void ring_peer(Sleeper sleeper);
+  Status gone_status();
+  // Takes in the slabs that the peer has announced. False: the peer hung up.
+  Result<bool> take_announcements();
+
+  const Profile profile_;
+  const Fd socket_;
+  const MemoryMap memory_;
+  const Fd bell_;       // the peer writes it while our background sleeps
+  const Fd peer_bell_;
+  ShmRings rings_;
+
+  std::atomic<bool> interrupted_{false};
+  std::atomic<bool> gone_{false};
+  std::mutex gone_mutex_;  // guards why_
+  std::string why_;
+
+  std::map<uint32_t, Ref<Slab>> shared_;  // by index; send lock
+
+  const Ref<PeerArena> peer_arena_;
+  std::mutex control_mutex_;  // guards reader_
+  ShmFrameReader reader_;
+
+  Poller* poller_ = nullptr;  // set once by watch(), before the link is used
+  Poller::Watch bell_watch_ = 0, control_watch_ = 0;
+};
+
+}  // namespace tw

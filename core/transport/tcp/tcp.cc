@@ -1,0 +1,201 @@
+#include "transport/tcp/tcp.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <fstream>
+#include <utility>
+
+namespace tw {
+namespace {
+
+// A peer host that vanishes without a word is noticed after about half a minute.
+constexpr int kKeepIdleSeconds = 10;
+constexpr int kKeepIntervalSeconds = 5;
+constexpr int kKeepProbes = 4;
+constexpr int kUserTimeoutMillis = 30'000;
+
+// A push chunk holds up small messages behind it for its own time on the wire.
+constexpr size_t kLargestChunk = 1 << 20;
+
+void set(int socket, int level, int option, int value) {
+  setsockopt(socket, level, option, &value, sizeof value);
+}
+
+Code code_of(int error) {
+  switch (error) {
+    case ECONNRESET:
+    case EPIPE:
+    case ETIMEDOUT:
+    case ECONNABORTED:
+    case EHOSTUNREACH:
+    case ENETUNREACH:
+    case ENETDOWN:
+      return Code::kUnavailable;
+    default:
+      return Code::kInternal;
+  }
+}
+
+}  // namespace
+
+std::string same_host_congestion(const Settings& settings) {
+  if (settings.tcp_congestion == "system") return {};
+  if (settings.tcp_congestion != "auto") return settings.tcp_congestion;
+  // BBR paces: on loopback it reaches a third of what a window-based control does.
+  std::ifstream file("/proc/sys/net/ipv4/tcp_available_congestion_control");
+  std::string name;
+  bool reno = false;
+  while (file >> name) {
+    if (name == "cubic") return name;
+    reno = reno || name == "reno";
+  }
+  return reno ? "reno" : std::string{};
+}
+
+Result<std::unique_ptr<Transport>> TcpTransport::create(Fd socket, bool same_host,
+                                                        const Settings& settings) {
+  const int fd = socket.get();
+  if (fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) != 0)
+    return errno_status(Code::kInternal, "cannot make a socket non-blocking", errno);
+  set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(fd, IPPROTO_TCP, TCP_KEEPIDLE, kKeepIdleSeconds);
+  set(fd, IPPROTO_TCP, TCP_KEEPINTVL, kKeepIntervalSeconds);
+  set(fd, IPPROTO_TCP, TCP_KEEPCNT, kKeepProbes);
+  set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kUserTimeoutMillis);
+  if (same_host) {
+    // Where a namespace refuses a control, the system's default stays, and doctor says so.
+    if (const std::string name = same_host_congestion(settings); !name.empty()) {
+      if (setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(), static_cast<socklen_t>(name.size())) != 0)
+        setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
+    }
+  }
+  Fd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake) return errno_status(Code::kResourceExhausted, "cannot create an eventfd", errno);
+  return std::unique_ptr<Transport>(new TcpTransport(std::move(socket), std::move(wake), settings));
+}
+
+TcpTransport::TcpTransport(Fd socket, Fd wake, const Settings& settings)
+    : socket_(std::move(socket)),
+      wake_(std::move(wake)),
+      profile_{"tcp",
+               Bulk::kPush,
+               settings.coalesce_bytes,
+               settings.eager_bytes,
+               std::min(settings.chunk_bytes, kLargestChunk),
+               1} {}
+
+TcpTransport::~TcpTransport() { unwatch(); }
+
+Status TcpTransport::gone_status() {
+  std::lock_guard lock(gone_mutex_);
+  return {Code::kUnavailable, why_};
+}
+
+Result<size_t> TcpTransport::send(std::span<const iovec> data) {
+  if (gone_.load(std::memory_order_acquire)) return gone_status();
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(data.data());
+  message.msg_iovlen = data.size();
+  for (;;) {
+    const ssize_t n = sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n >= 0) return static_cast<size_t>(n);
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return size_t{0};
+    if (errno != EINTR) return errno_status(code_of(errno), "the connection to the peer broke", errno);
+  }
+}
+
+Result<size_t> TcpTransport::receive(std::span<const iovec> room) {
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(room.data());
+  message.msg_iovlen = room.size();
+  for (;;) {
+    const ssize_t n = recvmsg(socket_.get(), &message, MSG_DONTWAIT);
+    if (n > 0) return static_cast<size_t>(n);
+    if (n == 0) return Status{Code::kUnavailable, "the peer closed the connection"};
+    if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      if (gone_.load(std::memory_order_acquire)) return gone_status();
+      return size_t{0};
+    }
+    if (errno != EINTR) return errno_status(code_of(errno), "the connection to the peer broke", errno);
+  }
+}
+
+Wake TcpTransport::sleep(bool want_send, Nanos deadline) {
+  sleeping_.store(true, std::memory_order_seq_cst);
+  Wake result = Wake::kReady;
+  if (!interrupted_.load(std::memory_order_seq_cst)) {
+    pollfd fds[2] = {{socket_.get(), static_cast<short>(want_send ? POLLIN | POLLOUT : POLLIN), 0},
+                     {wake_.get(), POLLIN, 0}};
+    timespec limit = until(deadline);
+    const int n = ppoll(fds, 2, deadline == kForever ? nullptr : &limit, nullptr);
+    if (n == 0) result = Wake::kTimeout;
+    if (n < 0) result = Wake::kSignal;
+    if (n > 0 && fds[1].revents != 0) {
+      uint64_t value;
+      [[maybe_unused]] const ssize_t got = ::read(wake_.get(), &value, sizeof value);
+    }
+  }
+  sleeping_.store(false, std::memory_order_relaxed);
+  // Acquires what the interrupter did before: the driver looks again once this returns.
+  interrupted_.exchange(false, std::memory_order_acq_rel);
+  return result;
+}
+
+void TcpTransport::interrupt() {
+  interrupted_.store(true, std::memory_order_seq_cst);
+  if (sleeping_.load(std::memory_order_seq_cst)) {
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t n = ::write(wake_.get(), &one, sizeof one);
+  }
+}
+
+Status TcpTransport::watch(Poller& poller, Ref<Watcher> watcher) {
+  auto watched = poller.watch(socket_.get(), EPOLLONESHOT, std::move(watcher));
+  if (!watched) return watched.status();
+  poller_ = &poller;
+  watch_ = *watched;
+  return {};
+}
+
+void TcpTransport::unwatch() {
+  if (poller_) std::exchange(poller_, nullptr)->unwatch(watch_, socket_.get());
+}
+
+void TcpTransport::arm(bool want_send) {
+  armed_.store(true, std::memory_order_relaxed);
+  if (poller_)
+    poller_->rearm(watch_, socket_.get(),
+                   EPOLLIN | EPOLLRDHUP | EPOLLONESHOT | (want_send ? EPOLLOUT : 0u));
+}
+
+void TcpTransport::disarm() {
+  if (armed_.exchange(false, std::memory_order_relaxed) && poller_)
+    poller_->rearm(watch_, socket_.get(), EPOLLONESHOT);
+}
+
+Transport::Notice TcpTransport::notice(uint32_t, uint32_t) {
+  armed_.store(false, std::memory_order_relaxed);
+  return Notice::kActivity;
+}
+
+void TcpTransport::peer_gone(std::string why) {
+  {
+    std::lock_guard lock(gone_mutex_);
+    if (why_.empty()) why_ = std::move(why);
+  }
+  gone_.store(true, std::memory_order_release);
+  interrupt();
+}
+
+void TcpTransport::hang_up() { ::shutdown(socket_.get(), SHUT_RDWR); }
+
+}  // namespace tw

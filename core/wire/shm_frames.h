@@ -1,0 +1,41 @@
+// Fixed-size messages on the unix socket of a shared-memory link, each with descriptors beside it (SCM_RIGHTS).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/status.h"
+
+namespace tw::wire {
+
+enum class ShmFrameType : uint32_t {
+  kRings = 1,     // from the client, once: ring memory and both doorbells; size = ring capacity
+  kSlab = 2,      // a slab can be mapped from now on: its read-only descriptor; size = its bytes
+  kSlabGone = 3,  // the sender has dropped a slab; no descriptor
+};
+
+struct ShmFrame {
+  std::array<char, 8> magic{'T', 'W', 'S', 'H', 'M', '0', '0', '1'};
+  ShmFrameType type = ShmFrameType::kRings;
+  uint32_t slab = 0;
+  uint32_t generation = 0;
+  uint32_t zero = 0;
+  uint64_t size = 0;
+
+  bool operator==(const ShmFrame&) const = default;
+};
+
+inline constexpr size_t kShmFrameSize = 32;
+// kRings: ring memory, the client's doorbell, the server's doorbell.
+inline constexpr size_t kRingDescriptors = 3;
+
+// How many descriptors come with a frame of this type.
+size_t descriptors_of(ShmFrameType type);
+
+void encode(std::span<std::byte, kShmFrameSize> out, const ShmFrame& frame);
+// INTERNAL, "protocol error: ...", names the field.
+Result<ShmFrame> decode_shm_frame(std::span<const std::byte, kShmFrameSize> bytes);
+
+}  // namespace tw::wire
