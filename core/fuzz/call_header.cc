@@ -1,0 +1,49 @@
+// Call headers: what decodes is within the limits, passes the sender's checks, and encodes to the
+// same bytes again.
+#include "wire/call_header.h"
+
+#include "fuzz/fuzz.h"
+
+namespace tw::wire {
+namespace {
+
+using fuzz::Bytes;
+using fuzz::require;
+
+std::vector<MetadataEntry> list(const MetadataView& view, size_t& spent) {
+  std::vector<MetadataEntry> out(view.begin(), view.end());
+  require(out.size() == view.size(), "as many entries as were counted");
+  for (const auto& [key, value] : out) spent += key.size() + value.size() + kMetadataEntryOverhead;
+  return out;
+}
+
+void one(fuzz::Input input) {
+  CallLimits limits;
+  if ((input.byte() & 1) != 0) limits.max_metadata_bytes = input.byte();
+  const Bytes bytes = input.rest();
+  const auto view = decode_call_header(bytes, limits);
+  if (!view.ok()) return fuzz::require_sentence(view.status());
+
+  size_t spent = 0;
+  const auto initial = list(view->initial, spent);
+  const auto trailing = list(view->trailing, spent);
+  require(spent <= limits.max_metadata_bytes, "metadata within the limit");
+  require(check_metadata(initial, trailing, limits).ok(), "both ends judge metadata alike");
+  if (view->has(call_flag::kStart)) {
+    require(check_method(view->method).ok(), "both ends judge methods alike");
+  }
+  require(check_details(view->details).ok(), "both ends judge details alike");
+
+  CallHeader header{static_cast<const CallFields&>(*view), initial, trailing};
+  Bytes out(call_header_size(header));
+  require(encode_call_header(out.data(), header) == out.data() + out.size(), "size as promised");
+  require(out == bytes, "what was decoded encodes to the same bytes");
+}
+
+}  // namespace
+}  // namespace tw::wire
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  tw::wire::one({data, size});
+  return 0;
+}
