@@ -18,13 +18,13 @@ ArenaBook::ArenaBook(size_t capacity, size_t slab_size)
 
 Result<ArenaBook::Extent> ArenaBook::take(size_t size) {
   if (size <= SmallCells::kLargest) return take_small(size);
-  const size_t length = round_up(size, granule());
-  auto place = take_range(length);
+  auto place = take_range(round_up(size, granule()));
   if (!place) return place.status();
   const auto& [home, at] = *place;
   if (!home) return Extent{};
-  used_ += length;
-  return Extent{home->slab.get(), at->first, length, &at->second.owner};
+  Range& range = at->second;  // a dedicated slab may be longer than asked for
+  used_ += range.length;
+  return Extent{home->slab.get(), at->first, range.length, &range.owner};
 }
 
 Result<ArenaBook::Extent> ArenaBook::take_small(size_t size) {
