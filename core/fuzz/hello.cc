@@ -13,7 +13,7 @@ using fuzz::Bytes;
 using fuzz::require;
 using fuzz::require_sentence;
 
-constexpr size_t kReserved = 80;
+constexpr size_t kReserved = 88;
 
 void one(fuzz::Input input) {
   // Of any length; sometimes with the right magic, so that the rest gets its turn.

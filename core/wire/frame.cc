@@ -118,7 +118,7 @@ Status check_by_type(const FrameHeader& h, const Limits& limits) {
     case FrameType::kEager:
       if (h.segment_count == 0) return bad(h.type, "segment_count", 0, {"must be at least 1"});
       if (Status s = check_segment_range(h, h.segment_count, limits); !s.ok()) return s;
-      return check_body_length(h, 0, limits.max_frame_body);
+      return check_body_length(h, 1, limits.max_frame_body);
     case FrameType::kData:
       if (Status s = check_segment_range(h, 1, limits); !s.ok()) return s;
       return check_body_length(h, kDataPrefixSize + 1,

@@ -106,6 +106,7 @@ Result<FrameHeader> decode_frame_header(std::span<const std::byte, kFrameHeaderS
                                         const Limits& limits);
 
 // ----------------------------------------------------------------------------------------- bodies
+// `header` is always one that decode_frame_header has accepted under the same limits.
 
 struct MessageHead {
   std::span<const std::byte> header;        // opaque here; points into the body
@@ -170,7 +171,8 @@ Status check_message(std::span<const SegmentInfo> segments, size_t header_length
 // the bytes of the INLINE segments.
 std::byte* encode_message_prefix(std::byte* out, uint64_t stream, uint64_t message,
                                  std::span<const SegmentInfo> segments, size_t header_length);
-// FrameHeader only; the caller appends body_length bytes.
+// FrameHeader only; the caller appends body_length > 0 bytes: of empty segments the announcement
+// has said all there is to say.
 std::byte* encode_eager_prefix(std::byte* out, uint64_t stream, uint64_t message,
                                uint32_t first_segment, uint16_t segment_count,
                                uint32_t body_length);

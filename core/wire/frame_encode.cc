@@ -80,7 +80,7 @@ std::byte* encode_message_prefix(std::byte* out, uint64_t stream, uint64_t messa
 std::byte* encode_eager_prefix(std::byte* out, uint64_t stream, uint64_t message,
                                uint32_t first_segment, uint16_t segment_count,
                                uint32_t body_length) {
-  assert(message != 0 && segment_count != 0);
+  assert(message != 0 && segment_count != 0 && body_length != 0);
   FrameHeader header;
   header.body_length = body_length;
   header.type = FrameType::kEager;

@@ -20,7 +20,8 @@ static_assert(offsetof(Hello, boot_id) == 48);
 static_assert(offsetof(Hello, pid_namespace) == 64);
 static_assert(offsetof(Hello, pid) == 72);
 static_assert(offsetof(Hello, uid) == 76);
-static_assert(offsetof(Hello, reserved) == 80);
+static_assert(offsetof(Hello, stream_window) == 80);
+static_assert(offsetof(Hello, reserved) == 88);
 
 Status no_hello(std::initializer_list<Piece> why) {
   return {Code::kInvalidArgument, "not a Hello: " + text(why)};
@@ -38,7 +39,7 @@ Status lacks(std::string_view who, std::string_view whom, uint64_t features) {
 
 }  // namespace
 
-Hello local_hello(const InstanceId& instance) {
+Hello local_hello(const InstanceId& instance, uint64_t stream_window) {
   const Identity self = read_identity();
   Hello hello;
   hello.instance = instance;
@@ -46,6 +47,7 @@ Hello local_hello(const InstanceId& instance) {
   hello.pid_namespace = self.pid_namespace;
   hello.pid = self.pid;
   hello.uid = self.uid;
+  hello.stream_window = stream_window;
   return hello;
 }
 
@@ -70,6 +72,9 @@ Result<Hello> decode_hello(std::span<const std::byte> bytes) {
   if ((hello.required & ~hello.features) != 0) {
     return no_hello(
         {"required is ", hello.required, ", with bits that features ", hello.features, " lacks"});
+  }
+  if (hello.stream_window == 0 || hello.stream_window > kMaxStreamWindow) {
+    return no_hello({"stream_window is ", hello.stream_window, ", expected 1 to 2^62"});
   }
   hello.reserved = {};
   return hello;

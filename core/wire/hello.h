@@ -18,6 +18,8 @@ inline constexpr uint16_t kLowestVersion = 1;
 inline constexpr uint16_t kHighestVersion = 1;
 inline constexpr uint64_t kFeatures = 0;  // bits this build knows; none is defined in version 1
 inline constexpr uint32_t kOverflowUid = 65'534;
+inline constexpr uint64_t kDefaultStreamWindow = 16 << 20;
+inline constexpr uint64_t kMaxStreamWindow = uint64_t{1} << 62;
 
 struct Hello {
   std::array<char, 8> magic = kHelloMagic;
@@ -31,13 +33,16 @@ struct Hello {
   uint64_t pid_namespace = 0;         // inode; zero when unknown
   uint32_t pid = 0;
   uint32_t uid = 0;
-  std::array<uint8_t, 16> reserved{};  // sent as zero, ignored
+  // Credit with which the peer begins each stream towards this process: 1 to kMaxStreamWindow
+  // bytes.
+  uint64_t stream_window = kDefaultStreamWindow;
+  std::array<uint8_t, 8> reserved{};  // sent as zero, ignored
 
   bool operator==(const Hello&) const = default;
 };
 
 // This process, as base/identity.h finds it now.
-Hello local_hello(const InstanceId& instance);
+Hello local_hello(const InstanceId& instance, uint64_t stream_window = kDefaultStreamWindow);
 
 void encode_hello(std::span<std::byte, kHelloSize> out, const Hello& hello);
 // INVALID_ARGUMENT when `bytes` are no Hello. Versions and features are judged by the two below.

@@ -115,7 +115,7 @@ TEST_CASE("random frames of the other types come back as they were sent") {
     {
       const auto count =
           static_cast<uint16_t>(1 + random.up_to(kLimits.max_segments - segment - 1));
-      Bytes frame(kEagerPrefixSize + random.up_to(50));
+      Bytes frame(kEagerPrefixSize + 1 + random.up_to(50));
       const auto length = static_cast<uint32_t>(frame.size() - kEagerPrefixSize);
       encode_eager_prefix(frame.data(), stream, message, segment, count, length);
       const FrameHeader header = good_header(frame);

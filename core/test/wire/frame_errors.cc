@@ -51,7 +51,20 @@ TEST_CASE("a body of another length than announced is the receiver's own mistake
              {"local error", "4 bytes", "CREDIT"});
   check_says(decode_fin_body(good_header(frame), body_of(frame)).status(), Code::kInternal,
              {"local error"});
+  check_says(decode_rts_body(good_header(sample_rts()), short_body, kLimits).status(),
+             Code::kInternal, {"local error", "RTS"});
+  check_says(decode_fin_body(good_header(sample_fin()), short_body).status(), Code::kInternal,
+             {"local error", "FIN"});
+  check_says(decode_goaway_body(good_header(sample_goaway()), short_body).status(), Code::kInternal,
+             {"local error", "GOAWAY"});
+  check_says(
+      decode_data_prefix(good_header(frame), body_of(frame).first<kDataPrefixSize>(), kLimits)
+          .status(),
+      Code::kInternal, {"local error", "CREDIT"});
   const Bytes message = sample_message();
+  std::vector<SegmentInfo> room(5);
+  check_says(decode_message_body(good_header(message), short_body, kLimits, room).status(),
+             Code::kInternal, {"local error", "MESSAGE"});
   std::vector<SegmentInfo> too_few(4);
   check_says(decode_message_body(good_header(message), body_of(message), kLimits, too_few).status(),
              Code::kInternal, {"local error", "room for 4"});
@@ -95,6 +108,7 @@ TEST_CASE("every field of every frame is checked, and named when it is wrong") {
       {sample_message(), kBody + 64, 8, kMax - 20, {"segment 4", "length", "limit of 17179869184"}},
       {sample_message(), kDescriptor + 8, 8, kMax - 10, {"segment 4", "offset is 184467440737095"}},
       {sample_eager(), 0, 4, (4 << 20) + 1, {"EAGER", "body_length is 4194305", "limit"}},
+      {sample_eager(), 0, 4, 0, {"EAGER", "body_length is 0"}},
       {sample_eager(), 5, 1, 128, {"EAGER", "flags is 128"}},
       {sample_eager(), 6, 2, 0, {"EAGER", "segment_count is 0"}},
       {sample_eager(), 6, 2, 65533, {"EAGER", "first_segment is 3", "65533 segments"}},
@@ -191,6 +205,47 @@ TEST_CASE("limits are those of the caller") {
   limits = {};
   limits.max_chunk_bytes = 6;
   check_says(verdict(sample_rts(), limits), Code::kInternal, {"RTS", "length is 7", "limit of 6"});
+}
+
+TEST_CASE("every limit itself is within the limit") {
+  Limits limits;
+  limits.max_message_bytes = 35;
+  limits.max_header_bytes = 2;
+  limits.max_segments = 5;
+  limits.max_frame_body = static_cast<uint32_t>(body_of(sample_message()).size());
+  limits.max_chunk_bytes = 7;
+  CHECK(verdict(sample_message(), limits).ok());
+  CHECK(check_message(one_of_each(), 2, limits).ok());
+
+  const std::vector<SegmentInfo> largest = {
+      {kLimits.max_frame_body, SegmentKind::kEager, {}},
+      {8, SegmentKind::kMap, {1, 1, UINT64_MAX - 8, 1}},
+  };
+  CHECK(verdict(message_frame(0, 1, largest, {}, {})).ok());
+
+  limits = {};
+  limits.max_segments = 9;  // EAGER has 3 to 8, and DATA and RTS get the last one
+  CHECK(verdict(sample_eager(), limits).ok());
+  limits.max_segments = 4;
+  limits.max_chunk_bytes = 7;
+  limits.max_message_bytes = 4100;
+  CHECK(verdict(sample_data(), limits).ok());
+  CHECK(verdict(sample_rts(), limits).ok());
+  limits.max_message_bytes = 15;
+  CHECK(verdict(sample_rts(), limits).ok());
+  limits.max_message_bytes = 14;
+  check_says(verdict(sample_rts(), limits), Code::kInternal, {"segment_offset is 8"});
+
+  Bytes rts = sample_rts();
+  poke(rts, kFrameHeaderSize + 8, UINT64_MAX - 7);
+  CHECK(verdict(rts).ok());
+
+  Bytes eager = sample_eager();
+  poke(eager, 0, kLimits.max_frame_body);
+  CHECK(decode_frame_header(header_of(eager), kLimits).ok());
+  Bytes data = sample_data();
+  poke(data, 0, kLimits.max_chunk_bytes + 8);
+  CHECK(decode_frame_header(header_of(data), kLimits).ok());
 }
 
 TEST_CASE("random bytes are refused or decode to something within the limits") {

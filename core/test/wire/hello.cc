@@ -32,6 +32,7 @@ Hello sample() {
   h.pid_namespace = 0x1234;
   h.pid = 7;
   h.uid = 1000;
+  h.stream_window = 0x010203;
   return h;
 }
 
@@ -39,7 +40,7 @@ TEST_CASE("a Hello has the bytes of docs/wire-format.md") {
   CHECK(encoded(sample()) == hex("544e535257495245 0100 0300 00000000 0f00000000000000"
                                  "0500000000000000 01020300000000000000000000000000"
                                  "04050600000000000000000000000000 3412000000000000"
-                                 "07000000 e8030000 00000000000000000000000000000000"));
+                                 "07000000 e8030000 0302010000000000 0000000000000000"));
 }
 
 TEST_CASE("random Hellos come back as they were sent") {
@@ -55,6 +56,7 @@ TEST_CASE("random Hellos come back as they were sent") {
     h.pid_namespace = random.number();
     h.pid = static_cast<uint32_t>(random.number());
     h.uid = static_cast<uint32_t>(random.number());
+    h.stream_window = 1 + random.up_to(kMaxStreamWindow - 1);
     const auto decoded = decode_hello(encoded(h));
     REQUIRE(decoded.ok());
     CHECK(*decoded == h);
@@ -91,9 +93,26 @@ TEST_CASE("what is no Hello is refused by name") {
   }
 }
 
+TEST_CASE("a stream's credit is neither nothing nor beyond counting") {
+  for (const auto& [window, good] : {std::pair<uint64_t, bool>{0, false},
+                                     {1, true},
+                                     {kMaxStreamWindow, true},
+                                     {kMaxStreamWindow + 1, false},
+                                     {UINT64_MAX, false}}) {
+    Hello h;
+    h.stream_window = window;
+    const auto decoded = decode_hello(encoded(h));
+    CHECK(decoded.ok() == good);
+    if (!good) {
+      check_says(decoded.status(), Code::kInvalidArgument,
+                 {"not a Hello: stream_window is " + std::to_string(window)});
+    }
+  }
+}
+
 TEST_CASE("the reserved bytes are ignored, so that a later version may use them") {
   Bytes bytes = encoded(sample());
-  for (size_t i = 80; i < kHelloSize; ++i) bytes[i] = std::byte{0xee};
+  for (size_t i = 88; i < kHelloSize; ++i) bytes[i] = std::byte{0xee};
   const auto decoded = decode_hello(bytes);
   REQUIRE(decoded.ok());
   CHECK(*decoded == sample());
@@ -134,8 +153,9 @@ TEST_CASE("unknown features are ignored when offered and refused when required")
 
 TEST_CASE("a Hello tells hosts and users apart") {
   const InstanceId instance = {9};
-  const Hello self = local_hello(instance);
+  const Hello self = local_hello(instance, 12345);
   CHECK(self.instance == instance);
+  CHECK(self.stream_window == 12345);
   CHECK(self.pid == static_cast<uint32_t>(::getpid()));
   CHECK(self.uid == ::geteuid());
   CHECK(decode_hello(encoded(self)).ok());
