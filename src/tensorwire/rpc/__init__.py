@@ -1,0 +1,23 @@
+"""gRPC-compatible channels and servers over shared memory, TCP and gRPC.
+
+``insecure_channel``, ``secure_channel`` and ``server`` take the arguments of their namesakes in
+``grpc`` and return objects of its interfaces, so that generated stubs and servicers work unchanged.
+"""
+
+from tensorwire.rpc.channel import Channel, insecure_channel, secure_channel
+from tensorwire.rpc.choice import Path
+from tensorwire.rpc.payload import segments
+from tensorwire.rpc.serving import Server, server
+from tensorwire.rpc.status import CallEndedError, CallError
+
+__all__ = [
+    "CallEndedError",
+    "CallError",
+    "Channel",
+    "Path",
+    "Server",
+    "insecure_channel",
+    "secure_channel",
+    "segments",
+    "server",
+]

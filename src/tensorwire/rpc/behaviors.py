@@ -1,0 +1,178 @@
+"""Runs a handler for one call: one function for each arity, all of the form ``(method, call) ->
+Ending``. What users see of failures is as with grpcio."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from tensorwire import _core
+from tensorwire.rpc import status
+from tensorwire.rpc.choice import LOGGER
+from tensorwire.rpc.context import CallContext
+
+if TYPE_CHECKING:
+    from tensorwire.rpc.methods import Method
+
+Ending = tuple[int, str, Any, Any] | None
+"""Code, details, trailing metadata and last message of a call: the arguments of its ``finish``.
+None when there is nothing to finish any more."""
+
+
+def unary_unary(method: Method, call: _core.ServerCall) -> Ending:
+    context = CallContext(call)
+    try:
+        request = _request(method, call, context)
+    except _NoRequestError as error:
+        return error.ending
+    try:
+        response = method.enter().run(method.behavior, request, context)
+    except BaseException as error:
+        return _failed(call, context, error)
+    request = None  # what it holds on lease goes home before the reply leaves
+    return _respond(method, context, response)
+
+
+def stream_unary(method: Method, call: _core.ServerCall) -> Ending:
+    context = CallContext(call)
+    requests = _Requests(method, call, context)
+    try:
+        response = method.enter().run(method.behavior, requests, context)
+    except BaseException as error:
+        return _failed(call, context, error)
+    return _respond(method, context, response)
+
+
+def unary_stream(method: Method, call: _core.ServerCall) -> Ending:
+    context = CallContext(call)
+    try:
+        request = _request(method, call, context)
+    except _NoRequestError as error:
+        return error.ending
+    return method.enter().run(_stream, method, call, context, request)
+
+
+def stream_stream(method: Method, call: _core.ServerCall) -> Ending:
+    context = CallContext(call)
+    requests = _Requests(method, call, context)
+    return method.enter().run(_stream, method, call, context, requests)
+
+
+def _stream(method: Method, call: _core.ServerCall, context: CallContext, argument: Any) -> Ending:
+    send = call.send
+    serializer = method.serializer
+    iterating = False
+    try:
+        responses = method.behavior(argument, context)
+        iterating = True
+        for response in responses:
+            try:
+                send(response if serializer is None else serializer(response))
+            except _core.StatusError:
+                raise
+            except Exception:
+                return _bad_response(context)
+            context.began = True
+    except BaseException as error:
+        return _failed(call, context, error, iterating)
+    return (*context.ending(), None)
+
+
+def _respond(method: Method, context: CallContext, response: Any) -> Ending:
+    serializer = method.serializer
+    if serializer is not None:
+        try:
+            response = serializer(response)
+        except Exception:
+            return _bad_response(context)
+    if response is None:
+        return _bad_response(context)
+    code, details, trailing = context.ending()
+    return code, details, trailing, None if code else response
+
+
+class _NoRequestError(Exception):
+    def __init__(self, ending: Ending) -> None:
+        super().__init__()
+        self.ending = ending
+
+
+def _request(method: Method, call: _core.ServerCall, context: CallContext) -> Any:
+    """The one request. Raises _NoRequestError."""
+    try:
+        request: Any = call.receive(method.raw)
+    except _core.StatusError:
+        raise _NoRequestError(None) from None
+    if request is None:
+        details = f'"{call.method}" requires exactly one request message.'
+        raise _NoRequestError((status.UNIMPLEMENTED, details, None, None))
+    deserializer = method.deserializer
+    if deserializer is not None:
+        try:
+            request = deserializer(request)
+        except Exception:
+            LOGGER.exception("exception deserializing a request")
+            request = None
+        if request is None:
+            raise _NoRequestError((*context.ending(*_BAD_REQUEST), None))
+    return request
+
+
+class _Requests:
+    """The request iterator. Once the call has ended at the client it raises CallEndedError."""
+
+    def __init__(self, method: Method, call: _core.ServerCall, context: CallContext) -> None:
+        self._messages = call.messages(method.raw)
+        self._deserializer = method.deserializer
+        self._call = call
+        self._context = context
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            message = next(self._messages)
+        except _core.StatusError as error:
+            raise status.CallEndedError(error.details) from None
+        deserializer = self._deserializer
+        if deserializer is None:
+            return message
+        try:
+            request = deserializer(message)
+        except Exception:
+            LOGGER.exception("exception deserializing a request")
+            request = None
+        if request is None:
+            self._call.finish(*self._context.ending(*_BAD_REQUEST))
+            raise StopIteration
+        return request
+
+    next = __next__
+
+
+_BAD_REQUEST: Final = (status.INTERNAL, "Exception deserializing request!")
+
+
+def _bad_response(context: CallContext) -> Ending:
+    LOGGER.error("a response could not be serialized", exc_info=True)
+    return (*context.ending(status.INTERNAL, "Failed to serialize response!"), None)
+
+
+def _failed(
+    call: _core.ServerCall, context: CallContext, error: BaseException, iterating: bool = False
+) -> Ending:
+    """The ending of a call whose handler raised."""
+    if isinstance(error, status.CallEndedError):
+        return None
+    if isinstance(error, _core.StatusError) and not call.active:
+        return None
+    if context.aborted:
+        return (*context.ending(status.UNKNOWN, "RPC Aborted"), None)
+    doing = "iterating responses" if iterating else "calling application"
+    try:
+        details = f"Exception {doing}: {error}"
+    except Exception:
+        details = "Calling application raised unprintable Exception!"
+    LOGGER.error(details, exc_info=error)
+    return (*context.ending(status.UNKNOWN, details), None)

@@ -1,0 +1,172 @@
+"""Bootstrap/Open: how a client learns over gRPC where the data plane is, and the secret for it.
+
+The request is the client's Hello in the wire codec's own form; the answer is the MessagePack map
+``Answer``. The answer's TCP addresses may lack the host, which stands for the host that the client
+dialled: see ``Listeners.addresses``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, NamedTuple
+
+import grpc
+import msgspec
+
+from tensorwire import _core
+from tensorwire.rpc import status, target
+from tensorwire.rpc.choice import Policy
+
+METHOD: Final = "/tensorwire.v1.Bootstrap/Open"
+
+_CONNECTIONS: Final = 4  # of one client: a try of each transport, and connections in parallel
+_TTL_SECONDS: Final = 30.0
+
+_Id = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
+_Secret = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
+_Hello = Annotated[bytes, msgspec.Meta(max_length=4096)]
+_Address = Annotated[str, msgspec.Meta(max_length=512)]
+
+
+class Answer(msgspec.Struct, frozen=True):
+    hello: _Hello
+    """The server's own."""
+    instance: _Id
+    """Which server this is; proved again on each connection of the data plane."""
+    session: _Id
+    secret: _Secret
+    ttl: float
+    """Seconds within which the connections must be made."""
+    connections: int
+    """How many connections the secret admits."""
+    addresses: Annotated[list[_Address], msgspec.Meta(max_length=16)]
+    """Best first: ``shm:<socket path>``, ``tcp:<host>:<port>``."""
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(Answer).decode
+
+
+class OpenError(Exception):
+    """No answer. ``final``: the server has no data plane for this client, and will have none."""
+
+    def __init__(self, reason: str, final: bool) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.final = final
+
+
+def ask(channel: grpc.Channel, timeout: float, wait_for_ready: bool | None) -> Answer:
+    """The client's side: one Open over a stock channel. OpenError, also for a malformed answer."""
+    method: Any = channel.unary_unary(METHOD, None, None)
+    try:
+        data = method(_core.hello(), timeout=timeout, wait_for_ready=wait_for_ready)
+    except grpc.RpcError as error:
+        code, details = error.code(), error.details()
+        final = code not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+        if code is grpc.StatusCode.UNIMPLEMENTED:
+            reason = f"the server has no data plane ({details})"
+        else:
+            reason = f"the server did not open a data plane: {code.name}: {details}"
+        raise OpenError(reason, final) from None
+    try:
+        return _decode(data)
+    except msgspec.DecodeError as error:
+        raise OpenError(f"the server's answer to Open is malformed: {error}", True) from None
+
+
+class _Tcp(NamedTuple):
+    host: str
+    port: int
+
+
+class Listeners:
+    """The server's side: where the data plane listens, and what a client is told about it."""
+
+    def __init__(self, core: _core.Server, policy: Policy, data_port: int) -> None:
+        self._core = core
+        self._policy = policy
+        self._data_port = data_port
+        self._tcp: list[_Tcp] = []
+        self._local: str | None = None
+
+    @property
+    def open(self) -> bool:
+        return bool(self._tcp or self._local)
+
+    def listen(self, address: str) -> None:
+        """Beside a gRPC port that was bound to ``address``. Raises RuntimeError."""
+        bound = target.parse(address)
+        if self._policy.permits("shm") and self._local is None:
+            self._local = self._core.listen_local()
+        if self._policy.permits("tcp"):
+            for host in bound.hosts or ("127.0.0.1",):
+                self._listen_tcp(host)
+
+    def _listen_tcp(self, host: str) -> None:
+        number = next(iter(target.resolve(host or "::")), host)
+        if any(tcp.host == number for tcp in self._tcp):
+            return
+        try:
+            port = self._core.listen_tcp(number, self._data_port)
+        except _core.StatusError as error:
+            raise RuntimeError(
+                f"the data plane cannot listen on {target.tcp_address(number, self._data_port)}: "
+                f"{error.details}"
+            ) from None
+        self._tcp.append(_Tcp(number, port))
+
+    def answer(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        """Handler of Open."""
+        if context.auth_context().get("transport_security_type", [b"insecure"]) != [b"insecure"]:
+            context.abort(
+                grpc.StatusCode.UNIMPLEMENTED, "calls on secure ports stay on the secure connection"
+            )
+        try:
+            client = _core.parse_hello(request)
+        except _core.StatusError as error:
+            context.abort(status.code_of(error.code), error.details)
+        addresses = self.addresses(client, target.peer_host(context.peer()))
+        if not addresses:
+            context.abort(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                "no transport of the server reaches this client",
+            )
+        session, secret = self._core.admit(request, _CONNECTIONS, _TTL_SECONDS)
+        return _encode(
+            Answer(
+                hello=_core.hello(),
+                instance=self._core.instance,
+                session=session,
+                secret=secret,
+                ttl=_TTL_SECONDS,
+                connections=_CONNECTIONS,
+                addresses=addresses,
+            )
+        )
+
+    def addresses(self, client: _core.Peer, peer: str) -> list[str]:
+        """What a client gets to hear that came from host ``peer`` (empty: by a unix socket).
+
+        A listener on one host is announced by its number. For one on every interface, a client
+        that came by loopback gets loopback. Another one is told to take the host that it dialled,
+        which is right behind address translation, too, and in second place gets the interface by
+        which this machine answers it, which is right where the dialled name is that of a proxy.
+        Whoever listens at a wrong address fails the proof, which does it no good.
+        """
+        found: list[str] = []
+        if self._local is not None and client.same_host and client.same_user:
+            found.append(f"shm:{self._local}")
+        near = not peer or target.is_loopback(peer)
+        for host, port in self._tcp:
+            if host not in target.WILDCARDS:
+                if near or not target.is_loopback(host):
+                    found.append(target.tcp_address(host, port))
+            elif near:
+                loopback = "::1" if ":" in peer and host == "::" else "127.0.0.1"
+                found.append(target.tcp_address(loopback, port))
+            else:
+                found.append(target.tcp_address("", port))
+                interface = target.address_towards(peer)
+                if interface is not None:
+                    found.append(target.tcp_address(interface, port))
+        return list(dict.fromkeys(found))

@@ -1,0 +1,198 @@
+"""Channels: ``grpc.Channel`` whose calls take the best transport that reaches the server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Final
+
+import grpc
+
+from tensorwire.rpc import lifetime, status
+from tensorwire.rpc.choice import Path, Transport, policy
+from tensorwire.rpc.multicallable import Method, StreamStream, StreamUnary, UnaryStream, UnaryUnary
+from tensorwire.rpc.options import Options, receive_limit, stock_options
+from tensorwire.rpc.payload import Transform
+from tensorwire.rpc.uplink import Uplink
+
+# Policies of gRPC for calls that the data plane does not know.
+_GRPC_ONLY: Final = ("grpc.service_config", "grpc.lb_policy_name")
+
+
+class Channel(grpc.Channel):
+    """Thread-safe. See ``insecure_channel``."""
+
+    def __init__(self, uplink: Uplink) -> None:
+        self._uplink = uplink
+
+    # ----------------------------------------------------------------------------------- calls
+
+    def unary_unary(
+        self,
+        method: str | bytes,
+        request_serializer: Transform | None = None,
+        response_deserializer: Transform | None = None,
+        _registered_method: bool | None = False,
+    ) -> UnaryUnary:
+        return UnaryUnary(
+            self._uplink,
+            _method(method, request_serializer, response_deserializer, _registered_method),
+        )
+
+    def unary_stream(
+        self,
+        method: str | bytes,
+        request_serializer: Transform | None = None,
+        response_deserializer: Transform | None = None,
+        _registered_method: bool | None = False,
+    ) -> UnaryStream:
+        return UnaryStream(
+            self._uplink,
+            _method(method, request_serializer, response_deserializer, _registered_method),
+        )
+
+    def stream_unary(
+        self,
+        method: str | bytes,
+        request_serializer: Transform | None = None,
+        response_deserializer: Transform | None = None,
+        _registered_method: bool | None = False,
+    ) -> StreamUnary:
+        return StreamUnary(
+            self._uplink,
+            _method(method, request_serializer, response_deserializer, _registered_method),
+        )
+
+    def stream_stream(
+        self,
+        method: str | bytes,
+        request_serializer: Transform | None = None,
+        response_deserializer: Transform | None = None,
+        _registered_method: bool | None = False,
+    ) -> StreamStream:
+        return StreamStream(
+            self._uplink,
+            _method(method, request_serializer, response_deserializer, _registered_method),
+        )
+
+    # ------------------------------------------------------------------------------ connection
+
+    def subscribe(
+        self,
+        callback: Callable[[grpc.ChannelConnectivity], None],
+        try_to_connect: bool = False,
+    ) -> None:
+        """Connectivity is that of the gRPC channel, which carries bootstrap and fallback."""
+        self._uplink.stock.subscribe(callback, try_to_connect)
+
+    def unsubscribe(self, callback: Callable[[grpc.ChannelConnectivity], None]) -> None:
+        self._uplink.stock.unsubscribe(callback)
+
+    def path(self) -> Path:
+        """How calls travel, and why not better. Waits for the choice, at most a second, if no call
+        has led to one; at a server that did not answer by then it says that they go by gRPC."""
+        return self._uplink.path()
+
+    def stats(self) -> dict[str, object]:
+        """``transport`` and ``peer`` as in ``path``, None before the choice; ``opened``: links so
+        far; ``failures``: failed attempts in a row; ``link``: the counters of the live link, None
+        where calls go by gRPC."""
+        return self._uplink.stats()
+
+    def close(self) -> None:
+        """Ends calls in progress with CANCELLED. What was received stays readable."""
+        self._uplink.close()
+
+    def __enter__(self) -> Channel:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _method(
+    name: str | bytes,
+    serializer: Transform | None,
+    deserializer: Transform | None,
+    registered: bool | None,
+) -> Method:
+    return Method(
+        name.decode() if isinstance(name, bytes) else name,
+        serializer,
+        deserializer,
+        bool(registered),
+    )
+
+
+def insecure_channel(
+    target: str,
+    options: Options | None = None,
+    compression: grpc.Compression | None = None,
+    *,
+    transport: Transport | None = None,
+    forbid: str | Iterable[str] = (),
+) -> Channel:
+    """``grpc.insecure_channel`` whose calls go by shared memory or TCP where the server knows
+    tensorwire, too, and by gRPC otherwise.
+
+    Nothing is connected before the first call. That waits at most a second for a better transport,
+    then goes by gRPC, and so do later ones while the channel goes on trying. A call in flight when
+    its link is lost ends with UNAVAILABLE; it is never sent again. Targets that may stand for
+    several servers stay on gRPC.
+
+    transport: ``"auto"`` takes the best that works; another name requires that transport, and
+    where it is missing every call ends with UNAVAILABLE and the reason. None: what
+    TENSORWIRE_TRANSPORT says, else ``"auto"``.
+
+    forbid: transports that calls may not take; empty: what TENSORWIRE_FORBID says.
+
+    options: as for gRPC; ``grpc.max_receive_message_length`` limits every transport.
+    compression: used where calls go by gRPC.
+
+    Raises ValueError for unknown transports, or when none is left.
+    """
+    given = tuple(options or ())
+    settled = next((f"the option {name} is set" for name, _ in given if name in _GRPC_ONLY), None)
+    return Channel(
+        Uplink(
+            target,
+            stock_options(given),
+            compression,
+            policy(transport, forbid),
+            receive_limit(given),
+            settled,
+        )
+    )
+
+
+def secure_channel(
+    target: str,
+    credentials: grpc.ChannelCredentials,
+    options: Options | None = None,
+    compression: grpc.Compression | None = None,
+    *,
+    transport: Transport | None = None,
+    forbid: str | Iterable[str] = (),
+) -> Channel:
+    """``grpc.secure_channel``. Its calls stay on gRPC, because the data plane does not encrypt.
+
+    Raises ValueError when another transport is required, or gRPC is forbidden.
+    """
+    permitted = policy(transport, forbid)
+    if not permitted.permits("grpc"):
+        raise ValueError(
+            f"a secure channel to {target} needs gRPC ({permitted.refusal('grpc')}): "
+            "the other transports do not encrypt"
+        )
+    why_not = lifetime.using_grpc()
+    if why_not is not None:
+        raise status.CallError(status.FAILED_PRECONDITION, why_not)
+    stock = grpc.secure_channel(
+        target, credentials, stock_options(tuple(options or ())), compression
+    )
+    return Channel(Uplink.over(stock, target, permitted, "the channel is secure"))

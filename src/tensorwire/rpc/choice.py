@@ -1,0 +1,88 @@
+"""Which transports a channel or a server may use, and what was chosen for it and why."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+LOGGER: Final = logging.getLogger("tensorwire")
+
+Transport = Literal["auto", "shm", "tcp", "grpc"]
+DATA_PLANE: Final = ("shm", "tcp")  # best first
+TRANSPORTS: Final = (*DATA_PLANE, "grpc")
+
+
+@dataclass(frozen=True)
+class Path:
+    """How calls travel to one peer."""
+
+    transport: str
+    """``shm``, ``tcp``, ``grpc``; ``none`` where gRPC may not be used and nothing else works."""
+    peer: str
+    """Address of the peer as gRPC writes it; the channel's target where gRPC carries the calls."""
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    """For each better transport, why it is not the one."""
+
+    def __str__(self) -> str:
+        reasons = "; ".join(f"not {name}: {why}" for name, why in self.reasons.items())
+        return f"{self.transport} to {self.peer}" + (f" ({reasons})" if reasons else "")
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What the user permits."""
+
+    required: str | None
+    forbidden: frozenset[str]
+    origin: str
+    """What the user wrote, for error texts."""
+
+    def refusal(self, transport: str) -> str | None:
+        """Why the transport may not carry calls; None when it may."""
+        if self.required not in (None, transport):
+            return f"{self.required} is required by {self.origin}"
+        return "forbidden" if transport in self.forbidden else None
+
+    def permits(self, transport: str) -> bool:
+        return self.refusal(transport) is None
+
+    @property
+    def data_plane(self) -> tuple[str, ...]:
+        """The permitted transports beside grpc, best first."""
+        return tuple(filter(self.permits, DATA_PLANE))
+
+
+def policy(transport: str | None, forbid: str | Iterable[str]) -> Policy:
+    """The arguments of a channel or server; what they leave open, TENSORWIRE_TRANSPORT and
+    TENSORWIRE_FORBID decide. ValueError: an unknown name, or nothing is left."""
+    origin = f"transport={transport!r}"
+    if transport is None:
+        transport = os.environ.get("TENSORWIRE_TRANSPORT") or "auto"
+        origin = f"TENSORWIRE_TRANSPORT={transport}"
+    if transport != "auto":
+        _check((transport,), origin, ("auto", *TRANSPORTS))
+    names = _names(forbid)
+    forbid_origin = f"forbid={sorted(names)}"
+    if not names:
+        names = _names(os.environ.get("TENSORWIRE_FORBID", ""))
+        forbid_origin = f"TENSORWIRE_FORBID={','.join(sorted(names))}"
+    _check(names, forbid_origin, TRANSPORTS)
+    if transport in names or names.issuperset(TRANSPORTS):
+        raise ValueError(f"{origin} and {forbid_origin} leave no transport")
+    return Policy(None if transport == "auto" else transport, names, origin)
+
+
+def _names(forbid: str | Iterable[str]) -> frozenset[str]:
+    if isinstance(forbid, str):
+        forbid = forbid.replace(",", " ").split()
+    return frozenset(forbid)
+
+
+def _check(names: Collection[str], origin: str, known: Iterable[str]) -> None:
+    known = tuple(known)
+    for name in names:
+        if name not in known:
+            raise ValueError(f"{origin}: {name!r} is none of {', '.join(known)}")

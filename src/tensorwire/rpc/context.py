@@ -1,0 +1,137 @@
+"""The context that handlers get for a call on the data plane."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NoReturn
+
+import grpc
+
+from tensorwire import _core
+from tensorwire.rpc import events, metadata, status
+from tensorwire.rpc.choice import LOGGER
+
+# What grpcio answers on an insecure port.
+_AUTH: Final[dict[str, Any]] = {
+    "transport_security_type": [b"insecure"],
+    "security_level": [b"TSI_SECURITY_NONE"],
+}
+
+NO_DEADLINE: Final = 9.2e18
+"""Seconds. A number, as with grpcio: handlers compare it, and pass it on as a timeout."""
+
+
+class AbortedError(Exception):
+    """Ends a handler that called ``abort``."""
+
+
+class CallContext(grpc.ServicerContext):
+    """Lives as long as its handler. Most calls use nothing of it: state is made at first use, and
+    what is missing is read from the class."""
+
+    chosen_code: grpc.StatusCode | None = None
+    chosen_details: bytes | None = None
+    chosen_trailing: list[metadata.Pair] | None = None
+    aborted = False
+    _given_trailing: Any = None
+    began = False
+    """Initial metadata, or a response, has been sent."""
+
+    def __init__(self, call: _core.ServerCall) -> None:
+        self._call = call
+
+    def ending(self, code: int = 0, details: str = "") -> tuple[int, str, Any]:
+        """Code, details and trailing metadata that the call ends with: what the handler has set,
+        else the arguments."""
+        if self.chosen_code is not None:
+            code = status.NUMBERS.get(self.chosen_code, status.UNKNOWN)
+        if self.chosen_details is not None:
+            details = self.chosen_details.decode("utf-8", "replace")
+        return code, details, self.chosen_trailing
+
+    # ------------------------------------------------------------------------------ about the call
+
+    def is_active(self) -> bool:
+        return self._call.active
+
+    def time_remaining(self) -> float:
+        left = self._call.time_remaining
+        return NO_DEADLINE if left is None else max(0.0, left)
+
+    def invocation_metadata(self) -> tuple[metadata.Metadatum, ...]:
+        return metadata.incoming(self._call.metadata)
+
+    def peer(self) -> str:
+        return self._call.peer
+
+    def peer_identities(self) -> Iterable[bytes] | None:
+        return None
+
+    def peer_identity_key(self) -> str | None:
+        return None
+
+    def auth_context(self) -> dict[str, Any]:
+        return dict(_AUTH)
+
+    def add_callback(self, callback: Callable[[], None]) -> bool:
+        if not self._call.active:
+            return False
+        events.watch(self._call, callback)
+        return True
+
+    # -------------------------------------------------------------------------------- the answer
+
+    def send_initial_metadata(self, initial_metadata: Any) -> None:
+        if not self._call.active:
+            raise status.CallEndedError
+        if self.began:
+            raise ValueError("initial metadata or a response has already been sent")
+        pairs = metadata.outgoing(initial_metadata or ())
+        self.began = True
+        try:
+            self._call.send_initial_metadata(pairs)
+        except _core.StatusError as error:
+            if self._call.active:
+                raise ValueError(error.details) from None
+            raise status.CallEndedError from None
+
+    def set_trailing_metadata(self, trailing_metadata: Any) -> None:
+        self.chosen_trailing = metadata.outgoing(trailing_metadata or ())
+        self._given_trailing = trailing_metadata
+
+    def trailing_metadata(self) -> Any:
+        return self._given_trailing
+
+    def set_code(self, code: grpc.StatusCode) -> None:
+        self.chosen_code = code
+
+    def code(self) -> grpc.StatusCode:
+        return self.chosen_code  # type: ignore[return-value]  # None before it is set, as with grpcio
+
+    def set_details(self, details: str | bytes) -> None:
+        self.chosen_details = details if isinstance(details, bytes) else details.encode()
+
+    def details(self) -> bytes:
+        return self.chosen_details  # type: ignore[return-value]  # None before it is set
+
+    def abort(self, code: grpc.StatusCode, details: str) -> NoReturn:
+        if code is grpc.StatusCode.OK:
+            LOGGER.error("abort() was called with OK; the call ends with UNKNOWN")
+            code, details = grpc.StatusCode.UNKNOWN, ""
+        self.set_code(code)
+        self.set_details(details)
+        self.aborted = True
+        raise AbortedError(f"{code.name}: {details}")
+
+    def abort_with_status(self, status: grpc.Status) -> NoReturn:
+        self.set_trailing_metadata(status.trailing_metadata)
+        self.abort(status.code, status.details)
+
+    def cancel(self) -> bool:
+        return self._call.finish(status.CANCELLED, "Cancelled by the server", None)
+
+    def set_compression(self, compression: grpc.Compression) -> None:
+        """Accepted; the data plane does not compress."""
+
+    def disable_next_message_compression(self) -> None:
+        """Accepted; the data plane does not compress."""

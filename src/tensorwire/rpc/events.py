@@ -1,0 +1,80 @@
+"""Callbacks at the end of calls: one thread of the process runs them."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from tensorwire import _core
+from tensorwire.rpc import lifetime
+from tensorwire.rpc.choice import LOGGER
+
+
+class Ending(Protocol):
+    """A call of either end."""
+
+    def notify(self, queue: _core.EventQueue, token: int) -> None: ...
+
+
+class _Events:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._queue = _core.EventQueue()
+        self._thread: threading.Thread | None = None
+        self._tokens = itertools.count(1)
+        self._callbacks: dict[int, Callable[[], object]] = {}
+
+    def watch(self, call: Ending, callback: Callable[[], object]) -> None:
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name="tensorwire-events", daemon=True
+                )
+                self._thread.start()
+                lifetime.close_at_exit(self)
+            token = next(self._tokens)
+            self._callbacks[token] = callback
+        call.notify(self._queue, token)
+
+    def _run(self) -> None:
+        while (tokens := self._queue.wait()) is not None:
+            for token in tokens:
+                callback = self._callbacks.pop(token)
+                try:
+                    callback()
+                except Exception:
+                    LOGGER.exception("exception in a callback at the end of a call")
+                del callback  # what it refers to lives no longer than that
+
+    def close_at_exit(self) -> None:
+        self._queue.close()
+        if self._thread is not None:
+            self._thread.join(lifetime.JOIN_SECONDS)
+
+
+class _Holder:
+    """Made at first use, and anew in a forked child."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self.lock = threading.Lock()
+        self.events: _Events | None = None
+
+    def get(self) -> _Events:
+        with self.lock:
+            if self.events is None:
+                self.events = _Events()
+            return self.events
+
+
+_holder: Final = _Holder()
+lifetime.reset_after_fork(_holder.reset)
+
+
+def watch(call: Ending, callback: Callable[[], object]) -> None:
+    """Runs ``callback`` in the events thread once the call has ended. Its exceptions are logged."""
+    _holder.get().watch(call, callback)

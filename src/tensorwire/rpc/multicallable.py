@@ -1,0 +1,322 @@
+"""What ``channel.unary_unary(...)`` and its siblings return: one method of a server, callable.
+
+Each call takes the link where there is one, else whatever ``Uplink.route`` says. ``UnaryUnary`` has
+the shortest way written out, because it is what small calls spend their time in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import grpc
+
+from tensorwire import _core
+from tensorwire.rpc import metadata as meta
+from tensorwire.rpc import status
+from tensorwire.rpc.call import (
+    BAD_RESPONSE,
+    ActiveCall,
+    EndedCall,
+    ResponseFuture,
+    ResponseStream,
+    deserialized,
+)
+from tensorwire.rpc.choice import LOGGER
+from tensorwire.rpc.payload import Transform, joining, splitting, takes_segments
+from tensorwire.rpc.requests import send_all
+
+if TYPE_CHECKING:
+    from tensorwire.rpc.uplink import Uplink
+
+    _UnaryUnary = grpc.UnaryUnaryMultiCallable[Any, Any]
+    _UnaryStream = grpc.UnaryStreamMultiCallable[Any, Any]
+    _StreamUnary = grpc.StreamUnaryMultiCallable[Any, Any]
+    _StreamStream = grpc.StreamStreamMultiCallable[Any, Any]
+else:
+    _UnaryUnary = grpc.UnaryUnaryMultiCallable
+    _UnaryStream = grpc.UnaryStreamMultiCallable
+    _StreamUnary = grpc.StreamUnaryMultiCallable
+    _StreamStream = grpc.StreamStreamMultiCallable
+
+Metadata = Iterable[tuple[str, str | bytes]] | None
+
+_BAD_REQUEST = (status.INTERNAL, "Exception serializing request!")
+
+
+class Method(NamedTuple):
+    """What a multicallable is made of."""
+
+    name: str
+    serializer: Transform | None
+    deserializer: Transform | None
+    registered: bool
+
+
+class _MultiCallable:
+    """``arity`` is the name of the channel's method for it."""
+
+    arity = ""
+
+    def __init__(self, uplink: Uplink, method: Method) -> None:
+        self._uplink = uplink
+        self._name, self._serializer, self._deserializer, self._registered = method
+        self._raw = takes_segments(method.deserializer)
+        self._by_grpc: Any = None
+
+    def _stock(self) -> Any:
+        """The same method on stock gRPC."""
+        stock = self._by_grpc
+        if stock is None:
+            # Older versions do not know the argument, and do not generate code that passes it.
+            registered = {"_registered_method": True} if self._registered else {}
+            stock = self._by_grpc = getattr(self._uplink.stock, self.arity)(
+                self._name, joining(self._serializer), splitting(self._deserializer), **registered
+            )
+        return stock
+
+    def _route(
+        self,
+        timeout: float | None,
+        credentials: grpc.CallCredentials | None,
+        wait_for_ready: bool | None,
+    ) -> tuple[_core.Link | None, float | None]:
+        if credentials is not None:
+            return None, timeout  # gRPC decides whether they may be sent
+        return self._uplink.route(timeout, wait_for_ready)
+
+    def _serialized(self, request: Any) -> Any:
+        """Raises CallError."""
+        if self._serializer is not None:
+            try:
+                request = self._serializer(request)
+            except Exception:
+                LOGGER.exception("exception serializing a request")
+                request = None
+        if request is None:
+            raise status.CallError(*_BAD_REQUEST)
+        return request
+
+    def _begin(
+        self,
+        kind: type[ActiveCall],
+        one_request: bool,
+        request: Any,
+        timeout: float | None,
+        metadata: Metadata,
+        credentials: grpc.CallCredentials | None,
+        wait_for_ready: bool | None,
+        compression: grpc.Compression | None,
+    ) -> Any:
+        """A call in progress; a CallError in its place when it could not begin. ``request`` is an
+        iterable unless ``one_request``. Raises CallError when that one cannot be serialized."""
+        try:
+            link, timeout = self._route(timeout, credentials, wait_for_ready)
+        except status.CallError as error:
+            return error
+        if link is None:
+            stock = self._stock()
+            return (stock.future if kind is ResponseFuture else stock)(
+                request, timeout, metadata, credentials, wait_for_ready, compression
+            )
+        message = self._serialized(request) if one_request else None
+        try:
+            call = link.start(self._name, timeout, _pairs(metadata), message, one_request)
+        except status.CallError as error:
+            return error
+        except _core.StatusError as error:
+            return status.CallError(error.code, error.details)
+        if not one_request:
+            send_all(request, call, self._serializer)
+        return kind(call, self._deserializer, self._uplink)
+
+
+def _pairs(metadata: Metadata) -> list[meta.Pair] | None:
+    """Raises CallError."""
+    try:
+        return None if metadata is None else meta.outgoing(metadata)
+    except meta.MetadataError as error:
+        raise status.CallError(status.INTERNAL, f"Invalid metadata: {error}") from None
+
+
+class UnaryUnary(_MultiCallable, _UnaryUnary):
+    arity = "unary_unary"
+
+    def __call__(
+        self,
+        request: Any,
+        timeout: float | None = None,
+        metadata: Metadata = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
+    ) -> Any:
+        link = self._uplink.link
+        try:
+            if link is None or metadata is not None or credentials is not None or not link.alive:
+                return self._call(
+                    request, timeout, metadata, credentials, wait_for_ready, compression, False
+                )
+            serializer = self._serializer
+            if serializer is not None:
+                try:
+                    request = serializer(request)
+                except Exception:
+                    LOGGER.exception("exception serializing a request")
+                    request = None
+            if request is None:
+                raise status.CallError(*_BAD_REQUEST)
+            number, details, response, initial, trailing = link.unary(
+                self._name, request, timeout, None, self._raw
+            )
+        except _core.StatusError as error:
+            raise status.CallError(error.code, error.details) from None
+        if number:
+            raise status.CallError(number, details, meta.incoming(initial), meta.incoming(trailing))
+        deserializer = self._deserializer
+        if deserializer is None or response is None:
+            return response
+        try:
+            response = deserializer(response)
+        except Exception:
+            LOGGER.exception("exception deserializing a response")
+            response = None
+        if response is None:
+            raise status.CallError(*BAD_RESPONSE)
+        return response
+
+    def _call(
+        self,
+        request: Any,
+        timeout: float | None,
+        metadata: Metadata,
+        credentials: grpc.CallCredentials | None,
+        wait_for_ready: bool | None,
+        compression: grpc.Compression | None,
+        with_call: bool,
+    ) -> Any:
+        """Any unary call: the response, or with the ended call if ``with_call``."""
+        link, timeout = self._route(timeout, credentials, wait_for_ready)
+        if link is None:
+            stock = self._stock()
+            return (stock.with_call if with_call else stock)(
+                request, timeout, metadata, credentials, wait_for_ready, compression
+            )
+        message = self._serialized(request)
+        number, details, response, first, last = link.unary(
+            self._name, message, timeout, _pairs(metadata), self._raw
+        )
+        initial, trailing = meta.incoming(first), meta.incoming(last)
+        if number:
+            raise status.CallError(number, details, initial, trailing)
+        if response is not None and self._deserializer is not None:
+            response = deserialized(response, self._deserializer)
+            if response is None:
+                raise status.CallError(*BAD_RESPONSE, initial, trailing)
+        return (response, EndedCall(details, initial, trailing)) if with_call else response
+
+    def with_call(
+        self,
+        request: Any,
+        timeout: float | None = None,
+        metadata: Metadata = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
+    ) -> tuple[Any, grpc.Call]:
+        try:
+            response: tuple[Any, grpc.Call] = self._call(
+                request, timeout, metadata, credentials, wait_for_ready, compression, True
+            )
+        except _core.StatusError as error:
+            raise status.CallError(error.code, error.details) from None
+        return response
+
+    def future(
+        self,
+        request: Any,
+        timeout: float | None = None,
+        metadata: Metadata = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
+    ) -> Any:
+        options = (timeout, metadata, credentials, wait_for_ready, compression)
+        return self._begin(ResponseFuture, True, request, *options)
+
+
+class UnaryStream(_MultiCallable, _UnaryStream):
+    arity = "unary_stream"
+
+    def __call__(
+        self,
+        request: Any,
+        timeout: float | None = None,
+        metadata: Metadata = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
+    ) -> Any:
+        options = (timeout, metadata, credentials, wait_for_ready, compression)
+        return self._begin(ResponseStream, True, request, *options)
+
+
+class StreamUnary(_MultiCallable, _StreamUnary):
+    arity = "stream_unary"
+
+    def __call__(
+        self,
+        request_iterator: Iterable[Any],
+        timeout: float | None = None,
+        metadata: Metadata = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
+    ) -> Any:
+        options = (timeout, metadata, credentials, wait_for_ready, compression)
+        return self.with_call(request_iterator, *options)[0]
+
+    def with_call(
+        self,
+        request_iterator: Iterable[Any],
+        timeout: float | None = None,
+        metadata: Metadata = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
+    ) -> tuple[Any, grpc.Call]:
+        options = (timeout, metadata, credentials, wait_for_ready, compression)
+        call = self._begin(ResponseFuture, False, request_iterator, *options)
+        try:
+            return call.result(), call
+        except BaseException:
+            call.cancel()  # Ctrl-C
+            raise
+
+    def future(
+        self,
+        request_iterator: Iterable[Any],
+        timeout: float | None = None,
+        metadata: Metadata = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
+    ) -> Any:
+        options = (timeout, metadata, credentials, wait_for_ready, compression)
+        return self._begin(ResponseFuture, False, request_iterator, *options)
+
+
+class StreamStream(_MultiCallable, _StreamStream):
+    arity = "stream_stream"
+
+    def __call__(
+        self,
+        request_iterator: Iterable[Any],
+        timeout: float | None = None,
+        metadata: Metadata = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
+    ) -> Any:
+        options = (timeout, metadata, credentials, wait_for_ready, compression)
+        return self._begin(ResponseStream, False, request_iterator, *options)

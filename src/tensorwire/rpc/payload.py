@@ -1,0 +1,58 @@
+"""Messages of several segments, and what becomes of them on stock gRPC, which knows only bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+_MARK: Final = "__tensorwire_segments__"
+
+Function = TypeVar("Function", bound=Callable[[Any], Any])
+Transform = Callable[[Any], Any]
+
+
+def segments(function: Function) -> Function:
+    """Marks a deserializer that takes a list of buffers, one for each segment that the sender's
+    serializer returned, instead of ``bytes``.
+
+    Over a data plane the buffers are not copied; they are read-only and stay valid as long as
+    they, or views of them, are referenced. Over stock gRPC the list has one element with all
+    segments joined, so the segments must be recognisable without their boundaries. As with
+    grpcio, a deserializer that returns None makes the call fail with INTERNAL.
+    """
+    try:
+        setattr(function, _MARK, True)
+    except (AttributeError, TypeError):  # bound methods and built-in functions take no attributes
+
+        def marked(buffers: list[Any]) -> Any:
+            return function(buffers)
+
+        setattr(marked, _MARK, True)
+        return marked  # type: ignore[return-value]
+    return function
+
+
+def takes_segments(deserializer: Transform | None) -> bool:
+    return deserializer is not None and getattr(deserializer, _MARK, False) is True
+
+
+def join(message: Any) -> bytes | None:
+    """One bytes-like object, or a list or tuple of them, as bytes; None, the sign of a serializer
+    that failed, stays None."""
+    if message is None or type(message) is bytes:
+        return message
+    return b"".join(message if isinstance(message, (list, tuple)) else (message,))
+
+
+def joining(serializer: Transform | None) -> Transform:
+    """The same serializer for stock gRPC."""
+    if serializer is None:
+        return join
+    return lambda message: join(serializer(message))
+
+
+def splitting(deserializer: Transform | None) -> Transform | None:
+    """The same deserializer for stock gRPC."""
+    if deserializer is None or not takes_segments(deserializer):
+        return deserializer
+    return lambda data: deserializer([memoryview(data)])

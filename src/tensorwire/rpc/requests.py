@@ -1,0 +1,62 @@
+"""Sends the messages of a client's request iterator, in a thread of its own: the iterator may block
+while the call ends, and replies may have to be read before it goes on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+from tensorwire import _core
+from tensorwire.rpc import status
+from tensorwire.rpc.choice import LOGGER
+from tensorwire.rpc.payload import Transform
+
+
+def send_all(requests: Iterable[Any], call: _core.Call, serializer: Transform | None) -> None:
+    """Returns at once. What goes wrong ends the call: UNKNOWN for the iterator, INTERNAL for the
+    serializer, as with grpcio."""
+    # A daemon: nothing can end a user's iterator that waits, for instance for the call's replies.
+    threading.Thread(
+        target=_run, args=(requests, call, serializer), name="tensorwire-requests", daemon=True
+    ).start()
+
+
+def _run(requests: Iterable[Any], call: _core.Call, serializer: Transform | None) -> None:
+    send = call.send
+    try:
+        iterator = iter(requests)
+        if serializer is not None:
+            iterator = map(serializer_of(serializer), iterator)
+        for message in iterator:
+            try:
+                sending = send(message)
+            except (TypeError, ValueError, BufferError) as error:
+                raise SerializerError from error
+            if not sending:
+                return
+        call.end_send()
+    except _core.StatusError:
+        return  # the call has ended, and its status says why
+    except SerializerError as error:
+        LOGGER.error("exception serializing a request", exc_info=error.__cause__)
+        call.cancel(status.INTERNAL, "Exception serializing request!")
+    except Exception:
+        LOGGER.exception("exception iterating requests")
+        call.cancel(status.UNKNOWN, "Exception iterating requests!")
+
+
+class SerializerError(Exception):
+    """Its cause is what the user's serializer raised."""
+
+
+def serializer_of(serializer: Transform) -> Transform:
+    """Makes the serializer's exceptions known as such."""
+
+    def serialize(request: Any) -> Any:
+        try:
+            return serializer(request)
+        except Exception as error:
+            raise SerializerError from error
+
+    return serialize

@@ -1,0 +1,225 @@
+"""Servers: ``grpc.Server`` that serves the same handlers on a gRPC port and on a data plane."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent import futures
+from time import monotonic
+from typing import Final
+
+import grpc
+
+from tensorwire import _core
+from tensorwire.rpc import bootstrap, lifetime, status
+from tensorwire.rpc.choice import LOGGER, Path, Transport, policy
+from tensorwire.rpc.dispatch import Dispatcher
+from tensorwire.rpc.gateway import Gateway
+from tensorwire.rpc.limit import CountingPool, Limit
+from tensorwire.rpc.methods import Handler, Methods
+from tensorwire.rpc.options import Options, receive_limit, stock_options
+
+_DRAIN_SECONDS: Final = 0.01  # how often a stopping server looks whether its last call has ended
+
+
+class Server(grpc.Server):
+    """Thread-safe. See ``server``."""
+
+    def __init__(
+        self,
+        pool: futures.Executor,
+        handlers: Sequence[grpc.GenericRpcHandler],
+        interceptors: Sequence[grpc.ServerInterceptor],
+        options: Options,
+        maximum_concurrent_rpcs: int | None,
+        compression: grpc.Compression | None,
+        xds: bool,
+        transport: str | None,
+        forbid: str | Iterable[str],
+        data_port: int,
+    ) -> None:
+        self._generation = lifetime.generation()
+        self._policy = policy(transport, forbid)
+        why_not = lifetime.using_grpc()
+        if why_not is not None:
+            raise status.CallError(status.FAILED_PRECONDITION, why_not)
+        self._pool = pool
+        self._limit = None if maximum_concurrent_rpcs is None else Limit(maximum_concurrent_rpcs)
+        self._gateway = Gateway(self._limit)
+        self._stock = grpc.server(
+            pool if self._limit is None else CountingPool(pool, self._limit),  # type: ignore[arg-type]
+            list(handlers),
+            [self._gateway, *interceptors],
+            stock_options(options),
+            None,
+            compression,
+            xds,
+        )
+        self._methods = Methods(interceptors)
+        self._methods.add_generic(handlers)
+        self._data_port = data_port
+        self._max_message = receive_limit(options)
+        # The data plane, from the first insecure port on.
+        self._core: _core.Server | None = None
+        self._listeners: bootstrap.Listeners | None = None
+        self._dispatcher: Dispatcher | None = None
+
+        self._stopped = threading.Event()
+        self._changed = threading.Condition()  # guards what follows
+        self._started = False
+        self._stop_at: float | None = None
+        self._stopper: threading.Thread | None = None
+
+    # -------------------------------------------------------------------------------- handlers
+
+    def add_generic_rpc_handlers(
+        self, generic_rpc_handlers: Iterable[grpc.GenericRpcHandler]
+    ) -> None:
+        generic_rpc_handlers = tuple(generic_rpc_handlers)
+        self._stock.add_generic_rpc_handlers(generic_rpc_handlers)
+        self._methods.add_generic(generic_rpc_handlers)
+
+    def add_registered_method_handlers(
+        self, service_name: str, method_handlers: Mapping[str, Handler]
+    ) -> None:
+        self._stock.add_registered_method_handlers(service_name, method_handlers)
+        if not self._started:
+            self._methods.add_registered(service_name, method_handlers)
+
+    # ----------------------------------------------------------------------------------- ports
+
+    def add_insecure_port(self, address: str) -> int:
+        """Also opens the data plane. Raises RuntimeError when a port is taken."""
+        port = self._stock.add_insecure_port(address)
+        if self._policy.data_plane:
+            if self._listeners is None:
+                self._core = _core.Server(self._max_message)
+                self._listeners = bootstrap.Listeners(self._core, self._policy, self._data_port)
+                self._dispatcher = Dispatcher(self._core, self._pool, self._methods, self._limit)
+                self._gateway.serve_open(self._listeners.answer)
+            self._listeners.listen(address)
+        return port
+
+    def add_secure_port(self, address: str, server_credentials: grpc.ServerCredentials) -> int:
+        """Calls on it stay on gRPC: the data plane does not encrypt."""
+        port = self._stock.add_secure_port(address, server_credentials)
+        LOGGER.info("%s: calls stay on gRPC, because the port is secure", address)
+        return port
+
+    def paths(self) -> list[Path]:
+        """How calls come in over each link that is alive. Calls over gRPC are not listed."""
+        return [Path(str(link["transport"]), str(link["peer"])) for link in self.stats()]
+
+    def stats(self) -> list[dict[str, object]]:
+        """The counters of each link."""
+        return [] if self._core is None else self._core.stats()
+
+    # ---------------------------------------------------------------------------- start and stop
+
+    def start(self) -> None:
+        with self._changed:
+            self._stock.start()
+            if self._dispatcher is not None:
+                self._dispatcher.start()
+            self._started = True
+
+    def stop(self, grace: float | None) -> threading.Event:
+        """Refuses new calls at once. Calls in progress may go on for ``grace`` seconds, then they
+        are cancelled. With None they are cancelled at once, and this returns when that is done.
+
+        The event is set when the last call has ended. Another ``stop`` may come with a shorter
+        grace."""
+        with self._changed:
+            if not self._started:
+                self._close()
+                never_ran = threading.Event()
+                never_ran.set()
+                return never_ran
+            stop_at = monotonic() + (grace or 0.0)
+            if self._stop_at is None or stop_at < self._stop_at:
+                self._stop_at = stop_at
+            if self._stopper is None:
+                if self._core is not None:
+                    self._core.refuse()
+                # No daemon: a program that ends after stop() still lets its calls have their grace.
+                self._stopper = threading.Thread(target=self._drain, name="tensorwire-stop")
+                self._stopper.start()
+            self._changed.notify_all()
+        if grace is None:
+            if self._core is not None:
+                self._core.close()
+            self._stock.stop(None)
+            self._stopped.wait()
+        else:
+            self._stock.stop(grace)
+        return self._stopped
+
+    def _drain(self) -> None:
+        with self._changed:
+            while self._core is not None and self._core.active:
+                assert self._stop_at is not None
+                left = self._stop_at - monotonic()
+                if left <= 0:
+                    break
+                self._changed.wait(min(left, _DRAIN_SECONDS))
+        self._close()
+        self._stock.wait_for_termination()
+        self._stopped.set()
+
+    def _close(self) -> None:
+        if self._core is not None:
+            self._core.close()
+        if self._dispatcher is not None:
+            self._dispatcher.join()
+        self._gateway.close()
+
+    def wait_for_termination(self, timeout: float | None = None) -> bool:
+        return not self._stopped.wait(timeout)
+
+    def __del__(self) -> None:
+        core = getattr(self, "_core", None)
+        if core is not None and self._generation == lifetime.generation():
+            core.close()
+
+
+def server(
+    thread_pool: futures.Executor,
+    handlers: Sequence[grpc.GenericRpcHandler] | None = None,
+    interceptors: Sequence[grpc.ServerInterceptor] | None = None,
+    options: Options | None = None,
+    maximum_concurrent_rpcs: int | None = None,
+    compression: grpc.Compression | None = None,
+    xds: bool = False,
+    *,
+    transport: Transport | None = None,
+    forbid: str | Iterable[str] = (),
+    data_port: int = 0,
+) -> Server:
+    """``grpc.server`` whose tensorwire clients get shared memory or TCP beside gRPC.
+
+    Each insecure port stays an ordinary gRPC port for every client. A tensorwire client asks there
+    for the data plane, which listens on the same host and serves the same handlers in the same
+    thread pool, behind the same interceptors. Clients on this host that run as this user get
+    shared memory. Secure ports have gRPC only.
+
+    transport, forbid: which transports clients are offered, as for ``insecure_channel``; gRPC is
+    always served. data_port: the TCP port of the data plane, 0 for any.
+
+    options: as for gRPC; ``grpc.max_receive_message_length`` limits every transport.
+    maximum_concurrent_rpcs: counts the calls of all transports together. compression, xds: for
+    gRPC only.
+
+    Raises ValueError for unknown transports, or when none is left.
+    """
+    return Server(
+        thread_pool,
+        handlers or (),
+        interceptors or (),
+        options or (),
+        maximum_concurrent_rpcs,
+        compression,
+        xds,
+        transport,
+        forbid,
+        data_port,
+    )

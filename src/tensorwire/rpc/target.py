@@ -1,0 +1,100 @@
+"""What a channel's target or a server's address says about the machines behind it."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+from collections import Counter
+from typing import Final, NamedTuple
+
+# Whatever gRPC does not know as a scheme is the beginning of a host name.
+_SCHEME: Final = re.compile(
+    r"(dns|ipv4|ipv6|unix|unix-abstract|vsock|xds|google-c2p)(?:-experimental)?:(.*)", re.DOTALL
+).fullmatch
+_AUTHORITY: Final = re.compile(r"//[^/]*/").match
+
+WILDCARDS: Final = ("0.0.0.0", "::")
+
+
+class Target(NamedTuple):
+    """``hosts``: names or numbers, without ports; empty for a scheme without any."""
+
+    scheme: str
+    hosts: tuple[str, ...]
+
+
+def parse(target: str) -> Target:
+    match = _SCHEME(target)
+    scheme, rest = (match[1], match[2]) if match else ("dns", target)
+    if scheme in ("ipv4", "ipv6"):
+        return Target(scheme, tuple(map(_host, rest.lstrip("/").split(","))))
+    if scheme == "dns":
+        authority = _AUTHORITY(rest)
+        return Target(scheme, (_host(rest[authority.end() :] if authority else rest),))
+    return Target(scheme, ())
+
+
+def _host(address: str) -> str:
+    """Without the port and without the brackets of an IPv6 number."""
+    if address.startswith("["):
+        return address[1:].partition("]")[0]
+    return address if address.count(":") > 1 else address.partition(":")[0]
+
+
+def why_not_one(target: Target) -> str | None:
+    """Why the target may stand for several servers, among which gRPC then chooses; None when it
+    is one. Resolves names, hence may take a while."""
+    if target.scheme in ("unix", "unix-abstract"):
+        return None
+    if not target.hosts:
+        return f"{target.scheme} targets are resolved by gRPC"
+    if len(target.hosts) > 1:
+        return f"the target lists {len(target.hosts)} servers"
+    addresses = resolve(target.hosts[0])
+    # One number for each family is how a host with both is written down; `localhost` has two.
+    families = Counter(ipaddress.ip_address(a).version for a in addresses if not is_loopback(a))
+    if max(families.values(), default=0) > 1:
+        return f"{target.hosts[0]} resolves to {families.total()} addresses"
+    return None
+
+
+def resolve(host: str) -> tuple[str, ...]:
+    """Numbers of a host, IPv4 first; empty when it has none."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return ()
+    numbers = {str(entry[4][0]).partition("%")[0]: None for entry in found}
+    return tuple(sorted(numbers, key=lambda number: ":" in number))
+
+
+def is_loopback(address: str) -> bool:
+    try:
+        number = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    mapped = getattr(number, "ipv4_mapped", None)
+    return bool(mapped.is_loopback if mapped else number.is_loopback)
+
+
+def peer_host(peer: str) -> str:
+    """The number in gRPC's name of a peer, as in ``ipv4:10.0.0.1:4242`` and
+    ``ipv6:%5B::1%5D:4242``; empty for a unix socket."""
+    target = parse(peer.replace("%5B", "[").replace("%5D", "]").replace("%25", "%"))
+    return target.hosts[0].partition("%")[0] if target.hosts else ""
+
+
+def address_towards(host: str) -> str | None:
+    """The local number from which this machine talks to ``host``. Nothing is sent."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((host, 9))
+            return str(probe.getsockname()[0])
+    except OSError:
+        return None
+
+
+def tcp_address(host: str, port: int) -> str:
+    return f"tcp:[{host}]:{port}" if ":" in host else f"tcp:{host}:{port}"

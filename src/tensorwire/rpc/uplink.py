@@ -1,0 +1,377 @@
+"""A channel's way to its server: opens the data plane, holds the link, and opens it anew.
+
+States: a link is alive, or an attempt to open one is under way, or the next attempt waits for the
+back-off to pass, or the channel is settled on gRPC. Attempts run in a thread of their own, one at a
+time. Calls wait for the first attempt, and for the first one after a link was lost, at most
+``PATIENCE`` seconds; while later attempts run, calls go by gRPC where that is permitted.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from time import monotonic
+from typing import Final, NamedTuple
+
+import grpc
+
+from tensorwire import _core
+from tensorwire.rpc import bootstrap, lifetime, status, target
+from tensorwire.rpc.choice import DATA_PLANE, LOGGER, Path, Policy
+from tensorwire.rpc.options import Options
+
+PATIENCE: Final = 1.0
+_OPEN_SECONDS: Final = 5.0
+_CONNECT_SECONDS: Final = 3.0
+_FIRST_PAUSE: Final = 0.25
+_LONGEST_PAUSE: Final = 30.0
+_STEADY_SECONDS: Final = 5.0  # a link that lived so long starts the back-off from the beginning
+
+
+class _Attempt:
+    __slots__ = ("awaited", "done")
+
+    def __init__(self, awaited: bool) -> None:
+        self.done = threading.Event()
+        self.awaited = awaited
+
+
+class _Found(NamedTuple):
+    """What an attempt came to. ``final``: another one would come to the same."""
+
+    link: _core.Link | None
+    reasons: dict[str, str]
+    final: bool = False
+
+
+class Uplink:
+    """``link`` is what calls take while it is alive; everything else goes through ``route``."""
+
+    def __init__(
+        self,
+        target: str,
+        options: Options,
+        compression: grpc.Compression | None,
+        policy: Policy,
+        max_message: int,
+        settled: str | None,
+    ) -> None:
+        """``settled``: why calls stay on gRPC from the start."""
+        self.link: _core.Link | None = None
+        self.target = target
+        self.policy = policy
+        self._options = options
+        self._compression = compression
+        self._max_message = max_message
+        self._lock = threading.Lock()  # guards what follows
+        self._stock: grpc.Channel | None = None
+        self._generation = lifetime.generation()
+        self._used = False
+        self._closing = threading.Event()
+        self._attempt: _Attempt | None = None
+        self._settled = False
+        self._failures = 0
+        self._next_attempt = 0.0
+        self._link_since = 0.0
+        self._opened = 0
+        self._path: Path | None = None
+        if settled is not None:
+            self._settle(dict.fromkeys(DATA_PLANE, settled))
+        elif not policy.data_plane:
+            self._settle({name: policy.refusal(name) or "" for name in DATA_PLANE})
+
+    @classmethod
+    def over(cls, stock: grpc.Channel, target: str, policy: Policy, settled: str) -> Uplink:
+        """For a channel of another kind, which calls never leave."""
+        uplink = cls(target, (), None, policy, -1, settled)
+        uplink._stock = stock
+        return uplink
+
+    # ------------------------------------------------------------------------------------ gRPC
+
+    @property
+    def stock(self) -> grpc.Channel:
+        """The gRPC channel, made at first use. CallError in a child that cannot use gRPC."""
+        stock = self._stock
+        if stock is None:
+            self._check_process()
+            with self._lock:
+                if self._closing.is_set():
+                    raise _closed(self.target)
+                if self._stock is None:
+                    self._stock = grpc.insecure_channel(
+                        self.target, self._options, self._compression
+                    )
+                stock = self._stock
+        return stock
+
+    def _check_process(self) -> None:
+        if lifetime.generation() != self._generation:
+            if self._used:
+                raise status.CallError(
+                    status.FAILED_PRECONDITION,
+                    f"the channel to {self.target} was used before fork(), and pid {os.getpid()} "
+                    "is a child: make a new channel in the child",
+                )
+            self._generation = lifetime.generation()
+            self._lock = threading.Lock()
+        why_not = lifetime.using_grpc()
+        if why_not is not None:
+            raise status.CallError(status.FAILED_PRECONDITION, why_not)
+        self._used = True
+
+    @property
+    def settled(self) -> bool:
+        """True once nothing but gRPC will carry calls."""
+        return self._settled
+
+    # ------------------------------------------------------------------------------- for calls
+
+    def route(
+        self, timeout: float | None, wait_for_ready: bool | None
+    ) -> tuple[_core.Link | None, float | None]:
+        """The link that a call takes (None: gRPC), and how much of its timeout is left.
+
+        Raises CallError where a required transport is missing.
+        """
+        link = self.link
+        if link is not None and link.alive:
+            return link, timeout
+        started = monotonic()
+        while True:
+            attempt = self._find_or_begin(wait_for_ready)
+            link = self.link
+            left = None if timeout is None else max(0.0, timeout - (monotonic() - started))
+            if attempt is None and link is not None:
+                return link, left
+            grpc_may = self.policy.permits("grpc")
+            if attempt is None:
+                if grpc_may:
+                    return None, left
+                if not wait_for_ready or self._settled:
+                    raise status.CallError(status.UNAVAILABLE, self._missing())
+                self._wait_for_next(left)
+            elif grpc_may:
+                if not attempt.awaited:
+                    return None, left
+                # A short timeout has to suffice for the attempt and for the call by gRPC.
+                patience = PATIENCE if left is None else min(PATIENCE, left / 2)
+                if not attempt.done.wait(max(0.0, started + patience - monotonic())):
+                    attempt.awaited = False
+            elif not attempt.done.wait(left):
+                raise status.CallError(status.DEADLINE_EXCEEDED, self._missing())
+            elif not wait_for_ready and self.link is None:
+                raise status.CallError(status.UNAVAILABLE, self._missing())
+
+    def path(self) -> Path:
+        """How calls travel; waits for the choice if none was made so far."""
+        if not self._closing.is_set():
+            try:
+                self.route(None, None)
+            except status.CallError as error:
+                if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                    raise
+        with self._lock:
+            return self._path or self._no_link(self._reasons("the channel was not used"))
+
+    def stats(self) -> dict[str, object]:
+        """``transport`` and ``peer`` as in the path; ``opened``: links so far; ``failures``:
+        attempts that failed in a row; ``link``: counters of the link, None where gRPC is used."""
+        with self._lock:
+            link, path = self.link, self._path
+            return {
+                "transport": path.transport if path else None,
+                "peer": path.peer if path else None,
+                "opened": self._opened,
+                "failures": self._failures,
+                "link": link.stats() if link is not None else None,
+            }
+
+    def close(self) -> None:
+        with self._lock:
+            if self._closing.is_set():
+                return
+            self._closing.set()
+            link, self.link = self.link, None
+            stock = self._stock
+        if lifetime.generation() != self._generation:
+            return  # the parent's
+        if link is not None:
+            link.close()
+        if stock is not None:
+            stock.close()
+
+    def close_at_exit(self) -> None:
+        """Also waits for the attempt's thread."""
+        attempt = self._attempt
+        self.close()
+        if attempt is not None:
+            attempt.done.wait(lifetime.JOIN_SECONDS)
+
+    # -------------------------------------------------------------------------------- attempts
+
+    def _find_or_begin(self, wait_for_ready: bool | None) -> _Attempt | None:
+        """The attempt under way, if any; begins one where there is no link and it is time."""
+        if self._settled:
+            return None
+        self._check_process()
+        with self._lock:
+            link = self.link
+            if link is not None:
+                if link.alive:
+                    return None
+                self._lost(link)
+            if self._closing.is_set():
+                raise _closed(self.target)
+            if self._attempt is not None:
+                return self._attempt
+            if monotonic() < self._next_attempt:
+                return None
+            attempt = self._attempt = _Attempt(awaited=self._failures == 0)
+        thread = threading.Thread(
+            target=self._run, args=(attempt, wait_for_ready), name="tensorwire-open", daemon=True
+        )
+        lifetime.close_at_exit(self)
+        thread.start()
+        return attempt
+
+    def _wait_for_next(self, left: float | None) -> None:
+        pause = max(0.0, self._next_attempt - monotonic())
+        if left is not None and left <= pause:
+            raise status.CallError(status.DEADLINE_EXCEEDED, self._missing())
+        self._closing.wait(pause)
+
+    def _run(self, attempt: _Attempt, wait_for_ready: bool | None) -> None:
+        try:
+            found = self._open(wait_for_ready)
+        except Exception as error:
+            LOGGER.exception("%s: exception while opening the data plane", self.target)
+            found = _Found(None, self._reasons(f"opening the data plane failed: {error!r}"))
+        with self._lock:
+            self._attempt = None
+            if self._closing.is_set():
+                if found.link is not None:
+                    found.link.close()
+            elif found.link is not None:
+                self._link_since = monotonic()
+                self._opened += 1
+                self.link = found.link
+                self._choose(Path(found.link.transport, found.link.peer, found.reasons))
+            elif found.final:
+                self._settle(found.reasons)
+            else:
+                self._pause()
+                self._choose(self._no_link(found.reasons))
+        attempt.done.set()
+
+    def _open(self, wait_for_ready: bool | None) -> _Found:
+        parsed = target.parse(self.target)
+        several = target.why_not_one(parsed)
+        if several is not None:
+            return _Found(None, self._reasons(several), final=True)
+        try:
+            answer = bootstrap.ask(self.stock, _OPEN_SECONDS, wait_for_ready)
+            server = _core.parse_hello(answer.hello)
+        except bootstrap.OpenError as error:
+            return _Found(None, self._reasons(error.reason), error.final)
+        except _core.StatusError as error:
+            return _Found(None, self._reasons(error.details), final=True)
+        reasons: dict[str, str] = {}
+        final = True
+        for name in DATA_PLANE:
+            refusal = self.policy.refusal(name)
+            offered = [address for address in answer.addresses if address.startswith(f"{name}:")]
+            if refusal is not None or not offered:
+                reasons[name] = refusal or _why_not_offered(name, server)
+                continue
+            failures = []
+            for address in offered:
+                address = _with_host(address, parsed)
+                try:
+                    link = _core.connect(
+                        address,
+                        answer.session,
+                        answer.secret,
+                        answer.instance,
+                        answer.hello,
+                        _CONNECT_SECONDS,
+                        self._max_message,
+                    )
+                except _core.StatusError as error:
+                    final &= error.code == status.FAILED_PRECONDITION
+                    code = status.code_of(error.code).name
+                    failures.append(f"{address}: {code}: {error.details}")
+                else:
+                    return _Found(link, reasons)
+            reasons[name] = ", ".join(failures)
+        return _Found(None, reasons, final)
+
+    def _lost(self, link: _core.Link) -> None:
+        """Lock held. The link has gone; attempts begin anew."""
+        LOGGER.info("%s: the %s link has ended: %s", self.target, link.transport, link.death)
+        self.link = None
+        if monotonic() - self._link_since >= _STEADY_SECONDS:
+            self._failures = 0
+            self._next_attempt = 0.0
+        elif self._opened > 1:
+            self._pause()  # it keeps dying young: not to be repeated at full speed
+
+    def _pause(self) -> None:
+        """Lock held. The next attempt comes later than the last one did."""
+        self._failures += 1
+        pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** (self._failures - 1))
+        self._next_attempt = monotonic() + pause * random.uniform(0.8, 1.2)
+
+    # --------------------------------------------------------------------------------- choices
+
+    def _reasons(self, reason: str) -> dict[str, str]:
+        return {name: self.policy.refusal(name) or reason for name in DATA_PLANE}
+
+    def _no_link(self, reasons: dict[str, str]) -> Path:
+        return Path("grpc" if self.policy.permits("grpc") else "none", self.target, reasons)
+
+    def _settle(self, reasons: dict[str, str]) -> None:
+        self._settled = True
+        self._choose(self._no_link(reasons))
+
+    def _choose(self, path: Path) -> None:
+        """Lock held (or nobody else knows this object). One log line for each change."""
+        if path != self._path:
+            self._path = path
+            if path.transport == "none":
+                LOGGER.info("%s: %s", self.target, self._missing())
+            else:
+                LOGGER.info("%s: calls go by %s", self.target, path)
+
+    def _missing(self) -> str:
+        """Why a required transport is missing, for the calls that it would have carried."""
+        reasons = self._path.reasons if self._path else {}
+        wanted = [name for name in DATA_PLANE if self.policy.permits(name)]
+        told = "; ".join(f"{name}: {reasons.get(name, 'not opened yet')}" for name in wanted)
+        ways = "gRPC is forbidden" if self.policy.required is None else self.policy.origin
+        return f"no permitted transport reaches {self.target} ({ways}): {told}"
+
+    def __del__(self) -> None:
+        link = getattr(self, "link", None)
+        if link is not None and lifetime.generation() == self._generation:
+            link.close()
+
+
+def _closed(target: str) -> ValueError:
+    return ValueError(f"Cannot invoke RPC on closed channel! ({target})")
+
+
+def _why_not_offered(name: str, server: _core.Peer) -> str:
+    if name == "shm" and not server.same_host:
+        return "the server runs on another host or in another container"
+    if name == "shm" and not server.same_user:
+        return "the server runs as another user"
+    return "the server does not offer it"
+
+
+def _with_host(address: str, parsed: target.Target) -> str:
+    """An address that lacks its host gets the one that the channel dials."""
+    if not address.startswith("tcp::") or not parsed.hosts:
+        return address
+    return target.tcp_address(parsed.hosts[0], int(address.rpartition(":")[2]))
