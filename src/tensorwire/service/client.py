@@ -1,0 +1,194 @@
+"""The client's side of a service: a proxy with the methods of the class."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import grpc
+
+from tensorwire import tensors
+from tensorwire.service.description import Method, service_of
+from tensorwire.service.messages import as_encoded, as_received, encoder_for
+from tensorwire.tensors import DecodeError
+
+if TYPE_CHECKING:
+    from tensorwire.tensors import Framework
+
+T = TypeVar("T")
+Metadata = Sequence[tuple[str, str | bytes]]
+
+
+@dataclass(frozen=True)
+class _Options:
+    timeout: float | None
+    metadata: Metadata | None
+    wait_for_ready: bool | None
+    framework: Framework
+
+
+def client(
+    cls: type[T],
+    channel: grpc.Channel,
+    *,
+    timeout: float | None = None,
+    metadata: Metadata | None = None,
+    wait_for_ready: bool | None = None,
+    framework: Framework = "numpy",
+) -> T:
+    """A proxy with the methods of ``cls``, a class that ``define`` marked, over ``channel``.
+
+    timeout (seconds for each call), metadata and wait_for_ready are those of a gRPC call;
+    ``with_options`` changes them. framework: what tensors in replies become.
+
+    Methods raise ``TypeError`` for arguments that do not fit the signature or cannot travel and
+    ``ValueError`` for those against a ``TensorSpec``, both before anything is sent;
+    ``grpc.RpcError`` with status code and details when the call fails; ``DecodeError`` for a reply
+    that is damaged or against the annotation. A streamed reply is an iterator, whose ``close``
+    cancels the call.
+    """
+    described = service_of(cls)
+    calls: dict[str, Callable[..., Any]] = {}
+    for name, method in described.methods.items():
+        make: Any = {
+            (False, False): channel.unary_unary,
+            (False, True): channel.unary_stream,
+            (True, False): channel.stream_unary,
+            (True, True): channel.stream_stream,
+        }[method.stream is not None, method.stream_reply]
+        calls[name] = make(
+            method.path, request_serializer=as_encoded, response_deserializer=as_received
+        )
+    methods = {name: _proxy_method(method) for name, method in described.methods.items()}
+    proxy_class = type(f"{cls.__name__}Client", (_Proxy,), methods)
+    options = _Options(timeout, metadata, wait_for_ready, framework)
+    return typing.cast(T, proxy_class(calls, encoder_for(channel), options))
+
+
+def with_options(client: T, **options: Any) -> T:
+    """The same client with other options for its calls: those of ``client()``, by name."""
+    if not isinstance(client, _Proxy):
+        raise TypeError(f"a {type(client).__name__} was not made by service.client")
+    changed = replace(client._options, **options)
+    return typing.cast(T, type(client)(client._calls, client._encode, changed))
+
+
+class _Proxy:
+    """State of a client; ``client`` derives a class with the methods of the service."""
+
+    def __init__(
+        self,
+        calls: Mapping[str, Callable[..., Any]],
+        encode: Callable[[object], Any],
+        options: _Options,
+    ) -> None:
+        self._calls = calls
+        self._encode = encode
+        self._options = options
+
+    def _call(self, method: Method, arguments: dict[str, Any]) -> Any:
+        options = self._options
+        items: Any = arguments.pop(method.stream) if method.stream else None
+        wrong = method.argument_objection(arguments)
+        if wrong:
+            raise ValueError(f"{method.path}: {wrong}")
+        request = self._encode(arguments)
+        requests: _Requests | None = None
+        if method.stream:
+            requests = _Requests(method, request, iter(items), self._encode)
+        try:
+            reply = self._calls[method.name](
+                request if requests is None else requests,
+                timeout=options.timeout,
+                metadata=options.metadata,
+                wait_for_ready=options.wait_for_ready,
+            )
+        except grpc.RpcError:
+            _raise_cause(requests)
+            raise
+        if method.stream_reply:
+            return self._replies(method, reply, requests)
+        return self._decode(method, reply)
+
+    def _replies(self, method: Method, call: Any, requests: _Requests | None) -> Iterator[Any]:
+        try:
+            for reply in call:
+                yield self._decode(method, reply)
+        except grpc.RpcError:
+            _raise_cause(requests)
+            raise
+        finally:
+            call.cancel()
+
+    def _decode(self, method: Method, message: Any) -> Any:
+        try:
+            reply = tensors.loads(message, framework=self._options.framework)
+        except DecodeError as error:
+            raise DecodeError(f"reply of {method.path}: {error}") from None
+        wrong = method.reply_objection(reply)
+        if wrong:
+            raise DecodeError(f"reply of {method.path}: {wrong}")
+        return reply
+
+
+class _Requests:
+    """The messages of a call with a streamed parameter: its arguments, then the items.
+
+    gRPC takes them in a thread of its own, so an error of the user's iterator is kept for the
+    caller, who would see nothing but a cancelled call.
+    """
+
+    def __init__(
+        self, method: Method, first: Any, items: Iterator[Any], encode: Callable[[object], Any]
+    ) -> None:
+        self.error: BaseException | None = None
+        self._messages = self._encoded(method, first, items, encode)
+
+    def _encoded(
+        self, method: Method, first: Any, items: Iterator[Any], encode: Callable[[object], Any]
+    ) -> Iterator[Any]:
+        yield first
+        for index, item in enumerate(items):
+            wrong = method.item_objection(item, index)
+            if wrong:
+                raise ValueError(f"{method.path}: {wrong}")
+            yield encode(item)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return next(self._messages)
+        except StopIteration:
+            raise
+        except BaseException as error:
+            self.error = error
+            raise
+
+
+def _raise_cause(requests: _Requests | None) -> None:
+    if requests is not None and requests.error is not None:
+        raise requests.error from None
+
+
+def _proxy_method(method: Method) -> Callable[..., Any]:
+    signature = method.signature
+
+    def call(self: _Proxy, /, *args: Any, **kwargs: Any) -> Any:
+        try:
+            arguments = dict(signature.bind(*args, **kwargs).arguments)
+        except TypeError as error:
+            raise TypeError(f"{method.name}(): {error}") from None
+        return self._call(method, arguments)
+
+    call.__name__ = method.name
+    call.__qualname__ = method.name
+    call.__doc__ = method.doc
+    itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    shown = [itself, *signature.parameters.values()]
+    call.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
+    return call
