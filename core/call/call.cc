@@ -14,6 +14,10 @@ constexpr Nanos kArenaRetry = 2 * kMillisecond;
 // A tensor above this share of the arena is pushed instead: staging it would starve everybody else.
 constexpr size_t kLargestStagedShare = 2;
 
+// This many messages, each so soon after the one before, make a burst.
+constexpr uint32_t kBurstLength = 4;
+constexpr Nanos kBurstGap = 30 * kMicrosecond;
+
 }  // namespace
 
 Call::Call(Ref<CallLink> link, uint64_t stream, Nanos deadline)
@@ -69,10 +73,9 @@ Waited Call::wait_ended(Nanos deadline) {
 // ------------------------------------------------------------------------------------------ sending
 
 Waited Call::wait_sendable(Nanos deadline) {
-  if (sendable_.load(std::memory_order_acquire) || ended()) return Waited::kDone;
+  if (sendable()) return Waited::kDone;
   link_->flush();
-  return link_->wait(
-      event_, [this] { return sendable_.load(std::memory_order_acquire) || ended(); }, deadline);
+  return link_->wait(event_, [this] { return sendable(); }, deadline);
 }
 
 Waited Call::wait_sent(const Outgoing& outgoing, Nanos deadline) {
@@ -125,6 +128,15 @@ Waited Call::stage(std::span<OutSegment> segments, Nanos deadline, Status& statu
   }
   status = {};
   return Waited::kDone;
+}
+
+bool Call::in_burst() {
+  const Nanos at = now();
+  const bool quick = at - last_send_.load(std::memory_order_relaxed) < kBurstGap;
+  last_send_.store(at, std::memory_order_relaxed);
+  const uint32_t sends = quick ? quick_sends_.load(std::memory_order_relaxed) + 1 : 0;
+  quick_sends_.store(sends, std::memory_order_relaxed);
+  return sends >= kBurstLength;
 }
 
 Result<Ref<Outgoing>> Call::send(const wire::CallHeader& header, std::span<OutSegment> segments,

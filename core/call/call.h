@@ -39,6 +39,7 @@ class Call : public Watcher {
   bool take(InMessage& message);
   Waited wait_ended(Nanos deadline);
 
+  bool sendable() const { return sendable_.load(std::memory_order_acquire) || ended(); }
   // Until the peer has room for one more message, or the call has ended.
   Waited wait_sendable(Nanos deadline);
   // Until the caller's memory is free again.
@@ -48,6 +49,9 @@ class Call : public Watcher {
   // Copies into the arena whatever the transport lends from there and does not lie there published.
   // kTimeout: `status` tells why there is no memory; kSignal: call again.
   Waited stage(std::span<OutSegment> segments, Nanos deadline, Status& status);
+
+  // For streams: whether messages follow one another so fast that a small one may wait for company.
+  bool in_burst();
 
   // Puts `token` into `queue` once the call has ended, at once if it has.
   void notify(Ref<EventQueue> queue, uint64_t token);
@@ -78,6 +82,8 @@ class Call : public Watcher {
   Event event_;
 
  private:
+  std::atomic<Nanos> last_send_{0};
+  std::atomic<uint32_t> quick_sends_{0};
   std::atomic<uint32_t> waiting_messages_{0};
   std::atomic<bool> input_ended_{false};
   std::atomic<bool> sendable_{true};

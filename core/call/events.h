@@ -1,6 +1,8 @@
 // Where ended calls are announced to one thread of the layer above, which may then run the user's callbacks.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <mutex>
 #include <vector>
 
@@ -28,14 +30,16 @@ class EventQueue final : public RefCounted {
   }
 
   enum class Taken : uint8_t { kTokens, kTimeout, kSignal, kClosed };
-  // Waits for at least one token; after close() the remaining ones come first.
-  Taken take(std::vector<uint64_t>& tokens, Nanos deadline) {
+  // Waits for at least one token and takes at most `room`; after close() the remaining ones come first.
+  Taken take(std::vector<uint64_t>& tokens, size_t room, Nanos deadline) {
     for (;;) {
       const uint32_t seen = event_.sequence();
       {
         std::lock_guard lock(mutex_);
         if (!tokens_.empty()) {
-          tokens.swap(tokens_);
+          const auto end = tokens_.begin() + static_cast<ptrdiff_t>(std::min(room, tokens_.size()));
+          tokens.assign(tokens_.begin(), end);
+          tokens_.erase(tokens_.begin(), end);
           return Taken::kTokens;
         }
         if (closed_) return Taken::kClosed;

@@ -259,13 +259,15 @@ Ref<ServerCall> Server::take_queued(const ServerLink& link) {
   return nullptr;
 }
 
-Server::Next Server::next(std::vector<Ref<ServerCall>>& calls, Nanos deadline) {
+Server::Next Server::next(std::vector<Ref<ServerCall>>& calls, size_t room, Nanos deadline) {
   for (;;) {
     {
       std::lock_guard lock(mutex_);
       if (!calls_.empty()) {
-        for (auto& call : calls_) calls.push_back(std::move(call));
-        calls_.clear();
+        while (!calls_.empty() && calls.size() < room) {
+          calls.push_back(std::move(calls_.front()));
+          calls_.pop_front();
+        }
         return Next::kCalls;
       }
       if (closed_) return Next::kClosed;

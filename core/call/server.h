@@ -52,8 +52,8 @@ class Server final : public RefCounted {
   link::Listener& listener() { return *listener_; }
 
   enum class Next : uint8_t { kCalls, kTimeout, kSignal, kClosed };
-  // New calls. Whoever is in here drives all links that nobody else drives; one thread at a time.
-  Next next(std::vector<Ref<ServerCall>>& calls, Nanos deadline);
+  // At most `room` new calls. Whoever is in here drives all links that nobody else drives; one thread at a time.
+  Next next(std::vector<Ref<ServerCall>>& calls, size_t room, Nanos deadline);
 
   // No new calls: peers are told, and what starts nevertheless is answered UNAVAILABLE.
   void refuse();

@@ -2,13 +2,35 @@
 
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <memory>
 #include <vector>
 
 namespace tw {
+namespace {
+
+// epoll_wait with a limit in nanoseconds where the kernel has it (5.11), else in milliseconds, rounded up.
+int wait(int epoll, epoll_event* events, int room, Nanos deadline) {
+  const timespec limit = until(deadline);
+  static std::atomic<bool> fine{true};
+  if (fine.load(std::memory_order_relaxed)) {
+    const long count = syscall(SYS_epoll_pwait2, epoll, events, room,
+                               deadline == kForever ? nullptr : &limit, nullptr, 0);
+    if (count >= 0 || errno != ENOSYS) return static_cast<int>(count);
+    fine.store(false, std::memory_order_relaxed);
+  }
+  int timeout = -1;
+  if (deadline != kForever)
+    timeout = static_cast<int>(std::min<time_t>(limit.tv_sec, 1 << 20) * 1000 +
+                               (limit.tv_nsec + 999'999) / 1'000'000);
+  return epoll_wait(epoll, events, room, timeout);
+}
+
+}  // namespace
 
 Result<std::unique_ptr<Poller>> Poller::create() {
   std::unique_ptr<Poller> poller(new Poller);
@@ -96,14 +118,7 @@ bool Poller::poll(Nanos deadline) {
     if (!timers_.empty() && timers_.begin()->first.first < limit) limit = timers_.begin()->first.first;
     sleeping_until_ = limit;
   }
-  int timeout = -1;
-  if (limit != kForever) {
-    const Nanos left = limit - now();
-    // Rounded up, so that a timer is not polled for in the last fraction of its millisecond.
-    timeout = left <= 0 ? 0
-                        : static_cast<int>(std::min<Nanos>((left + kMillisecond - 1) / kMillisecond, 1 << 30));
-  }
-  const int count = epoll_wait(epoll_.get(), events, 64, timeout);
+  const int count = wait(epoll_.get(), events, 64, limit);
   const int error = errno;
   {
     std::lock_guard lock(mutex_);

@@ -72,7 +72,12 @@ Result<Ref<Outgoing>> Link::send(uint64_t stream, std::span<const std::byte> hea
     queue_fins_locked();
     outgoing = sender_.submit(stream, header, segments, event, std::move(owner));
     if (!outgoing) return outgoing;
-    if (!defer || sender_.queued_bytes() >= kDeferLimit) flush_locked();
+    if (!defer || sender_.queued_bytes() >= kDeferLimit) {
+      flush_locked();
+    } else if (!deferring_) {
+      deferring_ = true;
+      poller_->add_timer(now() + kDeferTime, Ref<Watcher>::share(this));
+    }
     AtomicClass& counters = class_of(bytes);
     bump(counters.sent, 1);
     bump(counters.sent_bytes, bytes);
@@ -106,6 +111,15 @@ void Link::flush() {
     queue_fins_locked();
     flush_locked();
   }
+}
+
+void Link::on_timer() {
+  {
+    std::lock_guard lock(send_mutex_);
+    deferring_ = false;
+    flush_locked();
+  }
+  if (unsent_.load(std::memory_order_relaxed)) kick(false);
 }
 
 // Send lock held. A broken transport is found out by whoever receives, once what has arrived is handed up.

@@ -114,6 +114,8 @@ class Link : public Watcher, private Receiver::Sink {
   enum class State : uint8_t { kOpen, kClosing, kLost };
   // A deferred message waits until this much has gathered.
   static constexpr size_t kDeferLimit = 16 << 10;
+  // ... or until this time has passed.
+  static constexpr Nanos kDeferTime = 200 * kMicrosecond;
 
   class Returns;  // where views give leases back; outlives the link
 
@@ -129,6 +131,7 @@ class Link : public Watcher, private Receiver::Sink {
   Waited drive(Done&& done, Nanos deadline);
 
   void on_event(uint32_t tag, uint32_t events) override;
+  void on_timer() override;
   Status on_message(InMessage message) override;
   void on_chunk(uint64_t, uint64_t, uint32_t, uint64_t, uint64_t) override {}
   Status on_fin(std::span<const uint64_t> ids) override;
@@ -149,6 +152,7 @@ class Link : public Watcher, private Receiver::Sink {
 
   std::mutex send_mutex_;
   Sender sender_;  // send lock
+  bool deferring_ = false;  // send lock: a timer is set for what was deferred
   std::atomic<bool> unsent_{false};
 
   std::mutex fin_mutex_;

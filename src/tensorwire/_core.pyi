@@ -77,6 +77,9 @@ def arena_stats() -> dict[str, int]:
 def settings() -> dict[str, int | str | bool]:
     """The settings in force: names as in ``TENSORWIRE_<NAME>``, lower case."""
 
+def shut_down() -> None:
+    """Joins the background thread; nothing of this module may be used afterwards."""
+
 def host() -> dict[str, int | str | bool]:
     """Facts for ``tensorwire doctor``: memfd, pidfd, pagemap_scan, cpus, boot_id,
     congestion_available (space separated), memlock_bytes, nofile, ..."""
@@ -198,7 +201,7 @@ class Call:
 class Server:
     """Data-plane listener: links, and the calls that arrive on them."""
 
-    def __init__(self, max_message: int = -1, max_connections: int = 0) -> None: ...
+    def __init__(self, max_message: int = -1) -> None: ...
     @property
     def instance(self) -> bytes: ...
     def listen_tcp(self, host: str, port: int) -> int:

@@ -1,0 +1,225 @@
+// The C ABI of the tensorwire runtime: the one door for the Python binding, framework plugins and foreign code.
+//
+// Conventions
+//   Handles     are opaque and counted; each tw_*_release gives one reference back. All functions may be called from any
+//               thread, and none calls back except through tw_wait and visitors.
+//   Results     0 is success, a positive number a gRPC status code whose sentence is in *status (may be null), and
+//               TW_INTERRUPTED means that tw_wait.interrupted asked to give up.
+//   Waiting     each function that may wait takes a tw_wait: no longer than timeout_ns (negative: for ever), and
+//               interrupted(context) is called, with no lock held, on each signal and at least every quarter of a second.
+//   Memory      to send is only read, and may be written or freed once the function has returned.
+//   Fork        handles made before fork() fail with FAILED_PRECONDITION in the child, and releasing them does nothing there.
+#ifndef TENSORWIRE_H
+#define TENSORWIRE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { TW_OK = 0, TW_INTERRUPTED = -1 };
+
+typedef struct tw_buffer tw_buffer;      // a run of bytes: received, or of this process's arena
+typedef struct tw_message tw_message;    // a received message: its segments
+typedef struct tw_metadata tw_metadata;  // received metadata
+typedef struct tw_link tw_link;          // a client's connection to one peer
+typedef struct tw_call tw_call;          // one RPC, at either end
+typedef struct tw_events tw_events;      // a queue of ended calls
+typedef struct tw_server tw_server;      // a listener, its links and the calls on them
+
+typedef struct tw_status {
+  int32_t code;
+  char details[1020];  // UTF-8, cut to fit, terminated
+} tw_status;
+
+typedef struct tw_wait {
+  int64_t timeout_ns;
+  int (*interrupted)(void* context);  // non-zero: give up; may be null
+  void* context;
+} tw_wait;
+
+typedef struct tw_segment {
+  const void* data;
+  size_t size;
+} tw_segment;
+
+typedef struct tw_pair {
+  const char* key;
+  size_t key_size;
+  const char* value;
+  size_t value_size;
+} tw_pair;
+
+// A message to send: `count` segments; or none at all, when `segments` is null.
+typedef struct tw_payload {
+  const tw_segment* segments;
+  size_t count;
+} tw_payload;
+
+typedef struct tw_pairs {
+  const tw_pair* pairs;
+  size_t count;
+} tw_pairs;
+
+typedef void (*tw_visit_fact)(void* context, const char* name, const char* value);
+typedef void (*tw_visit_pair)(void* context, const tw_pair* pair);
+
+// ------------------------------------------------------------------------------------------ process
+
+const char* tw_version(void);
+// The settings in force, and what this host offers; values are decimal numbers or words.
+int tw_settings(tw_visit_fact visit, void* context, tw_status* status);
+void tw_host(tw_visit_fact visit, void* context);
+// Joins the background thread. Nothing of the runtime may be used afterwards. For the end of the interpreter.
+void tw_shut_down(void);
+
+// ------------------------------------------------------------------------------------------- memory
+
+// Writable arena memory, aligned to 4096 bytes from one page up, else to 64. RESOURCE_EXHAUSTED when the arena stays full.
+int tw_allocate(size_t size, const tw_wait* wait, tw_buffer** out, tw_status* status);
+// Marks the arena block around [data, data + size) as published. 0: the bytes do not lie in the arena.
+int tw_publish(const void* data, size_t size);
+int tw_published(const void* data, size_t size);
+void tw_arena(tw_visit_fact visit, void* context);
+
+void* tw_buffer_data(const tw_buffer* buffer);
+size_t tw_buffer_size(const tw_buffer* buffer);
+int tw_buffer_readonly(const tw_buffer* buffer);
+int tw_buffer_leased(const tw_buffer* buffer);
+// Call before code of the user can reach a received buffer's bytes (it may write to them in spite of everything).
+void tw_buffer_expose(tw_buffer* buffer);
+void tw_buffer_retain(tw_buffer* buffer);
+void tw_buffer_release(tw_buffer* buffer);
+
+size_t tw_message_count(const tw_message* message);
+size_t tw_message_size(const tw_message* message);  // bytes of all segments
+tw_segment tw_message_segment(const tw_message* message, size_t index);
+tw_buffer* tw_message_buffer(tw_message* message, size_t index);  // a new reference
+void tw_message_release(tw_message* message);
+
+size_t tw_metadata_count(const tw_metadata* metadata);  // null counts as empty
+void tw_metadata_each(const tw_metadata* metadata, tw_visit_pair visit, void* context);
+void tw_metadata_release(tw_metadata* metadata);
+
+// ---------------------------------------------------------------------------------------- bootstrap
+
+enum { TW_HELLO_SIZE = 96, TW_SESSION_SIZE = 16, TW_SECRET_SIZE = 32, TW_INSTANCE_SIZE = 16 };
+
+int tw_hello(uint8_t out[TW_HELLO_SIZE], tw_status* status);
+
+typedef struct tw_peer_facts {
+  uint16_t version;  // the highest that both speak
+  int32_t same_host;
+  int32_t same_user;
+  int32_t pid;
+} tw_peer_facts;
+// INVALID_ARGUMENT, FAILED_PRECONDITION.
+int tw_parse_hello(const void* hello, size_t size, tw_peer_facts* out, tw_status* status);
+
+// ------------------------------------------------------------------------------------------- client
+
+typedef struct tw_invitation {
+  const char* address;  // shm:<path> or tcp:<host>:<port>
+  const uint8_t* session;
+  const uint8_t* secret;
+  const uint8_t* instance;
+  const void* hello;
+  size_t hello_size;
+  int64_t max_message;  // bytes, -1: the setting
+} tw_invitation;
+
+int tw_connect(const tw_invitation* invitation, int64_t timeout_ns, tw_link** out, tw_status* status);
+const char* tw_link_transport(const tw_link* link);
+const char* tw_link_peer(const tw_link* link);
+int tw_link_alive(const tw_link* link);
+void tw_link_death(const tw_link* link, tw_status* why);
+void tw_link_stats(tw_link* link, tw_visit_fact visit, void* context);
+void tw_link_close(tw_link* link);
+void tw_link_release(tw_link* link);
+
+// Begins a call with its first message (unless payload.segments is null); `end` half-closes it.
+int tw_link_start(tw_link* link, const char* method, size_t method_size, tw_pairs metadata,
+                  tw_payload payload, int end, const tw_wait* wait, tw_call** out, tw_status* status);
+
+typedef struct tw_reply {
+  tw_message* message;    // null unless the call brought one
+  tw_metadata* initial;   // null: empty
+  tw_metadata* trailing;  // null: empty
+} tw_reply;
+// A whole unary call. The result is the call's status; timeout_ns is its deadline. Fill *reply with nulls before.
+int tw_link_unary(tw_link* link, const char* method, size_t method_size, tw_pairs metadata,
+                  tw_payload payload, const tw_wait* wait, tw_reply* reply, tw_status* status);
+
+// -------------------------------------------------------------------------------------------- calls
+
+// Either end:
+// The next message; *out is null after the last one.
+int tw_call_receive(tw_call* call, const tw_wait* wait, tw_message** out, tw_status* status);
+// The same without waiting or looking at the link: 0 when no message is there yet.
+int tw_call_take(tw_call* call, tw_message** out);
+// Whether a small message can be sent without waiting.
+int tw_call_sendable(tw_call* call);
+int tw_call_ended(const tw_call* call);
+int64_t tw_call_time_left(const tw_call* call);  // ns, negative: no deadline
+void tw_call_notify(tw_call* call, tw_events* queue, uint64_t token);
+void tw_call_release(tw_call* call);
+
+// The client's end:
+// CANCELLED when the call has already ended.
+int tw_call_send(tw_call* call, tw_payload payload, int end, const tw_wait* wait, tw_status* status);
+int tw_call_end_send(tw_call* call, tw_status* status);
+int tw_call_initial(tw_call* call, const tw_wait* wait, tw_metadata** out, tw_status* status);
+// Waits for the end, then gives the call's code in *code. DEADLINE_EXCEEDED: `wait` ended first.
+int tw_call_outcome(tw_call* call, const tw_wait* wait, int32_t* code, tw_metadata** trailing,
+                    tw_status* status);
+int tw_call_cancel(tw_call* call, int32_t code, const char* details);  // 0: it had ended
+
+// The server's end:
+void tw_call_method(const tw_call* call, const char** method, size_t* size);
+tw_metadata* tw_call_metadata(const tw_call* call);  // a new reference, null: empty
+const char* tw_call_peer(const tw_call* call);
+const char* tw_call_transport(const tw_call* call);
+int tw_call_active(const tw_call* call);
+void tw_call_link_stats(tw_call* call, tw_visit_fact visit, void* context);
+int tw_call_send_initial(tw_call* call, tw_pairs metadata, tw_status* status);
+int tw_call_reply(tw_call* call, tw_payload payload, const tw_wait* wait, tw_status* status);
+// CANCELLED when the call was no longer active. With `next`, polls the link for the next call for at most the spin budget.
+int tw_call_finish(tw_call* call, int32_t code, const char* details, size_t details_size,
+                   tw_pairs trailing, tw_payload payload, const tw_wait* wait, tw_call** next,
+                   tw_status* status);
+
+// ------------------------------------------------------------------------------------------- events
+
+tw_events* tw_events_create(void);
+// Up to `room` tokens; 0 once closed, or on timeout (then *closed is 0).
+size_t tw_events_wait(tw_events* queue, const tw_wait* wait, uint64_t* tokens, size_t room, int* closed);
+void tw_events_close(tw_events* queue);
+void tw_events_release(tw_events* queue);
+
+// ------------------------------------------------------------------------------------------- server
+
+int tw_server_create(int64_t max_message, tw_server** out, tw_status* status);
+void tw_server_instance(const tw_server* server, uint8_t out[TW_INSTANCE_SIZE]);
+int tw_server_listen_tcp(tw_server* server, const char* host, int port, int* bound, tw_status* status);
+int tw_server_listen_local(tw_server* server, char* path, size_t room, tw_status* status);
+int tw_server_admit(tw_server* server, const void* hello, size_t hello_size, int connections,
+                    int64_t ttl_ns, uint8_t session[TW_SESSION_SIZE],
+                    uint8_t secret[TW_SECRET_SIZE], tw_status* status);
+// Up to `room` new calls in `calls`, their number in *count: 0 on timeout. Also drives all links that nobody else
+// drives, so one thread should always be in here. UNAVAILABLE once the server is closed.
+int tw_server_next(tw_server* server, const tw_wait* wait, tw_call** calls, size_t room,
+                   size_t* count, tw_status* status);
+void tw_server_refuse(tw_server* server);
+size_t tw_server_active(const tw_server* server);
+// Visits the statistics of each link; `begin` is called ahead of each.
+void tw_server_stats(tw_server* server, void (*begin)(void*), tw_visit_fact visit, void* context);
+void tw_server_close(tw_server* server);
+void tw_server_release(tw_server* server);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif  // TENSORWIRE_H

@@ -1,0 +1,868 @@
+// The Python binding: tensorwire.h as the classes and functions of _core.pyi. It converts and waits; it decides nothing.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "tensorwire.h"
+
+namespace nb = nanobind;
+
+namespace {
+
+PyObject* g_status_error = nullptr;  // StatusError; lives as long as the interpreter
+
+// ------------------------------------------------------------------------------------ errors, waits
+
+[[noreturn]] void raise(int code, const char* details) {
+  nb::object error = nb::steal(
+      PyObject_CallFunction(g_status_error, "is", code, details));
+  if (error.is_valid()) {
+    nb::object number = nb::steal(PyLong_FromLong(code));
+    nb::object text = nb::steal(PyUnicode_DecodeUTF8(details, static_cast<Py_ssize_t>(std::strlen(details)), "replace"));
+    PyObject_SetAttrString(error.ptr(), "code", number.ptr());
+    PyObject_SetAttrString(error.ptr(), "details", text.ptr());
+    PyErr_SetObject(g_status_error, error.ptr());
+  }
+  throw nb::python_error();
+}
+
+// Turns a result of the C ABI that is not success into an exception.
+void check(int result, const tw_status& status) {
+  if (result == TW_OK) return;
+  if (result == TW_INTERRUPTED) throw nb::python_error();  // set by the signal's handler
+  raise(result, status.details);
+}
+
+// Only the main thread runs Python's signal handlers.
+bool on_main_thread() {
+  static thread_local const bool main = syscall(SYS_gettid) == getpid();
+  return main;
+}
+
+int check_signals(void*) {
+  nb::gil_scoped_acquire gil;
+  return PyErr_CheckSignals();
+}
+
+int64_t nanos(double seconds) {
+  if (!(seconds > 0)) return 0;
+  return seconds > 9e9 ? -1 : static_cast<int64_t>(std::ceil(seconds * 1e9));
+}
+
+tw_wait wait_for(nb::handle timeout) {
+  tw_wait wait{-1, on_main_thread() ? check_signals : nullptr, nullptr};
+  if (timeout.is_none()) return wait;
+  const double seconds = PyFloat_AsDouble(timeout.ptr());
+  if (seconds == -1.0 && PyErr_Occurred()) throw nb::python_error();
+  if (std::isnan(seconds)) throw nb::value_error("timeout is not a number");
+  wait.timeout_ns = nanos(seconds);
+  return wait;
+}
+
+tw_wait wait_forever() { return {-1, on_main_thread() ? check_signals : nullptr, nullptr}; }
+
+// --------------------------------------------------------------------------------------- conversions
+
+struct Buffer {
+  tw_buffer* handle;
+  explicit Buffer(tw_buffer* h) : handle(h) {}
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  ~Buffer() { tw_buffer_release(handle); }
+};
+
+// The memory of a message to send, exported for as long as this lives.
+class Payload {
+ public:
+  explicit Payload(nb::handle message) {
+    if (message.is_none()) return;
+    present_ = true;
+    if (PyBytes_Check(message.ptr())) {
+      add_bytes(message);
+    } else if (PyList_Check(message.ptr()) || PyTuple_Check(message.ptr())) {
+      // A list could change under us while the GIL is released: its items are held by their views.
+      const Py_ssize_t count = PySequence_Size(message.ptr());
+      segments_.reserve(static_cast<size_t>(count));
+      for (Py_ssize_t i = 0; i < count; ++i) {
+        nb::object item = nb::steal(PySequence_GetItem(message.ptr(), i));
+        if (!item.is_valid()) throw nb::python_error();
+        add(item);
+      }
+    } else {
+      add(message);
+    }
+  }
+  Payload(const Payload&) = delete;
+  Payload& operator=(const Payload&) = delete;
+  ~Payload() {
+    for (Py_buffer& view : views_) PyBuffer_Release(&view);
+  }
+
+  tw_payload get() const {
+    static const tw_segment none{nullptr, 0};
+    if (!present_) return {nullptr, 0};
+    if (single_) return {&one_, 1};
+    return {segments_.empty() ? &none : segments_.data(), segments_.size()};
+  }
+  size_t bytes() const {
+    size_t sum = single_ ? one_.size : 0;
+    for (const tw_segment& segment : segments_) sum += segment.size;
+    return sum;
+  }
+
+ private:
+  void add_bytes(nb::handle bytes) {
+    char* data;
+    Py_ssize_t size;
+    PyBytes_AsStringAndSize(bytes.ptr(), &data, &size);
+    single_ = true;
+    one_ = {data, static_cast<size_t>(size)};
+  }
+  void add(nb::handle item) {
+    Py_buffer view;
+    if (!PyObject_CheckBuffer(item.ptr())) {
+      PyErr_Format(PyExc_TypeError,
+                   "a message is a bytes-like object or a list or tuple of them, not %R",
+                   reinterpret_cast<PyObject*>(Py_TYPE(item.ptr())));
+      throw nb::python_error();
+    }
+    if (PyObject_GetBuffer(item.ptr(), &view, PyBUF_C_CONTIGUOUS) != 0) throw nb::python_error();
+    views_.push_back(view);
+    segments_.push_back({view.buf, static_cast<size_t>(view.len)});
+  }
+
+  bool present_ = false;
+  bool single_ = false;
+  tw_segment one_{nullptr, 0};
+  std::vector<tw_segment> segments_;
+  std::vector<Py_buffer> views_;
+};
+
+// Metadata to send; keeps references to the objects whose memory it points into.
+class Pairs {
+ public:
+  explicit Pairs(nb::handle metadata) {
+    if (metadata.is_none()) return;
+    for (nb::handle entry : metadata) {
+      nb::object pair = nb::steal(PySequence_Tuple(entry.ptr()));
+      if (!pair.is_valid()) throw nb::python_error();
+      if (PyTuple_Size(pair.ptr()) != 2)
+        throw nb::type_error("metadata is a sequence of (key, value)");
+      tw_pair out{};
+      out.key = text(PyTuple_GetItem(pair.ptr(), 0), out.key_size);
+      out.value = text(PyTuple_GetItem(pair.ptr(), 1), out.value_size);
+      pairs_.push_back(out);
+      kept_.push_back(std::move(pair));
+    }
+  }
+  tw_pairs get() const { return {pairs_.data(), pairs_.size()}; }
+
+ private:
+  static const char* text(PyObject* object, size_t& size) {
+    Py_ssize_t length;
+    const char* data;
+    if (PyBytes_Check(object)) {
+      char* bytes;
+      PyBytes_AsStringAndSize(object, &bytes, &length);
+      data = bytes;
+    } else {
+      data = PyUnicode_AsUTF8AndSize(object, &length);
+      if (!data) {
+        PyErr_Clear();
+        throw nb::type_error("metadata keys are str, values str or bytes");
+      }
+    }
+    size = static_cast<size_t>(length);
+    return data;
+  }
+
+  std::vector<tw_pair> pairs_;
+  std::vector<nb::object> kept_;
+};
+
+nb::object metadata_list(tw_metadata* metadata) {
+  nb::object list = nb::steal(PyList_New(0));
+  tw_metadata_each(
+      metadata,
+      [](void* context, const tw_pair* pair) {
+        const bool binary = pair->key_size > 4 &&
+                            std::memcmp(pair->key + pair->key_size - 4, "-bin", 4) == 0;
+        nb::object key = nb::steal(
+            PyUnicode_FromStringAndSize(pair->key, static_cast<Py_ssize_t>(pair->key_size)));
+        const auto size = static_cast<Py_ssize_t>(pair->value_size);
+        nb::object value = nb::steal(binary ? PyBytes_FromStringAndSize(pair->value, size)
+                                            : PyUnicode_FromStringAndSize(pair->value, size));
+        nb::object entry = nb::steal(PyTuple_Pack(2, key.ptr(), value.ptr()));
+        PyList_Append(static_cast<PyObject*>(context), entry.ptr());
+      },
+      list.ptr());
+  if (metadata) tw_metadata_release(metadata);
+  return list;
+}
+
+nb::object metadata_or_none(tw_metadata* metadata) {
+  return metadata ? metadata_list(metadata) : nb::none();
+}
+
+struct MessageHandle {
+  tw_message* handle = nullptr;
+  ~MessageHandle() {
+    if (handle) tw_message_release(handle);
+  }
+};
+
+// bytes when not raw, else a list of Buffer.
+nb::object received(tw_message* message, bool raw) {
+  const size_t count = tw_message_count(message);
+  if (raw) {
+    nb::object list = nb::steal(PyList_New(static_cast<Py_ssize_t>(count)));
+    for (size_t i = 0; i < count; ++i) {
+      nb::object buffer =
+          nb::cast(new Buffer(tw_message_buffer(message, i)), nb::rv_policy::take_ownership);
+      PyList_SetItem(list.ptr(), static_cast<Py_ssize_t>(i), buffer.release().ptr());
+    }
+    return list;
+  }
+  if (count == 1) {
+    const tw_segment segment = tw_message_segment(message, 0);
+    return nb::steal(PyBytes_FromStringAndSize(static_cast<const char*>(segment.data),
+                                               static_cast<Py_ssize_t>(segment.size)));
+  }
+  nb::object bytes = nb::steal(
+      PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(tw_message_size(message))));
+  if (!bytes.is_valid()) throw nb::python_error();
+  char* at;
+  Py_ssize_t size;
+  PyBytes_AsStringAndSize(bytes.ptr(), &at, &size);
+  for (size_t i = 0; i < count; ++i) {
+    const tw_segment segment = tw_message_segment(message, i);
+    if (segment.size) std::memcpy(at, segment.data, segment.size);
+    at += segment.size;
+  }
+  return bytes;
+}
+
+nb::object value_of(const char* text) {
+  char* end;
+  const long long number = std::strtoll(text, &end, 10);
+  if (*text && *end == 0) return nb::steal(PyLong_FromLongLong(number));
+  return nb::steal(PyUnicode_FromString(text));
+}
+
+void visit_into_dict(void* context, const char* name, const char* value) {
+  PyDict_SetItemString(static_cast<PyObject*>(context), name, value_of(value).ptr());
+}
+
+// Facts named class.<limit>.<counter> become a nested dict under "classes".
+void visit_stats(void* context, const char* name, const char* value) {
+  auto* const dict = static_cast<PyObject*>(context);
+  if (std::strncmp(name, "class.", 6) != 0) return visit_into_dict(dict, name, value);
+  nb::dict stats = nb::borrow<nb::dict>(dict);
+  if (!stats.contains("classes")) stats["classes"] = nb::dict();
+  nb::dict classes = nb::borrow<nb::dict>(stats["classes"]);
+  const char* const dot = std::strchr(name + 6, '.');
+  const std::string limit(name + 6, dot);
+  if (!classes.contains(limit.c_str())) classes[limit.c_str()] = nb::dict();
+  visit_into_dict(classes[limit.c_str()].ptr(), dot + 1, value);
+}
+
+// ------------------------------------------------------------------------------------------- classes
+
+int buffer_export(PyObject* self, Py_buffer* view, int flags) {
+  tw_buffer* const buffer = nb::inst_ptr<Buffer>(self)->handle;
+  tw_buffer_expose(buffer);
+  return PyBuffer_FillInfo(view, self, tw_buffer_data(buffer),
+                           static_cast<Py_ssize_t>(tw_buffer_size(buffer)),
+                           tw_buffer_readonly(buffer), flags);
+}
+
+struct Events {
+  tw_events* handle = tw_events_create();
+  Events() = default;
+  Events(const Events&) = delete;
+  Events& operator=(const Events&) = delete;
+  ~Events() { tw_events_release(handle); }
+
+  nb::object wait(nb::object timeout) {
+    const tw_wait limit = wait_for(timeout);
+    uint64_t tokens[256];
+    int closed = 0;
+    size_t count;
+    {
+      nb::gil_scoped_release nogil;
+      count = tw_events_wait(handle, &limit, tokens, 256, &closed);
+    }
+    if (PyErr_Occurred()) throw nb::python_error();
+    if (closed) return nb::none();
+    nb::list list;
+    for (size_t i = 0; i < count; ++i) list.append(tokens[i]);
+    return list;
+  }
+};
+
+struct CallBase {
+  tw_call* handle;
+  explicit CallBase(tw_call* h) : handle(h) {}
+  CallBase(const CallBase&) = delete;
+  CallBase& operator=(const CallBase&) = delete;
+  ~CallBase() { tw_call_release(handle); }
+
+  nb::object time_remaining() const {
+    const int64_t left = tw_call_time_left(handle);
+    return left < 0 ? nb::none() : nb::steal(PyFloat_FromDouble(static_cast<double>(left) * 1e-9));
+  }
+  void notify(Events& queue, uint64_t token) { tw_call_notify(handle, queue.handle, token); }
+
+  // Null when there is and will be no message.
+  nb::object next(bool raw) {
+    MessageHandle message;
+    if (!tw_call_take(handle, &message.handle)) {
+      tw_status status{};
+      const tw_wait wait = wait_forever();
+      int result;
+      {
+        nb::gil_scoped_release nogil;
+        result = tw_call_receive(handle, &wait, &message.handle, &status);
+      }
+      check(result, status);
+      if (!message.handle) return {};
+    }
+    return received(message.handle, raw);
+  }
+};
+
+struct ClientCall : CallBase {
+  using CallBase::CallBase;
+
+  bool send(nb::handle message, bool end) {
+    const Payload payload(message);
+    tw_status status{};
+    const tw_wait wait = wait_forever();
+    int result;
+    // A small message to a peer with room goes without a wait, hence without letting go of the GIL.
+    if (payload.bytes() <= kSmall && tw_call_sendable(handle)) {
+      result = tw_call_send(handle, payload.get(), end, &wait, &status);
+    } else {
+      nb::gil_scoped_release nogil;
+      result = tw_call_send(handle, payload.get(), end, &wait, &status);
+    }
+    if (result != TW_OK && result != TW_INTERRUPTED && tw_call_ended(handle)) return false;
+    check(result, status);
+    return true;
+  }
+  void end_send() {
+    tw_status status{};
+    const int result = tw_call_end_send(handle, &status);
+    if (result != TW_OK && !tw_call_ended(handle)) check(result, status);
+  }
+  nb::object receive(bool raw) {
+    nb::object message = next(raw);
+    return message.is_valid() ? message : nb::none();
+  }
+  nb::object initial_metadata() {
+    tw_metadata* metadata = nullptr;
+    tw_status status{};
+    const tw_wait wait = wait_forever();
+    int result;
+    {
+      nb::gil_scoped_release nogil;
+      result = tw_call_initial(handle, &wait, &metadata, &status);
+    }
+    check(result, status);
+    return metadata_list(metadata);
+  }
+  nb::object outcome(nb::object timeout) {
+    tw_metadata* trailing = nullptr;
+    tw_status status{};
+    int32_t code = 0;
+    const tw_wait wait = wait_for(timeout);
+    int result;
+    {
+      nb::gil_scoped_release nogil;
+      result = tw_call_outcome(handle, &wait, &code, &trailing, &status);
+    }
+    if (result == 4) return nb::none();
+    check(result, status);
+    return nb::make_tuple(code, nb::str(status.details), metadata_list(trailing));
+  }
+  bool cancel(int code, const std::string& details) {
+    return tw_call_cancel(handle, code, details.c_str()) != 0;
+  }
+
+  static constexpr size_t kSmall = 4096;
+};
+
+struct ServerCall : CallBase {
+  using CallBase::CallBase;
+
+  nb::object method() const {
+    // Calls of one method follow one another: the last name is kept. Guarded by the GIL.
+    static PyObject* last = nullptr;
+    static std::string last_text;
+    const char* data;
+    size_t size;
+    tw_call_method(handle, &data, &size);
+    if (!last || last_text.size() != size || std::memcmp(last_text.data(), data, size) != 0) {
+      PyObject* fresh = PyUnicode_FromStringAndSize(data, static_cast<Py_ssize_t>(size));
+      if (!fresh) throw nb::python_error();
+      Py_XDECREF(last);
+      last = fresh;
+      last_text.assign(data, size);
+    }
+    return nb::borrow(last);
+  }
+  nb::object receive(bool raw) {
+    nb::object message = next(raw);
+    if (message.is_valid()) return message;
+    if (!tw_call_active(handle)) raise(1, "the call is no longer active: cancelled, past its deadline, or its client is gone");
+    return nb::none();
+  }
+  void send_initial(nb::handle metadata) {
+    const Pairs pairs(metadata);
+    tw_status status{};
+    check(tw_call_send_initial(handle, pairs.get(), &status), status);
+  }
+  void send(nb::handle message) {
+    const Payload payload(message);
+    tw_status status{};
+    const tw_wait wait = wait_forever();
+    int result;
+    if (payload.bytes() <= ClientCall::kSmall && tw_call_sendable(handle)) {
+      result = tw_call_reply(handle, payload.get(), &wait, &status);
+    } else {
+      nb::gil_scoped_release nogil;
+      result = tw_call_reply(handle, payload.get(), &wait, &status);
+    }
+    check(result, status);
+  }
+  int finish_to(int code, nb::handle details, nb::handle trailing, nb::handle message, tw_call** next) {
+    const Payload payload(message);
+    const Pairs pairs(trailing);
+    Py_ssize_t size = 0;
+    const char* text = PyUnicode_AsUTF8AndSize(details.ptr(), &size);
+    if (!text) throw nb::python_error();
+    tw_status status{};
+    const tw_wait wait = wait_forever();
+    nb::gil_scoped_release nogil;
+    return tw_call_finish(handle, code, text, static_cast<size_t>(size), pairs.get(),
+                          payload.get(), &wait, next, &status);
+  }
+  bool finish(int code, nb::handle details, nb::handle trailing, nb::handle message) {
+    return finish_to(code, details, trailing, message, nullptr) == TW_OK;
+  }
+  nb::object finish_and_next(int code, nb::handle details, nb::handle trailing, nb::handle message) {
+    tw_call* next = nullptr;
+    (void)finish_to(code, details, trailing, message, &next);
+    if (!next) return nb::none();
+    return nb::cast(new ServerCall(next), nb::rv_policy::take_ownership);
+  }
+};
+
+// An iterator at C speed: no frame of Python between two messages.
+struct Messages {
+  nb::object owner;  // keeps the call
+  CallBase* call;
+  ServerCall* server;  // null at the client
+  bool raw;
+};
+
+PyObject* messages_next(PyObject* self) {
+  Messages* const messages = nb::inst_ptr<Messages>(self);
+  try {
+    if (messages->server) {
+      nb::object message = messages->server->receive(messages->raw);
+      return message.is_none() ? nullptr : message.release().ptr();
+    }
+    nb::object message = messages->call->next(messages->raw);
+    return message.is_valid() ? message.release().ptr() : nullptr;
+  } catch (nb::python_error& error) {
+    error.restore();
+    return nullptr;
+  }
+}
+
+PyObject* messages_iter(PyObject* self) {
+  Py_INCREF(self);
+  return self;
+}
+
+struct Link {
+  tw_link* handle;
+  explicit Link(tw_link* h) : handle(h) {}
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+  ~Link() { tw_link_release(handle); }
+
+  nb::object unary(nb::handle method, nb::handle request, nb::handle timeout, nb::handle metadata,
+                   bool raw) {
+    Py_ssize_t size = 0;
+    const char* name = PyUnicode_AsUTF8AndSize(method.ptr(), &size);
+    if (!name) throw nb::python_error();
+    const Payload payload(request);
+    const Pairs pairs(metadata);
+    const tw_wait wait = wait_for(timeout);
+    tw_reply reply{};
+    tw_status status{};
+    int result;
+    {
+      nb::gil_scoped_release nogil;
+      result = tw_link_unary(handle, name, static_cast<size_t>(size), pairs.get(), payload.get(),
+                             &wait, &reply, &status);
+    }
+    MessageHandle message{reply.message};
+    nb::object initial = metadata_or_none(reply.initial);
+    nb::object trailing = metadata_or_none(reply.trailing);
+    if (result == TW_INTERRUPTED) throw nb::python_error();
+    nb::object payload_out =
+        message.handle ? received(message.handle, raw) : nb::borrow(Py_None);
+    nb::object code = nb::steal(PyLong_FromLong(result));
+    nb::object details = nb::steal(PyUnicode_DecodeUTF8(
+        status.details, static_cast<Py_ssize_t>(std::strlen(status.details)), "replace"));
+    return nb::steal(PyTuple_Pack(5, code.ptr(), details.ptr(), payload_out.ptr(), initial.ptr(),
+                                  trailing.ptr()));
+  }
+
+  ClientCall* start(nb::handle method, nb::handle timeout, nb::handle metadata, nb::handle request,
+                    bool end) {
+    Py_ssize_t size = 0;
+    const char* name = PyUnicode_AsUTF8AndSize(method.ptr(), &size);
+    if (!name) throw nb::python_error();
+    const Payload payload(request);
+    const Pairs pairs(metadata);
+    const tw_wait wait = wait_for(timeout);
+    tw_call* call = nullptr;
+    tw_status status{};
+    int result;
+    {
+      nb::gil_scoped_release nogil;
+      result = tw_link_start(handle, name, static_cast<size_t>(size), pairs.get(), payload.get(),
+                             end, &wait, &call, &status);
+    }
+    check(result, status);
+    return new ClientCall(call);
+  }
+
+  nb::object stats() {
+    nb::dict dict;
+    tw_link_stats(handle, visit_stats, dict.ptr());
+    return dict;
+  }
+  std::string death() const {
+    tw_status why{};
+    tw_link_death(handle, &why);
+    return why.details;
+  }
+};
+
+struct Server {
+  tw_server* handle = nullptr;
+  explicit Server(int64_t max_message) {
+    tw_status status{};
+    check(tw_server_create(max_message, &handle, &status), status);
+  }
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+  ~Server() {
+    if (handle) tw_server_release(handle);
+  }
+
+  nb::object next(nb::object timeout) {
+    const tw_wait wait = wait_for(timeout);
+    tw_call* calls[64];
+    size_t count = 0;
+    tw_status status{};
+    int result;
+    {
+      nb::gil_scoped_release nogil;
+      result = tw_server_next(handle, &wait, calls, 64, &count, &status);
+    }
+    if (result == 14) return nb::none();
+    check(result, status);
+    nb::list list;
+    for (size_t i = 0; i < count; ++i)
+      list.append(nb::cast(new ServerCall(calls[i]), nb::rv_policy::take_ownership));
+    return list;
+  }
+
+  nb::object stats() {
+    nb::list list;
+    tw_server_stats(
+        handle,
+        [](void* context) {
+          nb::dict dict;
+          PyList_Append(static_cast<PyObject*>(context), dict.ptr());
+        },
+        [](void* context, const char* name, const char* value) {
+          auto* const all = static_cast<PyObject*>(context);
+          visit_stats(PyList_GetItem(all, PyList_Size(all) - 1), name, value);
+        },
+        list.ptr());
+    return list;
+  }
+};
+
+struct Peer {
+  tw_peer_facts facts;
+};
+
+nb::bytes as_bytes(const void* data, size_t size) {
+  return nb::bytes(static_cast<const char*>(data), size);
+}
+
+template <size_t kSize>
+const uint8_t* exactly(const nb::bytes& bytes, const char* what) {
+  if (bytes.size() != kSize) {
+    PyErr_Format(PyExc_ValueError, "%s must have %zu bytes, not %zu", what, kSize, bytes.size());
+    throw nb::python_error();
+  }
+  return reinterpret_cast<const uint8_t*>(bytes.c_str());
+}
+
+struct Exported {
+  Py_buffer view;
+  explicit Exported(nb::handle data) {
+    if (PyObject_GetBuffer(data.ptr(), &view, PyBUF_C_CONTIGUOUS) != 0) throw nb::python_error();
+  }
+  Exported(const Exported&) = delete;
+  Exported& operator=(const Exported&) = delete;
+  ~Exported() { PyBuffer_Release(&view); }
+};
+
+}  // namespace
+
+NB_MODULE(_core, m) {
+  m.attr("__version__") = tw_version();
+  nb::object module_name = m.attr("__name__");
+  g_status_error = PyErr_NewExceptionWithDoc(
+      "tensorwire._core.StatusError",
+      "args == (code, details): a gRPC status code and a sentence for people.", nullptr, nullptr);
+  m.attr("StatusError") = nb::borrow(g_status_error);
+
+  static PyType_Slot buffer_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(buffer_export)},
+                                       {0, nullptr}};
+  nb::class_<Buffer>(m, "Buffer", nb::type_slots(buffer_slots))
+      .def_prop_ro("nbytes", [](const Buffer& b) { return tw_buffer_size(b.handle); })
+      .def_prop_ro("address",
+                   [](const Buffer& b) {
+                     tw_buffer_expose(b.handle);
+                     return reinterpret_cast<uintptr_t>(tw_buffer_data(b.handle));
+                   })
+      .def_prop_ro("readonly", [](const Buffer& b) { return tw_buffer_readonly(b.handle) != 0; })
+      .def_prop_ro("leased", [](const Buffer& b) { return tw_buffer_leased(b.handle) != 0; })
+      .def("__len__", [](const Buffer& b) { return tw_buffer_size(b.handle); });
+
+  m.def(
+      "allocate",
+      [](size_t nbytes, nb::object timeout) {
+        const tw_wait wait = wait_for(timeout);
+        tw_buffer* buffer = nullptr;
+        tw_status status{};
+        int result;
+        {
+          nb::gil_scoped_release nogil;
+          result = tw_allocate(nbytes, &wait, &buffer, &status);
+        }
+        check(result, status);
+        return new Buffer(buffer);
+      },
+      nb::arg("nbytes"), nb::arg("timeout").none() = 0.0, nb::rv_policy::take_ownership);
+  m.def("publish", [](nb::handle data) {
+    const Exported exported(data);
+    return tw_publish(exported.view.buf, static_cast<size_t>(exported.view.len)) != 0;
+  });
+  m.def("is_published", [](nb::handle data) {
+    const Exported exported(data);
+    return tw_published(exported.view.buf, static_cast<size_t>(exported.view.len)) != 0;
+  });
+  m.def("arena_stats", [] {
+    nb::dict dict;
+    tw_arena(visit_into_dict, dict.ptr());
+    return dict;
+  });
+  m.def("settings", [] {
+    nb::dict dict;
+    tw_status status{};
+    check(tw_settings(visit_into_dict, dict.ptr(), &status), status);
+    return dict;
+  });
+  m.def("host", [] {
+    nb::dict dict;
+    tw_host(visit_into_dict, dict.ptr());
+    return dict;
+  });
+  m.def("shut_down", [] {
+    nb::gil_scoped_release nogil;
+    tw_shut_down();
+  });
+
+  m.def("hello", [] {
+    uint8_t bytes[TW_HELLO_SIZE];
+    tw_status status{};
+    check(tw_hello(bytes, &status), status);
+    return as_bytes(bytes, sizeof bytes);
+  });
+  nb::class_<Peer>(m, "Peer")
+      .def_prop_ro("version", [](const Peer& p) { return p.facts.version; })
+      .def_prop_ro("same_host", [](const Peer& p) { return p.facts.same_host != 0; })
+      .def_prop_ro("same_user", [](const Peer& p) { return p.facts.same_user != 0; })
+      .def_prop_ro("pid", [](const Peer& p) { return p.facts.pid; });
+  m.def("parse_hello", [](const nb::bytes& hello) {
+    Peer peer{};
+    tw_status status{};
+    check(tw_parse_hello(hello.c_str(), hello.size(), &peer.facts, &status), status);
+    return peer;
+  });
+
+  nb::class_<Events>(m, "EventQueue")
+      .def(nb::init<>())
+      .def("wait", &Events::wait, nb::arg("timeout").none() = nb::none())
+      .def("close", [](Events& queue) { tw_events_close(queue.handle); });
+
+  static PyType_Slot messages_slots[] = {
+      {Py_tp_iter, reinterpret_cast<void*>(messages_iter)},
+      {Py_tp_iternext, reinterpret_cast<void*>(messages_next)},
+      {0, nullptr}};
+  nb::class_<Messages>(m, "Messages", nb::type_slots(messages_slots));
+
+  nb::class_<ClientCall>(m, "Call")
+      .def("send", &ClientCall::send, nb::arg("message"), nb::arg("end") = false)
+      .def("end_send", &ClientCall::end_send)
+      .def("receive", &ClientCall::receive, nb::arg("raw"))
+      .def("messages",
+           [](nb::handle_t<ClientCall> self, bool raw) {
+             ClientCall* call = nb::inst_ptr<ClientCall>(self);
+             return new Messages{nb::borrow(self), call, nullptr, raw};
+           },
+           nb::arg("raw"), nb::rv_policy::take_ownership)
+      .def("initial_metadata", &ClientCall::initial_metadata)
+      .def("status", &ClientCall::outcome, nb::arg("timeout").none() = nb::none())
+      .def_prop_ro("ended", [](const ClientCall& c) { return tw_call_ended(c.handle) != 0; })
+      .def_prop_ro("time_remaining", [](const ClientCall& c) { return c.time_remaining(); })
+      .def("cancel", &ClientCall::cancel, nb::arg("code") = 1,
+           nb::arg("details") = "Locally cancelled by application!")
+      .def("notify", [](ClientCall& c, Events& queue, uint64_t token) { c.notify(queue, token); },
+           nb::arg("queue"), nb::arg("token"));
+
+  nb::class_<Link>(m, "Link")
+      .def_prop_ro("transport", [](const Link& l) { return tw_link_transport(l.handle); })
+      .def_prop_ro("peer", [](const Link& l) { return tw_link_peer(l.handle); })
+      .def_prop_ro("alive", [](const Link& l) { return tw_link_alive(l.handle) != 0; })
+      .def_prop_ro("death", &Link::death)
+      .def("unary", &Link::unary, nb::arg("method"), nb::arg("request"),
+           nb::arg("timeout").none(), nb::arg("metadata").none(), nb::arg("raw"))
+      .def("start", &Link::start, nb::arg("method"), nb::arg("timeout").none(),
+           nb::arg("metadata").none(), nb::arg("request").none() = nb::none(),
+           nb::arg("end") = false, nb::rv_policy::take_ownership)
+      .def("stats", &Link::stats)
+      .def("close", [](Link& l) {
+        nb::gil_scoped_release nogil;
+        tw_link_close(l.handle);
+      });
+
+  m.def(
+      "connect",
+      [](const std::string& address, const nb::bytes& session, const nb::bytes& secret,
+         const nb::bytes& instance, const nb::bytes& peer_hello, double timeout,
+         int64_t max_message) {
+        const tw_invitation invitation{address.c_str(),
+                                       exactly<TW_SESSION_SIZE>(session, "session"),
+                                       exactly<TW_SECRET_SIZE>(secret, "secret"),
+                                       exactly<TW_INSTANCE_SIZE>(instance, "instance"),
+                                       peer_hello.c_str(),
+                                       peer_hello.size(),
+                                       max_message};
+        tw_link* link = nullptr;
+        tw_status status{};
+        int result;
+        {
+          nb::gil_scoped_release nogil;
+          result = tw_connect(&invitation, nanos(timeout), &link, &status);
+        }
+        check(result, status);
+        return new Link(link);
+      },
+      nb::arg("address"), nb::arg("session"), nb::arg("secret"), nb::arg("instance"),
+      nb::arg("peer_hello"), nb::arg("timeout"), nb::arg("max_message") = -1,
+      nb::rv_policy::take_ownership);
+
+  nb::class_<ServerCall>(m, "ServerCall")
+      .def_prop_ro("method", &ServerCall::method)
+      .def_prop_ro("peer", [](const ServerCall& c) { return tw_call_peer(c.handle); })
+      .def_prop_ro("transport", [](const ServerCall& c) { return tw_call_transport(c.handle); })
+      .def_prop_ro("metadata",
+                   [](const ServerCall& c) { return metadata_list(tw_call_metadata(c.handle)); })
+      .def_prop_ro("time_remaining", [](const ServerCall& c) { return c.time_remaining(); })
+      .def_prop_ro("active", [](const ServerCall& c) { return tw_call_active(c.handle) != 0; })
+      .def("receive", &ServerCall::receive, nb::arg("raw"))
+      .def("messages",
+           [](nb::handle_t<ServerCall> self, bool raw) {
+             ServerCall* call = nb::inst_ptr<ServerCall>(self);
+             return new Messages{nb::borrow(self), call, call, raw};
+           },
+           nb::arg("raw"), nb::rv_policy::take_ownership)
+      .def("send_initial_metadata", &ServerCall::send_initial, nb::arg("metadata").none())
+      .def("send", &ServerCall::send, nb::arg("message"))
+      .def("finish", &ServerCall::finish, nb::arg("code"), nb::arg("details"),
+           nb::arg("trailing").none(), nb::arg("message").none() = nb::none())
+      .def("finish_and_next", &ServerCall::finish_and_next, nb::arg("code"), nb::arg("details"),
+           nb::arg("trailing").none(), nb::arg("message").none() = nb::none())
+      .def("notify", [](ServerCall& c, Events& queue, uint64_t token) { c.notify(queue, token); },
+           nb::arg("queue"), nb::arg("token"))
+      .def("stats", [](ServerCall& c) {
+        nb::dict dict;
+        tw_call_link_stats(c.handle, visit_stats, dict.ptr());
+        return dict;
+      });
+
+  nb::class_<Server>(m, "Server")
+      .def(nb::init<int64_t>(), nb::arg("max_message") = -1)
+      .def_prop_ro("instance",
+                   [](const Server& s) {
+                     uint8_t bytes[TW_INSTANCE_SIZE];
+                     tw_server_instance(s.handle, bytes);
+                     return as_bytes(bytes, sizeof bytes);
+                   })
+      .def("listen_tcp",
+           [](Server& s, const std::string& host, int port) {
+             int bound = 0;
+             tw_status status{};
+             check(tw_server_listen_tcp(s.handle, host.c_str(), port, &bound, &status), status);
+             return bound;
+           },
+           nb::arg("host"), nb::arg("port"))
+      .def("listen_local",
+           [](Server& s) {
+             char path[256];
+             tw_status status{};
+             check(tw_server_listen_local(s.handle, path, sizeof path, &status), status);
+             return std::string(path);
+           })
+      .def("admit",
+           [](Server& s, const nb::bytes& hello, int connections, double ttl) {
+             uint8_t session[TW_SESSION_SIZE], secret[TW_SECRET_SIZE];
+             tw_status status{};
+             check(tw_server_admit(s.handle, hello.c_str(), hello.size(), connections, nanos(ttl),
+                                   session, secret, &status),
+                   status);
+             return nb::make_tuple(as_bytes(session, sizeof session),
+                                   as_bytes(secret, sizeof secret));
+           },
+           nb::arg("peer_hello"), nb::arg("connections"), nb::arg("ttl"))
+      .def("next", &Server::next, nb::arg("timeout").none() = nb::none())
+      .def("refuse", [](Server& s) {
+        nb::gil_scoped_release nogil;
+        tw_server_refuse(s.handle);
+      })
+      .def_prop_ro("active", [](const Server& s) { return tw_server_active(s.handle); })
+      .def("close", [](Server& s) {
+        nb::gil_scoped_release nogil;
+        tw_server_close(s.handle);
+      })
+      .def("stats", &Server::stats);
+}
