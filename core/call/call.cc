@@ -24,7 +24,7 @@ Call::Call(Ref<CallLink> link, uint64_t stream, Nanos deadline)
     : link_(std::move(link)),
       stream_(stream),
       deadline_(deadline),
-      send_window_(link_->runtime().settings().stream_window_bytes),
+      send_window_(link_->peer().stream_window),
       receive_window_(link_->runtime().settings().stream_window_bytes) {}
 
 // ---------------------------------------------------------------------------------------- receiving

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "fuzz/fuzz.h"
+#include "wire/shm_frames.h"
 
 namespace tw::link {
 namespace {
@@ -93,7 +94,7 @@ void frame(fuzz::Input& input, Decode decode) {
 }
 
 void one(fuzz::Input input) {
-  switch (input.byte() % 7) {
+  switch (input.byte() % 8) {
     case 0: {
       Pair pair;
       return stranger(input, pair.server);
@@ -112,6 +113,8 @@ void one(fuzz::Input input) {
       return frame<wire::kClientProofSize>(input, wire::decode_client_proof);
     case 6:
       return frame<wire::kServerReadySize>(input, wire::decode_server_ready);
+    case 7:
+      return frame<wire::kShmFrameSize>(input, wire::decode_shm_frame);
   }
 }
 

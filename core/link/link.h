@@ -28,6 +28,8 @@ struct Peer {
   std::string address;  // as gRPC writes it: ipv4:127.0.0.1:4242, unix:
   int pid = 0;          // 0 unless it runs on this host
   Fd pidfd;             // readable once it has died; none when it runs elsewhere
+  // The credit with which it lets each stream towards it begin, bytes.
+  uint64_t stream_window = wire::kDefaultStreamWindow;
 };
 
 // Counters of a link, as a snapshot.

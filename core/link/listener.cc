@@ -84,6 +84,8 @@ class Listener::Arrival final : public Watcher {
       if (!(out.empty() ? handshake_.received(count) : handshake_.sent(count)).ok()) break;
     }
     if (!handshake_.done()) return give_up();
+    client_ = listener_->client(handshake_.session());
+    peer_.stream_window = client_.stream_window;
     if (transport_ == wire::Transport::kShm)
       take_rings();
     else
@@ -110,12 +112,11 @@ class Listener::Arrival final : public Watcher {
   }
 
   void become_tcp() {
-    const wire::Hello theirs = listener_->client(handshake_.session());
-    const bool same_host = wire::same_host(listener_->runtime_.hello(), theirs);
-    if (same_host && theirs.pid != 0) {
-      auto watched = watch_process(static_cast<int>(theirs.pid));
+    const bool same_host = wire::same_host(listener_->runtime_.hello(), client_);
+    if (same_host && client_.pid != 0) {
+      auto watched = watch_process(static_cast<int>(client_.pid));
       if (!watched) return give_up();
-      peer_.pid = static_cast<int>(theirs.pid);
+      peer_.pid = static_cast<int>(client_.pid);
       peer_.pidfd = std::move(*watched);
     }
     finish();
@@ -133,6 +134,7 @@ class Listener::Arrival final : public Watcher {
   const wire::Transport transport_;
   ServerHandshake handshake_;
   ShmFrameReader rings_;
+  wire::Hello client_;  // of the process that asked for the session
   Peer peer_;
   Poller::Watch watch_ = 0;
   Poller::Timer timer_{};

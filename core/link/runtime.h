@@ -23,7 +23,7 @@ class Runtime {
 
   const Settings& settings() const { return settings_; }
   const wire::InstanceId& instance() const { return instance_; }
-  wire::Hello hello() const { return wire::local_hello(instance_); }
+  wire::Hello hello() const { return wire::local_hello(instance_, settings_.stream_window_bytes); }
   Arena& arena() { return *arena_; }
   Pool& pool() { return *pool_; }
   // The background thread starts with the first link.

@@ -104,7 +104,7 @@ Status check_message_header(const FrameHeader& h, const Limits& limits) {
 }
 
 Status check_segment_range(const FrameHeader& h, uint64_t count, const Limits& limits) {
-  if (h.first_segment >= limits.max_segments || h.first_segment + count > limits.max_segments) {
+  if (h.first_segment + count > limits.max_segments) {
     return bad(h.type, "first_segment", h.first_segment,
                {"with ", count, " segments above the limit of ", limits.max_segments});
   }

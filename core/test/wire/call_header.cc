@@ -129,6 +129,17 @@ TEST_CASE("random call headers come back as they were sent") {
   }
 }
 
+TEST_CASE("the longest timeout and every status code pass") {
+  CallHeader start = sample_start();
+  start.timeout_ns = (uint64_t{1} << 63) - 1;
+  CHECK(decode_call_header(encoded(start))->timeout_ns == start.timeout_ns);
+  CallHeader end = sample_end();
+  for (int code = 0; code <= 16; ++code) {
+    end.code = static_cast<Code>(code);
+    CHECK(decode_call_header(encoded(end))->code == end.code);
+  }
+}
+
 TEST_CASE("a call header that is cut anywhere, or too long, is refused") {
   for (const CallHeader& header : {sample_start(), sample_end()}) {
     const Bytes whole = encoded(header);

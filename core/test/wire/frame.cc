@@ -175,6 +175,18 @@ TEST_CASE("random frames of the other types come back as they were sent") {
   }
 }
 
+TEST_CASE("GOAWAY carries every status code") {
+  for (int code = 0; code <= 16; ++code) {
+    Bytes frame(kMaxGoAwayFrameSize);
+    const std::byte* end = encode_goaway(frame.data(), static_cast<Code>(code), "");
+    frame.resize(static_cast<size_t>(end - frame.data()));
+    const auto decoded = decode_goaway_body(good_header(frame), body_of(frame));
+    REQUIRE(decoded.ok());
+    CHECK(static_cast<int>(decoded->code) == code);
+    CHECK(decoded->reason.empty());
+  }
+}
+
 TEST_CASE("the reason of GOAWAY is cut between characters") {
   std::string reason(kMaxGoAwayReason - 1, 'x');
   reason += "\xc3\xa9 and more";
