@@ -10,10 +10,13 @@ namespace {
 using fuzz::Bytes;
 using fuzz::require;
 
-std::vector<MetadataEntry> list(const MetadataView& view, size_t& spent) {
+std::vector<MetadataEntry> list(const MetadataView& view, const CallLimits& limits) {
   std::vector<MetadataEntry> out(view.begin(), view.end());
+  size_t spent = 0;
   require(out.size() == view.size(), "as many entries as were counted");
   for (const auto& [key, value] : out) spent += key.size() + value.size() + kMetadataEntryOverhead;
+  require(spent <= limits.max_metadata_bytes, "metadata within the limit");
+  require(check_metadata(out, limits).ok(), "both ends judge metadata alike");
   return out;
 }
 
@@ -24,11 +27,8 @@ void one(fuzz::Input input) {
   const auto view = decode_call_header(bytes, limits);
   if (!view.ok()) return fuzz::require_sentence(view.status());
 
-  size_t spent = 0;
-  const auto initial = list(view->initial, spent);
-  const auto trailing = list(view->trailing, spent);
-  require(spent <= limits.max_metadata_bytes, "metadata within the limit");
-  require(check_metadata(initial, trailing, limits).ok(), "both ends judge metadata alike");
+  const auto initial = list(view->initial, limits);
+  const auto trailing = list(view->trailing, limits);
   if (view->has(call_flag::kStart)) {
     require(check_method(view->method).ok(), "both ends judge methods alike");
   }

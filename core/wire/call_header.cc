@@ -129,13 +129,13 @@ Status check_flags(const CallFixed& f) {
   return {};
 }
 
-// `spent` counts what the metadata of this header have used of the limit so far.
 Status take_metadata(Cursor& from, std::string_view which, const CallLimits& limits,
-                     uint64_t& spent, MetadataView& out) {
+                     MetadataView& out) {
   std::span<const std::byte> piece;
   if (!from.take(sizeof(uint32_t), piece)) return bad(which, " metadata: the count is cut off");
   const auto count = load<uint32_t>(piece.data());
   const std::byte* const first = from.at();
+  uint64_t spent = 0;
   for (uint32_t i = 0; i < count; ++i) {
     if (!from.take(sizeof(EntryLengths), piece)) {
       return bad(which, " metadata: count is ", count, ", but entry ", i, " is cut off");
@@ -145,7 +145,7 @@ Status take_metadata(Cursor& from, std::string_view which, const CallLimits& lim
     if (!add_within(spent, cost, limits.max_metadata_bytes)) {
       return bad(which, " metadata: entry ", i, " with key_length ", lengths.key,
                  " and value_length ", lengths.value, " exceeds the limit of ",
-                 limits.max_metadata_bytes, " bytes in all");
+                 limits.max_metadata_bytes, " bytes");
     }
     if (!from.take(lengths.key, piece)) {
       return bad(which, " metadata: entry ", i, ": key_length is ", lengths.key, ", but ",
@@ -255,13 +255,12 @@ Result<CallHeaderView> decode_call_header(std::span<const std::byte> bytes,
     Status s = take_text(from, "details", fixed.details_length, details_fault, view.details);
     if (!s.ok()) return s;
   }
-  uint64_t spent = 0;
   if (view.has(call_flag::kInitial)) {
-    Status s = take_metadata(from, "initial", limits, spent, view.initial);
+    Status s = take_metadata(from, "initial", limits, view.initial);
     if (!s.ok()) return s;
   }
   if (view.has(call_flag::kTrailing)) {
-    Status s = take_metadata(from, "trailing", limits, spent, view.trailing);
+    Status s = take_metadata(from, "trailing", limits, view.trailing);
     if (!s.ok()) return s;
   }
   if (from.left() != 0)
@@ -281,24 +280,21 @@ Status check_details(std::string_view details) {
   return {Code::kInvalidArgument, text({"the details of the status ", fault})};
 }
 
-Status check_metadata(std::span<const MetadataEntry> initial,
-                      std::span<const MetadataEntry> trailing, const CallLimits& limits) {
+Status check_metadata(std::span<const MetadataEntry> entries, const CallLimits& limits) {
   uint64_t spent = 0;
-  for (const auto& block : {initial, trailing}) {
-    for (const auto& [key, value] : block) {
-      if (const auto fault = key_fault(key); !fault.empty()) {
-        return {Code::kInvalidArgument, text({"the metadata key ", quoted(key), " ", fault})};
-      }
-      if (const auto fault = value_fault(key, value); !fault.empty()) {
-        return {Code::kInvalidArgument, text({"the metadata value of ", quoted(key), " ", fault})};
-      }
-      if (!add_within(spent, key.size(), limits.max_metadata_bytes) ||
-          !add_within(spent, value.size(), limits.max_metadata_bytes) ||
-          !add_within(spent, kMetadataEntryOverhead, limits.max_metadata_bytes)) {
-        return {Code::kResourceExhausted,
-                text({"the metadata exceed the limit of ", limits.max_metadata_bytes, " bytes at ",
-                      quoted(key)})};
-      }
+  for (const auto& [key, value] : entries) {
+    if (const auto fault = key_fault(key); !fault.empty()) {
+      return {Code::kInvalidArgument, text({"the metadata key ", quoted(key), " ", fault})};
+    }
+    if (const auto fault = value_fault(key, value); !fault.empty()) {
+      return {Code::kInvalidArgument, text({"the metadata value of ", quoted(key), " ", fault})};
+    }
+    if (!add_within(spent, key.size(), limits.max_metadata_bytes) ||
+        !add_within(spent, value.size(), limits.max_metadata_bytes) ||
+        !add_within(spent, kMetadataEntryOverhead, limits.max_metadata_bytes)) {
+      return {Code::kResourceExhausted,
+              text({"the metadata exceed the limit of ", limits.max_metadata_bytes, " bytes at ",
+                    quoted(key)})};
     }
   }
   return {};

@@ -31,7 +31,7 @@ inline constexpr size_t kMaxDetailsLength = 64 << 10;
 inline constexpr size_t kMetadataEntryOverhead = 32;  // counted for each entry, as HTTP/2 does
 
 struct CallLimits {
-  // Keys, values and kMetadataEntryOverhead for each entry; both blocks together.
+  // Keys, values and kMetadataEntryOverhead for each entry of one block.
   size_t max_metadata_bytes = 64 << 10;
 };
 
@@ -118,7 +118,6 @@ Result<CallHeaderView> decode_call_header(std::span<const std::byte> bytes,
 // RESOURCE_EXHAUSTED, as it is in gRPC.
 Status check_method(std::string_view method);
 Status check_details(std::string_view details);
-Status check_metadata(std::span<const MetadataEntry> initial,
-                      std::span<const MetadataEntry> trailing = {}, const CallLimits& limits = {});
+Status check_metadata(std::span<const MetadataEntry> entries, const CallLimits& limits = {});
 
 }  // namespace tw::wire
