@@ -409,7 +409,9 @@ void tw_link_close(tw_link* link) {
   if (!of(link)->inherited()) of(link)->close({Code::kCancelled, "the channel was closed"});
 }
 void tw_link_release(tw_link* link) {
-  if (!of(link)->inherited()) of(link)->release();
+  if (of(link)->inherited()) return;
+  of(link)->abandon();
+  of(link)->release();
 }
 
 namespace {

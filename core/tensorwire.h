@@ -137,6 +137,7 @@ int tw_link_alive(const tw_link* link);
 void tw_link_death(const tw_link* link, tw_status* why);
 void tw_link_stats(tw_link* link, tw_visit_fact visit, void* context);
 void tw_link_close(tw_link* link);
+// The link closes once the calls that are under way have ended.
 void tw_link_release(tw_link* link);
 
 // Begins a call with its first message (unless payload.segments is null); `end` half-closes it.

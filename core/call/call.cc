@@ -204,11 +204,34 @@ bool CallLink::add(Call& call) {
 
 void CallLink::remove(uint64_t stream) {
   Ref<Call> last;
-  std::lock_guard lock(calls_mutex_);
-  if (auto it = calls_.find(stream); it != calls_.end()) {
+  bool idle;
+  {
+    std::lock_guard lock(calls_mutex_);
+    auto it = calls_.find(stream);
+    if (it == calls_.end()) return;
     last = std::move(it->second);
     calls_.erase(it);
+    idle = abandoned_ && calls_.empty();
   }
+  if (idle) look_soon();
+}
+
+void CallLink::abandon() {
+  {
+    std::lock_guard lock(calls_mutex_);
+    abandoned_ = true;
+    if (!calls_.empty()) return;
+  }
+  close({Code::kCancelled, "the channel was closed"});
+}
+
+void CallLink::on_timer() {
+  Link::on_timer();
+  {
+    std::lock_guard lock(calls_mutex_);
+    if (!abandoned_ || !calls_.empty()) return;
+  }
+  close({Code::kCancelled, "the channel was closed"});
 }
 
 Ref<Call> CallLink::find(uint64_t stream) const {

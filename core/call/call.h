@@ -101,6 +101,8 @@ class Call : public Watcher {
 class CallLink : public Link {
  public:
   size_t calls() const;
+  // Nobody will start a call any more: the link closes once those under way have ended.
+  void abandon();
 
  protected:
   friend class Call;
@@ -113,11 +115,13 @@ class CallLink : public Link {
 
   Status on_call_credit(uint64_t stream, uint64_t bytes) override;
   void on_lost(const Status& why) override;
+  void on_timer() override;
 
  private:
   mutable std::mutex calls_mutex_;  // guards what follows; no other lock is taken inside
   std::unordered_map<uint64_t, Ref<Call>> calls_;
   bool lost_ = false;
+  bool abandoned_ = false;
 };
 
 }  // namespace tw

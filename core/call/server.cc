@@ -128,17 +128,14 @@ ServerLink::ServerLink(Ref<Server> server, std::unique_ptr<Transport> transport,
 Status ServerLink::on_call_message(InMessage message) {
   if (Ref<Call> call = find(message.stream))
     return static_cast<ServerCall&>(*call).on_message(std::move(message));
-  // A stream is new, or its call has ended here and the peer does not know it yet.
-  if (message.stream <= last_stream_) return {};
-  last_stream_ = message.stream;
   return begin(std::move(message));
 }
 
 Status ServerLink::begin(InMessage message) {
   auto header = wire::decode_call_header(message.header);
   if (!header) return header.status();
-  if (header->has(flag::kCancel)) return {};
-  if (!header->has(flag::kStart)) return {Code::kInternal, "protocol error: a stream begins without a call"};
+  // Without a start it is about a call that has ended here, which the peer does not know yet.
+  if (!header->has(flag::kStart)) return {};
   const uint64_t stream = message.stream;
   if (!message.status.ok()) {
     answer(stream, message.status.code(), message.status.details());

@@ -98,7 +98,6 @@ class ServerLink final : public CallLink {
   void answer(uint64_t stream, Code code, std::string_view details);
 
   const Ref<Server> server_;
-  uint64_t last_stream_ = 0;            // baton
   Ref<ServerCall>* poll_slot_ = nullptr;  // baton: where finish_and_poll wants the next call
   // Calls under way: their replies will take the released leases along.
   std::atomic<uint32_t> handling_{0};

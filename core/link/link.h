@@ -100,6 +100,10 @@ class Link : public Watcher, private Receiver::Sink {
   // Once, with no lock of the link's but perhaps the baton; the link is no longer alive.
   virtual void on_lost(const Status& why) = 0;
 
+  // Has on_timer() called soon, by the poller's thread and with no lock held.
+  void look_soon() { poller_->add_timer(0, Ref<Watcher>::share(this)); }
+  void on_timer() override;
+
   // A server's worker: takes the baton ahead of its reply, so that the next request needs no doorbell.
   bool try_drive();
   // Baton held: as wait(), and keeps it.
@@ -133,7 +137,6 @@ class Link : public Watcher, private Receiver::Sink {
   Waited drive(Done&& done, Nanos deadline);
 
   void on_event(uint32_t tag, uint32_t events) override;
-  void on_timer() override;
   Status on_message(InMessage message) override;
   void on_chunk(uint64_t, uint64_t, uint32_t, uint64_t, uint64_t) override {}
   Status on_fin(std::span<const uint64_t> ids) override;
