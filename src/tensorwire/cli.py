@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar, cast
 
 try:
     import typer
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tensorwire.bench.runner import Progress
+    from tensorwire.rpc.choice import Transport
 
 T = TypeVar("T")
 
@@ -133,6 +134,50 @@ def rpc(
     else:
         print_table(report, console())
     raise typer.Exit(0 if complete else 1)
+
+
+@app.command(
+    epilog="Examples:\n\n"
+    "[bold]tensorwire doctor[/]\n\n"
+    "[bold]tensorwire doctor localhost:50051[/]\n\n"
+    "[bold]tensorwire doctor ps0:50051 --transport tcp --json[/]\n\n"
+    "Exit codes: 0 nothing is broken (there may be warnings), 1 a transport cannot work here or "
+    "the peer did not answer, 2 wrong usage."
+)
+def doctor(
+    target: Annotated[
+        str | None,
+        typer.Argument(metavar="TARGET", help="A server, as for tensorwire.insecure_channel."),
+    ] = None,
+    transport: Annotated[
+        str | None, typer.Option(help="Require auto, shm, tcp or grpc for calls to TARGET.")
+    ] = None,
+    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds for one call.")] = 5.0,
+    json_: Json = False,
+) -> None:
+    """Show what this host has, what calls to TARGET would get, and what mends the rest."""
+    from dataclasses import asdict
+
+    from tensorwire import doctor as command
+
+    if transport is not None:
+        choices("--transport", transport, TRANSPORTS)
+    required = cast("Transport | None", transport)
+    findings, settings = command.examine_host()
+    peer = None if target is None else command.examine_peer(target, required, timeout)
+    if json_:
+        report = {
+            "host": [asdict(finding) for finding in findings],
+            "settings": settings,
+            "peer": None if peer is None else asdict(peer),
+        }
+        print(json.dumps(report, indent=2))
+    else:
+        command.print_findings(findings, console())
+        if peer is not None:
+            command.print_peer(peer, console())
+    broken = any(finding.verdict == "fail" for finding in findings)
+    raise typer.Exit(1 if broken or (peer is not None and peer.error) else 0)
 
 
 def words(option: str, text: str) -> list[str]:

@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from tensorwire.bench.peers.sockets import congestion_control, same_host_congestion_control
+from tensorwire.host import congestion_control, same_host_congestion_control
 
 PACKAGES = ("tensorwire", "grpcio", "numpy", "pyzmq", "pyarrow", "mpi4py", "nixl")
 

@@ -119,7 +119,8 @@ class Segments(Joined):
         return self.tensorwire.insecure_channel(address, options=OPTIONS)
 
     def travelled(self, channel: Any) -> tuple[str, int | None]:
-        return channel.path().transport, channel.stats()["copied_bytes"]
+        link = channel.stats()["link"]
+        return channel.path().transport, link["copied_bytes"] if link else None
 
 
 LIBRARIES: dict[str, type[Joined]] = {kind.library: kind for kind in (Joined, Segments)}

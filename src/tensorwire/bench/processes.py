@@ -33,18 +33,19 @@ def started(commands: Callable[[str], list[list[str]]], agents: int) -> Iterator
     The processes are told to end by closing their conversations; those that do not are killed.
     An AgentError that passes through gets the last lines of what they wrote to their output.
     """
-    with ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tensorwire-bench-"))
-        log = stack.enter_context(tempfile.TemporaryFile())
-        path = os.path.join(folder, "control")
-        listener = stack.enter_context(socket.socket(socket.AF_UNIX))
-        listener.bind(path)
-        listener.listen(agents)
-        processes = [stack.enter_context(_process(argv, log)) for argv in commands(path)]
+    with tempfile.TemporaryFile() as log:
         try:
-            found = [_accept(stack, listener, processes) for _ in range(agents)]
-            yield sorted(found, key=lambda hello: str(hello[1]["role"]))
+            with ExitStack() as stack:
+                folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tensorwire-"))
+                path = os.path.join(folder, "control")
+                listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+                listener.bind(path)
+                listener.listen(agents)
+                processes = [stack.enter_context(_process(argv, log)) for argv in commands(path)]
+                found = [_accept(stack, listener, processes) for _ in range(agents)]
+                yield sorted(found, key=lambda hello: str(hello[1]["role"]))
         except AgentError as error:
+            # Only now have the processes ended, and written all that they had to say.
             raise AgentError(f"{error}{_tail(log)}") from error
 
 

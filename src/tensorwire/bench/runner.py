@@ -13,8 +13,8 @@ from tensorwire.bench.control import AgentError
 from tensorwire.bench.measure import Visit
 from tensorwire.bench.pair import Pair, start
 from tensorwire.bench.peers import peer
-from tensorwire.bench.peers.sockets import same_host_congestion_control
 from tensorwire.bench.work import Work
+from tensorwire.host import same_host_congestion_control
 
 BASELINE = "grpcio"
 Progress = Callable[[str, int, int], None]

@@ -8,7 +8,7 @@ from typing import Final
 
 import grpc
 
-from tensorwire.rpc import lifetime, status
+from tensorwire.rpc import lifetime, registry, status
 from tensorwire.rpc.choice import Path, Transport, policy
 from tensorwire.rpc.multicallable import Method, StreamStream, StreamUnary, UnaryStream, UnaryUnary
 from tensorwire.rpc.options import Options, receive_limit, stock_options
@@ -24,6 +24,7 @@ class Channel(grpc.Channel):
 
     def __init__(self, uplink: Uplink) -> None:
         self._uplink = uplink
+        registry.CHANNELS.add(self)
 
     # ----------------------------------------------------------------------------------- calls
 
@@ -101,6 +102,7 @@ class Channel(grpc.Channel):
 
     def close(self) -> None:
         """Ends calls in progress with CANCELLED. What was received stays readable."""
+        registry.CHANNELS.discard(self)
         self._uplink.close()
 
     def __enter__(self) -> Channel:

@@ -11,7 +11,7 @@ from typing import Final
 import grpc
 
 from tensorwire import _core
-from tensorwire.rpc import bootstrap, lifetime, status
+from tensorwire.rpc import bootstrap, lifetime, probe, registry, status
 from tensorwire.rpc.choice import LOGGER, Path, Transport, policy
 from tensorwire.rpc.dispatch import Dispatcher
 from tensorwire.rpc.gateway import Gateway
@@ -43,6 +43,7 @@ class Server(grpc.Server):
         why_not = lifetime.using_grpc()
         if why_not is not None:
             raise status.CallError(status.FAILED_PRECONDITION, why_not)
+        handlers = (*handlers, probe.handler())
         self._pool = pool
         self._limit = None if maximum_concurrent_rpcs is None else Limit(maximum_concurrent_rpcs)
         self._gateway = Gateway(self._limit)
@@ -69,6 +70,7 @@ class Server(grpc.Server):
         self._started = False
         self._stop_at: float | None = None
         self._stopper: threading.Thread | None = None
+        registry.SERVERS.add(self)
 
     # -------------------------------------------------------------------------------- handlers
 

@@ -62,7 +62,7 @@ class _Server(Server):
 
         status = MPI.Status()
         self.comm.Recv(target, CLIENT, MPI.ANY_TAG, status)
-        return status.Get_tag() == DATA
+        return bool(status.Get_tag() == DATA)
 
 
 class _Client(Client):

@@ -15,30 +15,7 @@ import numpy as np
 
 from tensorwire.bench.peers.base import ANSWER, Call, Client, Peer, Server, Stream
 from tensorwire.bench.work import Array, Work, answer, payload
-
-
-def congestion_control() -> str:
-    """What the host gives to a new TCP socket."""
-    with socket.socket() as probe:
-        return _congestion_control(probe)
-
-
-def same_host_congestion_control() -> str:
-    """What Tensorwire sets on links within a host: the model-based default of some hosts (bbr)
-    paces loopback far below what it can carry."""
-    with socket.socket() as probe:
-        for name in ("cubic", "reno"):
-            try:
-                probe.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
-            except OSError:
-                continue
-            return name
-        return _congestion_control(probe)
-
-
-def _congestion_control(connection: socket.socket) -> str:
-    name = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
-    return name.rstrip(b"\0").decode()
+from tensorwire.host import congestion_control
 
 
 def _tune(connection: socket.socket, congestion: str) -> None:

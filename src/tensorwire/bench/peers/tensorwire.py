@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from tensorwire.bench.peers.base import Client, Peer, Server
 from tensorwire.bench.peers.grpcio import OPTIONS, WORKERS, Caller, Calls, handlers
 from tensorwire.bench.work import Array, Work, fill, payload
 from tensorwire.rpc import segments
+
+if TYPE_CHECKING:
+    from tensorwire.rpc.choice import Transport
 
 
 def memory(work: Work) -> Array:
@@ -72,7 +75,8 @@ class Tensorwire(Peer):
 
     @contextmanager
     def connect(self, transport: str, address: str) -> Iterator[Client]:
-        with tensorwire.insecure_channel(address, options=OPTIONS, transport=transport) as channel:
+        required = cast("Transport", transport)
+        with tensorwire.insecure_channel(address, options=OPTIONS, transport=required) as channel:
             yield _Caller(channel)
 
 

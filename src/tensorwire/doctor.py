@@ -1,0 +1,315 @@
+"""``tensorwire doctor``: what this host has, what a peer would get, and what mends the rest."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from tensorwire.host import UNLIMITED, Facts, facts
+
+if TYPE_CHECKING:
+    import grpc
+    from rich.console import Console
+
+    from tensorwire.rpc.choice import Transport
+
+OVERFLOW_UID = 65534
+LINK_FILES = 8
+"""File descriptors that a link may need; a host should afford a thousand links."""
+GOOD_NOFILE = 1000 * LINK_FILES
+GOOD_TCP_BUFFER = 4 << 20
+PINGS = 20
+TRANSFERS = (1 << 20, 64 << 20)
+TRANSFER_ROUNDS = 5
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at.
+
+    verdict: ``ok``, ``warn`` (works, but slower or with less room) or ``fail`` (a transport cannot
+        work). meaning: why it matters. mend: the command that mends it; empty when all is well.
+    """
+
+    subject: str
+    value: str
+    verdict: str
+    meaning: str
+    mend: str = ""
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """A request of ``nbytes`` with an empty reply: median seconds, and GB of 10^9 bytes."""
+
+    nbytes: int
+    seconds: float
+    gb_per_s: float
+
+
+@dataclass(frozen=True)
+class PeerReport:
+    """What calls to one peer get.
+
+    transport, peer, reasons: of ``channel.path()``. error: why there was no answer, else empty.
+    ping_us: median time of an empty call. note: why there are no transfers.
+    """
+
+    target: str
+    transport: str = ""
+    peer: str = ""
+    reasons: dict[str, str] = field(default_factory=dict)
+    error: str = ""
+    ping_us: float | None = None
+    transfers: tuple[Transfer, ...] = ()
+    note: str = ""
+
+
+def examine(found: Facts, buffer_bytes: int) -> list[Finding]:
+    """Judges a host. buffer_bytes: the arena's size by the settings."""
+    return [
+        Finding("kernel", f"{found.kernel} {found.machine}", "ok", ""),
+        _cpus(found),
+        _shared_memory(found),
+        _user(found),
+        _death(found),
+        _page_scan(found),
+        _memory(found, buffer_bytes),
+        _runtime_folder(found),
+        Finding(
+            "/dev/shm",
+            size(found.dev_shm),
+            "ok",
+            "not used: shared memory is anonymous, so the size of this file system limits nothing",
+        ),
+        _files(found),
+        _buffers(found),
+        _congestion(found),
+        _locked_memory(found, buffer_bytes),
+    ]
+
+
+def _cpus(found: Facts) -> Finding:
+    if found.cpus > 1:
+        return Finding("CPUs", str(found.cpus), "ok", "")
+    meaning = "waiting threads do not spin on one CPU: a small call costs a wake-up at each end"
+    return Finding("CPUs", "1", "warn", meaning, "taskset -acp 0-1 $PID  # or give it more CPUs")
+
+
+def _shared_memory(found: Facts) -> Finding:
+    if found.memfd:
+        return Finding("sealed memory (memfd)", "yes", "ok", "carries the arena of shm")
+    meaning = "shm cannot work: it needs memfd_create and F_SEAL_FUTURE_WRITE (Linux 5.1)"
+    mend = "uname -r  # run on Linux 5.1 or newer, and let seccomp permit memfd_create"
+    return Finding("sealed memory (memfd)", "no", "fail", meaning, mend)
+
+
+def _user(found: Facts) -> Finding:
+    if found.uid != OVERFLOW_UID:
+        return Finding("user", str(found.uid), "ok", "peers of the same user on this host get shm")
+    meaning = "shm cannot work: this is what every unmapped user looks like in a user namespace"
+    mend = "docker run --user 1000  # or any user id that the namespace maps"
+    return Finding("user", str(found.uid), "fail", meaning, mend)
+
+
+def _death(found: Facts) -> Finding:
+    if found.pidfd:
+        return Finding("pidfd", "yes", "ok", "a killed peer on this host is noticed at once")
+    meaning = "shm cannot work: the death of a peer would not be noticed"
+    mend = "uname -r  # run on Linux 5.3 or newer, and let seccomp permit pidfd_open"
+    return Finding("pidfd", "no", "fail", meaning, mend)
+
+
+def _page_scan(found: Facts) -> Finding:
+    if found.pagemap_scan:
+        return Finding("PAGEMAP_SCAN", "yes", "ok", "finds pages that a receiver has written to")
+    meaning = "giving back received memory takes longer: 8 bytes are read for each page of it"
+    mend = "uname -r  # Linux 6.7 or newer has it"
+    return Finding("PAGEMAP_SCAN", "no", "warn", meaning, mend)
+
+
+def _memory(found: Facts, buffer_bytes: int) -> Finding:
+    limits = [limit for limit in (found.memory_free, found.memory_limit) if limit != UNLIMITED]
+    room = min(limits, default=UNLIMITED)
+    value = f"{size(room)} for an arena of up to {size(buffer_bytes)}"
+    if room == UNLIMITED or buffer_bytes <= room // 2:
+        return Finding("memory", value, "ok", "")
+    meaning = "the arena may grow to more than half of what is free"
+    return Finding(
+        "memory", value, "warn", meaning, f"export TENSORWIRE_BUFFER_BYTES={size(room // 4)}"
+    )
+
+
+def _runtime_folder(found: Facts) -> Finding:
+    value = found.runtime_folder
+    if found.runtime_folder_writable:
+        return Finding("folder for sockets", value, "ok", "XDG_RUNTIME_DIR, else /tmp")
+    meaning = "a server cannot offer shm: it makes its socket there"
+    mend = "export XDG_RUNTIME_DIR=$(mktemp -d)"
+    return Finding("folder for sockets", value, "fail", meaning, mend)
+
+
+def _files(found: Facts) -> Finding:
+    value = "unlimited" if found.nofile == UNLIMITED else str(found.nofile)
+    if found.nofile == UNLIMITED or found.nofile >= GOOD_NOFILE:
+        return Finding("open files", value, "ok", "")
+    meaning = f"room for about {found.nofile // LINK_FILES} links"
+    return Finding("open files", value, "warn", meaning, "ulimit -n $(ulimit -Hn)")
+
+
+def _buffers(found: Facts) -> Finding:
+    value = f"receive {size(found.tcp_receive)}, send {size(found.tcp_send)}"
+    if min(found.tcp_receive, found.tcp_send) >= GOOD_TCP_BUFFER:
+        return Finding("TCP buffers, at most", value, "ok", "")
+    meaning = "too small for one connection to fill a fast or long network"
+    mend = (
+        "sysctl -w net.ipv4.tcp_rmem='4096 131072 33554432' net.ipv4.tcp_wmem='4096 16384 33554432'"
+    )
+    return Finding("TCP buffers, at most", value, "warn", meaning, mend)
+
+
+def _congestion(found: Facts) -> Finding:
+    value = f"{found.congestion_same_host} within the host, {found.congestion} elsewhere"
+    if found.congestion_same_host != "bbr":
+        return Finding("TCP congestion control", value, "ok", "")
+    meaning = "paces links within the host to about a third of what they can carry"
+    mend = (
+        "modprobe tcp_cubic; sysctl -w net.ipv4.tcp_allowed_congestion_control="
+        f"'cubic reno {found.congestion}'"
+    )
+    return Finding("TCP congestion control", value, "warn", meaning, mend)
+
+
+def _locked_memory(found: Facts, buffer_bytes: int) -> Finding:
+    value = "unlimited" if found.memlock == UNLIMITED else size(found.memlock)
+    if not found.rdma:
+        return Finding("locked memory", value, "ok", "only RDMA locks memory; no device is here")
+    devices = ", ".join(found.rdma)
+    if found.memlock == UNLIMITED or found.memlock >= buffer_bytes:
+        return Finding("locked memory", value, "ok", f"enough for RDMA by {devices}")
+    meaning = f"RDMA by {devices} locks the arena of {size(buffer_bytes)}"
+    return Finding("locked memory", value, "warn", meaning, "ulimit -l unlimited")
+
+
+def size(nbytes: int) -> str:
+    """With the largest unit that keeps it at 1 or more, as the settings are written."""
+    if nbytes == UNLIMITED:
+        return "unlimited"
+    for unit, shift in (("T", 40), ("G", 30), ("M", 20), ("K", 10)):
+        if nbytes >> shift:
+            return f"{nbytes >> shift}{unit}"
+    return str(nbytes)
+
+
+def examine_host() -> tuple[list[Finding], dict[str, Any]]:
+    """The findings about this host, and the settings in force."""
+    from tensorwire import _core
+
+    settings = _core.settings()
+    return examine(facts(), int(settings["buffer_bytes"])), dict(settings)
+
+
+def examine_peer(
+    target: str, transport: Transport | None = None, timeout: float = 5.0
+) -> PeerReport:
+    """Calls ``target`` (as for ``insecure_channel``) and times it.
+
+    A peer that cannot be reached is a report, too, not an exception. timeout: seconds that one call
+    may take. Raises ValueError for a transport that does not exist.
+    """
+    import numpy as np
+
+    import tensorwire
+
+    with tensorwire.insecure_channel(target, transport=transport) as channel:
+        take = Take(channel, timeout)
+        try:
+            take.seconds(b"")
+            path = channel.path()
+            report = PeerReport(target, path.transport, path.peer, dict(path.reasons))
+            pings = [take.seconds(b"") for _ in range(PINGS)]
+            report = replace(report, ping_us=statistics.median(pings) * 1e6)
+            for nbytes in TRANSFERS:
+                payload = np.ones(nbytes, np.uint8)
+                take.seconds(payload)  # memory and buffers grow with the first one
+                seconds = statistics.median(take.seconds(payload) for _ in range(TRANSFER_ROUNDS))
+                if take.refusal:
+                    return replace(report, note=f"requests were not timed: {take.refusal}")
+                transfer = Transfer(nbytes, seconds, nbytes / seconds / 1e9)
+                report = replace(report, transfers=(*report.transfers, transfer))
+            return report
+        except UnreachableError as error:
+            path = channel.path()
+            return PeerReport(target, reasons=dict(path.reasons), error=str(error))
+
+
+class UnreachableError(Exception):
+    """The peer did not answer; the text says why."""
+
+
+class Take:
+    """Times calls to the probe of a server. A server that has none, or does not let this client
+    use it, refuses quickly: as good a ping, but no transfer."""
+
+    def __init__(self, channel: grpc.Channel, timeout: float) -> None:
+        from tensorwire.rpc import probe
+
+        self.method: grpc.UnaryUnaryMultiCallable[Any, bytes] = channel.unary_unary(probe.METHOD)
+        self.timeout = timeout
+        self.refusal = ""
+
+    def seconds(self, payload: Any) -> float:
+        import grpc
+
+        before = time.perf_counter()
+        try:
+            self.method(payload, timeout=self.timeout)
+        except grpc.RpcError as error:
+            code, details = error.code(), error.details()
+            if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+                raise UnreachableError(f"{code.name}: {details}") from None
+            self.refusal = f"{code.name}: {details}"
+        return time.perf_counter() - before
+
+
+STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
+
+
+def print_findings(findings: Sequence[Finding], console: Console) -> None:
+    """A table; below it the commands that mend what is not ok."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("", "this host", "", "", header_style="bold", box=None, padding=(0, 1))
+    for finding in findings:
+        verdict = Text(finding.verdict, STYLES[finding.verdict])
+        table.add_row(verdict, finding.subject, finding.value, finding.meaning)
+    console.print(table)
+    for finding in findings:
+        if finding.mend:
+            console.print(f"{finding.subject}: {finding.mend}", markup=False, highlight=False)
+
+
+def print_peer(report: PeerReport, console: Console) -> None:
+    def line(text: str) -> None:
+        console.print(text, markup=False, highlight=False)
+
+    line("")
+    if report.error:
+        line(f"{report.target}: no answer: {report.error}")
+    else:
+        line(f"{report.target}: calls go by {report.transport} to {report.peer}")
+    for name, why in report.reasons.items():
+        line(f"  not {name}: {why}")
+    if report.ping_us is not None:
+        line(f"  an empty call: {report.ping_us:.0f} us")
+    for transfer in report.transfers:
+        line(
+            f"  a request of {size(transfer.nbytes)}: {transfer.seconds * 1e3:.2f} ms, "
+            f"{transfer.gb_per_s:.2f} GB/s"
+        )
+    if report.note:
+        line(f"  {report.note}")

@@ -1,0 +1,143 @@
+"""What this host offers to a process: limits, kernel features, memory, congestion controls."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+UNLIMITED = -1
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Sizes in bytes, ``UNLIMITED`` where there is no limit; what the kernel can do as booleans.
+
+    cpus: that this process may use. memory_free: that can be had without swapping.
+    memory_limit: of the control groups around this process. tcp_receive, tcp_send: up to which
+    the kernel grows the buffers of a TCP socket. congestion: what a new TCP socket gets;
+    congestion_same_host: what Tensorwire sets on links within a host. runtime_folder: where the
+    sockets of the data plane are made. rdma: devices. uid: of this process.
+    """
+
+    kernel: str
+    machine: str
+    cpus: int
+    uid: int
+    memfd: bool
+    pidfd: bool
+    pagemap_scan: bool
+    memory_free: int
+    memory_limit: int
+    memlock: int
+    nofile: int
+    tcp_receive: int
+    tcp_send: int
+    congestion: str
+    congestion_same_host: str
+    runtime_folder: str
+    runtime_folder_writable: bool
+    dev_shm: int
+    rdma: tuple[str, ...]
+
+
+def facts() -> Facts:
+    """Looks at the host; changes nothing."""
+    from tensorwire import _core
+
+    native = _core.host()
+    runtime_folder = os.environ.get("XDG_RUNTIME_DIR") or "/tmp"
+    return Facts(
+        kernel=platform.release(),
+        machine=platform.machine(),
+        cpus=len(os.sched_getaffinity(0)),
+        uid=os.geteuid(),
+        memfd=bool(native["memfd_sealing"]),
+        pidfd=bool(native["pidfd"]),
+        pagemap_scan=bool(native["pagemap_scan"]),
+        memory_free=memory_free(),
+        memory_limit=memory_limit(),
+        memlock=resource.getrlimit(resource.RLIMIT_MEMLOCK)[0],
+        nofile=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        tcp_receive=largest_buffer("tcp_rmem"),
+        tcp_send=largest_buffer("tcp_wmem"),
+        congestion=congestion_control(),
+        congestion_same_host=same_host_congestion_control(str(_core.settings()["tcp_congestion"])),
+        runtime_folder=runtime_folder,
+        runtime_folder_writable=os.access(runtime_folder, os.W_OK | os.X_OK),
+        dev_shm=file_system_size("/dev/shm"),
+        rdma=rdma_devices(),
+    )
+
+
+def memory_free() -> int:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name == "MemAvailable":
+            return int(value.split()[0]) * 1024
+    return UNLIMITED
+
+
+def memory_limit(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
+    """The smallest limit of the control groups (version 2) that hold this process."""
+    limits = []
+    for line in own.read_text().splitlines() if own.exists() else []:
+        hierarchy, _, group = line.split(":", 2)
+        if hierarchy == "0":
+            path = root / group.lstrip("/")
+            for folder in (path, *path.parents):
+                if not folder.is_relative_to(root):
+                    break
+                limit = folder / "memory.max"
+                text = limit.read_text().strip() if limit.exists() else "max"
+                if text != "max":
+                    limits.append(int(text))
+    return min(limits, default=UNLIMITED)
+
+
+def largest_buffer(name: str) -> int:
+    return int(Path(f"/proc/sys/net/ipv4/{name}").read_text().split()[2])
+
+
+def file_system_size(path: str) -> int:
+    """0 when there is no such file system."""
+    try:
+        found = os.statvfs(path)
+    except FileNotFoundError:
+        return 0
+    return found.f_frsize * found.f_blocks
+
+
+def rdma_devices(root: Path = Path("/sys/class/infiniband")) -> tuple[str, ...]:
+    return tuple(sorted(entry.name for entry in root.iterdir())) if root.is_dir() else ()
+
+
+def congestion_control() -> str:
+    """What the host gives to a new TCP socket."""
+    with socket.socket() as probe:
+        return _congestion_control(probe)
+
+
+def same_host_congestion_control(setting: str = "auto") -> str:
+    """What Tensorwire's links within a host get. ``setting``: of TENSORWIRE_TCP_CONGESTION.
+
+    The model-based default of some hosts (bbr) paces loopback far below what it can carry, so
+    that a window-based one is set there. A name that the kernel refuses leaves the default.
+    """
+    wanted = {"auto": ("cubic", "reno"), "system": ()}.get(setting, (setting, "reno"))
+    with socket.socket() as probe:
+        for name in wanted:
+            try:
+                probe.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+            except OSError:
+                continue
+            break
+        return _congestion_control(probe)
+
+
+def _congestion_control(connection: socket.socket) -> str:
+    name = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
+    return name.partition(b"\0")[0].decode()

@@ -1,0 +1,110 @@
+"""Results for people."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tensorwire.bench import report
+
+
+def row(contender: str, case: str = "request", size: int = 8, **more: Any) -> dict[str, Any]:
+    return {
+        "contender": contender,
+        "transport": "tcp",
+        "case": case,
+        "size": size,
+        "origin": "ordinary",
+        "reads": False,
+        "callers": 1,
+        "p50_us": 12.3456,
+        "p99_us": 2345.6,
+        "gb_per_s": 1.5,
+        "msgs_per_s": 81_000.0,
+        "cpu_s_per_gb": None,
+        "ratio_to_grpcio": None,
+        "p99_ratio_to_grpcio": 3.0,
+        "calls": 7,
+        "note": f"note on {contender}",
+        **more,
+    }
+
+
+REPORT: dict[str, Any] = {
+    "environment": {
+        "cpus": 2,
+        "cpu": "a [bold]CPU[/]",
+        "kernel": "6.18",
+        "python": "3.11",
+        "load_average": 0.5,
+        "congestion_control": {"default": "bbr", "same_host_links": "cubic"},
+        "notes": ["nixl over shm: left out: [not installed]"],
+    },
+    "rows": [
+        row("tensorwire", size=64 << 20),
+        row("grpcio", size=64 << 20),
+        row("zmq"),
+        row("tensorwire", "stream", origin="published"),
+        row("grpcio"),
+        row("tensorwire", reads=True),
+    ],
+}
+
+
+def printed() -> str:
+    console = Console(file=io.StringIO(), width=200)
+    report.print_table(REPORT, console)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_the_table_holds_every_row_and_note() -> None:
+    text = printed()
+    for expected in (
+        *("request 8", "request 64M", "stream 8", "note on zmq", "12.3 us", "2.35 ms", "81 k"),
+        *("published", "[not installed]", "bbr by default", "cubic on tensorwire's links"),
+    ):
+        assert expected in text
+
+
+def test_rows_come_by_case_and_size_the_baseline_first() -> None:
+    found = [(r["case"], r["size"], r["contender"]) for r in report.ordered(REPORT["rows"])]
+    assert found == [
+        ("request", 8, "grpcio"),
+        ("request", 8, "zmq"),
+        ("request", 8, "tensorwire"),
+        ("request", 64 << 20, "grpcio"),
+        ("request", 64 << 20, "tensorwire"),
+        ("stream", 8, "tensorwire"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("microseconds", "text"),
+    [(0.1234, "0.123 us"), (999, "999 us"), (1000, "1 ms"), (64_123, "64.1 ms"), (2.5e6, "2.5 s")],
+)
+def test_durations(microseconds: float, text: str) -> None:
+    assert report.duration(microseconds) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (0.00012, "1.2e-04"), (1.2345, "1.23"), (99.96, "100"), (12345, "12345")],
+)
+def test_significant_digits(value: float, text: str) -> None:
+    assert report.significant(value) == text
+
+
+def test_rates() -> None:
+    assert [report.rate(value) for value in (12.0, 1200.0, 3.4e6)] == ["12", "1.2 k", "3.4 M"]
+
+
+@pytest.mark.parametrize("ending", ["png", "svg"])
+def test_a_picture(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"figures.{ending}"
+    report.plot(REPORT, str(path))
+    assert path.stat().st_size > 1000

@@ -1,0 +1,215 @@
+"""A run: who takes part, in which order, what becomes of failures, and the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tensorwire.bench import runner
+from tensorwire.bench.control import AgentError
+from tensorwire.bench.measure import Visit
+from tensorwire.bench.runner import Contender, Results
+from tensorwire.bench.work import Work, plan
+from tensorwire.host import same_host_congestion_control
+
+GRPC = Contender("grpcio", "grpc")
+ZMQ = Contender("zmq", "tcp")
+SOCKETS = Contender("sockets", "tcp")
+REQUEST = Work("request", 1000)
+
+
+def visit_of(p50: float, p99: float = 0.0, calls: int = 10, seconds: float = 1.0) -> Visit:
+    return Visit(p50, p99 or p50, calls, seconds, cpu_seconds=0.5, path="grpc")
+
+
+class FakePair:
+    def __init__(self, contender: Contender, log: list[Contender]) -> None:
+        self.contender = contender
+        self.log = log
+        self.path = contender.transport
+        self.note = f"note of {contender.name}"
+        self.fails_at: int | None = None
+        self.moves_at: int | None = None
+        self.visits = 0
+
+    def visit(self, work: Work, seconds: float) -> Visit:
+        self.log.append(self.contender)
+        self.visits += 1
+        if self.visits == self.fails_at:
+            raise AgentError("its process is gone")
+        path = "elsewhere" if self.visits == self.moves_at else self.path
+        return Visit(100.0, 200.0, 10, seconds, 0.1, path)
+
+
+@pytest.fixture
+def pairs(monkeypatch: pytest.MonkeyPatch) -> dict[Contender, FakePair]:
+    """The pairs that a run starts, by contender; set their attributes beforehand."""
+    found: dict[Contender, FakePair] = {}
+    log: list[Contender] = []
+
+    @contextmanager
+    def start(name: str, transport: str) -> Iterator[FakePair]:
+        contender = Contender(name, transport)
+        yield found.setdefault(contender, FakePair(contender, log))
+
+    class AlwaysViable:
+        def __init__(self, name: str) -> None:
+            self.cases = {"request"} if name == "nixl" else {"request", "pull", "stream"}
+
+        def viable(self, transport: str) -> str | None:
+            return None
+
+        def supports(self, work: Work) -> bool:
+            return work.case in self.cases
+
+    monkeypatch.setattr(runner, "start", start)
+    monkeypatch.setattr(runner, "peer", AlwaysViable)
+    for contender in (GRPC, ZMQ, SOCKETS):
+        found[contender] = FakePair(contender, log)
+    return found
+
+
+def test_sockets_come_with_the_congestion_control_of_our_links() -> None:
+    names = [contender.name for contender in runner.contenders(["shm"], ["sockets", "zmq"])]
+    assert names == [
+        "grpcio",
+        "tensorwire",
+        "sockets",
+        f"sockets-{same_host_congestion_control()}",
+        "zmq",
+        "zmq",
+    ]
+
+
+def test_an_unknown_peer_is_named() -> None:
+    with pytest.raises(ValueError, match="carrier_pigeon"):
+        runner.contenders([], ["carrier_pigeon"])
+    with pytest.raises(ValueError, match="zmq-cubic"):
+        runner.contenders([], ["zmq-cubic"])
+
+
+def test_each_round_visits_everyone_once_and_the_order_moves_on(
+    pairs: dict[Contender, FakePair],
+) -> None:
+    asked = [GRPC, ZMQ, SOCKETS]
+    seen: list[tuple[int, int]] = []
+    results = runner.run(
+        asked, [REQUEST], 3, 0.1, lambda now, done, total: seen.append((done, total))
+    )
+    log = pairs[GRPC].log
+    assert log == [GRPC, ZMQ, SOCKETS, ZMQ, SOCKETS, GRPC, SOCKETS, GRPC, ZMQ]
+    assert {len(visits) for visits in results.visits.values()} == {3}
+    assert seen[-1] == (9, 9)
+    assert not results.failed
+
+
+def test_sizes_come_one_after_the_other(pairs: dict[Contender, FakePair]) -> None:
+    works = plan([64, 8], cases=["request"], origins=["ordinary"], reads=[False])
+    measured: list[int] = []
+    runner.run([GRPC], works, 2, 0.1, lambda now, done, total: measured.append(done))
+    assert [key[1].size for key in runner.run([GRPC], works, 2, 0.1).visits] == [64, 8]
+
+
+def test_cases_that_a_peer_lacks_are_left_out(pairs: dict[Contender, FakePair]) -> None:
+    nixl = Contender("nixl", "shm")
+    results = runner.run([GRPC, nixl], plan([8], origins=["ordinary"]), 1, 0.1)
+    assert {work.case for contender, work in results.visits if contender == nixl} == {"request"}
+    assert not results.failed
+
+
+def test_a_contender_that_fails_is_dropped_and_the_others_go_on(
+    pairs: dict[Contender, FakePair],
+) -> None:
+    pairs[ZMQ].fails_at = 2
+    results = runner.run([GRPC, ZMQ], [REQUEST], 3, 0.1)
+    assert [contender for contender, _ in results.visits] == [GRPC]
+    assert len(results.visits[GRPC, REQUEST]) == 3
+    assert results.failed
+    assert "its process is gone" in results.notes[0]
+
+
+@pytest.mark.parametrize("moves_at", [1, 2])
+def test_figures_from_another_path_are_refused(
+    pairs: dict[Contender, FakePair], moves_at: int
+) -> None:
+    pairs[ZMQ].moves_at = moves_at
+    results = runner.run([GRPC, ZMQ], [REQUEST], 3, 0.1)
+    assert [row["contender"] for row in runner.rows(results)] == ["grpcio"]
+    assert results.failed
+    assert "elsewhere" in results.notes[0]
+
+
+def test_a_contender_that_starts_on_another_path_is_not_measured(
+    pairs: dict[Contender, FakePair],
+) -> None:
+    pairs[ZMQ].path = "ipc"
+    results = runner.run([GRPC, ZMQ], [REQUEST], 1, 0.1)
+    assert pairs[ZMQ].visits == 0
+    assert results.failed
+    assert "took ipc instead" in results.notes[0]
+
+
+def test_auto_takes_whatever_is_chosen(pairs: dict[Contender, FakePair]) -> None:
+    auto = Contender("tensorwire", "auto")
+    pairs[auto] = FakePair(auto, [])
+    pairs[auto].path = "shm"
+    (row,) = runner.rows(runner.run([auto], [REQUEST], 1, 0.1))
+    assert row["transport"] == "shm"
+
+
+def test_what_is_not_installed_is_a_note_and_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tensorwire.bench.peers.zmq.find_spec", lambda name: None)
+    results = runner.run([ZMQ], [REQUEST], 1, 0.1)
+    assert not results.failed
+    assert "pip install pyzmq" in results.notes[0]
+    assert results.visits == {}
+
+
+def rows_of(visits: dict[tuple[Contender, Work], list[Visit]]) -> list[dict[str, Any]]:
+    results = Results(visits=visits, comments={contender: "" for contender, _ in visits})
+    return runner.rows(results)
+
+
+def test_rows_are_medians_over_rounds() -> None:
+    base, row = rows_of(
+        {
+            (GRPC, REQUEST): [visit_of(90), visit_of(100, 400), visit_of(1000)],
+            (ZMQ, REQUEST): [visit_of(5, calls=40), visit_of(20, 50), visit_of(10, 10, calls=20)],
+        }
+    )
+    assert (row["p50_us"], row["p99_us"]) == (10, 10)
+    assert row["calls"] == 70
+    assert row["msgs_per_s"] == 20
+    assert row["gb_per_s"] == pytest.approx(20 * 1000 / 1e9)
+    assert row["cpu_s_per_gb"] == pytest.approx(0.5 / (20 * 1000 / 1e9))
+    assert row["ratio_to_grpcio"] == 10
+    assert row["p99_ratio_to_grpcio"] == 40
+    assert base["ratio_to_grpcio"] == 1
+
+
+def test_published_arrays_are_compared_with_the_same_work_of_grpcio() -> None:
+    published = Work("request", 1000, "published", reads=True)
+    ours = Contender("tensorwire", "shm")
+    found = rows_of(
+        {
+            (GRPC, REQUEST): [visit_of(7)],
+            (GRPC, Work("request", 1000, reads=True)): [visit_of(100)],
+            (ours, published): [visit_of(5)],
+        }
+    )
+    assert found[2]["ratio_to_grpcio"] == 20
+
+
+def test_without_the_baseline_there_is_no_ratio() -> None:
+    (row,) = rows_of({(ZMQ, REQUEST): [visit_of(5)]})
+    assert row["ratio_to_grpcio"] is None
+    assert row["p99_ratio_to_grpcio"] is None
+
+
+def test_nothing_has_no_cpu_time_for_each_gigabyte() -> None:
+    (row,) = rows_of({(GRPC, Work("request", 0)): [visit_of(5)]})
+    assert row["cpu_s_per_gb"] is None
+    assert row["gb_per_s"] == 0

@@ -1,0 +1,193 @@
+"""The ``tensorwire`` command: options, output for programs and for people, exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tensorwire.cli import app
+
+ROW = {
+    *("contender", "transport", "case", "size", "origin", "p50_us", "p99_us", "gb_per_s"),
+    *("msgs_per_s", "cpu_s_per_gb", "ratio_to_grpcio"),
+}
+QUICK = ("--seconds", "0.001", "--rounds", "1")
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200"})
+
+
+def rpc(*arguments: str) -> dict[str, Any]:
+    result = run("bench", "rpc", *QUICK, "--json", *arguments)
+    assert result.exit_code == 0, result.output
+    report: dict[str, Any] = json.loads(result.stdout)
+    return report
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((), ("bench", "doctor")),
+        (("bench",), ("rpc",)),
+        (("bench", "rpc"), ("--transport", "--sizes", "--rounds", "--peers", "Examples", "--json")),
+        (("doctor",), ("TARGET", "Examples", "Exit codes", "--json")),
+    ],
+)
+def test_help(arguments: tuple[str, ...], expected: tuple[str, ...]) -> None:
+    result = run(*arguments, "--help")
+    assert result.exit_code == 0
+    for word in expected:
+        assert word in result.output
+
+
+def test_version() -> None:
+    result = run("--version")
+    assert result.exit_code == 0
+    assert result.output.strip()[0].isdigit()
+
+
+@pytest.mark.timeout(120)
+def test_rpc_measures_all_that_is_asked_for() -> None:
+    report = rpc("--transport", "shm,tcp", "--sizes", "8,64K")
+    rows = report["rows"]
+    assert set(report) == {"environment", "rows"}
+    assert all(set(row) >= ROW for row in rows)
+    assert {row["size"] for row in rows} == {8, 65536}
+    assert {row["case"] for row in rows} == {"request", "pull", "stream"}
+    ours = [row for row in rows if row["contender"] == "tensorwire"]
+    assert {row["transport"] for row in ours} == {"shm", "tcp"}
+    assert {row["origin"] for row in ours} == {"ordinary", "published"}
+    assert all(row["ratio_to_grpcio"] > 0 for row in rows)
+    assert {"sockets", "memcpy", "grpcio"} <= {row["contender"] for row in rows}
+    assert report["environment"]["settings"]["rounds"] == 1
+
+
+@pytest.mark.timeout(120)
+def test_rpc_options_narrow_what_is_measured() -> None:
+    report = rpc(
+        *("--transport", "grpc", "--sizes", "64", "--cases", "pull", "--reads", "yes"),
+        *("--origin", "ordinary", "--no-limits", "--callers", "2"),
+    )
+    found = {
+        (row["contender"], row["transport"], row["case"], row["reads"], row["callers"])
+        for row in report["rows"]
+    }
+    assert found == {
+        ("grpcio", "grpc", "pull", True, 2),
+        ("tensorwire", "grpc", "pull", True, 2),
+    }
+
+
+@pytest.mark.timeout(120)
+def test_rpc_for_people_and_into_files(tmp_path: Path) -> None:
+    output, plot = tmp_path / "figures.json", tmp_path / "figures.png"
+    result = run(
+        *("bench", "rpc", *QUICK, "--transport", "shm", "--sizes", "8", "--cases", "request"),
+        *("--output", str(output), "--plot", str(plot)),
+    )
+    assert result.exit_code == 0, result.output
+    for word in ("tensorwire", "grpcio", "memcpy", "request 8", "x grpcio", "congestion control"):
+        assert word in result.stdout
+    assert {row["contender"] for row in json.loads(output.read_text())["rows"]} >= {"tensorwire"}
+    assert plot.stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "complaint"),
+    [
+        ("--transport", "pigeon", "pigeon"),
+        ("--transport", ",", "empty"),
+        ("--sizes", "8T", "no size"),
+        ("--sizes", "9", "multiple of 8"),
+        ("--sizes", "", "empty"),
+        ("--cases", "push", "push"),
+        ("--origin", "here", "here"),
+        ("--reads", "maybe", "maybe"),
+        ("--peers", "nng", "nng"),
+        ("--rounds", "0", "--rounds"),
+        ("--seconds", "0", "--seconds"),
+        ("--callers", "0", "--callers"),
+        ("--output", "/no/such/folder/x.json", "no folder"),
+        ("--plot", "/no/such/folder/x.png", "no folder"),
+    ],
+)
+def test_wrong_usage_is_said_before_anything_is_measured(
+    option: str, value: str, complaint: str
+) -> None:
+    result = run("bench", "rpc", option, value)
+    assert result.exit_code == 2
+    assert complaint in result.output
+
+
+def test_a_plot_needs_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tensorwire.cli.find_spec", lambda name: None)
+    result = run("bench", "rpc", "--plot", "x.png")
+    assert result.exit_code == 2
+    assert "pip install matplotlib" in result.output
+
+
+def test_missing_figures_are_an_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENSORWIRE_BUFFER_BYTES", "nonsense")
+    result = run(
+        *("bench", "rpc", *QUICK, "--transport", "shm", "--sizes", "8", "--no-limits"),
+        *("--cases", "request", "--json"),
+    )
+    assert result.exit_code == 1
+    report = json.loads(result.stdout)
+    assert {row["contender"] for row in report["rows"]} == {"grpcio"}
+    assert "TENSORWIRE_BUFFER_BYTES" in report["environment"]["notes"][0]
+
+
+def test_doctor_for_programs() -> None:
+    result = run("doctor", "--json")
+    report = json.loads(result.stdout)
+    assert set(report) == {"host", "settings", "peer"}
+    assert report["peer"] is None
+    verdicts = {finding["verdict"] for finding in report["host"]}
+    assert verdicts <= {"ok", "warn", "fail"}
+    assert result.exit_code == (1 if "fail" in verdicts else 0)
+    assert report["settings"]["buffer_bytes"] > 0
+
+
+def test_doctor_for_people() -> None:
+    result = run("doctor")
+    for subject in ("kernel", "CPUs", "memfd", "pidfd", "/dev/shm", "congestion", "open files"):
+        assert subject in result.stdout
+
+
+def test_doctor_of_nobody() -> None:
+    result = run("doctor", "127.0.0.1:9", "--timeout", "2", "--json")
+    assert result.exit_code == 1
+    peer = json.loads(result.stdout)["peer"]
+    assert peer["error"].startswith("UNAVAILABLE")
+    assert peer["ping_us"] is None
+
+
+def test_doctor_knows_its_transports() -> None:
+    result = run("doctor", "127.0.0.1:9", "--transport", "pigeon")
+    assert result.exit_code == 2
+    assert "pigeon" in result.output
+
+
+def test_nothing_heavy_is_imported_for_help() -> None:
+    program = (
+        "import sys, tensorwire.cli\n"
+        "heavy = {'numpy', 'grpc', 'matplotlib', 'tensorwire._core', 'tensorwire.bench'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+    assert done.stdout.strip() == b"[]"
+
+
+def test_without_typer_the_command_says_what_to_install() -> None:
+    program = "import sys; sys.modules['typer'] = None; import tensorwire.cli"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert done.returncode == 1
+    assert b"pip install 'tensorwire[cli]'" in done.stderr

@@ -1,0 +1,173 @@
+"""Judging a host and a peer."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import pytest
+from rich.console import Console
+
+import tensorwire
+from tensorwire import doctor
+from tensorwire.host import UNLIMITED, Facts
+
+GOOD = Facts(
+    kernel="6.18",
+    machine="x86_64",
+    cpus=8,
+    uid=1000,
+    memfd=True,
+    pidfd=True,
+    pagemap_scan=True,
+    memory_free=64 << 30,
+    memory_limit=UNLIMITED,
+    memlock=64 << 10,
+    nofile=65536,
+    tcp_receive=32 << 20,
+    tcp_send=4 << 20,
+    congestion="bbr",
+    congestion_same_host="cubic",
+    runtime_folder="/run/user/1000",
+    runtime_folder_writable=True,
+    dev_shm=64 << 20,
+    rdma=(),
+)
+
+
+def judge(**changes: Any) -> list[doctor.Finding]:
+    return doctor.examine(dataclasses.replace(GOOD, **changes), buffer_bytes=1 << 30)
+
+
+def test_a_good_host_has_nothing_to_mend() -> None:
+    assert [f for f in judge() if f.verdict != "ok" or f.mend] == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "subject", "verdict", "command"),
+    [
+        ({"cpus": 1}, "CPUs", "warn", "taskset"),
+        ({"memfd": False}, "sealed memory (memfd)", "fail", "Linux 5.1"),
+        ({"uid": 65534}, "user", "fail", "--user"),
+        ({"pidfd": False}, "pidfd", "fail", "Linux 5.3"),
+        ({"pagemap_scan": False}, "PAGEMAP_SCAN", "warn", "Linux 6.7"),
+        ({"memory_free": 1 << 30}, "memory", "warn", "TENSORWIRE_BUFFER_BYTES=256M"),
+        ({"memory_limit": 400 << 20}, "memory", "warn", "TENSORWIRE_BUFFER_BYTES=100M"),
+        ({"runtime_folder_writable": False}, "folder for sockets", "fail", "XDG_RUNTIME_DIR"),
+        ({"nofile": 1024}, "open files", "warn", "ulimit -n"),
+        ({"tcp_send": 200 << 10}, "TCP buffers, at most", "warn", "net.ipv4.tcp_wmem"),
+        ({"congestion_same_host": "bbr"}, "TCP congestion control", "warn", "modprobe tcp_cubic"),
+        ({"rdma": ("mlx5_0",)}, "locked memory", "warn", "ulimit -l"),
+    ],
+)
+def test_what_is_wrong_comes_with_its_remedy(
+    changes: dict[str, Any], subject: str, verdict: str, command: str
+) -> None:
+    (finding,) = (f for f in judge(**changes) if f.verdict != "ok")
+    assert (finding.subject, finding.verdict) == (subject, verdict)
+    assert command in finding.mend
+    assert finding.meaning
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"nofile": UNLIMITED},
+        {"memlock": UNLIMITED, "rdma": ("mlx5_0",)},
+        {"memory_free": UNLIMITED},
+    ],
+)
+def test_unlimited_is_fine(changes: dict[str, Any]) -> None:
+    assert {f.verdict for f in judge(**changes)} == {"ok"}
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "text"),
+    [(-1, "unlimited"), (0, "0"), (1023, "1023"), (65536, "64K"), (1 << 40, "1T")],
+)
+def test_sizes_are_written_as_settings_are(nbytes: int, text: str) -> None:
+    assert doctor.size(nbytes) == text
+
+
+def serving(server: grpc.Server) -> Iterator[str]:
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield f"127.0.0.1:{port}"
+    server.stop(None).wait()
+
+
+@pytest.fixture
+def stock() -> Iterator[str]:
+    yield from serving(grpc.server(ThreadPoolExecutor(2)))
+
+
+@pytest.fixture
+def ours() -> Iterator[str]:
+    yield from serving(tensorwire.server(ThreadPoolExecutor(2)))
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp", "grpc"])
+def test_a_server_of_ours(ours: str, transport: Any) -> None:
+    report = doctor.examine_peer(ours, transport)
+    assert (report.error, report.note) == ("", "")
+    assert report.transport == transport
+    assert report.ping_us is not None
+    assert [transfer.nbytes for transfer in report.transfers] == list(doctor.TRANSFERS)
+    for transfer in report.transfers:
+        assert transfer.gb_per_s == pytest.approx(transfer.nbytes / transfer.seconds / 1e9)
+
+
+def test_a_stock_server(stock: str) -> None:
+    report = doctor.examine_peer(stock)
+    assert report.transport == "grpc"
+    assert set(report.reasons) == {"shm", "tcp"}
+    assert report.ping_us is not None
+    assert report.transfers == ()
+    assert "UNIMPLEMENTED" in report.note
+
+
+def test_a_required_transport_that_is_missing(stock: str) -> None:
+    report = doctor.examine_peer(stock, "shm")
+    assert report.error.startswith("UNAVAILABLE")
+    assert report.ping_us is None
+
+
+def printed(findings: list[doctor.Finding], *peers: doctor.PeerReport) -> str:
+    out = io.StringIO()
+    console = Console(file=out, width=200)
+    doctor.print_findings(findings, console)
+    for peer in peers:
+        doctor.print_peer(peer, console)
+    return out.getvalue()
+
+
+def test_a_table_and_its_commands() -> None:
+    text = printed(judge(nofile=64))
+    assert "room for about 8 links" in text
+    assert "open files: ulimit -n $(ulimit -Hn)" in text
+
+
+def test_peers_in_words() -> None:
+    good = doctor.PeerReport(
+        "ps0:1",
+        "tcp",
+        "ipv4:1.2.3.4:5",
+        {"shm": "[another host]"},
+        "",
+        12.4,
+        (doctor.Transfer(64 << 20, 0.01, 6.7),),
+    )
+    lost = doctor.PeerReport("ps1:1", error="UNAVAILABLE: nobody")
+    text = printed([], good, lost)
+    for expected in (
+        "ps0:1: calls go by tcp to ipv4:1.2.3.4:5",
+        "not shm: [another host]",
+        "an empty call: 12 us",
+        "a request of 64M: 10.00 ms, 6.70 GB/s",
+        "ps1:1: no answer: UNAVAILABLE: nobody",
+    ):
+        assert expected in text

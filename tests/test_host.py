@@ -1,0 +1,71 @@
+"""Looking at the host."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from tensorwire import host
+
+
+def test_facts_are_plausible() -> None:
+    facts = host.facts()
+    assert facts.cpus >= 1
+    assert facts.memory_free > 1 << 20
+    assert facts.tcp_receive > 1 << 12
+    assert (
+        facts.congestion
+        in Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
+    )
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ({}, host.UNLIMITED),
+        ({"": "max", "a": "max", "a/b": "max"}, host.UNLIMITED),
+        ({"a": "2000", "a/b": "max"}, 2000),
+        ({"a": "2000", "a/b": "1000", "a/c": "10"}, 1000),
+    ],
+)
+def test_the_smallest_limit_around_the_process_holds(
+    tmp_path: Path, limits: dict[str, str], expected: int
+) -> None:
+    root, own = tmp_path / "cgroup", tmp_path / "own"
+    own.write_text("12:devices:/elsewhere\n0::/a/b\n")
+    for group in ("a/b", "a/c"):
+        (root / group).mkdir(parents=True)
+    for group, limit in limits.items():
+        (root / group / "memory.max").write_text(limit + "\n")
+    assert host.memory_limit(root, own) == expected
+
+
+def test_no_control_groups(tmp_path: Path) -> None:
+    assert host.memory_limit(tmp_path, tmp_path / "none") == host.UNLIMITED
+
+
+def test_rdma_devices(tmp_path: Path) -> None:
+    for name in ("mlx5_1", "mlx5_0"):
+        (tmp_path / name).mkdir()
+    assert host.rdma_devices(tmp_path) == ("mlx5_0", "mlx5_1")
+    assert host.rdma_devices(tmp_path / "none") == ()
+
+
+def test_file_systems() -> None:
+    assert host.file_system_size("/") > 0
+    assert host.file_system_size("/no/such/place") == 0
+
+
+def test_congestion_controls_by_setting() -> None:
+    default = host.congestion_control()
+    assert host.same_host_congestion_control("system") == default
+    assert host.same_host_congestion_control("reno") == "reno"
+    with socket.socket() as probe:
+        try:
+            probe.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
+        except OSError:
+            assert host.same_host_congestion_control() == "reno"
+        else:
+            assert host.same_host_congestion_control() == "cubic"

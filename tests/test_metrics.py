@@ -1,0 +1,187 @@
+"""Prometheus metrics: complete, declared, and never falling."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+import tensorwire
+from tensorwire import metrics
+from tensorwire.rpc import registry
+
+LABELS = {"role": "client", "transport": "shm", "peer": "unix:"}
+REDUNDANT = {  # sums over the size classes
+    *("messages_sent", "bytes_sent", "messages_received", "bytes_received"),
+}
+
+
+@pytest.fixture
+def prometheus() -> CollectorRegistry:
+    found = CollectorRegistry()
+    metrics.register(found)
+    return found
+
+
+@pytest.fixture
+def target() -> Iterator[str]:
+    handler = grpc.method_handlers_generic_handler(
+        "test", {"Take": grpc.unary_unary_rpc_method_handler(lambda request, context: b"")}
+    )
+    server = tensorwire.server(ThreadPoolExecutor(2), [handler])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield f"127.0.0.1:{port}"
+    server.stop(None).wait()
+
+
+def send(channel: grpc.Channel, nbytes: int) -> None:
+    take: Any = channel.unary_unary("/test/Take")
+    take(np.ones(nbytes, np.uint8))
+
+
+def test_messages_are_counted_at_both_ends(prometheus: CollectorRegistry, target: str) -> None:
+    with tensorwire.insecure_channel(target, transport="shm") as channel:
+        for nbytes in (100, 100, 100_000):
+            send(channel, nbytes)
+
+        def messages(direction: str, upto: str, **labels: str) -> float | None:
+            return prometheus.get_sample_value(
+                "tensorwire_link_messages_total",
+                {**LABELS, **labels, "direction": direction, "upto": upto},
+            )
+
+        assert messages("sent", "256") == 2
+        assert messages("sent", "1048576") == 1
+        assert messages("received", "256") == 3
+        assert messages("received", "256", role="server") == 2
+        assert messages("received", "1048576", role="server") == 1
+        value = prometheus.get_sample_value
+        assert value("tensorwire_link_copies_total", LABELS) == 1
+        assert value("tensorwire_link_copied_bytes_total", LABELS) == 100_000
+        assert value("tensorwire_links", {"role": "client", "transport": "shm"}) == 1
+        assert value("tensorwire_links", {"role": "server", "transport": "shm"}) == 1
+        assert value("tensorwire_channels", {"transport": "shm"}) == 1
+    assert value("tensorwire_channels", {"transport": "shm"}) is None
+
+
+def test_channels_without_a_link(prometheus: CollectorRegistry) -> None:
+    with tensorwire.insecure_channel("127.0.0.1:9"):
+        assert prometheus.get_sample_value("tensorwire_channels", {"transport": ""}) == 1
+
+
+def test_the_arena(prometheus: CollectorRegistry) -> None:
+    def used() -> float:
+        value = prometheus.get_sample_value("tensorwire_arena_used_bytes")
+        assert value is not None
+        return value
+
+    before = used()
+    array = tensorwire.empty(1 << 18)
+    assert used() == before + array.nbytes
+    assert (
+        prometheus.get_sample_value("tensorwire_arena_capacity_bytes")
+        == (tensorwire.arena_stats()["capacity"])
+    )
+
+
+def test_every_statistic_of_a_link_is_a_metric(target: str) -> None:
+    with tensorwire.insecure_channel(target, transport="shm") as channel:
+        send(channel, 8)
+        link = channel.stats()["link"]
+        assert isinstance(link, dict)
+        found = {name for name, value in metrics.flat(link) if isinstance(value, int)}
+    declared = {fact for measure in metrics.LINK for fact in measure.facts}
+    assert found - declared == REDUNDANT
+    assert declared - found == set()
+
+
+def test_every_statistic_of_the_arena_is_a_metric() -> None:
+    declared = {fact for measure in metrics.MEMORY for fact in measure.facts}
+    assert declared == set(tensorwire.arena_stats())
+
+
+def test_names_units_and_help(prometheus: CollectorRegistry, target: str) -> None:
+    with tensorwire.insecure_channel(target, transport="tcp") as channel:
+        send(channel, 8)
+        text = generate_latest(prometheus).decode()
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    measures = [*metrics.LINK, *metrics.MEMORY, metrics.LINKS, metrics.CHANNELS]
+    assert set(families) == {f"tensorwire_{measure.name}" for measure in measures}
+    for measure in measures:
+        family = families[f"tensorwire_{measure.name}"]
+        assert (family.type, family.documentation) == (measure.kind, measure.help)
+        assert measure.help.endswith(".")
+        labels = {(s.name, *sorted(s.labels.items())) for s in family.samples}
+        assert len(labels) == len(family.samples), "two samples with the same labels"
+
+
+def test_a_registry_has_them_once(prometheus: CollectorRegistry) -> None:
+    with pytest.raises(ValueError, match="Duplicated"):
+        metrics.register(prometheus)
+
+
+@pytest.mark.parametrize(
+    ("found", "shown"),
+    [
+        ([0, 5, 9], [0, 5, 9]),
+        # Of 100 + 50 the first link ends; the other one goes on to 60.
+        ([150, 50, 60], [150, 150, 160]),
+        ([150, 80, 81, 0, 4], [150, 150, 151, 151, 155]),
+    ],
+)
+def test_counters_never_fall(found: list[float], shown: list[float]) -> None:
+    series = metrics.Series()
+    assert [series.follow(value) for value in found] == shown
+
+
+def test_links_with_the_same_labels_are_added_up(
+    prometheus: CollectorRegistry, target: str
+) -> None:
+    def sent() -> float | None:
+        return prometheus.get_sample_value(
+            "tensorwire_link_messages_total", {**LABELS, "direction": "sent", "upto": "256"}
+        )
+
+    with tensorwire.insecure_channel(target, transport="shm") as first:
+        with tensorwire.insecure_channel(target, transport="shm") as second:
+            send(first, 8)
+            send(second, 8)
+            send(second, 8)
+            assert sent() == 3
+        assert sent() == 3
+        send(first, 8)
+        assert sent() == 4
+    assert sent() is None
+
+
+def test_nothing_is_kept_alive() -> None:
+    before = set(map(id, registry.CHANNELS.members()))
+    channel = tensorwire.insecure_channel("127.0.0.1:9")
+    assert set(map(id, registry.CHANNELS.members())) - before == {id(channel)}
+    del channel
+    gc.collect()
+    assert set(map(id, registry.CHANNELS.members())) == before
+
+
+def test_a_child_begins_without_the_parents_channels() -> None:
+    program = (
+        "import os, tensorwire\n"
+        "from tensorwire.rpc import registry\n"
+        "channel = tensorwire.insecure_channel('127.0.0.1:9')\n"
+        "pid = os.fork()\n"
+        "if pid == 0: os._exit(len(registry.CHANNELS.members()))\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), "
+        "len(registry.CHANNELS.members()))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+    assert done.stdout.split() == [b"0", b"1"]
