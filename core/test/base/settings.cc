@@ -75,6 +75,12 @@ TEST_CASE("every setting is read") {
   CHECK(s->tcp_congestion == "bbr");
 }
 
+TEST_CASE("a congestion control may have the longest name that the kernel has") {
+  const auto s = with({{"TENSORWIRE_TCP_CONGESTION", "fifteen_letters"}});
+  REQUIRE(s.ok());
+  CHECK(s->tcp_congestion == "fifteen_letters");
+}
+
 TEST_CASE("sizes are bytes, or bytes with a unit of 1024") {
   constexpr size_t kMi = 1 << 20;
   for (const std::pair<const char*, size_t>& size : std::vector<std::pair<const char*, size_t>>{

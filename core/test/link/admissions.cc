@@ -39,6 +39,10 @@ TEST_CASE("a session ends when its time is over") {
   REQUIRE(ticket.ok());
   CHECK(table.find(ticket->session, kStart + kTtl - 1).ok());
   CHECK(table.admit(ticket->session, kStart + kTtl - 1).ok());
+  const auto second = table.mint(5, kTtl, kStart);
+  REQUIRE(second.ok());
+  check_says(table.admit(second->session, kStart + kTtl), Code::kUnauthenticated,
+             {"expired 0 ms ago"});
   check_says(table.find(ticket->session, kStart + kTtl + 7 * kMillisecond).status(),
              Code::kUnauthenticated, {"expired 7 ms ago"});
   CHECK(table.size() == 0);

@@ -122,6 +122,19 @@ TEST_CASE("any changed byte ends the handshake at both ends, and admits nothing"
   }
 }
 
+TEST_CASE("a client is not done before it has a good ServerReady") {
+  for (size_t at = 0; at < wire::kServerReadySize; ++at) {
+    Pair pair;
+    run(pair.client, pair.server, {}, {}, [at](size_t position, std::byte& byte) {
+      byte ^= std::byte{position == wire::kServerProofSize + at};
+    });
+    INFO("byte " << at << " of ServerReady");
+    CHECK(pair.client.state() == State::kFailed);
+    CHECK_FALSE(pair.client.failure().ok());
+    CHECK(pair.server.done());
+  }
+}
+
 TEST_CASE("a client never shows a proof to a server that has none") {
   Pair pair;
   Admissions other;
@@ -212,6 +225,9 @@ TEST_CASE("refusals reach the client as a code") {
     Pair pair;
     pair.server.refuse({Code::kPermissionDenied, "user 7 on the socket"});
     CHECK(pair.server.outgoing().empty());
+    size_t position = 0;
+    move(pair.client, pair.server, position, SIZE_MAX, {});
+    CHECK(pair.server.state() == State::kSendRefusal);
     check_refused(pair, pair.server, Code::kPermissionDenied, "user 7");
   }
   SUBCASE("by the driver, before the second frame") {
