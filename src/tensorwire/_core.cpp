@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -44,6 +45,24 @@ bool on_main_thread() {
   static thread_local const bool main = syscall(SYS_gettid) == getpid();
   return main;
 }
+
+std::atomic<bool> g_exiting{false};
+
+// The GIL is let go of for as long as this lives. Before Python 3.14 a daemon thread that asks for the GIL while the
+// interpreter goes is ended by unwinding its stack, which C++ answers with abort(): such a thread stays here instead.
+class NoGil {
+ public:
+  NoGil() : state_(PyEval_SaveThread()) {}
+  NoGil(const NoGil&) = delete;
+  NoGil& operator=(const NoGil&) = delete;
+  ~NoGil() {
+    while (g_exiting.load(std::memory_order_acquire) && !on_main_thread()) pause();
+    PyEval_RestoreThread(state_);
+  }
+
+ private:
+  PyThreadState* const state_;
+};
 
 int check_signals(void*) {
   nb::gil_scoped_acquire gil;
@@ -295,7 +314,7 @@ struct Events {
     int closed = 0;
     size_t count;
     {
-      nb::gil_scoped_release nogil;
+      const NoGil nogil;
       count = tw_events_wait(handle, &limit, tokens, 256, &closed);
     }
     if (PyErr_Occurred()) throw nb::python_error();
@@ -327,7 +346,7 @@ struct CallBase {
       const tw_wait wait = wait_forever();
       int result;
       {
-        nb::gil_scoped_release nogil;
+        const NoGil nogil;
         result = tw_call_receive(handle, &wait, &message.handle, &status);
       }
       check(result, status);
@@ -349,7 +368,7 @@ struct ClientCall : CallBase {
     if (payload.bytes() <= kSmall && tw_call_sendable(handle)) {
       result = tw_call_send(handle, payload.get(), end, &wait, &status);
     } else {
-      nb::gil_scoped_release nogil;
+      const NoGil nogil;
       result = tw_call_send(handle, payload.get(), end, &wait, &status);
     }
     if (result != TW_OK && result != TW_INTERRUPTED && tw_call_ended(handle)) return false;
@@ -371,7 +390,7 @@ struct ClientCall : CallBase {
     const tw_wait wait = wait_forever();
     int result;
     {
-      nb::gil_scoped_release nogil;
+      const NoGil nogil;
       result = tw_call_initial(handle, &wait, &metadata, &status);
     }
     check(result, status);
@@ -384,7 +403,7 @@ struct ClientCall : CallBase {
     const tw_wait wait = wait_for(timeout);
     int result;
     {
-      nb::gil_scoped_release nogil;
+      const NoGil nogil;
       result = tw_call_outcome(handle, &wait, &code, &trailing, &status);
     }
     if (result == 4) return nb::none();
@@ -436,7 +455,7 @@ struct ServerCall : CallBase {
     if (payload.bytes() <= ClientCall::kSmall && tw_call_sendable(handle)) {
       result = tw_call_reply(handle, payload.get(), &wait, &status);
     } else {
-      nb::gil_scoped_release nogil;
+      const NoGil nogil;
       result = tw_call_reply(handle, payload.get(), &wait, &status);
     }
     check(result, status);
@@ -449,7 +468,7 @@ struct ServerCall : CallBase {
     if (!text) throw nb::python_error();
     tw_status status{};
     const tw_wait wait = wait_forever();
-    nb::gil_scoped_release nogil;
+    const NoGil nogil;
     return tw_call_finish(handle, code, text, static_cast<size_t>(size), pairs.get(),
                           payload.get(), &wait, next, &status);
   }
@@ -511,7 +530,7 @@ struct Link {
     tw_status status{};
     int result;
     {
-      nb::gil_scoped_release nogil;
+      const NoGil nogil;
       result = tw_link_unary(handle, name, static_cast<size_t>(size), pairs.get(), payload.get(),
                              &wait, &reply, &status);
     }
@@ -540,7 +559,7 @@ struct Link {
     tw_status status{};
     int result;
     {
-      nb::gil_scoped_release nogil;
+      const NoGil nogil;
       result = tw_link_start(handle, name, static_cast<size_t>(size), pairs.get(), payload.get(),
                              end, &wait, &call, &status);
     }
@@ -579,7 +598,7 @@ struct Server {
     tw_status status{};
     int result;
     {
-      nb::gil_scoped_release nogil;
+      const NoGil nogil;
       result = tw_server_next(handle, &wait, calls, 64, &count, &status);
     }
     if (result == 14) return nb::none();
@@ -638,7 +657,6 @@ struct Exported {
 
 NB_MODULE(_core, m) {
   m.attr("__version__") = tw_version();
-  nb::object module_name = m.attr("__name__");
   g_status_error = PyErr_NewExceptionWithDoc(
       "tensorwire._core.StatusError",
       "args == (code, details): a gRPC status code and a sentence for people.", nullptr, nullptr);
@@ -665,7 +683,7 @@ NB_MODULE(_core, m) {
         tw_status status{};
         int result;
         {
-          nb::gil_scoped_release nogil;
+          const NoGil nogil;
           result = tw_allocate(nbytes, &wait, &buffer, &status);
         }
         check(result, status);
@@ -696,10 +714,11 @@ NB_MODULE(_core, m) {
     tw_host(visit_into_dict, dict.ptr());
     return dict;
   });
-  m.def("shut_down", [] {
-    nb::gil_scoped_release nogil;
+  nb::module_::import_("atexit").attr("register")(nb::cpp_function([] {
+    g_exiting.store(true, std::memory_order_release);
+    const NoGil nogil;
     tw_shut_down();
-  });
+  }));
 
   m.def("hello", [] {
     uint8_t bytes[TW_HELLO_SIZE];
@@ -761,7 +780,7 @@ NB_MODULE(_core, m) {
            nb::arg("end") = false, nb::rv_policy::take_ownership)
       .def("stats", &Link::stats)
       .def("close", [](Link& l) {
-        nb::gil_scoped_release nogil;
+        const NoGil nogil;
         tw_link_close(l.handle);
       });
 
@@ -781,7 +800,7 @@ NB_MODULE(_core, m) {
         tw_status status{};
         int result;
         {
-          nb::gil_scoped_release nogil;
+          const NoGil nogil;
           result = tw_connect(&invitation, nanos(timeout), &link, &status);
         }
         check(result, status);
@@ -856,12 +875,12 @@ NB_MODULE(_core, m) {
            nb::arg("peer_hello"), nb::arg("connections"), nb::arg("ttl"))
       .def("next", &Server::next, nb::arg("timeout").none() = nb::none())
       .def("refuse", [](Server& s) {
-        nb::gil_scoped_release nogil;
+        const NoGil nogil;
         tw_server_refuse(s.handle);
       })
       .def_prop_ro("active", [](const Server& s) { return tw_server_active(s.handle); })
       .def("close", [](Server& s) {
-        nb::gil_scoped_release nogil;
+        const NoGil nogil;
         tw_server_close(s.handle);
       })
       .def("stats", &Server::stats);

@@ -77,9 +77,6 @@ def arena_stats() -> dict[str, int]:
 def settings() -> dict[str, int | str | bool]:
     """The settings in force: names as in ``TENSORWIRE_<NAME>``, lower case."""
 
-def shut_down() -> None:
-    """Joins the background thread; nothing of this module may be used afterwards."""
-
 def host() -> dict[str, int | str | bool]:
     """Facts for ``tensorwire doctor``: memfd, pidfd, pagemap_scan, cpus, boot_id,
     congestion_available (space separated), memlock_bytes, nofile, ..."""
