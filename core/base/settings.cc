@@ -180,7 +180,7 @@ Result<Settings> settings_from_environment() {
   from.size(s.buffer_bytes, "TENSORWIRE_BUFFER_BYTES", {kMi, kTi}, "TF_RDMA_BUF_SIZE",
             {kGi, kTi, Shape::kMultipleOfGb});
   from.size(s.pool_bytes, "TENSORWIRE_POOL_BYTES", {0, kTi});
-  from.size(s.max_message_bytes, "TENSORWIRE_MAX_MESSAGE_BYTES", {kKi, kTi});
+  from.size(s.max_message_bytes, "TENSORWIRE_MAX_MESSAGE_BYTES", {kKi, 16 * kGi});
   from.size(s.stream_window_bytes, "TENSORWIRE_STREAM_WINDOW_BYTES", {64 * kKi, kGi});
   from.size(s.ring_bytes, "TENSORWIRE_RING_BYTES", {16 * kKi, 64 * kMi, Shape::kPowerOfTwo});
   from.number(s.spin, "TENSORWIRE_SPIN_US", {0, 10'000}, kMicrosecond);

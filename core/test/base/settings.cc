@@ -144,7 +144,7 @@ TEST_CASE("what is not permitted is refused with name, value and range") {
            Wrong{"TENSORWIRE_BUFFER_BYTES", "99999999999999999999", "from 1M to 1T"},
            Wrong{"TENSORWIRE_BUFFER_BYTES", "16777217T", "from 1M to 1T"},
            Wrong{"TENSORWIRE_POOL_BYTES", "2T", "from 0 to 1T"},
-           Wrong{"TENSORWIRE_MAX_MESSAGE_BYTES", "0", "from 1K to 1T"},
+           Wrong{"TENSORWIRE_MAX_MESSAGE_BYTES", "0", "from 1K to 16G"},
            Wrong{"TENSORWIRE_STREAM_WINDOW_BYTES", "1", "from 64K to 1G"},
            Wrong{"TENSORWIRE_RING_BYTES", "8K", "from 16K to 64M, a power of two"},
            Wrong{"TENSORWIRE_RING_BYTES", "100000", "a power of two"},
