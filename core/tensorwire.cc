@@ -85,9 +85,7 @@ class Outbox {
       segments()[i].size = payload.segments[i].size;
     }
   }
-  std::span<OutSegment> segments() {
-    return {count_ > kFewSegments ? many_.data() : few_, count_};
-  }
+  std::span<OutSegment> segments() { return {count_ > kFewSegments ? many_.data() : few_, count_}; }
   size_t bytes() {
     size_t sum = 0;
     for (const OutSegment& segment : segments()) sum += segment.size;
@@ -143,11 +141,12 @@ void let_go(Call& call, const Ref<Outgoing>& outgoing) {
   if (outgoing && outgoing->borrowed()) call.withdraw(outgoing);
 }
 
-// Waits until the caller's memory has been sent. INTERRUPTED and timeouts are the caller's to deal with.
+// Waits until the caller's memory has been sent. INTERRUPTED and timeouts are the caller's to deal
+// with.
 Ended await_sent(Call& call, const Ref<Outgoing>& outgoing, const tw_wait* wait, Nanos deadline) {
   if (!outgoing) return Ended::kDone;
-  const Ended ended = wait_through(
-      wait, deadline, [&](Nanos slice) { return call.wait_sent(*outgoing, slice); });
+  const Ended ended =
+      wait_through(wait, deadline, [&](Nanos slice) { return call.wait_sent(*outgoing, slice); });
   let_go(call, outgoing);
   return ended;
 }
@@ -201,9 +200,8 @@ void visit_stats(const Link& link, const LinkStats& stats, tw_visit_fact visit, 
   put("sleeps", stats.sleeps);
   put("background_wakes", stats.background_wakes);
   for (size_t i = 0; i < stats.classes.size(); ++i) {
-    const std::string upto = i < LinkStats::kClassLimits.size()
-                                 ? std::to_string(LinkStats::kClassLimits[i])
-                                 : "inf";
+    const std::string upto =
+        i < LinkStats::kClassLimits.size() ? std::to_string(LinkStats::kClassLimits[i]) : "inf";
     put(("class." + upto + ".messages_sent").c_str(), stats.classes[i].sent);
     put(("class." + upto + ".bytes_sent").c_str(), stats.classes[i].sent_bytes);
     put(("class." + upto + ".messages_received").c_str(), stats.classes[i].received);
@@ -213,7 +211,8 @@ void visit_stats(const Link& link, const LinkStats& stats, tw_visit_fact visit, 
 
 }  // namespace
 
-// ------------------------------------------------------------------------------------------- process
+// -------------------------------------------------------------------------------------------
+// process
 
 const char* tw_version() { return TENSORWIRE_VERSION; }
 
@@ -243,7 +242,8 @@ void tw_host(tw_visit_fact visit, void* context) {
 
 void tw_shut_down() { Runtime::shut_down(); }
 
-// -------------------------------------------------------------------------------------------- memory
+// --------------------------------------------------------------------------------------------
+// memory
 
 int tw_allocate(size_t size, const tw_wait* wait, tw_buffer** out, tw_status* status) {
   auto runtime = Runtime::get();
@@ -339,7 +339,8 @@ void tw_metadata_each(const tw_metadata* metadata, tw_visit_pair visit, void* co
 }
 void tw_metadata_release(tw_metadata* metadata) { metadata->release(); }
 
-// ----------------------------------------------------------------------------------------- bootstrap
+// -----------------------------------------------------------------------------------------
+// bootstrap
 
 int tw_hello(uint8_t out[TW_HELLO_SIZE], tw_status* status) {
   auto runtime = Runtime::get();
@@ -365,7 +366,8 @@ int tw_parse_hello(const void* hello, size_t size, tw_peer_facts* out, tw_status
   return TW_OK;
 }
 
-// -------------------------------------------------------------------------------------------- client
+// --------------------------------------------------------------------------------------------
+// client
 
 int tw_connect(const tw_invitation* invitation, int64_t timeout_ns, tw_link** out,
                tw_status* status) {
@@ -428,8 +430,8 @@ int start(ClientLink& link, std::string_view method, tw_pairs metadata, tw_paylo
   Outbox outbox(payload);
   int result = has_payload ? stage(*call, outbox, wait, deadline, status) : TW_OK;
   if (result == TW_OK) {
-    auto begun = call->begin(method, Pairs(metadata).entries(), outbox.segments(), has_payload,
-                             end, driving);
+    auto begun = call->begin(method, Pairs(metadata).entries(), outbox.segments(), has_payload, end,
+                             driving);
     if (begun)
       outgoing = std::move(*begun);
     else
@@ -494,7 +496,8 @@ int tw_link_unary(tw_link* link, const char* method, size_t method_size, tw_pair
   return report(status, outcome.code, outcome.details);
 }
 
-// --------------------------------------------------------------------------------------------- calls
+// ---------------------------------------------------------------------------------------------
+// calls
 
 int tw_call_receive(tw_call* call, const tw_wait* wait, tw_message** out, tw_status* status) {
   *out = nullptr;
@@ -548,9 +551,7 @@ int send_in_stream(Call& call, tw_payload payload, const tw_wait* wait, tw_statu
                    Send&& send) {
   if (call.link().inherited()) return inherited(status, "call");
   const Nanos deadline = std::min(deadline_of(wait), call.deadline());
-  const auto late = [&] {
-    return report(status, Code::kDeadlineExceeded, "Deadline Exceeded");
-  };
+  const auto late = [&] { return report(status, Code::kDeadlineExceeded, "Deadline Exceeded"); };
   switch (wait_through(wait, deadline, [&](Nanos slice) { return call.wait_sendable(slice); })) {
     case Ended::kDone:
       break;
@@ -564,7 +565,9 @@ int send_in_stream(Call& call, tw_payload payload, const tw_wait* wait, tw_statu
   if (const int result = stage(call, outbox, wait, deadline, status); result != TW_OK)
     return result;
   auto sent = send(outbox);
-  if (!sent) return report(status, call.ended() ? Code::kCancelled : sent.status().code(), sent.status().details());
+  if (!sent)
+    return report(status, call.ended() ? Code::kCancelled : sent.status().code(),
+                  sent.status().details());
   switch (await_sent(call, *sent, wait, deadline)) {
     case Ended::kDone:
       return TW_OK;
@@ -703,7 +706,8 @@ int tw_call_finish(tw_call* call, int32_t code, const char* details, size_t deta
   bool finished;
   if (next) {
     Ref<ServerCall> following;
-    finished = server(call)->finish_and_poll(answer, text, entries, segments, with_payload, following);
+    finished =
+        server(call)->finish_and_poll(answer, text, entries, segments, with_payload, following);
     if (following) *next = handle(std::move(following));
   } else {
     Ref<Outgoing> outgoing;
@@ -714,7 +718,8 @@ int tw_call_finish(tw_call* call, int32_t code, const char* details, size_t deta
   return TW_OK;
 }
 
-// -------------------------------------------------------------------------------------------- events
+// --------------------------------------------------------------------------------------------
+// events
 
 tw_events* tw_events_create() {
   return reinterpret_cast<tw_events*>(make_ref<EventQueue>().leak());
@@ -743,7 +748,8 @@ size_t tw_events_wait(tw_events* queue, const tw_wait* wait, uint64_t* tokens, s
 void tw_events_close(tw_events* queue) { of(queue)->close(); }
 void tw_events_release(tw_events* queue) { of(queue)->release(); }
 
-// -------------------------------------------------------------------------------------------- server
+// --------------------------------------------------------------------------------------------
+// server
 
 int tw_server_create(int64_t max_message, tw_server** out, tw_status* status) {
   auto runtime = Runtime::get();

@@ -1,14 +1,20 @@
-// The C ABI of the tensorwire runtime: the one door for the Python binding, framework plugins and foreign code.
+// The C ABI of the tensorwire runtime: the one door for the Python binding, framework plugins and
+// foreign code.
 //
 // Conventions
-//   Handles     are opaque and counted; each tw_*_release gives one reference back. All functions may be called from any
+//   Handles     are opaque and counted; each tw_*_release gives one reference back. All functions
+//   may be called from any
 //               thread, and none calls back except through tw_wait and visitors.
-//   Results     0 is success, a positive number a gRPC status code whose sentence is in *status (may be null), and
+//   Results     0 is success, a positive number a gRPC status code whose sentence is in *status
+//   (may be null), and
 //               TW_INTERRUPTED means that tw_wait.interrupted asked to give up.
-//   Waiting     each function that may wait takes a tw_wait: no longer than timeout_ns (negative: for ever), and
-//               interrupted(context) is called, with no lock held, on each signal and at least every quarter of a second.
+//   Waiting     each function that may wait takes a tw_wait: no longer than timeout_ns (negative:
+//   for ever), and
+//               interrupted(context) is called, with no lock held, on each signal and at least
+//               every quarter of a second.
 //   Memory      to send is only read, and may be written or freed once the function has returned.
-//   Fork        handles made before fork() fail with FAILED_PRECONDITION in the child, and releasing them does nothing there.
+//   Fork        handles made before fork() fail with FAILED_PRECONDITION in the child, and
+//   releasing them does nothing there.
 #ifndef TENSORWIRE_H
 #define TENSORWIRE_H
 
@@ -66,20 +72,25 @@ typedef struct tw_pairs {
 typedef void (*tw_visit_fact)(void* context, const char* name, const char* value);
 typedef void (*tw_visit_pair)(void* context, const tw_pair* pair);
 
-// ------------------------------------------------------------------------------------------ process
+// ------------------------------------------------------------------------------------------
+// process
 
 const char* tw_version(void);
 // The settings in force, and what this host offers; values are decimal numbers or words.
 int tw_settings(tw_visit_fact visit, void* context, tw_status* status);
 void tw_host(tw_visit_fact visit, void* context);
-// Joins the background thread. Nothing of the runtime may be used afterwards. For the end of the interpreter.
+// Joins the background thread. Nothing of the runtime may be used afterwards. For the end of the
+// interpreter.
 void tw_shut_down(void);
 
-// ------------------------------------------------------------------------------------------- memory
+// -------------------------------------------------------------------------------------------
+// memory
 
-// Writable arena memory, aligned to 4096 bytes from one page up, else to 64. RESOURCE_EXHAUSTED when the arena stays full.
+// Writable arena memory, aligned to 4096 bytes from one page up, else to 64. RESOURCE_EXHAUSTED
+// when the arena stays full.
 int tw_allocate(size_t size, const tw_wait* wait, tw_buffer** out, tw_status* status);
-// Marks the arena block around [data, data + size) as published. 0: the bytes do not lie in the arena.
+// Marks the arena block around [data, data + size) as published. 0: the bytes do not lie in the
+// arena.
 int tw_publish(const void* data, size_t size);
 int tw_published(const void* data, size_t size);
 void tw_arena(tw_visit_fact visit, void* context);
@@ -88,7 +99,8 @@ void* tw_buffer_data(const tw_buffer* buffer);
 size_t tw_buffer_size(const tw_buffer* buffer);
 int tw_buffer_readonly(const tw_buffer* buffer);
 int tw_buffer_leased(const tw_buffer* buffer);
-// Call before code of the user can reach a received buffer's bytes (it may write to them in spite of everything).
+// Call before code of the user can reach a received buffer's bytes (it may write to them in spite
+// of everything).
 void tw_buffer_expose(tw_buffer* buffer);
 void tw_buffer_retain(tw_buffer* buffer);
 void tw_buffer_release(tw_buffer* buffer);
@@ -103,7 +115,8 @@ size_t tw_metadata_count(const tw_metadata* metadata);  // null counts as empty
 void tw_metadata_each(const tw_metadata* metadata, tw_visit_pair visit, void* context);
 void tw_metadata_release(tw_metadata* metadata);
 
-// ---------------------------------------------------------------------------------------- bootstrap
+// ----------------------------------------------------------------------------------------
+// bootstrap
 
 enum { TW_HELLO_SIZE = 96, TW_SESSION_SIZE = 16, TW_SECRET_SIZE = 32, TW_INSTANCE_SIZE = 16 };
 
@@ -118,7 +131,8 @@ typedef struct tw_peer_facts {
 // INVALID_ARGUMENT, FAILED_PRECONDITION.
 int tw_parse_hello(const void* hello, size_t size, tw_peer_facts* out, tw_status* status);
 
-// ------------------------------------------------------------------------------------------- client
+// -------------------------------------------------------------------------------------------
+// client
 
 typedef struct tw_invitation {
   const char* address;  // shm:<path> or tcp:<host>:<port>
@@ -130,7 +144,8 @@ typedef struct tw_invitation {
   int64_t max_message;  // bytes, -1: the setting
 } tw_invitation;
 
-int tw_connect(const tw_invitation* invitation, int64_t timeout_ns, tw_link** out, tw_status* status);
+int tw_connect(const tw_invitation* invitation, int64_t timeout_ns, tw_link** out,
+               tw_status* status);
 const char* tw_link_transport(const tw_link* link);
 const char* tw_link_peer(const tw_link* link);
 int tw_link_alive(const tw_link* link);
@@ -142,18 +157,21 @@ void tw_link_release(tw_link* link);
 
 // Begins a call with its first message (unless payload.segments is null); `end` half-closes it.
 int tw_link_start(tw_link* link, const char* method, size_t method_size, tw_pairs metadata,
-                  tw_payload payload, int end, const tw_wait* wait, tw_call** out, tw_status* status);
+                  tw_payload payload, int end, const tw_wait* wait, tw_call** out,
+                  tw_status* status);
 
 typedef struct tw_reply {
   tw_message* message;    // null unless the call brought one
   tw_metadata* initial;   // null: empty
   tw_metadata* trailing;  // null: empty
 } tw_reply;
-// A whole unary call. The result is the call's status; timeout_ns is its deadline. Fill *reply with nulls before.
+// A whole unary call. The result is the call's status; timeout_ns is its deadline. Fill *reply with
+// nulls before.
 int tw_link_unary(tw_link* link, const char* method, size_t method_size, tw_pairs metadata,
                   tw_payload payload, const tw_wait* wait, tw_reply* reply, tw_status* status);
 
-// -------------------------------------------------------------------------------------------- calls
+// --------------------------------------------------------------------------------------------
+// calls
 
 // Either end:
 // The next message; *out is null after the last one.
@@ -169,7 +187,8 @@ void tw_call_release(tw_call* call);
 
 // The client's end:
 // CANCELLED when the call has already ended.
-int tw_call_send(tw_call* call, tw_payload payload, int end, const tw_wait* wait, tw_status* status);
+int tw_call_send(tw_call* call, tw_payload payload, int end, const tw_wait* wait,
+                 tw_status* status);
 int tw_call_end_send(tw_call* call, tw_status* status);
 int tw_call_initial(tw_call* call, const tw_wait* wait, tw_metadata** out, tw_status* status);
 // Waits for the end, then gives the call's code in *code. DEADLINE_EXCEEDED: `wait` ended first.
@@ -186,30 +205,36 @@ int tw_call_active(const tw_call* call);
 void tw_call_link_stats(tw_call* call, tw_visit_fact visit, void* context);
 int tw_call_send_initial(tw_call* call, tw_pairs metadata, tw_status* status);
 int tw_call_reply(tw_call* call, tw_payload payload, const tw_wait* wait, tw_status* status);
-// CANCELLED when the call was no longer active. With `next`, polls the link for the next call for at most the spin budget.
+// CANCELLED when the call was no longer active. With `next`, polls the link for the next call for
+// at most the spin budget.
 int tw_call_finish(tw_call* call, int32_t code, const char* details, size_t details_size,
                    tw_pairs trailing, tw_payload payload, const tw_wait* wait, tw_call** next,
                    tw_status* status);
 
-// ------------------------------------------------------------------------------------------- events
+// -------------------------------------------------------------------------------------------
+// events
 
 tw_events* tw_events_create(void);
 // Up to `room` tokens; 0 once closed, or on timeout (then *closed is 0).
-size_t tw_events_wait(tw_events* queue, const tw_wait* wait, uint64_t* tokens, size_t room, int* closed);
+size_t tw_events_wait(tw_events* queue, const tw_wait* wait, uint64_t* tokens, size_t room,
+                      int* closed);
 void tw_events_close(tw_events* queue);
 void tw_events_release(tw_events* queue);
 
-// ------------------------------------------------------------------------------------------- server
+// -------------------------------------------------------------------------------------------
+// server
 
 int tw_server_create(int64_t max_message, tw_server** out, tw_status* status);
 void tw_server_instance(const tw_server* server, uint8_t out[TW_INSTANCE_SIZE]);
-int tw_server_listen_tcp(tw_server* server, const char* host, int port, int* bound, tw_status* status);
+int tw_server_listen_tcp(tw_server* server, const char* host, int port, int* bound,
+                         tw_status* status);
 int tw_server_listen_local(tw_server* server, char* path, size_t room, tw_status* status);
 int tw_server_admit(tw_server* server, const void* hello, size_t hello_size, int connections,
                     int64_t ttl_ns, uint8_t session[TW_SESSION_SIZE],
                     uint8_t secret[TW_SECRET_SIZE], tw_status* status);
-// Up to `room` new calls in `calls`, their number in *count: 0 on timeout. Also drives all links that nobody else
-// drives, so one thread should always be in here. UNAVAILABLE once the server is closed.
+// Up to `room` new calls in `calls`, their number in *count: 0 on timeout. Also drives all links
+// that nobody else drives, so one thread should always be in here. UNAVAILABLE once the server is
+// closed.
 int tw_server_next(tw_server* server, const tw_wait* wait, tw_call** calls, size_t room,
                    size_t* count, tw_status* status);
 void tw_server_refuse(tw_server* server);

@@ -1,4 +1,4 @@
-"""tensorwire.service: calls with tensors between a class and its proxy, over stock gRPC."""
+"""tensorwire.service: calls between a class and its proxy, with stock gRPC at any of the ends."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import grpc
 import numpy as np
 import pytest
 
+import tensorwire
 from tensorwire import service, tensors
 from tensorwire.service import ServiceError, TensorSpec
 from tensorwire.tensors import DecodeError
@@ -81,6 +82,12 @@ class Sample(Base):
     def drain(self, values: Iterator[Any]) -> int:
         return len(list(values))
 
+    def is_lent(self, value: Any) -> bool:
+        """Whether the array lies in the caller's own memory."""
+        while isinstance(value, np.ndarray):
+            value = value.base
+        return bool(getattr(value.obj, "leased", False))
+
     def raises(self, text: str) -> None:
         raise KeyError(text)
 
@@ -126,15 +133,15 @@ class Sample(Base):
 
 
 class Bench:
-    """An instance behind a stock server, a stock channel to it, and a client."""
+    """An instance behind a server, a channel to it, and a client."""
 
-    def __init__(self) -> None:
+    def __init__(self, channels: Any, servers: Any) -> None:
         self.instance = Sample()
-        self.server = grpc.server(futures.ThreadPoolExecutor(4))
+        self.server = servers.server(futures.ThreadPoolExecutor(4))
         service.add_to_server(self.instance, self.server)
         self.port = self.server.add_insecure_port("127.0.0.1:0")
         self.server.start()
-        self.channel = grpc.insecure_channel(f"127.0.0.1:{self.port}")
+        self.channel = channels.insecure_channel(f"127.0.0.1:{self.port}")
         self.client = service.client(Sample, self.channel, timeout=20)
 
     def raw(self, method: str, request: bytes) -> Any:
@@ -147,9 +154,13 @@ class Bench:
         self.server.stop(None).wait()
 
 
-@pytest.fixture(scope="module")
-def bench() -> Iterator[Bench]:
-    made = Bench()
+@pytest.fixture(
+    scope="module",
+    params=[(c, s) for c in (tensorwire, grpc) for s in (tensorwire, grpc)],
+    ids=lambda ends: f"{ends[0].__name__}-to-{ends[1].__name__}",
+)
+def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    made = Bench(*request.param)
     yield made
     made.close()
 
@@ -201,6 +212,16 @@ def test_streams(client: Sample) -> None:
     assert client.total(1.0, iter([])) == 1
     assert list(client.running(iter(many))) == [0, 3, 9, 18]
     assert client.ignore(iter(range(10))) == "done"
+
+
+def test_published_tensors_are_lent(bench: Bench) -> None:
+    ordinary = np.zeros(1 << 20, np.uint8)
+    published = tensorwire.publish(ordinary)
+    both_ends = isinstance(bench.channel, tensorwire.Channel) and isinstance(
+        bench.server, tensorwire.Server
+    )
+    assert bench.client.is_lent(published) is both_ends
+    assert bench.client.echo(published)["value"].nbytes == 1 << 20
 
 
 def test_streams_are_not_gathered(client: Sample) -> None:

@@ -24,7 +24,8 @@ class RefCounted {
     return false;
   }
   void release() const noexcept {
-    if (count_.fetch_sub(1, std::memory_order_acq_rel) == 1) const_cast<RefCounted*>(this)->dispose();
+    if (count_.fetch_sub(1, std::memory_order_acq_rel) == 1)
+      const_cast<RefCounted*>(this)->dispose();
   }
   // Another thread may change it at once: good for "am I the only owner" only.
   uint32_t references() const noexcept { return count_.load(std::memory_order_acquire); }

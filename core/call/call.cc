@@ -7,8 +7,8 @@
 namespace tw {
 namespace {
 
-// How often a sender that waits for arena memory looks again. What frees it may be another link's peer, and no
-// single descriptor stands for that; its own link is driven meanwhile.
+// How often a sender that waits for arena memory looks again. What frees it may be another link's
+// peer, and no single descriptor stands for that; its own link is driven meanwhile.
 constexpr Nanos kArenaRetry = 2 * kMillisecond;
 
 // A tensor above this share of the arena is pushed instead: staging it would starve everybody else.
@@ -27,7 +27,8 @@ Call::Call(Ref<CallLink> link, uint64_t stream, Nanos deadline)
       send_window_(link_->peer().stream_window),
       receive_window_(link_->runtime().settings().stream_window_bytes) {}
 
-// ---------------------------------------------------------------------------------------- receiving
+// ----------------------------------------------------------------------------------------
+// receiving
 
 Waited Call::wait_message(Nanos deadline) {
   return link_->wait(
@@ -70,7 +71,8 @@ Waited Call::wait_ended(Nanos deadline) {
   return link_->wait(event_, [this] { return ended(); }, deadline);
 }
 
-// ------------------------------------------------------------------------------------------ sending
+// ------------------------------------------------------------------------------------------
+// sending
 
 Waited Call::wait_sendable(Nanos deadline) {
   if (sendable()) return Waited::kDone;
@@ -100,7 +102,8 @@ Waited Call::stage(std::span<OutSegment> segments, Nanos deadline, Status& statu
   if (profile.bulk == Bulk::kPush) return Waited::kDone;
   Runtime& runtime = link_->runtime();
   for (OutSegment& segment : segments) {
-    if (segment.block || segment.size <= profile.eager_bytes || segment.size <= profile.coalesce_bytes)
+    if (segment.block || segment.size <= profile.eager_bytes ||
+        segment.size <= profile.coalesce_bytes)
       continue;
     if (Ref<Block> block = runtime.arena().find(segment.data, segment.size);
         block && block->published()) {
@@ -163,7 +166,8 @@ Result<Ref<Outgoing>> Call::send(const wire::CallHeader& header, std::span<OutSe
                      borrows ? Hold(Ref<Call>::share(this)) : Hold{}, driving, defer);
 }
 
-// ------------------------------------------------------------------------------------------- ending
+// -------------------------------------------------------------------------------------------
+// ending
 
 void Call::notify(Ref<EventQueue> queue, uint64_t token) {
   {
@@ -188,7 +192,8 @@ void Call::finish_ending() {
   for (auto& [queue, token] : watchers) queue->push(token);
 }
 
-// ------------------------------------------------------------------------------------------ the link
+// ------------------------------------------------------------------------------------------ the
+// link
 
 size_t CallLink::calls() const {
   std::lock_guard lock(calls_mutex_);

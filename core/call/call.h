@@ -1,5 +1,5 @@
-// One RPC: a stream of messages in each direction, with deadline, metadata, cancellation and a status. What both ends
-// of it have in common, and the link that carries calls.
+// One RPC: a stream of messages in each direction, with deadline, metadata, cancellation and a
+// status. What both ends of it have in common, and the link that carries calls.
 #pragma once
 
 #include <atomic>
@@ -25,7 +25,8 @@ struct ReceivedMetadata {
   wire::MetadataView view;
 };
 
-// Thread-safe. Ends exactly once, whatever happens first: status, cancellation, deadline or the loss of its link.
+// Thread-safe. Ends exactly once, whatever happens first: status, cancellation, deadline or the
+// loss of its link.
 class Call : public Watcher {
  public:
   CallLink& link() const { return *link_; }

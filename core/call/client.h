@@ -18,10 +18,13 @@ struct Outcome {
 
 class ClientCall final : public Call {
  public:
-  // Sends the start of the call; `segments` are its first message if `payload`, `end` half-closes it. Call it once, first.
-  Result<Ref<Outgoing>> begin(std::string_view method, std::span<const wire::MetadataEntry> metadata,
+  // Sends the start of the call; `segments` are its first message if `payload`, `end` half-closes
+  // it. Call it once, first.
+  Result<Ref<Outgoing>> begin(std::string_view method,
+                              std::span<const wire::MetadataEntry> metadata,
                               std::span<OutSegment> segments, bool payload, bool end, bool driving);
-  // One more message of a stream. `defer` lets small messages gather until somebody waits or enough has come together.
+  // One more message of a stream. `defer` lets small messages gather until somebody waits or enough
+  // has come together.
   Result<Ref<Outgoing>> send_message(std::span<OutSegment> segments, bool end, bool defer);
   Status end_send();
 
@@ -49,7 +52,7 @@ class ClientCall final : public Call {
   std::atomic<bool> initial_known_{false};
   std::mutex initial_mutex_;  // guards initial_
   ReceivedMetadata initial_;
-  Outcome outcome_;  // written once, before ended()
+  Outcome outcome_;         // written once, before ended()
   std::mutex timer_mutex_;  // guards timer_ and timed_
   Poller::Timer timer_{};
   bool timed_ = false;

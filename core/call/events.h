@@ -1,4 +1,5 @@
-// Where ended calls are announced to one thread of the layer above, which may then run the user's callbacks.
+// Where ended calls are announced to one thread of the layer above, which may then run the user's
+// callbacks.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +31,8 @@ class EventQueue final : public RefCounted {
   }
 
   enum class Taken : uint8_t { kTokens, kTimeout, kSignal, kClosed };
-  // Waits for at least one token and takes at most `room`; after close() the remaining ones come first.
+  // Waits for at least one token and takes at most `room`; after close() the remaining ones come
+  // first.
   Taken take(std::vector<uint64_t>& tokens, size_t room, Nanos deadline) {
     for (;;) {
       const uint32_t seen = event_.sequence();

@@ -7,7 +7,8 @@ namespace tw {
 using wire::CallHeader;
 namespace flag = wire::call_flag;
 
-// ------------------------------------------------------------------------------------------ the call
+// ------------------------------------------------------------------------------------------ the
+// call
 
 ServerCall::ServerCall(Ref<ServerLink> link, uint64_t stream, Nanos deadline,
                        ReceivedMetadata metadata, std::string_view method)
@@ -80,8 +81,7 @@ bool ServerCall::finish_and_poll(Code code, std::string_view details,
   } else {
     link.drive_until([&] { return !outgoing->borrowed(); });
   }
-  link.drive_briefly([&] { return static_cast<bool>(next); },
-                     [&] { link.poll_slot_ = nullptr; });
+  link.drive_briefly([&] { return static_cast<bool>(next); }, [&] { link.poll_slot_ = nullptr; });
   return finished;
 }
 
@@ -96,7 +96,8 @@ Status ServerCall::on_message(InMessage message) {
     }
     return {};
   }
-  if (header->has(flag::kStart)) return {Code::kInternal, "protocol error: a call was started twice"};
+  if (header->has(flag::kStart))
+    return {Code::kInternal, "protocol error: a call was started twice"};
   if (!message.status.ok()) {
     Ref<Outgoing> none;
     finish(message.status.code(), message.status.details(), {}, {}, false, none);
@@ -119,7 +120,8 @@ void ServerCall::on_lost(const Status&) {
   finish_ending();
 }
 
-// ------------------------------------------------------------------------------------------ the link
+// ------------------------------------------------------------------------------------------ the
+// link
 
 ServerLink::ServerLink(Ref<Server> server, std::unique_ptr<Transport> transport, Peer peer)
     : CallLink(server->runtime_, std::move(transport), std::move(peer), server->max_message_),
@@ -153,9 +155,9 @@ Status ServerLink::begin(InMessage message) {
       header->timeout_ns == 0 || header->timeout_ns > static_cast<uint64_t>(kForever)
           ? kForever
           : deadline_after(static_cast<Nanos>(header->timeout_ns));
-  auto call = Ref<ServerCall>::adopt(
-      new ServerCall(Ref<ServerLink>::share(this), stream, deadline,
-                     {message.header_hold, header->initial}, header->method));
+  auto call = Ref<ServerCall>::adopt(new ServerCall(Ref<ServerLink>::share(this), stream, deadline,
+                                                    {message.header_hold, header->initial},
+                                                    header->method));
   if (!add(*call)) return {};
   handling_.fetch_add(1, std::memory_order_relaxed);
   const bool end = header->has(flag::kEnd);
@@ -184,9 +186,11 @@ void ServerLink::on_lost(const Status& why) {
   server_->forget(*this);
 }
 
-// ---------------------------------------------------------------------------------------- the server
+// ---------------------------------------------------------------------------------------- the
+// server
 
-// After close() nobody is in next() any more, but peers may still hold leases: the background then polls in its place.
+// After close() nobody is in next() any more, but peers may still hold leases: the background then
+// polls in its place.
 class Server::Rest final : public Watcher {
  public:
   explicit Rest(Ref<Server> server) : server_(std::move(server)) {}

@@ -23,13 +23,14 @@ class ServerCall final : public Call {
   // Once, before the first message, unless a message or the status takes it along.
   Status send_initial(std::span<const wire::MetadataEntry> metadata);
   Result<Ref<Outgoing>> send_message(std::span<OutSegment> segments, bool defer);
-  // Sends the status, with a last message if `payload`. False: the call had ended, nothing was sent.
+  // Sends the status, with a last message if `payload`. False: the call had ended, nothing was
+  // sent.
   bool finish(Code code, std::string_view details, std::span<const wire::MetadataEntry> trailing,
               std::span<OutSegment> segments, bool payload, Ref<Outgoing>& outgoing);
   // As finish(), then the next call on the same link if one comes within the spin budget.
   bool finish_and_poll(Code code, std::string_view details,
-                       std::span<const wire::MetadataEntry> trailing, std::span<OutSegment> segments,
-                       bool payload, Ref<ServerCall>& next);
+                       std::span<const wire::MetadataEntry> trailing,
+                       std::span<OutSegment> segments, bool payload, Ref<ServerCall>& next);
 
  private:
   friend class ServerLink;
@@ -52,7 +53,8 @@ class Server final : public RefCounted {
   link::Listener& listener() { return *listener_; }
 
   enum class Next : uint8_t { kCalls, kTimeout, kSignal, kClosed };
-  // At most `room` new calls. Whoever is in here drives all links that nobody else drives; one thread at a time.
+  // At most `room` new calls. Whoever is in here drives all links that nobody else drives; one
+  // thread at a time.
   Next next(std::vector<Ref<ServerCall>>& calls, size_t room, Nanos deadline);
 
   // No new calls: peers are told, and what starts nevertheless is answered UNAVAILABLE.

@@ -1,5 +1,6 @@
-// Who drives a link. One thread at a time holds the baton and moves the link's bytes; the others sleep on their own Event
-// and are woken either because what they wait for has happened or because the baton has become free.
+// Who drives a link. One thread at a time holds the baton and moves the link's bytes; the others
+// sleep on their own Event and are woken either because what they wait for has happened or because
+// the baton has become free.
 #pragma once
 
 #include <atomic>
@@ -26,7 +27,8 @@ class Baton {
 
   bool taken() const { return taken_.load(std::memory_order_seq_cst); }
 
-  // For the background: when the baton is taken, its holder is told by free() that there was something to do.
+  // For the background: when the baton is taken, its holder is told by free() that there was
+  // something to do.
   bool take_or_flag() {
     if (try_take()) return true;
     flagged_.store(true, std::memory_order_seq_cst);

@@ -22,8 +22,8 @@ inline FutexWait futex_wait(std::atomic<uint32_t>& word, uint32_t expected, Nano
                             FutexScope scope = FutexScope::kPrivate) {
   timespec limit = until(deadline);
   const int op = scope == FutexScope::kPrivate ? FUTEX_WAIT_PRIVATE : FUTEX_WAIT;
-  if (syscall(SYS_futex, &word, op, expected, deadline == kForever ? nullptr : &limit, nullptr, 0) ==
-      0)
+  if (syscall(SYS_futex, &word, op, expected, deadline == kForever ? nullptr : &limit, nullptr,
+              0) == 0)
     return FutexWait::kWoken;
   if (errno == ETIMEDOUT) return FutexWait::kTimeout;
   return errno == EINTR ? FutexWait::kSignal : FutexWait::kWoken;

@@ -13,7 +13,8 @@
 namespace tw {
 namespace {
 
-// epoll_wait with a limit in nanoseconds where the kernel has it (5.11), else in milliseconds, rounded up.
+// epoll_wait with a limit in nanoseconds where the kernel has it (5.11), else in milliseconds,
+// rounded up.
 int wait(int epoll, epoll_event* events, int room, Nanos deadline) {
   const timespec limit = until(deadline);
   static std::atomic<bool> fine{true};
@@ -115,7 +116,8 @@ bool Poller::poll(Nanos deadline) {
   Nanos limit = deadline;
   {
     std::lock_guard lock(mutex_);
-    if (!timers_.empty() && timers_.begin()->first.first < limit) limit = timers_.begin()->first.first;
+    if (!timers_.empty() && timers_.begin()->first.first < limit)
+      limit = timers_.begin()->first.first;
     sleeping_until_ = limit;
   }
   const int count = wait(epoll_.get(), events, 64, limit);

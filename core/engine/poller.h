@@ -1,4 +1,5 @@
-// epoll and timers for whatever nobody is driving at the moment: idle links, listeners, deaths, deadlines.
+// epoll and timers for whatever nobody is driving at the moment: idle links, listeners, deaths,
+// deadlines.
 //
 // Exactly one thread at a time may be in poll(); the other members may be called from any thread.
 #pragma once
@@ -47,7 +48,8 @@ class Poller {
   Timer add_timer(Nanos deadline, Ref<Watcher> watcher);
   void cancel_timer(Timer timer);
 
-  // Handles events until one batch is done, the deadline passes, wake() is called (true) or a signal arrives (false).
+  // Handles events until one batch is done, the deadline passes, wake() is called (true) or a
+  // signal arrives (false).
   bool poll(Nanos deadline);
   // Makes the present or the next poll() return.
   void wake();

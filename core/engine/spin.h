@@ -1,4 +1,5 @@
-// How long to poll before sleeping: up to the budget while polling pays, next to nothing while it does not.
+// How long to poll before sleeping: up to the budget while polling pays, next to nothing while it
+// does not.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +25,8 @@ class Spinner {
  public:
   explicit Spinner(Nanos budget) : budget_(single_cpu() ? 0 : budget) {}
 
-  // Polls ready() for this wait's share of the budget. Each poll may do real work; ready() returns true to stop.
+  // Polls ready() for this wait's share of the budget. Each poll may do real work; ready() returns
+  // true to stop.
   template <class Ready>
   bool operator()(Ready&& ready) {
     if (ready()) return true;

@@ -52,8 +52,8 @@ Result<Fd> connect_unix(const std::string& path, Nanos deadline, const std::stri
   std::memcpy(to.sun_path, path.data(), path.size());
   Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return errno_status(Code::kResourceExhausted, "cannot create a socket", errno);
-  if (Status status = finish_connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof to,
-                                     deadline, address);
+  if (Status status =
+          finish_connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof to, deadline, address);
       !status.ok())
     return status;
   return fd;

@@ -23,8 +23,8 @@ struct Invitation {
   wire::Hello hello;
 };
 
-// Blocks until the deadline at most. UNAVAILABLE, DEADLINE_EXCEEDED, UNAUTHENTICATED, PERMISSION_DENIED,
-// FAILED_PRECONDITION, INVALID_ARGUMENT (the address).
+// Blocks until the deadline at most. UNAVAILABLE, DEADLINE_EXCEEDED, UNAUTHENTICATED,
+// PERMISSION_DENIED, FAILED_PRECONDITION, INVALID_ARGUMENT (the address).
 Result<Connected> connect(const Runtime& runtime, const Invitation& invitation, Nanos deadline);
 
 }  // namespace tw::link

@@ -42,7 +42,8 @@ Status Link::start(Poller& poller) {
   if (Status status = transport_->watch(poller, Ref<Watcher>::share(this)); !status.ok())
     return status;
   if (peer_.pidfd) {
-    auto watch = poller.watch(peer_.pidfd.get(), EPOLLIN | EPOLLONESHOT, Ref<Watcher>::share(this), kDeath);
+    auto watch =
+        poller.watch(peer_.pidfd.get(), EPOLLIN | EPOLLONESHOT, Ref<Watcher>::share(this), kDeath);
     if (!watch) {
       transport_->unwatch();
       return watch.status();
@@ -58,7 +59,8 @@ Status Link::death() const {
   return death_;
 }
 
-// ------------------------------------------------------------------------------------------ sending
+// ------------------------------------------------------------------------------------------
+// sending
 
 Result<Ref<Outgoing>> Link::send(uint64_t stream, std::span<const std::byte> header,
                                  std::span<OutSegment> segments, Event* event, Hold owner,
@@ -122,7 +124,8 @@ void Link::on_timer() {
   if (unsent_.load(std::memory_order_relaxed)) kick(false);
 }
 
-// Send lock held. A broken transport is found out by whoever receives, once what has arrived is handed up.
+// Send lock held. A broken transport is found out by whoever receives, once what has arrived is
+// handed up.
 void Link::flush_locked() {
   iovec runs[8];
   while (sender_.pending()) {
@@ -178,7 +181,8 @@ void Link::count_copy(uint64_t bytes) {
 }
 
 Link::AtomicClass& Link::class_of(uint64_t bytes) {
-  const auto at = std::lower_bound(LinkStats::kClassLimits.begin(), LinkStats::kClassLimits.end(), bytes);
+  const auto at =
+      std::lower_bound(LinkStats::kClassLimits.begin(), LinkStats::kClassLimits.end(), bytes);
   return classes_[static_cast<size_t>(at - LinkStats::kClassLimits.begin())];
 }
 
@@ -207,7 +211,8 @@ LinkStats Link::stats() {
   return stats;
 }
 
-// ---------------------------------------------------------------------------------------- receiving
+// ----------------------------------------------------------------------------------------
+// receiving
 
 // Baton held. True when bytes came in.
 bool Link::step() {
@@ -312,7 +317,8 @@ void Link::on_go_away(Code code, std::string_view reason) {
 }
 
 Result<InSegment> Link::on_map(const wire::SegmentInfo& segment) {
-  auto located = transport_->locate({segment.map.slab, segment.map.generation, segment.map.offset, segment.length});
+  auto located = transport_->locate(
+      {segment.map.slab, segment.map.generation, segment.map.offset, segment.length});
   if (!located) return located.status();
   auto view = LeasedView::make(*located, returns_, segment.map.lease);
   if (!view) return view.status();
@@ -325,7 +331,8 @@ Result<InSegment> Link::on_map(const wire::SegmentInfo& segment) {
   return in;
 }
 
-// -------------------------------------------------------------------------------------------- ending
+// --------------------------------------------------------------------------------------------
+// ending
 
 void Link::go_away(Code code, std::string_view reason) {
   std::lock_guard lock(send_mutex_);
@@ -335,7 +342,8 @@ void Link::go_away(Code code, std::string_view reason) {
 }
 
 bool Link::drained() {
-  if (views_.load(std::memory_order_acquire) != 0 || fins_due_.load(std::memory_order_acquire)) return false;
+  if (views_.load(std::memory_order_acquire) != 0 || fins_due_.load(std::memory_order_acquire))
+    return false;
   std::lock_guard lock(send_mutex_);
   return sender_.leases() == 0 && !sender_.pending();
 }

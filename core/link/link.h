@@ -1,4 +1,5 @@
-// A live connection to one authenticated peer: who drives it, what it sends and receives, and how it ends.
+// A live connection to one authenticated peer: who drives it, what it sends and receives, and how
+// it ends.
 //
 // Three locks, never nested except as said here:
 //   baton       whoever holds it receives, parses and delivers. User code never runs under it.
@@ -58,7 +59,10 @@ class Link : public Watcher, private Receiver::Sink {
   const Profile& profile() const { return transport_->profile(); }
   const Peer& peer() const { return peer_; }
   Runtime& runtime() const { return runtime_; }
-  bool alive() const { return state_.load(std::memory_order_acquire) == State::kOpen && !away_.load(std::memory_order_relaxed); }
+  bool alive() const {
+    return state_.load(std::memory_order_acquire) == State::kOpen &&
+           !away_.load(std::memory_order_relaxed);
+  }
   // Why it is not alive; ok while it is.
   Status death() const;
   LinkStats stats();
@@ -68,11 +72,13 @@ class Link : public Watcher, private Receiver::Sink {
 
   // Lets calls that are under way go on, and asks the peer to start no others.
   void go_away(Code code, std::string_view reason);
-  // Ends it: no more calls; the transport stays until the last lease of either side has come home, or the peer dies.
+  // Ends it: no more calls; the transport stays until the last lease of either side has come home,
+  // or the peer dies.
   void close(Status why);
 
-  // Sends, or queues what the transport cannot take now. With `driving` the caller is going to wait on this link, so
-  // nobody else has to be woken for the rest. `defer` lets a small message wait for company (see flush()).
+  // Sends, or queues what the transport cannot take now. With `driving` the caller is going to wait
+  // on this link, so nobody else has to be woken for the rest. `defer` lets a small message wait
+  // for company (see flush()).
   Result<Ref<Outgoing>> send(uint64_t stream, std::span<const std::byte> header,
                              std::span<OutSegment> segments, Event* event, Hold owner,
                              bool driving = false, bool defer = false);
@@ -81,8 +87,9 @@ class Link : public Watcher, private Receiver::Sink {
   void flush();
   void count_copy(uint64_t bytes);
 
-  // Returns once done() holds. Drives the link, or sleeps on `event` while another thread does; whatever makes
-  // done() true must notify `event` afterwards. A lost link ends every call, hence every wait.
+  // Returns once done() holds. Drives the link, or sleeps on `event` while another thread does;
+  // whatever makes done() true must notify `event` afterwards. A lost link ends every call, hence
+  // every wait.
   template <class Done>
   Waited wait(Event& event, Done&& done, Nanos deadline);
 
@@ -104,7 +111,8 @@ class Link : public Watcher, private Receiver::Sink {
   void look_soon() { poller_->add_timer(0, Ref<Watcher>::share(this)); }
   void on_timer() override;
 
-  // A server's worker: takes the baton ahead of its reply, so that the next request needs no doorbell.
+  // A server's worker: takes the baton ahead of its reply, so that the next request needs no
+  // doorbell.
   bool try_drive();
   // Baton held: as wait(), and keeps it.
   template <class Done>
@@ -112,7 +120,8 @@ class Link : public Watcher, private Receiver::Sink {
     while (drive(done, kForever) == Waited::kSignal) {
     }
   }
-  // Baton held: moves bytes until done() or nothing came within the spin budget, calls last(), and hands the baton on.
+  // Baton held: moves bytes until done() or nothing came within the spin budget, calls last(), and
+  // hands the baton on.
   template <class Done, class Last>
   void drive_briefly(Done&& done, Last&& last);
 
@@ -156,7 +165,7 @@ class Link : public Watcher, private Receiver::Sink {
   Spinner spinner_;    // baton
 
   std::mutex send_mutex_;
-  Sender sender_;  // send lock
+  Sender sender_;           // send lock
   bool deferring_ = false;  // send lock: a timer is set for what was deferred
   std::atomic<bool> unsent_{false};
 
@@ -184,7 +193,7 @@ class Link : public Watcher, private Receiver::Sink {
   AtomicClass& class_of(uint64_t bytes);
   std::array<AtomicClass, LinkStats::kClassLimits.size() + 1> classes_;
 
-  std::mutex stats_mutex_;   // guards what follows
+  std::mutex stats_mutex_;    // guards what follows
   ReceiveCounters received_;  // as of the last time the baton was let go
   uint64_t copies_ = 0, copied_bytes_ = 0;
   std::atomic<uint64_t> spins_{0}, sleeps_{0}, background_wakes_{0};
@@ -245,7 +254,8 @@ Waited Link::wait(Event& event, Done&& done, Nanos deadline) {
   }
   if (queued) {
     baton_.leave(waiter);
-    // It may have been woken to take the baton and not need it any more: then the next must hear of it.
+    // It may have been woken to take the baton and not need it any more: then the next must hear of
+    // it.
     if (baton_.try_take()) hand_on();
   }
   return result;
@@ -259,10 +269,10 @@ void Link::drive_briefly(Done&& done, Last&& last) {
       spins_.fetch_add(1, std::memory_order_relaxed);
       continue;
     }
-    // The rest of a message that has begun is worth waiting for; a peer that stalls is left to the background.
-    if (!receiver_.midway() ||
-        transport_->sleep(unsent_.load(std::memory_order_relaxed), now() + kMillisecond) !=
-            Wake::kReady)
+    // The rest of a message that has begun is worth waiting for; a peer that stalls is left to the
+    // background.
+    if (!receiver_.midway() || transport_->sleep(unsent_.load(std::memory_order_relaxed),
+                                                 now() + kMillisecond) != Wake::kReady)
       break;
   }
   last();

@@ -36,8 +36,8 @@ class Listener::Arrival final : public Watcher {
     } else {
       peer_.address = socket_address(socket_.get(), true);
     }
-    auto watch = listener_->poller_.watch(socket_.get(), EPOLLIN | EPOLLONESHOT,
-                                          Ref<Watcher>::share(this));
+    auto watch =
+        listener_->poller_.watch(socket_.get(), EPOLLIN | EPOLLONESHOT, Ref<Watcher>::share(this));
     if (!watch) return watch.status();
     watch_ = *watch;
     timer_ = listener_->poller_.add_timer(now() + kArrivalTime, Ref<Watcher>::share(this));
@@ -71,9 +71,9 @@ class Listener::Arrival final : public Watcher {
     while (!handshake_.finished()) {
       const auto out = handshake_.outgoing();
       const auto in = handshake_.space();
-      const ssize_t n = !out.empty()
-                            ? ::send(socket_.get(), out.data(), out.size(), MSG_NOSIGNAL | MSG_DONTWAIT)
-                            : ::recv(socket_.get(), in.data(), in.size(), MSG_DONTWAIT);
+      const ssize_t n =
+          !out.empty() ? ::send(socket_.get(), out.data(), out.size(), MSG_NOSIGNAL | MSG_DONTWAIT)
+                       : ::recv(socket_.get(), in.data(), in.size(), MSG_DONTWAIT);
       if (n < 0 && errno == EINTR) continue;
       if (n < 0 && errno == EAGAIN) return wait_for(out.empty() ? EPOLLIN : EPOLLOUT);
       if (n < 0 || (n == 0 && out.empty())) {
@@ -150,9 +150,11 @@ Result<int> Listener::listen_tcp(const std::string& host, int port) {
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICSERV | AI_PASSIVE;
   const std::string service = std::to_string(port);
-  if (const int error = getaddrinfo(host.empty() ? nullptr : host.c_str(), service.c_str(), &hints, &list);
+  if (const int error =
+          getaddrinfo(host.empty() ? nullptr : host.c_str(), service.c_str(), &hints, &list);
       error != 0)
-    return Status{Code::kInvalidArgument, "not an address to listen on: " + host + ": " + gai_strerror(error)};
+    return Status{Code::kInvalidArgument,
+                  "not an address to listen on: " + host + ": " + gai_strerror(error)};
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, freeaddrinfo);
   Fd socket(::socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) return errno_status(Code::kResourceExhausted, "cannot create a socket", errno);

@@ -1,4 +1,5 @@
-// The server's way to links: listening sockets, and strangers on them until they have proved a secret.
+// The server's way to links: listening sockets, and strangers on them until they have proved a
+// secret.
 #pragma once
 
 #include <functional>
@@ -21,7 +22,8 @@ class Listener final : public Watcher {
   Listener(Runtime& runtime, Poller& poller, Arrived arrived);
   ~Listener() override;
 
-  // The bound port. UNAVAILABLE: the address is taken or not this host's. INVALID_ARGUMENT: no address.
+  // The bound port. UNAVAILABLE: the address is taken or not this host's. INVALID_ARGUMENT: no
+  // address.
   Result<int> listen_tcp(const std::string& host, int port);
   // Path of a socket in a fresh folder that only this user may enter; both are removed by close().
   Result<std::string> listen_local();

@@ -5,12 +5,12 @@
 
 namespace tw::link {
 
-// The process at the other end of a connected unix socket. PERMISSION_DENIED: it belongs to another user, or to one that this
-// namespace cannot name.
+// The process at the other end of a connected unix socket. PERMISSION_DENIED: it belongs to another
+// user, or to one that this namespace cannot name.
 Result<Peer> unix_peer(int socket);
 
-// The process that called itself `pid` on this host, over an authenticated channel. UNAVAILABLE: it has died.
-// Without pidfds (Linux < 5.3) its death is seen by end of file only.
+// The process that called itself `pid` on this host, over an authenticated channel. UNAVAILABLE: it
+// has died. Without pidfds (Linux < 5.3) its death is seen by end of file only.
 Result<Fd> watch_process(int pid);
 
 // As gRPC writes it: ipv4:1.2.3.4:5, ipv6:[::1]:5.

@@ -12,13 +12,14 @@
 
 namespace tw {
 
-// One per process, made at first use, never destroyed: links and views may outlive main(). A forked child gets a fresh
-// one, and what it inherited is left alone.
+// One per process, made at first use, never destroyed: links and views may outlive main(). A forked
+// child gets a fresh one, and what it inherited is left alone.
 class Runtime {
  public:
   // INVALID_ARGUMENT: a TENSORWIRE_* variable is wrong.
   static Result<Runtime*> get();
-  // Joins the background thread; the runtime must not be used afterwards. For the end of the interpreter.
+  // Joins the background thread; the runtime must not be used afterwards. For the end of the
+  // interpreter.
   static void shut_down();
 
   const Settings& settings() const { return settings_; }

@@ -33,8 +33,8 @@ struct InSegment {
   LeasedView* view = nullptr;  // set when they lie in the sender's memory; `hold` keeps it
 };
 
-// A whole message received. A status that is not ok replaces the segments: the message was too large for
-// this side's limit or memory, and its bytes were thrown away.
+// A whole message received. A status that is not ok replaces the segments: the message was too
+// large for this side's limit or memory, and its bytes were thrown away.
 struct InMessage {
   uint64_t stream = 0;
   std::span<const std::byte> header;

@@ -1,5 +1,6 @@
-// Which protocol each segment of a message takes (AR-gRPC, HiPC'18, section IV): consecutive small segments are gathered
-// in order into eager sends, larger ones go eagerly alone, the rest goes in bulk.
+// Which protocol each segment of a message takes (AR-gRPC, HiPC'18, section IV): consecutive small
+// segments are gathered in order into eager sends, larger ones go eagerly alone, the rest goes in
+// bulk.
 #pragma once
 
 #include <cstddef>

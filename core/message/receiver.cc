@@ -209,7 +209,8 @@ Status Receiver::announce(const wire::FrameHeader& header, const wire::MessageHe
   auto waiting = waiting_.find(header.stream);
   if (whole && waiting == waiting_.end()) return deliver(std::move(incoming->message));
   if (!whole) {
-    if (unfinished_.size() == kMaxUnfinished) return broken("too many messages begun and not ended");
+    if (unfinished_.size() == kMaxUnfinished)
+      return broken("too many messages begun and not ended");
     unfinished_.emplace(header.message, incoming.get());
   }
   if (waiting == waiting_.end()) waiting = waiting_.try_emplace(header.stream).first;
@@ -368,7 +369,8 @@ Status Receiver::rts_frame(const wire::FrameHeader& header, std::span<const std:
       offer->length > segment.length - segment.offered)
     return broken("RTS does not continue segment " + std::to_string(header.first_segment));
   segment.offered += offer->length;
-  reads_.push_back({*offer, segment.destination ? segment.destination + offer->segment_offset : nullptr,
+  reads_.push_back({*offer,
+                    segment.destination ? segment.destination + offer->segment_offset : nullptr,
                     header.message, header.first_segment});
   return {};
 }

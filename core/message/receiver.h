@@ -1,8 +1,9 @@
-// The receiving half of the message machine: takes bytes, hands up messages. No I/O, no locks: whoever
-// holds the link's baton calls it.
+// The receiving half of the message machine: takes bytes, hands up messages. No I/O, no locks:
+// whoever holds the link's baton calls it.
 //
-// buffers() says where the next bytes belong: straight into a segment's final memory when a chunk is under way, else into the
-// staging area from which frames are parsed. Messages of one stream are handed up in the order in which they were announced.
+// buffers() says where the next bytes belong: straight into a segment's final memory when a chunk
+// is under way, else into the staging area from which frames are parsed. Messages of one stream are
+// handed up in the order in which they were announced.
 #pragma once
 
 #include <sys/uio.h>

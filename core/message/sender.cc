@@ -35,7 +35,8 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
         continue;
       }
       // A peer that sits on too many leases is sent copies: it must not keep the arena from others.
-      const bool lendable = segments[i].block && segments[i].block->leasable() && lent < lease_limit_ &&
+      const bool lendable = segments[i].block && segments[i].block->leasable() &&
+                            lent < lease_limit_ &&
                             (profile_.bulk != Bulk::kMap || share_(segments[i].block->slab()).ok());
       info.kind = profile_.bulk == Bulk::kMap && lendable    ? SegmentKind::kMap
                   : profile_.bulk == Bulk::kRead && lendable ? SegmentKind::kRead
@@ -59,7 +60,8 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
       ++counters_.mapped_segments;
     } else if (info.kind == SegmentKind::kPush || info.kind == SegmentKind::kRead) {
       auto& transfer = info.kind == SegmentKind::kPush ? push : read;
-      if (!transfer) transfer = std::make_shared<Transfer>(Transfer{stream, message, {}, 0, 0, 0, {}});
+      if (!transfer)
+        transfer = std::make_shared<Transfer>(Transfer{stream, message, {}, 0, 0, 0, {}});
       borrows = borrows || (!segment.block && !segment.hold);
       transfer->segments.push_back({i, segment.data, segment.size, segment.hold, segment.block});
       ++(info.kind == SegmentKind::kPush ? counters_.pushed_segments : counters_.read_segments);
@@ -140,8 +142,8 @@ Status Sender::on_fin(std::span<const uint64_t> ids) {
   for (const uint64_t id : ids) {
     auto it = leases_.find(id);
     if (it == leases_.end())
-      return {Code::kInternal, "protocol error: FIN names lease " + std::to_string(id) +
-                                   ", which is not out"};
+      return {Code::kInternal,
+              "protocol error: FIN names lease " + std::to_string(id) + ", which is not out"};
     Lease lease = std::move(it->second);
     leases_.erase(it);
     leased_bytes_ -= lease.bytes;
@@ -193,8 +195,7 @@ size_t Sender::gather(std::span<iovec> room) {
   if (chunk_left_ == 0 && !transfers_.empty()) start_chunk();
   size_t n = 0;
   const auto add = [&](const std::byte* data, size_t size) {
-    if (size != 0 && n < room.size())
-      room[n++] = {const_cast<std::byte*>(data), size};
+    if (size != 0 && n < room.size()) room[n++] = {const_cast<std::byte*>(data), size};
   };
   const auto add_chunk = [&] {
     add(chunk_head_ + sizeof chunk_head_ - chunk_head_left_, chunk_head_left_);

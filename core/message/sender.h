@@ -1,7 +1,8 @@
-// The sending half of the message machine: turns messages into bytes for a transport. No I/O, no locks:
-// the link calls it under its send lock.
+// The sending half of the message machine: turns messages into bytes for a transport. No I/O, no
+// locks: the link calls it under its send lock.
 //
-// Frames leave in the order of their submission, except that the chunks of large segments take turns and let small frames pass.
+// Frames leave in the order of their submission, except that the chunks of large segments take
+// turns and let small frames pass.
 #pragma once
 
 #include <sys/uio.h>
@@ -56,18 +57,21 @@ class Sender {
   // Makes a slab known to the peer before a descriptor into it is sent.
   using Share = std::function<Status(Slab&)>;
 
-  // lease_limit: bytes the peer may hold on lease before it gets copies (design: a quarter of the arena).
+  // lease_limit: bytes the peer may hold on lease before it gets copies (design: a quarter of the
+  // arena).
   Sender(const Profile& profile, size_t lease_limit, Share share, const wire::Limits& limits = {});
   ~Sender();
 
-  // Queues a message. `owner` and `event` are needed when a segment is the caller's memory; the result is then not null
-  // unless all of it has been copied already.
+  // Queues a message. `owner` and `event` are needed when a segment is the caller's memory; the
+  // result is then not null unless all of it has been copied already.
   //
-  // INVALID_ARGUMENT, RESOURCE_EXHAUSTED: the message exceeds what the wire allows; nothing was queued.
+  // INVALID_ARGUMENT, RESOURCE_EXHAUSTED: the message exceeds what the wire allows; nothing was
+  // queued.
   Result<Ref<Outgoing>> submit(uint64_t stream, std::span<const std::byte> header,
                                std::span<OutSegment> segments, Event* event = nullptr,
                                Hold owner = {});
-  // Gives up a message that is only partly sent: afterwards none of the caller's memory is referenced.
+  // Gives up a message that is only partly sent: afterwards none of the caller's memory is
+  // referenced.
   void withdraw(const Ref<Outgoing>& outgoing);
 
   void credit(uint64_t stream, uint64_t bytes);
@@ -79,7 +83,8 @@ class Sender {
 
   bool pending() const { return !queue_.empty() || chunk_left_ != 0 || !transfers_.empty(); }
   size_t queued_bytes() const { return queue_.size(); }
-  // The next bytes to send, at most room.size() runs; sent() says how many of them the transport took.
+  // The next bytes to send, at most room.size() runs; sent() says how many of them the transport
+  // took.
   size_t gather(std::span<iovec> room);
   void sent(size_t bytes);
 
@@ -108,8 +113,8 @@ class Sender {
     bool exhausted() const { return segment == segments.size(); }
   };
   struct Lease {
-    Ref<Block> block;                     // kMap
-    std::shared_ptr<Transfer> transfer;   // kRead
+    Ref<Block> block;                    // kMap
+    std::shared_ptr<Transfer> transfer;  // kRead
     size_t bytes;
   };
 
@@ -126,7 +131,7 @@ class Sender {
   uint64_t next_message_ = 1;
   uint64_t next_lease_ = 1;
 
-  ByteQueue queue_;  // whole frames, small segments copied in
+  ByteQueue queue_;                                  // whole frames, small segments copied in
   std::deque<std::shared_ptr<Transfer>> transfers_;  // pushes that take turns
   // The DATA frame under way; it must end before anything else is sent once it has begun.
   std::shared_ptr<Transfer> chunk_of_;

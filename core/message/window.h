@@ -1,5 +1,5 @@
-// Byte credit of one stream in one direction. A message may start while the credit is positive and may take
-// it below zero, so that a message larger than the window passes, alone.
+// Byte credit of one stream in one direction. A message may start while the credit is positive and
+// may take it below zero, so that a message larger than the window passes, alone.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,8 @@ class SendWindow {
   void spend(size_t payload_bytes) { credit_ -= static_cast<int64_t>(window_cost(payload_bytes)); }
   // False when a peer grants more than it can ever have taken.
   bool grant(uint64_t bytes) {
-    if (bytes > uint64_t{1} << 62 || credit_ > (int64_t{1} << 62) - static_cast<int64_t>(bytes)) return false;
+    if (bytes > uint64_t{1} << 62 || credit_ > (int64_t{1} << 62) - static_cast<int64_t>(bytes))
+      return false;
     credit_ += static_cast<int64_t>(bytes);
     return true;
   }

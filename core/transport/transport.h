@@ -1,7 +1,8 @@
-// The contract of a transport: how bytes move on one link. docs/new-transport.md explains how to write another.
+// The contract of a transport: how bytes move on one link. docs/new-transport.md explains how to
+// write another.
 //
-// A transport is two ordered byte pipes, a way to sleep and be woken, and, where the profile says so, memory of the
-// peer that can be mapped. It knows nothing of frames, calls or links.
+// A transport is two ordered byte pipes, a way to sleep and be woken, and, where the profile says
+// so, memory of the peer that can be mapped. It knows nothing of frames, calls or links.
 #pragma once
 
 #include <sys/uio.h>
@@ -39,8 +40,8 @@ struct Profile {
 
 enum class Wake : uint8_t { kReady, kTimeout, kSignal };
 
-// Locks: "send lock" and "baton" are the link's. Members that name neither may be called from any thread.
-// After an error from send() or receive() the transport is dead and only destroyed.
+// Locks: "send lock" and "baton" are the link's. Members that name neither may be called from any
+// thread. After an error from send() or receive() the transport is dead and only destroyed.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -55,7 +56,8 @@ class Transport {
   // kUnavailable: the peer is gone and everything it had sent has been received.
   virtual Result<size_t> receive(std::span<const iovec> room) = 0;
 
-  // Baton held. Whether receive() is worth trying; costs no system call where the transport can tell without one.
+  // Baton held. Whether receive() is worth trying; costs no system call where the transport can
+  // tell without one.
   virtual bool readable() = 0;
 
   // Baton held. Sleeps until there may be something to receive, room to send (if want_send),
@@ -64,10 +66,12 @@ class Transport {
   // Ends the present or the next sleep().
   virtual void interrupt() = 0;
 
-  // Registers with the poller; no activity is reported until arm(). The watcher's tags are the transport's own.
+  // Registers with the poller; no activity is reported until arm(). The watcher's tags are the
+  // transport's own.
   virtual Status watch(Poller& poller, Ref<Watcher> watcher) = 0;
   virtual void unwatch() = 0;
-  // Baton held, as the last thing before it is let go. From now on one activity is reported when something can be received (or sent, if want_send), at once if it can already.
+  // Baton held, as the last thing before it is let go. From now on one activity is reported when
+  // something can be received (or sent, if want_send), at once if it can already.
   virtual void arm(bool want_send) = 0;
   // Somebody drives again; a report that was already under way may still come.
   virtual void disarm() = 0;
@@ -81,7 +85,8 @@ class Transport {
   // Baton held. Tells the peer that nothing more comes, and asks for nothing more.
   virtual void hang_up() = 0;
 
-  // kMap. Send lock held: the peer will be able to map this slab before it reads what is sent from now on.
+  // kMap. Send lock held: the peer will be able to map this slab before it reads what is sent from
+  // now on.
   virtual Status share(Slab& slab);
   // kMap. Baton held: the peer's memory named by a descriptor. kInternal: the descriptor is wrong.
   virtual Result<Located> locate(const RegionRef& region);

@@ -28,7 +28,8 @@ Result<ShmFrame> decode_shm_frame(std::span<const std::byte, kShmFrameSize> byte
     return protocol_error({"a shared-memory frame without its magic"});
   const auto type = static_cast<uint32_t>(frame.type);
   if (type < 1 || type > 3) return protocol_error({"shared-memory frame type ", type});
-  if (frame.zero != 0) return protocol_error({"zero field of a shared-memory frame is ", frame.zero});
+  if (frame.zero != 0)
+    return protocol_error({"zero field of a shared-memory frame is ", frame.zero});
   if (frame.type != ShmFrameType::kSlabGone && frame.size == 0)
     return protocol_error({"size 0 in a shared-memory frame"});
   return frame;

@@ -1,4 +1,5 @@
-// Fixed-size messages on the unix socket of a shared-memory link, each with descriptors beside it (SCM_RIGHTS).
+// Fixed-size messages on the unix socket of a shared-memory link, each with descriptors beside it
+// (SCM_RIGHTS).
 #pragma once
 
 #include <array>

@@ -1,4 +1,5 @@
-// The Python binding: tensorwire.h as the classes and functions of _core.pyi. It converts and waits; it decides nothing.
+// The Python binding: tensorwire.h as the classes and functions of _core.pyi. It converts and
+// waits; it decides nothing.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <sys/syscall.h>
@@ -18,14 +19,15 @@ namespace {
 
 PyObject* g_status_error = nullptr;  // StatusError; lives as long as the interpreter
 
-// ------------------------------------------------------------------------------------ errors, waits
+// ------------------------------------------------------------------------------------ errors,
+// waits
 
 [[noreturn]] void raise(int code, const char* details) {
-  nb::object error = nb::steal(
-      PyObject_CallFunction(g_status_error, "is", code, details));
+  nb::object error = nb::steal(PyObject_CallFunction(g_status_error, "is", code, details));
   if (error.is_valid()) {
     nb::object number = nb::steal(PyLong_FromLong(code));
-    nb::object text = nb::steal(PyUnicode_DecodeUTF8(details, static_cast<Py_ssize_t>(std::strlen(details)), "replace"));
+    nb::object text = nb::steal(
+        PyUnicode_DecodeUTF8(details, static_cast<Py_ssize_t>(std::strlen(details)), "replace"));
     PyObject_SetAttrString(error.ptr(), "code", number.ptr());
     PyObject_SetAttrString(error.ptr(), "details", text.ptr());
     PyErr_SetObject(g_status_error, error.ptr());
@@ -48,8 +50,9 @@ bool on_main_thread() {
 
 std::atomic<bool> g_exiting{false};
 
-// The GIL is let go of for as long as this lives. Before Python 3.14 a daemon thread that asks for the GIL while the
-// interpreter goes is ended by unwinding its stack, which C++ answers with abort(): such a thread stays here instead.
+// The GIL is let go of for as long as this lives. Before Python 3.14 a daemon thread that asks for
+// the GIL while the interpreter goes is ended by unwinding its stack, which C++ answers with
+// abort(): such a thread stays here instead.
 class NoGil {
  public:
   NoGil() : state_(PyEval_SaveThread()) {}
@@ -86,7 +89,8 @@ tw_wait wait_for(nb::handle timeout) {
 
 tw_wait wait_forever() { return {-1, on_main_thread() ? check_signals : nullptr, nullptr}; }
 
-// --------------------------------------------------------------------------------------- conversions
+// ---------------------------------------------------------------------------------------
+// conversions
 
 struct Buffer {
   tw_buffer* handle;
@@ -210,8 +214,8 @@ nb::object metadata_list(tw_metadata* metadata) {
   tw_metadata_each(
       metadata,
       [](void* context, const tw_pair* pair) {
-        const bool binary = pair->key_size > 4 &&
-                            std::memcmp(pair->key + pair->key_size - 4, "-bin", 4) == 0;
+        const bool binary =
+            pair->key_size > 4 && std::memcmp(pair->key + pair->key_size - 4, "-bin", 4) == 0;
         nb::object key = nb::steal(
             PyUnicode_FromStringAndSize(pair->key, static_cast<Py_ssize_t>(pair->key_size)));
         const auto size = static_cast<Py_ssize_t>(pair->value_size);
@@ -291,7 +295,8 @@ void visit_stats(void* context, const char* name, const char* value) {
   visit_into_dict(classes[limit.c_str()].ptr(), dot + 1, value);
 }
 
-// ------------------------------------------------------------------------------------------- classes
+// -------------------------------------------------------------------------------------------
+// classes
 
 int buffer_export(PyObject* self, Py_buffer* view, int flags) {
   tw_buffer* const buffer = nb::inst_ptr<Buffer>(self)->handle;
@@ -439,7 +444,8 @@ struct ServerCall : CallBase {
   nb::object receive(bool raw) {
     nb::object message = next(raw);
     if (message.is_valid()) return message;
-    if (!tw_call_active(handle)) raise(1, "the call is no longer active: cancelled, past its deadline, or its client is gone");
+    if (!tw_call_active(handle))
+      raise(1, "the call is no longer active: cancelled, past its deadline, or its client is gone");
     return nb::none();
   }
   void send_initial(nb::handle metadata) {
@@ -460,7 +466,8 @@ struct ServerCall : CallBase {
     }
     check(result, status);
   }
-  int finish_to(int code, nb::handle details, nb::handle trailing, nb::handle message, tw_call** next) {
+  int finish_to(int code, nb::handle details, nb::handle trailing, nb::handle message,
+                tw_call** next) {
     const Payload payload(message);
     const Pairs pairs(trailing);
     Py_ssize_t size = 0;
@@ -469,13 +476,14 @@ struct ServerCall : CallBase {
     tw_status status{};
     const tw_wait wait = wait_forever();
     const NoGil nogil;
-    return tw_call_finish(handle, code, text, static_cast<size_t>(size), pairs.get(),
-                          payload.get(), &wait, next, &status);
+    return tw_call_finish(handle, code, text, static_cast<size_t>(size), pairs.get(), payload.get(),
+                          &wait, next, &status);
   }
   bool finish(int code, nb::handle details, nb::handle trailing, nb::handle message) {
     return finish_to(code, details, trailing, message, nullptr) == TW_OK;
   }
-  nb::object finish_and_next(int code, nb::handle details, nb::handle trailing, nb::handle message) {
+  nb::object finish_and_next(int code, nb::handle details, nb::handle trailing,
+                             nb::handle message) {
     tw_call* next = nullptr;
     (void)finish_to(code, details, trailing, message, &next);
     if (!next) return nb::none();
@@ -538,8 +546,7 @@ struct Link {
     nb::object initial = metadata_or_none(reply.initial);
     nb::object trailing = metadata_or_none(reply.trailing);
     if (result == TW_INTERRUPTED) throw nb::python_error();
-    nb::object payload_out =
-        message.handle ? received(message.handle, raw) : nb::borrow(Py_None);
+    nb::object payload_out = message.handle ? received(message.handle, raw) : nb::borrow(Py_None);
     nb::object code = nb::steal(PyLong_FromLong(result));
     nb::object details = nb::steal(PyUnicode_DecodeUTF8(
         status.details, static_cast<Py_ssize_t>(std::strlen(status.details)), "replace"));
@@ -743,38 +750,39 @@ NB_MODULE(_core, m) {
       .def("wait", &Events::wait, nb::arg("timeout").none() = nb::none())
       .def("close", [](Events& queue) { tw_events_close(queue.handle); });
 
-  static PyType_Slot messages_slots[] = {
-      {Py_tp_iter, reinterpret_cast<void*>(messages_iter)},
-      {Py_tp_iternext, reinterpret_cast<void*>(messages_next)},
-      {0, nullptr}};
+  static PyType_Slot messages_slots[] = {{Py_tp_iter, reinterpret_cast<void*>(messages_iter)},
+                                         {Py_tp_iternext, reinterpret_cast<void*>(messages_next)},
+                                         {0, nullptr}};
   nb::class_<Messages>(m, "Messages", nb::type_slots(messages_slots));
 
   nb::class_<ClientCall>(m, "Call")
       .def("send", &ClientCall::send, nb::arg("message"), nb::arg("end") = false)
       .def("end_send", &ClientCall::end_send)
       .def("receive", &ClientCall::receive, nb::arg("raw"))
-      .def("messages",
-           [](nb::handle_t<ClientCall> self, bool raw) {
-             ClientCall* call = nb::inst_ptr<ClientCall>(self);
-             return new Messages{nb::borrow(self), call, nullptr, raw};
-           },
-           nb::arg("raw"), nb::rv_policy::take_ownership)
+      .def(
+          "messages",
+          [](nb::handle_t<ClientCall> self, bool raw) {
+            ClientCall* call = nb::inst_ptr<ClientCall>(self);
+            return new Messages{nb::borrow(self), call, nullptr, raw};
+          },
+          nb::arg("raw"), nb::rv_policy::take_ownership)
       .def("initial_metadata", &ClientCall::initial_metadata)
       .def("status", &ClientCall::outcome, nb::arg("timeout").none() = nb::none())
       .def_prop_ro("ended", [](const ClientCall& c) { return tw_call_ended(c.handle) != 0; })
       .def_prop_ro("time_remaining", [](const ClientCall& c) { return c.time_remaining(); })
       .def("cancel", &ClientCall::cancel, nb::arg("code") = 1,
            nb::arg("details") = "Locally cancelled by application!")
-      .def("notify", [](ClientCall& c, Events& queue, uint64_t token) { c.notify(queue, token); },
-           nb::arg("queue"), nb::arg("token"));
+      .def(
+          "notify", [](ClientCall& c, Events& queue, uint64_t token) { c.notify(queue, token); },
+          nb::arg("queue"), nb::arg("token"));
 
   nb::class_<Link>(m, "Link")
       .def_prop_ro("transport", [](const Link& l) { return tw_link_transport(l.handle); })
       .def_prop_ro("peer", [](const Link& l) { return tw_link_peer(l.handle); })
       .def_prop_ro("alive", [](const Link& l) { return tw_link_alive(l.handle) != 0; })
       .def_prop_ro("death", &Link::death)
-      .def("unary", &Link::unary, nb::arg("method"), nb::arg("request"),
-           nb::arg("timeout").none(), nb::arg("metadata").none(), nb::arg("raw"))
+      .def("unary", &Link::unary, nb::arg("method"), nb::arg("request"), nb::arg("timeout").none(),
+           nb::arg("metadata").none(), nb::arg("raw"))
       .def("start", &Link::start, nb::arg("method"), nb::arg("timeout").none(),
            nb::arg("metadata").none(), nb::arg("request").none() = nb::none(),
            nb::arg("end") = false, nb::rv_policy::take_ownership)
@@ -819,20 +827,22 @@ NB_MODULE(_core, m) {
       .def_prop_ro("time_remaining", [](const ServerCall& c) { return c.time_remaining(); })
       .def_prop_ro("active", [](const ServerCall& c) { return tw_call_active(c.handle) != 0; })
       .def("receive", &ServerCall::receive, nb::arg("raw"))
-      .def("messages",
-           [](nb::handle_t<ServerCall> self, bool raw) {
-             ServerCall* call = nb::inst_ptr<ServerCall>(self);
-             return new Messages{nb::borrow(self), call, call, raw};
-           },
-           nb::arg("raw"), nb::rv_policy::take_ownership)
+      .def(
+          "messages",
+          [](nb::handle_t<ServerCall> self, bool raw) {
+            ServerCall* call = nb::inst_ptr<ServerCall>(self);
+            return new Messages{nb::borrow(self), call, call, raw};
+          },
+          nb::arg("raw"), nb::rv_policy::take_ownership)
       .def("send_initial_metadata", &ServerCall::send_initial, nb::arg("metadata").none())
       .def("send", &ServerCall::send, nb::arg("message"))
       .def("finish", &ServerCall::finish, nb::arg("code"), nb::arg("details"),
            nb::arg("trailing").none(), nb::arg("message").none() = nb::none())
       .def("finish_and_next", &ServerCall::finish_and_next, nb::arg("code"), nb::arg("details"),
            nb::arg("trailing").none(), nb::arg("message").none() = nb::none())
-      .def("notify", [](ServerCall& c, Events& queue, uint64_t token) { c.notify(queue, token); },
-           nb::arg("queue"), nb::arg("token"))
+      .def(
+          "notify", [](ServerCall& c, Events& queue, uint64_t token) { c.notify(queue, token); },
+          nb::arg("queue"), nb::arg("token"))
       .def("stats", [](ServerCall& c) {
         nb::dict dict;
         tw_call_link_stats(c.handle, visit_stats, dict.ptr());
@@ -847,14 +857,15 @@ NB_MODULE(_core, m) {
                      tw_server_instance(s.handle, bytes);
                      return as_bytes(bytes, sizeof bytes);
                    })
-      .def("listen_tcp",
-           [](Server& s, const std::string& host, int port) {
-             int bound = 0;
-             tw_status status{};
-             check(tw_server_listen_tcp(s.handle, host.c_str(), port, &bound, &status), status);
-             return bound;
-           },
-           nb::arg("host"), nb::arg("port"))
+      .def(
+          "listen_tcp",
+          [](Server& s, const std::string& host, int port) {
+            int bound = 0;
+            tw_status status{};
+            check(tw_server_listen_tcp(s.handle, host.c_str(), port, &bound, &status), status);
+            return bound;
+          },
+          nb::arg("host"), nb::arg("port"))
       .def("listen_local",
            [](Server& s) {
              char path[256];
@@ -862,26 +873,29 @@ NB_MODULE(_core, m) {
              check(tw_server_listen_local(s.handle, path, sizeof path, &status), status);
              return std::string(path);
            })
-      .def("admit",
-           [](Server& s, const nb::bytes& hello, int connections, double ttl) {
-             uint8_t session[TW_SESSION_SIZE], secret[TW_SECRET_SIZE];
-             tw_status status{};
-             check(tw_server_admit(s.handle, hello.c_str(), hello.size(), connections, nanos(ttl),
-                                   session, secret, &status),
-                   status);
-             return nb::make_tuple(as_bytes(session, sizeof session),
-                                   as_bytes(secret, sizeof secret));
-           },
-           nb::arg("peer_hello"), nb::arg("connections"), nb::arg("ttl"))
+      .def(
+          "admit",
+          [](Server& s, const nb::bytes& hello, int connections, double ttl) {
+            uint8_t session[TW_SESSION_SIZE], secret[TW_SECRET_SIZE];
+            tw_status status{};
+            check(tw_server_admit(s.handle, hello.c_str(), hello.size(), connections, nanos(ttl),
+                                  session, secret, &status),
+                  status);
+            return nb::make_tuple(as_bytes(session, sizeof session),
+                                  as_bytes(secret, sizeof secret));
+          },
+          nb::arg("peer_hello"), nb::arg("connections"), nb::arg("ttl"))
       .def("next", &Server::next, nb::arg("timeout").none() = nb::none())
-      .def("refuse", [](Server& s) {
-        const NoGil nogil;
-        tw_server_refuse(s.handle);
-      })
+      .def("refuse",
+           [](Server& s) {
+             const NoGil nogil;
+             tw_server_refuse(s.handle);
+           })
       .def_prop_ro("active", [](const Server& s) { return tw_server_active(s.handle); })
-      .def("close", [](Server& s) {
-        const NoGil nogil;
-        tw_server_close(s.handle);
-      })
+      .def("close",
+           [](Server& s) {
+             const NoGil nogil;
+             tw_server_close(s.handle);
+           })
       .def("stats", &Server::stats);
 }

@@ -31,7 +31,8 @@ Status send_shm_frame(int socket, const wire::ShmFrame& frame, std::span<const i
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && (errno == EAGAIN || errno == ETOOMANYREFS))
       return {Code::kResourceExhausted, "too many descriptors are on their way to the peer"};
-    return errno_status(Code::kUnavailable, "cannot hand a descriptor to the peer", n < 0 ? errno : EIO);
+    return errno_status(Code::kUnavailable, "cannot hand a descriptor to the peer",
+                        n < 0 ? errno : EIO);
   }
 }
 
@@ -58,8 +59,9 @@ Result<ShmFrameReader::Got> ShmFrameReader::read(int socket, ShmMessage& out) {
       }
     }
     if ((message.msg_flags & MSG_CTRUNC) != 0)
-      return Status{Code::kResourceExhausted,
-                    "descriptors from the peer were lost: raise the limit of open files (ulimit -n)"};
+      return Status{
+          Code::kResourceExhausted,
+          "descriptors from the peer were lost: raise the limit of open files (ulimit -n)"};
     have_ += static_cast<size_t>(n);
   }
   have_ = 0;

@@ -1,4 +1,5 @@
-// The unix socket beside a shared-memory link: descriptors travel on it, and its end is the link's end.
+// The unix socket beside a shared-memory link: descriptors travel on it, and its end is the link's
+// end.
 #pragma once
 
 #include <array>
@@ -16,8 +17,8 @@ struct ShmMessage {
   std::vector<Fd> descriptors;
 };
 
-// One whole frame, not blocking. RESOURCE_EXHAUSTED: the peer has not taken enough of the earlier ones.
-// UNAVAILABLE: the peer is gone.
+// One whole frame, not blocking. RESOURCE_EXHAUSTED: the peer has not taken enough of the earlier
+// ones. UNAVAILABLE: the peer is gone.
 Status send_shm_frame(int socket, const wire::ShmFrame& frame, std::span<const int> descriptors);
 
 // Reads frames, which may come in pieces, without blocking.

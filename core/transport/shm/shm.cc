@@ -52,8 +52,8 @@ Result<std::unique_ptr<Transport>> ShmTransport::accept(Fd socket, ShmMessage ri
   const size_t capacity = rings.frame.size;
   if (rings.frame.type != wire::ShmFrameType::kRings || !valid_ring_capacity(capacity))
     return Status{Code::kInternal, "protocol error: a shared-memory link begins without rings"};
-  if (Status status = check_memfd(rings.descriptors[0].get(), ring_memory_size(capacity),
-                                  kSharedSeals, O_RDWR);
+  if (Status status =
+          check_memfd(rings.descriptors[0].get(), ring_memory_size(capacity), kSharedSeals, O_RDWR);
       !status.ok())
     return status;
   auto memory = map_rings(rings.descriptors[0].get(), capacity);
@@ -68,12 +68,9 @@ Result<std::unique_ptr<Transport>> ShmTransport::accept(Fd socket, ShmMessage ri
 
 ShmTransport::ShmTransport(Fd socket, MemoryMap memory, size_t capacity, int side, Fd bell,
                            Fd peer_bell, const Settings& settings)
-    : profile_{"shm",
-               Bulk::kMap,
-               settings.coalesce_bytes,
-               settings.eager_bytes,
-               settings.chunk_bytes,
-               1},
+    : profile_{
+          "shm", Bulk::kMap, settings.coalesce_bytes, settings.eager_bytes, settings.chunk_bytes,
+          1},
       socket_(std::move(socket)),
       memory_(std::move(memory)),
       bell_(std::move(bell)),
@@ -90,11 +87,11 @@ Status ShmTransport::gone_status() {
 
 void ShmTransport::ring_peer(Sleeper sleeper) {
   if (sleeper == Sleeper::kBackground) write_bell(peer_bell_.get());
-  if (sleeper == Sleeper::kDriver)
-    futex_wake(rings_.peer_sleep_word(), 1, FutexScope::kShared);
+  if (sleeper == Sleeper::kDriver) futex_wake(rings_.peer_sleep_word(), 1, FutexScope::kShared);
 }
 
-// ------------------------------------------------------------------------------------------- moving
+// -------------------------------------------------------------------------------------------
+// moving
 
 Result<size_t> ShmTransport::send(std::span<const iovec> data) {
   if (gone_.load(std::memory_order_acquire)) return gone_status();
@@ -116,11 +113,10 @@ Result<size_t> ShmTransport::receive(std::span<const iovec> room) {
   return got;
 }
 
-bool ShmTransport::readable() {
-  return rings_.readable() || gone_.load(std::memory_order_relaxed);
-}
+bool ShmTransport::readable() { return rings_.readable() || gone_.load(std::memory_order_relaxed); }
 
-// ------------------------------------------------------------------------------------------ sleeping
+// ------------------------------------------------------------------------------------------
+// sleeping
 
 Wake ShmTransport::sleep(bool, Nanos deadline) {
   ring_peer(rings_.after_read());
@@ -206,7 +202,8 @@ void ShmTransport::peer_gone(std::string why) {
 
 void ShmTransport::hang_up() { ::shutdown(socket_.get(), SHUT_RDWR); }
 
-// ------------------------------------------------------------------------------------------- memory
+// -------------------------------------------------------------------------------------------
+// memory
 
 Status ShmTransport::share(Slab& slab) {
   auto known = shared_.find(slab.index());

@@ -1,4 +1,5 @@
-// Shared memory: two byte rings for what is small, descriptors into the sender's arena for what is large.
+// Shared memory: two byte rings for what is small, descriptors into the sender's arena for what is
+// large.
 #pragma once
 
 #include <atomic>
@@ -52,7 +53,7 @@ class ShmTransport final : public Transport {
   const Profile profile_;
   const Fd socket_;
   const MemoryMap memory_;
-  const Fd bell_;       // the peer writes it while our background sleeps
+  const Fd bell_;  // the peer writes it while our background sleeps
   const Fd peer_bell_;
   ShmRings rings_;
 

@@ -74,7 +74,8 @@ Result<std::unique_ptr<Transport>> TcpTransport::create(Fd socket, bool same_hos
   if (same_host) {
     // Where a namespace refuses a control, the system's default stays, and doctor says so.
     if (const std::string name = same_host_congestion(settings); !name.empty()) {
-      if (setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(), static_cast<socklen_t>(name.size())) != 0)
+      if (setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(),
+                     static_cast<socklen_t>(name.size())) != 0)
         setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
     }
   }
@@ -109,7 +110,8 @@ Result<size_t> TcpTransport::send(std::span<const iovec> data) {
     const ssize_t n = sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n >= 0) return static_cast<size_t>(n);
     if (errno == EAGAIN || errno == EWOULDBLOCK) return size_t{0};
-    if (errno != EINTR) return errno_status(code_of(errno), "the connection to the peer broke", errno);
+    if (errno != EINTR)
+      return errno_status(code_of(errno), "the connection to the peer broke", errno);
   }
 }
 
@@ -125,7 +127,8 @@ Result<size_t> TcpTransport::receive(std::span<const iovec> room) {
       if (gone_.load(std::memory_order_acquire)) return gone_status();
       return size_t{0};
     }
-    if (errno != EINTR) return errno_status(code_of(errno), "the connection to the peer broke", errno);
+    if (errno != EINTR)
+      return errno_status(code_of(errno), "the connection to the peer broke", errno);
   }
 }
 

@@ -13,8 +13,10 @@ namespace tw {
 
 class TcpTransport final : public Transport {
  public:
-  // Takes over a connected socket. `same_host`: the congestion control that suits loopback is set (docs/threads.md, "TCP").
-  static Result<std::unique_ptr<Transport>> create(Fd socket, bool same_host, const Settings& settings);
+  // Takes over a connected socket. `same_host`: the congestion control that suits loopback is set
+  // (docs/threads.md, "TCP").
+  static Result<std::unique_ptr<Transport>> create(Fd socket, bool same_host,
+                                                   const Settings& settings);
   ~TcpTransport() override;
 
   const Profile& profile() const override { return profile_; }
@@ -48,7 +50,8 @@ class TcpTransport final : public Transport {
   std::atomic<bool> armed_{false};
 };
 
-// The congestion control that same-host links get, by TENSORWIRE_TCP_CONGESTION; empty: the system's default.
+// The congestion control that same-host links get, by TENSORWIRE_TCP_CONGESTION; empty: the
+// system's default.
 std::string same_host_congestion(const Settings& settings);
 
 }  // namespace tw

@@ -77,7 +77,8 @@ def table(outcomes: list[Outcome]) -> Table:
 
     result = Table(header_style="bold")
     for name in ("", "path", "pull", "push", "steps/s", "GB/s", "copies", "x grpcio"):
-        result.add_column(name, justify="left" if name in ("", "path") else "right")
+        left = name in ("", "path")
+        result.add_column(name, justify="left" if left else "right", no_wrap=True)
     base = outcomes[0]
     for outcome in outcomes:
         result.add_row(

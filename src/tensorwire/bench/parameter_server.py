@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import grpc
@@ -44,6 +44,8 @@ class Joined:
     """Arrays over grpcio, whose messages are bytes."""
 
     library = "grpcio"
+    in_place = True
+    """Whether an update writes to the version that pulls read."""
 
     def __init__(self, elements: Sequence[int]) -> None:
         self.bounds = [0, *np.cumsum(elements).tolist()]
@@ -84,6 +86,7 @@ class Segments(Joined):
     """Arrays over tensorwire, whose messages are lists of arrays."""
 
     library = "tensorwire"
+    in_place = False
 
     def __init__(self, elements: Sequence[int]) -> None:
         import tensorwire
@@ -127,7 +130,7 @@ LIBRARIES: dict[str, type[Joined]] = {kind.library: kind for kind in (Joined, Se
 
 
 class Parameters:
-    """The service. Pulls see whole versions: an update that is under way is waited for."""
+    """The service. Pulls see whole versions: an update in place is waited for."""
 
     def __init__(self, wire: Joined, elements: Sequence[int]) -> None:
         self.wire = wire
@@ -135,7 +138,7 @@ class Parameters:
         self.current = wire.born(np.zeros(count, np.float32) for count in elements)
 
     def pull(self, request: bytes, context: grpc.ServicerContext) -> Any:
-        with self.lock:
+        with self.lock if self.wire.in_place else nullcontext():
             return self.wire.serialize(self.current)
 
     def push(self, gradients: Arrays, context: grpc.ServicerContext) -> bytes:

@@ -142,7 +142,7 @@ class Uplink:
         while True:
             attempt = self._find_or_begin(wait_for_ready)
             link = self.link
-            left = None if timeout is None else max(0.0, timeout - (monotonic() - started))
+            left = None if timeout is None else timeout - (monotonic() - started)
             if attempt is None and link is not None:
                 return link, left
             grpc_may = self.policy.permits("grpc")
@@ -159,7 +159,7 @@ class Uplink:
                 patience = PATIENCE if left is None else min(PATIENCE, left / 2)
                 if not attempt.done.wait(max(0.0, started + patience - monotonic())):
                     attempt.awaited = False
-            elif not attempt.done.wait(left):
+            elif not attempt.done.wait(None if left is None else max(0.0, left)):
                 raise status.CallError(status.DEADLINE_EXCEEDED, self._missing())
             elif not wait_for_ready and self.link is None:
                 raise status.CallError(status.UNAVAILABLE, self._missing())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from tensorwire import tensors
+from tensorwire import rpc, tensors
 
 
 class _AsReceived:
@@ -27,6 +27,6 @@ def as_encoded(message: Any) -> Any:
 
 def encoder_for(transport: object) -> Callable[[object], Any]:
     """Encodes into segments for a channel or server of tensorwire, into joined bytes for others."""
-    if getattr(transport, "__tensorwire_segments__", False) is True:
+    if isinstance(transport, (rpc.Channel, rpc.Server)):
         return tensors.dumps
     return lambda obj: tensors.join(tensors.dumps(obj))
