@@ -53,7 +53,6 @@ constexpr std::array<bool, 256> kKeyCharacters = key_characters();
 std::string_view key_fault(std::string_view key) {
   if (key.empty()) return "is empty";
   if (key.front() == ':') return "begins with ':', which is reserved";
-  if (key.starts_with("grpc-")) return "begins with 'grpc-', which is reserved";
   for (const char c : key) {
     if (!kKeyCharacters[static_cast<unsigned char>(c)]) {
       return "may hold lower-case letters, digits, '-', '_' and '.' only";

@@ -41,6 +41,7 @@ else:
 
 Metadata = Iterable[tuple[str, str | bytes]] | None
 
+_TOO_LATE = (status.DEADLINE_EXCEEDED, "Deadline Exceeded")
 _BAD_REQUEST = (status.INTERNAL, "Exception serializing request!")
 
 
@@ -120,6 +121,8 @@ class _MultiCallable:
                 request, timeout, metadata, credentials, wait_for_ready, compression
             )
         message = self._serialized(request) if one_request else None
+        if timeout is not None and timeout <= 0:
+            return status.CallError(*_TOO_LATE)
         try:
             call = link.start(self._name, timeout, _pairs(metadata), message, one_request)
         except status.CallError as error:
@@ -166,6 +169,8 @@ class UnaryUnary(_MultiCallable, _UnaryUnary):
                     request = None
             if request is None:
                 raise status.CallError(*_BAD_REQUEST)
+            if timeout is not None and timeout <= 0:
+                raise status.CallError(*_TOO_LATE)
             number, details, response, initial, trailing = link.unary(
                 self._name, request, timeout, None, self._raw
             )
@@ -203,6 +208,8 @@ class UnaryUnary(_MultiCallable, _UnaryUnary):
                 request, timeout, metadata, credentials, wait_for_ready, compression
             )
         message = self._serialized(request)
+        if timeout is not None and timeout <= 0:
+            raise status.CallError(*_TOO_LATE)
         number, details, response, first, last = link.unary(
             self._name, message, timeout, _pairs(metadata), self._raw
         )
