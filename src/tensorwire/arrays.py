@@ -1,0 +1,142 @@
+"""Arrays born in the arena, from where they travel to processes on this host without a copy."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any, Final, SupportsIndex
+
+import numpy as np
+
+from tensorwire import _core
+from tensorwire.tensors import dtypes, frameworks
+
+__all__ = ["ArenaFullError", "arena_stats", "empty", "empty_like", "full", "publish", "zeros"]
+
+Array = np.ndarray[Any, Any]
+Shape = SupportsIndex | Sequence[SupportsIndex]
+
+_RESOURCE_EXHAUSTED: Final = 8
+_MAX_BYTES: Final = (1 << 63) - 1
+
+
+class ArenaFullError(MemoryError):
+    """The arena has no room; the text names the setting that sets its size."""
+
+
+def empty(shape: Shape, dtype: object = np.float32, *, timeout: float | None = 0.0) -> Array:
+    """A writable array in the arena, in C order, with undefined contents.
+
+    Its memory is freed with its last view. A send copies it once within the arena, since it may
+    still be written; after ``publish`` it travels without a copy.
+
+    dtype: numbers, bool, datetime64 or timedelta64, also by a name of ml_dtypes (``"bfloat16"``).
+
+    timeout: how many seconds to wait for room when the arena is full, None for ever.
+
+    Raises ``ArenaFullError``, ``TypeError`` for a dtype that cannot travel, ``ValueError`` for a
+    negative or overflowing shape.
+    """
+    extents = _extents(shape)
+    parsed = dtypes.parse(dtype)
+    nbytes = math.prod(extents) * parsed.itemsize
+    if math.prod(extent for extent in extents if extent) * parsed.itemsize > _MAX_BYTES:
+        raise ValueError(f"an array of shape {extents} and dtype {parsed} is too large")
+    if nbytes == 0:
+        return np.empty(extents, parsed)
+    memory: Any = _allocate(nbytes, timeout)
+    return np.ndarray(extents, parsed, memory)
+
+
+def zeros(shape: Shape, dtype: object = np.float32, *, timeout: float | None = 0.0) -> Array:
+    """``empty``, filled with zeros."""
+    return full(shape, 0, dtype, timeout=timeout)
+
+
+def full(
+    shape: Shape, value: object, dtype: object = np.float32, *, timeout: float | None = 0.0
+) -> Array:
+    """``empty``, filled with ``value``."""
+    array = empty(shape, dtype, timeout=timeout)
+    array[...] = value
+    return array
+
+
+def empty_like(tensor: object, *, timeout: float | None = 0.0) -> Array:
+    """``empty`` with the shape and dtype of a tensor of any framework, without its values."""
+    found = frameworks.signature(tensor)
+    if found is None:
+        raise TypeError(f"a {type(tensor).__name__} is no tensor")
+    name, shape = found
+    return empty(shape, dtypes.resolve(name), timeout=timeout)
+
+
+def publish(tensor: object, *, timeout: float | None = 0.0) -> Array:
+    """A read-only array with the values of ``tensor`` that travels without a copy.
+
+    A dense tensor that lies in the arena is published where it is: its whole block counts as
+    read-only from now on. If ``tensor`` is an array, it becomes read-only itself, and so does the
+    array that it is a view of; whoever holds other views of the block, or a tensor of a framework
+    over it, promises not to write through them: receivers may be reading the very same memory.
+    Any other tensor, of any framework, is copied once into the arena.
+
+    Raises ``TypeError`` for what is no tensor or cannot travel, ``ArenaFullError`` when a copy has
+    no room.
+    """
+    host = frameworks.as_host(tensor)
+    if host is None:
+        raise TypeError(f"a {type(tensor).__name__} is no tensor")
+    array, dtype = host.array, dtypes.resolve(host.dtype)
+    if array.dtype != dtype:
+        array = array.view(dtype)
+    order = frameworks.dense_order(array)
+    if order is not None and _publish(array, order):
+        view: object = tensor  # up to the array over the arena, which keeps the others writable
+        while isinstance(view, np.ndarray):
+            view.flags.writeable = False
+            view = view.base
+        array.flags.writeable = False
+        return array
+    order = order or tuple(range(array.ndim))
+    copy = empty([array.shape[axis] for axis in order], array.dtype, timeout=timeout)
+    result = copy.transpose(np.argsort(order))
+    result[...] = array
+    if copy.nbytes and not _publish(result, order):
+        raise RuntimeError("memory from the arena is unknown to the arena")
+    # First the base: over a writable one, the result could be made writable again.
+    copy.flags.writeable = False
+    result.flags.writeable = False
+    return result
+
+
+def arena_stats() -> dict[str, int]:
+    """State of this process's arena.
+
+    In bytes: ``capacity`` (the limit), ``reserved`` (address space), ``resident``, ``used`` (blocks
+    that are alive), ``leased`` (read by other processes), ``high_water`` (of ``resident``). Counts:
+    ``slabs``, ``blocks``. Beside the arena, memory for messages that arrive over a network, in
+    bytes: ``pool_used``, ``pool_idle``.
+    """
+    return _core.arena_stats()
+
+
+def _extents(shape: Shape) -> tuple[int, ...]:
+    items = shape if isinstance(shape, Sequence) else (shape,)
+    extents = tuple(operator.index(item) for item in items)
+    if any(extent < 0 for extent in extents):
+        raise ValueError(f"negative extent in shape {extents}")
+    return extents
+
+
+def _allocate(nbytes: int, timeout: float | None) -> _core.Buffer:
+    try:
+        return _core.allocate(nbytes, timeout)
+    except _core.StatusError as error:
+        if error.code == _RESOURCE_EXHAUSTED:
+            raise ArenaFullError(error.details) from None
+        raise
+
+
+def _publish(array: Array, order: tuple[int, ...]) -> bool:
+    return array.nbytes > 0 and _core.publish(frameworks.raw(array.transpose(order)))
