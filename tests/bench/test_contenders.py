@@ -25,8 +25,7 @@ def viable() -> list[Contender]:
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("contender", viable(), ids=lambda c: f"{c.name}-{c.transport}")
 def test_every_case_arrives(contender: Contender) -> None:
-    library = peer(contender.name)
-    works = [work for work in plan(SIZES) if library.supports(work)]
+    works = runner.duty(contender, plan(SIZES))
     results = runner.run([contender], works, rounds=1, seconds=0.001)
     assert results.notes == []
     assert {work for _, work in results.visits} == set(works)
@@ -87,8 +86,5 @@ def test_a_congestion_control_that_does_not_exist_is_no_contender() -> None:
 
 
 def test_what_a_library_has_not() -> None:
-    published = Work("request", 8, "published")
-    assert peer("tensorwire").supports(published)
-    assert not peer("grpcio").supports(published)
     assert not peer("nixl").supports(Work("stream", 8))
     assert not peer("mpi").supports(Work("request", 8, callers=2))

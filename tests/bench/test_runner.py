@@ -59,6 +59,8 @@ def pairs(monkeypatch: pytest.MonkeyPatch) -> dict[Contender, FakePair]:
         def __init__(self, name: str) -> None:
             self.cases = {"request"} if name == "nixl" else {"request", "pull", "stream"}
 
+            self.origins = {"ordinary", "published"} if name == "tensorwire" else {"ordinary"}
+
         def viable(self, transport: str) -> str | None:
             return None
 
@@ -118,6 +120,36 @@ def test_cases_that_a_peer_lacks_are_left_out(pairs: dict[Contender, FakePair]) 
     results = runner.run([GRPC, nixl], plan([8], origins=["ordinary"]), 1, 0.1)
     assert {work.case for contender, work in results.visits if contender == nixl} == {"request"}
     assert not results.failed
+
+
+@pytest.mark.parametrize("origins", [["published"], ["ordinary", "published"]])
+def test_who_knows_no_published_memory_does_the_same_in_ordinary_memory(
+    pairs: dict[Contender, FakePair], origins: list[str]
+) -> None:
+    ours = Contender("tensorwire", "shm")
+    works = plan([8], cases=["request"], origins=origins, reads=[False])
+    results = runner.run([GRPC, ours], works, 2, 0.1)
+    assert {(contender, work.origin) for contender, work in results.visits} == {
+        (GRPC, "ordinary"),
+        *((ours, origin) for origin in origins),
+    }
+    assert len(results.visits[GRPC, Work("request", 8)]) == 2
+    assert all(row["ratio_to_grpcio"] for row in runner.rows(results))
+
+
+def test_what_is_compared_is_measured_side_by_side(pairs: dict[Contender, FakePair]) -> None:
+    ours = Contender("tensorwire", "shm")
+    told: list[str] = []
+    works = plan([8], cases=["request", "pull"], reads=[False])
+    runner.run([GRPC, ours], works, 1, 0.1, lambda now, done, total: told.append(now))
+    assert [now.split(" of ")[0] for now in told if ":" in now] == [
+        "grpcio grpc: request",
+        "tensorwire shm: request",
+        "tensorwire shm: request",
+        "grpcio grpc: pull",
+        "tensorwire shm: pull",
+        "tensorwire shm: pull",
+    ]
 
 
 def test_a_contender_that_fails_is_dropped_and_the_others_go_on(

@@ -6,7 +6,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tensorwire.bench.control import AgentError
@@ -76,21 +76,37 @@ def run(
         for contender in asked:
             progress(f"starting {contender.name} {contender.transport}", 0, 0)
             _start(stack, pairs, contender, results)
-        total = rounds * sum(peer(c.name).supports(work) for c in pairs for work in works)
+        duties = {contender: duty(contender, works) for contender in pairs}
+        total = rounds * sum(map(len, duties.values()))
         done = 0
         for size in dict.fromkeys(work.size for work in works):
-            here = [work for work in works if work.size == size]
+            groups = dict.fromkeys(work.comparable for work in works if work.size == size)
             for turn in range(rounds):
-                for work in here:
-                    order = list(pairs)
-                    shift = turn % len(order) if order else 0
-                    for contender in order[shift:] + order[:shift]:
-                        if contender in pairs and peer(contender.name).supports(work):
-                            progress(_describe(contender, work), done, total)
-                            _visit(pairs, contender, work, seconds, results)
-                            done += 1
+                for group in groups:
+                    for contender in _rotated(list(duties), turn):
+                        for work in duties[contender]:
+                            if work.comparable == group and contender in pairs:
+                                progress(_describe(contender, work), done, total)
+                                _visit(pairs, contender, work, seconds, results)
+                                done += 1
         progress("done", total, total)
     return results
+
+
+def duty(contender: Contender, works: Sequence[Work]) -> list[Work]:
+    """What a contender measures of ``works``: the same in ordinary memory, each once, where its
+    library knows no other."""
+    library = peer(contender.name)
+    own = (
+        work if work.origin in library.origins else replace(work, origin="ordinary")
+        for work in works
+    )
+    return [work for work in dict.fromkeys(own) if library.supports(work)]
+
+
+def _rotated(contenders: list[Contender], turn: int) -> list[Contender]:
+    shift = turn % max(len(contenders), 1)
+    return contenders[shift:] + contenders[:shift]
 
 
 def _describe(contender: Contender, work: Work) -> str:

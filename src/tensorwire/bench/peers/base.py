@@ -66,11 +66,7 @@ class Peer(abc.ABC):
         """None, or the reason why this cannot be measured here, with the command that mends it."""
 
     def supports(self, work: Work) -> bool:
-        return (
-            work.case in self.cases
-            and work.origin in self.origins
-            and (self.concurrent or work.callers == 1)
-        )
+        return work.case in self.cases and (self.concurrent or work.callers == 1)
 
     def join(self) -> None:
         """Called first thing in both processes: for libraries in which they start up together."""

@@ -76,7 +76,8 @@ class _Client(Client):
     def note(self) -> str:
         from mpi4py import MPI
 
-        return f"{MPI.Get_library_version().splitlines()[0].strip()}; both ends spin"
+        version = " ".join(MPI.Get_library_version().splitlines()[0].split())
+        return f"{version}; both ends spin"
 
     @contextmanager
     def attended(self) -> Iterator[None]:
