@@ -72,8 +72,7 @@ typedef struct tw_pairs {
 typedef void (*tw_visit_fact)(void* context, const char* name, const char* value);
 typedef void (*tw_visit_pair)(void* context, const tw_pair* pair);
 
-// ------------------------------------------------------------------------------------------
-// process
+// ---- process ----
 
 const char* tw_version(void);
 // The settings in force, and what this host offers; values are decimal numbers or words.
@@ -83,8 +82,7 @@ void tw_host(tw_visit_fact visit, void* context);
 // interpreter.
 void tw_shut_down(void);
 
-// -------------------------------------------------------------------------------------------
-// memory
+// ---- memory ----
 
 // Writable arena memory, aligned to 4096 bytes from one page up, else to 64. RESOURCE_EXHAUSTED
 // when the arena stays full.
@@ -115,8 +113,7 @@ size_t tw_metadata_count(const tw_metadata* metadata);  // null counts as empty
 void tw_metadata_each(const tw_metadata* metadata, tw_visit_pair visit, void* context);
 void tw_metadata_release(tw_metadata* metadata);
 
-// ----------------------------------------------------------------------------------------
-// bootstrap
+// ---- bootstrap ----
 
 enum { TW_HELLO_SIZE = 96, TW_SESSION_SIZE = 16, TW_SECRET_SIZE = 32, TW_INSTANCE_SIZE = 16 };
 
@@ -131,8 +128,7 @@ typedef struct tw_peer_facts {
 // INVALID_ARGUMENT, FAILED_PRECONDITION.
 int tw_parse_hello(const void* hello, size_t size, tw_peer_facts* out, tw_status* status);
 
-// -------------------------------------------------------------------------------------------
-// client
+// ---- client ----
 
 typedef struct tw_invitation {
   const char* address;  // shm:<path> or tcp:<host>:<port>
@@ -170,8 +166,7 @@ typedef struct tw_reply {
 int tw_link_unary(tw_link* link, const char* method, size_t method_size, tw_pairs metadata,
                   tw_payload payload, const tw_wait* wait, tw_reply* reply, tw_status* status);
 
-// --------------------------------------------------------------------------------------------
-// calls
+// ---- calls ----
 
 // Either end:
 // The next message; *out is null after the last one.
@@ -211,8 +206,7 @@ int tw_call_finish(tw_call* call, int32_t code, const char* details, size_t deta
                    tw_pairs trailing, tw_payload payload, const tw_wait* wait, tw_call** next,
                    tw_status* status);
 
-// -------------------------------------------------------------------------------------------
-// events
+// ---- events ----
 
 tw_events* tw_events_create(void);
 // Up to `room` tokens; 0 once closed, or on timeout (then *closed is 0).
@@ -221,8 +215,7 @@ size_t tw_events_wait(tw_events* queue, const tw_wait* wait, uint64_t* tokens, s
 void tw_events_close(tw_events* queue);
 void tw_events_release(tw_events* queue);
 
-// -------------------------------------------------------------------------------------------
-// server
+// ---- server ----
 
 int tw_server_create(int64_t max_message, tw_server** out, tw_status* status);
 void tw_server_instance(const tw_server* server, uint8_t out[TW_INSTANCE_SIZE]);

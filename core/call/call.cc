@@ -27,8 +27,7 @@ Call::Call(Ref<CallLink> link, uint64_t stream, Nanos deadline)
       send_window_(link_->peer().stream_window),
       receive_window_(link_->runtime().settings().stream_window_bytes) {}
 
-// ----------------------------------------------------------------------------------------
-// receiving
+// ---- receiving ----
 
 Waited Call::wait_message(Nanos deadline) {
   return link_->wait(
@@ -71,8 +70,7 @@ Waited Call::wait_ended(Nanos deadline) {
   return link_->wait(event_, [this] { return ended(); }, deadline);
 }
 
-// ------------------------------------------------------------------------------------------
-// sending
+// ---- sending ----
 
 Waited Call::wait_sendable(Nanos deadline) {
   if (sendable()) return Waited::kDone;
@@ -166,8 +164,7 @@ Result<Ref<Outgoing>> Call::send(const wire::CallHeader& header, std::span<OutSe
                      borrows ? Hold(Ref<Call>::share(this)) : Hold{}, driving, defer);
 }
 
-// -------------------------------------------------------------------------------------------
-// ending
+// ---- ending ----
 
 void Call::notify(Ref<EventQueue> queue, uint64_t token) {
   {
@@ -192,8 +189,7 @@ void Call::finish_ending() {
   for (auto& [queue, token] : watchers) queue->push(token);
 }
 
-// ------------------------------------------------------------------------------------------ the
-// link
+// ---- the link ----
 
 size_t CallLink::calls() const {
   std::lock_guard lock(calls_mutex_);

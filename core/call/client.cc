@@ -140,8 +140,7 @@ Status ClientCall::on_message(InMessage message) {
   return {};
 }
 
-// ------------------------------------------------------------------------------------------ the
-// link
+// ---- the link ----
 
 Result<Ref<ClientLink>> ClientLink::create(Runtime& runtime, std::unique_ptr<Transport> transport,
                                            Peer peer, uint64_t max_message) {

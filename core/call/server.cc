@@ -7,8 +7,7 @@ namespace tw {
 using wire::CallHeader;
 namespace flag = wire::call_flag;
 
-// ------------------------------------------------------------------------------------------ the
-// call
+// ---- the call ----
 
 ServerCall::ServerCall(Ref<ServerLink> link, uint64_t stream, Nanos deadline,
                        ReceivedMetadata metadata, std::string_view method)
@@ -120,8 +119,7 @@ void ServerCall::on_lost(const Status&) {
   finish_ending();
 }
 
-// ------------------------------------------------------------------------------------------ the
-// link
+// ---- the link ----
 
 ServerLink::ServerLink(Ref<Server> server, std::unique_ptr<Transport> transport, Peer peer)
     : CallLink(server->runtime_, std::move(transport), std::move(peer), server->max_message_),
@@ -186,8 +184,7 @@ void ServerLink::on_lost(const Status& why) {
   server_->forget(*this);
 }
 
-// ---------------------------------------------------------------------------------------- the
-// server
+// ---- the server ----
 
 // After close() nobody is in next() any more, but peers may still hold leases: the background then
 // polls in its place.

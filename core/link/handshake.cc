@@ -59,7 +59,7 @@ std::string_view name(HandshakeState state) {
   return "";
 }
 
-// ---------------------------------------------------------------------------- what both ends share
+// ---- what both ends share ----
 
 Handshake::Handshake(HandshakeState first, std::span<const Transition> table)
     : table_(table), state_(first), size_(awaited_size(first)) {}
@@ -116,7 +116,7 @@ Status Handshake::misuse(std::string_view what) {
           text({"local error: ", what, ", in state ", name(state_), " of the handshake"})};
 }
 
-// -------------------------------------------------------------------------------------- the client
+// ---- the client ----
 
 ClientHandshake::ClientHandshake(uint16_t version, wire::Transport transport,
                                  const wire::SessionId& session, const wire::InstanceId& instance,
@@ -171,7 +171,7 @@ void ClientHandshake::on_ready() {
   advance(Event::kGood);
 }
 
-// -------------------------------------------------------------------------------------- the server
+// ---- the server ----
 
 ServerHandshake::ServerHandshake(wire::Transport transport, const wire::InstanceId& instance,
                                  Admissions& admissions)

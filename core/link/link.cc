@@ -59,8 +59,7 @@ Status Link::death() const {
   return death_;
 }
 
-// ------------------------------------------------------------------------------------------
-// sending
+// ---- sending ----
 
 Result<Ref<Outgoing>> Link::send(uint64_t stream, std::span<const std::byte> header,
                                  std::span<OutSegment> segments, Event* event, Hold owner,
@@ -211,8 +210,7 @@ LinkStats Link::stats() {
   return stats;
 }
 
-// ----------------------------------------------------------------------------------------
-// receiving
+// ---- receiving ----
 
 // Baton held. True when bytes came in.
 bool Link::step() {
@@ -331,8 +329,7 @@ Result<InSegment> Link::on_map(const wire::SegmentInfo& segment) {
   return in;
 }
 
-// --------------------------------------------------------------------------------------------
-// ending
+// ---- ending ----
 
 void Link::go_away(Code code, std::string_view reason) {
   std::lock_guard lock(send_mutex_);

@@ -199,7 +199,7 @@ class Link : public Watcher, private Receiver::Sink {
   std::atomic<uint64_t> spins_{0}, sleeps_{0}, background_wakes_{0};
 };
 
-// --------------------------------------------------------------------------------------- waiting
+// ---- waiting ----
 
 template <class Done>
 Waited Link::drive(Done&& done, Nanos deadline) {

@@ -38,8 +38,7 @@ template <class... F>
   return protocol_error({"call header: ", std::forward<F>(sentence)...});
 }
 
-// ------------------------------------------------- rules for both ends: why not, or an empty
-// string
+// ---- rules for both ends: why not, or an empty string ----
 
 constexpr std::array<bool, 256> key_characters() {
   std::array<bool, 256> legal{};
@@ -83,7 +82,7 @@ std::string_view details_fault(std::string_view details) {
   return {};
 }
 
-// ------------------------------------------------------------------------------------- decoding
+// ---- decoding ----
 
 // Takes pieces off the front of the header. Never reads past its end.
 class Cursor {
@@ -179,7 +178,7 @@ Status take_text(Cursor& from, std::string_view field, size_t length,
   return {};
 }
 
-// ------------------------------------------------------------------------------------- encoding
+// ---- encoding ----
 
 size_t metadata_size(std::span<const MetadataEntry> entries) {
   size_t size = sizeof(uint32_t);

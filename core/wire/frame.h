@@ -105,7 +105,7 @@ struct Limits {
 Result<FrameHeader> decode_frame_header(std::span<const std::byte, kFrameHeaderSize> bytes,
                                         const Limits& limits);
 
-// ----------------------------------------------------------------------------------------- bodies
+// ---- bodies ----
 // `header` is always one that decode_frame_header has accepted under the same limits.
 
 struct MessageHead {
@@ -156,7 +156,7 @@ struct GoAway {
 
 Result<GoAway> decode_goaway_body(const FrameHeader& header, std::span<const std::byte> body);
 
-// --------------------------------------------------------------------------------------- encoders
+// ---- encoders ----
 
 // Bytes of a MESSAGE frame before the message header: what encode_message_prefix writes.
 size_t message_prefix_size(std::span<const SegmentInfo> segments);

@@ -90,8 +90,7 @@ void ShmTransport::ring_peer(Sleeper sleeper) {
   if (sleeper == Sleeper::kDriver) futex_wake(rings_.peer_sleep_word(), 1, FutexScope::kShared);
 }
 
-// -------------------------------------------------------------------------------------------
-// moving
+// ---- moving ----
 
 Result<size_t> ShmTransport::send(std::span<const iovec> data) {
   if (gone_.load(std::memory_order_acquire)) return gone_status();
@@ -115,8 +114,7 @@ Result<size_t> ShmTransport::receive(std::span<const iovec> room) {
 
 bool ShmTransport::readable() { return rings_.readable() || gone_.load(std::memory_order_relaxed); }
 
-// ------------------------------------------------------------------------------------------
-// sleeping
+// ---- sleeping ----
 
 Wake ShmTransport::sleep(bool, Nanos deadline) {
   ring_peer(rings_.after_read());
@@ -202,8 +200,7 @@ void ShmTransport::peer_gone(std::string why) {
 
 void ShmTransport::hang_up() { ::shutdown(socket_.get(), SHUT_RDWR); }
 
-// -------------------------------------------------------------------------------------------
-// memory
+// ---- memory ----
 
 Status ShmTransport::share(Slab& slab) {
   auto known = shared_.find(slab.index());

@@ -1,0 +1,218 @@
+// What the files of the C ABI share: handles, conversions, and waits that return to the caller for
+// signals.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "call/client.h"
+#include "call/server.h"
+#include "tensorwire.h"
+
+// Handles are the objects themselves, with these in between where the runtime has values.
+struct tw_buffer final : tw::RefCounted {
+  std::byte* data = nullptr;
+  size_t size = 0;
+  bool readonly = true;
+  tw::LeasedView* view = nullptr;
+  tw::Ref<tw::Block> block;  // of this process's arena
+  tw::Hold hold;             // received
+};
+
+struct tw_message final : tw::RefCounted {
+  tw::InMessage message;
+};
+
+struct tw_metadata final : tw::RefCounted {
+  tw::ReceivedMetadata metadata;
+};
+
+namespace tw::abi {
+
+// A wait returns to the caller at least this often, in case a signal came just before it began.
+inline constexpr Nanos kSlice = 250 * kMillisecond;
+inline constexpr size_t kFewSegments = 8;
+
+inline int report(tw_status* status, Code code, std::string_view details) {
+  if (status) {
+    status->code = static_cast<int32_t>(code);
+    const size_t size = std::min(details.size(), sizeof status->details - 1);
+    std::memcpy(status->details, details.data(), size);
+    status->details[size] = 0;
+  }
+  return static_cast<int>(code);
+}
+
+inline int report(tw_status* status, const Status& from) {
+  return report(status, from.code(), from.details());
+}
+
+inline int inherited(tw_status* status, const char* what) {
+  return report(status, Code::kFailedPrecondition,
+                std::string("this ") + what +
+                    " was made before fork() and belongs to the parent process: make a new one");
+}
+
+inline Nanos deadline_of(const tw_wait* wait) {
+  return !wait || wait->timeout_ns < 0 ? kForever : deadline_after(wait->timeout_ns);
+}
+
+enum class Ended : uint8_t { kDone, kTimeout, kInterrupted };
+
+// Repeats operation(deadline), which returns a Waited, through signals.
+template <class Operation>
+Ended wait_through(const tw_wait* wait, Nanos deadline, Operation&& operation) {
+  const bool interruptible = wait && wait->interrupted;
+  for (;;) {
+    const Nanos slice = interruptible ? std::min(deadline, now() + kSlice) : deadline;
+    const Waited waited = operation(slice);
+    if (waited == Waited::kDone) return Ended::kDone;
+    if (interruptible && wait->interrupted(wait->context) != 0) return Ended::kInterrupted;
+    if (waited == Waited::kTimeout && slice == deadline) return Ended::kTimeout;
+  }
+}
+
+// The segments of a payload, without an allocation for the usual few.
+class Outbox {
+ public:
+  explicit Outbox(tw_payload payload) : count_(payload.count) {
+    if (count_ > kFewSegments) many_.resize(count_);
+    for (size_t i = 0; i < count_; ++i) {
+      segments()[i].data = static_cast<const std::byte*>(payload.segments[i].data);
+      segments()[i].size = payload.segments[i].size;
+    }
+  }
+  std::span<OutSegment> segments() { return {count_ > kFewSegments ? many_.data() : few_, count_}; }
+  size_t bytes() {
+    size_t sum = 0;
+    for (const OutSegment& segment : segments()) sum += segment.size;
+    return sum;
+  }
+
+ private:
+  const size_t count_;
+  OutSegment few_[kFewSegments];
+  std::vector<OutSegment> many_;
+};
+
+class Pairs {
+ public:
+  explicit Pairs(tw_pairs pairs) {
+    entries_.reserve(pairs.count);
+    for (size_t i = 0; i < pairs.count; ++i)
+      entries_.push_back({{pairs.pairs[i].key, pairs.pairs[i].key_size},
+                          {pairs.pairs[i].value, pairs.pairs[i].value_size}});
+  }
+  std::span<const wire::MetadataEntry> entries() const { return entries_; }
+
+ private:
+  std::vector<wire::MetadataEntry> entries_;
+};
+
+inline Call* of(tw_call* call) { return reinterpret_cast<Call*>(call); }
+inline const Call* of(const tw_call* call) { return reinterpret_cast<const Call*>(call); }
+inline ClientCall* client(tw_call* call) { return static_cast<ClientCall*>(of(call)); }
+inline ServerCall* server(tw_call* call) { return static_cast<ServerCall*>(of(call)); }
+inline tw_call* handle(Ref<Call> call) { return reinterpret_cast<tw_call*>(call.leak()); }
+inline ClientLink* of(tw_link* link) { return reinterpret_cast<ClientLink*>(link); }
+inline const ClientLink* of(const tw_link* link) {
+  return reinterpret_cast<const ClientLink*>(link);
+}
+inline Server* of(tw_server* server) { return reinterpret_cast<Server*>(server); }
+inline const Server* of(const tw_server* server) { return reinterpret_cast<const Server*>(server); }
+inline EventQueue* of(tw_events* queue) { return reinterpret_cast<EventQueue*>(queue); }
+
+inline tw_metadata* handle(ReceivedMetadata metadata) {
+  if (metadata.view.empty()) return nullptr;
+  auto out = make_ref<tw_metadata>();
+  out->metadata = std::move(metadata);
+  return out.leak();
+}
+
+inline tw_message* handle(InMessage message) {
+  auto out = make_ref<tw_message>();
+  out->message = std::move(message);
+  return out.leak();
+}
+
+// Makes the caller's memory its own again, whatever became of the call.
+inline void let_go(Call& call, const Ref<Outgoing>& outgoing) {
+  if (outgoing && outgoing->borrowed()) call.withdraw(outgoing);
+}
+
+// Waits until the caller's memory has been sent. INTERRUPTED and timeouts are the caller's to deal
+// with.
+inline Ended await_sent(Call& call, const Ref<Outgoing>& outgoing, const tw_wait* wait,
+                        Nanos deadline) {
+  if (!outgoing) return Ended::kDone;
+  const Ended ended =
+      wait_through(wait, deadline, [&](Nanos slice) { return call.wait_sent(*outgoing, slice); });
+  let_go(call, outgoing);
+  return ended;
+}
+
+// Brings the payload to where the transport can lend it. A result that is not 0 ends the operation.
+inline int stage(Call& call, Outbox& outbox, const tw_wait* wait, Nanos deadline,
+                 tw_status* status) {
+  Status why;
+  const Ended ended = wait_through(wait, deadline, [&](Nanos slice) {
+    const Waited waited = call.stage(outbox.segments(), slice, why);
+    // Other failures than a full arena will not mend.
+    if (waited == Waited::kTimeout && why.code() != Code::kResourceExhausted) return Waited::kDone;
+    return waited;
+  });
+  if (ended == Ended::kInterrupted) return TW_INTERRUPTED;
+  return why.ok() ? TW_OK : report(status, why);
+}
+
+template <class Set>
+void visit_number(tw_visit_fact visit, void* context, const char* name, Set number) {
+  visit(context, name, std::to_string(number).c_str());
+}
+
+inline void visit_stats(const Link& link, const LinkStats& stats, tw_visit_fact visit,
+                        void* context) {
+  visit(context, "transport", link.transport());
+  visit(context, "peer", link.peer().address.c_str());
+  const auto put = [&](const char* name, uint64_t value) {
+    visit_number(visit, context, name, value);
+  };
+  put("messages_sent", stats.sent.messages);
+  put("bytes_sent", stats.sent.bytes);
+  put("segments_sent_inline", stats.sent.inline_segments);
+  put("frames_sent_eager", stats.sent.eager_frames);
+  put("segments_sent_pushed", stats.sent.pushed_segments);
+  put("chunks_sent", stats.sent.pushed_chunks);
+  put("segments_sent_mapped", stats.sent.mapped_segments);
+  put("segments_sent_read", stats.sent.read_segments);
+  put("messages_received", stats.received.messages);
+  put("bytes_received", stats.received.bytes);
+  put("segments_received_inline", stats.received.inline_segments);
+  put("segments_received_eager", stats.received.eager_segments);
+  put("segments_received_pushed", stats.received.pushed_segments);
+  put("chunks_received", stats.received.pushed_chunks);
+  put("segments_received_mapped", stats.received.mapped_segments);
+  put("messages_refused", stats.received.refused);
+  put("copies", stats.copies);
+  put("copied_bytes", stats.copied_bytes);
+  put("leased_bytes", stats.leased_bytes);
+  put("leases", stats.leases);
+  put("views", stats.views);
+  put("spins", stats.spins);
+  put("sleeps", stats.sleeps);
+  put("background_wakes", stats.background_wakes);
+  for (size_t i = 0; i < stats.classes.size(); ++i) {
+    const std::string upto =
+        i < LinkStats::kClassLimits.size() ? std::to_string(LinkStats::kClassLimits[i]) : "inf";
+    put(("class." + upto + ".messages_sent").c_str(), stats.classes[i].sent);
+    put(("class." + upto + ".bytes_sent").c_str(), stats.classes[i].sent_bytes);
+    put(("class." + upto + ".messages_received").c_str(), stats.classes[i].received);
+    put(("class." + upto + ".bytes_received").c_str(), stats.classes[i].received_bytes);
+  }
+}
+
+}  // namespace tw::abi

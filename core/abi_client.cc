@@ -1,0 +1,132 @@
+// The C ABI: links, and calls that need no handle.
+#include "abi.h"
+
+using namespace tw;
+using namespace tw::abi;
+
+int tw_connect(const tw_invitation* invitation, int64_t timeout_ns, tw_link** out,
+               tw_status* status) {
+  auto runtime = Runtime::get();
+  if (!runtime) return report(status, runtime.status());
+  link::Invitation in;
+  in.address = invitation->address;
+  std::memcpy(in.session.data(), invitation->session, in.session.size());
+  in.secret = link::Secret(
+      std::span<const uint8_t, link::Secret::kSize>(invitation->secret, link::Secret::kSize));
+  std::memcpy(in.instance.data(), invitation->instance, in.instance.size());
+  auto hello = wire::decode_hello(
+      {static_cast<const std::byte*>(invitation->hello), invitation->hello_size});
+  if (!hello) return report(status, hello.status());
+  in.hello = *hello;
+  auto connected = link::connect(**runtime, in, deadline_after(timeout_ns));
+  if (!connected) return report(status, connected.status());
+  const uint64_t limit = invitation->max_message < 0
+                             ? (*runtime)->settings().max_message_bytes
+                             : static_cast<uint64_t>(invitation->max_message);
+  auto link = ClientLink::create(**runtime, std::move(connected->transport),
+                                 std::move(connected->peer), limit);
+  if (!link) return report(status, link.status());
+  *out = reinterpret_cast<tw_link*>(link->leak());
+  return TW_OK;
+}
+
+const char* tw_link_transport(const tw_link* link) { return of(link)->transport(); }
+const char* tw_link_peer(const tw_link* link) { return of(link)->peer().address.c_str(); }
+int tw_link_alive(const tw_link* link) { return of(link)->alive() && !of(link)->inherited(); }
+void tw_link_death(const tw_link* link, tw_status* why) {
+  if (of(link)->inherited())
+    inherited(why, "link");
+  else
+    report(why, of(link)->death());
+}
+void tw_link_stats(tw_link* link, tw_visit_fact visit, void* context) {
+  visit_stats(*of(link), of(link)->stats(), visit, context);
+}
+void tw_link_close(tw_link* link) {
+  if (!of(link)->inherited()) of(link)->close({Code::kCancelled, "the channel was closed"});
+}
+void tw_link_release(tw_link* link) {
+  if (of(link)->inherited()) return;
+  of(link)->abandon();
+  of(link)->release();
+}
+
+namespace {
+
+// Makes the call and sends its beginning.
+int start(ClientLink& link, std::string_view method, tw_pairs metadata, tw_payload payload,
+          bool end, bool driving, const tw_wait* wait, Nanos deadline, Ref<ClientCall>& call,
+          Ref<Outgoing>& outgoing, tw_status* status) {
+  if (link.inherited()) return inherited(status, "channel");
+  auto made = link.new_call(deadline);
+  if (!made) return report(status, made.status());
+  call = std::move(*made);
+  const bool has_payload = payload.segments != nullptr;
+  Outbox outbox(payload);
+  int result = has_payload ? stage(*call, outbox, wait, deadline, status) : TW_OK;
+  if (result == TW_OK) {
+    auto begun = call->begin(method, Pairs(metadata).entries(), outbox.segments(), has_payload, end,
+                             driving);
+    if (begun)
+      outgoing = std::move(*begun);
+    else
+      result = report(status, begun.status());
+  }
+  if (result != TW_OK)
+    call->cancel(result == TW_INTERRUPTED ? Code::kCancelled : static_cast<Code>(result), "");
+  return result;
+}
+
+}  // namespace
+
+int tw_link_start(tw_link* link, const char* method, size_t method_size, tw_pairs metadata,
+                  tw_payload payload, int end, const tw_wait* wait, tw_call** out,
+                  tw_status* status) {
+  const Nanos deadline = deadline_of(wait);
+  Ref<ClientCall> call;
+  Ref<Outgoing> outgoing;
+  const int result = start(*of(link), {method, method_size}, metadata, payload, end != 0, false,
+                           wait, deadline, call, outgoing, status);
+  if (result != TW_OK) return result;
+  switch (await_sent(*call, outgoing, wait, deadline)) {
+    case Ended::kDone:
+      break;
+    case Ended::kTimeout:
+      call->cancel(Code::kDeadlineExceeded, "Deadline Exceeded");
+      break;
+    case Ended::kInterrupted:
+      call->cancel(Code::kCancelled, "interrupted");
+      return TW_INTERRUPTED;
+  }
+  if (Status watched = call->watch_deadline(); !watched.ok()) {
+    call->cancel(watched.code(), watched.details());
+    return report(status, watched);
+  }
+  *out = handle(std::move(call));
+  return TW_OK;
+}
+
+int tw_link_unary(tw_link* link, const char* method, size_t method_size, tw_pairs metadata,
+                  tw_payload payload, const tw_wait* wait, tw_reply* reply, tw_status* status) {
+  const Nanos deadline = deadline_of(wait);
+  Ref<ClientCall> call;
+  Ref<Outgoing> outgoing;
+  const int result = start(*of(link), {method, method_size}, metadata, payload, true, true, wait,
+                           deadline, call, outgoing, status);
+  if (result != TW_OK) return result;
+  const Ended ended =
+      wait_through(wait, deadline, [&](Nanos slice) { return call->wait_ended(slice); });
+  if (ended == Ended::kInterrupted) call->cancel(Code::kCancelled, "interrupted");
+  if (ended == Ended::kTimeout) call->cancel(Code::kDeadlineExceeded, "Deadline Exceeded");
+  let_go(*call, outgoing);
+  if (ended == Ended::kInterrupted) return TW_INTERRUPTED;
+  // Another thread may still be writing the outcome down.
+  while (!call->ended()) (void)call->wait_ended(kForever);
+  InMessage message;
+  if (call->take(message)) reply->message = handle(std::move(message));
+  reply->initial = handle(call->initial());
+  const Outcome& outcome = call->outcome();
+  reply->trailing = handle(outcome.trailing);
+  if (outcome.code == Code::kOk && outcome.details.empty()) return TW_OK;
+  return report(status, outcome.code, outcome.details);
+}

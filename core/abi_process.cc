@@ -1,0 +1,152 @@
+// The C ABI: the process, its memory, and what comes ahead of a link.
+#include "abi.h"
+#include "link/host_facts.h"
+
+using namespace tw;
+using namespace tw::abi;
+
+const char* tw_version() { return TENSORWIRE_VERSION; }
+
+int tw_settings(tw_visit_fact visit, void* context, tw_status* status) {
+  auto runtime = Runtime::get();
+  if (!runtime) return report(status, runtime.status());
+  const Settings& settings = (*runtime)->settings();
+  visit_number(visit, context, "coalesce_bytes", settings.coalesce_bytes);
+  visit_number(visit, context, "eager_bytes", settings.eager_bytes);
+  visit_number(visit, context, "chunk_bytes", settings.chunk_bytes);
+  visit_number(visit, context, "buffer_bytes", settings.buffer_bytes);
+  visit_number(visit, context, "pool_bytes", settings.pool_bytes);
+  visit_number(visit, context, "max_message_bytes", settings.max_message_bytes);
+  visit_number(visit, context, "stream_window_bytes", settings.stream_window_bytes);
+  visit_number(visit, context, "ring_bytes", settings.ring_bytes);
+  visit_number(visit, context, "spin_us", settings.spin / kMicrosecond);
+  visit(context, "tcp_congestion", settings.tcp_congestion.c_str());
+  return TW_OK;
+}
+
+void tw_host(tw_visit_fact visit, void* context) {
+  auto runtime = Runtime::get();
+  const Settings settings = runtime ? (*runtime)->settings() : Settings{};
+  for (const auto& [name, value] : link::host_facts(settings))
+    visit(context, name.c_str(), value.c_str());
+}
+
+void tw_shut_down() { Runtime::shut_down(); }
+
+int tw_allocate(size_t size, const tw_wait* wait, tw_buffer** out, tw_status* status) {
+  auto runtime = Runtime::get();
+  if (!runtime) return report(status, runtime.status());
+  Result<Ref<Block>> block = Status{};
+  const Ended ended = wait_through(wait, deadline_of(wait), [&](Nanos slice) {
+    block = (*runtime)->arena().allocate(size, slice);
+    if (block || block.status().code() != Code::kResourceExhausted) return Waited::kDone;
+    return Waited::kTimeout;
+  });
+  if (ended == Ended::kInterrupted) return TW_INTERRUPTED;
+  if (!block) return report(status, block.status());
+  auto buffer = make_ref<tw_buffer>();
+  buffer->data = (*block)->data();
+  buffer->size = size;
+  buffer->readonly = false;
+  buffer->block = std::move(*block);
+  *out = buffer.leak();
+  return TW_OK;
+}
+
+int tw_publish(const void* data, size_t size) {
+  auto runtime = Runtime::get();
+  if (!runtime) return 0;
+  const Ref<Block> block = (*runtime)->arena().find(data, size);
+  if (!block) return 0;
+  block->publish();
+  return 1;
+}
+
+int tw_published(const void* data, size_t size) {
+  auto runtime = Runtime::get();
+  if (!runtime) return 0;
+  const Ref<Block> block = (*runtime)->arena().find(data, size);
+  return block && block->published();
+}
+
+void tw_arena(tw_visit_fact visit, void* context) {
+  auto runtime = Runtime::get();
+  if (!runtime) return;
+  const ArenaStats arena = (*runtime)->arena().stats();
+  visit_number(visit, context, "capacity", arena.capacity);
+  visit_number(visit, context, "reserved", arena.reserved);
+  visit_number(visit, context, "resident", arena.resident);
+  visit_number(visit, context, "used", arena.used);
+  visit_number(visit, context, "leased", arena.leased);
+  visit_number(visit, context, "high_water", arena.high_water);
+  visit_number(visit, context, "slabs", arena.slabs);
+  visit_number(visit, context, "blocks", arena.blocks);
+  const PoolStats pool = (*runtime)->pool().stats();
+  visit_number(visit, context, "pool_used", pool.used);
+  visit_number(visit, context, "pool_idle", pool.idle);
+}
+
+void* tw_buffer_data(const tw_buffer* buffer) { return buffer->data; }
+size_t tw_buffer_size(const tw_buffer* buffer) { return buffer->size; }
+int tw_buffer_readonly(const tw_buffer* buffer) {
+  return buffer->readonly || (buffer->block && buffer->block->published());
+}
+int tw_buffer_leased(const tw_buffer* buffer) { return buffer->view != nullptr; }
+void tw_buffer_expose(tw_buffer* buffer) {
+  if (buffer->view) buffer->view->expose();
+}
+void tw_buffer_retain(tw_buffer* buffer) { buffer->retain(); }
+void tw_buffer_release(tw_buffer* buffer) { buffer->release(); }
+
+size_t tw_message_count(const tw_message* message) { return message->message.segments.size(); }
+size_t tw_message_size(const tw_message* message) { return message->message.payload_bytes; }
+tw_segment tw_message_segment(const tw_message* message, size_t index) {
+  const InSegment& segment = message->message.segments[index];
+  return {segment.data, segment.size};
+}
+tw_buffer* tw_message_buffer(tw_message* message, size_t index) {
+  const InSegment& segment = message->message.segments[index];
+  auto buffer = make_ref<tw_buffer>();
+  buffer->data = const_cast<std::byte*>(segment.data);
+  buffer->size = segment.size;
+  buffer->view = segment.view;
+  buffer->hold = segment.hold;
+  return buffer.leak();
+}
+void tw_message_release(tw_message* message) { message->release(); }
+
+size_t tw_metadata_count(const tw_metadata* metadata) {
+  return metadata ? metadata->metadata.view.size() : 0;
+}
+void tw_metadata_each(const tw_metadata* metadata, tw_visit_pair visit, void* context) {
+  if (!metadata) return;
+  for (const wire::MetadataEntry entry : metadata->metadata.view) {
+    const tw_pair pair{entry.key.data(), entry.key.size(), entry.value.data(), entry.value.size()};
+    visit(context, &pair);
+  }
+}
+void tw_metadata_release(tw_metadata* metadata) { metadata->release(); }
+
+int tw_hello(uint8_t out[TW_HELLO_SIZE], tw_status* status) {
+  auto runtime = Runtime::get();
+  if (!runtime) return report(status, runtime.status());
+  std::array<std::byte, wire::kHelloSize> bytes;
+  wire::encode_hello(bytes, (*runtime)->hello());
+  std::memcpy(out, bytes.data(), bytes.size());
+  return TW_OK;
+}
+
+int tw_parse_hello(const void* hello, size_t size, tw_peer_facts* out, tw_status* status) {
+  auto runtime = Runtime::get();
+  if (!runtime) return report(status, runtime.status());
+  auto theirs = wire::decode_hello({static_cast<const std::byte*>(hello), size});
+  if (!theirs) return report(status, theirs.status());
+  const wire::Hello ours = (*runtime)->hello();
+  auto version = wire::common_version(ours, *theirs);
+  if (!version) return report(status, version.status());
+  if (Status features = wire::check_features(ours, *theirs); !features.ok())
+    return report(status, features);
+  *out = {*version, wire::same_host(ours, *theirs), wire::same_user(ours, *theirs),
+          static_cast<int32_t>(theirs->pid)};
+  return TW_OK;
+}

@@ -1,0 +1,298 @@
+// What the binding converts between Python and tensorwire.h, and how it waits without the GIL.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "tensorwire.h"
+
+namespace nb = nanobind;
+
+// Included by _core.cpp only.
+namespace {
+
+PyObject* g_status_error = nullptr;  // StatusError; lives as long as the interpreter
+
+// ---- errors, waits ----
+
+[[noreturn]] void raise(int code, const char* details) {
+  nb::object error = nb::steal(PyObject_CallFunction(g_status_error, "is", code, details));
+  if (error.is_valid()) {
+    nb::object number = nb::steal(PyLong_FromLong(code));
+    nb::object text = nb::steal(
+        PyUnicode_DecodeUTF8(details, static_cast<Py_ssize_t>(std::strlen(details)), "replace"));
+    PyObject_SetAttrString(error.ptr(), "code", number.ptr());
+    PyObject_SetAttrString(error.ptr(), "details", text.ptr());
+    PyErr_SetObject(g_status_error, error.ptr());
+  }
+  throw nb::python_error();
+}
+
+// Turns a result of the C ABI that is not success into an exception.
+void check(int result, const tw_status& status) {
+  if (result == TW_OK) return;
+  if (result == TW_INTERRUPTED) throw nb::python_error();  // set by the signal's handler
+  raise(result, status.details);
+}
+
+// Only the main thread runs Python's signal handlers.
+bool on_main_thread() {
+  static thread_local const bool main = syscall(SYS_gettid) == getpid();
+  return main;
+}
+
+std::atomic<bool> g_exiting{false};
+
+// The GIL is let go of for as long as this lives. Before Python 3.14 a daemon thread that asks for
+// the GIL while the interpreter goes is ended by unwinding its stack, which C++ answers with
+// abort(): such a thread stays here instead.
+class NoGil {
+ public:
+  NoGil() : state_(PyEval_SaveThread()) {}
+  NoGil(const NoGil&) = delete;
+  NoGil& operator=(const NoGil&) = delete;
+  ~NoGil() {
+    while (g_exiting.load(std::memory_order_acquire) && !on_main_thread()) pause();
+    PyEval_RestoreThread(state_);
+  }
+
+ private:
+  PyThreadState* const state_;
+};
+
+int check_signals(void*) {
+  nb::gil_scoped_acquire gil;
+  return PyErr_CheckSignals();
+}
+
+int64_t nanos(double seconds) {
+  if (!(seconds > 0)) return 0;
+  return seconds > 9e9 ? -1 : static_cast<int64_t>(std::ceil(seconds * 1e9));
+}
+
+tw_wait wait_for(nb::handle timeout) {
+  tw_wait wait{-1, on_main_thread() ? check_signals : nullptr, nullptr};
+  if (timeout.is_none()) return wait;
+  const double seconds = PyFloat_AsDouble(timeout.ptr());
+  if (seconds == -1.0 && PyErr_Occurred()) throw nb::python_error();
+  if (std::isnan(seconds)) throw nb::value_error("timeout is not a number");
+  wait.timeout_ns = nanos(seconds);
+  return wait;
+}
+
+tw_wait wait_forever() { return {-1, on_main_thread() ? check_signals : nullptr, nullptr}; }
+
+// ---- conversions ----
+
+struct Buffer {
+  tw_buffer* handle;
+  explicit Buffer(tw_buffer* h) : handle(h) {}
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  ~Buffer() { tw_buffer_release(handle); }
+};
+
+// The memory of a message to send, exported for as long as this lives.
+class Payload {
+ public:
+  explicit Payload(nb::handle message) {
+    if (message.is_none()) return;
+    present_ = true;
+    if (PyBytes_Check(message.ptr())) {
+      add_bytes(message);
+    } else if (PyList_Check(message.ptr()) || PyTuple_Check(message.ptr())) {
+      // A list could change under us while the GIL is released: its items are held by their views.
+      const Py_ssize_t count = PySequence_Size(message.ptr());
+      segments_.reserve(static_cast<size_t>(count));
+      for (Py_ssize_t i = 0; i < count; ++i) {
+        nb::object item = nb::steal(PySequence_GetItem(message.ptr(), i));
+        if (!item.is_valid()) throw nb::python_error();
+        add(item);
+      }
+    } else {
+      add(message);
+    }
+  }
+  Payload(const Payload&) = delete;
+  Payload& operator=(const Payload&) = delete;
+  ~Payload() {
+    for (Py_buffer& view : views_) PyBuffer_Release(&view);
+  }
+
+  tw_payload get() const {
+    static const tw_segment none{nullptr, 0};
+    if (!present_) return {nullptr, 0};
+    if (single_) return {&one_, 1};
+    return {segments_.empty() ? &none : segments_.data(), segments_.size()};
+  }
+  size_t bytes() const {
+    size_t sum = single_ ? one_.size : 0;
+    for (const tw_segment& segment : segments_) sum += segment.size;
+    return sum;
+  }
+
+ private:
+  void add_bytes(nb::handle bytes) {
+    char* data;
+    Py_ssize_t size;
+    PyBytes_AsStringAndSize(bytes.ptr(), &data, &size);
+    single_ = true;
+    one_ = {data, static_cast<size_t>(size)};
+  }
+  void add(nb::handle item) {
+    Py_buffer view;
+    if (!PyObject_CheckBuffer(item.ptr())) {
+      PyErr_Format(PyExc_TypeError,
+                   "a message is a bytes-like object or a list or tuple of them, not %R",
+                   reinterpret_cast<PyObject*>(Py_TYPE(item.ptr())));
+      throw nb::python_error();
+    }
+    if (PyObject_GetBuffer(item.ptr(), &view, PyBUF_C_CONTIGUOUS) != 0) throw nb::python_error();
+    views_.push_back(view);
+    segments_.push_back({view.buf, static_cast<size_t>(view.len)});
+  }
+
+  bool present_ = false;
+  bool single_ = false;
+  tw_segment one_{nullptr, 0};
+  std::vector<tw_segment> segments_;
+  std::vector<Py_buffer> views_;
+};
+
+// Metadata to send; keeps references to the objects whose memory it points into.
+class Pairs {
+ public:
+  explicit Pairs(nb::handle metadata) {
+    if (metadata.is_none()) return;
+    for (nb::handle entry : metadata) {
+      nb::object pair = nb::steal(PySequence_Tuple(entry.ptr()));
+      if (!pair.is_valid()) throw nb::python_error();
+      if (PyTuple_Size(pair.ptr()) != 2)
+        throw nb::type_error("metadata is a sequence of (key, value)");
+      tw_pair out{};
+      out.key = text(PyTuple_GetItem(pair.ptr(), 0), out.key_size);
+      out.value = text(PyTuple_GetItem(pair.ptr(), 1), out.value_size);
+      pairs_.push_back(out);
+      kept_.push_back(std::move(pair));
+    }
+  }
+  tw_pairs get() const { return {pairs_.data(), pairs_.size()}; }
+
+ private:
+  static const char* text(PyObject* object, size_t& size) {
+    Py_ssize_t length;
+    const char* data;
+    if (PyBytes_Check(object)) {
+      char* bytes;
+      PyBytes_AsStringAndSize(object, &bytes, &length);
+      data = bytes;
+    } else {
+      data = PyUnicode_AsUTF8AndSize(object, &length);
+      if (!data) {
+        PyErr_Clear();
+        throw nb::type_error("metadata keys are str, values str or bytes");
+      }
+    }
+    size = static_cast<size_t>(length);
+    return data;
+  }
+
+  std::vector<tw_pair> pairs_;
+  std::vector<nb::object> kept_;
+};
+
+nb::object metadata_list(tw_metadata* metadata) {
+  nb::object list = nb::steal(PyList_New(0));
+  tw_metadata_each(
+      metadata,
+      [](void* context, const tw_pair* pair) {
+        const bool binary =
+            pair->key_size > 4 && std::memcmp(pair->key + pair->key_size - 4, "-bin", 4) == 0;
+        nb::object key = nb::steal(
+            PyUnicode_FromStringAndSize(pair->key, static_cast<Py_ssize_t>(pair->key_size)));
+        const auto size = static_cast<Py_ssize_t>(pair->value_size);
+        nb::object value = nb::steal(binary ? PyBytes_FromStringAndSize(pair->value, size)
+                                            : PyUnicode_FromStringAndSize(pair->value, size));
+        nb::object entry = nb::steal(PyTuple_Pack(2, key.ptr(), value.ptr()));
+        PyList_Append(static_cast<PyObject*>(context), entry.ptr());
+      },
+      list.ptr());
+  if (metadata) tw_metadata_release(metadata);
+  return list;
+}
+
+nb::object metadata_or_none(tw_metadata* metadata) {
+  return metadata ? metadata_list(metadata) : nb::none();
+}
+
+struct MessageHandle {
+  tw_message* handle = nullptr;
+  ~MessageHandle() {
+    if (handle) tw_message_release(handle);
+  }
+};
+
+// bytes when not raw, else a list of Buffer.
+nb::object received(tw_message* message, bool raw) {
+  const size_t count = tw_message_count(message);
+  if (raw) {
+    nb::object list = nb::steal(PyList_New(static_cast<Py_ssize_t>(count)));
+    for (size_t i = 0; i < count; ++i) {
+      nb::object buffer =
+          nb::cast(new Buffer(tw_message_buffer(message, i)), nb::rv_policy::take_ownership);
+      PyList_SetItem(list.ptr(), static_cast<Py_ssize_t>(i), buffer.release().ptr());
+    }
+    return list;
+  }
+  if (count == 1) {
+    const tw_segment segment = tw_message_segment(message, 0);
+    return nb::steal(PyBytes_FromStringAndSize(static_cast<const char*>(segment.data),
+                                               static_cast<Py_ssize_t>(segment.size)));
+  }
+  nb::object bytes = nb::steal(
+      PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(tw_message_size(message))));
+  if (!bytes.is_valid()) throw nb::python_error();
+  char* at;
+  Py_ssize_t size;
+  PyBytes_AsStringAndSize(bytes.ptr(), &at, &size);
+  for (size_t i = 0; i < count; ++i) {
+    const tw_segment segment = tw_message_segment(message, i);
+    if (segment.size) std::memcpy(at, segment.data, segment.size);
+    at += segment.size;
+  }
+  return bytes;
+}
+
+nb::object value_of(const char* text) {
+  char* end;
+  const long long number = std::strtoll(text, &end, 10);
+  if (*text && *end == 0) return nb::steal(PyLong_FromLongLong(number));
+  return nb::steal(PyUnicode_FromString(text));
+}
+
+void visit_into_dict(void* context, const char* name, const char* value) {
+  PyDict_SetItemString(static_cast<PyObject*>(context), name, value_of(value).ptr());
+}
+
+// Facts named class.<limit>.<counter> become a nested dict under "classes".
+void visit_stats(void* context, const char* name, const char* value) {
+  auto* const dict = static_cast<PyObject*>(context);
+  if (std::strncmp(name, "class.", 6) != 0) return visit_into_dict(dict, name, value);
+  nb::dict stats = nb::borrow<nb::dict>(dict);
+  if (!stats.contains("classes")) stats["classes"] = nb::dict();
+  nb::dict classes = nb::borrow<nb::dict>(stats["classes"]);
+  const char* const dot = std::strchr(name + 6, '.');
+  const std::string limit(name + 6, dot);
+  if (!classes.contains(limit.c_str())) classes[limit.c_str()] = nb::dict();
+  visit_into_dict(classes[limit.c_str()].ptr(), dot + 1, value);
+}
+
+}  // namespace
