@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import math
 from typing import Any
 
@@ -15,7 +14,6 @@ from tensorwire import _core, tensors
 
 
 def used() -> int:
-    gc.collect()
     return tensorwire.arena_stats()["used"]
 
 
@@ -64,7 +62,6 @@ def test_defaults_and_values() -> None:
 def test_zeros_over_reused_memory() -> None:
     dirty = tensorwire.full(1000, 255, "uint8")
     del dirty
-    gc.collect()
     assert not tensorwire.zeros(1000, "uint8").any()
 
 

@@ -18,8 +18,8 @@ import pytest
 
 import tensorwire
 from tensorwire import service, tensors
-from tensorwire.service import ServiceError, TensorSpec
-from tensorwire.tensors import DecodeError
+from tensorwire.service import ServiceError
+from tensorwire.tensors import DecodeError, TensorSpec
 
 Points = Annotated[np.ndarray, TensorSpec(shape=(None, 3), dtype="float32")]
 

@@ -25,7 +25,7 @@ from tensorwire.tensors import DecodeError, TensorSpec
 PLAIN_DTYPES = [
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64", "complex64", "complex128", ">f4", ">i8", ">c16", "<u2"),
-    *("datetime64[ns]", "timedelta64[25s]", "datetime64", ">M8[ms]"),
+    *("datetime64[ns]", "timedelta64[25s]", "datetime64[Y]", ">M8[ms]"),
 ]
 ML_DTYPES = [
     name
@@ -264,7 +264,7 @@ def test_subclasses_of_arrays(tmp_path: Any) -> None:
         *([], (), {}, [[]], [()], ({},), {"a": {"b": [1, (2, [3])]}}),
         {1: "a", "1": "b", b"1": "c", 1.5: "d", None: "e", (2**64 - 1): "f"},
         *(np.float32(1.5), np.int8(-3), np.bool_(True), np.complex64(1j), np.float64(2.5)),
-        *(np.datetime64("2020-01-01"), np.datetime64("NaT"), ml_dtypes.bfloat16(1.5)),
+        *(np.datetime64("2020-01-01"), np.datetime64("NaT", "D"), ml_dtypes.bfloat16(1.5)),
     ],
 )
 def test_plain_values(value: Any) -> None:
@@ -341,6 +341,10 @@ class Arrayish:
         ([np.zeros(2, "S3")], r"obj\[0\]: elements are text"),
         ([np.zeros(2, "V3")], r"obj\[0\]: dtype \|V3 cannot travel"),
         ([np.zeros(2, "g")], r"obj\[0\]: dtype .* differs between machines"),
+        (
+            [np.zeros(2, "M8")],
+            r"obj\[0\]: dtype datetime64 has no unit: convert to datetime64\[ns\]",
+        ),
         ([np.longdouble(1)], r"obj\[0\]: dtype .* differs between machines"),
         ([np.ma.masked_array([1.0], [True])], r"obj\[0\]: a masked array: send its \.data and"),
         ({"a": "\ud800"}, r"obj\['a'\]: a str that is no valid Unicode"),

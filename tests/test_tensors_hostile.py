@@ -94,6 +94,7 @@ def test_the_messages_below_are_wrong_in_one_way_only() -> None:
         (message([tensor("f4,f4")], ONE[1]), "tensor 0: unknown dtype 'f4,f4'"),
         (message([tensor("x" * 10000)], ONE[1]), "tensor 0: unknown dtype 'x{40}'$"),
         (message([tensor("datetime64[0s]")], ONE[1]), "tensor 0: unknown dtype"),
+        (message([tensor("datetime64")], ONE[1]), "tensor 0: unknown dtype"),
         (message([tensor("datetime64[s]\n")], ONE[1]), "tensor 0: unknown dtype"),
         (message([tensor(">bfloat16")], ONE[1]), "tensor 0: unknown dtype"),
         (message([tensor(">bool")], ONE[1]), "tensor 0: unknown dtype"),

@@ -10,11 +10,9 @@ parameter annotated as an iterator is streamed: its items follow as messages of 
 from tensorwire.service.client import client, with_options
 from tensorwire.service.description import define
 from tensorwire.service.server import ServiceError, add_to_server, context
-from tensorwire.tensors import TensorSpec
 
 __all__ = [
     "ServiceError",
-    "TensorSpec",
     "add_to_server",
     "client",
     "context",

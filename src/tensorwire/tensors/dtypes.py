@@ -45,7 +45,7 @@ SUB_BYTE: Final = frozenset(
 )
 
 _TIME: Final = re.compile(
-    r"(?:datetime64|timedelta64)(?:\[(?:[1-9][0-9]{0,8})?(?:Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\])?"
+    r"(?:datetime64|timedelta64)\[(?:[1-9][0-9]{0,8})?(?:Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\]"
 )
 
 _name_of: dict[DType, str] = {}
@@ -64,7 +64,7 @@ def name_of(dtype: DType) -> str:
     name = _name_of.get(dtype)
     if name is not None:
         return name
-    if dtype.kind in "mM":
+    if dtype.kind in "mM" and dtype.name.endswith("]"):
         swapped = "" if dtype.isnative else ">"
         return swapped + dtype.newbyteorder("=").name
     if dtype.type.__module__ == "ml_dtypes" and dtype.name in EXTENDED:
@@ -80,6 +80,8 @@ def _refusal(dtype: DType) -> str:
         return f"structured dtype {dtype}: send its fields as a dict of arrays"
     if dtype.kind in "SUT":
         return f"elements are text or bytes (dtype {dtype}): send a list of str or bytes"
+    if dtype.kind in "mM":
+        return f"dtype {dtype} has no unit: convert to {dtype.name}[ns] or another"
     if dtype.char in "gG":
         return f"dtype {dtype} differs between machines: convert to float64 or complex128"
     return f"dtype {dtype} cannot travel"

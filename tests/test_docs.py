@@ -1,0 +1,102 @@
+"""The Python examples of README.md and docs/ run, each page in a namespace of its own.
+
+``<!-- needs: module -->`` on the line before a block skips it where the module is not installed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [*ROOT.glob("README.md"), *sorted((ROOT / "docs").rglob("*.md"))]
+
+FENCE = re.compile(r"^( *)(`{3,})(.*)$")
+NEEDS = re.compile(r"^ *<!-- needs: (\w+) -->$")
+
+
+class Block(NamedTuple):
+    line: int
+    """Of its first line of code, from 0."""
+    code: str
+    needs: str | None
+
+
+def blocks(text: str) -> Iterator[Block]:
+    lines = text.splitlines()
+    at = 0
+    while at < len(lines):
+        opening = FENCE.match(lines[at])
+        at += 1
+        if opening is None:
+            continue
+        indent, ticks, language = opening.groups()
+        start = at
+        while lines[at].strip() != ticks:
+            at += 1
+        if language.strip() == "python":
+            needs = NEEDS.match(lines[start - 2]) if start >= 2 else None
+            code = "\n".join(line.removeprefix(indent) for line in lines[start:at])
+            yield Block(start, code, needs[1] if needs else None)
+        at += 1
+
+
+def run(page: Path) -> int:
+    """The number of blocks that ran."""
+    module = ModuleType("example")
+    ran = 0
+    sys.modules[module.__name__] = module
+    try:
+        for block in blocks(page.read_text()):
+            if block.needs and importlib.util.find_spec(block.needs) is None:
+                continue
+            # Leading newlines make tracebacks point into the page.
+            code = compile("\n" * block.line + block.code, str(page), "exec")
+            exec(code, vars(module))
+            ran += 1
+    finally:
+        del sys.modules[module.__name__]
+    return ran
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if any(blocks(page.read_text()))],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_examples_run(page: Path) -> None:
+    assert run(page)
+
+
+def test_the_guides_have_examples() -> None:
+    for name in ("tensors.md", "service.md"):
+        assert any(blocks((ROOT / "docs" / name).read_text()))
+
+
+def test_blocks_are_found_and_run_in_order(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "```python\nx = [1]\n```\n\n```\nnot python\n```\n\n"
+        "  ```python\n  if x:\n      x.append(2)\n  ```\n"
+        "````md\n```python\nraise SystemExit\n```\n````\n"
+        "<!-- needs: no_such_module -->\n```python\nimport no_such_module\n```\n"
+        "```python\nassert x == [1, 2]\n```\n"
+    )
+    assert [block.line for block in blocks(page.read_text())] == [1, 9, 19, 22]
+    assert run(page) == 3
+
+
+def test_a_wrong_example_fails_at_its_line(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("Text.\n\n```python\nx = 1\nassert x == 2\n```\n")
+    with pytest.raises(AssertionError) as caught:
+        run(page)
+    assert caught.traceback[-1].lineno == 4
+    assert str(caught.traceback[-1].path) == str(page)
