@@ -281,6 +281,18 @@ def test_subclasses_become_their_plain_types() -> None:
     assert_same(roundtrip(collections.ChainMap({"a": 1})), {"a": 1})
 
 
+def test_a_mapping_or_list_that_changes_on_the_way_gives_a_sound_message() -> None:
+    class Growing(list[Any]):
+        def __iter__(self) -> Any:
+            yield from [1, 2, 3]
+
+    class Lying(collections.UserDict[str, int]):
+        def __len__(self) -> int:
+            return 99
+
+    assert_same(roundtrip([Growing(), Lying(a=1)]), [[1, 2, 3], {"a": 1}])
+
+
 plain = (
     st.none()
     | st.booleans()
@@ -446,6 +458,7 @@ def test_tensor_spec() -> None:
     assert spec.check(np.zeros((5, 3), ml_dtypes.bfloat16)) == ""
     assert "got float32[5, 3]" in spec.check(np.zeros((5, 3), "f4"))
     assert spec.check([1]) == "expected a tensor bfloat16[*, 3], got a list"
+    assert "one that cannot travel: elements are Python" in spec.check(np.array([object()]))
     assert spec == TensorSpec([None, 3], ml_dtypes.bfloat16)
     assert hash(spec) == hash(TensorSpec([None, 3], "bfloat16"))
     assert spec != TensorSpec(None, "bfloat16")

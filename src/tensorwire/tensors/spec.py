@@ -58,7 +58,10 @@ class TensorSpec:
 
     def check(self, obj: object) -> str:
         """What is wrong with ``obj``; empty if it is a tensor that fits."""
-        found = frameworks.signature(obj)
+        try:
+            found = frameworks.signature(obj)
+        except TypeError as error:
+            return f"expected a tensor {self}, got one that cannot travel: {error}"
         if found is None:
             return f"expected a tensor {self}, got a {type(obj).__name__}"
         return self.objection(*found)

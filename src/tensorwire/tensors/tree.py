@@ -88,7 +88,8 @@ class Flattener:
             self._add_other(obj)
 
     def _add_sequence(self, items: list[Any] | tuple[Any, ...], depth: int) -> None:
-        self.tokens.append((wire.LIST if isinstance(items, list) else wire.TUPLE, len(items)))
+        place = len(self.tokens)
+        self.tokens.append(None)
         add = self.add
         done = 0
         try:
@@ -97,17 +98,23 @@ class Flattener:
                 done += 1
         except PartError as error:
             raise error.within(done) from None
+        # Counted, not len(): another thread may have changed the list on the way.
+        self.tokens[place] = (wire.LIST if isinstance(items, list) else wire.TUPLE, done)
 
     def _add_mapping(self, items: Mapping[Any, Any], depth: int) -> None:
-        self.tokens.append((wire.DICT, len(items)))
+        place = len(self.tokens)
+        self.tokens.append(None)
         add = self.add
+        done = 0
         key: object = None
         try:
             for key, value in items.items():
                 self._add_key(key)
                 add(value, depth)
+                done += 1
         except PartError as error:
             raise error.within(key) from None
+        self.tokens[place] = (wire.DICT, done)
 
     def _add_key(self, key: object) -> None:
         if type(key) in _PLAIN:
