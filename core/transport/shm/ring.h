@@ -138,6 +138,8 @@ class IovecWalk {
 
 }  // namespace detail
 
+struct RingProbe;  // the model checker's, which compares states
+
 template <class A>
 class RingWriter {
  public:
@@ -182,6 +184,8 @@ class RingWriter {
   }
 
  private:
+  friend struct RingProbe;
+
   size_t room() const { return capacity_ - static_cast<size_t>(tail_ - head_); }
 
   bool look_for_room() {
@@ -248,6 +252,8 @@ class RingReader {
   }
 
  private:
+  friend struct RingProbe;
+
   size_t available() const { return static_cast<size_t>(tail_ - head_); }
 
   void take(std::byte* to, size_t length) {
@@ -316,6 +322,8 @@ class RingPair {
   typename A::template Atomic<uint32_t>& peer_sleep_word() { return peers_; }
 
  private:
+  friend struct RingProbe;
+
   Sleeper take_sleeper() {
     if (peers_.load(std::memory_order_relaxed) == 0) return Sleeper::kNone;
     const uint32_t word = peers_.exchange(0, std::memory_order_relaxed);
