@@ -6,7 +6,7 @@ import math
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 
 import pytest
 from hypothesis import given
@@ -47,18 +47,15 @@ class Fake(Client):
         yield call
         self.open -= 1
 
-    def stream(self, work: Work) -> AbstractContextManager[Stream]:
-        @contextmanager
-        def stream() -> Iterator[Stream]:
-            def send(count: int) -> int:
-                self.lengths.append(count)
-                for _ in range(count):
-                    self.calls += 1
-                return count - (len(self.lengths) > self.wrong_from)
+    @contextmanager
+    def stream(self, work: Work) -> Iterator[Stream]:
+        def send(count: int) -> int:
+            self.lengths.append(count)
+            for _ in range(count):
+                self.calls += 1
+            return count - (len(self.lengths) > self.wrong_from)
 
-            yield send
-
-        return stream()
+        yield send
 
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1), st.floats(0.01, 1))
@@ -134,6 +131,22 @@ def test_streams_are_made_long_enough() -> None:
     assert length > measure.STREAM_MINIMUM
     assert visit.calls == length * fake.lengths.count(length)
     assert visit.p50_us * length <= visit.seconds * 1e6
+
+
+def test_a_stream_of_very_large_messages_may_be_one_message() -> None:
+    class Slow(Fake):
+        @contextmanager
+        def stream(self, work: Work) -> Iterator[Stream]:
+            def send(count: int) -> int:
+                self.lengths.append(count)
+                sum(range(100_000))
+                return count
+
+            yield send
+
+    fake = Slow()
+    measure.visit(fake, Work("stream", 1 << 40), 1e-9, PIDS)
+    assert set(fake.lengths) == {1}
 
 
 @pytest.mark.parametrize("wrong_from", [0, 3])

@@ -235,6 +235,17 @@ def test_published_arrays_are_compared_with_the_same_work_of_grpcio() -> None:
     assert found[2]["ratio_to_grpcio"] == 20
 
 
+def test_several_callers_are_compared_by_what_they_get_done() -> None:
+    work = Work("request", 8, callers=4)
+    found = rows_of(
+        {
+            (GRPC, work): [visit_of(100, calls=10)],
+            (ZMQ, work): [visit_of(1, calls=30)],
+        }
+    )
+    assert found[1]["ratio_to_grpcio"] == 3
+
+
 def test_without_the_baseline_there_is_no_ratio() -> None:
     (row,) = rows_of({(ZMQ, REQUEST): [visit_of(5)]})
     assert row["ratio_to_grpcio"] is None

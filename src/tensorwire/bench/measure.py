@@ -20,6 +20,8 @@ MINIMUM_CALLS = 3
 STREAM_SECONDS = 0.1
 """A stream is made long enough to last about this long."""
 STREAM_MINIMUM = 4
+STREAM_BYTES = 256 << 20
+"""Of very large messages a stream is not made longer than this for the sake of the minimum."""
 STREAM_GROWTH = 16
 
 Clock = Callable[[], float]
@@ -127,7 +129,8 @@ def _concurrently(calls: Sequence[Call], seconds: float) -> array[int]:
 
 def _visit_stream(client: Client, work: Work, seconds: float, pids: Sequence[int]) -> Visit:
     with client.stream(work) as stream:
-        count = _stream_length(stream, min(STREAM_SECONDS, seconds))
+        least = max(1, min(STREAM_MINIMUM, STREAM_BYTES // max(work.size, 1)))
+        count = _stream_length(stream, least, min(STREAM_SECONDS, seconds))
         durations: list[float] = []
         cpu_before, before = cpu.seconds(pids), time.perf_counter()
         end = before + seconds
@@ -150,15 +153,15 @@ def _visit_stream(client: Client, work: Work, seconds: float, pids: Sequence[int
     )
 
 
-def _stream_length(stream: Stream, seconds: float) -> int:
+def _stream_length(stream: Stream, least: int, seconds: float) -> int:
     """How many messages last that long; finding it out is the warm-up."""
-    count = STREAM_MINIMUM
+    count = least
     while True:
         before = time.perf_counter()
         _check(stream(count), count)
         elapsed = time.perf_counter() - before
         if elapsed * 2 >= seconds:
-            return max(STREAM_MINIMUM, int(count * seconds / elapsed))
+            return max(least, int(count * seconds / elapsed))
         count = int(count * min(STREAM_GROWTH, max(2.0, seconds / max(elapsed, 1e-9))))
 
 

@@ -16,7 +16,8 @@ LEGEND = (
     "read: the receiver adds up all bytes; otherwise it is handed them and looks at none.",
     "CPU: seconds of both processes, all their threads, for 10^9 bytes of payload.",
     "x grpcio: how many times faster than grpcio (sync, identity serializers, ready bytes) at the "
-    "same case, size and reading, in the same rounds, by p50; x p99: by p99.",
+    "same case, size and reading, in the same rounds, by p50 (several callers: by msg/s); x p99: "
+    "by p99.",
 )
 
 
