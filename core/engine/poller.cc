@@ -128,7 +128,8 @@ bool Poller::poll(Nanos deadline) {
   }
   bool signal = count < 0 && error == EINTR;
   for (int i = 0; i < count; ++i) {
-    if (events[i].data.u64 == 0) {
+    const Watch id = events[i].data.u64;  // copied: epoll_event is packed
+    if (id == 0) {
       uint64_t value;
       [[maybe_unused]] const ssize_t n = ::read(wake_.get(), &value, sizeof value);
       continue;
@@ -136,7 +137,7 @@ bool Poller::poll(Nanos deadline) {
     Entry entry;
     {
       std::lock_guard lock(mutex_);
-      auto it = entries_.find(events[i].data.u64);
+      auto it = entries_.find(id);
       if (it == entries_.end()) continue;
       entry = it->second;
     }
