@@ -1,0 +1,176 @@
+// The table of transports for the conformance suite: each maker joins two ends in one process, so
+// that ThreadSanitizer sees both.
+#pragma once
+
+#include <arpa/inet.h>
+#include <doctest/doctest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transport/shm/shm.h"
+#include "transport/tcp/tcp.h"
+
+namespace tw::test {
+
+struct TransportPair {
+  std::unique_ptr<Transport> a, b;
+};
+
+inline Settings small_settings() {
+  Settings settings;
+  settings.ring_bytes = 16 << 10;
+  return settings;
+}
+
+struct Shm {
+  static constexpr bool kMaps = true;
+
+  // The descriptors travel as they would between processes.
+  static TransportPair make(const Settings& settings = small_settings()) {
+    int ends[2];
+    REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0);
+    Fd client(ends[0]), server(ends[1]);
+    auto offered = ShmTransport::offer(std::move(client), settings);
+    REQUIRE(offered.ok());
+    ShmFrameReader reader;
+    ShmMessage rings;
+    auto got = reader.read(server.get(), rings);
+    REQUIRE(got.ok());
+    REQUIRE(*got == ShmFrameReader::Got::kFrame);
+    auto accepted = ShmTransport::accept(std::move(server), std::move(rings), settings);
+    REQUIRE(accepted.ok());
+    return {std::move(*offered), std::move(*accepted)};
+  }
+};
+
+struct Tcp {
+  static constexpr bool kMaps = false;
+
+  static TransportPair make(const Settings& settings = small_settings()) {
+    Fd door(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    auto* const any = reinterpret_cast<sockaddr*>(&address);
+    REQUIRE(bind(door.get(), any, size) == 0);
+    REQUIRE(listen(door.get(), 1) == 0);
+    REQUIRE(getsockname(door.get(), any, &size) == 0);
+    Fd client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    REQUIRE(connect(client.get(), any, size) == 0);
+    Fd server(accept4(door.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    REQUIRE(server);
+    auto a = TcpTransport::create(std::move(client), true, settings);
+    auto b = TcpTransport::create(std::move(server), true, settings);
+    REQUIRE(a.ok());
+    REQUIRE(b.ok());
+    return {std::move(*a), std::move(*b)};
+  }
+};
+
+// Every case of the suite runs once for each of these. A new transport adds its maker.
+#define TENSORWIRE_TRANSPORTS tw::test::Shm, tw::test::Tcp
+
+// A wait that never ends fails its test long before anybody loses patience.
+inline Nanos patience() { return now() + 60 * kSecond; }
+
+// The byte at position `at` of every test stream: neighbours differ, and so do distant copies.
+inline std::byte pattern(uint64_t at) { return static_cast<std::byte>((at * 131) ^ (at >> 9)); }
+
+inline iovec run_of(const void* data, size_t size) { return {const_cast<void*>(data), size}; }
+
+// What the transport takes of `size` bytes of the pattern from position `at` on.
+inline size_t send_pattern(Transport& to, uint64_t at, size_t size) {
+  std::vector<std::byte> bytes(size);
+  for (size_t i = 0; i < size; ++i) bytes[i] = pattern(at + i);
+  const iovec run = run_of(bytes.data(), size);
+  auto sent = to.send({&run, 1});
+  REQUIRE(sent.ok());
+  REQUIRE(*sent <= size);
+  return *sent;
+}
+
+// Receives at most `room` bytes, which must continue the pattern at position `at`.
+inline size_t receive_pattern(Transport& from, uint64_t at, size_t room) {
+  std::vector<std::byte> bytes(room);
+  const iovec run = run_of(bytes.data(), room);
+  auto got = from.receive({&run, 1});
+  REQUIRE(got.ok());
+  size_t wrong = 0;
+  for (size_t i = 0; i < *got; ++i) wrong += bytes[i] != pattern(at + i);
+  REQUIRE(wrong == 0);
+  return *got;
+}
+
+// Sends until the pipe is full; returns the bytes that are in it.
+inline uint64_t fill(Transport& pipe) {
+  uint64_t sent = 0;
+  while (const size_t n = send_pattern(pipe, sent, 8192)) sent += n;
+  return sent;
+}
+
+// What a link does with the events of its transport, short of driving it.
+class Noticer final : public Watcher {
+ public:
+  explicit Noticer(Transport& transport) : transport_(transport) {}
+
+  std::atomic<int> activity{0};
+  std::atomic<int> hung_up{0};
+
+ private:
+  void on_event(uint32_t tag, uint32_t events) override {
+    switch (transport_.notice(tag, events)) {
+      case Transport::Notice::kNone:
+        return;
+      case Transport::Notice::kActivity:
+        activity.fetch_add(1, std::memory_order_release);
+        return;
+      case Transport::Notice::kHungUp:
+        transport_.peer_gone("the peer hung up");
+        hung_up.fetch_add(1, std::memory_order_release);
+        return;
+    }
+  }
+
+  Transport& transport_;
+};
+
+// A transport in a poller, as a link that nobody drives.
+struct Watched {
+  explicit Watched(Transport& of) : transport(of), poller(Poller::create().value()) {
+    noticer = make_ref<Noticer>(of);
+    REQUIRE(of.watch(*poller, noticer).ok());
+  }
+  ~Watched() { transport.unwatch(); }
+
+  // Runs the poller until it reports something; false: nothing came.
+  bool wait(Nanos deadline = patience()) {
+    const int before = total();
+    while (total() == before) {
+      if (now() >= deadline) return false;
+      poller->poll(deadline);
+    }
+    return true;
+  }
+  // Whether something is there to be reported at this moment.
+  bool reports_now() {
+    const int before = total();
+    poller->poll(0);
+    return total() != before;
+  }
+  int total() const { return noticer->activity + noticer->hung_up; }
+
+  Transport& transport;
+  std::unique_ptr<Poller> poller;
+  Ref<Noticer> noticer;
+};
+
+}  // namespace tw::test
