@@ -115,6 +115,9 @@ Ref<Block> Arena::find(const void* p, size_t size) {
   return block->try_retain() ? Ref<Block>::adopt(block) : nullptr;
 }
 
+void Block::lent() { arena_->lease_began(*this); }
+void Block::returned() { arena_->lease_ended(*this); }
+
 void Arena::lease_began(Block& block) {
   if (block.leases_.fetch_add(1, std::memory_order_relaxed) == 0)
     leased_.fetch_add(static_cast<int64_t>(block.capacity_), std::memory_order_relaxed);

@@ -40,6 +40,10 @@ class Block final : public RefCounted {
   // can drop its private pages without hitting a neighbour. Smaller blocks travel by copy.
   bool leasable() const { return capacity_ % page_size() == 0; }
 
+  // For statistics: a peer was told of the block, and has given it back or died.
+  void lent();
+  void returned();
+
   // The owner's promise to write no more; stays until the block is freed.
   void publish() { published_.store(true, std::memory_order_release); }
   bool published() const { return published_.load(std::memory_order_acquire); }

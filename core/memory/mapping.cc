@@ -43,7 +43,7 @@ bool SlabMapping::enter(size_t begin, size_t end) {
   std::lock_guard lock(mutex_);
   auto first = clusters_.lower_bound(begin);
   if (first != clusters_.begin() && std::prev(first)->second.end > begin) --first;
-  Cluster joined{end, 1, false};
+  Cluster joined{end, 1, false, false};
   size_t joined_begin = begin;
   auto last = first;
   for (; last != clusters_.end() && last->first < end; ++last) {
@@ -51,7 +51,9 @@ bool SlabMapping::enter(size_t begin, size_t end) {
     joined.end = std::max(joined.end, last->second.end);
     joined.views += last->second.views;
     joined.exposed = joined.exposed || last->second.exposed;
+    joined.written = joined.written || last->second.written;
   }
+  if (joined.written) return false;
   if (joined.exposed && has_private_pages(map_.data() + begin, end - begin)) return false;
   clusters_.erase(first, last);
   clusters_.emplace(joined_begin, joined);
@@ -61,6 +63,14 @@ bool SlabMapping::enter(size_t begin, size_t end) {
 void SlabMapping::expose(size_t begin) {
   std::lock_guard lock(mutex_);
   cluster_at(begin)->second.exposed = true;
+}
+
+bool SlabMapping::claim(size_t begin) {
+  std::lock_guard lock(mutex_);
+  Cluster& cluster = cluster_at(begin)->second;
+  if (cluster.views != 1) return false;
+  cluster.exposed = cluster.written = true;
+  return true;
 }
 
 void SlabMapping::leave(size_t begin) noexcept {
@@ -95,6 +105,18 @@ Result<Ref<LeasedView>> LeasedView::make(const Located& located, Ref<LeaseReturn
 
 void LeasedView::expose() {
   if (home_.here() && in_mapping()) mapping_->expose(first_page_);
+}
+
+Status LeasedView::separate() {
+  if (!home_.here() || !in_mapping() || mapping_->claim(first_page_)) return {};
+  const auto offset = static_cast<size_t>(bytes_.data() - mapping_->map_.data());
+  auto own = map_private(mapping_->fd_, round_up(offset + bytes_.size(), page_size()) - first_page_,
+                         first_page_);
+  if (!own) return own.status();
+  own_ = std::move(*own);
+  bytes_ = {own_.data() + (offset - first_page_), bytes_.size()};
+  mapping_->leave(first_page_);
+  return {};
 }
 
 void LeasedView::dispose() noexcept {

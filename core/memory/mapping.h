@@ -54,13 +54,17 @@ class SlabMapping final : public RefCounted {
     size_t end = 0;
     size_t views = 0;
     bool exposed = false;
+    bool written = false;  // its one view at that time has been separated
   };
   using Clusters = std::map<size_t, Cluster>;  // by first page; disjoint
 
   Clusters::iterator cluster_at(size_t offset);
-  // False when private writes lie in [begin, end): the view must map the bytes for itself.
+  // False when private writes lie, or may come to lie, in [begin, end): the view must map the bytes
+  // for itself.
   bool enter(size_t begin, size_t end);
   void expose(size_t begin);
+  // False when other views are live there.
+  bool claim(size_t begin);
   void leave(size_t begin) noexcept;
 
   const Fd fd_;
@@ -89,6 +93,10 @@ class LeasedView final : public RefCounted {
   // Call before code of the user can reach the bytes: from then on private writes must be assumed
   // and are dropped at the end. Costs about 2 us then, and up to 2 us for each MB that was read.
   void expose();
+  // Call instead of expose(), ahead of code that will write: its writes show in no other view,
+  // earlier or later ones. The bytes may move, so nobody may have been given them before.
+  // RESOURCE_EXHAUSTED: no mapping is to be had.
+  Status separate();
 
  private:
   LeasedView(const Located& located, Ref<LeaseReturn> owner, uint64_t id)

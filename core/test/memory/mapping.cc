@@ -171,6 +171,41 @@ TEST_CASE("lease: overlapping views") {
   }
 }
 
+TEST_CASE("lease: a separated view shares its writes with nobody") {
+  Ends ends;
+  const auto block = ends.block(kMiB, 'a');
+  ends.share(block->slab());
+  const auto write = [](const Ref<LeasedView>& view, size_t i, char c) {
+    const_cast<std::byte*>(view->bytes().data())[i] = static_cast<std::byte>(c);
+  };
+  SUBCASE("the first of two") {
+    const auto first = ends.view(block->region(), 1);
+    REQUIRE(first->separate().ok());
+    const auto second = ends.view(block->region(), 2);
+    write(first, 5, 'X');
+    CHECK(at(first, 5) == 'X');
+    CHECK(at(second, 5) == 'a');
+  }
+  SUBCASE("the second of two") {
+    const auto first = ends.view(block->region(), 1);
+    first->expose();
+    const auto second = ends.view(block->region(), 2);
+    REQUIRE(second->separate().ok());
+    write(second, 5, 'X');
+    CHECK(at(second, 5) == 'X');
+    CHECK(at(first, 5) == 'a');
+    CHECK(at(ends.view(block->region(), 3), 5) == 'a');
+  }
+  SUBCASE("gone with the view") {
+    auto first = ends.view(block->region(), 1);
+    REQUIRE(first->separate().ok());
+    write(first, 5, 'X');
+    first = nullptr;
+    CHECK(at(ends.view(block->region(), 2), 5) == 'a');
+  }
+  CHECK(static_cast<char>(block->data()[5]) == 'a');
+}
+
 TEST_CASE("lease: an empty region needs no page") {
   Ends ends;
   auto block = ends.block(page_size(), 'a');

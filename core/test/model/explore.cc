@@ -1,6 +1,7 @@
 // Depth first through all states; states that have been seen are not entered again.
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <sstream>
 #include <stdexcept>
 #include <unordered_set>
@@ -37,7 +38,7 @@ Digest digest(const std::vector<uint8_t>& bytes) {
   };
   for (size_t i = 0; i < bytes.size(); i += 8) {
     uint64_t word = 0;
-    for (size_t j = i; j < std::min(i + 8, bytes.size()); ++j) word = word << 8 | bytes[j];
+    std::memcpy(&word, bytes.data() + i, std::min<size_t>(8, bytes.size() - i));
     out.a = mix(out.a ^ word, 0xff51afd7ed558ccd);
     out.b = mix(out.b + word, 0xc4ceb9fe1a85ec53) ^ out.a >> 7;
   }
@@ -46,7 +47,8 @@ Digest digest(const std::vector<uint8_t>& bytes) {
 
 class Explorer {
  public:
-  Explorer(Program& program, uint64_t limit) : steps_(program), limit_(limit), program_(program) {}
+  Explorer(Program& program, Shortcuts shortcuts, uint64_t limit)
+      : steps_(program, shortcuts), shortcuts_(shortcuts), limit_(limit), program_(program) {}
 
   Report run() {
     State state{Memory(program_), {}, {}, {}};
@@ -54,7 +56,8 @@ class Explorer {
     bool good = true;
     for (size_t i = 0; i < state.at.size() && good; ++i) good = settle(state, i);
     if (good) enter(state);
-    if (!report_.violation.empty()) report_.trace = path_;
+    if (!report_.violation.empty())
+      for (const Taken& taken : path_) report_.trace.push_back(label(taken));
     report_.states = seen_.size();
     return report_;
   }
@@ -75,8 +78,9 @@ class Explorer {
       able.push_back(thread);
     }
     if (alive != 0 && able.empty()) return violation("threads wait for ever");
-    for (const size_t thread : able)
-      if (loses_nothing_by_going_first(state, thread, alive)) return outcomes(state, thread);
+    if (shortcuts_ == Shortcuts::kTaken)
+      for (const size_t thread : able)
+        if (loses_nothing_by_going_first(state, thread, alive)) return outcomes(state, thread);
     for (const size_t thread : able)
       if (!outcomes(state, thread)) return false;
     return true;
@@ -164,7 +168,7 @@ class Explorer {
       State next = inside;
       next.memory.load(thread, op, i);
       next.asleep[thread] = true;
-      path_.push_back(label(thread, op, "sleeps"));
+      path_.push_back({thread, op, 0});
       if (!enter(next)) return false;
       path_.pop_back();
     }
@@ -188,7 +192,7 @@ class Explorer {
     const Step* const step = state.at[thread];
     woken_ = {thread};
     const uint64_t result = effect(next);
-    path_.push_back(label(thread, step->op, std::to_string(result)));
+    path_.push_back({thread, step->op, result});
     next.at[thread] = steps_.next(step, result);
     for (const size_t other : std::exchange(woken_, {}))
       if (!settle(next, other)) return false;
@@ -213,7 +217,8 @@ class Explorer {
           break;
         case OpKind::kLoad:
         case OpKind::kStore:
-          if (!program_.is_private(thread, op.target)) return true;
+          if (shortcuts_ != Shortcuts::kTaken || !program_.is_private(thread, op.target))
+            return true;
           if (op.kind == OpKind::kStore) {
             state.memory.store(thread, op, state.memory.stores(op.target));
           } else {
@@ -242,13 +247,20 @@ class Explorer {
     return false;
   }
 
-  static std::string label(size_t thread, const Op& op, const std::string& result) {
+  struct Taken {
+    size_t thread;
+    Op op;
+    uint64_t result;
+  };
+
+  static std::string label(const Taken& taken) {
     static constexpr const char* kNames[] = {"load",  "store", "exchange",   "fetch_add",
                                              "fence", "read",  "write",      "choose",
                                              "wait",  "ring",  "futex_wait", "futex_wake"};
     std::ostringstream text;
-    text << "thread " << thread << ": " << kNames[static_cast<size_t>(op.kind)] << " @"
-         << static_cast<unsigned>(op.target) << " (" << op.value << ") -> " << result;
+    text << "thread " << taken.thread << ": " << kNames[static_cast<size_t>(taken.op.kind)] << " @"
+         << static_cast<unsigned>(taken.op.target) << " (" << taken.op.value << ") -> "
+         << taken.result;
     return text.str();
   }
 
@@ -264,17 +276,20 @@ class Explorer {
   }
 
   Steps steps_;
+  const Shortcuts shortcuts_;
   const uint64_t limit_;
   Program& program_;
   std::unordered_set<Digest, DigestHash> seen_;
   std::vector<uint8_t> bytes_;
   std::vector<size_t> woken_;
-  std::vector<std::string> path_;
+  std::vector<Taken> path_;
   Report report_;
 };
 
 }  // namespace
 
-Report explore(Program& program, uint64_t limit) { return Explorer(program, limit).run(); }
+Report explore(Program& program, Shortcuts shortcuts, uint64_t limit) {
+  return Explorer(program, shortcuts, limit).run();
+}
 
 }  // namespace tw::model

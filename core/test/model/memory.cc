@@ -210,8 +210,8 @@ void Memory::describe(std::vector<uint8_t>& out) const {
   for (const auto& order : atomics_) {
     out.push_back(static_cast<uint8_t>(order.size()));
     for (const Store& store : order) {
-      for (int shift = 0; shift < 64; shift += 8)
-        out.push_back(static_cast<uint8_t>(store.value >> shift));
+      const auto* const value = reinterpret_cast<const uint8_t*>(&store.value);
+      out.insert(out.end(), value, value + sizeof store.value);
       out.push_back(store.update);
       add_view(store.view);
     }

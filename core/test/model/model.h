@@ -168,8 +168,13 @@ struct Report {
   uint64_t states = 0;
 };
 
+// Ways to reach the same verdict by fewer states: checkpoints, steps that lose nothing by going
+// first, locations that only one thread can reach.
+enum class Shortcuts { kTaken, kNotTaken };
+
 // Throws std::length_error when the program is too large for the explorer or has more than `limit`
 // states.
-Report explore(Program& program, uint64_t limit = 4'000'000);
+Report explore(Program& program, Shortcuts shortcuts = Shortcuts::kTaken,
+               uint64_t limit = 4'000'000);
 
 }  // namespace tw::model

@@ -101,7 +101,7 @@ bool Program::is_private(size_t thread, uint8_t location) const {
   return false;
 }
 
-Steps::Steps(Program& program) : program_(program) {
+Steps::Steps(Program& program, Shortcuts shortcuts) : program_(program), shortcuts_(shortcuts) {
   for (size_t i = 0; i < program.threads.size(); ++i) first_.push_back(add(i, nullptr, 0));
 }
 
@@ -129,7 +129,7 @@ const Step* Steps::add(size_t thread, const Step* before, uint64_t result) {
     }
   }
   const Step** joined = nullptr;
-  if (again.locals_at == results.size()) {
+  if (shortcuts_ == Shortcuts::kTaken && again.locals_at == results.size()) {
     joined = &checkpoints_[{thread, again.locals}];
     if (*joined) {
       const_cast<Step*>(before)->after.emplace(result, *joined);

@@ -25,7 +25,7 @@ struct Step {
 // of those before and on nothing else, so each is found once.
 class Steps {
  public:
-  explicit Steps(Program& program);
+  Steps(Program& program, Shortcuts shortcuts);
 
   const Step* first(size_t thread) const { return first_[thread]; }
   const Step* next(const Step* step, uint64_t result);
@@ -34,6 +34,7 @@ class Steps {
   const Step* add(size_t thread, const Step* before, uint64_t result);
 
   Program& program_;
+  const Shortcuts shortcuts_;
   std::deque<Step> all_;
   std::map<std::pair<size_t, std::vector<uint64_t>>, const Step*> checkpoints_;
   std::vector<const Step*> first_;

@@ -49,12 +49,13 @@ struct ModelAtomics {
   }
 };
 
-inline constexpr size_t kModelCapacity = 1;
-
 // What two processes share: the rings' memory, and bytes that side 0 lends to side 1.
 struct SharedMemory {
+  explicit SharedMemory(size_t ring_capacity) : capacity(ring_capacity) {}
+
+  const size_t capacity;  // of each ring: 1 or 2 bytes
   RingHeader<ModelAtomics> header;
-  Plain data[2 * kModelCapacity];
+  Plain data[4];
   Plain lent[2];
 };
 
@@ -68,7 +69,7 @@ struct SleepStyle {
 class End {
  public:
   End(SharedMemory& memory, int side, SleepStyle style)
-      : rings_(memory.header, memory.data, kModelCapacity, side), side_(side), style_(style) {}
+      : rings_(memory.header, memory.data, memory.capacity, side), side_(side), style_(style) {}
 
   // Bytes taken; wakes the reader.
   size_t write(const uint8_t* bytes, size_t n) {
@@ -137,7 +138,8 @@ class End {
 };
 
 // Side 0 sends the messages, side 1 reads at most `room` bytes at a time.
-void one_way(Program& program, SleepStyle style, const std::vector<size_t>& messages, size_t room);
+void one_way(Program& program, SleepStyle style, size_t capacity,
+             const std::vector<size_t>& messages, size_t room);
 // Both sides send `n` bytes and read what the other sends, sleeping when they can do neither.
 void both_ways(Program& program, SleepStyle style, size_t n);
 // Side 0 lends memory by a descriptor; side 1 reads the memory and gives it back through its ring;
