@@ -45,8 +45,9 @@ class ByteQueue {
     if (used + n <= capacity_ && head_ >= used) {
       std::memcpy(bytes_.get(), bytes_.get() + head_, used);
     } else {
+      // Room for the backlog once more, so that it is not copied again before it has moved on.
       size_t capacity = capacity_ ? capacity_ : 1024;
-      while (capacity < used + n) capacity *= 2;
+      while (capacity < 2 * used + n) capacity *= 2;
       std::unique_ptr<std::byte[]> grown(new std::byte[capacity]);
       if (used) std::memcpy(grown.get(), data(), used);
       bytes_ = std::move(grown);

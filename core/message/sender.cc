@@ -55,6 +55,7 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
     if (info.kind == SegmentKind::kMap) {
       const RegionRef region = segment.block->region(segment.data, segment.size);
       info.map = {region.slab, region.generation, region.offset, next_lease_};
+      segment.block->lent();
       leases_.emplace(next_lease_++, Lease{segment.block, nullptr, segment.size});
       leased_bytes_ += segment.size;
       ++counters_.mapped_segments;
@@ -64,6 +65,7 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
         transfer = std::make_shared<Transfer>(Transfer{stream, message, {}, 0, 0, 0, {}});
       borrows = borrows || (!segment.block && !segment.hold);
       transfer->segments.push_back({i, segment.data, segment.size, segment.hold, segment.block});
+      if (info.kind == SegmentKind::kRead) leased_bytes_ += segment.size;
       ++(info.kind == SegmentKind::kPush ? counters_.pushed_segments : counters_.read_segments);
     }
   }
@@ -115,7 +117,7 @@ void Sender::queue_eager(uint64_t stream, uint64_t message, const Step& step,
 void Sender::issue_ready_to_sends(const std::shared_ptr<Transfer>& transfer) {
   while (!transfer->exhausted() && transfer->outstanding < profile_.chunks_in_flight) {
     const BulkSegment& segment = transfer->segments[transfer->segment];
-    const size_t length = std::min(profile_.chunk_bytes, segment.size - transfer->offset);
+    const size_t length = transfer->next(profile_.chunk_bytes);
     const RegionRef region = segment.block->region(segment.data + transfer->offset, length);
     wire::ReadOffer offer;
     offer.key = region.slab;
@@ -126,25 +128,23 @@ void Sender::issue_ready_to_sends(const std::shared_ptr<Transfer>& transfer) {
     offer.rendezvous = next_lease_++;
     wire::encode_rts(queue_.extend(wire::kRtsFrameSize), transfer->stream, transfer->message,
                      segment.index, offer);
+    segment.block->lent();
     leases_.emplace(offer.rendezvous, Lease{segment.block, transfer, length});
-    leased_bytes_ += length;
     ++transfer->outstanding;
     ++counters_.ready_to_sends;
-    transfer->offset += length;
-    if (transfer->offset == segment.size) {
-      ++transfer->segment;
-      transfer->offset = 0;
-    }
+    transfer->advance(length);
   }
 }
 
 Status Sender::on_fin(std::span<const uint64_t> ids) {
+  if (dropped_) return {};
   for (const uint64_t id : ids) {
     auto it = leases_.find(id);
     if (it == leases_.end())
       return {Code::kInternal,
               "protocol error: FIN names lease " + std::to_string(id) + ", which is not out"};
     Lease lease = std::move(it->second);
+    lease.block->returned();
     leases_.erase(it);
     leased_bytes_ -= lease.bytes;
     if (!lease.transfer) continue;
@@ -176,7 +176,7 @@ void Sender::start_chunk() {
   std::shared_ptr<Transfer> transfer = std::move(transfers_.front());
   transfers_.pop_front();
   const BulkSegment& segment = transfer->segments[transfer->segment];
-  const size_t length = std::min(profile_.chunk_bytes, segment.size - transfer->offset);
+  const size_t length = transfer->next(profile_.chunk_bytes);
   wire::encode_data_prefix(chunk_head_, transfer->stream, transfer->message, segment.index,
                            transfer->offset, static_cast<uint32_t>(length));
   chunk_data_ = segment.data + transfer->offset;
@@ -223,12 +223,7 @@ void Sender::sent(size_t bytes) {
     chunk_begun_ = false;
     std::shared_ptr<Transfer> transfer = std::move(chunk_of_);
     if (!transfer) return;  // withdrawn
-    const BulkSegment& segment = transfer->segments[transfer->segment];
-    transfer->offset += std::min(profile_.chunk_bytes, segment.size - transfer->offset);
-    if (transfer->offset == segment.size) {
-      ++transfer->segment;
-      transfer->offset = 0;
-    }
+    transfer->advance(transfer->next(profile_.chunk_bytes));
     if (transfer->exhausted())
       finish(*transfer);
     else
@@ -243,36 +238,55 @@ void Sender::sent(size_t bytes) {
 
 void Sender::withdraw(const Ref<Outgoing>& outgoing) {
   if (!outgoing->borrowed()) return;
-  uint64_t stream = 0;
-  if (chunk_of_ && chunk_of_->outgoing.get() == outgoing.get()) {
-    stream = chunk_of_->stream;
+  const auto follows = [&](const std::shared_ptr<Transfer>& transfer) {
+    return transfer && transfer->outgoing.get() == outgoing.get();
+  };
+  std::shared_ptr<Transfer> transfer;
+  if (follows(chunk_of_)) {
+    transfer = std::move(chunk_of_);
     if (chunk_begun_) {
       // The peer has seen this frame's head: its length must follow.
       const size_t data = chunk_left_ - chunk_head_left_;
       chunk_copy_.assign(chunk_data_, chunk_data_ + data);
       chunk_data_ = chunk_copy_.data();
+      transfer->advance(transfer->next(profile_.chunk_bytes));
     } else {
       chunk_left_ = chunk_head_left_ = 0;
     }
-    chunk_of_ = nullptr;
+  } else {
+    const auto waiting = std::find_if(transfers_.begin(), transfers_.end(), follows);
+    transfer = std::move(*waiting);
+    transfers_.erase(waiting);
   }
-  std::erase_if(transfers_, [&](const std::shared_ptr<Transfer>& transfer) {
-    if (transfer->outgoing.get() != outgoing.get()) return false;
-    stream = transfer->stream;
-    return true;
-  });
-  wire::encode_abort(queue_.extend(wire::kAbortFrameSize), stream, outgoing->message());
+  // With its last chunk the message is whole at the peer: there is nothing left to give up.
+  if (!transfer->exhausted()) abort(*transfer);
   outgoing->free();
 }
 
+void Sender::abort(const Transfer& transfer) {
+  // What the peer may read already stays until its FIN; the rest must not be offered any more.
+  for (auto& [id, lease] : leases_) {
+    if (!lease.transfer || lease.transfer->message != transfer.message) continue;
+    for (Transfer& rest = *lease.transfer; !rest.exhausted();) {
+      const size_t unoffered = rest.next(SIZE_MAX);
+      leased_bytes_ -= unoffered;
+      rest.advance(unoffered);
+    }
+  }
+  wire::encode_abort(queue_.extend(wire::kAbortFrameSize), transfer.stream, transfer.message);
+}
+
 void Sender::drop() {
+  dropped_ = true;
   queue_.consume(queue_.size());
   chunk_left_ = chunk_head_left_ = 0;
   chunk_begun_ = false;
   if (chunk_of_) finish(*chunk_of_);
   chunk_of_ = nullptr;
+  chunk_copy_ = {};
   for (const auto& transfer : transfers_) finish(*transfer);
   transfers_.clear();
+  for (auto& [id, lease] : leases_) lease.block->returned();
   leases_.clear();
   leased_bytes_ = 0;
 }

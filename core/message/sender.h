@@ -7,6 +7,7 @@
 
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <functional>
@@ -71,14 +72,16 @@ class Sender {
                                std::span<OutSegment> segments, Event* event = nullptr,
                                Hold owner = {});
   // Gives up a message that is only partly sent: afterwards none of the caller's memory is
-  // referenced.
+  // referenced. The peer drops what it has of it, unless the last chunk has begun: then it gets the
+  // whole message.
   void withdraw(const Ref<Outgoing>& outgoing);
 
   void credit(uint64_t stream, uint64_t bytes);
   void fin(std::span<const uint64_t> ids);
   void go_away(Code code, std::string_view reason);
 
-  // The peer gave these leases or rendezvous back. kInternal: it never had one of them.
+  // The peer gave these leases or rendezvous back. kInternal: it never had one of them. After
+  // drop() none is out, and what still arrives is no mistake of the peer's.
   Status on_fin(std::span<const uint64_t> ids);
 
   bool pending() const { return !queue_.empty() || chunk_left_ != 0 || !transfers_.empty(); }
@@ -89,6 +92,7 @@ class Sender {
   void sent(size_t bytes);
 
   size_t leases() const { return leases_.size(); }
+  // What the peer has on lease; for kRead also what will be offered to it yet.
   size_t leased_bytes() const { return leased_bytes_; }
   // The peer is gone: everything queued, lent or awaited is let go.
   void drop();
@@ -111,6 +115,13 @@ class Sender {
     uint32_t outstanding = 0;        // kRead: ready-to-sends without a FIN
     Ref<Outgoing> outgoing;
     bool exhausted() const { return segment == segments.size(); }
+    size_t next(size_t largest) const { return std::min(largest, segments[segment].size - offset); }
+    void advance(size_t bytes) {
+      offset += bytes;
+      if (offset != segments[segment].size) return;
+      ++segment;
+      offset = 0;
+    }
   };
   struct Lease {
     Ref<Block> block;                    // kMap
@@ -123,6 +134,7 @@ class Sender {
   void issue_ready_to_sends(const std::shared_ptr<Transfer>& transfer);
   void start_chunk();
   void finish(Transfer& transfer);
+  void abort(const Transfer& transfer);
 
   const Profile profile_;
   const size_t lease_limit_;
@@ -144,6 +156,7 @@ class Sender {
 
   std::unordered_map<uint64_t, Lease> leases_;
   size_t leased_bytes_ = 0;
+  bool dropped_ = false;
   std::vector<Step> steps_;               // scratch of submit()
   std::vector<wire::SegmentInfo> infos_;  // scratch of submit()
   SendCounters counters_;

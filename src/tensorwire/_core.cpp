@@ -387,6 +387,11 @@ NB_MODULE(_core, m) {
                    })
       .def_prop_ro("readonly", [](const Buffer& b) { return tw_buffer_readonly(b.handle) != 0; })
       .def_prop_ro("leased", [](const Buffer& b) { return tw_buffer_leased(b.handle) != 0; })
+      .def("separate",
+           [](Buffer& b) {
+             tw_status status{};
+             check(tw_buffer_separate(b.handle, &status), status);
+           })
       .def("__len__", [](const Buffer& b) { return tw_buffer_size(b.handle); });
 
   m.def(

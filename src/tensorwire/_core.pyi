@@ -54,6 +54,11 @@ class Buffer:
     def leased(self) -> bool:
         """True while the bytes lie in another process's arena."""
 
+    def separate(self) -> None:
+        """For code that will write to the (private) memory: afterwards no other Buffer shows its
+        writes. Call it before anything else has been given the memory; StatusError
+        (FAILED_PRECONDITION) after that."""
+
     def __len__(self) -> int: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
 

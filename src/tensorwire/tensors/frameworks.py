@@ -280,7 +280,16 @@ def _is_private(memory: object) -> bool:
     owner = memory.obj if isinstance(memory, memoryview) else memory
     if core is None or not isinstance(owner, core.Buffer):
         return False
-    return not core.is_published(owner)
+    if not owner.leased:
+        return not core.is_published(owner)
+    # In the sender's memory: only bytes that nobody has seen yet can be had apart from other views.
+    if memory is not owner:
+        return False
+    try:
+        owner.separate()
+    except core.StatusError:
+        return False
+    return True
 
 
 def _writable(head: TensorHead, memory: BytesLike, dtype: dtypes.DType) -> tuple[Array, str]:
