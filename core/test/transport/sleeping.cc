@@ -187,6 +187,49 @@ TEST_CASE_TEMPLATE("transport: unwatched, it reports nothing", Maker, TENSORWIRE
   CHECK(receive_pattern(*pair.a, 0, 10) == 10);
 }
 
+// Owns its transport, as a link does: an event that is under way may outlive the watch.
+class Owner final : public Watcher {
+ public:
+  explicit Owner(std::unique_ptr<Transport> transport) : transport_(std::move(transport)) {}
+  Transport& transport() { return *transport_; }
+  std::atomic<bool> hung_up{false};
+
+ private:
+  void on_event(uint32_t tag, uint32_t events) override {
+    if (transport_->notice(tag, events) == Transport::Notice::kHungUp) hung_up = true;
+  }
+
+  const std::unique_ptr<Transport> transport_;
+};
+
+TEST_CASE_TEMPLATE("transport: events race with the beginning and the end of a watch", Maker,
+                   TENSORWIRE_TRANSPORTS) {
+  auto poller = Poller::create().value();
+  std::atomic<bool> stop{false};
+  std::thread background([&] {
+    while (!stop) poller->poll(kForever);
+  });
+  auto slab = Slab::make(0, 1, 4096);
+  REQUIRE(slab.ok());
+  for (int round = 0; round < 200; ++round) {
+    TransportPair pair = Maker::make();
+    auto owner = make_ref<Owner>(std::move(pair.a));
+    std::thread peer([&] {
+      if (Maker::kMaps) REQUIRE(pair.b->share(**slab).ok());
+      send_pattern(*pair.b, 0, 10);
+      pair.b.reset();
+    });
+    REQUIRE(owner->transport().watch(*poller, owner).ok());
+    owner->transport().arm(false);
+    if (round % 2) std::this_thread::yield();
+    owner->transport().unwatch();
+    peer.join();
+  }
+  stop = true;
+  poller->wake();
+  background.join();
+}
+
 // -------------------------------------------------------------------------------------------
 // stress
 

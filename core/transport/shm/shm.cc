@@ -148,25 +148,30 @@ void ShmTransport::interrupt() {
 }
 
 Status ShmTransport::watch(Poller& poller, Ref<Watcher> watcher) {
+  std::lock_guard lock(watch_mutex_);
   auto bell = poller.watch(bell_.get(), EPOLLIN, watcher, kBell);
   if (!bell) return bell.status();
-  poller_ = &poller;
-  bell_watch_ = *bell;
-  auto control = poller.watch(socket_.get(), EPOLLIN | EPOLLRDHUP | EPOLLONESHOT,
-                              std::move(watcher), kControl);
+  auto control =
+      poller.watch(socket_.get(), EPOLLIN | EPOLLRDHUP | EPOLLONESHOT, watcher, kControl);
   if (!control) {
-    unwatch();
+    poller.unwatch(*bell, bell_.get());
     return control.status();
   }
+  poller_ = &poller;
+  bell_watch_ = *bell;
   control_watch_ = *control;
   return {};
 }
 
 void ShmTransport::unwatch() {
-  if (!poller_) return;
-  Poller* const poller = std::exchange(poller_, nullptr);
+  Poller* poller;
+  {
+    std::lock_guard lock(watch_mutex_);
+    poller = std::exchange(poller_, nullptr);
+  }
+  if (!poller) return;
   poller->unwatch(bell_watch_, bell_.get());
-  if (control_watch_ != 0) poller->unwatch(control_watch_, socket_.get());
+  poller->unwatch(control_watch_, socket_.get());
 }
 
 void ShmTransport::arm(bool) {
@@ -184,7 +189,12 @@ Transport::Notice ShmTransport::notice(uint32_t tag, uint32_t) {
     return Notice::kActivity;
   }
   auto open = take_announcements();
-  if (!open || !*open) return Notice::kHungUp;
+  if (!open) {
+    peer_gone(open.status().details());
+    return Notice::kActivity;
+  }
+  if (!*open) return Notice::kHungUp;
+  std::lock_guard lock(watch_mutex_);
   if (poller_) poller_->rearm(control_watch_, socket_.get(), EPOLLIN | EPOLLRDHUP | EPOLLONESHOT);
   return Notice::kNone;
 }

@@ -68,7 +68,8 @@ class ShmTransport final : public Transport {
   std::mutex control_mutex_;  // guards reader_
   ShmFrameReader reader_;
 
-  Poller* poller_ = nullptr;  // set once by watch(), before the link is used
+  std::mutex watch_mutex_;  // guards what follows: events may come while watch() is still at it
+  Poller* poller_ = nullptr;
   Poller::Watch bell_watch_ = 0, control_watch_ = 0;
 };
 
