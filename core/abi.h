@@ -18,7 +18,6 @@ struct tw_buffer final : tw::RefCounted {
   std::byte* data = nullptr;
   size_t size = 0;
   bool readonly = true;
-  bool exposed = false;  // its bytes are known to the user
   tw::LeasedView* view = nullptr;
   tw::Ref<tw::Block> block;  // of this process's arena
   tw::Hold hold;             // received

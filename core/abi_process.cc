@@ -93,15 +93,10 @@ int tw_buffer_readonly(const tw_buffer* buffer) {
 }
 int tw_buffer_leased(const tw_buffer* buffer) { return buffer->view != nullptr; }
 void tw_buffer_expose(tw_buffer* buffer) {
-  if (!buffer->view) return;
-  buffer->exposed = true;
-  buffer->view->expose();
+  if (buffer->view) buffer->view->expose();
 }
 int tw_buffer_separate(tw_buffer* buffer, tw_status* status) {
   if (!buffer->view) return TW_OK;
-  if (buffer->exposed)
-    return report(status, Code::kFailedPrecondition,
-                  "the buffer's memory has been handed out already: separate it first");
   if (Status separated = buffer->view->separate(); !separated.ok())
     return report(status, separated);
   buffer->data = const_cast<std::byte*>(buffer->view->bytes().data());

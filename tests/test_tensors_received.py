@@ -113,6 +113,21 @@ def test_torch_writes_in_private(mailbox: Mailbox, copied: Any) -> None:
     assert copied() == {}
 
 
+def test_torch_tensors_of_one_source_do_not_share_writes(mailbox: Mailbox, copied: Any) -> None:
+    pytest.importorskip("torch", exc_type=ImportError)
+    source = published()
+    first = tensors.loads(mailbox.receive(source), framework="torch")
+    second = tensors.loads(mailbox.receive(source), framework="torch")
+    seen = tensors.loads(mailbox.receive(source))
+    first.add_(1)
+    second.add_(2)
+    assert (first == 2).all()
+    assert (second == 3).all()
+    assert (seen == 1).all()
+    assert (source == 1).all()
+    assert copied() == {}
+
+
 def test_dlpack_of_a_received_array_cannot_write_to_the_sender(mailbox: Mailbox) -> None:
     torch = pytest.importorskip("torch", exc_type=ImportError)
     source = published()

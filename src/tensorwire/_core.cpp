@@ -4,12 +4,17 @@
 namespace {
 
 int buffer_export(PyObject* self, Py_buffer* view, int flags) {
-  tw_buffer* const buffer = nb::inst_ptr<Buffer>(self)->handle;
-  tw_buffer_expose(buffer);
-  return PyBuffer_FillInfo(view, self, tw_buffer_data(buffer),
-                           static_cast<Py_ssize_t>(tw_buffer_size(buffer)),
-                           tw_buffer_readonly(buffer), flags);
+  Buffer* const buffer = nb::inst_ptr<Buffer>(self);
+  tw_buffer* const handle = buffer->handle;
+  tw_buffer_expose(handle);
+  const int result = PyBuffer_FillInfo(view, self, tw_buffer_data(handle),
+                                       static_cast<Py_ssize_t>(tw_buffer_size(handle)),
+                                       tw_buffer_readonly(handle), flags);
+  if (result == 0) ++buffer->exports;
+  return result;
 }
+
+void buffer_unexport(PyObject* self, Py_buffer*) { --nb::inst_ptr<Buffer>(self)->exports; }
 
 struct Events {
   tw_events* handle = tw_events_create();
@@ -376,12 +381,15 @@ NB_MODULE(_core, m) {
       "args == (code, details): a gRPC status code and a sentence for people.", nullptr, nullptr);
   m.attr("StatusError") = nb::borrow(g_status_error);
 
-  static PyType_Slot buffer_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(buffer_export)},
-                                       {0, nullptr}};
+  static PyType_Slot buffer_slots[] = {
+      {Py_bf_getbuffer, reinterpret_cast<void*>(buffer_export)},
+      {Py_bf_releasebuffer, reinterpret_cast<void*>(buffer_unexport)},
+      {0, nullptr}};
   nb::class_<Buffer>(m, "Buffer", nb::type_slots(buffer_slots))
       .def_prop_ro("nbytes", [](const Buffer& b) { return tw_buffer_size(b.handle); })
       .def_prop_ro("address",
-                   [](const Buffer& b) {
+                   [](Buffer& b) {
+                     b.address_known = true;
                      tw_buffer_expose(b.handle);
                      return reinterpret_cast<uintptr_t>(tw_buffer_data(b.handle));
                    })
@@ -389,6 +397,8 @@ NB_MODULE(_core, m) {
       .def_prop_ro("leased", [](const Buffer& b) { return tw_buffer_leased(b.handle) != 0; })
       .def("separate",
            [](Buffer& b) {
+             if (b.exports != 0 || b.address_known)
+               raise(9, "the buffer's memory is in use already: separate it first");
              tw_status status{};
              check(tw_buffer_separate(b.handle, &status), status);
            })

@@ -94,6 +94,8 @@ tw_wait wait_forever() { return {-1, on_main_thread() ? check_signals : nullptr,
 
 struct Buffer {
   tw_buffer* handle;
+  size_t exports = 0;          // live views by the buffer protocol
+  bool address_known = false;  // to code that nobody can ask whether it still uses it
   explicit Buffer(tw_buffer* h) : handle(h) {}
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
