@@ -39,19 +39,21 @@ void one_way(Program& program, SleepStyle style, size_t capacity,
   });
 }
 
-void both_ways(Program& program, SleepStyle style, size_t n) {
+void both_ways(Program& program, SleepStyle style, std::array<size_t, 2> bytes) {
   auto memory = std::make_shared<SharedMemory>(1);
   for (int side = 0; side < 2; ++side) {
+    const size_t mine = bytes[static_cast<size_t>(side)];
+    const size_t theirs = bytes[static_cast<size_t>(1 - side)];
     program.thread([=] {
       End end(*memory, side, style);
-      const auto out = numbers(1, n);
+      const auto out = numbers(1, mine);
       size_t sent = 0;
       size_t received = 0;
-      std::vector<uint8_t> in(n);
-      while (sent < n || received < n) {
+      std::vector<uint8_t> in(theirs);
+      while (sent < mine || received < theirs) {
         end.checkpoint(sent, received);
-        const size_t moved_out = sent < n ? end.write(out.data() + sent, n - sent) : 0;
-        const size_t moved_in = end.read(in.data(), n);
+        const size_t moved_out = sent < mine ? end.write(out.data() + sent, mine - sent) : 0;
+        const size_t moved_in = end.read(in.data(), in.size());
         for (size_t i = 0; i < moved_in; ++i) require(in[i] == ++received, "bytes out of order");
         sent += moved_out;
         if (moved_out + moved_in == 0) end.sleep();

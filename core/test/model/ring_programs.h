@@ -140,8 +140,9 @@ class End {
 // Side 0 sends the messages, side 1 reads at most `room` bytes at a time.
 void one_way(Program& program, SleepStyle style, size_t capacity,
              const std::vector<size_t>& messages, size_t room);
-// Both sides send `n` bytes and read what the other sends, sleeping when they can do neither.
-void both_ways(Program& program, SleepStyle style, size_t n);
+// Each side sends its number of bytes and reads what the other sends, sleeping when it can do
+// neither.
+void both_ways(Program& program, SleepStyle style, std::array<size_t, 2> bytes);
 // Side 0 lends memory by a descriptor; side 1 reads the memory and gives it back through its ring;
 // side 0 writes to it again.
 void lend(Program& program, SleepStyle style);
