@@ -318,9 +318,12 @@ Result<InSegment> Link::on_map(const wire::SegmentInfo& segment) {
   auto located = transport_->locate(
       {segment.map.slab, segment.map.generation, segment.map.offset, segment.length});
   if (!located) return located.status();
-  auto view = LeasedView::make(*located, returns_, segment.map.lease);
-  if (!view) return view.status();
   views_.fetch_add(1, std::memory_order_relaxed);
+  auto view = LeasedView::make(*located, returns_, segment.map.lease);
+  if (!view) {
+    return_lease(segment.map.lease);
+    return view.status();
+  }
   InSegment in;
   in.data = (*view)->bytes().data();
   in.size = segment.length;

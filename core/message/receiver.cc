@@ -5,6 +5,8 @@
 #include <new>
 #include <string>
 
+#include "wire/bytes.h"
+
 namespace tw {
 
 using wire::SegmentInfo;
@@ -14,9 +16,13 @@ namespace {
 
 constexpr size_t kStagingBytes = 64 << 10;
 constexpr size_t kMaxUnfinished = 65'536;
+// Far more than one received() can bring: reached only where nobody takes reads.
+constexpr size_t kMaxUntakenReads = 65'536;
 
-Status broken(std::string sentence) {
-  return {Code::kInternal, "protocol error: " + std::move(sentence)};
+// In the words of the wire codec. Cold on purpose: the text is made only when a peer misbehaves.
+[[gnu::cold, gnu::noinline]] Status bad(std::string_view frame, std::string_view field,
+                                        uint64_t value, std::initializer_list<Piece> why) {
+  return wire::protocol_error({frame, " frame: ", field, " is ", value, ", ", text(why)});
 }
 
 // Header, inline and eager bytes of one message.
@@ -148,12 +154,13 @@ Status Receiver::frame(const wire::FrameHeader& header, std::span<const std::byt
     case wire::FrameType::kData:
       break;  // parse() takes these
   }
-  return broken("unexpected frame");
+  return {Code::kInternal, "local error: a DATA frame was not taken by parse()"};
 }
 
 Status Receiver::message_frame(const wire::FrameHeader& header, std::span<const std::byte> body) {
   if (header.message <= last_message_)
-    return broken("message number " + std::to_string(header.message) + " does not rise");
+    return bad("MESSAGE", "message", header.message,
+               {"not above ", last_message_, ", the number of the one before"});
   last_message_ = header.message;
   infos_.resize(header.segment_count);
   auto head = wire::decode_message_body(header, body, limits_, infos_);
@@ -210,7 +217,8 @@ Status Receiver::announce(const wire::FrameHeader& header, const wire::MessageHe
   if (whole && waiting == waiting_.end()) return deliver(std::move(incoming->message));
   if (!whole) {
     if (unfinished_.size() == kMaxUnfinished)
-      return broken("too many messages begun and not ended");
+      return bad("MESSAGE", "message", header.message,
+                 {"while ", kMaxUnfinished, " messages before it have not ended"});
     unfinished_.emplace(header.message, incoming.get());
   }
   if (waiting == waiting_.end()) waiting = waiting_.try_emplace(header.stream).first;
@@ -218,26 +226,44 @@ Status Receiver::announce(const wire::FrameHeader& header, const wire::MessageHe
   return {};
 }
 
+void Receiver::refuse(Incoming& incoming, Status why) {
+  incoming.message.status = std::move(why);
+  incoming.message.segments.clear();
+  for (Segment& segment : incoming.segments) segment.destination = nullptr;
+  ++counters_.refused;
+}
+
 Status Receiver::allocate(Incoming& incoming, const wire::MessageHead& head) {
   InMessage& message = incoming.message;
-  size_t bytes = aligned(head.header.size());
-  if (head.total_bytes > max_message_) {
-    message.status = {Code::kResourceExhausted,
-                      "a message of " + std::to_string(head.total_bytes) +
-                          " bytes is larger than the receiver's limit of " +
-                          std::to_string(max_message_) + " bytes"};
-    ++counters_.refused;
-  } else {
+  if (head.total_bytes > max_message_)
+    refuse(incoming,
+           {Code::kResourceExhausted,
+            text({"a message of ", head.total_bytes,
+                  " bytes is larger than the receiver's limit of ", max_message_, " bytes"})});
+  size_t small = 0;
+  if (message.status.ok())
     for (const SegmentInfo& info : infos_)
       if (info.kind == SegmentKind::kInline || info.kind == SegmentKind::kEager)
-        bytes += aligned(info.length);
-  }
-  Ref<SmallBlock> block = SmallBlock::create(bytes);
-  std::byte* at = block->data();
-  if (!head.header.empty()) std::memcpy(at, head.header.data(), head.header.size());
-  message.header = {at, head.header.size()};
+        small += aligned(info.length);
+
+  // Small segments in such numbers that they are large together have their memory recycled, too.
+  const bool pooled = small > Pool::kSmallest;
+  const size_t header_bytes = aligned(head.header.size());
+  Ref<SmallBlock> block = SmallBlock::create(header_bytes + (pooled ? 0 : small));
+  if (!head.header.empty()) std::memcpy(block->data(), head.header.data(), head.header.size());
+  message.header = {block->data(), head.header.size()};
   message.header_hold = block;
-  at += aligned(head.header.size());
+  std::byte* at = block->data() + header_bytes;
+  Hold hold = std::move(block);
+  if (pooled) {
+    auto buffer = pool_.get(small);
+    if (buffer) {
+      at = (*buffer)->data();
+      hold = std::move(*buffer);
+    } else {
+      refuse(incoming, buffer.status());
+    }
+  }
   const std::byte* from = head.inline_bytes.data();
 
   for (size_t i = 0; i < infos_.size(); ++i) {
@@ -245,9 +271,14 @@ Status Receiver::allocate(Incoming& incoming, const wire::MessageHead& head) {
     if (info.kind == SegmentKind::kMap) {
       // Also when refused: letting go of the view gives the lease back.
       auto view = sink_.on_map(info);
-      if (!view) return view.status();
-      ++counters_.mapped_segments;
-      if (message.status.ok()) message.segments.push_back(std::move(*view));
+      if (!view && view.status().code() != Code::kResourceExhausted) return view.status();
+      if (!message.status.ok()) continue;
+      if (view) {
+        ++counters_.mapped_segments;
+        message.segments.push_back(std::move(*view));
+      } else {
+        refuse(incoming, view.status());
+      }
       continue;
     }
     if (!message.status.ok()) continue;
@@ -260,16 +291,13 @@ Status Receiver::allocate(Incoming& incoming, const wire::MessageHead& head) {
         incoming.segments[i].destination = at;
         ++counters_.eager_segments;
       }
-      message.segments.push_back({at, info.length, block, nullptr});
+      message.segments.push_back({at, info.length, hold, nullptr});
       at += aligned(info.length);
       continue;
     }
     auto buffer = pool_.get(info.length);
     if (!buffer) {
-      message.status = buffer.status();
-      message.segments.clear();
-      for (Segment& segment : incoming.segments) segment.destination = nullptr;
-      ++counters_.refused;
+      refuse(incoming, buffer.status());
       continue;
     }
     incoming.segments[i].destination = (*buffer)->data();
@@ -279,14 +307,15 @@ Status Receiver::allocate(Incoming& incoming, const wire::MessageHead& head) {
   return {};
 }
 
-Result<Receiver::Incoming*> Receiver::find(const wire::FrameHeader& header, const char* frame) {
+Result<Receiver::Incoming*> Receiver::find(const wire::FrameHeader& header,
+                                           std::string_view frame) {
   auto it = unfinished_.find(header.message);
   if (it == unfinished_.end())
-    return broken(std::string(frame) + " for message " + std::to_string(header.message) +
-                  ", which is not under way");
-  if (it->second->message.stream != header.stream)
-    return broken(std::string(frame) + " for message " + std::to_string(header.message) +
-                  " on the wrong stream");
+    return bad(frame, "message", header.message, {"which is not under way"});
+  const uint64_t stream = it->second->message.stream;
+  if (stream != header.stream)
+    return bad(frame, "stream", header.stream,
+               {"but message ", header.message, " is on stream ", stream});
   return it->second;
 }
 
@@ -295,22 +324,54 @@ Status Receiver::eager_frame(const wire::FrameHeader& header, std::span<const st
   if (!found) return found.status();
   Incoming& incoming = **found;
   const size_t end = size_t{header.first_segment} + header.segment_count;
-  if (end > incoming.segments.size()) return broken("EAGER names a segment that does not exist");
+  if (end > incoming.segments.size())
+    return bad("EAGER", "first_segment", header.first_segment,
+               {"with ", header.segment_count, " segments, but message ", header.message, " has ",
+                incoming.segments.size()});
   const std::byte* from = body.data();
   size_t left = body.size();
   for (size_t i = header.first_segment; i < end; ++i) {
     Segment& segment = incoming.segments[i];
     if (segment.kind != SegmentKind::kEager || i < incoming.next_eager)
-      return broken("EAGER for segment " + std::to_string(i) + ", which is not due");
-    if (segment.length > left) return broken("EAGER body is shorter than its segments");
+      return bad("EAGER", "first_segment", header.first_segment,
+                 {"but segment ", i, " is not due in an EAGER frame"});
+    if (segment.length > left)
+      return bad("EAGER", "body_length", header.body_length, {"too short for its segments"});
     if (segment.destination && segment.length)
       std::memcpy(segment.destination, from, segment.length);
     from += segment.length;
     left -= segment.length;
     incoming.next_eager = static_cast<uint32_t>(i) + 1;
   }
-  if (left != 0) return broken("EAGER body is longer than its segments");
+  if (left != 0)
+    return bad("EAGER", "body_length", header.body_length,
+               {left, " bytes too long for its segments"});
   return arrived(incoming, body.size());
+}
+
+// The message whose segment a DATA or RTS frame continues, by `length` bytes at `offset`.
+Result<Receiver::Incoming*> Receiver::next_chunk(const wire::FrameHeader& header, SegmentKind kind,
+                                                 uint64_t offset, uint64_t length) {
+  const bool pushed = kind == SegmentKind::kPush;
+  const std::string_view frame = pushed ? "DATA" : "RTS";
+  auto found = find(header, frame);
+  if (!found) return found.status();
+  auto& segments = (*found)->segments;
+  if (header.first_segment >= segments.size())
+    return bad(frame, "first_segment", header.first_segment,
+               {"but message ", header.message, " has ", segments.size(), " segments"});
+  Segment& segment = segments[header.first_segment];
+  if (segment.kind != kind)
+    return bad(frame, "first_segment", header.first_segment,
+               {"which was not announced as ", pushed ? "PUSH" : "READ"});
+  if (offset != segment.offered)
+    return bad(frame, pushed ? "offset" : "segment_offset", offset,
+               {"but segment ", header.first_segment, " goes on at ", segment.offered});
+  if (length > segment.length - offset)
+    return bad(frame, pushed ? "body_length" : "length", pushed ? header.body_length : length,
+               {"beyond the end of segment ", header.first_segment});
+  segment.offered += length;
+  return found;
 }
 
 Status Receiver::begin_chunk(const wire::FrameHeader& header) {
@@ -319,15 +380,9 @@ Status Receiver::begin_chunk(const wire::FrameHeader& header) {
       header, std::span<const std::byte, wire::kDataPrefixSize>(at, wire::kDataPrefixSize),
       limits_);
   if (!chunk) return chunk.status();
-  auto found = find(header, "DATA");
+  auto found = next_chunk(header, SegmentKind::kPush, chunk->offset, chunk->length);
   if (!found) return found.status();
-  if (chunk->segment >= (*found)->segments.size())
-    return broken("DATA names a segment that does not exist");
-  Segment& segment = (*found)->segments[chunk->segment];
-  if (segment.kind != SegmentKind::kPush || chunk->offset != segment.offered ||
-      chunk->length > segment.length - segment.offered)
-    return broken("DATA does not continue segment " + std::to_string(chunk->segment));
-  segment.offered += chunk->length;
+  const Segment& segment = (*found)->segments[chunk->segment];
   chunk_message_ = header.message;
   chunk_segment_ = chunk->segment;
   chunk_offset_ = chunk->offset;
@@ -349,8 +404,8 @@ Status Receiver::begin_chunk(const wire::FrameHeader& header) {
 
 Status Receiver::end_chunk() {
   ++counters_.pushed_chunks;
+  // Nothing else was parsed since the chunk began: its message is still there.
   auto it = unfinished_.find(chunk_message_);
-  if (it == unfinished_.end()) return broken("the message of a chunk is gone");
   if (it->second->message.status.ok())
     sink_.on_chunk(it->second->message.stream, chunk_message_, chunk_segment_, chunk_offset_,
                    chunk_length_);
@@ -360,23 +415,21 @@ Status Receiver::end_chunk() {
 Status Receiver::rts_frame(const wire::FrameHeader& header, std::span<const std::byte> body) {
   auto offer = wire::decode_rts_body(header, body, limits_);
   if (!offer) return offer.status();
-  auto found = find(header, "RTS");
+  auto found = next_chunk(header, SegmentKind::kRead, offer->segment_offset, offer->length);
   if (!found) return found.status();
-  if (header.first_segment >= (*found)->segments.size())
-    return broken("RTS names a segment that does not exist");
-  Segment& segment = (*found)->segments[header.first_segment];
-  if (segment.kind != SegmentKind::kRead || offer->segment_offset != segment.offered ||
-      offer->length > segment.length - segment.offered)
-    return broken("RTS does not continue segment " + std::to_string(header.first_segment));
-  segment.offered += offer->length;
-  reads_.push_back({*offer,
-                    segment.destination ? segment.destination + offer->segment_offset : nullptr,
-                    header.message, header.first_segment});
+  if (reads_.size() == kMaxUntakenReads)
+    return bad("RTS", "message", header.message, {"but this end does not read"});
+  Read read{*offer, nullptr, header.message, header.first_segment, {}};
+  if (std::byte* const to = (*found)->segments[read.segment].destination) {
+    read.destination = to + offer->segment_offset;
+    read.hold = (*found)->message.segments[read.segment].hold;
+  }
+  reads_.push_back(std::move(read));
   return {};
 }
 
 Status Receiver::read_done(const Read& read) {
-  ++counters_.reads;
+  if (read.destination) ++counters_.reads;
   auto it = unfinished_.find(read.message);
   if (it == unfinished_.end()) return {};  // aborted meanwhile
   if (it->second->message.status.ok())

@@ -11,6 +11,7 @@
 #include <deque>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -43,6 +44,8 @@ class Receiver {
     virtual Status on_credit(uint64_t stream, uint64_t bytes) = 0;
     virtual void on_go_away(Code code, std::string_view reason) = 0;
     // The peer's memory behind a MAP segment; letting go of the hold gives the lease back.
+    // RESOURCE_EXHAUSTED: it cannot be mapped here now, and the lease has been given back; the
+    // message is refused and the link goes on.
     virtual Result<InSegment> on_map(const wire::SegmentInfo& segment) = 0;
 
    protected:
@@ -52,9 +55,10 @@ class Receiver {
   // A one-sided read to be started: the chunk that the peer offers, and where its bytes belong.
   struct Read {
     wire::ReadOffer offer;
-    std::byte* destination;
+    std::byte* destination;  // null when the message is refused: there is nothing to read
     uint64_t message;
     uint32_t segment;
+    Hold hold;  // the memory behind destination, which an ABORT must not free under the read
   };
 
   // max_message: a larger message is thrown away and handed up as RESOURCE_EXHAUSTED.
@@ -102,7 +106,10 @@ class Receiver {
   Status deliver(InMessage message);
   Status deliver_waiting(uint64_t stream);
   Status allocate(Incoming& incoming, const wire::MessageHead& head);
-  Result<Incoming*> find(const wire::FrameHeader& header, const char* frame);
+  void refuse(Incoming& incoming, Status why);
+  Result<Incoming*> find(const wire::FrameHeader& header, std::string_view frame);
+  Result<Incoming*> next_chunk(const wire::FrameHeader& header, wire::SegmentKind kind,
+                               uint64_t offset, uint64_t length);
 
   Pool& pool_;
   const uint64_t max_message_;

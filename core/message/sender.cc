@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <string>
+
+#include "wire/bytes.h"
 
 namespace tw {
 
@@ -141,8 +142,7 @@ Status Sender::on_fin(std::span<const uint64_t> ids) {
   for (const uint64_t id : ids) {
     auto it = leases_.find(id);
     if (it == leases_.end())
-      return {Code::kInternal,
-              "protocol error: FIN names lease " + std::to_string(id) + ", which is not out"};
+      return wire::protocol_error({"FIN frame: id is ", id, ", which is not out"});
     Lease lease = std::move(it->second);
     lease.block->returned();
     leases_.erase(it);

@@ -124,7 +124,7 @@ class Sender {
     }
   };
   struct Lease {
-    Ref<Block> block;                    // kMap
+    Ref<Block> block;
     std::shared_ptr<Transfer> transfer;  // kRead
     size_t bytes;
   };
