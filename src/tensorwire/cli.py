@@ -81,7 +81,7 @@ def rpc(
         str, typer.Option(help="Whether the receiver adds up all it received: no, yes.")
     ] = "no,yes",
     rounds: Annotated[int, typer.Option(min=1, help="Each visits every contender once.")] = 5,
-    seconds: Annotated[float, typer.Option(min=0.001, help="Time of one visit.")] = 0.3,
+    seconds: Annotated[float, typer.Option(min=0.001, help="Time of one visit.")] = 0.2,
     callers: Annotated[int, typer.Option(min=1, help="Threads that call at the same time.")] = 1,
     peers: Annotated[
         list[str],

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tensorwire.bench import environment, runner
-from tensorwire.bench.work import CASES, ORIGINS, plan
+from tensorwire.bench.work import plan
 
 LIMITS = ("sockets", "memcpy")
 
@@ -16,15 +16,15 @@ LIMITS = ("sockets", "memcpy")
 class Options:
     """transports: Tensorwire's; sizes: in bytes; peers: beside grpcio; seconds: of one visit."""
 
-    transports: Sequence[str] = ("shm", "tcp")
-    sizes: Sequence[int] = (8, 512 << 10, 64 << 20)
-    cases: Sequence[str] = CASES
-    origins: Sequence[str] = ORIGINS
-    reads: Sequence[bool] = (False, True)
-    peers: Sequence[str] = LIMITS
-    rounds: int = 5
-    seconds: float = 0.3
-    callers: int = 1
+    transports: Sequence[str]
+    sizes: Sequence[int]
+    cases: Sequence[str]
+    origins: Sequence[str]
+    reads: Sequence[bool]
+    peers: Sequence[str]
+    rounds: int
+    seconds: float
+    callers: int
 
 
 def run(
