@@ -11,8 +11,9 @@ namespace {
 // peer, and no single descriptor stands for that; its own link is driven meanwhile.
 constexpr Nanos kArenaRetry = 2 * kMillisecond;
 
-// A tensor above this share of the arena is pushed instead: staging it would starve everybody else.
-constexpr size_t kLargestStagedShare = 2;
+// A tensor above this share of the arena is staged if there is room for it now and else pushed:
+// waiting for so much room would starve everybody else.
+constexpr size_t kLargestAwaitedShare = 2;
 
 // This many messages, each so soon after the one before, make a burst.
 constexpr uint32_t kBurstLength = 4;
@@ -99,6 +100,7 @@ Waited Call::stage(std::span<OutSegment> segments, Nanos deadline, Status& statu
   const Profile& profile = link_->profile();
   if (profile.bulk == Bulk::kPush) return Waited::kDone;
   Runtime& runtime = link_->runtime();
+  bool staged = false;
   for (OutSegment& segment : segments) {
     if (segment.block || segment.size <= profile.eager_bytes ||
         segment.size <= profile.coalesce_bytes)
@@ -108,7 +110,10 @@ Waited Call::stage(std::span<OutSegment> segments, Nanos deadline, Status& statu
       segment.block = std::move(block);
       continue;
     }
-    if (segment.size > runtime.settings().buffer_bytes / kLargestStagedShare) continue;
+    // Nobody waits for room while holding some: two that did could wait for each other. What finds
+    // none is pushed.
+    const bool awaited =
+        !staged && segment.size <= runtime.settings().buffer_bytes / kLargestAwaitedShare;
     for (;;) {
       auto block = runtime.arena().allocate(segment.size);
       if (block) {
@@ -116,8 +121,10 @@ Waited Call::stage(std::span<OutSegment> segments, Nanos deadline, Status& statu
         link_->count_copy(segment.size);
         segment.data = (*block)->data();
         segment.block = std::move(*block);
+        staged = true;
         break;
       }
+      if (!awaited) break;
       status = block.status();
       if (status.code() != Code::kResourceExhausted || now() >= deadline) return Waited::kTimeout;
       if (ended()) return Waited::kDone;

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 
@@ -47,7 +47,8 @@ def conversation(path: str) -> Iterator[Control]:
     try:
         yield control
     except Exception as error:
-        control.send({"error": f"{type(error).__name__}: {error}"})
+        with suppress(OSError):  # the bench may be gone: that may be the very error
+            control.send({"error": f"{type(error).__name__}: {error}"})
         raise
     finally:
         control.close()

@@ -36,7 +36,9 @@ def started(commands: Callable[[str], list[list[str]]], agents: int) -> Iterator
     with tempfile.TemporaryFile() as log:
         try:
             with ExitStack() as stack:
-                folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tensorwire-"))
+                folder = stack.enter_context(
+                    tempfile.TemporaryDirectory(prefix="tensorwire-bench-")
+                )
                 path = os.path.join(folder, "control")
                 listener = stack.enter_context(socket.socket(socket.AF_UNIX))
                 listener.bind(path)

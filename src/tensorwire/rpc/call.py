@@ -202,9 +202,9 @@ class ActiveCall(grpc.Call, _Future):
         return None if error is None else error.traceback()
 
     def __repr__(self) -> str:
-        outcome = self._outcome
-        if outcome is None:
+        if self._outcome is None and not self._call.ended:
             return f"<call in progress at {id(self):#x}>"
+        outcome = self._wait()
         return f"<call that ended with {status.code_of(outcome.number)}, {outcome.details!r}>"
 
     def __del__(self) -> None:

@@ -43,7 +43,7 @@ class Dispatcher:
         self._thread = threading.Thread(target=self._run, name="tensorwire-server", daemon=True)
 
     def start(self) -> None:
-        lifetime.close_at_exit(self)
+        lifetime.close_at_exit(self, server=True)
         self._thread.start()
 
     def join(self, timeout: float | None = None) -> None:

@@ -52,6 +52,7 @@ class _Events:
         self._queue.close()
         if self._thread is not None:
             self._thread.join(lifetime.JOIN_SECONDS)
+        _holder.reset()  # native objects must not outlive the interpreter
 
 
 class _Holder:

@@ -7,14 +7,16 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from grpc._cython import cygrpc  # type: ignore[attr-defined]
+
+from tensorwire import _core
 
 
 class Closable(Protocol):
     def close_at_exit(self) -> None:
-        """Ends the threads that this object started, and waits for them."""
+        """Ends the threads that this object started, and waits for them, for JOIN_SECONDS."""
 
 
 class _Process:
@@ -25,7 +27,8 @@ class _Process:
         self.orphaned = orphaned
         self.used_grpc = False
         self.lock = threading.Lock()
-        self.closables: weakref.WeakSet[Closable] = weakref.WeakSet()
+        self.servers: weakref.WeakSet[Closable] = weakref.WeakSet()
+        self.others: weakref.WeakSet[Closable] = weakref.WeakSet()
         self.after_fork: list[Callable[[], None]] = []
 
 
@@ -37,11 +40,13 @@ def generation() -> int:
     return _process.generation
 
 
-def close_at_exit(thing: Closable) -> None:
-    """Keeps a weak reference. Threads of ours are daemons that are joined by exit handlers: the
-    interpreter would wait for others before it asks them to end."""
+def close_at_exit(thing: Closable, *, server: bool = False) -> None:
+    """Keeps a weak reference. Threads of ours are daemons that exit handlers end: for others, the
+    interpreter would wait before anything could ask them to end. A server is closed once the main
+    thread has ended, because the interpreter waits for its pool then, whose threads may wait for
+    peers; the rest once all of the user's threads have ended."""
     with _process.lock:
-        _process.closables.add(thing)
+        (_process.servers if server else _process.others).add(thing)
 
 
 def using_grpc() -> str | None:
@@ -56,10 +61,20 @@ def using_grpc() -> str | None:
     return None
 
 
-def _at_exit() -> None:
+def _close_servers() -> None:
+    _close(_process.servers)
+
+
+def _close_others() -> None:
+    _close(_process.servers)
+    _close(_process.others)
+
+
+def _close(closables: weakref.WeakSet[Closable]) -> None:
     with _process.lock:
-        closables = list(_process.closables)
-    for thing in closables:
+        things = list(closables)
+        closables.clear()
+    for thing in things:
         thing.close_at_exit()
 
 
@@ -83,8 +98,13 @@ def reset_after_fork(reset: Callable[[], None]) -> None:
     _process.after_fork.append(reset)
 
 
-atexit.register(_at_exit)
-os.register_at_fork(after_in_child=_in_child)
-
 JOIN_SECONDS: Final = 5.0
-"""How long the end of the interpreter waits for a thread that blocks in foreign code."""
+"""For threads that may block in foreign code."""
+
+# What concurrent.futures uses for the same purpose; ours comes before it, having been added later.
+_at_end_of_main_thread: Any = getattr(threading, "_register_atexit", atexit.register)
+_at_end_of_main_thread(_close_servers)
+# Handlers run last come first: the core, which stops serving threads at its own, has to be there.
+assert _core
+atexit.register(_close_others)
+os.register_at_fork(after_in_child=_in_child)
