@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import select
+import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -101,3 +104,35 @@ def test_a_process_that_does_not_end_is_killed(
     with begin(stubborn):
         assert alive(mark)
     assert not alive(mark)
+
+
+BENCH = """
+import signal, sys
+from tensorwire.bench.processes import started
+def commands(path):
+    return [[sys.executable, "-c", sys.argv[1], path, str(role)] for role in range(2)]
+with started(commands, 2):
+    print("started", flush=True)
+    signal.pause()
+"""
+MARKED = "import os, pathlib\npathlib.Path(f'{os.getpid()}.pid').touch()\n" + TALK + "pass"
+
+
+def test_agents_end_with_the_bench(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", BENCH, MARKED],
+        stdout=subprocess.PIPE,
+        cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    ) as bench:
+        assert bench.stdout is not None
+        assert bench.stdout.readline() == b"started\n"
+        deaths = [os.pidfd_open(int(mark.stem)) for mark in tmp_path.glob("*.pid")]
+        bench.kill()
+    try:
+        assert len(deaths) == 2
+        for death in deaths:
+            assert select.select([death], [], [], 30)[0] == [death]
+    finally:
+        for death in deaths:
+            os.close(death)
