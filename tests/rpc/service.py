@@ -1,0 +1,253 @@
+"""Hand-written handlers that show each feature of a call; messages are plain bytes."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import grpc
+
+NAME = "test.Raw"
+LIMIT_SECONDS = 20.0  # for whatever waits: longer than anything takes, shorter than a test may
+
+
+def path(method: str) -> str:
+    return f"/{NAME}/{method}"
+
+
+class Diary:
+    """What handlers observed, for tests to ask: ``Await`` waits for an entry."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._entries: dict[str, list[str]] = defaultdict(list)
+
+    def write(self, key: str, entry: str) -> None:
+        with self._changed:
+            self._entries[key].append(entry)
+            self._changed.notify_all()
+
+    def read(self, key: str) -> str:
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._entries[key], LIMIT_SECONDS):
+                raise TimeoutError(f"nothing about {key}")
+            return self._entries[key][0]
+
+
+class Service:
+    """The methods; ``diary`` and ``gate`` connect calls of one server."""
+
+    def __init__(self) -> None:
+        self.diary = Diary()
+        self.gates: defaultdict[str, threading.Event] = defaultdict(threading.Event)
+
+    # unary_unary
+
+    def echo(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        return request
+
+    def length(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        return str(len(request)).encode()
+
+    def zeros(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        return bytes(int(request))
+
+    def abort(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        context.set_trailing_metadata((("why", "aborted"),))
+        context.abort(grpc.StatusCode[metadata(context)["code"]], request.decode())
+
+    def set_code(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        context.set_code(grpc.StatusCode.NOT_FOUND)
+        context.set_details(request.decode())
+        return b"not seen"
+
+    def swallowed_abort(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        try:
+            context.abort(grpc.StatusCode.DATA_LOSS, "swallowed")
+        except Exception:
+            return b"not seen"
+
+    def fail(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        raise ValueError(request.decode())
+
+    def fail_with_code(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        context.set_code(grpc.StatusCode.INVALID_ARGUMENT)
+        raise ValueError(request.decode())
+
+    def nothing(self, request: bytes, context: grpc.ServicerContext) -> Any:
+        return None
+
+    def metadata(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        """Sends what it got that begins with ``x-``: in the initial and in the trailing part."""
+        mine = [(k, v) for k, v in context.invocation_metadata() if k.startswith("x-")]
+        context.send_initial_metadata(tuple((f"initial-{k}", v) for k, v in mine))
+        context.set_trailing_metadata(tuple((f"trailing-{k}", v) for k, v in mine))
+        return b""
+
+    def initial_twice(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        context.send_initial_metadata((("a", "1"),))
+        try:
+            context.send_initial_metadata((("b", "2"),))
+        except ValueError:
+            return b"refused"
+        return b"permitted"
+
+    def time_left(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        return str(context.time_remaining()).encode()
+
+    def about(self, request: bytes, context: Any) -> bytes:
+        """The context's fields in one line."""
+        assert context.is_active()
+        assert context.peer_identities() is None
+        assert context.peer_identity_key() is None
+        context.set_compression(grpc.Compression.NoCompression)
+        context.disable_next_message_compression()
+        kind = context.auth_context()["transport_security_type"]
+        return f"{context.code()!r} {context.details()!r} {kind} {context.peer()}".encode()
+
+    def cancel_itself(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        context.cancel()
+        return b"not seen"
+
+    def wait(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        """Stays until the call is over at the client; then ``recall`` knows of it."""
+        over = threading.Event()
+        key = request.decode()
+        assert context.add_callback(over.set)
+        self.diary.write(f"{key} started", "")
+        if over.wait(LIMIT_SECONDS):
+            self.diary.write(key, f"active={context.is_active()}")
+        return b"too late"
+
+    def recall(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        return self.diary.read(request.decode()).encode()
+
+    def callback(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        context.add_callback(lambda: self.diary.write(request.decode(), "called"))
+        return request
+
+    def pass_gate(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        self.diary.write(f"{request.decode()} started", "")
+        self.gates[request.decode()].wait(LIMIT_SECONDS)
+        return b"passed"
+
+    def open_gate(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        self.gates[request.decode()].set()
+        return b""
+
+    # unary_stream
+
+    def count(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        for number in range(int(request)):
+            yield str(number).encode()
+
+    def count_and_fail(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        yield from self.count(request, context)
+        raise ValueError("after the last")
+
+    def count_and_abort(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        yield from self.count(request, context)
+        context.abort(grpc.StatusCode.OUT_OF_RANGE, "no more")
+
+    def metadata_first(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        context.send_initial_metadata((("first", "yes"),))
+        self.gates[request.decode()].wait(LIMIT_SECONDS)
+        context.set_trailing_metadata((("last", "yes"),))
+        yield b"1"
+
+    def endless(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        try:
+            while True:
+                yield request
+        finally:
+            self.diary.write(request.decode(), f"closed active={context.is_active()}")
+
+    # stream_unary
+
+    def total(self, requests: Iterable[bytes], context: grpc.ServicerContext) -> bytes:
+        return str(sum(map(int, requests))).encode()
+
+    def first(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        return next(requests)
+
+    def listen(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        """Takes requests until the client is gone, of which the first one names the diary entry."""
+        key = next(requests).decode()
+        self.diary.write(f"{key} started", "")
+        try:
+            for _ in requests:
+                pass
+        except grpc.RpcError:
+            self.diary.write(key, "RpcError")
+            raise
+        self.diary.write(key, "end of requests")
+        return b""
+
+    # stream_stream
+
+    def chat(self, requests: Iterable[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        yield from requests
+
+    def chat_and_abort(
+        self, requests: Iterator[bytes], context: grpc.ServicerContext
+    ) -> Iterator[bytes]:
+        yield next(requests)
+        context.abort(grpc.StatusCode.ABORTED, "enough")
+
+    def handlers(self) -> grpc.GenericRpcHandler:
+        makers: dict[Callable[..., Any], list[Callable[..., Any]]] = {
+            grpc.unary_unary_rpc_method_handler: [
+                self.echo,
+                self.length,
+                self.zeros,
+                self.abort,
+                self.set_code,
+                self.swallowed_abort,
+                self.fail,
+                self.fail_with_code,
+                self.nothing,
+                self.metadata,
+                self.initial_twice,
+                self.time_left,
+                self.about,
+                self.cancel_itself,
+                self.wait,
+                self.recall,
+                self.callback,
+                self.pass_gate,
+                self.open_gate,
+            ],
+            grpc.unary_stream_rpc_method_handler: [
+                self.count,
+                self.count_and_fail,
+                self.count_and_abort,
+                self.metadata_first,
+                self.endless,
+            ],
+            grpc.stream_unary_rpc_method_handler: [self.total, self.first, self.listen],
+            grpc.stream_stream_rpc_method_handler: [self.chat, self.chat_and_abort],
+        }
+        table = {b.__name__: make(b) for make, behaviors in makers.items() for b in behaviors}
+        table["bad_request"] = grpc.unary_unary_rpc_method_handler(
+            self.echo, request_deserializer=refuse
+        )
+        table["bad_response"] = grpc.unary_unary_rpc_method_handler(
+            self.echo, response_serializer=refuse
+        )
+        table["bad_requests"] = grpc.stream_unary_rpc_method_handler(
+            self.total, request_deserializer=refuse
+        )
+        table["bad_responses"] = grpc.unary_stream_rpc_method_handler(
+            self.count, response_serializer=refuse
+        )
+        return grpc.method_handlers_generic_handler(NAME, table)
+
+
+def refuse(_: object) -> Any:
+    raise ValueError("a transform that fails")
+
+
+def metadata(context: grpc.ServicerContext) -> dict[str, Any]:
+    return dict(context.invocation_metadata())

@@ -1,0 +1,361 @@
+"""Bootstrap/Open: what the server answers to whom, and what the client makes of each answer."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import grpc
+import msgspec
+import pytest
+from tests.rpc.pairings import local
+from tests.rpc.service import LIMIT_SECONDS, path
+
+import tensorwire
+from tensorwire import _core
+from tensorwire.rpc import bootstrap, choice
+
+# ------------------------------------------------------------------------------- the server's side
+
+
+def ask(target: str, request: bytes) -> Any:
+    with grpc.insecure_channel(target) as channel:
+        method: Any = channel.unary_unary(bootstrap.METHOD)
+        return method(request)
+
+
+def refused(target: str, request: bytes) -> Any:
+    with pytest.raises(grpc.RpcError) as caught:
+        ask(target, request)
+    return caught.value
+
+
+def test_answer() -> None:
+    with local("tensorwire") as server:
+        answers = [msgspec.msgpack.decode(ask(server.target, _core.hello())) for _ in range(2)]
+    first, second = answers
+    assert set(first) == {
+        "hello",
+        "instance",
+        "session",
+        "secret",
+        "ttl",
+        "connections",
+        "addresses",
+    }
+    assert [len(first[name]) for name in ("instance", "session", "secret")] == [16, 16, 32]
+    assert _core.parse_hello(first["hello"]).same_host
+    assert [address.partition(":")[0] for address in first["addresses"]] == ["shm", "tcp"]
+    assert first["addresses"] == second["addresses"]
+    assert first["instance"] == second["instance"]
+    assert first["session"] != second["session"]
+    assert first["secret"] != second["secret"]
+    assert first["ttl"] == 30
+
+
+@pytest.mark.parametrize("request_", [b"", b"hello", b"\0" * 96, b"\xff" * 5000])
+def test_request_that_is_no_hello(request_: bytes) -> None:
+    with local("tensorwire") as server:
+        error = refused(server.target, request_)
+        assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert error.details()
+        with tensorwire.insecure_channel(server.target) as channel:
+            assert channel.path().transport == "shm"
+
+
+def test_secure_port_mints_nothing() -> None:
+    """Also when the same server has an insecure port."""
+    with local("tensorwire") as server:
+        credentials = grpc.local_server_credentials()
+        with ThreadPoolExecutor(2) as pool:
+            both = tensorwire.server(pool)
+            both.add_insecure_port("127.0.0.1:0")
+            secure = both.add_secure_port("127.0.0.1:0", credentials)
+            both.start()
+            try:
+                with grpc.secure_channel(
+                    f"127.0.0.1:{secure}", grpc.local_channel_credentials()
+                ) as channel:
+                    method: Any = channel.unary_unary(bootstrap.METHOD)
+                    with pytest.raises(grpc.RpcError) as caught:
+                        method(_core.hello())
+            finally:
+                both.stop(None)
+        error: Any = caught.value
+        assert error.code() is grpc.StatusCode.UNIMPLEMENTED
+        assert "secure" in error.details()
+        assert server.server.paths() == []
+
+
+class Facts(NamedTuple):
+    same_host: bool
+    same_user: bool
+
+
+class Core:
+    """A native server that only says where it listens."""
+
+    def listen_local(self) -> str:
+        return "/tmp/x/data"
+
+    def listen_tcp(self, host: str, port: int) -> int:
+        return 4000
+
+
+ANYWHERE = Facts(False, True)
+HERE = Facts(True, True)
+
+
+@pytest.mark.parametrize(
+    ("bound", "client", "peer", "addresses"),
+    [
+        ("127.0.0.1:1", HERE, "127.0.0.1", ["shm:/tmp/x/data", "tcp:127.0.0.1:4000"]),
+        ("127.0.0.1:1", Facts(True, False), "127.0.0.1", ["tcp:127.0.0.1:4000"]),
+        ("127.0.0.1:1", ANYWHERE, "10.9.9.9", []),
+        ("10.0.0.7:1", ANYWHERE, "10.9.9.9", ["tcp:10.0.0.7:4000"]),
+        ("10.0.0.7:1", HERE, "10.0.0.7", ["shm:/tmp/x/data", "tcp:10.0.0.7:4000"]),
+        ("0.0.0.0:1", ANYWHERE, "127.0.0.1", ["tcp:127.0.0.1:4000"]),
+        ("[::]:1", ANYWHERE, "127.0.0.1", ["tcp:127.0.0.1:4000"]),
+        ("[::]:1", ANYWHERE, "::1", ["tcp:[::1]:4000"]),
+        ("[::]:1", ANYWHERE, "not a number", ["tcp::4000"]),
+        ("unix:/a", HERE, "", ["shm:/tmp/x/data", "tcp:127.0.0.1:4000"]),
+    ],
+)
+def test_addresses(bound: str, client: Any, peer: str, addresses: list[str]) -> None:
+    listeners = bootstrap.Listeners(Core(), choice.policy(None, ()), 0)  # type: ignore[arg-type]
+    listeners.listen(bound)
+    assert listeners.addresses(client, peer) == addresses
+
+
+def test_wildcard_names_the_dialled_host_and_the_interface() -> None:
+    listeners = bootstrap.Listeners(Core(), choice.policy("tcp", ()), 0)  # type: ignore[arg-type]
+    listeners.listen("0.0.0.0:1")
+    dialled, *interfaces = listeners.addresses(ANYWHERE, "192.0.2.1")  # type: ignore[arg-type]
+    assert dialled == "tcp::4000"
+    for interface in interfaces:  # none on a machine without any route
+        assert interface.startswith("tcp:")
+        assert interface.endswith(":4000")
+
+
+# ------------------------------------------------------------------------------- the client's side
+
+
+class FakeServer:
+    """A stock server whose Open is the test's."""
+
+    def __init__(self) -> None:
+        self.opens = 0
+        self.answer: Callable[[bytes, grpc.ServicerContext], bytes] = lambda _, __: b""
+
+    def open(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        self.opens += 1
+        return self.answer(request, context)
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        service, _, method = bootstrap.METHOD[1:].partition("/")
+        return grpc.method_handlers_generic_handler(
+            service, {method: grpc.unary_unary_rpc_method_handler(self.open)}
+        )
+
+
+@pytest.fixture
+def fake() -> Iterator[Any]:
+    fake: Any = FakeServer()
+    with local("stock", handlers=[fake.handler()]) as server:
+        fake.target = server.target
+        yield fake
+
+
+def echo(channel: Any, **options: Any) -> Any:
+    return channel.unary_unary(path("echo"))(b"x", **options)
+
+
+def aborting(code: grpc.StatusCode) -> Callable[[bytes, grpc.ServicerContext], bytes]:
+    def answer(_: bytes, context: grpc.ServicerContext) -> bytes:
+        context.abort(code, "not today")
+        raise AssertionError
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        grpc.StatusCode.UNIMPLEMENTED,
+        grpc.StatusCode.PERMISSION_DENIED,
+        grpc.StatusCode.FAILED_PRECONDITION,
+        grpc.StatusCode.UNAUTHENTICATED,
+        grpc.StatusCode.INTERNAL,
+    ],
+)
+def test_refusal_is_final(fake: Any, code: grpc.StatusCode) -> None:
+    fake.answer = aborting(code)
+    with tensorwire.insecure_channel(fake.target) as channel:
+        for _ in range(3):
+            assert echo(channel) == b"x"
+        assert channel.path().transport == "grpc"
+        assert "not today" in channel.path().reasons["shm"]
+    assert fake.opens == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"\xc1",
+        b"not msgpack at all",
+        msgspec.msgpack.encode({"hello": b""}),
+        msgspec.msgpack.encode([1, 2, 3]),
+    ],
+)
+def test_malformed_answer(fake: Any, answer: bytes) -> None:
+    fake.answer = lambda _, __: answer
+    with tensorwire.insecure_channel(fake.target) as channel:
+        assert echo(channel) == b"x"
+        assert "malformed" in channel.path().reasons["tcp"]
+
+
+def answer_with(**changed: Any) -> bytes:
+    fields = {
+        "hello": _core.hello(),
+        "instance": bytes(16),
+        "session": bytes(16),
+        "secret": bytes(32),
+        "ttl": 30.0,
+        "connections": 1,
+        "addresses": [],
+    }
+    return msgspec.msgpack.encode(fields | changed)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"secret": bytes(31)},
+        {"instance": bytes(17)},
+        {"session": b""},
+        {"hello": bytes(5000)},
+        {"addresses": ["tcp:127.0.0.1:1"] * 17},
+        {"addresses": ["tcp:" + "x" * 600]},
+        {"addresses": [b"tcp:1"]},
+        {"connections": "many"},
+    ],
+)
+def test_answer_with_a_wrong_field(fake: Any, changed: dict[str, Any]) -> None:
+    fake.answer = lambda _, __: answer_with(**changed)
+    with tensorwire.insecure_channel(fake.target) as channel:
+        assert echo(channel) == b"x"
+        assert "malformed" in channel.path().reasons["tcp"]
+
+
+def test_hello_that_the_client_does_not_understand(fake: Any) -> None:
+    fake.answer = lambda _, __: answer_with(hello=b"what?")
+    with tensorwire.insecure_channel(fake.target) as channel:
+        assert echo(channel) == b"x"
+        assert channel.path().transport == "grpc"
+
+
+def test_addresses_that_nobody_listens_at(fake: Any, tmp_path: Any) -> None:
+    fake.answer = lambda _, __: answer_with(
+        addresses=[f"shm:{tmp_path}/nothing", "tcp:127.0.0.1:1", "pigeon:loft"]
+    )
+    with tensorwire.insecure_channel(fake.target) as channel:
+        assert echo(channel) == b"x"
+        path = channel.path()
+        assert path.transport == "grpc"
+        assert "nothing" in path.reasons["shm"]
+        assert "127.0.0.1:1" in path.reasons["tcp"]
+
+
+def test_another_server_at_the_address() -> None:
+    """The data plane that answers there does not know the secret, and is not believed."""
+    fake = FakeServer()
+    with local("tensorwire") as other, local("stock", handlers=[fake.handler()]) as server:
+        theirs = msgspec.msgpack.decode(ask(other.target, _core.hello()))
+        wrong = answer_with(addresses=theirs["addresses"], instance=theirs["instance"])
+        fake.answer = lambda _, __: wrong
+        with tensorwire.insecure_channel(server.target) as channel:
+            assert echo(channel) == b"x"
+            assert channel.path().transport == "grpc"
+            assert "UNAUTHENTICATED" in channel.path().reasons["tcp"]
+
+
+def test_slow_open_holds_the_first_call_up_for_a_while_only(fake: Any) -> None:
+    """Later calls do not wait at all; the channel is upgraded once the answer has come."""
+    go = threading.Event()
+
+    with local("tensorwire") as real, contextlib.ExitStack() as stack:
+        stack.callback(go.set)
+
+        def answer(request: bytes, context: grpc.ServicerContext) -> bytes:
+            go.wait(LIMIT_SECONDS)
+            reply: bytes = ask(real.target, request)
+            return reply
+
+        fake.answer = answer
+        channel = stack.enter_context(tensorwire.insecure_channel(fake.target))
+        for _ in range(3):
+            assert echo(channel) == b"x"
+        assert fake.opens == 1
+        assert channel.stats()["transport"] is None
+        go.set()
+        while channel.stats()["opened"] == 0:
+            echo(channel)
+        assert echo(channel) == b"x"
+        assert channel.path().transport == "shm"
+
+
+def test_short_timeouts_leave_time_for_the_call(fake: Any) -> None:
+    go = threading.Event()
+    fake.answer = lambda _, __: str(go.wait(LIMIT_SECONDS)).encode()
+    try:
+        with tensorwire.insecure_channel(fake.target) as channel:
+            assert echo(channel, timeout=0.6) == b"x"
+    finally:
+        go.set()
+
+
+def test_transient_refusal_is_tried_again(fake: Any) -> None:
+    with local("tensorwire") as real:
+        real_answer = lambda request, _: ask(real.target, request)  # noqa: E731
+        unavailable = aborting(grpc.StatusCode.UNAVAILABLE)
+        fake.answer = lambda request, context: (unavailable if fake.opens <= 2 else real_answer)(
+            request, context
+        )
+        with tensorwire.insecure_channel(fake.target) as channel:
+            assert echo(channel) == b"x"
+            assert channel.path().transport == "grpc"
+            assert "UNAVAILABLE: not today" in channel.path().reasons["shm"]
+            while channel.stats()["opened"] == 0:
+                assert echo(channel) == b"x"
+            assert channel.path().transport == "shm"
+    assert fake.opens == 3
+
+
+def test_one_open_for_many_first_calls(fake: Any) -> None:
+    with local("tensorwire") as real:
+        fake.answer = lambda request, _: ask(real.target, request)
+        with (
+            tensorwire.insecure_channel(fake.target) as channel,
+            ThreadPoolExecutor(16) as pool,
+        ):
+            assert list(pool.map(lambda _: echo(channel), range(16))) == [b"x"] * 16
+            assert channel.stats()["opened"] == 1
+    assert fake.opens == 1
+
+
+def test_open_is_answered_while_all_threads_are_busy() -> None:
+    with (
+        local("tensorwire", workers=1) as server,
+        grpc.insecure_channel(server.target) as stock,
+        tensorwire.insecure_channel(server.target) as channel,
+    ):
+        pass_gate: Any = stock.unary_unary(path("pass_gate"))
+        busy = pass_gate.future(b"gate")
+        server.service.diary.read("gate started")
+        assert channel.path().transport == "shm"
+        server.service.gates["gate"].set()
+        assert busy.result(LIMIT_SECONDS) == b"passed"

@@ -1,0 +1,306 @@
+"""Start, stop, close, loss and return of servers and channels."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import pytest
+from tests.rpc.pairings import DATA_PLANE, Pairing, local, process
+from tests.rpc.peer import make_server
+from tests.rpc.service import LIMIT_SECONDS, Service, path
+
+import tensorwire
+
+
+def echo(channel: Any, **options: Any) -> Any:
+    return channel.unary_unary(path("echo"))(b"x", **options)
+
+
+def code_of(call: Any) -> Any:
+    with pytest.raises(grpc.RpcError) as caught:
+        call()
+    return caught.value.code()
+
+
+# ------------------------------------------------------------------------------------- stopping
+
+
+def test_stop_without_grace_cancels(pairing: Pairing) -> None:
+    with local(pairing.server) as server, pairing.channel(server.target) as channel:
+        future = channel.unary_unary(path("wait")).future(b"it")
+        server.service.diary.read("it started")
+        stopped = server.server.stop(None)
+        assert stopped.is_set()
+        assert not server.server.wait_for_termination(LIMIT_SECONDS)
+        assert future.code() in (grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE)
+        assert code_of(lambda: echo(channel)) is grpc.StatusCode.UNAVAILABLE
+
+
+def test_grace_lets_calls_finish(pairing: Pairing) -> None:
+    with local(pairing.server) as server, pairing.channel(server.target) as channel:
+        future = channel.unary_unary(path("pass_gate")).future(b"gate")
+        server.service.diary.read("gate started")
+        stopped = server.server.stop(1000)
+        assert not stopped.is_set()
+        assert server.server.wait_for_termination(0.01)
+        assert code_of(lambda: echo(channel, timeout=5)) in (
+            grpc.StatusCode.UNAVAILABLE,
+            grpc.StatusCode.CANCELLED,
+        )
+        assert not future.done()
+        server.service.gates["gate"].set()
+        assert future.result(LIMIT_SECONDS) == b"passed"
+        assert stopped.wait(LIMIT_SECONDS)
+        assert not server.server.wait_for_termination()
+
+
+def test_grace_ends(pairing: Pairing) -> None:
+    with local(pairing.server) as server, pairing.channel(server.target) as channel:
+        future = channel.unary_unary(path("wait")).future(b"it")
+        server.service.diary.read("it started")
+        assert server.server.stop(0.1).wait(LIMIT_SECONDS)
+        assert future.code() in (grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE)
+        assert server.service.diary.read("it") == "active=False"
+
+
+def test_second_stop_shortens_the_grace(pairing: Pairing) -> None:
+    with local(pairing.server) as server, pairing.channel(server.target) as channel:
+        future = channel.unary_unary(path("wait")).future(b"it")
+        server.service.diary.read("it started")
+        first = server.server.stop(1000)
+        assert not first.is_set()
+        assert server.server.stop(0.1).wait(LIMIT_SECONDS)
+        assert first.wait(LIMIT_SECONDS)
+        assert future.code() in (grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE)
+        assert server.server.stop(None).is_set()
+
+
+def test_large_reply_survives_a_stop(pairing: Pairing) -> None:
+    """What a handler has returned is delivered, if the server is given time for it."""
+    size = 3_000_000
+    with local(pairing.server) as server, pairing.channel(server.target) as channel:
+        echo(channel)
+        future = channel.unary_unary(path("zeros")).future(str(size).encode())
+        future.add_done_callback(lambda _: None)
+        assert server.server.stop(LIMIT_SECONDS).wait(LIMIT_SECONDS)
+        if future.code() is grpc.StatusCode.OK:
+            assert len(future.result()) == size
+        else:  # the stop came first
+            assert future.code() is grpc.StatusCode.UNAVAILABLE
+
+
+def test_start_twice(pairing: Pairing) -> None:
+    with local(pairing.server) as server, pytest.raises(ValueError, match="start"):
+        server.server.start()
+
+
+def test_server_that_never_started() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        server = tensorwire.server(pool)
+        server.add_insecure_port("127.0.0.1:0")
+        assert server.stop(None).is_set()
+        assert server.stop(1).is_set()
+
+
+def test_port_that_is_taken(pairing: Pairing) -> None:
+    options = [("grpc.so_reuseport", 0)]
+    with local(pairing.server, options=options) as first, ThreadPoolExecutor(1) as pool:
+        second = make_server(pairing.server, pool, options=options)
+        with pytest.raises(RuntimeError):
+            second.add_insecure_port(first.target)
+
+
+@pytest.mark.parametrize("pairing", DATA_PLANE, ids=str)
+def test_pool_that_was_shut_down(pairing: Pairing) -> None:
+    """Calls end; none hangs."""
+    with local("tensorwire") as server, pairing.channel(server.target) as channel:
+        assert channel.path().transport == pairing.transport
+        server.pool.shutdown()
+        code = code_of(lambda: echo(channel, timeout=LIMIT_SECONDS))
+        assert code is grpc.StatusCode.UNAVAILABLE
+
+
+# --------------------------------------------------------------------------------------- closing
+
+
+def test_closed_channel(pairing: Pairing) -> None:
+    with local(pairing.server) as server:
+        channel = pairing.channel(server.target)
+        with channel:
+            method = channel.unary_unary(path("echo"))
+            assert method(b"x") == b"x"
+            future = channel.unary_unary(path("wait")).future(b"it")
+            server.service.diary.read("it started")
+        assert future.code() is grpc.StatusCode.CANCELLED
+        assert server.service.diary.read("it") == "active=False"
+        for use in (method, method.with_call, method.future):
+            with pytest.raises(ValueError, match="closed"):
+                use(b"x")
+        channel.close()
+
+
+def test_channel_that_was_never_used() -> None:
+    with tensorwire.insecure_channel("localhost:1"):
+        pass
+
+
+def test_stub_outlives_its_channel(pairing: Pairing) -> None:
+    with local(pairing.server) as server:
+        method = pairing.channel(server.target).unary_unary(path("echo"))
+        gc.collect()
+        assert method(b"x") == b"x"
+
+
+@pytest.mark.parametrize("pairing", DATA_PLANE, ids=str)
+def test_dropped_channel_closes_its_link(pairing: Pairing) -> None:
+    with local("tensorwire") as server:
+        channel = pairing.channel(server.target)
+        assert echo(channel) == b"x"
+        uplink = weakref.ref(channel._uplink)
+        del channel
+        gc.collect()
+        assert uplink() is None
+
+
+@pytest.mark.parametrize("pairing", DATA_PLANE, ids=str)
+def test_stream_outlives_channel_and_stub(pairing: Pairing) -> None:
+    with local("tensorwire") as server:
+        stream = pairing.channel(server.target).unary_stream(path("count"))(b"1000")
+        gc.collect()
+        assert len(list(stream)) == 1000
+
+
+# -------------------------------------------------------------------------------- connectivity
+
+
+def test_channel_ready_future(pairing: Pairing) -> None:
+    with local(pairing.server) as server, pairing.channel(server.target) as channel:
+        grpc.channel_ready_future(channel).result(LIMIT_SECONDS)
+
+
+def test_subscribe(pairing: Pairing) -> None:
+    ready = threading.Event()
+
+    def notice(state: grpc.ChannelConnectivity) -> None:
+        if state is grpc.ChannelConnectivity.READY:
+            ready.set()
+
+    with local(pairing.server) as server, pairing.channel(server.target) as channel:
+        channel.subscribe(notice, try_to_connect=True)
+        assert ready.wait(LIMIT_SECONDS)
+        channel.unsubscribe(notice)
+
+
+def test_unreachable_server(pairing: Pairing) -> None:
+    """Fails at once, also when asked again, and names the reason."""
+    with local(pairing.server) as server:
+        target = server.target
+    with pairing.channel(target) as channel:
+        for _ in range(3):
+            assert code_of(lambda: echo(channel)) is grpc.StatusCode.UNAVAILABLE
+
+
+def test_wait_for_ready(pairing: Pairing) -> None:
+    """A call that waits is served once the server has come."""
+    with local(pairing.server) as server:
+        target = server.target
+    with (
+        pairing.channel(target) as channel,
+        ThreadPoolExecutor(1) as caller,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        waiting = caller.submit(echo, channel, wait_for_ready=True, timeout=30)
+        late = make_server(pairing.server, pool)
+        late.add_generic_rpc_handlers((Service().handlers(),))
+        late.add_insecure_port(target)
+        late.start()
+        try:
+            assert waiting.result(30) == b"x"
+        finally:
+            late.stop(None)
+
+
+def test_wait_for_ready_ends_at_the_deadline(pairing: Pairing) -> None:
+    with local(pairing.server) as server:
+        target = server.target
+    with pairing.channel(target) as channel:
+        code = code_of(lambda: echo(channel, wait_for_ready=True, timeout=0.3))
+        assert code is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+# -------------------------------------------------------------------------------- loss and return
+
+
+def test_server_comes_back(pairing: Pairing) -> None:
+    with local(pairing.server) as server, pairing.channel(server.target) as channel:
+        target = server.target
+        assert echo(channel) == b"x"
+        server.server.stop(None)
+        with local(pairing.server, address=target):
+            assert echo(channel, wait_for_ready=True, timeout=LIMIT_SECONDS) == b"x"
+            if pairing in DATA_PLANE:
+                assert channel.path().transport == pairing.transport
+                assert channel.stats()["opened"] == 2
+
+
+def test_killed_server(pairing: Pairing) -> None:
+    """Calls in flight end UNAVAILABLE and are not sent again."""
+    with process(kind=pairing.server) as (target, child), pairing.channel(target) as channel:
+        call = channel.unary_unary(path("wait")).future(b"it")
+        assert channel.unary_unary(path("recall"))(b"it started") == b""
+        stream = channel.unary_stream(path("endless"))(b"x")
+        assert next(stream) == b"x"
+        child.kill()
+        assert call.code() is grpc.StatusCode.UNAVAILABLE
+        assert call.details()
+        with pytest.raises(grpc.RpcError):
+            for _ in stream:
+                pass
+        assert stream.code() is grpc.StatusCode.UNAVAILABLE
+        assert code_of(lambda: echo(channel)) is grpc.StatusCode.UNAVAILABLE
+
+
+@pytest.mark.parametrize("pairing", DATA_PLANE, ids=str)
+def test_killed_client(pairing: Pairing, tmp_path: Any) -> None:
+    """Its calls are cancelled at the server; the server goes on."""
+    script = tmp_path / "client.py"
+    script.write_text(
+        "import sys, tensorwire\n"
+        "channel = tensorwire.insecure_channel(sys.argv[1], transport=sys.argv[2])\n"
+        "channel.unary_unary('/test.Raw/wait')(b'it')\n"
+    )
+    with local("tensorwire") as server:
+        client = subprocess.Popen([sys.executable, script, server.target, pairing.transport])
+        try:
+            server.service.diary.read("it started")
+        finally:
+            client.kill()
+            client.wait()
+        assert server.service.diary.read("it") == "active=False"
+        with pairing.channel(server.target) as channel:
+            assert echo(channel) == b"x"
+
+
+@pytest.mark.parametrize("pairing", DATA_PLANE, ids=str)
+def test_stopped_server_process_hits_the_deadline(pairing: Pairing) -> None:
+    """A peer that is alive and silent is no lost peer."""
+    with process(kind="tensorwire") as (target, child), pairing.channel(target) as channel:
+        assert echo(channel) == b"x"
+        os.kill(child.pid, signal.SIGSTOP)
+        os.waitpid(child.pid, os.WUNTRACED)
+        try:
+            assert code_of(lambda: echo(channel, timeout=0.3)) is (
+                grpc.StatusCode.DEADLINE_EXCEEDED
+            )
+        finally:
+            os.kill(child.pid, signal.SIGCONT)
+        assert echo(channel, timeout=LIMIT_SECONDS) == b"x"

@@ -1,0 +1,106 @@
+"""Concurrency and message size: limits that hold over all transports together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import pytest
+from tests.rpc.pairings import DATA_PLANE, Pairing, local
+from tests.rpc.service import LIMIT_SECONDS, path
+
+
+def code_of(call: Any) -> Any:
+    with pytest.raises(grpc.RpcError) as caught:
+        call()
+    error: Any = caught.value
+    return error.code(), error.details()
+
+
+EXHAUSTED = (grpc.StatusCode.RESOURCE_EXHAUSTED, "Concurrent RPC limit exceeded!")
+
+
+@pytest.mark.parametrize("workers", [1, 8])
+def test_maximum_concurrent_rpcs(pairing: Pairing, workers: int) -> None:
+    with (
+        local(pairing.server, maximum_concurrent_rpcs=2, workers=workers) as server,
+        pairing.channel(server.target) as channel,
+    ):
+        assert channel.unary_unary(path("echo"))(b"x") == b"x"
+        blocked = [channel.unary_unary(path("pass_gate")).future(b"gate") for _ in range(2)]
+        server.service.diary.read("gate started")
+        # The second one may still be on its way; both count from their arrival on.
+        echo = channel.unary_unary(path("echo"))
+        while (probe := echo.future(b"x")).exception(LIMIT_SECONDS) is None:
+            pass
+        assert (probe.code(), probe.details()) == EXHAUSTED
+        assert code_of(lambda: list(channel.unary_stream(path("count"))(b"1"))) == EXHAUSTED
+        server.service.gates["gate"].set()
+        assert [call.result(LIMIT_SECONDS) for call in blocked] == [b"passed"] * 2
+        assert echo(b"again") == b"again"
+
+
+@pytest.mark.parametrize("first", ["grpc", "shm"])
+def test_both_planes_count_together(first: str) -> None:
+    import tensorwire
+
+    second = {"grpc": "shm", "shm": "grpc"}[first]
+    with local("tensorwire", maximum_concurrent_rpcs=1) as server:
+        channels: dict[str, Any] = {
+            name: tensorwire.insecure_channel(server.target, transport=name)  # type: ignore[arg-type]
+            for name in (first, second)
+        }
+        with channels[first] as one, channels[second] as other:
+            blocked = one.unary_unary(path("pass_gate")).future(b"gate")
+            server.service.diary.read("gate started")
+            assert code_of(lambda: other.unary_unary(path("echo"))(b"x")) == EXHAUSTED
+            server.service.gates["gate"].set()
+            assert blocked.result(LIMIT_SECONDS) == b"passed"
+            assert other.unary_unary(path("echo"))(b"x") == b"x"
+
+
+LARGE = 6_000_000
+
+
+def test_messages_beyond_4_mb_need_no_option_between_our_ends(pairing: Pairing) -> None:
+    if "stock" in pairing:
+        pytest.skip("an end of grpcio keeps its own limit")
+    with local(pairing.server) as server, pairing.channel(server.target) as channel:
+        assert channel.unary_unary(path("length"))(bytes(LARGE)) == str(LARGE).encode()
+        assert len(channel.unary_unary(path("zeros"))(str(LARGE).encode())) == LARGE
+
+
+LIMITED: dict[str, Any] = {"options": [("grpc.max_receive_message_length", 1_000_000)]}
+
+
+def test_receive_limit_of_the_server(pairing: Pairing) -> None:
+    with local(pairing.server, **LIMITED) as server, pairing.channel(server.target) as channel:
+        length = channel.unary_unary(path("length"))
+        assert length(bytes(900_000)) == b"900000"
+        assert code_of(lambda: length(bytes(LARGE)))[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert length(bytes(900_000)) == b"900000"
+
+
+def test_receive_limit_of_the_client(pairing: Pairing) -> None:
+    with local(pairing.server) as server, pairing.channel(server.target, **LIMITED) as channel:
+        zeros = channel.unary_unary(path("zeros"))
+        assert len(zeros(b"900000")) == 900_000
+        assert code_of(lambda: zeros(b"3000000"))[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert len(zeros(b"900000")) == 900_000
+
+
+@pytest.mark.parametrize("pairing", DATA_PLANE, ids=str)
+def test_one_worker_serves_clients_in_turn(pairing: Pairing) -> None:
+    """A busy client does not keep the only thread for itself."""
+    with (
+        local("tensorwire", workers=1) as server,
+        pairing.channel(server.target) as one,
+        pairing.channel(server.target) as other,
+    ):
+        futures = [
+            channel.unary_unary(path("echo")).future(str(n).encode())
+            for n in range(200)
+            for channel in (one, other)
+        ]
+        for n, future in enumerate(futures):
+            assert future.result(LIMIT_SECONDS) == str(n // 2).encode()

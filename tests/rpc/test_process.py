@@ -1,0 +1,314 @@
+"""Signals, fork, import and the end of the interpreter, each in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from typing import Any
+
+import pytest
+from tests.rpc.pairings import ROOT, process
+
+PRELUDE = """
+import os, signal, sys, threading, time
+from concurrent.futures import ThreadPoolExecutor
+import grpc
+import tensorwire
+from tests.rpc.pairings import Pairing, local
+from tests.rpc.service import Service, path
+
+def serve(kind="tensorwire"):
+    pool = ThreadPoolExecutor(4)
+    server = {"stock": grpc, "tensorwire": tensorwire}[kind].server(pool)
+    server.add_generic_rpc_handlers((Service().handlers(),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    return server, f"127.0.0.1:{port}"
+"""
+
+
+def run(
+    code: str, *arguments: str, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", PRELUDE + textwrap.dedent(code), *arguments],
+        cwd=ROOT,
+        env={**os.environ, **(env or {})},
+        capture_output=True,
+        text=True,
+        timeout=40,
+        check=False,
+    )
+
+
+def output(*arguments: Any, **options: Any) -> str:
+    done = run(*arguments, **options)
+    assert done.returncode == 0, done.stderr
+    assert "nanobind: leaked" not in done.stderr
+    return done.stdout.strip()
+
+
+# ---------------------------------------------------------------------------------------- signals
+
+INTERRUPTED = """
+    kind, transport, use, port = sys.argv[1:]
+    channel = Pairing("tensorwire", kind, transport).channel(port)
+    wait, recall = channel.unary_unary(path("wait")), channel.unary_unary(path("recall"))
+    listen = channel.stream_unary(path("listen"))
+    def requests():
+        yield b"it"
+        threading.Event().wait()
+    calls = {
+        "unary": lambda: wait(b"it"),
+        "with_call": lambda: wait.with_call(b"it"),
+        "future": lambda: wait.future(b"it").result(),
+        "code": lambda: wait.future(b"it").code(),
+        "stream_unary": lambda: listen(requests()),
+        "stream": lambda: next(channel.stream_stream(path("chat"))(requests_of_nothing())),
+    }
+    def requests_of_nothing():
+        threading.Event().wait()
+        yield b""
+    def interrupt():
+        if use == "stream":
+            channel.unary_unary(path("echo"))(b"x")
+        else:
+            recall(b"it started")
+        os.kill(os.getpid(), signal.SIGINT)
+    threading.Thread(target=interrupt, daemon=True).start()
+    try:
+        calls[use]()
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    if use != "stream" and transport != "grpc":  # grpcio cancels when the garbage is collected
+        print(recall(b"it"))
+    os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("use", ["unary", "with_call", "future", "code", "stream_unary", "stream"])
+@pytest.mark.parametrize("transport", ["shm", "tcp", "grpc"])
+def test_interrupt_ends_a_blocked_call(transport: str, use: str) -> None:
+
+    with process(kind="tensorwire") as (target, _):
+        said = output(INTERRUPTED, "tensorwire", transport, use, target).splitlines()
+    assert said[0] == "interrupted"
+    assert said[1:] in ([], ["b'active=False'"], ["b'RpcError'"])
+
+
+def test_interrupt_of_a_server_that_waits() -> None:
+    said = output(
+        """
+        server, _ = serve()
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        try:
+            server.wait_for_termination()
+        except KeyboardInterrupt:
+            print("interrupted")
+        server.stop(None)
+        """
+    )
+    assert said == "interrupted"
+
+
+# ------------------------------------------------------------------------------------------- fork
+
+
+def forked(code: str, support: str, *arguments: str) -> list[str]:
+    """Runs ``code``, which prints what it sees; its children end by os._exit."""
+
+    with process(kind="tensorwire") as (target, _):
+        return output(
+            """
+            target = sys.argv[1]
+            def child(work):
+                sys.stdout.flush()
+                pid = os.fork()
+                if pid == 0:
+                    try:
+                        work()
+                    except grpc.RpcError as error:
+                        print(error.code().name, error.details())
+                    except BaseException as error:
+                        print("unexpected", repr(error))
+                    finally:
+                        sys.stdout.flush()
+                        os._exit(0)
+                assert os.waitpid(pid, 0)[1] == 0
+            """
+            + textwrap.indent(textwrap.dedent(code), " " * 12),
+            target,
+            *arguments,
+            env={"GRPC_ENABLE_FORK_SUPPORT": support},
+        ).splitlines()
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_inherited_channel(transport: str) -> None:
+    said = forked(
+        """
+        channel = tensorwire.insecure_channel(target, transport=sys.argv[2])
+        echo = channel.unary_unary(path("echo"))
+        print(echo(b"parent"))
+        stream = channel.stream_stream(path("chat"))(iter([b"1", b"2"]))
+        print(next(stream))
+        child(lambda: echo(b"child"))
+        child(lambda: echo.with_call(b"child"))
+        child(lambda: print(echo.future(b"child").result()))
+        child(lambda: next(stream))
+        child(lambda: print(stream.code()))
+        child(channel.close)
+        print(list(stream), echo(b"parent again"))
+        """,
+        "0",
+        transport,
+    )
+    assert said[:2] == ["b'parent'", "b'1'"]
+    assert len(said) == 8
+    for line in said[2:7]:
+        assert line.startswith("FAILED_PRECONDITION"), line
+        assert "fork" in line
+    assert said[7] == "[b'2'] b'parent again'"
+
+
+def test_new_channel_in_a_child() -> None:
+    said = forked(
+        """
+        channel = tensorwire.insecure_channel(target)
+        print(channel.unary_unary(path("echo"))(b"parent"))
+        def work():
+            with tensorwire.insecure_channel(target) as mine:
+                print(mine.unary_unary(path("echo"))(b"child"), mine.path().transport)
+        child(work)
+        print(channel.unary_unary(path("echo"))(b"parent"))
+        """,
+        "1",
+    )
+    assert said == ["b'parent'", "b'child' shm", "b'parent'"]
+
+
+def test_new_channel_in_a_child_where_grpc_cannot_work() -> None:
+    """grpcio would hang: the error says what to do."""
+    said = forked(
+        """
+        channel = tensorwire.insecure_channel(target)
+        print(channel.unary_unary(path("echo"))(b"parent"))
+        child(lambda: tensorwire.insecure_channel(target).unary_unary(path("echo"))(b"x"))
+        child(lambda: tensorwire.server(ThreadPoolExecutor(1)))
+        """,
+        "0",
+    )
+    assert said[0] == "b'parent'"
+    for line in said[1:]:
+        assert line.startswith("FAILED_PRECONDITION")
+        assert "GRPC_ENABLE_FORK_SUPPORT=1" in line
+    assert len(said) == 3
+
+
+def test_channel_that_was_made_but_not_used_before_the_fork() -> None:
+    said = forked(
+        """
+        channel = tensorwire.insecure_channel(target)
+        child(lambda: print(channel.unary_unary(path("echo"))(b"child"), channel.path().transport))
+        print(channel.unary_unary(path("echo"))(b"parent"))
+        """,
+        "0",
+    )
+    assert said == ["b'child' shm", "b'parent'"]
+
+
+def test_callbacks_in_a_child() -> None:
+    """The thread that runs them is the parent's; the child gets its own."""
+    said = forked(
+        """
+        def once(who):
+            done = threading.Event()
+            with tensorwire.insecure_channel(target) as channel:
+                future = channel.unary_unary(path("pass_gate")).future(who)
+                future.add_done_callback(lambda f: done.set())
+                channel.unary_unary(path("open_gate"))(who)
+                print(done.wait(20))
+        once(b"parent")
+        child(lambda: once(b"child"))
+        """,
+        "1",
+    )
+    assert said == ["True", "True"]
+
+
+# ----------------------------------------------------------------------------- import and exit
+
+
+def test_import_loads_nothing() -> None:
+    said = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys, tensorwire\n"
+            "print({'grpc', 'numpy', 'msgspec', 'tensorwire._core'} & set(sys.modules))",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert said.stdout.strip() == "set()"
+
+
+def test_every_public_name_can_be_imported() -> None:
+    import tensorwire
+
+    for name in tensorwire.__all__:
+        assert getattr(tensorwire, name) is not None
+        assert name in dir(tensorwire)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = tensorwire.nothing
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_exit_with_everything_open(transport: str) -> None:
+    """Channel, server, a future with a callback and a stream in progress: it just ends."""
+    said = output(
+        """
+        server, target = serve()
+        channel = tensorwire.insecure_channel(target, transport=sys.argv[1])
+        print(channel.unary_unary(path("echo"))(b"x"))
+        future = channel.unary_unary(path("echo")).future(b"x")
+        future.add_done_callback(lambda f: None)
+        stream = channel.unary_stream(path("endless"))(b"y")
+        print(next(stream))
+        """,
+        transport,
+    )
+    assert said.splitlines() == ["b'x'", "b'y'"]
+
+
+def test_exit_while_an_open_is_under_way() -> None:
+    """Nobody answers at the target: it is a socket that only listens."""
+    said = output(
+        """
+        import socket
+        silent = socket.create_server(("127.0.0.1", 0))
+        channel = tensorwire.insecure_channel("127.0.0.1:%d" % silent.getsockname()[1])
+        try:
+            channel.unary_unary(path("echo"))(b"x", timeout=0.2)
+        except grpc.RpcError as error:
+            print(error.code().name)
+        """
+    )
+    assert said == "DEADLINE_EXCEEDED"
+
+
+def test_server_process_ends_by_sigterm() -> None:
+    """The usual way: a handler that stops the server with a grace."""
+    said = output(
+        """
+        server, target = serve()
+        signal.signal(signal.SIGTERM, lambda *_: server.stop(5))
+        os.kill(os.getpid(), signal.SIGTERM)
+        server.wait_for_termination()
+        print("stopped")
+        """
+    )
+    assert said == "stopped"

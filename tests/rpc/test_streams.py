@@ -1,0 +1,272 @@
+"""Streams in either direction over every pairing."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import queue
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import pytest
+from tests.rpc.pairings import DATA_PLANE, Pairing
+from tests.rpc.service import LIMIT_SECONDS, path, refuse
+
+
+def numbers(count: int) -> list[bytes]:
+    return [str(number).encode() for number in range(count)]
+
+
+def recall(channel: Any, key: str) -> bytes:
+    entry: bytes = channel.unary_unary(path("recall"))(key.encode())
+    return entry
+
+
+def error_of(iterator: Any) -> Any:
+    with pytest.raises(grpc.RpcError) as caught:
+        list(iterator)
+    return caught.value
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 1000])
+def test_responses(channel: Any, count: int) -> None:
+    stream = channel.unary_stream(path("count"))(str(count).encode())
+    kind: Any = grpc.Call
+    assert isinstance(stream, kind)
+    assert list(stream) == numbers(count)
+    assert stream.code() is grpc.StatusCode.OK
+    assert not stream.is_active()
+    with pytest.raises(StopIteration):
+        next(stream)
+
+
+def test_large_responses(channel: Any) -> None:
+    size = 300_000
+    stream = channel.stream_stream(path("chat"))(bytes([n]) * size for n in range(20))
+    assert [(len(m), m[0], m[-1]) for m in stream] == [(size, n, n) for n in range(20)]
+
+
+def test_requests(channel: Any) -> None:
+    method = channel.stream_unary(path("total"))
+    assert method(iter(numbers(1000))) == b"499500"
+    assert method(iter(())) == b"0"
+    response, ended = method.with_call(iter(numbers(3)))
+    assert response == b"3"
+    assert ended.code() is grpc.StatusCode.OK
+    assert method.future(iter(numbers(4))).result(LIMIT_SECONDS) == b"6"
+
+
+def test_serializers(channel: Any) -> None:
+    method = channel.stream_stream(
+        path("chat"), request_serializer=str.encode, response_deserializer=bytes.decode
+    )
+    assert list(method(iter(["a", "b"]))) == ["a", "b"]
+
+
+def test_response_before_the_requests_end(channel: Any) -> None:
+    """The request iterator never ends by itself."""
+    over = threading.Event()
+
+    def requests() -> Iterator[bytes]:
+        yield b"the first"
+        over.wait(LIMIT_SECONDS)
+
+    try:
+        assert channel.stream_unary(path("first"))(requests()) == b"the first"
+    finally:
+        over.set()
+
+
+def test_ping_pong(channel: Any) -> None:
+    questions: queue.Queue[bytes | None] = queue.Queue()
+    stream = channel.stream_stream(path("chat"))(iter(questions.get, None))
+    for number in numbers(100):
+        questions.put(number)
+        assert next(stream) == number
+    questions.put(None)
+    assert list(stream) == []
+    assert stream.code() is grpc.StatusCode.OK
+
+
+def test_handler_that_raises_between_responses(channel: Any) -> None:
+    stream = channel.unary_stream(path("count_and_fail"))(b"3")
+    assert list(itertools.islice(stream, 3)) == numbers(3)
+    error = error_of(stream)
+    assert error.code() is grpc.StatusCode.UNKNOWN
+    assert error.details() == "Exception iterating responses: after the last"
+
+
+def test_abort_between_responses(channel: Any) -> None:
+    stream = channel.unary_stream(path("count_and_abort"))(b"2")
+    assert list(itertools.islice(stream, 2)) == numbers(2)
+    error = error_of(stream)
+    assert error.code() is grpc.StatusCode.OUT_OF_RANGE
+    assert error.details() == "no more"
+    assert stream.code() is grpc.StatusCode.OUT_OF_RANGE
+
+
+def test_abort_while_requests_come(channel: Any) -> None:
+    stream = channel.stream_stream(path("chat_and_abort"))(itertools.repeat(b"x"))
+    assert next(stream) == b"x"
+    assert error_of(stream).code() is grpc.StatusCode.ABORTED
+
+
+def test_unknown_method(channel: Any) -> None:
+    for call in (
+        channel.unary_stream(path("nowhere"))(b"x"),
+        channel.stream_stream(path("nowhere"))(iter([b"x"])),
+    ):
+        assert error_of(call).code() is grpc.StatusCode.UNIMPLEMENTED
+    with pytest.raises(grpc.RpcError) as caught:
+        channel.stream_unary(path("nowhere"))(iter([b"x"]))
+    error: Any = caught.value
+    assert error.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_metadata_before_the_first_response(channel: Any, key: str) -> None:
+    stream = channel.unary_stream(path("metadata_first"))(key.encode())
+    assert ("first", "yes") in stream.initial_metadata()
+    assert stream.is_active()
+    channel.unary_unary(path("open_gate"))(key.encode())
+    assert list(stream) == [b"1"]
+    assert ("last", "yes") in stream.trailing_metadata()
+
+
+def test_cancel_responses(channel: Any, key: str) -> None:
+    stream = channel.unary_stream(path("endless"))(key.encode())
+    assert next(stream) == key.encode()
+    assert stream.cancel()
+    assert stream.cancelled()
+    error = error_of(stream)
+    assert error.code() is grpc.StatusCode.CANCELLED
+    assert error.details() == "Locally cancelled by application!"
+    assert recall(channel, key) == b"closed active=False"
+
+
+def test_dropped_stream_cancels_its_call(channel: Any, key: str) -> None:
+    stream = channel.unary_stream(path("endless"))(key.encode())
+    assert next(stream) == key.encode()
+    del stream
+    gc.collect()
+    assert recall(channel, key) == b"closed active=False"
+
+
+def test_deadline_of_a_stream(channel: Any, key: str) -> None:
+    stream = channel.unary_stream(path("endless"))(key.encode(), timeout=0.3)
+    assert error_of(stream).code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert recall(channel, key) == b"closed active=False"
+
+
+def test_cancelled_requests_reach_the_handler(channel: Any, pairing: Pairing, key: str) -> None:
+    over = threading.Event()
+
+    def requests() -> Iterator[bytes]:
+        yield key.encode()
+        over.wait(LIMIT_SECONDS)
+
+    try:
+        future = channel.stream_unary(path("listen")).future(requests())
+        assert recall(channel, f"{key} started") == b""
+        assert future.cancel()
+        seen = recall(channel, key)
+        # grpcio's iterator sometimes ends as if the requests had.
+        assert seen == b"RpcError" or (pairing.transport == "grpc" and seen == b"end of requests")
+    finally:
+        over.set()
+
+
+def test_cancel_from_another_thread(channel: Any, key: str) -> None:
+    """A reader that waits for the next response is set free."""
+    over = threading.Event()
+
+    def requests() -> Iterator[bytes]:
+        yield key.encode()
+        over.wait(LIMIT_SECONDS)
+
+    stream = channel.stream_stream(path("chat"))(requests())
+    assert next(stream) == key.encode()
+    errors: queue.Queue[Any] = queue.Queue()
+
+    def read() -> None:
+        try:
+            next(stream)
+        except grpc.RpcError as error:
+            errors.put(error)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        assert stream.cancel()
+        assert errors.get(timeout=LIMIT_SECONDS).code() is grpc.StatusCode.CANCELLED
+    finally:
+        over.set()
+        reader.join(LIMIT_SECONDS)
+
+
+def test_request_iterator_that_raises(channel: Any, caplog: pytest.LogCaptureFixture) -> None:
+    def requests() -> Iterator[bytes]:
+        yield b"1"
+        raise ValueError("an iterator that fails")
+
+    error = error_of(channel.stream_stream(path("chat"))(requests()))
+    assert error.code() is grpc.StatusCode.UNKNOWN
+    assert error.details() == "Exception iterating requests!"
+    assert "an iterator that fails" in caplog.text
+
+
+def test_bad_request_serializer(channel: Any, caplog: pytest.LogCaptureFixture) -> None:
+    method = channel.stream_stream(path("chat"), request_serializer=refuse)
+    error = error_of(method(iter([b"1"])))
+    assert error.code() is grpc.StatusCode.INTERNAL
+    assert error.details() == "Exception serializing request!"
+    assert "a transform that fails" in caplog.text
+
+
+def test_bad_response_deserializer(channel: Any, caplog: pytest.LogCaptureFixture) -> None:
+    stream = channel.unary_stream(path("count"), response_deserializer=refuse)(b"3")
+    error = error_of(stream)
+    assert error.code() is grpc.StatusCode.INTERNAL
+    assert error.details() == "Exception deserializing response!"
+    assert stream.code() is grpc.StatusCode.INTERNAL
+    assert "a transform that fails" in caplog.text
+
+
+def test_bad_response_serializer_at_the_server(channel: Any) -> None:
+    error = error_of(channel.unary_stream(path("bad_responses"))(b"3"))
+    assert error.code() is grpc.StatusCode.INTERNAL
+    assert error.details() == "Failed to serialize response!"
+
+
+@pytest.mark.parametrize("pairing", DATA_PLANE, ids=str, indirect=True)
+def test_bad_request_deserializer_at_the_server(channel: Any) -> None:
+    """On the data plane only: a server of grpcio often cannot stop any more after this."""
+    with pytest.raises(grpc.RpcError) as caught:
+        channel.stream_unary(path("bad_requests"))(iter([b"1"]))
+    error: Any = caught.value
+    assert error.code() is grpc.StatusCode.INTERNAL
+    assert error.details() == "Exception deserializing request!"
+
+
+def test_stream_as_a_future(channel: Any) -> None:
+    stream = channel.unary_stream(path("count"))(b"3")
+    done = threading.Event()
+    stream.add_done_callback(lambda _: done.set())
+    assert list(stream) == numbers(3)
+    assert done.wait(LIMIT_SECONDS)
+    assert stream.done()
+    assert stream.exception() is None
+
+
+def test_slow_reader_gets_everything(channel: Any) -> None:
+    """Flow control: the writer is far ahead of the reader, with more than any buffer takes."""
+    size, count = 100_000, 200
+    stream = channel.stream_stream(path("chat"))(bytes([n]) * size for n in range(count))
+    first = next(stream)
+    assert [first[0], *(message[0] for message in stream)] == list(range(count))
+
+
+def test_two_streams_side_by_side(channel: Any) -> None:
+    streams = [channel.unary_stream(path("count"))(b"500") for _ in range(2)]
+    assert list(zip(*streams, strict=True)) == [(n, n) for n in numbers(500)]

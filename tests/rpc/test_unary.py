@@ -1,0 +1,256 @@
+"""Unary calls over every pairing and transport: results, errors, and what goes with them."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import grpc
+import pytest
+from tests.rpc.service import LIMIT_SECONDS, path, refuse
+
+
+def call(channel: Any, method: str, request: bytes = b"", **options: Any) -> Any:
+    return channel.unary_unary(path(method))(request, **options)
+
+
+def failure(channel: Any, method: str, request: bytes = b"", **options: Any) -> Any:
+    with pytest.raises(grpc.RpcError) as caught:
+        call(channel, method, request, **options)
+    error: Any = caught.value
+    assert isinstance(error, grpc.Call)
+    return error
+
+
+@pytest.mark.parametrize("size", [0, 1, 8, 5_000, 70_000, 3_000_000])
+def test_echo(channel: Any, size: int) -> None:
+    request = bytes(range(256)) * (size // 256) + bytes(size % 256)
+    assert call(channel, "echo", request) == request
+
+
+def test_method_name_as_bytes(channel: Any) -> None:
+    assert channel.unary_unary(path("echo").encode())(b"x") == b"x"
+
+
+def test_serializers(channel: Any) -> None:
+    method = channel.unary_unary(
+        path("echo"),
+        request_serializer=str.encode,
+        response_deserializer=lambda data: data.decode().upper(),
+    )
+    assert method("text") == "TEXT"
+
+
+def test_with_call(channel: Any) -> None:
+    response, ended = channel.unary_unary(path("metadata")).with_call(
+        b"", metadata=(("x-key", "value"),)
+    )
+    assert response == b""
+    assert ended.code() is grpc.StatusCode.OK
+    assert ended.details() == ""
+    assert ("initial-x-key", "value") in ended.initial_metadata()
+    assert ("trailing-x-key", "value") in ended.trailing_metadata()
+    assert not ended.is_active()
+    assert not ended.cancel()
+    assert ended.time_remaining() is None
+    assert not ended.add_callback(lambda: None)
+
+
+METADATA = (("x-text", "some text!"), ("x-more", "1"), ("x-more", "2"), ("x-raw-bin", b"\0\xff\n"))
+
+
+def test_metadata_both_ways(channel: Any) -> None:
+    _, ended = channel.unary_unary(path("metadata")).with_call(b"", metadata=METADATA)
+    initial = [pair for pair in ended.initial_metadata() if pair[0].startswith("initial-")]
+    trailing = [pair for pair in ended.trailing_metadata() if pair[0].startswith("trailing-")]
+    assert initial == [(f"initial-{key}", value) for key, value in METADATA]
+    assert trailing == [(f"trailing-{key}", value) for key, value in METADATA]
+    assert initial[0].key == "initial-x-text"
+    assert initial[0].value == "some text!"
+
+
+@pytest.mark.parametrize("pair", [("UPPER", "x"), ("spa ce", "x"), ("x-new", "line\n")])
+def test_forbidden_metadata(channel: Any, pair: tuple[str, str]) -> None:
+    with pytest.raises((grpc.RpcError, ValueError)):
+        call(channel, "echo", b"x", metadata=(pair,))
+    assert call(channel, "echo", b"x") == b"x"
+
+
+@pytest.mark.parametrize("pair", [("x-raw-bin", "text"), ("x-text", 1)])
+def test_metadata_of_a_wrong_type(channel: Any, pair: Any) -> None:
+    with pytest.raises(TypeError):
+        call(channel, "echo", b"x", metadata=(pair,))
+    assert call(channel, "echo", b"x") == b"x"
+
+
+@pytest.mark.parametrize(
+    "code", [code for code in grpc.StatusCode if code is not grpc.StatusCode.OK]
+)
+def test_abort(channel: Any, code: grpc.StatusCode) -> None:
+    error = failure(channel, "abort", b"why: \xc3\xa4", metadata=(("code", code.name),))
+    assert error.code() is code
+    assert error.details() == "why: ä"
+    assert ("why", "aborted") in error.trailing_metadata()
+    assert error.done()
+    assert error.exception() is error
+    assert error.debug_error_string() is not None
+    assert code.name in str(error)
+    with pytest.raises(type(error)):
+        error.result()
+
+
+def test_abort_with_ok_is_an_error(channel: Any) -> None:
+    assert failure(channel, "abort", b"x", metadata=(("code", "OK"),)).code() is (
+        grpc.StatusCode.UNKNOWN
+    )
+
+
+def test_code_and_details_that_a_handler_sets(channel: Any) -> None:
+    error = failure(channel, "set_code", b"not here")
+    assert error.code() is grpc.StatusCode.NOT_FOUND
+    assert error.details() == "not here"
+
+
+def test_abort_that_the_handler_swallows(channel: Any) -> None:
+    error = failure(channel, "swallowed_abort")
+    assert error.code() is grpc.StatusCode.DATA_LOSS
+    assert error.details() == "swallowed"
+
+
+def test_handler_that_raises(channel: Any) -> None:
+    error = failure(channel, "fail", b"boom")
+    assert error.code() is grpc.StatusCode.UNKNOWN
+    assert error.details() == "Exception calling application: boom"
+
+
+def test_handler_that_raises_after_it_set_a_code(channel: Any) -> None:
+    error = failure(channel, "fail_with_code", b"boom")
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert error.details() == "Exception calling application: boom"
+
+
+def test_handler_that_returns_none(channel: Any) -> None:
+    error = failure(channel, "nothing")
+    assert error.code() is grpc.StatusCode.INTERNAL
+    assert error.details() == "Failed to serialize response!"
+
+
+def test_unknown_method(channel: Any) -> None:
+    error = failure(channel, "no_such_method")
+    assert error.code() is grpc.StatusCode.UNIMPLEMENTED
+    assert error.details() == "Method not found!"
+
+
+def test_bad_request_serializer(channel: Any, caplog: pytest.LogCaptureFixture) -> None:
+    method = channel.unary_unary(path("echo"), request_serializer=refuse)
+    for invoke in (method, method.with_call, method.future):
+        with pytest.raises(grpc.RpcError) as caught:
+            invoke(b"x")
+        error: Any = caught.value
+        assert error.code() is grpc.StatusCode.INTERNAL
+        assert error.details() == "Exception serializing request!"
+    assert "a transform that fails" in caplog.text
+
+
+def test_none_as_request(channel: Any) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        channel.unary_unary(path("echo"))(None)
+    error: Any = caught.value
+    assert error.code() is grpc.StatusCode.INTERNAL
+
+
+def test_request_that_is_no_message(channel: Any, pairing: Any) -> None:
+    # Behind a joining serializer gRPC reports it as one that failed.
+    with pytest.raises((TypeError, grpc.RpcError)):
+        channel.unary_unary(path("echo"))(5)
+    assert call(channel, "echo", b"x") == b"x"
+
+
+def test_bad_response_deserializer(channel: Any, caplog: pytest.LogCaptureFixture) -> None:
+    method = channel.unary_unary(path("echo"), response_deserializer=refuse)
+    for invoke in (method, method.with_call, lambda request: method.future(request).result()):
+        with pytest.raises(grpc.RpcError) as caught:
+            invoke(b"x")
+        error: Any = caught.value
+        assert error.code() is grpc.StatusCode.INTERNAL
+        assert error.details() == "Exception deserializing response!"
+    assert "a transform that fails" in caplog.text
+
+
+def test_bad_transforms_at_the_server(channel: Any) -> None:
+    error = failure(channel, "bad_request", b"x")
+    assert error.code() is grpc.StatusCode.INTERNAL
+    assert error.details() == "Exception deserializing request!"
+    error = failure(channel, "bad_response", b"x")
+    assert error.code() is grpc.StatusCode.INTERNAL
+    assert error.details() == "Failed to serialize response!"
+
+
+def test_context(channel: Any) -> None:
+    code, details, kind, peer = call(channel, "about").decode().split(" ")
+    assert (code, details, kind) == ("None", "None", "[b'insecure']")
+    assert peer.startswith(("ipv4:127.0.0.1:", "unix:"))
+
+
+def test_initial_metadata_is_sent_once(channel: Any) -> None:
+    response, ended = channel.unary_unary(path("initial_twice")).with_call(b"")
+    assert response == b"refused"
+    assert ("a", "1") in ended.initial_metadata()
+
+
+def test_deadline_reaches_the_handler(channel: Any) -> None:
+    left = float(call(channel, "time_left", timeout=1000))
+    assert 900 < left < 1100
+    assert float(call(channel, "time_left")) > 1e9
+
+
+def test_deadline_passes(channel: Any, key: str) -> None:
+    error = failure(channel, "wait", key.encode(), timeout=0.2)
+    assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert call(channel, "recall", key.encode()) == b"active=False"
+
+
+def test_deadline_that_has_passed(channel: Any) -> None:
+    assert call(channel, "echo", b"x") == b"x"
+    error = failure(channel, "echo", b"x", timeout=-1)
+    assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+def test_distant_deadline(channel: Any) -> None:
+    assert call(channel, "echo", b"x", timeout=1e6) == b"x"
+
+
+def test_handler_cancels(channel: Any) -> None:
+    assert failure(channel, "cancel_itself").code() is grpc.StatusCode.CANCELLED
+
+
+def test_callback_at_the_end(channel: Any, key: str) -> None:
+    assert call(channel, "callback", key.encode()) == key.encode()
+    assert call(channel, "recall", key.encode()) == b"called"
+
+
+def test_options_of_a_call_are_accepted(channel: Any) -> None:
+    response = call(
+        channel,
+        "echo",
+        b"x",
+        timeout=LIMIT_SECONDS,
+        wait_for_ready=True,
+        compression=grpc.Compression.Gzip,
+    )
+    assert response == b"x"
+
+
+def test_registered_method(channel: Any) -> None:
+    method = channel.unary_unary(path("echo"), _registered_method=True)
+    assert method(b"x") == b"x"
+
+
+def test_nothing_is_logged_by_calls_that_go_well(
+    channel: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    call(channel, "echo", b"x")
+    caplog.clear()
+    with caplog.at_level(logging.DEBUG):
+        call(channel, "echo", b"x")
+    assert caplog.records == []
