@@ -119,6 +119,7 @@ Waited Call::stage(std::span<OutSegment> segments, Nanos deadline, Status& statu
       if (block) {
         std::memcpy((*block)->data(), segment.data, segment.size);
         link_->count_copy(segment.size);
+        runtime.memory_used();
         segment.data = (*block)->data();
         segment.block = std::move(*block);
         staged = true;

@@ -35,7 +35,15 @@ Link::Link(Runtime& runtime, std::unique_ptr<Transport> transport, Peer peer, ui
               [this](Slab& slab) { return transport_->share(slab); }),
       returns_(make_ref<Returns>(*this)) {}
 
-Link::~Link() { returns_->forget(); }
+Link::~Link() {
+  if (poller_) runtime_.move_out(*this);
+  returns_->forget();
+}
+
+void Link::slabs_dropped() {
+  std::lock_guard lock(send_mutex_);
+  if (state_.load(std::memory_order_acquire) != State::kLost) transport_->slabs_dropped();
+}
 
 Status Link::start(Poller& poller) {
   poller_ = &poller;
@@ -50,6 +58,7 @@ Status Link::start(Poller& poller) {
     }
     death_watch_ = *watch;
   }
+  runtime_.move_in(*this);
   transport_->arm(false);
   return {};
 }
@@ -287,6 +296,7 @@ void Link::on_event(uint32_t tag, uint32_t events) {
 }
 
 Status Link::on_message(InMessage message) {
+  if (message.payload_bytes >= Pool::kSmallest) runtime_.memory_used();
   AtomicClass& counters = class_of(message.payload_bytes);
   bump(counters.received, 1);
   bump(counters.received_bytes, message.payload_bytes);

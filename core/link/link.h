@@ -51,7 +51,7 @@ struct LinkStats {
 enum class Waited : uint8_t { kDone, kTimeout, kSignal };
 
 // The call layer derives from it.
-class Link : public Watcher, private Receiver::Sink {
+class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
  public:
   ~Link() override;
 
@@ -152,6 +152,7 @@ class Link : public Watcher, private Receiver::Sink {
   Status on_credit(uint64_t stream, uint64_t bytes) override;
   void on_go_away(Code code, std::string_view reason) override;
   Result<InSegment> on_map(const wire::SegmentInfo& segment) override;
+  void slabs_dropped() override;
 
   static constexpr uint32_t kDeath = 100;  // tag of the pidfd
 

@@ -53,6 +53,50 @@ Result<Poller*> Runtime::background() {
   return &background_->poller();
 }
 
+class Runtime::Trimmer final : public Watcher {
+ public:
+  explicit Trimmer(Runtime& runtime) : runtime_(runtime) {}
+
+ private:
+  void on_event(uint32_t, uint32_t) override {}
+  void on_timer() override { runtime_.trim(); }
+
+  Runtime& runtime_;
+};
+
+void Runtime::schedule_trim() {
+  auto poller = background();
+  if (!poller || trimming_.exchange(true, std::memory_order_relaxed)) return;
+  (*poller)->add_timer(now() + kIdle, make_ref<Trimmer>(*this));
+}
+
+void Runtime::trim() {
+  const Nanos idle_before = now() - kIdle;
+  arena_->trim(idle_before);
+  pool_->trim(idle_before);
+  {
+    std::lock_guard lock(tenants_mutex_);
+    if (const uint64_t drops = arena_->slabs_dropped(); drops != drops_told_) {
+      drops_told_ = drops;
+      for (Tenant* tenant : tenants_) tenant->slabs_dropped();
+    }
+  }
+  trimming_.store(false, std::memory_order_relaxed);
+  // Until nothing is idle any more; then the next use begins anew.
+  const ArenaStats arena = arena_->stats();
+  if (arena.resident > arena.used || pool_->stats().idle != 0) schedule_trim();
+}
+
+void Runtime::move_in(Tenant& tenant) {
+  std::lock_guard lock(tenants_mutex_);
+  tenants_.insert(&tenant);
+}
+
+void Runtime::move_out(Tenant& tenant) {
+  std::lock_guard lock(tenants_mutex_);
+  tenants_.erase(&tenant);
+}
+
 void Runtime::shut_down() {
   Runtime* const runtime = g_runtime.load(std::memory_order_acquire);
   if (!runtime) return;

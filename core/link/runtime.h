@@ -1,8 +1,10 @@
 // What all links of a process share.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
+#include <unordered_set>
 
 #include "base/settings.h"
 #include "engine/background.h"
@@ -30,8 +32,29 @@ class Runtime {
   // The background thread starts with the first link.
   Result<Poller*> background();
 
+  // Somebody who must hear that the arena has dropped slabs. Called by the background.
+  class Tenant {
+   public:
+    virtual void slabs_dropped() = 0;
+
+   protected:
+    ~Tenant() = default;
+  };
+  void move_in(Tenant& tenant);
+  void move_out(Tenant& tenant);
+  // Memory of the arena or the pool has been used: what then lies idle for a minute goes back to
+  // the system.
+  void memory_used() {
+    if (!trimming_.load(std::memory_order_relaxed)) schedule_trim();
+  }
+
  private:
+  class Trimmer;
+  static constexpr Nanos kIdle = 60 * kSecond;
+
   static Result<std::unique_ptr<Runtime>> create();
+  void schedule_trim();
+  void trim();
 
   Settings settings_;
   wire::InstanceId instance_{};
@@ -39,6 +62,10 @@ class Runtime {
   Ref<Pool> pool_;
   std::mutex mutex_;  // guards background_
   std::unique_ptr<Background> background_;
+  std::atomic<bool> trimming_{false};  // a timer is set
+  std::mutex tenants_mutex_;           // guards what follows; taken before a link's locks
+  std::unordered_set<Tenant*> tenants_;
+  uint64_t drops_told_ = 0;
 };
 
 }  // namespace tw

@@ -88,6 +88,8 @@ class Transport {
   // kMap. Send lock held: the peer will be able to map this slab before it reads what is sent from
   // now on.
   virtual Status share(Slab& slab);
+  // kMap. Send lock held: the arena has dropped slabs; the peer is told of those it knows.
+  virtual void slabs_dropped() {}
   // kMap. Baton held: the peer's memory named by a descriptor. kInternal: the descriptor is wrong.
   virtual Result<Located> locate(const RegionRef& region);
 };

@@ -212,10 +212,8 @@ void ShmTransport::hang_up() { ::shutdown(socket_.get(), SHUT_RDWR); }
 
 // ---- memory ----
 
-Status ShmTransport::share(Slab& slab) {
-  auto known = shared_.find(slab.index());
-  if (known != shared_.end() && known->second.get() == &slab) return {};
-  // What the arena has given up meanwhile goes back to the system once the peer lets go of it too.
+// What the arena has given up goes back to the system once the peer lets go of it too.
+Status ShmTransport::take_back() {
   for (auto it = shared_.begin(); it != shared_.end();) {
     if (!it->second->dropped()) {
       ++it;
@@ -228,6 +226,13 @@ Status ShmTransport::share(Slab& slab) {
     if (Status status = send_shm_frame(socket_.get(), gone, {}); !status.ok()) return status;
     it = shared_.erase(it);
   }
+  return {};
+}
+
+Status ShmTransport::share(Slab& slab) {
+  auto known = shared_.find(slab.index());
+  if (known != shared_.end() && known->second.get() == &slab) return {};
+  if (Status status = take_back(); !status.ok()) return status;
   wire::ShmFrame frame;
   frame.type = wire::ShmFrameType::kSlab;
   frame.slab = slab.index();

@@ -37,6 +37,7 @@ class ShmTransport final : public Transport {
   void peer_gone(std::string why) override;
   void hang_up() override;
   Status share(Slab& slab) override;
+  void slabs_dropped() override { (void)take_back(); }
   Result<Located> locate(const RegionRef& region) override;
 
  private:
@@ -47,6 +48,8 @@ class ShmTransport final : public Transport {
                const Settings& settings);
   void ring_peer(Sleeper sleeper);
   Status gone_status();
+  // Tells the peer of shared slabs that the arena has given up, and lets go of them.
+  Status take_back();
   // Takes in the slabs that the peer has announced. False: the peer hung up.
   Result<bool> take_announcements();
 
