@@ -169,7 +169,7 @@ Result<Ref<Outgoing>> Call::send(const wire::CallHeader& header, std::span<OutSe
   bool borrows = false;
   for (const OutSegment& segment : segments) borrows = borrows || (!segment.block && !segment.hold);
   return link_->send(stream_, {out, size}, segments, &event_,
-                     borrows ? Hold(Ref<Call>::share(this)) : Hold{}, driving, defer);
+                     borrows ? Hold(Ref<Call>::share(this)) : Hold{}, driving || borrows, defer);
 }
 
 // ---- ending ----

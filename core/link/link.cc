@@ -100,6 +100,7 @@ void Link::send_credit(uint64_t stream, uint64_t bytes) {
   {
     std::lock_guard lock(send_mutex_);
     if (state_.load(std::memory_order_acquire) != State::kOpen) return;
+    queue_fins_locked();
     sender_.credit(stream, bytes);
     flush_locked();
   }
@@ -172,12 +173,14 @@ void Link::kick(bool driving) {
 
 void Link::return_lease(uint64_t id) {
   views_.fetch_sub(1, std::memory_order_relaxed);
+  size_t waiting;
   {
     std::lock_guard lock(fin_mutex_);
     fins_.push_back(id);
+    waiting = fins_.size();
     fins_due_.store(true, std::memory_order_release);
   }
-  if (returns_later()) return;
+  if (waiting < kReturnsTogether && returns_later()) return;
   flush();
   if (unsent_.load(std::memory_order_relaxed)) kick(false);
 }

@@ -132,6 +132,9 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
   // ... or until this time has passed.
   static constexpr Nanos kDeferTime = 200 * kMicrosecond;
 
+  // Leases wait for a message to take them along, but no more than this many.
+  static constexpr size_t kReturnsTogether = 16;
+
   class Returns;  // where views give leases back; outlives the link
 
   bool step();

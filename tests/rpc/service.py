@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -133,6 +134,9 @@ class Service:
         self.gates[request.decode()].wait(LIMIT_SECONDS)
         return b"passed"
 
+    def large_at_gate(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        return self.pass_gate(request, context) * 500_000
+
     def open_gate(self, request: bytes, context: grpc.ServicerContext) -> bytes:
         self.gates[request.decode()].set()
         return b""
@@ -142,6 +146,9 @@ class Service:
     def count(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         for number in range(int(request)):
             yield str(number).encode()
+
+    def burst(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        return itertools.repeat(b"12345678", int(request))
 
     def count_and_fail(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         yield from self.count(request, context)
@@ -185,6 +192,9 @@ class Service:
         self.diary.write(key, "end of requests")
         return b""
 
+    def drain(self, requests: Iterable[bytes], context: grpc.ServicerContext) -> bytes:
+        return str(sum(1 for _ in requests)).encode()
+
     # stream_stream
 
     def chat(self, requests: Iterable[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
@@ -217,16 +227,23 @@ class Service:
                 self.recall,
                 self.callback,
                 self.pass_gate,
+                self.large_at_gate,
                 self.open_gate,
             ],
             grpc.unary_stream_rpc_method_handler: [
                 self.count,
+                self.burst,
                 self.count_and_fail,
                 self.count_and_abort,
                 self.metadata_first,
                 self.endless,
             ],
-            grpc.stream_unary_rpc_method_handler: [self.total, self.first, self.listen],
+            grpc.stream_unary_rpc_method_handler: [
+                self.total,
+                self.first,
+                self.listen,
+                self.drain,
+            ],
             grpc.stream_stream_rpc_method_handler: [self.chat, self.chat_and_abort],
         }
         table = {b.__name__: make(b) for make, behaviors in makers.items() for b in behaviors}
