@@ -166,6 +166,8 @@ class Server(grpc.Server):
                 self._changed.wait(min(left, _DRAIN_SECONDS))
         self._close()
         self._stock.wait_for_termination()
+        # Not before: a call that reaches a pool which is shut down ends the stock server's thread.
+        self._gateway.close()
         self._stopped.set()
 
     def _close(self) -> None:
@@ -173,7 +175,6 @@ class Server(grpc.Server):
             self._core.close()
         if self._dispatcher is not None:
             self._dispatcher.join()
-        self._gateway.close()
 
     def wait_for_termination(self, timeout: float | None = None) -> bool:
         return not self._stopped.wait(timeout)
