@@ -69,14 +69,16 @@ def run(
     Each round visits each of them once, so that all share whatever else the host does; the order
     moves on by one from round to round. seconds: of one visit, not counting its warm-up. All
     agents run from the beginning to the end; those that are not visited wait without using CPU.
+    What reads has agents of its own: to a receiver that has read an arena, it is other memory.
     """
     results = Results()
     with ExitStack() as stack:
-        pairs: dict[Contender, Pair] = {}
+        pairs: dict[tuple[Contender, bool], Pair] = {}
         for contender in asked:
             progress(f"starting {contender.name} {contender.transport}", 0, 0)
-            _start(stack, pairs, contender, results)
-        duties = {contender: duty(contender, works) for contender in pairs}
+            for reads in dict.fromkeys(work.reads for work in works):
+                _start(stack, pairs, contender, reads, results)
+        duties = {contender: duty(contender, works) for contender, _ in pairs}
         total = rounds * sum(map(len, duties.values()))
         done = 0
         for size in dict.fromkeys(work.size for work in works):
@@ -85,7 +87,7 @@ def run(
                 for group in groups:
                     for contender in _rotated(list(duties), turn):
                         for work in duties[contender]:
-                            if work.comparable == group and contender in pairs:
+                            if work.comparable == group and (contender, work.reads) in pairs:
                                 progress(_describe(contender, work), done, total)
                                 _visit(pairs, contender, work, seconds, results)
                                 done += 1
@@ -114,7 +116,11 @@ def _describe(contender: Contender, work: Work) -> str:
 
 
 def _start(
-    stack: ExitStack, pairs: dict[Contender, Pair], contender: Contender, results: Results
+    stack: ExitStack,
+    pairs: dict[tuple[Contender, bool], Pair],
+    contender: Contender,
+    reads: bool,
+    results: Results,
 ) -> None:
     label = f"{contender.name} over {contender.transport}"
     try:
@@ -132,19 +138,19 @@ def _start(
         results.notes.append(f"{label}: took {pair.path} instead, so there are no figures")
         results.failed = True
         return
-    pairs[contender] = pair
+    pairs[contender, reads] = pair
     results.comments[contender] = pair.note
 
 
 def _visit(
-    pairs: dict[Contender, Pair],
+    pairs: dict[tuple[Contender, bool], Pair],
     contender: Contender,
     work: Work,
     seconds: float,
     results: Results,
 ) -> None:
     label = f"{contender.name} over {contender.transport}"
-    pair = pairs[contender]
+    pair = pairs[contender, work.reads]
     try:
         visit = pair.visit(work, seconds)
     except AgentError as error:
@@ -155,7 +161,7 @@ def _visit(
             return
         results.notes.append(f"{label}: went from {pair.path} to {visit.path} and was stopped")
     results.failed = True
-    del pairs[contender]
+    del pairs[contender, work.reads]
     results.visits.pop((contender, work), None)
 
 
