@@ -11,6 +11,8 @@ myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 autodoc_typehints = "description"
 autodoc_member_order = "bysource"
+# What only stands in grpc's own docstrings is documented there, in its own markup.
+autodoc_inherit_docstrings = False
 
 html_theme = "furo"
 html_title = f"Tensorwire {release}"

@@ -16,7 +16,8 @@ Conventions of the whole module
 * ``code``: a gRPC status code as an int. Errors of the runtime are :class:`StatusError`.
 * Blocking functions release the GIL and return to Python for signals: Ctrl-C raises
   ``KeyboardInterrupt`` at once and cancels the operation.
-* Objects that were made before a ``fork()`` raise ``StatusError`` (FAILED_PRECONDITION) in the child.
+* Objects that were made before a ``fork()`` raise ``StatusError`` (FAILED_PRECONDITION) in the
+  child.
 """
 
 from collections.abc import Buffer as BytesLike
@@ -39,8 +40,8 @@ class Buffer:
     """A run of bytes owned by the runtime: received, or born in this process's arena.
 
     Supports the buffer protocol (1-D, unsigned bytes). Received buffers and published ones are
-    read-only there. A received buffer may lie in the sender's memory on a lease, which ends with the
-    last view of this object. Memory behind a received buffer is private to this process: code
+    read-only there. A received buffer may lie in the sender's memory on a lease, which ends with
+    the last view of this object. Memory behind a received buffer is private to this process: code
     that writes to it in spite of the read-only flag never reaches the sender.
     """
 
@@ -122,9 +123,9 @@ def connect(
     """Connects to ``shm:<socket path>`` or ``tcp:<host>:<port>`` and proves the secret.
 
     session: 16 bytes; secret: 32 bytes; instance: the 16-byte id the server announced;
-    peer_hello: the server's own Hello from the answer to Open. max_message: receive limit in bytes, -1 for the setting.
-    Raises StatusError: UNAVAILABLE, DEADLINE_EXCEEDED, UNAUTHENTICATED (either proof failed, another instance),
-    PERMISSION_DENIED (another user on a unix socket).
+    peer_hello: the server's own Hello from the answer to Open. max_message: receive limit in bytes,
+    -1 for the setting. Raises StatusError: UNAVAILABLE, DEADLINE_EXCEEDED, UNAUTHENTICATED (either
+    proof failed, another instance), PERMISSION_DENIED (another user on a unix socket).
     """
 
 class EventQueue:
@@ -211,10 +212,11 @@ class Server:
     def listen_local(self) -> str:
         """Path of a socket in a fresh 0700 folder, removed by ``close``."""
     def admit(self, peer_hello: bytes, connections: int, ttl: float) -> tuple[bytes, bytes]:
-        """(session, secret) that admit ``connections`` connections of the process that sent ``peer_hello`` within ``ttl`` seconds."""
+        """(session, secret) that admit ``connections`` connections within ``ttl`` seconds, of the
+        process that sent ``peer_hello``."""
     def next(self, timeout: float | None = None) -> list[ServerCall] | None:
-        """New calls ([] on timeout, None once closed). Also drives the progress of all links that nobody else
-        drives, so one thread should always be in here."""
+        """New calls ([] on timeout, None once closed). Also drives all links that nobody else drives,
+        so one thread should always be in here."""
     def refuse(self) -> None:
         """From now on new calls get UNAVAILABLE and peers are told that this server goes away."""
     @property
@@ -250,11 +252,11 @@ class ServerCall:
     def finish(
         self, code: int, details: str, trailing: Metadata, message: Message | None = None
     ) -> bool:
-        """Sends the last message (if any) and the status. False when the call was no longer active."""
+        """Sends the last message (if any) and the status. False when the call had ended."""
     def finish_and_next(
         self, code: int, details: str, trailing: Metadata, message: Message | None = None
     ) -> ServerCall | None:
-        """``finish``, then polls this call's link for at most the spin budget: the next new call on it, or None.
-        The way in which a worker thread serves a busy peer without any hand-off."""
+        """``finish``, then polls this call's link for at most the spin budget: the next new call on
+        it, or None. So a worker thread serves a busy peer without any hand-off."""
     def notify(self, queue: EventQueue, token: int) -> None: ...
     def stats(self) -> dict[str, object]: ...
