@@ -7,7 +7,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -95,12 +95,14 @@ def local(
     workers: int = 8,
     address: str = "127.0.0.1:0",
     handlers: Sequence[grpc.GenericRpcHandler] = (),
+    prepare: Callable[[Any], None] = lambda server: None,
     **options: Any,
 ) -> Iterator[Local]:
     service = Service()
     with ThreadPoolExecutor(workers) as pool:
         server = make_server(kind, pool, **options)
         server.add_generic_rpc_handlers((*handlers, service.handlers()))
+        prepare(server)
         port = server.add_insecure_port(address)
         server.start()
         try:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextvars
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
 import pytest
 from tests.rpc.pairings import Pairing, local
-from tests.rpc.peer import make_server
 from tests.rpc.service import path
 
 
@@ -237,15 +235,13 @@ def test_registered_methods_come_first(pairing: Pairing) -> None:
         return grpc.unary_unary_rpc_method_handler(lambda request, context: text)
 
     generic = grpc.method_handlers_generic_handler("test.Two", {"Ask": answer(b"generic")})
-    with ThreadPoolExecutor(2) as pool:
-        both = make_server(pairing.server, pool)
-        both.add_generic_rpc_handlers((generic,))
-        both.add_registered_method_handlers("test.Two", {"Ask": answer(b"registered")})
-        port = both.add_insecure_port("127.0.0.1:0")
-        both.start()
-        try:
-            with pairing.channel(f"127.0.0.1:{port}") as channel:
-                method = channel.unary_unary("/test.Two/Ask", _registered_method=True)
-                assert method(b"") == b"registered"
-        finally:
-            both.stop(None)
+
+    def prepare(server: Any) -> None:
+        server.add_registered_method_handlers("test.Two", {"Ask": answer(b"registered")})
+
+    with (
+        local(pairing.server, handlers=[generic], prepare=prepare) as server,
+        pairing.channel(server.target) as channel,
+    ):
+        method = channel.unary_unary("/test.Two/Ask", _registered_method=True)
+        assert method(b"") == b"registered"

@@ -28,7 +28,7 @@ def unary_unary(method: Method, call: _core.ServerCall) -> Ending:
     try:
         response = method.enter().run(method.behavior, request, context)
     except BaseException as error:
-        return _failed(call, context, error)
+        return _failed(context, error)
     request = None  # what it holds on lease goes home before the reply leaves
     return _respond(method, context, response)
 
@@ -39,7 +39,7 @@ def stream_unary(method: Method, call: _core.ServerCall) -> Ending:
     try:
         response = method.enter().run(method.behavior, requests, context)
     except BaseException as error:
-        return _failed(call, context, error)
+        return _failed(context, error)
     return _respond(method, context, response)
 
 
@@ -68,14 +68,52 @@ def _stream(method: Method, call: _core.ServerCall, context: CallContext, argume
         for response in responses:
             try:
                 send(response if serializer is None else serializer(response))
-            except _core.StatusError:
-                raise
+            except _core.StatusError as error:
+                return _over(call, context, error)
             except Exception:
                 return _bad_response(context)
             context.began = True
     except BaseException as error:
-        return _failed(call, context, error, iterating)
+        return _failed(context, error, iterating)
     return (*context.ending(), None)
+
+
+def non_blocking(method: Method, call: _core.ServerCall) -> Ending:
+    """For a handler that returns at once, and gives its responses to a function later: what grpcio
+    calls ``experimental_non_blocking``, which its health service uses."""
+    context = CallContext(call)
+    serializer = method.serializer
+
+    def send(response: Any) -> None:
+        """None ends the call."""
+        if response is None:
+            call.finish(*context.ending())
+            return
+        try:
+            call.send(response if serializer is None else serializer(response))
+        except _core.StatusError as error:
+            ending = _over(call, context, error)
+        except Exception:
+            ending = _bad_response(context)
+        else:
+            context.began = True
+            return
+        if ending is not None:
+            call.finish(*ending)
+
+    try:
+        argument = (
+            _Requests(method, call, context)
+            if method.request_streaming
+            else _request(method, call, context)
+        )
+    except _NoRequestError as error:
+        return error.ending
+    try:
+        method.enter().run(method.behavior, argument, context, send)
+    except BaseException as error:
+        return _failed(context, error)
+    return None
 
 
 def _respond(method: Method, context: CallContext, response: Any) -> Ending:
@@ -101,8 +139,8 @@ def _request(method: Method, call: _core.ServerCall, context: CallContext) -> An
     """The one request. Raises _NoRequestError."""
     try:
         request: Any = call.receive(method.raw)
-    except _core.StatusError:
-        raise _NoRequestError(None) from None
+    except _core.StatusError as error:
+        raise _NoRequestError(_over(call, context, error)) from None
     if request is None:
         details = f'"{call.method}" requires exactly one request message.'
         raise _NoRequestError((status.UNIMPLEMENTED, details, None, None))
@@ -159,13 +197,14 @@ def _bad_response(context: CallContext) -> Ending:
     return (*context.ending(status.INTERNAL, "Failed to serialize response!"), None)
 
 
-def _failed(
-    call: _core.ServerCall, context: CallContext, error: BaseException, iterating: bool = False
-) -> Ending:
+def _over(call: _core.ServerCall, context: CallContext, error: _core.StatusError) -> Ending:
+    """After an error of the runtime: mostly the call is over, else it ends with that error."""
+    return (*context.ending(error.code, error.details), None) if call.active else None
+
+
+def _failed(context: CallContext, error: BaseException, iterating: bool = False) -> Ending:
     """The ending of a call whose handler raised."""
     if isinstance(error, status.CallEndedError):
-        return None
-    if isinstance(error, _core.StatusError) and not call.active:
         return None
     if context.aborted:
         return (*context.ending(status.UNKNOWN, "RPC Aborted"), None)

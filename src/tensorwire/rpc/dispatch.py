@@ -138,7 +138,10 @@ class Dispatcher:
         except (TypeError, ValueError, BufferError):  # the message is none
             LOGGER.exception("a response could not be sent")
             call.finish(*_BAD_RESPONSE)
-            return None
+        except _core.StatusError as error:  # no memory for it, for instance
+            LOGGER.error("a response could not be sent: %s", error.details)
+            call.finish(error.code, error.details, None)
+        return None
 
     def _leave(self) -> None:
         if self._limit is not None:

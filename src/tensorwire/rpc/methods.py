@@ -29,12 +29,24 @@ _RUN: Final = {
 class Method:
     """A handler, taken apart. ``run(method, call)`` serves a call by it."""
 
-    __slots__ = ("behavior", "deserializer", "enter", "pool", "raw", "run", "serializer")
+    __slots__ = (
+        "behavior",
+        "deserializer",
+        "enter",
+        "pool",
+        "raw",
+        "request_streaming",
+        "run",
+        "serializer",
+    )
 
     def __init__(self, handler: Handler, context: contextvars.Context | None = None) -> None:
         """``context``: where the handler runs; a new one for each call if None."""
-        arity, self.run = _RUN[bool(handler.request_streaming), bool(handler.response_streaming)]
+        self.request_streaming = bool(handler.request_streaming)
+        arity, self.run = _RUN[self.request_streaming, bool(handler.response_streaming)]
         self.behavior: Callable[..., Any] = getattr(handler, arity)
+        if handler.response_streaming and getattr(self.behavior, "experimental_non_blocking", None):
+            self.run = behaviors.non_blocking
         self.deserializer: Callable[[Any], Any] | None = handler.request_deserializer
         self.serializer: Callable[[Any], Any] | None = handler.response_serializer
         self.raw = takes_segments(self.deserializer)

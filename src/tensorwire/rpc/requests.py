@@ -36,8 +36,8 @@ def _run(requests: Iterable[Any], call: _core.Call, serializer: Transform | None
             if not sending:
                 return
         call.end_send()
-    except _core.StatusError:
-        return  # the call has ended, and its status says why
+    except _core.StatusError as error:
+        call.cancel(error.code, error.details)  # if it has not ended anyway
     except SerializerError as error:
         LOGGER.error("exception serializing a request", exc_info=error.__cause__)
         call.cancel(status.INTERNAL, "Exception serializing request!")
