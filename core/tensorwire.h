@@ -100,8 +100,8 @@ int tw_buffer_leased(const tw_buffer* buffer);
 // Call before code of the user can reach a received buffer's bytes (it may write to them in spite
 // of everything).
 void tw_buffer_expose(tw_buffer* buffer);
-// Ahead of code that will write: no other buffer shows its writes. The bytes may move, so nobody may hold an address that
-// tw_buffer_data gave before. RESOURCE_EXHAUSTED: no mapping is to be had.
+// Ahead of code that will write: no other buffer shows its writes. The bytes may move, so nobody
+// may hold an address that tw_buffer_data gave before. RESOURCE_EXHAUSTED: no mapping is to be had.
 int tw_buffer_separate(tw_buffer* buffer, tw_status* status);
 void tw_buffer_retain(tw_buffer* buffer);
 void tw_buffer_release(tw_buffer* buffer);

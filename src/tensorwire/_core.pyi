@@ -20,9 +20,10 @@ Conventions of the whole module
   child.
 """
 
-from collections.abc import Buffer as BytesLike
 from collections.abc import Iterator, Sequence
 from typing import Final
+
+from typing_extensions import Buffer as BytesLike
 
 Message = BytesLike | Sequence[BytesLike]
 Received = bytes | list["Buffer"]
@@ -215,8 +216,8 @@ class Server:
         """(session, secret) that admit ``connections`` connections within ``ttl`` seconds, of the
         process that sent ``peer_hello``."""
     def next(self, timeout: float | None = None) -> list[ServerCall] | None:
-        """New calls ([] on timeout, None once closed). Also drives all links that nobody else drives,
-        so one thread should always be in here."""
+        """New calls ([] on timeout, None once closed). Also drives all links that nobody else
+        drives, so one thread should always be in here."""
     def refuse(self) -> None:
         """From now on new calls get UNAVAILABLE and peers are told that this server goes away."""
     @property

@@ -274,10 +274,10 @@ class _Alias:
         self.__array_interface__ = memory.__array_interface__ | writable
 
 
-def _is_private(memory: object) -> bool:
+def _is_private(memory: Any) -> bool:
     """True for memory of the runtime that was received, which nobody else sees written."""
     core: Any = sys.modules.get("tensorwire._core")  # loaded, if it made the memory
-    owner = memory.obj if isinstance(memory, memoryview) else memory
+    owner: Any = memory.obj if isinstance(memory, memoryview) else memory
     if core is None or not isinstance(owner, core.Buffer):
         return False
     if not owner.leased:
