@@ -140,7 +140,7 @@ TEST_CASE("limits: a message above the receiver's limit is thrown away and its s
   }
 }
 
-// Larger than any pool gives, in segments of every kind: what the sender of a peer might announce.
+// Larger than any pool gives: a peer may announce it, for a receiver without a limit of its own.
 TEST_CASE("limits: no memory for a message refuses it, not the link") {
   EndOptions options{tiny(Bulk::kRead)};
   options.limits.max_message_bytes = uint64_t{1} << 60;
@@ -155,21 +155,23 @@ TEST_CASE("limits: no memory for a message refuses it, not the link") {
     link.forge(link.a, message(1, 1,
                                {{3, SegmentKind::kInline, {}},
                                 {40'000, SegmentKind::kPush, {}},
+                                {20'000, SegmentKind::kPush, {}},
                                 {20, SegmentKind::kEager, {}},
                                 {huge, SegmentKind::kRead, {}},
                                 {50, SegmentKind::kPush, {}}},
                                Bytes(8), Bytes(3)));
     link.forge(link.a, message(1, 2, {}, {}, {}));
     link.forge(link.a, data(1, 1, 1, 0, 40'000));
-    link.forge(link.a, eager(1, 1, 2, 1, 20));
-    link.forge(link.a, data(1, 1, 4, 0, 50));
+    link.forge(link.a, data(1, 1, 2, 0, 20'000));
+    link.forge(link.a, eager(1, 1, 3, 1, 20));
+    link.forge(link.a, data(1, 1, 5, 0, 50));
     link.settle();
     CHECK(link.b.received.empty());
     CHECK(pool->stats().used == 0);
-    // Nothing is read, but each offer has its FIN: see the destination.
+    // Nothing is read, and each offer is still reported, so that it gets its FIN.
     for (uint64_t offset = 0; offset < huge;) {
       const auto length = std::min<uint64_t>(UINT32_MAX, huge - offset);
-      link.forge(link.a, rts(1, 1, 3, offset, length));
+      link.forge(link.a, rts(1, 1, 4, offset, length));
       FakeLink::check(link.receive(link.b));
       for (const auto& read : link.b.receiver.take_reads()) {
         REQUIRE(read.destination == nullptr);
