@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kStagingBytes = 64 << 10;
 constexpr size_t kMaxUnfinished = 65'536;
-// Far more than one received() can bring: reached only where nobody takes reads.
+// More than one received() can bring: reached only where nobody takes reads.
 constexpr size_t kMaxUntakenReads = 65'536;
 
 // In the words of the wire codec. Cold on purpose: the text is made only when a peer misbehaves.
