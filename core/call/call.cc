@@ -4,6 +4,8 @@
 #include <cstring>
 #include <memory>
 
+#include "memory/copy.h"
+
 namespace tw {
 namespace {
 
@@ -117,7 +119,7 @@ Waited Call::stage(std::span<OutSegment> segments, Nanos deadline, Status& statu
     for (;;) {
       auto block = runtime.arena().allocate(segment.size);
       if (block) {
-        std::memcpy((*block)->data(), segment.data, segment.size);
+        copy_once((*block)->data(), segment.data, segment.size);
         link_->count_copy(segment.size);
         runtime.memory_used();
         segment.data = (*block)->data();

@@ -192,6 +192,22 @@ class Service:
         self.diary.write(key, "end of requests")
         return b""
 
+    def cancel_while_reading(
+        self, requests: Iterator[bytes], context: grpc.ServicerContext
+    ) -> bytes:
+        key = next(requests).decode()
+        timer = threading.Timer(0.1, context.cancel)
+        timer.start()
+        try:
+            for _ in requests:
+                pass
+        except grpc.RpcError:
+            self.diary.write(key, "RpcError")
+            raise
+        finally:
+            timer.join()
+        return b""
+
     def drain(self, requests: Iterable[bytes], context: grpc.ServicerContext) -> bytes:
         return str(sum(1 for _ in requests)).encode()
 
@@ -243,6 +259,7 @@ class Service:
                 self.first,
                 self.listen,
                 self.drain,
+                self.cancel_while_reading,
             ],
             grpc.stream_stream_rpc_method_handler: [self.chat, self.chat_and_abort],
         }

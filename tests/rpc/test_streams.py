@@ -205,6 +205,21 @@ def test_cancel_from_another_thread(channel: Any, key: str) -> None:
         reader.join(LIMIT_SECONDS)
 
 
+def test_server_cancels_while_it_reads(channel: Any, key: str) -> None:
+    over = threading.Event()
+
+    def requests() -> Iterator[bytes]:
+        yield key.encode()
+        over.wait(LIMIT_SECONDS)
+
+    try:
+        call = channel.stream_unary(path("cancel_while_reading")).future(requests())
+        assert call.code() is grpc.StatusCode.CANCELLED
+        assert recall(channel, key) == b"RpcError"
+    finally:
+        over.set()
+
+
 def test_request_iterator_that_raises(channel: Any, caplog: pytest.LogCaptureFixture) -> None:
     def requests() -> Iterator[bytes]:
         yield b"1"
