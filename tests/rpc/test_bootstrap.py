@@ -140,6 +140,37 @@ def test_wildcard_names_the_dialled_host_and_the_interface() -> None:
         assert interface.endswith(":4000")
 
 
+class BrokenCore:
+    """A native server that cannot listen anywhere."""
+
+    def listen_local(self) -> str:
+        _core.parse_hello(b"")  # any error of the runtime
+        raise AssertionError
+
+    def listen_tcp(self, host: str, port: int) -> int:
+        _core.parse_hello(b"")
+        raise AssertionError
+
+
+def test_server_that_cannot_listen_goes_without(caplog: pytest.LogCaptureFixture) -> None:
+    listeners = bootstrap.Listeners(BrokenCore(), choice.policy(None, ()), 0)  # type: ignore[arg-type]
+    listeners.listen("127.0.0.1:1")
+    assert listeners.addresses(HERE, "127.0.0.1") == []  # type: ignore[arg-type]
+    assert len(caplog.records) == 2
+    assert "clients are not offered tcp there" in caplog.text
+
+
+@pytest.mark.parametrize(("transport", "data_port"), [("shm", 0), ("tcp", 0), (None, 4000)])
+def test_server_that_cannot_listen_where_it_has_to(transport: str | None, data_port: int) -> None:
+    listeners = bootstrap.Listeners(
+        BrokenCore(),  # type: ignore[arg-type]
+        choice.policy(transport, ()),
+        data_port,
+    )
+    with pytest.raises(RuntimeError, match="cannot listen at"):
+        listeners.listen("127.0.0.1:1")
+
+
 # ------------------------------------------------------------------------------- the client's side
 
 

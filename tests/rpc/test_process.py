@@ -173,6 +173,24 @@ def test_inherited_channel(transport: str) -> None:
     assert said[7] == "[b'2'] b'parent again'"
 
 
+def test_inherited_channel_whose_calls_go_by_grpc() -> None:
+    """Also where grpcio could go on using its own."""
+    said = forked(
+        """
+        channel = tensorwire.insecure_channel(target, transport="grpc")
+        echo = channel.unary_unary(path("echo"))
+        print(echo(b"parent"))
+        child(lambda: echo(b"child"))
+        child(lambda: print(echo.future(b"child").result()))
+        print(echo(b"parent again"))
+        """,
+        "1",
+    )
+    assert said[0] == "b'parent'"
+    assert [line.partition(" ")[0] for line in said[1:3]] == ["FAILED_PRECONDITION"] * 2
+    assert said[3:] == ["b'parent again'"]
+
+
 def test_new_channel_in_a_child() -> None:
     said = forked(
         """

@@ -14,7 +14,7 @@ import msgspec
 
 from tensorwire import _core
 from tensorwire.rpc import status, target
-from tensorwire.rpc.choice import Policy
+from tensorwire.rpc.choice import LOGGER, Policy
 
 METHOD: Final = "/tensorwire.v1.Bootstrap/Open"
 
@@ -89,17 +89,16 @@ class Listeners:
         self._tcp: list[_Tcp] = []
         self._local: str | None = None
 
-    @property
-    def open(self) -> bool:
-        return bool(self._tcp or self._local)
-
     def listen(self, address: str) -> None:
-        """Beside a gRPC port that was bound to ``address``. Raises RuntimeError."""
-        bound = target.parse(address)
+        """Beside a gRPC port that was bound to ``address``. RuntimeError: a transport that is
+        required, or a TCP port that was asked for, cannot be had."""
         if self._policy.permits("shm") and self._local is None:
-            self._local = self._core.listen_local()
+            try:
+                self._local = self._core.listen_local()
+            except _core.StatusError as error:
+                self._cannot("shm", "a local socket", error, self._policy.required is not None)
         if self._policy.permits("tcp"):
-            for host in bound.hosts or ("127.0.0.1",):
+            for host in target.parse(address).hosts or ("127.0.0.1",):
                 self._listen_tcp(host)
 
     def _listen_tcp(self, host: str) -> None:
@@ -107,13 +106,16 @@ class Listeners:
         if any(tcp.host == number for tcp in self._tcp):
             return
         try:
-            port = self._core.listen_tcp(number, self._data_port)
+            self._tcp.append(_Tcp(number, self._core.listen_tcp(number, self._data_port)))
         except _core.StatusError as error:
-            raise RuntimeError(
-                f"the data plane cannot listen on {target.tcp_address(number, self._data_port)}: "
-                f"{error.details}"
-            ) from None
-        self._tcp.append(_Tcp(number, port))
+            asked = self._data_port != 0 or self._policy.required is not None
+            self._cannot("tcp", target.tcp_address(number, self._data_port), error, asked)
+
+    def _cannot(self, name: str, where: str, error: _core.StatusError, asked: bool) -> None:
+        sentence = f"the data plane cannot listen at {where}: {error.details}"
+        if asked:
+            raise RuntimeError(sentence) from None
+        LOGGER.warning("%s; clients are not offered %s there", sentence, name)
 
     def answer(self, request: bytes, context: grpc.ServicerContext) -> bytes:
         """Handler of Open."""

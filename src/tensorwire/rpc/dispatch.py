@@ -84,7 +84,10 @@ class Dispatcher:
             try:
                 self._pool.submit(self._work)
             except RuntimeError:
-                self._waiting.remove(call)
+                try:
+                    self._waiting.remove(call)
+                except ValueError:
+                    return  # the job of another call has taken it
                 self._leave()
                 call.finish(*_NO_POOL)
 

@@ -67,11 +67,12 @@ class _MultiCallable:
 
     def _stock(self) -> Any:
         """The same method on stock gRPC."""
+        channel = self._uplink.stock  # each time: it says no in a forked child
         stock = self._by_grpc
         if stock is None:
             # Older versions do not know the argument, and do not generate code that passes it.
             registered = {"_registered_method": True} if self._registered else {}
-            stock = self._by_grpc = getattr(self._uplink.stock, self.arity)(
+            stock = self._by_grpc = getattr(channel, self.arity)(
                 self._name, joining(self._serializer), splitting(self._deserializer), **registered
             )
         return stock

@@ -30,11 +30,13 @@ _STEADY_SECONDS: Final = 5.0  # a link that lived so long starts the back-off fr
 
 
 class _Attempt:
-    __slots__ = ("awaited", "done")
+    """``patience_ends``: until when calls wait for it that could go by gRPC."""
 
-    def __init__(self, awaited: bool) -> None:
+    __slots__ = ("done", "patience_ends")
+
+    def __init__(self, patience: float) -> None:
         self.done = threading.Event()
-        self.awaited = awaited
+        self.patience_ends = monotonic() + patience
 
 
 class _Found(NamedTuple):
@@ -86,16 +88,17 @@ class Uplink:
         """For a channel of another kind, which calls never leave."""
         uplink = cls(target, (), None, policy, -1, settled)
         uplink._stock = stock
+        uplink._used = True
         return uplink
 
     # ------------------------------------------------------------------------------------ gRPC
 
     @property
     def stock(self) -> grpc.Channel:
-        """The gRPC channel, made at first use. CallError in a child that cannot use gRPC."""
+        """The gRPC channel, made at first use. CallError in a child that may not use it."""
+        self._check_process()
         stock = self._stock
         if stock is None:
-            self._check_process()
             with self._lock:
                 if self._closing.is_set():
                     raise _closed(self.target)
@@ -120,11 +123,6 @@ class Uplink:
         if why_not is not None:
             raise status.CallError(status.FAILED_PRECONDITION, why_not)
         self._used = True
-
-    @property
-    def settled(self) -> bool:
-        """True once nothing but gRPC will carry calls."""
-        return self._settled
 
     # ------------------------------------------------------------------------------- for calls
 
@@ -153,12 +151,12 @@ class Uplink:
                     raise status.CallError(status.UNAVAILABLE, self._missing())
                 self._wait_for_next(left)
             elif grpc_may:
-                if not attempt.awaited:
-                    return None, left
-                # A short timeout has to suffice for the attempt and for the call by gRPC.
-                patience = PATIENCE if left is None else min(PATIENCE, left / 2)
-                if not attempt.done.wait(max(0.0, started + patience - monotonic())):
-                    attempt.awaited = False
+                patience = attempt.patience_ends - monotonic()
+                if left is not None:
+                    # A short timeout has to suffice for the attempt and for the call by gRPC.
+                    patience = min(patience, left / 2)
+                if patience <= 0 or not attempt.done.wait(patience):
+                    return None, None if timeout is None else timeout - (monotonic() - started)
             elif not attempt.done.wait(None if left is None else max(0.0, left)):
                 raise status.CallError(status.DEADLINE_EXCEEDED, self._missing())
             elif not wait_for_ready and self.link is None:
@@ -228,7 +226,7 @@ class Uplink:
                 return self._attempt
             if monotonic() < self._next_attempt:
                 return None
-            attempt = self._attempt = _Attempt(awaited=self._failures == 0)
+            attempt = self._attempt = _Attempt(0.0 if self._failures else PATIENCE)
         thread = threading.Thread(
             target=self._run, args=(attempt, wait_for_ready), name="tensorwire-open", daemon=True
         )
