@@ -43,15 +43,17 @@ Waited Call::wait_message(Nanos deadline) {
 }
 
 bool Call::take(InMessage& message) {
+  InMessage next;  // what `message` held is let go of without the lock: it may give leases back
   uint64_t grant;
   {
     std::lock_guard lock(mutex_);
     if (inbox_.empty()) return false;
-    message = std::move(inbox_.front());
+    next = std::move(inbox_.front());
     inbox_.pop_front();
     waiting_messages_.store(static_cast<uint32_t>(inbox_.size()), std::memory_order_release);
-    grant = receive_window_.consume(message.payload_bytes);
+    grant = receive_window_.consume(next.payload_bytes);
   }
+  message = std::move(next);
   // After the last message nobody needs credit.
   if (grant != 0 && !input_ended_.load(std::memory_order_acquire) && !ended())
     link_->send_credit(stream_, grant);
@@ -130,7 +132,7 @@ Waited Call::stage(std::span<OutSegment> segments, Nanos deadline, Status& statu
       if (!awaited) break;
       status = block.status();
       if (status.code() != Code::kResourceExhausted || now() >= deadline) return Waited::kTimeout;
-      if (ended()) return Waited::kDone;
+      if (ended()) break;  // whoever sends will hear of it
       // Leases come home while the link is driven.
       const Nanos retry = std::min(deadline, now() + kArenaRetry);
       if (link_->wait(event_, [this] { return ended(); }, retry) == Waited::kSignal)
@@ -171,7 +173,7 @@ Result<Ref<Outgoing>> Call::send(const wire::CallHeader& header, std::span<OutSe
   bool borrows = false;
   for (const OutSegment& segment : segments) borrows = borrows || (!segment.block && !segment.hold);
   return link_->send(stream_, {out, size}, segments, &event_,
-                     borrows ? Hold(Ref<Call>::share(this)) : Hold{}, driving || borrows, defer);
+                     borrows ? Hold(Ref<Call>::share(this)) : Hold{}, driving, defer);
 }
 
 // ---- ending ----
@@ -191,7 +193,7 @@ void Call::finish_ending() {
   std::vector<std::pair<Ref<EventQueue>, uint64_t>> watchers;
   {
     std::lock_guard lock(mutex_);
-    ended_.store(true, std::memory_order_release);
+    ended_.store(true);
     watchers.swap(watchers_);
   }
   link_->remove(stream_);
@@ -255,6 +257,15 @@ Status CallLink::on_call_credit(uint64_t stream, uint64_t bytes) {
   // Credit may cross the end of its call.
   Ref<Call> call = find(stream);
   return call ? call->on_credit(bytes) : Status{};
+}
+
+void CallLink::on_closing(const Status& why) {
+  std::vector<Ref<Call>> calls;
+  {
+    std::lock_guard lock(calls_mutex_);
+    for (auto& [stream, call] : calls_) calls.push_back(call);
+  }
+  for (auto& call : calls) call->on_closing(why);
 }
 
 void CallLink::on_lost(const Status& why) {

@@ -32,7 +32,7 @@ class Call : public Watcher {
   CallLink& link() const { return *link_; }
   uint64_t stream() const { return stream_; }
   Nanos deadline() const { return deadline_; }
-  bool ended() const { return ended_.load(std::memory_order_acquire); }
+  bool ended() const { return ended_.load(); }
 
   // Until there is a message to take, or surely none.
   Waited wait_message(Nanos deadline);
@@ -63,6 +63,8 @@ class Call : public Watcher {
   friend class CallLink;
   // Baton held. A status that is not ok ends the link.
   virtual Status on_message(InMessage message) = 0;
+  // This end closes the link: the peer is to hear of it while that is possible.
+  virtual void on_closing(const Status& why) = 0;
   virtual void on_lost(const Status& why) = 0;
   Status on_credit(uint64_t bytes);
   void on_event(uint32_t, uint32_t) override {}
@@ -75,6 +77,7 @@ class Call : public Watcher {
   void end_input() { input_ended_.store(true, std::memory_order_release); }
   // True for the one caller that ends the call; finish_ending() tells the others.
   bool begin_ending() { return !ending_.exchange(true, std::memory_order_acq_rel); }
+  bool ending() const { return ending_.load(std::memory_order_acquire); }
   void finish_ending();
 
   const Ref<CallLink> link_;
@@ -115,6 +118,7 @@ class CallLink : public Link {
   Ref<Call> find(uint64_t stream) const;
 
   Status on_call_credit(uint64_t stream, uint64_t bytes) override;
+  void on_closing(const Status& why) override;
   void on_lost(const Status& why) override;
   void on_timer() override;
 

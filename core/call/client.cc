@@ -28,7 +28,10 @@ Result<Ref<Outgoing>> ClientCall::begin(std::string_view method,
   if (Status status = wire::check_method(method); !status.ok()) return status;
   if (!metadata.empty())
     if (Status status = wire::check_metadata(metadata); !status.ok()) return status;
-  return send(header, segments, driving);
+  auto sent = send(header, segments, driving);
+  // The server ignores what cancels a call that it does not know yet.
+  if (sent && cancelled_.load()) send_cancel(Code::kCancelled);
+  return sent;
 }
 
 Result<Ref<Outgoing>> ClientCall::send_message(std::span<OutSegment> segments, bool end,
@@ -58,16 +61,22 @@ ReceivedMetadata ClientCall::initial() {
 
 bool ClientCall::cancel(Code code, std::string details) {
   if (!begin_ending()) return false;
+  cancelled_.store(true);
+  send_cancel(code);
+  Outcome outcome;
+  outcome.code = code;
+  outcome.details = std::move(details);
+  end(std::move(outcome));
+  link_->nudge(event_);
+  return true;
+}
+
+void ClientCall::send_cancel(Code code) {
   CallHeader header;
   header.flags = flag::kCancel;
   header.code = code == Code::kOk ? Code::kCancelled : code;
   // A link that cannot carry it any more tells the server in its own way.
   (void)send(header, {}, false);
-  Outcome outcome;
-  outcome.code = code;
-  outcome.details = std::move(details);
-  end(std::move(outcome));
-  return true;
 }
 
 // The caller has won begin_ending().
@@ -88,7 +97,7 @@ Status ClientCall::watch_deadline() {
   auto poller = link_->runtime().background();
   if (!poller) return poller.status();
   std::lock_guard lock(timer_mutex_);
-  if (ended()) return {};
+  if (ending()) return {};  // it has looked for the timer already, or will after this
   timer_ = (*poller)->add_timer(deadline_, Ref<Watcher>::share(this));
   timed_ = true;
   return {};
@@ -102,10 +111,21 @@ void ClientCall::on_timer() {
   cancel(Code::kDeadlineExceeded, kDeadlineDetails);
 }
 
+namespace {
+
+// How a call ends when its link does.
+Code code_of_loss(const Status& why) {
+  return why.code() == Code::kCancelled ? Code::kCancelled : Code::kUnavailable;
+}
+
+}  // namespace
+
+void ClientCall::on_closing(const Status& why) { cancel(code_of_loss(why), why.details()); }
+
 void ClientCall::on_lost(const Status& why) {
   if (!begin_ending()) return;
   Outcome outcome;
-  outcome.code = why.code() == Code::kCancelled ? Code::kCancelled : Code::kUnavailable;
+  outcome.code = code_of_loss(why);
   outcome.details = why.details();
   end(std::move(outcome));
 }

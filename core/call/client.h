@@ -45,10 +45,13 @@ class ClientCall final : public Call {
   ClientCall(Ref<ClientLink> link, uint64_t stream, Nanos deadline);
 
   Status on_message(InMessage message) override;
+  void on_closing(const Status& why) override;
   void on_lost(const Status& why) override;
   void on_timer() override;
   void end(Outcome outcome);
+  void send_cancel(Code code);
 
+  std::atomic<bool> cancelled_{false};
   std::atomic<bool> initial_known_{false};
   std::mutex initial_mutex_;  // guards initial_
   ReceivedMetadata initial_;

@@ -35,6 +35,14 @@ Result<Ref<Outgoing>> ServerCall::send_message(std::span<OutSegment> segments, b
 bool ServerCall::finish(Code code, std::string_view details,
                         std::span<const wire::MetadataEntry> trailing,
                         std::span<OutSegment> segments, bool payload, Ref<Outgoing>& outgoing) {
+  return finish(code, details, trailing, segments, payload, false, outgoing);
+}
+
+// `driving`: the caller has the baton.
+bool ServerCall::finish(Code code, std::string_view details,
+                        std::span<const wire::MetadataEntry> trailing,
+                        std::span<OutSegment> segments, bool payload, bool driving,
+                        Ref<Outgoing>& outgoing) {
   if (!begin_ending()) return false;
   CallHeader header;
   header.flags = flag::kEnd;
@@ -44,7 +52,7 @@ bool ServerCall::finish(Code code, std::string_view details,
   header.details = details;
   header.trailing = trailing;
   end_input();
-  auto sent = send(header, segments, true);
+  auto sent = send(header, segments, driving);
   if (sent) {
     outgoing = std::move(*sent);
   } else if (payload) {
@@ -53,10 +61,11 @@ bool ServerCall::finish(Code code, std::string_view details,
     header.code = sent.status().code();
     header.details = sent.status().details();
     header.trailing = {};
-    (void)send(header, {}, true);
+    (void)send(header, {}, driving);
   }
   server_link().handling_.fetch_sub(1, std::memory_order_relaxed);
   finish_ending();
+  if (!driving) link_->nudge(event_);
   return true;
 }
 
@@ -69,9 +78,10 @@ bool ServerCall::finish_and_poll(Code code, std::string_view details,
   const bool driving = link.try_drive();
   if (driving) link.poll_slot_ = &next;
   Ref<Outgoing> outgoing;
-  const bool finished = finish(code, details, trailing, segments, payload, outgoing);
+  const bool finished = finish(code, details, trailing, segments, payload, driving, outgoing);
   if (!driving) {
-    if (outgoing) (void)wait_sent(*outgoing, kForever);
+    while (outgoing && wait_sent(*outgoing, kForever) == Waited::kSignal) {
+    }
     next = link.server_->take_queued(link);
     return finished;
   }
@@ -110,6 +120,11 @@ Status ServerCall::on_message(InMessage message) {
     event_.notify();
   }
   return {};
+}
+
+void ServerCall::on_closing(const Status& why) {
+  Ref<Outgoing> none;
+  finish(Code::kUnavailable, why.details(), {}, {}, false, none);
 }
 
 void ServerCall::on_lost(const Status&) {
@@ -179,15 +194,12 @@ void ServerLink::answer(uint64_t stream, Code code, std::string_view details) {
   (void)send(stream, bytes, {}, nullptr, {});
 }
 
-void ServerLink::on_lost(const Status& why) {
-  CallLink::on_lost(why);
-  server_->forget(*this);
-}
+void ServerLink::on_gone() { server_->forget(*this); }
 
 // ---- the server ----
 
 // After close() nobody is in next() any more, but peers may still hold leases: the background then
-// polls in its place.
+// polls in its place, until the last link has gone.
 class Server::Rest final : public Watcher {
  public:
   explicit Rest(Ref<Server> server) : server_(std::move(server)) {}
@@ -195,9 +207,10 @@ class Server::Rest final : public Watcher {
   Status begin() {
     auto background = server_->runtime_.background();
     if (!background) return background.status();
-    background_ = *background;
-    auto watch = background_->watch(server_->poller_->fd(), EPOLLIN, Ref<Watcher>::share(this));
+    std::lock_guard lock(mutex_);
+    auto watch = (*background)->watch(server_->poller_->fd(), EPOLLIN, Ref<Watcher>::share(this));
     if (!watch) return watch.status();
+    background_ = *background;
     watch_ = *watch;
     return {};
   }
@@ -205,10 +218,13 @@ class Server::Rest final : public Watcher {
  private:
   void on_event(uint32_t, uint32_t) override {
     server_->poller_->poll(0);
-    if (server_->links().empty()) background_->unwatch(watch_, server_->poller_->fd());
+    if (!server_->links().empty()) return;
+    std::lock_guard lock(mutex_);
+    background_->unwatch(watch_, server_->poller_->fd());
   }
 
   const Ref<Server> server_;
+  std::mutex mutex_;  // guards what follows: the first event may come before begin() is through
   Poller* background_ = nullptr;
   Poller::Watch watch_ = 0;
 };
@@ -235,7 +251,7 @@ void Server::arrived(link::Connected connected) {
     if (closed_) return;
     links_.emplace(link.get(), link);
   }
-  if (!link->start(*poller_).ok()) forget(*link);
+  (void)link->start(*poller_);  // one that cannot be looked after is lost, hence forgotten
 }
 
 void Server::queue(Ref<ServerCall> call) {
@@ -268,7 +284,10 @@ Server::Next Server::next(std::vector<Ref<ServerCall>>& calls, size_t room, Nano
         }
         return Next::kCalls;
       }
-      if (closed_) return Next::kClosed;
+      if (closed_) {
+        poller_->wake();  // the call may have been for Rest
+        return Next::kClosed;
+      }
     }
     const bool signal = !poller_->poll(deadline);
     std::lock_guard lock(mutex_);
@@ -281,10 +300,11 @@ Server::Next Server::next(std::vector<Ref<ServerCall>>& calls, size_t room, Nano
 void Server::forget(ServerLink& link) {
   Ref<ServerLink> last;
   std::lock_guard lock(mutex_);
-  if (auto it = links_.find(&link); it != links_.end()) {
-    last = std::move(it->second);
-    links_.erase(it);
-  }
+  auto it = links_.find(&link);
+  if (it == links_.end()) return;
+  last = std::move(it->second);
+  links_.erase(it);
+  if (closed_ && links_.empty()) poller_->wake();  // Rest has nothing left to do
 }
 
 std::vector<Ref<ServerLink>> Server::links() const {
@@ -311,10 +331,11 @@ void Server::refuse() {
 
 void Server::close() {
   refuse();
+  std::deque<Ref<ServerCall>> calls;  // let go of without the lock: they may hold leases
   {
     std::lock_guard lock(mutex_);
     if (std::exchange(closed_, true)) return;
-    calls_.clear();
+    calls.swap(calls_);
   }
   listener_->close();
   for (const auto& link : links()) link->close({Code::kCancelled, "the server was closed"});

@@ -38,7 +38,10 @@ class ServerCall final : public Call {
              std::string_view method);
   ServerLink& server_link() const;
   Status on_message(InMessage message) override;
+  void on_closing(const Status& why) override;
   void on_lost(const Status& why) override;
+  bool finish(Code code, std::string_view details, std::span<const wire::MetadataEntry> trailing,
+              std::span<OutSegment> segments, bool payload, bool driving, Ref<Outgoing>& outgoing);
 
   const ReceivedMetadata metadata_;
   const std::string_view method_;
@@ -94,7 +97,7 @@ class ServerLink final : public CallLink {
   ServerLink(Ref<Server> server, std::unique_ptr<Transport> transport, Peer peer);
 
   Status on_call_message(InMessage message) override;
-  void on_lost(const Status& why) override;
+  void on_gone() override;
   bool returns_later() const override { return handling_.load(std::memory_order_relaxed) != 0; }
   Status begin(InMessage message);
   void answer(uint64_t stream, Code code, std::string_view details);

@@ -27,8 +27,8 @@ class Baton {
 
   bool taken() const { return taken_.load(std::memory_order_seq_cst); }
 
-  // For the background: when the baton is taken, its holder is told by free() that there was
-  // something to do.
+  // For whoever has seen that there is something to do, but cannot wait: when the baton is taken,
+  // its holder is told by free().
   bool take_or_flag() {
     if (try_take()) return true;
     flagged_.store(true, std::memory_order_seq_cst);
@@ -45,7 +45,8 @@ class Baton {
     return true;
   }
 
-  // Frees the baton. True: the background came in vain meanwhile and somebody has to look again.
+  // Frees the baton. True: somebody came in vain meanwhile, so that the link has to be looked at
+  // again.
   bool free() {
     taken_.store(false, std::memory_order_seq_cst);
     {

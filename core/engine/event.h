@@ -22,7 +22,14 @@ class Event {
     return result;
   }
 
+  // A thread that drives its link waits there instead of here: notify() does not reach it. Whoever
+  // is not the driver looks at driven() after notify(); the driver sets it before it looks at what
+  // it waits for.
+  void set_driven(bool driven) { driven_.store(driven, std::memory_order_seq_cst); }
+  bool driven() const { return driven_.load(std::memory_order_seq_cst); }
+
  private:
+  std::atomic<bool> driven_{false};
   std::atomic<uint32_t> sequence_{0};
   std::atomic<uint32_t> sleepers_{0};
 };

@@ -12,8 +12,12 @@ class Link::Returns final : public LeaseReturn {
   explicit Returns(Link& link) : link_(&link) {}
 
   void lease_done(uint64_t id) noexcept override {
-    std::lock_guard lock(mutex_);
-    if (link_) link_->return_lease(id);
+    Ref<Link> link;  // kept beyond the lock: returning a lease may be what ends the link
+    {
+      std::lock_guard lock(mutex_);
+      if (link_ && link_->try_retain()) link = Ref<Link>::adopt(link_);
+    }
+    if (link) link->return_lease(id);
   }
   void forget() {
     std::lock_guard lock(mutex_);
@@ -33,34 +37,34 @@ Link::Link(Runtime& runtime, std::unique_ptr<Transport> transport, Peer peer, ui
       spinner_(runtime.settings().spin),
       sender_(transport_->profile(), runtime.settings().buffer_bytes / 4,
               [this](Slab& slab) { return transport_->share(slab); }),
-      returns_(make_ref<Returns>(*this)) {}
-
-Link::~Link() {
-  if (poller_) runtime_.move_out(*this);
-  returns_->forget();
+      returns_(make_ref<Returns>(*this)) {
+  (void)baton_.try_take();  // until start() hands it on
 }
+
+Link::~Link() { returns_->forget(); }
 
 void Link::slabs_dropped() {
   std::lock_guard lock(send_mutex_);
-  if (state_.load(std::memory_order_acquire) != State::kLost) transport_->slabs_dropped();
+  if (!send_ended_) transport_->slabs_dropped();
 }
 
 Status Link::start(Poller& poller) {
   poller_ = &poller;
-  if (Status status = transport_->watch(poller, Ref<Watcher>::share(this)); !status.ok())
-    return status;
-  if (peer_.pidfd) {
+  Status status = transport_->watch(poller, Ref<Watcher>::share(this));
+  if (status.ok() && peer_.pidfd) {
     auto watch =
         poller.watch(peer_.pidfd.get(), EPOLLIN | EPOLLONESHOT, Ref<Watcher>::share(this), kDeath);
-    if (!watch) {
-      transport_->unwatch();
-      return watch.status();
-    }
-    death_watch_ = *watch;
+    if (watch)
+      death_watch_ = *watch;
+    else
+      status = watch.status();
   }
-  runtime_.move_in(*this);
-  transport_->arm(false);
-  return {};
+  if (status.ok())
+    runtime_.move_in(*this);
+  else
+    lose(status);
+  hand_on();
+  return status;
 }
 
 Status Link::death() const {
@@ -76,79 +80,99 @@ Result<Ref<Outgoing>> Link::send(uint64_t stream, std::span<const std::byte> hea
   uint64_t bytes = 0;
   for (const OutSegment& segment : segments) bytes += segment.size;
   Result<Ref<Outgoing>> outgoing = Ref<Outgoing>{};
+  bool backlog;
   {
     std::lock_guard lock(send_mutex_);
-    if (state_.load(std::memory_order_acquire) != State::kOpen) return death();
+    if (send_ended_) return death();
+    backlog = unsent_.load();
     queue_fins_locked();
     outgoing = sender_.submit(stream, header, segments, event, std::move(owner));
     if (!outgoing) return outgoing;
     if (!defer || sender_.queued_bytes() >= kDeferLimit) {
       flush_locked();
-    } else if (!deferring_) {
-      deferring_ = true;
-      poller_->add_timer(now() + kDeferTime, Ref<Watcher>::share(this));
+    } else if (!defer_timer_) {
+      defer_timer_ = poller_->add_timer(now() + kDeferTime, Ref<Watcher>::share(this));
     }
     AtomicClass& counters = class_of(bytes);
     bump(counters.sent, 1);
     bump(counters.sent_bytes, bytes);
   }
-  if (unsent_.load(std::memory_order_relaxed)) kick(driving);
+  // Whoever has lent its memory waits until it is free.
+  after_flush(backlog, driving || *outgoing);
   return outgoing;
 }
 
 void Link::send_credit(uint64_t stream, uint64_t bytes) {
+  bool backlog;
   {
     std::lock_guard lock(send_mutex_);
-    if (state_.load(std::memory_order_acquire) != State::kOpen) return;
+    if (send_ended_) return;
+    backlog = unsent_.load();
     queue_fins_locked();
     sender_.credit(stream, bytes);
     flush_locked();
   }
-  if (unsent_.load(std::memory_order_relaxed)) kick(false);
+  after_flush(backlog, false);
 }
 
 void Link::withdraw(const Ref<Outgoing>& outgoing) {
+  bool backlog;
   {
     std::lock_guard lock(send_mutex_);
+    backlog = unsent_.load();
     sender_.withdraw(outgoing);
     flush_locked();
   }
-  if (unsent_.load(std::memory_order_relaxed)) kick(false);
+  after_flush(backlog, false);
 }
 
-void Link::flush() {
-  {
-    std::lock_guard lock(send_mutex_);
-    queue_fins_locked();
-    flush_locked();
-  }
+// Whether something was left to be sent before.
+bool Link::flush_all() {
+  std::lock_guard lock(send_mutex_);
+  const bool backlog = unsent_.load();
+  queue_fins_locked();
+  flush_locked();
+  return backlog;
+}
+
+void Link::flush() { after_flush(flush_all(), true); }
+
+// No lock held. `backlog`: something was left to be sent, and now that it has gone the driver may
+// be the one who waits for that.
+void Link::after_flush(bool backlog, bool driving) {
+  if (unsent_.load())
+    kick(driving);
+  else if (backlog && baton_.taken())
+    transport_->interrupt();
 }
 
 void Link::on_timer() {
   {
     std::lock_guard lock(send_mutex_);
-    deferring_ = false;
-    flush_locked();
+    const Nanos at = now();
+    for (auto* timer : {&defer_timer_, &return_timer_})
+      if (*timer && (*timer)->first <= at) timer->reset();
   }
-  if (unsent_.load(std::memory_order_relaxed)) kick(false);
+  after_flush(flush_all(), false);
+  if (state_.load(std::memory_order_acquire) == State::kClosing) kick(false);
 }
 
 // Send lock held. A broken transport is found out by whoever receives, once what has arrived is
-// handed up.
+// handed up: until then something counts as left.
 void Link::flush_locked() {
   iovec runs[8];
-  while (sender_.pending()) {
+  while (!send_broken_ && sender_.pending()) {
     const size_t count = sender_.gather(runs);
     auto taken = transport_->send({runs, count});
     if (!taken) {
-      sender_.drop();
+      send_broken_ = true;
       transport_->peer_gone(taken.status().details());
       break;
     }
     if (*taken == 0) break;
     sender_.sent(*taken);
   }
-  unsent_.store(sender_.pending(), std::memory_order_relaxed);
+  unsent_.store(sender_.pending());
 }
 
 void Link::queue_fins_locked() {
@@ -159,30 +183,39 @@ void Link::queue_fins_locked() {
     ids.swap(fins_);
     fins_due_.store(false, std::memory_order_relaxed);
   }
-  sender_.fin(ids);
+  if (!send_ended_) sender_.fin(ids);
 }
 
-// Somebody has to send the rest: whoever drives or is going to, else the background.
+// Something is left to do: whoever drives does it, or is going to, else the background. Whoever
+// holds the baton may be past its last look already, hence the flag; and a caller that is going to
+// drive, but finds that another one has begun to, relies on that one seeing unsent_, which was
+// stored before the look at the baton.
 void Link::kick(bool driving) {
   if (driving && !baton_.taken()) return;
-  if (baton_.try_take())
+  if (baton_.take_or_flag())
     hand_on();
   else
     transport_->interrupt();
 }
 
 void Link::return_lease(uint64_t id) {
-  views_.fetch_sub(1, std::memory_order_relaxed);
   size_t waiting;
   {
     std::lock_guard lock(fin_mutex_);
     fins_.push_back(id);
     waiting = fins_.size();
-    fins_due_.store(true, std::memory_order_release);
+    // Before the look at the state, as close() stores that before it looks here.
+    fins_due_.store(true);
   }
-  if (waiting < kReturnsTogether && returns_later()) return;
-  flush();
-  if (unsent_.load(std::memory_order_relaxed)) kick(false);
+  views_.fetch_sub(1, std::memory_order_release);
+  if (waiting < kReturnsTogether && keeps_leases()) {
+    std::lock_guard lock(send_mutex_);
+    if (!return_timer_ && !send_ended_)
+      return_timer_ = poller_->add_timer(now() + kReturnTime, Ref<Watcher>::share(this));
+    return;
+  }
+  after_flush(flush_all(), false);
+  if (state_.load(std::memory_order_acquire) == State::kClosing) kick(false);
 }
 
 void Link::count_copy(uint64_t bytes) {
@@ -257,12 +290,17 @@ void Link::hand_on() {
     received_ = receiver_.counters();
   }
   for (;;) {
-    if (fins_due_.load(std::memory_order_relaxed) && !returns_later()) flush();
+    if (fins_due_.load() && !keeps_leases()) (void)flush_all();
+    // Nobody waits for a closing link to end: each who lets go of it sees whether it has.
+    if (state_.load(std::memory_order_acquire) == State::kClosing) {
+      while (step()) {
+      }
+    }
     if (baton_.pass_to_waiter()) return;
     // Armed while the baton is still held, because arming reads what the baton guards.
-    transport_->arm(unsent_.load(std::memory_order_relaxed));
+    transport_->arm(unsent_.load());
     if (!baton_.free() || !baton_.try_take()) return;
-    // The background came while the baton was held, and went again.
+    // Somebody came while the baton was held, and went again.
     transport_->disarm();
     while (step()) {
     }
@@ -349,7 +387,7 @@ Result<InSegment> Link::on_map(const wire::SegmentInfo& segment) {
 
 void Link::go_away(Code code, std::string_view reason) {
   std::lock_guard lock(send_mutex_);
-  if (state_.load(std::memory_order_acquire) != State::kOpen) return;
+  if (send_ended_) return;
   sender_.go_away(code, reason);
   flush_locked();
 }
@@ -362,6 +400,8 @@ bool Link::drained() {
 }
 
 void Link::close(Status why) {
+  if (state_.load(std::memory_order_acquire) != State::kOpen) return;
+  on_closing(why);
   go_away(Code::kOk, "");
   State open = State::kOpen;
   {
@@ -370,34 +410,35 @@ void Link::close(Status why) {
     death_ = why;
   }
   on_lost(why);
-  // From here on nobody waits on the link: the background ends it once it is drained.
-  if (baton_.try_take()) {
-    step();
-    hand_on();
-  } else {
-    transport_->interrupt();
-  }
+  kick(false);
 }
 
 // Baton held.
 void Link::lose(Status why) {
-  const State before = state_.load(std::memory_order_relaxed);
-  if (before == State::kLost) return;
+  if (state_.load(std::memory_order_relaxed) == State::kLost) return;
+  bool open;
   {
     std::lock_guard lock(death_mutex_);
-    state_.store(State::kClosing, std::memory_order_release);
-    if (death_.ok() || before == State::kOpen) death_ = why;
+    open = state_.exchange(State::kClosing, std::memory_order_acq_rel) == State::kOpen;
+    if (open) death_ = why;
   }
   {
     std::lock_guard lock(send_mutex_);
+    send_broken_ = send_ended_ = true;
     sender_.drop();
-    unsent_.store(false, std::memory_order_relaxed);
+    unsent_.store(false);
+    for (auto* timer : {&defer_timer_, &return_timer_}) {
+      if (*timer) poller_->cancel_timer(**timer);
+      timer->reset();
+    }
   }
-  if (before == State::kOpen) on_lost(why);
+  if (open) on_lost(why);
   state_.store(State::kLost, std::memory_order_release);
   transport_->hang_up();
   transport_->unwatch();
   if (death_watch_ != 0) poller_->unwatch(std::exchange(death_watch_, 0), peer_.pidfd.get());
+  runtime_.move_out(*this);
+  on_gone();
 }
 
 }  // namespace tw

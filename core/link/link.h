@@ -12,7 +12,9 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/baton.h"
@@ -84,18 +86,24 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
                              bool driving = false, bool defer = false);
   void send_credit(uint64_t stream, uint64_t bytes);
   void withdraw(const Ref<Outgoing>& outgoing);
+  // Sends what was deferred; the caller is going to wait on this link.
   void flush();
+  // After event.notify() by another thread than the driver: the driver may be who waits for it.
+  void nudge(const Event& event) {
+    if (event.driven()) transport_->interrupt();
+  }
   void count_copy(uint64_t bytes);
 
   // Returns once done() holds. Drives the link, or sleeps on `event` while another thread does;
-  // whatever makes done() true must notify `event` afterwards. A lost link ends every call, hence
-  // every wait.
+  // whatever makes done() true must notify `event` afterwards, and nudge() unless it was the
+  // driver. A lost link ends every call, hence every wait.
   template <class Done>
   Waited wait(Event& event, Done&& done, Nanos deadline);
 
  protected:
   Link(Runtime& runtime, std::unique_ptr<Transport> transport, Peer peer, uint64_t max_message);
-  // Lets the poller look after the link while nobody drives it.
+  // Lets the poller look after the link while nobody drives it; nobody can before. A link that
+  // cannot be looked after is lost.
   Status start(Poller& poller);
 
   // For the layer above. Baton held:
@@ -104,8 +112,12 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
   virtual void on_peer_away(Code, std::string_view) {}
   // True while leases may wait for the next message instead of being given back at once.
   virtual bool returns_later() const { return false; }
+  // This end closes the link, which can still carry messages; perhaps more than once.
+  virtual void on_closing(const Status&) {}
   // Once, with no lock of the link's but perhaps the baton; the link is no longer alive.
   virtual void on_lost(const Status& why) = 0;
+  // Baton held. Once, after on_lost(): not even leases are left.
+  virtual void on_gone() {}
 
   // Has on_timer() called soon, by the poller's thread and with no lock held.
   void look_soon() { poller_->add_timer(0, Ref<Watcher>::share(this)); }
@@ -131,6 +143,8 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
   static constexpr size_t kDeferLimit = 16 << 10;
   // ... or until this time has passed.
   static constexpr Nanos kDeferTime = 200 * kMicrosecond;
+  // How long a lease may wait for a message that takes it along.
+  static constexpr Nanos kReturnTime = 5 * kMillisecond;
 
   // Leases wait for a message to take them along, but no more than this many.
   static constexpr size_t kReturnsTogether = 16;
@@ -141,8 +155,11 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
   void hand_on();
   void lose(Status why);
   void flush_locked();
+  bool flush_all();
+  void after_flush(bool backlog, bool driving);
   void queue_fins_locked();
   void return_lease(uint64_t id);
+  bool keeps_leases() const { return state_.load() == State::kOpen && returns_later(); }
   void kick(bool driving);
   bool drained();
   template <class Done>
@@ -169,8 +186,12 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
   Spinner spinner_;    // baton
 
   std::mutex send_mutex_;
-  Sender sender_;           // send lock
-  bool deferring_ = false;  // send lock: a timer is set for what was deferred
+  Sender sender_;             // send lock
+  bool send_broken_ = false;  // send lock: the transport takes nothing any more
+  bool send_ended_ = false;   // send lock: everything was let go of
+  // Send lock: timers for what was deferred, and for leases that wait to be taken along.
+  std::optional<Poller::Timer> defer_timer_, return_timer_;
+  // Whether the sender has something left. Its order matters: see kick().
   std::atomic<bool> unsent_{false};
 
   std::mutex fin_mutex_;
@@ -216,9 +237,10 @@ Waited Link::drive(Done&& done, Nanos deadline) {
       spins_.fetch_add(moved, std::memory_order_relaxed);
       continue;
     }
-    if (fins_due_.load(std::memory_order_relaxed)) flush();
+    if (state_.load(std::memory_order_relaxed) == State::kLost) return Waited::kDone;
+    if (fins_due_.load(std::memory_order_relaxed)) (void)flush_all();
     sleeps_.fetch_add(1, std::memory_order_relaxed);
-    switch (transport_->sleep(unsent_.load(std::memory_order_relaxed), deadline)) {
+    switch (transport_->sleep(unsent_.load(), deadline)) {
       case Wake::kReady:
         break;
       case Wake::kTimeout:
@@ -236,15 +258,20 @@ Waited Link::wait(Event& event, Done&& done, Nanos deadline) {
   Waited result = Waited::kDone;
   for (;;) {
     const uint32_t seen = event.sequence();
-    if (done() || state_.load(std::memory_order_acquire) == State::kLost) break;
-    if (baton_.try_take()) {
-      if (queued) baton_.leave(waiter);
+    if (done()) break;
+    // With a lost link there is nothing to drive: whoever ends the calls tells their events.
+    const bool lost = state_.load(std::memory_order_acquire) == State::kLost;
+    if (!lost && baton_.try_take()) {
+      if (std::exchange(queued, false)) baton_.leave(waiter);
       transport_->disarm();
+      event.set_driven(true);
       result = drive(done, deadline);
+      event.set_driven(false);
       hand_on();
-      return result;
+      if (result != Waited::kDone || done()) return result;
+      continue;
     }
-    if (!queued) {
+    if (!lost && !queued) {
       // Once in the queue it looks again: the baton may have been freed in between.
       baton_.enter(waiter);
       queued = true;
@@ -275,8 +302,8 @@ void Link::drive_briefly(Done&& done, Last&& last) {
     }
     // The rest of a message that has begun is worth waiting for; a peer that stalls is left to the
     // background.
-    if (!receiver_.midway() || transport_->sleep(unsent_.load(std::memory_order_relaxed),
-                                                 now() + kMillisecond) != Wake::kReady)
+    if (!receiver_.midway() ||
+        transport_->sleep(unsent_.load(), now() + kMillisecond) != Wake::kReady)
       break;
   }
   last();

@@ -29,6 +29,8 @@ class Listener::Arrival final : public Watcher {
         handshake_(transport, listener_->runtime_.instance(), listener_->admissions_) {}
 
   Status begin() {
+    std::lock_guard lock(mutex_);
+    if (stopped_) return {Code::kUnavailable, "the server is closed"};
     if (transport_ == wire::Transport::kShm) {
       auto peer = unix_peer(socket_.get());
       if (!peer) return peer.status();
@@ -47,6 +49,7 @@ class Listener::Arrival final : public Watcher {
   // Ends it from outside.
   void stop() {
     std::lock_guard lock(mutex_);
+    stopped_ = true;
     finish();
   }
 
@@ -138,6 +141,7 @@ class Listener::Arrival final : public Watcher {
   Peer peer_;
   Poller::Watch watch_ = 0;
   Poller::Timer timer_{};
+  bool stopped_ = false;
 };
 
 Listener::Listener(Runtime& runtime, Poller& poller, Arrived arrived)

@@ -100,8 +100,13 @@ void Runtime::move_out(Tenant& tenant) {
 void Runtime::shut_down() {
   Runtime* const runtime = g_runtime.load(std::memory_order_acquire);
   if (!runtime) return;
-  std::lock_guard lock(runtime->mutex_);
-  if (runtime->background_) runtime->background_->stop();
+  Background* background;
+  {
+    std::lock_guard lock(runtime->mutex_);
+    background = runtime->background_.get();
+  }
+  // Without the lock: the thread that is joined may want it.
+  if (background) background->stop();
 }
 
 }  // namespace tw
