@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "test/engine/patience.h"
 #include "transport/shm/shm.h"
 #include "transport/tcp/tcp.h"
 
@@ -78,9 +79,6 @@ struct Tcp {
 
 // Every case of the suite runs once for each of these. A new transport adds its maker.
 #define TENSORWIRE_TRANSPORTS tw::test::Shm, tw::test::Tcp
-
-// A wait that never ends fails its test long before anybody loses patience.
-inline Nanos patience() { return now() + 60 * kSecond; }
 
 // The byte at position `at` of every test stream: neighbours differ, and so do distant copies.
 inline std::byte pattern(uint64_t at) { return static_cast<std::byte>((at * 131) ^ (at >> 9)); }

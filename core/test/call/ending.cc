@@ -1,0 +1,347 @@
+// How calls end before their time: cancellation, deadlines, closed and lost links.
+#include <atomic>
+
+#include "test/call/world.h"
+#include "test/transport/pair.h"
+
+namespace tw::test {
+namespace {
+
+// A server whose calls the test handles itself.
+struct Open {
+  Open()
+      : house(
+            [this](Ref<ServerCall> call) {
+              calls.put(std::move(call));
+              return Ref<ServerCall>{};
+            },
+            1) {}
+  ~Open() { house.close(); }
+  Slot<Ref<ServerCall>> calls;
+  House house;
+};
+
+TEST_CASE_TEMPLATE("ending: the client cancels", Way, TENSORWIRE_WAYS) {
+  Open server;
+  Closing link(server.house.connect<Way>());
+  const auto call = start(*link, "/t/Long");
+  const auto served = server.calls.take();
+  CHECK(served->active());
+  CHECK(call->cancel(Code::kCancelled, "changed my mind"));
+  CHECK_FALSE(call->cancel(Code::kAborted, "again"));
+  CHECK(call->ended());
+  CHECK(call->outcome().code == Code::kCancelled);
+  CHECK(call->outcome().details == "changed my mind");
+  CHECK_FALSE(send(*call, {}));
+
+  CHECK(served->wait_ended(patience()) == Waited::kDone);
+  CHECK_FALSE(served->active());
+  InMessage message;
+  CHECK_FALSE(receive(*served, message));
+  CHECK_FALSE(finish(*served));
+  CHECK_FALSE(send(*served, {}));
+  CHECK(link->calls() == 0);
+  CHECK(server.house.server().active() == 0);
+}
+
+TEST_CASE_TEMPLATE("ending: the server ends a call while the client is still sending", Way,
+                   TENSORWIRE_WAYS) {
+  Open server;
+  Closing link(server.house.connect<Way>());
+  const auto call = start(*link, "/t/Long");
+  const auto served = server.calls.take();
+  const auto bytes = bytes_of(3 << 20);
+  std::thread sender([&] {
+    while (send(*call, {out(bytes)})) {
+    }
+  });
+  InMessage message;
+  REQUIRE(receive(*served, message));
+  CHECK(finish(*served, Code::kOutOfRange, "enough"));
+  sender.join();
+  REQUIRE(call->wait_ended(patience()) == Waited::kDone);
+  CHECK(call->outcome().code == Code::kOutOfRange);
+  CHECK(call->outcome().details == "enough");
+  CHECK(unary(*link, "/t/Late", {}, now()).code == Code::kDeadlineExceeded);
+}
+
+TEST_CASE_TEMPLATE("ending: a deadline ends a call that nobody waits for", Way, TENSORWIRE_WAYS) {
+  Open server;
+  Closing link(server.house.connect<Way>());
+  auto queue = make_ref<EventQueue>();
+  const Nanos deadline = now() + 20 * kMillisecond;
+  const auto call = start(*link, "/t/Long", deadline);
+  call->notify(queue, 77);
+  const auto served = server.calls.take();
+  CHECK(served->deadline() <= now() + 20 * kMillisecond);
+  std::vector<uint64_t> tokens;
+  REQUIRE(queue->take(tokens, 10, patience()) == EventQueue::Taken::kTokens);
+  CHECK(tokens == std::vector<uint64_t>{77});
+  CHECK(now() >= deadline);
+  CHECK(call->outcome().code == Code::kDeadlineExceeded);
+  CHECK(served->wait_ended(patience()) == Waited::kDone);
+  // One that ends in time leaves no timer behind that would keep it.
+  const auto quick = start(*link, "/t/Long", now() + 3600 * kSecond);
+  CHECK(finish(*server.calls.take()));
+  REQUIRE(quick->wait_ended(patience()) == Waited::kDone);
+  CHECK(eventually([&] { return quick->references() == 1; }));
+}
+
+TEST_CASE_TEMPLATE("ending: who ends a call wakes the thread that waits for it and drives", Way,
+                   TENSORWIRE_WAYS) {
+  Open server;
+  Closing link(server.house.connect<Way>());
+  const auto call = start(*link, "/t/Long");
+  const auto served = server.calls.take();
+  const auto links = server.house.server().links();
+  REQUIRE(links.size() == 1);
+  const auto sleeps = [](Link& of) { return of.stats().sleeps; };
+  const uint64_t before = sleeps(*links[0]);
+
+  // Nobody else waits on either link, so each of the two drives its own.
+  InMessage message;
+  std::thread handler([&] { CHECK_FALSE(receive(*served, message)); });
+  REQUIRE(eventually([&] { return sleeps(*links[0]) > before; }));
+  CHECK(finish(*served, Code::kAborted));
+  handler.join();
+  REQUIRE(call->wait_ended(patience()) == Waited::kDone);
+
+  const auto other = start(*link, "/t/Long");
+  const uint64_t so_far = sleeps(*link);
+  std::thread caller([&] { CHECK(other->wait_ended(patience()) == Waited::kDone); });
+  REQUIRE(eventually([&] { return sleeps(*link) > so_far; }));
+  CHECK(other->cancel(Code::kCancelled, "by another thread"));
+  caller.join();
+}
+
+TEST_CASE_TEMPLATE("ending: whatever races to end a call, it ends once", Way, TENSORWIRE_WAYS) {
+  Open server;
+  Closing link(server.house.connect<Way>());
+  auto queue = make_ref<EventQueue>();
+  constexpr uint64_t kRounds = 150;
+  for (uint64_t i = 0; i < kRounds; ++i) {
+    const auto call = start(*link, "/t/Race", now() + static_cast<Nanos>(i % 5) * 200'000);
+    call->notify(queue, i);
+    std::atomic<int> cancelled{0};
+    std::thread canceller([&] { cancelled += call->cancel(Code::kAborted, "cancelled"); });
+    if (i % 3) {
+      const auto served = server.calls.take();
+      finish(*served, Code::kNotFound, "finished");
+    }
+    canceller.join();
+    REQUIRE(call->wait_ended(patience()) == Waited::kDone);
+    const Code code = call->outcome().code;
+    CHECK((code == Code::kAborted || code == Code::kNotFound || code == Code::kDeadlineExceeded));
+    CHECK((code == Code::kAborted) == (cancelled == 1));
+    CHECK_FALSE(call->outcome().details.empty());
+    if (i % 3 == 0) {
+      const auto served = server.calls.take();
+      CHECK(served->wait_ended(patience()) == Waited::kDone);
+    }
+  }
+  std::vector<uint64_t> tokens, seen;
+  while (seen.size() < kRounds) {
+    REQUIRE(queue->take(tokens, 1000, patience()) == EventQueue::Taken::kTokens);
+    seen.insert(seen.end(), tokens.begin(), tokens.end());
+  }
+  CHECK(queue->take(tokens, 1, 0) == EventQueue::Taken::kTimeout);
+  std::sort(seen.begin(), seen.end());
+  for (uint64_t i = 0; i < kRounds; ++i) CHECK(seen[i] == i);
+  CHECK(eventually([&] { return server.house.server().active() == 0; }));
+  CHECK(link->calls() == 0);
+}
+
+TEST_CASE_TEMPLATE("ending: a request given up half-way leaves the caller's memory alone", Way,
+                   TENSORWIRE_WAYS) {
+  ArenaWatch arena;
+  {
+    House house(echo);
+    Closing link(house.connect<Way>());
+    int late = 0;
+    for (Nanos time : {0, 1, 100, 500, 1000, 3000, 10'000}) {
+      auto bytes = std::make_unique<std::vector<std::byte>>(bytes_of(16 << 20));
+      const Reply reply = unary(*link, "/t/Echo", {out(*bytes)}, now() + time * kMicrosecond);
+      CHECK((reply.code == Code::kOk || reply.code == Code::kDeadlineExceeded));
+      late += reply.code != Code::kOk;
+      bytes.reset();
+      const auto small = bytes_of(100'000, 1);
+      const Reply next = unary(*link, "/t/Echo", {out(small)});
+      REQUIRE(next.code == Code::kOk);
+      CHECK(same(next.segments[0], small));
+    }
+    CHECK(late >= 1);
+  }
+  CHECK(arena.restored());
+}
+
+TEST_CASE_TEMPLATE("ending: a server that refuses finishes what it has begun", Way,
+                   TENSORWIRE_WAYS) {
+  Open server;
+  Closing link(server.house.connect<Way>());
+  const auto call = start(*link, "/t/Long");
+  const auto served = server.calls.take();
+  server.house.server().refuse();
+  REQUIRE(eventually([&] { return !link->alive(); }));
+  CHECK(link->death().code() == Code::kUnavailable);
+  CHECK(link->death().details().find("shutting down") != std::string::npos);
+  CHECK(unary(*link, "/t/New", {}).code == Code::kUnavailable);
+  // A client that has not heard of it yet is told so for each call.
+  Closing unaware(server.house.connect<Way>());
+  const Reply refused = unary(*unaware, "/t/New", {});
+  CHECK(refused.code == Code::kUnavailable);
+  CHECK(refused.details.find("going away") != std::string::npos);
+
+  CHECK(server.house.server().active() == 1);
+  const auto bytes = bytes_of(100'000);
+  REQUIRE(send(*served, {out(bytes)}));
+  InMessage message;
+  REQUIRE(receive(*call, message));
+  CHECK(same(message.segments[0], bytes));
+  CHECK(finish(*served));
+  REQUIRE(call->wait_ended(patience()) == Waited::kDone);
+  CHECK(call->outcome().code == Code::kOk);
+  CHECK(server.house.server().active() == 0);
+}
+
+TEST_CASE_TEMPLATE("ending: a closed server ends the calls under way at both ends", Way,
+                   TENSORWIRE_WAYS) {
+  Open server;
+  Closing link(server.house.connect<Way>());
+  const auto call = start(*link, "/t/Long");
+  const auto served = server.calls.take();
+  std::atomic<bool> waiting_ended{false};
+  std::thread waiter([&] { waiting_ended = call->wait_ended(patience()) == Waited::kDone; });
+  server.house.close();
+  waiter.join();
+  CHECK(waiting_ended);
+  CHECK(call->outcome().code == Code::kUnavailable);
+  CHECK(served->ended());
+  CHECK_FALSE(finish(*served));
+  CHECK(unary(*link, "/t/New", {}).code == Code::kUnavailable);
+  CHECK(eventually([&] { return server.house.server().links().empty(); }));
+}
+
+TEST_CASE_TEMPLATE("ending: a closed client ends the calls under way at both ends", Way,
+                   TENSORWIRE_WAYS) {
+  Open server;
+  const auto link = server.house.connect<Way>();
+  const auto call = start(*link, "/t/Long");
+  const auto served = server.calls.take();
+  link->close({Code::kCancelled, "the channel was closed"});
+  CHECK(call->ended());
+  CHECK(call->outcome().code == Code::kCancelled);
+  CHECK(call->outcome().details == "the channel was closed");
+  CHECK(served->wait_ended(patience()) == Waited::kDone);
+  CHECK(unary(*link, "/t/New", {}).code == Code::kUnavailable);
+  CHECK(eventually([&] { return server.house.server().links().empty(); }));
+  CHECK(eventually([&] { return link->references() == 1 + call->references(); }));
+}
+
+TEST_CASE_TEMPLATE("ending: an abandoned link closes after its last call", Way, TENSORWIRE_WAYS) {
+  Open server;
+  const auto link = server.house.connect<Way>();
+  const auto call = start(*link, "/t/Long");
+  const auto served = server.calls.take();
+  link->abandon();
+  CHECK(link->alive());
+  CHECK(finish(*served));
+  REQUIRE(call->wait_ended(patience()) == Waited::kDone);
+  CHECK(call->outcome().code == Code::kOk);
+  CHECK(eventually([&] { return !link->alive() && server.house.server().links().empty(); }));
+}
+
+TEST_CASE_TEMPLATE("ending: links close while eight threads call on them", Way, TENSORWIRE_WAYS) {
+  ArenaWatch arena;
+  for (int round = 0; round < 6; ++round) {
+    House house(echo);
+    const auto link = house.connect<Way>();
+    std::atomic<int> good{0}, wrong{0};
+    std::vector<std::thread> threads;
+    for (uint32_t t = 0; t < 8; ++t)
+      threads.emplace_back([&, t] {
+        const auto bytes = bytes_of(t % 2 ? 100 : 100'000, t);
+        for (;;) {
+          const Reply reply = unary(*link, "/t/Echo", {out(bytes)});
+          if (reply.code == Code::kOk) {
+            wrong += !same(reply.segments.at(0), bytes);
+            ++good;
+            continue;
+          }
+          wrong += reply.code != Code::kUnavailable && reply.code != Code::kCancelled;
+          return;
+        }
+      });
+    CHECK(eventually([&] { return good >= 50; }));
+    if (round % 2)
+      link->close({Code::kCancelled, "enough"});
+    else
+      house.close();
+    for (auto& thread : threads) thread.join();
+    CHECK(wrong == 0);
+    link->close({Code::kCancelled, "the test is over"});
+    CHECK(eventually([&] { return house.server().links().empty(); }));
+  }
+  CHECK(arena.restored());
+}
+
+// A client's link whose other end is in the hands of the test.
+template <class Maker>
+struct Loose {
+  Loose() {
+    TransportPair pair = Maker::make(runtime().settings());
+    peer = std::move(pair.b);
+    Peer who;
+    who.address = "test:";
+    auto made = ClientLink::create(runtime(), std::move(pair.a), std::move(who), 1 << 20);
+    REQUIRE(made.ok());
+    link = std::move(*made);
+  }
+  ~Loose() { link->close({Code::kCancelled, "the test is over"}); }
+  std::unique_ptr<Transport> peer;
+  Ref<ClientLink> link;
+};
+
+TEST_CASE_TEMPLATE("ending: a lost link ends every call, and every wait", Maker,
+                   TENSORWIRE_TRANSPORTS) {
+  ArenaWatch arena;
+  {
+    Loose<Maker> loose;
+    const auto large = bytes_of(8 << 20);
+    std::vector<std::thread> threads;
+    std::atomic<int> unavailable{0};
+    // Nobody takes anything at the other end: some wait for a reply, some for room.
+    for (int t = 0; t < 6; ++t)
+      threads.emplace_back([&, t] {
+        const Reply reply =
+            unary(*loose.link, "/t/Lost", {out(t % 2 ? large : std::span(large).first(10))});
+        unavailable += reply.code == Code::kUnavailable && !reply.details.empty();
+      });
+    const auto idle = start(*loose.link, "/t/Idle");
+    REQUIRE(eventually([&] { return loose.link->calls() == 7; }));
+    loose.peer.reset();
+    for (auto& thread : threads) thread.join();
+    CHECK(unavailable == 6);
+    REQUIRE(idle->wait_ended(patience()) == Waited::kDone);
+    CHECK(idle->outcome().code == Code::kUnavailable);
+    CHECK_FALSE(loose.link->alive());
+    CHECK(loose.link->death().code() == Code::kUnavailable);
+    CHECK(loose.link->calls() == 0);
+  }
+  CHECK(arena.restored());
+}
+
+TEST_CASE_TEMPLATE("ending: a peer that breaks the protocol loses its link, and is told why", Maker,
+                   TENSORWIRE_TRANSPORTS) {
+  Loose<Maker> loose;
+  const auto call = start(*loose.link, "/t/Lost");
+  const std::vector<std::byte> garbage(200, std::byte{0xff});
+  const iovec run = run_of(garbage.data(), garbage.size());
+  REQUIRE(*loose.peer->send({&run, 1}) == garbage.size());
+  REQUIRE(call->wait_ended(patience()) == Waited::kDone);
+  CHECK(call->outcome().code == Code::kUnavailable);
+  CHECK(call->outcome().details.find("protocol error") != std::string::npos);
+  CHECK(loose.link->death().code() == Code::kInternal);
+}
+
+}  // namespace
+}  // namespace tw::test

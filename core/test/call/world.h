@@ -1,0 +1,359 @@
+// A server with its dispatcher and workers, and clients of it, in one process: real listeners,
+// admissions, handshakes, links and calls, over each transport.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <random>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "call/client.h"
+#include "call/server.h"
+#include "test/engine/patience.h"
+
+namespace tw::test {
+
+struct ShmWay {
+  static constexpr const char* kName = "shm";
+};
+struct TcpWay {
+  static constexpr const char* kName = "tcp";
+};
+// The table of transports: each case that takes a Way runs once for each.
+#define TENSORWIRE_WAYS tw::test::ShmWay, tw::test::TcpWay
+
+inline Runtime& runtime() {
+  auto got = Runtime::get();
+  REQUIRE(got.ok());
+  return **got;
+}
+
+// ---- payload ----
+// payload
+
+// Bytes that neighbours, and messages with another seed, do not have.
+inline std::vector<std::byte> bytes_of(size_t size, uint32_t seed = 0) {
+  std::vector<std::byte> bytes(size);
+  for (size_t i = 0; i < size; ++i)
+    bytes[i] = static_cast<std::byte>((i * 131 + seed * 17) ^ (i >> 9));
+  return bytes;
+}
+
+inline bool same(const InSegment& got, std::span<const std::byte> expected) {
+  return got.size == expected.size() &&
+         (got.size == 0 || std::memcmp(got.data, expected.data(), got.size) == 0);
+}
+
+inline OutSegment out(std::span<const std::byte> bytes) {
+  OutSegment segment;
+  segment.data = bytes.data();
+  segment.size = bytes.size();
+  return segment;
+}
+
+inline std::vector<OutSegment> outs(const std::vector<InSegment>& segments) {
+  std::vector<OutSegment> list;
+  for (const InSegment& segment : segments) list.push_back(out({segment.data, segment.size}));
+  return list;
+}
+
+// Arena memory with these bytes.
+inline Ref<Block> block_of(std::span<const std::byte> bytes) {
+  auto block = runtime().arena().allocate(bytes.size());
+  REQUIRE(block.ok());
+  std::memcpy((*block)->data(), bytes.data(), bytes.size());
+  return std::move(*block);
+}
+
+// Hands things from one thread to another.
+template <class T>
+class Slot {
+ public:
+  void put(T thing) {
+    {
+      std::lock_guard lock(mutex_);
+      things_.push_back(std::move(thing));
+    }
+    changed_.notify_all();
+  }
+  T take() {
+    std::unique_lock lock(mutex_);
+    REQUIRE(changed_.wait_for(lock, std::chrono::seconds(60), [this] { return !things_.empty(); }));
+    T thing = std::move(things_.front());
+    things_.pop_front();
+    return thing;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<T> things_;
+};
+
+// ---- client ----
+// client
+
+struct Reply {
+  Code code = Code::kOk;
+  std::string details;
+  std::vector<InSegment> segments;
+  size_t payload_bytes = 0;
+  ReceivedMetadata initial, trailing;
+};
+
+using Entries = std::vector<wire::MetadataEntry>;
+
+// As the C ABI makes one: staged, sent, waited for.
+inline Reply unary(ClientLink& link, std::string_view method, std::vector<OutSegment> segments,
+                   Nanos deadline = patience(), const Entries& metadata = {}) {
+  Reply reply;
+  const auto failed = [&](const Status& status) {
+    reply.code = status.code();
+    reply.details = status.details();
+    return reply;
+  };
+  auto made = link.new_call(deadline);
+  if (!made) return failed(made.status());
+  ClientCall& call = **made;
+  Status status;
+  if (call.stage(segments, deadline, status) != Waited::kDone) {
+    call.cancel(status.code(), "");
+    return failed(status);
+  }
+  auto begun = call.begin(method, metadata, segments, true, true, true);
+  if (!begun) {
+    call.cancel(begun.status().code(), "");
+    return failed(begun.status());
+  }
+  if (call.wait_ended(deadline) == Waited::kTimeout)
+    call.cancel(Code::kDeadlineExceeded, "Deadline Exceeded");
+  if (*begun && (*begun)->borrowed()) call.withdraw(*begun);
+  (void)call.wait_ended(kForever);
+  REQUIRE(call.ended());
+  InMessage message;
+  if (call.take(message)) {
+    reply.segments = std::move(message.segments);
+    reply.payload_bytes = message.payload_bytes;
+  }
+  reply.initial = call.initial();
+  reply.code = call.outcome().code;
+  reply.details = call.outcome().details;
+  reply.trailing = call.outcome().trailing;
+  return reply;
+}
+
+// A wait of a test's own: running out of patience fails it, whoever waits.
+inline bool in_time(Waited waited) {
+  CHECK(waited != Waited::kTimeout);
+  return waited == Waited::kDone;
+}
+
+// A started call whose messages follow one by one.
+inline Ref<ClientCall> start(ClientLink& link, std::string_view method, Nanos deadline = kForever,
+                             const Entries& metadata = {}) {
+  auto call = link.new_call(deadline);
+  REQUIRE(call.ok());
+  REQUIRE((*call)->begin(method, metadata, {}, false, false, false).ok());
+  REQUIRE((*call)->watch_deadline().ok());
+  return std::move(*call);
+}
+
+// Sends one message as the C ABI does; false: the call has ended.
+template <class Send>
+bool send_one(Call& call, std::vector<OutSegment> segments, Send&& send) {
+  if (!in_time(call.wait_sendable(patience())) || call.ended()) return false;
+  Status status;
+  if (!in_time(call.stage(segments, patience(), status))) return false;
+  auto sent = send(std::span<OutSegment>(segments));
+  if (!sent) return false;
+  if (*sent) {
+    (void)in_time(call.wait_sent(**sent, patience()));
+    if ((*sent)->borrowed()) call.withdraw(*sent);
+  }
+  return true;
+}
+
+inline bool send(ClientCall& call, std::vector<OutSegment> segments, bool end = false,
+                 bool defer = false) {
+  return send_one(call, std::move(segments),
+                  [&](std::span<OutSegment> list) { return call.send_message(list, end, defer); });
+}
+
+inline bool send(ServerCall& call, std::vector<OutSegment> segments, bool defer = false) {
+  return send_one(call, std::move(segments),
+                  [&](std::span<OutSegment> list) { return call.send_message(list, defer); });
+}
+
+// The next message; false: none any more.
+inline bool receive(Call& call, InMessage& message) {
+  if (call.take(message)) return true;
+  return in_time(call.wait_message(patience())) && call.take(message);
+}
+
+// ---- server ----
+// server
+
+inline bool finish(ServerCall& call, Code code = Code::kOk, std::string_view details = {},
+                   const Entries& trailing = {}) {
+  Ref<Outgoing> outgoing;
+  return call.finish(code, details, trailing, {}, false, outgoing);
+}
+
+inline bool answer(ServerCall& call, std::vector<OutSegment> segments,
+                   const Entries& trailing = {}) {
+  Status status;
+  if (!in_time(call.stage(segments, patience(), status))) return false;
+  Ref<Outgoing> outgoing;
+  if (!call.finish(Code::kOk, {}, trailing, segments, true, outgoing)) return false;
+  if (outgoing) {
+    (void)in_time(call.wait_sent(*outgoing, patience()));
+    if (outgoing->borrowed()) call.withdraw(outgoing);
+  }
+  return true;
+}
+
+inline void echo(ServerCall& call) {
+  InMessage request;
+  if (!receive(call, request)) return;
+  answer(call, outs(request.segments));
+}
+
+// A server, the thread in next(), and workers that run the handler for each call.
+class House {
+ public:
+  // Handles one call, and may return the next one of the same link.
+  using Handler = std::function<Ref<ServerCall>(Ref<ServerCall>)>;
+
+  explicit House(Handler handler, int workers = 4,
+                 uint64_t max_message = runtime().settings().max_message_bytes)
+      : handler_(std::move(handler)), server_(Server::create(max_message).value()) {
+    auto path = server_->listener().listen_local();
+    REQUIRE(path.ok());
+    shm_ = "shm:" + *path;
+    auto port = server_->listener().listen_tcp("127.0.0.1", 0);
+    REQUIRE(port.ok());
+    tcp_ = "tcp:127.0.0.1:" + std::to_string(*port);
+    dispatcher_ = std::thread([this] { dispatch(); });
+    for (int i = 0; i < workers; ++i) workers_.emplace_back([this] { work(); });
+  }
+  explicit House(void (*handler)(ServerCall&), int workers = 4)
+      : House(
+            [handler](Ref<ServerCall> call) {
+              handler(*call);
+              return Ref<ServerCall>{};
+            },
+            workers) {}
+  ~House() {
+    close();
+    for (auto& worker : workers_) worker.join();
+  }
+
+  Server& server() { return *server_; }
+  const std::string& shm() const { return shm_; }
+  const std::string& tcp() const { return tcp_; }
+
+  link::Invitation invitation(std::string_view way, int connections = 1, Nanos ttl = 30 * kSecond) {
+    auto ticket = server_->listener().admit(runtime().hello(), connections, ttl);
+    REQUIRE(ticket.ok());
+    link::Invitation in;
+    in.address = way == "shm" ? shm_ : tcp_;
+    in.session = ticket->session;
+    in.secret = ticket->secret;
+    in.instance = server_->instance();
+    in.hello = runtime().hello();
+    return in;
+  }
+
+  template <class Way>
+  Ref<ClientLink> connect(uint64_t max_message = runtime().settings().max_message_bytes,
+                          uint64_t stream_window = wire::kMaxStreamWindow) {
+    auto connected = link::connect(runtime(), invitation(Way::kName), patience());
+    REQUIRE_MESSAGE(connected.ok(), connected.status().details());
+    auto& credit = connected->peer.stream_window;
+    credit = std::min(credit, stream_window);
+    auto link = ClientLink::create(runtime(), std::move(connected->transport),
+                                   std::move(connected->peer), max_message);
+    REQUIRE(link.ok());
+    return std::move(*link);
+  }
+
+  // Ends the server and its dispatcher; handlers that are under way find their calls ended.
+  void close() {
+    if (!dispatcher_.joinable()) return;
+    server_->close();
+    dispatcher_.join();
+    {
+      std::lock_guard lock(mutex_);
+      closed_ = true;
+    }
+    changed_.notify_all();
+  }
+
+ private:
+  void dispatch() {
+    std::vector<Ref<ServerCall>> calls;
+    while (server_->next(calls, 64, kForever) != Server::Next::kClosed) {
+      {
+        std::lock_guard lock(mutex_);
+        for (auto& call : calls) queue_.push_back(std::move(call));
+      }
+      calls.clear();
+      changed_.notify_all();
+    }
+  }
+
+  void work() {
+    for (;;) {
+      Ref<ServerCall> call;
+      {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [this] { return closed_ || !queue_.empty(); });
+        if (queue_.empty()) return;
+        call = std::move(queue_.front());
+        queue_.pop_front();
+      }
+      while (call) call = handler_(std::move(call));
+    }
+  }
+
+  const Handler handler_;
+  const Ref<Server> server_;
+  std::string shm_, tcp_;
+  std::thread dispatcher_;
+  std::vector<std::thread> workers_;
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  std::deque<Ref<ServerCall>> queue_;
+  bool closed_ = false;
+};
+
+// Ends a link when its test does.
+struct Closing {
+  explicit Closing(Ref<ClientLink> of) : link(std::move(of)) {}
+  ~Closing() { link->close({Code::kCancelled, "the test is over"}); }
+  ClientLink* operator->() const { return link.get(); }
+  ClientLink& operator*() const { return *link; }
+  const Ref<ClientLink> link;
+};
+
+// Whether all arena memory beyond what was in use at the beginning has come home.
+class ArenaWatch {
+ public:
+  bool restored() const {
+    return eventually([this] { return runtime().arena().stats().used <= before_; });
+  }
+
+ private:
+  const size_t before_ = runtime().arena().stats().used;
+};
+
+}  // namespace tw::test
