@@ -51,7 +51,6 @@ bool ServerCall::finish(Code code, std::string_view details,
   header.code = code;
   header.details = details;
   header.trailing = trailing;
-  end_input();
   auto sent = send(header, segments, driving);
   if (sent) {
     outgoing = std::move(*sent);
@@ -99,7 +98,6 @@ Status ServerCall::on_message(InMessage message) {
   if (!header) return header.status();
   if (header->has(flag::kCancel)) {
     if (begin_ending()) {
-      end_input();
       server_link().handling_.fetch_sub(1, std::memory_order_relaxed);
       finish_ending();
     }
@@ -129,7 +127,6 @@ void ServerCall::on_closing(const Status& why) {
 
 void ServerCall::on_lost(const Status&) {
   if (!begin_ending()) return;
-  end_input();
   server_link().handling_.fetch_sub(1, std::memory_order_relaxed);
   finish_ending();
 }
@@ -284,10 +281,7 @@ Server::Next Server::next(std::vector<Ref<ServerCall>>& calls, size_t room, Nano
         }
         return Next::kCalls;
       }
-      if (closed_) {
-        poller_->wake();  // the call may have been for Rest
-        return Next::kClosed;
-      }
+      if (closed_) break;
     }
     const bool signal = !poller_->poll(deadline);
     std::lock_guard lock(mutex_);
@@ -295,6 +289,14 @@ Server::Next Server::next(std::vector<Ref<ServerCall>>& calls, size_t room, Nano
     if (signal) return Next::kSignal;
     if (now() >= deadline) return Next::kTimeout;
   }
+  // Not before: two pollers would take each other's wake-ups.
+  bool first;
+  {
+    std::lock_guard lock(mutex_);
+    first = !std::exchange(rest_begun_, true) && !links_.empty();
+  }
+  if (first) (void)make_ref<Rest>(Ref<Server>::share(this))->begin();
+  return Next::kClosed;
 }
 
 void Server::forget(ServerLink& link) {
@@ -340,7 +342,6 @@ void Server::close() {
   listener_->close();
   for (const auto& link : links()) link->close({Code::kCancelled, "the server was closed"});
   poller_->wake();
-  if (!links().empty()) (void)make_ref<Rest>(Ref<Server>::share(this))->begin();
 }
 
 }  // namespace tw

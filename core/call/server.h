@@ -88,6 +88,7 @@ class Server final : public RefCounted {
   std::unordered_map<ServerLink*, Ref<ServerLink>> links_;
   bool refusing_ = false;
   bool closed_ = false;
+  bool rest_begun_ = false;
 };
 
 class ServerLink final : public CallLink {
