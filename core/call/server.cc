@@ -254,6 +254,7 @@ void Server::arrived(link::Connected connected) {
 void Server::queue(Ref<ServerCall> call) {
   {
     std::lock_guard lock(mutex_);
+    if (closed_) return;  // it ends with its link
     calls_.push_back(std::move(call));
   }
   poller_->wake();
@@ -282,21 +283,27 @@ Server::Next Server::next(std::vector<Ref<ServerCall>>& calls, size_t room, Nano
         return Next::kCalls;
       }
       if (closed_) break;
+      ++polling_;
     }
     const bool signal = !poller_->poll(deadline);
     std::lock_guard lock(mutex_);
+    --polling_;
     if (!calls_.empty() || closed_) continue;
     if (signal) return Next::kSignal;
     if (now() >= deadline) return Next::kTimeout;
   }
-  // Not before: two pollers would take each other's wake-ups.
-  bool first;
+  rest();
+  return Next::kClosed;
+}
+
+// Begins once the server is closed and nobody polls for it: two pollers would take each other's
+// wake-ups.
+void Server::rest() {
   {
     std::lock_guard lock(mutex_);
-    first = !std::exchange(rest_begun_, true) && !links_.empty();
+    if (polling_ != 0 || links_.empty() || std::exchange(rest_begun_, true)) return;
   }
-  if (first) (void)make_ref<Rest>(Ref<Server>::share(this))->begin();
-  return Next::kClosed;
+  (void)make_ref<Rest>(Ref<Server>::share(this))->begin();
 }
 
 void Server::forget(ServerLink& link) {
@@ -342,6 +349,7 @@ void Server::close() {
   listener_->close();
   for (const auto& link : links()) link->close({Code::kCancelled, "the server was closed"});
   poller_->wake();
+  rest();
 }
 
 }  // namespace tw

@@ -76,6 +76,7 @@ class Server final : public RefCounted {
   void queue(Ref<ServerCall> call);
   Ref<ServerCall> take_queued(const ServerLink& link);
   void forget(ServerLink& link);
+  void rest();
 
   Runtime& runtime_;
   const Birthplace home_;
@@ -88,6 +89,7 @@ class Server final : public RefCounted {
   std::unordered_map<ServerLink*, Ref<ServerLink>> links_;
   bool refusing_ = false;
   bool closed_ = false;
+  int polling_ = 0;  // threads in the poller, by next()
   bool rest_begun_ = false;
 };
 

@@ -348,8 +348,9 @@ struct Closing {
 // Whether all arena memory beyond what was in use at the beginning has come home.
 class ArenaWatch {
  public:
+  bool restored_now() const { return runtime().arena().stats().used <= before_; }
   bool restored() const {
-    return eventually([this] { return runtime().arena().stats().used <= before_; });
+    return eventually([this] { return restored_now(); });
   }
 
  private:

@@ -1,0 +1,295 @@
+// Memory that is lent over shared-memory links: when it comes home, and what happens when there is
+// none.
+#include <atomic>
+
+#include "test/call/world.h"
+
+namespace tw::test {
+namespace {
+
+// A server that keeps what it is sent until it is told to let go.
+struct Keeper {
+  Keeper()
+      : house(
+            [this](Ref<ServerCall> call) {
+              InMessage request;
+              if (call->method() == "/t/Beside") {
+                go_on.take();
+              } else if (receive(*call, request)) {
+                std::lock_guard lock(mutex);
+                kept.push_back(std::move(request));
+              }
+              finish(*call);
+              return Ref<ServerCall>{};
+            },
+            2) {}
+
+  // Of each message that is kept: whether it lies in the client's memory.
+  std::vector<bool> keeps() {
+    std::vector<bool> mapped;
+    std::lock_guard lock(mutex);
+    for (const InMessage& message : kept) mapped.push_back(message.segments[0].view != nullptr);
+    return mapped;
+  }
+  void let_go() {
+    std::vector<InMessage> last;
+    std::lock_guard lock(mutex);
+    last.swap(kept);
+  }
+
+  std::mutex mutex;
+  std::vector<InMessage> kept;
+  Slot<bool> go_on;
+  House house;
+};
+
+Ref<Block> published(size_t size) {
+  auto block = runtime().arena().allocate(size);
+  REQUIRE(block.ok());
+  (*block)->publish();
+  return std::move(*block);
+}
+
+OutSegment lent(const Ref<Block>& block) { return out({block->data(), block->size()}); }
+
+TEST_CASE("leases: what a server keeps after its reply comes home when it lets go") {
+  ArenaWatch arena;
+  Keeper keeper;
+  Closing link(keeper.house.connect<ShmWay>());
+  SUBCASE("on a link that is idle") {}
+  SUBCASE("beside a call that goes on and says nothing") {
+    start(*link, "/t/Beside");
+    REQUIRE(eventually([&] { return keeper.house.server().active() == 1; }));
+  }
+  {
+    const auto block = published(1 << 20);
+    CHECK(unary(*link, "/t/Keep", {lent(block)}).code == Code::kOk);
+    CHECK(link->stats().leases == 1);
+    CHECK(link->stats().leased_bytes == 1 << 20);
+  }
+  CHECK(keeper.keeps().size() == 1);
+  keeper.let_go();
+  CHECK(arena.restored());
+  CHECK(link->stats().leases == 0);
+  keeper.go_on.put(true);
+}
+
+TEST_CASE("leases: a peer that hoards gets copies beyond a quarter of the arena") {
+  ArenaWatch arena;
+  {
+    Keeper keeper;
+    Closing link(keeper.house.connect<ShmWay>());
+    const size_t quarter = runtime().settings().buffer_bytes / 4;
+    const auto large = published(quarter), small = published(1 << 20);
+    CHECK(unary(*link, "/t/Keep", {lent(large)}).code == Code::kOk);
+    CHECK(link->stats().sent.mapped_segments == 1);
+    CHECK(unary(*link, "/t/Keep", {lent(small)}).code == Code::kOk);
+    CHECK(link->stats().sent.mapped_segments == 1);
+    CHECK(link->stats().sent.pushed_segments == 1);
+    CHECK(keeper.keeps() == std::vector<bool>{true, false});
+    keeper.let_go();
+    REQUIRE(eventually([&] { return link->stats().leases == 0; }));
+    CHECK(unary(*link, "/t/Keep", {lent(small)}).code == Code::kOk);
+    CHECK(link->stats().sent.mapped_segments == 2);
+    keeper.let_go();
+  }
+  CHECK(arena.restored());
+}
+
+// All of the arena, in blocks that nobody has touched.
+std::vector<Ref<Block>> take_all() {
+  std::vector<Ref<Block>> blocks;
+  for (size_t size = size_t{256} << 20; size >= 4096; size /= 2)
+    for (;;) {
+      auto block = runtime().arena().allocate(size);
+      if (!block) {
+        CHECK(block.status().code() == Code::kResourceExhausted);
+        break;
+      }
+      blocks.push_back(std::move(*block));
+    }
+  return blocks;
+}
+
+TEST_CASE("leases: with a full arena a call waits for room, to its deadline") {
+  ArenaWatch arena;
+  House house(echo);
+  Closing link(house.connect<ShmWay>());
+  const auto bytes = bytes_of(1 << 20);
+  auto blocks = take_all();
+
+  const Nanos deadline = now() + 20 * kMillisecond;
+  const Reply late = unary(*link, "/t/Echo", {out(bytes)}, deadline);
+  CHECK(late.code == Code::kResourceExhausted);
+  CHECK(late.details.find("TENSORWIRE_BUFFER_BYTES") != std::string::npos);
+  CHECK(now() >= deadline);
+  // Whatever needs no room goes on.
+  CHECK(unary(*link, "/t/Echo", {out(std::span(bytes).first(1000))}).code == Code::kOk);
+
+  const uint64_t sleeps = link->stats().sleeps;
+  std::thread waiter([&] {
+    const Reply reply = unary(*link, "/t/Echo", {out(bytes)});
+    CHECK(reply.code == Code::kOk);
+    CHECK(same(reply.segments.at(0), bytes));
+  });
+  REQUIRE(eventually([&] { return link->stats().sleeps > sleeps; }));
+  blocks.clear();
+  waiter.join();
+  REQUIRE(arena.restored());
+  // A call that is cancelled while it waits for room says that, and not that there is none.
+  blocks = take_all();
+  const auto call = start(*link, "/t/Echo");
+  const uint64_t again = link->stats().sleeps;
+  std::thread stager([&] {
+    std::vector<OutSegment> segments{out(bytes)};
+    Status status;
+    CHECK(call->stage(segments, patience(), status) == Waited::kDone);
+    CHECK(status.ok());
+  });
+  REQUIRE(eventually([&] { return link->stats().sleeps > again; }));
+  CHECK(call->cancel(Code::kCancelled, ""));
+  stager.join();
+  blocks.clear();
+  CHECK(arena.restored());
+}
+
+TEST_CASE("leases: a closed client keeps what it was lent, until its last view goes") {
+  ArenaWatch arena;
+  const auto bytes = bytes_of(300'000);
+  {
+    House house(echo);
+    Reply reply;
+    Ref<ServerCall> beside;
+    {
+      const auto link = house.connect<ShmWay>();
+      reply = unary(*link, "/t/Echo", {out(bytes)});
+      REQUIRE(reply.code == Code::kOk);
+      REQUIRE(reply.segments[0].view != nullptr);
+      link->close({Code::kCancelled, "the channel was closed"});
+      CHECK_FALSE(link->alive());
+    }
+    // The link lingers for the sake of the view, at both ends.
+    CHECK(house.server().links().size() == 1);
+    CHECK(same(reply.segments[0], bytes));
+    reply.segments.clear();
+    CHECK(eventually([&] { return house.server().links().empty(); }));
+  }
+  CHECK(arena.restored());
+}
+
+TEST_CASE("leases: a closed server leaves what it has lent, and gets it back") {
+  ArenaWatch arena;
+  const auto bytes = bytes_of(300'000);
+  House house(echo);
+  Closing link(house.connect<ShmWay>());
+  Reply reply = unary(*link, "/t/Echo", {out(bytes)});
+  REQUIRE(reply.code == Code::kOk);
+  const auto beside = start(*link, "/t/Beside");
+  house.close();
+  // The calls end although the link lingers.
+  REQUIRE(beside->wait_ended(patience()) == Waited::kDone);
+  CHECK(beside->outcome().code == Code::kUnavailable);
+  CHECK(house.server().links().size() == 1);
+  CHECK(same(reply.segments[0], bytes));
+  CHECK_FALSE(arena.restored_now());
+  reply.segments.clear();
+  CHECK(arena.restored());
+  CHECK(eventually([&] { return house.server().links().empty(); }));
+  CHECK(eventually([&] { return house.server().references() == 1; }));
+}
+
+TEST_CASE("leases: a server that nobody polls any more still gets back what it has lent") {
+  ArenaWatch arena;
+  const auto server = Server::create(1 << 20).value();
+  const auto path = server->listener().listen_local();
+  REQUIRE(path.ok());
+  const auto ticket = server->listener().admit(runtime().hello(), 1, 30 * kSecond);
+  REQUIRE(ticket.ok());
+  Ref<ClientLink> link;
+  Reply reply;
+  std::atomic<bool> replied{false};
+  std::thread client([&] {
+    link::Invitation in{"shm:" + *path, ticket->session, ticket->secret, server->instance(),
+                        runtime().hello()};
+    auto connected = link::connect(runtime(), in, patience());
+    REQUIRE(connected.ok());
+    link = ClientLink::create(runtime(), std::move(connected->transport),
+                              std::move(connected->peer), 1 << 20)
+               .value();
+    const auto bytes = bytes_of(300'000);
+    reply = unary(*link, "/t/Echo", {out(bytes)});
+    replied = true;
+    server->close();
+  });
+  std::vector<Ref<ServerCall>> calls;
+  while (!replied) {
+    const auto next = server->next(calls, 8, now() + 10 * kMillisecond);
+    REQUIRE(next != Server::Next::kSignal);
+    for (auto& call : calls) echo(*call);
+    calls.clear();
+  }
+  client.join();
+  CHECK(reply.code == Code::kOk);
+  CHECK(server->links().size() == 1);
+  reply.segments.clear();
+  CHECK(eventually([&] { return server->links().empty(); }));
+  link->close({Code::kCancelled, "the test is over"});
+  CHECK(arena.restored());
+}
+
+TEST_CASE("leases: a server's call hears of a client that closes while it holds a lease") {
+  Slot<Ref<ServerCall>> calls;
+  House house(
+      [&](Ref<ServerCall> call) {
+        if (call->method() == "/t/Echo")
+          echo(*call);
+        else
+          calls.put(call);
+        return Ref<ServerCall>{};
+      },
+      1);
+  const auto bytes = bytes_of(300'000);
+  const auto link = house.connect<ShmWay>();
+  const Reply reply = unary(*link, "/t/Echo", {out(bytes)});
+  const auto call = start(*link, "/t/Long");
+  const auto served = calls.take();
+  link->close({Code::kCancelled, "the channel was closed"});
+  CHECK(served->wait_ended(patience()) == Waited::kDone);
+  CHECK(same(reply.segments.at(0), bytes));
+}
+
+TEST_CASE("leases: views go on any thread, in any order, while the link works and ends") {
+  ArenaWatch arena;
+  {
+    House house(echo);
+    const auto link = house.connect<ShmWay>();
+    Slot<InSegment> bin;
+    std::vector<std::thread> droppers;
+    for (int t = 0; t < 2; ++t)
+      droppers.emplace_back([&] {
+        while (bin.take().hold) {
+        }
+      });
+    std::vector<std::thread> callers;
+    std::atomic<int> wrong{0};
+    for (uint32_t t = 0; t < 3; ++t)
+      callers.emplace_back([&, t] {
+        const auto bytes = bytes_of(70'000, t);
+        for (int i = 0; i < 100; ++i) {
+          Reply reply = unary(*link, "/t/Echo", {out(bytes)});
+          wrong += reply.code != Code::kOk || !same(reply.segments.at(0), bytes);
+          if (reply.code == Code::kOk) bin.put(std::move(reply.segments[0]));
+        }
+      });
+    for (auto& caller : callers) caller.join();
+    link->close({Code::kCancelled, "while views are still there"});
+    for (int t = 0; t < 2; ++t) bin.put({});
+    for (auto& dropper : droppers) dropper.join();
+    CHECK(wrong == 0);
+    CHECK(eventually([&] { return house.server().links().empty(); }));
+  }
+  CHECK(arena.restored());
+}
+
+}  // namespace
+}  // namespace tw::test
