@@ -42,7 +42,7 @@ class Listener::Arrival final : public Watcher {
         listener_->poller_.watch(socket_.get(), EPOLLIN | EPOLLONESHOT, Ref<Watcher>::share(this));
     if (!watch) return watch.status();
     watch_ = *watch;
-    timer_ = listener_->poller_.add_timer(now() + kArrivalTime, Ref<Watcher>::share(this));
+    timer_ = listener_->poller_.add_timer(now() + listener_->patience_, Ref<Watcher>::share(this));
     return {};
   }
 
@@ -144,8 +144,8 @@ class Listener::Arrival final : public Watcher {
   bool stopped_ = false;
 };
 
-Listener::Listener(Runtime& runtime, Poller& poller, Arrived arrived)
-    : runtime_(runtime), poller_(poller), arrived_(std::move(arrived)) {}
+Listener::Listener(Runtime& runtime, Poller& poller, Arrived arrived, Nanos patience)
+    : runtime_(runtime), poller_(poller), arrived_(std::move(arrived)), patience_(patience) {}
 
 Listener::~Listener() = default;
 
@@ -220,7 +220,7 @@ Result<Admissions::Ticket> Listener::admit(const wire::Hello& client, int connec
   std::lock_guard lock(mutex_);
   const Nanos at = now();
   std::erase_if(clients_, [at](const auto& entry) { return entry.second.until < at; });
-  clients_.push_back({ticket->session, {client, at + ttl + kArrivalTime}});
+  clients_.push_back({ticket->session, {client, at + ttl + patience_}});
   return ticket;
 }
 

@@ -19,7 +19,8 @@ class Listener final : public Watcher {
   // `arrived` is called by the thread in the poller's poll().
   using Arrived = std::function<void(Connected)>;
 
-  Listener(Runtime& runtime, Poller& poller, Arrived arrived);
+  // `patience`: how long a stranger may take for the handshake.
+  Listener(Runtime& runtime, Poller& poller, Arrived arrived, Nanos patience = 5 * kSecond);
   ~Listener() override;
 
   // The bound port. UNAVAILABLE: the address is taken or not this host's. INVALID_ARGUMENT: no
@@ -45,7 +46,6 @@ class Listener final : public Watcher {
 
   // Strangers that may be at the door at a time; more are turned away at once.
   static constexpr size_t kMaxArrivals = 256;
-  static constexpr Nanos kArrivalTime = 5 * kSecond;
   // Without descriptors to accept with, it tries again after this.
   static constexpr Nanos kRetry = 100 * kMillisecond;
 
@@ -58,6 +58,7 @@ class Listener final : public Watcher {
   Runtime& runtime_;
   Poller& poller_;
   const Arrived arrived_;
+  const Nanos patience_;
   Admissions admissions_;
 
   std::mutex mutex_;  // guards what follows; no watcher is called inside

@@ -1,0 +1,317 @@
+// Strangers at a server's doors, and clients that come with the wrong papers.
+#include "link/listener.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "test/call/world.h"
+#include "test/wire/support.h"
+#include "transport/shm/control.h"
+
+namespace tw::test {
+namespace {
+
+Fd dial(const std::string& address) {
+  sockaddr_storage to{};
+  socklen_t size;
+  if (address.starts_with("shm:")) {
+    auto* const un = reinterpret_cast<sockaddr_un*>(&to);
+    un->sun_family = AF_UNIX;
+    std::memcpy(un->sun_path, address.c_str() + 4, address.size() - 3);
+    size = sizeof *un;
+  } else {
+    auto* const in = reinterpret_cast<sockaddr_in*>(&to);
+    in->sin_family = AF_INET;
+    in->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    in->sin_port = htons(static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+    size = sizeof *in;
+  }
+  Fd fd(socket(to.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  REQUIRE(connect(fd.get(), reinterpret_cast<sockaddr*>(&to), size) == 0);
+  return fd;
+}
+
+template <class Way>
+const std::string& address_of(const House& house) {
+  return std::string_view(Way::kName) == "shm" ? house.shm() : house.tcp();
+}
+
+// True once the server has closed the connection without a word.
+bool dismissed(const Fd& fd) {
+  char byte;
+  ssize_t n;
+  while ((n = recv(fd.get(), &byte, 1, 0)) < 0 && errno == EINTR) {
+  }
+  return n == 0 || (n < 0 && errno == ECONNRESET);
+}
+
+bool works(ClientLink& link) {
+  const auto bytes = bytes_of(1000);
+  const Reply reply = unary(link, "/t/Echo", {out(bytes)});
+  return reply.code == Code::kOk && same(reply.segments.at(0), bytes);
+}
+
+// Takes a handshake as far as `steps` frames by this end.
+void shake(const Fd& fd, link::ClientHandshake& handshake, int steps) {
+  while (!handshake.finished()) {
+    if (const auto bytes = handshake.outgoing(); !bytes.empty()) {
+      if (steps-- == 0) return;
+      REQUIRE(::send(fd.get(), bytes.data(), bytes.size(), 0) ==
+              static_cast<ssize_t>(bytes.size()));
+      REQUIRE(handshake.sent(bytes.size()).ok());
+      continue;
+    }
+    const auto room = handshake.space();
+    const ssize_t n = recv(fd.get(), room.data(), room.size(), 0);
+    REQUIRE(n > 0);
+    REQUIRE(handshake.received(static_cast<size_t>(n)).ok());
+  }
+}
+
+link::ClientHandshake papers(const link::Invitation& in) {
+  const bool shm = in.address.starts_with("shm:");
+  return link::ClientHandshake(1, shm ? wire::Transport::kShm : wire::Transport::kTcp, in.session,
+                               in.instance, in.secret);
+}
+
+TEST_CASE_TEMPLATE("listener: who does not speak the protocol is dismissed, links go on", Way,
+                   TENSORWIRE_WAYS) {
+  House house(echo);
+  Closing link(house.connect<Way>());
+  const Fd garbage = dial(address_of<Way>(house));
+  const std::string text(200, 'x');
+  REQUIRE(::send(garbage.get(), text.data(), text.size(), MSG_NOSIGNAL) == 200);
+  CHECK(dismissed(garbage));
+  CHECK(works(*link));
+  // Whoever leaves in the middle is forgotten.
+  for (int steps = 0; steps < 3; ++steps) {
+    auto handshake = papers(house.invitation(Way::kName));
+    const Fd leaver = dial(address_of<Way>(house));
+    shake(leaver, handshake, steps);
+  }
+  CHECK(works(*link));
+  Closing another(house.connect<Way>());
+  CHECK(works(*another));
+}
+
+TEST_CASE_TEMPLATE("listener: the wrong papers are refused, and spend nothing", Way,
+                   TENSORWIRE_WAYS) {
+  House house(echo);
+  Closing live(house.connect<Way>());
+  const auto refused = [&](const link::Invitation& in) {
+    const auto connected = link::connect(runtime(), in, patience());
+    REQUIRE_FALSE(connected.ok());
+    CHECK(connected.status().code() == Code::kUnauthenticated);
+    CHECK(works(*live));
+  };
+  const auto good = house.invitation(Way::kName);
+  auto bad = good;
+  bad.secret = *link::Secret::random();
+  refused(bad);
+  bad = good;
+  bad.instance[3] ^= 1;
+  refused(bad);
+  bad = good;
+  bad.session[0] ^= 1;
+  refused(bad);
+  // The session that they tried serves its owner, once.
+  CHECK(link::connect(runtime(), good, patience()).ok());
+  refused(good);
+  const auto late = house.invitation(Way::kName, 1, 1);
+  REQUIRE(eventually([at = now()] { return now() > at; }));
+  refused(late);
+  // Papers for one door do not open the other.
+  auto moved = house.invitation(Way::kName);
+  auto handshake = papers(moved);
+  const Fd other = dial(std::string_view(Way::kName) == "shm" ? house.tcp() : house.shm());
+  const auto bytes = handshake.outgoing();
+  REQUIRE(::send(other.get(), bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
+  REQUIRE(handshake.sent(bytes.size()).ok());
+  const auto room = handshake.space();
+  REQUIRE(recv(other.get(), room.data(), room.size(), MSG_WAITALL) ==
+          static_cast<ssize_t>(room.size()));
+  CHECK(handshake.received(room.size()).code() == Code::kFailedPrecondition);
+}
+
+TEST_CASE_TEMPLATE("listener: a session for several connections admits just so many", Way,
+                   TENSORWIRE_WAYS) {
+  House house(echo);
+  const auto in = house.invitation(Way::kName, 3);
+  std::vector<link::Connected> connected;
+  for (int i = 0; i < 3; ++i) {
+    auto one = link::connect(runtime(), in, patience());
+    REQUIRE(one.ok());
+    connected.push_back(std::move(*one));
+  }
+  CHECK(link::connect(runtime(), in, patience()).status().code() == Code::kUnauthenticated);
+}
+
+TEST_CASE_TEMPLATE("listener: a crowd of strangers keeps to the door", Way, TENSORWIRE_WAYS) {
+  House house(echo);
+  Closing link(house.connect<Way>());
+  std::vector<Fd> crowd;
+  for (int i = 0; i < 300; ++i) crowd.push_back(dial(address_of<Way>(house)));
+  CHECK(works(*link));
+  // Some were turned away at once; all the others wait, say nothing and disturb nobody.
+  const auto turned_away = [&] {
+    size_t count = 0;
+    for (const Fd& fd : crowd) {
+      char byte;
+      count += recv(fd.get(), &byte, 1, MSG_DONTWAIT) == 0;
+    }
+    return count;
+  };
+  CHECK(eventually([&] { return turned_away() == 44; }));
+  CHECK(works(*link));
+  crowd.clear();
+  REQUIRE(eventually([&] {
+    auto connected = link::connect(runtime(), house.invitation(Way::kName), patience());
+    return connected.ok();
+  }));
+}
+
+// A listener by itself, with little patience.
+struct Gate {
+  explicit Gate(Nanos time)
+      : poller(Poller::create().value()),
+        listener(make_ref<link::Listener>(
+            runtime(), *poller, [this](link::Connected) { ++arrived; }, time)) {
+    const auto path = listener->listen_local();
+    REQUIRE(path.ok());
+    shm = "shm:" + *path;
+    const auto port = listener->listen_tcp("127.0.0.1", 0);
+    REQUIRE(port.ok());
+    tcp = "tcp:127.0.0.1:" + std::to_string(*port);
+    thread = std::thread([this] {
+      while (!stop) poller->poll(kForever);
+    });
+  }
+  ~Gate() {
+    listener->close();
+    stop = true;
+    poller->wake();
+    thread.join();
+  }
+
+  std::atomic<int> arrived{0};
+  std::atomic<bool> stop{false};
+  const std::unique_ptr<Poller> poller;
+  const Ref<link::Listener> listener;
+  std::string shm, tcp;
+  std::thread thread;
+};
+
+TEST_CASE_TEMPLATE("listener: whoever takes too long is dismissed, at each step", Way,
+                   TENSORWIRE_WAYS) {
+  Gate gate(10 * kMillisecond);
+  const bool shm = std::string_view(Way::kName) == "shm";
+  for (int steps = 0; steps < (shm ? 3 : 2); ++steps) {
+    const auto ticket = gate.listener->admit(runtime().hello(), 1, 30 * kSecond);
+    REQUIRE(ticket.ok());
+    link::Invitation in{shm ? gate.shm : gate.tcp, ticket->session, ticket->secret,
+                        runtime().instance(), runtime().hello()};
+    auto handshake = papers(in);
+    const Fd fd = dial(in.address);
+    shake(fd, handshake, steps);
+    // After the server's proof nothing more has come; after the last step rings are due.
+    while (!dismissed(fd)) {
+    }
+  }
+  CHECK(gate.arrived == 0);
+}
+
+TEST_CASE("listener: a client that proves itself but offers no rings is dismissed") {
+  Gate gate(60 * kSecond);
+  const auto ticket = gate.listener->admit(runtime().hello(), 1, 30 * kSecond);
+  REQUIRE(ticket.ok());
+  auto handshake = papers({gate.shm, ticket->session, ticket->secret, runtime().instance(), {}});
+  const Fd fd = dial(gate.shm);
+  shake(fd, handshake, 3);
+  REQUIRE(handshake.done());
+  wire::ShmFrame frame;
+  frame.type = wire::ShmFrameType::kSlabGone;
+  REQUIRE(send_shm_frame(fd.get(), frame, {}).ok());
+  CHECK(dismissed(fd));
+  CHECK(gate.arrived == 0);
+}
+
+TEST_CASE("listener: closed, it dismisses everybody and leaves nothing behind") {
+  std::string path;
+  Fd waiting[2];
+  {
+    Gate gate(60 * kSecond);
+    path = gate.shm.substr(4);
+    struct stat folder{};
+    REQUIRE(stat(path.substr(0, path.rfind('/')).c_str(), &folder) == 0);
+    CHECK((folder.st_mode & 0777) == 0700);
+    waiting[0] = dial(gate.shm);
+    waiting[1] = dial(gate.tcp);
+    gate.listener->close();
+    CHECK(gate.listener->listen_tcp("127.0.0.1", 0).status().code() == Code::kFailedPrecondition);
+  }
+  for (const Fd& fd : waiting) CHECK(dismissed(fd));
+  CHECK(access(path.c_str(), F_OK) != 0);
+  CHECK(access(path.substr(0, path.rfind('/')).c_str(), F_OK) != 0);
+}
+
+TEST_CASE("listener: addresses that cannot be listened on") {
+  Gate gate(60 * kSecond);
+  CHECK(gate.listener->listen_tcp(std::string(300, 'h'), 0).status().code() ==
+        Code::kInvalidArgument);
+  CHECK(gate.listener->listen_tcp("192.0.2.1", 0).status().code() == Code::kUnavailable);
+  const int taken = std::stoi(gate.tcp.substr(gate.tcp.rfind(':') + 1));
+  check_says(gate.listener->listen_tcp("127.0.0.1", taken).status(), Code::kUnavailable,
+             {std::to_string(taken)});
+}
+
+TEST_CASE("connect: what cannot be reached is said at once, or at the deadline") {
+  const auto ticket = link::Admissions().mint(1, kSecond);
+  const auto to = [&](const std::string& address, Nanos deadline = patience()) {
+    link::Invitation in{address, ticket->session, ticket->secret, runtime().instance(),
+                        runtime().hello()};
+    const auto connected = link::connect(runtime(), in, deadline);
+    REQUIRE_FALSE(connected.ok());
+    return connected.status();
+  };
+  for (const char* nonsense : {"", "shm:", "tcp:", "tcp::1", "tcp:host:", "udp:127.0.0.1:1"})
+    CHECK(to(nonsense).code() == Code::kInvalidArgument);
+  CHECK(to("shm:" + std::string(200, 'x')).code() == Code::kInvalidArgument);
+  check_says(to("shm:/nonexistent/socket"), Code::kUnavailable, {"/nonexistent/socket"});
+  check_says(to("tcp:" + std::string(300, 'h') + ":1"), Code::kUnavailable, {"resolve", "hhh"});
+
+  // A port that is bound but does not listen, and one where nobody answers.
+  Fd door(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  auto* const any = reinterpret_cast<sockaddr*>(&address);
+  REQUIRE(bind(door.get(), any, size) == 0);
+  REQUIRE(getsockname(door.get(), any, &size) == 0);
+  const std::string port = "tcp:127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+  check_says(to(port), Code::kUnavailable, {port});
+  REQUIRE(listen(door.get(), 4) == 0);
+  check_says(to(port, now() + kMillisecond), Code::kDeadlineExceeded, {port});
+  // An impostor learns nothing and is told apart.
+  std::thread impostor([&] {
+    for (int i = 0; i < 2; ++i) {
+      const Fd guest(accept4(door.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      std::byte open[wire::kClientOpenSize];
+      if (i == 0) continue;  // the one who did not wait
+      REQUIRE(recv(guest.get(), open, sizeof open, MSG_WAITALL) == sizeof open);
+      std::array<std::byte, wire::kServerProofSize> bytes;
+      wire::encode(bytes, wire::ServerProof{});
+      REQUIRE(::send(guest.get(), bytes.data(), bytes.size(), 0) == wire::kServerProofSize);
+      char byte;
+      CHECK(recv(guest.get(), &byte, 1, 0) == 0);
+    }
+  });
+  check_says(to(port), Code::kUnauthenticated, {"cannot prove"});
+  impostor.join();
+}
+
+}  // namespace
+}  // namespace tw::test
