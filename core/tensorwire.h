@@ -1,20 +1,20 @@
 // The C ABI of the tensorwire runtime: the one door for the Python binding, framework plugins and
 // foreign code.
 //
-// Conventions
-//   Handles     are opaque and counted; each tw_*_release gives one reference back. All functions
-//   may be called from any
-//               thread, and none calls back except through tw_wait and visitors.
-//   Results     0 is success, a positive number a gRPC status code whose sentence is in *status
-//   (may be null), and
-//               TW_INTERRUPTED means that tw_wait.interrupted asked to give up.
-//   Waiting     each function that may wait takes a tw_wait: no longer than timeout_ns (negative:
-//   for ever), and
-//               interrupted(context) is called, with no lock held, on each signal and at least
-//               every quarter of a second.
-//   Memory      to send is only read, and may be written or freed once the function has returned.
-//   Fork        handles made before fork() fail with FAILED_PRECONDITION in the child, and
-//   releasing them does nothing there.
+// Handles are opaque and counted; each tw_*_release gives one reference back. All functions may be
+// called from any thread, and none calls back except through tw_wait and visitors.
+//
+// Results: 0 is success, a positive number a gRPC status code whose sentence is in *status (which
+// may be null), and TW_INTERRUPTED means that tw_wait.interrupted asked to give up.
+//
+// Waiting: each function that may wait takes a tw_wait. It waits no longer than timeout_ns
+// (negative: for ever), and calls interrupted(context), with no lock held, on each signal and at
+// least every quarter of a second.
+//
+// Memory to send is only read, and may be written or freed once the function has returned.
+//
+// Fork: handles made before fork() fail with FAILED_PRECONDITION in the child, and releasing them
+// does nothing there.
 #ifndef TENSORWIRE_H
 #define TENSORWIRE_H
 
