@@ -4,7 +4,6 @@
 #include <cstring>
 #include <memory>
 
-#include "memory/copy.h"
 
 namespace tw {
 namespace {
@@ -121,7 +120,7 @@ Waited Call::stage(std::span<OutSegment> segments, Nanos deadline, Status& statu
     for (;;) {
       auto block = runtime.arena().allocate(segment.size);
       if (block) {
-        copy_once((*block)->data(), segment.data, segment.size);
+        runtime.copier().copy((*block)->data(), segment.data, segment.size);
         link_->count_copy(segment.size);
         runtime.memory_used();
         segment.data = (*block)->data();

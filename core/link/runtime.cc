@@ -107,6 +107,7 @@ void Runtime::shut_down() {
   }
   // Without the lock: the thread that is joined may want it.
   if (background) background->stop();
+  runtime->copier_.stop();
 }
 
 }  // namespace tw

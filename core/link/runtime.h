@@ -8,6 +8,7 @@
 
 #include "base/settings.h"
 #include "engine/background.h"
+#include "engine/copier.h"
 #include "memory/arena.h"
 #include "memory/pool.h"
 #include "wire/hello.h"
@@ -20,7 +21,7 @@ class Runtime {
  public:
   // INVALID_ARGUMENT: a TENSORWIRE_* variable is wrong.
   static Result<Runtime*> get();
-  // Joins the background thread; the runtime must not be used afterwards. For the end of the
+  // Joins the threads of its own; the runtime must not be used afterwards. For the end of the
   // interpreter.
   static void shut_down();
 
@@ -29,6 +30,7 @@ class Runtime {
   wire::Hello hello() const { return wire::local_hello(instance_, settings_.stream_window_bytes); }
   Arena& arena() { return *arena_; }
   Pool& pool() { return *pool_; }
+  Copier& copier() { return copier_; }
   // The background thread starts with the first link.
   Result<Poller*> background();
 
@@ -60,6 +62,7 @@ class Runtime {
   wire::InstanceId instance_{};
   Ref<Arena> arena_;
   Ref<Pool> pool_;
+  Copier copier_;
   std::mutex mutex_;  // guards background_
   std::unique_ptr<Background> background_;
   std::atomic<bool> trimming_{false};  // a timer is set
