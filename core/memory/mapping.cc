@@ -43,18 +43,22 @@ bool SlabMapping::enter(size_t begin, size_t end) {
   std::lock_guard lock(mutex_);
   auto first = clusters_.lower_bound(begin);
   if (first != clusters_.begin() && std::prev(first)->second.end > begin) --first;
-  Cluster joined{end, 1, false, false};
+  Cluster joined{end, 1, false, false, ~uint64_t{0}};
   size_t joined_begin = begin;
   auto last = first;
   for (; last != clusters_.end() && last->first < end; ++last) {
     joined_begin = std::min(joined_begin, last->first);
     joined.end = std::max(joined.end, last->second.end);
     joined.views += last->second.views;
-    joined.exposed = joined.exposed || last->second.exposed;
+    if (last->second.exposed) {
+      joined.exposed = true;
+      joined.faults = std::min(joined.faults, last->second.faults);
+    }
     joined.written = joined.written || last->second.written;
   }
   if (joined.written) return false;
-  if (joined.exposed && has_private_pages(map_.data() + begin, end - begin)) return false;
+  if (joined.exposed && touched(joined) && has_private_pages(map_.data() + begin, end - begin))
+    return false;
   clusters_.erase(first, last);
   clusters_.emplace(joined_begin, joined);
   return true;
@@ -62,14 +66,26 @@ bool SlabMapping::enter(size_t begin, size_t end) {
 
 void SlabMapping::expose(size_t begin) {
   std::lock_guard lock(mutex_);
-  cluster_at(begin)->second.exposed = true;
+  begin_exposure(cluster_at(begin)->second);
+}
+
+void SlabMapping::begin_exposure(Cluster& cluster) {
+  if (cluster.exposed) return;
+  cluster.exposed = true;
+  cluster.faults = faults_;
+}
+
+bool SlabMapping::touched(const Cluster& cluster) {
+  faults_ = page_faults();
+  return faults_ == 0 || faults_ != cluster.faults;
 }
 
 bool SlabMapping::claim(size_t begin) {
   std::lock_guard lock(mutex_);
   Cluster& cluster = cluster_at(begin)->second;
   if (cluster.views != 1) return false;
-  cluster.exposed = cluster.written = true;
+  begin_exposure(cluster);
+  cluster.written = true;
   return true;
 }
 
@@ -78,7 +94,8 @@ void SlabMapping::leave(size_t begin) noexcept {
   const auto at = cluster_at(begin);
   Cluster& cluster = at->second;
   if (--cluster.views != 0) return;
-  if (cluster.exposed) drop_private_pages(map_.data() + at->first, cluster.end - at->first);
+  if (cluster.exposed && touched(cluster))
+    drop_private_pages(map_.data() + at->first, cluster.end - at->first);
   clusters_.erase(at);
 }
 

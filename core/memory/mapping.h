@@ -55,6 +55,7 @@ class SlabMapping final : public RefCounted {
     size_t views = 0;
     bool exposed = false;
     bool written = false;  // its one view at that time has been separated
+    uint64_t faults = 0;   // page_faults() at some time before it was exposed
   };
   using Clusters = std::map<size_t, Cluster>;  // by first page; disjoint
 
@@ -66,12 +67,16 @@ class SlabMapping final : public RefCounted {
   // False when other views are live there.
   bool claim(size_t begin);
   void leave(size_t begin) noexcept;
+  void begin_exposure(Cluster& cluster);
+  // Whether the process may have made pages private since the cluster was exposed.
+  bool touched(const Cluster& cluster);
 
   const Fd fd_;
   const SlabAnnouncement announced_;
   const MemoryMap map_;
   std::mutex mutex_;
-  Clusters clusters_;  // guarded by mutex_
+  Clusters clusters_;    // guarded by mutex_
+  uint64_t faults_ = 0;  // page_faults() when last asked; guarded by mutex_
 };
 
 // A region of a peer that has been found and checked.
@@ -91,7 +96,8 @@ class LeasedView final : public RefCounted {
   std::span<const std::byte> bytes() const { return bytes_; }
   uint64_t id() const { return id_; }
   // Call before code of the user can reach the bytes: from then on private writes must be assumed
-  // and are dropped at the end. Costs about 2 us then, and up to 2 us for each MB that was read.
+  // and are dropped at the end. Costs 0.3 us then if the process has taken no page fault meanwhile;
+  // else about 2 us, and up to 2 us for each MB that was read.
   void expose();
   // Call instead of expose(), ahead of code that will write: its writes show in no other view,
   // earlier or later ones. The bytes may move, so nobody may have been given them before.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace tw {
 
@@ -18,6 +19,11 @@ bool has_private_pages(const std::byte* begin, size_t size, PageScan scan = Page
 // Afterwards the range shows the file's bytes. Pages that were only read stay mapped, except with
 // kNone. Whatever this process wrote there is lost.
 void drop_private_pages(std::byte* begin, size_t size, PageScan scan = PageScan::kIoctl);
+
+// How many page faults the threads of this process have taken: no page became private between two
+// equal counts, so nothing needs to be scanned (0.3 us instead of 1 us and more). 0: the kernel
+// does not count. What a debugger writes into this process is not counted.
+uint64_t page_faults();
 
 // Whether the kernel has PAGEMAP_SCAN.
 bool page_scan_ioctl_works();

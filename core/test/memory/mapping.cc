@@ -10,6 +10,7 @@
 
 #include <cstring>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "memory/arena.h"
@@ -364,6 +365,25 @@ TEST_CASE("lease: what a killed owner lent stays readable until the last view go
   CHECK(sum == kMiB);
   view = Status();
   CHECK(ledger->ids.size() == 1);
+}
+
+TEST_CASE("private pages: a page fault of any thread is counted, reading again is none") {
+  const size_t page = page_size();
+  auto map = MemoryMap::map_lazily(-1, 2 * page, MAP_PRIVATE | MAP_ANONYMOUS);
+  REQUIRE(map.ok());
+  volatile std::byte* const data = map->data();
+  const uint64_t start = page_faults();
+  REQUIRE(start != 0);
+  data[0] = std::byte{1};
+  const uint64_t written = page_faults();
+  CHECK(written > start);
+  std::thread([&] { data[page] = std::byte{1}; }).join();
+  CHECK(page_faults() > written);
+  // The thread's stack and this code have been touched by now.
+  const uint64_t before = page_faults();
+  const std::byte seen = data[0];
+  CHECK(page_faults() == before);
+  CHECK(seen == std::byte{1});
 }
 
 }  // namespace
