@@ -76,14 +76,29 @@ Ended wait_through(const tw_wait* wait, Nanos deadline, Operation&& operation) {
   }
 }
 
-// The segments of a payload, without an allocation for the usual few.
+// Tells the owner of lent memory, when the last reference goes.
+class Owner final : public RefCounted {
+ public:
+  explicit Owner(const tw_owner& owner) : owner_(owner) {}
+
+ private:
+  ~Owner() override { owner_.release(owner_.context); }
+
+  const tw_owner owner_;
+};
+
+// The segments of a payload, without an allocation for the usual few. Make it before anything can
+// fail: from then on lent memory finds its way home.
 class Outbox {
  public:
   explicit Outbox(tw_payload payload) : count_(payload.count) {
     if (count_ > kFewSegments) many_.resize(count_);
     for (size_t i = 0; i < count_; ++i) {
-      segments()[i].data = static_cast<const std::byte*>(payload.segments[i].data);
-      segments()[i].size = payload.segments[i].size;
+      OutSegment& segment = segments()[i];
+      segment.data = static_cast<const std::byte*>(payload.segments[i].data);
+      segment.size = payload.segments[i].size;
+      if (payload.owners && payload.owners[i].release)
+        segment.hold = make_ref<Owner>(payload.owners[i]);
     }
   }
   std::span<OutSegment> segments() { return {count_ > kFewSegments ? many_.data() : few_, count_}; }

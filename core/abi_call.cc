@@ -44,6 +44,9 @@ int64_t tw_call_time_left(const tw_call* call) {
 void tw_call_notify(tw_call* call, tw_events* queue, uint64_t token) {
   of(call)->notify(Ref<EventQueue>::share(of(queue)), token);
 }
+void tw_call_notify_cut(tw_call* call, tw_events* queue, uint64_t token) {
+  of(call)->notify(Ref<EventQueue>::share(of(queue)), token, true);
+}
 void tw_call_release(tw_call* call) {
   if (!of(call)->link().inherited()) of(call)->release();
 }
@@ -54,6 +57,7 @@ namespace {
 template <class Send>
 int send_in_stream(Call& call, tw_payload payload, const tw_wait* wait, tw_status* status,
                    Send&& send) {
+  Outbox outbox(payload);
   if (call.link().inherited()) return inherited(status, "call");
   const Nanos deadline = std::min(deadline_of(wait), call.deadline());
   const auto late = [&] { return report(status, Code::kDeadlineExceeded, "Deadline Exceeded"); };
@@ -66,7 +70,6 @@ int send_in_stream(Call& call, tw_payload payload, const tw_wait* wait, tw_statu
       return TW_INTERRUPTED;
   }
   if (call.ended()) return report(status, Code::kCancelled, "the call has ended");
-  Outbox outbox(payload);
   if (const int result = stage(call, outbox, wait, deadline, status); result != TW_OK)
     return result;
   auto sent = send(outbox);
@@ -179,9 +182,9 @@ int tw_call_finish(tw_call* call, int32_t code, const char* details, size_t deta
                    tw_pairs trailing, tw_payload payload, const tw_wait* wait, tw_call** next,
                    tw_status* status) {
   if (next) *next = nullptr;
+  Outbox outbox(payload);
   if (of(call)->link().inherited()) return inherited(status, "call");
   const bool has_payload = payload.segments != nullptr;
-  Outbox outbox(payload);
   const Pairs pairs(trailing);
   std::span<OutSegment> segments = outbox.segments();
   std::string_view text(details, details_size);

@@ -57,12 +57,12 @@ namespace {
 int start(ClientLink& link, std::string_view method, tw_pairs metadata, tw_payload payload,
           bool end, bool driving, const tw_wait* wait, Nanos deadline, Ref<ClientCall>& call,
           Ref<Outgoing>& outgoing, tw_status* status) {
+  Outbox outbox(payload);
   if (link.inherited()) return inherited(status, "channel");
   auto made = link.new_call(deadline);
   if (!made) return report(status, made.status());
   call = std::move(*made);
   const bool has_payload = payload.segments != nullptr;
-  Outbox outbox(payload);
   int result = has_payload ? stage(*call, outbox, wait, deadline, status) : TW_OK;
   if (result == TW_OK) {
     auto begun = call->begin(method, Pairs(metadata).entries(), outbox.segments(), has_payload, end,

@@ -86,6 +86,24 @@ void tw_arena(tw_visit_fact visit, void* context) {
   visit_number(visit, context, "pool_idle", pool.idle);
 }
 
+void* tw_arena_allocate(size_t size) {
+  auto runtime = Runtime::get();
+  if (!runtime) return nullptr;
+  auto block = (*runtime)->arena().allocate(std::max(size, page_size()));
+  if (!block) return nullptr;
+  (*runtime)->memory_used();
+  return block->leak()->data();
+}
+
+int tw_arena_free(void* data) {
+  auto runtime = Runtime::get();
+  if (!runtime) return 0;
+  const Ref<Block> block = (*runtime)->arena().find(data, 0);
+  if (!block || block->data() != data) return 0;
+  block->release();  // the reference that tw_arena_allocate leaked
+  return 1;
+}
+
 void* tw_buffer_data(const tw_buffer* buffer) { return buffer->data; }
 size_t tw_buffer_size(const tw_buffer* buffer) { return buffer->size; }
 int tw_buffer_readonly(const tw_buffer* buffer) {

@@ -2,7 +2,7 @@
 // foreign code.
 //
 // Handles are opaque and counted; each tw_*_release gives one reference back. All functions may be
-// called from any thread, and none calls back except through tw_wait and visitors.
+// called from any thread, and none calls back except through tw_wait, visitors and tw_owner.
 //
 // Results: 0 is success, a positive number a gRPC status code whose sentence is in *status (which
 // may be null), and TW_INTERRUPTED means that tw_wait.interrupted asked to give up.
@@ -11,7 +11,8 @@
 // (negative: for ever), and calls interrupted(context), with no lock held, on each signal and at
 // least every quarter of a second.
 //
-// Memory to send is only read, and may be written or freed once the function has returned.
+// Memory to send is only read, and may be written or freed once the function has returned, unless
+// it is lent with a tw_owner.
 //
 // Fork: handles made before fork() fail with FAILED_PRECONDITION in the child, and releasing them
 // does nothing there.
@@ -58,10 +59,20 @@ typedef struct tw_pair {
   size_t value_size;
 } tw_pair;
 
+// Lends a segment: its bytes stay as they are until release(context), which is called exactly once,
+// whatever becomes of the message, perhaps before the function that was given it returns. It comes
+// from any thread, perhaps one of the runtime's that has others to serve: it must not block.
+// Lent arena memory travels without a copy. Null `release`: the segment is not lent.
+typedef struct tw_owner {
+  void (*release)(void* context);
+  void* context;
+} tw_owner;
+
 // A message to send: `count` segments; or none at all, when `segments` is null.
 typedef struct tw_payload {
   const tw_segment* segments;
   size_t count;
+  const tw_owner* owners;  // one for each segment; null: none is lent
 } tw_payload;
 
 typedef struct tw_pairs {
@@ -92,6 +103,11 @@ int tw_allocate(size_t size, const tw_wait* wait, tw_buffer** out, tw_status* st
 int tw_publish(const void* data, size_t size);
 int tw_published(const void* data, size_t size);
 void tw_arena(tw_visit_fact visit, void* context);
+// For allocators: a block of at least a page without a handle, aligned to 4096 bytes. Null: the
+// arena has no room now, and somebody else should serve.
+void* tw_arena_allocate(size_t size);
+// Gives such a block back; peers that have it on lease keep it. 0: it is none.
+int tw_arena_free(void* data);
 
 void* tw_buffer_data(const tw_buffer* buffer);
 size_t tw_buffer_size(const tw_buffer* buffer);
@@ -181,6 +197,8 @@ int tw_call_sendable(tw_call* call);
 int tw_call_ended(const tw_call* call);
 int64_t tw_call_time_left(const tw_call* call);  // ns, negative: no deadline
 void tw_call_notify(tw_call* call, tw_events* queue, uint64_t token);
+// The same, but not for a call that tw_call_finish ends: it was cancelled or its link is lost.
+void tw_call_notify_cut(tw_call* call, tw_events* queue, uint64_t token);
 void tw_call_release(tw_call* call);
 
 // The client's end:
@@ -212,7 +230,8 @@ int tw_call_finish(tw_call* call, int32_t code, const char* details, size_t deta
 // ---- events ----
 
 tw_events* tw_events_create(void);
-// Up to `room` tokens; 0 once closed, or on timeout (then *closed is 0).
+// Up to `room` tokens; 0 once closed, or on timeout (then *closed is 0). Several threads may wait:
+// each token goes to one.
 size_t tw_events_wait(tw_events* queue, const tw_wait* wait, uint64_t* tokens, size_t room,
                       int* closed);
 void tw_events_close(tw_events* queue);
@@ -239,6 +258,73 @@ size_t tw_server_active(const tw_server* server);
 void tw_server_stats(tw_server* server, void (*begin)(void*), tw_visit_fact visit, void* context);
 void tw_server_close(tw_server* server);
 void tw_server_release(tw_server* server);
+
+// ---- the table ----
+
+// For plugins that are built on the user's machine and must not link to a runtime of their own (two
+// would be two arenas). A plugin refuses a table of another version than the one it was built for,
+// or a smaller one. The version changes with each change of a function or type that is in use;
+// entries are only added at the end.
+enum { TW_TABLE_VERSION = 1 };
+
+typedef struct tw_table {
+  uint32_t version;
+  uint32_t size;  // bytes of the table
+  __typeof__(&tw_version) runtime_version;
+  __typeof__(&tw_settings) settings;
+  __typeof__(&tw_arena) arena;
+  __typeof__(&tw_arena_allocate) arena_allocate;
+  __typeof__(&tw_arena_free) arena_free;
+  __typeof__(&tw_buffer_data) buffer_data;
+  __typeof__(&tw_buffer_size) buffer_size;
+  __typeof__(&tw_buffer_leased) buffer_leased;
+  __typeof__(&tw_buffer_expose) buffer_expose;
+  __typeof__(&tw_buffer_release) buffer_release;
+  __typeof__(&tw_message_count) message_count;
+  __typeof__(&tw_message_segment) message_segment;
+  __typeof__(&tw_message_buffer) message_buffer;
+  __typeof__(&tw_message_release) message_release;
+  __typeof__(&tw_metadata_each) metadata_each;
+  __typeof__(&tw_metadata_release) metadata_release;
+  __typeof__(&tw_hello) hello;
+  __typeof__(&tw_parse_hello) parse_hello;
+  __typeof__(&tw_connect) connect;
+  __typeof__(&tw_link_transport) link_transport;
+  __typeof__(&tw_link_peer) link_peer;
+  __typeof__(&tw_link_alive) link_alive;
+  __typeof__(&tw_link_death) link_death;
+  __typeof__(&tw_link_stats) link_stats;
+  __typeof__(&tw_link_close) link_close;
+  __typeof__(&tw_link_release) link_release;
+  __typeof__(&tw_link_start) link_start;
+  __typeof__(&tw_call_take) call_take;
+  __typeof__(&tw_call_notify) call_notify;
+  __typeof__(&tw_call_notify_cut) call_notify_cut;
+  __typeof__(&tw_call_release) call_release;
+  __typeof__(&tw_call_outcome) call_outcome;
+  __typeof__(&tw_call_cancel) call_cancel;
+  __typeof__(&tw_call_method) call_method;
+  __typeof__(&tw_call_metadata) call_metadata;
+  __typeof__(&tw_call_peer) call_peer;
+  __typeof__(&tw_call_transport) call_transport;
+  __typeof__(&tw_call_active) call_active;
+  __typeof__(&tw_call_finish) call_finish;
+  __typeof__(&tw_events_create) events_create;
+  __typeof__(&tw_events_wait) events_wait;
+  __typeof__(&tw_events_close) events_close;
+  __typeof__(&tw_events_release) events_release;
+  __typeof__(&tw_server_create) server_create;
+  __typeof__(&tw_server_instance) server_instance;
+  __typeof__(&tw_server_listen_tcp) server_listen_tcp;
+  __typeof__(&tw_server_listen_local) server_listen_local;
+  __typeof__(&tw_server_admit) server_admit;
+  __typeof__(&tw_server_next) server_next;
+  __typeof__(&tw_server_stats) server_stats;
+  __typeof__(&tw_server_close) server_close;
+  __typeof__(&tw_server_release) server_release;
+} tw_table;
+
+const tw_table* tw_get_table(void);
 
 #ifdef __cplusplus
 }

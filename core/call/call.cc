@@ -4,7 +4,6 @@
 #include <cstring>
 #include <memory>
 
-
 namespace tw {
 namespace {
 
@@ -109,14 +108,14 @@ Waited Call::stage(std::span<OutSegment> segments, Nanos deadline, Status& statu
         segment.size <= profile.coalesce_bytes)
       continue;
     if (Ref<Block> block = runtime.arena().find(segment.data, segment.size);
-        block && block->published()) {
+        block && (segment.hold || block->published())) {
       segment.block = std::move(block);
       continue;
     }
     // Nobody waits for room while holding some: two that did could wait for each other. What finds
-    // none is pushed.
-    const bool awaited =
-        !staged && segment.size <= runtime.settings().buffer_bytes / kLargestAwaitedShare;
+    // none is pushed. Lent memory can be pushed at any time, so it never waits.
+    const bool awaited = !staged && !segment.hold &&
+                         segment.size <= runtime.settings().buffer_bytes / kLargestAwaitedShare;
     for (;;) {
       auto block = runtime.arena().allocate(segment.size);
       if (block) {
@@ -125,6 +124,7 @@ Waited Call::stage(std::span<OutSegment> segments, Nanos deadline, Status& statu
         runtime.memory_used();
         segment.data = (*block)->data();
         segment.block = std::move(*block);
+        segment.hold = nullptr;
         staged = true;
         break;
       }
@@ -177,27 +177,30 @@ Result<Ref<Outgoing>> Call::send(const wire::CallHeader& header, std::span<OutSe
 
 // ---- ending ----
 
-void Call::notify(Ref<EventQueue> queue, uint64_t token) {
+void Call::notify(Ref<EventQueue> queue, uint64_t token, bool if_cut) {
   {
     std::lock_guard lock(mutex_);
     if (!ended()) {
-      watchers_.emplace_back(std::move(queue), token);
+      notes_.push_back({std::move(queue), token, if_cut});
       return;
     }
+    if (if_cut && finished_) return;
   }
   queue->push(token);
 }
 
-void Call::finish_ending() {
-  std::vector<std::pair<Ref<EventQueue>, uint64_t>> watchers;
+void Call::finish_ending(bool finished) {
+  std::vector<Note> notes;
   {
     std::lock_guard lock(mutex_);
+    finished_ = finished;
     ended_.store(true);
-    watchers.swap(watchers_);
+    notes.swap(notes_);
   }
   link_->remove(stream_);
   event_.notify();
-  for (auto& [queue, token] : watchers) queue->push(token);
+  for (const Note& note : notes)
+    if (!(note.if_cut && finished)) note.queue->push(note.token);
 }
 
 // ---- the link ----

@@ -54,8 +54,9 @@ class Call : public Watcher {
   // For streams: whether messages follow one another so fast that a small one may wait for company.
   bool in_burst();
 
-  // Puts `token` into `queue` once the call has ended, at once if it has.
-  void notify(Ref<EventQueue> queue, uint64_t token);
+  // Puts `token` into `queue` once the call has ended, at once if it has. `if_cut`: not when its
+  // server's end finishes it.
+  void notify(Ref<EventQueue> queue, uint64_t token, bool if_cut = false);
 
  protected:
   Call(Ref<CallLink> link, uint64_t stream, Nanos deadline);
@@ -75,10 +76,11 @@ class Call : public Watcher {
   // The peer's message joins those that wait for take(); false: it was sent without credit.
   bool enqueue(InMessage message);
   void end_input() { input_ended_.store(true, std::memory_order_release); }
-  // True for the one caller that ends the call; finish_ending() tells the others.
+  // True for the one caller that ends the call; finish_ending() tells the others. `finished`: by
+  // this end's own will.
   bool begin_ending() { return !ending_.exchange(true, std::memory_order_acq_rel); }
   bool ending() const { return ending_.load(std::memory_order_acquire); }
-  void finish_ending();
+  void finish_ending(bool finished = false);
 
   const Ref<CallLink> link_;
   const uint64_t stream_;
@@ -94,11 +96,18 @@ class Call : public Watcher {
   std::atomic<bool> ending_{false};
   std::atomic<bool> ended_{false};
 
+  struct Note {
+    Ref<EventQueue> queue;
+    uint64_t token;
+    bool if_cut;
+  };
+
   std::mutex mutex_;  // guards what follows; no other lock is taken inside
   std::deque<InMessage> inbox_;
   SendWindow send_window_;
   ReceiveWindow receive_window_;
-  std::vector<std::pair<Ref<EventQueue>, uint64_t>> watchers_;
+  bool finished_ = false;
+  std::vector<Note> notes_;
 };
 
 // A link with its calls. The two ends differ in who starts them.

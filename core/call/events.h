@@ -1,4 +1,4 @@
-// Where ended calls are announced to one thread of the layer above, which may then run the user's
+// Where ended calls are announced to threads of the layer above, which may then run the user's
 // callbacks.
 #pragma once
 
@@ -19,7 +19,7 @@ class EventQueue final : public RefCounted {
       std::lock_guard lock(mutex_);
       tokens_.push_back(token);
     }
-    event_.notify();
+    event_.notify(1);
   }
 
   void close() {

@@ -63,7 +63,7 @@ bool ServerCall::finish(Code code, std::string_view details,
     (void)send(header, {}, driving);
   }
   server_link().handling_.fetch_sub(1, std::memory_order_relaxed);
-  finish_ending();
+  finish_ending(true);
   if (!driving) link_->nudge(event_);
   return true;
 }

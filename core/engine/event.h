@@ -10,9 +10,9 @@ class Event {
  public:
   uint32_t sequence() const { return sequence_.load(std::memory_order_acquire); }
 
-  void notify() {
+  void notify(int sleepers = INT_MAX) {
     sequence_.fetch_add(1, std::memory_order_seq_cst);
-    if (sleepers_.load(std::memory_order_seq_cst) != 0) futex_wake(sequence_);
+    if (sleepers_.load(std::memory_order_seq_cst) != 0) futex_wake(sequence_, sleepers);
   }
 
   FutexWait wait(uint32_t seen, Nanos deadline) {

@@ -29,6 +29,21 @@ class Link::Returns final : public LeaseReturn {
   Link* link_;
 };
 
+// Holds the send lock. What the sender is done with is let go of after it: an owner may do
+// anything, even give a lease of this very link back.
+class Link::Sending {
+ public:
+  explicit Sending(Link& link) : link_(link), lock_(link.send_mutex_) {}
+  ~Sending() { spent_ = link_.sender_.take_spent(); }
+  Sending(const Sending&) = delete;
+  Sending& operator=(const Sending&) = delete;
+
+ private:
+  Link& link_;
+  std::vector<Hold> spent_;
+  const std::lock_guard<std::mutex> lock_;
+};
+
 Link::Link(Runtime& runtime, std::unique_ptr<Transport> transport, Peer peer, uint64_t max_message)
     : runtime_(runtime),
       transport_(std::move(transport)),
@@ -82,7 +97,7 @@ Result<Ref<Outgoing>> Link::send(uint64_t stream, std::span<const std::byte> hea
   Result<Ref<Outgoing>> outgoing = Ref<Outgoing>{};
   bool backlog;
   {
-    std::lock_guard lock(send_mutex_);
+    const Sending lock(*this);
     if (send_ended_) return death();
     backlog = unsent_.load();
     queue_fins_locked();
@@ -105,7 +120,7 @@ Result<Ref<Outgoing>> Link::send(uint64_t stream, std::span<const std::byte> hea
 void Link::send_credit(uint64_t stream, uint64_t bytes) {
   bool backlog;
   {
-    std::lock_guard lock(send_mutex_);
+    const Sending lock(*this);
     if (send_ended_) return;
     backlog = unsent_.load();
     queue_fins_locked();
@@ -118,7 +133,7 @@ void Link::send_credit(uint64_t stream, uint64_t bytes) {
 void Link::withdraw(const Ref<Outgoing>& outgoing) {
   bool backlog;
   {
-    std::lock_guard lock(send_mutex_);
+    const Sending lock(*this);
     backlog = unsent_.load();
     sender_.withdraw(outgoing);
     flush_locked();
@@ -128,7 +143,7 @@ void Link::withdraw(const Ref<Outgoing>& outgoing) {
 
 // Whether something was left to be sent before.
 bool Link::flush_all() {
-  std::lock_guard lock(send_mutex_);
+  const Sending lock(*this);
   const bool backlog = unsent_.load();
   queue_fins_locked();
   flush_locked();
@@ -261,7 +276,7 @@ LinkStats Link::stats() {
 bool Link::step() {
   if (state_.load(std::memory_order_relaxed) == State::kLost) return false;
   if (unsent_.load(std::memory_order_relaxed)) {
-    std::lock_guard lock(send_mutex_);
+    const Sending lock(*this);
     flush_locked();
   }
   iovec room[2];
@@ -345,7 +360,7 @@ Status Link::on_message(InMessage message) {
 }
 
 Status Link::on_fin(std::span<const uint64_t> ids) {
-  std::lock_guard lock(send_mutex_);
+  const Sending lock(*this);
   Status status = sender_.on_fin(ids);
   if (sender_.pending()) flush_locked();
   return status;
@@ -386,7 +401,7 @@ Result<InSegment> Link::on_map(const wire::SegmentInfo& segment) {
 // ---- ending ----
 
 void Link::go_away(Code code, std::string_view reason) {
-  std::lock_guard lock(send_mutex_);
+  const Sending lock(*this);
   if (send_ended_) return;
   sender_.go_away(code, reason);
   flush_locked();
@@ -423,7 +438,7 @@ void Link::lose(Status why) {
     if (open) death_ = why;
   }
   {
-    std::lock_guard lock(send_mutex_);
+    const Sending lock(*this);
     send_broken_ = send_ended_ = true;
     sender_.drop();
     unsent_.store(false);

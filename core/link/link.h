@@ -150,6 +150,7 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
   static constexpr size_t kReturnsTogether = 16;
 
   class Returns;  // where views give leases back; outlives the link
+  class Sending;  // the send lock
 
   bool step();
   void hand_on();

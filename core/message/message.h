@@ -14,10 +14,10 @@
 
 namespace tw {
 
-// A segment to send. Exactly one of these owns its bytes:
-//   block set    arena memory, published or already copied; it may travel as a descriptor
-//   hold set     other memory that the hold keeps
-//   neither      the caller's memory: it must stay as it is until OutMessage::borrowed() is false
+// A segment to send. Who owns its bytes:
+//   block set    arena memory, published, lent or already copied; it may travel as a descriptor
+//   hold set     its owner, who has lent it and wants to know when it is no longer read
+//   neither      the caller: they must stay as they are until Outgoing::borrowed() is false
 struct OutSegment {
   const std::byte* data = nullptr;
   size_t size = 0;

@@ -57,7 +57,7 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
       const RegionRef region = segment.block->region(segment.data, segment.size);
       info.map = {region.slab, region.generation, region.offset, next_lease_};
       segment.block->lent();
-      leases_.emplace(next_lease_++, Lease{segment.block, nullptr, segment.size});
+      leases_.emplace(next_lease_++, Lease{segment.block, nullptr, segment.size, segment.hold});
       leased_bytes_ += segment.size;
       ++counters_.mapped_segments;
     } else if (info.kind == SegmentKind::kPush || info.kind == SegmentKind::kRead) {
@@ -130,7 +130,7 @@ void Sender::issue_ready_to_sends(const std::shared_ptr<Transfer>& transfer) {
     wire::encode_rts(queue_.extend(wire::kRtsFrameSize), transfer->stream, transfer->message,
                      segment.index, offer);
     segment.block->lent();
-    leases_.emplace(offer.rendezvous, Lease{segment.block, transfer, length});
+    leases_.emplace(offer.rendezvous, Lease{segment.block, transfer, length, nullptr});
     ++transfer->outstanding;
     ++counters_.ready_to_sends;
     transfer->advance(length);
@@ -147,9 +147,11 @@ Status Sender::on_fin(std::span<const uint64_t> ids) {
     lease.block->returned();
     leases_.erase(it);
     leased_bytes_ -= lease.bytes;
+    spend(lease.hold);
     if (!lease.transfer) continue;
     --lease.transfer->outstanding;
     issue_ready_to_sends(lease.transfer);
+    if (lease.transfer->outstanding == 0) finish(*lease.transfer);
   }
   return {};
 }
@@ -189,6 +191,7 @@ void Sender::start_chunk() {
 void Sender::finish(Transfer& transfer) {
   if (transfer.outgoing) transfer.outgoing->free();
   transfer.outgoing = nullptr;
+  for (BulkSegment& segment : transfer.segments) spend(segment.hold);
 }
 
 size_t Sender::gather(std::span<iovec> room) {
@@ -260,7 +263,7 @@ void Sender::withdraw(const Ref<Outgoing>& outgoing) {
   }
   // With its last chunk the message is whole at the peer: there is nothing left to give up.
   if (!transfer->exhausted()) abort(*transfer);
-  outgoing->free();
+  finish(*transfer);
 }
 
 void Sender::abort(const Transfer& transfer) {
@@ -286,7 +289,11 @@ void Sender::drop() {
   chunk_copy_ = {};
   for (const auto& transfer : transfers_) finish(*transfer);
   transfers_.clear();
-  for (auto& [id, lease] : leases_) lease.block->returned();
+  for (auto& [id, lease] : leases_) {
+    lease.block->returned();
+    spend(lease.hold);
+    if (lease.transfer) finish(*lease.transfer);
+  }
   leases_.clear();
   leased_bytes_ = 0;
 }

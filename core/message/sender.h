@@ -13,6 +13,7 @@
 #include <functional>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "engine/event.h"
@@ -91,6 +92,10 @@ class Sender {
   size_t gather(std::span<iovec> room);
   void sent(size_t bytes);
 
+  // The owners of what is no longer read. Let go of them without the link's locks: what they do
+  // then is their own.
+  std::vector<Hold> take_spent() { return std::exchange(spent_, {}); }
+
   size_t leases() const { return leases_.size(); }
   // What the peer has on lease; for kRead also what will be offered to it yet.
   size_t leased_bytes() const { return leased_bytes_; }
@@ -127,6 +132,7 @@ class Sender {
     Ref<Block> block;
     std::shared_ptr<Transfer> transfer;  // kRead
     size_t bytes;
+    Hold hold;
   };
 
   void queue_eager(uint64_t stream, uint64_t message, const Step& step,
@@ -134,6 +140,9 @@ class Sender {
   void issue_ready_to_sends(const std::shared_ptr<Transfer>& transfer);
   void start_chunk();
   void finish(Transfer& transfer);
+  void spend(Hold& hold) {
+    if (hold) spent_.push_back(std::move(hold));
+  }
   void abort(const Transfer& transfer);
 
   const Profile profile_;
@@ -156,6 +165,7 @@ class Sender {
 
   std::unordered_map<uint64_t, Lease> leases_;
   size_t leased_bytes_ = 0;
+  std::vector<Hold> spent_;
   bool dropped_ = false;
   std::vector<Step> steps_;               // scratch of submit()
   std::vector<wire::SegmentInfo> infos_;  // scratch of submit()

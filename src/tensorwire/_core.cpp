@@ -432,6 +432,7 @@ NB_MODULE(_core, m) {
     tw_arena(visit_into_dict, dict.ptr());
     return dict;
   });
+  m.def("function_table", [] { return reinterpret_cast<uintptr_t>(tw_get_table()); });
   m.def("settings", [] {
     nb::dict dict;
     tw_status status{};

@@ -81,6 +81,10 @@ def is_published(data: BytesLike) -> bool: ...
 def arena_stats() -> dict[str, int]:
     """capacity, reserved, resident, used, leased, high_water (bytes); slabs, blocks (counts)."""
 
+def function_table() -> int:
+    """Address of the runtime's ``tw_table`` (core/tensorwire.h), for plugins that are built on the
+    user's machine. It stays good as long as the process lives."""
+
 def settings() -> dict[str, int | str | bool]:
     """The settings in force: names as in ``TENSORWIRE_<NAME>``, lower case."""
 

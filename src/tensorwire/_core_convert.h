@@ -131,9 +131,9 @@ class Payload {
 
   tw_payload get() const {
     static const tw_segment none{nullptr, 0};
-    if (!present_) return {nullptr, 0};
-    if (single_) return {&one_, 1};
-    return {segments_.empty() ? &none : segments_.data(), segments_.size()};
+    if (!present_) return {nullptr, 0, nullptr};
+    if (single_) return {&one_, 1, nullptr};
+    return {segments_.empty() ? &none : segments_.data(), segments_.size(), nullptr};
   }
   size_t bytes() const {
     size_t sum = single_ ? one_.size : 0;

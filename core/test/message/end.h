@@ -118,6 +118,7 @@ class End final : public Receiver::Sink {
   // Gives the memory back to the caller, who frees it at once: a sanitizer then sees a late read.
   void reclaim() {
     std::erase_if(unfinished, [](const Posted& posted) { return !posted.outgoing->borrowed(); });
+    (void)sender.take_spent();
   }
 
   Ref<Block> block(size_t size) {
