@@ -1,0 +1,390 @@
+"""Runs a cluster of processes on this machine: one command, once for each task of each job.
+
+    cluster = launch.cluster("ps=1,worker=2")
+    code = launch.run(cluster, ["python", "train.py", "--task_index={index}"])
+
+Every process finds the cluster in ``TF_CONFIG`` and in the placeholders of its command. All of them
+end when one fails, when the last one that returns has returned, or when this process is told to.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import IO
+
+HOST = "127.0.0.1"
+GRACE_SECONDS = 10.0
+LOOK_SECONDS = 0.2
+"""How often processes are looked at when none of them writes anything."""
+DRAIN_SECONDS = 2.0
+"""For the last output, when a process that left its group keeps the pipe open."""
+LONGEST_LINE = 1 << 16
+MOST_TASKS = 256
+TIMED_OUT = 124
+"""Exit code when ``timeout`` has passed, as of timeout(1)."""
+
+LOWEST_PORT = 10_000
+COLOURS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
+PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+JOB = re.compile(r"[a-z][a-z0-9_]*")
+PLACEHOLDER = re.compile(r"\{(?:(job)|(index)|([a-z][a-z0-9_]*)_hosts)\}")
+
+# Runs in each new process before its command: whoever kills the launcher kills the command, too.
+# A launcher that has gone before the request would never be noticed, hence the look at its pid.
+START = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+if os.getppid() != int(sys.argv[1]):
+    sys.exit("the launcher is gone")
+try:
+    os.execvp(sys.argv[2], sys.argv[2:])
+except OSError as error:
+    print(f"cannot run {sys.argv[2]!r}: {error.strerror}", file=sys.stderr)
+    sys.exit(127)
+"""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One process: ``worker 0`` is the first one of job ``worker``. address: its ``host:port``."""
+
+    job: str
+    index: int
+    address: str
+
+    def __str__(self) -> str:
+        return f"{self.job} {self.index}"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Jobs by name, each with its tasks in order."""
+
+    jobs: Mapping[str, tuple[Task, ...]]
+
+    @property
+    def tasks(self) -> list[Task]:
+        return [task for tasks in self.jobs.values() for task in tasks]
+
+    def hosts(self, job: str) -> list[str]:
+        """Addresses of a job's tasks. ValueError when there is no such job."""
+        if job not in self.jobs:
+            raise ValueError(f"the cluster has no job {job!r}, only {', '.join(self.jobs)}")
+        return [task.address for task in self.jobs[job]]
+
+    def tf_config(self, task: Task) -> str:
+        """What TensorFlow expects in ``TF_CONFIG``."""
+        jobs = {job: self.hosts(job) for job in self.jobs}
+        return json.dumps({"cluster": jobs, "task": {"type": task.job, "index": task.index}})
+
+    def fill(self, command: Sequence[str], task: Task) -> list[str]:
+        """``command`` for a task: ``{job}``, ``{index}`` and, for every job, ``{<job>_hosts}`` (a
+        comma list) are replaced; other braces stay.
+
+        Raises ValueError for hosts of a job that is not there.
+        """
+
+        def value(match: re.Match[str]) -> str:
+            if match[1]:
+                return task.job
+            return str(task.index) if match[2] else ",".join(self.hosts(match[3]))
+
+        return [PLACEHOLDER.sub(value, word) for word in command]
+
+    @property
+    def serving(self) -> frozenset[str]:
+        """The jobs that, by TensorFlow's conventions, serve the others and never return: ``ps``;
+        where there is a ``chief`` beside it, which then drives them, the workers, too."""
+        found = {"ps"} & set(self.jobs)
+        if found and "chief" in self.jobs:
+            found |= {"worker"} & set(self.jobs)
+        return frozenset(found)
+
+
+def cluster(spec: str) -> Cluster:
+    """A cluster on free ports of the loopback interface.
+
+    spec: ``job=count`` for each job, separated by commas, such as ``ps=1,worker=2``.
+    Raises ValueError that says what is wrong with it.
+    """
+    counts: dict[str, int] = {}
+    for part in spec.split(","):
+        job, equals, count = part.strip().partition("=")
+        if not (equals and JOB.fullmatch(job) and count.isdecimal() and int(count) >= 1):
+            raise ValueError(f"{part.strip()!r} is not job=count, as in ps=1,worker=2")
+        if job in counts:
+            raise ValueError(f"job {job!r} is there twice")
+        counts[job] = int(count)
+    if sum(counts.values()) > MOST_TASKS:
+        raise ValueError(f"{sum(counts.values())} processes: at most {MOST_TASKS} are permitted")
+    ports = iter(free_ports(sum(counts.values())))
+    return Cluster(
+        {
+            job: tuple(Task(job, index, f"{HOST}:{next(ports)}") for index in range(count))
+            for job, count in counts.items()
+        }
+    )
+
+
+def free_ports(count: int) -> list[int]:
+    """TCP ports of the loopback interface on which nobody listens, from below the range out of
+    which the kernel gives ports to clients: those stay free until somebody asks for them."""
+    clients_from = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    ports = list(range(LOWEST_PORT, clients_from)) or [0] * count
+    random.SystemRandom().shuffle(ports)
+    held: list[socket.socket] = []
+    try:
+        for port in ports:
+            if len(held) == count:
+                break
+            held.append(socket.socket())
+            try:
+                held[-1].bind((HOST, port))
+            except OSError:
+                held.pop().close()
+        if len(held) < count:
+            raise OSError(f"there are no {count} free ports on {HOST}")
+        return [int(each.getsockname()[1]) for each in held]
+    finally:
+        for each in held:
+            each.close()
+
+
+Command = Sequence[str] | Callable[[Task], Sequence[str]]
+Output = Callable[[Task, str, bytes], None]
+"""Called with a task, ``stdout`` or ``stderr``, and a line with its end, if it has one."""
+
+
+def run(
+    cluster: Cluster,
+    command: Command,
+    *,
+    environment: Mapping[str, str] | None = None,
+    serving: Collection[str] | None = None,
+    output: Output | None = None,
+    grace: float = GRACE_SECONDS,
+    timeout: float | None = None,
+) -> int:
+    """Runs ``command`` for every task and returns when all processes have ended.
+
+    command: words, in which ``Cluster.fill`` replaces placeholders, or a function that gives them.
+    environment: added to this process's own; ``TF_CONFIG`` is set for each task.
+    serving: jobs that are ended once all others have ended with 0; default ``cluster.serving``.
+    output: takes the lines; by default they go to this process's stdout and stderr with a prefix.
+    grace: seconds between SIGTERM and SIGKILL, and between a signal passed on and SIGTERM.
+    timeout: seconds after which all are ended.
+
+    Returns 0; else the exit code of the first that failed (128 + n after signal n; 127: there is
+    no such command), ``TIMED_OUT``, or 128 + n when this process got signal n. SIGINT, SIGTERM and
+    SIGHUP are passed on; sent once more, they end the processes faster. They are handled only when
+    this runs in the main thread. The thread must live until this returns: with it end all
+    processes, also when it is killed.
+    Raises ValueError for a placeholder or a serving job that the cluster has not.
+    """
+    served = cluster.serving if serving is None else frozenset(serving)
+    for job in served:
+        cluster.hosts(job)
+    commands = {
+        task: list(command(task)) if callable(command) else cluster.fill(command, task)
+        for task in cluster.tasks
+    }
+    running = _Running(cluster, served, output or Prefixed(cluster.tasks), grace)
+    try:
+        with _signals(running.interrupt):
+            for task, words in commands.items():
+                running.start(task, words, {**(environment or {}), **_variables(cluster, task)})
+            return running.wait(timeout)
+    finally:
+        running.close()
+
+
+def _variables(cluster: Cluster, task: Task) -> dict[str, str]:
+    # Output goes into a pipe, which would hold back what a program prints until its end.
+    return {"TF_CONFIG": cluster.tf_config(task), "PYTHONUNBUFFERED": "1"}
+
+
+class Prefixed:
+    """Writes lines as ``[worker 0] line``, coloured on a terminal unless NO_COLOR is set."""
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        width = max(len(str(task)) for task in tasks)
+        self._prefixes = {
+            task: (f"[{task}]".ljust(width + 3), COLOURS[place % len(COLOURS)])
+            for place, task in enumerate(tasks)
+        }
+
+    def __call__(self, task: Task, stream: str, line: bytes) -> None:
+        sink = sys.stdout if stream == "stdout" else sys.stderr
+        prefix, colour = self._prefixes[task]
+        if sink.isatty() and "NO_COLOR" not in os.environ:
+            prefix = f"\033[{colour}m{prefix}\033[0m"
+        sink.write(prefix + line.decode(errors="replace").rstrip("\r\n") + "\n")
+        sink.flush()
+
+
+@contextmanager
+def _signals(take: Callable[[int], None]) -> Iterator[None]:
+    """Hands signals to ``take``, in the main thread; in any other they stay as they are."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        take(number)
+
+    taken = [number for number in PASSED_ON if signal.getsignal(number) != signal.SIG_IGN]  # nohup
+    before = {number: signal.signal(number, handle) for number in taken}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@dataclass
+class _Pipe:
+    task: Task
+    stream: str
+    file: IO[bytes]
+    rest: bytes = b""
+
+
+class _Running:
+    """The processes of one run, and what is known about its end."""
+
+    def __init__(self, cluster: Cluster, serving: frozenset[str], output: Output, grace: float):
+        self._serving = serving
+        self._returning = bool(set(cluster.jobs) - serving)
+        self._output = output
+        self._grace = grace
+        self._alive: dict[Task, subprocess.Popen[bytes]] = {}
+        self._pipes = selectors.DefaultSelector()
+        self._received: list[int] = []
+        self._sent: signal.Signals | None = None
+        """What was sent to all processes last; None as long as nothing has to end."""
+        self._escalates = 0.0
+        self._code = 0
+
+    def interrupt(self, number: int) -> None:
+        """For a signal that this process got; safe in a signal handler."""
+        self._received.append(number)
+
+    def start(self, task: Task, words: list[str], environment: Mapping[str, str]) -> None:
+        if self._received:
+            return
+        # A session of its own: signals come from here only, and reach all that a task has started.
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", START, str(os.getpid()), *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **environment},
+            start_new_session=True,
+        )
+        self._alive[task] = process
+        for stream, file in (("stdout", process.stdout), ("stderr", process.stderr)):
+            assert file is not None
+            self._pipes.register(file, selectors.EVENT_READ, _Pipe(task, stream, file))
+
+    def wait(self, timeout: float | None) -> int:
+        """Until all have ended."""
+        ends = None if timeout is None else time.monotonic() + timeout
+        while self._alive:
+            self._read()
+            for task in list(self._alive):
+                self._look(task)
+            now = time.monotonic()
+            while self._received:
+                self._signalled(self._received.pop(0))
+            if ends is not None and self._sent is None and now > ends:
+                self._fail(TIMED_OUT, f"{timeout:g} s have passed; ending all processes")
+            if self._sent is not None and now > self._escalates:
+                self._escalate()
+            returned = self._returning and all(task.job in self._serving for task in self._alive)
+            # TensorFlow's servers wait in native code, where SIGINT does not end them.
+            if returned and self._sent in (None, signal.SIGINT):
+                self._send(signal.SIGTERM)
+        drained = time.monotonic() + DRAIN_SECONDS
+        while self._pipes.get_map() and time.monotonic() < drained:
+            self._read()
+        return self._code
+
+    def close(self) -> None:
+        """Leaves nothing behind, whatever has gone wrong."""
+        for process in self._alive.values():
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        for key in list(self._pipes.get_map().values()):
+            self._end(key.data)
+        self._pipes.close()
+
+    def _look(self, task: Task) -> None:
+        process = self._alive[task]
+        # Its number is its group's, too, and stays taken until the process is reaped.
+        if os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            return
+        os.killpg(process.pid, signal.SIGKILL)
+        code = process.wait()
+        del self._alive[task]
+        if code != 0 and self._sent is None:
+            how = f"failed with exit code {code}"
+            if code < 0:
+                code, how = 128 - code, f"was ended by {signal.Signals(-code).name}"
+            self._fail(code, f"{task} {how}" + ("; ending the others" if self._alive else ""))
+
+    def _signalled(self, number: int) -> None:
+        if self._sent is None:
+            self._code = 128 + number
+            self._send(signal.Signals(number))
+        else:
+            self._escalate()
+
+    def _fail(self, code: int, why: str) -> None:
+        print(f"tensorwire: {why}", file=sys.stderr, flush=True)
+        self._code = code
+        self._send(signal.SIGTERM)
+
+    def _escalate(self) -> None:
+        self._send(signal.SIGTERM if self._sent == signal.SIGINT else signal.SIGKILL)
+
+    def _send(self, number: signal.Signals) -> None:
+        self._sent = number
+        self._escalates = time.monotonic() + self._grace
+        for process in self._alive.values():
+            os.killpg(process.pid, number)
+
+    def _read(self) -> None:
+        for key, _ in self._pipes.select(LOOK_SECONDS):
+            pipe = key.data
+            data = os.read(pipe.file.fileno(), LONGEST_LINE)
+            if not data:
+                self._pipes.unregister(pipe.file)
+                self._end(pipe)
+                continue
+            lines = (pipe.rest + data).splitlines(keepends=True)
+            whole = lines[-1].endswith((b"\n", b"\r")) or len(lines[-1]) > LONGEST_LINE
+            pipe.rest = b"" if whole else lines.pop()
+            for line in lines:
+                self._output(pipe.task, pipe.stream, line)
+
+    def _end(self, pipe: _Pipe) -> None:
+        pipe.file.close()
+        if pipe.rest:
+            self._output(pipe.task, pipe.stream, pipe.rest)
+            pipe.rest = b""

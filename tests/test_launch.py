@@ -1,0 +1,288 @@
+"""A local cluster of processes: what each is told, how all of them end, and that none stays."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tensorwire import launch
+from tensorwire.launch import Task
+
+PATIENCE = 30.0
+
+
+class Lines:
+    """Takes the output of a run; ``of(job, index)`` are a task's lines."""
+
+    def __init__(self) -> None:
+        self.seen: defaultdict[tuple[str, int, str], list[str]] = defaultdict(list)
+
+    def __call__(self, task: Task, stream: str, line: bytes) -> None:
+        self.seen[task.job, task.index, stream].append(line.decode().rstrip("\n"))
+
+    def of(self, job: str, index: int, stream: str = "stdout") -> list[str]:
+        return self.seen[job, index, stream]
+
+
+def run(spec: str, *command: str, **options: object) -> tuple[int, Lines]:
+    lines = Lines()
+    code = launch.run(
+        launch.cluster(spec),
+        command,
+        output=lines,
+        timeout=PATIENCE,
+        **options,  # type: ignore[arg-type]
+    )
+    return code, lines
+
+
+def wait_for(path: Path) -> str:
+    """The text of a file that another process will write, up to its newline."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        if path.exists() and (text := path.read_text()).endswith("\n"):
+            return text.strip()
+        time.sleep(0.01)
+    raise AssertionError(f"{path} was not written")
+
+
+def gone(pid: int) -> bool:
+    """Whether a process ends within the time that a test has."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_each_process_is_told_the_cluster_and_its_place() -> None:
+    script = 'echo "{job} {index} {ps_hosts} {worker_hosts}"; echo $TF_CONFIG'
+    code, lines = run("ps=1,worker=2", "sh", "-c", script, serving=())
+    assert code == 0
+    told = {place: lines.of(*place) for place in (("ps", 0), ("worker", 0), ("worker", 1))}
+    configs = {place: json.loads(words[1]) for place, words in told.items()}
+    jobs = configs["ps", 0]["cluster"]
+    assert {job: len(hosts) for job, hosts in jobs.items()} == {"ps": 1, "worker": 2}
+    assert len({*jobs["ps"], *jobs["worker"]}) == 3
+    for (job, index), words in told.items():
+        assert words[0] == f"{job} {index} {jobs['ps'][0]} {','.join(jobs['worker'])}"
+        assert configs[job, index] == {"cluster": jobs, "task": {"type": job, "index": index}}
+
+
+def test_streams_stay_apart_and_the_last_line_needs_no_end() -> None:
+    code, lines = run("worker=1", "sh", "-c", "echo one; printf two; echo three >&2")
+    assert code == 0
+    assert lines.of("worker", 0) == ["one", "two"]
+    assert lines.of("worker", 0, "stderr") == ["three"]
+
+
+def test_much_output_arrives_whole() -> None:
+    program = "for i in range(50_000): print(i, 'x' * 40)"
+    code, lines = run("worker=2", sys.executable, "-c", program)
+    assert code == 0
+    for index in range(2):
+        assert [int(line.split()[0]) for line in lines.of("worker", index)] == list(range(50_000))
+
+
+def test_lines_are_prefixed(capfd: pytest.CaptureFixture[str]) -> None:
+    cluster = launch.cluster("ps=1,worker=1")
+    assert launch.run(cluster, ["sh", "-c", "echo to {job}; echo no >&2"], serving=()) == 0
+    found = capfd.readouterr()
+    assert sorted(found.out.splitlines()) == ["[ps 0]     to ps", "[worker 0] to worker"]
+    assert sorted(found.err.splitlines()) == ["[ps 0]     no", "[worker 0] no"]
+
+
+def test_a_command_may_be_made_for_each_task_and_other_braces_stay() -> None:
+    lines = Lines()
+    code = launch.run(
+        launch.cluster("a=1,b=1"),
+        lambda task: ["echo", task.address, "{index}"] if task.job == "a" else ["echo", '{"x": 1}'],
+        output=lines,
+        timeout=PATIENCE,
+    )
+    assert code == 0
+    assert lines.of("a", 0)[0].endswith(" {index}")
+    assert lines.of("b", 0) == ['{"x": 1}']
+
+
+def test_the_environment_is_added_to() -> None:
+    code, lines = run("w=1", "sh", "-c", "echo $COLOUR $HOME", environment={"COLOUR": "red"})
+    assert (code, lines.of("w", 0)) == (0, [f"red {os.environ['HOME']}"])
+
+
+def test_serving_processes_end_once_the_others_have() -> None:
+    code, _ = run("ps=2,worker=1", "sh", "-c", "test {job} = worker || exec sleep 1000")
+    assert code == 0
+
+
+@pytest.mark.parametrize(
+    ("spec", "serving"),
+    [
+        ("ps=1,worker=2", {"ps"}),
+        ("chief=1,ps=1,worker=2", {"ps", "worker"}),
+        ("chief=1,worker=1", set()),
+        ("worker=2", set()),
+    ],
+)
+def test_who_serves(spec: str, serving: set[str]) -> None:
+    assert launch.cluster(spec).serving == serving
+
+
+@pytest.mark.parametrize(
+    ("command", "expected", "says"),
+    [
+        ("exit 7", 7, "worker 1 failed with exit code 7"),
+        ("kill -9 $$", 137, "worker 1 was ended by SIGKILL"),
+    ],
+)
+def test_one_failure_ends_all(
+    command: str, expected: int, says: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script = f"case {{job}}{{index}} in worker1) {command};; *) exec sleep 1000;; esac"
+    code, _ = run("ps=1,worker=2", "sh", "-c", script)
+    assert code == expected
+    assert says in capfd.readouterr().err
+
+
+def test_a_serving_process_that_fails_ends_all() -> None:
+    code, _ = run("ps=1,worker=1", "sh", "-c", "test {job} = worker && exec sleep 1000; exit 3")
+    assert code == 3
+
+
+def test_a_command_that_is_not_there() -> None:
+    code, lines = run("worker=1", "/no/such/program")
+    assert code == 127
+    assert lines.of("worker", 0, "stderr") == [
+        "cannot run '/no/such/program': No such file or directory"
+    ]
+
+
+def test_who_does_not_listen_is_killed(tmp_path: Path) -> None:
+    deaf = tmp_path / "deaf"
+    script = (
+        f"if [ {{job}} = ps ]; then trap '' TERM; echo $$ > {deaf}; while :; do sleep 1; done; fi;"
+        f"until [ -s {deaf} ]; do sleep 0.01; done; exit 5"
+    )
+    code, _ = run("ps=1,worker=1", "sh", "-c", script, grace=0.2)
+    assert code == 5
+    assert gone(int(deaf.read_text()))
+
+
+def test_what_a_task_has_started_ends_with_it(tmp_path: Path) -> None:
+    child = tmp_path / "child"
+    code, _ = run("worker=1", "sh", "-c", f"sleep 1000 & echo $! > {child}")
+    assert code == 0
+    assert gone(int(child.read_text()))
+
+
+def test_time_is_up() -> None:
+    lines = Lines()
+    cluster = launch.cluster("ps=1")
+    assert launch.run(cluster, ["sleep", "1000"], output=lines, timeout=0.1) == launch.TIMED_OUT
+
+
+def test_from_another_thread() -> None:
+    codes: list[int] = []
+    thread = threading.Thread(target=lambda: codes.append(run("worker=2", "true")[0]))
+    thread.start()
+    thread.join(PATIENCE)
+    assert codes == [0]
+
+
+LAUNCHER = """
+import sys
+from tensorwire import launch
+sys.exit(launch.run(launch.cluster("worker=2"), ["sh", "-c", sys.argv[1]], timeout=60))
+"""
+
+
+def launcher(script: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", LAUNCHER, script], stderr=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_are_passed_on(number: signal.Signals, tmp_path: Path) -> None:
+    got, ready = tmp_path / "got", tmp_path / "ready"
+    name = number.name.removeprefix("SIG")
+    script = (
+        f"trap 'echo $0 > {got}{{index}}; exit 0' {name}; echo > {ready}{{index}};"
+        "while :; do sleep 0.05; done"
+    )
+    with launcher(script) as process:
+        for index in range(2):
+            wait_for(Path(f"{ready}{index}"))
+        process.send_signal(number)
+        assert process.wait(PATIENCE) == 128 + number
+    for index in range(2):
+        assert Path(f"{got}{index}").exists()
+
+
+def test_nothing_outlives_a_launcher_that_is_killed(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    with launcher(f"echo $$ > {pid}{{index}}; exec sleep 1000") as process:
+        pids = [int(wait_for(Path(f"{pid}{index}"))) for index in range(2)]
+        process.kill()
+        process.wait(PATIENCE)
+    assert all(gone(each) for each in pids)
+
+
+def test_free_ports_are_free_and_not_for_clients() -> None:
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    ports = launch.free_ports(20)
+    assert len(set(ports)) == 20
+    for port in ports:
+        assert port < lowest
+        with socket.socket() as listener:
+            listener.bind((launch.HOST, port))
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ("", "'' is not job=count"),
+        ("ps", "'ps' is not job=count"),
+        ("ps=0", "'ps=0' is not job=count"),
+        ("ps=-1", "'ps=-1' is not job=count"),
+        ("Ps=1", "'Ps=1' is not job=count"),
+        ("ps=1,,worker=1", "'' is not job=count"),
+        ("ps=1,ps=2", "job 'ps' is there twice"),
+        ("worker=257", "at most 256"),
+    ],
+)
+def test_a_wrong_spec_is_refused(spec: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        launch.cluster(spec)
+
+
+@given(st.text(alphabet="psw=,0123 ²_-", max_size=30))
+def test_any_spec_is_a_cluster_or_a_value_error(spec: str) -> None:
+    try:
+        found = launch.cluster(spec)
+    except ValueError:
+        return
+    text = ",".join(f"{job}={len(tasks)}" for job, tasks in found.jobs.items())
+    assert launch.cluster(text).jobs.keys() == found.jobs.keys()
+
+
+def test_hosts_of_a_job_that_is_not_there() -> None:
+    with pytest.raises(ValueError, match="no job 'chief', only ps, worker"):
+        run("ps=1,worker=1", "echo", "{chief_hosts}")
+    with pytest.raises(ValueError, match="no job 'chief'"):
+        run("worker=1", "true", serving=["chief"])
