@@ -12,6 +12,7 @@
 #include "call/client.h"
 #include "call/server.h"
 #include "tensorwire.h"
+#include "wire/bytes.h"
 
 // Handles are the objects themselves, with these in between where the runtime has values.
 struct tw_buffer final : tw::RefCounted {
@@ -40,15 +41,21 @@ inline constexpr size_t kFewSegments = 8;
 inline int report(tw_status* status, Code code, std::string_view details) {
   if (status) {
     status->code = static_cast<int32_t>(code);
-    const size_t size = std::min(details.size(), sizeof status->details - 1);
-    std::memcpy(status->details, details.data(), size);
-    status->details[size] = 0;
+    details = wire::cut_utf8(details, sizeof status->details - 1);
+    std::memcpy(status->details, details.data(), details.size());
+    status->details[details.size()] = 0;
   }
   return static_cast<int>(code);
 }
 
 inline int report(tw_status* status, const Status& from) {
   return report(status, from.code(), from.details());
+}
+
+// What a caller gave as a status code: gRPC knows no others than these.
+inline Code code_of(int32_t code) {
+  return code >= 0 && code <= static_cast<int32_t>(wire::kHighestCode) ? static_cast<Code>(code)
+                                                                       : Code::kUnknown;
 }
 
 inline int inherited(tw_status* status, const char* what) {
@@ -91,7 +98,7 @@ class Owner final : public RefCounted {
 // fail: from then on lent memory finds its way home.
 class Outbox {
  public:
-  explicit Outbox(tw_payload payload) : count_(payload.count) {
+  explicit Outbox(tw_payload payload) : count_(payload.segments ? payload.count : 0) {
     if (count_ > kFewSegments) many_.resize(count_);
     for (size_t i = 0; i < count_; ++i) {
       OutSegment& segment = segments()[i];
@@ -154,20 +161,20 @@ inline tw_message* handle(InMessage message) {
   return out.leak();
 }
 
-// Makes the caller's memory its own again, whatever became of the call.
-inline void let_go(Call& call, const Ref<Outgoing>& outgoing) {
-  if (outgoing && outgoing->borrowed()) call.withdraw(outgoing);
+// Makes the caller's memory its own again, whatever became of the call. True when the message was
+// given up, and the peer will not see it.
+inline bool let_go(Call& call, const Ref<Outgoing>& outgoing) {
+  return outgoing && outgoing->borrowed() && call.withdraw(outgoing);
 }
 
-// Waits until the caller's memory has been sent. INTERRUPTED and timeouts are the caller's to deal
-// with.
+// Waits until the caller's memory has been sent. After INTERRUPTED and timeouts the peer will not
+// see the message.
 inline Ended await_sent(Call& call, const Ref<Outgoing>& outgoing, const tw_wait* wait,
                         Nanos deadline) {
   if (!outgoing) return Ended::kDone;
   const Ended ended =
       wait_through(wait, deadline, [&](Nanos slice) { return call.wait_sent(*outgoing, slice); });
-  let_go(call, outgoing);
-  return ended;
+  return let_go(call, outgoing) ? ended : Ended::kDone;
 }
 
 // Brings the payload to where the transport can lend it. A result that is not 0 ends the operation.

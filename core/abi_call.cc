@@ -145,7 +145,7 @@ int tw_call_outcome(tw_call* call, const tw_wait* wait, int32_t* code, tw_metada
 
 int tw_call_cancel(tw_call* call, int32_t code, const char* details) {
   if (of(call)->link().inherited()) return 0;
-  return client(call)->cancel(static_cast<Code>(code), details);
+  return client(call)->cancel(code_of(code), details ? details : "");
 }
 
 void tw_call_method(const tw_call* call, const char** method, size_t* size) {
@@ -188,14 +188,15 @@ int tw_call_finish(tw_call* call, int32_t code, const char* details, size_t deta
   const Pairs pairs(trailing);
   std::span<OutSegment> segments = outbox.segments();
   std::string_view text(details, details_size);
-  auto answer = static_cast<Code>(code);
+  Code answer = code_of(code);
   tw_status failure{};
   if (has_payload) {
     const Nanos deadline = std::min(deadline_of(wait), of(call)->deadline());
     const int staged = stage(*of(call), outbox, wait, deadline, &failure);
     if (staged != TW_OK) {
-      answer = staged == TW_INTERRUPTED ? Code::kUnknown : static_cast<Code>(staged);
-      text = failure.details;
+      const bool interrupted = staged == TW_INTERRUPTED;
+      answer = interrupted ? Code::kUnknown : static_cast<Code>(staged);
+      text = interrupted ? "the server was interrupted before it could reply" : failure.details;
       segments = {};
     }
   }

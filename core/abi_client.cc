@@ -118,7 +118,7 @@ int tw_link_unary(tw_link* link, const char* method, size_t method_size, tw_pair
       wait_through(wait, deadline, [&](Nanos slice) { return call->wait_ended(slice); });
   if (ended == Ended::kInterrupted) call->cancel(Code::kCancelled, "interrupted");
   if (ended == Ended::kTimeout) call->cancel(Code::kDeadlineExceeded, "Deadline Exceeded");
-  let_go(*call, outgoing);
+  (void)let_go(*call, outgoing);
   if (ended == Ended::kInterrupted) return TW_INTERRUPTED;
   // Another thread may still be writing the outcome down.
   while (!call->ended()) (void)call->wait_ended(kForever);

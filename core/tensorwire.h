@@ -202,7 +202,8 @@ void tw_call_notify_cut(tw_call* call, tw_events* queue, uint64_t token);
 void tw_call_release(tw_call* call);
 
 // The client's end:
-// CANCELLED when the call has already ended.
+// CANCELLED when the call has already ended. After TW_INTERRUPTED and DEADLINE_EXCEEDED the peer
+// will not see the message, which may be sent again; so with tw_call_reply.
 int tw_call_send(tw_call* call, tw_payload payload, int end, const tw_wait* wait,
                  tw_status* status);
 int tw_call_end_send(tw_call* call, tw_status* status);

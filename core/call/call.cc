@@ -4,6 +4,8 @@
 #include <cstring>
 #include <memory>
 
+#include "wire/bytes.h"
+
 namespace tw {
 namespace {
 
@@ -14,6 +16,10 @@ constexpr Nanos kArenaRetry = 2 * kMillisecond;
 // A tensor above this share of the arena is staged if there is room for it now and else pushed:
 // waiting for so much room would starve everybody else.
 constexpr size_t kLargestAwaitedShare = 2;
+
+// The headers of one call in one direction never come to as much: two blocks of metadata, details,
+// a method, and the overhead of the few messages without payload.
+constexpr uint64_t kMaxWaitingHeaders = 256 << 10;
 
 // This many messages, each so soon after the one before, make a burst.
 constexpr uint32_t kBurstLength = 4;
@@ -69,6 +75,11 @@ bool Call::enqueue(InMessage message) {
   return true;
 }
 
+int64_t Call::peer_credit() {
+  std::lock_guard lock(mutex_);
+  return receive_window_.credit();
+}
+
 Waited Call::wait_ended(Nanos deadline) {
   return link_->wait(event_, [this] { return ended(); }, deadline);
 }
@@ -85,7 +96,17 @@ Waited Call::wait_sent(const Outgoing& outgoing, Nanos deadline) {
   return link_->wait(event_, [&] { return !outgoing.borrowed(); }, deadline);
 }
 
-void Call::withdraw(const Ref<Outgoing>& outgoing) { link_->withdraw(outgoing); }
+bool Call::withdraw(const Ref<Outgoing>& outgoing) {
+  if (!link_->withdraw(outgoing)) return false;
+  {
+    std::lock_guard lock(mutex_);
+    send_window_.refund(outgoing->payload_bytes());
+    sendable_.store(send_window_.open(), std::memory_order_release);
+  }
+  event_.notify();
+  link_->nudge(event_);
+  return true;
+}
 
 Status Call::on_credit(uint64_t bytes) {
   {
@@ -253,6 +274,32 @@ Ref<Call> CallLink::find(uint64_t stream) const {
   std::lock_guard lock(calls_mutex_);
   auto it = calls_.find(stream);
   return it == calls_.end() ? Ref<Call>{} : it->second;
+}
+
+// The same verdict that the call would give once the message is handed up, but before its bytes are
+// taken in. A stream without a call is one that has ended here or whose start waits, too.
+Result<Receiver::Cost> CallLink::on_call_wait(uint64_t stream, std::span<const std::byte> header,
+                                              uint64_t payload_bytes, const Receiver::Cost& ahead) {
+  auto decoded = wire::decode_call_header(header);
+  if (!decoded) return decoded.status();
+  Receiver::Cost cost;
+  if (decoded->has(wire::call_flag::kPayload)) {
+    const Ref<Call> call = find(stream);
+    const int64_t credit =
+        call ? call->peer_credit() : static_cast<int64_t>(runtime().settings().stream_window_bytes);
+    if (credit <= 0 || ahead.credit >= static_cast<uint64_t>(credit))
+      return wire::protocol_error({"a message without credit"});
+    cost.credit = window_cost(payload_bytes);
+    cost.header_bytes = header.size() - wire::kCallFixedSize;
+  } else {
+    cost.header_bytes = header.size() + kMessageOverhead;
+  }
+  if (ahead.header_bytes + cost.header_bytes > kMaxWaitingHeaders)
+    return wire::protocol_error({"stream ", stream,
+                                 ": the headers of its messages that wait for "
+                                 "one before them are longer than ",
+                                 kMaxWaitingHeaders, " bytes together"});
+  return cost;
 }
 
 Status CallLink::on_call_credit(uint64_t stream, uint64_t bytes) {

@@ -45,7 +45,9 @@ class Call : public Watcher {
   Waited wait_sendable(Nanos deadline);
   // Until the caller's memory is free again.
   Waited wait_sent(const Outgoing& outgoing, Nanos deadline);
-  void withdraw(const Ref<Outgoing>& outgoing);
+  // Gives up what has not been sent whole. True: the peer will not see the message, and its credit
+  // has come back.
+  bool withdraw(const Ref<Outgoing>& outgoing);
 
   // Copies into the arena whatever the transport lends from there and does not lie there published.
   // kTimeout: `status` tells why there is no memory; kSignal: call again.
@@ -68,6 +70,8 @@ class Call : public Watcher {
   virtual void on_closing(const Status& why) = 0;
   virtual void on_lost(const Status& why) = 0;
   Status on_credit(uint64_t bytes);
+  // What the peer may still send, by the messages that were handed up.
+  int64_t peer_credit();
   void on_event(uint32_t, uint32_t) override {}
 
   // Encodes the header and sends. The peer's credit was waited for where it matters.
@@ -126,6 +130,8 @@ class CallLink : public Link {
   void remove(uint64_t stream);
   Ref<Call> find(uint64_t stream) const;
 
+  Result<Receiver::Cost> on_call_wait(uint64_t stream, std::span<const std::byte> header,
+                                      uint64_t payload_bytes, const Receiver::Cost& ahead) override;
   Status on_call_credit(uint64_t stream, uint64_t bytes) override;
   void on_closing(const Status& why) override;
   void on_lost(const Status& why) override;

@@ -9,12 +9,15 @@
 
 #include "base/text.h"
 #include "fuzz/fuzz.h"
+#include "wire/bytes.h"
 
 namespace tw {
 namespace {
 
 using fuzz::Bytes;
 using fuzz::require;
+
+constexpr uint64_t kWindow = 64 << 10;
 
 // Everything the machine said, as text: two runs are compared by it.
 class Record final : public Receiver::Sink {
@@ -37,6 +40,14 @@ class Record final : public Receiver::Sink {
       fuzz::require_sentence(message.status);
     }
     return {};
+  }
+  // A window so small that peers run into it.
+  Result<Receiver::Cost> on_wait(uint64_t stream, std::span<const std::byte> header,
+                                 uint64_t payload_bytes, const Receiver::Cost& ahead) override {
+    note({"wait", stream, payload_bytes, ahead.credit, ahead.header_bytes});
+    if (ahead.credit == 0 && ahead.header_bytes == 0) content(header);
+    if (ahead.credit >= kWindow) return wire::protocol_error({"a message without credit"});
+    return Receiver::Cost{payload_bytes + 1, header.size()};
   }
   void on_chunk(uint64_t stream, uint64_t message, uint32_t segment, uint64_t offset,
                 uint64_t length) override {

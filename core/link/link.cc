@@ -130,15 +130,16 @@ void Link::send_credit(uint64_t stream, uint64_t bytes) {
   after_flush(backlog, false);
 }
 
-void Link::withdraw(const Ref<Outgoing>& outgoing) {
-  bool backlog;
+bool Link::withdraw(const Ref<Outgoing>& outgoing) {
+  bool backlog, given_up;
   {
     const Sending lock(*this);
     backlog = unsent_.load();
-    sender_.withdraw(outgoing);
+    given_up = sender_.withdraw(outgoing);
     flush_locked();
   }
   after_flush(backlog, false);
+  return given_up;
 }
 
 // Whether something was left to be sent before.

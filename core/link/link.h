@@ -85,7 +85,8 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
                              std::span<OutSegment> segments, Event* event, Hold owner,
                              bool driving = false, bool defer = false);
   void send_credit(uint64_t stream, uint64_t bytes);
-  void withdraw(const Ref<Outgoing>& outgoing);
+  // As Sender::withdraw().
+  bool withdraw(const Ref<Outgoing>& outgoing);
   // Sends what was deferred; the caller is going to wait on this link.
   void flush();
   // After event.notify() by another thread than the driver: the driver may be who waits for it.
@@ -108,6 +109,9 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
 
   // For the layer above. Baton held:
   virtual Status on_call_message(InMessage message) = 0;
+  virtual Result<Receiver::Cost> on_call_wait(uint64_t stream, std::span<const std::byte> header,
+                                              uint64_t payload_bytes,
+                                              const Receiver::Cost& ahead) = 0;
   virtual Status on_call_credit(uint64_t stream, uint64_t bytes) = 0;
   virtual void on_peer_away(Code, std::string_view) {}
   // True while leases may wait for the next message instead of being given back at once.
@@ -168,6 +172,10 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
 
   void on_event(uint32_t tag, uint32_t events) override;
   Status on_message(InMessage message) override;
+  Result<Receiver::Cost> on_wait(uint64_t stream, std::span<const std::byte> header,
+                                 uint64_t payload_bytes, const Receiver::Cost& ahead) override {
+    return on_call_wait(stream, header, payload_bytes, ahead);
+  }
   void on_chunk(uint64_t, uint64_t, uint32_t, uint64_t, uint64_t) override {}
   Status on_fin(std::span<const uint64_t> ids) override;
   Status on_credit(uint64_t stream, uint64_t bytes) override;

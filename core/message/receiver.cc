@@ -210,19 +210,25 @@ Status Receiver::announce(const wire::FrameHeader& header, const wire::MessageHe
     if (infos_[i].kind != SegmentKind::kInline && infos_[i].kind != SegmentKind::kMap)
       incoming->left += infos_[i].length;
   }
-  if (Status status = allocate(*incoming, head); !status.ok()) return status;
-
   const bool whole = incoming->left == 0;
   auto waiting = waiting_.find(header.stream);
-  if (whole && waiting == waiting_.end()) return deliver(std::move(incoming->message));
-  if (!whole) {
-    if (unfinished_.size() == kMaxUnfinished)
-      return bad("MESSAGE", "message", header.message,
-                 {"while ", kMaxUnfinished, " messages before it have not ended"});
-    unfinished_.emplace(header.message, incoming.get());
+  if (whole && waiting == waiting_.end()) {
+    if (Status status = allocate(*incoming, head); !status.ok()) return status;
+    return deliver(std::move(incoming->message));
   }
+  if (!whole && unfinished_.size() == kMaxUnfinished)
+    return bad("MESSAGE", "message", header.message,
+               {"while ", kMaxUnfinished, " messages before it have not ended"});
+  auto cost = sink_.on_wait(header.stream, head.header, head.total_bytes,
+                            waiting == waiting_.end() ? Cost{} : waiting->second.cost);
+  if (!cost) return cost.status();
+  if (Status status = allocate(*incoming, head); !status.ok()) return status;
+  incoming->cost = *cost;
+  if (!whole) unfinished_.emplace(header.message, incoming.get());
   if (waiting == waiting_.end()) waiting = waiting_.try_emplace(header.stream).first;
-  waiting->second.push_back(std::move(incoming));
+  waiting->second.cost.credit += cost->credit;
+  waiting->second.cost.header_bytes += cost->header_bytes;
+  waiting->second.messages.push_back(std::move(incoming));
   return {};
 }
 
@@ -443,7 +449,8 @@ Status Receiver::abort(const wire::FrameHeader& header) {
   if (!found) return found.status();
   unfinished_.erase(header.message);
   auto waiting = waiting_.find(header.stream);
-  std::erase_if(waiting->second, [&](const std::unique_ptr<Incoming>& incoming) {
+  waiting->second.remove((*found)->cost);
+  std::erase_if(waiting->second.messages, [&](const std::unique_ptr<Incoming>& incoming) {
     return incoming->number == header.message;
   });
   return deliver_waiting(header.stream);
@@ -458,12 +465,14 @@ Status Receiver::arrived(Incoming& incoming, uint64_t bytes) {
 
 Status Receiver::deliver_waiting(uint64_t stream) {
   auto waiting = waiting_.find(stream);
-  while (!waiting->second.empty() && waiting->second.front()->left == 0) {
-    std::unique_ptr<Incoming> incoming = std::move(waiting->second.front());
-    waiting->second.pop_front();
+  auto& messages = waiting->second.messages;
+  while (!messages.empty() && messages.front()->left == 0) {
+    std::unique_ptr<Incoming> incoming = std::move(messages.front());
+    messages.pop_front();
+    waiting->second.remove(incoming->cost);
     if (Status status = deliver(std::move(incoming->message)); !status.ok()) return status;
   }
-  if (waiting->second.empty()) waiting_.erase(waiting);
+  if (messages.empty()) waiting_.erase(waiting);
   return {};
 }
 

@@ -33,10 +33,20 @@ struct ReceiveCounters {
 
 class Receiver {
  public:
+  // What a message that waits takes of its stream's allowance.
+  struct Cost {
+    uint64_t credit = 0;
+    uint64_t header_bytes = 0;
+  };
+
   // What the machine tells the link. A status that is not ok ends the link.
   class Sink {
    public:
     virtual Status on_message(InMessage message) = 0;
+    // A message was announced that has to wait, for bytes of its own or of those before it on its
+    // stream. What it costs; `ahead` is the sum of those that wait there already.
+    virtual Result<Cost> on_wait(uint64_t stream, std::span<const std::byte> header,
+                                 uint64_t payload_bytes, const Cost& ahead) = 0;
     // A chunk of a message that is not yet whole is in place.
     virtual void on_chunk(uint64_t stream, uint64_t message, uint32_t segment, uint64_t offset,
                           uint64_t length) = 0;
@@ -88,8 +98,18 @@ class Receiver {
     uint64_t number = 0;
     uint64_t left = 0;  // bytes still to come
     uint32_t next_eager = 0;
+    Cost cost;
     std::vector<Segment> segments;
     InMessage message;
+  };
+  struct Waiting {
+    std::deque<std::unique_ptr<Incoming>> messages;
+    Cost cost;  // of all of them
+
+    void remove(const Cost& one) {
+      cost.credit -= one.credit;
+      cost.header_bytes -= one.header_bytes;
+    }
   };
 
   Status parse();
@@ -130,7 +150,7 @@ class Receiver {
   uint64_t last_message_ = 0;
   std::unordered_map<uint64_t, Incoming*> unfinished_;  // by number; waiting_ owns them
   // Streams with an unfinished message: it, and whatever was announced after it.
-  std::unordered_map<uint64_t, std::deque<std::unique_ptr<Incoming>>> waiting_;
+  std::unordered_map<uint64_t, Waiting> waiting_;
   std::vector<wire::SegmentInfo> infos_;  // scratch
   std::vector<Read> reads_;
   ReceiveCounters counters_;

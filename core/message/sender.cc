@@ -86,10 +86,12 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
     if (!steps_[s].bulk) queue_eager(stream, message, steps_[s], segments);
 
   ++counters_.messages;
-  for (const SegmentInfo& info : infos_) counters_.bytes += info.length;
+  size_t bytes = 0;
+  for (const SegmentInfo& info : infos_) bytes += info.length;
+  counters_.bytes += bytes;
 
   Ref<Outgoing> outgoing;
-  if (borrows) outgoing = make_ref<Outgoing>(message, *event, std::move(owner));
+  if (borrows) outgoing = make_ref<Outgoing>(message, bytes, *event, std::move(owner));
   if (push) {
     push->outgoing = outgoing;
     transfers_.push_back(std::move(push));
@@ -239,8 +241,8 @@ void Sender::sent(size_t bytes) {
   take_chunk();
 }
 
-void Sender::withdraw(const Ref<Outgoing>& outgoing) {
-  if (!outgoing->borrowed()) return;
+bool Sender::withdraw(const Ref<Outgoing>& outgoing) {
+  if (!outgoing->borrowed()) return false;
   const auto follows = [&](const std::shared_ptr<Transfer>& transfer) {
     return transfer && transfer->outgoing.get() == outgoing.get();
   };
@@ -262,8 +264,10 @@ void Sender::withdraw(const Ref<Outgoing>& outgoing) {
     transfers_.erase(waiting);
   }
   // With its last chunk the message is whole at the peer: there is nothing left to give up.
-  if (!transfer->exhausted()) abort(*transfer);
+  const bool gives_up = !transfer->exhausted();
+  if (gives_up) abort(*transfer);
   finish(*transfer);
+  return gives_up;
 }
 
 void Sender::abort(const Transfer& transfer) {

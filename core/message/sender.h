@@ -29,9 +29,10 @@ namespace tw {
 class Outgoing : public RefCounted {
  public:
   // `event` is told when the memory is free; `owner` keeps it alive.
-  Outgoing(uint64_t message, Event& event, Hold owner)
-      : message_(message), event_(event), owner_(std::move(owner)) {}
+  Outgoing(uint64_t message, size_t payload_bytes, Event& event, Hold owner)
+      : message_(message), payload_bytes_(payload_bytes), event_(event), owner_(std::move(owner)) {}
   uint64_t message() const { return message_; }
+  size_t payload_bytes() const { return payload_bytes_; }
   // True while the machine may still read the caller's memory.
   bool borrowed() const { return borrowed_.load(std::memory_order_acquire); }
   void free() {
@@ -41,6 +42,7 @@ class Outgoing : public RefCounted {
 
  private:
   const uint64_t message_;
+  const size_t payload_bytes_;
   std::atomic<bool> borrowed_{true};
   Event& event_;
   const Hold owner_;
@@ -74,8 +76,8 @@ class Sender {
                                Hold owner = {});
   // Gives up a message that is only partly sent: afterwards none of the caller's memory is
   // referenced. The peer drops what it has of it, unless the last chunk has begun: then it gets the
-  // whole message.
-  void withdraw(const Ref<Outgoing>& outgoing);
+  // whole message. True when the peer drops it.
+  bool withdraw(const Ref<Outgoing>& outgoing);
 
   void credit(uint64_t stream, uint64_t bytes);
   void fin(std::span<const uint64_t> ids);

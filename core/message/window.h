@@ -17,6 +17,8 @@ class SendWindow {
   explicit SendWindow(size_t initial) : credit_(static_cast<int64_t>(initial)) {}
   bool open() const { return credit_ > 0; }
   void spend(size_t payload_bytes) { credit_ -= static_cast<int64_t>(window_cost(payload_bytes)); }
+  // The peer will not see the message, and so grants nothing for it.
+  void refund(size_t payload_bytes) { credit_ += static_cast<int64_t>(window_cost(payload_bytes)); }
   // False when a peer grants more than it can ever have taken.
   bool grant(uint64_t bytes) {
     if (bytes > uint64_t{1} << 62 || credit_ > (int64_t{1} << 62) - static_cast<int64_t>(bytes))
@@ -38,6 +40,7 @@ class ReceiveWindow {
     credit_ -= static_cast<int64_t>(window_cost(payload_bytes));
     return true;
   }
+  int64_t credit() const { return credit_; }
   // A message was taken by the user: the bytes to grant now, 0 while they are too few for a frame.
   uint64_t consume(size_t payload_bytes) {
     due_ += static_cast<int64_t>(window_cost(payload_bytes));

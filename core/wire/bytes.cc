@@ -39,4 +39,10 @@ bool is_utf8(std::string_view bytes) {
   return true;
 }
 
+std::string_view cut_utf8(std::string_view bytes, size_t limit) {
+  if (bytes.size() <= limit) return bytes;
+  while (limit != 0 && (static_cast<unsigned char>(bytes[limit]) & 0xc0) == 0x80) --limit;
+  return bytes.substr(0, limit);
+}
+
 }  // namespace tw::wire

@@ -53,5 +53,7 @@ inline constexpr uint32_t kHighestCode = static_cast<uint32_t>(Code::kUnauthenti
 
 // Well-formed UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF.
 bool is_utf8(std::string_view bytes);
+// At most `limit` bytes of well-formed text, never ending inside a character.
+std::string_view cut_utf8(std::string_view bytes, size_t limit);
 
 }  // namespace tw::wire

@@ -6,13 +6,7 @@
 #include "wire/frame_layout.h"
 
 namespace tw::wire {
-namespace {
-
-bool whole_character_ends_at(std::string_view bytes, size_t cut) {
-  return cut >= bytes.size() || (static_cast<unsigned char>(bytes[cut]) & 0xc0) != 0x80;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 size_t message_prefix_size(std::span<const SegmentInfo> segments) {
   size_t size = kFrameHeaderSize + segments.size() * kSegmentEntrySize;
@@ -142,11 +136,7 @@ std::byte* encode_abort(std::byte* out, uint64_t stream, uint64_t message) {
 }
 
 std::byte* encode_goaway(std::byte* out, Code code, std::string_view reason) {
-  if (reason.size() > kMaxGoAwayReason) {
-    size_t cut = kMaxGoAwayReason;
-    while (!whole_character_ends_at(reason, cut)) --cut;
-    reason = reason.substr(0, cut);
-  }
+  reason = cut_utf8(reason, kMaxGoAwayReason);
   FrameHeader header;
   header.body_length = static_cast<uint32_t>(sizeof(uint32_t) + reason.size());
   header.type = FrameType::kGoAway;

@@ -16,6 +16,7 @@
 #include "message/receiver.h"
 #include "message/sender.h"
 #include "test/wire/support.h"
+#include "wire/bytes.h"
 
 namespace tw::test {
 
@@ -83,6 +84,7 @@ struct EndOptions {
   Profile profile = tiny(Bulk::kPush);
   size_t lease_limit = SIZE_MAX;
   uint64_t max_message = UINT64_MAX;
+  uint64_t window = UINT64_MAX;  // bytes and headers of what may wait on a stream
   wire::Limits limits = {};
 };
 
@@ -94,6 +96,7 @@ class End final : public Receiver::Sink {
         sender(
             options.profile, options.lease_limit, [this](Slab& slab) { return share(slab); },
             options.limits),
+        window(options.window),
         receiver(*pool, options.max_message, *this, options.limits) {}
 
   // ------------------------------------------------------------------------------------- sending
@@ -164,6 +167,12 @@ class End final : public Receiver::Sink {
     if (keep) kept.push_back(std::move(message));
     return {};
   }
+  Result<Receiver::Cost> on_wait(uint64_t, std::span<const std::byte> header,
+                                 uint64_t payload_bytes, const Receiver::Cost& ahead) override {
+    waited.push_back(ahead);
+    if (ahead.credit >= window) return wire::protocol_error({"without credit"});
+    return Receiver::Cost{payload_bytes, header.size()};
+  }
   void on_chunk(uint64_t stream, uint64_t message, uint32_t segment, uint64_t offset,
                 uint64_t length) override {
     chunks.push_back({stream, message, segment, offset, length, received.size()});
@@ -208,6 +217,8 @@ class End final : public Receiver::Sink {
   bool keep = false;   // whether messages are held after they were recorded
   Status map_status;   // why the next segment cannot be mapped
 
+  const uint64_t window;
+  std::vector<Receiver::Cost> waited;  // what was ahead of each message that had to wait
   std::vector<Received> received;
   std::vector<Chunk> chunks;
   std::vector<std::pair<uint64_t, uint64_t>> credits;

@@ -249,5 +249,58 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("limits: what waits behind an unfinished message is charged when it is announced") {
+  EndOptions options{tiny(Bulk::kPush)};
+  options.window = 300;
+  FakeLink link(options);
+  const auto first = message(1, 1, {{40, SegmentKind::kPush, {}}}, Bytes(3), {});
+  link.forge(link.a, first);
+  link.forge(link.a, message(1, 2, {{100, SegmentKind::kInline, {}}}, Bytes(5), Bytes(100)));
+  link.forge(link.a, announce(1, 3, SegmentKind::kEager, 159));
+  link.settle();
+  REQUIRE(link.b.waited.size() == 3);
+  CHECK(link.b.waited[0].credit == 0);
+  CHECK(link.b.waited[1].credit == 40);
+  CHECK(link.b.waited[1].header_bytes == 3);
+  CHECK(link.b.waited[2].credit == 140);
+  CHECK(link.b.waited[2].header_bytes == 8);
+
+  SUBCASE("a message beyond the window ends the link before any memory is taken for it") {
+    link.forge(link.a, announce(1, 4, SegmentKind::kPush, 50'000));  // passes, into the red
+    link.settle();
+    const size_t used = link.b.pool->stats().used;
+    link.forge(link.a, announce(1, 5, SegmentKind::kPush, 50'000));
+    check_says(link.receive(link.b), Code::kInternal, {"without credit"});
+    CHECK(link.b.pool->stats().used == used);
+    CHECK(link.b.received.empty());
+  }
+  SUBCASE("other streams have a window of their own") {
+    link.forge(link.a, announce(1, 4, SegmentKind::kPush, 50'000));
+    link.forge(link.a, announce(2, 5, SegmentKind::kPush, 50'000));
+    link.settle();
+    CHECK(link.b.waited.back().credit == 0);
+  }
+  SUBCASE("a message that is aborted costs nothing any more") {
+    link.forge(link.a, abort(1, 3));
+    link.forge(link.a, announce(1, 4, SegmentKind::kPush, 1));
+    link.settle();
+    CHECK(link.b.waited.back().credit == 140);
+  }
+  SUBCASE("nor one that was handed up") {
+    link.forge(link.a, data(1, 1, 0, 0, 40));
+    link.forge(link.a, announce(1, 4, SegmentKind::kInline, 0));
+    link.settle();
+    CHECK(link.b.received.size() == 2);
+    CHECK(link.b.waited.back().credit == 159);
+    CHECK(link.b.waited.back().header_bytes == 0);
+    // Once all were, nothing has to wait.
+    link.forge(link.a, eager(1, 3, 0, 1, 159));
+    link.forge(link.a, announce(1, 5, SegmentKind::kInline, 9));
+    link.settle();
+    CHECK(link.b.received.size() == 5);
+    CHECK(link.b.waited.size() == 4);
+  }
+}
+
 }  // namespace
 }  // namespace tw::test
