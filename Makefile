@@ -31,6 +31,12 @@ build: .venv/built ## compile the core and install tensorwire (editable) into .v
 	$(BIN)/pip install -q --disable-pip-version-check -r $<
 	touch $@
 
+# Without what the packages ask for: one of them asks for the package tensorflow, which would be laid
+# over tensorflow-cpu. The file names all that is needed.
+.venv/tensorflow: requirements/tensorflow.txt .venv/ready
+	$(BIN)/pip install -q --disable-pip-version-check --no-deps -r $<
+	touch $@
+
 # Python files are used where they are; only native sources and build files make this run again.
 # `build/` keeps the objects, so that a change costs one compilation.
 .venv/built: .venv/ready pyproject.toml CMakeLists.txt core/CMakeLists.txt src/tensorwire/_core.cpp src/tensorwire/_core_convert.h \
@@ -49,7 +55,7 @@ wheel: .venv/ready ## build the wheel into dist/ and check that it stays under 1
 # ---- tests ----
 
 .PHONY: test test-core asan tsan fuzz
-test: test-core build ## run every test: the core's and Python's
+test: test-core build .venv/tensorflow ## run every test: the core's and Python's
 	$(BIN)/python -m pytest $(ARGS)
 
 test-core: | system-test ## run the core's tests, optimised
@@ -105,9 +111,11 @@ docs: build ## build the documentation into build/docs
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs build/docs
 	@echo "build/docs/index.html"
 
-lock: ## renew requirements/dev.txt from dev.in (needs uv)
-	cd requirements && uv pip compile -q --upgrade --universal --python-version 3.10 --no-annotate \
-	  --custom-compile-command "make lock" dev.in -o dev.txt
+LOCK := uv pip compile -q --upgrade --universal --python-version 3.10 --no-annotate \
+          --custom-compile-command "make lock"
+lock: ## renew requirements/*.txt from *.in (needs uv)
+	cd requirements && $(LOCK) dev.in -o dev.txt
+	cd requirements && $(LOCK) --no-emit-package tensorflow tensorflow.in -o tensorflow.txt
 
 # ---- what tensorwire does ----
 

@@ -1,0 +1,182 @@
+"""``enable``: once, from any thread, with settings that are permitted, and errors that help."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import pytest
+from tests.tensorflow.tiny import Tiny
+
+import tensorwire.tensorflow
+from tensorwire.tensorflow import settings
+
+pytestmark = pytest.mark.timeout(120)
+needs_tensorflow = pytest.mark.skipif(find_spec("tensorflow") is None, reason="needs TensorFlow")
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
+    return Tiny(tmp_path_factory.mktemp("tiny"))
+
+
+ONCE = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+import tensorwire.tensorflow as tt
+assert "tensorflow" not in sys.modules
+assert not tt.enabled() and tt.stats() == {}
+with ThreadPoolExecutor(8) as pool:
+    engines = list(pool.map(lambda _: tt.enable(), range(8)))
+assert tt.enabled()
+assert all(engine is engines[0] for engine in engines)
+assert engines[0].protocol == tt.PROTOCOL == "grpc+tensorwire"
+assert engines[0].plugin.exists()
+import tensorflow as tf
+assert engines[0].tensorflow == tf.version.VERSION
+assert tt.stats() == {
+    "started": 1, "sent_bytes": 3145728, "stock_path": "the peer has no tensorwire"
+}, tt.stats()
+
+from tensorflow.core.protobuf.tensorflow_server_pb2 import ServerDef
+from tensorwire.tensorflow.protocol import rewritten
+def becomes(protocol):
+    server_def = ServerDef(protocol=protocol)
+    return ServerDef.FromString(rewritten(server_def.SerializeToString())).protocol
+assert becomes("grpc") == "grpc"
+assert tt.enable(replace_grpc=True) is engines[0]
+assert tt.enable(replace_grpc=True) is engines[0]
+assert (becomes("grpc"), becomes("grpc+verbs")) == ("grpc+tensorwire", "grpc+verbs")
+print("fine")
+"""
+
+
+@needs_tensorflow
+def test_it_is_done_once(tiny: Tiny) -> None:
+    done = tiny.run(ONCE)
+    assert done.stdout == "fine\n", done.stderr
+
+
+STOCK = """
+import tensorwire.tensorflow as tt
+engine = tt.enable(replace_grpc=True)
+assert (engine.protocol, engine.plugin, tt.enabled(), tt.stats()) == ("grpc", None, False, {})
+import tensorflow as tf
+for protocol in "grpc", "grpc+tensorwire":
+    server = tf.distribute.Server({"a": ["127.0.0.1:0"]}, protocol=protocol, start=False)
+    assert server.target.startswith("grpc://")
+print("fine")
+"""
+
+
+@needs_tensorflow
+def test_the_stock_engine_is_kept_where_it_is_wanted(tiny: Tiny) -> None:
+    done = tiny.run(STOCK, TF_RDMA_ENABLED="false", CXX="/no/such/compiler")
+    assert done.stdout == "fine\n", done.stderr
+
+
+@needs_tensorflow
+@pytest.mark.parametrize(
+    ("environment", "says"),
+    [
+        ({"REFUSE": "too late"}, "PluginError: the plugin does not start: too late"),
+        ({"OTHER_TABLE": "1"}, "BuildError: the plugin was built for version 2 of the core's"),
+    ],
+    ids=["refuses", "other table"],
+)
+def test_a_plugin_that_cannot_start(tiny: Tiny, environment: dict[str, str], says: str) -> None:
+    done = tiny.run("import tensorwire.tensorflow as tt; tt.enable()", **environment)
+    assert done.returncode == 1
+    assert says in done.stderr
+
+
+@needs_tensorflow
+def test_a_library_that_is_none(tiny: Tiny) -> None:
+    program = """
+import tensorwire.tensorflow as tt
+build.plugin(build.installed()).write_text("no library")
+try:
+    tt.enable()
+finally:
+    import shutil
+    shutil.rmtree(build.plugin(build.installed()).parent)
+"""
+    done = tiny.run(program)
+    assert "BuildError: TensorFlow cannot load the plugin" in done.stderr
+    assert "and try again" in done.stderr
+
+
+def test_importing_it_imports_little() -> None:
+    program = (
+        "import sys, tensorwire.tensorflow; "
+        "print({'tensorflow', 'numpy', 'grpc', 'tensorwire._core'} & set(sys.modules))"
+    )
+    assert subprocess.check_output([sys.executable, "-c", program], text=True) == "set()\n"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [("true", True), ("", True), ("1", True), ("TRUE", True), ("false", False), ("0", False)],
+)
+def test_the_switch(value: str, expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TF_RDMA_ENABLED", value)
+    assert settings.wanted() is expected
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "permitted"),
+    [
+        ("TF_RDMA_ENABLED", "perhaps", "set true or false"),
+        ("TF_RDMA_DEV_NAME", "mlx5 0", "set the name of an RDMA device, such as mlx5_0"),
+        ("TF_RDMA_DEV_NAME", "../x", "set the name of an RDMA device"),
+    ],
+)
+def test_values_that_are_not_permitted(
+    name: str, value: str, permitted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=f"{name}='{value}' is not permitted: {permitted}"):
+        settings.wanted()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "permitted"),
+    [
+        ("TF_RDMA_CHUNK_SIZE", "1K", "from 64K to 64M"),
+        ("TF_RDMA_ACC_SIZE", "much", "from 0 to 1M"),
+        ("TF_RDMA_BUF_SIZE", "1000000000", "from 1G to 1T, a multiple of 1073741824"),
+    ],
+)
+def test_sizes_that_are_not_permitted(name: str, value: str, permitted: str) -> None:
+    # The core reads them once in a process.
+    program = (
+        "import os, sys; os.environ[sys.argv[1]] = sys.argv[2]\n"
+        "from tensorwire.tensorflow import settings; settings.wanted()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, name, value], capture_output=True, text=True, timeout=60
+    )
+    assert f"ValueError: {name}='{value}' is not permitted" in done.stderr
+    assert permitted in done.stderr
+
+
+def test_a_device_that_is_not_there(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("TF_RDMA_DEV_NAME", "mlx5_0")
+    monkeypatch.setattr(settings, "rdma_devices", lambda: ("mlx4_0", "mlx4_1"))
+    with pytest.raises(ValueError, match="a device of this host: mlx4_0, mlx4_1"):
+        settings.wanted()
+    monkeypatch.setattr(settings, "rdma_devices", lambda: ("mlx4_0", "mlx5_0"))
+    assert settings.wanted()
+    assert caplog.text == ""
+    monkeypatch.setattr(settings, "rdma_devices", lambda: ())
+    with caplog.at_level(logging.WARNING, "tensorwire"):
+        assert settings.wanted()
+    assert "this host has no RDMA device" in caplog.text
+
+
+def test_names_are_what_they_say() -> None:
+    assert all(hasattr(tensorwire.tensorflow, name) for name in tensorwire.tensorflow.__all__)
