@@ -251,5 +251,6 @@ size_t tw_events_wait(tw_events* queue, const tw_wait* wait, uint64_t* tokens, s
   std::copy(taken.begin(), taken.end(), tokens);
   return taken.size();
 }
+void tw_events_push(tw_events* queue, uint64_t token) { of(queue)->push(token); }
 void tw_events_close(tw_events* queue) { of(queue)->close(); }
 void tw_events_release(tw_events* queue) { of(queue)->release(); }

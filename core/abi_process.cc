@@ -95,6 +95,11 @@ void* tw_arena_allocate(size_t size) {
   return block->leak()->data();
 }
 
+int tw_arena_holds(const void* data, size_t size) {
+  auto runtime = Runtime::get();
+  return runtime && (*runtime)->arena().find(data, size);
+}
+
 int tw_arena_free(void* data) {
   auto runtime = Runtime::get();
   if (!runtime) return 0;
@@ -102,6 +107,16 @@ int tw_arena_free(void* data) {
   if (!block || block->data() != data) return 0;
   block->release();  // the reference that tw_arena_allocate leaked
   return 1;
+}
+
+void tw_copy(void* to, const void* from, size_t size) {
+  auto runtime = Runtime::get();
+  if (runtime && reinterpret_cast<uintptr_t>(to) % 64 == 0) {
+    (*runtime)->copier().copy(static_cast<std::byte*>(to), static_cast<const std::byte*>(from),
+                              size);
+  } else if (size != 0) {
+    std::memcpy(to, from, size);
+  }
 }
 
 void* tw_buffer_data(const tw_buffer* buffer) { return buffer->data; }

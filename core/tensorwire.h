@@ -106,8 +106,13 @@ void tw_arena(tw_visit_fact visit, void* context);
 // For allocators: a block of at least a page without a handle, aligned to 4096 bytes. Null: the
 // arena has no room now, and somebody else should serve.
 void* tw_arena_allocate(size_t size);
+// Whether [data, data + size) lies in one live block of the arena.
+int tw_arena_holds(const void* data, size_t size);
 // Gives such a block back; peers that have it on lease keep it. 0: it is none.
 int tw_arena_free(void* data);
+
+// As memcpy, at the speed of the machine where there is much to copy.
+void tw_copy(void* to, const void* from, size_t size);
 
 void* tw_buffer_data(const tw_buffer* buffer);
 size_t tw_buffer_size(const tw_buffer* buffer);
@@ -235,6 +240,8 @@ tw_events* tw_events_create(void);
 // each token goes to one.
 size_t tw_events_wait(tw_events* queue, const tw_wait* wait, uint64_t* tokens, size_t room,
                       int* closed);
+// A token of the caller's own.
+void tw_events_push(tw_events* queue, uint64_t token);
 void tw_events_close(tw_events* queue);
 void tw_events_release(tw_events* queue);
 
@@ -275,7 +282,9 @@ typedef struct tw_table {
   __typeof__(&tw_settings) settings;
   __typeof__(&tw_arena) arena;
   __typeof__(&tw_arena_allocate) arena_allocate;
+  __typeof__(&tw_arena_holds) arena_holds;
   __typeof__(&tw_arena_free) arena_free;
+  __typeof__(&tw_copy) copy;
   __typeof__(&tw_buffer_data) buffer_data;
   __typeof__(&tw_buffer_size) buffer_size;
   __typeof__(&tw_buffer_leased) buffer_leased;
@@ -312,6 +321,7 @@ typedef struct tw_table {
   __typeof__(&tw_call_finish) call_finish;
   __typeof__(&tw_events_create) events_create;
   __typeof__(&tw_events_wait) events_wait;
+  __typeof__(&tw_events_push) events_push;
   __typeof__(&tw_events_close) events_close;
   __typeof__(&tw_events_release) events_release;
   __typeof__(&tw_server_create) server_create;

@@ -1,0 +1,61 @@
+#include "completion.h"
+
+#include "thread.h"
+
+namespace tensorwire {
+namespace {
+
+// One that blocks leaves the others.
+constexpr int kThreads = 4;
+
+// Ends nobody's call: what run_soon() was given, as a completion.
+class Task final : public Completion {
+ public:
+  explicit Task(std::function<void()> body) : body_(std::move(body)) {}
+  void call_ended() override {
+    body_();
+    delete this;
+  }
+
+ private:
+  const std::function<void()> body_;
+};
+
+class Threads {
+ public:
+  static Threads& get() {
+    static Threads* const threads = new Threads;
+    return *threads;
+  }
+  tw_events* queue() const { return queue_; }
+
+ private:
+  Threads() : queue_(core().events_create()) {
+    for (int i = 0; i < kThreads; ++i) start_thread("tensorwire-done", [this] { run(); }).detach();
+  }
+
+  void run() const {
+    for (;;) {
+      uint64_t token = 0;
+      int closed = 0;
+      if (core().events_wait(queue_, nullptr, &token, 1, &closed) != 0)
+        reinterpret_cast<Completion*>(token)->call_ended();
+    }
+  }
+
+  tw_events* const queue_;
+};
+
+}  // namespace
+
+void when_ended(tw_call* call, Completion* completion) {
+  core().call_notify(call, Threads::get().queue(), reinterpret_cast<uint64_t>(completion));
+}
+
+void run_soon(std::function<void()> body) {
+  core().events_push(
+      Threads::get().queue(),
+      reinterpret_cast<uint64_t>(static_cast<Completion*>(new Task(std::move(body)))));
+}
+
+}  // namespace tensorwire

@@ -1,0 +1,29 @@
+// The runtime as the plugin sees it: the function table that the package hands over. The plugin
+// never links to the runtime, because two copies of it would be two arenas.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "tensorwire.h"
+
+namespace tensorwire {
+
+// Good from tensorwire_tensorflow_start() on, and for ever.
+extern const tw_table* g_core;
+inline const tw_table& core() { return *g_core; }
+
+// TensorFlow's codes are gRPC's.
+inline absl::Status status_of(int code, absl::string_view details) {
+  return {static_cast<absl::StatusCode>(code), details};
+}
+inline absl::Status status_of(const tw_status& status) {
+  return status_of(status.code, status.details);
+}
+
+// Sends nothing or one message.
+inline constexpr tw_pairs kNoPairs{nullptr, 0};
+inline constexpr tw_payload kNoPayload{nullptr, 0, nullptr};
+
+}  // namespace tensorwire

@@ -1,0 +1,220 @@
+#include "data_server.h"
+
+#include "absl/strings/str_cat.h"
+#include "served.h"
+#include "settings.h"
+#include "tensorflow/core/common_runtime/device.h"
+#include "tensorflow/core/common_runtime/device_mgr.h"
+#include "tensorflow/core/distributed_runtime/rendezvous_mgr_interface.h"
+#include "tensorflow/core/framework/collective.h"
+#include "tensorflow/core/lib/core/threadpool.h"
+#include "tensorflow/core/platform/logging.h"
+#include "thread.h"
+
+namespace tensorwire {
+
+namespace tf = ::tensorflow;
+
+namespace {
+
+constexpr int64_t kMaxMessage = int64_t{1} << 44;
+constexpr int64_t kInvitationNs = 30'000'000'000;
+constexpr size_t kCallsAtOnce = 64;
+// What is copied for an answer takes the dispatcher's time up to here, then that of TensorFlow's
+// threads.
+constexpr size_t kCopyHere = 256 << 10;
+
+thread_local bool t_dispatching = false;
+
+std::string first_segment(tw_call* call) {
+  std::string bytes;
+  tw_message* message = nullptr;
+  if (core().call_take(call, &message)) {
+    if (core().message_count(message) == 1) {
+      const tw_segment segment = core().message_segment(message, 0);
+      bytes.assign(static_cast<const char*>(segment.data), segment.size);
+    }
+    core().message_release(message);
+  }
+  return bytes;
+}
+
+bool must_be_copied(const tf::Tensor& tensor) {
+  return tf::DataTypeCanUseMemcpy(tensor.dtype()) &&
+         !core().arena_holds(tensor.tensor_data().data(), tensor.TotalBytes());
+}
+
+}  // namespace
+
+absl::Status DataServer::start(Servant* servant, const std::string& host,
+                               std::unique_ptr<DataServer>* out) {
+  std::unique_ptr<DataServer> made(new DataServer(servant));
+  tw_status status{};
+  if (core().server_create(kMaxMessage, &made->server_, &status) != TW_OK) return status_of(status);
+  if (settings().shm) {
+    char path[256];
+    if (core().server_listen_local(made->server_, path, sizeof path, &status) == TW_OK)
+      made->addresses_.push_back(absl::StrCat("shm:", path));
+    else
+      LOG(WARNING) << "tensorwire: no shared memory for this worker: " << status.details;
+  }
+  if (settings().tcp) {
+    int port = 0;
+    if (core().server_listen_tcp(made->server_, "0.0.0.0", 0, &port, &status) == TW_OK)
+      made->addresses_.push_back(absl::StrCat("tcp:", host, ":", port));
+    else
+      LOG(WARNING) << "tensorwire: no tcp for this worker: " << status.details;
+  }
+  if (made->addresses_.empty()) return status_of(status);
+  made->cut_ = core().events_create();
+  made->dispatcher_ =
+      start_thread("tensorwire-serve", [server = made.get()] { server->dispatch(); });
+  made->watcher_ = start_thread("tensorwire-cut", [server = made.get()] { server->watch(); });
+  *out = std::move(made);
+  return absl::OkStatus();
+}
+
+DataServer::~DataServer() {
+  if (server_) core().server_close(server_);
+  if (dispatcher_.joinable()) dispatcher_.join();
+  if (cut_) core().events_close(cut_);
+  if (watcher_.joinable()) watcher_.join();
+  if (cut_) core().events_release(cut_);
+  if (server_) core().server_release(server_);
+}
+
+absl::Status DataServer::admit(const std::string& hello, Welcome* out) {
+  uint8_t session[TW_SESSION_SIZE], secret[TW_SECRET_SIZE], instance[TW_INSTANCE_SIZE];
+  uint8_t own[TW_HELLO_SIZE];
+  tw_status status{};
+  if (core().server_admit(server_, hello.data(), hello.size(), 1, kInvitationNs, session, secret,
+                          &status) != TW_OK ||
+      core().hello(own, &status) != TW_OK)
+    return status_of(status);
+  core().server_instance(server_, instance);
+  const auto text = [](const uint8_t* bytes, size_t size) {
+    return std::string(reinterpret_cast<const char*>(bytes), size);
+  };
+  *out = {text(session, sizeof session), text(secret, sizeof secret),
+          text(instance, sizeof instance), text(own, sizeof own), addresses_};
+  return absl::OkStatus();
+}
+
+void DataServer::visit_links(void (*visit)(void*, const char*, const char*), void* context) const {
+  core().server_stats(server_, [](void*) {}, visit, context);
+}
+
+void DataServer::dispatch() {
+  t_dispatching = true;
+  tw_call* calls[kCallsAtOnce];
+  size_t number = 0;
+  while (core().server_next(server_, nullptr, calls, kCallsAtOnce, &number, nullptr) == TW_OK)
+    for (size_t i = 0; i < number; ++i) take(calls[i]);
+}
+
+void DataServer::take(tw_call* call) {
+  Request request;
+  const absl::Status decoded = decode_request(first_segment(call), &request);
+  auto served = std::make_shared<Served>(this, call, request.step);
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    served->id_ = next_id_++;
+    served_.emplace(served->id(), served);
+  }
+  if (!decoded.ok()) return served->answer(decoded);
+  const char* name;
+  size_t size;
+  core().call_method(call, &name, &size);
+  const absl::string_view method(name, size);
+  if (method == kRecvTensor)
+    recv_tensor(served, request);
+  else if (method == kRecvBuf)
+    recv_buf(served, request);
+  else
+    served->answer(absl::UnimplementedError(absl::StrCat("unknown method ", method)));
+  // What has to be waited for may be waited for in vain.
+  if (!served->answered()) core().call_notify_cut(call, cut_, served->id());
+}
+
+void DataServer::recv_tensor(const std::shared_ptr<Served>& served, const Request& request) {
+  tf::Rendezvous::ParsedKey key;
+  tf::Device* device = nullptr;
+  absl::Status status = tf::Rendezvous::ParseKey(request.key, &key);
+  if (status.ok()) status = servant_->prepare(key, &device);
+  if (status.ok() && device->attributes().device_type() != "CPU")
+    status = absl::UnimplementedError(
+        absl::StrCat("the memory of ", device->name(), " is out of tensorwire's reach"));
+  if (!status.ok()) return served->answer(status);
+  const tf::WorkerEnv& environment = servant_->environment();
+  environment.rendezvous_mgr->RecvLocalAsync(
+      request.step, key,
+      [served, &environment](const absl::Status& status, const tf::Rendezvous::Args&,
+                             const tf::Rendezvous::Args&, const tf::Tensor& tensor, bool dead) {
+        if (!status.ok()) return served->answer(status);
+        if (t_dispatching && tensor.TotalBytes() > kCopyHere && must_be_copied(tensor)) {
+          environment.compute_pool->Schedule(
+              [served, tensor, dead] { served->answer(tensor, dead); });
+        } else {
+          served->answer(tensor, dead);
+        }
+      });
+}
+
+void DataServer::recv_buf(const std::shared_ptr<Served>& served, const Request& request) {
+  const tf::WorkerEnv& environment = servant_->environment();
+  tf::Device* device = nullptr;
+  if (absl::Status status = environment.device_mgr->LookupDevice(request.device, &device);
+      !status.ok())
+    return served->answer(status);
+  if (device->attributes().device_type() != "CPU")
+    return served->answer(absl::UnimplementedError(
+        absl::StrCat("the memory of ", device->name(), " is out of tensorwire's reach")));
+  tf::CollectiveExecutor::Handle executor(
+      environment.collective_executor_mgr->FindOrCreate(request.step), true);
+  executor.get()->remote_access()->buf_rendezvous()->ConsumeBuf(
+      request.key, request.device, request.incarnation,
+      [served, &environment](const absl::Status& status, tf::BufRendezvous::Hook* hook) {
+        if (!status.ok()) {
+          if (hook) tf::BufRendezvous::DoneWithHook(hook);
+          return served->answer(status);
+        }
+        if (t_dispatching && hook->prod_value->TotalBytes() > kCopyHere &&
+            must_be_copied(*hook->prod_value)) {
+          environment.compute_pool->Schedule([served, hook] { served->answer(hook); });
+        } else {
+          served->answer(hook);
+        }
+      },
+      nullptr);
+}
+
+// A peer that has cancelled its receive, or died, will not finish its step: as TensorFlow's own
+// RecvTensor does, the step is aborted here too.
+void DataServer::watch() {
+  for (;;) {
+    uint64_t id = 0;
+    int closed = 0;
+    if (core().events_wait(cut_, nullptr, &id, 1, &closed) == 0) {
+      if (closed) return;
+      continue;
+    }
+    std::shared_ptr<Served> served;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      const auto at = served_.find(id);
+      if (at != served_.end()) served = at->second;
+    }
+    if (served && !served->answered()) servant_->abort_step(served->step());
+  }
+}
+
+void DataServer::forget(uint64_t id) {
+  std::shared_ptr<Served> last;
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto at = served_.find(id);
+  if (at == served_.end()) return;
+  last = std::move(at->second);
+  served_.erase(at);
+}
+
+}  // namespace tensorwire

@@ -1,0 +1,72 @@
+// The worker's end of the data plane: admits peers, takes their requests and answers each when
+// TensorFlow has what it asks for.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "bootstrap.h"
+#include "core.h"
+#include "request.h"
+#include "tensorflow/core/distributed_runtime/worker_env.h"
+#include "tensorflow/core/framework/rendezvous.h"
+
+namespace tensorwire {
+
+class Served;
+
+// What serving needs of TensorFlow's worker.
+class Servant {
+ public:
+  virtual const tensorflow::WorkerEnv& environment() const = 0;
+  // Whether the worker can produce it at all, as for TensorFlow's own RecvTensor.
+  virtual absl::Status prepare(const tensorflow::Rendezvous::ParsedKey& key,
+                               tensorflow::Device** device) = 0;
+  virtual void abort_step(int64_t step) = 0;
+
+ protected:
+  ~Servant() = default;
+};
+
+class DataServer {
+ public:
+  // `host`: the name by which the cluster knows this worker. The tcp door is open wherever
+  // TensorFlow's gRPC port is, on all addresses of the host.
+  static absl::Status start(Servant* servant, const std::string& host,
+                            std::unique_ptr<DataServer>* out);
+  // Ends all calls. TensorFlow does not destroy servers that have been started.
+  ~DataServer();
+
+  absl::Status admit(const std::string& hello, Welcome* out);
+  void visit_links(void (*visit)(void* context, const char* name, const char* value),
+                   void* context) const;
+
+ private:
+  friend class Served;
+  explicit DataServer(Servant* servant) : servant_(servant) {}
+  void dispatch();
+  void take(tw_call* call);
+  void recv_tensor(const std::shared_ptr<Served>& served, const Request& request);
+  void recv_buf(const std::shared_ptr<Served>& served, const Request& request);
+  void watch();
+  void forget(uint64_t id);
+
+  Servant* const servant_;
+  tw_server* server_ = nullptr;
+  std::vector<std::string> addresses_;
+  std::thread dispatcher_;
+  // Tells of requests that are waited for in vain: cancelled, or their peer is lost.
+  tw_events* cut_ = nullptr;
+  std::thread watcher_;
+
+  std::mutex mutex_;  // guards what follows
+  uint64_t next_id_ = 1;
+  std::unordered_map<uint64_t, std::shared_ptr<Served>> served_;
+};
+
+}  // namespace tensorwire

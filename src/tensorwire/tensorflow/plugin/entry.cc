@@ -1,0 +1,66 @@
+// The plugin's doors. The package loads the library, and hands over the runtime's function table
+// ahead of anything else.
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "core.h"
+#include "server.h"
+#include "settings.h"
+#include "statistics.h"
+
+namespace tensorwire {
+
+const tw_table* g_core = nullptr;
+
+namespace {
+
+absl::Status start(const tw_table* table) {
+  static std::mutex mutex;
+  std::lock_guard<std::mutex> lock(mutex);
+  if (g_core) return absl::OkStatus();
+  if (table->version != TW_TABLE_VERSION || table->size < sizeof(tw_table))
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the plugin was built for version ", TW_TABLE_VERSION,
+        " of the function table, the runtime's is ", table->version, ": build it anew"));
+  if (absl::Status status = read_settings(); !status.ok()) return status;
+  // The runtime reads its own settings at first use, and a wrong one is told now.
+  tw_status status{};
+  if (table->settings([](void*, const char*, const char*) {}, nullptr, &status) != TW_OK)
+    return status_of(status);
+  g_core = table;
+  register_server();
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace tensorwire
+
+#define TENSORWIRE_EXPORT extern "C" __attribute__((visibility("default")))
+
+// The version of the function table that this plugin was built for.
+TENSORWIRE_EXPORT uint32_t tensorwire_tensorflow_abi(void) { return TW_TABLE_VERSION; }
+
+// 0: the protocol is known to TensorFlow from now on. Else the sentence in `error` says why not.
+TENSORWIRE_EXPORT int tensorwire_tensorflow_start(const tw_table* table, char* error, size_t room) {
+  const absl::Status status = tensorwire::start(table);
+  if (status.ok()) return 0;
+  if (room != 0) {
+    const size_t size = std::min(room - 1, status.message().size());
+    std::memcpy(error, status.message().data(), size);
+    error[size] = 0;
+  }
+  return static_cast<int>(status.code());
+}
+
+// Counters of the process so far; decimal values.
+TENSORWIRE_EXPORT void tensorwire_tensorflow_stats(void (*visit)(void* context, const char* name,
+                                                                 const char* value),
+                                                   void* context) {
+#define TENSORWIRE_VISIT(name, about) \
+  visit(context, #name, std::to_string(tensorwire::statistics().name.load()).c_str());
+  TENSORWIRE_COUNTERS(TENSORWIRE_VISIT)
+#undef TENSORWIRE_VISIT
+}

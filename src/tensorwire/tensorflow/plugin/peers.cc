@@ -1,0 +1,299 @@
+#include "peers.h"
+
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "bootstrap.h"
+#include "completion.h"
+#include "settings.h"
+#include "statistics.h"
+#include "tensorflow/core/distributed_runtime/call_options.h"
+#include "tensorflow/core/distributed_runtime/worker_interface.h"
+#include "tensorflow/core/platform/logging.h"
+#include "tensorflow/core/protobuf/worker.pb.h"
+#include "thread.h"
+
+namespace tensorwire {
+
+namespace tf = ::tensorflow;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+constexpr int64_t kGetStatusMs = 5000;
+constexpr int64_t kConnectNs = 5'000'000'000;
+// How long it is believed that a worker has no plugin, or that it could not be asked.
+constexpr auto kBelief = std::chrono::seconds(30);
+constexpr auto kRetry = std::chrono::seconds(1);
+// Peers of one cluster trust each other with their memory anyway: a tensor is as large as it is.
+constexpr int64_t kMaxMessage = int64_t{1} << 44;
+
+bool permitted(const std::string& address, bool same_host, bool same_user) {
+  if (address.compare(0, 4, "shm:") == 0) return settings().shm && same_host && same_user;
+  return address.compare(0, 4, "tcp:") == 0 && settings().tcp;
+}
+
+// Links by where they lead: workers that are reached through several caches share one.
+class Links {
+ public:
+  std::shared_ptr<PeerLink> find(const std::string& where) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto at = links_.find(where);
+    if (at == links_.end()) return nullptr;
+    auto link = at->second.lock();
+    if (link && link->alive()) return link;
+    links_.erase(at);
+    return nullptr;
+  }
+  void add(const std::string& where, const std::shared_ptr<PeerLink>& link) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    links_[where] = link;
+  }
+  std::vector<std::shared_ptr<PeerLink>> all() {
+    std::vector<std::shared_ptr<PeerLink>> all;
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& entry : links_)
+      if (auto link = entry.second.lock()) all.push_back(std::move(link));
+    return all;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, std::weak_ptr<PeerLink>> links_;
+};
+
+Links& links() {
+  static Links* const links = new Links;
+  return *links;
+}
+
+// Blocks for as long as connecting takes.
+Way connect(const std::string& task, const Welcome& welcome) {
+  Way way;
+  const auto give_up = [&](absl::string_view why) {
+    way.kind = settings().required.empty() ? Way::kGrpc : Way::kNone;
+    way.why =
+        absl::UnavailableError(absl::StrCat("no tensorwire link to ", task, " can be made: ", why));
+    return way;
+  };
+  tw_peer_facts facts;
+  tw_status status{};
+  if (core().parse_hello(welcome.hello.data(), welcome.hello.size(), &facts, &status) != TW_OK)
+    return give_up(status.details);
+  std::vector<std::string> reasons;
+  for (const std::string& address : welcome.addresses) {
+    if (!permitted(address, facts.same_host, facts.same_user)) continue;
+    const std::string where = absl::StrCat(welcome.instance, address);
+    way.link = links().find(where);
+    if (!way.link) {
+      const auto bytes = [](const std::string& of) {
+        return reinterpret_cast<const uint8_t*>(of.data());
+      };
+      const tw_invitation invitation{address.c_str(),
+                                     bytes(welcome.session),
+                                     bytes(welcome.secret),
+                                     bytes(welcome.instance),
+                                     welcome.hello.data(),
+                                     welcome.hello.size(),
+                                     kMaxMessage};
+      tw_link* link = nullptr;
+      if (core().connect(&invitation, kConnectNs, &link, &status) != TW_OK) {
+        reasons.push_back(absl::StrCat(address, ": ", status.details));
+        continue;
+      }
+      way.link = std::make_shared<PeerLink>(link);
+      links().add(where, way.link);
+      LOG(INFO) << "tensorwire: " << task << " is reached by " << core().link_transport(link)
+                << (reasons.empty() ? ""
+                                    : absl::StrCat(" (not ", absl::StrJoin(reasons, "; "), ")"));
+    }
+    way.kind = Way::kLink;
+    return way;
+  }
+  return give_up(reasons.empty() ? "it offers no address that is permitted here"
+                                 : absl::StrJoin(reasons, "; "));
+}
+
+// One worker asks another whether it has the plugin.
+struct Question {
+  SharedWorkerCache workers;
+  std::string task;
+  tf::WorkerInterface* worker = nullptr;
+  tf::CallOptions options;
+  tf::GetStatusRequest request;
+  tf::GetStatusResponse response;
+};
+
+struct Entry {
+  SharedWorkerCache workers;  // keeps the key's address from being used again
+  Way way;
+  Clock::time_point until;  // kGrpc, kNone: believed until then
+  bool asking = false;
+  std::vector<std::function<void(Way)>> waiting;
+};
+
+class Peers {
+ public:
+  static Peers& get() {
+    static Peers* const peers = new Peers;
+    return *peers;
+  }
+
+  Way known(const SharedWorkerCache& workers, const std::string& task) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto at = entries_.find({workers.get(), task});
+    return at == entries_.end() ? Way{} : current(at->second);
+  }
+
+  void find(const SharedWorkerCache& workers, const std::string& task,
+            std::function<void(Way)> then) {
+    Way way;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      Entry& entry = entries_[{workers.get(), task}];
+      entry.workers = workers;
+      way = current(entry);
+      if (way.kind == Way::kUnknown) {
+        entry.waiting.push_back(std::move(then));
+        if (std::exchange(entry.asking, true)) return;
+      }
+    }
+    if (way.kind != Way::kUnknown)
+      then(std::move(way));
+    else
+      ask(workers, task);
+  }
+
+ private:
+  using Key = std::pair<tf::WorkerCacheInterface*, std::string>;
+
+  static Way current(const Entry& entry) {
+    switch (entry.way.kind) {
+      case Way::kLink:
+        if (entry.way.link->alive()) return entry.way;
+        break;
+      case Way::kGrpc:
+      case Way::kNone:
+        if (Clock::now() < entry.until) return entry.way;
+        break;
+      case Way::kUnknown:
+        break;
+    }
+    return {};
+  }
+
+  void ask(const SharedWorkerCache& workers, const std::string& task) {
+    auto question = std::make_shared<Question>();
+    question->workers = workers;
+    question->task = task;
+    Way way;
+    way.kind = Way::kGrpc;
+    std::string greeting;
+    if (way.why = make_greeting(&greeting); !way.why.ok()) return settle(*question, way, kBelief);
+    question->worker = workers->GetOrCreateWorker(task);
+    if (!question->worker) {
+      way.why = absl::NotFoundError(absl::StrCat("no worker is known as ", task));
+      return settle(*question, way, kRetry);
+    }
+    add_field(&question->request, greeting);
+    question->options.SetTimeout(kGetStatusMs);
+    question->worker->GetStatusAsync(&question->options, &question->request, &question->response,
+                                     /*fail_fast=*/true,
+                                     [this, question](const absl::Status& status) {
+                                       // Connecting blocks, and this thread is gRPC's.
+                                       start_thread("tensorwire-ask", [this, question, status] {
+                                         answered(*question, status);
+                                       }).detach();
+                                     });
+  }
+
+  void answered(Question& question, const absl::Status& status) {
+    question.workers->ReleaseWorker(question.task, question.worker);
+    Way way;
+    way.kind = settings().required.empty() ? Way::kGrpc : Way::kNone;
+    std::string field;
+    if (!status.ok()) {
+      way.kind = Way::kGrpc;  // it will find out what is wrong, and say so
+      way.why = status;
+      return settle(question, way, kRetry);
+    }
+    if (!find_field(question.response, &field)) {
+      way.why = absl::UnavailableError(
+          absl::StrCat(question.task,
+                       " runs without tensorwire: start it by `tensorwire run`, or "
+                       "call tensorwire.tensorflow.enable() in it"));
+      LOG(INFO) << "tensorwire: " << question.task
+                << " has no tensorwire, its tensors come by gRPC";
+      return settle(question, way, kBelief);
+    }
+    Welcome welcome;
+    way.why = decode_welcome(field, &welcome);
+    if (way.why.ok()) way = connect(question.task, welcome);
+    if (way.kind != Way::kLink) LOG(WARNING) << "tensorwire: " << way.why.message();
+    settle(question, way, kBelief);
+  }
+
+  void settle(const Question& question, const Way& way, Clock::duration belief) {
+    std::vector<std::function<void(Way)>> waiting;
+    std::vector<SharedWorkerCache> gone;  // let go of without the lock
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      Entry& entry = entries_[{question.workers.get(), question.task}];
+      entry.way = way;
+      entry.until = Clock::now() + belief;
+      entry.asking = false;
+      waiting.swap(entry.waiting);
+      // Caches of sessions that have ended are held by nobody else.
+      std::map<tf::WorkerCacheInterface*, long> held;
+      for (const auto& other : entries_) ++held[other.first.first];
+      for (auto at = entries_.begin(); at != entries_.end();) {
+        if (!at->second.asking && at->second.workers.use_count() == held[at->first.first] &&
+            at->first.first != question.workers.get()) {
+          gone.push_back(std::move(at->second.workers));
+          at = entries_.erase(at);
+        } else {
+          ++at;
+        }
+      }
+    }
+    for (const auto& then : waiting) then(way);
+  }
+
+  std::mutex mutex_;
+  std::map<Key, Entry> entries_;
+};
+
+}  // namespace
+
+PeerLink::PeerLink(tw_link* link)
+    : link_(link), shm_(std::strcmp(core().link_transport(link), "shm") == 0) {
+  count(statistics().links);
+}
+
+PeerLink::~PeerLink() {
+  if (!alive()) count(statistics().links_lost);
+  core().link_release(link_);
+}
+
+Way known_way(const SharedWorkerCache& workers, const std::string& task) {
+  return Peers::get().known(workers, task);
+}
+
+void find_way(const SharedWorkerCache& workers, const std::string& task,
+              std::function<void(Way)> then) {
+  Peers::get().find(workers, task, std::move(then));
+}
+
+void visit_links(void (*visit)(void*, const char*, const char*), void* context) {
+  for (const auto& link : links().all()) core().link_stats(link->get(), visit, context);
+}
+
+}  // namespace tensorwire

@@ -1,0 +1,204 @@
+#include "receive.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "received.h"
+#include "request.h"
+#include "statistics.h"
+#include "tensorflow/core/distributed_runtime/request_id.h"
+#include "tensorflow/core/platform/status.h"
+
+namespace tensorwire {
+
+namespace tf = ::tensorflow;
+
+void Receive::begin() {
+  if (!status().ok()) {
+    if (enter(Phase::kEnded)) end(absl::OkStatus(), {}, false);
+    return;
+  }
+  if (!order_.reachable) {
+    count(statistics().grpc_because_device);
+    return go_by_grpc();
+  }
+  Way way = known_way(order_.workers, order_.task);
+  if (way.kind != Way::kUnknown) return go(std::move(way));
+  find_way(order_.workers, order_.task,
+           [self = shared_from_this()](Way found) { self->go(std::move(found)); });
+}
+
+// False: it was aborted while it was looking for its way, and has ended.
+bool Receive::enter(Phase phase) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (phase_ == Phase::kEnded) return false;
+  phase_ = phase;
+  return true;
+}
+
+void Receive::go(Way way) {
+  switch (way.kind) {
+    case Way::kLink:
+      return go_by_link(std::move(way.link));
+    case Way::kNone:
+      if (enter(Phase::kEnded)) end(way.why, {}, false);
+      return;
+    case Way::kUnknown:  // the link that was found is dead already
+      count(statistics().grpc_because_link);
+      return go_by_grpc();
+    case Way::kGrpc:
+      count(statistics().grpc_because_peer);
+      return go_by_grpc();
+  }
+}
+
+void Receive::go_by_link(std::shared_ptr<PeerLink> link) {
+  Request request;
+  request.step = order_.step;
+  request.key = order_.key;
+  const std::string bytes = encode_request(request);
+  const tw_segment segment{bytes.data(), bytes.size()};
+  tw_call* call = nullptr;
+  tw_status failure{};
+  const int result =
+      core().link_start(link->get(), kRecvTensor.data(), kRecvTensor.size(), kNoPairs,
+                        {&segment, 1, nullptr}, 1, nullptr, &call, &failure);
+  if (result != TW_OK) {
+    // Nothing was sent, so that the peer may be asked again who it is now.
+    if (!link->alive() && !std::exchange(tried_, true)) {
+      find_way(order_.workers, order_.task,
+               [self = shared_from_this()](Way found) { self->go(std::move(found)); });
+      return;
+    }
+    if (enter(Phase::kEnded)) end(remote_error(result, failure.details), {}, false);
+    return;
+  }
+  link_ = std::move(link);
+  self_ = shared_from_this();
+  bool aborted;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    aborted = phase_ == Phase::kEnded;
+    if (!aborted) {
+      phase_ = Phase::kLink;
+      call_ = call;
+    }
+  }
+  if (aborted) {
+    core().call_cancel(call, static_cast<int>(absl::StatusCode::kCancelled), "aborted");
+    core().call_release(call);
+    self_.reset();
+    return;
+  }
+  when_ended(call, this);
+}
+
+void Receive::call_ended() {
+  const std::shared_ptr<Receive> self = std::move(self_);
+  tw_call* call;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    call = std::exchange(call_, nullptr);
+    phase_ = Phase::kEnded;
+  }
+  int32_t code = 0;
+  tw_metadata* trailing = nullptr;
+  tw_status outcome{};
+  core().call_outcome(call, nullptr, &code, &trailing, &outcome);
+  absl::Status status;
+  tf::Tensor tensor;
+  bool dead = false;
+  if (code != 0) {
+    status = remote_error(code, outcome.details);
+    add_payloads(trailing, &status);
+  } else {
+    tw_message* message = nullptr;
+    if (core().call_take(call, &message)) {
+      status = receive_tensor(message, link_->shm(), order_.device->GetAllocator(order_.attributes),
+                              &tensor, &dead);
+      core().message_release(message);
+    } else {
+      status = absl::InternalError("the answer has no message");
+    }
+    if (!status.ok())
+      status = remote_error(static_cast<int>(status.code()), status.message().data());
+  }
+  if (trailing) core().metadata_release(trailing);
+  core().call_release(call);
+  end(status, tensor, dead);
+}
+
+// As TensorFlow's gRPC words it: strategies recognise a failed worker by the mention of its name.
+absl::Status Receive::remote_error(int code, const char* details) const {
+  absl::Status status = status_of(
+      code, absl::StrCat(details, "\nAdditional GRPC error information from remote target ",
+                         order_.task, ":\n:tensorwire could not receive ", order_.key,
+                         link_ ? absl::StrCat(" by ", link_->shm() ? "shm" : "tcp") : ""));
+  if (status.code() == absl::StatusCode::kCancelled) return tf::StatusGroup::MakeDerived(status);
+  return status;
+}
+
+// TensorFlow's own receive, with the guards that it puts around an abort.
+void Receive::go_by_grpc() {
+  rpc_ = std::make_unique<Rpc>();
+  rpc_->worker = order_.workers->GetOrCreateWorker(order_.task);
+  if (!rpc_->worker) {
+    if (enter(Phase::kEnded))
+      end(absl::InternalError(absl::StrCat("No worker known as ", order_.task)), {}, false);
+    return;
+  }
+  if (!enter(Phase::kGrpc)) return order_.workers->ReleaseWorker(order_.task, rpc_->worker);
+  self_ = shared_from_this();
+  rpc_->request.set_step_id(order_.step);
+  rpc_->request.set_rendezvous_key(order_.key);
+  rpc_->request.set_request_id(tf::GetUniqueRequestId());
+  rpc_->response.InitAlloc(order_.device, order_.attributes);
+  // The callback may come before the look at the status below, and must not end this meanwhile.
+  auto looked = std::make_shared<absl::Notification>();
+  rpc_->worker->RecvTensorAsync(
+      &rpc_->options, &rpc_->request, &rpc_->response, [this, looked](const absl::Status& status) {
+        looked->WaitForNotification();
+        const std::shared_ptr<Receive> self = std::move(self_);
+        {
+          std::lock_guard<std::mutex> lock(mutex_);
+          phase_ = Phase::kEnded;
+        }
+        order_.workers->ReleaseWorker(order_.task, rpc_->worker);
+        if (status.ok()) {
+          count(statistics().received_grpc);
+          count(statistics().received_grpc_bytes, rpc_->response.tensor().TotalBytes());
+        }
+        end(status, rpc_->response.tensor(), rpc_->response.metadata().is_dead());
+      });
+  // An abort before the request was on its way had nothing to cancel.
+  if (!status().ok()) rpc_->options.StartCancel();
+  looked->Notify();
+}
+
+void Receive::StartAbort(const absl::Status& status) {
+  std::shared_ptr<Receive> self;
+  Phase was;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    was = phase_;
+    status_.Update(status);
+    if (was == Phase::kFinding) phase_ = Phase::kEnded;
+    // Under the lock, which keeps the call until it is let go of.
+    if (was == Phase::kLink && call_)
+      core().call_cancel(call_, static_cast<int>(absl::StatusCode::kCancelled), "aborted");
+  }
+  if (was == Phase::kGrpc) rpc_->options.StartCancel();
+  // Whoever aborts holds locks that the end needs.
+  if (was == Phase::kFinding)
+    run_soon([self = shared_from_this()] { self->end(absl::OkStatus(), {}, false); });
+}
+
+absl::Status Receive::status() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return status_;
+}
+
+void Receive::end(const absl::Status& status, const tf::Tensor& tensor, bool dead) {
+  ended_(status, tensor, dead);
+}
+
+}  // namespace tensorwire

@@ -1,0 +1,124 @@
+#include "received.h"
+
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "request.h"
+#include "statistics.h"
+#include "tensorflow/core/framework/allocation_description.pb.h"
+#include "tensorflow/core/framework/tensor.pb.h"
+
+namespace tensorwire {
+
+namespace tf = ::tensorflow;
+
+namespace {
+
+// Below this an allocation and a copy cost less than what holds a received buffer.
+constexpr size_t kWorthHolding = 32 << 10;
+
+// Received bytes as they lie. Those on lease belong to their sender, so that no operation takes
+// them for its output; one that writes to its input in spite of that (InplaceAdd) writes to a
+// private copy of the page, which the sender never sees.
+class ReceivedBuffer final : public tf::TensorBuffer {
+ public:
+  explicit ReceivedBuffer(tw_buffer* buffer)
+      : TensorBuffer(core().buffer_data(buffer)), buffer_(buffer) {
+    core().buffer_expose(buffer);
+  }
+  ~ReceivedBuffer() override { core().buffer_release(buffer_); }
+
+  size_t size() const override { return core().buffer_size(buffer_); }
+  tf::TensorBuffer* root_buffer() override { return this; }
+  bool OwnsMemory() const override { return core().buffer_leased(buffer_) == 0; }
+  void FillAllocationDescription(tf::AllocationDescription* to) const override {
+    to->set_requested_bytes(static_cast<int64_t>(size()));
+    to->set_allocated_bytes(static_cast<int64_t>(size()));
+    to->set_allocator_name("tensorwire");
+  }
+
+ private:
+  tw_buffer* const buffer_;
+};
+
+bool aligned(const void* data) {
+  return reinterpret_cast<uintptr_t>(data) % tf::Allocator::kAllocatorAlignment == 0;
+}
+
+void count_received(bool in_place, bool shm, size_t bytes) {
+  Statistics& to = statistics();
+  count(in_place ? to.received_in_place : shm ? to.received_shm : to.received_tcp);
+  count(in_place ? to.received_in_place_bytes
+        : shm    ? to.received_shm_bytes
+                 : to.received_tcp_bytes,
+        bytes);
+}
+
+absl::Status parse(const tw_segment& body, tf::Allocator* allocator, tf::Tensor* out) {
+  tf::TensorProto proto;
+  if (body.size > static_cast<size_t>(INT32_MAX) ||
+      !proto.ParseFromArray(body.data, static_cast<int>(body.size)) ||
+      !out->FromProto(allocator, proto))
+    return absl::InternalError("the answer is no serialised tensor");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status receive_tensor(tw_message* message, bool shm, tf::Allocator* allocator,
+                            tf::Tensor* out, bool* dead) {
+  if (core().message_count(message) != 2)
+    return absl::InternalError("the answer has the wrong number of segments");
+  // Copied ahead of any look: the peer may write to what it lends.
+  const tw_segment first = core().message_segment(message, 0);
+  const tw_segment body = core().message_segment(message, 1);
+  TensorHead head;
+  if (absl::Status status = decode_head(
+          std::string(static_cast<const char*>(first.data), first.size), body.size, &head);
+      !status.ok())
+    return status;
+  *dead = head.dead;
+  if (head.form == Form::kProto) {
+    count_received(false, shm, body.size);
+    return parse(body, allocator, out);
+  }
+  if (body.size >= kWorthHolding) {
+    tw_buffer* const buffer = core().message_buffer(message, 1);
+    const bool leased = core().buffer_leased(buffer) != 0;
+    if (aligned(body.data)) {
+      tf::core::RefCountPtr<tf::TensorBuffer> held(new ReceivedBuffer(buffer));
+      *out = tf::Tensor(head.dtype, head.shape, std::move(held));
+      count_received(leased, shm, body.size);
+      return absl::OkStatus();
+    }
+    core().buffer_release(buffer);
+    if (leased) count(statistics().received_realigned);
+  }
+  tf::Tensor copy(allocator, head.dtype, head.shape);
+  if (!copy.IsInitialized() && body.size != 0)
+    return absl::ResourceExhaustedError(
+        absl::StrCat("no memory for a received tensor of ", body.size, " bytes"));
+  if (body.size != 0)
+    core().copy(const_cast<char*>(copy.tensor_data().data()), body.data, body.size);
+  count_received(false, shm, body.size);
+  *out = std::move(copy);
+  return absl::OkStatus();
+}
+
+absl::Status receive_buffer(tw_message* message, tf::Tensor* out) {
+  if (core().message_count(message) != 1)
+    return absl::InternalError("the answer has the wrong number of segments");
+  const tw_segment body = core().message_segment(message, 0);
+  const auto to = out->tensor_data();
+  if (body.size != to.size())
+    return absl::InternalError(absl::StrCat("the peer sent a buffer of ", body.size,
+                                            " bytes for one of ", to.size(), " bytes"));
+  if (body.size != 0) core().copy(const_cast<char*>(to.data()), body.data, body.size);
+  count(statistics().collective_received);
+  count(statistics().collective_received_bytes, body.size);
+  return absl::OkStatus();
+}
+
+}  // namespace tensorwire

@@ -1,0 +1,18 @@
+// Tensors made of what was received: in place where that can be, else copied.
+#pragma once
+
+#include "absl/status/status.h"
+#include "core.h"
+#include "tensorflow/core/framework/allocator.h"
+#include "tensorflow/core/framework/tensor.h"
+
+namespace tensorwire {
+
+// The answer to a kRecvTensor. `shm`: the link it came on. `allocator`: for what is copied.
+absl::Status receive_tensor(tw_message* message, bool shm, tensorflow::Allocator* allocator,
+                            tensorflow::Tensor* out, bool* dead);
+
+// The answer to a kRecvBuf, copied to `out`, which must have its size.
+absl::Status receive_buffer(tw_message* message, tensorflow::Tensor* out);
+
+}  // namespace tensorwire

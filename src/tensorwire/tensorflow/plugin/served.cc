@@ -1,0 +1,103 @@
+#include "served.h"
+
+#include <string>
+
+#include "completion.h"
+#include "data_server.h"
+#include "request.h"
+#include "statistics.h"
+#include "tensorflow/core/framework/tensor.pb.h"
+
+namespace tensorwire {
+
+namespace tf = ::tensorflow;
+
+namespace {
+
+// What is lent to one answer; the last of its segments to be let go of destroys it. A tensor's
+// reference goes on the thread that hears of it, so that a variable's next update need not copy.
+struct Lent {
+  explicit Lent(int segments) : segments(segments) {}
+  std::atomic<int> segments;
+  std::string head;
+  std::string serialized;
+  tf::Tensor tensor;
+
+  static void release(void* context) {
+    auto* const lent = static_cast<Lent*>(context);
+    if (lent->segments.fetch_sub(1) == 1) delete lent;
+  }
+};
+
+void count_served(const void* data, size_t size) {
+  const bool lent = core().arena_holds(data, size) != 0;
+  count(lent ? statistics().served_lent : statistics().served_copied);
+  count(lent ? statistics().served_lent_bytes : statistics().served_copied_bytes, size);
+}
+
+}  // namespace
+
+Served::Served(DataServer* server, tw_call* call, int64_t step)
+    : server_(server), call_(call), step_(step) {}
+
+Served::~Served() { core().call_release(call_); }
+
+// That the call has ended meanwhile is no news to whoever answers.
+void Served::finish(const absl::Status& status, tw_payload payload) {
+  answered_.store(true);
+  server_->forget(id_);
+  const StatusPairs pairs(status);
+  // Details are cut where the runtime would refuse them.
+  const std::string details(status.message().substr(0, 4000));
+  core().call_finish(call_, static_cast<int>(status.code()), details.data(), details.size(),
+                     pairs.get(), payload, nullptr, nullptr, nullptr);
+}
+
+void Served::answer(const absl::Status& status) { finish(status, kNoPayload); }
+
+void Served::answer(const tf::Tensor& tensor, bool dead) {
+  auto* const lent = new Lent(2);
+  TensorHead head;
+  head.dead = dead;
+  tw_segment body;
+  if (tf::DataTypeCanUseMemcpy(tensor.dtype())) {
+    head.dtype = tensor.dtype();
+    head.shape = tensor.shape();
+    lent->tensor = tensor;
+    const auto data = tensor.tensor_data();
+    body = {data.data(), data.size()};
+    count_served(body.data, body.size);
+  } else {
+    // It was taken from its rendezvous, so it has to travel this way, whatever it is.
+    head.form = Form::kProto;
+    tf::TensorProto proto;
+    tensor.AsProtoTensorContent(&proto);
+    if (!proto.SerializeToString(&lent->serialized)) {
+      delete lent;
+      return answer(absl::InvalidArgumentError("a tensor of 2 GiB or more cannot be serialised"));
+    }
+    body = {lent->serialized.data(), lent->serialized.size()};
+    count(statistics().served_serialized);
+  }
+  lent->head = encode_head(head);
+  const tw_segment segments[]{{lent->head.data(), lent->head.size()}, body};
+  const tw_owner owners[]{{Lent::release, lent}, {Lent::release, lent}};
+  finish(absl::OkStatus(), {segments, 2, owners});
+}
+
+void Served::answer(tf::BufRendezvous::Hook* hook) {
+  const auto data = hook->prod_value->tensor_data();
+  const tw_segment segment{data.data(), data.size()};
+  count_served(segment.data, segment.size);
+  // The producer goes on with its algorithm there and then, which is nothing for a core thread.
+  const tw_owner owner{
+      [](void* context) {
+        run_soon([context] {
+          tf::BufRendezvous::DoneWithHook(static_cast<tf::BufRendezvous::Hook*>(context));
+        });
+      },
+      hook};
+  finish(absl::OkStatus(), {&segment, 1, &owner});
+}
+
+}  // namespace tensorwire

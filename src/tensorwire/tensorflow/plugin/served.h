@@ -1,0 +1,43 @@
+// One request while it is served. It is answered exactly once, on whichever thread has the answer.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "core.h"
+#include "tensorflow/core/common_runtime/buf_rendezvous.h"
+#include "tensorflow/core/framework/tensor.h"
+
+namespace tensorwire {
+
+class DataServer;
+
+class Served final : public std::enable_shared_from_this<Served> {
+ public:
+  Served(DataServer* server, tw_call* call, int64_t step);
+  ~Served();
+
+  tw_call* call() const { return call_; }
+  uint64_t id() const { return id_; }
+  int64_t step() const { return step_; }
+  bool answered() const { return answered_.load(); }
+
+  void answer(const absl::Status& status);
+  // Lends the tensor until the peer has read it.
+  void answer(const tensorflow::Tensor& tensor, bool dead);
+  // Takes the hook over, and tells its producer when the peer has read its buffer.
+  void answer(tensorflow::BufRendezvous::Hook* hook);
+
+ private:
+  friend class DataServer;
+  void finish(const absl::Status& status, tw_payload payload);
+
+  DataServer* const server_;
+  tw_call* const call_;
+  const int64_t step_;
+  uint64_t id_ = 0;
+  std::atomic<bool> answered_{false};
+};
+
+}  // namespace tensorwire

@@ -1,0 +1,142 @@
+#include "server.h"
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "bootstrap.h"
+#include "collective.h"
+#include "data_server.h"
+#include "rendezvous.h"
+#include "settings.h"
+#include "statistics.h"
+#include "tensorflow/core/distributed_runtime/rpc/grpc_server_lib.h"
+#include "tensorflow/core/distributed_runtime/rpc/grpc_worker_service.h"
+#include "tensorflow/core/distributed_runtime/server_lib.h"
+#include "tensorflow/core/platform/logging.h"
+#include "tensorflow/core/protobuf/worker.pb.h"
+
+namespace tensorwire {
+
+namespace tf = ::tensorflow;
+
+namespace {
+
+// Answers as TensorFlow's worker does, and greets peers that have the plugin.
+class Worker final : public tf::GrpcWorker, public Servant {
+ public:
+  using GrpcWorker::GrpcWorker;
+
+  // Before that, and when there is none, peers are left to gRPC.
+  void serve(DataServer* server) { server_.store(server, std::memory_order_release); }
+
+  void GetStatusAsync(tf::CallOptions* options, const tf::GetStatusRequest* request,
+                      tf::GetStatusResponse* response, bool fail_fast,
+                      tf::StatusCallback done) override {
+    std::string greeting;
+    DataServer* const server = server_.load(std::memory_order_acquire);
+    if (server && find_field(*request, &greeting)) {
+      std::string hello;
+      Welcome welcome;
+      absl::Status admitted = read_greeting(greeting, &hello);
+      if (admitted.ok()) admitted = server->admit(hello, &welcome);
+      if (admitted.ok())
+        done = [done, response, field = encode_welcome(welcome)](const absl::Status& status) {
+          if (status.ok()) add_field(response, field);
+          done(status);
+        };
+      else
+        LOG(WARNING) << "tensorwire: a peer was not admitted: " << admitted.message();
+    }
+    GrpcWorker::GetStatusAsync(options, request, response, fail_fast, std::move(done));
+  }
+
+  void GrpcRecvTensorAsync(tf::CallOptions* options, const tf::RecvTensorRequest* request,
+                           ::grpc::ByteBuffer* response, tf::StatusCallback done) override {
+    count(statistics().served_grpc);
+    GrpcWorker::GrpcRecvTensorAsync(options, request, response, std::move(done));
+  }
+
+  const tf::WorkerEnv& environment() const override { return *env_; }
+  absl::Status prepare(const tf::Rendezvous::ParsedKey& key, tf::Device** device) override {
+    return PrepareRecvTensor(key, device);
+  }
+  void abort_step(int64_t step) override {
+    LOG(WARNING) << "tensorwire: a peer no longer waits for tensors of step " << step;
+    AbortStep(step);
+  }
+
+ private:
+  std::atomic<DataServer*> server_{nullptr};
+};
+
+class Server final : public tf::GrpcServer {
+ public:
+  Server(const tf::ServerDef& definition, tf::Env* environment)
+      : GrpcServer(definition, environment) {}
+  ~Server() override {
+    if (worker_) worker_->serve(nullptr);
+  }
+
+  absl::Status open(tf::DeviceMgr* devices) {
+    tf::GrpcServerOptions options;
+    options.local_device_mgr = devices;
+    options.rendezvous_mgr_func =
+        [](const tf::WorkerEnv* environment) -> tf::RendezvousMgrInterface* {
+      return new RendezvousManager(environment);
+    };
+    options.worker_func = [this](tf::WorkerEnv* environment, const tf::ConfigProto& config) {
+      auto worker = std::make_unique<Worker>(environment, config);
+      worker_ = worker.get();
+      return std::unique_ptr<tf::GrpcWorker>(std::move(worker));
+    };
+    const std::string name =
+        absl::StrCat("/job:", server_def().job_name(), "/replica:", server_def().replica(),
+                     "/task:", server_def().task_index());
+    options.collective_mgr_func = [name](const tf::ConfigProto& config,
+                                         const tf::WorkerEnv* environment,
+                                         tf::WorkerCacheInterface* workers) {
+      return make_collective_manager(config, environment, workers, name).release();
+    };
+    if (!settings().enabled) {
+      options.rendezvous_mgr_func = nullptr;
+      options.collective_mgr_func = nullptr;
+    }
+    if (absl::Status status = Init(options); !status.ok() || !settings().enabled) return status;
+    if (absl::Status status = DataServer::start(worker_, host_name(), &data_server_);
+        !status.ok()) {
+      LOG(WARNING) << "tensorwire: this worker's tensors go by gRPC: " << status.message();
+      return absl::OkStatus();
+    }
+    worker_->serve(data_server_.get());
+    return absl::OkStatus();
+  }
+
+  const DataServer* data_server() const { return data_server_.get(); }
+
+ private:
+  Worker* worker_ = nullptr;  // GrpcServer's
+  std::unique_ptr<DataServer> data_server_;
+};
+
+class Factory final : public tf::ServerFactory {
+ public:
+  bool AcceptsOptions(const tf::ServerDef& definition) override {
+    return definition.protocol() == kProtocol;
+  }
+  absl::Status NewServer(const tf::ServerDef& definition, const Options& options,
+                         std::unique_ptr<tf::ServerInterface>* out) override {
+    auto server = std::make_unique<Server>(definition, tf::Env::Default());
+    if (absl::Status status = server->open(options.local_device_mgr); !status.ok()) return status;
+    *out = std::move(server);
+    return absl::OkStatus();
+  }
+};
+
+}  // namespace
+
+void register_server() { tf::ServerFactory::Register("TENSORWIRE_SERVER", new Factory); }
+
+}  // namespace tensorwire

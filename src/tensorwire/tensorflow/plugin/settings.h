@@ -1,0 +1,24 @@
+// What the user may set for the plugin, read once from the environment when it starts. What is
+// about the runtime (sizes, buffers) the runtime reads itself.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace tensorwire {
+
+struct Settings {
+  bool enabled = true;  // TF_RDMA_ENABLED: false leaves everything to TensorFlow's own gRPC
+  bool shm = true;      // TENSORWIRE_TRANSPORT, TENSORWIRE_FORBID: what may be used
+  bool tcp = true;
+  std::string required;  // the transport that TENSORWIRE_TRANSPORT names; empty: any
+  bool arena = true;     // TENSORWIRE_TF_ARENA=auto|off: whether TensorFlow allocates in the arena
+};
+
+// INVALID_ARGUMENT names the variable, what it holds and what is permitted.
+absl::Status read_settings();
+// Good after read_settings().
+const Settings& settings();
+
+}  // namespace tensorwire

@@ -1,0 +1,10 @@
+#include "statistics.h"
+
+namespace tensorwire {
+
+Statistics& statistics() {
+  static Statistics* const statistics = new Statistics;
+  return *statistics;
+}
+
+}  // namespace tensorwire

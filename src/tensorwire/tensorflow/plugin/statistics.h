@@ -1,0 +1,49 @@
+// What went which way. Counters only grow, from the start of the process on.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace tensorwire {
+
+// X(name, what it counts)
+#define TENSORWIRE_COUNTERS(X)                                                             \
+  X(received_in_place, "tensors read in the sender's memory, without a copy")              \
+  X(received_in_place_bytes, "their bytes")                                                \
+  X(received_shm, "tensors that came through shared memory by copy")                       \
+  X(received_shm_bytes, "their bytes")                                                     \
+  X(received_tcp, "tensors that came over tcp")                                            \
+  X(received_tcp_bytes, "their bytes")                                                     \
+  X(received_grpc, "tensors that TensorFlow's own gRPC brought")                           \
+  X(received_grpc_bytes, "their bytes")                                                    \
+  X(received_realigned, "of those in place: copied after all, as they are not aligned")    \
+  X(grpc_because_peer, "tensors that took gRPC: their sender has no tensorwire")           \
+  X(grpc_because_link, "the same: no link to the sender could be made")                    \
+  X(grpc_because_device, "the same: they belong to a device whose memory is out of reach") \
+  X(served_lent, "tensors sent as they lie in the arena")                                  \
+  X(served_lent_bytes, "their bytes")                                                      \
+  X(served_copied, "tensors copied into the arena, or through the ring or socket")         \
+  X(served_copied_bytes, "their bytes")                                                    \
+  X(served_serialized, "strings and variants, which were sent in serialised form")         \
+  X(served_grpc, "tensors that peers fetched by TensorFlow's own gRPC")                    \
+  X(collective_received, "buffers of collectives that came over a link")                   \
+  X(collective_received_bytes, "their bytes")                                              \
+  X(collective_grpc, "buffers of collectives that TensorFlow's own gRPC brought")          \
+  X(links, "links made to peers")                                                          \
+  X(links_lost, "of these: lost")                                                          \
+  X(arena_blocks, "allocations that the arena served")                                     \
+  X(arena_full, "allocations that went to ordinary memory because the arena was full")
+
+struct Statistics {
+#define TENSORWIRE_COUNTER(name, about) std::atomic<uint64_t> name{0};
+  TENSORWIRE_COUNTERS(TENSORWIRE_COUNTER)
+#undef TENSORWIRE_COUNTER
+};
+
+Statistics& statistics();
+
+inline void count(std::atomic<uint64_t>& counter, uint64_t by = 1) {
+  counter.fetch_add(by, std::memory_order_relaxed);
+}
+
+}  // namespace tensorwire
