@@ -214,11 +214,13 @@ def doctor(
     from dataclasses import asdict
 
     from tensorwire import doctor as command
+    from tensorwire.tensorflow import checkup
 
     if transport is not None:
         choices("--transport", transport, TRANSPORTS)
     required = cast("Transport | None", transport)
     findings, settings = command.examine_host()
+    findings += checkup.examine()
     peer = None if target is None else command.examine_peer(target, required, timeout)
     if json_:
         report = {

@@ -62,11 +62,6 @@ class TensorFlow:
     flags: tuple[str, ...]
     folder: Path
 
-    @property
-    def release(self) -> tuple[int, int]:
-        major, minor = self.version.split(".")[:2]
-        return int(major), int(minor)
-
 
 def installed() -> TensorFlow:
     """Imports TensorFlow and looks at it. UnsupportedError when there is none."""
@@ -88,12 +83,12 @@ def installed() -> TensorFlow:
 
 def check(tensorflow: TensorFlow) -> None:
     """UnsupportedError for a release that is too old; a warning for one that is not tested yet."""
-    supported = f"{_text(OLDEST)} to {_text(NEWEST)} are supported"
-    if tensorflow.release < OLDEST:
+    supported = f"{text(OLDEST)} to {text(NEWEST)} are supported"
+    if release(tensorflow.version) < OLDEST:
         raise UnsupportedError(
             f"TensorFlow {tensorflow.version} is too old: {supported}; pip install -U tensorflow"
         )
-    if tensorflow.release > NEWEST:
+    if release(tensorflow.version) > NEWEST:
         log.warning("TensorFlow %s is not tested yet: %s", tensorflow.version, supported)
 
 
@@ -330,8 +325,8 @@ def _lock(path: Path) -> Iterator[None]:
 
 def _files(sources: Path, headers: Path) -> list[Path]:
     """All that the plugin's object code can depend on, beside TensorFlow."""
-    own = [path for path in sources.iterdir() if path.suffix in (".cc", ".h")]
-    return [*sorted(own), *sorted(headers.glob("*.h"))]
+    own = sorted([*sources.glob("*.cc"), *sources.glob("*.h")])
+    return [*own, *headers.glob("tensorwire.h")]
 
 
 def _digest_of(files: list[Path]) -> str:
@@ -342,7 +337,12 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:12]
 
 
-def _text(release: tuple[int, int]) -> str:
+def release(version: str) -> tuple[int, int]:
+    major, minor = version.split(".")[:2]
+    return int(major), int(minor)
+
+
+def text(release: tuple[int, int]) -> str:
     return ".".join(map(str, release))
 
 

@@ -1,0 +1,65 @@
+"""What ``tensorwire doctor`` says about TensorFlow. Looks without importing it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from importlib import metadata
+from importlib.util import find_spec
+
+from tensorwire.doctor import Finding
+from tensorwire.tensorflow import build, settings
+from tensorwire.tensorflow.errors import BuildError
+
+BUILD = "python -m tensorwire.tensorflow.build"
+
+
+def examine() -> list[Finding]:
+    """Whether TensorFlow is here, can be accelerated, and the plugin is built."""
+    version = installed_version()
+    if version is None:
+        return [Finding("TensorFlow", "not installed", "ok", "")]
+    return [_release(version), *_plugin(version), _engine()]
+
+
+def installed_version() -> str | None:
+    """None when TensorFlow is not installed; empty when nobody knows its version."""
+    if find_spec("tensorflow") is None:
+        return None
+    owners = metadata.packages_distributions().get("tensorflow", [])
+    return metadata.version(owners[0]) if owners else ""
+
+
+def _release(version: str) -> Finding:
+    supported = f"{build.text(build.OLDEST)} to {build.text(build.NEWEST)} are supported"
+    release = build.release(version) if version else build.NEWEST
+    if release < build.OLDEST:
+        meaning = f"too old for tensorwire: {supported}"
+        return Finding("TensorFlow", version, "warn", meaning, "pip install -U tensorflow")
+    meaning = "" if release <= build.NEWEST else f"not tested with tensorwire yet: {supported}"
+    return Finding("TensorFlow", version or "unknown", "warn" if meaning else "ok", meaning)
+
+
+def _plugin(version: str) -> Iterator[Finding]:
+    built = build.found(version)
+    if built:
+        yield Finding("TensorFlow plugin", "built", "ok", f"in {built[-1].parent}")
+        return
+    try:
+        words = build.compiler()
+    except BuildError as error:
+        mend = "apt-get install g++  # or dnf install gcc-c++"
+        yield Finding("C++ compiler", "none", "warn", str(error), mend)
+    else:
+        yield Finding("C++ compiler", shlex.join(words), "ok", "builds the TensorFlow plugin")
+    yield Finding("TensorFlow plugin", "not built", "ok", f"is built at first use, or by {BUILD}")
+
+
+def _engine() -> Finding:
+    try:
+        wanted = settings.wanted()
+    except ValueError as error:
+        return Finding("TensorFlow engine", "none", "fail", str(error), "unset the variable")
+    if wanted:
+        return Finding("TensorFlow engine", "tensorwire", "ok", "under tensorwire run, or enable()")
+    return Finding("TensorFlow engine", "stock gRPC", "ok", "because TF_RDMA_ENABLED=false")

@@ -1,0 +1,92 @@
+"""What ``tensorwire doctor`` says about TensorFlow: every state that a host can be in."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tensorwire.doctor import Finding
+from tensorwire.tensorflow import build, checkup
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A compiler, sources, an empty cache, and no settings. Returns the compiler."""
+    sources, cxx = tmp_path / "plugin", tmp_path / "cxx"
+    sources.mkdir()
+    (sources / "one.cc").touch()
+    cxx.write_text('#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done; touch "$2"\n')
+    cxx.chmod(0o755)
+    monkeypatch.setattr(build, "SOURCES", sources)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("CXX", str(cxx))
+    monkeypatch.delenv("TF_RDMA_ENABLED", raising=False)
+    return cxx
+
+
+def examine(version: str | None, monkeypatch: pytest.MonkeyPatch) -> dict[str, Finding]:
+    monkeypatch.setattr(checkup, "installed_version", lambda: version)
+    return {finding.subject: finding for finding in checkup.examine()}
+
+
+def test_no_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    (finding,) = examine(None, monkeypatch).values()
+    assert (finding.value, finding.verdict) == ("not installed", "ok")
+
+
+@pytest.mark.parametrize(
+    ("version", "verdict", "says"),
+    [
+        ("2.15.1", "ok", ""),
+        ("2.21.0", "ok", ""),
+        ("2.14.0", "warn", "too old for tensorwire: 2.15 to 2.21 are supported"),
+        ("3.0.0", "warn", "not tested with tensorwire yet"),
+    ],
+)
+def test_releases(version: str, verdict: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    finding = examine(version, monkeypatch)["TensorFlow"]
+    assert (finding.value, finding.verdict) == (version, verdict)
+    assert says in finding.meaning
+
+
+def test_before_and_after_the_build(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = examine("2.21.0", monkeypatch)
+    assert before["C++ compiler"].value == str(place)
+    assert before["TensorFlow plugin"].value == "not built"
+    library = build.plugin(build.TensorFlow("2.21.0", "g", (), Path("/tf")))
+    after = examine("2.21.0", monkeypatch)
+    assert "C++ compiler" not in after
+    assert (after["TensorFlow plugin"].value, after["TensorFlow plugin"].meaning) == (
+        "built",
+        f"in {library.parent}",
+    )
+
+
+def test_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "/no/such/compiler")
+    finding = examine("2.21.0", monkeypatch)["C++ compiler"]
+    assert finding.verdict == "warn"
+    assert finding.mend.startswith("apt-get install g++")
+
+
+@pytest.mark.parametrize(
+    ("value", "engine", "verdict"),
+    [
+        ("", "tensorwire", "ok"),
+        ("false", "stock gRPC", "ok"),
+        ("perhaps", "none", "fail"),
+    ],
+)
+def test_the_engine(value: str, engine: str, verdict: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TF_RDMA_ENABLED", value)
+    finding = examine("2.21.0", monkeypatch)["TensorFlow engine"]
+    assert (finding.value, finding.verdict) == (engine, verdict)
+
+
+@pytest.mark.skipif(find_spec("tensorflow") is None, reason="needs TensorFlow")
+def test_the_version_is_that_of_the_package() -> None:
+    version = checkup.installed_version()
+    assert version
+    assert build.release(version) >= build.OLDEST
