@@ -37,6 +37,14 @@ build: .venv/built ## compile the core and install tensorwire (editable) into .v
 	$(BIN)/pip install -q --disable-pip-version-check --no-deps -r $<
 	touch $@
 
+# PyTorch's GPU libraries are left out: pip has to find a CPU build of it. The tests that want a
+# framework skip where it is missing.
+.PHONY: frameworks
+frameworks: .venv/frameworks ## add PyTorch and JAX (CPU builds, Python 3.11) to .venv for the tests
+.venv/frameworks: requirements/frameworks.txt .venv/tensorflow
+	$(BIN)/pip install -q --disable-pip-version-check --no-deps -r $<
+	touch $@
+
 # Python files are used where they are; only native sources and build files make this run again.
 # `build/` keeps the objects, so that a change costs one compilation.
 .venv/built: .venv/ready pyproject.toml CMakeLists.txt core/CMakeLists.txt src/tensorwire/_core.cpp src/tensorwire/_core_convert.h \
@@ -116,6 +124,8 @@ LOCK := uv pip compile -q --upgrade --universal --python-version 3.10 --no-annot
 lock: ## renew requirements/*.txt from *.in (needs uv)
 	cd requirements && $(LOCK) dev.in -o dev.txt
 	cd requirements && $(LOCK) --no-emit-package tensorflow tensorflow.in -o tensorflow.txt
+	cd requirements && $(subst 3.10,3.11,$(LOCK)) frameworks.in -o frameworks.txt
+	sed -i -E '/^(cuda|nvidia|triton)/d' requirements/frameworks.txt
 
 # ---- what tensorwire does ----
 
