@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar, cast
@@ -17,19 +16,16 @@ except ModuleNotFoundError as missing:
         "This command needs typer and rich: pip install 'tensorwire[cli]'"
     ) from missing
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from tensorwire.bench.terminal import console, progress_bar
+from tensorwire.bench.train import command as train_command
 
-    from tensorwire.bench.runner import Progress
+if TYPE_CHECKING:
     from tensorwire.rpc.choice import Transport
 
 S = TypeVar("S")
 T = TypeVar("T")
 
 TRANSPORTS = ("auto", "shm", "tcp", "grpc")
-PLAIN_WIDTH = 180
-"""Columns of a table that goes into a file or a pipe."""
-
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 app = typer.Typer(
@@ -42,6 +38,7 @@ app = typer.Typer(
 )
 bench = typer.Typer(help="Measure Tensorwire against others.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
+app.command("train", **train_command.SETTINGS)(train_command.train)
 
 
 def main() -> None:
@@ -262,33 +259,3 @@ def usage(option: str, parse: Callable[[S], T], given: S) -> T:
         return parse(given)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=option) from None
-
-
-def console() -> Console:
-    """Where tables go: as wide as the terminal, or wide enough for a file."""
-    from rich.console import Console
-
-    return Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH)
-
-
-@contextmanager
-def progress_bar() -> Iterator[Progress]:
-    """A bar on standard error, so that standard output holds the result only."""
-    from rich import progress as rich_progress
-    from rich.console import Console
-
-    bar = rich_progress.Progress(
-        rich_progress.TextColumn("{task.description}"),
-        rich_progress.BarColumn(),
-        rich_progress.MofNCompleteColumn(),
-        rich_progress.TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    )
-    with bar:
-        task = bar.add_task("starting", total=None)
-
-        def update(now: str, done: int, total: int) -> None:
-            bar.update(task, description=now, completed=done, total=total or None)
-
-        yield update

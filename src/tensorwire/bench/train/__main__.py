@@ -1,0 +1,6 @@
+"""``python -m tensorwire.bench.train``: the ``train`` command by itself."""
+
+from tensorwire.bench.train.command import solo
+
+if __name__ == "__main__":
+    solo()

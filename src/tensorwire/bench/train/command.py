@@ -1,0 +1,272 @@
+"""The ``tensorwire train`` command line: tf_cnn_benchmarks' flags, with _ or - between words."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, TypeVar
+
+import typer
+
+from tensorwire.bench.train.options import (
+    DEVICES,
+    OPTIMIZERS,
+    PROTOCOLS,
+    UPDATES,
+    OptionError,
+    Options,
+    boolean,
+    hosts,
+)
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+LOCAL = "ps=1,worker=2"
+EPILOG = (
+    "Examples:\n\n"
+    "[bold]tensorwire train --local ps=1,worker=2 --model resnet50 --batch_size 8[/]\n\n"
+    "[bold]tensorwire train --compare --model alexnet --batch_size 2[/]\n\n"
+    "[bold]tensorwire train --model lenet --data_name digits --num_batches 200[/]\n\n"
+    "[bold]tensorwire train --job_name ps --ps_hosts a:5000 --worker_hosts b:5000,c:5000[/]  "
+    "and so for each process, with its --task_index\n\n"
+    "Exit codes: 0 done, 1 training failed, 2 wrong usage."
+)
+
+
+def spelled_with_dashes(token: str) -> str:
+    return token.replace("_", "-")
+
+
+SETTINGS: dict[str, Any] = {
+    "context_settings": {"token_normalize_func": spelled_with_dashes},
+    "epilog": EPILOG,
+}
+
+
+def one_of(words: tuple[str, ...]) -> str:
+    return f"{', '.join(words)}."
+
+
+def train(
+    model: Annotated[str, typer.Option(help="trivial, lenet, alexnet, vgg16, ...")] = "trivial",
+    batch_size: Annotated[int, typer.Option(help="Of one worker; 0: the model's own.")] = 0,
+    num_batches: Annotated[int, typer.Option(help="Steps, without the warm-up.")] = 100,
+    num_warmup_batches: Annotated[
+        int | None, typer.Option(help="Steps before measuring.", show_default="10")
+    ] = None,
+    num_gpus: Annotated[
+        int, typer.Option("--num-gpus", "--num-gpu", help="Devices of a process: 1.")
+    ] = 1,
+    display_every: Annotated[int, typer.Option(help="Steps between two lines.")] = 10,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Folder of real data.", show_default="synthetic data")
+    ] = None,
+    data_name: Annotated[
+        str | None,
+        typer.Option(
+            help="imagenet, mnist, cifar10 or digits (real without a folder).",
+            show_default="what data_dir holds",
+        ),
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help=one_of(DEVICES), show_default="gpu if there is one")
+    ] = None,
+    local_parameter_device: Annotated[
+        str, typer.Option(help="Where parameters lie: " + one_of(DEVICES))
+    ] = "cpu",
+    data_format: Annotated[str, typer.Option(help="NHWC.")] = "NHWC",
+    num_intra_threads: Annotated[
+        int | None, typer.Option(help="For one operation; 0: as many as cores.", show_default="0")
+    ] = None,
+    num_inter_threads: Annotated[int, typer.Option(help="For operations side by side.")] = 0,
+    optimizer: Annotated[str, typer.Option(help=one_of(OPTIMIZERS))] = "sgd",
+    learning_rate: Annotated[float | None, typer.Option(show_default="the model's own")] = None,
+    momentum: Annotated[float, typer.Option()] = 0.9,
+    weight_decay: Annotated[float, typer.Option()] = 4e-5,
+    gradient_clip: Annotated[float | None, typer.Option(help="Largest element.")] = None,
+    forward_only: Annotated[str, typer.Option(help="true: no gradients.")] = "false",
+    variable_update: Annotated[str, typer.Option(help=one_of(UPDATES))] = "parameter_server",
+    job_name: Annotated[str, typer.Option(help="ps or worker.", show_default="no cluster")] = "",
+    ps_hosts: Annotated[str, typer.Option(help="host:port,... of the parameter servers.")] = "",
+    worker_hosts: Annotated[str, typer.Option(help="host:port,... of the workers.")] = "",
+    task_index: Annotated[int, typer.Option(help="Number of this process in its job.")] = 0,
+    server_protocol: Annotated[str, typer.Option(help=one_of(PROTOCOLS))] = "grpc",
+    cross_replica_sync: Annotated[
+        str, typer.Option(help="Whether all workers finish a step before the next begins.")
+    ] = "true",
+    tf_random_seed: Annotated[int, typer.Option()] = 1234,
+    output: Annotated[Path | None, typer.Option(help="Write the JSON object to this file.")] = None,
+    local: Annotated[
+        str | None,
+        typer.Option(metavar="JOB=COUNT,...", help=f"The whole cluster here, such as {LOCAL}."),
+    ] = None,
+    compare: Annotated[
+        bool,
+        typer.Option("--compare", help="The local cluster over grpc, grpc+tensorwire, and none."),
+    ] = False,
+    rounds: Annotated[int, typer.Option(min=1, help="Of --compare: runs of each.")] = 3,
+    transport: Annotated[
+        str | None, typer.Option(help="Of tensorwire: shm or tcp only.", show_default="the best")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Of --compare: draw the losses into this file.")
+    ] = None,
+    json_: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object and nothing else.")
+    ] = False,
+) -> None:
+    """Train a network on a TensorFlow cluster and print its speed, as tf_cnn_benchmarks does.
+
+    Each process of a cluster runs this command with its own --job_name and --task_index; --local
+    runs all of them on this machine, --compare the same work over each protocol in turn.
+    """
+    options = checked(
+        lambda: Options(
+            model=model,
+            batch_size=batch_size,
+            num_batches=num_batches,
+            num_warmup_batches=num_warmup_batches,
+            num_gpus=num_gpus,
+            display_every=display_every,
+            data_dir=data_dir,
+            data_name=data_name,
+            device=device,
+            local_parameter_device=local_parameter_device,
+            data_format=data_format,
+            num_intra_threads=num_intra_threads,
+            num_inter_threads=num_inter_threads,
+            optimizer=optimizer,
+            learning_rate=learning_rate,
+            momentum=momentum,
+            weight_decay=weight_decay,
+            gradient_clip=gradient_clip,
+            forward_only=parsed("forward_only", boolean, forward_only),
+            variable_update=variable_update,
+            job_name=job_name,
+            ps_hosts=parsed("ps_hosts", hosts, ps_hosts),
+            worker_hosts=parsed("worker_hosts", hosts, worker_hosts),
+            task_index=task_index,
+            server_protocol=server_protocol,
+            cross_replica_sync=parsed("cross_replica_sync", boolean, cross_replica_sync),
+            tf_random_seed=tf_random_seed,
+            output=output,
+        )
+    )
+    if local is None and not compare:
+        checked(options.check)
+        result = one_process(options, sys.stderr if json_ else sys.stdout)
+        if json_ and result is not None:
+            print(json.dumps(result, indent=2))
+        return
+    if compare and plot is not None:
+        from tensorwire.bench.train.compare import check_plot
+
+        parsed("plot", check_plot, plot)
+    environment = {} if transport is None else {"TENSORWIRE_TRANSPORT": transport}
+    if compare:
+        report = comparison(options, local or LOCAL, environment, rounds, json_)
+        if plot is not None:
+            from tensorwire.bench.train.compare import draw
+
+            draw(report, plot)
+    else:
+        report = whole_cluster(options, local or LOCAL, environment, json_)
+    if output is not None:
+        output.write_text(json.dumps(report, indent=2) + "\n")
+    if json_:
+        print(json.dumps(report, indent=2))
+
+
+def one_process(options: Options, sink: Any) -> dict[str, Any] | None:
+    def show(line: str) -> None:
+        sink.write(line + "\n")  # in one piece: processes of a cluster may share a terminal
+        sink.flush()
+
+    try:
+        from tensorwire.bench.train import task
+    except ModuleNotFoundError as missing:
+        if missing.name != "tensorflow":
+            raise
+        end("TensorFlow is missing: pip install 'tensorwire[tensorflow]'")
+    try:
+        return task.run(options, show)
+    except (task.TrainingError, ValueError) as error:
+        end(str(error))
+
+
+def whole_cluster(
+    options: Options, spec: str, environment: dict[str, str], quiet: bool
+) -> dict[str, Any]:
+    """The result of each worker. quiet: the lines go to standard error."""
+    from tensorwire.bench.train import local
+
+    def show(job: str, index: int, line: str) -> None:
+        sys.stderr.write(f"[{job} {index}] {line}\n")
+
+    outcome = started(
+        lambda: local.run(options, spec, show=show if quiet else None, environment=environment)
+    )
+    return {"workers": outcome.workers, "servers": outcome.servers}
+
+
+def comparison(
+    options: Options, spec: str, environment: dict[str, str], rounds: int, quiet: bool
+) -> dict[str, Any]:
+    from tensorwire.bench.terminal import console, progress_bar
+    from tensorwire.bench.train import compare
+
+    with progress_bar() as progress:
+        report = started(
+            lambda: compare.run(options, spec, rounds, environment=environment, progress=progress)
+        )
+    if not quiet:
+        compare.print_table(report, console())
+    return report
+
+
+def started(run: Callable[[], T]) -> T:
+    """What ``run`` returns; a cluster that fails or cannot be ends the command."""
+    from tensorwire.bench.train.figures import TooShortError
+    from tensorwire.bench.train.local import ClusterError
+
+    try:
+        return run()
+    except OptionError as error:
+        raise wrong(error.option, error) from None
+    except (ClusterError, TooShortError) as error:
+        end(str(error))
+    except ValueError as error:
+        raise wrong("local", error) from None
+
+
+def checked(make: Callable[[], T]) -> T:
+    try:
+        return make()
+    except OptionError as error:
+        raise wrong(error.option, error) from None
+
+
+def parsed(option: str, parse: Callable[[U], T], given: U) -> T:
+    try:
+        return parse(given)
+    except ValueError as error:
+        raise wrong(option, error) from None
+
+
+def wrong(option: str, error: ValueError) -> typer.BadParameter:
+    return typer.BadParameter(str(error), param_hint=f"--{option}")
+
+
+def end(why: str) -> NoReturn:
+    print(f"tensorwire train: {why}", file=sys.stderr)
+    raise typer.Exit(1)
+
+
+def solo() -> None:
+    """The command by itself."""
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command(**SETTINGS)(train)
+    app()

@@ -1,0 +1,213 @@
+"""The same training over stock gRPC, over tensorwire, and without communication, side by side."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from tensorwire.bench.train import local
+from tensorwire.bench.train.figures import Figures, figures
+from tensorwire.bench.train.options import STOCK, TENSORWIRE, OptionError, Options
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Progress = Callable[[str, int, int], None]
+"""Called with what runs now, and how many of all steps are done."""
+
+CEILING = "no communication"
+CONTENDERS = (STOCK, TENSORWIRE, CEILING)
+BUFFER_SIZES = ("TF_RDMA_BUF_SIZE", "TENSORWIRE_BUFFER_BYTES")
+DEFAULT_BUFFER = 1 << 30
+
+
+def run(
+    options: Options,
+    spec: str,
+    rounds: int,
+    *,
+    environment: Mapping[str, str],
+    progress: Progress,
+    contenders: tuple[str, ...] = CONTENDERS,
+) -> dict[str, Any]:
+    """Runs each contender once in every round, and returns the report.
+
+    Raises as ``local.run`` does, and TooShortError when there are too few steps to measure.
+    """
+    if options.variable_update == "independent":
+        raise OptionError("variable_update", "independent is the ceiling already: choose another")
+    steps = options.warmup + options.num_batches
+    total = steps * rounds * len(contenders)
+    found: dict[str, list[tuple[Figures, local.Outcome]]] = {name: [] for name in contenders}
+    done = 0
+    for round_ in range(1, rounds + 1):
+        for name in contenders:
+            label = f"round {round_} of {rounds}, {name}"
+            progress(label, done, total)
+            outcome = local.run(
+                for_contender(options, name),
+                spec,
+                show=_shower(options, label, done, total, progress),
+                environment=environment,
+            )
+            found[name].append((figures(outcome.workers, outcome.servers), outcome))
+            done += steps
+    return {
+        "settings": settings(options, spec, rounds, environment),
+        "rows": [row(name, found[name]) for name in contenders],
+        "losses_equal": losses_equal(found) if options.cross_replica_sync else None,
+        "curves": {name: curve(runs[0][1]) for name, runs in found.items()},
+    }
+
+
+def for_contender(options: Options, name: str) -> Options:
+    if name == CEILING:
+        return options.but(variable_update="independent", server_protocol=STOCK)
+    return options.but(server_protocol=name)
+
+
+def _shower(
+    options: Options, label: str, before: int, total: int, progress: Progress
+) -> local.Lines:
+    """Moves the progress on by the lines of the first worker."""
+
+    def show(job: str, index: int, line: str) -> None:
+        step = line.partition("\t")[0]
+        if (job, index) == ("worker", 0) and "images/sec" in line and step.isdecimal():
+            progress(label, before + options.warmup + int(step), total)
+
+    return show
+
+
+def settings(
+    options: Options, spec: str, rounds: int, environment: Mapping[str, str]
+) -> dict[str, Any]:
+    chosen = {**os.environ, **environment}
+    given = next((chosen[name] for name in BUFFER_SIZES if chosen.get(name)), None)
+    return {
+        "model": options.model,
+        "batch_size": options.batch,
+        "variable_update": options.variable_update,
+        "cross_replica_sync": options.cross_replica_sync,
+        "optimizer": options.optimizer,
+        "cluster": spec,
+        "rounds": rounds,
+        "steps": options.num_batches,
+        "transport": environment.get("TENSORWIRE_TRANSPORT", "auto"),
+        "TF_RDMA_BUF_SIZE": str(DEFAULT_BUFFER) if given is None else given,
+    }
+
+
+def row(name: str, runs: list[tuple[Figures, local.Outcome]]) -> dict[str, Any]:
+    """Medians over the rounds."""
+    each = [asdict(found) for found, _ in runs]
+    medians = {
+        key: None if any(found[key] is None for found in each) else median(f[key] for f in each)
+        for key in each[0]
+        if key != "path"
+    }
+    path = {STOCK: "grpc", CEILING: "none"}.get(name, each[-1]["path"])
+    images = [found["images_per_second"] for found in each]
+    return {"contender": name, **medians, "path": path, "images_per_second_of_rounds": images}
+
+
+def losses_equal(found: Mapping[str, list[tuple[Figures, local.Outcome]]]) -> bool:
+    """Whether every step of every worker came to the same loss, bit for bit, in all runs that
+    trained together."""
+    curves = [
+        [worker["losses"] for worker in outcome.workers]
+        for name, runs in found.items()
+        if name != CEILING
+        for _, outcome in runs
+    ]
+    return all(curve == curves[0] for curve in curves)
+
+
+def curve(outcome: local.Outcome) -> dict[str, list[float]]:
+    """Seconds since the first step of the first worker began, and its losses."""
+    worker = outcome.workers[0]
+    start, *ends = worker["step_ends"]
+    return {"seconds": [end - start for end in ends], "losses": worker["losses"]}
+
+
+def print_table(report: dict[str, Any], console: Console) -> None:
+    from rich.table import Table
+
+    s = report["settings"]
+    table = Table(
+        title=f"{s['model']}, batch size {s['batch_size']}, {s['variable_update']}, {s['cluster']}",
+        title_justify="left",
+    )
+    table.add_column("")
+    for heading in ("images/s", "steps/s", "x grpc", "CPU s/step", "MB/step", "copies/step"):
+        table.add_column(heading, justify="right")
+    table.add_column("path")
+    stock = next((r for r in report["rows"] if r["contender"] == STOCK), None)
+    for r in report["rows"]:
+        ratio = None if stock is None else r["images_per_second"] / stock["images_per_second"]
+        table.add_row(
+            r["contender"],
+            f"{r['images_per_second']:.1f}",
+            f"{r['steps_per_second']:.2f}",
+            "-" if ratio is None else f"{ratio:.2f}",
+            f"{r['cpu_seconds_per_step']:.3f}",
+            number(r["bytes_per_step"], 1e6),
+            number(r["copies_per_step"], 1),
+            r["path"],
+        )
+    console.print(table)
+    for line in notes(report):
+        console.print(line, highlight=False)
+
+
+def number(value: float | None, unit: float) -> str:
+    return "-" if value is None else f"{value / unit:.1f}"
+
+
+def notes(report: dict[str, Any]) -> list[str]:
+    s = report["settings"]
+    lines = [
+        "images/s of all workers together, the rest for one step of each; medians of "
+        f"{s['rounds']} interleaved rounds, from the tenth step on. MB and copies of tensors as "
+        "tensorwire counts them; nothing counts them in stock gRPC.",
+        f"TF_RDMA_BUF_SIZE={s['TF_RDMA_BUF_SIZE']}, transport {s['transport']}.",
+    ]
+    full = sum(r["arena_full"] for r in report["rows"])
+    if full:
+        lines.append(f"The arena was full {full} times: a larger TF_RDMA_BUF_SIZE may be faster.")
+    if report["losses_equal"] is not None:
+        same = "equal bit for bit" if report["losses_equal"] else "NOT equal"
+        lines.append(f"Losses of all runs with communication: {same}.")
+    return lines
+
+
+def check_plot(path: Path) -> None:
+    """ValueError when no plot can be written there."""
+    if not path.absolute().parent.is_dir():
+        raise ValueError(f"there is no folder {path.parent}")
+    if find_spec("matplotlib") is None:
+        raise ValueError("needs matplotlib: pip install 'tensorwire[bench]'")
+
+
+def draw(report: dict[str, Any], path: Path) -> None:
+    """The loss over steps, and over time."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    steps, seconds = figure.subplots(1, 2, sharey=True)
+    styles = {STOCK: ("C1", "-", 4.0), TENSORWIRE: ("C0", "-", 1.5)}
+    for name, (colour, line, width) in styles.items():
+        if name in report["curves"]:
+            found = report["curves"][name]
+            style = {"color": colour, "linestyle": line, "linewidth": width, "label": name}
+            steps.plot(range(1, len(found["losses"]) + 1), found["losses"], **style)
+            seconds.plot(found["seconds"], found["losses"], **style)
+    steps.set(xlabel="step", ylabel="loss of the first worker", title="The same curve")
+    seconds.set(xlabel="seconds", title="in less time")
+    steps.legend()
+    figure.savefig(path)
