@@ -2,12 +2,13 @@
 #include "link/listener.h"
 
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "test/call/world.h"
+#include "test/call/helper.h"
 #include "test/wire/support.h"
 #include "transport/shm/control.h"
 
@@ -236,6 +237,53 @@ TEST_CASE("listener: a client that proves itself but offers no rings is dismisse
   REQUIRE(send_shm_frame(fd.get(), frame, {}).ok());
   CHECK(dismissed(fd));
   CHECK(gate.arrived == 0);
+}
+
+// In a child, whose descriptors can be made few without harm to the other cases.
+TEST_CASE("helper: few descriptors" * doctest::skip()) {
+  House house(echo);
+  const bool shm = read_thing<char>(kFromTest) == 's';
+  const auto connect = [&](bool patient) {
+    return link::connect(runtime(), house.invitation(shm ? "shm" : "tcp"),
+                         patient ? patience() : now() + 100 * kMillisecond);
+  };
+  const auto calls = [&](link::Connected connected) {
+    const auto link = ClientLink::create(runtime(), std::move(connected.transport),
+                                         std::move(connected.peer), SIZE_MAX);
+    return link.ok() && works(**link);
+  };
+  REQUIRE(calls(connect(true).value()));
+  // Strangers take the last descriptors: some stay in the queue of the door.
+  const std::string& address = shm ? house.shm() : house.tcp();
+  rlimit limit{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  std::vector<Fd> filler, crowd;
+  for (int i = 0; i < 8; ++i) crowd.push_back(dial(address));
+  limit.rlim_cur = 128;
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+  for (;;) {
+    Fd fd(::dup(0));
+    if (!fd) break;
+    filler.push_back(std::move(fd));
+  }
+  REQUIRE(errno == EMFILE);
+  const auto failed = connect(false);
+  CHECK_FALSE(failed.ok());
+  CHECK_FALSE(failed.status().details().empty());
+  // One descriptor for a stranger, none for the server to take it in by.
+  filler.pop_back();
+  crowd.push_back(dial(address));
+  filler.clear();
+  crowd.clear();
+  CHECK(calls(connect(true).value()));
+  write_thing(kToTest, 'k');
+}
+
+TEST_CASE_TEMPLATE("listener: without descriptors it waits, and then goes on", Way,
+                   TENSORWIRE_WAYS) {
+  Helper helper("few descriptors");
+  helper.tell(*Way::kName);
+  CHECK(helper.hear<char>() == 'k');
 }
 
 TEST_CASE("listener: closed, it dismisses everybody and leaves nothing behind") {

@@ -1,0 +1,152 @@
+// Arguments that the header permits but nobody sensible passes, and sentences that are too long.
+#include <limits>
+
+#include "test/abi/world.h"
+
+namespace tw::test::abi {
+namespace {
+
+TEST_CASE_TEMPLATE("abi: empty messages, and none", Way, TENSORWIRE_ABI_WAYS) {
+  House house;
+  const Link link = house.dial(Way::kName);
+  tw_reply reply{};
+  // No message at all, whatever the count says.
+  tw_payload none{};
+  none.count = 5;
+  CHECK(tw_link_unary(link.get(), "/t/Echo", 7, {}, none, nullptr, &reply, nullptr) == TW_OK);
+  CHECK(reply.message == nullptr);
+  // A message of no segments, and one of segments without bytes.
+  Reply empty = unary(link.get(), "/t/Echo", Payload({}));
+  REQUIRE(empty.message);
+  CHECK(tw_message_count(empty.message.get()) == 0);
+  CHECK(tw_message_size(empty.message.get()) == 0);
+  empty = unary(link.get(), "/t/Echo", Payload({std::string_view(), std::string_view()}));
+  REQUIRE(empty.message);
+  CHECK(tw_message_count(empty.message.get()) == 2);
+  const Buffer buffer(tw_message_buffer(empty.message.get(), 1));
+  CHECK(tw_buffer_size(buffer.get()) == 0);
+  CHECK(tw_buffer_separate(buffer.get(), nullptr) == TW_OK);
+  tw_buffer_expose(buffer.get());
+  // Very many, and too many.
+  std::vector<std::string_view> parts(65'535, "ab");
+  const Reply many = unary(link.get(), "/t/Echo", Payload(parts));
+  REQUIRE(many.message);
+  CHECK(tw_message_count(many.message.get()) == 65'535);
+  parts.push_back("ab");
+  const Reply more = unary(link.get(), "/t/Echo", Payload(parts));
+  CHECK((more.code == kInvalidArgument || more.code == kResourceExhausted));
+  CHECK_FALSE(more.details.empty());
+  CHECK(echoes(link.get()));
+}
+
+TEST_CASE_TEMPLATE("abi: methods and metadata that cannot be sent are refused, the link goes on",
+                   Way, TENSORWIRE_ABI_WAYS) {
+  House house;
+  const Link link = house.dial(Way::kName);
+  for (const std::string method : {"", "t/Echo", "/\xff", ("/" + std::string(5000, 'm')).c_str()}) {
+    const Reply reply = unary(link.get(), method, Payload({"x"}));
+    CHECK(reply.code == kInvalidArgument);
+    CHECK_FALSE(reply.details.empty());
+    tw_call* call = nullptr;
+    CHECK(tw_link_start(link.get(), method.data(), method.size(), {}, kNothing, 0, nullptr, &call,
+                        nullptr) == kInvalidArgument);
+    CHECK(call == nullptr);
+  }
+  CHECK(unary(link.get(), {}, kNothing).code == kInvalidArgument);
+  const std::string large(70'000, 'v');
+  const auto with = [&](std::string_view key, std::string_view value) {
+    const tw_pair pair{key.data(), key.size(), value.data(), value.size()};
+    return unary(link.get(), "/t/Echo", Payload({"x"}), &kPatience, {&pair, 1}).code;
+  };
+  CHECK(with({}, "x") == kInvalidArgument);
+  CHECK(with("Upper", "x") == kInvalidArgument);
+  CHECK(with("key", "\n") == kInvalidArgument);
+  CHECK(with("key", large) == kResourceExhausted);
+  CHECK(with("key", {}) == kOk);
+  CHECK(echoes(link.get()));
+  CHECK(eventually([&] { return tw_server_active(house.server().get()) == 0; }));
+}
+
+TEST_CASE_TEMPLATE("abi: codes that are none, and sentences of any length", Way,
+                   TENSORWIRE_ABI_WAYS) {
+  // The cut of a status would fall into a two-byte character.
+  std::string words = "x";
+  while (words.size() < 3000) words += "\xc3\xa9";
+  House house([&](Call call) {
+    const std::string_view method = method_of(call.get());
+    if (method == "/t/Code") {
+      CHECK(finish(call.get(), 99, "no code") == TW_OK);
+    } else if (method == "/t/Negative") {
+      CHECK(finish(call.get(), -1, "no code") == TW_OK);
+    } else if (method == "/t/Long") {
+      CHECK(finish(call.get(), kNotFound, words) == TW_OK);
+    } else if (method == "/t/Raw") {
+      CHECK(finish(call.get(), kNotFound, "\xff\xfe") == TW_OK);
+    } else if (method == "/t/Empty") {
+      CHECK(finish(call.get(), kNotFound, {}) == TW_OK);
+    } else if (method == "/t/Wait") {
+      tw_message* none;
+      (void)tw_call_receive(call.get(), &kPatience, &none, nullptr);
+    } else {
+      echo(call.get());
+    }
+  });
+  const Link link = house.dial(Way::kName);
+  CHECK(unary(link.get(), "/t/Code", kNothing).code == kUnknown);
+  CHECK(unary(link.get(), "/t/Negative", kNothing).code == kUnknown);
+  const Reply cut = unary(link.get(), "/t/Long", kNothing);
+  CHECK(cut.code == kNotFound);
+  CHECK(cut.details == words.substr(0, 1019));
+  const Reply raw = unary(link.get(), "/t/Raw", kNothing);
+  CHECK(raw.code != kOk);
+  CHECK_FALSE(raw.details.empty());
+  CHECK(unary(link.get(), "/t/Empty", kNothing).code == kNotFound);
+  const Call call = start(link.get(), "/t/Wait");
+  CHECK(tw_call_cancel(call.get(), 1000, "\xff") == 1);
+  int32_t code = -1;
+  tw_metadata* trailing = nullptr;
+  CHECK(tw_call_outcome(call.get(), &kPatience, &code, &trailing, nullptr) == TW_OK);
+  CHECK(code == kUnknown);
+  CHECK(echoes(link.get()));
+}
+
+TEST_CASE("abi: memory, hellos and servers asked for the impossible") {
+  tw_buffer* buffer = nullptr;
+  tw_status status{};
+  CHECK(tw_allocate(std::numeric_limits<size_t>::max(), &kPatience, &buffer, &status) ==
+        kResourceExhausted);
+  CHECK(std::strlen(status.details) > 0);
+  CHECK(buffer == nullptr);
+  CHECK(tw_publish(nullptr, 0) == 0);
+  CHECK(tw_published(nullptr, std::numeric_limits<size_t>::max()) == 0);
+
+  uint8_t hello[TW_HELLO_SIZE];
+  REQUIRE(tw_hello(hello, nullptr) == TW_OK);
+  tw_peer_facts facts{};
+  CHECK(tw_parse_hello(hello, sizeof hello, &facts, nullptr) == TW_OK);
+  CHECK(facts.same_host == 1);
+  CHECK(facts.same_user == 1);
+  CHECK(tw_parse_hello(nullptr, 0, &facts, nullptr) == kInvalidArgument);
+  CHECK(tw_parse_hello(hello, sizeof hello - 1, &facts, nullptr) == kInvalidArgument);
+  hello[0] ^= 1;
+  CHECK(tw_parse_hello(hello, sizeof hello, &facts, &status) == kInvalidArgument);
+
+  Server server;
+  char path[4];
+  CHECK(tw_server_listen_local(server.get(), path, sizeof path, &status) == kInternal);
+  size_t count = 7;
+  CHECK(tw_server_next(server.get(), &kAtOnce, nullptr, 0, &count, nullptr) == TW_OK);
+  CHECK(count == 0);
+  uint8_t session[TW_SESSION_SIZE], secret[TW_SECRET_SIZE];
+  CHECK(tw_server_admit(server.get(), hello, sizeof hello, 1, 1, session, secret, nullptr) ==
+        kInvalidArgument);
+  const Events events(tw_events_create());
+  int closed = 7;
+  CHECK(tw_events_wait(events.get(), &kAtOnce, nullptr, 0, &closed) == 0);
+  tw_server_close(server.get());
+  tw_server_close(server.get());
+  CHECK(tw_server_next(server.get(), &kPatience, nullptr, 0, &count, nullptr) == kUnavailable);
+}
+
+}  // namespace
+}  // namespace tw::test::abi
