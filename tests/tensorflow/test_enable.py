@@ -36,9 +36,7 @@ assert engines[0].protocol == tt.PROTOCOL == "grpc+tensorwire"
 assert engines[0].plugin.exists()
 import tensorflow as tf
 assert engines[0].tensorflow == tf.version.VERSION
-assert tt.stats() == {
-    "started": 1, "sent_bytes": 3145728, "stock_path": "the peer has no tensorwire"
-}, tt.stats()
+assert tt.stats() == {"started": 1, "received_tcp": 12, "received_tcp_bytes": 3145728}
 
 from tensorflow.core.protobuf.tensorflow_server_pb2 import ServerDef
 from tensorwire.tensorflow.protocol import rewritten
@@ -82,9 +80,10 @@ def test_the_stock_engine_is_kept_where_it_is_wanted(tiny: Tiny) -> None:
     ("environment", "says"),
     [
         ({"REFUSE": "too late"}, "PluginError: the plugin does not start: too late"),
+        ({"REFUSE": "A=1 is wrong", "WRONG_SETTING": "1"}, "ValueError: A=1 is wrong"),
         ({"OTHER_TABLE": "1"}, "BuildError: the plugin was built for version 2 of the core's"),
     ],
-    ids=["refuses", "other table"],
+    ids=["refuses", "setting", "other table"],
 )
 def test_a_plugin_that_cannot_start(tiny: Tiny, environment: dict[str, str], says: str) -> None:
     done = tiny.run("import tensorwire.tensorflow as tt; tt.enable()", **environment)

@@ -25,7 +25,8 @@ EXPORT int tensorwire_tensorflow_start(const void* table, char* error, size_t ro
   ++started;
   const char* why = std::getenv("REFUSE");
   if (why != nullptr) std::snprintf(error, room, "%s", why);
-  return why != nullptr || static_cast<const tw_table*>(table)->version != TW_TABLE_VERSION;
+  if (why != nullptr) return std::getenv("WRONG_SETTING") != nullptr ? 3 : 9;
+  return static_cast<const tw_table*>(table)->version == TW_TABLE_VERSION ? 0 : 9;
 }
 
 EXPORT void tensorwire_tensorflow_stats(void (*visit)(void*, const char*, const char*),
@@ -33,8 +34,8 @@ EXPORT void tensorwire_tensorflow_stats(void (*visit)(void*, const char*, const 
   char text[32];
   std::snprintf(text, sizeof text, "%d", started);
   visit(context, "started", text);
-  visit(context, "sent_bytes", "3145728");
-  visit(context, "stock_path", "the peer has no tensorwire");
+  visit(context, "received_tcp", "12");
+  visit(context, "received_tcp_bytes", "3145728");
 }
 """
 

@@ -31,6 +31,8 @@ PROTOCOL = "grpc+tensorwire"
 STOCK_PROTOCOL = "grpc"
 
 ERROR_ROOM = 1024
+INVALID_ARGUMENT = 3
+"""Of the plugin: an environment variable has a value that is not permitted."""
 _VISIT = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p)
 
 
@@ -95,8 +97,8 @@ def enabled() -> bool:
 
 
 def stats() -> dict[str, int | str]:
-    """What went which way in this process since ``enable``: counts of tensors and bytes, and texts
-    that say why tensors took the stock path. Empty as long as the plugin is not loaded."""
+    """What went which way in this process since ``enable``: counts of tensors and of their bytes,
+    also of those that took the stock path, by reason. Empty as long as the plugin is not loaded."""
     found: dict[str, int | str] = {}
     if _library is None:
         return found
@@ -136,6 +138,9 @@ def _load(plugin: Path) -> None:
             f"tensorwire {_core.__version__} has version {has}: reinstall tensorwire"
         )
     why = ctypes.create_string_buffer(ERROR_ROOM)
-    if start(table, why, ERROR_ROOM) != 0:
+    code = start(table, why, ERROR_ROOM)
+    if code == INVALID_ARGUMENT:
+        raise ValueError(why.value.decode(errors="replace"))
+    if code != 0:
         raise PluginError(f"the plugin does not start: {why.value.decode(errors='replace')}")
     _library = library

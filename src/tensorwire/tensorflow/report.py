@@ -8,31 +8,64 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable, Mapping
 from types import FrameType
 
 from tensorwire.tensorflow import Engine, stats
 
+# What the plugin counts, in the order of the table; each with a counter of bytes beside it, or not.
+LABELS = {
+    "received_in_place": "received: read where the sender has them, in shared memory",
+    "received_shm": "received: through shared memory, by copy",
+    "received_tcp": "received: by TCP",
+    "received_grpc": "received: by stock gRPC",
+    "grpc_because_peer": "  of these, the sender has no tensorwire",
+    "grpc_because_link": "  of these, no link to the sender could be made",
+    "grpc_because_device": "  of these, on a device whose memory is out of reach",
+    "received_realigned": "received in place, but copied because they were not aligned",
+    "served_lent": "sent: lent where they lie in the arena",
+    "served_copied": "sent: by a copy into the arena, a ring or a socket",
+    "served_serialized": "sent: strings and variants, in serialised form",
+    "served_grpc": "sent: by stock gRPC",
+    "collective_received": "collectives: buffers received over links",
+    "collective_grpc": "collectives: buffers received by stock gRPC",
+    "links": "links to other servers",
+    "links_lost": "  of these, lost",
+    "arena_blocks": "memory: blocks in the arena",
+    "arena_full": "memory: blocks elsewhere, the arena being full (TF_RDMA_BUF_SIZE)",
+}
 
-def table(engine: Engine, found: dict[str, int | str]) -> str:
-    """Lines of names and values, each line with its end."""
+
+def table(engine: Engine, found: Mapping[str, int | str]) -> str:
+    """Lines with their ends: what was counted, how often, and how many bytes. ``found``: of
+    ``stats()``; what stayed 0 is left out, what has no label here goes by its name."""
     head = f"tensorwire in process {os.getpid()}, TensorFlow {engine.tensorflow}:"
     if engine.plugin is None:
         return f"{head} stock gRPC, because TF_RDMA_ENABLED=false\n"
-    rows = [(name.replace("_", " "), _value(name, value)) for name, value in found.items() if value]
+    others = [name for name in found if name not in LABELS and not _counted_with(name, found)]
+    rows = [
+        (LABELS.get(name, name), str(found[name]), _size(found.get(f"{name}_bytes")))
+        for name in (*LABELS, *others)
+        if found.get(name)
+    ]
     if not rows:
-        return f"{head} no tensor left or reached it\n"
-    width = max(len(name) for name, _ in rows)
-    return "\n".join([head, *(f"  {name:<{width}}  {value}" for name, value in rows)]) + "\n"
+        return f"{head} no tensor came or went\n"
+    width, digits = (max(len(row[column]) for row in rows) for column in (0, 1))
+    lines = [f"  {label:<{width}}  {count:>{digits}}  {size}" for label, count, size in rows]
+    return "\n".join([head, *map(str.rstrip, lines)]) + "\n"
 
 
-def _value(name: str, value: int | str) -> str:
-    if not isinstance(value, int):
-        return value
-    if name.endswith("bytes"):
-        for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
-            if value >> shift:
-                return f"{value / (1 << shift):.1f} {unit}"
-    return f"{value:,}"
+def _counted_with(name: str, found: Mapping[str, int | str]) -> bool:
+    return name.endswith("_bytes") and name.removesuffix("_bytes") in found
+
+
+def _size(nbytes: int | str | None) -> str:
+    if not isinstance(nbytes, int):
+        return ""
+    for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if nbytes >> shift:
+            return f"{nbytes / (1 << shift):.1f} {unit}"
+    return f"{nbytes} bytes"
 
 
 def at_end(engine: Engine) -> None:
@@ -59,8 +92,7 @@ class _Ending:
     signal or the pipe for itself, and a forked child, keep what they had without this.
     """
 
-    def __init__(self, show: object) -> None:
-        assert callable(show)
+    def __init__(self, show: Callable[[], None]) -> None:
         self._show = show
         self._reader, writer = os.pipe()
         os.set_blocking(writer, False)

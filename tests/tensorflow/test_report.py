@@ -1,0 +1,49 @@
+"""The table at the end of a process."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from tensorwire.tensorflow import Engine
+from tensorwire.tensorflow.build import SOURCES
+from tensorwire.tensorflow.report import LABELS, table
+
+ENGINE = Engine("grpc+tensorwire", "2.21.0", Path("/plugin.so"))
+HEAD = f"tensorwire in process {os.getpid()}, TensorFlow 2.21.0:"
+
+
+def test_every_counter_of_the_plugin_has_a_label() -> None:
+    counted = re.findall(r"X\((\w+),", (SOURCES / "statistics.h").read_text())
+    assert len(counted) > 10
+    assert {name for name in counted if not name.endswith("_bytes")} == set(LABELS)
+
+
+def test_the_table() -> None:
+    found: dict[str, int | str] = {
+        "links": 2,
+        "received_tcp": 0,
+        "received_tcp_bytes": 0,
+        "received_in_place": 1200,
+        "received_in_place_bytes": 5 << 29,
+        "received_grpc": 3,
+        "received_grpc_bytes": 12,
+        "news": "of a newer plugin",
+    }
+    assert table(ENGINE, found).splitlines() == [
+        HEAD,
+        "  received: read where the sender has them, in shared memory               1200  2.5 GiB",
+        "  received: by stock gRPC                                                     3  12 bytes",
+        "  links to other servers                                                      2",
+        "  news                                                        of a newer plugin",
+    ]
+
+
+def test_nothing_to_show() -> None:
+    assert table(ENGINE, {"links": 0}) == f"{HEAD} no tensor came or went\n"
+
+
+def test_the_stock_engine() -> None:
+    stock = Engine("grpc", "2.21.0", None)
+    assert table(stock, {}) == f"{HEAD} stock gRPC, because TF_RDMA_ENABLED=false\n"

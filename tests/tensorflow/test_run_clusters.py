@@ -1,0 +1,104 @@
+"""Unmodified TensorFlow programs under ``tensorwire run --launch``, one for each of TensorFlow's
+ways to make a cluster: they compute what they should, and their tensors take tensorwire's way."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tensorwire.tensorflow.report import LABELS
+
+pytestmark = [
+    pytest.mark.timeout(600),  # the first one builds the plugin
+    pytest.mark.skipif(find_spec("tensorflow") is None, reason="needs TensorFlow"),
+]
+
+PROGRAMS = Path(__file__).parent / "programs"
+COMMAND = [sys.executable, "-c", "from tensorwire.cli import main; main()", "run", "--stats"]
+BY_LINK = ("received_in_place", "received_shm", "received_tcp", "collective_received")
+BY_GRPC = ("received_grpc", "collective_grpc")
+
+
+class Result:
+    """What the processes of a cluster printed."""
+
+    def __init__(self, done: subprocess.CompletedProcess[str]) -> None:
+        self.code = done.returncode
+        self.out = done.stdout
+        self.err = done.stderr
+
+    def counted(self, task: str) -> dict[str, int]:
+        """The rows of a task's table, by the names of the counters."""
+        found: defaultdict[str, int] = defaultdict(int)
+        for name, label in LABELS.items():
+            row = rf"^\[{task}\] +{re.escape(label.strip())} +(\d+)"
+            if match := re.search(row, self.err, re.MULTILINE):
+                found[name] = int(match[1])
+        return found
+
+    def by_link(self, task: str) -> int:
+        return sum(self.counted(task)[name] for name in BY_LINK)
+
+    def by_grpc(self, task: str) -> int:
+        return sum(self.counted(task)[name] for name in BY_GRPC)
+
+
+def run(program: str, spec: str, *arguments: str, **environment: str) -> Result:
+    command = [*COMMAND, "--launch", spec, "--", sys.executable, str(PROGRAMS / program)]
+    done = subprocess.run(
+        [*command, *arguments],
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "1", **environment},
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    return Result(done)
+
+
+FLAGS = (
+    "--job_name={job}",
+    "--task_index={index}",
+    "--ps_hosts={ps_hosts}",
+    "--worker_hosts={worker_hosts}",
+    "--server_protocol=grpc",
+)
+
+
+def test_sessions() -> None:
+    ours = run("sessions.py", "ps=1,worker=2", *FLAGS)
+    assert ours.code == 0, ours.err
+    for worker in ("worker 0", "worker 1"):
+        assert ours.by_link(worker) >= 10, ours.err
+        assert ours.by_grpc(worker) == 0, ours.err
+    assert ours.by_link("ps 0") >= 10, ours.err
+
+    stock = run("sessions.py", "ps=1,worker=2", *FLAGS, TF_RDMA_ENABLED="false")
+    assert stock.code == 0, stock.err
+    assert stock.err.count("stock gRPC, because TF_RDMA_ENABLED=false") == 3
+    assert sorted(stock.out.splitlines()) == sorted(ours.out.splitlines())
+    assert len(re.findall("loss", ours.out)) == 2
+
+
+@pytest.mark.parametrize(
+    ("program", "spec", "receivers"),
+    [
+        ("parameter_server.py", "chief=1,ps=1,worker=1", ("worker 0", "ps 0")),
+        ("keras_fit.py", "chief=1,ps=1,worker=1", ("worker 0", "ps 0")),
+        ("connect.py", "chief=1,ps=1,worker=1", ("worker 0",)),
+        ("mirrored.py", "worker=2", ("worker 0", "worker 1")),
+    ],
+)
+def test_strategies(program: str, spec: str, receivers: tuple[str, ...]) -> None:
+    result = run(program, spec)
+    assert result.code == 0, result.err
+    assert "as expected" in result.out
+    for task in receivers:
+        assert result.by_link(task) > 0, result.err
+        assert result.by_grpc(task) == 0, result.err
