@@ -129,8 +129,11 @@ lock: ## renew requirements/*.txt from *.in (needs uv)
 
 # ---- what tensorwire does ----
 
-.PHONY: demo bench
-demo: build ## a parameter server and two clients, over tensorwire and over grpcio
+.PHONY: demo demo-rpc bench
+demo: build .venv/tensorflow ## train on a parameter server and two workers, over gRPC and over tensorwire
+	$(BIN)/python -m tensorwire.bench.train.demo $(ARGS)
+
+demo-rpc: build ## a parameter server and two clients of our own, over tensorwire and over grpcio
 	$(BIN)/python -m tensorwire.bench.demo $(ARGS)
 
 bench: build ## measure against grpcio and others (ARGS="--sizes 8,64M --json ...")

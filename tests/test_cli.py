@@ -34,7 +34,7 @@ def rpc(*arguments: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ((), ("bench", "doctor")),
+        ((), ("bench", "train", "doctor")),
         (("bench",), ("rpc",)),
         (("bench", "rpc"), ("--transport", "--sizes", "--rounds", "--peers", "Examples", "--json")),
         (("doctor",), ("TARGET", "Examples", "Exit codes", "--json")),
@@ -179,7 +179,7 @@ def test_doctor_knows_its_transports() -> None:
 def test_nothing_heavy_is_imported_for_help() -> None:
     program = (
         "import sys, tensorwire.cli\n"
-        "heavy = {'numpy', 'grpc', 'matplotlib', 'tensorwire._core', 'tensorwire.bench'}\n"
+        "heavy = {'numpy', 'grpc', 'matplotlib', 'tensorflow', 'tensorwire._core'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)

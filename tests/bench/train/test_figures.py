@@ -1,0 +1,134 @@
+"""Figures of a run, from what its processes wrote down, and the comparison of several."""
+
+from __future__ import annotations
+
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tensorwire.bench.train import compare, local
+from tensorwire.bench.train.figures import TooShortError, figures, path
+from tensorwire.bench.train.options import Options
+
+
+def worker(
+    start: float = 0.0, step: float = 1.0, steps: int = 30, warmup: int = 10, **more: Any
+) -> dict[str, Any]:
+    """Half of a CPU, a copy and 100 bytes in place each second of the first 5, then no copies."""
+    ends = [start + number * step for number in range(steps + 1)]
+    samples = [
+        {
+            "time": float(t),
+            "cpu_seconds": t / 2,
+            "counts": {"received_in_place_bytes": 100 * t, "received_shm": min(t, 5)},
+        }
+        for t in range(int(start), int(start + steps * step) + 2)
+    ]
+    return {
+        "step_ends": ends,
+        "warmup": warmup,
+        "batch_size": 4,
+        "samples": samples,
+        "losses": [1.0] * steps,
+        **more,
+    }
+
+
+def test_figures_are_of_the_time_that_all_workers_have_in_common() -> None:
+    slow, server = worker(start=2.0, step=2.0, steps=12), worker()
+    found = figures([worker(steps=28), slow], [server])  # from 22 to 26
+    assert found.seconds == 4.0
+    assert found.images_per_second == pytest.approx(4 * (1.0 + 0.5))
+    assert found.steps_per_second == pytest.approx(0.75)
+    assert found.cpu_seconds_per_step == pytest.approx(1.5 / 0.75)
+    assert found.bytes_per_step == pytest.approx(300 / 0.75)
+    assert found.copies_per_step == 0.0
+    assert found.path == "in place"
+
+
+def test_speed_counts_from_the_tenth_step_on() -> None:
+    assert figures([worker(warmup=0)], []).seconds == 20.0
+    assert figures([worker(warmup=25)], []).seconds == 5.0
+    with pytest.raises(TooShortError, match="more num_batches"):
+        figures([worker(steps=9, warmup=0)], [])
+    with pytest.raises(TooShortError, match="no time in common"):
+        figures([worker(), worker(start=100.0)], [])
+
+
+def test_what_nobody_counted_is_not_zero() -> None:
+    uncounted = worker()
+    for sample in uncounted["samples"]:
+        sample["counts"] = {}
+    found = figures([uncounted], [])
+    assert found.bytes_per_step is None
+    assert found.copies_per_step is None
+
+
+def test_paths() -> None:
+    assert path({"in place": 0, "tcp": 0}) == "none"
+    assert path({"in place": 9, "tcp": 0}) == "in place"
+    assert path({"grpc": 250, "in place": 749, "shm": 1}) == "in place 75 %, grpc 25 %"
+
+
+def test_a_comparison_interleaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Options] = []
+
+    def run(options: Options, spec: str, **more: Any) -> local.Outcome:
+        asked.append(options)
+        assert spec == "ps=1,worker=2"
+        assert more["environment"] == {"TENSORWIRE_TRANSPORT": "tcp"}
+        more["show"]("worker", 0, "20\timages/sec: 1.0 +/- 0.0 (jitter = 0.0)\t1.000")
+        more["show"]("worker", 1, "30\timages/sec: 1.0 +/- 0.0 (jitter = 0.0)\t1.000")
+        step = {"grpc": 1.0, "grpc+tensorwire": 0.25}[options.server_protocol]
+        step = step if options.variable_update == "parameter_server" else 0.2
+        return local.Outcome([worker(step=step), worker(step=step)], [])
+
+    monkeypatch.setattr(local, "run", run)
+    progress: list[tuple[int, int]] = []
+    report = compare.run(
+        Options(model="lenet", num_batches=20),
+        "ps=1,worker=2",
+        2,
+        environment={"TENSORWIRE_TRANSPORT": "tcp"},
+        progress=lambda what, done, total: progress.append((done, total)),
+    )
+    order = ["grpc", "grpc+tensorwire", "grpc"] * 2
+    assert [options.server_protocol for options in asked] == order
+    assert [o.variable_update for o in asked[:3]] == ["parameter_server"] * 2 + ["independent"]
+    assert progress[:3] == [(0, 180), (30, 180), (30, 180)]
+    assert [row["contender"] for row in report["rows"]] == list(compare.CONTENDERS)
+    images = [row["images_per_second"] for row in report["rows"]]
+    assert images == pytest.approx([8.0, 32.0, 40.0])
+    assert report["losses_equal"] is True
+
+    shown = StringIO()
+    compare.print_table(report, Console(file=shown, width=180))
+    assert "4.00" in shown.getvalue()
+    assert "TF_RDMA_BUF_SIZE=1073741824, transport tcp" in shown.getvalue()
+    assert "equal bit for bit" in shown.getvalue()
+
+
+def test_other_losses_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(options: Options, spec: str, **more: Any) -> local.Outcome:
+        other = options.server_protocol != "grpc"
+        return local.Outcome([worker(losses=[1.0, 2.0 + 1e-7 * other])], [])
+
+    monkeypatch.setattr(local, "run", run)
+    arguments: dict[str, Any] = {"environment": {}, "progress": lambda *_: None}
+    report = compare.run(Options(), "ps=1,worker=1", 1, **arguments)
+    assert report["losses_equal"] is False
+    assert any("NOT equal" in line for line in compare.notes(report))
+    unsynchronised = Options(cross_replica_sync=False)
+    assert compare.run(unsynchronised, "ps=1,worker=1", 1, **arguments)["losses_equal"] is None
+
+
+def test_the_plot(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    curves = {
+        name: {"seconds": [1.0, 2.0], "losses": [2.0, 1.0]} for name in ("grpc", "grpc+tensorwire")
+    }
+    compare.draw({"curves": curves}, tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
