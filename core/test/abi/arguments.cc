@@ -43,7 +43,8 @@ TEST_CASE_TEMPLATE("abi: methods and metadata that cannot be sent are refused, t
                    Way, TENSORWIRE_ABI_WAYS) {
   House house;
   const Link link = house.dial(Way::kName);
-  for (const std::string method : {"", "t/Echo", "/\xff", ("/" + std::string(5000, 'm')).c_str()}) {
+  const std::vector<std::string> methods = {"", "t/Echo", "/\xff", "/" + std::string(5000, 'm')};
+  for (const std::string& method : methods) {
     const Reply reply = unary(link.get(), method, Payload({"x"}));
     CHECK(reply.code == kInvalidArgument);
     CHECK_FALSE(reply.details.empty());
