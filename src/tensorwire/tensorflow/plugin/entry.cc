@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "allocator.h"
 #include "core.h"
 #include "server.h"
 #include "settings.h"
@@ -31,6 +32,7 @@ absl::Status start(const tw_table* table) {
   if (table->settings([](void*, const char*, const char*) {}, nullptr, &status) != TW_OK)
     return status_of(status);
   g_core = table;
+  if (settings().enabled && settings().arena) adopt_arena();
   register_server();
   return absl::OkStatus();
 }
@@ -59,8 +61,19 @@ TENSORWIRE_EXPORT int tensorwire_tensorflow_start(const tw_table* table, char* e
 TENSORWIRE_EXPORT void tensorwire_tensorflow_stats(void (*visit)(void* context, const char* name,
                                                                  const char* value),
                                                    void* context) {
+  if (!tensorwire::g_core) return;
 #define TENSORWIRE_VISIT(name, about) \
   visit(context, #name, std::to_string(tensorwire::statistics().name.load()).c_str());
   TENSORWIRE_COUNTERS(TENSORWIRE_VISIT)
 #undef TENSORWIRE_VISIT
+  struct Arena {
+    void (*visit)(void*, const char*, const char*);
+    void* context;
+  } arena{visit, context};
+  tensorwire::core().arena(
+      [](void* to, const char* name, const char* value) {
+        auto* const out = static_cast<Arena*>(to);
+        out->visit(out->context, (std::string("arena_") + name).c_str(), value);
+      },
+      &arena);
 }

@@ -6,9 +6,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "allocator.h"
 #include "bootstrap.h"
 #include "collective.h"
 #include "data_server.h"
+#include "devices.h"
 #include "rendezvous.h"
 #include "settings.h"
 #include "statistics.h"
@@ -81,6 +83,16 @@ class Server final : public tf::GrpcServer {
   }
 
   absl::Status open(tf::DeviceMgr* devices) {
+    const std::string name =
+        absl::StrCat("/job:", server_def().job_name(), "/replica:", server_def().replica(),
+                     "/task:", server_def().task_index());
+    // An eager context brings its own devices; else they are the server's to make.
+    if (!devices && settings().enabled && settings().arena && !arena_adopted()) {
+      if (absl::Status status =
+              make_arena_devices(server_def().default_session_config(), name, &devices);
+          !status.ok())
+        return status;
+    }
     tf::GrpcServerOptions options;
     options.local_device_mgr = devices;
     options.rendezvous_mgr_func =
@@ -92,9 +104,6 @@ class Server final : public tf::GrpcServer {
       worker_ = worker.get();
       return std::unique_ptr<tf::GrpcWorker>(std::move(worker));
     };
-    const std::string name =
-        absl::StrCat("/job:", server_def().job_name(), "/replica:", server_def().replica(),
-                     "/task:", server_def().task_index());
     options.collective_mgr_func = [name](const tf::ConfigProto& config,
                                          const tf::WorkerEnv* environment,
                                          tf::WorkerCacheInterface* workers) {

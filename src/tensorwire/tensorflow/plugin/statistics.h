@@ -31,8 +31,8 @@ namespace tensorwire {
   X(collective_grpc, "buffers of collectives that TensorFlow's own gRPC brought")          \
   X(links, "links made to peers")                                                          \
   X(links_lost, "of these: lost")                                                          \
-  X(arena_blocks, "allocations that the arena served")                                     \
-  X(arena_full, "allocations that went to ordinary memory because the arena was full")
+  X(allocated_in_arena, "allocations that the arena served")                               \
+  X(allocated_elsewhere, "allocations that went to ordinary memory because the arena was full")
 
 struct Statistics {
 #define TENSORWIRE_COUNTER(name, about) std::atomic<uint64_t> name{0};

@@ -1,0 +1,151 @@
+"""Clusters of real TensorFlow servers, each in a process of its own, with the plugin or without."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+PLUGIN, STOCK = "grpc+tensorwire", "grpc"
+READY_SECONDS = 90.0
+
+Task = tuple[str, int]
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+class Process:
+    """One process of a cluster, with the servers of one task, or of several."""
+
+    def __init__(self, order: Mapping[str, Any], environment: Mapping[str, str]) -> None:
+        self._child = subprocess.Popen(
+            [sys.executable, str(HERE / "serve.py"), json.dumps(order)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "1", **environment},
+        )
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    def wait_ready(self) -> None:
+        assert self._child.stdout is not None
+        line = self._child.stdout.readline()
+        assert line.startswith("ready"), f"the server has not started: {line!r}"
+
+    def stats(self) -> dict[str, int]:
+        assert self._child.stdin is not None and self._child.stdout is not None
+        self._child.stdin.write("stats\n")
+        self._child.stdin.flush()
+        found: dict[str, int] = json.loads(self._child.stdout.readline())
+        return found
+
+    def kill(self) -> None:
+        self._child.kill()
+        self._child.wait(30)
+        for pipe in (self._child.stdin, self._child.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+class Cluster:
+    """``tasks`` gives each task its protocol. Sessions are made in this process, which serves
+    nothing and needs no plugin."""
+
+    def __init__(self, tasks: Mapping[Task, str], environment: Mapping[str, str]) -> None:
+        self._tasks = dict(tasks)
+        self._environment = dict(environment)
+        self.addresses = dict(
+            zip(tasks, (f"127.0.0.1:{p}" for p in free_ports(len(tasks))), strict=True)
+        )
+        self.spec: dict[str, list[str]] = {}
+        for (job, _), address in self.addresses.items():
+            self.spec.setdefault(job, []).append(address)
+        self.processes: dict[Task, Process] = {}
+
+    def start(self, tasks: Sequence[Task], *, late: bool = False, **environment: str) -> None:
+        """One process for these tasks, all of one protocol."""
+        order = {
+            "cluster": self.spec,
+            "tasks": tasks,
+            "protocol": self._tasks[tasks[0]],
+            "late": late,
+        }
+        process = Process(order, {**self._environment, **environment})
+        for task in tasks:
+            self.processes[task] = process
+
+    def wait_ready(self) -> None:
+        for process in set(self.processes.values()):
+            process.wait_ready()
+
+    def restart(self, task: Task) -> None:
+        self.processes[task].kill()
+        self.start([task])
+        self.processes[task].wait_ready()
+
+    def target(self, job: str, task: int = 0) -> str:
+        return f"grpc://{self.addresses[job, task]}"
+
+    def stats(self, job: str, task: int = 0) -> dict[str, int]:
+        return self.processes[job, task].stats()
+
+    def close(self) -> None:
+        for process in set(self.processes.values()):
+            process.kill()
+
+
+MakeCluster = Callable[..., Cluster]
+
+
+@contextmanager
+def running(tasks: Mapping[Task, str], **environment: str) -> Iterator[Cluster]:
+    cluster = Cluster(tasks, environment)
+    try:
+        for task in tasks:
+            cluster.start([task])
+        cluster.wait_ready()
+        yield cluster
+    finally:
+        cluster.close()
+
+
+def eventually(holds: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="session")
+def tensorflow() -> Any:
+    """TensorFlow, for sessions; with the plugin built, so that clusters start at once."""
+    if find_spec("tensorflow") is None:
+        pytest.skip("needs TensorFlow")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    import tensorflow as tf
+    from tensorwire.tensorflow import build
+
+    build.plugin(build.installed())
+    return tf
