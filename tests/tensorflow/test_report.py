@@ -15,7 +15,7 @@ HEAD = f"tensorwire in process {os.getpid()}, TensorFlow 2.21.0:"
 
 
 def test_every_counter_of_the_plugin_has_a_label() -> None:
-    counted = re.findall(r"X\((\w+),", (SOURCES / "statistics.h").read_text())
+    counted = re.findall(r"X\((\w+), \"", (SOURCES / "statistics.h").read_text())
     assert len(counted) > 10
     assert {name for name in counted if not name.endswith("_bytes")} == set(LABELS)
 
