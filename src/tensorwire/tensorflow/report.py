@@ -31,8 +31,8 @@ LABELS = {
     "collective_grpc": "collectives: buffers received by stock gRPC",
     "links": "links to other servers",
     "links_lost": "  of these, lost",
-    "arena_blocks": "memory: blocks in the arena",
-    "arena_full": "memory: blocks elsewhere, the arena being full (TF_RDMA_BUF_SIZE)",
+    "allocated_in_arena": "memory: blocks in the arena",
+    "allocated_elsewhere": "memory: blocks outside the full arena (raise TF_RDMA_BUF_SIZE)",
 }
 
 
