@@ -25,6 +25,7 @@ def main() -> None:
     config = tf.compat.v1.ConfigProto(
         inter_op_parallelism_threads=4, intra_op_parallelism_threads=1
     )
+    config.experimental.collective_group_leader = "/job:worker/replica:0/task:0"
     servers = [
         tf.distribute.Server(
             order["cluster"],

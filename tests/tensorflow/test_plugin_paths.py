@@ -148,6 +148,13 @@ def test_strings_variants_and_dead_tensors(tensorflow: Any) -> None:
         assert cluster.stats("worker")["received_grpc"] == 0
 
 
+def test_a_required_transport_is_no_wish(tensorflow: Any) -> None:
+    tasks = {**PAIR, ("ps", 0): STOCK}
+    with running(tasks, TENSORWIRE_TRANSPORT="tcp") as cluster:
+        with pytest.raises(tensorflow.errors.UnavailableError, match="runs without tensorwire"):
+            check_there_and_back(tensorflow, cluster)
+
+
 def test_two_servers_in_one_process(tensorflow: Any) -> None:
     cluster = Cluster(PAIR, {})
     try:

@@ -1,0 +1,230 @@
+"""What goes wrong while tensors are in flight: killed peers, aborted steps, no memory, many steps."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.tensorflow.conftest import PLUGIN, Cluster, Task, eventually, running
+from tests.tensorflow.test_plugin_paths import PS, WORKER, session
+
+pytestmark = pytest.mark.timeout(300)
+
+PAIR: dict[Task, str] = {("ps", 0): PLUGIN, ("worker", 0): PLUGIN}
+
+
+@contextmanager
+def session_that_loses_a_server(tf: Any, target: str) -> Iterator[Any]:
+    """TensorFlow waits for a dead server when it closes a session, for as long as it may."""
+    config = tf.compat.v1.ConfigProto(operation_timeout_in_ms=10_000)
+    run = tf.compat.v1.Session(target, config=config)
+    try:
+        yield run
+    finally:
+        with suppress(tf.errors.OpError):
+            run.close()
+
+
+def in_background(run: Any, fetch: Any) -> tuple[threading.Thread, list[Exception]]:
+    failures: list[Exception] = []
+
+    def body() -> None:
+        try:
+            run.run(fetch)
+        except Exception as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=body)
+    thread.start()
+    return thread, failures
+
+
+def waits_on_ps(tf: Any) -> Any:
+    """Something that the worker waits for and the ps never produces."""
+    with tf.device(PS):
+        queue = tf.queue.FIFOQueue(1, [tf.float32], [[1000]])
+        never = queue.dequeue()
+    with tf.device(WORKER):
+        return tf.reduce_sum(never)
+
+
+def reads_a_variable(tf: Any, elements: int = 500_000) -> tuple[Any, Any]:
+    """Its initializer, and its sum as the worker computes it."""
+    with tf.device(PS):
+        variable = tf.compat.v1.get_variable(
+            "v", [elements], initializer=tf.compat.v1.ones_initializer(), use_resource=True
+        )
+    with tf.device(WORKER):
+        return variable.initializer, tf.reduce_sum(variable.read_value())
+
+
+def check_it_works(tf: Any, cluster: Cluster) -> None:
+    with tf.Graph().as_default():
+        initializer, total = reads_a_variable(tf)
+        with session(tf, cluster.target("worker")) as run:
+            run.run(initializer)
+            assert run.run(total) == 500_000.0
+
+
+def test_a_sender_is_killed_mid_step_and_comes_back(tensorflow: Any) -> None:
+    tf = tensorflow
+    with running(PAIR) as cluster:
+        check_it_works(tf, cluster)
+        before = cluster.stats("worker")
+        with tf.Graph().as_default():
+            fetch = waits_on_ps(tf)
+            with session_that_loses_a_server(tf, cluster.target("worker")) as run:
+                thread, failures = in_background(run, fetch)
+                time.sleep(1.0)  # the step is under way, as far as one can tell from outside
+                began = time.monotonic()
+                cluster.processes["ps", 0].kill()
+                thread.join(30)
+                took = time.monotonic() - began
+        assert took < 8
+        assert isinstance(failures[0], (tf.errors.UnavailableError, tf.errors.AbortedError))
+        assert "/job:ps/replica:0/task:0" in str(failures[0])
+        cluster.restart(("ps", 0))
+        check_it_works(tf, cluster)
+        after = cluster.stats("worker")
+        assert after["links"] == before["links"] + 1
+        assert after["received_in_place"] > before["received_in_place"]
+        assert after["received_grpc"] == 0
+
+
+def test_a_receiver_is_killed_while_it_reads(tensorflow: Any) -> None:
+    tf = tensorflow
+    with running(PAIR) as cluster:
+        with tf.Graph().as_default():
+            initializer, total = reads_a_variable(tf, 10_000_000)
+            with session_that_loses_a_server(tf, cluster.target("worker")) as run:
+                run.run(initializer)
+                # Stopped, it keeps its leases; killed, it gives them back.
+                thread, _ = in_background(run, total)
+                os.kill(cluster.processes["worker", 0].pid, signal.SIGSTOP)
+                cluster.processes["worker", 0].kill()
+                thread.join(60)
+                assert not thread.is_alive()
+        cluster.start([("worker", 0)])
+        cluster.processes["worker", 0].wait_ready()
+        eventually(lambda: cluster.stats("ps")["arena_leased"] == 0, "leases come home")
+        check_it_works(tf, cluster)
+
+
+def test_a_step_that_times_out_is_cancelled_at_both_ends(tensorflow: Any) -> None:
+    tf = tensorflow
+    with running(PAIR) as cluster:
+        check_it_works(tf, cluster)
+        links = cluster.stats("worker")["links"]
+        with tf.Graph().as_default():
+            fetch = waits_on_ps(tf)
+            with session(tf, cluster.target("worker")) as run:
+                for _ in range(3):
+                    with pytest.raises(tf.errors.DeadlineExceededError):
+                        run.run(fetch, options=tf.compat.v1.RunOptions(timeout_in_ms=500))
+        check_it_works(tf, cluster)
+        assert cluster.stats("worker")["links"] == links
+
+
+def test_an_error_of_the_sender_arrives_as_it_is(tensorflow: Any) -> None:
+    tf = tensorflow
+    with running(PAIR) as cluster, tf.Graph().as_default():
+        with tf.device(PS):
+            wanted = tf.compat.v1.placeholder(tf.int32, [])
+            row = tf.gather(tf.ones([3, 20000]), wanted)
+        with tf.device(WORKER):
+            total = tf.reduce_sum(row)
+        with session(tf, cluster.target("worker")) as run:
+            assert run.run(total, {wanted: 2}) == 20000.0
+            with pytest.raises(tf.errors.InvalidArgumentError, match=r"is not in \[0, 3\)"):
+                run.run(total, {wanted: 3})
+            assert run.run(total, {wanted: 0}) == 20000.0
+
+
+def test_a_full_arena_fails_nothing(tensorflow: Any) -> None:
+    tf = tensorflow
+    capacity = 32 << 20
+    with (
+        running(PAIR, TENSORWIRE_BUFFER_BYTES=str(capacity)) as cluster,
+        tf.Graph().as_default(),
+    ):
+        with tf.device(PS):
+            parts = [tf.random.stateless_uniform([2_500_000], [i, 1], 0, 9, tf.int32) for i in range(8)]
+            expected = [tf.reduce_sum(part) for part in parts]
+        with tf.device(WORKER):
+            sums = [tf.reduce_sum(tf.identity(part)) for part in parts]
+        with session(tf, cluster.target("worker")) as run:
+            for _ in range(5):
+                got, wanted = run.run([sums, expected])
+                assert got == wanted
+        stats = cluster.stats("ps")
+        assert stats["allocated_elsewhere"] > 0
+        assert stats["arena_high_water"] <= capacity
+
+
+def test_a_thousand_steps_leave_nothing_behind(tensorflow: Any) -> None:
+    tf = tensorflow
+    with running(PAIR) as cluster, tf.Graph().as_default():
+        with tf.device(PS):
+            variable = tf.compat.v1.get_variable(
+                "v", [50_000], initializer=tf.compat.v1.zeros_initializer(), use_resource=True
+            )
+        with tf.device(WORKER):
+            gradient = tf.identity(variable.read_value()) * 0.0 + 1.0
+        with tf.device(PS):
+            step = variable.assign_add(gradient).op
+        with session(tf, cluster.target("worker")) as run:
+            run.run(variable.initializer)
+            call = run.make_callable(step)
+            for _ in range(100):
+                call()
+            before = cluster.stats("ps"), cluster.stats("worker")
+            for _ in range(1000):
+                call()
+            assert (run.run(variable) == 1100.0).all()
+            for job, then in zip(("ps", "worker"), before, strict=True):
+                eventually(lambda job=job: cluster.stats(job)["arena_leased"] == 0, "leases come home")
+                now = cluster.stats(job)
+                assert now["arena_used"] <= then["arena_used"] + 4 * 200_000
+                assert now["arena_high_water"] <= then["arena_high_water"] + 4 * 200_000
+                assert now["links"] == then["links"]
+                assert now["received_in_place"] >= then["received_in_place"] + 1000
+
+
+def test_nobody_sees_a_half_updated_variable(tensorflow: Any) -> None:
+    tf = tensorflow
+    with running(PAIR) as cluster, tf.Graph().as_default():
+        with tf.device(PS):
+            variable = tf.compat.v1.get_variable(
+                "v", [1_000_000], initializer=tf.compat.v1.zeros_initializer(), use_resource=True
+            )
+            update = variable.assign_add(tf.ones([1_000_000])).op
+        with tf.device(WORKER):
+            value = tf.identity(variable.read_value())
+            spread = tf.stack([tf.reduce_min(value), tf.reduce_max(value)])
+        with (
+            session(tf, cluster.target("worker")) as reader,
+            session(tf, cluster.target("ps")) as writer,
+        ):
+            reader.run(variable.initializer)
+            stop = threading.Event()
+
+            def write() -> None:
+                while not stop.is_set():
+                    writer.run(update)
+
+            thread = threading.Thread(target=write)
+            thread.start()
+            try:
+                seen = np.array([reader.run(spread) for _ in range(150)])
+            finally:
+                stop.set()
+                thread.join()
+        assert (seen[:, 0] == seen[:, 1]).all()
+        assert len(np.unique(seen)) > 10
