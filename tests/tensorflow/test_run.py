@@ -3,6 +3,7 @@ who inherits it, what ends a program, and what is printed at its end."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -159,19 +160,25 @@ for _ in range(2):
 @needs_tensorflow
 @pytest.mark.parametrize("forks", [False, True], ids=["alone", "forked child"])
 def test_what_sigterm_ends_prints_its_table(programs: Programs, forks: bool) -> None:
-    with subprocess.Popen(
+    process = subprocess.Popen(
         [*COMMAND, "--stats", sys.executable, "-c", SERVER, *["fork"] * forks],
         env=programs.environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-    ) as process:
+        start_new_session=True,
+    )
+    try:
         assert process.stdout is not None
         assert process.stdout.readline() == ("child ended\n" if forks else "waiting\n")
         if not forks:
             process.terminate()
         _, errors = process.communicate(timeout=PATIENCE)
-        assert process.returncode == -signal.SIGTERM
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    assert process.returncode == -signal.SIGTERM
     assert errors.count("tensorwire in process") == 1
     assert f"tensorwire in process {process.pid}," in errors
 
