@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tensorwire import launch
 from tensorwire.bench.train import local
 from tensorwire.bench.train.data import idx
 from tensorwire.bench.train.data.records import masked_crc
@@ -80,6 +81,39 @@ def test_a_damaged_file_ends_all_and_is_named(mnist: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(local.ClusterError, match=r"train-images-idx3-ubyte: \d+ bytes, but"):
         trained(data_dir=mnist)
+
+
+def test_a_server_that_is_killed_ends_its_worker(mnist: Path) -> None:
+    ps, worker = (f"127.0.0.1:{port}" for port in launch.free_ports(2))
+    options = Options(
+        model="softmax",
+        data_dir=mnist,
+        num_batches=10**6,
+        display_every=1,
+        ps_hosts=[ps],
+        worker_hosts=[worker],
+    )
+
+    def start(job: str) -> subprocess.Popen[str]:
+        arguments = options.but(job_name=job).arguments()
+        return subprocess.Popen(
+            [sys.executable, "-m", "tensorwire.bench.train", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    with start("ps") as server, start("worker") as training:
+        try:
+            assert training.stdout is not None
+            assert any("images/sec" in line for line in training.stdout)
+            server.kill()
+            _, said = training.communicate(timeout=60)
+        finally:
+            server.kill()
+            training.kill()
+    assert training.returncode == 1
+    assert "tensorwire train: a peer is gone" in said or f"ps 0 at {ps} is gone" in said
 
 
 def test_records_that_are_no_images_are_named(tmp_path: Path) -> None:

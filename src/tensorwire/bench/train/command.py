@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,7 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 LOCAL = "ps=1,worker=2"
+TRANSPORTS = ("shm", "tcp")
 EPILOG = (
     "Examples:\n\n"
     "[bold]tensorwire train --local ps=1,worker=2 --model resnet50 --batch_size 8[/]\n\n"
@@ -165,6 +167,8 @@ def train(
         from tensorwire.bench.train.compare import check_plot
 
         parsed("plot", check_plot, plot)
+    if transport not in (None, *TRANSPORTS):
+        raise wrong("transport", ValueError(f"{transport!r} is none of {', '.join(TRANSPORTS)}"))
     environment = {} if transport is None else {"TENSORWIRE_TRANSPORT": transport}
     if compare:
         report = comparison(options, local or LOCAL, environment, rounds, json_)
@@ -193,8 +197,11 @@ def one_process(options: Options, sink: Any) -> dict[str, Any] | None:
         end("TensorFlow is missing: pip install 'tensorwire[tensorflow]'")
     try:
         return task.run(options, show)
-    except (task.TrainingError, ValueError) as error:
+    except ValueError as error:
         end(str(error))
+    except task.TrainingError as error:
+        print(f"tensorwire train: {error}", file=sys.stderr, flush=True)
+        os._exit(1)
 
 
 def whole_cluster(

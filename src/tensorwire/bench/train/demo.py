@@ -15,8 +15,8 @@ NETWORK = Options(
     model="fcn5",
     data_name="digits",
     batch_size=16,
-    num_batches=30,
-    learning_rate=0.05,
+    num_batches=40,
+    learning_rate=0.02,
     display_every=1,
     weight_decay=0.0,
 )

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
-from tensorwire.bench.train import output
+from tensorwire.bench.train import output, peers
 from tensorwire.bench.train.data import inputs
 from tensorwire.bench.train.models import find as find_model
 from tensorwire.bench.train.models.layers import Network
@@ -21,11 +20,8 @@ from tensorwire.bench.train.updates import Step, Update, choose
 
 v1 = tf.compat.v1
 
-REACH_SECONDS = 120.0
-"""How long a worker waits for its peers to listen."""
 STEP_SECONDS = 600.0
 """How long one run of the graph may take, waiting for others included."""
-LOOK_SECONDS = 0.1
 
 
 class TrainingError(RuntimeError):
@@ -35,23 +31,33 @@ class TrainingError(RuntimeError):
 def run(options: Options, show: output.Print) -> dict[str, Any] | None:
     """Trains, or serves parameters until the process is ended. Returns a worker's result.
 
-    Raises TrainingError, and ValueError when the data cannot be had.
+    Raises TrainingError, and ValueError when the data cannot be had. The process should end at once
+    then: TensorFlow may wait half a minute for a lost peer before it lets go of a session.
     """
     server = serve(options) if options.job_name else None
     if options.job_name == "ps":
         show(f"Running parameter server {options.task_index}")
         wait_for_end(options)
         return None
-    for job, addresses in (("ps", options.ps_hosts), ("worker", options.worker_hosts)):
-        for index, address in enumerate(addresses):
-            if (job, index) != (options.job_name, options.task_index):
-                reach(f"{job} {index}", address)
     try:
+        peers.reach(others(options))
         result = Worker(options, server, show).run()
+    except peers.PeerError as error:
+        raise TrainingError(str(error)) from error
     except tf.errors.OpError as error:
         raise TrainingError(explain(error, options)) from error
     write(options, result)
     return result
+
+
+def others(options: Options) -> peers.Peers:
+    """The rest of the cluster."""
+    return {
+        f"{job} {index}": address
+        for job, addresses in (("ps", options.ps_hosts), ("worker", options.worker_hosts))
+        for index, address in enumerate(addresses)
+        if (job, index) != (options.job_name, options.task_index)
+    }
 
 
 def wait_for_end(options: Options) -> None:
@@ -113,22 +119,6 @@ def device_kind(options: Options) -> str:
     return "gpu" if tf.config.list_physical_devices("GPU") else "cpu"
 
 
-def reach(peer: str, address: str) -> None:
-    """Waits until somebody listens there: TensorFlow itself would wait for ever."""
-    host, _, port = address.rpartition(":")
-    end = time.monotonic() + REACH_SECONDS
-    while True:
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=1.0).close()
-            return
-        except OSError as error:
-            if time.monotonic() > end:
-                raise TrainingError(
-                    f"{peer} at {address} cannot be reached ({error}): is it running there?"
-                ) from error
-        time.sleep(LOOK_SECONDS)
-
-
 def explain(error: Any, options: Options) -> str:
     """What TensorFlow says, and what it means here."""
     message = str(error.message).splitlines()[0] if error.message else ""
@@ -165,10 +155,27 @@ class Worker:
             v1.set_random_seed(options.tf_random_seed)
             update, loss, step, start = self._build()
             stages = self._stages(update, start)
-            with v1.Session(self._target, config=session_config(options)) as session:
+            session = v1.Session(self._target, config=session_config(options))
+            watch = peers.Watch(self._needed(), session.close)
+            try:
                 for stage in stages:
                     session.run(stage)
-                return self._train(session.make_callable((loss, step.global_step, step.done)))
+                fetched = (loss, step.global_step, step.done)
+                result = self._train(session.make_callable(fetched))
+            except (tf.errors.OpError, RuntimeError) as error:  # the latter: session closed
+                if watch.reason is None:
+                    raise
+                raise peers.PeerError(watch.reason) from error
+            finally:
+                watch.close()
+            session.close()
+            return result
+
+    def _needed(self) -> peers.Peers:
+        """Without whom this worker cannot go on."""
+        alone = not (self._options.cross_replica_sync and self._options.job_name)
+        everyone = others(self._options)
+        return {name: at for name, at in everyone.items() if name.startswith("ps") or not alone}
 
     def _build(self) -> tuple[Update, Any, Step, Any]:
         options = self._options
