@@ -225,6 +225,7 @@ const char* tw_call_peer(const tw_call* call);
 const char* tw_call_transport(const tw_call* call);
 int tw_call_active(const tw_call* call);
 void tw_call_link_stats(tw_call* call, tw_visit_fact visit, void* context);
+// Once, else FAILED_PRECONDITION.
 int tw_call_send_initial(tw_call* call, tw_pairs metadata, tw_status* status);
 int tw_call_reply(tw_call* call, tw_payload payload, const tw_wait* wait, tw_status* status);
 // CANCELLED when the call was no longer active. With `next`, polls the link for the next call for

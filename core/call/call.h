@@ -79,6 +79,7 @@ class Call : public Watcher {
                              bool driving, bool defer = false);
   // The peer's message joins those that wait for take(); false: it was sent without credit.
   bool enqueue(InMessage message);
+  bool input_ended() const { return input_ended_.load(std::memory_order_acquire); }
   void end_input() { input_ended_.store(true, std::memory_order_release); }
   // True for the one caller that ends the call; finish_ending() tells the others. `finished`: by
   // this end's own will.

@@ -140,6 +140,8 @@ Status ClientCall::on_message(InMessage message) {
     return {};
   }
   if (header->has(flag::kInitial)) {
+    if (initial_known_.load(std::memory_order_relaxed))
+      return {Code::kInternal, "protocol error: initial metadata came twice"};
     {
       std::lock_guard lock(initial_mutex_);
       initial_ = {message.header_hold, header->initial};

@@ -18,6 +18,8 @@ ServerLink& ServerCall::server_link() const { return static_cast<ServerLink&>(*l
 Status ServerCall::send_initial(std::span<const wire::MetadataEntry> metadata) {
   if (Status status = wire::check_metadata(metadata); !status.ok()) return status;
   if (ended()) return {Code::kCancelled, "the call has ended"};
+  if (initial_sent_.exchange(true))
+    return {Code::kFailedPrecondition, "the call's initial metadata has been sent before"};
   CallHeader header;
   header.flags = flag::kInitial;
   header.initial = metadata;
@@ -111,8 +113,14 @@ Status ServerCall::on_message(InMessage message) {
     return {};
   }
   const bool end = header->has(flag::kEnd);
-  if (header->has(flag::kPayload) && !enqueue(std::move(message)))
-    return {Code::kInternal, "protocol error: a message without credit"};
+  if (header->has(flag::kInitial))
+    return {Code::kInternal, "protocol error: a client sends metadata when it starts a call"};
+  if (header->has(flag::kPayload)) {
+    if (input_ended())
+      return {Code::kInternal, "protocol error: a message after the last one of its call"};
+    if (!enqueue(std::move(message)))
+      return {Code::kInternal, "protocol error: a message without credit"};
+  }
   if (end) {
     end_input();
     event_.notify();

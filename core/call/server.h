@@ -21,6 +21,7 @@ class ServerCall final : public Call {
   bool active() const { return !ended() && now() < deadline(); }
 
   // Once, before the first message, unless a message or the status takes it along.
+  // FAILED_PRECONDITION the second time.
   Status send_initial(std::span<const wire::MetadataEntry> metadata);
   Result<Ref<Outgoing>> send_message(std::span<OutSegment> segments, bool defer);
   // Sends the status, with a last message if `payload`. False: the call had ended, nothing was
@@ -45,6 +46,7 @@ class ServerCall final : public Call {
 
   const ReceivedMetadata metadata_;
   const std::string_view method_;
+  std::atomic<bool> initial_sent_{false};
 };
 
 // Thread-safe.

@@ -104,6 +104,20 @@ TEST_CASE_TEMPLATE("credit: what is no message of a call, or only headers, is bo
   CHECK(eventually([&] { return links(house) == 0; }));
 }
 
+TEST_CASE_TEMPLATE("credit: nothing comes after a call's last message", Way, TENSORWIRE_WAYS) {
+  Slot<Ref<ServerCall>> started;
+  House house([&](Ref<ServerCall> call) {
+    started.put(std::move(call));
+    return Ref<ServerCall>{};
+  });
+  Forger forger(house, Way::kName);
+  REQUIRE(forger.send(message(1, ++forger.number, {}, header_of(flag::kStart | flag::kEnd), {})));
+  const auto held = started.take();
+  CHECK(links(house) == 1);
+  (void)forger.small(1, 1);
+  CHECK(eventually([&] { return links(house) == 0; }));
+}
+
 TEST_CASE("credit: a message that was given up has cost nothing") {
   House house(echo);
   const size_t large = 3 * runtime().settings().stream_window_bytes;

@@ -241,6 +241,7 @@ TEST_CASE_TEMPLATE("stream: initial metadata comes ahead of the first message", 
   House house(
       [&](Ref<ServerCall> call) {
         REQUIRE(call->send_initial(Entries{{"early", "bird"}}).ok());
+        CHECK(call->send_initial(Entries{{"again", ""}}).code() == Code::kFailedPrecondition);
         go.take();
         echo_stream(*call);
         return Ref<ServerCall>{};
