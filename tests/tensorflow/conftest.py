@@ -55,7 +55,8 @@ class Process:
         assert line.startswith("ready"), f"the server has not started: {line!r}"
 
     def stats(self) -> dict[str, int]:
-        assert self._child.stdin is not None and self._child.stdout is not None
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
         self._child.stdin.write("stats\n")
         self._child.stdin.flush()
         found: dict[str, int] = json.loads(self._child.stdout.readline())

@@ -1,7 +1,7 @@
 """A TensorFlow server in a process of its own, for tests: started by ``conftest.Cluster``.
 
-Says ``ready``, then answers lines on standard input: ``stats`` with what went which way, as JSON. It
-ends with its input.
+Says ``ready``, then answers lines on standard input: ``stats`` with what went which way, as JSON.
+It ends with its input.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any
 def main() -> None:
     order: dict[str, Any] = json.loads(sys.argv[1])
     import tensorflow as tf
-
     import tensorwire.tensorflow as tt
 
     if order["late"]:

@@ -1,4 +1,4 @@
-"""Operations on tensors that lie in their sender's memory: none crashes, none reaches the sender."""
+"""Operations on tensors that lie in their sender's memory: none crashes or reaches the sender."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class BufferReceive final : public Completion {
 
   void start(const Request& request) {
     for (const auto& [canceller, token] : registered_) {
-      if (!canceller->RegisterCallback(token, [this] { cancel(); })) cancelled_ = true;
+      if (!canceller->RegisterCallback(token, [this] { cancel(); })) cancel();
     }
     const std::string bytes = encode_request(request);
     const tw_segment segment{bytes.data(), bytes.size()};

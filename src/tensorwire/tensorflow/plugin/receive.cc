@@ -119,8 +119,7 @@ void Receive::call_ended() {
     } else {
       status = absl::InternalError("the answer has no message");
     }
-    if (!status.ok())
-      status = remote_error(static_cast<int>(status.code()), status.message().data());
+    if (!status.ok()) status = remote_error(static_cast<int>(status.code()), status.message());
   }
   if (trailing) core().metadata_release(trailing);
   core().call_release(call);
@@ -128,7 +127,7 @@ void Receive::call_ended() {
 }
 
 // As TensorFlow's gRPC words it: strategies recognise a failed worker by the mention of its name.
-absl::Status Receive::remote_error(int code, const char* details) const {
+absl::Status Receive::remote_error(int code, absl::string_view details) const {
   absl::Status status = status_of(
       code, absl::StrCat(details, "\nAdditional GRPC error information from remote target ",
                          order_.task, ":\n:tensorwire could not receive ", order_.key,

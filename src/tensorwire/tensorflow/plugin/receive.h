@@ -57,7 +57,7 @@ class Receive final : public tensorflow::BaseRecvTensorCall,
   void go_by_link(std::shared_ptr<PeerLink> link);
   void go_by_grpc();
   void call_ended() override;
-  absl::Status remote_error(int code, const char* details) const;
+  absl::Status remote_error(int code, absl::string_view details) const;
   void end(const absl::Status& status, const tensorflow::Tensor& tensor, bool dead);
 
   const Order order_;

@@ -66,7 +66,7 @@ class Worker final : public tf::GrpcWorker, public Servant {
     return PrepareRecvTensor(key, device);
   }
   void abort_step(int64_t step) override {
-    LOG(WARNING) << "tensorwire: a peer no longer waits for tensors of step " << step;
+    LOG(WARNING) << absl::StrCat("tensorwire: a peer no longer waits for tensors of step ", step);
     AbortStep(step);
   }
 

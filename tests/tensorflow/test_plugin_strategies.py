@@ -1,0 +1,67 @@
+"""TensorFlow 2's strategies on clusters of real servers; the coordinator is one of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from tests.tensorflow.conftest import PLUGIN, Cluster, Task, free_ports
+
+pytestmark = pytest.mark.timeout(300)
+
+COORDINATOR = """
+import json, sys
+import tensorflow as tf
+import tensorwire.tensorflow as tt
+tt.enable()
+spec = json.loads(sys.argv[1])
+tf.config.experimental_connect_to_cluster(
+    tf.train.ClusterSpec(spec), job_name="chief", task_index=0, protocol="grpc+tensorwire"
+)
+with tf.device("/job:ps/task:0"):
+    v = tf.Variable(tf.zeros([300, 1000]))
+
+@tf.function
+def step():
+    with tf.device("/job:worker/task:0"):
+        gradient = v.read_value() * 0.0 + 2.0
+    with tf.device("/job:ps/task:0"):
+        v.assign_add(gradient)
+
+for _ in range(20):
+    step()
+got = v.numpy()
+assert (got == 40.0).all(), got
+with tf.device("/job:worker/task:0"):
+    total = tf.reduce_sum(v + 1.0)
+assert total.numpy() == 41.0 * 300000, total
+print(json.dumps(tt.stats()))
+"""
+
+
+def test_a_function_over_a_connected_cluster(tensorflow: Any) -> None:
+    tasks: dict[Task, str] = {("ps", 0): PLUGIN, ("worker", 0): PLUGIN}
+    cluster = Cluster(tasks, {})
+    cluster.spec["chief"] = [f"127.0.0.1:{free_ports(1)[0]}"]
+    try:
+        for task in tasks:
+            cluster.start([task])
+        cluster.wait_ready()
+        done = subprocess.run(
+            [sys.executable, "-c", COORDINATOR, json.dumps(cluster.spec)],
+            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "1"},
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert json.loads(done.stdout)["links"] >= 1
+        assert cluster.stats("worker")["received_in_place"] >= 20
+        assert cluster.stats("ps")["received_in_place"] >= 20
+    finally:
+        cluster.close()
