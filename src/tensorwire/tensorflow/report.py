@@ -17,6 +17,7 @@ from tensorwire.tensorflow import Engine, stats
 LABELS = {
     "received_in_place": "received: read where the sender has them, in shared memory",
     "received_shm": "received: through shared memory, by copy",
+    "received_copied": "  of these, large ones (32 KiB and more)",
     "received_tcp": "received: by TCP",
     "received_grpc": "received: by stock gRPC",
     "grpc_because_peer": "  of these, the sender has no tensorwire",
@@ -24,7 +25,8 @@ LABELS = {
     "grpc_because_device": "  of these, on a device whose memory is out of reach",
     "received_realigned": "received in place, but copied because they were not aligned",
     "served_lent": "sent: lent where they lie in the arena",
-    "served_copied": "sent: by a copy into the arena, a ring or a socket",
+    "served_small": "sent: small ones (below 32 KiB), within messages",
+    "served_copied": "sent: large ones by a copy into the arena, a ring or a socket",
     "served_serialized": "sent: strings and variants, in serialised form",
     "served_grpc": "sent: by stock gRPC",
     "collective_received": "collectives: buffers received over links",

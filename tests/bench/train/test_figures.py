@@ -23,7 +23,7 @@ def worker(
         {
             "time": float(t),
             "cpu_seconds": t / 2,
-            "counts": {"received_in_place_bytes": 100 * t, "received_shm": min(t, 5)},
+            "counts": {"received_in_place_bytes": 100 * t, "received_copied": min(t, 5)},
         }
         for t in range(int(start), int(start + steps * step) + 2)
     ]

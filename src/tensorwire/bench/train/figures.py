@@ -23,8 +23,8 @@ BYTES = {
     "collective": "collective_received_bytes",
 }
 """How tensors came, and the counters of their bytes."""
-COPIES = ("served_copied", "received_shm", "received_tcp", "received_realigned")
-"""Counters of tensors that were copied on their way, at one end."""
+COPIES = ("served_copied", "received_copied", "received_realigned")
+"""Counters of tensors of 32 KiB and more that were copied on their way, at one end."""
 
 Process = Mapping[str, Any]
 

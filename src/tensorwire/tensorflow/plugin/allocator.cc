@@ -18,8 +18,6 @@ namespace tf = ::tensorflow;
 
 namespace {
 
-// Smaller tensors are copied into their message anyway, or nearly as fast as they are lent.
-constexpr size_t kSmallest = 32 << 10;
 // What arena blocks are aligned to. Few others are, so that most frees need not ask the arena.
 constexpr uintptr_t kArenaAlignment = 4096;
 
@@ -41,7 +39,7 @@ class ArenaAllocator final : public tf::Allocator {
   std::string Name() override { return "tensorwire"; }
 
   void* AllocateRaw(size_t alignment, size_t size) override {
-    if (size >= kSmallest && alignment <= kArenaAlignment &&
+    if (size >= kSmall && alignment <= kArenaAlignment &&
         !g_forked.load(std::memory_order_relaxed)) {
       if (void* const block = core().arena_allocate(size)) {
         count(statistics().allocated_in_arena);

@@ -22,6 +22,10 @@ inline absl::Status status_of(const tw_status& status) {
   return status_of(status.code, status.details);
 }
 
+// Smaller tensors are copied into a message at one end and out of it at the other: that costs less
+// than a block of the arena and a lease.
+inline constexpr size_t kSmall = 32 << 10;
+
 // Sends nothing or one message.
 inline constexpr tw_pairs kNoPairs{nullptr, 0};
 inline constexpr tw_payload kNoPayload{nullptr, 0, nullptr};

@@ -26,6 +26,12 @@ constexpr size_t kCopyHere = 256 << 10;
 
 thread_local bool t_dispatching = false;
 
+// A worker that its cluster knows by a name of this host alone is reached from nowhere else.
+std::string address_to_bind(const std::string& host) {
+  if (host == "localhost") return "127.0.0.1";
+  return host.compare(0, 4, "127.") == 0 ? host : "0.0.0.0";
+}
+
 std::string first_segment(tw_call* call) {
   std::string bytes;
   tw_message* message = nullptr;
@@ -60,7 +66,8 @@ absl::Status DataServer::start(Servant* servant, const std::string& host,
   }
   if (settings().tcp) {
     int port = 0;
-    if (core().server_listen_tcp(made->server_, "0.0.0.0", 0, &port, &status) == TW_OK)
+    if (core().server_listen_tcp(made->server_, address_to_bind(host).c_str(), 0, &port, &status) ==
+        TW_OK)
       made->addresses_.push_back(absl::StrCat("tcp:", host, ":", port));
     else
       LOG(WARNING) << "tensorwire: no tcp for this worker: " << status.details;

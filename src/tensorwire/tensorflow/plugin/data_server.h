@@ -35,8 +35,8 @@ class Servant {
 
 class DataServer {
  public:
-  // `host`: the name by which the cluster knows this worker. The tcp door is open wherever
-  // TensorFlow's gRPC port is, on all addresses of the host.
+  // `host`: the name by which the cluster knows this worker. The tcp door is open on all
+  // addresses of the host, as TensorFlow's gRPC port is, or on loopback when that is its name.
   static absl::Status start(Servant* servant, const std::string& host,
                             std::unique_ptr<DataServer>* out);
   // Ends all calls. TensorFlow does not destroy servers that have been started.

@@ -16,9 +16,6 @@ namespace tf = ::tensorflow;
 
 namespace {
 
-// Below this an allocation and a copy cost less than what holds a received buffer.
-constexpr size_t kWorthHolding = 32 << 10;
-
 // Received bytes as they lie. Those on lease belong to their sender, so that no operation takes
 // them for its output; one that writes to its input in spite of that (InplaceAdd) writes to a
 // private copy of the page, which the sender never sees.
@@ -54,6 +51,7 @@ void count_received(bool in_place, bool shm, size_t bytes) {
         : shm    ? to.received_shm_bytes
                  : to.received_tcp_bytes,
         bytes);
+  if (shm && !in_place && bytes >= kSmall) count(to.received_copied);
 }
 
 absl::Status parse(const tw_segment& body, tf::Allocator* allocator, tf::Tensor* out) {
@@ -84,7 +82,7 @@ absl::Status receive_tensor(tw_message* message, bool shm, tf::Allocator* alloca
     count_received(false, shm, body.size);
     return parse(body, allocator, out);
   }
-  if (body.size >= kWorthHolding) {
+  if (body.size >= kSmall) {
     tw_buffer* const buffer = core().message_buffer(message, 1);
     const bool leased = core().buffer_leased(buffer) != 0;
     if (aligned(body.data)) {

@@ -30,9 +30,11 @@ struct Lent {
 };
 
 void count_served(const void* data, size_t size) {
+  Statistics& to = statistics();
   const bool lent = core().arena_holds(data, size) != 0;
-  count(lent ? statistics().served_lent : statistics().served_copied);
-  count(lent ? statistics().served_lent_bytes : statistics().served_copied_bytes, size);
+  const bool small = size < kSmall;
+  count(lent ? to.served_lent : small ? to.served_small : to.served_copied);
+  count(lent ? to.served_lent_bytes : small ? to.served_small_bytes : to.served_copied_bytes, size);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@ namespace tensorwire {
   X(received_in_place_bytes, "their bytes")                                                \
   X(received_shm, "tensors that came through shared memory by copy")                       \
   X(received_shm_bytes, "their bytes")                                                     \
+  X(received_copied, "of these: of 32 KiB and more, which were to be read in place")       \
   X(received_tcp, "tensors that came over tcp")                                            \
   X(received_tcp_bytes, "their bytes")                                                     \
   X(received_grpc, "tensors that TensorFlow's own gRPC brought")                           \
@@ -22,7 +23,9 @@ namespace tensorwire {
   X(grpc_because_device, "the same: they belong to a device whose memory is out of reach") \
   X(served_lent, "tensors sent as they lie in the arena")                                  \
   X(served_lent_bytes, "their bytes")                                                      \
-  X(served_copied, "tensors copied into the arena, or through the ring or socket")         \
+  X(served_small, "tensors below 32 KiB, sent within a message")                           \
+  X(served_small_bytes, "their bytes")                                                     \
+  X(served_copied, "larger ones copied into the arena, or through the ring or socket")     \
   X(served_copied_bytes, "their bytes")                                                    \
   X(served_serialized, "strings and variants, which were sent in serialised form")         \
   X(served_grpc, "tensors that peers fetched by TensorFlow's own gRPC")                    \
