@@ -116,9 +116,8 @@ def rpc(
         seconds=seconds,
         callers=callers,
     )
-    for option, path in (("--output", output), ("--plot", plot)):
-        if path is not None and not path.absolute().parent.is_dir():
-            raise typer.BadParameter(f"there is no folder {path.parent}", param_hint=option)
+    writable("--output", output)
+    writable("--plot", plot)
     if plot is not None and find_spec("matplotlib") is None:
         raise typer.BadParameter("needs matplotlib: pip install matplotlib", param_hint="--plot")
     with progress_bar() as progress:
@@ -131,6 +130,73 @@ def rpc(
         print(json.dumps(report, indent=2))
     else:
         print_table(report, console())
+    raise typer.Exit(0 if complete else 1)
+
+
+@bench.command(
+    epilog="Examples:\n\n"
+    "[bold]tensorwire bench tensorflow[/]\n\n"
+    "[bold]tensorwire bench tensorflow --cases tensor --sizes 4,1M,64M --rounds 9[/]\n\n"
+    "[bold]tensorwire bench tensorflow --transport tcp --json --output figures.json[/]\n\n"
+    "Exit codes: 0 all figures are there, 1 some are missing (the notes say why), 2 wrong usage."
+)
+def tensorflow(
+    transport: Annotated[
+        list[str], typer.Option(help="shm, tcp; repeat or separate by commas.")
+    ] = ["shm", "tcp"],  # noqa: B006
+    cases: Annotated[
+        str, typer.Option(help="tensor, ps-step, allreduce.")
+    ] = "tensor,ps-step,allreduce",
+    sizes: Annotated[
+        str, typer.Option(help="Bytes of the tensor; K, M and G are powers of 1024.")
+    ] = "4,1K,64K,1M,16M,64M,256M",
+    step_size: Annotated[
+        str, typer.Option(help="Bytes of the variables in a parameter-server step.")
+    ] = "100M",
+    reduce_size: Annotated[str, typer.Option(help="Bytes that are reduced.")] = "64M",
+    rounds: Annotated[int, typer.Option(min=1, help="Each visits every contender once.")] = 5,
+    seconds: Annotated[float, typer.Option(min=0.001, help="Time of one visit.")] = 0.5,
+    output: Annotated[Path | None, typer.Option(help="Write the JSON object to this file.")] = None,
+    json_: Json = False,
+) -> None:
+    """Measure steps of TensorFlow sessions: tensorwire against stock gRPC, in interleaved rounds.
+
+    Every contender is a cluster of two processes on 127.0.0.1. A row is printed only when its
+    tensors took the transport that was asked for, and when the results were right.
+    """
+    from tensorwire.bench.tensorflow import runner, table
+    from tensorwire.bench.tensorflow.cases import CASES, WORD
+    from tensorwire.bench.work import parse_size
+    from tensorwire.tensorflow import PluginError
+
+    def size(option: str, text: str) -> int:
+        found = usage(option, lambda word: parse_size(word, WORD), text)
+        if found == 0:
+            raise typer.BadParameter("must be more than 0", param_hint=option)
+        return found
+
+    wanted = runner.Options(
+        transports=choices("--transport", ",".join(transport), ("shm", "tcp")),
+        cases=choices("--cases", cases, CASES),
+        sizes=[size("--sizes", word) for word in words("--sizes", sizes)],
+        step_size=size("--step-size", step_size),
+        reduce_size=size("--reduce-size", reduce_size),
+        rounds=rounds,
+        seconds=seconds,
+    )
+    writable("--output", output)
+    try:
+        with progress_bar() as progress:
+            report, complete = runner.run(wanted, progress)
+    except PluginError as error:
+        print(f"tensorwire bench tensorflow: {error}", file=sys.stderr)
+        raise typer.Exit(1) from None
+    if output is not None:
+        output.write_text(json.dumps(report, indent=2) + "\n")
+    if json_:
+        print(json.dumps(report, indent=2))
+    else:
+        table.print_table(report, console())
     raise typer.Exit(0 if complete else 1)
 
 
@@ -251,6 +317,12 @@ def choices(option: str, text: str, allowed: Iterable[str]) -> list[str]:
             names = ", ".join(permitted)
             raise typer.BadParameter(f"{word!r} is none of {names}", param_hint=option)
     return chosen
+
+
+def writable(option: str, path: Path | None) -> None:
+    """The command ends with code 2 when the path's folder is not there."""
+    if path is not None and not path.absolute().parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {path.parent}", param_hint=option)
 
 
 def usage(option: str, parse: Callable[[S], T], given: S) -> T:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tensorwire.bench import cpu
-from tensorwire.bench.peers.base import Call, Client, Stream
+from tensorwire.bench.peers.base import Client, Stream
 from tensorwire.bench.work import Work, answer, payload
 
 WARM_UP_SHARE = 0.2
@@ -68,15 +68,30 @@ def _visit_calls(client: Client, work: Work, seconds: float, pids: Sequence[int]
     expected = answer(payload(work.size), work.reads)
     with ExitStack() as stack:
         calls = [stack.enter_context(client.call(work)) for _ in range(work.callers)]
-        for call in calls:
-            _check(call(), expected)
-            timed(call, seconds * WARM_UP_SHARE / work.callers)
-        cpu_before, before = cpu.seconds(pids), time.perf_counter()
-        nanoseconds = _concurrently(calls, seconds)
-        elapsed, cpu_used = time.perf_counter() - before, cpu.seconds(pids) - cpu_before
-        for call in calls:
-            _check(call(), expected)
-        path = client.path()
+
+        def check() -> None:
+            for call in calls:
+                _check(call(), expected)
+
+        return visit_calls(calls, check, seconds, pids, client.path)
+
+
+def visit_calls(
+    calls: Sequence[Callable[[], object]],
+    check: Callable[[], None],
+    seconds: float,
+    pids: Sequence[int],
+    path: Callable[[], str],
+) -> Visit:
+    """Measures calls, each by a thread of its own, between two checks; ``path`` is asked at the
+    end."""
+    check()
+    for call in calls:
+        timed(call, seconds * WARM_UP_SHARE / len(calls))
+    cpu_before, before = cpu.seconds(pids), time.perf_counter()
+    nanoseconds = _concurrently(calls, seconds)
+    elapsed, cpu_used = time.perf_counter() - before, cpu.seconds(pids) - cpu_before
+    check()
     ordered = sorted(nanoseconds)
     return Visit(
         quantile(ordered, 0.5) / 1e3,
@@ -84,11 +99,11 @@ def _visit_calls(client: Client, work: Work, seconds: float, pids: Sequence[int]
         len(ordered),
         elapsed,
         cpu_used,
-        path,
+        path(),
     )
 
 
-def timed(call: Call, seconds: float) -> array[int]:
+def timed(call: Callable[[], object], seconds: float) -> array[int]:
     """Calls for that long, at least MINIMUM_CALLS times: the nanoseconds that each one took."""
     clock = time.perf_counter_ns
     durations = array("q")
@@ -103,14 +118,14 @@ def timed(call: Call, seconds: float) -> array[int]:
     return durations
 
 
-def _concurrently(calls: Sequence[Call], seconds: float) -> array[int]:
+def _concurrently(calls: Sequence[Callable[[], object]], seconds: float) -> array[int]:
     if len(calls) == 1:
         return timed(calls[0], seconds)
     results: list[array[int]] = []
     errors: list[BaseException] = []
     start = threading.Barrier(len(calls))
 
-    def caller(call: Call) -> None:
+    def caller(call: Callable[[], object]) -> None:
         try:
             start.wait()
             results.append(timed(call, seconds))

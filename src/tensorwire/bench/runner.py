@@ -85,7 +85,7 @@ def run(
             groups = dict.fromkeys(work.comparable for work in works if work.size == size)
             for turn in range(rounds):
                 for group in groups:
-                    for contender in _rotated(list(duties), turn):
+                    for contender in rotated(list(duties), turn):
                         for work in duties[contender]:
                             if work.comparable == group and (contender, work.reads) in pairs:
                                 progress(_describe(contender, work), done, total)
@@ -106,7 +106,7 @@ def duty(contender: Contender, works: Sequence[Work]) -> list[Work]:
     return [work for work in dict.fromkeys(own) if library.supports(work)]
 
 
-def _rotated(contenders: list[Contender], turn: int) -> list[Contender]:
+def rotated(contenders: list[Contender], turn: int) -> list[Contender]:
     shift = turn % max(len(contenders), 1)
     return contenders[shift:] + contenders[:shift]
 

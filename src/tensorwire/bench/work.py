@@ -61,8 +61,9 @@ def plan(
     ]
 
 
-def parse_size(text: str) -> int:
-    """Bytes, from ``8``, ``512K``, ``64M`` or ``1G`` (powers of 1024). Raises ValueError."""
+def parse_size(text: str, multiple: int = 8) -> int:
+    """Bytes, from ``8``, ``512K``, ``64M`` or ``1G`` (powers of 1024). Raises ValueError, also for
+    what is no multiple of the words that are added up."""
     cleaned = text.strip().upper().removesuffix("IB")
     digits = cleaned.rstrip("BKMG")
     unit = cleaned[len(digits) :]
@@ -71,8 +72,10 @@ def parse_size(text: str) -> int:
     if not digits.isascii() or not digits.isdigit() or unit not in _UNITS:
         raise ValueError(f"{text!r} is no size; write 8, 512K, 64M or 1G")
     size = int(digits) * _UNITS[unit]
-    if size % 8:
-        raise ValueError(f"{text!r} is no multiple of 8 bytes (the payload is summed in words)")
+    if size % multiple:
+        raise ValueError(
+            f"{text!r} is no multiple of {multiple} bytes (the payload is summed in words)"
+        )
     return size
 
 

@@ -1,0 +1,167 @@
+"""A run over TensorFlow clusters: its order, its failures, its figures; and a real one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from tensorwire.bench.control import AgentError
+from tensorwire.bench.measure import Visit
+from tensorwire.bench.runner import Contender
+from tensorwire.bench.tensorflow import runner, table
+from tensorwire.bench.tensorflow.cases import Work
+from tensorwire.bench.tensorflow.paths import PathError, Taken
+from tensorwire.cli import app
+
+SHM, TCP = Contender("tensorwire", "shm"), Contender("tensorwire", "tcp")
+WORK = Work("tensor", 64)
+
+
+class FakeCluster:
+    def __init__(self, transport: str, log: list[str]) -> None:
+        self.transport = transport
+        self.log = log
+        self.fails_at: tuple[int, Exception] | None = None
+        self.visits = 0
+
+    def visit(self, work: Work, seconds: float) -> tuple[Visit, Taken]:
+        self.log.append(self.transport)
+        self.visits += 1
+        if self.fails_at is not None and self.visits == self.fails_at[0]:
+            raise self.fails_at[1]
+        return visit_of(1000.0), Taken(self.transport, None)
+
+
+@pytest.fixture
+def clusters(monkeypatch: pytest.MonkeyPatch) -> dict[str, FakeCluster]:
+    log: list[str] = []
+    found = {name: FakeCluster(name, log) for name in ("grpc", "shm", "tcp")}
+
+    @contextmanager
+    def start(transport: str) -> Iterator[FakeCluster]:
+        yield found[transport]
+
+    monkeypatch.setattr(runner, "start", start)
+    return found
+
+
+def visit_of(p50: float, p99: float = 0.0, calls: int = 10) -> Visit:
+    return Visit(p50, p99 or p50, calls, seconds=1.0, cpu_seconds=0.5, path="")
+
+
+def test_each_round_visits_everyone_and_the_order_moves_on(
+    clusters: dict[str, FakeCluster],
+) -> None:
+    results = runner.measure([runner.BASELINE, SHM, TCP], [WORK], 2, 0.1)
+    assert clusters["grpc"].log == ["grpc", "shm", "tcp", "shm", "tcp", "grpc"]
+    assert not results.notes
+
+
+@pytest.mark.parametrize("error", [AgentError("is gone"), PathError("took tcp instead")])
+def test_who_fails_is_stopped_and_the_others_go_on(
+    clusters: dict[str, FakeCluster], error: Exception
+) -> None:
+    clusters["shm"].fails_at = (2, error)
+    seen: list[tuple[int, int]] = []
+    results = runner.measure(
+        [runner.BASELINE, SHM],
+        [WORK, Work("ps-step", 80)],
+        3,
+        0.1,
+        lambda now, done, total: seen.append((done, total)),
+    )
+    assert [(row["contender"], row["case"]) for row in runner.rows(results)] == [
+        ("grpc", "tensor"),
+        ("grpc", "ps-step"),
+    ]
+    assert clusters["shm"].visits == 2
+    assert str(error) in results.notes[0]
+    assert seen[-1] == (12, 12)
+
+
+def test_rows_are_medians_over_rounds() -> None:
+    results = runner.Results()
+    results.visits[runner.BASELINE, WORK] = [
+        (visit_of(p50, p99), Taken("grpc", None)) for p50, p99 in ((8000, 9000), (9000, 9500))
+    ]
+    results.visits[SHM, WORK] = [
+        (visit_of(500, 600, calls=5), Taken("shm", 1.0)),
+        (visit_of(1000, 2000, calls=10), Taken("shm", 0.5)),
+        (visit_of(7000, 9000, calls=20), Taken("shm", 1.0)),
+    ]
+    base, row = runner.rows(results)
+    assert base["ratio_to_grpc"] == 1
+    assert base["in_place"] is None
+    assert row == {
+        "contender": "tensorwire",
+        "transport": "shm",
+        "case": "tensor",
+        "size": 64,
+        "p50_ms": 1.0,
+        "p99_ms": 2.0,
+        "cpu_s_per_step": 0.05,
+        "ratio_to_grpc": 8.5,
+        "p99_ratio_to_grpc": 4.625,
+        "in_place": 0.5,
+        "steps": 35,
+    }
+
+
+def test_without_stock_there_is_no_ratio() -> None:
+    results = runner.Results()
+    results.visits[SHM, WORK] = [(visit_of(500), Taken("shm", 1.0))]
+    assert runner.rows(results)[0]["ratio_to_grpc"] is None
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "why"),
+    [
+        ("--transport", "grpc", "none of shm, tcp"),
+        ("--cases", "pull", "none of tensor"),
+        ("--sizes", "6", "multiple of 4"),
+        ("--step-size", "0", "more than 0"),
+        ("--output", "/nowhere/figures.json", "no folder"),
+    ],
+)
+def test_wrong_usage_is_code_2(option: str, value: str, why: str) -> None:
+    result = command(option, value)
+    assert result.exit_code == 2
+    assert why in result.output
+
+
+def command(*arguments: str) -> Any:
+    return CliRunner().invoke(
+        app, ["bench", "tensorflow", *arguments], env={"COLUMNS": "200", "TERM": "dumb"}
+    )
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(find_spec("tensorflow") is None, reason="needs TensorFlow")
+def test_real_clusters(capsys: pytest.CaptureFixture[str]) -> None:
+    result = command(
+        *("--sizes", "4,1M", "--step-size", "2M", "--reduce-size", "400K"),
+        *("--rounds", "2", "--seconds", "0.01", "--json"),
+    )
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    rows = report["rows"]
+    works = [("tensor", 4), ("tensor", 1 << 20), ("ps-step", 2 << 20), ("allreduce", 400 << 10)]
+    assert {(row["transport"], row["case"], row["size"]) for row in rows} == {
+        (transport, *work) for transport in ("grpc", "shm", "tcp") for work in works
+    }
+    for row in rows:
+        assert 0 < row["p50_ms"] <= row["p99_ms"]
+        assert row["cpu_s_per_step"] > 0
+        assert row["steps"] >= 6
+        assert row["ratio_to_grpc"] > 0
+    table.print_table(report, Console(width=150))
+    shown = capsys.readouterr().out
+    assert "ps-step 2M" in shown
+    assert "TensorFlow 2." in shown
