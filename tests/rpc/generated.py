@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -12,12 +13,10 @@ import grpc
 
 
 def generate(folder: Path) -> Path:
-    from grpc_tools import protoc  # type: ignore[import-untyped]
-
-    here = Path(__file__).parent
-    well_known = Path(protoc.__file__).parent / "_proto"
-    arguments = [f"-I{here}", f"-I{well_known}", f"--python_out={folder}"]
-    assert protoc.main(["", *arguments, f"--grpc_python_out={folder}", "service.proto"]) == 0
+    # In a process of its own: in one that has loaded TensorFlow, protoc crashes.
+    protoc = [sys.executable, "-m", "grpc_tools.protoc", f"-I{Path(__file__).parent}"]
+    outputs = [f"--python_out={folder}", f"--grpc_python_out={folder}"]
+    subprocess.run([*protoc, *outputs, "service.proto"], check=True, timeout=60)
     sys.path.insert(0, str(folder))
     return folder
 
