@@ -9,6 +9,6 @@ WITH_FRAMEWORKS = ("bench/train/", "bench/tensorflow/", "tensorflow/", "test_ten
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests with frameworks come last: a process that has loaded one is not what users of gRPC have,
-    and no good parent for the tests that fork."""
+    """Tests with frameworks come last: a process that has loaded one is not what users of gRPC
+    have, and no good parent for the tests that fork."""
     items.sort(key=lambda item: any(f"/tests/{part}" in str(item.path) for part in WITH_FRAMEWORKS))
