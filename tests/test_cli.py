@@ -35,8 +35,9 @@ def rpc(*arguments: str) -> dict[str, Any]:
     ("arguments", "expected"),
     [
         ((), ("bench", "train", "doctor")),
-        (("bench",), ("rpc",)),
+        (("bench",), ("rpc", "tensorflow")),
         (("bench", "rpc"), ("--transport", "--sizes", "--rounds", "--peers", "Examples", "--json")),
+        (("bench", "tensorflow"), ("--sizes", "--cases", "Examples", "Exit codes", "--json")),
         (("doctor",), ("TARGET", "Examples", "Exit codes", "--json")),
     ],
 )

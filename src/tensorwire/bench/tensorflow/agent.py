@@ -60,7 +60,6 @@ def answer(control: Control, driver: Driver) -> None:
 def main(arguments: list[str]) -> None:
     index, transport, addresses, path = arguments
     with conversation(path) as control:
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
         protocol = plugin.STOCK_PROTOCOL
         if transport != plugin.STOCK_PROTOCOL:
             os.environ["TENSORWIRE_TRANSPORT"] = transport

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import sys
 from collections import defaultdict
@@ -177,6 +178,7 @@ def run(
     """
     from tensorwire.tensorflow import build
 
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # errors only, here and in the agents
     before = environment.describe(asdict(options), ())
     tensorflow = build.installed()
     build.plugin(tensorflow)  # now: the agents have no time to wait for it
