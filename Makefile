@@ -18,7 +18,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 
 .PHONY: help
 help: ## show this list
-	@grep -hE '^[a-z-]+:.* ## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.* ## (.*)/  \1\t\2/' | expand -t 14
+	@grep -hE '^[a-z-]+:.* ## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.* ## (.*)/  \1\t\2/' | expand -t 25
 
 # ---- Python ----
 
@@ -35,6 +35,13 @@ build: .venv/built ## compile the core and install tensorwire (editable) into .v
 # over tensorflow-cpu. The file names all that is needed.
 .venv/tensorflow: requirements/tensorflow.txt .venv/ready
 	$(BIN)/pip install -q --disable-pip-version-check --no-deps -r $<
+	touch $@
+
+# The oldest TensorFlow needs older packages than .venv has, and Python 3.11 at most. As above, without
+# what the packages ask for.
+.venv-oldest/ready: requirements/tensorflow-oldest.txt
+	$(PYTHON) -m venv .venv-oldest
+	.venv-oldest/bin/pip install -q --disable-pip-version-check --no-deps -r $<
 	touch $@
 
 # PyTorch's GPU libraries are left out: pip has to find a CPU build of it. The tests that want a
@@ -62,9 +69,17 @@ wheel: .venv/ready ## build the wheel into dist/ and check that it stays under 1
 
 # ---- tests ----
 
-.PHONY: test test-core asan tsan fuzz
+.PHONY: test test-oldest-tensorflow test-core asan tsan fuzz
 test: test-core build .venv/tensorflow ## run every test: the core's and Python's
 	$(BIN)/python -m pytest $(ARGS)
+
+# A selection that builds the plugin for it and runs real clusters, of tensorwire as the wheel has it.
+OLDEST = test_plugin_paths.py::test_shared_memory test_plugin_paths.py::test_tcp \
+         test_plugin_paths.py::test_a_stock_peer_is_met_by_grpc \
+         test_plugin_ops.py test_plugin_collective.py test_run_clusters.py
+test-oldest-tensorflow: wheel .venv-oldest/ready ## run some tests with the oldest TensorFlow (Python 3.11)
+	.venv-oldest/bin/pip install -q --disable-pip-version-check --no-deps --force-reinstall dist/*.whl
+	.venv-oldest/bin/python -m pytest $(OLDEST:%=tests/tensorflow/%) $(ARGS)
 
 test-core: | system-test ## run the core's tests, optimised
 	cmake -S . -B build/test -G Ninja $(CORE_ONLY)
@@ -124,6 +139,7 @@ LOCK := uv pip compile -q --upgrade --universal --python-version 3.10 --no-annot
 lock: ## renew requirements/*.txt from *.in (needs uv)
 	cd requirements && $(LOCK) dev.in -o dev.txt
 	cd requirements && $(LOCK) --no-emit-package tensorflow tensorflow.in -o tensorflow.txt
+	cd requirements && $(subst 3.10,3.11,$(LOCK)) --no-emit-package tensorflow tensorflow-oldest.in -o tensorflow-oldest.txt
 	cd requirements && $(subst 3.10,3.11,$(LOCK)) frameworks.in -o frameworks.txt
 	sed -i -E '/^(cuda|nvidia|triton)/d' requirements/frameworks.txt
 
@@ -143,7 +159,7 @@ bench: build ## measure against grpcio and others (ARGS="--sizes 8,64M --json ..
 
 .PHONY: clean system-build system-test system-sanitize
 clean: ## remove everything that was generated
-	rm -rf build dist .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf build dist .venv .venv-oldest .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests docs -name __pycache__ -prune -exec rm -rf {} +
 
 system-build system-test system-sanitize: system-%:
