@@ -9,8 +9,8 @@ from tensorwire.bench.tensorflow.paths import IN_PLACE_FROM, PathError, Taken, g
 
 NAMES = (
     *("received_in_place", "received_in_place_bytes", "received_shm", "received_shm_bytes"),
-    *("received_tcp", "received_tcp_bytes", "received_grpc", "collective_grpc"),
-    *("collective_received", "collective_received_bytes"),
+    *("received_tcp", "received_tcp_bytes", "received_grpc", "served_grpc"),
+    *("collective_received", "collective_received_bytes", "collective_grpc"),
 )
 LARGE = Work("tensor", IN_PLACE_FROM)
 
@@ -60,7 +60,9 @@ def test_tcp() -> None:
         taken(LARGE, "shm", 1, found)
 
 
-@pytest.mark.parametrize("counter", ["received_grpc", "collective_grpc", "received_tcp"])
+@pytest.mark.parametrize(
+    "counter", ["received_grpc", "served_grpc", "collective_grpc", "received_tcp"]
+)
 def test_one_tensor_by_another_way_is_too_many(counter: str) -> None:
     found = counts(received_in_place=1, received_in_place_bytes=LARGE.size)
     assert taken(LARGE, "shm", 1, found).transport == "shm"

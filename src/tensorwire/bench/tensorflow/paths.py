@@ -48,7 +48,7 @@ def taken(work: Work, wanted: str, steps: int, counts: Counts) -> Taken:
         if wanted != STOCK:
             raise PathError("took stock gRPC: the plugin is not loaded")
         return Taken(STOCK, None)
-    stock = counts["received_grpc"] + counts["collective_grpc"]
+    stock = max(counts["received_grpc"], counts["served_grpc"]) + counts["collective_grpc"]
     if stock:
         raise PathError(f"{stock} tensors took stock gRPC")
     found = {way for way in LINK_BYTES if counts[f"received_{way}"]}
