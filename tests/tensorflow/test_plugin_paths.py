@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -187,3 +190,15 @@ def test_two_clusters_that_use_the_same_names(tensorflow: Any) -> None:
         for cluster in (one, other):
             check_there_and_back(tensorflow, cluster)
             assert cluster.stats("ps")["received_in_place"] > 0
+
+
+def test_what_is_required_cannot_be_forbidden(tensorflow: Any) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "import tensorwire.tensorflow as t; t.enable()"],
+        env={**os.environ, "TENSORWIRE_TRANSPORT": "shm", "TENSORWIRE_FORBID": "tcp,shm"},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 1
+    assert "TENSORWIRE_TRANSPORT=shm requires what TENSORWIRE_FORBID=tcp,shm" in done.stderr

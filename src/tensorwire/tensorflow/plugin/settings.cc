@@ -54,6 +54,10 @@ absl::Status read_settings() {
       return wrong("TENSORWIRE_FORBID", forbidden,
                    "shm, tcp or both: TensorFlow's own gRPC cannot be done without");
   }
+  if ((read.required == "shm" && !read.shm) || (read.required == "tcp" && !read.tcp))
+    return absl::InvalidArgumentError(absl::StrCat(
+        "TENSORWIRE_TRANSPORT=", read.required, " requires what TENSORWIRE_FORBID=", forbidden,
+        " leaves out: unset one of them"));
   if (!read.shm && !read.tcp) read.enabled = false;
   const std::string arena = variable("TENSORWIRE_TF_ARENA");
   if (!arena.empty() && arena != "auto" && arena != "off")
