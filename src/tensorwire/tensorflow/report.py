@@ -34,6 +34,8 @@ LABELS = {
     "links": "links to other servers",
     "links_lost": "  of these, lost",
     "allocated_in_arena": "memory: blocks in the arena",
+    "allocated_traced": "memory: blocks by operations whose tensors are sent",
+    "sites_traced": "  of so many operations",
     "allocated_elsewhere": "memory: blocks outside the full arena (raise TF_RDMA_BUF_SIZE)",
 }
 

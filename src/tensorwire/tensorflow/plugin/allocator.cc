@@ -8,9 +8,11 @@
 #include <cstdlib>
 
 #include "core.h"
+#include "settings.h"
 #include "statistics.h"
 #include "tensorflow/core/framework/allocator_registry.h"
 #include "tensorflow/core/platform/logging.h"
+#include "traced.h"
 
 namespace tensorwire {
 
@@ -39,14 +41,22 @@ class ArenaAllocator final : public tf::Allocator {
   std::string Name() override { return "tensorwire"; }
 
   void* AllocateRaw(size_t alignment, size_t size) override {
-    if (size >= kSmall && alignment <= kArenaAlignment &&
-        !g_forked.load(std::memory_order_relaxed)) {
-      if (void* const block = core().arena_allocate(size)) {
-        count(statistics().allocated_in_arena);
+    if (size < kSmall || alignment > kArenaAlignment || g_forked.load(std::memory_order_relaxed))
+      return plain(alignment, size);
+    if (settings().traced) {
+      const Site site = allocating_site(size);
+      if (!site_is_traced(site)) {
+        void* const block = plain(alignment, size);
+        if (block) remember_block(block, site);
         return block;
       }
-      warn_once();
+      count(statistics().allocated_traced);
     }
+    if (void* const block = core().arena_allocate(size)) {
+      count(statistics().allocated_in_arena);
+      return block;
+    }
+    warn_once();
     return plain(alignment, size);
   }
 
@@ -55,6 +65,7 @@ class ArenaAllocator final : public tf::Allocator {
       if (g_forked.load(std::memory_order_relaxed)) return;  // it may be the parent's
       if (core().arena_free(memory)) return;
     }
+    if (settings().traced) forget_block(memory);
     std::free(memory);
   }
 

@@ -5,8 +5,10 @@
 #include "completion.h"
 #include "data_server.h"
 #include "request.h"
+#include "settings.h"
 #include "statistics.h"
 #include "tensorflow/core/framework/tensor.pb.h"
+#include "traced.h"
 
 namespace tensorwire {
 
@@ -69,6 +71,7 @@ void Served::answer(const tf::Tensor& tensor, bool dead) {
     const auto data = tensor.tensor_data();
     body = {data.data(), data.size()};
     count_served(body.data, body.size);
+    if (settings().traced) trace_sent(tensor);
   } else {
     // It was taken from its rendezvous, so it has to travel this way, whatever it is.
     head.form = Form::kProto;
@@ -91,6 +94,7 @@ void Served::answer(tf::BufRendezvous::Hook* hook) {
   const auto data = hook->prod_value->tensor_data();
   const tw_segment segment{data.data(), data.size()};
   count_served(segment.data, segment.size);
+  if (settings().traced) trace_sent(*hook->prod_value);
   // The producer goes on with its algorithm there and then, which is nothing for a core thread.
   const tw_owner owner{
       [](void* context) {

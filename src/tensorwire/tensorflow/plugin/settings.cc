@@ -55,14 +55,15 @@ absl::Status read_settings() {
                    "shm, tcp or both: TensorFlow's own gRPC cannot be done without");
   }
   if ((read.required == "shm" && !read.shm) || (read.required == "tcp" && !read.tcp))
-    return absl::InvalidArgumentError(absl::StrCat(
-        "TENSORWIRE_TRANSPORT=", read.required, " requires what TENSORWIRE_FORBID=", forbidden,
-        " leaves out: unset one of them"));
+    return absl::InvalidArgumentError(absl::StrCat("TENSORWIRE_TRANSPORT=", read.required,
+                                                   " requires what TENSORWIRE_FORBID=", forbidden,
+                                                   " leaves out: unset one of them"));
   if (!read.shm && !read.tcp) read.enabled = false;
   const std::string arena = variable("TENSORWIRE_TF_ARENA");
-  if (!arena.empty() && arena != "auto" && arena != "off")
-    return wrong("TENSORWIRE_TF_ARENA", arena, "auto or off");
+  if (!arena.empty() && arena != "auto" && arena != "traced" && arena != "off")
+    return wrong("TENSORWIRE_TF_ARENA", arena, "auto, traced or off");
   read.arena = arena != "off";
+  read.traced = arena == "traced";
   g_settings = read;
   return absl::OkStatus();
 }

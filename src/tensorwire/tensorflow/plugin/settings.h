@@ -13,7 +13,9 @@ struct Settings {
   bool shm = true;      // TENSORWIRE_TRANSPORT, TENSORWIRE_FORBID: what may be used
   bool tcp = true;
   std::string required;  // the transport that TENSORWIRE_TRANSPORT names; empty: any
-  bool arena = true;     // TENSORWIRE_TF_ARENA=auto|off: whether TensorFlow allocates in the arena
+  bool arena = true;     // TENSORWIRE_TF_ARENA: whether TensorFlow allocates in the arena; all that
+  bool traced =
+      false;  // is large (auto), or what the sites allocate whose tensors are sent (traced)
 };
 
 // INVALID_ARGUMENT names the variable, what it holds and what is permitted.

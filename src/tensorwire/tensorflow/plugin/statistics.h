@@ -35,6 +35,8 @@ namespace tensorwire {
   X(links, "links made to peers")                                                          \
   X(links_lost, "of these: lost")                                                          \
   X(allocated_in_arena, "allocations that the arena served")                               \
+  X(allocated_traced, "allocations of the sites whose tensors are sent")                   \
+  X(sites_traced, "these sites")                                                           \
   X(allocated_elsewhere, "allocations that went to ordinary memory because the arena was full")
 
 struct Statistics {
