@@ -34,7 +34,9 @@ with v1.device(v1.train.replica_device_setter(worker_device=worker, cluster=clus
     data = tf.constant(np.linspace(0, 1, SHAPE[0], dtype=np.float32)[None, :])
     loss = tf.reduce_mean(tf.square(tf.matmul(data, weights) - 1.0))
     train = v1.train.GradientDescentOptimizer(0.01).minimize(loss)
-with v1.Session(server.target) as session:
+# Without filters a session waits for all tasks, of which one may have finished already.
+only = v1.ConfigProto(device_filters=["/job:ps", worker])
+with v1.Session(server.target, config=only) as session:
     session.run(weights.initializer)
     losses = [session.run([loss, train])[0] for _ in range(STEPS)]
 print("loss", " ".join(float(loss).hex() for loss in losses), flush=True)
