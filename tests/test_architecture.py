@@ -23,7 +23,7 @@ TRANSPORTS = ("shm", "tcp", "verbs")
 PYTHON_IN_CORE = re.compile(r"Python\.h|nanobind/|tensorflow/|torch/")
 SYSTEM_IO = re.compile(r"sys/(socket|epoll|eventfd|mman|un)\.h|netinet/|fcntl\.h|poll\.h|unistd\.h")
 # An integration includes the headers of its own framework, as that names them.
-FRAMEWORK_HEADERS = {"tensorflow": ("absl/", "google/protobuf/", "tensorflow/")}
+FRAMEWORK_HEADERS = {"tensorflow": ("absl/", "google/protobuf/", "tensorflow/", "tsl/")}
 WITHOUT_IO = ("wire", "message")
 
 # Modules of one rank that are both named here do not know each other; one that is not named stands
