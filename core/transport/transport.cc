@@ -11,4 +11,23 @@ Result<Located> Transport::locate(const RegionRef&) {
                 std::string("protocol error: a memory descriptor on transport ") + profile().name};
 }
 
+Result<bool> Transport::fetch(uint64_t, const RegionRef&, std::byte*) {
+  return Status{Code::kInternal,
+                std::string("protocol error: a ready-to-send on transport ") + profile().name};
+}
+
+size_t Transport::completed(std::span<Completion>) { return 0; }
+
+Result<RemoteKey> Transport::expose(std::byte*, size_t, Rights) {
+  return Status{Code::kInternal,
+                std::string("transport ") + profile().name + " has no device that could serve it"};
+}
+
+void Transport::conceal(const RemoteKey&) {}
+
+Result<bool> Transport::start(const Operation&) {
+  return Status{Code::kInternal, std::string("transport ") + profile().name +
+                                     " has no device for one-sided operations"};
+}
+
 }  // namespace tw

@@ -36,9 +36,40 @@ struct Profile {
   size_t eager_bytes;     // a segment up to this size is copied and sent at once
   size_t chunk_bytes;     // a larger one is cut into chunks of this size (kPush, kRead)
   uint32_t chunks_in_flight;  // kRead: ready-to-sends outstanding per message
+  bool one_sided = false;     // operations on exposed regions need no help of the peer's processor
 };
 
 enum class Wake : uint8_t { kReady, kTimeout, kSignal };
+
+// What a peer may do to an exposed region beside nothing; a set of bits.
+using Rights = uint32_t;
+inline constexpr Rights kMayRead = 1, kMayWrite = 2, kMayUpdate = 4;  // update: the two atomics
+
+// The device's name for an exposed region, as the peer has to give it back.
+struct RemoteKey {
+  uint64_t address = 0;
+  uint32_t key = 0;
+};
+
+// A one-sided operation. `local` stays valid, and its memory is not freed, until it has ended.
+struct Operation {
+  enum class Kind : uint8_t { kRead, kWrite, kWriteImmediate, kFetchAdd, kCompareSwap };
+  Kind kind = Kind::kRead;
+  uint64_t id = 0;  // the caller's name for it
+  std::byte* local = nullptr;
+  size_t length = 0;     // 8 for the atomics, whose old value goes to `local`
+  RemoteKey remote;      // of the first byte
+  uint64_t operand = 0;  // what to add, or to swap in
+  uint64_t expected = 0;
+  uint32_t immediate = 0;
+};
+
+// How a fetch or an operation has ended. kUnavailable: the link broke. kPermissionDenied: the
+// peer's device refused the access, which breaks the link, too.
+struct Completion {
+  uint64_t id = 0;
+  Status status;
+};
 
 // Locks: "send lock" and "baton" are the link's. Members that name neither may be called from any
 // thread. After an error from send() or receive() the transport is dead and only destroyed.
@@ -85,13 +116,38 @@ class Transport {
   // Baton held. Tells the peer that nothing more comes, and asks for nothing more.
   virtual void hang_up() = 0;
 
-  // kMap. Send lock held: the peer will be able to map this slab before it reads what is sent from
-  // now on.
+  // kMap, kRead. Send lock held: the peer will be able to map (to read) this slab before it reads
+  // what is sent from now on.
   virtual Status share(Slab& slab);
-  // kMap. Send lock held: the arena has dropped slabs; the peer is told of those it knows.
+  // kMap, kRead. Send lock held: the arena has dropped slabs; the peer is told of those it knows.
   virtual void slabs_dropped() {}
   // kMap. Baton held: the peer's memory named by a descriptor. kInternal: the descriptor is wrong.
   virtual Result<Located> locate(const RegionRef& region);
+
+  // kRead. Baton held: starts to read `from`, a run of bytes of the peer's arena, into this
+  // process's memory at `to`, which must neither move nor be freed before its completion or
+  // revoke(). False: as many as the transport can take are under way; again after a completion.
+  // kInternal: the peer named memory that it has not shared. kUnavailable: the peer is gone.
+  virtual Result<bool> fetch(uint64_t id, const RegionRef& from, std::byte* to);
+  // kRead and one-sided operations. Baton held: what has ended since, in any order; 0 when nothing
+  // has. Whoever asks receive() asks this, too: sleep() and arm() count a completion as something
+  // that was received.
+  virtual size_t completed(std::span<Completion> out);
+
+  // Any thread, without the link's locks. From the return on, neither the peer nor this end's own
+  // fetches and operations read or write this process's memory: it may be reused. The transport is
+  // dead then. Nothing to do where all of that needs this end's processor (kPush, kMap).
+  virtual void revoke() {}
+
+  // ---- one-sided operations that a device does by itself; profile().one_sided says whether ----
+
+  // Send lock held. Lets this link's peer, and nobody else, at [data, data + size) until conceal().
+  // kResourceExhausted, kUnavailable.
+  virtual Result<RemoteKey> expose(std::byte* data, size_t size, Rights rights);
+  // Send lock held. Afterwards the device refuses the key.
+  virtual void conceal(const RemoteKey& key);
+  // Baton held: as fetch().
+  virtual Result<bool> start(const Operation& operation);
 };
 
 }  // namespace tw
