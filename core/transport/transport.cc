@@ -30,4 +30,6 @@ Result<bool> Transport::start(const Operation&) {
                                      " has no device for one-sided operations"};
 }
 
+size_t Transport::immediates(std::span<uint32_t>) { return 0; }
+
 }  // namespace tw

@@ -55,7 +55,7 @@ struct RemoteKey {
 struct Operation {
   enum class Kind : uint8_t { kRead, kWrite, kWriteImmediate, kFetchAdd, kCompareSwap };
   Kind kind = Kind::kRead;
-  uint64_t id = 0;  // the caller's name for it
+  uint64_t id = 0;  // the caller's name for it, in one space with those of fetch()
   std::byte* local = nullptr;
   size_t length = 0;     // 8 for the atomics, whose old value goes to `local`
   RemoteKey remote;      // of the first byte
@@ -148,6 +148,9 @@ class Transport {
   virtual void conceal(const RemoteKey& key);
   // Baton held: as fetch().
   virtual Result<bool> start(const Operation& operation);
+  // Baton held: the values of the peer's writes with immediate that have arrived since, in their
+  // order; 0 when none has. As with completed(), whoever asks receive() asks this, too.
+  virtual size_t immediates(std::span<uint32_t> out);
 };
 
 }  // namespace tw
