@@ -104,6 +104,25 @@ std::string_view shape_text(Shape shape) {
   return "";
 }
 
+std::string_view trimmed(std::string_view entry) {
+  const size_t begin = entry.find_first_not_of(' ');
+  if (begin == std::string_view::npos) return {};
+  return entry.substr(begin, entry.find_last_not_of(' ') - begin + 1);
+}
+
+// "mlx5_0" or "mlx5_0:1".
+bool device_entry(std::string_view entry) {
+  const size_t colon = entry.find(':');
+  const std::string_view name = entry.substr(0, colon);
+  constexpr std::string_view kPermitted =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
+  if (name.empty() || name.size() > 63) return false;
+  if (name.find_first_not_of(kPermitted) != std::string_view::npos) return false;
+  if (colon == std::string_view::npos) return true;
+  const auto port = parse_number(entry.substr(colon + 1));
+  return port && *port >= 1 && *port <= 255;
+}
+
 class Environment {
  public:
   // The first of two names that is set wins.
@@ -119,15 +138,38 @@ class Environment {
   }
 
   template <class T>
-  void number(T& out, const char* name, const Range& range, T unit) {
+  void number(T& out, const char* name, const Range& range, T unit = 1) {
     const auto variable = lookup(name);
     if (!variable) return;
     const auto parsed = parse_number(variable->value);
     if (parsed && fits(*parsed, range)) {
-      out = static_cast<T>(*parsed) * unit;
+      out = static_cast<T>(static_cast<T>(*parsed) * unit);
     } else {
-      fail(refuse(*variable, text({"a whole number from ", range.lowest, " to ", range.highest})));
+      fail(refuse(*variable, text({"a whole number from ", range.lowest, " to ", range.highest,
+                                   shape_text(range.shape)})));
     }
+  }
+
+  // Names of RDMA devices, each with a port or without.
+  void devices(std::vector<std::string>& out, const char* name, const char* guide_name) {
+    auto variable = lookup(name);
+    if (!variable) variable = lookup(guide_name);
+    if (!variable) return;
+    std::vector<std::string> list;
+    for (std::string_view rest = variable->value;;) {
+      const size_t comma = rest.find(',');
+      const std::string_view entry = trimmed(rest.substr(0, comma));
+      if (!device_entry(entry)) {
+        fail(refuse(*variable,
+                    "names of RDMA devices (as ibv_devices lists them) with commas "
+                    "between, each with :<port> behind it if you like"));
+        return;
+      }
+      list.emplace_back(entry);
+      if (comma == std::string_view::npos) break;
+      rest.remove_prefix(comma + 1);
+    }
+    out = std::move(list);
   }
 
   // The name of a congestion control, as the kernel spells them (at most 15 characters).
@@ -185,6 +227,19 @@ Result<Settings> settings_from_environment() {
   from.size(s.ring_bytes, "TENSORWIRE_RING_BYTES", {16 * kKi, 64 * kMi, Shape::kPowerOfTwo});
   from.number(s.spin, "TENSORWIRE_SPIN_US", {0, 10'000}, kMicrosecond);
   from.congestion(s.tcp_congestion, "TENSORWIRE_TCP_CONGESTION");
+  from.devices(s.verbs_devices, "TENSORWIRE_VERBS_DEVICE", "TF_RDMA_DEV_NAME");
+  from.number(s.verbs_gid_index, "TENSORWIRE_VERBS_GID_INDEX", {0, 255});
+  from.number(s.verbs_pkey_index, "TENSORWIRE_VERBS_PKEY_INDEX", {0, 65535});
+  from.number(s.verbs_mtu, "TENSORWIRE_VERBS_MTU", {256, 4096, Shape::kPowerOfTwo});
+  from.number(s.verbs_service_level, "TENSORWIRE_VERBS_SERVICE_LEVEL", {0, 15});
+  from.number(s.verbs_traffic_class, "TENSORWIRE_VERBS_TRAFFIC_CLASS", {0, 255});
+  from.number(s.verbs_queue_depth, "TENSORWIRE_VERBS_QUEUE_DEPTH", {8, 4096});
+  // 0 would wait for ever, and so would 7 retries.
+  from.number(s.verbs_timeout, "TENSORWIRE_VERBS_TIMEOUT", {1, 31});
+  from.number(s.verbs_retry_count, "TENSORWIRE_VERBS_RETRY_COUNT", {0, 6});
+  from.number(s.verbs_inline_bytes, "TENSORWIRE_VERBS_INLINE_BYTES", {0, 1024});
+  from.number(s.verbs_qps, "TENSORWIRE_VERBS_QPS", {1, 16});
+  from.number(s.verbs_cqs, "TENSORWIRE_VERBS_CQS", {1, 64});
   if (!from.status.ok()) return from.status;
   return s;
 }

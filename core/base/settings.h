@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -23,6 +24,21 @@ struct Settings {
   size_t ring_bytes = 256 << 10;        // TENSORWIRE_RING_BYTES: each direction of a shm link
   Nanos spin = 50 * kMicrosecond;       // TENSORWIRE_SPIN_US
   std::string tcp_congestion = "auto";  // TENSORWIRE_TCP_CONGESTION: auto | system | <name>
+
+  // RDMA ports, "mlx5_0,mlx5_1:2": without a port number the first active one; several share each
+  // link. Empty: the closest, then the fastest. TENSORWIRE_VERBS_DEVICE, TF_RDMA_DEV_NAME
+  std::vector<std::string> verbs_devices;
+  int verbs_gid_index = -1;           // TENSORWIRE_VERBS_GID_INDEX; -1: chosen
+  uint16_t verbs_pkey_index = 0;      // TENSORWIRE_VERBS_PKEY_INDEX: of the partition key
+  uint32_t verbs_mtu = 0;             // TENSORWIRE_VERBS_MTU: bytes; 0: the port's active one
+  uint8_t verbs_service_level = 0;    // TENSORWIRE_VERBS_SERVICE_LEVEL
+  uint8_t verbs_traffic_class = 0;    // TENSORWIRE_VERBS_TRAFFIC_CLASS
+  uint32_t verbs_queue_depth = 64;    // TENSORWIRE_VERBS_QUEUE_DEPTH: requests of a queue pair
+  uint8_t verbs_timeout = 16;         // TENSORWIRE_VERBS_TIMEOUT: 4.096 us x 2^n for an answer
+  uint8_t verbs_retry_count = 6;      // TENSORWIRE_VERBS_RETRY_COUNT: then the link is lost
+  uint32_t verbs_inline_bytes = 128;  // TENSORWIRE_VERBS_INLINE_BYTES: no buffer is needed
+  uint32_t verbs_qps = 1;             // TENSORWIRE_VERBS_QPS: queue pairs per rail and link
+  uint32_t verbs_cqs = 1;             // TENSORWIRE_VERBS_CQS: completion queues per device
 };
 
 // INVALID_ARGUMENT names the variable, what it holds and the permitted range.

@@ -1,0 +1,56 @@
+// RDMA for one process: the library, the devices that links use, and their domains.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "base/ref.h"
+#include "base/settings.h"
+#include "base/status.h"
+#include "engine/poller.h"
+#include "transport/verbs/device.h"
+#include "transport/verbs/domain.h"
+
+namespace tw::verbs {
+
+// A rail and the opened device behind it.
+struct OpenRail {
+  Rail rail;
+  Ref<Domain> domain;
+};
+
+// Thread-safe. One for each process and trust domain.
+class Context final : public RefCounted {
+ public:
+  // Chooses and opens. The status says why there is none: no library, no devices, what was asked
+  // for is not there.
+  static Result<Ref<Context>> open(const Library& library, const Settings& settings,
+                                   Poller& poller);
+
+  const Settings& settings() const { return settings_; }
+  // What links are made of now: chosen again after a port or a device has changed. Several: a
+  // link's chunks go over all of them.
+  Result<std::vector<OpenRail>> rails();
+  // The arena has dropped slabs.
+  void slabs_dropped();
+  // Over all domains.
+  DomainStats stats() const;
+
+ private:
+  class Changes;
+  Context(const Library& library, const Settings& settings, Poller& poller);
+  ~Context() override;
+  Status choose();
+
+  const Library& library_;
+  const Settings settings_;
+  Poller& poller_;
+  Ref<Changes> changes_;  // tells of events of the domains
+  mutable std::mutex mutex_;
+  std::vector<OpenRail> rails_;       // guarded by mutex_
+  std::vector<Ref<Domain>> domains_;  // not lost; guarded by mutex_
+};
+
+}  // namespace tw::verbs

@@ -1,0 +1,104 @@
+// What RDMA devices there are, and which of their ports and addresses links use.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/settings.h"
+#include "base/status.h"
+
+namespace tw::verbs {
+
+struct Library;
+
+enum class GidType : uint8_t { kInfiniBand, kRoceV1, kRoceV2 };
+enum class LinkLayer : uint8_t { kInfiniBand, kEthernet };
+
+// An address in a port's table of them.
+struct Gid {
+  uint8_t index = 0;
+  GidType type = GidType::kInfiniBand;
+  std::array<uint8_t, 16> bytes{};
+
+  bool ipv4() const;        // ::ffff:a.b.c.d
+  bool link_local() const;  // fe80::/10
+  std::string to_string() const;
+  friend bool operator==(const Gid&, const Gid&) = default;
+};
+
+struct Port {
+  uint8_t number = 0;
+  bool active = false;
+  std::string state;  // as ibv_devinfo says it: PORT_DOWN, PORT_INIT, PORT_ARMED, PORT_ACTIVE
+  LinkLayer layer = LinkLayer::kInfiniBand;
+  uint16_t lid = 0;
+  uint32_t mtu = 0;          // bytes, the active one
+  uint64_t megabits = 0;     // per second, width x speed; 0: not known
+  uint32_t max_message = 0;  // bytes
+  uint16_t pkeys = 0;        // entries of the partition key table
+  std::vector<Gid> gids;     // without the empty ones
+};
+
+struct Device {
+  std::string name;
+  uint64_t guid = 0;
+  bool iwarp = false;
+  int numa_node = -1;  // -1: not known
+  uint32_t max_queue_pairs = 0;
+  uint32_t max_queue_depth = 0;   // work requests of a queue pair
+  uint32_t max_completions = 0;   // entries of a completion queue
+  uint32_t max_segments = 0;      // pieces of a work request
+  uint64_t max_registration = 0;  // bytes
+  uint8_t reads_served = 0;       // RDMA READs and atomics that peers may have under way here
+  uint8_t reads_started = 0;      // and that this end may have under way there
+  bool atomics = false;
+  bool windows = false;  // memory windows of type 2
+  std::vector<Port> ports;
+};
+
+// A port that links use, and the address that it goes by.
+struct Rail {
+  std::string device;
+  Port port;
+  Gid gid;
+  bool global_route = false;  // InfiniBand: the user has asked for a global route header
+};
+
+// All devices of this host; an empty list is no error. A device that cannot be opened is left out
+// and named in `skipped`. FAILED_PRECONDITION: the kernel has no RDMA support.
+Result<std::vector<Device>> list_devices(const Library& library,
+                                         std::vector<std::string>* skipped = nullptr);
+
+// How far memory and processors of a NUMA node are from where this thread runs, in the kernel's
+// units; 10 is local, and what a node that is not known counts as.
+int numa_distance(const Library& library, int node);
+
+// RoCE v2 before v1, IPv4 before global IPv6 before link-local, as UCX and NCCL choose; on
+// InfiniBand index 0. `settings.verbs_gid_index` decides where it is set. FAILED_PRECONDITION,
+// INVALID_ARGUMENT: lists what there is.
+Result<Gid> choose_gid(const Device& device, const Port& port, const Settings& settings);
+
+// The rails of `settings.verbs_devices` in the order given; else one: of the active ports the
+// closest, then the fastest. NOT_FOUND, FAILED_PRECONDITION: lists what there is.
+Result<std::vector<Rail>> choose_rails(std::span<const Device> devices, const Settings& settings,
+                                       const std::function<int(int node)>& distance);
+
+// "rxe0:1 (active, Ethernet), mlx5_0:1 (PORT_DOWN, InfiniBand)", for sentences.
+std::string describe(std::span<const Device> devices);
+
+// Whether packets from `rail` to a peer's address carry a global route header.
+bool needs_global_route(const Rail& rail, const std::array<uint8_t, 16>& peer);
+
+// Path MTU of the bytes given (256 .. 4096) as verbs spells it (1 .. 5), and back.
+uint8_t mtu_code(uint32_t bytes);
+uint32_t mtu_bytes(uint8_t code);
+
+std::string_view name(GidType type);     // "InfiniBand", "RoCE v1", "RoCE v2"
+std::string_view name(LinkLayer layer);  // "InfiniBand", "Ethernet"
+
+}  // namespace tw::verbs

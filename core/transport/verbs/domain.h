@@ -1,0 +1,194 @@
+// One opened device: its protection domain, what is registered in it, and what happens to it.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "base/fork.h"
+#include "base/ref.h"
+#include "base/settings.h"
+#include "base/status.h"
+#include "engine/poller.h"
+#include "memory/slab.h"
+#include "transport/transport.h"
+#include "transport/verbs/device.h"
+
+struct ibv_context;
+struct ibv_cq;
+struct ibv_mr;
+struct ibv_mw;
+struct ibv_pd;
+struct ibv_send_wr;
+
+namespace tw::verbs {
+
+class Domain;
+
+// What a registration permits; a set of bits.
+using Access = uint32_t;
+inline constexpr Access kLocalWrite = 1;  // this end's receives and fetches may write it
+inline constexpr Access kRemoteRead = 2;  // peers of the protection domain may read all of it
+inline constexpr Access kBindable = 4;    // memory windows may be bound to parts of it
+
+// Memory that the device knows; pinned until the last reference goes. In a forked child nothing is
+// given back.
+class Registration final : public RefCounted {
+ public:
+  std::byte* data() const { return data_; }
+  size_t size() const { return size_; }
+  uint32_t local_key() const { return local_key_; }
+  uint32_t remote_key() const { return remote_key_; }
+  bool holds(const void* p, size_t size) const {
+    const auto* from = static_cast<const std::byte*>(p);
+    return from >= data_ && size <= size_ && static_cast<size_t>(from - data_) <= size_ - size;
+  }
+  ibv_mr* handle() const { return region_; }
+
+ private:
+  friend class Domain;
+  Registration(Ref<Domain> domain, ibv_mr* region, std::byte* data, size_t size, Hold hold,
+               bool temporary);
+  void dispose() noexcept override;
+
+  const Birthplace home_;
+  const Ref<Domain> domain_;
+  ibv_mr* const region_;
+  std::byte* const data_;
+  const size_t size_;
+  const uint32_t local_key_;
+  const uint32_t remote_key_;
+  const Hold hold_;  // keeps the memory mapped
+  const bool temporary_;
+};
+
+// A memory window of type 2: lets the peer of one queue pair, and nobody else, at a part of a
+// registration. One thread at a time. Destroy it before the queue pair's reset frees what it knows,
+// or after: the device refuses its key from then on either way.
+class Window final : public RefCounted {
+ public:
+  // The key under which the peer may come once the last bind has completed.
+  uint32_t key() const;
+  // Makes `request` the bind to [data, data + size) of `memory`, which has to be kBindable and, for
+  // writes and atomics, kLocalWrite. Next, opcode, sizes and union are set; id and flags are the
+  // caller's. key() is the new key from now on, and `memory` is kept until the next bind or the
+  // window's end.
+  void bind(ibv_send_wr& request, Ref<Registration> memory, std::byte* data, size_t size,
+            Rights rights);
+  // Makes `request` the local invalidation: once it has completed, the device refuses the key.
+  void invalidate(ibv_send_wr& request) const;
+
+ private:
+  friend class Domain;
+  Window(Ref<Domain> domain, ibv_mw* window);
+  void dispose() noexcept override;
+
+  const Birthplace home_;
+  const Ref<Domain> domain_;
+  ibv_mw* const window_;
+  Ref<Registration> memory_;
+};
+
+// Something that happened to the device outside of any work request.
+struct Event {
+  enum class Kind : uint8_t {
+    kDeviceLost,   // nothing on this device works any more
+    kPortDown,     // `port`
+    kPortUp,       // `port`
+    kPortChanged,  // `port`: other LID, GIDs or partition keys
+    kQueuePair,    // `queue_pair` (its number) is in the error state
+    kCompletions,  // `completions` has overrun: all queue pairs on it are lost
+  };
+  Kind kind;
+  uint8_t port = 0;
+  uint32_t queue_pair = 0;
+  const ibv_cq* completions = nullptr;
+  Status why;  // kUnavailable and a sentence; ok for kPortUp and kPortChanged
+};
+
+// Told of every event of a domain by the background thread, without any lock of the domain's.
+class Observer : public RefCounted {
+ public:
+  virtual void on_event(const Event& event) = 0;
+};
+
+struct DomainStats {
+  size_t registrations = 0;  // alive
+  size_t pinned = 0;         // bytes of those
+  size_t temporary = 0;      // alive, of single foreign buffers
+  uint64_t temporary_made = 0;
+  size_t windows = 0;  // alive
+};
+
+// Thread-safe. Everything that is made in it keeps it.
+class Domain final : public RefCounted {
+ public:
+  // Opens the device of that name. UNAVAILABLE, RESOURCE_EXHAUSTED, NOT_FOUND.
+  static Result<Ref<Domain>> open(const Library& library, const std::string& device,
+                                  const Settings& settings);
+
+  const Library& library() const { return library_; }
+  const Device& device() const { return device_; }  // as it was when it was opened
+  ibv_context* context() const { return context_; }
+  ibv_pd* handle() const { return domain_; }
+  // Bytes that a queue pair of this device sends inline, at most `settings.verbs_inline_bytes`.
+  uint32_t inline_bytes() const { return inline_bytes_; }
+  // As the port is now. UNAVAILABLE: the device is gone.
+  Result<Port> port(uint8_t number) const;
+
+  // The slab's one registration, made by whoever asks first: kLocalWrite, kRemoteRead and, where
+  // the device has windows, kBindable. RESOURCE_EXHAUSTED names the limit and how to raise it.
+  Result<Ref<Registration>> slab(Slab& slab);
+  // The slabs that the arena has dropped since are let go of; call it when the arena says so.
+  void slabs_dropped();
+  // A buffer that is in no slab; `hold` keeps it mapped, or the caller does. kBindable counts only
+  // where the device has windows. RESOURCE_EXHAUSTED, INVALID_ARGUMENT (not this process's memory,
+  // or read-only and kLocalWrite asked for).
+  Result<Ref<Registration>> add(std::byte* data, size_t size, Access access, Hold hold = {});
+  // UNIMPLEMENTED where the device has none; RESOURCE_EXHAUSTED.
+  Result<Ref<Window>> window();
+
+  // Reports the device's events from now on. The poller must outlive the domain.
+  Status watch(Poller& poller);
+  // No new on_event starts for an observer after forget(); one under way may still finish.
+  void observe(Ref<Observer> observer);
+  void forget(Observer& observer);
+  // The device is gone for good; open it anew.
+  bool lost() const { return lost_.load(std::memory_order_acquire); }
+
+  DomainStats stats() const;
+
+ private:
+  friend class Registration;
+  friend class Window;
+  class AsyncEvents;
+  Domain(const Library& library, Device device, ibv_context* context, ibv_pd* domain,
+         uint32_t inline_bytes);
+  ~Domain() override;
+  void dispose() noexcept override;
+  Result<Ref<Registration>> make(std::byte* data, size_t size, Access access, Hold hold,
+                                 bool temporary);
+  void unmake(const Registration& registration) noexcept;
+  void handle_events();
+  void tell(const Event& event);
+
+  const Birthplace home_;
+  const Library& library_;
+  const Device device_;
+  ibv_context* const context_;
+  ibv_pd* const domain_;
+  const uint32_t inline_bytes_;
+  std::atomic<bool> lost_{false};
+  Poller* poller_ = nullptr;
+  Poller::Watch watch_ = 0;
+  mutable std::mutex mutex_;                        // guards what follows
+  std::map<const Slab*, Ref<Registration>> slabs_;  // which keep their slab
+  std::map<Observer*, Ref<Observer>> observers_;
+  DomainStats stats_;
+};
+
+}  // namespace tw::verbs
