@@ -71,6 +71,7 @@ wheel: .venv/ready ## build the wheel into dist/ and check that it stays under 1
 
 .PHONY: test test-oldest-tensorflow test-core asan tsan fuzz
 test: test-core build .venv/tensorflow ## run every test: the core's and Python's
+	$(BIN)/python -m tensorwire.tensorflow.build
 	$(BIN)/python -m pytest $(ARGS)
 
 # A selection that builds the plugin for it and runs real clusters, of tensorwire as the wheel has it.
@@ -79,6 +80,7 @@ OLDEST = test_plugin_paths.py::test_shared_memory test_plugin_paths.py::test_tcp
          test_plugin_ops.py test_plugin_collective.py test_run_clusters.py::test_sessions
 test-oldest-tensorflow: wheel .venv-oldest/ready ## run some tests with the oldest TensorFlow (Python 3.11)
 	.venv-oldest/bin/pip install -q --disable-pip-version-check --no-deps --force-reinstall dist/*.whl
+	.venv-oldest/bin/python -m tensorwire.tensorflow.build
 	.venv-oldest/bin/python -m pytest $(OLDEST:%=tests/tensorflow/%) $(ARGS)
 
 test-core: | system-test ## run the core's tests, optimised
