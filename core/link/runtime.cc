@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "link/secret.h"
+#include "transport/verbs/library.h"
 
 namespace tw {
 namespace {
@@ -53,6 +54,29 @@ Result<Poller*> Runtime::background() {
   return &background_->poller();
 }
 
+Result<verbs::Context*> Runtime::verbs() {
+  auto library = verbs::Library::get();
+  if constexpr (verbs::kBuilt) {
+    if (!library) return library.status();
+    auto poller = background();
+    if (!poller) return poller.status();
+    std::lock_guard lock(verbs_mutex_);
+    if (!verbs_) {
+      auto opened = verbs::Context::open(**library, settings_, **poller);
+      if (!opened) return opened.status();
+      verbs_ = std::move(*opened);
+    }
+    return verbs_.get();
+  } else {
+    return library.status();
+  }
+}
+
+Ref<verbs::Context> Runtime::opened_verbs() {
+  std::lock_guard lock(verbs_mutex_);
+  return verbs_;
+}
+
 class Runtime::Trimmer final : public Watcher {
  public:
   explicit Trimmer(Runtime& runtime) : runtime_(runtime) {}
@@ -79,6 +103,8 @@ void Runtime::trim() {
     if (const uint64_t drops = arena_->slabs_dropped(); drops != drops_told_) {
       drops_told_ = drops;
       for (Tenant* tenant : tenants_) tenant->slabs_dropped();
+      if constexpr (verbs::kBuilt)
+        if (const auto rdma = opened_verbs()) rdma->slabs_dropped();
     }
   }
   trimming_.store(false, std::memory_order_relaxed);

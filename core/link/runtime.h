@@ -11,6 +11,7 @@
 #include "engine/copier.h"
 #include "memory/arena.h"
 #include "memory/pool.h"
+#include "transport/verbs/context.h"
 #include "wire/hello.h"
 
 namespace tw {
@@ -33,6 +34,10 @@ class Runtime {
   Copier& copier() { return copier_; }
   // The background thread starts with the first link.
   Result<Poller*> background();
+  // RDMA, looked for and opened at the first call that finds it. The status says why there is none.
+  Result<verbs::Context*> verbs();
+  // The same, if it has been opened.
+  Ref<verbs::Context> opened_verbs();
 
   // Somebody who must hear that the arena has dropped slabs. Called by the background.
   class Tenant {
@@ -65,6 +70,8 @@ class Runtime {
   Copier copier_;
   std::mutex mutex_;  // guards background_
   std::unique_ptr<Background> background_;
+  std::mutex verbs_mutex_;             // guards verbs_
+  Ref<verbs::Context> verbs_;          // kept once it is there
   std::atomic<bool> trimming_{false};  // a timer is set
   std::mutex tenants_mutex_;           // guards what follows; taken before a link's locks
   std::unordered_set<Tenant*> tenants_;

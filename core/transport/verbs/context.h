@@ -3,7 +3,7 @@
 
 #include <atomic>
 #include <mutex>
-#include <span>
+#include <string>
 #include <vector>
 
 #include "base/ref.h"
@@ -43,6 +43,7 @@ class Context final : public RefCounted {
   Context(const Library& library, const Settings& settings, Poller& poller);
   ~Context() override;
   Status choose();
+  Result<Ref<Domain>> domain_of(const std::string& device);
 
   const Library& library_;
   const Settings settings_;

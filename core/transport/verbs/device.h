@@ -1,16 +1,16 @@
-// What RDMA devices there are, and which of their ports and addresses links use.
+// What RDMA devices this host has, with their ports and addresses.
 #pragma once
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "base/settings.h"
 #include "base/status.h"
+
+struct ibv_context;
 
 namespace tw::verbs {
 
@@ -47,8 +47,8 @@ struct Port {
 struct Device {
   std::string name;
   uint64_t guid = 0;
-  bool iwarp = false;
-  int numa_node = -1;  // -1: not known
+  std::string unusable;  // why links cannot use it, as a clause; mostly empty
+  int numa_node = -1;    // -1: not known
   uint32_t max_queue_pairs = 0;
   uint32_t max_queue_depth = 0;   // work requests of a queue pair
   uint32_t max_completions = 0;   // entries of a completion queue
@@ -73,20 +73,14 @@ struct Rail {
 // and named in `skipped`. FAILED_PRECONDITION: the kernel has no RDMA support.
 Result<std::vector<Device>> list_devices(const Library& library,
                                          std::vector<std::string>* skipped = nullptr);
+// An opened device and its ports as they are now. UNAVAILABLE: it does not answer.
+Result<Device> query(const Library& library, ibv_context* context, std::string name);
+Result<Port> query_port(const Library& library, ibv_context* context, const std::string& device,
+                        uint8_t number);
 
 // How far memory and processors of a NUMA node are from where this thread runs, in the kernel's
 // units; 10 is local, and what a node that is not known counts as.
 int numa_distance(const Library& library, int node);
-
-// RoCE v2 before v1, IPv4 before global IPv6 before link-local, as UCX and NCCL choose; on
-// InfiniBand index 0. `settings.verbs_gid_index` decides where it is set. FAILED_PRECONDITION,
-// INVALID_ARGUMENT: lists what there is.
-Result<Gid> choose_gid(const Device& device, const Port& port, const Settings& settings);
-
-// The rails of `settings.verbs_devices` in the order given; else one: of the active ports the
-// closest, then the fastest. NOT_FOUND, FAILED_PRECONDITION: lists what there is.
-Result<std::vector<Rail>> choose_rails(std::span<const Device> devices, const Settings& settings,
-                                       const std::function<int(int node)>& distance);
 
 // "rxe0:1 (active, Ethernet), mlx5_0:1 (PORT_DOWN, InfiniBand)", for sentences.
 std::string describe(std::span<const Device> devices);

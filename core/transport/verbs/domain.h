@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
-#include <set>
 #include <string>
+#include <vector>
 
 #include "base/fork.h"
 #include "base/ref.h"
@@ -67,8 +67,7 @@ class Registration final : public RefCounted {
 };
 
 // A memory window of type 2: lets the peer of one queue pair, and nobody else, at a part of a
-// registration. One thread at a time. Destroy it before the queue pair's reset frees what it knows,
-// or after: the device refuses its key from then on either way.
+// registration. One thread at a time. The device refuses the key once the window has gone.
 class Window final : public RefCounted {
  public:
   // The key under which the peer may come once the last bind has completed.
@@ -124,7 +123,17 @@ struct DomainStats {
   size_t windows = 0;  // alive
 };
 
-// Thread-safe. Everything that is made in it keeps it.
+// Whether memory that the device knows survives a fork() of this process.
+enum class ForkSafety : uint8_t {
+  kKernel,        // the kernel copies such pages for the child: nothing to do
+  kNotInherited,  // the child does not have them, but for the arena's, which are shared anyway
+  kNone,          // somebody in this process used RDMA before: do not fork
+};
+// Asks for it; before anything is registered.
+ForkSafety protect_forks(const Library& library);
+
+// Thread-safe. Everything that is made in it keeps it, and it keeps its registered slabs: close()
+// it in the end.
 class Domain final : public RefCounted {
  public:
   // Opens the device of that name. UNAVAILABLE, RESOURCE_EXHAUSTED, NOT_FOUND.
@@ -149,11 +158,17 @@ class Domain final : public RefCounted {
   // where the device has windows. RESOURCE_EXHAUSTED, INVALID_ARGUMENT (not this process's memory,
   // or read-only and kLocalWrite asked for).
   Result<Ref<Registration>> add(std::byte* data, size_t size, Access access, Hold hold = {});
+  // The same for the time of one fetch or operation, counted apart.
+  Result<Ref<Registration>> add_temporary(std::byte* data, size_t size, Access access,
+                                          Hold hold = {});
   // UNIMPLEMENTED where the device has none; RESOURCE_EXHAUSTED.
   Result<Ref<Window>> window();
 
   // Reports the device's events from now on. The poller must outlive the domain.
   Status watch(Poller& poller);
+  // Lets go of the slabs and reports no more events. What others hold stays until they let go;
+  // nothing new can be registered.
+  void close();
   // No new on_event starts for an observer after forget(); one under way may still finish.
   void observe(Ref<Observer> observer);
   void forget(Observer& observer);
@@ -167,13 +182,17 @@ class Domain final : public RefCounted {
   friend class Window;
   class AsyncEvents;
   Domain(const Library& library, Device device, ibv_context* context, ibv_pd* domain,
-         uint32_t inline_bytes);
+         uint32_t inline_bytes, ForkSafety forks);
   ~Domain() override;
   void dispose() noexcept override;
   Result<Ref<Registration>> make(std::byte* data, size_t size, Access access, Hold hold,
                                  bool temporary);
-  void unmake(const Registration& registration) noexcept;
-  void handle_events();
+  // Whether the device has let go of it.
+  bool unmake(const Registration& registration) noexcept;
+  bool unmake(ibv_mw* window) noexcept;
+  Status refused(size_t size, int error) const;
+  std::vector<Ref<Registration>> take_dropped();
+  void handle_events(uint32_t events);
   void tell(const Event& event);
 
   const Birthplace home_;
@@ -182,12 +201,14 @@ class Domain final : public RefCounted {
   ibv_context* const context_;
   ibv_pd* const domain_;
   const uint32_t inline_bytes_;
+  const ForkSafety forks_;
   std::atomic<bool> lost_{false};
-  Poller* poller_ = nullptr;
-  Poller::Watch watch_ = 0;
-  mutable std::mutex mutex_;                        // guards what follows
+  std::mutex slabs_mutex_;  // guards the next two; held while a slab is pinned
   std::map<const Slab*, Ref<Registration>> slabs_;  // which keep their slab
+  bool closed_ = false;
+  mutable std::mutex mutex_;  // guards what follows
   std::map<Observer*, Ref<Observer>> observers_;
+  Ref<AsyncEvents> async_;
   DomainStats stats_;
 };
 
