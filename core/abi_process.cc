@@ -21,6 +21,21 @@ int tw_settings(tw_visit_fact visit, void* context, tw_status* status) {
   visit_number(visit, context, "ring_bytes", settings.ring_bytes);
   visit_number(visit, context, "spin_us", settings.spin / kMicrosecond);
   visit(context, "tcp_congestion", settings.tcp_congestion.c_str());
+  std::string devices;
+  for (const std::string& device : settings.verbs_devices)
+    devices += (devices.empty() ? "" : ",") + device;
+  visit(context, "verbs_device", devices.c_str());
+  visit(context, "verbs_gid_index", std::to_string(settings.verbs_gid_index).c_str());
+  visit_number(visit, context, "verbs_pkey_index", settings.verbs_pkey_index);
+  visit_number(visit, context, "verbs_mtu", settings.verbs_mtu);
+  visit_number(visit, context, "verbs_service_level", settings.verbs_service_level);
+  visit_number(visit, context, "verbs_traffic_class", settings.verbs_traffic_class);
+  visit_number(visit, context, "verbs_queue_depth", settings.verbs_queue_depth);
+  visit_number(visit, context, "verbs_timeout", settings.verbs_timeout);
+  visit_number(visit, context, "verbs_retry_count", settings.verbs_retry_count);
+  visit_number(visit, context, "verbs_inline_bytes", settings.verbs_inline_bytes);
+  visit_number(visit, context, "verbs_qps", settings.verbs_qps);
+  visit_number(visit, context, "verbs_cqs", settings.verbs_cqs);
   return TW_OK;
 }
 

@@ -334,6 +334,7 @@ typedef struct tw_table {
   __typeof__(&tw_server_stats) server_stats;
   __typeof__(&tw_server_close) server_close;
   __typeof__(&tw_server_release) server_release;
+  __typeof__(&tw_host) host;
 } tw_table;
 
 const tw_table* tw_get_table(void);

@@ -149,7 +149,7 @@ def test_missing_figures_are_an_exit_code(monkeypatch: pytest.MonkeyPatch) -> No
 def test_doctor_for_programs() -> None:
     result = run("doctor", "--json")
     report = json.loads(result.stdout)
-    assert set(report) == {"host", "settings", "peer"}
+    assert set(report) == {"host", "settings", "rdma", "peer"}
     assert report["peer"] is None
     verdicts = {finding["verdict"] for finding in report["host"]}
     assert verdicts <= {"ok", "warn", "fail"}

@@ -124,7 +124,7 @@ def test_a_server_of_ours(ours: str, transport: Any) -> None:
 def test_a_stock_server(stock: str) -> None:
     report = doctor.examine_peer(stock)
     assert report.transport == "grpc"
-    assert set(report.reasons) == {"shm", "tcp"}
+    assert set(report.reasons) == {"shm", "verbs", "tcp"}
     assert report.ping_us is not None
     assert report.transfers == ()
     assert "UNIMPLEMENTED" in report.note

@@ -53,6 +53,17 @@ def test_rdma_devices(tmp_path: Path) -> None:
     assert host.rdma_devices(tmp_path / "none") == ()
 
 
+def test_software_that_plays_a_device(tmp_path: Path) -> None:
+    for name in ("mlx5_0", "rxe0", "rxe1", "siw0"):
+        (tmp_path / name).mkdir()
+    for name in ("mlx5_0", "rxe1", "siw0"):  # those over a real card have its device
+        (tmp_path / name / "device").mkdir()
+    (tmp_path / "rxe1" / "parent").write_text("eth0\n")
+    (tmp_path / "siw0" / "node_desc").write_text("Software iWARP stack\n")
+    (tmp_path / "mlx5_0" / "node_desc").write_text("host0 mlx5_0\n")
+    assert host.emulated_rdma(tmp_path) == ("rxe0", "rxe1", "siw0")
+
+
 def test_file_systems() -> None:
     assert host.file_system_size("/") > 0
     assert host.file_system_size("/no/such/place") == 0

@@ -82,6 +82,18 @@ def test_messages_are_counted_at_both_ends(prometheus: CollectorRegistry, target
     assert value("tensorwire_channels", {"transport": "shm"}) is None
 
 
+def test_links_that_failed_or_were_lost(prometheus: CollectorRegistry) -> None:
+    def value(name: str) -> float:
+        return prometheus.get_sample_value(name, {"transport": "verbs"}) or 0.0
+
+    names = ("tensorwire_links_lost_total", "tensorwire_links_failed_total")
+    before = [value(name) for name in names]
+    registry.LOST.count("verbs")
+    registry.FAILED.count("verbs")
+    registry.FAILED.count("verbs")
+    assert [value(name) for name in names] == [before[0] + 1, before[1] + 2]
+
+
 def test_channels_without_a_link(prometheus: CollectorRegistry) -> None:
     with tensorwire.insecure_channel("127.0.0.1:9"):
         assert prometheus.get_sample_value("tensorwire_channels", {"transport": ""}) == 1
@@ -124,6 +136,7 @@ def test_names_units_and_help(prometheus: CollectorRegistry, target: str) -> Non
         text = generate_latest(prometheus).decode()
     families = {family.name: family for family in text_string_to_metric_families(text)}
     measures = [*metrics.LINK, *metrics.MEMORY, metrics.LINKS, metrics.CHANNELS]
+    measures += [metrics.LOST, metrics.FAILED]
     assert set(families) == {f"tensorwire_{measure.name}" for measure in measures}
     for measure in measures:
         family = families[f"tensorwire_{measure.name}"]

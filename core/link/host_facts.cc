@@ -12,6 +12,8 @@
 #include "memory/memfd.h"
 #include "memory/private_pages.h"
 #include "transport/tcp/tcp.h"
+#include "transport/verbs/facts.h"
+#include "transport/verbs/library.h"
 
 namespace tw::link {
 namespace {
@@ -37,7 +39,7 @@ std::vector<std::pair<std::string, std::string>> host_facts(const Settings& sett
   const auto memfd = make_memfd("tensorwire-probe", page_size());
   const bool sealing = memfd.ok() && seal_memfd(memfd.value().get(), kOwnedSeals).ok();
   const Fd self(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
-  return {
+  std::vector<std::pair<std::string, std::string>> facts{
       {"kernel", name.release},
       {"machine", name.machine},
       {"cpus", std::to_string(sysconf(_SC_NPROCESSORS_ONLN))},
@@ -54,6 +56,12 @@ std::vector<std::pair<std::string, std::string>> host_facts(const Settings& sett
       {"nofile", limit(RLIMIT_NOFILE)},
       {"page_size", std::to_string(page_size())},
   };
+  if (const auto library = verbs::Library::get(); !library) {
+    facts.emplace_back("verbs", library.status().details());
+  } else if constexpr (verbs::kBuilt) {
+    for (auto& fact : verbs::facts(**library, settings)) facts.push_back(std::move(fact));
+  }
+  return facts;
 }
 
 }  // namespace tw::link

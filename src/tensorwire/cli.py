@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 S = TypeVar("S")
 T = TypeVar("T")
 
-TRANSPORTS = ("auto", "shm", "tcp", "grpc")
+TRANSPORTS = ("auto", "shm", "verbs", "tcp", "grpc")
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 app = typer.Typer(
@@ -66,7 +66,7 @@ def options(
 def rpc(
     transport: Annotated[
         list[str],
-        typer.Option(help="auto, shm, tcp or grpc; repeat or separate by commas."),
+        typer.Option(help="auto, shm, verbs, tcp or grpc; repeat or separate by commas."),
     ] = ["shm", "tcp"],  # noqa: B006
     sizes: Annotated[
         str, typer.Option(help="Bytes of payload; K, M and G are powers of 1024.")
@@ -142,7 +142,7 @@ def rpc(
 )
 def tensorflow(
     transport: Annotated[
-        list[str], typer.Option(help="shm, tcp; repeat or separate by commas.")
+        list[str], typer.Option(help="shm, verbs, tcp; repeat or separate by commas.")
     ] = ["shm", "tcp"],  # noqa: B006
     cases: Annotated[
         str, typer.Option(help="tensor, ps-step, allreduce.")
@@ -176,7 +176,7 @@ def tensorflow(
         return found
 
     wanted = runner.Options(
-        transports=choices("--transport", ",".join(transport), ("shm", "tcp")),
+        transports=choices("--transport", ",".join(transport), ("shm", "verbs", "tcp")),
         cases=choices("--cases", cases, CASES),
         sizes=[size("--sizes", word) for word in words("--sizes", sizes)],
         step_size=size("--step-size", step_size),
@@ -268,27 +268,33 @@ def doctor(
         typer.Argument(metavar="TARGET", help="A server, as for tensorwire.insecure_channel."),
     ] = None,
     transport: Annotated[
-        str | None, typer.Option(help="Require auto, shm, tcp or grpc for calls to TARGET.")
+        str | None, typer.Option(help="Require auto, shm, verbs, tcp or grpc for calls to TARGET.")
     ] = None,
     timeout: Annotated[float, typer.Option(min=0.001, help="Seconds for one call.")] = 5.0,
     json_: Json = False,
 ) -> None:
-    """Show what this host has, what calls to TARGET would get, and what mends the rest."""
+    """Show what this host has, what calls to TARGET would get, and what mends the rest.
+
+    Where the host has an RDMA device, some megabytes are sent through it and back, and compared.
+    """
     from dataclasses import asdict
 
     from tensorwire import doctor as command
+    from tensorwire import rdma
     from tensorwire.tensorflow import checkup
 
     if transport is not None:
         choices("--transport", transport, TRANSPORTS)
     required = cast("Transport | None", transport)
     findings, settings = command.examine_host()
-    findings += checkup.examine()
+    by_rdma, adapters = rdma.examine_host()
+    findings += [*by_rdma, *checkup.examine()]
     peer = None if target is None else command.examine_peer(target, required, timeout)
     if json_:
         report = {
             "host": [asdict(finding) for finding in findings],
             "settings": settings,
+            "rdma": asdict(adapters),
             "peer": None if peer is None else asdict(peer),
         }
         print(json.dumps(report, indent=2))

@@ -21,6 +21,9 @@ LINK_FILES = 8
 """File descriptors that a link may need; a host should afford a thousand links."""
 GOOD_NOFILE = 1000 * LINK_FILES
 GOOD_TCP_BUFFER = 4 << 20
+MEMLOCK = (
+    "ulimit -l unlimited  # a service: LimitMEMLOCK=infinity; a container: --ulimit memlock=-1"
+)
 PINGS = 20
 TRANSFERS = (1 << 20, 64 << 20)
 TRANSFER_ROUNDS = 5
@@ -191,7 +194,7 @@ def _locked_memory(found: Facts, buffer_bytes: int) -> Finding:
     if found.memlock == UNLIMITED or found.memlock >= buffer_bytes:
         return Finding("locked memory", value, "ok", f"enough for RDMA by {devices}")
     meaning = f"RDMA by {devices} locks the arena of {size(buffer_bytes)}"
-    return Finding("locked memory", value, "warn", meaning, "ulimit -l unlimited")
+    return Finding("locked memory", value, "warn", meaning, MEMLOCK)
 
 
 def size(nbytes: int) -> str:

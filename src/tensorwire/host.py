@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 UNLIMITED = -1
+NO_VERBS = "this runtime was built without RDMA"
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,25 @@ def file_system_size(path: str) -> int:
 
 def rdma_devices(root: Path = Path("/sys/class/infiniband")) -> tuple[str, ...]:
     return tuple(sorted(entry.name for entry in root.iterdir())) if root.is_dir() else ()
+
+
+def emulated_rdma(root: Path = Path("/sys/class/infiniband")) -> tuple[str, ...]:
+    """Devices that are the kernel's own software (Soft-RoCE, Soft-iWARP) over a network card."""
+    return tuple(name for name in rdma_devices(root) if _emulated(root / name))
+
+
+def _emulated(device: Path) -> bool:
+    if (device / "parent").exists() or not (device / "device").exists():
+        return True
+    description = device / "node_desc"
+    return description.exists() and description.read_text().startswith("Software iWARP")
+
+
+def why_no_verbs() -> str | None:
+    """Why this process cannot use an RDMA device; None when it can."""
+    from tensorwire import _core
+
+    return str(_core.host().get("verbs", NO_VERBS)) or None
 
 
 def congestion_control() -> str:

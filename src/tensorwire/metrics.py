@@ -130,6 +130,21 @@ CHANNELS = Measure(
     ("transport",),
 )
 
+LOST = Measure(
+    "links_lost",
+    "counter",
+    "Links of channels that ended without being closed.",
+    {},
+    ("transport",),
+)
+FAILED = Measure(
+    "links_failed",
+    "counter",
+    "Links of channels that could not be made although the server offered them.",
+    {},
+    ("transport",),
+)
+
 
 @dataclass
 class Series:
@@ -181,7 +196,7 @@ class LinkCollector(Collector):
     def describe(self) -> Iterator[Metric]:
         for measure in LINK:
             yield measure.family(LINK_LABELS)
-        for measure in (*MEMORY, LINKS, CHANNELS):
+        for measure in (*MEMORY, LINKS, CHANNELS, LOST, FAILED):
             yield measure.family()
 
     def collect(self) -> Iterator[Metric]:
@@ -205,10 +220,16 @@ class LinkCollector(Collector):
         for labels, count in totals.links.items():
             family.add_metric(labels, count)
         yield family
-        family = CHANNELS.family()
-        for transport, count in transports.items():
-            family.add_metric([transport], count)
-        yield family
+        counted: list[tuple[Measure, Mapping[str, int]]] = [
+            (CHANNELS, transports),
+            (LOST, registry.LOST.counts()),
+            (FAILED, registry.FAILED.counts()),
+        ]
+        for measure, counts in counted:
+            family = measure.family()
+            for transport, count in counts.items():
+                family.add_metric([transport], count)
+            yield family
 
     def _links(self, totals: Totals) -> Iterator[Metric]:
         with self._lock:

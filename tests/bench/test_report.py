@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tensorwire.bench import report
+from tensorwire.bench import environment, report
 
 
 def row(contender: str, case: str = "request", size: int = 8, **more: Any) -> dict[str, Any]:
@@ -108,3 +108,13 @@ def test_a_picture(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"figures.{ending}"
     report.plot(REPORT, str(path))
     assert path.stat().st_size > 1000
+
+
+def test_figures_of_an_emulated_device_come_with_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "emulated_rdma", lambda: ("rxe0",))
+    (note,) = environment.caveats(["tcp", "verbs"])
+    assert "rxe0" in note
+    assert "nothing about RDMA hardware" in note
+    assert environment.caveats(["shm", "tcp"]) == []
+    monkeypatch.setattr(environment, "emulated_rdma", lambda: ())
+    assert environment.caveats(["verbs"]) == []

@@ -256,3 +256,13 @@ def test_nothing_has_no_cpu_time_for_each_gigabyte() -> None:
     (row,) = rows_of({(GRPC, Work("request", 0)): [visit_of(5)]})
     assert row["cpu_s_per_gb"] is None
     assert row["gb_per_s"] == 0
+
+
+def test_a_transport_that_was_asked_for_and_is_not_there_is_a_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    why = "no adapter in this host"
+    monkeypatch.setattr("tensorwire.bench.peers.tensorwire.why_no_verbs", lambda: why)
+    results = runner.run([Contender("tensorwire", "verbs")], [REQUEST], 1, 0.1)
+    assert results.failed
+    assert results.notes == [f"tensorwire over verbs: left out: {why}"]

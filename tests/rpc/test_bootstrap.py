@@ -16,9 +16,13 @@ from tests.rpc.service import LIMIT_SECONDS, path
 
 import tensorwire
 from tensorwire import _core
+from tensorwire.host import why_no_verbs
 from tensorwire.rpc import bootstrap, choice
 
 # ------------------------------------------------------------------------------- the server's side
+
+
+OFFERED = ["shm", *(["verbs"] if why_no_verbs() is None else []), "tcp"]
 
 
 def ask(target: str, request: bytes) -> Any:
@@ -48,7 +52,7 @@ def test_answer() -> None:
     }
     assert [len(first[name]) for name in ("instance", "session", "secret")] == [16, 16, 32]
     assert _core.parse_hello(first["hello"]).same_host
-    assert [address.partition(":")[0] for address in first["addresses"]] == ["shm", "tcp"]
+    assert [address.partition(":")[0] for address in first["addresses"]] == OFFERED
     assert first["addresses"] == second["addresses"]
     assert first["instance"] == second["instance"]
     assert first["session"] != second["session"]
@@ -125,7 +129,7 @@ HERE = Facts(True, True)
     ],
 )
 def test_addresses(bound: str, client: Any, peer: str, addresses: list[str]) -> None:
-    listeners = bootstrap.Listeners(Core(), choice.policy(None, ()), 0)  # type: ignore[arg-type]
+    listeners = bootstrap.Listeners(Core(), choice.policy(None, ["verbs"]), 0)  # type: ignore[arg-type]
     listeners.listen(bound)
     assert listeners.addresses(client, peer) == addresses
 
@@ -157,7 +161,8 @@ def test_server_that_cannot_listen_goes_without(caplog: pytest.LogCaptureFixture
     listeners.listen("127.0.0.1:1")
     assert listeners.addresses(HERE, "127.0.0.1") == []  # type: ignore[arg-type]
     assert len(caplog.records) == 2
-    assert "clients are not offered tcp there" in caplog.text
+    assert "clients are not offered " in caplog.text
+    assert "tcp there" in caplog.text
 
 
 @pytest.mark.parametrize(("transport", "data_port"), [("shm", 0), ("tcp", 0), (None, 4000)])
@@ -269,7 +274,7 @@ def answer_with(**changed: Any) -> bytes:
         {"instance": bytes(17)},
         {"session": b""},
         {"hello": bytes(5000)},
-        {"addresses": ["tcp:127.0.0.1:1"] * 17},
+        {"addresses": ["tcp:127.0.0.1:1"] * 33},
         {"addresses": ["tcp:" + "x" * 600]},
         {"addresses": [b"tcp:1"]},
         {"connections": "many"},

@@ -12,7 +12,7 @@ from tests.rpc.pairings import Local, local
 from tests.rpc.service import path
 
 import tensorwire
-from tensorwire.rpc import choice
+from tensorwire.rpc import choice, opening
 
 
 @pytest.fixture
@@ -23,6 +23,9 @@ def server() -> Any:
 
 def echo(channel: Any) -> Any:
     return channel.unary_unary(path("echo"))(b"x", timeout=20)
+
+
+NOT_OFFERED = dict.fromkeys(("shm", "verbs"), "the server does not offer it")
 
 
 def failure(channel: Any) -> Any:
@@ -36,7 +39,7 @@ def failure(channel: Any) -> Any:
 
 def test_auto_permits_everything() -> None:
     permitted = choice.policy(None, ())
-    assert permitted.data_plane == ("shm", "tcp")
+    assert permitted.data_plane == ("shm", "verbs", "tcp")
     assert permitted.permits("grpc")
 
 
@@ -44,29 +47,31 @@ def test_required_and_forbidden() -> None:
     assert choice.policy("tcp", ()).data_plane == ("tcp",)
     assert not choice.policy("tcp", ()).permits("grpc")
     assert choice.policy("grpc", ()).data_plane == ()
-    assert choice.policy("auto", ["shm"]).data_plane == ("tcp",)
-    assert choice.policy("auto", "shm, tcp").data_plane == ()
+    assert choice.policy("auto", ["shm"]).data_plane == ("verbs", "tcp")
+    assert choice.policy("auto", "shm, verbs, tcp").data_plane == ()
+    assert choice.policy("verbs", ()).data_plane == ("verbs",)
+    assert not choice.policy("verbs", ()).permits("tcp")
 
 
 def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TENSORWIRE_TRANSPORT", "tcp")
-    monkeypatch.setenv("TENSORWIRE_FORBID", "shm,grpc")
+    monkeypatch.setenv("TENSORWIRE_FORBID", "shm,verbs,grpc")
     assert choice.policy(None, ()).data_plane == ("tcp",)
     assert choice.policy("auto", ()).data_plane == ("tcp",)
-    assert choice.policy("auto", ["tcp"]).data_plane == ("shm",)
+    assert choice.policy("auto", ["tcp"]).data_plane == ("shm", "verbs")
     assert choice.policy("shm", ["tcp"]).data_plane == ("shm",)
     monkeypatch.setenv("TENSORWIRE_TRANSPORT", "")
     monkeypatch.setenv("TENSORWIRE_FORBID", "")
-    assert choice.policy(None, ()).data_plane == ("shm", "tcp")
+    assert choice.policy(None, ()).data_plane == ("shm", "verbs", "tcp")
 
 
 @pytest.mark.parametrize(
     ("transport", "forbid", "sentence"),
     [
-        ("carrier pigeon", (), "transport='carrier pigeon'.*none of auto, shm, tcp, grpc"),
-        (None, ["shn"], "'shn' is none of shm, tcp, grpc"),
+        ("carrier pigeon", (), "transport='carrier pigeon'.*none of auto, shm, verbs, tcp, grpc"),
+        (None, ["shn"], "'shn' is none of shm, verbs, tcp, grpc"),
         ("shm", ["shm"], "leave no transport"),
-        ("auto", ["shm", "tcp", "grpc"], "leave no transport"),
+        ("auto", ["shm", "verbs", "tcp", "grpc"], "leave no transport"),
     ],
 )
 def test_bad_arguments(transport: Any, forbid: Any, sentence: str) -> None:
@@ -97,17 +102,17 @@ def test_best_transport_on_one_host(server: Local) -> None:
 
 
 def test_forbidden_transports(server: Local) -> None:
-    with tensorwire.insecure_channel(server.target, forbid=["shm"]) as channel:
+    with tensorwire.insecure_channel(server.target, forbid=["shm", "verbs"]) as channel:
         assert echo(channel) == b"x"
         path = channel.path()
         assert path.transport == "tcp"
         assert path.peer.startswith("ipv4:127.0.0.1:")
-        assert path.reasons == {"shm": "forbidden"}
-    with tensorwire.insecure_channel(server.target, forbid=["shm", "tcp"]) as channel:
+        assert path.reasons == {"shm": "forbidden", "verbs": "forbidden"}
+    names = ["shm", "verbs", "tcp"]
+    with tensorwire.insecure_channel(server.target, forbid=names) as channel:
         assert echo(channel) == b"x"
-        assert channel.path() == tensorwire.Path(
-            "grpc", server.target, {"shm": "forbidden", "tcp": "forbidden"}
-        )
+        reasons = dict.fromkeys(names, "forbidden")
+        assert channel.path() == tensorwire.Path("grpc", server.target, reasons)
 
 
 def test_environment_decides(server: Local, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,12 +126,15 @@ def test_environment_decides(server: Local, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     ("offered", "expected", "reasons"),
     [
-        ({"transport": "tcp"}, "tcp", {"shm": "the server does not offer it"}),
+        ({"transport": "tcp"}, "tcp", NOT_OFFERED),
         ({"transport": "shm"}, "shm", {}),
-        ({"forbid": ["shm"]}, "tcp", {"shm": "the server does not offer it"}),
+        ({"forbid": ["shm", "verbs"]}, "tcp", NOT_OFFERED),
     ],
 )
-def test_server_that_offers_less(offered: Any, expected: str, reasons: dict[str, str]) -> None:
+def test_server_that_offers_less(
+    offered: Any, expected: str, reasons: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "why_no_verbs", lambda: None)
     with (
         local("tensorwire", **offered) as server,
         tensorwire.insecure_channel(server.target) as channel,
@@ -143,7 +151,7 @@ def test_server_without_data_plane(kind: str) -> None:
         assert echo(channel) == b"x"
         path = channel.path()
         assert path.transport == "grpc"
-        assert set(path.reasons) == {"shm", "tcp"}
+        assert set(path.reasons) == {"shm", "verbs", "tcp"}
         assert "has no data plane" in path.reasons["shm"]
 
 
@@ -180,13 +188,13 @@ def test_forbidden_grpc_is_no_fallback() -> None:
 
 def test_one_log_line_for_the_choice(server: Local, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="tensorwire"):
-        with tensorwire.insecure_channel(server.target, forbid=["shm"]) as channel:
+        with tensorwire.insecure_channel(server.target, forbid=["shm", "verbs"]) as channel:
             for _ in range(5):
                 echo(channel)
         lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == 1
     assert lines[0].startswith(f"{server.target}: calls go by tcp to ipv4:127.0.0.1:")
-    assert lines[0].endswith("(not shm: forbidden)")
+    assert lines[0].endswith("(not shm: forbidden; not verbs: forbidden)")
 
 
 def test_stats(server: Local) -> None:
@@ -195,6 +203,7 @@ def test_stats(server: Local) -> None:
             "transport": None,
             "peer": None,
             "opened": 0,
+            "lost": 0,
             "failures": 0,
             "link": None,
         }
@@ -251,7 +260,7 @@ def test_targets(server: Local, target: str, reason: str) -> None:
             assert channel.path().transport == "shm"
 
 
-@pytest.mark.parametrize("forbid", [(), ("shm",)])
+@pytest.mark.parametrize("forbid", [(), ("shm", "verbs")])
 def test_unix_target(tmp_path: Any, forbid: tuple[str, ...]) -> None:
     address = f"unix:{tmp_path}/socket"
     with (

@@ -106,5 +106,5 @@ def test_own_address() -> None:
 
 
 def test_addresses_of_the_data_plane() -> None:
-    assert target.tcp_address("10.0.0.1", 5) == "tcp:10.0.0.1:5"
-    assert target.tcp_address("::1", 5) == "tcp:[::1]:5"
+    assert target.address("tcp", "10.0.0.1", 5) == "tcp:10.0.0.1:5"
+    assert target.address("verbs", "::1", 5) == "verbs:[::1]:5"

@@ -128,8 +128,10 @@ def test_the_switch(value: str, expected: bool, monkeypatch: pytest.MonkeyPatch)
     ("name", "value", "permitted"),
     [
         ("TF_RDMA_ENABLED", "perhaps", "set true or false"),
-        ("TF_RDMA_DEV_NAME", "mlx5 0", "set the name of an RDMA device, such as mlx5_0"),
-        ("TF_RDMA_DEV_NAME", "../x", "set the name of an RDMA device"),
+        ("TF_RDMA_DEV_NAME", "mlx5 0", "set names of RDMA devices, such as mlx5_0"),
+        ("TF_RDMA_DEV_NAME", "../x", "set names of RDMA devices"),
+        ("TF_RDMA_DEV_NAME", "mlx5_0,", "set names of RDMA devices"),
+        ("TF_RDMA_DEV_NAME", "mlx5_0:x", "set names of RDMA devices"),
     ],
 )
 def test_values_that_are_not_permitted(
@@ -168,6 +170,12 @@ def test_a_device_that_is_not_there(
     monkeypatch.setattr(settings, "rdma_devices", lambda: ("mlx4_0", "mlx4_1"))
     with pytest.raises(ValueError, match="a device of this host: mlx4_0, mlx4_1"):
         settings.wanted()
+    monkeypatch.setenv("TF_RDMA_DEV_NAME", "mlx4_0:1, mlx5_0:1")
+    with pytest.raises(ValueError, match="a device of this host: mlx4_0, mlx4_1"):
+        settings.wanted()
+    monkeypatch.setenv("TENSORWIRE_VERBS_DEVICE", "mlx4_1")  # wins over the guide's name
+    assert settings.wanted()
+    monkeypatch.delenv("TENSORWIRE_VERBS_DEVICE")
     monkeypatch.setattr(settings, "rdma_devices", lambda: ("mlx4_0", "mlx5_0"))
     assert settings.wanted()
     assert caplog.text == ""

@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from tensorwire.host import congestion_control, same_host_congestion_control
+from tensorwire.host import (
+    congestion_control,
+    emulated_rdma,
+    rdma_devices,
+    same_host_congestion_control,
+)
 
 PACKAGES = ("tensorwire", "grpcio", "numpy", "pyzmq", "pyarrow", "mpi4py", "nixl")
 
@@ -31,9 +36,25 @@ def describe(settings: dict[str, Any], notes: Sequence[str]) -> dict[str, Any]:
             "default": congestion_control(),
             "same_host_links": same_host_congestion_control(),
         },
+        "rdma": {name: rdma_kind(name) for name in rdma_devices()},
         "settings": settings,
         "notes": list(notes),
     }
+
+
+def rdma_kind(device: str) -> str:
+    return "emulated" if device in emulated_rdma() else "hardware"
+
+
+def caveats(transports: Iterable[str]) -> list[str]:
+    """What a reader of figures over these transports has to know."""
+    emulated = emulated_rdma()
+    if "verbs" not in transports or not emulated:
+        return []
+    return [
+        f"{', '.join(emulated)}: RDMA emulated by the kernel. Times over verbs show that it works, "
+        "and say nothing about RDMA hardware."
+    ]
 
 
 def cpu_model() -> str:

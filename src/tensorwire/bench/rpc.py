@@ -39,5 +39,7 @@ def run(
     asked = runner.contenders(options.transports, options.peers)
     works = plan(options.sizes, options.cases, options.origins, options.reads, options.callers)
     results = runner.run(asked, works, options.rounds, options.seconds, progress)
-    report = {"environment": {**before, "notes": results.notes}, "rows": runner.rows(results)}
+    rows = runner.rows(results)
+    notes = [*results.notes, *environment.caveats({row["transport"] for row in rows})]
+    report = {"environment": {**before, "notes": notes}, "rows": rows}
     return report, not results.failed

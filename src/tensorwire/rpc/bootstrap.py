@@ -1,8 +1,9 @@
 """Bootstrap/Open: how a client learns over gRPC where the data plane is, and the secret for it.
 
 The request is the client's Hello in the wire codec's own form; the answer is the MessagePack map
-``Answer``. The answer's TCP addresses may lack the host, which stands for the host that the client
-dialled: see ``Listeners.addresses``.
+``Answer``. The answer's network addresses may lack the host, which stands for the host that the
+client dialled: see ``Listeners.addresses``. Links by RDMA are set up over a TCP connection, so that
+``verbs`` and ``tcp`` share a port.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ import grpc
 import msgspec
 
 from tensorwire import _core
+from tensorwire.host import why_no_verbs
 from tensorwire.rpc import status, target
 from tensorwire.rpc.choice import LOGGER, Policy
 
 METHOD: Final = "/tensorwire.v1.Bootstrap/Open"
 
-_CONNECTIONS: Final = 4  # of one client: a try of each transport, and connections in parallel
+_CONNECTIONS: Final = 8  # of one client: a try of each address, and connections in parallel
 _TTL_SECONDS: Final = 30.0
 
 _Id = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
@@ -38,8 +40,8 @@ class Answer(msgspec.Struct, frozen=True):
     """Seconds within which the connections must be made."""
     connections: int
     """How many connections the secret admits."""
-    addresses: Annotated[list[_Address], msgspec.Meta(max_length=16)]
-    """Best first: ``shm:<socket path>``, ``tcp:<host>:<port>``."""
+    addresses: Annotated[list[_Address], msgspec.Meta(max_length=32)]
+    """Best first: ``shm:<socket path>``, ``verbs:<host>:<port>``, ``tcp:<host>:<port>``."""
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -74,7 +76,9 @@ def ask(channel: grpc.Channel, timeout: float, wait_for_ready: bool | None) -> A
         raise OpenError(f"the server's answer to Open is malformed: {error}", True) from None
 
 
-class _Tcp(NamedTuple):
+class _Door(NamedTuple):
+    """A TCP port of the data plane."""
+
     host: str
     port: int
 
@@ -86,30 +90,45 @@ class Listeners:
         self._core = core
         self._policy = policy
         self._data_port = data_port
-        self._tcp: list[_Tcp] = []
+        self._doors: list[_Door] = []
+        self._networks: tuple[str, ...] = ()  # the transports that the doors lead to
         self._local: str | None = None
 
     def listen(self, address: str) -> None:
         """Beside a gRPC port that was bound to ``address``. RuntimeError: a transport that is
         required, or a TCP port that was asked for, cannot be had."""
+        self._networks = self._find_networks()
         if self._policy.permits("shm") and self._local is None:
             try:
                 self._local = self._core.listen_local()
             except _core.StatusError as error:
                 self._cannot("shm", "a local socket", error, self._policy.required is not None)
-        if self._policy.permits("tcp"):
+        if self._networks:
             for host in target.parse(address).hosts or ("127.0.0.1",):
                 self._listen_tcp(host)
 
+    def _find_networks(self) -> tuple[str, ...]:
+        """The transports between hosts that clients are offered, best first."""
+        if not self._policy.permits("verbs"):
+            return ("tcp",) if self._policy.permits("tcp") else ()
+        why_not = why_no_verbs()
+        if why_not is not None:
+            if self._policy.required == "verbs":
+                raise RuntimeError(f"the data plane cannot offer verbs: {why_not}")
+            LOGGER.debug("clients are not offered verbs: %s", why_not)
+        networks = [] if why_not is not None else ["verbs"]
+        return (*networks, "tcp") if self._policy.permits("tcp") else tuple(networks)
+
     def _listen_tcp(self, host: str) -> None:
         number = next(iter(target.resolve(host or "::")), host)
-        if any(tcp.host == number for tcp in self._tcp):
+        if any(door.host == number for door in self._doors):
             return
         try:
-            self._tcp.append(_Tcp(number, self._core.listen_tcp(number, self._data_port)))
+            self._doors.append(_Door(number, self._core.listen_tcp(number, self._data_port)))
         except _core.StatusError as error:
             asked = self._data_port != 0 or self._policy.required is not None
-            self._cannot("tcp", target.tcp_address(number, self._data_port), error, asked)
+            where = target.address("tcp", number, self._data_port)
+            self._cannot(" and ".join(self._networks), where, error, asked)
 
     def _cannot(self, name: str, where: str, error: _core.StatusError, asked: bool) -> None:
         sentence = f"the data plane cannot listen at {where}: {error.details}"
@@ -159,16 +178,19 @@ class Listeners:
         if self._local is not None and client.same_host and client.same_user:
             found.append(f"shm:{self._local}")
         near = not peer or target.is_loopback(peer)
-        for host, port in self._tcp:
+        doors: list[_Door] = []
+        for host, port in self._doors:
             if host not in target.WILDCARDS:
                 if near or not target.is_loopback(host):
-                    found.append(target.tcp_address(host, port))
+                    doors.append(_Door(host, port))
             elif near:
                 loopback = "::1" if ":" in peer and host == "::" else "127.0.0.1"
-                found.append(target.tcp_address(loopback, port))
+                doors.append(_Door(loopback, port))
             else:
-                found.append(target.tcp_address("", port))
+                doors.append(_Door("", port))
                 interface = target.address_towards(peer)
                 if interface is not None:
-                    found.append(target.tcp_address(interface, port))
-        return list(dict.fromkeys(found))
+                    doors.append(_Door(interface, port))
+        for name in self._networks:
+            found.extend(target.address(name, *door) for door in dict.fromkeys(doors))
+        return found

@@ -96,8 +96,8 @@ class Channel(grpc.Channel):
 
     def stats(self) -> dict[str, object]:
         """``transport`` and ``peer`` as in ``path``, None before the choice; ``opened``: links so
-        far; ``failures``: failed attempts in a row; ``link``: the counters of the live link, None
-        where calls go by gRPC."""
+        far; ``lost``: those that have ended; ``failures``: failed attempts in a row; ``link``: the
+        counters of the live link, None where calls go by gRPC."""
         return self._uplink.stats()
 
     def close(self) -> None:
@@ -139,15 +139,17 @@ def insecure_channel(
     transport: Transport | None = None,
     forbid: str | Iterable[str] = (),
 ) -> Channel:
-    """``grpc.insecure_channel`` whose calls go by shared memory or TCP where the server knows
-    tensorwire, too, and by gRPC otherwise.
+    """``grpc.insecure_channel`` whose calls go by shared memory, RDMA or TCP where the server
+    knows tensorwire, too, and by gRPC otherwise.
 
     Nothing is connected before the first call. That waits at most a second for a better transport,
     then goes by gRPC, and so do later ones while the channel goes on trying. A call in flight when
-    its link is lost ends with UNAVAILABLE; it is never sent again. Targets that may stand for
-    several servers stay on gRPC.
+    its link is lost ends with UNAVAILABLE; it is never sent again. Where links by RDMA keep
+    failing, the next best way is taken for a while. Targets that may stand for several servers stay
+    on gRPC.
 
-    transport: ``"auto"`` takes the best that works; another name requires that transport, and
+    transport: ``"auto"`` takes the best that works of shm, verbs (RDMA), tcp and grpc; another name
+    requires that transport, and
     where it is missing every call ends with UNAVAILABLE and the reason. None: what
     TENSORWIRE_TRANSPORT says, else ``"auto"``.
 

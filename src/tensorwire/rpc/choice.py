@@ -10,8 +10,8 @@ from typing import Final, Literal
 
 LOGGER: Final = logging.getLogger("tensorwire")
 
-Transport = Literal["auto", "shm", "tcp", "grpc"]
-DATA_PLANE: Final = ("shm", "tcp")  # best first
+Transport = Literal["auto", "shm", "verbs", "tcp", "grpc"]
+DATA_PLANE: Final = ("shm", "verbs", "tcp")  # best first
 TRANSPORTS: Final = (*DATA_PLANE, "grpc")
 
 
@@ -20,7 +20,8 @@ class Path:
     """How calls travel to one peer."""
 
     transport: str
-    """``shm``, ``tcp``, ``grpc``; ``none`` where gRPC may not be used and nothing else works."""
+    """``shm``, ``verbs``, ``tcp``, ``grpc``; ``none`` where gRPC may not be used and nothing else
+    works."""
     peer: str
     """Address of the peer as gRPC writes it; the channel's target where gRPC carries the calls."""
     reasons: Mapping[str, str] = field(default_factory=dict)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections import Counter
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from tensorwire.rpc import lifetime
@@ -39,5 +40,29 @@ class Registry(Generic[T]):
             return list(self._members)
 
 
+class Tally:
+    """Counts by name, from the start of the process. Thread-safe. A child begins at 0."""
+
+    def __init__(self) -> None:
+        self._forget()
+        lifetime.reset_after_fork(self._forget)
+
+    def _forget(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: Counter[str] = Counter()
+
+    def count(self, name: str) -> None:
+        with self._lock:
+            self._counts[name] += 1
+
+    def counts(self) -> dict[str, int]:
+        with self._lock:
+            return dict(self._counts)
+
+
 CHANNELS: Final[Registry[Channel]] = Registry()
 SERVERS: Final[Registry[Server]] = Registry()
+LOST: Final = Tally()
+"""Links of channels that have ended without being closed, by transport."""
+FAILED: Final = Tally()
+"""Links of channels that could not be made although the server offered them, by transport."""

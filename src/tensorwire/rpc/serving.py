@@ -91,7 +91,8 @@ class Server(grpc.Server):
     # ----------------------------------------------------------------------------------- ports
 
     def add_insecure_port(self, address: str) -> int:
-        """Also opens the data plane. Raises RuntimeError when a port is taken."""
+        """Also opens the data plane. Raises RuntimeError when a port is taken, or the transport
+        that is required cannot be had, with the reason."""
         port = self._stock.add_insecure_port(address)
         if self._policy.data_plane:
             if self._listeners is None:
@@ -198,15 +199,17 @@ def server(
     forbid: str | Iterable[str] = (),
     data_port: int = 0,
 ) -> Server:
-    """``grpc.server`` whose tensorwire clients get shared memory or TCP beside gRPC.
+    """``grpc.server`` whose tensorwire clients get shared memory, RDMA or TCP beside gRPC.
 
     Each insecure port stays an ordinary gRPC port for every client. A tensorwire client asks there
     for the data plane, which listens on the same host and serves the same handlers in the same
     thread pool, behind the same interceptors. Clients on this host that run as this user get
-    shared memory. Secure ports have gRPC only.
+    shared memory; RDMA is for clients that have a device where this host has one, too. Secure ports
+    have gRPC only.
 
     transport, forbid: which transports clients are offered, as for ``insecure_channel``; gRPC is
-    always served. data_port: the TCP port of the data plane, 0 for any.
+    always served. data_port: the TCP port of the data plane, 0 for any; links by
+    RDMA are set up there, too.
 
     options: as for gRPC; ``grpc.max_receive_message_length`` limits every transport.
     maximum_concurrent_rpcs: counts the calls of all transports together. compression, xds: for

@@ -96,5 +96,7 @@ def address_towards(host: str) -> str | None:
         return None
 
 
-def tcp_address(host: str, port: int) -> str:
-    return f"tcp:[{host}]:{port}" if ":" in host else f"tcp:{host}:{port}"
+def address(transport: str, host: str, port: int) -> str:
+    """Of the data plane: ``tcp:10.0.0.1:4242``, ``verbs:[::1]:4242``; an empty host stands for the
+    one that the client dialled."""
+    return f"{transport}:[{host}]:{port}" if ":" in host else f"{transport}:{host}:{port}"

@@ -4,6 +4,8 @@ States: a link is alive, or an attempt to open one is under way, or the next att
 back-off to pass, or the channel is settled on gRPC. Attempts run in a thread of their own, one at a
 time. Calls wait for the first attempt, and for the first one after a link was lost, at most
 ``PATIENCE`` seconds; while later attempts run, calls go by gRPC where that is permitted.
+
+Where links by RDMA keep failing, calls take the next best way, and the channel returns to it later.
 """
 
 from __future__ import annotations
@@ -12,21 +14,24 @@ import os
 import random
 import threading
 from time import monotonic
-from typing import Final, NamedTuple
+from typing import Final
+from weakref import ref
 
 import grpc
 
 from tensorwire import _core
-from tensorwire.rpc import bootstrap, lifetime, status, target
+from tensorwire.rpc import bootstrap, lifetime, registry, status
+from tensorwire.rpc.breaker import STEADY_SECONDS, Breaker
 from tensorwire.rpc.choice import DATA_PLANE, LOGGER, Path, Policy
+from tensorwire.rpc.opening import Found, Opening, reasons
 from tensorwire.rpc.options import Options
 
 PATIENCE: Final = 1.0
 _OPEN_SECONDS: Final = 5.0
-_CONNECT_SECONDS: Final = 3.0
 _FIRST_PAUSE: Final = 0.25
 _LONGEST_PAUSE: Final = 30.0
-_STEADY_SECONDS: Final = 5.0  # a link that lived so long starts the back-off from the beginning
+_FRAGILE: Final = "verbs"  # depends on more than the peer
+_LESSER: Final = (*DATA_PLANE[DATA_PLANE.index(_FRAGILE) + 1 :], "grpc")
 
 
 class _Attempt:
@@ -37,14 +42,6 @@ class _Attempt:
     def __init__(self, patience: float) -> None:
         self.done = threading.Event()
         self.patience_ends = monotonic() + patience
-
-
-class _Found(NamedTuple):
-    """What an attempt came to. ``final``: another one would come to the same."""
-
-    link: _core.Link | None
-    reasons: dict[str, str]
-    final: bool = False
 
 
 class Uplink:
@@ -77,6 +74,9 @@ class Uplink:
         self._next_attempt = 0.0
         self._link_since = 0.0
         self._opened = 0
+        self._lost_links = 0
+        self._breaker = Breaker() if any(map(policy.permits, _LESSER)) else None
+        self._returning: threading.Thread | None = None
         self._path: Path | None = None
         if settled is not None:
             self._settle(dict.fromkeys(DATA_PLANE, settled))
@@ -171,17 +171,19 @@ class Uplink:
                 if error.code() is not grpc.StatusCode.UNAVAILABLE:
                     raise
         with self._lock:
-            return self._path or self._no_link(self._reasons("the channel was not used"))
+            return self._path or self._no_link(reasons(self.policy, "the channel was not used"))
 
     def stats(self) -> dict[str, object]:
-        """``transport`` and ``peer`` as in the path; ``opened``: links so far; ``failures``:
-        attempts that failed in a row; ``link``: counters of the link, None where gRPC is used."""
+        """``transport`` and ``peer`` as in the path; ``opened``: links so far; ``lost``: those
+        that have ended; ``failures``: attempts that failed in a row; ``link``: counters of the
+        link, None where gRPC is used."""
         with self._lock:
             link, path = self.link, self._path
             return {
                 "transport": path.transport if path else None,
                 "peer": path.peer if path else None,
                 "opened": self._opened,
+                "lost": self._lost_links,
                 "failures": self._failures,
                 "link": link.stats() if link is not None else None,
             }
@@ -201,11 +203,13 @@ class Uplink:
             stock.close()
 
     def close_at_exit(self) -> None:
-        """Also waits for the attempt's thread."""
-        attempt = self._attempt
+        """Also waits for the threads."""
+        attempt, returning = self._attempt, self._returning
         self.close()
         if attempt is not None:
             attempt.done.wait(lifetime.JOIN_SECONDS)
+        if returning is not None:
+            returning.join(lifetime.JOIN_SECONDS)
 
     # -------------------------------------------------------------------------------- attempts
 
@@ -245,17 +249,15 @@ class Uplink:
             found = self._open(wait_for_ready)
         except Exception as error:
             LOGGER.exception("%s: exception while opening the data plane", self.target)
-            found = _Found(None, self._reasons(f"opening the data plane failed: {error!r}"))
+            why = f"opening the data plane failed: {error!r}"
+            found = Found(None, reasons(self.policy, why))
         with self._lock:
             self._attempt = None
             if self._closing.is_set():
                 if found.link is not None:
                     found.link.close()
             elif found.link is not None:
-                self._link_since = monotonic()
-                self._opened += 1
-                self.link = found.link
-                self._choose(Path(found.link.transport, found.link.peer, found.reasons))
+                self._take(found.link, found.reasons)
             elif found.final:
                 self._settle(found.reasons)
             else:
@@ -263,57 +265,84 @@ class Uplink:
                 self._choose(self._no_link(found.reasons))
         attempt.done.set()
 
-    def _open(self, wait_for_ready: bool | None) -> _Found:
-        parsed = target.parse(self.target)
-        several = target.why_not_one(parsed)
-        if several is not None:
-            return _Found(None, self._reasons(several), final=True)
-        try:
-            answer = bootstrap.ask(self.stock, _OPEN_SECONDS, wait_for_ready)
-            server = _core.parse_hello(answer.hello)
-        except bootstrap.OpenError as error:
-            return _Found(None, self._reasons(error.reason), error.final)
-        except _core.StatusError as error:
-            return _Found(None, self._reasons(error.details), final=True)
-        reasons: dict[str, str] = {}
-        final = True
-        for name in DATA_PLANE:
-            refusal = self.policy.refusal(name)
-            offered = [address for address in answer.addresses if address.startswith(f"{name}:")]
-            if refusal is not None or not offered:
-                reasons[name] = refusal or _why_not_offered(name, server)
-                continue
-            failures = []
-            for address in offered:
-                address = _with_host(address, parsed)
-                try:
-                    link = _core.connect(
-                        address,
-                        answer.session,
-                        answer.secret,
-                        answer.instance,
-                        answer.hello,
-                        _CONNECT_SECONDS,
-                        self._max_message,
-                    )
-                except _core.StatusError as error:
-                    final &= error.code == status.FAILED_PRECONDITION
-                    code = status.code_of(error.code).name
-                    failures.append(f"{address}: {code}: {error.details}")
-                else:
-                    return _Found(link, reasons)
-            reasons[name] = ", ".join(failures)
-        return _Found(None, reasons, final)
+    def _open(self, wait_for_ready: bool | None, better_than: str | None = None) -> Found:
+        with self._lock:
+            passed_over = {}
+            if self._breaker is not None and self._breaker.left():
+                why = f"passed over for a while, because its links fail: {self._breaker.why}"
+                passed_over[_FRAGILE] = why
+        opening = Opening(
+            self.target,
+            self.policy,
+            self._max_message,
+            lambda: bootstrap.ask(self.stock, _OPEN_SECONDS, wait_for_ready),
+            better_than,
+            passed_over,
+        )
+        found = opening.run()
+        for name in found.unreached:
+            registry.FAILED.count(name)
+        if self._breaker is not None and _FRAGILE in found.unreached:
+            with self._lock:
+                self._breaker.unreached(found.unreached[_FRAGILE])
+        return found
 
     def _lost(self, link: _core.Link) -> None:
         """Lock held. The link has gone; attempts begin anew."""
         LOGGER.info("%s: the %s link has ended: %s", self.target, link.transport, link.death)
         self.link = None
-        if monotonic() - self._link_since >= _STEADY_SECONDS:
+        self._lost_links += 1
+        registry.LOST.count(link.transport)
+        lived = monotonic() - self._link_since
+        breaker = self._breaker if link.transport == _FRAGILE else None
+        if (breaker is not None and breaker.died(lived, link.death)) or lived >= STEADY_SECONDS:
             self._failures = 0
             self._next_attempt = 0.0
         elif self._opened > 1:
             self._pause()  # it keeps dying young: not to be repeated at full speed
+
+    # ------------------------------------------------------------------- the way back to verbs
+
+    def _take(self, link: _core.Link, reasons: dict[str, str]) -> None:
+        """Lock held. Calls go by ``link`` from now on; those on the one before it end there."""
+        self._link_since = monotonic()
+        self._opened += 1
+        self.link = link
+        self._choose(Path(link.transport, link.peer, reasons))
+        pause = self._breaker.left() if self._breaker is not None else 0.0
+        if pause and self._returning is None and link.transport in _LESSER:
+            lifetime.close_at_exit(self)
+            self._returning = threading.Thread(
+                target=_return,
+                args=(ref(self), self._closing, pause),
+                name="tensorwire-return",
+                daemon=True,
+            )
+            self._returning.start()
+
+    def _try_better(self) -> float | None:
+        """Takes a better link than the present one if there is one now. When to try again, in
+        seconds; None: not any more."""
+        with self._lock:
+            before = self.link
+            lesser = before is not None and before.alive and before.transport in _LESSER
+            if before is None or not lesser or self._closing.is_set():
+                self._returning = None  # who opens the next link decides anew
+                return None
+        found = self._open(None, before.transport)
+        with self._lock:
+            if found.link is None and self.link is before and not found.final:
+                left = self._breaker.left() if self._breaker is not None else 0.0
+                return max(left, _LONGEST_PAUSE)
+            self._returning = None
+            if found.link is not None:
+                if self.link is before and not self._closing.is_set():
+                    self._take(found.link, found.reasons)
+                else:
+                    found.link.close()
+            return None
+
+    # ---------------------------------------------------------------------------------- pauses
 
     def _pause(self) -> None:
         """Lock held. The next attempt comes later than the last one did."""
@@ -322,9 +351,6 @@ class Uplink:
         self._next_attempt = monotonic() + pause * random.uniform(0.8, 1.2)
 
     # --------------------------------------------------------------------------------- choices
-
-    def _reasons(self, reason: str) -> dict[str, str]:
-        return {name: self.policy.refusal(name) or reason for name in DATA_PLANE}
 
     def _no_link(self, reasons: dict[str, str]) -> Path:
         return Path("grpc" if self.policy.permits("grpc") else "none", self.target, reasons)
@@ -335,6 +361,14 @@ class Uplink:
 
     def _choose(self, path: Path) -> None:
         """Lock held (or nobody else knows this object). One log line for each change."""
+        if self._breaker is not None and self._breaker.news():
+            LOGGER.warning(
+                "%s: %s is passed over for %.0f s and then tried again, because its links fail: %s",
+                self.target,
+                _FRAGILE,
+                self._breaker.left(),
+                self._breaker.why,
+            )
         if path != self._path:
             self._path = path
             if path.transport == "none":
@@ -352,6 +386,8 @@ class Uplink:
 
     def __del__(self) -> None:
         link = getattr(self, "link", None)
+        if hasattr(self, "_closing"):
+            self._closing.set()
         if link is not None and lifetime.generation() == self._generation:
             link.close()
 
@@ -360,16 +396,11 @@ def _closed(target: str) -> ValueError:
     return ValueError(f"Cannot invoke RPC on closed channel! ({target})")
 
 
-def _why_not_offered(name: str, server: _core.Peer) -> str:
-    if name == "shm" and not server.same_host:
-        return "the server runs on another host or in another container"
-    if name == "shm" and not server.same_user:
-        return "the server runs as another user"
-    return "the server does not offer it"
-
-
-def _with_host(address: str, parsed: target.Target) -> str:
-    """An address that lacks its host gets the one that the channel dials."""
-    if not address.startswith("tcp::") or not parsed.hosts:
-        return address
-    return target.tcp_address(parsed.hosts[0], int(address.rpartition(":")[2]))
+def _return(uplink: ref[Uplink], closing: threading.Event, pause: float | None) -> None:
+    """Body of a thread that keeps nothing alive while it waits."""
+    while pause is not None and not closing.wait(pause):
+        found = uplink()
+        if found is None:
+            return
+        pause = found._try_better()
+        del found

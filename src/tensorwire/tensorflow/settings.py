@@ -11,7 +11,9 @@ from tensorwire.host import rdma_devices
 log = logging.getLogger("tensorwire")
 
 SWITCH = {"": True, "true": True, "1": True, "false": False, "0": False}
-DEVICE = re.compile(r"[A-Za-z0-9_.-]{1,63}")
+DEVICES = re.compile(
+    r"[A-Za-z0-9_.-]{1,63}(:[0-9]{1,3})?( *, *[A-Za-z0-9_.-]{1,63}(:[0-9]{1,3})?)*"
+)
 
 
 def wanted() -> bool:
@@ -27,7 +29,7 @@ def wanted() -> bool:
         raise ValueError(_refusal("TF_RDMA_ENABLED", switch, "true or false"))
     if not SWITCH[switch.lower()]:
         return False
-    _check_device(os.environ.get("TF_RDMA_DEV_NAME", ""), rdma_devices())
+    _check_devices(os.environ.get("TF_RDMA_DEV_NAME", ""), rdma_devices())
     try:
         _core.settings()
     except _core.StatusError as error:
@@ -35,20 +37,23 @@ def wanted() -> bool:
     return True
 
 
-def _check_device(name: str, present: tuple[str, ...]) -> None:
-    if not name:
+def _check_devices(names: str, present: tuple[str, ...]) -> None:
+    """Of TF_RDMA_DEV_NAME, which counts where TENSORWIRE_VERBS_DEVICE is not set."""
+    if not names or os.environ.get("TENSORWIRE_VERBS_DEVICE"):
         return
-    if not DEVICE.fullmatch(name):
-        permitted = "the name of an RDMA device, such as mlx5_0"
-        raise ValueError(_refusal("TF_RDMA_DEV_NAME", name, permitted))
-    if present and name not in present:
-        permitted = f"the name of a device of this host: {', '.join(present)}"
-        raise ValueError(_refusal("TF_RDMA_DEV_NAME", name, permitted))
+    if not DEVICES.fullmatch(names):
+        permitted = "names of RDMA devices, such as mlx5_0 or mlx5_0:1,mlx5_1:1"
+        raise ValueError(_refusal("TF_RDMA_DEV_NAME", names, permitted))
     if not present:
         log.warning(
             "TF_RDMA_DEV_NAME=%s: this host has no RDMA device; tensors go by shared memory or TCP",
-            name,
+            names,
         )
+        return
+    for entry in names.split(","):
+        if entry.partition(":")[0].strip() not in present:
+            permitted = f"the name of a device of this host: {', '.join(present)}"
+            raise ValueError(_refusal("TF_RDMA_DEV_NAME", names, permitted))
 
 
 def _refusal(name: str, value: str, permitted: str) -> str:

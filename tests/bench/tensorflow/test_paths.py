@@ -9,7 +9,8 @@ from tensorwire.bench.tensorflow.paths import IN_PLACE_FROM, PathError, Taken, g
 
 NAMES = (
     *("received_in_place", "received_in_place_bytes", "received_shm", "received_shm_bytes"),
-    *("received_tcp", "received_tcp_bytes", "received_grpc", "served_grpc"),
+    *("received_verbs", "received_verbs_bytes", "received_tcp", "received_tcp_bytes"),
+    *("received_grpc", "served_grpc"),
     *("collective_received", "collective_received_bytes", "collective_grpc"),
 )
 LARGE = Work("tensor", IN_PLACE_FROM)
@@ -53,15 +54,16 @@ def test_what_is_small_may_be_copied() -> None:
         taken(Work("tensor", 4), "shm", 3, found)
 
 
-def test_tcp() -> None:
-    found = counts(received_tcp=1, received_tcp_bytes=LARGE.size)
-    assert taken(LARGE, "tcp", 1, found) == Taken("tcp", 0.0)
-    with pytest.raises(PathError, match="took tcp instead"):
-        taken(LARGE, "shm", 1, found)
+@pytest.mark.parametrize(("way", "other"), [("tcp", "shm"), ("verbs", "tcp"), ("tcp", "verbs")])
+def test_between_hosts(way: str, other: str) -> None:
+    found = counts(**{f"received_{way}": 1, f"received_{way}_bytes": LARGE.size})
+    assert taken(LARGE, way, 1, found) == Taken(way, 0.0)
+    with pytest.raises(PathError, match=f"took {way} instead"):
+        taken(LARGE, other, 1, found)
 
 
 @pytest.mark.parametrize(
-    "counter", ["received_grpc", "served_grpc", "collective_grpc", "received_tcp"]
+    "counter", ["received_grpc", "served_grpc", "collective_grpc", "received_tcp", "received_verbs"]
 )
 def test_one_tensor_by_another_way_is_too_many(counter: str) -> None:
     found = counts(received_in_place=1, received_in_place_bytes=LARGE.size)

@@ -123,7 +123,7 @@ def test_without_stock_there_is_no_ratio() -> None:
 @pytest.mark.parametrize(
     ("option", "value", "why"),
     [
-        ("--transport", "grpc", "none of shm, tcp"),
+        ("--transport", "grpc", "none of shm, verbs, tcp"),
         ("--cases", "pull", "none of tensor"),
         ("--sizes", "6", "multiple of 4"),
         ("--step-size", "0", "more than 0"),

@@ -13,6 +13,7 @@ import tensorwire
 from tensorwire.bench.peers.base import Client, Peer, Server
 from tensorwire.bench.peers.grpcio import OPTIONS, WORKERS, Caller, Calls, handlers
 from tensorwire.bench.work import Array, Work, fill, payload
+from tensorwire.host import why_no_verbs
 from tensorwire.rpc import segments
 
 if TYPE_CHECKING:
@@ -55,11 +56,11 @@ class _Caller(Caller):
 
 class Tensorwire(Peer):
     name = "tensorwire"
-    transports = ("shm", "tcp")
+    transports = ("shm", "verbs", "tcp")
     origins = frozenset({"ordinary", "published"})
 
     def viable(self, transport: str) -> str | None:
-        return None
+        return why_no_verbs() if transport == "verbs" else None
 
     @contextmanager
     def serve(self, transport: str) -> Iterator[Server]:

@@ -12,7 +12,7 @@ Counts = Mapping[str, int]
 IN_PLACE_FROM = 1 << 20
 """Larger tensors must be read in place over shared memory; small ones are cheaper to copy."""
 STOCK = "grpc"
-LINK_BYTES = ("in_place", "shm", "tcp")
+LINK_BYTES = ("in_place", "shm", "verbs", "tcp")
 
 
 class PathError(Exception):
@@ -21,8 +21,8 @@ class PathError(Exception):
 
 @dataclass(frozen=True)
 class Taken:
-    """transport: ``grpc``, ``shm`` or ``tcp``. in_place: the share of the bytes that were read in
-    the sender's memory; None for collectives, which do not count it, and for gRPC."""
+    """transport: ``grpc``, ``shm``, ``verbs`` or ``tcp``. in_place: the share of the bytes that
+    were read in the sender's memory; None for collectives, which do not count it, and for gRPC."""
 
     transport: str
     in_place: float | None
@@ -52,7 +52,7 @@ def taken(work: Work, wanted: str, steps: int, counts: Counts) -> Taken:
     if stock:
         raise PathError(f"{stock} tensors took stock gRPC")
     found = {way for way in LINK_BYTES if counts[f"received_{way}"]}
-    transports = {"tcp" if way == "tcp" else "shm" for way in found}
+    transports = {"shm" if way == "in_place" else way for way in found}
     if transports != {wanted}:
         raise PathError(f"took {' and '.join(sorted(transports)) or 'no link'} instead")
     needed = work.moved * steps

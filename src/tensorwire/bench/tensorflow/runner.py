@@ -20,6 +20,7 @@ from tensorwire.bench.processes import START_SECONDS, expect, started
 from tensorwire.bench.runner import Contender, Progress, rotated
 from tensorwire.bench.tensorflow.cases import JOB, STEP_MILLISECONDS, Work
 from tensorwire.bench.tensorflow.paths import STOCK, Counts, PathError, Taken, grown, taken
+from tensorwire.host import why_no_verbs
 
 BASELINE = Contender("grpc", STOCK)
 VISIT_SECONDS = START_SECONDS + STEP_MILLISECONDS / 1e3
@@ -114,6 +115,10 @@ def measure(
         clusters: dict[Contender, Cluster] = {}
         for contender in asked:
             progress(f"starting {contender.name} {contender.transport}", 0, 0)
+            missing = why_no_verbs() if contender.transport == "verbs" else None
+            if missing is not None:
+                results.notes.append(f"{contender.name} over verbs: left out: {missing}")
+                continue
             try:
                 clusters[contender] = stack.enter_context(start(contender.transport))
             except AgentError as error:
@@ -185,5 +190,7 @@ def run(
     before["versions"]["tensorflow"] = tensorflow.version
     asked = [BASELINE, *(Contender("tensorwire", name) for name in options.transports)]
     results = measure(asked, options.works, options.rounds, options.seconds, progress)
-    report = {"environment": {**before, "notes": results.notes}, "rows": rows(results)}
+    table = rows(results)
+    caveats = environment.caveats({row["transport"] for row in table})
+    report = {"environment": {**before, "notes": [*results.notes, *caveats]}, "rows": table}
     return report, not results.notes

@@ -26,7 +26,7 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 LOCAL = "ps=1,worker=2"
-TRANSPORTS = ("shm", "tcp")
+TRANSPORTS = ("shm", "verbs", "tcp")
 EPILOG = (
     "Examples:\n\n"
     "[bold]tensorwire train --local ps=1,worker=2 --model resnet50 --batch_size 8[/]\n\n"
@@ -111,7 +111,8 @@ def train(
     ] = False,
     rounds: Annotated[int, typer.Option(min=1, help="Of --compare: runs of each.")] = 3,
     transport: Annotated[
-        str | None, typer.Option(help="Of tensorwire: shm or tcp only.", show_default="the best")
+        str | None,
+        typer.Option(help="Of tensorwire: shm, verbs or tcp only.", show_default="the best"),
     ] = None,
     plot: Annotated[
         Path | None, typer.Option(help="Of --compare: draw the losses into this file.")

@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from tensorwire.bench.environment import caveats
 from tensorwire.bench.train import local
 from tensorwire.bench.train.figures import Figures, figures
 from tensorwire.bench.train.options import STOCK, TENSORWIRE, OptionError, Options
@@ -177,6 +178,7 @@ def notes(report: dict[str, Any]) -> list[str]:
         "tensorwire counts them; nothing counts them in stock gRPC.",
         f"TF_RDMA_BUF_SIZE={s['TF_RDMA_BUF_SIZE']}, transport {s['transport']}.",
     ]
+    lines += caveats(["verbs"] if any("verbs" in r["path"] for r in report["rows"]) else [])
     full = sum(r["arena_full"] for r in report["rows"])
     if full:
         lines.append(f"The arena was full {full} times: a larger TF_RDMA_BUF_SIZE may be faster.")

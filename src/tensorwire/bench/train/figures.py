@@ -18,6 +18,7 @@ FIRST_STEP = 10
 BYTES = {
     "in place": "received_in_place_bytes",
     "shm": "received_shm_bytes",
+    "verbs": "received_verbs_bytes",
     "tcp": "received_tcp_bytes",
     "grpc": "received_grpc_bytes",
     "collective": "collective_received_bytes",

@@ -111,9 +111,9 @@ class BufferReceive final : public Completion {
 
   absl::Status remote_error(int code, const char* details) const {
     return status_of(
-        code, absl::StrCat(details, "\nAdditional GRPC error information from remote target ",
-                           task_, ":\n:tensorwire could not receive a buffer by ",
-                           link_->shm() ? "shm" : "tcp"));
+        code,
+        absl::StrCat(details, "\nAdditional GRPC error information from remote target ", task_,
+                     ":\n:tensorwire could not receive a buffer by ", link_->transport()));
   }
 
   const std::string task_;

@@ -26,8 +26,14 @@ inline absl::Status status_of(const tw_status& status) {
 // than a block of the arena and a lease.
 inline constexpr size_t kSmall = 32 << 10;
 
+// How the bytes of a link move.
+enum class By { kShm, kVerbs, kTcp };
+
 // Sends nothing or one message.
 inline constexpr tw_pairs kNoPairs{nullptr, 0};
 inline constexpr tw_payload kNoPayload{nullptr, 0, nullptr};
+
+// Why this process cannot use an RDMA device; empty when it can.
+std::string why_no_verbs();
 
 }  // namespace tensorwire

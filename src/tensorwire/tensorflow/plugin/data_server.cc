@@ -1,6 +1,7 @@
 #include "data_server.h"
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "served.h"
 #include "settings.h"
 #include "tensorflow/core/common_runtime/device.h"
@@ -64,15 +65,26 @@ absl::Status DataServer::start(Servant* servant, const std::string& host,
     else
       LOG(WARNING) << "tensorwire: no shared memory for this worker: " << status.details;
   }
-  if (settings().tcp) {
+  // Links by RDMA are set up over a tcp connection: one port serves both.
+  std::vector<absl::string_view> networks;
+  const std::string no_verbs = settings().verbs ? why_no_verbs() : "";
+  if (settings().verbs && no_verbs.empty()) networks.push_back("verbs");
+  if (settings().tcp) networks.push_back("tcp");
+  if (!networks.empty()) {
     int port = 0;
     if (core().server_listen_tcp(made->server_, address_to_bind(host).c_str(), 0, &port, &status) ==
-        TW_OK)
-      made->addresses_.push_back(absl::StrCat("tcp:", host, ":", port));
-    else
-      LOG(WARNING) << "tensorwire: no tcp for this worker: " << status.details;
+        TW_OK) {
+      for (const absl::string_view name : networks)
+        made->addresses_.push_back(absl::StrCat(name, ":", host, ":", port));
+    } else {
+      LOG(WARNING) << "tensorwire: no " << absl::StrJoin(networks, ", no ")
+                   << " for this worker: " << status.details;
+    }
   }
-  if (made->addresses_.empty()) return status_of(status);
+  if (made->addresses_.empty())
+    return status.code != TW_OK
+               ? status_of(status)
+               : absl::FailedPreconditionError(absl::StrCat("verbs cannot be had: ", no_verbs));
   made->cut_ = core().events_create();
   made->dispatcher_ =
       start_thread("tensorwire-serve", [server = made.get()] { server->dispatch(); });

@@ -9,9 +9,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "bootstrap.h"
+#include "breaker.h"
 #include "completion.h"
 #include "settings.h"
 #include "statistics.h"
@@ -36,22 +38,50 @@ constexpr auto kRetry = std::chrono::seconds(1);
 // Peers of one cluster trust each other with their memory anyway: a tensor is as large as it is.
 constexpr int64_t kMaxMessage = int64_t{1} << 44;
 
+bool is(absl::string_view transport, const std::string& address) {
+  return absl::StartsWith(address, absl::StrCat(transport, ":"));
+}
+
 bool permitted(const std::string& address, bool same_host, bool same_user) {
-  if (address.compare(0, 4, "shm:") == 0) return settings().shm && same_host && same_user;
-  return address.compare(0, 4, "tcp:") == 0 && settings().tcp;
+  if (is("shm", address)) return settings().shm && same_host && same_user;
+  if (is("verbs", address)) return settings().verbs;
+  return is("tcp", address) && settings().tcp;
 }
 
 // Links by where they lead: workers that are reached through several caches share one.
 class Links {
  public:
-  std::shared_ptr<PeerLink> find(const std::string& where) {
+  std::shared_ptr<PeerLink> find(const std::string& task, const std::string& where) {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto at = links_.find(where);
     if (at == links_.end()) return nullptr;
     auto link = at->second.lock();
     if (link && link->alive()) return link;
     links_.erase(at);
+    if (link && link->by() == By::kVerbs) {
+      // The worker's process is the same, so it was not its end that ended the link.
+      tw_status why{};
+      core().link_death(link->get(), &why);
+      breakers_[task].died(link->age(), why.details);
+      count(statistics().verbs_failed);
+    }
     return nullptr;
+  }
+  void unreached(const std::string& task, const std::string& why) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    breakers_[task].unreached(why);
+    count(statistics().verbs_failed);
+  }
+  // Until when links by RDMA to the task are passed over for another way, and why.
+  Clock::time_point passed_over(const std::string& task, std::string* why) {
+    if (!settings().required.empty()) return {};
+    std::lock_guard<std::mutex> lock(mutex_);
+    Breaker& breaker = breakers_[task];
+    if (breaker.news())
+      LOG(WARNING) << "tensorwire: verbs to " << task
+                   << " is passed over for a while, because its links fail: " << breaker.why();
+    *why = breaker.why();
+    return breaker.until();
   }
   void add(const std::string& where, const std::shared_ptr<PeerLink>& link) {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -68,6 +98,7 @@ class Links {
  private:
   std::mutex mutex_;
   std::map<std::string, std::weak_ptr<PeerLink>> links_;
+  std::map<std::string, Breaker> breakers_;  // by task
 };
 
 Links& links() {
@@ -92,7 +123,21 @@ Way connect(const std::string& task, const Welcome& welcome) {
   for (const std::string& address : welcome.addresses) {
     if (!permitted(address, facts.same_host, facts.same_user)) continue;
     const std::string where = absl::StrCat(welcome.instance, address);
-    way.link = links().find(where);
+    way.link = links().find(task, where);
+    if (!way.link && is("verbs", address)) {
+      std::string why = why_no_verbs();
+      if (why.empty()) {
+        const Clock::time_point until = links().passed_over(task, &why);
+        if (until <= Clock::now())
+          why.clear();
+        else
+          way.until = until;
+      }
+      if (!why.empty()) {
+        reasons.push_back(absl::StrCat("verbs: ", why));
+        continue;
+      }
+    }
     if (!way.link) {
       const auto bytes = [](const std::string& of) {
         return reinterpret_cast<const uint8_t*>(of.data());
@@ -107,6 +152,11 @@ Way connect(const std::string& task, const Welcome& welcome) {
       tw_link* link = nullptr;
       if (core().connect(&invitation, kConnectNs, &link, &status) != TW_OK) {
         reasons.push_back(absl::StrCat(address, ": ", status.details));
+        if (is("verbs", address) && settings().required.empty()) {
+          links().unreached(task, status.details);
+          std::string why;
+          way.until = links().passed_over(task, &why);
+        }
         continue;
       }
       way.link = std::make_shared<PeerLink>(link);
@@ -178,7 +228,7 @@ class Peers {
   static Way current(const Entry& entry) {
     switch (entry.way.kind) {
       case Way::kLink:
-        if (entry.way.link->alive()) return entry.way;
+        if (entry.way.link->alive() && Clock::now() < entry.way.until) return entry.way;
         break;
       case Way::kGrpc:
       case Way::kNone:
@@ -274,7 +324,10 @@ class Peers {
 }  // namespace
 
 PeerLink::PeerLink(tw_link* link)
-    : link_(link), shm_(std::strcmp(core().link_transport(link), "shm") == 0) {
+    : link_(link),
+      by_(std::strcmp(core().link_transport(link), "shm") == 0     ? By::kShm
+          : std::strcmp(core().link_transport(link), "verbs") == 0 ? By::kVerbs
+                                                                   : By::kTcp) {
   count(statistics().links);
 }
 

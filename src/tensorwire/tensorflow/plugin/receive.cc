@@ -113,7 +113,7 @@ void Receive::call_ended() {
   } else {
     tw_message* message = nullptr;
     if (core().call_take(call, &message)) {
-      status = receive_tensor(message, link_->shm(), order_.device->GetAllocator(order_.attributes),
+      status = receive_tensor(message, link_->by(), order_.device->GetAllocator(order_.attributes),
                               &tensor, &dead);
       core().message_release(message);
     } else {
@@ -131,7 +131,7 @@ absl::Status Receive::remote_error(int code, absl::string_view details) const {
   absl::Status status = status_of(
       code, absl::StrCat(details, "\nAdditional GRPC error information from remote target ",
                          order_.task, ":\n:tensorwire could not receive ", order_.key,
-                         link_ ? absl::StrCat(" by ", link_->shm() ? "shm" : "tcp") : ""));
+                         link_ ? absl::StrCat(" by ", link_->transport()) : ""));
   if (status.code() == absl::StatusCode::kCancelled) return tf::StatusGroup::MakeDerived(status);
   return status;
 }

@@ -44,14 +44,22 @@ bool aligned(const void* data) {
   return reinterpret_cast<uintptr_t>(data) % tf::Allocator::kAllocatorAlignment == 0;
 }
 
-void count_received(bool in_place, bool shm, size_t bytes) {
+void count_received(bool in_place, By by, size_t bytes) {
   Statistics& to = statistics();
-  count(in_place ? to.received_in_place : shm ? to.received_shm : to.received_tcp);
-  count(in_place ? to.received_in_place_bytes
-        : shm    ? to.received_shm_bytes
-                 : to.received_tcp_bytes,
-        bytes);
-  if (shm && !in_place && bytes >= kSmall) count(to.received_copied);
+  const auto add = [bytes](auto& tensors, auto& total) {
+    count(tensors);
+    count(total, bytes);
+  };
+  if (in_place) return add(to.received_in_place, to.received_in_place_bytes);
+  switch (by) {
+    case By::kShm:
+      if (bytes >= kSmall) count(to.received_copied);
+      return add(to.received_shm, to.received_shm_bytes);
+    case By::kVerbs:
+      return add(to.received_verbs, to.received_verbs_bytes);
+    case By::kTcp:
+      return add(to.received_tcp, to.received_tcp_bytes);
+  }
 }
 
 absl::Status parse(const tw_segment& body, tf::Allocator* allocator, tf::Tensor* out) {
@@ -65,8 +73,8 @@ absl::Status parse(const tw_segment& body, tf::Allocator* allocator, tf::Tensor*
 
 }  // namespace
 
-absl::Status receive_tensor(tw_message* message, bool shm, tf::Allocator* allocator,
-                            tf::Tensor* out, bool* dead) {
+absl::Status receive_tensor(tw_message* message, By by, tf::Allocator* allocator, tf::Tensor* out,
+                            bool* dead) {
   if (core().message_count(message) != 2)
     return absl::InternalError("the answer has the wrong number of segments");
   // Copied ahead of any look: the peer may write to what it lends.
@@ -79,7 +87,7 @@ absl::Status receive_tensor(tw_message* message, bool shm, tf::Allocator* alloca
     return status;
   *dead = head.dead;
   if (head.form == Form::kProto) {
-    count_received(false, shm, body.size);
+    count_received(false, by, body.size);
     return parse(body, allocator, out);
   }
   if (body.size >= kSmall) {
@@ -88,7 +96,7 @@ absl::Status receive_tensor(tw_message* message, bool shm, tf::Allocator* alloca
     if (aligned(body.data)) {
       tf::core::RefCountPtr<tf::TensorBuffer> held(new ReceivedBuffer(buffer));
       *out = tf::Tensor(head.dtype, head.shape, std::move(held));
-      count_received(leased, shm, body.size);
+      count_received(leased, by, body.size);
       return absl::OkStatus();
     }
     core().buffer_release(buffer);
@@ -100,7 +108,7 @@ absl::Status receive_tensor(tw_message* message, bool shm, tf::Allocator* alloca
         absl::StrCat("no memory for a received tensor of ", body.size, " bytes"));
   if (body.size != 0)
     core().copy(const_cast<char*>(copy.tensor_data().data()), body.data, body.size);
-  count_received(false, shm, body.size);
+  count_received(false, by, body.size);
   *out = std::move(copy);
   return absl::OkStatus();
 }

@@ -8,8 +8,8 @@
 
 namespace tensorwire {
 
-// The answer to a kRecvTensor. `shm`: the link it came on. `allocator`: for what is copied.
-absl::Status receive_tensor(tw_message* message, bool shm, tensorflow::Allocator* allocator,
+// The answer to a kRecvTensor. `by`: of the link it came on. `allocator`: for what is copied.
+absl::Status receive_tensor(tw_message* message, By by, tensorflow::Allocator* allocator,
                             tensorflow::Tensor* out, bool* dead);
 
 // The answer to a kRecvBuf, copied to `out`, which must have its size.

@@ -1,6 +1,7 @@
 #include "settings.h"
 
 #include <cstdlib>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -11,6 +12,19 @@ namespace tensorwire {
 namespace {
 
 Settings g_settings;
+
+constexpr std::pair<absl::string_view, bool Settings::*> kTransports[] = {
+    {"shm", &Settings::shm}, {"verbs", &Settings::verbs}, {"tcp", &Settings::tcp}};
+
+// Whether there is such a transport; `permitted` says of each whether it may still be used.
+bool narrow(Settings* to, absl::string_view name, bool (*permitted)(bool is_it)) {
+  bool known = false;
+  for (const auto& [transport, may] : kTransports) {
+    known |= transport == name;
+    to->*may &= permitted(transport == name);
+  }
+  return known;
+}
 
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
@@ -34,10 +48,9 @@ absl::Status read_settings() {
   }
   const std::string transport = variable("TENSORWIRE_TRANSPORT");
   if (!transport.empty() && transport != "auto") {
-    if (transport != "shm" && transport != "tcp" && transport != "grpc")
-      return wrong("TENSORWIRE_TRANSPORT", transport, "auto, shm, tcp or grpc");
-    read.shm = transport == "shm";
-    read.tcp = transport == "tcp";
+    const bool known = narrow(&read, transport, [](bool is_it) { return is_it; });
+    if (!known && transport != "grpc")
+      return wrong("TENSORWIRE_TRANSPORT", transport, "auto, shm, verbs, tcp or grpc");
     if (transport == "grpc")
       read.enabled = false;
     else
@@ -46,19 +59,16 @@ absl::Status read_settings() {
   const std::string forbidden = variable("TENSORWIRE_FORBID");
   for (const absl::string_view name :
        absl::StrSplit(forbidden, absl::ByAnyChar(", "), absl::SkipEmpty())) {
-    if (name == "shm")
-      read.shm = false;
-    else if (name == "tcp")
-      read.tcp = false;
-    else
+    if (!narrow(&read, name, [](bool is_it) { return !is_it; }))
       return wrong("TENSORWIRE_FORBID", forbidden,
-                   "shm, tcp or both: TensorFlow's own gRPC cannot be done without");
+                   "any of shm, verbs, tcp: TensorFlow's own gRPC cannot be done without");
   }
-  if ((read.required == "shm" && !read.shm) || (read.required == "tcp" && !read.tcp))
+  const bool none = !read.shm && !read.verbs && !read.tcp;
+  if (none && !read.required.empty())
     return absl::InvalidArgumentError(absl::StrCat("TENSORWIRE_TRANSPORT=", read.required,
                                                    " requires what TENSORWIRE_FORBID=", forbidden,
                                                    " leaves out: unset one of them"));
-  if (!read.shm && !read.tcp) read.enabled = false;
+  if (none) read.enabled = false;
   const std::string arena = variable("TENSORWIRE_TF_ARENA");
   if (!arena.empty() && arena != "auto" && arena != "traced" && arena != "off")
     return wrong("TENSORWIRE_TF_ARENA", arena, "auto, traced or off");

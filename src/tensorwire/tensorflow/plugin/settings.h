@@ -11,6 +11,7 @@ namespace tensorwire {
 struct Settings {
   bool enabled = true;  // TF_RDMA_ENABLED: false leaves everything to TensorFlow's own gRPC
   bool shm = true;      // TENSORWIRE_TRANSPORT, TENSORWIRE_FORBID: what may be used
+  bool verbs = true;
   bool tcp = true;
   std::string required;  // the transport that TENSORWIRE_TRANSPORT names; empty: any
   bool arena = true;     // TENSORWIRE_TF_ARENA: whether TensorFlow allocates in the arena; all that

@@ -13,6 +13,8 @@ namespace tensorwire {
   X(received_shm, "tensors that came through shared memory by copy")                       \
   X(received_shm_bytes, "their bytes")                                                     \
   X(received_copied, "of these: of 32 KiB and more, which were to be read in place")       \
+  X(received_verbs, "tensors that came by RDMA")                                           \
+  X(received_verbs_bytes, "their bytes")                                                   \
   X(received_tcp, "tensors that came over tcp")                                            \
   X(received_tcp_bytes, "their bytes")                                                     \
   X(received_grpc, "tensors that TensorFlow's own gRPC brought")                           \
@@ -34,6 +36,7 @@ namespace tensorwire {
   X(collective_grpc, "buffers of collectives that TensorFlow's own gRPC brought")          \
   X(links, "links made to peers")                                                          \
   X(links_lost, "of these: lost")                                                          \
+  X(verbs_failed, "links by RDMA that failed: not made, or lost while the peer lived")     \
   X(allocated_in_arena, "allocations that the arena served")                               \
   X(allocated_traced, "allocations of the sites whose tensors are sent")                   \
   X(sites_traced, "these sites")                                                           \

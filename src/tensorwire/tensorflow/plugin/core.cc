@@ -1,0 +1,17 @@
+#include "core.h"
+
+#include <cstring>
+
+namespace tensorwire {
+
+std::string why_no_verbs() {
+  std::string why;
+  core().host(
+      [](void* to, const char* name, const char* value) {
+        if (std::strcmp(name, "verbs") == 0) *static_cast<std::string*>(to) = value;
+      },
+      &why);
+  return why;
+}
+
+}  // namespace tensorwire

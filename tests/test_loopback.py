@@ -1,0 +1,47 @@
+"""A process's transfer to itself: what it finds out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import pytest
+
+from tensorwire import loopback
+from tensorwire.host import why_no_verbs
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp", "grpc"])
+def test_every_byte_comes_back(transport: Any) -> None:
+    assert loopback.transfer(transport, 20.0) == sum(loopback.SIZES)
+
+
+@pytest.mark.skipif(why_no_verbs() is not None, reason="this host has no RDMA device")
+def test_by_rdma() -> None:
+    assert loopback.transfer("verbs", 60.0) == sum(loopback.SIZES)
+
+
+@pytest.mark.skipif(why_no_verbs() is None, reason="this host has an RDMA device")
+def test_without_a_device_the_reason_is_told() -> None:
+    with pytest.raises(loopback.LoopbackError) as caught:
+        loopback.transfer("verbs", 5.0)
+    assert str(why_no_verbs()) in str(caught.value)
+
+
+def serving(behavior: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    service, _, method = loopback.METHOD[1:].partition("/")
+    handler: Any = grpc.unary_unary_rpc_method_handler(behavior)
+    made = grpc.method_handlers_generic_handler(service, {method: handler})
+    monkeypatch.setattr(loopback, "_echo", lambda: made)
+
+
+def test_a_changed_byte_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    serving(lambda request, _: request[:-1] + b"?", monkeypatch)
+    with pytest.raises(loopback.LoopbackError, match="1000 bytes came back changed"):
+        loopback.transfer("tcp", 20.0)
+
+
+def test_an_error_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    serving(lambda request, context: context.abort(grpc.StatusCode.DATA_LOSS, "gone"), monkeypatch)
+    with pytest.raises(loopback.LoopbackError, match="DATA_LOSS: gone"):
+        loopback.transfer("tcp", 20.0)
