@@ -17,6 +17,8 @@ from tests.rpc.peer import make_server
 from tests.rpc.service import Service
 
 import tensorwire
+from tensorwire.host import why_no_verbs
+from tensorwire.rpc import choice
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -38,15 +40,16 @@ class Pairing(NamedTuple):
         return tensorwire.insecure_channel(target, **options)
 
 
+HERE = [name for name in choice.DATA_PLANE if name != "verbs" or why_no_verbs() is None]
+"""What this host can do: RDMA needs a device, which ``make test-verbs`` has."""
+DATA_PLANE = tuple(Pairing("tensorwire", "tensorwire", name) for name in HERE)
 PAIRINGS = (
     Pairing("stock", "stock", "grpc"),  # holds the tests to what grpcio really does
     Pairing("stock", "tensorwire", "grpc"),
     Pairing("tensorwire", "stock", "grpc"),
     Pairing("tensorwire", "tensorwire", "grpc"),
-    Pairing("tensorwire", "tensorwire", "tcp"),
-    Pairing("tensorwire", "tensorwire", "shm"),
+    *DATA_PLANE,
 )
-DATA_PLANE = PAIRINGS[-2:]
 
 
 @contextlib.contextmanager
