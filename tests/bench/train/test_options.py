@@ -43,17 +43,22 @@ def test_what_goes_together(options: dict[str, Any]) -> None:
         ({"model": "resnet51"}, "model", "Invalid model name 'resnet51'; there are .*resnet50"),
         ({"data_name": "imagenot"}, "data_name", "no data set is called 'imagenot'"),
         ({"data_dir": Path("/nowhere")}, "data_dir", "there is no folder /nowhere"),
-        ({"num_gpus": 2}, "num_gpus", "one device for each process"),
+        ({"num_gpus": 2}, "num_gpus", "2 is not supported: each process trains on one device"),
         ({"num_batches": 0}, "num_batches", "0 is less than 1"),
         ({"batch_size": -1}, "batch_size", "-1 is less than 0"),
         ({"optimizer": "adam"}, "optimizer", "'adam' is none of sgd, momentum, rmsprop"),
-        ({"variable_update": "replicated"}, "variable_update", "is none of"),
+        ({"variable_update": "replicate"}, "variable_update", "is none of"),
+        (
+            {"variable_update": "replicated"},
+            "variable_update",
+            "use distributed_replicated or",
+        ),
         (
             {"server_protocol": "grpc+verbs"},
             "server_protocol",
             "is none of grpc, grpc\\+",
         ),
-        ({"data_format": "NCHW"}, "data_format", "only NHWC"),
+        ({"data_format": "NCHW"}, "data_format", "'NCHW' is not supported: use NHWC"),
         ({"device": "tpu"}, "device", "'tpu' is none of"),
         ({"variable_update": "distributed_replicated"}, "variable_update", "give job_name"),
         ({"variable_update": "collective_all_reduce"}, "variable_update", "give job_name"),
@@ -139,6 +144,11 @@ def test_dashes_do_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (seen.batch_size, seen.warmup) == (3, 2)
 
 
+def test_replicated_on_one_device_is_independent(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = "--variable_update=replicated --num_gpus=1 --data_format=NHWC --model=lenet"
+    assert seen_by_command(monkeypatch, *line.split()).variable_update == "independent"
+
+
 def test_options_survive_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
     options = Options(
         **CLUSTER,
@@ -165,6 +175,11 @@ def test_options_survive_the_command_line(monkeypatch: pytest.MonkeyPatch) -> No
         (["--local", "ps=1,worker=1", "--model", "foo"], "Invalid model name"),
         (["--compare", "--transport", "udp"], "'udp' is none of shm, tcp"),
         (["--compare", "--variable_update", "independent"], "ceiling already"),
+        (["--num_gpus=4"], "start a worker for each device"),
+        (["--data_format=NCHW"], "use NHWC"),
+        (["--local", "ps=1,worker=2", "--variable_update=replicated"], "distributed_replicated"),
+        (["--compare", "--variable_update=replicated"], "distributed_replicated"),
+        (["--job_name=worker", "--variable_update=replicated"], "distributed_replicated"),
         (["--compare", "--plot", "/no/such/folder/a.png"], "there is no folder"),
     ],
 )

@@ -15,6 +15,7 @@ from tensorwire.bench.train.options import (
     DEVICES,
     OPTIMIZERS,
     PROTOCOLS,
+    REPLICATED,
     UPDATES,
     OptionError,
     Options,
@@ -126,6 +127,9 @@ def train(
     Each process of a cluster runs this command with its own --job_name and --task_index; --local
     runs all of them on this machine, --compare the same work over each protocol in turn.
     """
+    if variable_update == REPLICATED and not (job_name or local or compare):
+        print("tensorwire train: replicated on one device is independent", file=sys.stderr)
+        variable_update = "independent"
     options = checked(
         lambda: Options(
             model=model,

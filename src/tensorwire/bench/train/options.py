@@ -11,6 +11,8 @@ from tensorwire.bench.train import data
 from tensorwire.bench.train.models import find as find_model
 
 UPDATES = ("parameter_server", "distributed_replicated", "collective_all_reduce", "independent")
+REPLICATED = "replicated"
+"""tf_cnn_benchmarks' way for several devices in one process; with one, that is ``independent``."""
 OPTIMIZERS = ("sgd", "momentum", "rmsprop")
 DEVICES = ("cpu", "gpu")
 STOCK = "grpc"
@@ -141,6 +143,12 @@ def boolean(text: str) -> bool:
 
 
 def _check_values(options: Options) -> None:
+    if options.variable_update == REPLICATED:
+        raise OptionError(
+            "variable_update",
+            "'replicated' is for several devices in one process, which has one here: in a cluster, "
+            "use distributed_replicated or collective_all_reduce",
+        )
     for name, allowed in (
         ("variable_update", UPDATES),
         ("optimizer", OPTIMIZERS),
@@ -153,10 +161,16 @@ def _check_values(options: Options) -> None:
     if options.device not in (None, *DEVICES):
         raise OptionError("device", f"{options.device!r} is none of {', '.join(DEVICES)}")
     if options.data_format != "NHWC":
-        raise OptionError("data_format", "only NHWC: TensorFlow's CPU kernels know nothing else")
+        raise OptionError(
+            "data_format",
+            f"{options.data_format!r} is not supported: use NHWC, the format of TensorFlow's "
+            "kernels for the CPU, or leave it out",
+        )
     if options.num_gpus != 1:
         raise OptionError(
-            "num_gpus", "one device for each process; start more workers to use more of them"
+            "num_gpus",
+            f"{options.num_gpus} is not supported: each process trains on one device, so set 1 and "
+            "start a worker for each device",
         )
     least = {"batch_size": 0, "num_batches": 1, "num_warmup_batches": 0, "display_every": 1}
     least |= {"task_index": 0, "num_inter_threads": 0, "num_intra_threads": 0}
