@@ -23,6 +23,19 @@ constexpr const char* kAll[] = {
     "TENSORWIRE_RING_BYTES",
     "TENSORWIRE_SPIN_US",
     "TENSORWIRE_TCP_CONGESTION",
+    "TENSORWIRE_VERBS_DEVICE",
+    "TF_RDMA_DEV_NAME",
+    "TENSORWIRE_VERBS_GID_INDEX",
+    "TENSORWIRE_VERBS_PKEY_INDEX",
+    "TENSORWIRE_VERBS_MTU",
+    "TENSORWIRE_VERBS_SERVICE_LEVEL",
+    "TENSORWIRE_VERBS_TRAFFIC_CLASS",
+    "TENSORWIRE_VERBS_QUEUE_DEPTH",
+    "TENSORWIRE_VERBS_TIMEOUT",
+    "TENSORWIRE_VERBS_RETRY_COUNT",
+    "TENSORWIRE_VERBS_INLINE_BYTES",
+    "TENSORWIRE_VERBS_QPS",
+    "TENSORWIRE_VERBS_CQS",
 };
 
 // Runs settings_from_environment with exactly these variables, and puts the others back.
@@ -61,7 +74,19 @@ TEST_CASE("every setting is read") {
                        {"TENSORWIRE_STREAM_WINDOW_BYTES", "65538"},
                        {"TENSORWIRE_RING_BYTES", "16384"},
                        {"TENSORWIRE_SPIN_US", "7"},
-                       {"TENSORWIRE_TCP_CONGESTION", "bbr"}});
+                       {"TENSORWIRE_TCP_CONGESTION", "bbr"},
+                       {"TENSORWIRE_VERBS_DEVICE", "mlx5_0"},
+                       {"TENSORWIRE_VERBS_GID_INDEX", "255"},
+                       {"TENSORWIRE_VERBS_PKEY_INDEX", "65535"},
+                       {"TENSORWIRE_VERBS_MTU", "2048"},
+                       {"TENSORWIRE_VERBS_SERVICE_LEVEL", "15"},
+                       {"TENSORWIRE_VERBS_TRAFFIC_CLASS", "255"},
+                       {"TENSORWIRE_VERBS_QUEUE_DEPTH", "4096"},
+                       {"TENSORWIRE_VERBS_TIMEOUT", "31"},
+                       {"TENSORWIRE_VERBS_RETRY_COUNT", "0"},
+                       {"TENSORWIRE_VERBS_INLINE_BYTES", "1024"},
+                       {"TENSORWIRE_VERBS_QPS", "16"},
+                       {"TENSORWIRE_VERBS_CQS", "64"}});
   REQUIRE(s.ok());
   CHECK(s->coalesce_bytes == 1);
   CHECK(s->eager_bytes == 2);
@@ -73,6 +98,28 @@ TEST_CASE("every setting is read") {
   CHECK(s->ring_bytes == 16384);
   CHECK(s->spin == 7 * kMicrosecond);
   CHECK(s->tcp_congestion == "bbr");
+  CHECK(s->verbs_devices == std::vector<std::string>{"mlx5_0"});
+  CHECK(s->verbs_gid_index == 255);
+  CHECK(s->verbs_pkey_index == 65535);
+  CHECK(s->verbs_mtu == 2048);
+  CHECK(s->verbs_service_level == 15);
+  CHECK(s->verbs_traffic_class == 255);
+  CHECK(s->verbs_queue_depth == 4096);
+  CHECK(s->verbs_timeout == 31);
+  CHECK(s->verbs_retry_count == 0);
+  CHECK(s->verbs_inline_bytes == 1024);
+  CHECK(s->verbs_qps == 16);
+  CHECK(s->verbs_cqs == 64);
+}
+
+TEST_CASE("RDMA devices are a list of names, with ports or without, under either name") {
+  const std::vector<std::string> two{"mlx5_0:2", "bnxt-re.1"};
+  CHECK(with({{"TENSORWIRE_VERBS_DEVICE", "mlx5_0:2,bnxt-re.1"}})->verbs_devices == two);
+  CHECK(with({{"TENSORWIRE_VERBS_DEVICE", " mlx5_0:2 , bnxt-re.1 "}})->verbs_devices == two);
+  CHECK(with({{"TF_RDMA_DEV_NAME", "mlx5_0:2,bnxt-re.1"}})->verbs_devices == two);
+  CHECK(with({{"TF_RDMA_DEV_NAME", "a"}, {"TENSORWIRE_VERBS_DEVICE", "b:255"}})->verbs_devices ==
+        std::vector<std::string>{"b:255"});
+  CHECK(with({})->verbs_devices.empty());
 }
 
 TEST_CASE("a congestion control may have the longest name that the kernel has") {
@@ -152,6 +199,26 @@ TEST_CASE("what is not permitted is refused with name, value and range") {
            Wrong{"TENSORWIRE_SPIN_US", "1.5", "whole number from 0 to 10000"},
            Wrong{"TENSORWIRE_TCP_CONGESTION", "a/b", "auto, system, or a name"},
            Wrong{"TENSORWIRE_TCP_CONGESTION", "sixteen_letters_", "auto, system, or a name"},
+           Wrong{"TENSORWIRE_VERBS_DEVICE", "mlx5_0,", "names of RDMA devices"},
+           Wrong{"TENSORWIRE_VERBS_DEVICE", "mlx5_0:0", ":<port>"},
+           Wrong{"TENSORWIRE_VERBS_DEVICE", "mlx5_0:256", ":<port>"},
+           Wrong{"TENSORWIRE_VERBS_DEVICE", "mlx5_0:", ":<port>"},
+           Wrong{"TENSORWIRE_VERBS_DEVICE", ":1", "names of RDMA devices"},
+           Wrong{"TENSORWIRE_VERBS_DEVICE", "../etc", "names of RDMA devices"},
+           Wrong{"TF_RDMA_DEV_NAME", "mlx5 0", "names of RDMA devices"},
+           Wrong{"TENSORWIRE_VERBS_GID_INDEX", "256", "whole number from 0 to 255"},
+           Wrong{"TENSORWIRE_VERBS_PKEY_INDEX", "65536", "from 0 to 65535"},
+           Wrong{"TENSORWIRE_VERBS_MTU", "1500", "from 256 to 4096, a power of two"},
+           Wrong{"TENSORWIRE_VERBS_MTU", "8192", "from 256 to 4096"},
+           Wrong{"TENSORWIRE_VERBS_SERVICE_LEVEL", "16", "from 0 to 15"},
+           Wrong{"TENSORWIRE_VERBS_TRAFFIC_CLASS", "256", "from 0 to 255"},
+           Wrong{"TENSORWIRE_VERBS_QUEUE_DEPTH", "7", "from 8 to 4096"},
+           Wrong{"TENSORWIRE_VERBS_TIMEOUT", "0", "from 1 to 31"},
+           Wrong{"TENSORWIRE_VERBS_TIMEOUT", "32", "from 1 to 31"},
+           Wrong{"TENSORWIRE_VERBS_RETRY_COUNT", "7", "from 0 to 6"},
+           Wrong{"TENSORWIRE_VERBS_INLINE_BYTES", "1025", "from 0 to 1024"},
+           Wrong{"TENSORWIRE_VERBS_QPS", "0", "from 1 to 16"},
+           Wrong{"TENSORWIRE_VERBS_CQS", "65", "from 1 to 64"},
            Wrong{"TF_RDMA_ACC_SIZE", "1G", "from 0 to 1M"},
            Wrong{"TF_RDMA_CHUNK_SIZE", "1", "from 64K to 64M"},
            Wrong{"TF_RDMA_BUF_SIZE", "1073741825", "a multiple of 1073741824"},
