@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from tests.tensorflow.conftest import PLUGIN, STOCK, Cluster, Task, running
 
+from tensorwire.host import why_no_verbs
+
 pytestmark = pytest.mark.timeout(300)
 
 PS, WORKER = "/job:ps/task:0/device:CPU:0", "/job:worker/task:0/device:CPU:0"
@@ -83,12 +85,23 @@ def test_shared_memory(tensorflow: Any, arena: str) -> None:
         )
 
 
-def test_tcp(tensorflow: Any) -> None:
-    with running(PAIR, TENSORWIRE_TRANSPORT="tcp") as cluster:
+@pytest.mark.parametrize(
+    "transport",
+    [
+        "tcp",
+        pytest.param(
+            "verbs",
+            marks=pytest.mark.skipif(why_no_verbs() is not None, reason="no RDMA device here"),
+        ),
+    ],
+)
+def test_between_hosts(tensorflow: Any, transport: str) -> None:
+    with running(PAIR, TENSORWIRE_TRANSPORT=transport) as cluster:
         check_there_and_back(tensorflow, cluster)
         stats = cluster.stats("ps")
-        assert stats["received_tcp_bytes"] > 1 << 20
-        assert stats["received_in_place"] == stats["received_shm"] == stats["received_grpc"] == 0
+        assert stats[f"received_{transport}_bytes"] > 1 << 20
+        ways = ("in_place", "shm", "verbs", "tcp", "grpc")
+        assert {way for way in ways if stats[f"received_{way}"]} == {transport}
 
 
 @pytest.mark.parametrize("stock", ["ps", "worker"])
@@ -202,3 +215,18 @@ def test_what_is_required_cannot_be_forbidden(tensorflow: Any) -> None:
     )
     assert done.returncode == 1
     assert "TENSORWIRE_TRANSPORT=shm requires what TENSORWIRE_FORBID=tcp,shm" in done.stderr
+
+
+@pytest.mark.skipif(why_no_verbs() is None, reason="this host has an RDMA device")
+def test_rdma_that_is_required_and_not_there(tensorflow: Any) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "import tensorwire.tensorflow as t; t.enable()"],
+        env={**os.environ, "TENSORWIRE_TRANSPORT": "verbs"},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 1
+    assert f"TENSORWIRE_TRANSPORT=verbs requires what cannot be had: {why_no_verbs()}" in (
+        done.stderr
+    )

@@ -4,9 +4,9 @@
 
 namespace tensorwire {
 
-std::string why_no_verbs() {
+std::string why_no_verbs(const tw_table& table) {
   std::string why;
-  core().host(
+  table.host(
       [](void* to, const char* name, const char* value) {
         if (std::strcmp(name, "verbs") == 0) *static_cast<std::string*>(to) = value;
       },

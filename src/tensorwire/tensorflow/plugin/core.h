@@ -34,6 +34,6 @@ inline constexpr tw_pairs kNoPairs{nullptr, 0};
 inline constexpr tw_payload kNoPayload{nullptr, 0, nullptr};
 
 // Why this process cannot use an RDMA device; empty when it can.
-std::string why_no_verbs();
+std::string why_no_verbs(const tw_table& table = core());
 
 }  // namespace tensorwire

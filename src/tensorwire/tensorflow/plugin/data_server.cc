@@ -82,9 +82,7 @@ absl::Status DataServer::start(Servant* servant, const std::string& host,
     }
   }
   if (made->addresses_.empty())
-    return status.code != TW_OK
-               ? status_of(status)
-               : absl::FailedPreconditionError(absl::StrCat("verbs cannot be had: ", no_verbs));
+    return status.code != TW_OK ? status_of(status) : absl::FailedPreconditionError(no_verbs);
   made->cut_ = core().events_create();
   made->dispatcher_ =
       start_thread("tensorwire-serve", [server = made.get()] { server->dispatch(); });

@@ -31,6 +31,10 @@ absl::Status start(const tw_table* table) {
   tw_status status{};
   if (table->settings([](void*, const char*, const char*) {}, nullptr, &status) != TW_OK)
     return status_of(status);
+  if (settings().required == "verbs")
+    if (const std::string why = why_no_verbs(*table); !why.empty())
+      return absl::FailedPreconditionError(
+          absl::StrCat("TENSORWIRE_TRANSPORT=verbs requires what cannot be had: ", why));
   g_core = table;
   if (settings().enabled && settings().arena) adopt_arena();
   register_server();

@@ -1,0 +1,63 @@
+"""When the plugin passes links by RDMA over, and for how long."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tensorwire.tensorflow import build
+
+PLUGIN = Path(build.__file__).parent / "plugin"
+PROGRAM = """
+#include <cstdio>
+#include <cstring>
+
+#include "breaker.h"
+
+using tensorwire::Breaker;
+
+// Each argument is something that happens; prints for how many seconds links are passed over then,
+// and whether that is news.
+int main(int count, char** words) {
+  Breaker breaker;
+  for (int i = 1; i < count; ++i) {
+    if (!std::strcmp(words[i], "young")) breaker.died(std::chrono::seconds(1), "fault");
+    if (!std::strcmp(words[i], "old")) breaker.died(std::chrono::seconds(5), "fault");
+    if (!std::strcmp(words[i], "unreached")) breaker.unreached("no route");
+    const auto left = breaker.until() - Breaker::Clock::now();
+    const double seconds = std::chrono::duration<double>(left).count();
+    std::printf("%.0f%s\\n", seconds < 0 ? 0.0 : seconds, breaker.news() ? " news" : "");
+  }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("breaker")
+    (folder / "main.cc").write_text(PROGRAM)
+    sources = [folder / "main.cc", PLUGIN / "breaker.cc"]
+    command = [*build.compiler(), "-std=c++17", f"-I{PLUGIN}", *sources, "-o", folder / "program"]
+    subprocess.run(command, check=True, timeout=120)
+    return folder / "program"
+
+
+@pytest.mark.parametrize(
+    ("events", "pauses"),
+    [
+        ("young", ["0"]),
+        ("young young", ["0", "20 news"]),
+        ("old old old", ["0", "0", "0"]),
+        ("young old young", ["0", "0", "0"]),
+        ("unreached unreached unreached", ["10 news", "20", "40"]),
+        ("unreached old unreached", ["10 news", "0", "10 news"]),
+        (" ".join(["unreached"] * 12), ["10 news", *("20", "40", "80", "160"), *["300"] * 7]),
+    ],
+)
+def test_pauses(program: Path, events: str, pauses: list[str]) -> None:
+    done = subprocess.run(
+        [program, *events.split()], capture_output=True, text=True, check=True, timeout=20
+    )
+    assert done.stdout.split("\n")[:-1] == pauses
