@@ -234,7 +234,9 @@ def test_secure_channel_stays_on_grpc(caplog: pytest.LogCaptureFixture) -> None:
             assert channel.path().reasons["shm"] == "the channel is secure"
 
 
-@pytest.mark.parametrize("arguments", [{"transport": "shm"}, {"forbid": ["grpc"]}])
+@pytest.mark.parametrize(
+    "arguments", [{"transport": "shm"}, {"transport": "verbs"}, {"forbid": ["grpc"]}]
+)
 def test_secure_channel_refuses_other_transports(arguments: Any) -> None:
     with pytest.raises(ValueError, match="do not encrypt"):
         tensorwire.secure_channel("h:1", grpc.local_channel_credentials(), **arguments)
