@@ -23,8 +23,8 @@ using tensorwire::Breaker;
 int main(int count, char** words) {
   Breaker breaker;
   for (int i = 1; i < count; ++i) {
-    if (!std::strcmp(words[i], "young")) breaker.died(std::chrono::seconds(1), "fault");
-    if (!std::strcmp(words[i], "old")) breaker.died(std::chrono::seconds(5), "fault");
+    if (!std::strcmp(words[i], "young")) breaker.died(std::chrono::seconds(29), "fault");
+    if (!std::strcmp(words[i], "old")) breaker.died(std::chrono::seconds(30), "fault");
     if (!std::strcmp(words[i], "unreached")) breaker.unreached("no route");
     const auto left = breaker.until() - Breaker::Clock::now();
     const double seconds = std::chrono::duration<double>(left).count();

@@ -6,8 +6,9 @@ import random
 from time import monotonic
 from typing import Final
 
-STEADY_SECONDS: Final = 5.0
-"""A link that lived so long was a good one, whatever ended it."""
+STEADY_SECONDS: Final = 30.0
+"""A link that lived so long was a good one, whatever ended it. An adapter that nobody answers may
+take 4 x 2 s to say so."""
 ENOUGH: Final = 2
 """Links in a row that died young, after which the next one is not made at once."""
 FIRST_PAUSE: Final = 10.0

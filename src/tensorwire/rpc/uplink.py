@@ -21,7 +21,7 @@ import grpc
 
 from tensorwire import _core
 from tensorwire.rpc import bootstrap, lifetime, registry, status
-from tensorwire.rpc.breaker import STEADY_SECONDS, Breaker
+from tensorwire.rpc.breaker import Breaker
 from tensorwire.rpc.choice import DATA_PLANE, LOGGER, Path, Policy
 from tensorwire.rpc.opening import Found, Opening, reasons
 from tensorwire.rpc.options import Options
@@ -30,6 +30,7 @@ PATIENCE: Final = 1.0
 _OPEN_SECONDS: Final = 5.0
 _FIRST_PAUSE: Final = 0.25
 _LONGEST_PAUSE: Final = 30.0
+_STEADY_SECONDS: Final = 5.0  # a link that lived so long starts the back-off from the beginning
 _FRAGILE: Final = "verbs"  # depends on more than the peer
 _LESSER: Final = (*DATA_PLANE[DATA_PLANE.index(_FRAGILE) + 1 :], "grpc")
 
@@ -295,7 +296,7 @@ class Uplink:
         registry.LOST.count(link.transport)
         lived = monotonic() - self._link_since
         breaker = self._breaker if link.transport == _FRAGILE else None
-        if (breaker is not None and breaker.died(lived, link.death)) or lived >= STEADY_SECONDS:
+        if (breaker is not None and breaker.died(lived, link.death)) or lived >= _STEADY_SECONDS:
             self._failures = 0
             self._next_attempt = 0.0
         elif self._opened > 1:

@@ -6,7 +6,8 @@
 namespace tensorwire {
 namespace {
 
-constexpr auto kSteady = std::chrono::seconds(5);  // what lived so long was a good link
+// What lived so long was a good link. An adapter that nobody answers may take 4 x 2 s to say so.
+constexpr auto kSteady = std::chrono::seconds(30);
 constexpr int kEnough = 2;  // links in a row that died young, after which there is a pause
 constexpr auto kFirstPause = std::chrono::seconds(10);
 constexpr auto kLongestPause = std::chrono::seconds(300);
