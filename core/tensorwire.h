@@ -35,6 +35,8 @@ typedef struct tw_link tw_link;          // a client's connection to one peer
 typedef struct tw_call tw_call;          // one RPC, at either end
 typedef struct tw_events tw_events;      // a queue of ended calls
 typedef struct tw_server tw_server;      // a listener, its links and the calls on them
+typedef struct tw_remote tw_remote;      // the process at the other end of a link, and its memory
+typedef struct tw_access tw_access;      // a one-sided operation under way
 
 typedef struct tw_status {
   int32_t code;
@@ -245,6 +247,65 @@ size_t tw_events_wait(tw_events* queue, const tw_wait* wait, uint64_t* tokens, s
 void tw_events_push(tw_events* queue, uint64_t token);
 void tw_events_close(tw_events* queue);
 void tw_events_release(tw_events* queue);
+
+// ---- one-sided operations ----
+
+// The other process of a link, as seen from either end: its memory for this process, and this
+// process's for it. A new reference, which keeps no link open.
+tw_remote* tw_link_remote(tw_link* link);
+tw_remote* tw_call_remote(tw_call* call);
+void tw_remote_release(tw_remote* remote);
+
+// Rights on a region, to be added up.
+enum { TW_MAY_READ = 1, TW_MAY_WRITE = 2, TW_MAY_UPDATE = 4 };
+
+// Lets the peer, and nobody else, at [data, data + size), and names the region on this link; the
+// peer knows it before any message that is sent afterwards. The memory stays as it is until
+// tw_remote_conceal, or the end of the link; `owner` (may be null) is told then. Memory for updates
+// begins at a multiple of 8. INVALID_ARGUMENT, UNIMPLEMENTED, RESOURCE_EXHAUSTED, or why the link
+// is gone.
+int tw_remote_expose(tw_remote* remote, void* data, size_t size, uint32_t rights,
+                     const tw_owner* owner, uint64_t* region, tw_status* status);
+// Once it returns, the peer neither reads nor writes there. NOT_FOUND: it was concealed before, or
+// the link is gone.
+int tw_remote_conceal(tw_remote* remote, uint64_t region, tw_status* status);
+// A region that the peer has exposed. 0: there is none of this name.
+int tw_remote_region(tw_remote* remote, uint64_t region, uint64_t* size, uint32_t* rights);
+
+enum {
+  TW_READ = 0,
+  TW_WRITE = 1,
+  TW_WRITE_IMMEDIATE = 2,  // a write whose end the peer hears of, with a value
+  TW_FETCH_ADD = 3,
+  TW_COMPARE_SWAP = 4
+};
+
+typedef struct tw_access_request {
+  int32_t kind;
+  uint32_t immediate;  // TW_WRITE_IMMEDIATE
+  uint64_t region;     // the peer's name for it
+  uint64_t offset;     // in the region; for the atomics a multiple of 8
+  void* local;      // what is written; where to read to; of an atomic, 8 bytes for the value before
+  uint64_t length;  // 8 for the atomics
+  uint64_t operand;   // what to add, or to swap in
+  uint64_t expected;  // TW_COMPARE_SWAP
+} tw_access_request;
+
+// Begins an operation. An operation sees what this process's writes and atomics before it have
+// done; a write may overtake reads and atomics that have not ended. `local` stays as it is until
+// the end, which `owner` is told of, and then `queue` gets the token (both may be null). It cannot
+// be called back. NOT_FOUND, PERMISSION_DENIED, OUT_OF_RANGE, INVALID_ARGUMENT, UNIMPLEMENTED, or
+// why the link is gone: nothing has begun.
+int tw_remote_start(tw_remote* remote, const tw_access_request* request, const tw_owner* owner,
+                    tw_events* queue, uint64_t token, tw_access** out, tw_status* status);
+// How it ended. DEADLINE_EXCEEDED: it has not yet.
+int tw_access_wait(tw_access* access, const tw_wait* wait, tw_status* status);
+int tw_access_ended(const tw_access* access);
+// One that has not ended goes on.
+void tw_access_release(tw_access* access);
+// The next value of the peer's writes with immediate, in order. DEADLINE_EXCEEDED: none came in
+// time; else why none will come.
+int tw_remote_immediate(tw_remote* remote, const tw_wait* wait, uint32_t* value, tw_status* status);
 
 // ---- server ----
 

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "fuzz/fuzz.h"
+#include "wire/one_sided_frames.h"
 
 namespace tw::wire {
 namespace {
@@ -36,6 +37,15 @@ void require_within(const FrameHeader& h, const Limits& limits) {
     case FrameType::kData:
       require(h.body_length <= kDataPrefixSize + uint64_t{limits.max_chunk_bytes},
               "chunk within the limit");
+      return;
+    case FrameType::kOperation:
+      require(h.body_length <= kOperationPrefixSize + uint64_t{limits.max_chunk_bytes},
+              "operation within the limit");
+      return;
+    case FrameType::kOutcome:
+      require(h.body_length <= kOutcomePrefixSize + std::max(uint64_t{limits.max_chunk_bytes},
+                                                             uint64_t{kMaxOutcomeDetails}),
+              "outcome within the limit");
       return;
     default:
       require(h.body_length <= kMaxFinIds * sizeof(uint64_t), "control body is small");
@@ -116,6 +126,32 @@ Bytes again(const FrameHeader& h, const Bytes& body, const Limits& limits) {
     case FrameType::kGoAway:
       encode_if_good(decode_goaway_body(h, body),
                      [&](const GoAway& a) { return encode_goaway(end, a.code, a.reason); });
+      break;
+    case FrameType::kRegion:
+      encode_if_good(decode_region_body(h, body), [&](const Region& region) {
+        require(region.length <= UINT64_MAX - region.address, "region does not overflow");
+        return encode_region(end, region);
+      });
+      break;
+    case FrameType::kRegionGone:
+      encode_if_good(decode_region_gone_body(h, body),
+                     [&](uint64_t region) { return encode_region_gone(end, region); });
+      break;
+    case FrameType::kOperation:
+      encode_if_good(
+          decode_operation_prefix(h, std::span(body).first<kOperationPrefixSize>(), limits),
+          [&](const Operation& operation) {
+            require(operation.length <= limits.max_chunk_bytes, "length within the limit");
+            return copy(body.data() + kOperationPrefixSize, body.size() - kOperationPrefixSize,
+                        encode_operation_prefix(end, operation));
+          });
+      break;
+    case FrameType::kOutcome:
+      encode_if_good(decode_outcome_prefix(h, std::span(body).first<kOutcomePrefixSize>(), limits),
+                     [&](const Outcome& outcome) {
+                       return copy(body.data() + kOutcomePrefixSize, outcome.length,
+                                   encode_outcome_prefix(end, outcome));
+                     });
       break;
   }
   out.resize(static_cast<size_t>(end - out.data()));

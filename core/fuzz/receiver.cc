@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "fuzz/fuzz.h"
 #include "wire/bytes.h"
+#include "wire/one_sided_frames.h"
 
 namespace tw {
 namespace {
@@ -72,6 +73,38 @@ class Record final : public Receiver::Sink {
     return Status{Code::kInternal, "protocol error: there is no memory to map"};
   }
 
+  Status on_region(const wire::Region& region) override {
+    note({"region", region.id, region.length, region.rights});
+    return {};
+  }
+  Status on_region_gone(uint64_t region) override {
+    note({"region gone", region});
+    return {};
+  }
+  Result<std::byte*> on_operation(const wire::Operation& operation,
+                                  std::span<const std::byte> here) override {
+    note({"operation", operation.id, operation.region, operation.offset, operation.length});
+    return place(wire::writes(operation.kind) ? operation.length : 0, here);
+  }
+  Result<std::byte*> on_outcome(const wire::Outcome& outcome,
+                                std::span<const std::byte> here) override {
+    note({"outcome", outcome.id, static_cast<uint64_t>(outcome.code)});
+    return place(outcome.length, here);
+  }
+  Status on_placed(wire::FrameType type) override {
+    note({"placed", static_cast<uint64_t>(type)});
+    content(placed_);
+    return {};
+  }
+  // Memory of exactly the size, so that a store past it is seen.
+  std::byte* place(size_t length, std::span<const std::byte> here) {
+    require(here.size() <= length, "no more comes than was announced");
+    placed_.assign(length, std::byte{0});
+    placed_.shrink_to_fit();
+    std::copy(here.begin(), here.end(), placed_.begin());
+    return placed_.data() + here.size();
+  }
+
   void note(std::initializer_list<Piece> pieces) {
     for (const Piece& piece : pieces) {
       piece.append_to(text);
@@ -85,6 +118,9 @@ class Record final : public Receiver::Sink {
   }
 
   std::string text;
+
+ private:
+  Bytes placed_;
 };
 
 struct Run {
@@ -246,7 +282,32 @@ class Peer {
   }
 
   void control(wire::FrameHeader& header, Bytes& body) {
-    switch (input_.byte() % 4) {
+    switch (input_.byte() % 8) {
+      case 4: {
+        header.type = wire::FrameType::kRegion;
+        append(body, wire::Region{input_.byte(), 1u + input_.byte(), 0, 0, input_.byte() % 8u});
+        break;
+      }
+      case 5:
+        header.type = wire::FrameType::kRegionGone;
+        append(body, uint64_t{input_.byte()});
+        break;
+      case 6: {
+        header.type = wire::FrameType::kOperation;
+        wire::Operation operation;
+        operation.id = 1u + input_.byte();
+        operation.kind = static_cast<wire::OperationKind>(input_.byte() % 5);
+        operation.length = wire::updates(operation.kind) ? 8 : length();
+        append(body, operation);
+        if (wire::writes(operation.kind)) body.resize(body.size() + operation.length, std::byte{6});
+        break;
+      }
+      case 7:
+        header.type = wire::FrameType::kOutcome;
+        append(body, uint64_t{input_.byte()});
+        append(body, uint64_t{0});
+        body.resize(body.size() + length(), std::byte{7});
+        break;
       case 0:
         header.type = wire::FrameType::kFin;
         body = input_.take(8 * (1 + input_.byte() % 3u));

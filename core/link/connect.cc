@@ -144,6 +144,7 @@ Result<Connected> connect(const Runtime& runtime, const Invitation& invitation, 
     connected.peer.address = socket_address(socket->get(), true);
   }
   connected.peer.stream_window = invitation.hello.stream_window;
+  connected.peer.features = invitation.hello.features;
   ClientHandshake handshake(*version, shm ? wire::Transport::kShm : wire::Transport::kTcp,
                             invitation.session, invitation.instance, invitation.secret);
   if (Status status = shake_hands(socket->get(), handshake, deadline, address); !status.ok())

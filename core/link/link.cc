@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "link/one_sided.h"
+
 namespace tw {
 
 // Views may die on any thread and after their link: they reach it through this.
@@ -29,21 +31,6 @@ class Link::Returns final : public LeaseReturn {
   Link* link_;
 };
 
-// Holds the send lock. What the sender is done with is let go of after it: an owner may do
-// anything, even give a lease of this very link back.
-class Link::Sending {
- public:
-  explicit Sending(Link& link) : link_(link), lock_(link.send_mutex_) {}
-  ~Sending() { spent_ = link_.sender_.take_spent(); }
-  Sending(const Sending&) = delete;
-  Sending& operator=(const Sending&) = delete;
-
- private:
-  Link& link_;
-  std::vector<Hold> spent_;
-  const std::lock_guard<std::mutex> lock_;
-};
-
 Link::Link(Runtime& runtime, std::unique_ptr<Transport> transport, Peer peer, uint64_t max_message)
     : runtime_(runtime),
       transport_(std::move(transport)),
@@ -52,6 +39,7 @@ Link::Link(Runtime& runtime, std::unique_ptr<Transport> transport, Peer peer, ui
       spinner_(runtime.settings().spin),
       sender_(transport_->profile(), runtime.settings().buffer_bytes / 4,
               [this](Slab& slab) { return transport_->share(slab); }),
+      one_sided_(std::make_unique<OneSided>(*this)),
       returns_(make_ref<Returns>(*this)) {
   (void)baton_.try_take();  // until start() hands it on
 }
@@ -173,12 +161,17 @@ void Link::on_timer() {
   if (state_.load(std::memory_order_acquire) == State::kClosing) kick(false);
 }
 
-// Send lock held. A broken transport is found out by whoever receives, once what has arrived is
-// handed up: until then something counts as left.
+// Send lock held. Messages and one-sided operations take turns, at the ends of frames. A broken
+// transport is found out by whoever receives, once what has arrived is handed up: until then
+// something counts as left.
 void Link::flush_locked() {
-  iovec runs[8];
-  while (!send_broken_ && sender_.pending()) {
-    const size_t count = sender_.gather(runs);
+  iovec runs[16];
+  FrameQueue& operations = one_sided_->out();
+  while (!send_broken_ && (sender_.pending() || operations.pending())) {
+    if (!sender_.pending()) turn_ended_ = true;
+    if (turn_ended_ && !operations.midway())
+      operations_turn_ = operations.pending() && !(operations_turn_ && sender_.pending());
+    const size_t count = operations_turn_ ? operations.gather(runs) : sender_.gather(runs);
     auto taken = transport_->send({runs, count});
     if (!taken) {
       send_broken_ = true;
@@ -186,9 +179,16 @@ void Link::flush_locked() {
       break;
     }
     if (*taken == 0) break;
+    if (operations_turn_) {
+      operations.sent(*taken);
+      continue;
+    }
+    size_t offered = 0;
+    for (size_t i = 0; i < count; ++i) offered += runs[i].iov_len;
+    turn_ended_ = *taken == offered;
     sender_.sent(*taken);
   }
-  unsent_.store(sender_.pending());
+  unsent_.store(sender_.pending() || operations.pending());
 }
 
 void Link::queue_fins_locked() {
@@ -280,9 +280,18 @@ bool Link::step() {
     const Sending lock(*this);
     flush_locked();
   }
-  iovec room[2];
-  const size_t runs = receiver_.buffers(room);
-  auto got = transport_->receive({room, runs});
+  if (one_sided_->due())
+    if (Status status = one_sided_->start_due(); !status.ok()) {
+      lose(std::move(status));
+      return false;
+    }
+  Result<size_t> got = 0;
+  {
+    const auto places = one_sided_->guard_places(receiver_);
+    iovec room[2];
+    const size_t runs = receiver_.buffers(room);
+    got = transport_->receive({room, runs});
+  }
   if (!got) {
     lose(got.status());
     return false;
@@ -293,6 +302,7 @@ bool Link::step() {
       lose(std::move(status));
       return false;
     }
+    one_sided_->settle();
     return true;
   }
   if (state_.load(std::memory_order_relaxed) == State::kClosing && drained()) lose(death());
@@ -308,7 +318,7 @@ void Link::hand_on() {
   for (;;) {
     if (fins_due_.load() && !keeps_leases()) (void)flush_all();
     // Nobody waits for a closing link to end: each who lets go of it sees whether it has.
-    if (state_.load(std::memory_order_acquire) == State::kClosing) {
+    if (state_.load(std::memory_order_acquire) == State::kClosing || one_sided_->due()) {
       while (step()) {
       }
     }
@@ -399,6 +409,17 @@ Result<InSegment> Link::on_map(const wire::SegmentInfo& segment) {
   return in;
 }
 
+Status Link::on_region(const wire::Region& region) { return one_sided_->on_region(region); }
+Status Link::on_region_gone(uint64_t region) { return one_sided_->on_region_gone(region); }
+Result<std::byte*> Link::on_operation(const wire::Operation& operation,
+                                      std::span<const std::byte> here) {
+  return one_sided_->on_operation(operation, here);
+}
+Result<std::byte*> Link::on_outcome(const wire::Outcome& outcome, std::span<const std::byte> here) {
+  return one_sided_->on_outcome(outcome, here);
+}
+Status Link::on_placed(wire::FrameType type) { return one_sided_->on_placed(type); }
+
 // ---- ending ----
 
 void Link::go_away(Code code, std::string_view reason) {
@@ -412,7 +433,7 @@ bool Link::drained() {
   if (views_.load(std::memory_order_acquire) != 0 || fins_due_.load(std::memory_order_acquire))
     return false;
   std::lock_guard lock(send_mutex_);
-  return sender_.leases() == 0 && !sender_.pending();
+  return sender_.leases() == 0 && !sender_.pending() && one_sided_->idle();
 }
 
 void Link::close(Status why) {
@@ -426,6 +447,7 @@ void Link::close(Status why) {
     death_ = why;
   }
   on_lost(why);
+  one_sided_->close(why);
   kick(false);
 }
 
@@ -438,9 +460,17 @@ void Link::lose(Status why) {
     open = state_.exchange(State::kClosing, std::memory_order_acq_rel) == State::kOpen;
     if (open) death_ = why;
   }
+  bool touched;
+  {
+    std::lock_guard lock(send_mutex_);
+    send_broken_ = true;
+    touched = one_sided_->touches();
+  }
+  // The device stops before any memory is let go of.
+  if (touched) transport_->revoke();
   {
     const Sending lock(*this);
-    send_broken_ = send_ended_ = true;
+    send_ended_ = true;
     sender_.drop();
     unsent_.store(false);
     for (auto* timer : {&defer_timer_, &return_timer_}) {
@@ -448,6 +478,7 @@ void Link::lose(Status why) {
       timer->reset();
     }
   }
+  one_sided_->drop(why);
   if (open) on_lost(why);
   state_.store(State::kLost, std::memory_order_release);
   transport_->hang_up();

@@ -33,6 +33,7 @@ struct Peer {
   Fd pidfd;             // readable once it has died; none when it runs elsewhere
   // The credit with which it lets each stream towards it begin, bytes.
   uint64_t stream_window = wire::kDefaultStreamWindow;
+  uint64_t features = wire::kFeatures;  // that its Hello offered
 };
 
 // Counters of a link, as a snapshot.
@@ -49,6 +50,8 @@ struct LinkStats {
   static constexpr std::array<uint64_t, 5> kClassLimits{256, 4 << 10, 64 << 10, 1 << 20, 16 << 20};
   std::array<Class, kClassLimits.size() + 1> classes{};
 };
+
+class OneSided;
 
 enum class Waited : uint8_t { kDone, kTimeout, kSignal };
 
@@ -71,6 +74,9 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
 
   // True in a forked child: the link is the parent's.
   bool inherited() const { return !home_.here(); }
+
+  // Operations on exposed memory: link/one_sided.h.
+  OneSided& one_sided() { return *one_sided_; }
 
   // Lets calls that are under way go on, and asks the peer to start no others.
   void go_away(Code code, std::string_view reason);
@@ -155,6 +161,7 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
 
   class Returns;  // where views give leases back; outlives the link
   class Sending;  // the send lock
+  friend class OneSided;
 
   bool step();
   void hand_on();
@@ -181,6 +188,13 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
   Status on_credit(uint64_t stream, uint64_t bytes) override;
   void on_go_away(Code code, std::string_view reason) override;
   Result<InSegment> on_map(const wire::SegmentInfo& segment) override;
+  Status on_region(const wire::Region& region) override;
+  Status on_region_gone(uint64_t region) override;
+  Result<std::byte*> on_operation(const wire::Operation& operation,
+                                  std::span<const std::byte> here) override;
+  Result<std::byte*> on_outcome(const wire::Outcome& outcome,
+                                std::span<const std::byte> here) override;
+  Status on_placed(wire::FrameType type) override;
   void slabs_dropped() override;
 
   static constexpr uint32_t kDeath = 100;  // tag of the pidfd
@@ -195,13 +209,17 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
   Spinner spinner_;    // baton
 
   std::mutex send_mutex_;
-  Sender sender_;             // send lock
-  bool send_broken_ = false;  // send lock: the transport takes nothing any more
-  bool send_ended_ = false;   // send lock: everything was let go of
+  Sender sender_;                 // send lock
+  bool turn_ended_ = true;        // send lock: the sender is between two frames
+  bool operations_turn_ = false;  // send lock: frames of one_sided_ are due, not the sender's
+  bool send_broken_ = false;      // send lock: the transport takes nothing any more
+  bool send_ended_ = false;       // send lock: everything was let go of
   // Send lock: timers for what was deferred, and for leases that wait to be taken along.
   std::optional<Poller::Timer> defer_timer_, return_timer_;
   // Whether the sender has something left. Its order matters: see kick().
   std::atomic<bool> unsent_{false};
+
+  const std::unique_ptr<OneSided> one_sided_;
 
   std::mutex fin_mutex_;
   std::vector<uint64_t> fins_;  // fin lock
@@ -231,6 +249,21 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
   ReceiveCounters received_;  // as of the last time the baton was let go
   uint64_t copies_ = 0, copied_bytes_ = 0;
   std::atomic<uint64_t> spins_{0}, sleeps_{0}, background_wakes_{0};
+};
+
+// Holds the send lock. What the sender is done with is let go of after it: an owner may do
+// anything, even give a lease of this very link back.
+class Link::Sending {
+ public:
+  explicit Sending(Link& link) : link_(link), lock_(link.send_mutex_) {}
+  ~Sending() { spent_ = link_.sender_.take_spent(); }
+  Sending(const Sending&) = delete;
+  Sending& operator=(const Sending&) = delete;
+
+ private:
+  Link& link_;
+  std::vector<Hold> spent_;
+  const std::lock_guard<std::mutex> lock_;
 };
 
 // ---- waiting ----

@@ -89,6 +89,7 @@ class Listener::Arrival final : public Watcher {
     if (!handshake_.done()) return give_up();
     client_ = listener_->client(handshake_.session());
     peer_.stream_window = client_.stream_window;
+    peer_.features = client_.features;
     if (transport_ == wire::Transport::kShm)
       take_rings();
     else

@@ -46,6 +46,11 @@ static_assert(sizeof(SmallBlock) % alignof(std::max_align_t) == 0);
 constexpr size_t kAlign = 16;
 constexpr size_t aligned(size_t n) { return (n + kAlign - 1) & ~(kAlign - 1); }
 
+constexpr size_t placed_prefix(wire::FrameType type) {
+  return type == wire::FrameType::kOperation ? wire::kOperationPrefixSize
+                                             : wire::kOutcomePrefixSize;
+}
+
 }  // namespace
 
 Receiver::Receiver(Pool& pool, uint64_t max_message, Sink& sink, const wire::Limits& limits)
@@ -93,6 +98,12 @@ Status Receiver::parse() {
     if (header->type == wire::FrameType::kData) {
       if (available < wire::kDataPrefixSize) break;
       if (Status status = begin_chunk(*header); !status.ok()) return status;
+      if (chunk_left_ != 0) return {};
+      continue;
+    }
+    if (header->type == wire::FrameType::kOperation || header->type == wire::FrameType::kOutcome) {
+      if (available < placed_prefix(header->type)) break;
+      if (Status status = begin_placing(*header); !status.ok()) return status;
       if (chunk_left_ != 0) return {};
       continue;
     }
@@ -151,10 +162,20 @@ Status Receiver::frame(const wire::FrameHeader& header, std::span<const std::byt
       sink_.on_go_away(away->code, away->reason);
       return {};
     }
+    case wire::FrameType::kRegion: {
+      auto region = wire::decode_region_body(header, body);
+      return region ? sink_.on_region(*region) : region.status();
+    }
+    case wire::FrameType::kRegionGone: {
+      auto region = wire::decode_region_gone_body(header, body);
+      return region ? sink_.on_region_gone(*region) : region.status();
+    }
     case wire::FrameType::kData:
+    case wire::FrameType::kOperation:
+    case wire::FrameType::kOutcome:
       break;  // parse() takes these
   }
-  return {Code::kInternal, "local error: a DATA frame was not taken by parse()"};
+  return {Code::kInternal, "local error: a frame was not taken by parse()"};
 }
 
 Status Receiver::message_frame(const wire::FrameHeader& header, std::span<const std::byte> body) {
@@ -389,26 +410,57 @@ Status Receiver::begin_chunk(const wire::FrameHeader& header) {
   auto found = next_chunk(header, SegmentKind::kPush, chunk->offset, chunk->length);
   if (!found) return found.status();
   const Segment& segment = (*found)->segments[chunk->segment];
+  chunk_type_ = wire::FrameType::kData;
   chunk_message_ = header.message;
   chunk_segment_ = chunk->segment;
   chunk_offset_ = chunk->offset;
   chunk_length_ = chunk->length;
-  chunk_to_ = segment.destination ? segment.destination + chunk->offset : nullptr;
 
   parsed_ += wire::kFrameHeaderSize + wire::kDataPrefixSize;
   const size_t here = std::min<size_t>(staged_ - parsed_, chunk->length);
-  if (chunk_to_) {
-    std::memcpy(chunk_to_, staging_.get() + parsed_, here);
-    chunk_to_ += here;
+  std::byte* to = segment.destination ? segment.destination + chunk->offset : nullptr;
+  if (to) {
+    std::memcpy(to, staging_.get() + parsed_, here);
+    to += here;
   }
+  return take_rest(to, here, chunk->length);
+}
+
+// The payload of an OPERATION or OUTCOME goes to where the sink wants it, as that of DATA goes to
+// its segment.
+Status Receiver::begin_placing(const wire::FrameHeader& header) {
+  const std::byte* const at = staging_.get() + parsed_ + wire::kFrameHeaderSize;
+  const size_t prefix = placed_prefix(header.type);
+  const size_t length = header.body_length - prefix;
+  chunk_type_ = header.type;
+  parsed_ += wire::kFrameHeaderSize + prefix;
+  const std::span here(staging_.get() + parsed_, std::min<size_t>(staged_ - parsed_, length));
+  Result<std::byte*> to = nullptr;
+  if (header.type == wire::FrameType::kOperation) {
+    auto operation = wire::decode_operation_prefix(
+        header, std::span<const std::byte, wire::kOperationPrefixSize>(at, prefix), limits_);
+    to = operation ? sink_.on_operation(*operation, here) : operation.status();
+  } else {
+    auto outcome = wire::decode_outcome_prefix(
+        header, std::span<const std::byte, wire::kOutcomePrefixSize>(at, prefix), limits_);
+    to = outcome ? sink_.on_outcome(*outcome, here) : outcome.status();
+  }
+  if (!to) return to.status();
+  return take_rest(*to, here.size(), length);
+}
+
+// `here` bytes of a chunk lie in the staging area and have been dealt with; the rest goes to `to`.
+Status Receiver::take_rest(std::byte* to, size_t here, size_t length) {
   parsed_ += here;
-  chunk_left_ = chunk->length - here;
+  chunk_to_ = to;
+  chunk_left_ = length - here;
   if (chunk_left_ == 0) return end_chunk();
   parsed_ = staged_ = 0;
   return {};
 }
 
 Status Receiver::end_chunk() {
+  if (chunk_type_ != wire::FrameType::kData) return sink_.on_placed(chunk_type_);
   ++counters_.pushed_chunks;
   // Nothing else was parsed since the chunk began: its message is still there.
   auto it = unfinished_.find(chunk_message_);

@@ -18,7 +18,7 @@
 
 #include "memory/pool.h"
 #include "message/message.h"
-#include "wire/frame.h"
+#include "wire/one_sided_frames.h"
 
 namespace tw {
 
@@ -58,6 +58,16 @@ class Receiver {
     // message is refused and the link goes on.
     virtual Result<InSegment> on_map(const wire::SegmentInfo& segment) = 0;
 
+    virtual Status on_region(const wire::Region& region) = 0;
+    virtual Status on_region_gone(uint64_t region) = 0;
+    // With the first bytes of what follows. Where the others belong; null: they are thrown away.
+    virtual Result<std::byte*> on_operation(const wire::Operation& operation,
+                                            std::span<const std::byte> here) = 0;
+    virtual Result<std::byte*> on_outcome(const wire::Outcome& outcome,
+                                          std::span<const std::byte> here) = 0;
+    // All has come of the OPERATION or OUTCOME that was announced last.
+    virtual Status on_placed(wire::FrameType type) = 0;
+
    protected:
     ~Sink() = default;
   };
@@ -80,6 +90,11 @@ class Receiver {
   Status received(size_t bytes);
   // True while a frame or a message has begun and not ended: more is surely on its way.
   bool midway() const { return staged_ != parsed_ || chunk_left_ != 0 || !unfinished_.empty(); }
+
+  // Bytes are being stored where on_operation() or on_outcome() said.
+  bool placing() const { return chunk_left_ != 0 && chunk_type_ != wire::FrameType::kData; }
+  // What is still to come of them is thrown away.
+  void misplace() { chunk_to_ = nullptr; }
 
   // kRead: reads to start now; read_done() for each, in any order, after which its FIN is due.
   std::vector<Read> take_reads() { return std::exchange(reads_, {}); }
@@ -120,6 +135,8 @@ class Receiver {
   Status eager_frame(const wire::FrameHeader& header, std::span<const std::byte> body);
   Status rts_frame(const wire::FrameHeader& header, std::span<const std::byte> body);
   Status begin_chunk(const wire::FrameHeader& header);
+  Status begin_placing(const wire::FrameHeader& header);
+  Status take_rest(std::byte* to, size_t here, size_t length);
   Status end_chunk();
   Status abort(const wire::FrameHeader& header);
   Status arrived(Incoming& incoming, uint64_t bytes);
@@ -140,7 +157,8 @@ class Receiver {
   size_t staging_size_ = 0;
   size_t parsed_ = 0, staged_ = 0;  // [parsed_, staged_) waits to be parsed
 
-  // The DATA frame under way.
+  // The DATA, OPERATION or OUTCOME frame under way.
+  wire::FrameType chunk_type_ = wire::FrameType::kData;
   uint64_t chunk_message_ = 0;
   uint32_t chunk_segment_ = 0;
   uint64_t chunk_offset_ = 0, chunk_length_ = 0;

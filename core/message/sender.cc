@@ -176,6 +176,14 @@ void Sender::go_away(Code code, std::string_view reason) {
   queue_.append({frame, static_cast<size_t>(end - frame)});
 }
 
+void Sender::region(const wire::Region& region) {
+  wire::encode_region(queue_.extend(wire::kRegionFrameSize), region);
+}
+
+void Sender::region_gone(uint64_t region) {
+  wire::encode_region_gone(queue_.extend(wire::kRegionGoneFrameSize), region);
+}
+
 void Sender::start_chunk() {
   std::shared_ptr<Transfer> transfer = std::move(transfers_.front());
   transfers_.pop_front();

@@ -21,7 +21,7 @@
 #include "message/message.h"
 #include "message/plan.h"
 #include "transport/transport.h"
-#include "wire/frame.h"
+#include "wire/one_sided_frames.h"
 
 namespace tw {
 
@@ -82,6 +82,8 @@ class Sender {
   void credit(uint64_t stream, uint64_t bytes);
   void fin(std::span<const uint64_t> ids);
   void go_away(Code code, std::string_view reason);
+  void region(const wire::Region& region);
+  void region_gone(uint64_t region);
 
   // The peer gave these leases or rendezvous back. kInternal: it never had one of them. After
   // drop() none is out, and what still arrives is no mistake of the peer's.

@@ -1,10 +1,12 @@
 // Decoders of frames: all that a peer may have chosen is checked here.
 #include "wire/frame.h"
 
+#include <algorithm>
 #include <cstddef>
 
 #include "wire/bytes.h"
 #include "wire/frame_layout.h"
+#include "wire/one_sided_frames.h"
 
 namespace tw::wire {
 namespace {
@@ -27,15 +29,26 @@ std::string_view name(FrameType type) {
       return "ABORT";
     case FrameType::kGoAway:
       return "GOAWAY";
+    case FrameType::kRegion:
+      return "REGION";
+    case FrameType::kRegionGone:
+      return "REGION_GONE";
+    case FrameType::kOperation:
+      return "OPERATION";
+    case FrameType::kOutcome:
+      return "OUTCOME";
   }
   return "";
 }
 
-// Cold on purpose: the text is made only when a peer misbehaves.
-[[gnu::cold, gnu::noinline]] Status bad(FrameType type, std::string_view field, uint64_t value,
-                                        std::initializer_list<Piece> why) {
+}  // namespace
+
+Status bad(FrameType type, std::string_view field, uint64_t value,
+           std::initializer_list<Piece> why) {
   return protocol_error({name(type), " frame: ", field, " is ", value, ", ", text(why)});
 }
+
+namespace {
 
 [[gnu::cold, gnu::noinline]] Status bad_segment(size_t index, std::string_view field,
                                                 uint64_t value, std::initializer_list<Piece> why) {
@@ -63,6 +76,10 @@ constexpr Uses uses(FrameType type) {
       return {false, true, true, false, false};
     case FrameType::kFin:
     case FrameType::kGoAway:
+    case FrameType::kRegion:
+    case FrameType::kRegionGone:
+    case FrameType::kOperation:
+    case FrameType::kOutcome:
       break;
   }
   return {};
@@ -137,24 +154,34 @@ Status check_by_type(const FrameHeader& h, const Limits& limits) {
       return check_body_length(h, 0, 0);
     case FrameType::kGoAway:
       return check_body_length(h, sizeof(uint32_t), sizeof(uint32_t) + kMaxGoAwayReason);
+    case FrameType::kRegion:
+      return check_body_length(h, kRegionBodySize, kRegionBodySize);
+    case FrameType::kRegionGone:
+      return check_body_length(h, kRegionGoneBodySize, kRegionGoneBodySize);
+    case FrameType::kOperation:
+      return check_body_length(h, kOperationPrefixSize,
+                               kOperationPrefixSize + uint64_t{limits.max_chunk_bytes});
+    case FrameType::kOutcome:
+      return check_body_length(h, kOutcomePrefixSize,
+                               kOutcomePrefixSize + std::max(uint64_t{limits.max_chunk_bytes},
+                                                             uint64_t{kMaxOutcomeDetails}));
   }
   return {};
 }
 
-// The receiver read as many bytes as the header announced; anything else is its own mistake.
+}  // namespace
+
 Status check_size(const FrameHeader& h, FrameType type, size_t size) {
   if (h.type == type && h.body_length == size) return {};
   return {Code::kInternal, text({"local error: ", size, " bytes given as the body of a ",
                                  name(h.type), " frame of ", h.body_length})};
 }
 
-}  // namespace
-
 Result<FrameHeader> decode_frame_header(std::span<const std::byte, kFrameHeaderSize> bytes,
                                         const Limits& limits) {
   const auto type = std::to_integer<uint8_t>(bytes[offsetof(FrameHeader, type)]);
   if (type < static_cast<uint8_t>(FrameType::kMessage) ||
-      type > static_cast<uint8_t>(FrameType::kGoAway)) {
+      type > static_cast<uint8_t>(FrameType::kOutcome)) {
     return protocol_error({"frame: type is ", type, ", which this version does not know"});
   }
   const auto h = load<FrameHeader>(bytes.data());

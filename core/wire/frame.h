@@ -27,6 +27,11 @@ enum class FrameType : uint8_t {
   kCredit = 6,   // more bytes granted to a stream
   kAbort = 7,    // the sender gives up on a message that it began
   kGoAway = 8,   // the link will be closed: no new streams
+  // With feature kOneSided only; their bodies are in wire/one_sided_frames.h.
+  kRegion = 9,       // memory that the peer may access one-sidedly
+  kRegionGone = 10,  // ... and may not any more
+  kOperation = 11,   // a one-sided operation, where no device does it
+  kOutcome = 12,     // how it has ended
 };
 
 enum class SegmentKind : uint32_t {
@@ -42,8 +47,8 @@ struct FrameHeader {
   FrameType type = FrameType::kMessage;
   uint8_t flags = 0;           // none defined: zero
   uint16_t segment_count = 0;  // MESSAGE, EAGER
-  uint64_t stream = 0;         // zero for FIN and GOAWAY, which concern the whole link
-  uint64_t message = 0;        // from 1, counted by each sender; zero for FIN, CREDIT, GOAWAY
+  uint64_t stream = 0;         // zero from FIN and GOAWAY on: they concern the whole link
+  uint64_t message = 0;        // from 1, counted by each sender; zero where no message is meant
   uint32_t header_length = 0;  // MESSAGE
   uint32_t first_segment = 0;  // EAGER: the first of segment_count; DATA, RTS: the one it is about
 
@@ -98,7 +103,7 @@ struct Limits {
   uint32_t max_header_bytes = 1 << 20;
   uint32_t max_segments = 65'535;
   uint32_t max_frame_body = 4 << 20;    // MESSAGE and EAGER
-  uint32_t max_chunk_bytes = 64 << 20;  // DATA and RTS
+  uint32_t max_chunk_bytes = 64 << 20;  // DATA and RTS, the payload of OPERATION and OUTCOME
 };
 
 // Checks all that the header alone can show, so that body_length bytes may be allocated for it.

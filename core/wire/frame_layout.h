@@ -3,11 +3,20 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
+#include <string_view>
 
 #include "wire/bytes.h"
 #include "wire/frame.h"
 
 namespace tw::wire {
+
+// "protocol error: <type> frame: <field> is <value>, <why>". Cold on purpose: the text is made only
+// when a peer misbehaves.
+[[gnu::cold, gnu::noinline]] Status bad(FrameType type, std::string_view field, uint64_t value,
+                                        std::initializer_list<Piece> why);
+// The receiver read as many bytes as the header announced; anything else is its own mistake.
+Status check_size(const FrameHeader& header, FrameType type, size_t size);
 
 struct SegmentEntry {
   uint64_t length;

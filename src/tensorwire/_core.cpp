@@ -40,6 +40,12 @@ struct Events {
   }
 };
 
+}  // namespace
+
+#include "_core_one_sided.h"  // uses Events
+
+namespace {
+
 struct CallBase {
   tw_call* handle;
   explicit CallBase(tw_call* h) : handle(h) {}
@@ -478,6 +484,8 @@ NB_MODULE(_core, m) {
                                          {0, nullptr}};
   nb::class_<Messages>(m, "Messages", nb::type_slots(messages_slots));
 
+  bind_one_sided(m);
+
   nb::class_<ClientCall>(m, "Call")
       .def("send", &ClientCall::send, nb::arg("message"), nb::arg("end") = false)
       .def("end_send", &ClientCall::end_send)
@@ -510,6 +518,9 @@ NB_MODULE(_core, m) {
            nb::arg("metadata").none(), nb::arg("request").none() = nb::none(),
            nb::arg("end") = false, nb::rv_policy::take_ownership)
       .def("stats", &Link::stats)
+      .def(
+          "remote", [](Link& l) { return new Remote(tw_link_remote(l.handle)); },
+          nb::rv_policy::take_ownership)
       .def("close", [](Link& l) {
         const NoGil nogil;
         tw_link_close(l.handle);
@@ -566,6 +577,9 @@ NB_MODULE(_core, m) {
       .def(
           "notify", [](ServerCall& c, Events& queue, uint64_t token) { c.notify(queue, token); },
           nb::arg("queue"), nb::arg("token"))
+      .def(
+          "remote", [](ServerCall& c) { return new Remote(tw_call_remote(c.handle)); },
+          nb::rv_policy::take_ownership)
       .def("stats", [](ServerCall& c) {
         nb::dict dict;
         tw_call_link_stats(c.handle, visit_stats, dict.ptr());

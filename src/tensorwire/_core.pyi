@@ -174,6 +174,7 @@ class Link:
     ) -> Call:
         """Starts a call; ``request`` is its first message and ``end`` half-closes it."""
     def stats(self) -> dict[str, object]: ...
+    def remote(self) -> Remote: ...
     def close(self) -> None:
         """Ends all calls with CANCELLED. Buffers that were received stay readable; buffers that
         were lent come home as the peer releases them or dies."""
@@ -203,6 +204,80 @@ class Call:
         """False when the call had already ended."""
     def notify(self, queue: EventQueue, token: int) -> None:
         """Puts ``token`` into ``queue`` once the call has ended (at once if it has)."""
+
+# ----------------------------------------------------------------------------------- one-sided
+
+MAY_READ: Final[int]
+MAY_WRITE: Final[int]
+MAY_UPDATE: Final[int]
+
+READ: Final[int]
+WRITE: Final[int]
+WRITE_IMMEDIATE: Final[int]
+FETCH_ADD: Final[int]
+COMPARE_SWAP: Final[int]
+
+class Remote:
+    """The process at the other end of a link: its memory for this process, and this process's for
+    it. Thread-safe; keeps no link open.
+
+    Operations see what this process's writes and atomics before them have done. A write may
+    overtake reads and atomics that have not ended: wait for these first.
+    """
+
+    def expose(self, data: BytesLike, rights: int) -> Region:
+        """Lets the peer at ``data`` (C-contiguous; writable, if ``rights`` go beyond MAY_READ; at a
+        multiple of 8 bytes for MAY_UPDATE). The peer knows of it before any message that is sent
+        afterwards. ``data`` stays exported until the region is concealed.
+
+        Raises StatusError: INVALID_ARGUMENT, UNIMPLEMENTED (the peer's version), UNAVAILABLE.
+        """
+    def region(self, region: int) -> tuple[int, int] | None:
+        """(bytes, rights) of a region that the peer has exposed; None when there is none."""
+    def start(
+        self,
+        kind: int,
+        region: int,
+        offset: int,
+        local: BytesLike,
+        operand: int = 0,
+        expected: int = 0,
+        immediate: int = 0,
+        queue: EventQueue | None = None,
+        token: int = 0,
+    ) -> Access:
+        """Begins an operation on the peer's ``region`` at ``offset``: WRITE and WRITE_IMMEDIATE
+        move all of ``local`` there, READ fills ``local`` from there. FETCH_ADD and COMPARE_SWAP
+        work on 8 bytes at a multiple of 8, in the byte order of the peer's machine, and store the
+        value before in ``local`` (8 bytes). ``local`` stays exported until the end, when ``queue``
+        gets the token.
+
+        Raises StatusError: NOT_FOUND (no such region), PERMISSION_DENIED, OUT_OF_RANGE,
+        INVALID_ARGUMENT, UNIMPLEMENTED, UNAVAILABLE: nothing has begun.
+        """
+    def immediate(self, timeout: float | None = None) -> int | None:
+        """The next value of the peer's writes with immediate, in order; None on timeout.
+        StatusError once the link is gone."""
+
+class Region:
+    """Memory of this process that one peer may access; concealed when the object goes."""
+
+    @property
+    def id(self) -> int:
+        """By which the peer names it, on that link only; 0 once concealed."""
+    def conceal(self) -> bool:
+        """From the return on the peer neither reads nor writes there. False: it was concealed
+        before, or the link is gone."""
+
+class Access:
+    """An operation under way. It cannot be called back: one whose object goes is completed all the
+    same, and its memory kept until then."""
+
+    @property
+    def ended(self) -> bool: ...
+    def wait(self, timeout: float | None = None) -> bool:
+        """False on timeout. Raises StatusError if it failed: as ``Remote.start``, or UNAVAILABLE
+        when the link was lost."""
 
 # -------------------------------------------------------------------------------------- server
 
@@ -265,3 +340,4 @@ class ServerCall:
         it, or None. So a worker thread serves a busy peer without any hand-off."""
     def notify(self, queue: EventQueue, token: int) -> None: ...
     def stats(self) -> dict[str, object]: ...
+    def remote(self) -> Remote: ...

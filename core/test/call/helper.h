@@ -111,6 +111,8 @@ class Helper {
     return read_thing<T>(from_helper_.get());
   }
 
+  void stop() { REQUIRE(::kill(pid_, SIGSTOP) == 0); }
+  void go_on() { REQUIRE(::kill(pid_, SIGCONT) == 0); }
   void kill() {
     if (pid_ == 0) return;
     ::kill(pid_, SIGKILL);

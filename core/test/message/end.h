@@ -206,6 +206,18 @@ class End final : public Receiver::Sink {
     return in;
   }
 
+  // One-sided operations have an end of their own: test/message/one_sided.cc.
+  static Status stray() { return wire::protocol_error({"a one-sided operation"}); }
+  Status on_region(const wire::Region&) override { return stray(); }
+  Status on_region_gone(uint64_t) override { return stray(); }
+  Result<std::byte*> on_operation(const wire::Operation&, std::span<const std::byte>) override {
+    return stray();
+  }
+  Result<std::byte*> on_outcome(const wire::Outcome&, std::span<const std::byte>) override {
+    return stray();
+  }
+  Status on_placed(wire::FrameType) override { return stray(); }
+
   const Ref<Arena> arena;
   const Ref<Pool> pool;
   Event event;

@@ -54,6 +54,21 @@ TEST_CASE("frames have the bytes of docs/wire-format.md") {
                               "00000000 00000000"));
   CHECK(sample_goaway() == hex("07000000 08 00 0000 0000000000000000 0000000000000000"
                                "00000000 00000000 0e000000 627965"));
+  CHECK(sample_region() == hex("20000000 09 00 0000 0000000000000000 0000000000000000"
+                               "00000000 00000000 0700000000000000 0010000000000000"
+                               "0010000000000000 05000000 03000000"));
+  CHECK(sample_region_gone() == hex("08000000 0a 00 0000 0000000000000000 0000000000000000"
+                                    "00000000 00000000 0700000000000000"));
+  CHECK(sample_write() == hex("3b000000 0b 00 0000 0000000000000000 0000000000000000"
+                              "00000000 00000000 0900000000000000 0700000000000000"
+                              "1000000000000000 0300000000000000 0000000000000000"
+                              "0000000000000000 02000000 06000000 e0e1e2"));
+  CHECK(sample_swap() == hex("38000000 0b 00 0000 0000000000000000 0000000000000000"
+                             "00000000 00000000 0900000000000000 0700000000000000"
+                             "1000000000000000 0800000000000000 0100000000000000"
+                             "0200000000000000 04000000 00000000"));
+  CHECK(sample_outcome() == hex("12000000 0c 00 0000 0000000000000000 0000000000000000"
+                                "00000000 00000000 0900000000000000 05000000 00000000 6e6f"));
 }
 
 TEST_CASE("random messages come back as they were sent") {
@@ -171,6 +186,62 @@ TEST_CASE("random frames of the other types come back as they were sent") {
       const auto decoded = decode_credit_body(header, body_of(frame));
       REQUIRE(decoded.ok());
       CHECK(*decoded == bytes);
+    }
+  }
+}
+
+TEST_CASE("random regions, operations and outcomes come back as they were sent") {
+  Random random(4);
+  for (int round = 0; round < 500; ++round) {
+    {
+      Region region;
+      region.id = random.number();
+      region.length = 1 + random.up_to(UINT64_MAX - 1);
+      region.address = random.up_to(UINT64_MAX - region.length);
+      region.key = static_cast<uint32_t>(random.number());
+      region.rights = static_cast<uint32_t>(random.up_to(kRegionRights));
+      Bytes frame(kRegionFrameSize);
+      encode_region(frame.data(), region);
+      const auto decoded = decode_region_body(good_header(frame), body_of(frame));
+      REQUIRE(decoded.ok());
+      CHECK(*decoded == region);
+    }
+    {
+      Bytes frame(kRegionGoneFrameSize);
+      const uint64_t region = random.number();
+      encode_region_gone(frame.data(), region);
+      const auto decoded = decode_region_gone_body(good_header(frame), body_of(frame));
+      REQUIRE(decoded.ok());
+      CHECK(*decoded == region);
+    }
+    {
+      Operation operation;
+      operation.id = 1 + random.up_to(UINT64_MAX - 1);
+      operation.region = random.number();
+      operation.offset = random.number();
+      operation.kind = static_cast<OperationKind>(random.up_to(4));
+      operation.length = updates(operation.kind) ? 8 : random.up_to(kLimits.max_chunk_bytes);
+      if (writes(operation.kind)) operation.length = random.up_to(100);
+      if (updates(operation.kind)) operation.operand = random.number();
+      if (operation.kind == OperationKind::kCompareSwap) operation.expected = random.number();
+      if (operation.kind == OperationKind::kWriteImmediate)
+        operation.immediate = static_cast<uint32_t>(random.number());
+      const Bytes frame =
+          operation_frame(operation, Bytes(writes(operation.kind) ? operation.length : 0));
+      const auto decoded = decode_operation_prefix(
+          good_header(frame), body_of(frame).first<kOperationPrefixSize>(), kLimits);
+      REQUIRE(decoded.ok());
+      CHECK(*decoded == operation);
+    }
+    {
+      const uint64_t id = random.number();
+      const auto code = static_cast<Code>(random.up_to(16));
+      const Bytes rest(random.up_to(kMaxOutcomeDetails));
+      const Bytes frame = outcome_frame(id, code, rest);
+      const auto decoded = decode_outcome_prefix(
+          good_header(frame), body_of(frame).first<kOutcomePrefixSize>(), kLimits);
+      REQUIRE(decoded.ok());
+      CHECK(*decoded == Outcome{id, code, static_cast<uint32_t>(rest.size())});
     }
   }
 }

@@ -26,7 +26,8 @@ TEST_CASE("a body that is cut anywhere is refused") {
     INFO(status.details());
     CHECK(named);
   }
-  for (const Bytes& frame : {sample_rts(), sample_fin(), sample_credit(), sample_goaway()}) {
+  for (const Bytes& frame : {sample_rts(), sample_fin(), sample_credit(), sample_goaway(),
+                             sample_region(), sample_region_gone(), sample_swap()}) {
     for (size_t cut = 0; cut + kFrameHeaderSize < frame.size(); ++cut) {
       Bytes shorter(frame.begin(),
                     frame.begin() + static_cast<std::ptrdiff_t>(kFrameHeaderSize + cut));
@@ -65,6 +66,10 @@ TEST_CASE("a body of another length than announced is the receiver's own mistake
   std::vector<SegmentInfo> room(5);
   check_says(decode_message_body(good_header(message), short_body, kLimits, room).status(),
              Code::kInternal, {"local error", "MESSAGE"});
+  check_says(decode_region_body(good_header(sample_region()), short_body).status(), Code::kInternal,
+             {"local error", "REGION"});
+  check_says(decode_region_gone_body(good_header(sample_region_gone()), short_body).status(),
+             Code::kInternal, {"local error", "REGION_GONE"});
   std::vector<SegmentInfo> too_few(4);
   check_says(decode_message_body(good_header(message), body_of(message), kLimits, too_few).status(),
              Code::kInternal, {"local error", "room for 4"});
@@ -87,7 +92,7 @@ TEST_CASE("every field of every frame is checked, and named when it is wrong") {
       {sample_message(), 0, 4, 81, {"MESSAGE", "body_length is 81", "below 82"}},
       {sample_message(), 0, 4, 0xffffffff, {"MESSAGE", "body_length is 4294967295", "limit"}},
       {sample_message(), 4, 1, 0, {"type is 0"}},
-      {sample_message(), 4, 1, 9, {"type is 9"}},
+      {sample_message(), 4, 1, 13, {"type is 13"}},
       {sample_message(), 5, 1, 1, {"MESSAGE", "flags is 1"}},
       {sample_message(), 6, 2, 4, {"body_length is 109"}},
       {sample_message(), 6, 2, 0xffff, {"MESSAGE", "body_length is 109", "below"}},
@@ -157,6 +162,38 @@ TEST_CASE("every field of every frame is checked, and named when it is wrong") {
       {sample_goaway(), 16, 8, 1, {"GOAWAY", "message is 1"}},
       {sample_goaway(), kBody, 4, 17, {"GOAWAY", "code is 17"}},
       {sample_goaway(), kBody + 4, 1, 0xff, {"GOAWAY", "reason", "\\xffye"}},
+      {sample_region(), 0, 4, 31, {"REGION", "body_length is 31"}},
+      {sample_region(), 0, 4, 33, {"REGION", "body_length is 33"}},
+      {sample_region(), 8, 8, 1, {"REGION", "stream is 1"}},
+      {sample_region(), 16, 8, 1, {"REGION", "message is 1"}},
+      {sample_region(), 28, 4, 1, {"REGION", "first_segment is 1"}},
+      {sample_region(), kBody + 8, 8, 0, {"REGION", "length is 0"}},
+      {sample_region(), kBody + 8, 8, kMax, {"REGION", "address is 4096", "overflows"}},
+      {sample_region(), kBody + 28, 4, 8, {"REGION", "rights is 8"}},
+      {sample_region_gone(), 0, 4, 7, {"REGION_GONE", "body_length is 7"}},
+      {sample_region_gone(), 0, 4, 9, {"REGION_GONE", "body_length is 9"}},
+      {sample_region_gone(), 16, 8, 1, {"REGION_GONE", "message is 1"}},
+      {sample_write(), 0, 4, 55, {"OPERATION", "body_length is 55", "below 56"}},
+      {sample_write(), 0, 4, (64 << 20) + 57, {"OPERATION", "body_length is 67108921", "limit"}},
+      {sample_write(), 6, 2, 1, {"OPERATION", "segment_count is 1"}},
+      {sample_write(), 8, 8, 1, {"OPERATION", "stream is 1"}},
+      {sample_write(), kBody, 8, 0, {"OPERATION", "id is 0"}},
+      {sample_write(), kBody + 24, 8, 4, {"OPERATION", "length is 4", "3 bytes follow"}},
+      {sample_write(), kBody + 24, 8, kMax, {"OPERATION", "length is 18446744073709551615"}},
+      {sample_write(), kBody + 32, 8, 1, {"OPERATION", "operand is 1"}},
+      {sample_write(), kBody + 40, 8, 1, {"OPERATION", "expected is 1"}},
+      {sample_write(), kBody + 48, 4, 5, {"OPERATION", "kind is 5"}},
+      {sample_write(), kBody + 48, 4, 1, {"OPERATION", "immediate is 6"}},
+      {sample_write(), kBody + 48, 4, 0, {"OPERATION", "body_length is 59", "only writes"}},
+      {sample_swap(), kBody + 24, 8, 4, {"OPERATION", "length is 4", "must be 8"}},
+      {sample_swap(), kBody + 48, 4, 3, {"OPERATION", "expected is 2"}},
+      {sample_swap(), kBody + 48, 4, 0, {"OPERATION", "operand is 1"}},
+      {sample_outcome(), 0, 4, 15, {"OUTCOME", "body_length is 15", "below 16"}},
+      {sample_outcome(), 0, 4, (64 << 20) + 17, {"OUTCOME", "body_length is 67108881", "limit"}},
+      {sample_outcome(), 0, 4, 1041, {"OUTCOME", "body_length is 1041", "limit of 1040"}},
+      {sample_outcome(), 16, 8, 1, {"OUTCOME", "message is 1"}},
+      {sample_outcome(), kBody + 8, 4, 17, {"OUTCOME", "code is 17"}},
+      {sample_outcome(), kBody + 12, 4, 1, {"OUTCOME", "reserved is 1"}},
   };
   for (const auto& corruption : corruptions) {
     Bytes frame = corruption.frame;
@@ -205,6 +242,11 @@ TEST_CASE("limits are those of the caller") {
   limits = {};
   limits.max_chunk_bytes = 6;
   check_says(verdict(sample_rts(), limits), Code::kInternal, {"RTS", "length is 7", "limit of 6"});
+  limits.max_chunk_bytes = 7;
+  check_says(verdict(sample_swap(), limits), Code::kInternal,
+             {"OPERATION", "length is 8", "limit of 7"});
+  check_says(verdict(outcome_frame(9, Code::kOk, Bytes(8)), limits), Code::kInternal,
+             {"OUTCOME", "body_length is 24", "limit of 23"});
 }
 
 TEST_CASE("every limit itself is within the limit") {
@@ -257,11 +299,11 @@ TEST_CASE("random bytes are refused or decode to something within the limits") {
     for (const size_t offset : {3, 5, 6, 7, 24, 25, 26, 27, 30, 31}) {
       if (random.chance(95)) bytes[offset] = std::byte{0};
     }
-    bytes[4] = static_cast<std::byte>(random.up_to(9));
+    bytes[4] = static_cast<std::byte>(random.up_to(13));
     const auto header = decode_frame_header(header_of(bytes), kLimits);
     if (!header.ok()) continue;
     ++accepted;
-    CHECK(header->body_length <= kLimits.max_chunk_bytes + kDataPrefixSize);
+    CHECK(header->body_length <= kLimits.max_chunk_bytes + kOperationPrefixSize);
   }
   CHECK(accepted > 1000);
 }

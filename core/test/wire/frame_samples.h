@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "test/wire/support.h"
-#include "wire/frame.h"
+#include "wire/one_sided_frames.h"
 
 namespace tw::wire {
 
@@ -52,6 +52,14 @@ inline Status verdict(const Bytes& frame, const Limits& limits = kLimits) {
       return of(decode_credit_body(*header, body));
     case FrameType::kGoAway:
       return of(decode_goaway_body(*header, body));
+    case FrameType::kRegion:
+      return of(decode_region_body(*header, body));
+    case FrameType::kRegionGone:
+      return of(decode_region_gone_body(*header, body));
+    case FrameType::kOperation:
+      return of(decode_operation_prefix(*header, body.first<kOperationPrefixSize>(), limits));
+    case FrameType::kOutcome:
+      return of(decode_outcome_prefix(*header, body.first<kOutcomePrefixSize>(), limits));
     case FrameType::kEager:
     case FrameType::kAbort:
       break;
@@ -130,5 +138,41 @@ inline Bytes sample_goaway() {
       static_cast<size_t>(encode_goaway(frame.data(), Code::kUnavailable, "bye") - frame.data()));
   return frame;
 }
+
+inline Bytes sample_region() {
+  Bytes frame(kRegionFrameSize);
+  encode_region(frame.data(), {7, 4096, 0x1000, 5, 3});
+  return frame;
+}
+
+inline Bytes sample_region_gone() {
+  Bytes frame(kRegionGoneFrameSize);
+  encode_region_gone(frame.data(), 7);
+  return frame;
+}
+
+inline Bytes operation_frame(const Operation& operation, const Bytes& payload = {}) {
+  Bytes frame(kOperationFramePrefixSize);
+  encode_operation_prefix(frame.data(), operation);
+  frame.insert(frame.end(), payload.begin(), payload.end());
+  return frame;
+}
+
+inline Bytes sample_write() {
+  return operation_frame({9, 7, 16, 3, 0, 0, OperationKind::kWriteImmediate, 6}, hex("e0 e1 e2"));
+}
+
+inline Bytes sample_swap() {
+  return operation_frame({9, 7, 16, 8, 1, 2, OperationKind::kCompareSwap, 0});
+}
+
+inline Bytes outcome_frame(uint64_t id, Code code, const Bytes& rest) {
+  Bytes frame(kOutcomeFramePrefixSize);
+  encode_outcome_prefix(frame.data(), {id, code, static_cast<uint32_t>(rest.size())});
+  frame.insert(frame.end(), rest.begin(), rest.end());
+  return frame;
+}
+
+inline Bytes sample_outcome() { return outcome_frame(9, Code::kNotFound, hex("6e 6f")); }
 
 }  // namespace tw::wire

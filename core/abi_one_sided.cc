@@ -1,0 +1,133 @@
+// The C ABI: one-sided operations at either end of a link.
+#include "abi.h"
+#include "link/one_sided.h"
+
+using namespace tw;
+using namespace tw::abi;
+
+struct tw_remote final : RefCounted {
+  explicit tw_remote(CallLink& of) : link(Ref<CallLink>::share(&of)) {}
+  OneSided& side() const { return link->one_sided(); }
+  const Ref<CallLink> link;
+};
+
+struct tw_access final : RefCounted {
+  tw_access(Ref<CallLink> on, Ref<Access> of) : link(std::move(on)), access(std::move(of)) {}
+  const Ref<CallLink> link;
+  const Ref<Access> access;
+};
+
+static_assert(TW_MAY_READ == kMayRead && TW_MAY_WRITE == kMayWrite && TW_MAY_UPDATE == kMayUpdate);
+static_assert(TW_READ == static_cast<int>(wire::OperationKind::kRead));
+static_assert(TW_WRITE == static_cast<int>(wire::OperationKind::kWrite));
+static_assert(TW_WRITE_IMMEDIATE == static_cast<int>(wire::OperationKind::kWriteImmediate));
+static_assert(TW_FETCH_ADD == static_cast<int>(wire::OperationKind::kFetchAdd));
+static_assert(TW_COMPARE_SWAP == static_cast<int>(wire::OperationKind::kCompareSwap));
+
+namespace {
+
+Hold hold_of(const tw_owner* owner) {
+  if (!owner || !owner->release) return nullptr;
+  return make_ref<Owner>(*owner);
+}
+
+}  // namespace
+
+tw_remote* tw_link_remote(tw_link* link) { return make_ref<tw_remote>(*of(link)).leak(); }
+tw_remote* tw_call_remote(tw_call* call) { return make_ref<tw_remote>(of(call)->link()).leak(); }
+void tw_remote_release(tw_remote* remote) {
+  if (!remote->link->inherited()) remote->release();
+}
+
+int tw_remote_expose(tw_remote* remote, void* data, size_t size, uint32_t rights,
+                     const tw_owner* owner, uint64_t* region, tw_status* status) {
+  Hold hold = hold_of(owner);
+  if (remote->link->inherited()) return inherited(status, "link");
+  auto exposed =
+      remote->side().expose(static_cast<std::byte*>(data), size, rights, std::move(hold));
+  if (!exposed) return report(status, exposed.status());
+  *region = *exposed;
+  return TW_OK;
+}
+
+int tw_remote_conceal(tw_remote* remote, uint64_t region, tw_status* status) {
+  if (remote->link->inherited()) return inherited(status, "link");
+  const Status concealed = remote->side().conceal(region);
+  return concealed.ok() ? TW_OK : report(status, concealed);
+}
+
+int tw_remote_region(tw_remote* remote, uint64_t region, uint64_t* size, uint32_t* rights) {
+  if (remote->link->inherited()) return 0;
+  const auto known = remote->side().remote(region);
+  if (!known) return 0;
+  *size = known->length;
+  *rights = known->rights;
+  return 1;
+}
+
+int tw_remote_start(tw_remote* remote, const tw_access_request* request, const tw_owner* owner,
+                    tw_events* queue, uint64_t token, tw_access** out, tw_status* status) {
+  Hold hold = hold_of(owner);
+  if (remote->link->inherited()) return inherited(status, "link");
+  if (request->kind < TW_READ || request->kind > TW_COMPARE_SWAP)
+    return report(status, Code::kInvalidArgument, "there is no such kind of operation");
+  AccessRequest wanted;
+  wanted.kind = static_cast<wire::OperationKind>(request->kind);
+  wanted.region = request->region;
+  wanted.offset = request->offset;
+  wanted.local = static_cast<std::byte*>(request->local);
+  wanted.length = request->length;
+  wanted.operand = request->operand;
+  wanted.expected = request->expected;
+  wanted.immediate = request->immediate;
+  std::function<void()> told;
+  if (queue) told = [events = Ref<EventQueue>::share(of(queue)), token] { events->push(token); };
+  auto started = remote->side().start(wanted, std::move(hold), std::move(told));
+  if (!started) return report(status, started.status());
+  *out = make_ref<tw_access>(remote->link, std::move(*started)).leak();
+  return TW_OK;
+}
+
+int tw_access_wait(tw_access* access, const tw_wait* wait, tw_status* status) {
+  if (access->link->inherited()) return inherited(status, "operation");
+  OneSided& side = access->link->one_sided();
+  switch (wait_through(wait, deadline_of(wait),
+                       [&](Nanos slice) { return side.wait(*access->access, slice); })) {
+    case Ended::kDone:
+      break;
+    case Ended::kTimeout:
+      return report(status, Code::kDeadlineExceeded, "the operation has not ended yet");
+    case Ended::kInterrupted:
+      return TW_INTERRUPTED;
+  }
+  while (!access->access->ended()) (void)side.wait(*access->access, kForever);
+  const Status& how = access->access->status();
+  return how.ok() ? TW_OK : report(status, how);
+}
+
+int tw_access_ended(const tw_access* access) {
+  return access->access->ended() || access->link->inherited();
+}
+void tw_access_release(tw_access* access) {
+  if (!access->link->inherited()) access->release();
+}
+
+int tw_remote_immediate(tw_remote* remote, const tw_wait* wait, uint32_t* value,
+                        tw_status* status) {
+  if (remote->link->inherited()) return inherited(status, "link");
+  const Nanos deadline = deadline_of(wait);
+  while (!remote->side().take_immediate(*value)) {
+    switch (wait_through(wait, deadline,
+                         [&](Nanos slice) { return remote->side().wait_immediate(slice); })) {
+      case Ended::kDone:
+        break;
+      case Ended::kTimeout:
+        return report(status, Code::kDeadlineExceeded, "no write with immediate came in time");
+      case Ended::kInterrupted:
+        return TW_INTERRUPTED;
+    }
+    if (remote->side().take_immediate(*value)) return TW_OK;
+    if (remote->side().over()) return report(status, remote->link->death());
+  }
+  return TW_OK;
+}

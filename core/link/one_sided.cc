@@ -1,0 +1,301 @@
+#include "link/one_sided.h"
+
+#include <utility>
+
+#include "wire/bytes.h"
+
+namespace tw {
+namespace {
+
+Status status_of_loss(const Status& why) {
+  return why.code() == Code::kCancelled ? why : Status{Code::kUnavailable, why.details()};
+}
+
+}  // namespace
+
+OneSided::OneSided(Link& link)
+    : link_(link),
+      device_(link.profile().one_sided),
+      supported_((link.peer().features & wire::kOneSided) != 0),
+      target_(out_),
+      initiator_(out_, link.profile().chunk_bytes, device_) {}
+
+// Send lock held.
+Status OneSided::usable() const {
+  if (link_.send_ended_ || over()) return status_of_loss(link_.death());
+  if (supported_) return {};
+  return {Code::kUnimplemented,
+          "the peer at " + link_.peer().address + " runs a version without one-sided operations"};
+}
+
+// ---- memory of this end ----
+
+Result<uint64_t> OneSided::expose(std::byte* data, size_t size, Rights rights, Hold hold) {
+  if (!data || size == 0) return Status{Code::kInvalidArgument, "a region needs at least 1 byte"};
+  if ((rights & ~wire::kRegionRights) != 0)
+    return Status{Code::kInvalidArgument, text({"rights are ", rights, "; known are ",
+                                                wire::kRegionRights, " and its parts"})};
+  if ((rights & kMayUpdate) != 0 && reinterpret_cast<uintptr_t>(data) % sizeof(uint64_t) != 0)
+    return Status{Code::kInvalidArgument,
+                  "memory for atomic updates must begin at a multiple of 8 bytes"};
+  wire::Region region;
+  bool backlog;
+  {
+    const Link::Sending lock(link_);
+    if (Status status = usable(); !status.ok()) return status;
+    if (target_.regions() == wire::kMaxRegions)
+      return Status{Code::kResourceExhausted,
+                    text({wire::kMaxRegions, " regions are exposed on this link already"})};
+    if (device_) {
+      auto key = link_.transport_->expose(data, size, rights);
+      if (!key) return key.status();
+      region.address = key->address;
+      region.key = key->key;
+    }
+    region.id = target_.next_region();
+    region.length = size;
+    region.rights = rights;
+    target_.expose(region, data, std::move(hold));
+    backlog = link_.unsent_.load();
+    link_.sender_.region(region);
+    link_.flush_locked();
+  }
+  link_.after_flush(backlog, false);
+  return region.id;
+}
+
+Status OneSided::conceal(uint64_t region) {
+  std::optional<Target::Concealed> gone;
+  bool backlog, dead;
+  {
+    const Link::Sending lock(link_);
+    const bool inbound = target_.inbound() == region;
+    gone = target_.conceal(region);
+    if (!gone) return no_such_region(region);
+    if (inbound) misplace();
+    backlog = link_.unsent_.load();
+    dead = link_.send_broken_;
+    if (!dead) {
+      link_.sender_.region_gone(region);
+      link_.flush_locked();
+      if (device_) link_.transport_->conceal({gone->region.address, gone->region.key});
+    }
+  }
+  // With a transport that failed nobody can speak of keys any more.
+  if (dead) link_.transport_->revoke();
+  link_.after_flush(backlog, false);
+  return {};
+}
+
+// Send lock held. From the return on nothing that is being received is stored where it was going
+// to.
+void OneSided::misplace() {
+  std::lock_guard lock(place_mutex_);
+  misplaced_ = true;
+}
+
+std::unique_lock<std::mutex> OneSided::guard_places(Receiver& receiver) {
+  if (!receiver.placing()) return {};
+  std::unique_lock lock(place_mutex_);
+  if (std::exchange(misplaced_, false)) receiver.misplace();
+  return lock;
+}
+
+// ---- memory of the peer ----
+
+std::optional<OneSided::Remote> OneSided::remote(uint64_t region) {
+  std::lock_guard lock(link_.send_mutex_);
+  const wire::Region* const known = initiator_.region(region);
+  if (!known) return std::nullopt;
+  return Remote{known->length, known->rights};
+}
+
+Result<Ref<Access>> OneSided::start(const AccessRequest& request, Hold hold,
+                                    std::function<void()> told, bool driving) {
+  Result<Ref<Access>> access = Ref<Access>{};
+  bool backlog;
+  {
+    const Link::Sending lock(link_);
+    if (Status status = usable(); !status.ok()) return status;
+    backlog = link_.unsent_.load();
+    access = initiator_.submit(request, std::move(hold), std::move(told));
+    if (!access) return access;
+    if (device_)
+      due_.store(true);
+    else
+      link_.flush_locked();
+  }
+  if (device_)
+    link_.kick(driving);
+  else
+    link_.after_flush(backlog, driving);
+  return access;
+}
+
+Waited OneSided::wait(Access& access, Nanos deadline) {
+  return link_.wait(access.event(), [&] { return access.ended(); }, deadline);
+}
+
+bool OneSided::take_immediate(uint32_t& value) {
+  std::lock_guard lock(link_.send_mutex_);
+  const bool taken = target_.take_immediate(value);
+  immediates_.store(target_.immediates(), std::memory_order_release);
+  return taken;
+}
+
+Waited OneSided::wait_immediate(Nanos deadline) {
+  return link_.wait(
+      immediate_, [this] { return immediates_.load(std::memory_order_acquire) != 0 || over(); },
+      deadline);
+}
+
+bool OneSided::over() const {
+  return link_.state_.load(std::memory_order_acquire) != Link::State::kOpen;
+}
+
+// ---- frames ----
+
+Status OneSided::on_region(const wire::Region& region) {
+  std::lock_guard lock(link_.send_mutex_);
+  return initiator_.on_region(region);
+}
+
+Status OneSided::on_region_gone(uint64_t region) {
+  std::lock_guard lock(link_.send_mutex_);
+  unsettled_ = true;
+  return initiator_.on_region_gone(region);
+}
+
+Result<std::byte*> OneSided::on_operation(const wire::Operation& operation,
+                                          std::span<const std::byte> here) {
+  if (device_)
+    return wire::protocol_error(
+        {"OPERATION frame: id is ", operation.id, ", on a link whose devices do the operations"});
+  std::lock_guard lock(link_.send_mutex_);
+  return target_.on_operation(operation, here);
+}
+
+Result<std::byte*> OneSided::on_outcome(const wire::Outcome& outcome,
+                                        std::span<const std::byte> here) {
+  if (device_)
+    return wire::protocol_error(
+        {"OUTCOME frame: id is ", outcome.id, ", on a link whose devices do the operations"});
+  std::lock_guard lock(link_.send_mutex_);
+  return initiator_.on_outcome(outcome, here);
+}
+
+Status OneSided::on_placed(wire::FrameType type) {
+  unsettled_ = true;
+  std::lock_guard lock(link_.send_mutex_);
+  {
+    std::lock_guard places(place_mutex_);
+    misplaced_ = false;
+  }
+  if (type == wire::FrameType::kOutcome) return initiator_.outcome_arrived();
+  target_.operation_arrived();
+  return {};
+}
+
+void OneSided::settle() {
+  if (!std::exchange(unsettled_, false)) return;
+  std::vector<Ref<Access>> ended;
+  {
+    const Link::Sending lock(link_);
+    if (out_.pending()) link_.flush_locked();
+    ended = initiator_.take_ended();
+    immediates_.store(target_.immediates(), std::memory_order_release);
+  }
+  finish(ended);
+  immediate_.notify();
+}
+
+void OneSided::finish(const std::vector<Ref<Access>>& ended) {
+  for (const Ref<Access>& access : ended) {
+    access->finish();
+    link_.nudge(access->event());
+  }
+}
+
+// ---- the device ----
+
+Status OneSided::start_due() {
+  if (!due_.exchange(false)) return {};
+  std::lock_guard lock(link_.send_mutex_);
+  while (const auto piece = initiator_.next()) {
+    auto started = link_.transport_->start(*piece);
+    if (!started) return started.status();
+    if (!*started) {
+      due_.store(true);
+      break;
+    }
+    initiator_.taken(*piece);
+  }
+  under_way_.store(initiator_.outstanding() != 0, std::memory_order_relaxed);
+  return {};
+}
+
+Status OneSided::on_completion(const Completion& completion) {
+  unsettled_ = true;
+  due_.store(true);
+  std::lock_guard lock(link_.send_mutex_);
+  Status status = initiator_.completed(completion);
+  under_way_.store(initiator_.outstanding() != 0, std::memory_order_relaxed);
+  return status;
+}
+
+Status OneSided::take_immediates() {
+  uint32_t values[64];
+  while (const size_t count = link_.transport_->immediates(values)) {
+    unsettled_ = true;
+    std::lock_guard lock(link_.send_mutex_);
+    for (size_t i = 0; i < count; ++i)
+      if (!target_.add_immediate(values[i]))
+        return {Code::kResourceExhausted,
+                text({"nobody takes the values of the peer's writes with immediate, of which ",
+                      Target::kMaxImmediates, " wait"})};
+  }
+  return {};
+}
+
+// ---- ending ----
+
+void OneSided::close(const Status& why) {
+  std::vector<Hold> holds;
+  std::vector<Ref<Access>> ended;
+  bool dead;
+  {
+    const Link::Sending lock(link_);
+    dead = link_.send_broken_;
+    if (target_.inbound() != 0 || initiator_.inbound()) misplace();
+    for (const uint64_t id : target_.ids()) {
+      auto gone = target_.conceal(id);
+      if (device_ && !dead) link_.transport_->conceal({gone->region.address, gone->region.key});
+      holds.push_back(std::move(gone->hold));
+    }
+    target_.close({Code::kUnavailable, "the peer has closed the link"});
+    initiator_.close(status_of_loss(why));
+    ended = initiator_.take_ended();
+  }
+  if (dead) link_.transport_->revoke();
+  finish(ended);
+  immediate_.notify();
+  link_.nudge(immediate_);
+}
+
+// Baton held.
+void OneSided::drop(const Status& why) {
+  std::vector<Hold> holds;
+  std::vector<Ref<Access>> ended;
+  {
+    const Link::Sending lock(link_);
+    out_.drop();
+    holds = target_.drop();
+    initiator_.drop(status_of_loss(why));
+    ended = initiator_.take_ended();
+  }
+  due_.store(false);
+  finish(ended);
+  immediate_.notify();
+}
+
+}  // namespace tw

@@ -1,0 +1,126 @@
+// One-sided operations on a link: memory that this end lets its peer at, and accesses of the
+// peer's. The machines behind it are Target and Initiator; where the transport has a device for it
+// (Profile::one_sided), that one does the work, else both are joined by frames.
+//
+// Ordering: an operation sees all writes and atomics that this end issued before it. Nothing is
+// promised of a write that is issued while a read or an atomic has not ended, nor of operations and
+// messages among each other: wait for the end of the one before.
+#pragma once
+
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "link/link.h"
+#include "message/initiator.h"
+#include "message/target.h"
+
+namespace tw {
+
+// Locks: those of the link. `place lock` guards the few words that tell whoever receives to stop
+// storing where memory has been taken back; it may be taken with the send lock held, and nothing is
+// taken inside it.
+class OneSided {
+ public:
+  explicit OneSided(Link& link);
+
+  // ---- for users: any thread, no lock of the link's held ----
+
+  // Lets the peer at [data, data + size), and names the region on this link; the peer knows it
+  // before any message that is sent from now on. `hold` keeps the memory until conceal() or the
+  // end of the link.
+  // INVALID_ARGUMENT, UNIMPLEMENTED (the peer knows no such operations), RESOURCE_EXHAUSTED, or why
+  // the link is not alive.
+  Result<uint64_t> expose(std::byte* data, size_t size, Rights rights, Hold hold);
+  // From the return on the peer can neither read nor write there. An operation that it started
+  // without knowing ends NOT_FOUND; where a device serves operations, that costs the link.
+  // NOT_FOUND.
+  Status conceal(uint64_t region);
+
+  // What the peer has exposed under this name.
+  struct Remote {
+    uint64_t length;
+    Rights rights;
+  };
+  std::optional<Remote> remote(uint64_t region);
+  // Begins an operation. `hold` keeps its local memory until it has ended; it cannot be called
+  // back, so a wait that runs out of time leaves it under way. `told`: see Access. With `driving`
+  // the caller is going to wait for it.
+  // NOT_FOUND, PERMISSION_DENIED, OUT_OF_RANGE, INVALID_ARGUMENT, UNIMPLEMENTED, or why the link is
+  // not alive: nothing has begun. An access ends with these, as the peer saw it, or with the
+  // link's status.
+  Result<Ref<Access>> start(const AccessRequest& request, Hold hold,
+                            std::function<void()> told = {}, bool driving = false);
+  Waited wait(Access& access, Nanos deadline);
+
+  // The values of the peer's writes with immediate, in order.
+  bool take_immediate(uint32_t& value);
+  // Until there is one, or surely none will come.
+  Waited wait_immediate(Nanos deadline);
+  // The link carries no operations any more.
+  bool over() const;
+
+ private:
+  friend class Link;
+
+  // Frames, baton held:
+  Status on_region(const wire::Region& region);
+  Status on_region_gone(uint64_t region);
+  Result<std::byte*> on_operation(const wire::Operation& operation,
+                                  std::span<const std::byte> here);
+  Result<std::byte*> on_outcome(const wire::Outcome& outcome, std::span<const std::byte> here);
+  Status on_placed(wire::FrameType type);
+  // Hold the result while the transport stores what it receives.
+  std::unique_lock<std::mutex> guard_places(Receiver& receiver);
+  // After what was received has been dealt with: sends answers, and ends what has ended.
+  void settle();
+
+  // The device, baton held:
+  bool under_way() const { return under_way_.load(std::memory_order_relaxed); }
+  bool due() const { return due_.load(std::memory_order_acquire); }
+  Status start_due();
+  Status on_completion(const Completion& completion);
+  Status take_immediates();
+
+  // Sending, send lock held:
+  FrameQueue& out() { return out_; }
+  const FrameQueue& out() const { return out_; }
+
+  // Ending.
+  // Send lock held: nothing is left to be sent, and the device has ended what it began.
+  bool idle() const { return !out_.pending() && initiator_.outstanding() == 0; }
+  // Send lock held: the device may be at work on memory of this process.
+  bool touches() const {
+    return device_ && (initiator_.outstanding() != 0 || target_.regions() != 0);
+  }
+  // This end closes the link, which may still carry frames.
+  void close(const Status& why);
+  // It carries none any more, and the device has stopped.
+  void drop(const Status& why);
+
+  Status usable() const;
+  void misplace();
+  void finish(const std::vector<Ref<Access>>& ended);
+
+  Link& link_;
+  const bool device_;
+  const bool supported_;
+
+  // Send lock:
+  FrameQueue out_;
+  Target target_;
+  Initiator initiator_;
+
+  std::mutex place_mutex_;
+  bool misplaced_ = false;  // place lock: who receives must not store any more
+
+  bool unsettled_ = false;              // baton
+  std::atomic<bool> due_{false};        // operations wait for the device
+  std::atomic<bool> under_way_{false};  // the device has operations
+  Event immediate_;
+  std::atomic<size_t> immediates_{0};  // how many wait to be taken
+};
+
+}  // namespace tw

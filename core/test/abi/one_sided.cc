@@ -1,0 +1,205 @@
+// One-sided operations through the C ABI: exposed memory, operations, their ends, and handles.
+#include "test/abi/world.h"
+
+namespace tw::test::abi {
+namespace {
+
+using Remote = std::unique_ptr<tw_remote, Release<tw_remote_release>>;
+using Access = std::unique_ptr<tw_access, Release<tw_access_release>>;
+
+constexpr uint32_t kAllRights = TW_MAY_READ | TW_MAY_WRITE | TW_MAY_UPDATE;
+
+// How often owners were told.
+struct Told {
+  std::atomic<int> times{0};
+  tw_owner owner() {
+    return {[](void* told) { ++static_cast<Told*>(told)->times; }, this};
+  }
+};
+
+// A link with the server's call on it, which stands for the other end.
+struct Ends {
+  explicit Ends(const char* way)
+      : house([this](Call fresh) {
+          std::unique_lock lock(mutex);
+          held = std::move(fresh);
+          there.reset(tw_call_remote(held.get()));
+          ready = true;
+        }),
+        link(house.dial(way)),
+        here(tw_link_remote(link.get())),
+        call(start(link.get(), "/t/Hold")) {
+    REQUIRE(eventually([&] {
+      std::unique_lock lock(mutex);
+      return ready;
+    }));
+  }
+  ~Ends() {
+    call.reset();
+    held.reset();
+  }
+
+  std::mutex mutex;
+  bool ready = false;
+  Call held;
+  Remote there;
+  House house;
+  Link link;
+  Remote here;
+  Call call;
+};
+
+tw_access_request request(int kind, uint64_t region, uint64_t offset, void* local,
+                          uint64_t length) {
+  tw_access_request out{};
+  out.kind = kind;
+  out.region = region;
+  out.offset = offset;
+  out.local = local;
+  out.length = length;
+  return out;
+}
+
+int run(tw_remote* remote, const tw_access_request& wanted, tw_status* status = nullptr) {
+  tw_access* access = nullptr;
+  const int started = tw_remote_start(remote, &wanted, nullptr, nullptr, 0, &access, status);
+  if (started != TW_OK) return started;
+  const Access owner(access);
+  return tw_access_wait(access, &kPatience, status);
+}
+
+void await_region(tw_remote* remote, uint64_t region) {
+  uint64_t size;
+  uint32_t rights;
+  REQUIRE(eventually([&] { return tw_remote_region(remote, region, &size, &rights) == 1; }));
+}
+
+TEST_CASE_TEMPLATE("abi: one-sided operations move bytes and numbers", Way, TENSORWIRE_ABI_WAYS) {
+  Ends ends(Way::kName);
+  alignas(8) char memory[256]{};
+  Told told;
+  const tw_owner owner = told.owner();
+  uint64_t region = 0;
+  REQUIRE(tw_remote_expose(ends.there.get(), memory, sizeof memory, kAllRights, &owner, &region,
+                           nullptr) == TW_OK);
+  await_region(ends.here.get(), region);
+  uint64_t size = 0;
+  uint32_t rights = 0;
+  CHECK(tw_remote_region(ends.here.get(), region, &size, &rights) == 1);
+  CHECK(size == sizeof memory);
+  CHECK(rights == kAllRights);
+  CHECK(tw_remote_region(ends.here.get(), region + 1, &size, &rights) == 0);
+
+  std::string text = text_of(100);
+  CHECK(run(ends.here.get(), request(TW_WRITE, region, 8, text.data(), 100)) == TW_OK);
+  CHECK(std::string(memory + 8, 100) == text);
+  std::string back(100, '\0');
+  CHECK(run(ends.here.get(), request(TW_READ, region, 8, back.data(), 100)) == TW_OK);
+  CHECK(back == text);
+  uint64_t before = 1;
+  auto add = request(TW_FETCH_ADD, region, 0, &before, 8);
+  add.operand = 41;
+  CHECK(run(ends.here.get(), add) == TW_OK);
+  CHECK(before == 0);
+  auto swap = request(TW_COMPARE_SWAP, region, 0, &before, 8);
+  swap.expected = 41;
+  swap.operand = 7;
+  CHECK(run(ends.here.get(), swap) == TW_OK);
+  CHECK(before == 41);
+  CHECK(memory[0] == 7);
+
+  auto noticed = request(TW_WRITE_IMMEDIATE, region, 0, nullptr, 0);
+  noticed.immediate = 99;
+  uint32_t value = 0;
+  CHECK(tw_remote_immediate(ends.there.get(), &kAtOnce, &value, nullptr) == kDeadlineExceeded);
+  CHECK(run(ends.here.get(), noticed) == TW_OK);
+  CHECK(tw_remote_immediate(ends.there.get(), &kPatience, &value, nullptr) == TW_OK);
+  CHECK(value == 99);
+
+  CHECK(told.times == 0);
+  CHECK(tw_remote_conceal(ends.there.get(), region, nullptr) == TW_OK);
+  CHECK(told.times == 1);
+  CHECK(tw_remote_conceal(ends.there.get(), region, nullptr) == kNotFound);
+}
+
+TEST_CASE_TEMPLATE("abi: what cannot be right has a code and a sentence", Way,
+                   TENSORWIRE_ABI_WAYS) {
+  Ends ends(Way::kName);
+  alignas(8) char memory[64]{};
+  uint64_t region = 0;
+  Told told;
+  const tw_owner owner = told.owner();
+  const auto expose = [&](void* data, size_t size, uint32_t rights) {
+    return tw_remote_expose(ends.there.get(), data, size, rights, &owner, &region, nullptr);
+  };
+  CHECK(expose(memory, 0, 1) == kInvalidArgument);
+  CHECK(expose(nullptr, 1, 1) == kInvalidArgument);
+  CHECK(expose(memory, 64, 8) == kInvalidArgument);
+  CHECK(expose(memory + 1, 8, TW_MAY_UPDATE) == kInvalidArgument);
+  CHECK(told.times == 4);
+  REQUIRE(expose(memory, 64, TW_MAY_READ) == TW_OK);
+  await_region(ends.here.get(), region);
+  alignas(8) char local[65]{};
+  tw_status status{};
+  const auto code = [&](int kind, uint64_t where, uint64_t offset, uint64_t length) {
+    status = {};
+    const int result = run(ends.here.get(), request(kind, where, offset, local, length), &status);
+    CHECK(std::strlen(status.details) > 10);
+    CHECK(status.code == result);
+    return result;
+  };
+  CHECK(code(TW_READ, region, 0, 65) == 11);
+  CHECK(code(TW_WRITE, region, 0, 1) == 7);
+  CHECK(code(TW_FETCH_ADD, region, 0, 8) == 7);
+  CHECK(code(TW_READ, region + 1, 0, 1) == kNotFound);
+  CHECK(code(5, region, 0, 1) == kInvalidArgument);
+  CHECK(code(-1, region, 0, 1) == kInvalidArgument);
+}
+
+TEST_CASE_TEMPLATE("abi: ends are told by owner and token, and handles go in any order", Way,
+                   TENSORWIRE_ABI_WAYS) {
+  Told local_told, region_told;
+  alignas(8) char memory[1024]{};
+  const Events queue(tw_events_create());
+  {
+    Ends ends(Way::kName);
+    const tw_owner owner = region_told.owner();
+    uint64_t region = 0;
+    REQUIRE(tw_remote_expose(ends.here.get(), memory, sizeof memory, kAllRights, &owner, &region,
+                             nullptr) == TW_OK);
+    await_region(ends.there.get(), region);
+    std::vector<std::string> locals(20, std::string(1024, 'x'));
+    for (uint64_t i = 0; i < locals.size(); ++i) {
+      const tw_owner told = local_told.owner();
+      const auto wanted = request(TW_WRITE, region, 0, locals[i].data(), 1024);
+      tw_access* access = nullptr;
+      REQUIRE(tw_remote_start(ends.there.get(), &wanted, &told, queue.get(), 100 + i, &access,
+                              nullptr) == TW_OK);
+      tw_access_release(access);  // it goes on all the same
+    }
+    uint64_t tokens[32], next = 100;
+    while (next != 120) {
+      int closed = 0;
+      const size_t count = tw_events_wait(queue.get(), &kPatience, tokens, 32, &closed);
+      REQUIRE(count != 0);
+      for (size_t i = 0; i < count; ++i) CHECK(tokens[i] == next++);
+    }
+    CHECK(local_told.times == 20);
+    CHECK(memory[1023] == 'x');
+    CHECK(region_told.times == 0);
+    tw_link_close(ends.link.get());
+    CHECK(region_told.times == 1);
+    uint32_t value;
+    CHECK(tw_remote_immediate(ends.here.get(), &kPatience, &value, nullptr) == kCancelled);
+    CHECK(tw_remote_immediate(ends.there.get(), &kPatience, &value, nullptr) != TW_OK);
+    const tw_owner told = local_told.owner();
+    tw_access* access = nullptr;
+    const auto wanted = request(TW_READ, region, 0, locals[0].data(), 1);
+    CHECK(tw_remote_start(ends.here.get(), &wanted, &told, nullptr, 0, &access, nullptr) ==
+          kCancelled);
+    CHECK(local_told.times == 21);
+  }
+}
+
+}  // namespace
+}  // namespace tw::test::abi

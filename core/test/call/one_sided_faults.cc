@@ -1,0 +1,258 @@
+// One-sided operations whose region, link or peer goes while they are under way.
+#include <algorithm>
+
+#include "test/call/helper.h"
+#include "test/call/one_sided.h"
+
+namespace tw::test {
+namespace {
+
+constexpr size_t kSize = 32 << 20;
+
+TEST_CASE_TEMPLATE("one-sided: a region concealed under fire is not touched any more", Way,
+                   TENSORWIRE_WAYS) {
+  std::atomic<int> live{0};
+  {
+    OneSidedHouse<Way> house;
+    Ends<Way> ends(house);
+    if (!by_runtime(*ends.client)) return;
+    std::atomic<uint64_t> target{0};
+    std::atomic<bool> over{false};
+    std::atomic<uint64_t> done{0}, refused{0}, wrong{0};
+    const auto fire = [&](Kind kind) {
+      std::vector<std::byte> local(300'000);
+      while (!over) {
+        const Status status = run(ends.here(), access(kind, target, 0, local.data(),
+                                                      wire::updates(kind) ? 8 : local.size()));
+        done += status.ok();
+        refused += status.code() == Code::kNotFound;
+        wrong += !status.ok() && status.code() != Code::kNotFound;
+      }
+    };
+    std::vector<std::thread> threads;
+    for (const Kind kind : {Kind::kWrite, Kind::kRead, Kind::kFetchAdd})
+      threads.emplace_back(fire, kind);
+    for (int round = 0; round < 30; ++round) {
+      const auto [region, memory] = expose(ends, 300'000, kAllRights, live);
+      const uint64_t before = done;
+      target = region;
+      CHECK(eventually([&] { return done >= before + 5; }));
+      CHECK(ends.there().conceal(region).ok());
+      // Freed by now: a sanitizer sees whoever still looks there.
+      CHECK(live == 0);
+      (void)memory;
+    }
+    over = true;
+    for (auto& thread : threads) thread.join();
+    CHECK(wrong == 0);
+    CHECK(refused > 0);
+    CHECK(ends.client->alive());
+    CHECK(unary(*ends.client, "/t/Echo", {out(bytes_of(10))}).code == Code::kOk);
+  }
+}
+
+// ---- another process ----
+
+// Exposes memory on request and serves it.
+TEST_CASE("helper: one-sided server" * doctest::skip()) {
+  const auto hello = read_thing<std::array<std::byte, wire::kHelloSize>>(kFromTest);
+  std::atomic<int> live{0};
+  House house([&](Ref<ServerCall> call) {
+    auto memory = make_ref<Storage>(kSize, live);
+    const uint64_t region =
+        call->link().one_sided().expose(memory->data(), kSize, kAllRights, memory).value();
+    answer(*call, {out(std::as_bytes(std::span(&region, 1)))});
+    return Ref<ServerCall>{};
+  });
+  auto ticket = house.server().listener().admit(wire::decode_hello(hello).value(), 2, 60 * kSecond);
+  REQUIRE(ticket.ok());
+  for (const std::string& address : {house.shm(), house.tcp()}) {
+    link::Invitation in{address, ticket->session, ticket->secret, house.server().instance(),
+                        runtime().hello()};
+    write_thing(kToTest, invite(in));
+  }
+  char byte;
+  (void)::read(kFromTest, &byte, 1);  // until the test ends, or this process is killed
+}
+
+// A server in another process, a link to it, and a region there.
+template <class Way>
+struct Abroad {
+  Abroad() : helper("one-sided server") {
+    std::array<std::byte, wire::kHelloSize> hello;
+    wire::encode_hello(hello, runtime().hello());
+    helper.tell(hello);
+    const auto shm = helper.template hear<Invite>(), tcp = helper.template hear<Invite>();
+    link = follow(std::string_view(Way::kName) == "shm" ? shm : tcp);
+    const Reply reply = unary(*link, "/t/Expose", {});
+    REQUIRE(reply.segments.size() == 1);
+    std::memcpy(&region, reply.segments[0].data, sizeof region);
+  }
+  ~Abroad() { link->close({Code::kCancelled, "the test is over"}); }
+
+  // Operations that a stopped peer leaves under way.
+  std::vector<Ref<Access>> leave_under_way(std::atomic<int>& live) {
+    std::vector<Ref<Access>> started;
+    for (const Kind kind : {Kind::kRead, Kind::kWrite, Kind::kFetchAdd, Kind::kWriteImmediate}) {
+      const size_t size = wire::updates(kind) ? 8 : kSize;
+      auto local = make_ref<Storage>(size, live);
+      auto begun = link->one_sided().start(access(kind, region, 0, local->data(), size), local,
+                                           [this] { ++told; });
+      REQUIRE(begun.ok());
+      started.push_back(std::move(*begun));
+    }
+    return started;
+  }
+
+  Helper helper;
+  Ref<ClientLink> link;
+  uint64_t region = 0;
+  std::atomic<int> told{0};
+};
+
+TEST_CASE_TEMPLATE("one-sided: a killed peer ends all operations as unavailable", Way,
+                   TENSORWIRE_WAYS) {
+  std::atomic<int> live{0};
+  Abroad<Way> abroad;
+  if (!by_runtime(*abroad.link)) return;
+  std::byte byte{};
+  REQUIRE(read(abroad.link->one_sided(), abroad.region, kSize - 1, {&byte, 1}).ok());
+  auto mine = make_ref<Storage>(64, live);
+  REQUIRE(abroad.link->one_sided().expose(mine->data(), 64, kAllRights, mine).ok());
+  mine = nullptr;
+  abroad.helper.stop();
+  const auto started = abroad.leave_under_way(live);
+  CHECK(live == 5);
+  std::thread waits(
+      [&] { CHECK(ended(abroad.link->one_sided(), *started[0]).code() == Code::kUnavailable); });
+  abroad.helper.kill();
+  waits.join();
+  for (const auto& one : started) {
+    CHECK(ended(abroad.link->one_sided(), *one).code() == Code::kUnavailable);
+    CHECK(one->status().details().size() > 10);
+  }
+  CHECK(eventually([&] { return live == 0; }));
+  CHECK(eventually([&] { return abroad.told == 4; }));
+  CHECK(read(abroad.link->one_sided(), abroad.region, 0, {&byte, 1}).code() == Code::kUnavailable);
+  CHECK(abroad.link->one_sided().expose(&byte, 1, kMayRead, {}).status().code() ==
+        Code::kUnavailable);
+  CHECK(abroad.link->one_sided().wait_immediate(patience()) == Waited::kDone);
+}
+
+TEST_CASE_TEMPLATE("one-sided: a link that is closed ends its operations at once", Way,
+                   TENSORWIRE_WAYS) {
+  std::atomic<int> live{0};
+  Abroad<Way> abroad;
+  if (!by_runtime(*abroad.link)) return;
+  auto mine = make_ref<Storage>(64, live);
+  const uint64_t region =
+      abroad.link->one_sided().expose(mine->data(), 64, kAllRights, mine).value();
+  mine = nullptr;
+  abroad.helper.stop();
+  const auto started = abroad.leave_under_way(live);
+  std::thread waits(
+      [&] { CHECK(ended(abroad.link->one_sided(), *started[1]).code() == Code::kCancelled); });
+  abroad.link->close({Code::kCancelled, "enough"});
+  waits.join();
+  for (const auto& one : started) {
+    CHECK(one->ended());
+    CHECK(one->status().code() == Code::kCancelled);
+  }
+  CHECK(eventually([&] { return live == 0; }));
+  CHECK(abroad.told == 4);
+  CHECK(abroad.link->one_sided().conceal(region).code() == Code::kNotFound);
+  std::byte byte{};
+  CHECK(read(abroad.link->one_sided(), abroad.region, 0, {&byte, 1}).code() == Code::kCancelled);
+  abroad.helper.go_on();
+}
+
+TEST_CASE_TEMPLATE("one-sided: a wait that runs out of time leaves the operation under way", Way,
+                   TENSORWIRE_WAYS) {
+  std::atomic<int> live{0};
+  Abroad<Way> abroad;
+  if (!by_runtime(*abroad.link)) return;
+  abroad.helper.stop();
+  const auto started = abroad.leave_under_way(live);
+  for (const auto& one : started)
+    CHECK(abroad.link->one_sided().wait(*one, now() + kMillisecond) == Waited::kTimeout);
+  CHECK(live == 4);
+  abroad.helper.go_on();
+  for (const auto& one : started) CHECK(ended(abroad.link->one_sided(), *one).ok());
+  CHECK(live == 0);
+}
+
+// Writes into a region of its server until it is killed.
+TEST_CASE("helper: one-sided client" * doctest::skip()) {
+  const auto link = follow(read_thing<Invite>(kFromTest));
+  const auto region = read_thing<uint64_t>(kFromTest);
+  arrived(link->one_sided(), region);
+  std::vector<std::byte> local(kSize, std::byte{1});
+  for (Status status; status.ok();) {
+    status = write(link->one_sided(), region, 0, local);
+    write_thing(kToTest, static_cast<int>(status.code()));
+  }
+  char byte;
+  (void)::read(kFromTest, &byte, 1);
+}
+
+// A server here, and another process that writes into its region.
+template <class Way>
+struct Writer {
+  Writer(OneSidedHouse<Way>& house, std::atomic<int>& live) : helper("one-sided client") {
+    helper.tell(invite(house.invitation(Way::kName)));
+    CHECK(eventually([&] { return house.server().links().size() == 1; }));
+    link = house.server().links().at(0);
+    auto memory = make_ref<Storage>(kSize, live);
+    region = link->one_sided().expose(memory->data(), kSize, kMayWrite, memory).value();
+    helper.tell(region);
+    CHECK(helper.template hear<int>() == 0);
+  }
+  Helper helper;
+  Ref<ServerLink> link;
+  uint64_t region;
+};
+
+TEST_CASE_TEMPLATE("one-sided: a region is concealed while a write into it stands still", Way,
+                   TENSORWIRE_WAYS) {
+  std::atomic<int> live{0};
+  OneSidedHouse<Way> house;
+  Writer<Way> writer(house, live);
+  if (!by_runtime(*writer.link)) return;
+  writer.helper.stop();
+  CHECK(writer.link->one_sided().conceal(writer.region).ok());
+  CHECK(live == 0);
+  writer.helper.go_on();
+  int code = 0;
+  while (code == 0) code = writer.helper.template hear<int>();
+  CHECK(code == static_cast<int>(Code::kNotFound));
+  CHECK(writer.link->alive());
+}
+
+TEST_CASE_TEMPLATE("one-sided: a writer that is killed leaves nothing behind", Way,
+                   TENSORWIRE_WAYS) {
+  std::atomic<int> live{0};
+  OneSidedHouse<Way> house;
+  Writer<Way> writer(house, live);
+  writer.helper.kill();
+  CHECK(eventually([&] { return live == 0; }));
+  CHECK(eventually([&] { return house.server().links().empty(); }));
+}
+
+TEST_CASE_TEMPLATE("one-sided: a peer that closes its link ends operations on its memory", Way,
+                   TENSORWIRE_WAYS) {
+  std::atomic<int> live{0};
+  OneSidedHouse<Way> house;
+  Ends<Way> ends(house);
+  const auto [region, memory] = expose(ends, 1 << 20, kAllRights, live);
+  std::vector<std::byte> local(1 << 20);
+  std::thread closes([&] { house.server().close(); });
+  Status status;
+  while (status.ok()) status = read(ends.here(), region, 0, local);
+  CHECK(status.code() == Code::kUnavailable);
+  closes.join();
+  CHECK(eventually([&] { return live == 0; }));
+  (void)memory;
+}
+
+}  // namespace
+}  // namespace tw::test
