@@ -69,7 +69,7 @@ wheel: .venv/ready ## build the wheel into dist/ and check that it stays under 1
 
 # ---- tests ----
 
-.PHONY: test test-oldest-tensorflow test-core asan tsan fuzz
+.PHONY: test test-oldest-tensorflow test-core test-verbs asan tsan fuzz
 test: test-core build .venv/tensorflow ## run every test: the core's and Python's
 	$(BIN)/python -m tensorwire.tensorflow.build
 	$(BIN)/python -m pytest $(ARGS)
@@ -87,6 +87,14 @@ test-core: | system-test ## run the core's tests, optimised
 	cmake -S . -B build/test -G Ninja $(CORE_ONLY)
 	cmake --build build/test --target core_tests
 	build/test/core_tests
+
+# ARGS: some of the steps, see tests/verbs/steps.
+test-verbs: build .venv/tensorflow | system-test ## run what needs RDMA devices, in a virtual machine (Debian)
+	cmake -S . -B build/test -G Ninja $(CORE_ONLY)
+	cmake --build build/test --target core_tests
+	$(BIN)/python -m tensorwire.tensorflow.build
+	$(BIN)/python -m compileall -q src/tensorwire tests
+	$(BIN)/python -m tests.verbs.vm --net veth --memory 4096 --limit 900 -- tests/verbs/steps $(ARGS)
 
 CORE_ONLY := --log-level=WARNING -DTENSORWIRE_PYTHON=OFF -DTENSORWIRE_WERROR=ON -DTENSORWIRE_BUILD_TESTS=ON
 SANITIZED = $(CORE_ONLY) -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_COMPILER=$(CLANGXX)

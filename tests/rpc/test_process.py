@@ -9,7 +9,7 @@ import textwrap
 from typing import Any
 
 import pytest
-from tests.rpc.pairings import ROOT, process
+from tests.rpc.pairings import HERE, ROOT, process
 
 PRELUDE = """
 import os, signal, sys, threading, time
@@ -284,7 +284,7 @@ def test_every_public_name_can_be_imported() -> None:
         _ = tensorwire.nothing
 
 
-@pytest.mark.parametrize("transport", ["shm", "tcp"])
+@pytest.mark.parametrize("transport", HERE)
 def test_exit_with_everything_open(transport: str) -> None:
     """Channel, server, a future with a callback and a stream in progress: it just ends."""
     said = output(

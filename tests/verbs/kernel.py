@@ -1,0 +1,70 @@
+"""What the kernel knows of RDMA, and the wire between the two devices of the test machine."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+DEVICES = Path("/sys/class/infiniband")
+HOSTS = {"veth0": "10.77.0.1", "veth1": "10.77.0.2"}  # as tests/verbs/vm/guest.sh sets them up
+
+
+def command(line: str) -> str:
+    done = subprocess.run(line.split(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{line}: {done.stderr}"
+    return done.stdout
+
+
+def objects(kind: str, pid: int | None = None) -> list[dict[str, Any]]:
+    """Of user processes: queue pairs (``qp``), registrations (``mr``), ``cq``, ``pd``, ``ctx``."""
+    found = json.loads(command(f"rdma -j -dd resource show {kind}") or "[]")
+    return [one for one in found if "pid" in one and pid in (None, one["pid"])]
+
+
+def resources(pid: int | None = None) -> Counter[str]:
+    return Counter({kind: len(objects(kind, pid)) for kind in ("qp", "mr", "cq", "pd")})
+
+
+def eventually(condition: Callable[[], object], seconds: float = 20.0) -> bool:
+    """Whether the condition comes true before the deadline."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+@contextlib.contextmanager
+def disturbed(*disturbance: str) -> Iterator[None]:
+    """Both directions of the wire, with what ``tc netem`` is told: ``"loss 5%", "delay 20ms"``."""
+    what = " ".join(disturbance)
+    try:
+        for device in HOSTS:
+            command(f"tc qdisc replace dev {device} root netem limit 100000 {what}")
+        yield
+    finally:
+        for device in HOSTS:
+            command(f"tc qdisc del dev {device} root")
+
+
+@contextlib.contextmanager
+def cut() -> Iterator[None]:
+    """The wire is out: its one end is down, and the other one has no carrier."""
+    command("ip link set veth1 down")
+    try:
+        yield
+    finally:
+        command("ip link set veth1 up")
+        # What the kernel forgets of a device that goes down.
+        near, far = HOSTS["veth1"], HOSTS["veth0"]
+        command(f"ip route replace {far} dev veth1 src {near} table 101")
+        for device, other in (("veth0", "veth1"), ("veth1", "veth0")):
+            mac = Path(f"/sys/class/net/{other}/address").read_text().strip()
+            command(f"ip neigh replace {HOSTS[other]} lladdr {mac} dev {device}")

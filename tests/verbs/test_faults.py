@@ -1,0 +1,137 @@
+"""A bad wire, a wire that is cut, and peers that die, between two devices."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from tests.verbs import kernel
+from tests.verbs.processes import Linked, agents, connect, linked
+
+pytestmark = pytest.mark.skipif(
+    not (kernel.DEVICES / "rxe1").exists(), reason="needs two devices (--net veth)"
+)
+
+MB = 1 << 20
+NEAR, FAR = {"TENSORWIRE_VERBS_DEVICE": "rxe0"}, {"TENSORWIRE_VERBS_DEVICE": "rxe1"}
+SIZES = [1, 1000, 8192, 8193, 16_384, 16_385, 65_536, 100_000]
+UNAVAILABLE = 14
+
+
+@pytest.fixture
+def wired() -> Iterator[Linked]:
+    with linked(NEAR, FAR) as link:
+        yield link
+
+
+def test_the_devices_talk_over_the_wire(wired: Linked) -> None:
+    """Otherwise nothing here would test anything."""
+    before = packets()
+    assert wired.client.do("check", link=wired.link, sizes=[1 * MB])["bad"] == []
+    assert packets() >= before + MB // 4096
+
+
+def packets() -> int:
+    statistics = "/sys/class/net/veth0/statistics/"
+    return sum(int(kernel.command(f"cat {statistics}{way}_packets")) for way in ("tx", "rx"))
+
+
+def test_a_thousand_transfers(wired: Linked) -> None:
+    said = wired.client.do("transfers", link=wired.link, count=1000, sizes=SIZES)
+    assert said == {"done": 1000, "wrong": 0, "code": 0, "details": ""}
+    assert wired.server.do("count") == {"received": 1000, "wrong": 0}
+
+
+def test_loss_and_delay_cost_time_only(wired: Linked) -> None:
+    with kernel.disturbed("loss 5%", "delay 20ms"):
+        said = wired.client.do("transfers", link=wired.link, count=40, sizes=SIZES)
+        assert said == {"done": 40, "wrong": 0, "code": 0, "details": ""}
+        said = wired.client.do("check", link=wired.link, sizes=[10, 1 * MB, 10])
+        assert said == {"code": 0, "details": "", "bad": []}
+
+
+def test_packets_that_come_twice_or_in_another_order(wired: Linked) -> None:
+    with kernel.disturbed("delay 2ms", "reorder 20%", "duplicate 5%"):
+        said = wired.client.do("transfers", link=wired.link, count=40, sizes=SIZES)
+        assert said == {"done": 40, "wrong": 0, "code": 0, "details": ""}
+
+
+def test_a_wire_that_is_cut_for_3_seconds_loses_the_link_and_no_data() -> None:
+    """What was under way ends UNAVAILABLE; a new link goes on, and what it brings is right."""
+    short = {"TENSORWIRE_VERBS_TIMEOUT": "14", "TENSORWIRE_VERBS_RETRY_COUNT": "3"}
+    with linked({**NEAR, **short}, {**FAR, **short}) as wired:
+        client, server = wired.client, wired.server
+        order = client.begin("transfers", link=wired.link, count=100_000, sizes=SIZES)
+        assert kernel.eventually(lambda: server.do("count")["received"] > 50)
+        with kernel.cut():
+            time.sleep(3)
+        said, _ = client.finish(order)
+        assert said["code"] == UNAVAILABLE, said
+        assert said["details"]
+        assert said["wrong"] == 0
+        link = connect(client, server, wired.address)
+        said = client.do("transfers", link=link, count=1000, sizes=SIZES)
+        assert said == {"done": 1000, "wrong": 0, "code": 0, "details": ""}
+        assert server.do("count")["wrong"] == 0
+
+
+def test_a_cut_shorter_than_all_repeats_is_only_a_delay() -> None:
+    patient = {"TENSORWIRE_VERBS_TIMEOUT": "19", "TENSORWIRE_VERBS_RETRY_COUNT": "6"}
+    with linked({**NEAR, **patient}, {**FAR, **patient}) as wired:
+        order = wired.client.begin("transfers", link=wired.link, count=1000, sizes=SIZES)
+        assert kernel.eventually(lambda: wired.server.do("count")["received"] > 50)
+        with kernel.disturbed("loss 100%"):
+            time.sleep(3)
+        said, _ = wired.client.finish(order)
+        assert said == {"done": 1000, "wrong": 0, "code": 0, "details": ""}
+        assert wired.server.do("count")["wrong"] == 0
+
+
+SLOW = "rate 100mbit"  # so that a large read is under way for a while
+
+
+@pytest.mark.parametrize("victim", ["reader", "owner"])
+def test_a_peer_that_is_killed_in_the_middle_of_a_read(victim: str) -> None:
+    """The client owns what the server reads. Whoever survives hears of it within a second, and may
+    use all of its memory again: nothing writes to it behind its back."""
+    with agents(NEAR, FAR) as (owner, reader):
+        link = connect(owner, reader, reader.do("listen")["address"])
+        assert owner.do("check", link=link, sizes=[100_000])["bad"] == []
+        reader.do("keep_trace")
+        with kernel.disturbed(SLOW):
+            order = owner.begin("check", link=link, sizes=[64 * MB])
+            assert kernel.eventually(lambda: reads_under_way(reader.do("server_traces")))
+            killed = time.monotonic()
+            if victim == "reader":
+                reader.kill()
+                said, ended = owner.finish(order)
+                assert said["code"] == UNAVAILABLE, said
+                assert ended - killed < 1
+                survivor = owner
+                assert kernel.eventually(lambda: owner.do("arena")["used"] == 0)
+            else:
+                owner.kill()
+                assert kernel.eventually(lambda: not reader.do("server_stats"), 1)
+                survivor = reader
+            survivor.do("set_canaries", size=4 * MB, count=32)
+            time.sleep(1)  # for whatever may still be on the wire
+            assert survivor.do("dead_canaries") == 0
+
+
+def reads_under_way(traces: list[list[list[object]]]) -> bool:
+    return any(step[2] == "READ" for steps in traces for step in steps)
+
+
+def test_a_silent_peer_hits_the_deadline_and_the_link_lives_on(wired: Linked) -> None:
+    """SIGSTOP: its device goes on answering, its processor does not."""
+    import signal
+
+    wired.server.process.send_signal(signal.SIGSTOP)
+    try:
+        order = wired.client.begin("check", link=wired.link, sizes=[10])
+        time.sleep(2)
+        assert wired.client.do("alive", link=wired.link)["alive"]
+    finally:
+        wired.server.process.send_signal(signal.SIGCONT)
+    assert wired.client.finish(order)[0]["bad"] == []

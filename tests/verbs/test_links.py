@@ -1,0 +1,53 @@
+"""Many links at once, and what is left of them: counted by the kernel's resource tracker."""
+
+from __future__ import annotations
+
+from tests.verbs import kernel
+from tests.verbs.processes import agents, connect, linked
+
+LINKS = 200
+
+
+def test_200_links_and_nothing_is_left() -> None:
+    with agents({}, {}) as (client, server):
+        address = server.do("listen")["address"]
+        first = connect(client, server, address)
+        assert client.do("check", link=first, sizes=[10, 100_000])["bad"] == []
+        registrations = [kernel.resources(agent.pid)["mr"] for agent in (client, server)]
+        invitation = server.do("admit", hello=client.do("hello"), connections=LINKS - 1)
+        links = [first] + [
+            client.do("connect", address=address, **invitation)["link"] for _ in range(LINKS - 1)
+        ]
+        for link in links:
+            said = client.do("check", link=link, sizes=[10, 20_000], number=link)
+            assert said == {"code": 0, "details": "", "bad": []}
+        for agent, before in zip((client, server), registrations, strict=True):
+            used = kernel.resources(agent.pid)
+            assert used["qp"] == LINKS
+            assert used["cq"] <= 2  # shared
+            assert used["mr"] <= before + LINKS  # buffers of each link; the arena is there once
+        client.do("close_all")
+        assert kernel.eventually(lambda: kernel.resources(client.pid)["qp"] == 0)
+        assert kernel.eventually(lambda: kernel.resources(server.pid)["qp"] == 0)
+        server.do("close_all")
+    assert kernel.resources().total() == 0
+
+
+def test_registrations_do_not_grow_with_tensors() -> None:
+    with linked() as one:
+        counts = []
+        for round_ in range(3):
+            sizes = [20_000 + 4096 * n for n in range(1, 30)]
+            said = one.client.do("check", link=one.link, sizes=sizes, number=round_)
+            assert said["bad"] == []
+            counts.append([kernel.resources(a.pid)["mr"] for a in (one.client, one.server)])
+        assert counts[0] == counts[1] == counts[2]
+
+
+def test_a_killed_process_leaves_nothing() -> None:
+    with linked() as one:
+        assert one.client.do("check", link=one.link, sizes=[10, 100_000])["bad"] == []
+        assert kernel.resources(one.client.pid)["qp"] == 1
+        one.client.kill()
+        assert kernel.eventually(lambda: kernel.resources(one.client.pid).total() == 0)
+        assert kernel.eventually(lambda: kernel.resources(one.server.pid)["qp"] == 0)
