@@ -69,28 +69,28 @@ def known(remote: _core.Remote, region: int) -> tuple[int, int]:
 
 def test_arrays_are_read_and_written_in_place(ends: Ends) -> None:
     memory = np.zeros(1 << 20, np.float32)
-    region = ends.there.expose(memory, ALL)
+    region = ends.there.expose(memory.data, ALL)
     assert known(ends.here, region.id) == (memory.nbytes, ALL)
     values = np.arange(1000, dtype=np.float32)
-    assert ends.here.start(_core.WRITE, region.id, 400, values).wait(PATIENCE)
+    assert ends.here.start(_core.WRITE, region.id, 400, values.data).wait(PATIENCE)
     np.testing.assert_array_equal(memory[100:1100], values)
     assert memory[99] == 0
     assert memory[1100] == 0
     back = np.empty_like(memory)
-    assert ends.here.start(_core.READ, region.id, 0, back).wait(PATIENCE)
+    assert ends.here.start(_core.READ, region.id, 0, back.data).wait(PATIENCE)
     np.testing.assert_array_equal(back, memory)
 
 
 def test_atomics_give_the_value_before(ends: Ends) -> None:
     word = np.full(1, 5, np.uint64)
-    region = ends.there.expose(word, _core.MAY_UPDATE)
+    region = ends.there.expose(word.data, _core.MAY_UPDATE)
     known(ends.here, region.id)
     before = np.zeros(1, np.uint64)
-    ends.here.start(_core.FETCH_ADD, region.id, 0, before, operand=2**64 - 1).wait()
+    ends.here.start(_core.FETCH_ADD, region.id, 0, before.data, operand=2**64 - 1).wait()
     assert (before[0], word[0]) == (5, 4)
-    ends.here.start(_core.COMPARE_SWAP, region.id, 0, before, operand=9, expected=5).wait()
+    ends.here.start(_core.COMPARE_SWAP, region.id, 0, before.data, operand=9, expected=5).wait()
     assert (before[0], word[0]) == (4, 4)
-    ends.here.start(_core.COMPARE_SWAP, region.id, 0, before, operand=9, expected=4).wait()
+    ends.here.start(_core.COMPARE_SWAP, region.id, 0, before.data, operand=9, expected=4).wait()
     assert (before[0], word[0]) == (4, 9)
 
 
@@ -112,7 +112,9 @@ def test_the_end_of_an_operation_is_announced(ends: Ends) -> None:
     queue = _core.EventQueue()
     for token in range(10):
         # Nobody keeps the operation: its memory is kept for it.
-        ends.here.start(_core.WRITE, region.id, 0, np.ones(100, np.uint8), queue=queue, token=token)
+        ends.here.start(
+            _core.WRITE, region.id, 0, np.ones(100, np.uint8).data, queue=queue, token=token
+        )
     tokens: list[int] = []
     while len(tokens) < 10:
         more = queue.wait(PATIENCE)
@@ -137,7 +139,7 @@ def test_the_end_of_an_operation_is_announced(ends: Ends) -> None:
 def test_what_cannot_be_right_is_refused(
     ends: Ends, code: int, rights: int, kind: int, offset: int, size: int
 ) -> None:
-    region = ends.there.expose(np.zeros(8, np.uint64), rights)
+    region = ends.there.expose(np.zeros(8, np.uint64).data, rights)
     known(ends.here, region.id)
     with pytest.raises(_core.StatusError) as error:
         ends.here.start(kind, region.id, offset, bytearray(size))
