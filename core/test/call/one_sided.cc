@@ -217,13 +217,14 @@ TEST_CASE_TEMPLATE("one-sided: values of writes with immediate come in order, af
   CHECK(ends.there().wait_immediate(now() + kMillisecond) == Waited::kTimeout);
 }
 
-// Two links to one word: what is before each addition is told exactly once.
+// Two links to one word, each served by a thread of its own: what is before each addition is told
+// exactly once.
 TEST_CASE_TEMPLATE("one-sided: two initiators add 10,000 times each, and nothing is lost", Way,
                    TENSORWIRE_WAYS) {
   constexpr uint64_t kTimes = 10'000;
   std::atomic<int> live{0};
-  OneSidedHouse<Way> house;
-  Ends<Way> one(house), two(house);
+  OneSidedHouse<Way> house, another;
+  Ends<Way> one(house), two(another);
   auto word = make_ref<Storage>(8, live);
   const uint64_t first = one.there().expose(word->data(), 8, kMayUpdate, word).value();
   const uint64_t second = two.there().expose(word->data(), 8, kMayUpdate, word).value();
@@ -259,8 +260,8 @@ TEST_CASE_TEMPLATE("one-sided: two initiators add 10,000 times each, and nothing
 TEST_CASE_TEMPLATE("one-sided: compare-and-swap makes a lock", Way, TENSORWIRE_WAYS) {
   constexpr int kTimes = 200;
   std::atomic<int> live{0};
-  OneSidedHouse<Way> house;
-  Ends<Way> one(house), two(house);
+  OneSidedHouse<Way> house, another;
+  Ends<Way> one(house), two(another);
   auto words = make_ref<Storage>(16, live);  // the lock, and what it guards
   const auto work = [&](Ends<Way>& ends, uint64_t me) {
     const uint64_t region = ends.there().expose(words->data(), 16, kAllRights, words).value();
