@@ -6,6 +6,7 @@
 
 #include "fuzz/fuzz.h"
 #include "wire/shm_frames.h"
+#include "wire/verbs_frames.h"
 
 namespace tw::link {
 namespace {
@@ -20,7 +21,7 @@ struct Pair {
   Admissions admissions;
   Admissions::Ticket ticket = *admissions.mint(1, 30 * kSecond);
   ClientHandshake client{1, wire::Transport::kTcp, ticket.session, kInstance, ticket.secret};
-  ServerHandshake server{wire::Transport::kTcp, kInstance, admissions};
+  ServerHandshake server{{wire::Transport::kTcp}, kInstance, admissions};
 };
 
 // A stranger talks to one machine in portions of its choice.
@@ -94,7 +95,7 @@ void frame(fuzz::Input& input, Decode decode) {
 }
 
 void one(fuzz::Input input) {
-  switch (input.byte() % 8) {
+  switch (input.byte() % 11) {
     case 0: {
       Pair pair;
       return stranger(input, pair.server);
@@ -115,6 +116,12 @@ void one(fuzz::Input input) {
       return frame<wire::kServerReadySize>(input, wire::decode_server_ready);
     case 7:
       return frame<wire::kShmFrameSize>(input, wire::decode_shm_frame);
+    case 8:
+      return frame<wire::kVerbsOfferSize>(input, wire::decode_verbs_offer);
+    case 9:
+      return frame<wire::kVerbsReadySize>(input, wire::decode_verbs_ready);
+    case 10:
+      return frame<wire::kVerbsNewsSize>(input, wire::decode_verbs_news);
   }
 }
 

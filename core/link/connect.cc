@@ -5,12 +5,15 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 
 #include "link/peer_process.h"
 #include "transport/shm/shm.h"
 #include "transport/tcp/tcp.h"
+#include "transport/verbs/joining.h"
+#include "transport/verbs/library.h"
 
 namespace tw::link {
 namespace {
@@ -119,20 +122,85 @@ Status shake_hands(int socket, ClientHandshake& handshake, Nanos deadline,
   return handshake.failure();
 }
 
+// Sends all of `bytes`, or fills them.
+template <class Move>
+Status move_all(int socket, short events, size_t size, Nanos deadline, const std::string& address,
+                Move&& move) {
+  for (size_t done = 0; done < size;) {
+    const ssize_t n = move(done);
+    if (n > 0) {
+      done += static_cast<size_t>(n);
+    } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
+      return {Code::kUnavailable,
+              "the peer closed the connection while RDMA was set up: " + address};
+    } else if (errno == EAGAIN) {
+      if (Status status = await(socket, events, deadline, address); !status.ok()) return status;
+    }
+  }
+  return {};
+}
+
+Status send_all(int socket, std::span<const std::byte> bytes, Nanos deadline,
+                const std::string& address) {
+  return move_all(socket, POLLOUT, bytes.size(), deadline, address, [&](size_t done) {
+    return ::send(socket, bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
+  });
+}
+
+Status receive_all(int socket, std::span<std::byte> bytes, Nanos deadline,
+                   const std::string& address) {
+  return move_all(socket, POLLIN, bytes.size(), deadline, address, [&](size_t done) {
+    return ::recv(socket, bytes.data() + done, bytes.size() - done, 0);
+  });
+}
+
+// The client's half of what joins two ends by queue pairs.
+Result<std::unique_ptr<Transport>> set_up_verbs(Runtime& runtime, Fd socket, Nanos deadline,
+                                                const std::string& address) {
+  if constexpr (!verbs::kBuilt) return runtime.verbs().status();
+  auto context = runtime.verbs();
+  if (!context) return context.status();
+  auto background = runtime.background();
+  if (!background) return background.status();
+  auto joining =
+      verbs::Joining::offer(Ref<verbs::Context>::share(*context), runtime.arena(), **background);
+  if (!joining) return joining.status();
+  std::array<std::byte, wire::kVerbsOfferSize> bytes;
+  wire::encode(bytes, (*joining)->frame());
+  if (Status status = send_all(socket.get(), bytes, deadline, address); !status.ok()) return status;
+  if (Status status = receive_all(socket.get(), bytes, deadline, address); !status.ok())
+    return status;
+  const auto answer = wire::decode_verbs_offer(bytes);
+  if (!answer) return answer.status();
+  const Status accepted = (*joining)->accept(*answer);
+  wire::VerbsReady ready;
+  ready.code = static_cast<uint32_t>(accepted.code());
+  std::array<std::byte, wire::kVerbsReadySize> last;
+  wire::encode(last, ready);
+  const Status sent = send_all(socket.get(), last, deadline, address);
+  if (!accepted.ok()) return accepted;
+  if (!sent.ok()) return sent;
+  return (*joining)->become(std::move(socket));
+}
+
 }  // namespace
 
-Result<Connected> connect(const Runtime& runtime, const Invitation& invitation, Nanos deadline) {
+Result<Connected> connect(Runtime& runtime, const Invitation& invitation, Nanos deadline) {
   const std::string& address = invitation.address;
   const wire::Hello ours = runtime.hello();
   auto version = wire::common_version(ours, invitation.hello);
   if (!version) return version.status();
   if (Status status = wire::check_features(ours, invitation.hello); !status.ok()) return status;
 
-  const bool shm = address.starts_with("shm:");
-  if (!shm && !address.starts_with("tcp:"))
+  const bool shm = address.starts_with("shm:"), verbs = address.starts_with("verbs:");
+  if (!shm && !verbs && !address.starts_with("tcp:"))
     return Status{Code::kInvalidArgument, "not an address of a data plane: " + address};
-  auto socket = shm ? connect_unix(address.substr(4), deadline, address)
-                    : connect_tcp(address.substr(4), deadline, address);
+  // The reason why there is no RDMA here, before anybody is asked for it.
+  if (verbs)
+    if (auto context = runtime.verbs(); !context) return context.status();
+  const std::string where = address.substr(address.find(':') + 1);
+  auto socket =
+      shm ? connect_unix(where, deadline, address) : connect_tcp(where, deadline, address);
   if (!socket) return socket.status();
 
   Connected connected;
@@ -145,8 +213,11 @@ Result<Connected> connect(const Runtime& runtime, const Invitation& invitation, 
   }
   connected.peer.stream_window = invitation.hello.stream_window;
   connected.peer.features = invitation.hello.features;
-  ClientHandshake handshake(*version, shm ? wire::Transport::kShm : wire::Transport::kTcp,
-                            invitation.session, invitation.instance, invitation.secret);
+  const auto kind = shm     ? wire::Transport::kShm
+                    : verbs ? wire::Transport::kVerbs
+                            : wire::Transport::kTcp;
+  ClientHandshake handshake(*version, kind, invitation.session, invitation.instance,
+                            invitation.secret);
   if (Status status = shake_hands(socket->get(), handshake, deadline, address); !status.ok())
     return status;
 
@@ -158,6 +229,8 @@ Result<Connected> connect(const Runtime& runtime, const Invitation& invitation, 
     connected.peer.pidfd = std::move(*watched);
   }
   auto transport = shm ? ShmTransport::offer(std::move(*socket), runtime.settings())
+                   : verbs
+                       ? set_up_verbs(runtime, std::move(*socket), deadline, address)
                        : TcpTransport::create(std::move(*socket), same_host, runtime.settings());
   if (!transport) return transport.status();
   connected.transport = std::move(*transport);

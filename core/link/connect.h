@@ -16,7 +16,7 @@ struct Connected {
 
 // What the bootstrap told about the server.
 struct Invitation {
-  std::string address;  // shm:<socket path> or tcp:<host>:<port>
+  std::string address;  // shm:<socket path>, tcp:<host>:<port> or verbs:<host>:<port>
   wire::SessionId session{};
   Secret secret;
   wire::InstanceId instance{};
@@ -24,7 +24,7 @@ struct Invitation {
 };
 
 // Blocks until the deadline at most. UNAVAILABLE, DEADLINE_EXCEEDED, UNAUTHENTICATED,
-// PERMISSION_DENIED, FAILED_PRECONDITION, INVALID_ARGUMENT (the address).
-Result<Connected> connect(const Runtime& runtime, const Invitation& invitation, Nanos deadline);
+// PERMISSION_DENIED, FAILED_PRECONDITION, INVALID_ARGUMENT (the address), RESOURCE_EXHAUSTED.
+Result<Connected> connect(Runtime& runtime, const Invitation& invitation, Nanos deadline);
 
 }  // namespace tw::link

@@ -1,5 +1,7 @@
 #include "link/handshake.h"
 
+#include <algorithm>
+
 #include "base/text.h"
 
 namespace tw::link {
@@ -173,9 +175,11 @@ void ClientHandshake::on_ready() {
 
 // ---- the server ----
 
-ServerHandshake::ServerHandshake(wire::Transport transport, const wire::InstanceId& instance,
-                                 Admissions& admissions)
-    : Handshake(State::kAwaitOpen, kTable), transport_(transport), admissions_(admissions) {
+ServerHandshake::ServerHandshake(std::vector<wire::Transport> transports,
+                                 const wire::InstanceId& instance, Admissions& admissions)
+    : Handshake(State::kAwaitOpen, kTable),
+      transports_(std::move(transports)),
+      admissions_(admissions) {
   transcript_.instance = instance;
 }
 
@@ -203,11 +207,11 @@ void ServerHandshake::on_open() {
                                           "speaks ",
                                           wire::kLowestVersion, " to ", wire::kHighestVersion})});
   }
-  if (open->transport != transport_) {
+  if (std::find(transports_.begin(), transports_.end(), open->transport) == transports_.end()) {
     return refuse_now<wire::ServerProof>(
         {Code::kFailedPrecondition,
          text({"the client expects transport ", wire::transport_name(open->transport),
-               " where this server offers ", wire::transport_name(transport_)})});
+               " where this server offers ", wire::transport_name(transports_.front())})});
   }
   Result<Secret> secret = admissions_.find(open->session);
   if (!secret.ok()) return refuse_now<wire::ServerProof>(secret.status());

@@ -16,6 +16,7 @@
 #include <span>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/status.h"
 #include "link/admissions.h"
@@ -69,6 +70,7 @@ class Handshake {
 
   // The version and the transport that were agreed on; good once done.
   uint16_t version() const { return transcript_.version; }
+  wire::Transport transport() const { return transcript_.transport; }
   const wire::SessionId& session() const { return transcript_.session; }
 
  protected:
@@ -141,8 +143,9 @@ class ClientHandshake final : public Handshake {
 // does not speak the protocol gets no answer at all.
 class ServerHandshake final : public Handshake {
  public:
-  // transport: of the listener on which the connection arrived. `admissions` outlives this object.
-  ServerHandshake(wire::Transport transport, const wire::InstanceId& instance,
+  // transports: those that the connection may become, by where it arrived. `admissions` outlives
+  // this object.
+  ServerHandshake(std::vector<wire::Transport> transports, const wire::InstanceId& instance,
                   Admissions& admissions);
 
   // Refuses the client, in the answer to its next frame, for a reason that lies outside of the
@@ -173,7 +176,7 @@ class ServerHandshake final : public Handshake {
     send(frame);
   }
 
-  const wire::Transport transport_;
+  const std::vector<wire::Transport> transports_;
   Admissions& admissions_;
   Secret secret_;
   Status refusal_;

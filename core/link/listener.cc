@@ -16,22 +16,24 @@
 #include "link/peer_process.h"
 #include "transport/shm/shm.h"
 #include "transport/tcp/tcp.h"
+#include "transport/verbs/joining.h"
+#include "transport/verbs/library.h"
 
 namespace tw::link {
 
 // One connection on its way to becoming a link.
 class Listener::Arrival final : public Watcher {
  public:
-  Arrival(Ref<Listener> listener, Fd socket, wire::Transport transport)
+  Arrival(Ref<Listener> listener, Fd socket, const std::vector<wire::Transport>& transports)
       : listener_(std::move(listener)),
         socket_(std::move(socket)),
-        transport_(transport),
-        handshake_(transport, listener_->runtime_.instance(), listener_->admissions_) {}
+        local_(transports.front() == wire::Transport::kShm),
+        handshake_(transports, listener_->runtime_.instance(), listener_->admissions_) {}
 
   Status begin() {
     std::lock_guard lock(mutex_);
     if (stopped_) return {Code::kUnavailable, "the server is closed"};
-    if (transport_ == wire::Transport::kShm) {
+    if (local_) {
       auto peer = unix_peer(socket_.get());
       if (!peer) return peer.status();
       peer_ = std::move(*peer);
@@ -90,10 +92,12 @@ class Listener::Arrival final : public Watcher {
     client_ = listener_->client(handshake_.session());
     peer_.stream_window = client_.stream_window;
     peer_.features = client_.features;
-    if (transport_ == wire::Transport::kShm)
-      take_rings();
-    else
-      become_tcp();
+    if (local_) return take_rings();
+    if (handshake_.transport() == wire::Transport::kVerbs) return join_by_verbs();
+    if (!know_process()) return give_up();
+    const bool same_host = wire::same_host(listener_->runtime_.hello(), client_);
+    finish();
+    become(TcpTransport::create(std::move(socket_), same_host, listener_->runtime_.settings()));
   }
 
   void wait_for(uint32_t events) {
@@ -115,16 +119,93 @@ class Listener::Arrival final : public Watcher {
                                 listener_->runtime_.settings()));
   }
 
-  void become_tcp() {
-    const bool same_host = wire::same_host(listener_->runtime_.hello(), client_);
-    if (same_host && client_.pid != 0) {
-      auto watched = watch_process(static_cast<int>(client_.pid));
-      if (!watched) return give_up();
-      peer_.pid = static_cast<int>(client_.pid);
-      peer_.pidfd = std::move(*watched);
+  // A client on this host is watched by its process. False: it has died.
+  bool know_process() {
+    if (!wire::same_host(listener_->runtime_.hello(), client_) || client_.pid == 0) return true;
+    auto watched = watch_process(static_cast<int>(client_.pid));
+    if (!watched) return false;
+    peer_.pid = static_cast<int>(client_.pid);
+    peer_.pidfd = std::move(*watched);
+    return true;
+  }
+
+  // The frame that is due comes whole before it is read, and goes whole. False: later, or never.
+  bool receive_frame(size_t size) {
+    while (through_ < size) {
+      const ssize_t n =
+          ::recv(socket_.get(), frame_.data() + through_, size - through_, MSG_DONTWAIT);
+      if (n > 0) {
+        through_ += static_cast<size_t>(n);
+      } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
+        give_up();
+        return false;
+      } else if (errno == EAGAIN) {
+        wait_for(EPOLLIN);
+        return false;
+      }
     }
+    through_ = 0;
+    return true;
+  }
+  bool send_frame(size_t size) {
+    while (through_ < size) {
+      const ssize_t n = ::send(socket_.get(), frame_.data() + through_, size - through_,
+                               MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (n > 0) {
+        through_ += static_cast<size_t>(n);
+      } else if (n < 0 && errno == EAGAIN) {
+        wait_for(EPOLLOUT);
+        return false;
+      } else if (n == 0 || errno != EINTR) {
+        give_up();
+        return false;
+      }
+    }
+    through_ = 0;
+    return true;
+  }
+
+  void join_by_verbs() {
+    if (joining_step_ == JoiningStep::kOffer) {
+      if (!receive_frame(wire::kVerbsOfferSize)) return;
+      const auto offer =
+          wire::decode_verbs_offer(std::span<const std::byte, wire::kVerbsOfferSize>(frame_));
+      if (!offer || offer->code != 0) return give_up();
+      answer(*offer);
+    }
+    if (joining_step_ == JoiningStep::kAnswer) {
+      if (!send_frame(wire::kVerbsOfferSize)) return;
+      if (!joining_) return give_up();  // that was a refusal
+      joining_step_ = JoiningStep::kReady;
+    }
+    if (!receive_frame(wire::kVerbsReadySize)) return;
+    const auto ready = wire::decode_verbs_ready(
+        std::span<const std::byte, wire::kVerbsReadySize>(frame_.data(), wire::kVerbsReadySize));
+    if (!ready || ready->code != 0 || !know_process()) return give_up();
     finish();
-    become(TcpTransport::create(std::move(socket_), same_host, listener_->runtime_.settings()));
+    become(joining_->become(std::move(socket_)));
+  }
+
+  void answer(const wire::VerbsOffer& offer) {
+    Runtime& runtime = listener_->runtime_;
+    joining_step_ = JoiningStep::kAnswer;
+    wire::VerbsOffer out;
+    out.code = static_cast<uint32_t>(Code::kFailedPrecondition);
+    if constexpr (verbs::kBuilt) {
+      auto context = runtime.verbs();
+      auto background = runtime.background();
+      if (context && background) {
+        auto joining = verbs::Joining::answer(Ref<verbs::Context>::share(*context), runtime.arena(),
+                                              **background, offer);
+        if (joining) {
+          out = (*joining)->frame();
+          joining_ = std::move(*joining);
+        } else {
+          out = verbs::refusal(joining.status().code(), *context);
+        }
+      }
+    }
+    wire::encode(frame_, out);
   }
 
   void become(Result<std::unique_ptr<Transport>> transport) {
@@ -135,9 +216,14 @@ class Listener::Arrival final : public Watcher {
   const Ref<Listener> listener_;
   std::mutex mutex_;  // guards what follows; taken before the listener's
   Fd socket_;
-  const wire::Transport transport_;
+  const bool local_;  // it came in by the unix socket
   ServerHandshake handshake_;
   ShmFrameReader rings_;
+  enum class JoiningStep : uint8_t { kOffer, kAnswer, kReady };
+  JoiningStep joining_step_ = JoiningStep::kOffer;
+  std::unique_ptr<verbs::Joining> joining_;
+  std::array<std::byte, wire::kVerbsOfferSize> frame_{};
+  size_t through_ = 0;  // bytes of it that have
   wire::Hello client_;  // of the process that asked for the session
   Peer peer_;
   Poller::Watch watch_ = 0;
@@ -169,7 +255,9 @@ Result<int> Listener::listen_tcp(const std::string& host, int port) {
     setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
   if (::bind(socket.get(), list->ai_addr, list->ai_addrlen) != 0)
     return errno_status(Code::kUnavailable, "cannot listen on " + host + ":" + service, errno);
-  return open(std::move(socket), wire::Transport::kTcp);
+  std::vector<wire::Transport> transports{wire::Transport::kTcp};
+  if (runtime_.verbs()) transports.push_back(wire::Transport::kVerbs);
+  return open(std::move(socket), std::move(transports));
 }
 
 Result<std::string> Listener::listen_local() {
@@ -193,16 +281,16 @@ Result<std::string> Listener::listen_local() {
     std::lock_guard lock(mutex_);
     folder_ = folder;
   }
-  auto opened = open(std::move(socket), wire::Transport::kShm);
+  auto opened = open(std::move(socket), {wire::Transport::kShm});
   if (!opened) return opened.status();
   return path;
 }
 
-Result<int> Listener::open(Fd socket, wire::Transport transport) {
+Result<int> Listener::open(Fd socket, std::vector<wire::Transport> transports) {
   if (::listen(socket.get(), 1024) != 0)
     return errno_status(Code::kUnavailable, "cannot listen", errno);
   int port = 0;
-  if (transport == wire::Transport::kTcp) {
+  if (transports.front() == wire::Transport::kTcp) {
     const std::string address = socket_address(socket.get(), false);
     port = std::atoi(address.c_str() + address.rfind(':') + 1);
   }
@@ -211,7 +299,7 @@ Result<int> Listener::open(Fd socket, wire::Transport transport) {
   auto watch = poller_.watch(socket.get(), EPOLLIN | EPOLLONESHOT, Ref<Watcher>::share(this),
                              static_cast<uint32_t>(doors_.size()));
   if (!watch) return watch.status();
-  doors_.push_back({std::move(socket), *watch, transport});
+  doors_.push_back({std::move(socket), *watch, std::move(transports)});
   return port;
 }
 
@@ -250,7 +338,7 @@ void Listener::on_event(uint32_t tag, uint32_t) {
         return;
       }
       if (arrivals_.size() >= kMaxArrivals) continue;
-      arrival = make_ref<Arrival>(Ref<Listener>::share(this), std::move(socket), door.transport);
+      arrival = make_ref<Arrival>(Ref<Listener>::share(this), std::move(socket), door.transports);
       arrivals_.emplace(arrival.get(), arrival);
     }
     if (!arrival->begin().ok()) leave(*arrival);

@@ -23,8 +23,8 @@ class Listener final : public Watcher {
   Listener(Runtime& runtime, Poller& poller, Arrived arrived, Nanos patience = 5 * kSecond);
   ~Listener() override;
 
-  // The bound port. UNAVAILABLE: the address is taken or not this host's. INVALID_ARGUMENT: no
-  // address.
+  // The bound port, of the addresses tcp: and, where this process has RDMA, verbs:. UNAVAILABLE:
+  // the address is taken or not this host's. INVALID_ARGUMENT: no address.
   Result<int> listen_tcp(const std::string& host, int port);
   // Path of a socket in a fresh folder that only this user may enter; both are removed by close().
   Result<std::string> listen_local();
@@ -37,7 +37,7 @@ class Listener final : public Watcher {
   struct Door {
     Fd socket;
     Poller::Watch watch;
-    wire::Transport transport;
+    std::vector<wire::Transport> transports;  // what its connections may become
   };
   struct Client {
     wire::Hello hello;
@@ -49,7 +49,7 @@ class Listener final : public Watcher {
   // Without descriptors to accept with, it tries again after this.
   static constexpr Nanos kRetry = 100 * kMillisecond;
 
-  Result<int> open(Fd socket, wire::Transport transport);
+  Result<int> open(Fd socket, std::vector<wire::Transport> transports);
   void on_event(uint32_t tag, uint32_t events) override;
   void on_timer() override;
   void leave(Arrival& arrival);

@@ -20,7 +20,7 @@ struct Pair {
   explicit Pair(Transport transport = Transport::kTcp, int connections = 1)
       : ticket(*admissions.mint(connections, 30 * kSecond)),
         client(1, transport, ticket.session, kInstance, ticket.secret),
-        server(Transport::kTcp, kInstance, admissions) {}
+        server({Transport::kTcp}, kInstance, admissions) {}
 
   Admissions admissions;
   Admissions::Ticket ticket;
@@ -138,7 +138,7 @@ TEST_CASE("a client is not done before it has a good ServerReady") {
 TEST_CASE("a client never shows a proof to a server that has none") {
   Pair pair;
   Admissions other;
-  ServerHandshake impostor(Transport::kTcp, kInstance, other);
+  ServerHandshake impostor({Transport::kTcp}, kInstance, other);
   size_t position = 0;
   move(pair.client, impostor, position, SIZE_MAX, {});
   // What an impostor can say: a well-formed proof of something else.
@@ -153,7 +153,7 @@ TEST_CASE("a client never shows a proof to a server that has none") {
 
 TEST_CASE("another instance of the server fails the proof") {
   Pair pair;
-  ServerHandshake other(Transport::kTcp, {9, 9, 9}, pair.admissions);
+  ServerHandshake other({Transport::kTcp}, {9, 9, 9}, pair.admissions);
   run(pair.client, other);
   check_says(pair.client.failure(), Code::kUnauthenticated, {"another instance"});
   check_says(other.failure(), Code::kUnavailable, {"closed", "await-client-proof"});
@@ -196,7 +196,7 @@ TEST_CASE("refusals reach the client as a code") {
   SUBCASE("session of another server") {
     Pair pair;
     Admissions other;
-    ServerHandshake server(Transport::kTcp, kInstance, other);
+    ServerHandshake server({Transport::kTcp}, kInstance, other);
     check_refused(pair, server, Code::kUnauthenticated, "never minted");
   }
   SUBCASE("session used up") {
@@ -243,7 +243,7 @@ TEST_CASE("refusals reach the client as a code") {
 TEST_CASE("a session cannot be used twice, not even by two handshakes at once") {
   Pair pair;
   ClientHandshake second(1, Transport::kTcp, pair.ticket.session, kInstance, pair.ticket.secret);
-  ServerHandshake second_server(Transport::kTcp, kInstance, pair.admissions);
+  ServerHandshake second_server({Transport::kTcp}, kInstance, pair.admissions);
   size_t position = 0;
   move(second, second_server, position, SIZE_MAX, {});
   run(pair.client, pair.server);
@@ -258,7 +258,7 @@ TEST_CASE("a recorded handshake cannot be played again") {
   Bytes recorded;
   run(pair.client, pair.server, {}, [&](size_t, std::byte& byte) { recorded.push_back(byte); });
   REQUIRE(pair.server.done());
-  ServerHandshake again(Transport::kTcp, kInstance, pair.admissions);
+  ServerHandshake again({Transport::kTcp}, kInstance, pair.admissions);
   std::span<const std::byte> left = recorded;
   while (!again.finished()) {
     if (const size_t count = again.outgoing().size()) {

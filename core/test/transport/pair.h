@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "test/engine/patience.h"
@@ -33,6 +34,9 @@ inline Settings small_settings() {
 
 struct Shm {
   static constexpr bool kMaps = true;
+  static constexpr bool kShares = true;  // share() makes a slab known to the peer
+  static constexpr int kRounds = 200;    // of tests that make pairs without end
+  static const char* missing() { return nullptr; }
 
   // The descriptors travel as they would between processes.
   static TransportPair make(const Settings& settings = small_settings()) {
@@ -52,23 +56,32 @@ struct Shm {
   }
 };
 
+// Two ends of a connection over loopback.
+inline std::pair<Fd, Fd> tcp_sockets() {
+  Fd door(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  auto* const any = reinterpret_cast<sockaddr*>(&address);
+  REQUIRE(bind(door.get(), any, size) == 0);
+  REQUIRE(listen(door.get(), 1) == 0);
+  REQUIRE(getsockname(door.get(), any, &size) == 0);
+  Fd client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  REQUIRE(connect(client.get(), any, size) == 0);
+  Fd server(accept4(door.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  REQUIRE(server);
+  return {std::move(client), std::move(server)};
+}
+
 struct Tcp {
   static constexpr bool kMaps = false;
+  static constexpr bool kShares = false;
+  static constexpr int kRounds = 200;
+  static const char* missing() { return nullptr; }
 
   static TransportPair make(const Settings& settings = small_settings()) {
-    Fd door(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    auto* const any = reinterpret_cast<sockaddr*>(&address);
-    REQUIRE(bind(door.get(), any, size) == 0);
-    REQUIRE(listen(door.get(), 1) == 0);
-    REQUIRE(getsockname(door.get(), any, &size) == 0);
-    Fd client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    REQUIRE(connect(client.get(), any, size) == 0);
-    Fd server(accept4(door.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    REQUIRE(server);
+    auto [client, server] = tcp_sockets();
     auto a = TcpTransport::create(std::move(client), true, settings);
     auto b = TcpTransport::create(std::move(server), true, settings);
     REQUIRE(a.ok());
@@ -77,8 +90,29 @@ struct Tcp {
   }
 };
 
+// Needs a device; see verbs/world.cc.
+struct Verbs {
+  static constexpr bool kMaps = false;
+  static constexpr bool kShares = true;
+  static constexpr int kRounds = 20;  // queue pairs take long to make, the more so in a test VM
+  // Why there is none here, or null.
+  static const char* missing();
+  static TransportPair make();
+};
+
 // Every case of the suite runs once for each of these. A new transport adds its maker.
+#ifdef TENSORWIRE_VERBS
+#define TENSORWIRE_TRANSPORTS tw::test::Shm, tw::test::Tcp, tw::test::Verbs
+#else
 #define TENSORWIRE_TRANSPORTS tw::test::Shm, tw::test::Tcp
+#endif
+
+// The first line of every case of the suite.
+#define TENSORWIRE_NEEDS(Maker)               \
+  if (const char* why = Maker::missing()) {   \
+    MESSAGE("skipped: " << std::string(why)); \
+    return;                                   \
+  }
 
 // The byte at position `at` of every test stream: neighbours differ, and so do distant copies.
 inline std::byte pattern(uint64_t at) { return static_cast<std::byte>((at * 131) ^ (at >> 9)); }

@@ -13,6 +13,7 @@ namespace tw::test {
 namespace {
 
 TEST_CASE_TEMPLATE("transport: a sleep ends at its deadline", Maker, TENSORWIRE_TRANSPORTS) {
+  TENSORWIRE_NEEDS(Maker);
   TransportPair pair = Maker::make();
   CHECK(pair.a->sleep(false, 0) == Wake::kTimeout);
   CHECK(pair.a->sleep(true, now() + kMillisecond) != Wake::kSignal);
@@ -22,6 +23,7 @@ TEST_CASE_TEMPLATE("transport: a sleep ends at its deadline", Maker, TENSORWIRE_
 }
 
 TEST_CASE_TEMPLATE("transport: bytes and room end a sleep", Maker, TENSORWIRE_TRANSPORTS) {
+  TENSORWIRE_NEEDS(Maker);
   TransportPair pair = Maker::make();
   REQUIRE(send_pattern(*pair.a, 0, 1) == 1);
   CHECK(pair.b->sleep(false, patience()) == Wake::kReady);  // they had come before
@@ -47,6 +49,7 @@ TEST_CASE_TEMPLATE("transport: bytes and room end a sleep", Maker, TENSORWIRE_TR
 
 TEST_CASE_TEMPLATE("transport: an interruption ends one sleep, the present or the next", Maker,
                    TENSORWIRE_TRANSPORTS) {
+  TENSORWIRE_NEEDS(Maker);
   TransportPair pair = Maker::make();
   pair.a->interrupt();
   pair.a->interrupt();
@@ -55,6 +58,7 @@ TEST_CASE_TEMPLATE("transport: an interruption ends one sleep, the present or th
 }
 
 TEST_CASE_TEMPLATE("transport: no interruption is lost to a race", Maker, TENSORWIRE_TRANSPORTS) {
+  TENSORWIRE_NEEDS(Maker);
   TransportPair pair = Maker::make();
   constexpr int kRounds = 2000;
   std::atomic<int> asked{0}, seen{0};
@@ -78,6 +82,7 @@ TEST_CASE_TEMPLATE("transport: no interruption is lost to a race", Maker, TENSOR
 
 TEST_CASE_TEMPLATE("transport: news of the peer's end wakes a driver", Maker,
                    TENSORWIRE_TRANSPORTS) {
+  TENSORWIRE_NEEDS(Maker);
   TransportPair pair = Maker::make();
   std::thread herald([&] { pair.a->peer_gone("it fell"); });
   char byte;
@@ -91,6 +96,7 @@ TEST_CASE_TEMPLATE("transport: news of the peer's end wakes a driver", Maker,
 }
 
 TEST_CASE_TEMPLATE("transport: a signal ends a sleep", Maker, TENSORWIRE_TRANSPORTS) {
+  TENSORWIRE_NEEDS(Maker);
   TransportPair pair = Maker::make();
   struct sigaction action{}, before{};
   action.sa_handler = [](int) {};  // without SA_RESTART
@@ -113,6 +119,7 @@ TEST_CASE_TEMPLATE("transport: a signal ends a sleep", Maker, TENSORWIRE_TRANSPO
 
 TEST_CASE_TEMPLATE("transport: the background hears of activity while armed, and only then", Maker,
                    TENSORWIRE_TRANSPORTS) {
+  TENSORWIRE_NEEDS(Maker);
   TransportPair pair = Maker::make();
   Watched watched(*pair.a);
   REQUIRE(send_pattern(*pair.b, 0, 10) == 10);
@@ -139,6 +146,7 @@ TEST_CASE_TEMPLATE("transport: the background hears of activity while armed, and
 
 TEST_CASE_TEMPLATE("transport: the background hears of room if it wants to send", Maker,
                    TENSORWIRE_TRANSPORTS) {
+  TENSORWIRE_NEEDS(Maker);
   TransportPair pair = Maker::make();
   Watched watched(*pair.a);
   const uint64_t sent = fill(*pair.a);
@@ -157,6 +165,7 @@ TEST_CASE_TEMPLATE("transport: the background hears of room if it wants to send"
 }
 
 TEST_CASE_TEMPLATE("transport: the background hears of a hang-up", Maker, TENSORWIRE_TRANSPORTS) {
+  TENSORWIRE_NEEDS(Maker);
   TransportPair pair = Maker::make();
   Watched watched(*pair.a);
   pair.a->arm(false);
@@ -171,6 +180,7 @@ TEST_CASE_TEMPLATE("transport: the background hears of a hang-up", Maker, TENSOR
 }
 
 TEST_CASE_TEMPLATE("transport: unwatched, it reports nothing", Maker, TENSORWIRE_TRANSPORTS) {
+  TENSORWIRE_NEEDS(Maker);
   TransportPair pair = Maker::make();
   auto poller = Poller::create().value();
   auto noticer = make_ref<Noticer>(*pair.a);
@@ -204,6 +214,7 @@ class Owner final : public Watcher {
 
 TEST_CASE_TEMPLATE("transport: events race with the beginning and the end of a watch", Maker,
                    TENSORWIRE_TRANSPORTS) {
+  TENSORWIRE_NEEDS(Maker);
   auto poller = Poller::create().value();
   std::atomic<bool> stop{false};
   std::thread background([&] {
@@ -211,11 +222,11 @@ TEST_CASE_TEMPLATE("transport: events race with the beginning and the end of a w
   });
   auto slab = Slab::make(0, 1, 4096);
   REQUIRE(slab.ok());
-  for (int round = 0; round < 200; ++round) {
+  for (int round = 0; round < Maker::kRounds; ++round) {
     TransportPair pair = Maker::make();
     auto owner = make_ref<Owner>(std::move(pair.a));
     std::thread peer([&] {
-      if (Maker::kMaps) REQUIRE(pair.b->share(**slab).ok());
+      if (Maker::kShares) REQUIRE(pair.b->share(**slab).ok());
       send_pattern(*pair.b, 0, 10);
       pair.b.reset();
     });
@@ -285,6 +296,7 @@ class Player {
 
 TEST_CASE_TEMPLATE("transport: two ends that rest whenever they can lose no wake-up", Maker,
                    TENSORWIRE_TRANSPORTS) {
+  TENSORWIRE_NEEDS(Maker);
   TransportPair pair = Maker::make();
   std::atomic<bool> failed{false};
   constexpr uint64_t kGoal = 3'000'000;
@@ -353,6 +365,7 @@ class End {
 
 TEST_CASE_TEMPLATE("transport: one thread sends while another drives, at both ends", Maker,
                    TENSORWIRE_TRANSPORTS) {
+  TENSORWIRE_NEEDS(Maker);
   TransportPair pair = Maker::make();
   std::atomic<bool> failed{false};
   constexpr uint64_t kGoal = 1'000'000;

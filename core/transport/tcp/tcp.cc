@@ -13,21 +13,13 @@
 #include <fstream>
 #include <utility>
 
+#include "transport/keep_alive.h"
+
 namespace tw {
 namespace {
 
-// A peer host that vanishes without a word is noticed after about half a minute.
-constexpr int kKeepIdleSeconds = 10;
-constexpr int kKeepIntervalSeconds = 5;
-constexpr int kKeepProbes = 4;
-constexpr int kUserTimeoutMillis = 30'000;
-
 // A push chunk holds up small messages behind it for its own time on the wire.
 constexpr size_t kLargestChunk = 1 << 20;
-
-void set(int socket, int level, int option, int value) {
-  setsockopt(socket, level, option, &value, sizeof value);
-}
 
 Code code_of(int error) {
   switch (error) {
@@ -65,12 +57,9 @@ Result<std::unique_ptr<Transport>> TcpTransport::create(Fd socket, bool same_hos
   const int fd = socket.get();
   if (fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) != 0)
     return errno_status(Code::kInternal, "cannot make a socket non-blocking", errno);
-  set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-  set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(fd, IPPROTO_TCP, TCP_KEEPIDLE, kKeepIdleSeconds);
-  set(fd, IPPROTO_TCP, TCP_KEEPINTVL, kKeepIntervalSeconds);
-  set(fd, IPPROTO_TCP, TCP_KEEPCNT, kKeepProbes);
-  set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kUserTimeoutMillis);
+  const int on = 1;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  keep_alive(fd);
   if (same_host) {
     // Where a namespace refuses a control, the system's default stays, and doctor says so.
     if (const std::string name = same_host_congestion(settings); !name.empty()) {

@@ -10,6 +10,7 @@
 #include "base/settings.h"
 #include "base/status.h"
 #include "engine/poller.h"
+#include "transport/verbs/completion_queue.h"
 #include "transport/verbs/device.h"
 #include "transport/verbs/domain.h"
 
@@ -30,6 +31,7 @@ class Context final : public RefCounted {
                                    Poller& poller);
 
   const Settings& settings() const { return settings_; }
+  CompletionQueues& completion_queues() { return completion_queues_; }
   // What links are made of now: chosen again after a port or a device has changed. Several: a
   // link's chunks go over all of them.
   Result<std::vector<OpenRail>> rails();
@@ -48,6 +50,7 @@ class Context final : public RefCounted {
   const Library& library_;
   const Settings settings_;
   Poller& poller_;
+  CompletionQueues completion_queues_{poller_, settings_.verbs_cqs};
   Ref<Changes> changes_;  // tells of events of the domains
   mutable std::mutex mutex_;
   std::vector<OpenRail> rails_;       // guarded by mutex_

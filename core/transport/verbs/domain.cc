@@ -41,6 +41,8 @@ int verbs_access(Access access) {
   int flags = 0;
   if (access & kLocalWrite) flags |= IBV_ACCESS_LOCAL_WRITE;
   if (access & kRemoteRead) flags |= IBV_ACCESS_REMOTE_READ;
+  if (access & kRemoteWrite) flags |= IBV_ACCESS_REMOTE_WRITE;
+  if (access & kRemoteUpdate) flags |= IBV_ACCESS_REMOTE_ATOMIC;
   if (access & kBindable) flags |= IBV_ACCESS_MW_BIND;
   return flags;
 }

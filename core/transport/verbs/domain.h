@@ -31,9 +31,11 @@ class Domain;
 
 // What a registration permits; a set of bits.
 using Access = uint32_t;
-inline constexpr Access kLocalWrite = 1;  // this end's receives and fetches may write it
-inline constexpr Access kRemoteRead = 2;  // peers of the protection domain may read all of it
-inline constexpr Access kBindable = 4;    // memory windows may be bound to parts of it
+inline constexpr Access kLocalWrite = 1;   // this end's receives and fetches may write it
+inline constexpr Access kRemoteRead = 2;   // peers of the protection domain may read all of it
+inline constexpr Access kBindable = 4;     // memory windows may be bound to parts of it
+inline constexpr Access kRemoteWrite = 8;  // with kLocalWrite, as the two atomics
+inline constexpr Access kRemoteUpdate = 16;
 
 // Memory that the device knows; pinned until the last reference goes. In a forked child nothing is
 // given back.

@@ -1,0 +1,287 @@
+// What the verbs transport does beside the conformance suite: how bytes become SENDs and READs,
+// credit, many links, memory taken back.
+#include <sys/resource.h>
+
+#include <array>
+#include <set>
+#include <thread>
+
+#include "test/transport/verbs/world.h"
+
+namespace tw::test {
+namespace {
+
+void receive_all(Transport& from, uint64_t at, uint64_t goal) {
+  while (at < goal) {
+    const size_t n = receive_pattern(from, at, std::min<uint64_t>(goal - at, 60'000));
+    if (n == 0) REQUIRE(from.sleep(false, patience()) == Wake::kReady);
+    at += n;
+  }
+}
+
+void send_all(Transport& to, uint64_t at, uint64_t goal) {
+  while (at < goal) {
+    const size_t n = send_pattern(to, at, std::min<uint64_t>(goal - at, 60'000));
+    if (n == 0) REQUIRE(to.sleep(true, patience()) == Wake::kReady);
+    at += n;
+  }
+}
+
+// Makes `by` know what `of` has shared: the news comes ahead of a byte.
+void pass_news(Transport& of, Transport& by, uint64_t at = 0) {
+  send_all(of, at, at + 1);
+  receive_all(by, at, at + 1);
+}
+
+Completion await_completion(Transport& transport) {
+  std::array<Completion, 4> out;
+  for (;;) {
+    const size_t n = transport.completed(out);
+    REQUIRE(n <= 1);
+    if (n == 1) return out[0];
+    REQUIRE(transport.sleep(false, patience()) == Wake::kReady);
+  }
+}
+
+Ref<Block> filled_block(size_t size) {
+  auto block = verbs_world().arena->allocate(size);
+  REQUIRE(block.ok());
+  fill_words((*block)->data(), size);
+  return *block;
+}
+
+TEST_CASE("verbs: a small message is one SEND, inline where it fits") {
+  TENSORWIRE_NEEDS_VERBS;
+  TransportPair pair = Verbs::make();
+  Transport* ends[2] = {pair.a.get(), pair.b.get()};
+  for (int i = 0; i < 500; ++i) {
+    send_all(*ends[i % 2], 0, 64);
+    receive_all(*ends[1 - i % 2], 0, 64);
+  }
+  CHECK(counters(pair.a).sends == 250);
+  CHECK(counters(pair.a).inline_sends == 250);
+  CHECK(counters(pair.a).own_sends < 40);  // credit goes along with what is sent anyway
+  std::array<iovec, 8> runs;
+  std::array<std::byte, 2048> bytes{};
+  for (size_t i = 0; i < runs.size(); ++i) runs[i] = run_of(bytes.data() + i * 256, 256);
+  REQUIRE(*pair.a->send(runs) == bytes.size());
+  CHECK(counters(pair.a).sends == 251);
+  CHECK(counters(pair.a).inline_sends == 250);
+}
+
+TEST_CASE("verbs: fetches of every size are right to the byte, and touch nothing beside") {
+  TENSORWIRE_NEEDS_VERBS;
+  TransportPair pair = Verbs::make();
+  constexpr size_t kMost = 64 << 20;
+  const Ref<Block> source = filled_block(kMost + 4096);
+  const Ref<Block> target = filled_block(kMost + 4096);
+  REQUIRE(pair.a->share(source->slab()).ok());
+  pass_news(*pair.a, *pair.b);
+  uint64_t id = 1;
+  for (const size_t size : std::initializer_list<size_t>{
+           1, 2, 63, 64, 1023, 1024, 1025, 4095, 4096, 4097, 65'536, 1 << 20, (4 << 20) - 1,
+           4 << 20, (4 << 20) + 1, (8 << 20) + 1, kMost}) {
+    CAPTURE(size);
+    const size_t offset = 1 + id * 7;
+    std::memset(target->data(), 0xee, std::min(size + 4096, kMost + 4096));
+    const RegionRef from = source->region(source->data() + offset, size);
+    auto begun = pair.b->fetch(id, from, target->data() + 16);
+    REQUIRE(begun.ok());
+    REQUIRE(*begun);
+    const Completion done = await_completion(*pair.b);
+    CHECK(done.id == id);
+    REQUIRE(done.status.ok());
+    CHECK(std::memcmp(target->data() + 16, source->data() + offset, size) == 0);
+    for (size_t i = 0; i < 16; ++i) REQUIRE(target->data()[i] == std::byte{0xee});
+    for (size_t i = 0; i < 64; ++i) REQUIRE(target->data()[16 + size + i] == std::byte{0xee});
+    ++id;
+  }
+  CHECK(counters(pair.b).reads == id - 1);
+  CHECK(counters(pair.b).staged == 0);
+  // Memory outside of the arena is registered for the time of the fetch.
+  std::vector<std::byte> foreign(100'000);
+  REQUIRE(*pair.b->fetch(id, source->region(source->data(), foreign.size()), foreign.data()));
+  REQUIRE(await_completion(*pair.b).status.ok());
+  CHECK(std::memcmp(foreign.data(), source->data(), foreign.size()) == 0);
+  CHECK(counters(pair.b).staged == 1);
+}
+
+TEST_CASE("verbs: only memory that the peer has shared is fetched") {
+  TENSORWIRE_NEEDS_VERBS;
+  TransportPair pair = Verbs::make();
+  auto slab = Slab::make(3, 7, 64 << 10);
+  REQUIRE(slab.ok());
+  std::array<std::byte, 64> to;
+  CHECK(pair.b->fetch(1, {3, 7, 0, 1}, to.data()).status().code() == Code::kInternal);
+  REQUIRE(pair.a->share(**slab).ok());
+  REQUIRE(pair.a->share(**slab).ok());  // again: known already
+  pass_news(*pair.a, *pair.b);
+  for (const RegionRef& wrong :
+       {RegionRef{2, 7, 0, 1}, RegionRef{3, 6, 0, 1}, RegionRef{3, 8, 0, 1},
+        RegionRef{3, 7, 64 << 10, 1}, RegionRef{3, 7, 1, 64 << 10}, RegionRef{3, 7, 0, 0},
+        RegionRef{3, 7, ~uint64_t{0}, 2}, RegionRef{3, 7, 2, ~uint64_t{0}}}) {
+    const auto refused = pair.b->fetch(1, wrong, to.data());
+    REQUIRE_FALSE(refused.ok());
+    CHECK(refused.status().code() == Code::kInternal);
+  }
+  REQUIRE(*pair.b->fetch(2, {3, 7, 5, 64}, to.data()));
+  CHECK(await_completion(*pair.b).status.ok());
+  (*slab)->drop();
+  pair.a->slabs_dropped();
+  verbs_world().context->slabs_dropped();
+  pass_news(*pair.a, *pair.b, 1);
+  CHECK(pair.b->fetch(3, {3, 7, 0, 1}, to.data()).status().code() == Code::kInternal);
+}
+
+TEST_CASE("verbs: several fetches are under way at once, and no more than the device takes") {
+  TENSORWIRE_NEEDS_VERBS;
+  TransportPair pair = Verbs::make();
+  const Ref<Block> source = filled_block(1 << 20);
+  const Ref<Block> target = filled_block(1 << 20);
+  std::memset(target->data(), 0, 1 << 20);
+  REQUIRE(pair.a->share(source->slab()).ok());
+  pass_news(*pair.a, *pair.b);
+  constexpr size_t kPiece = 4096;
+  std::set<uint64_t> under_way;
+  size_t most = 0, done = 0, next = 0;
+  while (done < 256) {
+    while (next < 256) {
+      const size_t at = next * kPiece;
+      auto begun =
+          pair.b->fetch(next, source->region(source->data() + at, kPiece), target->data() + at);
+      REQUIRE(begun.ok());
+      if (!*begun) break;
+      under_way.insert(next++);
+    }
+    most = std::max(most, under_way.size());
+    std::array<Completion, 7> out;
+    const size_t n = pair.b->completed(out);
+    for (size_t i = 0; i < n; ++i) {
+      REQUIRE(out[i].status.ok());
+      REQUIRE(under_way.erase(out[i].id) == 1);
+    }
+    done += n;
+    if (n == 0) REQUIRE(pair.b->sleep(false, patience()) == Wake::kReady);
+  }
+  CHECK(most > 1);
+  CHECK(std::memcmp(source->data(), target->data(), 1 << 20) == 0);
+}
+
+TEST_CASE("verbs: two ends that are both out of credit go on") {
+  TENSORWIRE_NEEDS_VERBS;
+  TransportPair pair = Verbs::make();
+  Transport* ends[2] = {pair.a.get(), pair.b.get()};
+  uint64_t sent[2] = {}, received[2] = {};
+  for (int round = 0; round < 20; ++round) {
+    for (const size_t end : {0, 1})
+      while (const size_t n = send_pattern(*ends[end], sent[end], round % 2 ? 20 : 8192))
+        sent[end] += n;
+    for (const size_t end : {0, 1}) {
+      receive_all(*ends[1 - end], received[end], sent[end]);
+      received[end] = sent[end];
+    }
+  }
+  // Receivers were always ready: the link would be lost otherwise. Both can still send.
+  for (const size_t end : {0, 1}) {
+    send_all(*ends[end], sent[end], sent[end] + 1000);
+    receive_all(*ends[1 - end], sent[end], sent[end] + 1000);
+  }
+}
+
+// "rxe0: pd 2 cq 2 qp 3 cm_id 0 mr 1": what the kernel counts, by a tool that the test VM has.
+std::string kernel_resources() {
+  std::string out;
+  FILE* const tool = popen("rdma resource show 2>/dev/null", "r");
+  if (!tool) return out;
+  char line[256];
+  while (std::fgets(line, sizeof line, tool)) out += line;
+  return pclose(tool) == 0 ? out : std::string{};
+}
+
+TEST_CASE("verbs: two hundred links at once, and nothing is left of them") {
+  TENSORWIRE_NEEDS_VERBS;
+  Settings settings = small_settings();
+  settings.verbs_queue_depth = 8;
+  // Six descriptors for each, with the watches of this test.
+  rlimit files{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &files) == 0);
+  files.rlim_cur = std::min<rlim_t>(files.rlim_max, 4096);
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &files) == 0);
+  VerbsWorld world(settings);
+  REQUIRE(world.here());
+  const std::string before = kernel_resources();
+  {
+    constexpr size_t kLinks = 200;
+    std::vector<TransportPair> pairs;
+    std::vector<std::unique_ptr<Watched>> watched;
+    for (size_t i = 0; i < kLinks; ++i) {
+      pairs.push_back(world.join());
+      watched.push_back(std::make_unique<Watched>(*pairs.back().b));
+      pairs.back().b->arm(false);
+    }
+    CHECK(kernel_resources() != before);
+    for (int round = 0; round < 3; ++round) {
+      for (size_t i = 0; i < kLinks; ++i) send_all(*pairs[i].a, 0, 100 + i);
+      for (size_t i = 0; i < kLinks; ++i) {
+        REQUIRE(watched[i]->wait());
+        pairs[i].b->disarm();
+        receive_all(*pairs[i].b, 0, 100 + i);
+        send_all(*pairs[i].b, 0, 50);
+        pairs[i].b->arm(false);
+      }
+      for (size_t i = 0; i < kLinks; ++i) receive_all(*pairs[i].a, 0, 50);
+    }
+    watched.clear();
+  }
+  // The last SENDs go out first.
+  const bool gone = eventually([&] { return kernel_resources() == before; });
+  INFO(kernel_resources());
+  INFO(before);
+  CHECK(gone);
+  MESSAGE("kernel: " << (before.empty() ? std::string("no rdma tool to count with") : before));
+}
+
+TEST_CASE("verbs: memory that was taken back is never seen by the peer") {
+  TENSORWIRE_NEEDS_VERBS;
+  constexpr size_t kSize = 4 << 20;
+  for (int round = 0; round < 5; ++round) {
+    TransportPair pair = Verbs::make();
+    const Ref<Block> source = filled_block(kSize), target = filled_block(kSize);
+    REQUIRE(pair.a->share(source->slab()).ok());
+    pass_news(*pair.a, *pair.b);
+    REQUIRE(*pair.b->fetch(1, source->region(), target->data()));
+    std::this_thread::sleep_for(std::chrono::milliseconds(2 * round));  // somewhere in the middle
+    pair.a->revoke();
+    std::memset(source->data(), 0xaa, kSize);
+    // Nothing answers any more: the fetch fails after the device's retries, or it was through.
+    const Completion done = await_completion(*pair.b);
+    if (!done.status.ok()) CHECK(done.status.code() == Code::kUnavailable);
+    fill_words(source->data(), kSize);  // as it was; so was the target, to begin with
+    CHECK(std::memcmp(target->data(), source->data(), kSize) == 0);
+    char byte;
+    const iovec room = run_of(&byte, 1);
+    CHECK(pair.a->receive({&room, 1}).status().code() == Code::kUnavailable);
+    CHECK(pair.a->send({&room, 1}).status().code() == Code::kUnavailable);
+  }
+}
+
+TEST_CASE("verbs: after a revocation its own fetches write nothing") {
+  TENSORWIRE_NEEDS_VERBS;
+  constexpr size_t kSize = 4 << 20;
+  for (int round = 0; round < 5; ++round) {
+    TransportPair pair = Verbs::make();
+    const Ref<Block> source = filled_block(kSize), target = filled_block(kSize);
+    REQUIRE(pair.a->share(source->slab()).ok());
+    pass_news(*pair.a, *pair.b);
+    REQUIRE(*pair.b->fetch(1, source->region(), target->data()));
+    std::this_thread::sleep_for(std::chrono::milliseconds(2 * round));
+    pair.b->revoke();
+    std::memset(target->data(), 0xaa, kSize);
+    pair.b->sleep(false, now() + 20 * kMillisecond);  // time for what must not come
+    std::memset(source->data(), 0xaa, kSize);
+    CHECK(std::memcmp(target->data(), source->data(), kSize) == 0);
+  }
+}
+
+}  // namespace
+}  // namespace tw::test

@@ -1,0 +1,537 @@
+#include "transport/verbs/endpoint.h"
+
+#include <arpa/inet.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/text.h"
+#include "transport/verbs/library.h"
+
+namespace tw::verbs {
+namespace {
+
+// An eager frame has a header and a list of segments beside its payload.
+constexpr size_t kPrefixBytes = 512;
+
+class Buffers final : public RefCounted {
+ public:
+  explicit Buffers(MemoryMap memory) : memory_(std::move(memory)) {}
+  std::byte* data() const { return memory_.data(); }
+
+ private:
+  const MemoryMap memory_;
+};
+
+uint32_t stride_of(const Settings& settings) {
+  const size_t payload = std::max(settings.eager_bytes, settings.coalesce_bytes);
+  return static_cast<uint32_t>(std::clamp<size_t>(round_up(payload + kPrefixBytes, 64),
+                                                  wire::kMinVerbsBuffer, wire::kMaxVerbsBuffer));
+}
+
+}  // namespace
+
+// Buries an endpoint later, by the background.
+class Endpoint::Farewell final : public Watcher {
+ public:
+  explicit Farewell(Ref<Endpoint> endpoint) : endpoint_(std::move(endpoint)) {}
+
+ private:
+  void on_event(uint32_t, uint32_t) override {}
+  void on_timer() override { endpoint_->bury(); }
+
+  const Ref<Endpoint> endpoint_;
+};
+
+// ---- coming to life ----
+
+Result<Ref<Endpoint>> Endpoint::create(Ref<Context> context, Arena& arena, Poller& background,
+                                       std::span<const OpenRail> pairs) {
+  auto made = Ref<Endpoint>::adopt(new Endpoint(std::move(context), arena, background));
+  if (!made->bell_)
+    return errno_status(Code::kResourceExhausted, "cannot create an eventfd", errno);
+  const Settings& settings = made->context_->settings();
+  uint32_t depth = settings.verbs_queue_depth;
+  for (const OpenRail& rail : pairs)
+    if (const uint32_t most = rail.domain->device().max_queue_depth; most != 0)
+      depth = std::min(depth, most > 8 ? most - 8 : 1);
+  made->depth_ = std::max(depth / 2, 2u);
+  made->stride_ = stride_of(settings);
+  for (const OpenRail& rail : pairs) {
+    auto pair =
+        QueuePair::create(rail, made->context_->completion_queues(), settings, depth, made->depth_);
+    if (!pair) return pair.status();
+    made->pairs_.push_back(std::move(*pair));
+  }
+  return made;
+}
+
+Endpoint::Endpoint(Ref<Context> context, Arena& arena, Poller& background)
+    : context_(std::move(context)),
+      arena_(arena),
+      background_(background),
+      bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+Endpoint::~Endpoint() { bury(); }
+
+void Endpoint::dispose() noexcept {
+  if (home_.here()) delete this;
+}
+
+wire::VerbsOffer Endpoint::describe() const {
+  std::lock_guard lock(mutex_);
+  wire::VerbsOffer offer;
+  for (const auto& pair : pairs_) offer.pair[offer.pairs++] = pair->describe();
+  offer.receive_depth = depth_;
+  offer.buffer_bytes = stride_;
+  return offer;
+}
+
+Status Endpoint::connect(std::span<const uint32_t> own, const wire::VerbsOffer& peer) {
+  std::vector<std::unique_ptr<QueuePair>> chosen;
+  for (const uint32_t index : own) chosen.push_back(std::move(pairs_[index]));
+  pairs_ = std::move(chosen);
+
+  Domain& domain = pairs_[0]->domain();
+  const size_t size =
+      round_up(2 * size_t{depth_} * stride_ + kCells * sizeof(uint64_t), page_size());
+  auto map = MemoryMap::map(-1, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
+  if (!map) return map.status();
+  auto buffers = make_ref<Buffers>(std::move(*map));
+  auto memory = domain.add(buffers->data(), size, kLocalWrite, buffers);
+  if (!memory) return memory.status();
+  memory_ = std::move(*memory);
+
+  for (uint32_t i = 0; i < pairs_.size(); ++i) {
+    QueuePair& pair = *pairs_[i];
+    if (std::find(queues_.begin(), queues_.end(), &pair.queue()) == queues_.end())
+      queues_.push_back(&pair.queue());
+    pair.queue().attach(pair.number(), sink(), i);
+    pair.domain().observe(Ref<Observer>::share(this));
+  }
+  std::lock_guard lock(mutex_);
+  peer_depth_ = credits_ = peer.receive_depth;
+  send_bytes_ = std::min(stride_, peer.buffer_bytes);
+  for (uint32_t i = 0; i < depth_; ++i) {
+    free_buffers_.push_back(i);
+    post_receive(i);
+  }
+  for (uint32_t i = 0; i < kCells; ++i) free_cells_.push_back(i);
+  for (uint32_t i = 0; i < pairs_.size(); ++i)
+    if (Status status = pairs_[i]->connect(peer.pair[i], context_->settings()); !status.ok())
+      return status;
+  return failure_;
+}
+
+void Endpoint::take_over(Fd side) { side_ = std::move(side); }
+
+// ---- the pipe ----
+
+Result<size_t> Endpoint::send(std::span<const iovec> data) {
+  std::lock_guard lock(mutex_);
+  if (!failure_.ok()) return failure_;
+  size_t left = 0;
+  for (const iovec& run : data) left += run.iov_len;
+  post_news();
+  size_t sent = 0, run = 0, offset = 0;
+  while (left != 0 && news_.empty() && can_send() && failure_.ok()) {
+    const size_t size = std::min<size_t>(left, send_bytes_);
+    const bool in_line = size <= pairs_[0]->inline_bytes();
+    int32_t buffer = -1;
+    if (in_line) {
+      inline_.resize(size);
+    } else {
+      buffer = static_cast<int32_t>(free_buffers_.back());
+      free_buffers_.pop_back();
+    }
+    std::byte* const to = in_line ? inline_.data() : send_buffer(static_cast<uint32_t>(buffer));
+    for (size_t done = 0; done < size;) {
+      const size_t n = std::min(data[run].iov_len - offset, size - done);
+      if (n != 0) std::memcpy(to + done, static_cast<std::byte*>(data[run].iov_base) + offset, n);
+      done += n;
+      offset += n;
+      if (offset == data[run].iov_len) {
+        ++run;
+        offset = 0;
+      }
+    }
+    post_send({to, size}, buffer, false);
+    sent += size;
+    left -= size;
+  }
+  return sent;
+}
+
+size_t Endpoint::receive(std::span<const iovec> room) {
+  std::lock_guard lock(mutex_);
+  size_t stored = 0;
+  for (const iovec& run : room) {
+    size_t filled = 0;
+    while (filled < run.iov_len && !arrived_.empty()) {
+      Arrived& from = arrived_.front();
+      const size_t n = std::min<size_t>(from.size, run.iov_len - filled);
+      std::memcpy(static_cast<std::byte*>(run.iov_base) + filled,
+                  receive_buffer(from.buffer) + from.offset, n);
+      filled += n;
+      from.offset += static_cast<uint32_t>(n);
+      from.size -= static_cast<uint32_t>(n);
+      if (from.size != 0) break;
+      post_receive(from.buffer);
+      ++owed_;
+      arrived_.pop_front();
+    }
+    stored += filled;
+  }
+  if (stored != 0) give_back();
+  return stored;
+}
+
+Status Endpoint::failure() const {
+  std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+bool Endpoint::can_send() const {
+  return credits_ > 1 && !free_buffers_.empty() && pairs_[0]->room();
+}
+
+void Endpoint::post_send(std::span<const std::byte> bytes, int32_t buffer, bool own) {
+  ibv_sge piece{reinterpret_cast<uint64_t>(bytes.data()), static_cast<uint32_t>(bytes.size()),
+                memory_->local_key()};
+  ibv_send_wr request{};
+  request.opcode = IBV_WR_SEND_WITH_IMM;
+  request.imm_data = htonl(wire::encode_note({own, owed_}));
+  request.sg_list = &piece;
+  request.num_sge = bytes.empty() ? 0 : 1;
+  if (buffer < 0 && !bytes.empty()) request.send_flags = IBV_SEND_INLINE;
+  ++(own ? counters_.own_sends : counters_.sends);
+  if (!own && buffer < 0) ++counters_.inline_sends;
+  Posted what;
+  what.buffer = buffer;
+  if (Status status = pairs_[0]->post(request, std::move(what)); !status.ok()) return fail(status);
+  --credits_;
+  owed_ = 0;
+}
+
+void Endpoint::post_news() {
+  while (!news_.empty() && can_send() && failure_.ok()) {
+    const uint32_t buffer = free_buffers_.back();
+    free_buffers_.pop_back();
+    const std::span<std::byte, wire::kVerbsNewsSize> bytes(send_buffer(buffer),
+                                                           wire::kVerbsNewsSize);
+    wire::encode(bytes, news_.front());
+    news_.pop_front();
+    post_send(bytes, static_cast<int32_t>(buffer), true);
+  }
+}
+
+// Credit of which half is owed goes back without waiting for a SEND that could take it along.
+void Endpoint::give_back() {
+  if (owed_ * 2 < depth_ || credits_ == 0 || !failure_.ok() || stopped_ || leaving_) return;
+  if (pairs_[0]->room(1)) post_send({}, -1, true);
+}
+
+void Endpoint::post_receive(uint32_t buffer) {
+  if (stopped_ || !failure_.ok()) return;
+  if (Status status =
+          pairs_[0]->post_receive(buffer, receive_buffer(buffer), stride_, memory_->local_key());
+      !status.ok())
+    fail(status);
+}
+
+// ---- what has happened ----
+
+void Endpoint::on_completion(uint32_t tag, const ibv_wc& completion, bool own) {
+  std::lock_guard lock(mutex_);
+  if (stopped_) return;
+  if ((completion.wr_id & kReceiveRequest) != 0)
+    on_received(completion);
+  else
+    on_posted(*pairs_[tag], completion);
+  if (attention_ != Attention::kAwake && due_locked()) {
+    attention_ = Attention::kAwake;
+    if (!own) ring_locked();
+  }
+}
+
+void Endpoint::on_received(const ibv_wc& completion) {
+  if (completion.status != IBV_WC_SUCCESS)
+    return fail(
+        completion_error(pairs_[0]->domain().library(), completion, pairs_[0]->rail().rail));
+  const auto buffer = static_cast<uint32_t>(completion.wr_id);
+  const uint32_t value = ntohl(completion.imm_data);
+  ++counters_.receives;
+  if (completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
+    immediates_.push_back(value);
+    post_receive(buffer);
+    ++owed_;
+    return give_back();
+  }
+  const auto broken = [this](std::string_view what) {
+    fail({Code::kInternal, text({"protocol error: verbs: ", what})});
+  };
+  if ((completion.wc_flags & IBV_WC_WITH_IMM) == 0)
+    return broken("a SEND without its immediate value");
+  const wire::SendNote note = wire::decode_note(value);
+  if (note.credits > peer_depth_ - credits_) return broken("more credit than was spent");
+  credits_ += note.credits;
+  if (!note.own && completion.byte_len != 0) {
+    arrived_.push_back({buffer, 0, completion.byte_len});
+  } else {
+    if (completion.byte_len != 0) {
+      const auto news = wire::decode_verbs_news({receive_buffer(buffer), completion.byte_len});
+      if (!news) return fail(news.status());
+      on_news(*news);
+    }
+    post_receive(buffer);
+    ++owed_;
+  }
+  if (note.credits != 0) post_waiting();
+  post_news();
+  give_back();
+}
+
+void Endpoint::on_news(const wire::VerbsNews& news) {
+  PeerSlab& slab = peer_slabs_[news.slab];
+  if (news.type == wire::VerbsNewsType::kSlabGone) {
+    if (slab.size == 0 || slab.generation != news.generation)
+      return fail({Code::kInternal, text({"protocol error: verbs: slab ", news.slab, " generation ",
+                                          news.generation, " goes without having come"})});
+    slab.size = 0;
+    slab.windows.clear();
+    return;
+  }
+  if (slab.size != 0 || news.pairs != pairs_.size() || peer_slabs_.size() > kMaxPeerSlabs)
+    return fail({Code::kInternal, text({"protocol error: verbs: slab ", news.slab, " is announced ",
+                                        slab.size != 0 ? "twice" : "wrongly"})});
+  slab.generation = news.generation;
+  slab.size = news.size;
+  slab.windows.assign(news.window.begin(), news.window.begin() + news.pairs);
+}
+
+void Endpoint::on_posted(QueuePair& pair, const ibv_wc& completion) {
+  const bool failed = completion.status != IBV_WC_SUCCESS;
+  Status why;
+  if (failed) why = completion_error(pair.domain().library(), completion, pair.rail().rail);
+  pair.retire(completion.wr_id, failed, [&](Posted& what, bool bad) {
+    if (what.buffer >= 0) free_buffers_.push_back(static_cast<uint32_t>(what.buffer));
+    if (what.kind == Posted::Kind::kMarker) close_side();
+    if (!what.transfer) return;
+    if (bad && what.transfer->status.ok()) what.transfer->status = why;
+    if (--what.transfer->parts == 0) end(*what.transfer);
+  });
+  if (failed)
+    fail(why.code() == Code::kPermissionDenied ? Status{Code::kUnavailable, why.details()} : why);
+  else
+    post_waiting();
+  post_news();
+  give_back();
+}
+
+void Endpoint::on_event(const Event& event) {
+  std::lock_guard lock(mutex_);
+  if (stopped_) return;
+  switch (event.kind) {
+    case Event::Kind::kDeviceLost:
+      fail(event.why);
+      break;
+    case Event::Kind::kQueuePair:
+      // Two devices may use the same number.
+      for (const auto& pair : pairs_)
+        if (pair->number() == event.queue_pair && pair->broken()) fail(event.why);
+      break;
+    case Event::Kind::kCompletions:
+      for (const CompletionQueue* queue : queues_)
+        if (queue->handle() == event.completions) fail(event.why);
+      break;
+    case Event::Kind::kPortDown:  // it may come up again: the retries decide
+    case Event::Kind::kPortUp:
+    case Event::Kind::kPortChanged:
+      return;
+  }
+  if (attention_ != Attention::kAwake && due_locked()) {
+    attention_ = Attention::kAwake;
+    ring_locked();
+  }
+}
+
+void Endpoint::fail(Status why) {
+  if (!failure_.ok()) return;
+  failure_ = std::move(why);
+  while (!waiting_.empty()) {
+    Transfer& transfer = *waiting_.front().transfer;
+    if (transfer.status.ok()) transfer.status = {Code::kUnavailable, failure_.details()};
+    if (--transfer.parts == 0) end(transfer);
+    waiting_.pop_front();
+  }
+  if (leaving_) close_side();
+}
+
+// ---- sleeping ----
+
+bool Endpoint::due_locked() const {
+  return !arrived_.empty() || !ended_.empty() || !immediates_.empty() || !failure_.ok() ||
+         (want_send_ && can_send());
+}
+
+bool Endpoint::due() const {
+  std::lock_guard lock(mutex_);
+  return due_locked();
+}
+
+bool Endpoint::doze(Attention attention, bool want_send) {
+  std::lock_guard lock(mutex_);
+  want_send_ = want_send;
+  if (due_locked()) return false;
+  attention_ = attention;
+  return true;
+}
+
+bool Endpoint::dozing() const {
+  std::lock_guard lock(mutex_);
+  return attention_ != Attention::kAwake;
+}
+
+void Endpoint::wake() {
+  std::lock_guard lock(mutex_);
+  attention_ = Attention::kAwake;
+  want_send_ = false;
+  silence_locked();
+}
+
+void Endpoint::ring() {
+  std::lock_guard lock(mutex_);
+  ring_locked();
+}
+
+void Endpoint::silence() {
+  std::lock_guard lock(mutex_);
+  silence_locked();
+}
+
+void Endpoint::silence_locked() {
+  if (!std::exchange(rung_, false)) return;
+  uint64_t value;
+  [[maybe_unused]] const ssize_t n = ::read(bell_.get(), &value, sizeof value);
+}
+
+void Endpoint::ring_locked() {
+  rung_ = true;
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t n = ::write(bell_.get(), &one, sizeof one);
+}
+
+void Endpoint::poll(bool driver) {
+  for (CompletionQueue* queue : queues_) queue->poll(driver ? &sink() : nullptr);
+}
+
+void Endpoint::begin_driving() {
+  for (CompletionQueue* queue : queues_) queue->begin(sink());
+}
+
+void Endpoint::end_driving() {
+  for (CompletionQueue* queue : queues_) queue->end(sink());
+}
+
+size_t Endpoint::prepare_sleep(std::span<int> channels) {
+  size_t count = 0;
+  for (CompletionQueue* queue : queues_)
+    if (queue->prepare_sleep(sink()) && count < channels.size())
+      channels[count++] = queue->channel();
+  return count;
+}
+
+// ---- the end ----
+
+void Endpoint::revoke() {
+  std::lock_guard lock(mutex_);
+  if (stopped_) return;
+  stopped_ = true;
+  for (const auto& pair : pairs_) pair->reset();
+  waiting_.clear();
+  if (failure_.ok()) failure_ = {Code::kUnavailable, "the link's memory was taken back"};
+  if (attention_ != Attention::kAwake) {
+    attention_ = Attention::kAwake;
+    ring_locked();
+  }
+}
+
+void Endpoint::hang_up(bool peer_lives) {
+  std::lock_guard lock(mutex_);
+  if (std::exchange(leaving_, true)) return;
+  if (!peer_lives || stopped_ || !failure_.ok() || pairs_.empty() || pairs_[0]->idle())
+    return close_side();
+  // Completes after all SENDs before it, takes up nothing of the peer's, and writes nothing.
+  ibv_send_wr request{};
+  request.opcode = IBV_WR_RDMA_WRITE;
+  Posted what;
+  what.kind = Posted::Kind::kMarker;
+  if (Status status = pairs_[0]->post(request, std::move(what)); !status.ok()) fail(status);
+}
+
+void Endpoint::close_side() {
+  if (std::exchange(closed_, true)) return;
+  if (side_) ::shutdown(side_.get(), SHUT_RDWR);
+  // By the background: whoever polls may belong to another link.
+  if (released_ && !buried_)
+    background_.add_timer(0, make_ref<Farewell>(Ref<Endpoint>::share(this)));
+}
+
+void Endpoint::leave(bool peer_lives) {
+  if (!home_.here()) {
+    // The parent's devices are left alone; its peer must be able to see the parent's end.
+    side_.reset();
+    return;
+  }
+  hang_up(peer_lives);
+  end_driving();
+  {
+    std::lock_guard lock(mutex_);
+    if (std::exchange(released_, true)) return;
+    if (!closed_) {
+      linger_ =
+          background_.add_timer(now() + kLinger, make_ref<Farewell>(Ref<Endpoint>::share(this)));
+      return;
+    }
+  }
+  bury();
+}
+
+void Endpoint::bury() {
+  std::vector<Exposed> exposed;
+  std::vector<std::unique_ptr<QueuePair>> pairs;
+  std::deque<Ended> ended;
+  std::optional<Poller::Timer> linger;
+  {
+    std::lock_guard lock(mutex_);
+    if (std::exchange(buried_, true)) return;
+    stopped_ = true;
+    exposed.swap(exposed_);
+    pairs.swap(pairs_);
+    ended.swap(ended_);
+    waiting_.clear();
+    linger.swap(linger_);
+    close_side();
+  }
+  if (linger) background_.cancel_timer(*linger);
+  // A window may keep its queue pair.
+  exposed.clear();
+  for (const auto& pair : pairs) {
+    pair->domain().forget(*this);
+    const uint32_t number = pair->number();
+    pair->destroy();
+    // What it has left there is not mistaken for a later one's of the same number.
+    pair->queue().poll(nullptr);
+    pair->queue().detach(number);
+  }
+}
+
+VerbsCounters Endpoint::counters() const {
+  std::lock_guard lock(mutex_);
+  return counters_;
+}
+
+}  // namespace tw::verbs

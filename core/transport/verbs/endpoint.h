@@ -1,0 +1,222 @@
+// One end of a link: its queue pairs, the buffers of the byte pipe, and everything that is under
+// way through them. It outlives its transport until the last SENDs have gone out.
+//
+// The pipe is SEND on the first queue pair. Each side has `receive_depth` buffers posted; the other
+// spends a credit for every SEND, and for every write with immediate, which takes up a buffer, too.
+// Credit comes back in the immediate value of any SEND, or in an empty one once half of it is owed.
+// The last credit is kept for that, so that two ends that are both out of credit cannot wait for
+// each other.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "memory/arena.h"
+#include "memory/memfd.h"
+#include "transport/transport.h"
+#include "transport/verbs/completion_queue.h"
+#include "transport/verbs/context.h"
+#include "transport/verbs/queue_pair.h"
+#include "wire/verbs_frames.h"
+
+namespace tw::verbs {
+
+// What a link has asked its devices for; all counts since it came up.
+struct VerbsCounters {
+  uint64_t sends = 0, inline_sends = 0, own_sends = 0, receives = 0;
+  uint64_t reads = 0, writes = 0, atomics = 0;
+  uint64_t staged = 0;   // transfers to or from memory outside of the arena, registered for each
+  uint64_t windows = 0;  // regions exposed by a memory window
+  uint64_t whole = 0;    // ... by a registration of their own, as the device has no windows
+};
+
+// Thread-safe, with a lock of its own that is taken inside a completion queue's.
+class Endpoint final : public Observer, private Sink {
+ public:
+  // With a queue pair in INIT for each entry. RESOURCE_EXHAUSTED, UNAVAILABLE.
+  static Result<Ref<Endpoint>> create(Ref<Context> context, Arena& arena, Poller& background,
+                                      std::span<const OpenRail> pairs);
+
+  // What the peer has to know, without a code.
+  wire::VerbsOffer describe() const;
+  // Joins own[i] (an index of a queue pair, each once) with the peer's pair i, and forgets the
+  // others. The peer can be reached, and reach this end, from here on.
+  Status connect(std::span<const uint32_t> own, const wire::VerbsOffer& peer);
+  // The connection beside the queue pairs: its end is the link's end.
+  void take_over(Fd side);
+  int side() const { return side_.get(); }
+  int bell() const { return bell_.get(); }
+  size_t pairs() const { return pairs_.size(); }
+
+  // ---- the pipe; zero means "not now", without a look at the completion queues ----
+  Result<size_t> send(std::span<const iovec> data);
+  size_t receive(std::span<const iovec> room);
+  Status failure() const;
+
+  // ---- memory ----
+  // Tells the peer of a slab, ahead of what is sent from now on, or that it has gone.
+  Status announce(Slab& slab);
+  void withdraw(const Slab& slab);
+
+  Result<bool> fetch(uint64_t id, const RegionRef& from, std::byte* to);
+  Result<bool> start(const Operation& operation);
+  size_t completed(std::span<Completion> out);
+  size_t immediates(std::span<uint32_t> out);
+  Result<RemoteKey> expose(std::byte* data, size_t size, Rights rights);
+  void conceal(const RemoteKey& key);
+
+  // ---- sleeping ----
+  enum class Attention : uint8_t { kAwake, kDriver, kBackground };
+  // Rings the bell once there is something to do; false: there is already.
+  bool doze(Attention attention, bool want_send);
+  bool dozing() const;
+  void wake();
+  void ring();
+  // The bell has been heard.
+  void silence();
+  // Something to receive, to hand up or to report.
+  bool due() const;
+  // By the driver, who then needs no bell; or by anybody else.
+  void poll(bool driver);
+  void begin_driving();
+  void end_driving();
+  // The driver is about to sleep: how many descriptors it has to watch beside the bell and the side
+  // connection. Polls.
+  size_t prepare_sleep(std::span<int> channels);
+
+  // ---- the end ----
+  // Both ends stop reading and writing this process's memory.
+  void revoke();
+  // Ends the side connection once the last SEND has reached the peer's device.
+  void hang_up(bool peer_lives);
+  // The transport is gone: what is left goes when that has happened.
+  void leave(bool peer_lives);
+
+  VerbsCounters counters() const;
+
+ private:
+  class Farewell;
+  // How long the last SENDs may take.
+  static constexpr Nanos kLinger = 2 * kSecond;
+  static constexpr size_t kMaxPeerSlabs = 4096;
+  static constexpr uint32_t kCells = 16;  // results of atomics under way
+
+  struct Arrived {
+    uint32_t buffer, offset, size;
+  };
+  struct PeerSlab {
+    uint32_t generation = 0;
+    uint64_t size = 0;  // 0: gone
+    std::vector<wire::VerbsNews::Window> windows;
+  };
+  // One request of a transfer.
+  struct Piece {
+    Operation::Kind kind;
+    std::shared_ptr<Transfer> transfer;
+    size_t pair;
+    std::byte* local;
+    size_t length;
+    RemoteKey remote;
+    uint64_t operand = 0, expected = 0;
+    uint32_t immediate = 0;
+  };
+  struct Ended {
+    Completion completion;
+    Ref<Registration> memory;  // let go of without the lock
+  };
+  struct Exposed {
+    RemoteKey key;
+    Ref<Window> window;  // or, where the device has none,
+    Ref<Registration> memory;
+  };
+
+  Endpoint(Ref<Context> context, Arena& arena, Poller& background);
+  ~Endpoint() override;
+  void dispose() noexcept override;
+
+  std::byte* receive_buffer(uint32_t index) const { return memory_->data() + index * stride_; }
+  std::byte* send_buffer(uint32_t index) const { return receive_buffer(depth_ + index); }
+  std::byte* cell(uint32_t index) const {
+    return receive_buffer(2 * depth_) + index * sizeof(uint64_t);
+  }
+  Sink& sink() { return *this; }
+  Result<Ref<Registration>> local(Domain& domain, std::byte* data, size_t size, Access access);
+
+  void on_completion(uint32_t tag, const ibv_wc& completion, bool own) override;
+  void on_event(const Event& event) override;
+
+  // All with mutex_ held:
+  bool due_locked() const;
+  bool can_send() const;
+  void on_received(const ibv_wc& completion);
+  void on_news(const wire::VerbsNews& news);
+  void on_posted(QueuePair& pair, const ibv_wc& completion);
+  void post_send(std::span<const std::byte> bytes, int32_t buffer, bool own);
+  void post_news();
+  void give_back();
+  void post_receive(uint32_t buffer);
+  bool can_post(Operation::Kind kind, size_t pair) const;
+  void submit(Piece whole);
+  void post(const Piece& piece);
+  void post_waiting();
+  void end(Transfer& transfer);
+  void fail(Status why);
+  void close_side();
+  void ring_locked();
+  void silence_locked();
+  size_t freest_pair() const;
+
+  void bury();
+
+  const Birthplace home_;
+  const Ref<Context> context_;
+  Arena& arena_;
+  Poller& background_;
+  const Fd bell_;
+  Fd side_;
+
+  uint32_t depth_ = 0;                    // receive buffers, and as many to send
+  uint32_t stride_ = 0;                   // bytes of each
+  Ref<Registration> memory_;              // of the buffers
+  std::vector<CompletionQueue*> queues_;  // of the queue pairs, each once
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::vector<std::unique_ptr<QueuePair>> pairs_;
+  Status failure_;
+  uint32_t credits_ = 0, peer_depth_ = 0;
+  uint32_t owed_ = 0;        // receive buffers posted anew that the peer does not know of
+  uint32_t send_bytes_ = 0;  // most of one SEND
+  std::vector<uint32_t> free_buffers_, free_cells_;
+  std::deque<Arrived> arrived_;
+  std::deque<wire::VerbsNews> news_;  // not yet sent
+  std::map<uint32_t, PeerSlab> peer_slabs_;
+  std::deque<Piece> waiting_;  // accepted, and waiting for room
+  std::deque<Ended> ended_;
+  std::deque<uint32_t> immediates_;
+  std::vector<Exposed> exposed_;
+  std::vector<std::byte> inline_;  // scratch
+  VerbsCounters counters_;
+
+  Attention attention_ = Attention::kAwake;
+  bool want_send_ = false;
+  bool rung_ = false;
+  bool stopped_ = false;   // the device works for it no more
+  bool leaving_ = false;   // hang_up() was called
+  bool closed_ = false;    // the side connection has been ended
+  bool released_ = false;  // the transport is gone
+  bool buried_ = false;
+  std::optional<Poller::Timer> linger_;
+};
+
+}  // namespace tw::verbs

@@ -1,0 +1,331 @@
+// The endpoint's half that deals with memory: slabs of both ends, fetches, one-sided operations and
+// exposed regions.
+#include <arpa/inet.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/text.h"
+#include "transport/verbs/endpoint.h"
+#include "transport/verbs/library.h"
+
+namespace tw::verbs {
+namespace {
+
+// The most that expose() waits for room in the queue of requests, which the device empties by
+// itself.
+constexpr Nanos kRoomTime = 100 * kMillisecond;
+
+bool reads(Operation::Kind kind) {
+  return kind == Operation::Kind::kRead || kind == Operation::Kind::kFetchAdd ||
+         kind == Operation::Kind::kCompareSwap;
+}
+
+bool atomic(Operation::Kind kind) {
+  return kind == Operation::Kind::kFetchAdd || kind == Operation::Kind::kCompareSwap;
+}
+
+}  // namespace
+
+// ---- slabs ----
+
+Status Endpoint::announce(Slab& slab) {
+  wire::VerbsNews news;
+  news.slab = slab.index();
+  news.generation = slab.generation();
+  news.size = slab.size();
+  for (const auto& pair : pairs_) {
+    auto memory = pair->domain().slab(slab);
+    if (!memory) return memory.status();
+    auto& window = news.window[news.pairs++];
+    window.address = reinterpret_cast<uint64_t>((*memory)->data());
+    window.key = (*memory)->remote_key();
+  }
+  std::lock_guard lock(mutex_);
+  if (!failure_.ok()) return failure_;
+  news_.push_back(news);
+  post_news();
+  return {};
+}
+
+void Endpoint::withdraw(const Slab& slab) {
+  wire::VerbsNews news;
+  news.type = wire::VerbsNewsType::kSlabGone;
+  news.slab = slab.index();
+  news.generation = slab.generation();
+  std::lock_guard lock(mutex_);
+  if (!failure_.ok()) return;
+  news_.push_back(news);
+  post_news();
+}
+
+Result<Ref<Registration>> Endpoint::local(Domain& domain, std::byte* data, size_t size,
+                                          Access access) {
+  // A slab is registered once for all; the block keeps it while the operation runs.
+  if (const Ref<Block> block = arena_.find(data, size)) return domain.slab(block->slab());
+  {
+    std::lock_guard lock(mutex_);
+    ++counters_.staged;
+  }
+  return domain.add_temporary(data, size, access);
+}
+
+// ---- fetches and operations ----
+
+size_t Endpoint::freest_pair() const {
+  size_t best = pairs_.size();
+  for (size_t i = 0; i < pairs_.size(); ++i) {
+    if (!pairs_[i]->read_room()) continue;
+    if (best == pairs_.size() || pairs_[i]->bytes_under_way() < pairs_[best]->bytes_under_way())
+      best = i;
+  }
+  return best;
+}
+
+Result<bool> Endpoint::fetch(uint64_t id, const RegionRef& from, std::byte* to) {
+  size_t pair;
+  RemoteKey remote;
+  {
+    std::lock_guard lock(mutex_);
+    if (!failure_.ok()) return failure_;
+    const auto known = peer_slabs_.find(from.slab);
+    if (known == peer_slabs_.end() || known->second.generation != from.generation ||
+        known->second.size == 0 || from.length == 0 || from.offset > known->second.size ||
+        from.length > known->second.size - from.offset)
+      return Status{Code::kInternal,
+                    text({"protocol error: the peer names memory that it has not shared: slab ",
+                          from.slab, " generation ", from.generation, " offset ", from.offset,
+                          " length ", from.length})};
+    if (!waiting_.empty()) return false;
+    pair = freest_pair();
+    if (pair == pairs_.size()) return false;
+    const auto& window = known->second.windows[pair];
+    remote = {window.address + from.offset, window.key};
+  }
+  auto memory = local(pairs_[pair]->domain(), to, from.length, kLocalWrite);
+  if (!memory) return memory.status();
+  auto transfer = std::make_shared<Transfer>();
+  transfer->id = id;
+  transfer->memory = std::move(*memory);
+  std::lock_guard lock(mutex_);
+  ++counters_.reads;
+  submit({Operation::Kind::kRead, std::move(transfer), pair, to, from.length, remote});
+  return true;
+}
+
+Result<bool> Endpoint::start(const Operation& operation) {
+  const bool cell = atomic(operation.kind);
+  if (cell && operation.length != sizeof(uint64_t))
+    return Status{Code::kInternal, "an atomic operation on anything but 8 bytes"};
+  {
+    std::lock_guard lock(mutex_);
+    if (!failure_.ok()) return failure_;
+    if (!waiting_.empty() || !can_post(operation.kind, 0)) return false;
+  }
+  auto transfer = std::make_shared<Transfer>();
+  transfer->id = operation.id;
+  if (cell) {
+    transfer->result = operation.local;
+  } else if (operation.length > pairs_[0]->inline_bytes() ||
+             (operation.length != 0 && operation.kind == Operation::Kind::kRead)) {
+    auto memory = local(pairs_[0]->domain(), operation.local, operation.length,
+                        operation.kind == Operation::Kind::kRead ? kLocalWrite : 0);
+    if (!memory) return memory.status();
+    transfer->memory = std::move(*memory);
+  }
+  std::lock_guard lock(mutex_);
+  ++(cell                                       ? counters_.atomics
+     : operation.kind == Operation::Kind::kRead ? counters_.reads
+                                                : counters_.writes);
+  submit({operation.kind, std::move(transfer), 0, operation.local, operation.length,
+          operation.remote, operation.operand, operation.expected, operation.immediate});
+  return true;
+}
+
+bool Endpoint::can_post(Operation::Kind kind, size_t pair) const {
+  if (atomic(kind) && free_cells_.empty()) return false;
+  if (kind == Operation::Kind::kWriteImmediate && credits_ <= 1) return false;
+  return reads(kind) ? pairs_[pair]->read_room() : pairs_[pair]->room();
+}
+
+void Endpoint::submit(Piece whole) {
+  // A write's immediate value goes with its last piece.
+  const size_t largest = pairs_[whole.pair]->largest();
+  const auto count =
+      static_cast<uint32_t>(whole.length == 0 ? 1 : (whole.length + largest - 1) / largest);
+  whole.transfer->parts = count;
+  for (size_t offset = 0, i = 0; i < count; ++i, offset += largest) {
+    Piece piece = whole;
+    piece.length = std::min(largest, whole.length - offset);
+    piece.local += offset;
+    piece.remote.address += offset;
+    if (i + 1 < count && piece.kind == Operation::Kind::kWriteImmediate)
+      piece.kind = Operation::Kind::kWrite;
+    waiting_.push_back(std::move(piece));
+  }
+  post_waiting();
+}
+
+void Endpoint::post_waiting() {
+  while (!waiting_.empty() && failure_.ok() && !stopped_ &&
+         can_post(waiting_.front().kind, waiting_.front().pair)) {
+    Piece piece = std::move(waiting_.front());
+    waiting_.pop_front();
+    post(piece);
+  }
+}
+
+void Endpoint::post(const Piece& piece) {
+  Transfer& transfer = *piece.transfer;
+  ibv_sge run{reinterpret_cast<uint64_t>(piece.local), static_cast<uint32_t>(piece.length),
+              transfer.memory ? transfer.memory->local_key() : 0};
+  ibv_send_wr request{};
+  request.sg_list = &run;
+  request.num_sge = piece.length == 0 ? 0 : 1;
+  request.wr.rdma.remote_addr = piece.remote.address;
+  request.wr.rdma.rkey = piece.remote.key;
+  Posted what;
+  what.kind = reads(piece.kind) ? Posted::Kind::kRead : Posted::Kind::kWrite;
+  what.bytes = piece.length;
+  what.transfer = piece.transfer;
+  if (what.kind == Posted::Kind::kWrite && !transfer.memory && piece.length != 0)
+    request.send_flags = IBV_SEND_INLINE;
+  switch (piece.kind) {
+    case Operation::Kind::kRead:
+      request.opcode = IBV_WR_RDMA_READ;
+      break;
+    case Operation::Kind::kWrite:
+      request.opcode = IBV_WR_RDMA_WRITE;
+      break;
+    case Operation::Kind::kWriteImmediate:
+      request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+      request.imm_data = htonl(piece.immediate);
+      --credits_;
+      break;
+    case Operation::Kind::kFetchAdd:
+    case Operation::Kind::kCompareSwap: {
+      const bool add = piece.kind == Operation::Kind::kFetchAdd;
+      const uint32_t result = free_cells_.back();
+      free_cells_.pop_back();
+      transfer.scratch = static_cast<int32_t>(result);
+      run.addr = reinterpret_cast<uint64_t>(cell(result));
+      run.lkey = memory_->local_key();
+      request.opcode = add ? IBV_WR_ATOMIC_FETCH_AND_ADD : IBV_WR_ATOMIC_CMP_AND_SWP;
+      request.wr.atomic.remote_addr = piece.remote.address;
+      request.wr.atomic.rkey = piece.remote.key;
+      request.wr.atomic.compare_add = add ? piece.operand : piece.expected;
+      request.wr.atomic.swap = add ? 0 : piece.operand;
+      break;
+    }
+  }
+  Status status = pairs_[piece.pair]->post(request, std::move(what));
+  if (status.ok()) return;
+  if (transfer.status.ok()) transfer.status = status;
+  if (--transfer.parts == 0) end(transfer);
+  fail(std::move(status));
+}
+
+void Endpoint::end(Transfer& transfer) {
+  if (transfer.scratch >= 0) {
+    const auto result = static_cast<uint32_t>(transfer.scratch);
+    if (transfer.status.ok()) std::memcpy(transfer.result, cell(result), sizeof(uint64_t));
+    free_cells_.push_back(result);
+  }
+  ended_.push_back({{transfer.id, std::move(transfer.status)}, std::move(transfer.memory)});
+}
+
+size_t Endpoint::completed(std::span<Completion> out) {
+  std::vector<Ref<Registration>> done;  // let go of without the lock
+  std::lock_guard lock(mutex_);
+  size_t count = 0;
+  while (count < out.size() && !ended_.empty()) {
+    out[count++] = std::move(ended_.front().completion);
+    if (ended_.front().memory) done.push_back(std::move(ended_.front().memory));
+    ended_.pop_front();
+  }
+  return count;
+}
+
+size_t Endpoint::immediates(std::span<uint32_t> out) {
+  std::lock_guard lock(mutex_);
+  size_t count = 0;
+  while (count < out.size() && !immediates_.empty()) {
+    out[count++] = immediates_.front();
+    immediates_.pop_front();
+  }
+  return count;
+}
+
+// ---- exposed regions ----
+
+Result<RemoteKey> Endpoint::expose(std::byte* data, size_t size, Rights rights) {
+  Domain& domain = pairs_[0]->domain();
+  Exposed exposed;
+  exposed.key.address = reinterpret_cast<uint64_t>(data);
+  if (!domain.device().windows) {
+    // Not only this peer could use the key, but nobody else learns it.
+    const Access access = ((rights & (kMayWrite | kMayUpdate)) != 0 ? kLocalWrite : 0) |
+                          ((rights & kMayRead) != 0 ? kRemoteRead : 0) |
+                          ((rights & kMayWrite) != 0 ? kRemoteWrite : 0) |
+                          ((rights & kMayUpdate) != 0 ? kRemoteUpdate : 0);
+    auto memory = domain.add(data, size, access);
+    if (!memory) return memory.status();
+    exposed.memory = std::move(*memory);
+    exposed.key.key = exposed.memory->remote_key();
+    std::lock_guard lock(mutex_);
+    if (!failure_.ok()) return failure_;
+    ++counters_.whole;
+    exposed_.push_back(exposed);
+    return exposed.key;
+  }
+  const Ref<Block> block = arena_.find(data, size);
+  auto memory =
+      block ? domain.slab(block->slab()) : domain.add(data, size, kLocalWrite | kBindable);
+  if (!memory) return memory.status();
+  auto window = domain.window();
+  if (!window) return window.status();
+  exposed.window = std::move(*window);
+  const Nanos deadline = now() + kRoomTime;
+  for (;;) {
+    {
+      std::lock_guard lock(mutex_);
+      if (!failure_.ok()) return failure_;
+      if (pairs_[0]->room()) {
+        // Whatever tells the peer of the key goes out later, and a bind comes before what follows.
+        ibv_send_wr request{};
+        exposed.window->bind(request, std::move(*memory), data, size, rights);
+        Posted what;
+        what.kind = Posted::Kind::kBind;
+        Status status = pairs_[0]->post(request, std::move(what));
+        if (!status.ok()) {
+          fail(status);
+          return status;
+        }
+        exposed.key.key = exposed.window->key();
+        ++counters_.windows;
+        exposed_.push_back(exposed);
+        return exposed.key;
+      }
+    }
+    if (now() >= deadline)
+      return Status{Code::kResourceExhausted,
+                    "too many requests to the peer are under way to expose memory now: try again, "
+                    "or set TENSORWIRE_VERBS_QUEUE_DEPTH higher"};
+    poll(false);
+    sched_yield();
+  }
+}
+
+void Endpoint::conceal(const RemoteKey& key) {
+  Exposed last;  // the device lets go of it without the lock
+  std::lock_guard lock(mutex_);
+  const auto it = std::find_if(exposed_.begin(), exposed_.end(), [&](const Exposed& exposed) {
+    return exposed.key.key == key.key && exposed.key.address == key.address;
+  });
+  if (it == exposed_.end()) return;
+  last = std::move(*it);
+  exposed_.erase(it);
+}
+
+}  // namespace tw::verbs

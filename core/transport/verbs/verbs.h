@@ -1,0 +1,73 @@
+// RDMA: SENDs for what is small, RDMA READs from the sender's arena for what is large, and a tcp
+// connection beside the queue pairs, whose end is the link's end.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "transport/transport.h"
+#include "transport/verbs/endpoint.h"
+
+namespace tw {
+
+class VerbsTransport final : public Transport {
+ public:
+  // Takes over a connected endpoint; verbs::Joining makes one.
+  VerbsTransport(Ref<verbs::Endpoint> endpoint, const Settings& settings);
+  ~VerbsTransport() override;
+
+  const Profile& profile() const override { return profile_; }
+  Result<size_t> send(std::span<const iovec> data) override;
+  Result<size_t> receive(std::span<const iovec> room) override;
+  bool readable() override;
+  Wake sleep(bool want_send, Nanos deadline) override;
+  void interrupt() override;
+  Status watch(Poller& poller, Ref<Watcher> watcher) override;
+  void unwatch() override;
+  void arm(bool want_send) override;
+  void disarm() override;
+  Notice notice(uint32_t tag, uint32_t events) override;
+  void peer_gone(std::string why) override;
+  void hang_up() override;
+  Status share(Slab& slab) override;
+  void slabs_dropped() override;
+  Result<bool> fetch(uint64_t id, const RegionRef& from, std::byte* to) override;
+  size_t completed(std::span<Completion> out) override;
+  void revoke() override { endpoint_->revoke(); }
+  Result<RemoteKey> expose(std::byte* data, size_t size, Rights rights) override;
+  void conceal(const RemoteKey& key) override { endpoint_->conceal(key); }
+  Result<bool> start(const Operation& operation) override;
+  size_t immediates(std::span<uint32_t> out) override;
+
+  verbs::VerbsCounters counters() const { return endpoint_->counters(); }
+
+ private:
+  static constexpr uint32_t kBell = 1;
+  static constexpr uint32_t kSide = 2;
+
+  Status gone_status();
+  bool gone() const { return gone_.load(std::memory_order_acquire); }
+  // What the side connection has to say: kHungUp, kActivity (a stray byte: the peer is dropped) or
+  // nothing.
+  Notice look_aside();
+
+  const Profile profile_;
+  const Ref<verbs::Endpoint> endpoint_;
+
+  std::atomic<bool> interrupted_{false};
+  std::atomic<bool> sleeping_{false};
+  std::atomic<bool> gone_{false};
+  std::mutex gone_mutex_;  // guards why_
+  std::string why_;
+
+  std::map<uint32_t, Ref<Slab>> shared_;  // by index; send lock
+
+  std::mutex watch_mutex_;  // guards what follows: events may come while watch() is still at it
+  Poller* poller_ = nullptr;
+  Poller::Watch bell_watch_ = 0, side_watch_ = 0;
+};
+
+}  // namespace tw
