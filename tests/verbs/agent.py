@@ -20,6 +20,7 @@ from tensorwire import _core
 
 PATTERN = bytes(range(256)) * 257  # a period that no chunk or page has a multiple of
 OK = 0
+CALL_SECONDS = 100.0  # under emulation, on a busy host
 
 
 def pattern(size: int, number: int) -> bytes:
@@ -105,7 +106,7 @@ class Agent:
         """Sends segments of these sizes: code, details, and what the server found wrong."""
         segments = [self._segment(size, number + i, memory) for i, size in enumerate(sizes)]
         code, details, reply, _, _ = self.links[link].unary(
-            f"/check/{number}", segments, 50.0, None, False
+            f"/check/{number}", segments, CALL_SECONDS, None, False
         )
         answer = json.loads(reply) if isinstance(reply, bytes) and reply else None
         if answer is not None and answer["sizes"] != sizes:
@@ -133,7 +134,7 @@ class Agent:
         self.background[order] = threading.Thread(target=work, daemon=True)
         self.background[order].start()
 
-    def result(self, order: int, timeout: float = 50.0) -> Any:
+    def result(self, order: int, timeout: float = CALL_SECONDS) -> Any:
         self.background[order].join(timeout)
         return self.results.get(order)
 

@@ -31,7 +31,7 @@ def resources(pid: int | None = None) -> Counter[str]:
     return Counter({kind: len(objects(kind, pid)) for kind in ("qp", "mr", "cq", "pd")})
 
 
-def eventually(condition: Callable[[], object], seconds: float = 20.0) -> bool:
+def eventually(condition: Callable[[], object], seconds: float = 60.0) -> bool:
     """Whether the condition comes true before the deadline."""
     deadline = time.monotonic() + seconds
     while not condition():

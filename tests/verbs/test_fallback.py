@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(
     not (kernel.DEVICES / "rxe1").exists(), reason="needs two devices (--net veth)"
 )
 
-SHORT = {"TENSORWIRE_VERBS_TIMEOUT": "14", "TENSORWIRE_VERBS_RETRY_COUNT": "2"}
+SHORT = {"TENSORWIRE_VERBS_TIMEOUT": "16", "TENSORWIRE_VERBS_RETRY_COUNT": "2"}
 
 CLIENT = """
 import json, sys, grpc, tensorwire

@@ -59,7 +59,7 @@ def test_packets_that_come_twice_or_in_another_order(wired: Linked) -> None:
 
 def test_a_wire_that_is_cut_for_3_seconds_loses_the_link_and_no_data() -> None:
     """What was under way ends UNAVAILABLE; a new link goes on, and what it brings is right."""
-    short = {"TENSORWIRE_VERBS_TIMEOUT": "14", "TENSORWIRE_VERBS_RETRY_COUNT": "3"}
+    short = {"TENSORWIRE_VERBS_TIMEOUT": "16", "TENSORWIRE_VERBS_RETRY_COUNT": "2"}
     with linked({**NEAR, **short}, {**FAR, **short}) as wired:
         client, server = wired.client, wired.server
         order = client.begin("transfers", link=wired.link, count=100_000, sizes=SIZES)
