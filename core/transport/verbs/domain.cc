@@ -331,20 +331,21 @@ bool Domain::unmake(ibv_mw* window) noexcept {
   return true;
 }
 
-Window::Window(Ref<Domain> domain, ibv_mw* window) : domain_(std::move(domain)), window_(window) {}
+Window::Window(Ref<Domain> domain, ibv_mw* window)
+    : domain_(std::move(domain)), window_(window), key_(window->rkey) {}
 
 void Window::dispose() noexcept {
   if (home_.here() && domain_->unmake(window_)) delete this;
 }
-
-uint32_t Window::key() const { return window_->rkey; }
 
 void Window::bind(ibv_send_wr& request, Ref<Registration> memory, std::byte* data, size_t size,
                   Rights rights) {
   memory_ = std::move(memory);
   // The last byte of a key of type 2 is the owner's to choose: a new one for each bind, so that an
   // old key does not open the new region.
-  window_->rkey = ibv_inc_rkey(window_->rkey);
+  // The request names the key that the device knows as well, which the library reads there.
+  window_->rkey = key_;
+  key_ = ibv_inc_rkey(key_);
   unsigned access = 0;
   if (rights & kMayRead) access |= IBV_ACCESS_REMOTE_READ;
   if (rights & kMayWrite) access |= IBV_ACCESS_REMOTE_WRITE;
@@ -354,7 +355,7 @@ void Window::bind(ibv_send_wr& request, Ref<Registration> memory, std::byte* dat
   request.num_sge = 0;
   request.opcode = IBV_WR_BIND_MW;
   request.bind_mw.mw = window_;
-  request.bind_mw.rkey = window_->rkey;
+  request.bind_mw.rkey = key_;
   request.bind_mw.bind_info = {memory_->handle(), reinterpret_cast<uint64_t>(data), size, access};
 }
 
@@ -363,7 +364,7 @@ void Window::invalidate(ibv_send_wr& request) const {
   request.sg_list = nullptr;
   request.num_sge = 0;
   request.opcode = IBV_WR_LOCAL_INV;
-  request.invalidate_rkey = window_->rkey;
+  request.invalidate_rkey = key_;
 }
 
 // ---- events ----

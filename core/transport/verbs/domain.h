@@ -73,7 +73,7 @@ class Registration final : public RefCounted {
 class Window final : public RefCounted {
  public:
   // The key under which the peer may come once the last bind has completed.
-  uint32_t key() const;
+  uint32_t key() const { return key_; }
   // Makes `request` the bind to [data, data + size) of `memory`, which has to be kBindable and, for
   // writes and atomics, kLocalWrite. Next, opcode, sizes and union are set; id and flags are the
   // caller's. key() is the new key from now on, and `memory` is kept until the next bind or the
@@ -91,6 +91,7 @@ class Window final : public RefCounted {
   const Birthplace home_;
   const Ref<Domain> domain_;
   ibv_mw* const window_;
+  uint32_t key_;
   Ref<Registration> memory_;
 };
 
