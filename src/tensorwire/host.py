@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 UNLIMITED = -1
-NO_VERBS = "this runtime was built without RDMA"
 
 
 @dataclass(frozen=True)
@@ -132,7 +131,7 @@ def why_no_verbs() -> str | None:
     """Why this process cannot use an RDMA device; None when it can."""
     from tensorwire import _core
 
-    return str(_core.host().get("verbs", NO_VERBS)) or None
+    return str(_core.host()["verbs"]) or None
 
 
 def congestion_control() -> str:

@@ -75,7 +75,7 @@ def look() -> Rdma:
     facts = _core.host()
     nodes = [*Path("/dev/infiniband").glob("uverbs*")]
     return Rdma(
-        why_not=str(facts.get("verbs", host.NO_VERBS)),
+        why_not=str(facts["verbs"]),
         ports=ports(facts),
         devices=host.rdma_devices(),
         emulated=host.emulated_rdma(),
