@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -16,21 +15,13 @@ from typing import Any
 
 import pytest
 
+from tensorwire.launch import free_ports
+
 HERE = Path(__file__).resolve().parent
 PLUGIN, STOCK = "grpc+tensorwire", "grpc"
 READY_SECONDS = 90.0
 
 Task = tuple[str, int]
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 class Process:
@@ -137,6 +128,14 @@ def eventually(holds: Callable[[], bool], what: str, seconds: float = 30.0) -> N
     while not holds():
         assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
         time.sleep(0.02)
+
+
+def session_as_written(tf: Any, target: str) -> Any:
+    """Runs graphs without rewriting them."""
+    config = tf.compat.v1.ConfigProto(operation_timeout_in_ms=60_000)
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    config.graph_options.optimizer_options.opt_level = -1
+    return tf.compat.v1.Session(target, config=config)
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.tensorflow.conftest import PLUGIN, Cluster, running
+from tests.tensorflow.conftest import PLUGIN, Cluster, eventually, running, session_as_written
 from tests.tensorflow.test_plugin_paths import PS, WORKER, session
 
 pytestmark = pytest.mark.timeout(300)
@@ -102,3 +102,53 @@ def test_operation(tensorflow: Any, cluster: Cluster, name: str) -> None:
     for here, there in zip(*results, strict=True):
         np.testing.assert_array_equal(here, there)
     assert cluster.stats("worker")["received_in_place"] > before
+
+
+@pytest.mark.parametrize("name", ["add", "relu"])
+def test_two_tensors_out_of_one_buffer(tensorflow: Any, cluster: Cluster, name: str) -> None:
+    """An operation that writes over one of them does not show in the other."""
+    tf = tensorflow
+    value = np.random.default_rng(8).standard_normal((ROWS, COLUMNS), np.float32)
+    before = cluster.stats("worker")["received_in_place"]
+    with tf.Graph().as_default():
+        with tf.device(PS):
+            variable = tf.compat.v1.get_variable(
+                "v", initializer=tf.zeros([ROWS, COLUMNS]), use_resource=True
+            )
+            fill = tf.compat.v1.placeholder(tf.float32, [ROWS, COLUMNS])
+            assign = variable.assign(fill * 1.0)
+            read = variable.read_value()
+            one, other = tf.identity(read), tf.identity(read)
+        with tf.device(WORKER):
+            there = tf.identity(other)
+            with tf.control_dependencies([there]):
+                changed = OPERATIONS[name](tf, one)
+            with tf.control_dependencies([changed]):
+                unchanged = tf.raw_ops.DeepCopy(x=there)
+        with session_as_written(tf, cluster.target("worker")) as run:
+            run.run(assign, {fill: value})
+            for _ in range(3):
+                got, seen = run.run([changed, unchanged])
+                assert not (got == value).all()
+                np.testing.assert_array_equal(seen, value)
+    assert cluster.stats("worker")["received_in_place"] >= before + 6
+
+
+def test_a_variable_does_not_keep_what_it_was_assigned(tensorflow: Any, cluster: Cluster) -> None:
+    """It is given the received tensor's buffer; its update leaves that, and ends the lease."""
+    tf = tensorflow
+    with tf.Graph().as_default():
+        with tf.device(PS):
+            sent = tf.fill([ROWS, COLUMNS], tf.compat.v1.placeholder_with_default(2.0, []))
+        with tf.device(WORKER):
+            mine = tf.compat.v1.get_variable(
+                "kept", initializer=tf.zeros([ROWS, COLUMNS]), use_resource=True
+            )
+            assign = mine.assign(sent).op
+            update = mine.assign_add(tf.ones([ROWS, COLUMNS])).op
+        with session_as_written(tf, cluster.target("worker")) as run:
+            run.run(assign)
+            assert cluster.stats("ps")["arena_leased"] > 0
+            run.run(update)
+            eventually(lambda: cluster.stats("ps")["arena_leased"] == 0, "the lease ends")
+            assert (run.run(mine) == 3.0).all()

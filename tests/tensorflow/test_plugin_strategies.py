@@ -9,7 +9,9 @@ import sys
 from typing import Any
 
 import pytest
-from tests.tensorflow.conftest import PLUGIN, Cluster, Task, free_ports
+from tests.tensorflow.conftest import PLUGIN, Cluster, Task
+
+from tensorwire.launch import free_ports
 
 pytestmark = pytest.mark.timeout(300)
 

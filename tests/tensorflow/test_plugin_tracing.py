@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.tensorflow.conftest import PLUGIN, Cluster, Task, running
+from tests.tensorflow.conftest import PLUGIN, Cluster, Task, running, session_as_written
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -21,13 +21,6 @@ COUNTERS = ("served_copied_bytes", "served_lent_bytes", "allocated_in_arena")
 # A static edge is copied in the first step. So is a variable in the second: its update has
 # allocated it anew, at a site that was not known yet.
 SETTLED = 2
-
-
-def session(tf: Any, target: str) -> Any:
-    config = tf.compat.v1.ConfigProto(operation_timeout_in_ms=60_000)
-    config.graph_options.rewrite_options.disable_meta_optimizer = True
-    config.graph_options.optimizer_options.opt_level = -1
-    return tf.compat.v1.Session(target, config=config)
 
 
 def start_value(index: int) -> Any:
@@ -81,7 +74,7 @@ def test_only_what_is_sent_is_born_in_the_arena(tensorflow: Any, late: bool) -> 
         with tf.Graph().as_default():
             starts, steps, read = training(tf)
             feeds = {f"start{index}:0": start_value(index) for index in range(VARIABLES)}
-            with session(tf, cluster.target("worker")) as run:
+            with session_as_written(tf, cluster.target("worker")) as run:
                 run.run(starts, feeds)
                 copied, lent, born = [], [], []
                 for _ in range(STEPS):
@@ -140,7 +133,7 @@ def test_a_full_arena_is_no_reason_to_move_a_variable(tensorflow: Any) -> None:
                     resource=variable.handle, value=tf.fill(shape, one)
                 )
                 read = tf.reduce_mean(variable.read_value())
-            with session(tf, cluster.target("worker")) as run:
+            with session_as_written(tf, cluster.target("worker")) as run:
                 run.run(variable.initializer)
                 for _ in range(STEPS):
                     run.run(step)

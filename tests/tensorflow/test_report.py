@@ -30,6 +30,9 @@ def test_the_table() -> None:
         "received_grpc": 3,
         "received_grpc_bytes": 12,
         "news": "of a newer plugin",
+        "arena_slabs": 4,
+        "arena_capacity": 1 << 30,
+        "arena_high_water": 3 << 19,
     }
     assert table(ENGINE, found).splitlines() == [
         HEAD,
@@ -37,6 +40,8 @@ def test_the_table() -> None:
         "  received: by stock gRPC                                                     3  12 bytes",
         "  links to other servers                                                      2",
         "  news                                                        of a newer plugin",
+        "  memory: the arena has held at most                                             1.5 MiB",
+        "    and may hold (TF_RDMA_BUF_SIZE)                                              1.0 GiB",
     ]
 
 

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.tensorflow.conftest import PLUGIN, STOCK, free_ports
+from tests.tensorflow.conftest import PLUGIN, STOCK
 
 from tensorwire.bench.train import local
 from tensorwire.bench.train.options import Options
+from tensorwire.launch import free_ports
 from tensorwire.tensorflow.report import LABELS
 
 pytestmark = pytest.mark.timeout(300)

@@ -41,6 +41,14 @@ LABELS = {
     "allocated_elsewhere": "memory: blocks outside the full arena (raise TF_RDMA_BUF_SIZE)",
 }
 
+SIZES = {
+    "arena_high_water": "memory: the arena has held at most",
+    "arena_capacity": "  and may hold (TF_RDMA_BUF_SIZE)",
+}
+"""Bytes, without a count."""
+NOT_SHOWN = "arena_"
+"""``stats()`` has them."""
+
 
 def table(engine: Engine, found: Mapping[str, int | str]) -> str:
     """Lines with their ends: what was counted, how often, and how many bytes. ``found``: of
@@ -48,7 +56,11 @@ def table(engine: Engine, found: Mapping[str, int | str]) -> str:
     head = f"tensorwire in process {os.getpid()}, TensorFlow {engine.tensorflow}:"
     if engine.plugin is None:
         return f"{head} stock gRPC, because TF_RDMA_ENABLED=false\n"
-    others = [name for name in found if name not in LABELS and not _counted_with(name, found)]
+    others = [
+        name
+        for name in found
+        if name not in LABELS and not name.startswith(NOT_SHOWN) and not _counted_with(name, found)
+    ]
     rows = [
         (LABELS.get(name, name), str(found[name]), _size(found.get(f"{name}_bytes")))
         for name in (*LABELS, *others)
@@ -56,6 +68,8 @@ def table(engine: Engine, found: Mapping[str, int | str]) -> str:
     ]
     if not rows:
         return f"{head} no tensor came or went\n"
+    if found.get("arena_high_water"):
+        rows += [(label, "", _size(found.get(name))) for name, label in SIZES.items()]
     width, digits = (max(len(row[column]) for row in rows) for column in (0, 1))
     lines = [f"  {label:<{width}}  {count:>{digits}}  {size}" for label, count, size in rows]
     return "\n".join([head, *map(str.rstrip, lines)]) + "\n"
