@@ -173,7 +173,7 @@ def test_options_survive_the_command_line(monkeypatch: pytest.MonkeyPatch) -> No
         (["--local", "ps=1"], "at least one worker"),
         (["--local", "ps=1,worker=1", "--job_name", "ps"], "no job_name"),
         (["--local", "ps=1,worker=1", "--model", "foo"], "Invalid model name"),
-        (["--compare", "--transport", "udp"], "'udp' is none of shm, tcp"),
+        (["--compare", "--transport", "udp"], "'udp' is none of shm, verbs, tcp"),
         (["--compare", "--variable_update", "independent"], "ceiling already"),
         (["--num_gpus=4"], "start a worker for each device"),
         (["--data_format=NCHW"], "use NHWC"),
