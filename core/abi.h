@@ -196,6 +196,14 @@ void visit_number(tw_visit_fact visit, void* context, const char* name, Set numb
   visit(context, name, std::to_string(number).c_str());
 }
 
+inline void visit_trace(const Trace::Record& record, tw_visit_event visit, void* context) {
+  for (const TraceEvent& event : record.events) {
+    const tw_trace_event out{event.time,   name_of(event.step), event.sent,  event.segment,
+                             event.stream, event.message,       event.bytes, event.id};
+    visit(context, &out);
+  }
+}
+
 inline void visit_stats(const Link& link, const LinkStats& stats, tw_visit_fact visit,
                         void* context) {
   visit(context, "transport", link.transport());
@@ -211,6 +219,8 @@ inline void visit_stats(const Link& link, const LinkStats& stats, tw_visit_fact 
   put("chunks_sent", stats.sent.pushed_chunks);
   put("segments_sent_mapped", stats.sent.mapped_segments);
   put("segments_sent_read", stats.sent.read_segments);
+  put("ready_to_sends", stats.sent.ready_to_sends);
+  put("segments_sent_unshared", stats.sent.unshared_segments);
   put("messages_received", stats.received.messages);
   put("bytes_received", stats.received.bytes);
   put("segments_received_inline", stats.received.inline_segments);
@@ -218,6 +228,12 @@ inline void visit_stats(const Link& link, const LinkStats& stats, tw_visit_fact 
   put("segments_received_pushed", stats.received.pushed_segments);
   put("chunks_received", stats.received.pushed_chunks);
   put("segments_received_mapped", stats.received.mapped_segments);
+  put("segments_received_read", stats.received.read_segments);
+  put("reads", stats.received.reads);
+  put("read_bytes", stats.received.read_bytes);
+  put("read_buffers_arena", stats.received.arena_buffers);
+  put("read_buffers_pool", stats.received.pool_buffers);
+  put("reads_pending", stats.fetches);
   put("messages_refused", stats.received.refused);
   put("copies", stats.copies);
   put("copied_bytes", stats.copied_bytes);
@@ -227,6 +243,9 @@ inline void visit_stats(const Link& link, const LinkStats& stats, tw_visit_fact 
   put("spins", stats.spins);
   put("sleeps", stats.sleeps);
   put("background_wakes", stats.background_wakes);
+  if (!stats.unshared.ok()) visit(context, "unshared_reason", stats.unshared.details().c_str());
+  put("registrations", stats.facts.registrations);
+  put("fetch_registrations", stats.facts.fetch_registrations);
   for (size_t i = 0; i < stats.classes.size(); ++i) {
     const std::string upto =
         i < LinkStats::kClassLimits.size() ? std::to_string(LinkStats::kClassLimits[i]) : "inf";

@@ -42,6 +42,12 @@ void tw_link_death(const tw_link* link, tw_status* why) {
 void tw_link_stats(tw_link* link, tw_visit_fact visit, void* context) {
   visit_stats(*of(link), of(link)->stats(), visit, context);
 }
+uint64_t tw_link_trace(const tw_link* link, tw_visit_event visit, void* context) {
+  if (of(link)->inherited()) return 0;
+  const Trace::Record record = of(link)->trace();
+  visit_trace(record, visit, context);
+  return record.total;
+}
 void tw_link_close(tw_link* link) {
   if (!of(link)->inherited()) of(link)->close({Code::kCancelled, "the channel was closed"});
 }

@@ -19,6 +19,7 @@ int tw_settings(tw_visit_fact visit, void* context, tw_status* status) {
   visit_number(visit, context, "max_message_bytes", settings.max_message_bytes);
   visit_number(visit, context, "stream_window_bytes", settings.stream_window_bytes);
   visit_number(visit, context, "ring_bytes", settings.ring_bytes);
+  visit_number(visit, context, "trace_events", settings.trace_events);
   visit_number(visit, context, "spin_us", settings.spin / kMicrosecond);
   visit(context, "tcp_congestion", settings.tcp_congestion.c_str());
   std::string devices;
@@ -44,6 +45,13 @@ void tw_host(tw_visit_fact visit, void* context) {
   const Settings settings = runtime ? (*runtime)->settings() : Settings{};
   for (const auto& [name, value] : link::host_facts(settings))
     visit(context, name.c_str(), value.c_str());
+}
+
+int tw_trace(size_t events, tw_status* status) {
+  auto runtime = Runtime::get();
+  if (!runtime) return report(status, runtime.status());
+  (*runtime)->trace(events);
+  return TW_OK;
 }
 
 void tw_shut_down() { Runtime::shut_down(); }

@@ -86,6 +86,15 @@ void tw_server_stats(tw_server* server, void (*begin)(void*), tw_visit_fact visi
     visit_stats(*link, link->stats(), visit, context);
   }
 }
+void tw_server_trace(const tw_server* server, tw_begin_trace begin, tw_visit_event visit,
+                     void* context) {
+  if (of(server)->inherited()) return;
+  for (const auto& link : of(server)->links()) {
+    const Trace::Record record = link->trace();
+    begin(context, link->transport(), link->peer().address.c_str(), record.total);
+    visit_trace(record, visit, context);
+  }
+}
 void tw_server_close(tw_server* server) {
   if (!of(server)->inherited()) of(server)->close();
 }

@@ -95,6 +95,23 @@ void tw_host(tw_visit_fact visit, void* context);
 // interpreter.
 void tw_shut_down(void);
 
+// ---- traces ----
+
+// A protocol step of a link: MESSAGE, EAGER, DATA, RTS, READ, READ_DONE, FIN, CREDIT, ABORT,
+// GOAWAY, SEND (docs/trace.md).
+typedef struct tw_trace_event {
+  int64_t time_ns;   // of CLOCK_MONOTONIC
+  const char* step;  // static
+  int32_t sent;      // by this end; 0: received
+  uint32_t segment;
+  uint64_t stream, message, bytes, id;
+} tw_trace_event;
+typedef void (*tw_visit_event)(void* context, const tw_trace_event* event);
+
+// Has all links, those of now and those to come, forget what they have noted and keep their last
+// `events` steps from now on; 0: none.
+int tw_trace(size_t events, tw_status* status);
+
 // ---- memory ----
 
 // Writable arena memory, aligned to 4096 bytes from one page up, else to 64. RESOURCE_EXHAUSTED
@@ -173,6 +190,8 @@ const char* tw_link_peer(const tw_link* link);
 int tw_link_alive(const tw_link* link);
 void tw_link_death(const tw_link* link, tw_status* why);
 void tw_link_stats(tw_link* link, tw_visit_fact visit, void* context);
+// What the link has kept, oldest first; the result counts all that it has noted.
+uint64_t tw_link_trace(const tw_link* link, tw_visit_event visit, void* context);
 void tw_link_close(tw_link* link);
 // The link closes once the calls that are under way have ended.
 void tw_link_release(tw_link* link);
@@ -326,6 +345,11 @@ void tw_server_refuse(tw_server* server);
 size_t tw_server_active(const tw_server* server);
 // Visits the statistics of each link; `begin` is called ahead of each.
 void tw_server_stats(tw_server* server, void (*begin)(void*), tw_visit_fact visit, void* context);
+// Visits what each link has kept; `begin` is called ahead of each, with all that it has noted.
+typedef void (*tw_begin_trace)(void* context, const char* transport, const char* peer,
+                               uint64_t total);
+void tw_server_trace(const tw_server* server, tw_begin_trace begin, tw_visit_event visit,
+                     void* context);
 void tw_server_close(tw_server* server);
 void tw_server_release(tw_server* server);
 

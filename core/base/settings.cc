@@ -226,6 +226,8 @@ Result<Settings> settings_from_environment() {
   from.size(s.stream_window_bytes, "TENSORWIRE_STREAM_WINDOW_BYTES", {64 * kKi, kGi});
   from.size(s.ring_bytes, "TENSORWIRE_RING_BYTES", {16 * kKi, 64 * kMi, Shape::kPowerOfTwo});
   from.number(s.spin, "TENSORWIRE_SPIN_US", {0, 10'000}, kMicrosecond);
+  from.number(s.trace_events, "TENSORWIRE_TRACE", {0, 10'000'000});
+  if (const auto folder = lookup("TENSORWIRE_TRACE_FOLDER")) s.trace_folder = folder->value;
   from.congestion(s.tcp_congestion, "TENSORWIRE_TCP_CONGESTION");
   from.devices(s.verbs_devices, "TENSORWIRE_VERBS_DEVICE", "TF_RDMA_DEV_NAME");
   from.number(s.verbs_gid_index, "TENSORWIRE_VERBS_GID_INDEX", {0, 255});

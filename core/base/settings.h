@@ -24,6 +24,8 @@ struct Settings {
   size_t ring_bytes = 256 << 10;        // TENSORWIRE_RING_BYTES: each direction of a shm link
   Nanos spin = 50 * kMicrosecond;       // TENSORWIRE_SPIN_US
   std::string tcp_congestion = "auto";  // TENSORWIRE_TCP_CONGESTION: auto | system | <name>
+  size_t trace_events = 0;              // TENSORWIRE_TRACE: protocol steps kept for each link
+  std::string trace_folder;             // TENSORWIRE_TRACE_FOLDER: where ended links leave them
 
   // RDMA ports, "mlx5_0,mlx5_1:2": without a port number the first active one; several share each
   // link. Empty: the closest, then the fastest. TENSORWIRE_VERBS_DEVICE, TF_RDMA_DEV_NAME

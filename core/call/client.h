@@ -66,6 +66,7 @@ class ClientLink final : public CallLink {
   static Result<Ref<ClientLink>> create(Runtime& runtime, std::unique_ptr<Transport> transport,
                                         Peer peer, uint64_t max_message);
 
+  const char* role() const override { return "client"; }
   // UNAVAILABLE: the link is lost or the peer is going away.
   Result<Ref<ClientCall>> new_call(Nanos deadline);
 

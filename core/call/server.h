@@ -62,6 +62,9 @@ class Server final : public RefCounted {
   // thread at a time.
   Next next(std::vector<Ref<ServerCall>>& calls, size_t room, Nanos deadline);
 
+  // A peer that has proved itself: by the listener, or to whoever made the transport.
+  void arrived(link::Connected connected);
+
   // No new calls: peers are told, and what starts nevertheless is answered UNAVAILABLE.
   void refuse();
   size_t active() const;
@@ -74,7 +77,6 @@ class Server final : public RefCounted {
   friend class ServerCall;
   class Rest;
   Server(Runtime& runtime, std::unique_ptr<Poller> poller, uint64_t max_message);
-  void arrived(link::Connected connected);
   void queue(Ref<ServerCall> call);
   Ref<ServerCall> take_queued(const ServerLink& link);
   void forget(ServerLink& link);
@@ -96,6 +98,9 @@ class Server final : public RefCounted {
 };
 
 class ServerLink final : public CallLink {
+ public:
+  const char* role() const override { return "server"; }
+
  private:
   friend class Server;
   friend class ServerCall;

@@ -131,10 +131,12 @@ struct Run {
 // Reads end when there are no more bytes, in the order of their offers.
 Run run(const Bytes& bytes, uint64_t max_message, fuzz::Input& pieces) {
   const auto pool = make_ref<Pool>(size_t{1} << 20);
+  // No share of the arena, so that the pool's figures tell of all memory.
+  const auto fetched = make_ref<ReceiveMemory>(make_ref<Arena>(0), pool, 0);
   Record record;
   Status status;
   {
-    Receiver receiver(*pool, max_message, record);
+    Receiver receiver(*pool, *fetched, max_message, record);
     size_t at = 0;
     while (status.ok() && at < bytes.size()) {
       std::array<iovec, 2> room;
@@ -157,8 +159,8 @@ Run run(const Bytes& bytes, uint64_t max_message, fuzz::Input& pieces) {
     }
     for (const Receiver::Read& read : receiver.take_reads()) {
       if (!status.ok()) break;
-      require(read.offer.length <= max_message || !read.destination, "nothing read for a refusal");
-      if (read.destination) std::memset(read.destination, 7, read.offer.length);
+      require(read.from.length <= max_message || !read.destination, "nothing read for a refusal");
+      if (read.destination) std::memset(read.destination, 7, read.from.length);
       status = receiver.read_done(read);
     }
   }

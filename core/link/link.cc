@@ -35,13 +35,16 @@ Link::Link(Runtime& runtime, std::unique_ptr<Transport> transport, Peer peer, ui
     : runtime_(runtime),
       transport_(std::move(transport)),
       peer_(std::move(peer)),
-      receiver_(runtime.pool(), max_message, *this),
+      receiver_(runtime.pool(), runtime.receive_memory(), max_message, *this, {}, &trace_),
+      fetches_(trace_),
       spinner_(runtime.settings().spin),
-      sender_(transport_->profile(), runtime.settings().buffer_bytes / 4,
-              [this](Slab& slab) { return transport_->share(slab); }),
+      sender_(
+          transport_->profile(), runtime.settings().buffer_bytes / 4,
+          [this](Slab& slab) { return transport_->share(slab); }, {}, &trace_),
       one_sided_(std::make_unique<OneSided>(*this)),
       returns_(make_ref<Returns>(*this)) {
   (void)baton_.try_take();  // until start() hands it on
+  transport_->set_trace(trace_);
 }
 
 Link::~Link() { returns_->forget(); }
@@ -234,6 +237,11 @@ void Link::return_lease(uint64_t id) {
   if (state_.load(std::memory_order_acquire) == State::kClosing) kick(false);
 }
 
+void Link::leave_trace() {
+  if (!trace_.on() || trace_left_.exchange(true)) return;
+  runtime_.trace_file().add({role(), transport(), peer_.address}, trace_.record());
+}
+
 void Link::count_copy(uint64_t bytes) {
   std::lock_guard lock(stats_mutex_);
   ++copies_;
@@ -253,7 +261,10 @@ LinkStats Link::stats() {
     stats.sent = sender_.counters();
     stats.leases = sender_.leases();
     stats.leased_bytes = sender_.leased_bytes();
+    stats.unshared = sender_.unshared();
   }
+  stats.facts = transport_->facts();
+  stats.fetches = fetches_.pending();
   stats.spins = spins_.load(std::memory_order_relaxed);
   stats.sleeps = sleeps_.load(std::memory_order_relaxed);
   stats.background_wakes = background_wakes_.load(std::memory_order_relaxed);
@@ -273,7 +284,7 @@ LinkStats Link::stats() {
 
 // ---- receiving ----
 
-// Baton held. True when bytes came in.
+// Baton held. True when bytes came in, or fetches ended.
 bool Link::step() {
   if (state_.load(std::memory_order_relaxed) == State::kLost) return false;
   if (unsent_.load(std::memory_order_relaxed)) {
@@ -285,6 +296,8 @@ bool Link::step() {
       lose(std::move(status));
       return false;
     }
+  const bool ended = take_completions();
+  if (state_.load(std::memory_order_relaxed) == State::kLost) return false;
   Result<size_t> got = 0;
   {
     const auto places = one_sided_->guard_places(receiver_);
@@ -297,16 +310,61 @@ bool Link::step() {
     return false;
   }
   if (*got != 0) {
-    if (Status status = receiver_.received(*got); !status.ok()) {
-      go_away(status.code(), status.details());
-      lose(std::move(status));
+    Status status = receiver_.received(*got);
+    if (status.ok() && receiver_.offered_reads()) {
+      fetches_.add(receiver_.take_reads());
+      status = start_fetches();
+    }
+    if (!status.ok()) {
+      fail(std::move(status));
       return false;
     }
     one_sided_->settle();
     return true;
   }
   if (state_.load(std::memory_order_relaxed) == State::kClosing && drained()) lose(death());
-  return false;
+  return ended;
+}
+
+// Baton held.
+bool Link::take_completions() {
+  const bool device = profile().one_sided;
+  if (!fetches_.under_way() && !device) return false;
+  Completion ended[16];
+  bool any = false;
+  Status status;
+  while (const size_t count = status.ok() ? transport_->completed(ended) : 0) {
+    any = true;
+    for (size_t i = 0; i < count && status.ok(); ++i)
+      status = ended[i].id & Initiator::kPieceBit ? one_sided_->on_completion(ended[i])
+                                                  : fetches_.ended(ended[i]);
+  }
+  if (device && status.ok()) status = one_sided_->take_immediates();
+  if (any && status.ok()) status = start_fetches();
+  if (!status.ok())
+    fail(std::move(status));
+  else if (device)
+    one_sided_->settle();
+  return any;
+}
+
+// Baton held. The next ones begin before those that are through are handed up.
+Status Link::start_fetches() {
+  if (Status status = fetches_.start(*transport_); !status.ok()) return status;
+  const std::vector<Receiver::Read> done = fetches_.take_done();
+  if (done.empty()) return {};
+  for (const Receiver::Read& read : done)
+    if (Status status = receiver_.read_done(read); !status.ok()) return status;
+  const Sending lock(*this);
+  for (const Receiver::Read& read : done) sender_.fin({&read.rendezvous, 1});
+  flush_locked();
+  return {};
+}
+
+// Baton held. What the peer did wrong, it is told.
+void Link::fail(Status why) {
+  if (why.code() == Code::kInternal) go_away(why.code(), why.details());
+  lose(std::move(why));
 }
 
 // Baton held; afterwards not.
@@ -430,6 +488,7 @@ void Link::go_away(Code code, std::string_view reason) {
 }
 
 bool Link::drained() {
+  if (fetches_.pending() != 0) return false;
   if (views_.load(std::memory_order_acquire) != 0 || fins_due_.load(std::memory_order_acquire))
     return false;
   std::lock_guard lock(send_mutex_);
@@ -460,13 +519,14 @@ void Link::lose(Status why) {
     open = state_.exchange(State::kClosing, std::memory_order_acq_rel) == State::kOpen;
     if (open) death_ = why;
   }
-  bool touched;
+  bool touched = fetches_.under_way();
   {
     std::lock_guard lock(send_mutex_);
     send_broken_ = true;
-    touched = one_sided_->touches();
+    touched = touched || sender_.leases() != 0 || one_sided_->touches();
   }
-  // The device stops before any memory is let go of.
+  // A device may be reading what is lent, and writing what is fetched or exposed: it stops before
+  // any of that memory is let go of.
   if (touched) transport_->revoke();
   {
     const Sending lock(*this);
@@ -478,6 +538,7 @@ void Link::lose(Status why) {
       timer->reset();
     }
   }
+  fetches_.drop();
   one_sided_->drop(why);
   if (open) on_lost(why);
   state_.store(State::kLost, std::memory_order_release);
@@ -485,6 +546,7 @@ void Link::lose(Status why) {
   transport_->unwatch();
   if (death_watch_ != 0) poller_->unwatch(std::exchange(death_watch_, 0), peer_.pidfd.get());
   runtime_.move_out(*this);
+  leave_trace();
   on_gone();
 }
 

@@ -19,6 +19,7 @@
 
 #include "engine/baton.h"
 #include "engine/spin.h"
+#include "link/fetches.h"
 #include "link/runtime.h"
 #include "message/receiver.h"
 #include "message/sender.h"
@@ -43,6 +44,9 @@ struct LinkStats {
   uint64_t spins = 0, sleeps = 0, background_wakes = 0;
   uint64_t copies = 0, copied_bytes = 0;  // made on the way into the arena
   uint64_t leased_bytes = 0, leases = 0, views = 0;
+  uint64_t fetches = 0;  // one-sided reads that are under way, or wait for the transport
+  Status unshared;       // why memory of the arena was last pushed
+  TransportFacts facts;
   struct Class {
     uint64_t sent = 0, sent_bytes = 0, received = 0, received_bytes = 0;
   };
@@ -60,6 +64,8 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
  public:
   ~Link() override;
 
+  // Which end this is: client, server.
+  virtual const char* role() const = 0;
   const char* transport() const { return transport_->profile().name; }
   const Profile& profile() const { return transport_->profile(); }
   const Peer& peer() const { return peer_; }
@@ -71,6 +77,7 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
   // Why it is not alive; ok while it is.
   Status death() const;
   LinkStats stats();
+  Trace::Record trace() const { return trace_.record(); }
 
   // True in a forked child: the link is the parent's.
   bool inherited() const { return !home_.here(); }
@@ -164,6 +171,9 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
   friend class OneSided;
 
   bool step();
+  bool take_completions();
+  Status start_fetches();
+  void fail(Status why);
   void hand_on();
   void lose(Status why);
   void flush_locked();
@@ -196,16 +206,21 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
                                 std::span<const std::byte> here) override;
   Status on_placed(wire::FrameType type) override;
   void slabs_dropped() override;
+  void keep_trace(size_t events) override { trace_.keep(events); }
+  void leave_trace() override;
 
   static constexpr uint32_t kDeath = 100;  // tag of the pidfd
 
   Runtime& runtime_;
+  Trace trace_;
+  std::atomic<bool> trace_left_{false};
   const std::unique_ptr<Transport> transport_;
   const Peer peer_;
   const Birthplace home_;
 
   Baton baton_;
   Receiver receiver_;  // baton
+  Fetches fetches_;    // baton
   Spinner spinner_;    // baton
 
   std::mutex send_mutex_;

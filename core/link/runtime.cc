@@ -38,9 +38,14 @@ Result<std::unique_ptr<Runtime>> Runtime::create() {
   if (!settings) return settings.status();
   auto runtime = std::make_unique<Runtime>();
   runtime->settings_ = *settings;
+  runtime->traced_ = settings->trace_events;
+  runtime->trace_file_.emplace(settings->trace_folder);
   if (Status status = link::fill_random(runtime->instance_); !status.ok()) return status;
   runtime->arena_ = make_ref<Arena>(settings->buffer_bytes);
   runtime->pool_ = make_ref<Pool>(settings->pool_bytes);
+  // What is received leaves senders half of the arena.
+  runtime->receive_memory_ =
+      make_ref<ReceiveMemory>(runtime->arena_, runtime->pool_, settings->buffer_bytes / 2);
   return runtime;
 }
 
@@ -113,9 +118,16 @@ void Runtime::trim() {
   if (arena.resident > arena.used || pool_->stats().idle != 0) schedule_trim();
 }
 
+void Runtime::trace(size_t events) {
+  std::lock_guard lock(tenants_mutex_);
+  traced_ = events;
+  for (Tenant* tenant : tenants_) tenant->keep_trace(events);
+}
+
 void Runtime::move_in(Tenant& tenant) {
   std::lock_guard lock(tenants_mutex_);
   tenants_.insert(&tenant);
+  if (traced_ != 0) tenant.keep_trace(traced_);
 }
 
 void Runtime::move_out(Tenant& tenant) {
@@ -134,6 +146,8 @@ void Runtime::shut_down() {
   // Without the lock: the thread that is joined may want it.
   if (background) background->stop();
   runtime->copier_.stop();
+  std::lock_guard lock(runtime->tenants_mutex_);
+  for (Tenant* tenant : runtime->tenants_) tenant->leave_trace();
 }
 
 }  // namespace tw

@@ -4,13 +4,16 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_set>
 
 #include "base/settings.h"
 #include "engine/background.h"
 #include "engine/copier.h"
+#include "link/trace_file.h"
 #include "memory/arena.h"
 #include "memory/pool.h"
+#include "memory/receive_memory.h"
 #include "transport/verbs/context.h"
 #include "wire/hello.h"
 
@@ -31,6 +34,7 @@ class Runtime {
   wire::Hello hello() const { return wire::local_hello(instance_, settings_.stream_window_bytes); }
   Arena& arena() { return *arena_; }
   Pool& pool() { return *pool_; }
+  ReceiveMemory& receive_memory() { return *receive_memory_; }
   Copier& copier() { return copier_; }
   // The background thread starts with the first link.
   Result<Poller*> background();
@@ -39,10 +43,20 @@ class Runtime {
   // The same, if it has been opened.
   Ref<verbs::Context> opened_verbs();
 
-  // Somebody who must hear that the arena has dropped slabs. Called by the background.
+  // Has all links, those of now and those to come, keep traces of so many events; 0: none.
+  void trace(size_t events);
+
+  link::TraceFile& trace_file() { return *trace_file_; }
+
+  // A link, as far as the runtime knows it.
   class Tenant {
    public:
+    // The arena has dropped slabs. Called by the background.
     virtual void slabs_dropped() = 0;
+    // As Trace::keep(); also when it moves in while traces are kept.
+    virtual void keep_trace(size_t events) = 0;
+    // Once: the runtime shuts down.
+    virtual void leave_trace() = 0;
 
    protected:
     ~Tenant() = default;
@@ -65,8 +79,10 @@ class Runtime {
 
   Settings settings_;
   wire::InstanceId instance_{};
+  std::optional<link::TraceFile> trace_file_;
   Ref<Arena> arena_;
   Ref<Pool> pool_;
+  Ref<ReceiveMemory> receive_memory_;
   Copier copier_;
   std::mutex mutex_;  // guards background_
   std::unique_ptr<Background> background_;
@@ -76,6 +92,7 @@ class Runtime {
   std::mutex tenants_mutex_;           // guards what follows; taken before a link's locks
   std::unordered_set<Tenant*> tenants_;
   uint64_t drops_told_ = 0;
+  size_t traced_ = 0;  // events that each link keeps
 };
 
 }  // namespace tw

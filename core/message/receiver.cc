@@ -53,8 +53,14 @@ constexpr size_t placed_prefix(wire::FrameType type) {
 
 }  // namespace
 
-Receiver::Receiver(Pool& pool, uint64_t max_message, Sink& sink, const wire::Limits& limits)
-    : pool_(pool), max_message_(max_message), sink_(sink), limits_(limits) {}
+Receiver::Receiver(Pool& pool, ReceiveMemory& fetched, uint64_t max_message, Sink& sink,
+                   const wire::Limits& limits, Trace* trace)
+    : pool_(pool),
+      fetched_(fetched),
+      max_message_(max_message),
+      sink_(sink),
+      limits_(limits),
+      trace_(trace) {}
 
 size_t Receiver::buffers(std::span<iovec, 2> room) {
   if (!staging_) {
@@ -147,18 +153,24 @@ Status Receiver::frame(const wire::FrameHeader& header, std::span<const std::byt
       auto ids = wire::decode_fin_body(header, body);
       if (!ids) return ids.status();
       uint64_t list[wire::kMaxFinIds];
-      for (size_t i = 0; i < ids->size(); ++i) list[i] = (*ids)[i];
+      for (size_t i = 0; i < ids->size(); ++i) {
+        list[i] = (*ids)[i];
+        note(TraceStep::kFin, header, 0, 0, list[i]);
+      }
       return sink_.on_fin({list, ids->size()});
     }
     case wire::FrameType::kCredit: {
       auto bytes = wire::decode_credit_body(header, body);
-      return bytes ? sink_.on_credit(header.stream, *bytes) : bytes.status();
+      if (!bytes) return bytes.status();
+      note(TraceStep::kCredit, header, 0, *bytes);
+      return sink_.on_credit(header.stream, *bytes);
     }
     case wire::FrameType::kAbort:
       return abort(header);
     case wire::FrameType::kGoAway: {
       auto away = wire::decode_goaway_body(header, body);
       if (!away) return away.status();
+      note(TraceStep::kGoAway, header, 0, 0);
       sink_.on_go_away(away->code, away->reason);
       return {};
     }
@@ -186,6 +198,7 @@ Status Receiver::message_frame(const wire::FrameHeader& header, std::span<const 
   infos_.resize(header.segment_count);
   auto head = wire::decode_message_body(header, body, limits_, infos_);
   if (!head) return head.status();
+  note(TraceStep::kMessage, header, infos_.size(), head->inline_bytes.size());
   const bool all_inline = std::all_of(infos_.begin(), infos_.end(), [](const SegmentInfo& info) {
     return info.kind == SegmentKind::kInline;
   });
@@ -322,16 +335,30 @@ Status Receiver::allocate(Incoming& incoming, const wire::MessageHead& head) {
       at += aligned(info.length);
       continue;
     }
-    auto buffer = pool_.get(info.length);
+    auto buffer = large_buffer(info);
     if (!buffer) {
       refuse(incoming, buffer.status());
       continue;
     }
-    incoming.segments[i].destination = (*buffer)->data();
-    message.segments.push_back({(*buffer)->data(), info.length, *buffer, nullptr});
-    ++(info.kind == SegmentKind::kPush ? counters_.pushed_segments : counters_.read_segments);
+    incoming.segments[i].destination = buffer->data;
+    message.segments.push_back({buffer->data, info.length, std::move(buffer->hold), nullptr});
   }
   return {};
+}
+
+Result<ReceiveMemory::Buffer> Receiver::large_buffer(const SegmentInfo& info) {
+  if (info.kind == SegmentKind::kRead) {
+    auto buffer = fetched_.get(info.length);
+    if (!buffer) return buffer;
+    ++counters_.read_segments;
+    ++(buffer->in_arena ? counters_.arena_buffers : counters_.pool_buffers);
+    return buffer;
+  }
+  auto buffer = pool_.get(info.length);
+  if (!buffer) return buffer.status();
+  ++counters_.pushed_segments;
+  std::byte* const data = (*buffer)->data();
+  return ReceiveMemory::Buffer{data, std::move(*buffer), false};
 }
 
 Result<Receiver::Incoming*> Receiver::find(const wire::FrameHeader& header,
@@ -349,6 +376,7 @@ Result<Receiver::Incoming*> Receiver::find(const wire::FrameHeader& header,
 Status Receiver::eager_frame(const wire::FrameHeader& header, std::span<const std::byte> body) {
   auto found = find(header, "EAGER");
   if (!found) return found.status();
+  note(TraceStep::kEager, header, header.first_segment, body.size());
   Incoming& incoming = **found;
   const size_t end = size_t{header.first_segment} + header.segment_count;
   if (end > incoming.segments.size())
@@ -409,6 +437,7 @@ Status Receiver::begin_chunk(const wire::FrameHeader& header) {
   if (!chunk) return chunk.status();
   auto found = next_chunk(header, SegmentKind::kPush, chunk->offset, chunk->length);
   if (!found) return found.status();
+  note(TraceStep::kData, header, chunk->segment, chunk->length);
   const Segment& segment = (*found)->segments[chunk->segment];
   chunk_type_ = wire::FrameType::kData;
   chunk_message_ = header.message;
@@ -477,7 +506,14 @@ Status Receiver::rts_frame(const wire::FrameHeader& header, std::span<const std:
   if (!found) return found.status();
   if (reads_.size() == kMaxUntakenReads)
     return bad("RTS", "message", header.message, {"but this end does not read"});
-  Read read{*offer, nullptr, header.message, header.first_segment, {}};
+  note(TraceStep::kRts, header, header.first_segment, offer->length, offer->rendezvous);
+  Read read;
+  read.from = {offer->slab, offer->generation, offer->offset, offer->length};
+  read.rendezvous = offer->rendezvous;
+  read.stream = header.stream;
+  read.message = header.message;
+  read.segment = header.first_segment;
+  read.offset = offer->segment_offset;
   if (std::byte* const to = (*found)->segments[read.segment].destination) {
     read.destination = to + offer->segment_offset;
     read.hold = (*found)->message.segments[read.segment].hold;
@@ -487,18 +523,22 @@ Status Receiver::rts_frame(const wire::FrameHeader& header, std::span<const std:
 }
 
 Status Receiver::read_done(const Read& read) {
-  if (read.destination) ++counters_.reads;
+  if (read.destination) {
+    ++counters_.reads;
+    counters_.read_bytes += read.from.length;
+  }
   auto it = unfinished_.find(read.message);
   if (it == unfinished_.end()) return {};  // aborted meanwhile
   if (it->second->message.status.ok())
-    sink_.on_chunk(it->second->message.stream, read.message, read.segment,
-                   read.offer.segment_offset, read.offer.length);
-  return arrived(*it->second, read.offer.length);
+    sink_.on_chunk(it->second->message.stream, read.message, read.segment, read.offset,
+                   read.from.length);
+  return arrived(*it->second, read.from.length);
 }
 
 Status Receiver::abort(const wire::FrameHeader& header) {
   auto found = find(header, "ABORT");
   if (!found) return found.status();
+  note(TraceStep::kAbort, header, 0, 0);
   unfinished_.erase(header.message);
   auto waiting = waiting_.find(header.stream);
   waiting->second.remove((*found)->cost);

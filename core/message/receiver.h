@@ -16,7 +16,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/trace.h"
 #include "memory/pool.h"
+#include "memory/receive_memory.h"
 #include "message/message.h"
 #include "wire/one_sided_frames.h"
 
@@ -27,7 +29,8 @@ struct ReceiveCounters {
   uint64_t inline_segments = 0, eager_segments = 0;
   uint64_t pushed_segments = 0, pushed_chunks = 0;
   uint64_t mapped_segments = 0;
-  uint64_t read_segments = 0, reads = 0;
+  uint64_t read_segments = 0, reads = 0, read_bytes = 0;
+  uint64_t arena_buffers = 0, pool_buffers = 0;  // that read segments landed in
   uint64_t refused = 0;
 };
 
@@ -74,15 +77,19 @@ class Receiver {
 
   // A one-sided read to be started: the chunk that the peer offers, and where its bytes belong.
   struct Read {
-    wire::ReadOffer offer;
-    std::byte* destination;  // null when the message is refused: there is nothing to read
-    uint64_t message;
-    uint32_t segment;
+    RegionRef from;                    // in the peer's arena
+    std::byte* destination = nullptr;  // null when the message is refused: nothing is to be read
+    uint64_t rendezvous = 0;           // for the FIN
+    uint64_t stream = 0, message = 0;
+    uint32_t segment = 0;
+    uint64_t offset = 0;  // in the segment
     Hold hold;  // the memory behind destination, which an ABORT must not free under the read
   };
 
-  // max_message: a larger message is thrown away and handed up as RESOURCE_EXHAUSTED.
-  Receiver(Pool& pool, uint64_t max_message, Sink& sink, const wire::Limits& limits = {});
+  // fetched: for segments that are read one-sidedly; `pool` for the others. max_message: a larger
+  // message is thrown away and handed up as RESOURCE_EXHAUSTED.
+  Receiver(Pool& pool, ReceiveMemory& fetched, uint64_t max_message, Sink& sink,
+           const wire::Limits& limits = {}, Trace* trace = nullptr);
 
   // At most two runs, never empty.
   size_t buffers(std::span<iovec, 2> room);
@@ -97,6 +104,7 @@ class Receiver {
   void misplace() { chunk_to_ = nullptr; }
 
   // kRead: reads to start now; read_done() for each, in any order, after which its FIN is due.
+  bool offered_reads() const { return !reads_.empty(); }
   std::vector<Read> take_reads() { return std::exchange(reads_, {}); }
   Status read_done(const Read& read);
 
@@ -127,6 +135,12 @@ class Receiver {
     }
   };
 
+  void note(TraceStep step, const wire::FrameHeader& header, size_t segment, uint64_t bytes,
+            uint64_t id = 0) {
+    if (trace_)
+      trace_->note(false, step, header.stream, header.message, static_cast<uint32_t>(segment),
+                   bytes, id);
+  }
   Status parse();
   Status frame(const wire::FrameHeader& header, std::span<const std::byte> body);
   Status message_frame(const wire::FrameHeader& header, std::span<const std::byte> body);
@@ -143,15 +157,18 @@ class Receiver {
   Status deliver(InMessage message);
   Status deliver_waiting(uint64_t stream);
   Status allocate(Incoming& incoming, const wire::MessageHead& head);
+  Result<ReceiveMemory::Buffer> large_buffer(const wire::SegmentInfo& info);
   void refuse(Incoming& incoming, Status why);
   Result<Incoming*> find(const wire::FrameHeader& header, std::string_view frame);
   Result<Incoming*> next_chunk(const wire::FrameHeader& header, wire::SegmentKind kind,
                                uint64_t offset, uint64_t length);
 
   Pool& pool_;
+  ReceiveMemory& fetched_;
   const uint64_t max_message_;
   Sink& sink_;
   const wire::Limits limits_;
+  Trace* const trace_;
 
   std::unique_ptr<std::byte[]> staging_;
   size_t staging_size_ = 0;

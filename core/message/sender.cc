@@ -10,8 +10,13 @@ namespace tw {
 using wire::SegmentInfo;
 using wire::SegmentKind;
 
-Sender::Sender(const Profile& profile, size_t lease_limit, Share share, const wire::Limits& limits)
-    : profile_(profile), lease_limit_(lease_limit), share_(std::move(share)), limits_(limits) {}
+Sender::Sender(const Profile& profile, size_t lease_limit, Share share, const wire::Limits& limits,
+               Trace* trace)
+    : profile_(profile),
+      lease_limit_(lease_limit),
+      share_(std::move(share)),
+      limits_(limits),
+      trace_(trace) {}
 
 Sender::~Sender() { drop(); }
 
@@ -36,12 +41,12 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
         continue;
       }
       // A peer that sits on too many leases is sent copies: it must not keep the arena from others.
-      const bool lendable = segments[i].block && segments[i].block->leasable() &&
-                            lent < lease_limit_ &&
-                            (profile_.bulk != Bulk::kMap || share_(segments[i].block->slab()).ok());
-      info.kind = profile_.bulk == Bulk::kMap && lendable    ? SegmentKind::kMap
-                  : profile_.bulk == Bulk::kRead && lendable ? SegmentKind::kRead
-                                                             : SegmentKind::kPush;
+      const bool lendable = profile_.bulk != Bulk::kPush && segments[i].block &&
+                            segments[i].block->leasable() && lent < lease_limit_ &&
+                            share(segments[i].block->slab());
+      info.kind = !lendable                     ? SegmentKind::kPush
+                  : profile_.bulk == Bulk::kMap ? SegmentKind::kMap
+                                                : SegmentKind::kRead;
       if (info.kind != SegmentKind::kPush) lent += info.length;
     }
   }
@@ -73,6 +78,7 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
 
   std::byte* out = queue_.extend(wire::message_prefix_size(infos_) + header.size() + inline_bytes);
   out = wire::encode_message_prefix(out, stream, message, infos_, header.size());
+  note(TraceStep::kMessage, stream, message, count, inline_bytes);
   if (!header.empty()) std::memcpy(out, header.data(), header.size());
   out += header.size();
   if (first_inline) {
@@ -100,6 +106,14 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
   return outgoing;
 }
 
+bool Sender::share(Slab& slab) {
+  Status status = share_(slab);
+  if (status.ok()) return true;
+  ++counters_.unshared_segments;
+  unshared_ = std::move(status);
+  return false;
+}
+
 void Sender::queue_eager(uint64_t stream, uint64_t message, const Step& step,
                          std::span<const OutSegment> segments) {
   uint32_t bytes = 0;
@@ -115,6 +129,7 @@ void Sender::queue_eager(uint64_t stream, uint64_t message, const Step& step,
     out += segments[i].size;
   }
   ++counters_.eager_frames;
+  note(TraceStep::kEager, stream, message, step.first, bytes);
 }
 
 void Sender::issue_ready_to_sends(const std::shared_ptr<Transfer>& transfer) {
@@ -123,14 +138,16 @@ void Sender::issue_ready_to_sends(const std::shared_ptr<Transfer>& transfer) {
     const size_t length = transfer->next(profile_.chunk_bytes);
     const RegionRef region = segment.block->region(segment.data + transfer->offset, length);
     wire::ReadOffer offer;
-    offer.key = region.slab;
+    offer.slab = region.slab;
     offer.generation = region.generation;
-    offer.address = region.offset;
+    offer.offset = region.offset;
     offer.length = length;
     offer.segment_offset = transfer->offset;
     offer.rendezvous = next_lease_++;
     wire::encode_rts(queue_.extend(wire::kRtsFrameSize), transfer->stream, transfer->message,
                      segment.index, offer);
+    note(TraceStep::kRts, transfer->stream, transfer->message, segment.index, length,
+         offer.rendezvous);
     segment.block->lent();
     leases_.emplace(offer.rendezvous, Lease{segment.block, transfer, length, nullptr});
     ++transfer->outstanding;
@@ -160,12 +177,14 @@ Status Sender::on_fin(std::span<const uint64_t> ids) {
 
 void Sender::credit(uint64_t stream, uint64_t bytes) {
   wire::encode_credit(queue_.extend(wire::kCreditFrameSize), stream, bytes);
+  note(TraceStep::kCredit, stream, 0, 0, bytes);
 }
 
 void Sender::fin(std::span<const uint64_t> ids) {
   while (!ids.empty()) {
     const size_t n = std::min(ids.size(), wire::kMaxFinIds);
     wire::encode_fin(queue_.extend(wire::fin_frame_size(n)), ids.first(n));
+    for (const uint64_t id : ids.first(n)) note(TraceStep::kFin, 0, 0, 0, 0, id);
     ids = ids.subspan(n);
   }
 }
@@ -174,6 +193,7 @@ void Sender::go_away(Code code, std::string_view reason) {
   std::byte frame[wire::kMaxGoAwayFrameSize];
   const std::byte* end = wire::encode_goaway(frame, code, reason);
   queue_.append({frame, static_cast<size_t>(end - frame)});
+  note(TraceStep::kGoAway, 0, 0, 0, 0);
 }
 
 void Sender::region(const wire::Region& region) {
@@ -191,6 +211,7 @@ void Sender::start_chunk() {
   const size_t length = transfer->next(profile_.chunk_bytes);
   wire::encode_data_prefix(chunk_head_, transfer->stream, transfer->message, segment.index,
                            transfer->offset, static_cast<uint32_t>(length));
+  note(TraceStep::kData, transfer->stream, transfer->message, segment.index, length);
   chunk_data_ = segment.data + transfer->offset;
   chunk_head_left_ = sizeof chunk_head_;
   chunk_left_ = sizeof chunk_head_ + length;
@@ -289,6 +310,7 @@ void Sender::abort(const Transfer& transfer) {
     }
   }
   wire::encode_abort(queue_.extend(wire::kAbortFrameSize), transfer.stream, transfer.message);
+  note(TraceStep::kAbort, transfer.stream, transfer.message, 0, 0);
 }
 
 void Sender::drop() {

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/trace.h"
 #include "engine/event.h"
 #include "message/byte_queue.h"
 #include "message/message.h"
@@ -54,6 +55,7 @@ struct SendCounters {
   uint64_t inline_segments = 0, eager_frames = 0;
   uint64_t pushed_segments = 0, pushed_chunks = 0;
   uint64_t mapped_segments = 0, read_segments = 0, ready_to_sends = 0;
+  uint64_t unshared_segments = 0;  // pushed, although in the arena: their slab cannot be shared
 };
 
 class Sender {
@@ -63,7 +65,8 @@ class Sender {
 
   // lease_limit: bytes the peer may hold on lease before it gets copies (design: a quarter of the
   // arena).
-  Sender(const Profile& profile, size_t lease_limit, Share share, const wire::Limits& limits = {});
+  Sender(const Profile& profile, size_t lease_limit, Share share, const wire::Limits& limits = {},
+         Trace* trace = nullptr);
   ~Sender();
 
   // Queues a message. `owner` and `event` are needed when a segment is the caller's memory; the
@@ -107,6 +110,8 @@ class Sender {
   void drop();
 
   const SendCounters& counters() const { return counters_; }
+  // Why a segment was last pushed that lay in the arena; ok while none was.
+  const Status& unshared() const { return unshared_; }
 
  private:
   struct BulkSegment {
@@ -139,6 +144,12 @@ class Sender {
     Hold hold;
   };
 
+  bool share(Slab& slab);
+  void note(TraceStep step, uint64_t stream, uint64_t message, size_t segment, uint64_t bytes,
+            uint64_t id = 0) {
+    if (trace_)
+      trace_->note(true, step, stream, message, static_cast<uint32_t>(segment), bytes, id);
+  }
   void queue_eager(uint64_t stream, uint64_t message, const Step& step,
                    std::span<const OutSegment> segments);
   void issue_ready_to_sends(const std::shared_ptr<Transfer>& transfer);
@@ -153,6 +164,7 @@ class Sender {
   const size_t lease_limit_;
   const Share share_;
   const wire::Limits limits_;
+  Trace* const trace_;
   uint64_t next_message_ = 1;
   uint64_t next_lease_ = 1;
 
@@ -174,6 +186,7 @@ class Sender {
   std::vector<Step> steps_;               // scratch of submit()
   std::vector<wire::SegmentInfo> infos_;  // scratch of submit()
   SendCounters counters_;
+  Status unshared_;
 };
 
 }  // namespace tw

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/ref.h"
 #include "base/status.h"
+#include "base/trace.h"
 #include "engine/poller.h"
 #include "memory/arena.h"
 #include "memory/mapping.h"
@@ -71,6 +72,12 @@ struct Completion {
   Status status;
 };
 
+// For statistics; zeros where nothing is registered.
+struct TransportFacts {
+  uint64_t registrations = 0;        // that live: of slabs, by all links that share a device
+  uint64_t fetch_registrations = 0;  // made so far for the time of one fetch
+};
+
 // Locks: "send lock" and "baton" are the link's. Members that name neither may be called from any
 // thread. After an error from send() or receive() the transport is dead and only destroyed.
 class Transport {
@@ -87,8 +94,8 @@ class Transport {
   // kUnavailable: the peer is gone and everything it had sent has been received.
   virtual Result<size_t> receive(std::span<const iovec> room) = 0;
 
-  // Baton held. Whether receive() is worth trying; costs no system call where the transport can
-  // tell without one.
+  // Baton held. Whether receive() or completed() is worth trying; costs no system call where the
+  // transport can tell without one.
   virtual bool readable() = 0;
 
   // Baton held. Sleeps until there may be something to receive, room to send (if want_send),
@@ -126,7 +133,8 @@ class Transport {
 
   // kRead. Baton held: starts to read `from`, a run of bytes of the peer's arena, into this
   // process's memory at `to`, which must neither move nor be freed before its completion or
-  // revoke(). False: as many as the transport can take are under way; again after a completion.
+  // revoke(). False: as many of this link's as the transport can take are under way; again after a
+  // completion.
   // kInternal: the peer named memory that it has not shared. kUnavailable: the peer is gone.
   virtual Result<bool> fetch(uint64_t id, const RegionRef& from, std::byte* to);
   // kRead and one-sided operations. Baton held: what has ended since, in any order; 0 when nothing
@@ -134,10 +142,16 @@ class Transport {
   // that was received.
   virtual size_t completed(std::span<Completion> out);
 
-  // Any thread, without the link's locks. From the return on, neither the peer nor this end's own
+  // Any thread; the send lock is not held. From the return on, neither the peer nor this end's own
   // fetches and operations read or write this process's memory: it may be reused. The transport is
   // dead then. Nothing to do where all of that needs this end's processor (kPush, kMap).
   virtual void revoke() {}
+
+  // Before anything else is done with it: where it notes each send of its own (TraceStep::kSend),
+  // which outlives it.
+  virtual void set_trace(Trace& trace) { trace_ = &trace; }
+  // Any thread.
+  virtual TransportFacts facts() const { return {}; }
 
   // ---- one-sided operations that a device does by itself; profile().one_sided says whether ----
 
@@ -151,6 +165,14 @@ class Transport {
   // Baton held: the values of the peer's writes with immediate that have arrived since, in their
   // order; 0 when none has. As with completed(), whoever asks receive() asks this, too.
   virtual size_t immediates(std::span<uint32_t> out);
+
+ protected:
+  void trace_send(size_t bytes) {
+    if (trace_) trace_->note(true, TraceStep::kSend, 0, 0, 0, bytes);
+  }
+
+ private:
+  Trace* trace_ = nullptr;
 };
 
 }  // namespace tw

@@ -280,8 +280,8 @@ Result<ReadOffer> decode_rts_body(const FrameHeader& header, std::span<const std
     return bad(header.type, "length", offer.length,
                {"above the limit of ", limits.max_chunk_bytes});
   }
-  if (offer.address > UINT64_MAX - offer.length) {
-    return bad(header.type, "address", offer.address, {"and overflows with its length"});
+  if (offer.offset > UINT64_MAX - offer.length) {
+    return bad(header.type, "offset", offer.offset, {"and overflows with its length"});
   }
   if (offer.segment_offset > limits.max_message_bytes ||
       offer.length > limits.max_message_bytes - offer.segment_offset) {

@@ -75,11 +75,11 @@ struct SegmentInfo {
 };
 
 // The body of an RTS frame: `length` bytes, which belong at `segment_offset` of the segment, may be
-// read at `address` until the receiver names `rendezvous` in a FIN.
+// read in the sender's arena until the receiver names `rendezvous` in a FIN.
 struct ReadOffer {
-  uint32_t key = 0;  // slab, or the rkey of registered memory
+  uint32_t slab = 0;
   uint32_t generation = 0;
-  uint64_t address = 0;  // offset in the slab, or address in the registered memory
+  uint64_t offset = 0;  // in the slab
   uint64_t length = 0;
   uint64_t segment_offset = 0;
   uint64_t rendezvous = 0;

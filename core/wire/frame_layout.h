@@ -46,9 +46,9 @@ static_assert(offsetof(Descriptor, offset) == 8);
 static_assert(offsetof(Descriptor, lease) == 16);
 
 static_assert(sizeof(ReadOffer) == kRtsBodySize && alignof(ReadOffer) == 8);
-static_assert(offsetof(ReadOffer, key) == 0);
+static_assert(offsetof(ReadOffer, slab) == 0);
 static_assert(offsetof(ReadOffer, generation) == 4);
-static_assert(offsetof(ReadOffer, address) == 8);
+static_assert(offsetof(ReadOffer, offset) == 8);
 static_assert(offsetof(ReadOffer, length) == 16);
 static_assert(offsetof(ReadOffer, segment_offset) == 24);
 static_assert(offsetof(ReadOffer, rendezvous) == 32);

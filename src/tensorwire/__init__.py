@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tensorwire import rpc, service, tensors
+    from tensorwire import rpc, service, tensors, trace
     from tensorwire._core import __version__
     from tensorwire.arrays import (
         ArenaFullError,
@@ -48,6 +48,7 @@ __all__ = [
     "server",
     "service",
     "tensors",
+    "trace",
     "zeros",
 ]
 
@@ -73,7 +74,7 @@ _HOMES = {
     ),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
-_MODULES = ("rpc", "service", "tensors")
+_MODULES = ("rpc", "service", "tensors", "trace")
 
 
 def __getattr__(name: str) -> Any:

@@ -295,6 +295,11 @@ struct Link {
     tw_link_stats(handle, visit_stats, dict.ptr());
     return dict;
   }
+  nb::object trace() {
+    nb::list events;
+    const uint64_t total = tw_link_trace(handle, visit_event, events.ptr());
+    return nb::make_tuple(total, events);
+  }
   std::string death() const {
     tw_status why{};
     tw_link_death(handle, &why);
@@ -343,6 +348,23 @@ struct Server {
         [](void* context, const char* name, const char* value) {
           auto* const all = static_cast<PyObject*>(context);
           visit_stats(PyList_GetItem(all, PyList_Size(all) - 1), name, value);
+        },
+        list.ptr());
+    return list;
+  }
+
+  nb::object traces() {
+    nb::list list;
+    tw_server_trace(
+        handle,
+        [](void* context, const char* transport, const char* peer, uint64_t total) {
+          const nb::tuple link = nb::make_tuple(transport, peer, total, nb::list());
+          PyList_Append(static_cast<PyObject*>(context), link.ptr());
+        },
+        [](void* context, const tw_trace_event* event) {
+          auto* const all = static_cast<PyObject*>(context);
+          PyObject* const link = PyList_GetItem(all, PyList_Size(all) - 1);
+          visit_event(PyTuple_GetItem(link, 3), event);
         },
         list.ptr());
     return list;
@@ -438,6 +460,13 @@ NB_MODULE(_core, m) {
     tw_arena(visit_into_dict, dict.ptr());
     return dict;
   });
+  m.def(
+      "trace",
+      [](size_t events) {
+        tw_status status{};
+        check(tw_trace(events, &status), status);
+      },
+      nb::arg("events"));
   m.def("function_table", [] { return reinterpret_cast<uintptr_t>(tw_get_table()); });
   m.def("settings", [] {
     nb::dict dict;
@@ -521,6 +550,7 @@ NB_MODULE(_core, m) {
       .def(
           "remote", [](Link& l) { return new Remote(tw_link_remote(l.handle)); },
           nb::rv_policy::take_ownership)
+      .def("trace", &Link::trace)
       .def("close", [](Link& l) {
         const NoGil nogil;
         tw_link_close(l.handle);
@@ -634,5 +664,6 @@ NB_MODULE(_core, m) {
              const NoGil nogil;
              tw_server_close(s.handle);
            })
-      .def("stats", &Server::stats);
+      .def("stats", &Server::stats)
+      .def("traces", &Server::traces);
 }

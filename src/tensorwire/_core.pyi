@@ -21,7 +21,7 @@ Conventions of the whole module
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from typing_extensions import Buffer as BytesLike
 
@@ -80,6 +80,13 @@ def publish(data: BytesLike) -> bool:
 def is_published(data: BytesLike) -> bool: ...
 def arena_stats() -> dict[str, int]:
     """capacity, reserved, resident, used, leased, high_water (bytes); slabs, blocks (counts)."""
+
+Step: TypeAlias = tuple[int, str, str, int, int, int, int, int]
+"""time (ns), ``sent`` or ``received``, name, stream, message, segment, bytes, id."""
+
+def trace(events: int) -> None:
+    """All links, those of now and those to come, forget what they noted and keep their last
+    ``events`` protocol steps from now on; 0: none."""
 
 def function_table() -> int:
     """Address of the runtime's ``tw_table`` (core/tensorwire.h), for plugins that are built on the
@@ -175,6 +182,8 @@ class Link:
         """Starts a call; ``request`` is its first message and ``end`` half-closes it."""
     def stats(self) -> dict[str, object]: ...
     def remote(self) -> Remote: ...
+    def trace(self) -> tuple[int, list[Step]]:
+        """How many steps were noted, and the last of them, oldest first."""
     def close(self) -> None:
         """Ends all calls with CANCELLED. Buffers that were received stay readable; buffers that
         were lent come home as the peer releases them or dies."""
@@ -305,6 +314,8 @@ class Server:
     def close(self) -> None:
         """Ends everything: calls in flight get CANCELLED at both ends."""
     def stats(self) -> list[dict[str, object]]: ...
+    def traces(self) -> list[tuple[str, str, int, list[Step]]]:
+        """Of each link that is alive: transport, peer, how many steps were noted, the last."""
 
 class ServerCall:
     """A call at the server. Thread-safe; ends exactly once."""

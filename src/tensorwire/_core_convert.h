@@ -284,6 +284,14 @@ void visit_into_dict(void* context, const char* name, const char* value) {
   PyDict_SetItemString(static_cast<PyObject*>(context), name, value_of(value).ptr());
 }
 
+// One protocol step, as a tuple in a list.
+void visit_event(void* context, const tw_trace_event* event) {
+  const nb::tuple step =
+      nb::make_tuple(event->time_ns, event->sent ? "sent" : "received", event->step, event->stream,
+                     event->message, event->segment, event->bytes, event->id);
+  PyList_Append(static_cast<PyObject*>(context), step.ptr());
+}
+
 // Facts named class.<limit>.<counter> become a nested dict under "classes".
 void visit_stats(void* context, const char* name, const char* value) {
   auto* const dict = static_cast<PyObject*>(context);

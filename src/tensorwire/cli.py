@@ -255,6 +255,51 @@ def run(
 
 
 @app.command(
+    context_settings={"allow_interspersed_args": False},
+    epilog="Examples:\n\n"
+    "[bold]tensorwire trace -- python train.py[/]\n\n"
+    "[bold]tensorwire trace --events --keep 200 -- python client.py[/]\n\n"
+    "[bold]tensorwire trace --json --output steps.json -- python train.py[/]\n\n"
+    "Exit codes: the program's; 2 wrong usage, 127 no such program.",
+)
+def trace(
+    command: Annotated[
+        list[str], typer.Argument(metavar="-- PROGRAM [ARGUMENTS]...", show_default=False)
+    ],
+    events: Annotated[
+        bool, typer.Option("--events", help="List each step that was kept, too.")
+    ] = False,
+    keep: Annotated[
+        int, typer.Option(min=1, max=10_000_000, help="Steps that each link keeps; counts are all.")
+    ] = 100_000,
+    output: Annotated[Path | None, typer.Option(help="Write the JSON object to this file.")] = None,
+    json_: Json = False,
+) -> None:
+    """Run a program, and show the protocol steps of every link in all of its processes.
+
+    MESSAGE, EAGER, DATA; RTS, READ and FIN of what is read from the sender's memory; CREDIT, ABORT,
+    GOAWAY; SEND: what the transport took at once. A process that is killed leaves nothing of the
+    links that it had then.
+    """
+    from tensorwire import trace as tracing
+
+    writable("--output", output)
+    try:
+        code, links = tracing.run(command, keep)
+    except OSError as error:
+        print(f"tensorwire: cannot run {command[0]!r}: {error.strerror}", file=sys.stderr)
+        raise typer.Exit(127) from None
+    report = {"links": [tracing.as_dict(link, events=events) for link in links]}
+    if output is not None:
+        output.write_text(json.dumps(report, indent=2) + "\n")
+    if json_:
+        print(json.dumps(report, indent=2))
+    else:
+        tracing.print_links(links, console(), events=events)
+    raise typer.Exit(code)
+
+
+@app.command(
     epilog="Examples:\n\n"
     "[bold]tensorwire doctor[/]\n\n"
     "[bold]tensorwire doctor localhost:50051[/]\n\n"

@@ -36,6 +36,8 @@ constexpr const char* kAll[] = {
     "TENSORWIRE_VERBS_INLINE_BYTES",
     "TENSORWIRE_VERBS_QPS",
     "TENSORWIRE_VERBS_CQS",
+    "TENSORWIRE_TRACE",
+    "TENSORWIRE_TRACE_FOLDER",
 };
 
 // Runs settings_from_environment with exactly these variables, and puts the others back.
@@ -86,7 +88,9 @@ TEST_CASE("every setting is read") {
                        {"TENSORWIRE_VERBS_RETRY_COUNT", "0"},
                        {"TENSORWIRE_VERBS_INLINE_BYTES", "1024"},
                        {"TENSORWIRE_VERBS_QPS", "16"},
-                       {"TENSORWIRE_VERBS_CQS", "64"}});
+                       {"TENSORWIRE_VERBS_CQS", "64"},
+                       {"TENSORWIRE_TRACE", "8"},
+                       {"TENSORWIRE_TRACE_FOLDER", "/traces"}});
   REQUIRE(s.ok());
   CHECK(s->coalesce_bytes == 1);
   CHECK(s->eager_bytes == 2);
@@ -98,6 +102,8 @@ TEST_CASE("every setting is read") {
   CHECK(s->ring_bytes == 16384);
   CHECK(s->spin == 7 * kMicrosecond);
   CHECK(s->tcp_congestion == "bbr");
+  CHECK(s->trace_events == 8);
+  CHECK(s->trace_folder == "/traces");
   CHECK(s->verbs_devices == std::vector<std::string>{"mlx5_0"});
   CHECK(s->verbs_gid_index == 255);
   CHECK(s->verbs_pkey_index == 65535);

@@ -21,7 +21,7 @@ struct Open {
   House house;
 };
 
-TEST_CASE_TEMPLATE("ending: the client cancels", Way, TENSORWIRE_WAYS) {
+TEST_CASE_TEMPLATE("ending: the client cancels", Way, TENSORWIRE_LINKS) {
   Open server;
   Closing link(server.house.connect<Way>());
   const auto call = start(*link, "/t/Long");
@@ -45,7 +45,7 @@ TEST_CASE_TEMPLATE("ending: the client cancels", Way, TENSORWIRE_WAYS) {
 }
 
 TEST_CASE_TEMPLATE("ending: the server ends a call while the client is still sending", Way,
-                   TENSORWIRE_WAYS) {
+                   TENSORWIRE_LINKS) {
   Open server;
   Closing link(server.house.connect<Way>());
   const auto call = start(*link, "/t/Long");
@@ -65,7 +65,7 @@ TEST_CASE_TEMPLATE("ending: the server ends a call while the client is still sen
   CHECK(unary(*link, "/t/Late", {}, now()).code == Code::kDeadlineExceeded);
 }
 
-TEST_CASE_TEMPLATE("ending: a deadline ends a call that nobody waits for", Way, TENSORWIRE_WAYS) {
+TEST_CASE_TEMPLATE("ending: a deadline ends a call that nobody waits for", Way, TENSORWIRE_LINKS) {
   Open server;
   Closing link(server.house.connect<Way>());
   auto queue = make_ref<EventQueue>();
@@ -88,7 +88,7 @@ TEST_CASE_TEMPLATE("ending: a deadline ends a call that nobody waits for", Way, 
 }
 
 TEST_CASE_TEMPLATE("ending: who ends a call wakes the thread that waits for it and drives", Way,
-                   TENSORWIRE_WAYS) {
+                   TENSORWIRE_LINKS) {
   Open server;
   Closing link(server.house.connect<Way>());
   const auto call = start(*link, "/t/Long");
@@ -114,7 +114,7 @@ TEST_CASE_TEMPLATE("ending: who ends a call wakes the thread that waits for it a
   caller.join();
 }
 
-TEST_CASE_TEMPLATE("ending: whatever races to end a call, it ends once", Way, TENSORWIRE_WAYS) {
+TEST_CASE_TEMPLATE("ending: whatever races to end a call, it ends once", Way, TENSORWIRE_LINKS) {
   Open server;
   Closing link(server.house.connect<Way>());
   auto queue = make_ref<EventQueue>();
@@ -152,7 +152,7 @@ TEST_CASE_TEMPLATE("ending: whatever races to end a call, it ends once", Way, TE
 }
 
 TEST_CASE_TEMPLATE("ending: a request given up half-way leaves the caller's memory alone", Way,
-                   TENSORWIRE_WAYS) {
+                   TENSORWIRE_LINKS) {
   ArenaWatch arena;
   {
     House house(echo);
@@ -175,7 +175,7 @@ TEST_CASE_TEMPLATE("ending: a request given up half-way leaves the caller's memo
 }
 
 TEST_CASE_TEMPLATE("ending: a server that refuses finishes what it has begun", Way,
-                   TENSORWIRE_WAYS) {
+                   TENSORWIRE_LINKS) {
   Open server;
   Closing link(server.house.connect<Way>());
   const auto call = start(*link, "/t/Long");
@@ -204,7 +204,7 @@ TEST_CASE_TEMPLATE("ending: a server that refuses finishes what it has begun", W
 }
 
 TEST_CASE_TEMPLATE("ending: a closed server ends the calls under way at both ends", Way,
-                   TENSORWIRE_WAYS) {
+                   TENSORWIRE_LINKS) {
   Open server;
   Closing link(server.house.connect<Way>());
   const auto call = start(*link, "/t/Long");
@@ -222,7 +222,7 @@ TEST_CASE_TEMPLATE("ending: a closed server ends the calls under way at both end
 }
 
 TEST_CASE_TEMPLATE("ending: a closed client ends the calls under way at both ends", Way,
-                   TENSORWIRE_WAYS) {
+                   TENSORWIRE_LINKS) {
   Open server;
   const auto link = server.house.connect<Way>();
   const auto call = start(*link, "/t/Long");
@@ -237,7 +237,7 @@ TEST_CASE_TEMPLATE("ending: a closed client ends the calls under way at both end
   CHECK(eventually([&] { return link->references() == 1 + call->references(); }));
 }
 
-TEST_CASE_TEMPLATE("ending: an abandoned link closes after its last call", Way, TENSORWIRE_WAYS) {
+TEST_CASE_TEMPLATE("ending: an abandoned link closes after its last call", Way, TENSORWIRE_LINKS) {
   Open server;
   const auto link = server.house.connect<Way>();
   const auto call = start(*link, "/t/Long");
@@ -250,7 +250,7 @@ TEST_CASE_TEMPLATE("ending: an abandoned link closes after its last call", Way, 
   CHECK(eventually([&] { return !link->alive() && server.house.server().links().empty(); }));
 }
 
-TEST_CASE_TEMPLATE("ending: links close while eight threads call on them", Way, TENSORWIRE_WAYS) {
+TEST_CASE_TEMPLATE("ending: links close while eight threads call on them", Way, TENSORWIRE_LINKS) {
   ArenaWatch arena;
   for (int round = 0; round < 6; ++round) {
     House house(echo);
@@ -303,6 +303,7 @@ struct Loose {
 
 TEST_CASE_TEMPLATE("ending: a lost link ends every call, and every wait", Maker,
                    TENSORWIRE_TRANSPORTS) {
+  TENSORWIRE_NEEDS(Maker);
   ArenaWatch arena;
   {
     Loose<Maker> loose;
@@ -332,6 +333,7 @@ TEST_CASE_TEMPLATE("ending: a lost link ends every call, and every wait", Maker,
 
 TEST_CASE_TEMPLATE("ending: a peer that breaks the protocol loses its link, and is told why", Maker,
                    TENSORWIRE_TRANSPORTS) {
+  TENSORWIRE_NEEDS(Maker);
   Loose<Maker> loose;
   const auto call = start(*loose.link, "/t/Lost");
   const std::vector<std::byte> garbage(200, std::byte{0xff});

@@ -78,7 +78,7 @@ TEST_CASE("lending: the part of a block that is lent need not begin where the bl
   CHECK(same(reply.segments[0], std::span(bytes).subspan(192, 200'000)));
 }
 
-TEST_CASE_TEMPLATE("lending: other memory is free as soon as it is sent", Way, TENSORWIRE_WAYS) {
+TEST_CASE_TEMPLATE("lending: other memory is free as soon as it is sent", Way, TENSORWIRE_LINKS) {
   ArenaWatch arena;
   {
     const auto bytes = bytes_of(9 << 20), few = bytes_of(700);
@@ -109,7 +109,7 @@ TEST_CASE("lending: with a full arena other memory is pushed, and nobody waits")
 }
 
 TEST_CASE_TEMPLATE("lending: the owner hears also when the message never leaves", Way,
-                   TENSORWIRE_WAYS) {
+                   TENSORWIRE_LINKS) {
   const auto bytes = bytes_of(300'000);
   std::atomic<int> told{0};
   House house(echo);
@@ -119,7 +119,7 @@ TEST_CASE_TEMPLATE("lending: the owner hears also when the message never leaves"
   CHECK(told == 1);
 }
 
-TEST_CASE_TEMPLATE("lending: the owner hears when the reader is lost", Way, TENSORWIRE_WAYS) {
+TEST_CASE_TEMPLATE("lending: the owner hears when the reader is lost", Way, TENSORWIRE_LINKS) {
   ArenaWatch arena;
   {
     const auto bytes = bytes_of(64 << 20);
@@ -242,7 +242,7 @@ TEST_CASE("lending: the arena takes back only what it gave") {
 }
 
 TEST_CASE_TEMPLATE("ending: who serves hears of a call that is cut, not of one it finishes", Way,
-                   TENSORWIRE_WAYS) {
+                   TENSORWIRE_LINKS) {
   Slot<Ref<ServerCall>> calls;
   House house(
       [&](Ref<ServerCall> call) {

@@ -13,7 +13,7 @@ void echo_stream(ServerCall& call) {
   finish(call, Code::kOk, "all of it");
 }
 
-TEST_CASE_TEMPLATE("stream: messages of all sizes go both ways in order", Way, TENSORWIRE_WAYS) {
+TEST_CASE_TEMPLATE("stream: messages of all sizes go both ways in order", Way, TENSORWIRE_LINKS) {
   ArenaWatch arena;
   {
     House house(echo_stream);
@@ -45,7 +45,7 @@ TEST_CASE_TEMPLATE("stream: messages of all sizes go both ways in order", Way, T
   CHECK(arena.restored());
 }
 
-TEST_CASE_TEMPLATE("stream: several at once on one link do not mix", Way, TENSORWIRE_WAYS) {
+TEST_CASE_TEMPLATE("stream: several at once on one link do not mix", Way, TENSORWIRE_LINKS) {
   House house(echo_stream);
   Closing link(house.connect<Way>());
   std::atomic<int> wrong{0};
@@ -66,7 +66,7 @@ TEST_CASE_TEMPLATE("stream: several at once on one link do not mix", Way, TENSOR
 }
 
 TEST_CASE_TEMPLATE("stream: a slow reader closes the window, and opens it again", Way,
-                   TENSORWIRE_WAYS) {
+                   TENSORWIRE_LINKS) {
   Slot<Ref<ServerCall>> arrived;
   House house(
       [&](Ref<ServerCall> call) {
@@ -122,7 +122,7 @@ TEST_CASE_TEMPLATE("stream: a slow reader closes the window, and opens it again"
   REQUIRE(call->wait_ended(patience()) == Waited::kDone);
 }
 
-TEST_CASE_TEMPLATE("stream: empty messages are bounded by the window too", Way, TENSORWIRE_WAYS) {
+TEST_CASE_TEMPLATE("stream: empty messages are bounded by the window too", Way, TENSORWIRE_LINKS) {
   House house(echo_stream);
   constexpr uint64_t kWindow = 6400;
   Closing link(house.connect<Way>(1 << 20, kWindow));
@@ -135,7 +135,7 @@ TEST_CASE_TEMPLATE("stream: empty messages are bounded by the window too", Way, 
 }
 
 TEST_CASE_TEMPLATE("stream: a message that waits for company goes out by itself", Way,
-                   TENSORWIRE_WAYS) {
+                   TENSORWIRE_LINKS) {
   Slot<Ref<ServerCall>> arrived;
   House house(
       [&](Ref<ServerCall> call) {
@@ -165,7 +165,7 @@ TEST_CASE_TEMPLATE("stream: a message that waits for company goes out by itself"
 }
 
 TEST_CASE_TEMPLATE("stream: replies that nobody waits for are sent to the last byte", Way,
-                   TENSORWIRE_WAYS) {
+                   TENSORWIRE_LINKS) {
   // Small ones are copied and handed over at once; when the pipe is full, the rest of them is the
   // background's.
   constexpr int kCalls = 8, kReplies = 300;
@@ -204,7 +204,7 @@ TEST_CASE_TEMPLATE("stream: replies that nobody waits for are sent to the last b
 }
 
 TEST_CASE_TEMPLATE("stream: last replies that nobody waits for arrive as well", Way,
-                   TENSORWIRE_WAYS) {
+                   TENSORWIRE_LINKS) {
   constexpr size_t kCalls = 1500;
   const auto part = bytes_of(15'000);
   House house(
@@ -236,7 +236,7 @@ TEST_CASE_TEMPLATE("stream: last replies that nobody waits for arrive as well", 
 }
 
 TEST_CASE_TEMPLATE("stream: initial metadata comes ahead of the first message", Way,
-                   TENSORWIRE_WAYS) {
+                   TENSORWIRE_LINKS) {
   Slot<int> go;
   House house(
       [&](Ref<ServerCall> call) {

@@ -6,7 +6,7 @@
 namespace tw::test {
 namespace {
 
-TEST_CASE_TEMPLATE("unary: payloads of all sizes come back as they were", Way, TENSORWIRE_WAYS) {
+TEST_CASE_TEMPLATE("unary: payloads of all sizes come back as they were", Way, TENSORWIRE_LINKS) {
   ArenaWatch arena;
   {
     House house(echo);
@@ -30,7 +30,7 @@ TEST_CASE_TEMPLATE("unary: payloads of all sizes come back as they were", Way, T
 }
 
 TEST_CASE_TEMPLATE("unary: lists of segments keep their order and their bounds", Way,
-                   TENSORWIRE_WAYS) {
+                   TENSORWIRE_LINKS) {
   House house(echo);
   Closing link(house.connect<Way>());
   std::mt19937 random(4);
@@ -50,7 +50,7 @@ TEST_CASE_TEMPLATE("unary: lists of segments keep their order and their bounds",
 }
 
 TEST_CASE_TEMPLATE("unary: status, details and metadata travel in both directions", Way,
-                   TENSORWIRE_WAYS) {
+                   TENSORWIRE_LINKS) {
   House house([](ServerCall& call) {
     Entries back;
     for (const wire::MetadataEntry entry : call.metadata().view) back.push_back(entry);
@@ -72,7 +72,7 @@ TEST_CASE_TEMPLATE("unary: status, details and metadata travel in both direction
   }
 }
 
-TEST_CASE_TEMPLATE("unary: eight threads call on one link", Way, TENSORWIRE_WAYS) {
+TEST_CASE_TEMPLATE("unary: eight threads call on one link", Way, TENSORWIRE_LINKS) {
   ArenaWatch arena;
   {
     House house(echo);
@@ -97,7 +97,7 @@ TEST_CASE_TEMPLATE("unary: eight threads call on one link", Way, TENSORWIRE_WAYS
 }
 
 TEST_CASE_TEMPLATE("unary: a worker that polls takes the next call of its link", Way,
-                   TENSORWIRE_WAYS) {
+                   TENSORWIRE_LINKS) {
   House house(
       [](Ref<ServerCall> call) {
         InMessage request;
@@ -157,7 +157,7 @@ TEST_CASE("unary: published memory travels without a copy, other memory with one
 }
 
 TEST_CASE_TEMPLATE("unary: a message above the limit is refused, and the link goes on", Way,
-                   TENSORWIRE_WAYS) {
+                   TENSORWIRE_LINKS) {
   constexpr uint64_t kLimit = 100'000;
   House house(
       [](Ref<ServerCall> call) {
@@ -186,7 +186,7 @@ TEST_CASE_TEMPLATE("unary: a message above the limit is refused, and the link go
 }
 
 TEST_CASE_TEMPLATE("unary: what the caller chose wrongly is refused before it is sent", Way,
-                   TENSORWIRE_WAYS) {
+                   TENSORWIRE_LINKS) {
   House house(echo);
   Closing link(house.connect<Way>());
   CHECK(unary(*link, "", {}).code == Code::kInvalidArgument);

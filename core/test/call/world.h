@@ -3,6 +3,8 @@
 #pragma once
 
 #include <doctest/doctest.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <condition_variable>
@@ -19,6 +21,7 @@
 #include "call/client.h"
 #include "call/server.h"
 #include "test/engine/patience.h"
+#include "test/transport/pair.h"
 
 namespace tw::test {
 
@@ -28,8 +31,14 @@ struct ShmWay {
 struct TcpWay {
   static constexpr const char* kName = "tcp";
 };
-// The table of transports: each case that takes a Way runs once for each.
+// Large segments are fetched; without listener and handshake.
+struct ReadWay {
+  static constexpr const char* kName = "read";
+};
+// The tables of transports: each case that takes a Way runs once for each. By the listener, and all
+// that carry links.
 #define TENSORWIRE_WAYS tw::test::ShmWay, tw::test::TcpWay
+#define TENSORWIRE_LINKS TENSORWIRE_WAYS, tw::test::ReadWay
 
 inline Runtime& runtime() {
   auto got = Runtime::get();
@@ -276,7 +285,7 @@ class House {
   template <class Way>
   Ref<ClientLink> connect(uint64_t max_message = runtime().settings().max_message_bytes,
                           uint64_t stream_window = wire::kMaxStreamWindow) {
-    auto connected = link::connect(runtime(), invitation(Way::kName), patience());
+    auto connected = dial<Way>();
     REQUIRE_MESSAGE(connected.ok(), connected.status().details());
     auto& credit = connected->peer.stream_window;
     credit = std::min(credit, stream_window);
@@ -284,6 +293,15 @@ class House {
                                    std::move(connected->peer), max_message);
     REQUIRE(link.ok());
     return std::move(*link);
+  }
+
+  // Of the newest link of ReadWay: what plays its hardware, and the seeming death of one end.
+  Ref<ReadDevice> device;
+  Settings read_settings = runtime().settings();  // of the next
+  enum class End : uint8_t { kClient, kServer };
+  void die(End end) {
+    const uint64_t one = 1;
+    REQUIRE(write(pidfds_[static_cast<size_t>(end)].get(), &one, sizeof one) == sizeof one);
   }
 
   // Ends the server and its dispatcher; handlers that are under way find their calls ended.
@@ -299,6 +317,26 @@ class House {
   }
 
  private:
+  template <class Way>
+  Result<link::Connected> dial() {
+    if constexpr (std::is_same_v<Way, ReadWay>) {
+      device = make_ref<ReadDevice>();
+      TransportPair pair = Read::make(read_settings, device);
+      for (Fd& pidfd : pidfds_) pidfd = Fd(eventfd(0, EFD_CLOEXEC));
+      const auto peer = [&](End end) {
+        Peer other;
+        other.address = "unix:";
+        other.pid = getpid();
+        other.pidfd = Fd(dup(pidfds_[static_cast<size_t>(end)].get()));
+        return other;
+      };
+      server_->arrived({std::move(pair.b), peer(End::kClient)});
+      return link::Connected{std::move(pair.a), peer(End::kServer)};
+    } else {
+      return link::connect(runtime(), invitation(Way::kName), patience());
+    }
+  }
+
   void dispatch() {
     std::vector<Ref<ServerCall>> calls;
     while (server_->next(calls, 64, kForever) != Server::Next::kClosed) {
@@ -327,6 +365,7 @@ class House {
 
   const Handler handler_;
   const Ref<Server> server_;
+  Fd pidfds_[2];
   std::string shm_, tcp_;
   std::thread dispatcher_;
   std::vector<std::thread> workers_;

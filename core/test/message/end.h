@@ -86,6 +86,7 @@ struct EndOptions {
   uint64_t max_message = UINT64_MAX;
   uint64_t window = UINT64_MAX;  // bytes and headers of what may wait on a stream
   wire::Limits limits = {};
+  size_t fetched_limit = SIZE_MAX;  // bytes of the arena for what is read
 };
 
 class End final : public Receiver::Sink {
@@ -93,11 +94,12 @@ class End final : public Receiver::Sink {
   End(const EndOptions& options, Ref<Arena> memory, Ref<Pool> buffers)
       : arena(std::move(memory)),
         pool(std::move(buffers)),
+        fetched(make_ref<ReceiveMemory>(arena, pool, options.fetched_limit)),
         sender(
             options.profile, options.lease_limit, [this](Slab& slab) { return share(slab); },
             options.limits),
         window(options.window),
-        receiver(*pool, options.max_message, *this, options.limits) {}
+        receiver(*pool, *fetched, options.max_message, *this, options.limits) {}
 
   // ------------------------------------------------------------------------------------- sending
 
@@ -142,12 +144,12 @@ class End final : public Receiver::Sink {
   Status finish_read(size_t at) {
     const Receiver::Read read = std::move(reads[at]);
     reads.erase(reads.begin() + static_cast<std::ptrdiff_t>(at));
-    const Slab& slab = *peer->slabs.at({read.offer.key, read.offer.generation});
-    REQUIRE(read.offer.address + read.offer.length <= slab.size());
+    const Slab& slab = *peer->slabs.at({read.from.slab, read.from.generation});
+    REQUIRE(read.from.offset + read.from.length <= slab.size());
     if (read.destination)
-      std::memcpy(read.destination, slab.base() + read.offer.address, read.offer.length);
+      std::memcpy(read.destination, slab.base() + read.from.offset, read.from.length);
     Status status = receiver.read_done(read);
-    sender.fin(std::span(&read.offer.rendezvous, 1));
+    sender.fin(std::span(&read.rendezvous, 1));
     return status;
   }
 
@@ -220,6 +222,7 @@ class End final : public Receiver::Sink {
 
   const Ref<Arena> arena;
   const Ref<Pool> pool;
+  const Ref<ReceiveMemory> fetched;
   Event event;
   Sender sender;
   End* peer = nullptr;

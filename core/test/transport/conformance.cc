@@ -130,7 +130,8 @@ TEST_CASE_TEMPLATE("transport: a hang-up reaches the peer after the last byte", 
   CHECK(received == 3000);
 }
 
-TEST_CASE_TEMPLATE("transport: only what maps shares memory", Maker, TENSORWIRE_TRANSPORTS) {
+TEST_CASE_TEMPLATE("transport: only what maps locates the peer's memory", Maker,
+                   TENSORWIRE_TRANSPORTS) {
   TENSORWIRE_NEEDS(Maker);
   TransportPair pair = Maker::make();
   CHECK((pair.a->profile().bulk == Bulk::kMap) == Maker::kMaps);

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "test/engine/patience.h"
+#include "test/transport/read.h"
 #include "transport/shm/shm.h"
 #include "transport/tcp/tcp.h"
 
@@ -98,14 +99,32 @@ struct Verbs {
   // Why there is none here, or null.
   static const char* missing();
   static TransportPair make();
+  // All pairs share one device, which is opened with settings of its own.
+  static TransportPair make(const Settings&) { return make(); }
 };
 
-// Every case of the suite runs once for each of these. A new transport adds its maker.
+struct Read {
+  static constexpr bool kMaps = false;
+  static constexpr bool kShares = true;
+  static constexpr int kRounds = Shm::kRounds;
+  static const char* missing() { return nullptr; }
+
+  static TransportPair make(const Settings& settings = small_settings(),
+                            Ref<ReadDevice> device = make_ref<ReadDevice>()) {
+    TransportPair pipes = Shm::make(settings);
+    return {std::make_unique<ReadTransport>(std::move(pipes.a), device),
+            std::make_unique<ReadTransport>(std::move(pipes.b), device)};
+  }
+};
+
+// Every case of the suite runs once for each of these. A new transport adds its maker, to
+// the readers if its large segments are fetched.
 #ifdef TENSORWIRE_VERBS
-#define TENSORWIRE_TRANSPORTS tw::test::Shm, tw::test::Tcp, tw::test::Verbs
+#define TENSORWIRE_READERS tw::test::Read, tw::test::Verbs
 #else
-#define TENSORWIRE_TRANSPORTS tw::test::Shm, tw::test::Tcp
+#define TENSORWIRE_READERS tw::test::Read
 #endif
+#define TENSORWIRE_TRANSPORTS tw::test::Shm, tw::test::Tcp, TENSORWIRE_READERS
 
 // The first line of every case of the suite.
 #define TENSORWIRE_NEEDS(Maker)               \

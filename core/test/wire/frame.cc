@@ -153,10 +153,10 @@ TEST_CASE("random frames of the other types come back as they were sent") {
     }
     {
       ReadOffer offer;
-      offer.key = static_cast<uint32_t>(random.number());
+      offer.slab = static_cast<uint32_t>(random.number());
       offer.generation = static_cast<uint32_t>(random.number());
       offer.length = 1 + random.up_to(kLimits.max_chunk_bytes - 1);
-      offer.address = random.up_to(UINT64_MAX - offer.length);
+      offer.offset = random.up_to(UINT64_MAX - offer.length);
       offer.segment_offset = random.up_to(kLimits.max_message_bytes - offer.length);
       offer.rendezvous = random.number();
       Bytes frame(kRtsFrameSize);

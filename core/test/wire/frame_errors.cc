@@ -133,7 +133,7 @@ TEST_CASE("every field of every frame is checked, and named when it is wrong") {
       {sample_rts(), 16, 8, 0, {"RTS", "message is 0"}},
       {sample_rts(), 24, 4, 1, {"RTS", "header_length is 1"}},
       {sample_rts(), 28, 4, 65535, {"RTS", "first_segment is 65535"}},
-      {sample_rts(), kBody + 8, 8, kMax, {"RTS", "address is 18446744073709551615"}},
+      {sample_rts(), kBody + 8, 8, kMax, {"RTS", "offset is 18446744073709551615"}},
       {sample_rts(), kBody + 16, 8, 0, {"RTS", "length is 0"}},
       {sample_rts(), kBody + 16, 8, (64 << 20) + 1, {"RTS", "length is 67108865"}},
       {sample_rts(), kBody + 24, 8, kMax, {"RTS", "segment_offset is 18446744073709551615"}},

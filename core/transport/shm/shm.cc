@@ -95,7 +95,10 @@ void ShmTransport::ring_peer(Sleeper sleeper) {
 Result<size_t> ShmTransport::send(std::span<const iovec> data) {
   if (gone_.load(std::memory_order_acquire)) return gone_status();
   auto written = rings_.write(data);
-  if (written && *written != 0) ring_peer(rings_.after_write());
+  if (written && *written != 0) {
+    trace_send(*written);
+    ring_peer(rings_.after_write());
+  }
   return written;
 }
 

@@ -97,7 +97,10 @@ Result<size_t> TcpTransport::send(std::span<const iovec> data) {
   message.msg_iovlen = data.size();
   for (;;) {
     const ssize_t n = sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (n >= 0) return static_cast<size_t>(n);
+    if (n >= 0) {
+      trace_send(static_cast<size_t>(n));
+      return static_cast<size_t>(n);
+    }
     if (errno == EAGAIN || errno == EWOULDBLOCK) return size_t{0};
     if (errno != EINTR)
       return errno_status(code_of(errno), "the connection to the peer broke", errno);

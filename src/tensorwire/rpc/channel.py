@@ -14,6 +14,7 @@ from tensorwire.rpc.multicallable import Method, StreamStream, StreamUnary, Unar
 from tensorwire.rpc.options import Options, receive_limit, stock_options
 from tensorwire.rpc.payload import Transform
 from tensorwire.rpc.uplink import Uplink
+from tensorwire.trace import LinkTrace
 
 # Policies of gRPC for calls that the data plane does not know.
 _GRPC_ONLY: Final = ("grpc.service_config", "grpc.lb_policy_name")
@@ -99,6 +100,11 @@ class Channel(grpc.Channel):
         far; ``lost``: those that have ended; ``failures``: failed attempts in a row; ``link``: the
         counters of the live link, None where calls go by gRPC."""
         return self._uplink.stats()
+
+    def trace(self) -> LinkTrace | None:
+        """The protocol steps that the live link has noted since ``tensorwire.trace.keep``, or with
+        TENSORWIRE_TRACE in the environment; None where calls go by gRPC."""
+        return self._uplink.trace()
 
     def close(self) -> None:
         """Ends calls in progress with CANCELLED. What was received stays readable."""

@@ -18,6 +18,7 @@ from tensorwire.rpc.gateway import Gateway
 from tensorwire.rpc.limit import CountingPool, Limit
 from tensorwire.rpc.methods import Handler, Methods
 from tensorwire.rpc.options import Options, receive_limit, stock_options
+from tensorwire.trace import LinkTrace, link_trace
 
 _DRAIN_SECONDS: Final = 0.01  # how often a stopping server looks whether its last call has ended
 
@@ -116,6 +117,10 @@ class Server(grpc.Server):
     def stats(self) -> list[dict[str, object]]:
         """The counters of each link."""
         return [] if self._core is None else self._core.stats()
+
+    def traces(self) -> list[LinkTrace]:
+        """The protocol steps of each link that is alive, as in ``Channel.trace``."""
+        return [] if self._core is None else [link_trace(*link) for link in self._core.traces()]
 
     # ---------------------------------------------------------------------------- start and stop
 

@@ -25,6 +25,7 @@ from tensorwire.rpc.breaker import Breaker
 from tensorwire.rpc.choice import DATA_PLANE, LOGGER, Path, Policy
 from tensorwire.rpc.opening import Found, Opening, reasons
 from tensorwire.rpc.options import Options
+from tensorwire.trace import LinkTrace, link_trace
 
 PATIENCE: Final = 1.0
 _OPEN_SECONDS: Final = 5.0
@@ -188,6 +189,12 @@ class Uplink:
                 "failures": self._failures,
                 "link": link.stats() if link is not None else None,
             }
+
+    def trace(self) -> LinkTrace | None:
+        """What the live link has noted; None where gRPC is used."""
+        with self._lock:
+            link = self.link
+        return None if link is None else link_trace(link.transport, link.peer, *link.trace())
 
     def close(self) -> None:
         with self._lock:

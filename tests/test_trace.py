@@ -1,0 +1,176 @@
+"""Traces: what a channel, a server and a whole program show of their links' steps."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+import tensorwire
+from tensorwire import trace
+
+MAIN = "from tensorwire.cli import main; main()"
+
+PROGRAM = """
+import os, sys
+from concurrent.futures import ThreadPoolExecutor
+import grpc, tensorwire
+
+take = grpc.unary_unary_rpc_method_handler(lambda request, context: b"")
+handlers = grpc.method_handlers_generic_handler("test", {"Take": take})
+server = tensorwire.server(ThreadPoolExecutor(2), [handlers])
+port = server.add_insecure_port("127.0.0.1:0")
+server.start()
+with tensorwire.insecure_channel(f"127.0.0.1:{port}", transport=sys.argv[1]) as channel:
+    for _ in range(3):
+        channel.unary_unary("/test/Take")([b"0123456789"] * 100)
+print("traced", flush=True)
+sys.exit(int(sys.argv[2]))
+"""
+
+
+@pytest.fixture
+def server() -> Iterator[tuple[Any, str]]:
+    take = grpc.unary_unary_rpc_method_handler(lambda request, context: b"")
+    handlers = grpc.method_handlers_generic_handler("test", {"Take": take})
+    server = tensorwire.server(ThreadPoolExecutor(2), [handlers])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield server, f"127.0.0.1:{port}"
+    server.stop(None).wait()
+
+
+@pytest.fixture
+def tracing() -> Iterator[None]:
+    trace.keep(10_000)
+    yield
+    trace.keep(0)
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+@pytest.mark.usefixtures("tracing")
+def test_small_segments_are_one_message_and_one_send(
+    server: tuple[Any, str], transport: Any
+) -> None:
+    ours, target = server
+    with tensorwire.insecure_channel(target, transport=transport) as channel:
+        call: Any = channel.unary_unary("/test/Take")
+        call([b"0123456789"] * 100)
+        found = channel.trace()
+        assert found is not None
+        assert (found.transport, found.total) == (transport, len(found.events))
+        assert found.count("MESSAGE", "sent") == found.count("SEND", "sent") == 1
+        first = found.events[0]
+        assert (first.step, first.segment, first.bytes) == ("MESSAGE", 100, 1000)
+        served = next(link for link in ours.traces() if link.transport == transport)
+        assert served.count("MESSAGE", "received") == 1
+        times = [event.time_ns for event in found.events]
+        assert times == sorted(times)
+
+
+@pytest.mark.usefixtures("tracing")
+def test_large_segments_by_transport(server: tuple[Any, str]) -> None:
+    _, target = server
+    payload = bytes(10 << 20)
+    cases: list[tuple[Any, Any, int]] = [("tcp", "DATA", 10), ("shm", "FIN", 1)]
+    for transport, step, count in cases:
+        with tensorwire.insecure_channel(target, transport=transport) as channel:
+            call: Any = channel.unary_unary("/test/Take")
+            call(payload)
+            call(b"")  # takes a lease home that was not back yet
+            found = channel.trace()
+            assert found is not None
+            assert found.count(step, "sent" if step == "DATA" else "received") == count
+
+
+def test_what_is_kept_is_bounded_and_off_by_default(server: tuple[Any, str]) -> None:
+    _, target = server
+    with tensorwire.insecure_channel(target, transport="shm") as channel:
+        call: Any = channel.unary_unary("/test/Take")
+        call(b"x")
+        found = channel.trace()
+        assert found is not None
+        assert (found.total, found.events) == (0, ())
+        trace.keep(5)
+        try:
+            for _ in range(10):
+                call(b"x")
+            found = channel.trace()
+            assert found is not None
+            assert found.total >= 40  # a message and a send each way, of which it notes three
+            assert len(found.events) == 5
+        finally:
+            trace.keep(0)
+
+
+def test_over_grpc_there_is_none(server: tuple[Any, str]) -> None:
+    _, target = server
+    with tensorwire.insecure_channel(target, transport="grpc") as channel:
+        call: Any = channel.unary_unary("/test/Take")
+        call(b"x")
+        assert channel.trace() is None
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", MAIN, "trace", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "COLUMNS": "200"},
+        check=False,
+    )
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_the_command_shows_both_ends_of_every_link(tmp_path: Path, transport: str) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    output = tmp_path / "steps.json"
+    done = command(
+        "--events", "--output", str(output), "--", sys.executable, str(program), transport, "7"
+    )
+    assert done.returncode == 7, done.stderr
+    assert "traced" in done.stdout
+    for word in ("client", "server", transport, "MESSAGE", "SEND"):
+        assert word in done.stdout
+    links = json.loads(output.read_text())["links"]
+    ends = {link["role"]: link for link in links}
+    assert set(ends) == {"client", "server"}
+    assert {link["transport"] for link in links} == {transport}
+    assert ends["client"]["steps"]["sent"]["MESSAGE"] == {"count": 3, "bytes": 3000}
+    assert ends["server"]["steps"]["received"]["MESSAGE"] == {"count": 3, "bytes": 3000}
+    assert ends["client"]["total"] == len(ends["client"]["events"])
+
+
+def test_the_command_says_when_there_is_nothing() -> None:
+    done = command("--json", "--", sys.executable, "-c", "pass")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"links": []}
+    assert command("--", "/no/such/program").returncode == 127
+
+
+def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
+    whole = {
+        "pid": 7,
+        "role": "client",
+        "transport": "shm",
+        "peer": "unix:",
+        "total": 2,
+        "steps": {"sent": {"MESSAGE": [2, 30]}, "received": {}},
+        "events": [[1, "sent", "MESSAGE", 1, 2, 3, 15, 0]],
+    }
+    (tmp_path / "7.jsonl").write_text(json.dumps(whole) + '\n{"pid": 7, "ro')
+    (found,) = trace.read(tmp_path)
+    assert found.count("MESSAGE", "sent") == 2
+    assert found.events[0] == trace.Event(1, "sent", "MESSAGE", 1, 2, 3, 15, 0)
+    assert found.pid == 7
