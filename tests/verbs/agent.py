@@ -152,6 +152,16 @@ class Agent:
     def alive(self, link: int) -> dict[str, Any]:
         return {"alive": self.links[link].alive, "death": self.links[link].death}
 
+    def keep_trace(self, events: int = 100_000) -> None:
+        _core.trace(events)
+
+    def trace(self, link: int) -> list[Any]:
+        return list(self.links[link].trace()[1])
+
+    def server_traces(self) -> list[Any]:
+        assert self.server is not None
+        return [list(steps) for _, _, _, steps in self.server.traces()]
+
     def stats(self, link: int) -> dict[str, Any]:
         return self.links[link].stats()
 
