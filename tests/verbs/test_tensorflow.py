@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.tensorflow.conftest import PLUGIN, STOCK, free_ports
+from tests.tensorflow.conftest import PLUGIN, STOCK
 from tests.verbs.processes import ROOT
+
+from tensorwire.launch import free_ports
 
 pytestmark = [
     pytest.mark.timeout(420),
