@@ -192,11 +192,13 @@ void Initiator::end_if_done(Ref<Access> access) {
 
 void Initiator::close(const Status& why) {
   closed_ = why;
-  for (Ref<Access>& access : std::exchange(waiting_, {})) {
-    fail(*access, why);
-    end_if_done(std::move(access));
+  if (device_) {
+    for (Ref<Access>& access : std::exchange(waiting_, {})) {
+      fail(*access, why);
+      end_if_done(std::move(access));
+    }
+    return;
   }
-  if (device_) return;
   out_.take_back([](const FrameQueue::Frame& frame) { return !frame.outcome; },
                  [](const FrameQueue::Frame&) { return false; });
   drop(why);
@@ -205,16 +207,17 @@ void Initiator::close(const Status& why) {
 void Initiator::drop(const Status& why) {
   closed_ = why;
   inbound_ = false;
+  // Those in both end with their last piece.
+  for (Ref<Access>& access : std::exchange(waiting_, {})) {
+    fail(*access, why);
+    end_if_done(std::move(access));
+  }
   for (auto& [id, piece] : std::exchange(pieces_, {})) {
     --piece.access->outstanding_;
     fail(*piece.access, why);
     end_if_done(std::move(piece.access));
   }
   outstanding_bytes_ = 0;
-  for (Ref<Access>& access : std::exchange(waiting_, {})) {
-    fail(*access, why);
-    end_if_done(std::move(access));
-  }
 }
 
 }  // namespace tw

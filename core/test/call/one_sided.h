@@ -12,6 +12,20 @@
 namespace tw::test {
 
 using Kind = wire::OperationKind;
+struct VerbsWay {
+  static constexpr const char* kName = "verbs";
+};
+#define TENSORWIRE_ONE_SIDED_WAYS TENSORWIRE_WAYS, tw::test::VerbsWay
+
+// Whether this host can try the way.
+template <class Way>
+bool possible() {
+  if (std::string_view(Way::kName) != "verbs") return true;
+  const auto context = runtime().verbs();
+  if (!context.ok()) MESSAGE("skipped: " << context.status().details());
+  return context.ok();
+}
+
 inline constexpr Rights kAllRights = kMayRead | kMayWrite | kMayUpdate;
 
 // Memory of a test's own; counts what of it is held.

@@ -274,7 +274,8 @@ class House {
     auto ticket = server_->listener().admit(runtime().hello(), connections, ttl);
     REQUIRE(ticket.ok());
     link::Invitation in;
-    in.address = way == "shm" ? shm_ : tcp_;
+    // One port serves tcp and verbs.
+    in.address = way == "shm" ? shm_ : std::string(way) + tcp_.substr(tcp_.find(':'));
     in.session = ticket->session;
     in.secret = ticket->secret;
     in.instance = server_->instance();

@@ -390,6 +390,23 @@ TEST_CASE("one-sided: closing ends everything at any byte, and local memory is f
   }
 }
 
+TEST_CASE("one-sided: a lost link ends each operation once, wholly issued or not") {
+  Sides sides(8);
+  const uint64_t region = sides.b.expose(8 * 1000, kAll);
+  REQUIRE(sides.settle().ok());
+  Bytes bytes(8 * 1000);
+  std::vector<Ref<Access>> all;
+  for (const size_t size : {8, 8 * 1000, 8 * 1000, 8})
+    all.push_back(
+        sides.a.start(request(OperationKind::kWrite, region, 0, bytes.data(), size)).value());
+  sides.a.initiator.drop({Code::kUnavailable, "lost"});
+  const auto ended = sides.a.initiator.take_ended();
+  CHECK(ended.size() == 4);
+  for (const auto& access : ended) access->finish();
+  for (const auto& access : all) CHECK(access->status().code() == Code::kUnavailable);
+  CHECK(sides.a.told == 4);
+}
+
 TEST_CASE("one-sided: a target that is closing says so, and lets go of its memory") {
   Sides sides;
   const uint64_t region = sides.b.expose(64, kAll);
