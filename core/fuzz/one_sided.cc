@@ -32,7 +32,8 @@ class Exposed final : public RefCounted {
 
 class End final : public Receiver::Sink {
  public:
-  End() : target_(out_), initiator_(out_, 64, false), receiver_(*pool_, 1 << 20, *this) {}
+  End()
+      : target_(out_), initiator_(out_, 64, false), receiver_(*pool_, *fetched_, 1 << 20, *this) {}
 
   void expose(size_t bytes, Rights rights) {
     auto memory = make_ref<Exposed>(bytes);
@@ -159,6 +160,7 @@ class End final : public Receiver::Sink {
   Target target_;
   Initiator initiator_;
   const Ref<Pool> pool_ = make_ref<Pool>(size_t{1} << 20);
+  const Ref<ReceiveMemory> fetched_ = make_ref<ReceiveMemory>(make_ref<Arena>(0), pool_, 0);
   Receiver receiver_;
   Bytes sent_;
   uint64_t asking_ = 0;

@@ -34,7 +34,9 @@ class Words final : public RefCounted {
 class Side final : public Receiver::Sink {
  public:
   explicit Side(size_t piece_bytes)
-      : target(out), initiator(out, piece_bytes, false), receiver(*pool, UINT64_MAX, *this) {}
+      : target(out),
+        initiator(out, piece_bytes, false),
+        receiver(*pool, *fetched, UINT64_MAX, *this) {}
 
   // Exposes fresh memory to the peer.
   uint64_t expose(size_t bytes, Rights rights) {
@@ -144,6 +146,7 @@ class Side final : public Receiver::Sink {
   Target target;
   Initiator initiator;
   const Ref<Pool> pool = make_ref<Pool>(size_t{1} << 20);
+  const Ref<ReceiveMemory> fetched = make_ref<ReceiveMemory>(make_ref<Arena>(0), pool, 0);
   Receiver receiver;
 };
 
