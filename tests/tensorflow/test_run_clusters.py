@@ -8,11 +8,13 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Container
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from tensorwire import launch
 from tensorwire.tensorflow.report import LABELS
 
 pytestmark = [
@@ -29,10 +31,10 @@ BY_GRPC = ("received_grpc", "collective_grpc")
 class Result:
     """What the processes of a cluster printed."""
 
-    def __init__(self, done: subprocess.CompletedProcess[str]) -> None:
-        self.code = done.returncode
-        self.out = done.stdout
-        self.err = done.stderr
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code = code
+        self.out = out
+        self.err = err
 
     def counted(self, task: str) -> dict[str, int]:
         """The rows of a task's table, by the names of the counters."""
@@ -59,7 +61,7 @@ def run(program: str, spec: str, *arguments: str, **environment: str) -> Result:
         text=True,
         timeout=500,
     )
-    return Result(done)
+    return Result(done.returncode, done.stdout, done.stderr)
 
 
 FLAGS = (
@@ -86,6 +88,60 @@ def test_sessions() -> None:
     assert len(re.findall("loss", ours.out)) == 2
 
 
+TASKS = ("ps 0", "worker 0", "worker 1")
+
+
+def run_mixed(ours: Container[str]) -> Result:
+    """``sessions.py`` on a ps and two workers, each started by itself: those of ``ours`` by
+    ``tensorwire run``, the others as they are."""
+    cluster = launch.cluster("ps=1,worker=2")
+    started: list[subprocess.Popen[str]] = []
+    said = ["", ""]
+    try:
+        for task in cluster.tasks:
+            program = [sys.executable, str(PROGRAMS / "sessions.py"), *cluster.fill(FLAGS, task)]
+            started.append(
+                subprocess.Popen(
+                    [*COMMAND, "--", *program] if str(task) in ours else program,
+                    env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "1"},
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
+            )
+        for task, process in reversed(list(zip(TASKS, started, strict=True))):
+            if task.startswith("ps"):
+                process.terminate()
+            for at, text in enumerate(process.communicate(timeout=300)):
+                said[at] += "".join(f"[{task}] {line}\n" for line in text.splitlines())
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+    return Result(max(process.returncode for process in started), *said)
+
+
+@pytest.fixture(scope="module")
+def stock() -> list[str]:
+    """What the workers of a cluster without tensorwire print."""
+    result = run_mixed(())
+    assert len(re.findall("loss", result.out)) == 2, result.err
+    return sorted(result.out.splitlines())
+
+
+@pytest.mark.parametrize("ours", [("ps 0", "worker 1"), ("worker 1",)])
+def test_some_processes_run_without_tensorwire(stock: list[str], ours: tuple[str, ...]) -> None:
+    result = run_mixed(ours)
+    assert result.code == 0, result.err
+    assert sorted(result.out.splitlines()) == stock
+    assert result.err.count("tensorwire in process") == len(ours)
+    met = "ps 0" in ours
+    assert (result.by_link("worker 1") >= 10) == met, result.err
+    assert (result.by_grpc("worker 1") == 0) == met, result.err
+    if met:  # what comes from worker 0
+        assert result.counted("ps 0")["grpc_because_peer"] >= 10, result.err
+
+
 @pytest.mark.parametrize(
     ("program", "spec", "receivers"),
     [
@@ -101,4 +157,18 @@ def test_strategies(program: str, spec: str, receivers: tuple[str, ...]) -> None
     assert "as expected" in result.out
     for task in receivers:
         assert result.by_link(task) > 0, result.err
+        assert result.by_grpc(task) == 0, result.err
+
+
+def test_the_guides_program(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "tensorflow.md").read_text()
+    found = re.search(r"^```py\n(# train\.py\n.*?)^```", page, re.DOTALL | re.MULTILINE)
+    assert found is not None
+    program = tmp_path / "train.py"
+    program.write_text(found[1])
+    result = run(str(program), "worker=2")
+    assert result.code == 0, result.err
+    assert sorted(re.findall(r"^\[worker (\d)\] loss \d", result.out, re.MULTILINE)) == ["0", "1"]
+    for task in ("worker 0", "worker 1"):
+        assert result.counted(task)["collective_received"] >= 20, result.err
         assert result.by_grpc(task) == 0, result.err
