@@ -39,7 +39,7 @@ sys.exit(int(sys.argv[2]))
 
 @pytest.fixture
 def server() -> Iterator[tuple[Any, str]]:
-    take = grpc.unary_unary_rpc_method_handler(lambda request, context: b"")
+    take: Any = grpc.unary_unary_rpc_method_handler(lambda request, context: b"")
     handlers = grpc.method_handlers_generic_handler("test", {"Take": take})
     server = tensorwire.server(ThreadPoolExecutor(2), [handlers])
     port = server.add_insecure_port("127.0.0.1:0")

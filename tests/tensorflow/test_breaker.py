@@ -38,8 +38,9 @@ int main(int count, char** words) {
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("breaker")
     (folder / "main.cc").write_text(PROGRAM)
-    sources = [folder / "main.cc", PLUGIN / "breaker.cc"]
-    command = [*build.compiler(), "-std=c++17", f"-I{PLUGIN}", *sources, "-o", folder / "program"]
+    sources = [str(folder / "main.cc"), str(PLUGIN / "breaker.cc")]
+    flags = ["-std=c++17", f"-I{PLUGIN}", "-o", str(folder / "program")]
+    command = [*build.compiler(), *sources, *flags]
     subprocess.run(command, check=True, timeout=120)
     return folder / "program"
 

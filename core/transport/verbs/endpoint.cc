@@ -214,6 +214,7 @@ void Endpoint::post_send(std::span<const std::byte> bytes, int32_t buffer, bool 
   if (Status status = pairs_[0]->post(request, std::move(what)); !status.ok()) return fail(status);
   --credits_;
   owed_ = 0;
+  if (trace_ && !own) trace_->note(true, TraceStep::kSend, 0, 0, 0, bytes.size());
 }
 
 void Endpoint::post_news() {
@@ -490,6 +491,7 @@ void Endpoint::leave(bool peer_lives) {
   end_driving();
   {
     std::lock_guard lock(mutex_);
+    trace_ = nullptr;
     if (std::exchange(released_, true)) return;
     if (!closed_) {
       linger_ =
@@ -527,6 +529,16 @@ void Endpoint::bury() {
     pair->queue().poll(nullptr);
     pair->queue().detach(number);
   }
+}
+
+TransportFacts Endpoint::facts() const {
+  const DomainStats stats = context_->stats();
+  return {stats.registrations, stats.temporary_made};
+}
+
+void Endpoint::set_trace(Trace& trace) {
+  std::lock_guard lock(mutex_);
+  trace_ = &trace;
 }
 
 VerbsCounters Endpoint::counters() const {

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "base/fd.h"
+#include "base/trace.h"
 #include "memory/arena.h"
 #include "memory/memfd.h"
 #include "transport/transport.h"
@@ -104,6 +105,9 @@ class Endpoint final : public Observer, private Sink {
   void leave(bool peer_lives);
 
   VerbsCounters counters() const;
+  TransportFacts facts() const;
+  // Where SENDs of the pipe are noted; it outlives the transport, hence is forgotten by leave().
+  void set_trace(Trace& trace);
 
  private:
   class Farewell;
@@ -207,6 +211,7 @@ class Endpoint final : public Observer, private Sink {
   std::vector<Exposed> exposed_;
   std::vector<std::byte> inline_;  // scratch
   VerbsCounters counters_;
+  Trace* trace_ = nullptr;
 
   Attention attention_ = Attention::kAwake;
   bool want_send_ = false;
