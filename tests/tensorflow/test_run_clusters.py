@@ -109,11 +109,11 @@ def run_mixed(ours: Container[str]) -> Result:
                     text=True,
                 )
             )
-        for task, process in reversed(list(zip(TASKS, started, strict=True))):
-            if task.startswith("ps"):
+        for name, process in reversed(list(zip(TASKS, started, strict=True))):
+            if name.startswith("ps"):
                 process.terminate()
             for at, text in enumerate(process.communicate(timeout=300)):
-                said[at] += "".join(f"[{task}] {line}\n" for line in text.splitlines())
+                said[at] += "".join(f"[{name}] {line}\n" for line in text.splitlines())
     finally:
         for process in started:
             process.kill()
