@@ -22,9 +22,13 @@ def command(line: str) -> str:
 
 
 def objects(kind: str, pid: int | None = None) -> list[dict[str, Any]]:
-    """Of user processes: queue pairs (``qp``), registrations (``mr``), ``cq``, ``pd``, ``ctx``."""
-    found = json.loads(command(f"rdma -j -dd resource show {kind}") or "[]")
-    return [one for one in found if "pid" in one and pid in (None, one["pid"])]
+    """Queue pairs (``qp``), registrations (``mr``), ``cq`` and ``pd`` of all user processes, or of
+    one. What the kernel calls their pid is the thread that made them."""
+    found = json.loads(command(f"rdma -j resource show {kind}") or "[]")
+    if pid is None:
+        return [one for one in found if one.get("comm") != "ib_core"]
+    threads = Path(f"/proc/{pid}/task")
+    return [one for one in found if "pid" in one and (threads / str(one["pid"])).exists()]
 
 
 def resources(pid: int | None = None) -> Counter[str]:

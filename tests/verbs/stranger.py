@@ -3,8 +3,7 @@
     stranger.py DEVICE QUEUE_PAIR_NUMBER send|read|write REMOTE_KEY
 
 Prints ``refused`` and the completion's status, or ``success``. The number of the
-first packet is guessed: it is what the kernel does not show. Runs with Debian's pyverbs, for which
-there are no types.
+first packet is a guess. Runs with Debian's pyverbs, for which there are no types.
 """
 
 from __future__ import annotations

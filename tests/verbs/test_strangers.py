@@ -76,11 +76,13 @@ def test_a_secret_admits_no_more_connections_than_it_says(victims: Linked) -> No
 
 @pytest.mark.parametrize("operation", ["send", "read", "write"])
 def test_a_guessed_queue_pair(victims: Linked, operation: str) -> None:
-    """A stranger on the same host who knows the number of the server's queue pair, its address and
-    even a remote key (root may ask the kernel for all of them), but not the packets' numbers."""
+    """By a stranger on the same host, with the same address, who knows the number of the server's
+    queue pair and even a remote key, and has to guess the number of the next packet."""
     (qp,) = kernel.objects("qp", victims.server.pid)
     (device,) = {one["ifname"] for one in kernel.objects("qp", victims.server.pid)}
-    keys = [mr["rkey"] for mr in kernel.objects("mr", victims.server.pid) if "rkey" in mr]
+    keys = [
+        int(mr["rkey"], 16) for mr in kernel.objects("mr", victims.server.pid) if mr["rkey"] != "0"
+    ]
     for key in keys or [1]:
         order = [device, str(qp["lqpn"]), operation, str(key)]
         # The distribution's own interpreter, for which its bindings of libibverbs are made.
