@@ -24,7 +24,7 @@ def command(line: str) -> str:
 def objects(kind: str, pid: int | None = None) -> list[dict[str, Any]]:
     """Queue pairs (``qp``), registrations (``mr``), ``cq`` and ``pd`` of all user processes, or of
     one. What the kernel calls their pid is the thread that made them."""
-    found = json.loads(command(f"rdma -j resource show {kind}") or "[]")
+    found = json.loads(command(f"rdma -j -dd resource show {kind}") or "[]")
     if pid is None:
         return [one for one in found if one.get("comm") != "ib_core"]
     threads = Path(f"/proc/{pid}/task")
