@@ -22,9 +22,12 @@ TEST_CASE_TEMPLATE("one-sided: reads and writes of any size move exactly their b
     for (const size_t size : {size_t{0}, size_t{1}, size_t{39}, size_t{4096}, size_t{65'536},
                               chunk - 1, chunk, chunk + 1, size_t{64} << 20}) {
       CAPTURE(size);
+      meet(ends.there());
       std::fill_n(memory->data(), size + 2 * kMargin, std::byte{0x5a});
+      meet(ends.there());
       std::vector<std::byte> sent = bytes_of(size, static_cast<uint32_t>(size));
       REQUIRE(write(ends.here(), region, kMargin, sent).ok());
+      meet(ends.there());
       CHECK(std::equal(sent.begin(), sent.end(), memory->data() + kMargin));
       const auto untouched = [&](const std::byte* from) {
         return std::all_of(from, from + kMargin, [](std::byte b) { return b == std::byte{0x5a}; });
@@ -57,6 +60,7 @@ TEST_CASE_TEMPLATE("one-sided: either end of a link lets the other at its memory
     arrived(ends.there(), *region);
     const auto sent = bytes_of(100);
     CHECK(write(ends.there(), *region, 0, sent).ok());
+    meet(ends.here());
     CHECK(std::equal(sent.begin(), sent.end(), memory->data()));
     uint64_t due;
     std::memcpy(&due, sent.data() + 8, sizeof due);
@@ -120,6 +124,7 @@ TEST_CASE_TEMPLATE("one-sided: each right allows its operations and no others", 
         CHECK(status.details().find("region " + std::to_string(region)) != std::string::npos);
       }
     }
+    meet(ends.there());
     if ((rights & (kMayWrite | kMayUpdate)) == 0) CHECK(memory->words()[1] == 0);
     CHECK(ends.there().conceal(region).ok());
   }
@@ -289,6 +294,8 @@ TEST_CASE_TEMPLATE("one-sided: compare-and-swap makes a lock", Way, TENSORWIRE_O
   std::thread other([&] { work(two, 2); });
   work(one, 1);
   other.join();
+  meet(one.there());
+  meet(two.there());
   CHECK(words->words()[0] == 0);
   CHECK(words->words()[1] == 2 * kTimes);
 }
