@@ -83,9 +83,9 @@ void await_region(tw_remote* remote, uint64_t region) {
 }
 
 TEST_CASE_TEMPLATE("abi: one-sided operations move bytes and numbers", Way, TENSORWIRE_ABI_WAYS) {
-  Ends ends(Way::kName);
   alignas(8) char memory[256]{};
   Told told;
+  Ends ends(Way::kName);  // the last to come: what is exposed outlives it
   const tw_owner owner = told.owner();
   uint64_t region = 0;
   REQUIRE(tw_remote_expose(ends.there.get(), memory, sizeof memory, kAllRights, &owner, &region,
@@ -134,10 +134,10 @@ TEST_CASE_TEMPLATE("abi: one-sided operations move bytes and numbers", Way, TENS
 
 TEST_CASE_TEMPLATE("abi: what cannot be right has a code and a sentence", Way,
                    TENSORWIRE_ABI_WAYS) {
-  Ends ends(Way::kName);
   alignas(8) char memory[64]{};
   uint64_t region = 0;
   Told told;
+  Ends ends(Way::kName);
   const tw_owner owner = told.owner();
   const auto expose = [&](void* data, size_t size, uint32_t rights) {
     return tw_remote_expose(ends.there.get(), data, size, rights, &owner, &region, nullptr);

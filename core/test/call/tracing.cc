@@ -57,8 +57,11 @@ Traced trace_of(House& house, const std::vector<size_t>& sizes) {
     REQUIRE(unary(*link, "/t/Take", segments).code == Code::kOk);
     REQUIRE(eventually([&] { return link->stats().leases == 0; }));
     traced.client = link->trace();
-    for (const auto& served : house.server().links())
-      if (served->calls() == 0) traced.server = served->trace();
+    REQUIRE(eventually([&] {
+      const auto served = house.server().links();
+      return !served.empty() && served.front()->calls() == 0;
+    }));
+    traced.server = house.server().links().front()->trace();
   }
   REQUIRE(eventually([&] { return house.server().links().empty(); }));
   return traced;

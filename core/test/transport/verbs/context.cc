@@ -113,7 +113,9 @@ TEST_SUITE("verbs") {
     REQUIRE(context.ok());
     auto slab = Slab::make(0, 1, page_size());
     REQUIRE(slab.ok());
-    for (const OpenRail& rail : *(*context)->rails()) REQUIRE(rail.domain->slab(**slab).ok());
+    const auto rails = (*context)->rails();
+    REQUIRE(rails.ok());
+    for (const OpenRail& rail : *rails) REQUIRE(rail.domain->slab(**slab).ok());
     CHECK((*context)->stats().registrations == 2);
     CHECK((*context)->stats().pinned == 2 * page_size());
     (*slab)->drop();
