@@ -106,7 +106,13 @@ void Target::operation_arrived() {
       immediates_.push_back(operation.immediate);
     return answer(operation.id, nullptr, 0, 0);
   }
-  std::byte* const at = regions_.at(operation.region).data + operation.offset;
+  // It may have been concealed since the operation was checked.
+  const auto region = regions_.find(operation.region);
+  if (region == regions_.end()) {
+    out_.push(failure(operation.id, no_such_region(operation.region)));
+    return;
+  }
+  std::byte* const at = region->second.data + operation.offset;
   if (operation.kind == OperationKind::kRead)
     return answer(operation.id, at, operation.length, operation.region);
   const uint64_t before = update(at, operation);
