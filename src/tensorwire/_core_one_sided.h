@@ -7,8 +7,9 @@
 #include <utility>
 
 #include "_core_convert.h"
+#include "_core_events.h"
 
-// Included by _core.cpp only, after its EventQueue.
+// Included by _core.cpp only.
 namespace {
 
 // An object's memory, exported for as long as this lives.

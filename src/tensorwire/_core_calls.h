@@ -1,0 +1,199 @@
+// Calls in the binding, of both ends, and the iterator over their messages.
+#pragma once
+
+#include "_core_convert.h"
+#include "_core_events.h"
+
+// Included by _core.cpp only.
+namespace {
+
+struct CallBase {
+  tw_call* handle;
+  explicit CallBase(tw_call* h) : handle(h) {}
+  CallBase(const CallBase&) = delete;
+  CallBase& operator=(const CallBase&) = delete;
+  ~CallBase() { tw_call_release(handle); }
+
+  nb::object time_remaining() const {
+    const int64_t left = tw_call_time_left(handle);
+    return left < 0 ? nb::none() : nb::steal(PyFloat_FromDouble(static_cast<double>(left) * 1e-9));
+  }
+  void notify(Events& queue, uint64_t token) { tw_call_notify(handle, queue.handle, token); }
+
+  // Null when there is and will be no message.
+  nb::object next(bool raw) {
+    MessageHandle message;
+    if (!tw_call_take(handle, &message.handle)) {
+      tw_status status{};
+      const tw_wait wait = wait_forever();
+      int result;
+      {
+        const NoGil nogil;
+        result = tw_call_receive(handle, &wait, &message.handle, &status);
+      }
+      check(result, status);
+      if (!message.handle) return {};
+    }
+    return received(message.handle, raw);
+  }
+};
+
+struct ClientCall : CallBase {
+  using CallBase::CallBase;
+
+  bool send(nb::handle message, bool end) {
+    const Payload payload(message);
+    tw_status status{};
+    const tw_wait wait = wait_forever();
+    int result;
+    // A small message to a peer with room goes without a wait, hence without letting go of the GIL.
+    if (payload.bytes() <= kSmall && tw_call_sendable(handle)) {
+      result = tw_call_send(handle, payload.get(), end, &wait, &status);
+    } else {
+      const NoGil nogil;
+      result = tw_call_send(handle, payload.get(), end, &wait, &status);
+    }
+    if (result != TW_OK && result != TW_INTERRUPTED && tw_call_ended(handle)) return false;
+    check(result, status);
+    return true;
+  }
+  void end_send() {
+    tw_status status{};
+    const int result = tw_call_end_send(handle, &status);
+    if (result != TW_OK && !tw_call_ended(handle)) check(result, status);
+  }
+  nb::object receive(bool raw) {
+    nb::object message = next(raw);
+    return message.is_valid() ? message : nb::none();
+  }
+  nb::object initial_metadata() {
+    tw_metadata* metadata = nullptr;
+    tw_status status{};
+    const tw_wait wait = wait_forever();
+    int result;
+    {
+      const NoGil nogil;
+      result = tw_call_initial(handle, &wait, &metadata, &status);
+    }
+    check(result, status);
+    return metadata_list(metadata);
+  }
+  nb::object outcome(nb::object timeout) {
+    tw_metadata* trailing = nullptr;
+    tw_status status{};
+    int32_t code = 0;
+    const tw_wait wait = wait_for(timeout);
+    int result;
+    {
+      const NoGil nogil;
+      result = tw_call_outcome(handle, &wait, &code, &trailing, &status);
+    }
+    if (result == 4) return nb::none();
+    check(result, status);
+    return nb::make_tuple(code, nb::str(status.details), metadata_list(trailing));
+  }
+  bool cancel(int code, const std::string& details) {
+    return tw_call_cancel(handle, code, details.c_str()) != 0;
+  }
+
+  static constexpr size_t kSmall = 4096;
+};
+
+struct ServerCall : CallBase {
+  using CallBase::CallBase;
+
+  nb::object method() const {
+    // Calls of one method follow one another: the last name is kept. Guarded by the GIL.
+    static PyObject* last = nullptr;
+    static std::string last_text;
+    const char* data;
+    size_t size;
+    tw_call_method(handle, &data, &size);
+    if (!last || last_text.size() != size || std::memcmp(last_text.data(), data, size) != 0) {
+      PyObject* fresh = PyUnicode_FromStringAndSize(data, static_cast<Py_ssize_t>(size));
+      if (!fresh) throw nb::python_error();
+      Py_XDECREF(last);
+      last = fresh;
+      last_text.assign(data, size);
+    }
+    return nb::borrow(last);
+  }
+  nb::object receive(bool raw) {
+    nb::object message = next(raw);
+    if (message.is_valid()) return message;
+    if (!tw_call_active(handle))
+      raise(1, "the call is no longer active: cancelled, past its deadline, or its client is gone");
+    return nb::none();
+  }
+  void send_initial(nb::handle metadata) {
+    const Pairs pairs(metadata);
+    tw_status status{};
+    check(tw_call_send_initial(handle, pairs.get(), &status), status);
+  }
+  void send(nb::handle message) {
+    const Payload payload(message);
+    tw_status status{};
+    const tw_wait wait = wait_forever();
+    int result;
+    if (payload.bytes() <= ClientCall::kSmall && tw_call_sendable(handle)) {
+      result = tw_call_reply(handle, payload.get(), &wait, &status);
+    } else {
+      const NoGil nogil;
+      result = tw_call_reply(handle, payload.get(), &wait, &status);
+    }
+    check(result, status);
+  }
+  int finish_to(int code, nb::handle details, nb::handle trailing, nb::handle message,
+                tw_call** next) {
+    const Payload payload(message);
+    const Pairs pairs(trailing);
+    Py_ssize_t size = 0;
+    const char* text = PyUnicode_AsUTF8AndSize(details.ptr(), &size);
+    if (!text) throw nb::python_error();
+    tw_status status{};
+    const tw_wait wait = wait_forever();
+    const NoGil nogil;
+    return tw_call_finish(handle, code, text, static_cast<size_t>(size), pairs.get(), payload.get(),
+                          &wait, next, &status);
+  }
+  bool finish(int code, nb::handle details, nb::handle trailing, nb::handle message) {
+    return finish_to(code, details, trailing, message, nullptr) == TW_OK;
+  }
+  nb::object finish_and_next(int code, nb::handle details, nb::handle trailing,
+                             nb::handle message) {
+    tw_call* next = nullptr;
+    (void)finish_to(code, details, trailing, message, &next);
+    if (!next) return nb::none();
+    return nb::cast(new ServerCall(next), nb::rv_policy::take_ownership);
+  }
+};
+
+// An iterator at C speed: no frame of Python between two messages.
+struct Messages {
+  nb::object owner;  // keeps the call
+  CallBase* call;
+  ServerCall* server;  // null at the client
+  bool raw;
+};
+
+PyObject* messages_next(PyObject* self) {
+  Messages* const messages = nb::inst_ptr<Messages>(self);
+  try {
+    if (messages->server) {
+      nb::object message = messages->server->receive(messages->raw);
+      return message.is_none() ? nullptr : message.release().ptr();
+    }
+    nb::object message = messages->call->next(messages->raw);
+    return message.is_valid() ? message.release().ptr() : nullptr;
+  } catch (nb::python_error& error) {
+    error.restore();
+    return nullptr;
+  }
+}
+
+PyObject* messages_iter(PyObject* self) {
+  Py_INCREF(self);
+  return self;
+}
+
+}  // namespace

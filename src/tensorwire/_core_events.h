@@ -1,0 +1,33 @@
+// Queues of ended calls in the binding.
+#pragma once
+
+#include "_core_convert.h"
+
+// Included by _core.cpp only.
+namespace {
+
+struct Events {
+  tw_events* handle = tw_events_create();
+  Events() = default;
+  Events(const Events&) = delete;
+  Events& operator=(const Events&) = delete;
+  ~Events() { tw_events_release(handle); }
+
+  nb::object wait(nb::object timeout) {
+    const tw_wait limit = wait_for(timeout);
+    uint64_t tokens[256];
+    int closed = 0;
+    size_t count;
+    {
+      const NoGil nogil;
+      count = tw_events_wait(handle, &limit, tokens, 256, &closed);
+    }
+    if (PyErr_Occurred()) throw nb::python_error();
+    if (closed) return nb::none();
+    nb::list list;
+    for (size_t i = 0; i < count; ++i) list.append(tokens[i]);
+    return list;
+  }
+};
+
+}  // namespace
