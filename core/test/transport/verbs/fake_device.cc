@@ -205,14 +205,16 @@ struct FakeFunctions {
     counts.pinned += size;
     counts.last_access = access;
     const auto key = static_cast<uint32_t>(counts.registered);
-    return new ibv_mr{domain->context, domain, data, size, key, key, key + 0x1000};
+    return g_host->regions_
+        .emplace_back(new ibv_mr{domain->context, domain, data, size, key, key, key + 0x1000})
+        .get();
   }
   static int dereg_mr(ibv_mr* region) {
     Lock lock(g_host->mutex_);
     if (g_host->deregistration_error != 0) return g_host->deregistration_error;
     g_host->counts_.regions -= 1;
     g_host->counts_.pinned -= region->length;
-    delete region;
+    std::erase_if(g_host->regions_, [&](const auto& held) { return held.get() == region; });
     return 0;
   }
   static ibv_mw* alloc_mw(ibv_pd* domain, ibv_mw_type type) {

@@ -94,6 +94,7 @@ class FakeHost {
   std::vector<std::unique_ptr<ibv_device>> listed_;
   std::vector<Opened*> opened_;
   std::vector<std::string> removed_;
+  std::vector<std::unique_ptr<ibv_mr>> regions_;  // also those whose deregistration failed
 };
 
 }  // namespace tw::verbs
