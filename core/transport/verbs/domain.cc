@@ -80,7 +80,7 @@ class Domain::AsyncEvents final : public Watcher {
   void stop() {
     std::lock_guard lock(mutex_);
     if (!domain_) return;
-    poller_.unwatch(watch_, domain_->context_->async_fd);
+    if (watch_ != 0) poller_.unwatch(watch_, domain_->context_->async_fd);
     domain_ = nullptr;
   }
 
@@ -97,7 +97,7 @@ class Domain::AsyncEvents final : public Watcher {
   std::mutex mutex_;
   Domain* domain_;  // guarded by mutex_; null after stop()
   Poller& poller_;
-  Poller::Watch watch_ = 0;
+  Poller::Watch watch_ = 0;  // guarded by mutex_; ids begin at 1
 };
 
 Result<Ref<Domain>> Domain::open(const Library& library, const std::string& name,
@@ -313,8 +313,9 @@ Result<Ref<Window>> Domain::window() {
   errno = 0;
   ibv_mw* const window = ibv_alloc_mw(domain_, IBV_MW_TYPE_2);
   if (!window) {
-    return errno_status(gone(errno) ? Code::kUnavailable : Code::kResourceExhausted,
-                        text({"no memory window on RDMA device ", device_.name}), errno);
+    const int error = errno;
+    return errno_status(gone(error) ? Code::kUnavailable : Code::kResourceExhausted,
+                        text({"no memory window on RDMA device ", device_.name}), error);
   }
   {
     std::lock_guard lock(mutex_);
@@ -371,10 +372,11 @@ void Window::invalidate(ibv_send_wr& request) const {
 
 Status Domain::watch(Poller& poller) {
   auto async = make_ref<AsyncEvents>(*this, poller);
-  if (Status status = async->start(); !status.ok()) return status;
-  std::lock_guard lock(mutex_);
-  async_ = std::move(async);
-  return {};
+  {
+    std::lock_guard lock(mutex_);
+    async_ = async;  // ahead of the first event, which may be the last
+  }
+  return async->start();
 }
 
 void Domain::observe(Ref<Observer> observer) {
