@@ -64,6 +64,7 @@ TEST_CASE_TEMPLATE("one-sided: either end of a link lets the other at its memory
     CHECK(std::equal(sent.begin(), sent.end(), memory->data()));
     uint64_t due;
     std::memcpy(&due, sent.data() + 8, sizeof due);
+    meet(ends.here());
     CHECK(update(ends.there(), Kind::kFetchAdd, *region, 8, 1) == due);
     memory = nullptr;
     CHECK(live == 1);
