@@ -103,6 +103,19 @@ def test_a_sender_is_killed_mid_step_and_comes_back(tensorflow: Any) -> None:
         assert after["received_grpc"] == 0
 
 
+def test_what_is_known_of_peers_ends_with_their_sessions(tensorflow: Any) -> None:
+    with running(PAIR) as cluster:
+        for _ in range(3):
+            check_it_works(tensorflow, cluster)
+        some = cluster.stats("worker")["peers"]
+        assert some >= 1
+        for turn in range(12):
+            if turn % 6 == 5:
+                cluster.restart(("ps", 0))
+            check_it_works(tensorflow, cluster)
+        assert cluster.stats("worker")["peers"] <= some
+
+
 def test_a_receiver_is_killed_while_it_reads(tensorflow: Any) -> None:
     tf = tensorflow
     with running(PAIR) as cluster:

@@ -19,8 +19,10 @@ COORDINATOR = """
 import json, sys
 import tensorflow as tf
 import tensorwire.tensorflow as tt
+spec, late = json.loads(sys.argv[1]), json.loads(sys.argv[2])
+if late:
+    tf.constant(1.0)
 tt.enable()
-spec = json.loads(sys.argv[1])
 tf.config.experimental_connect_to_cluster(
     tf.train.ClusterSpec(spec), job_name="chief", task_index=0, protocol="grpc+tensorwire"
 )
@@ -28,14 +30,16 @@ with tf.device("/job:ps/task:0"):
     v = tf.Variable(tf.zeros([300, 1000]))
 
 @tf.function
-def step():
+def step(one):
+    with tf.device("/job:chief/task:0"):
+        mine = tf.fill([300, 1000], one)
     with tf.device("/job:worker/task:0"):
-        gradient = v.read_value() * 0.0 + 2.0
+        gradient = v.read_value() * 0.0 + mine + 1.0
     with tf.device("/job:ps/task:0"):
         v.assign_add(gradient)
 
 for _ in range(20):
-    step()
+    step(tf.constant(1.0))
 got = v.numpy()
 assert (got == 40.0).all(), got
 with tf.device("/job:worker/task:0"):
@@ -45,7 +49,8 @@ print(json.dumps(tt.stats()))
 """
 
 
-def test_a_function_over_a_connected_cluster(tensorflow: Any) -> None:
+@pytest.mark.parametrize("late", [False, True])
+def test_a_function_over_a_connected_cluster(tensorflow: Any, late: bool) -> None:
     tasks: dict[Task, str] = {("ps", 0): PLUGIN, ("worker", 0): PLUGIN}
     cluster = Cluster(tasks, {})
     cluster.spec["chief"] = [f"127.0.0.1:{free_ports(1)[0]}"]
@@ -54,7 +59,7 @@ def test_a_function_over_a_connected_cluster(tensorflow: Any) -> None:
             cluster.start([task])
         cluster.wait_ready()
         done = subprocess.run(
-            [sys.executable, "-c", COORDINATOR, json.dumps(cluster.spec)],
+            [sys.executable, "-c", COORDINATOR, json.dumps(cluster.spec), json.dumps(late)],
             env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "1"},
             capture_output=True,
             text=True,
@@ -62,7 +67,10 @@ def test_a_function_over_a_connected_cluster(tensorflow: Any) -> None:
             check=False,
         )
         assert done.returncode == 0, done.stderr[-3000:]
-        assert json.loads(done.stdout)["links"] >= 1
+        stats = json.loads(done.stdout)
+        assert stats["links"] >= 1
+        assert stats["served_copied"] == stats["served_copied_late"] == (20 if late else 0)
+        assert ("enable() before any TensorFlow operation" in done.stderr) == late
         assert cluster.stats("worker")["received_in_place"] >= 20
         assert cluster.stats("ps")["received_in_place"] >= 20
     finally:

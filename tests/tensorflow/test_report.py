@@ -30,6 +30,7 @@ def test_the_table() -> None:
         "received_grpc": 3,
         "received_grpc_bytes": 12,
         "news": "of a newer plugin",
+        "peers": 2,
         "arena_slabs": 4,
         "arena_capacity": 1 << 30,
         "arena_high_water": 3 << 19,

@@ -57,6 +57,7 @@ def stock(tensorflow: Any) -> Losses:
     ("environment", "way"),
     [
         ({}, "received_in_place"),
+        ({"TENSORWIRE_TF_ARENA": "traced"}, "received_in_place"),
         ({"TENSORWIRE_TF_ARENA": "off"}, "received_shm"),
         ({"TENSORWIRE_TRANSPORT": "tcp"}, "received_tcp"),
     ],

@@ -29,6 +29,9 @@ inline constexpr size_t kSmall = 32 << 10;
 // How the bytes of a link move.
 enum class By { kShm, kVerbs, kTcp };
 
+// Peers of one cluster trust each other with their memory anyway: a tensor is as large as it is.
+inline constexpr int64_t kMaxMessage = int64_t{1} << 44;
+
 // Sends nothing or one message.
 inline constexpr tw_pairs kNoPairs{nullptr, 0};
 inline constexpr tw_payload kNoPayload{nullptr, 0, nullptr};

@@ -18,7 +18,6 @@ namespace tf = ::tensorflow;
 
 namespace {
 
-constexpr int64_t kMaxMessage = int64_t{1} << 44;
 constexpr int64_t kInvitationNs = 30'000'000'000;
 constexpr size_t kCallsAtOnce = 64;
 // What is copied for an answer takes the dispatcher's time up to here, then that of TensorFlow's
@@ -115,10 +114,6 @@ absl::Status DataServer::admit(const std::string& hello, Welcome* out) {
   *out = {text(session, sizeof session), text(secret, sizeof secret),
           text(instance, sizeof instance), text(own, sizeof own), addresses_};
   return absl::OkStatus();
-}
-
-void DataServer::visit_links(void (*visit)(void*, const char*, const char*), void* context) const {
-  core().server_stats(server_, [](void*) {}, visit, context);
 }
 
 void DataServer::dispatch() {

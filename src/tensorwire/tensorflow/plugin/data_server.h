@@ -43,8 +43,6 @@ class DataServer {
   ~DataServer();
 
   absl::Status admit(const std::string& hello, Welcome* out);
-  void visit_links(void (*visit)(void* context, const char* name, const char* value),
-                   void* context) const;
 
  private:
   friend class Served;

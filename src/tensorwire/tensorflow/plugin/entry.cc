@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "allocator.h"
 #include "core.h"
+#include "peers.h"
 #include "server.h"
 #include "settings.h"
 #include "statistics.h"
@@ -70,6 +71,7 @@ TENSORWIRE_EXPORT void tensorwire_tensorflow_stats(void (*visit)(void* context, 
   visit(context, #name, std::to_string(tensorwire::statistics().name.load()).c_str());
   TENSORWIRE_COUNTERS(TENSORWIRE_VISIT)
 #undef TENSORWIRE_VISIT
+  visit(context, "peers", std::to_string(tensorwire::peers_known()).c_str());
   struct Arena {
     void (*visit)(void*, const char*, const char*);
     void* context;

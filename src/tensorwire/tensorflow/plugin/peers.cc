@@ -35,8 +35,6 @@ constexpr int64_t kConnectNs = 5'000'000'000;
 // How long it is believed that a worker has no plugin, or that it could not be asked.
 constexpr auto kBelief = std::chrono::seconds(30);
 constexpr auto kRetry = std::chrono::seconds(1);
-// Peers of one cluster trust each other with their memory anyway: a tensor is as large as it is.
-constexpr int64_t kMaxMessage = int64_t{1} << 44;
 
 bool is(absl::string_view transport, const std::string& address) {
   return absl::StartsWith(address, absl::StrCat(transport, ":"));
@@ -85,14 +83,9 @@ class Links {
   }
   void add(const std::string& where, const std::shared_ptr<PeerLink>& link) {
     std::lock_guard<std::mutex> lock(mutex_);
+    for (auto at = links_.begin(); at != links_.end();)
+      at = at->second.expired() ? links_.erase(at) : std::next(at);
     links_[where] = link;
-  }
-  std::vector<std::shared_ptr<PeerLink>> all() {
-    std::vector<std::shared_ptr<PeerLink>> all;
-    std::lock_guard<std::mutex> lock(mutex_);
-    for (const auto& entry : links_)
-      if (auto link = entry.second.lock()) all.push_back(std::move(link));
-    return all;
   }
 
  private:
@@ -183,13 +176,14 @@ struct Question {
 };
 
 struct Entry {
-  SharedWorkerCache workers;  // keeps the key's address from being used again
   Way way;
   Clock::time_point until;  // kGrpc, kNone: believed until then
   bool asking = false;
   std::vector<std::function<void(Way)>> waiting;
 };
 
+// Caches belong to sessions, and end with them. What was known through one that has ended goes when
+// the next worker has been asked, so that entries are bounded by the caches alive at one time.
 class Peers {
  public:
   static Peers& get() {
@@ -199,8 +193,10 @@ class Peers {
 
   Way known(const SharedWorkerCache& workers, const std::string& task) {
     std::lock_guard<std::mutex> lock(mutex_);
-    const auto at = entries_.find({workers.get(), task});
-    return at == entries_.end() ? Way{} : current(at->second);
+    const auto cache = caches_.find(workers);
+    if (cache == caches_.end()) return {};
+    const auto at = cache->second.find(task);
+    return at == cache->second.end() ? Way{} : current(at->second);
   }
 
   void find(const SharedWorkerCache& workers, const std::string& task,
@@ -208,8 +204,7 @@ class Peers {
     Way way;
     {
       std::lock_guard<std::mutex> lock(mutex_);
-      Entry& entry = entries_[{workers.get(), task}];
-      entry.workers = workers;
+      Entry& entry = caches_[workers][task];
       way = current(entry);
       if (way.kind == Way::kUnknown) {
         entry.waiting.push_back(std::move(then));
@@ -222,8 +217,28 @@ class Peers {
       ask(workers, task);
   }
 
+  size_t size() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    size_t size = 0;
+    for (const auto& cache : caches_) size += cache.second.size();
+    return size;
+  }
+
  private:
-  using Key = std::pair<tf::WorkerCacheInterface*, std::string>;
+  using Entries = std::unordered_map<std::string, Entry>;  // by task
+
+  std::vector<Entries> take_ended() {
+    std::vector<Entries> ended;
+    for (auto at = caches_.begin(); at != caches_.end();) {
+      if (at->first.expired()) {
+        ended.push_back(std::move(at->second));
+        at = caches_.erase(at);
+      } else {
+        ++at;
+      }
+    }
+    return ended;
+  }
 
   static Way current(const Entry& entry) {
     switch (entry.way.kind) {
@@ -293,32 +308,21 @@ class Peers {
 
   void settle(const Question& question, const Way& way, Clock::duration belief) {
     std::vector<std::function<void(Way)>> waiting;
-    std::vector<SharedWorkerCache> gone;  // let go of without the lock
+    std::vector<Entries> ended;  // let go of without the lock
     {
       std::lock_guard<std::mutex> lock(mutex_);
-      Entry& entry = entries_[{question.workers.get(), question.task}];
+      ended = take_ended();
+      Entry& entry = caches_[question.workers][question.task];
       entry.way = way;
       entry.until = Clock::now() + belief;
       entry.asking = false;
       waiting.swap(entry.waiting);
-      // Caches of sessions that have ended are held by nobody else.
-      std::map<tf::WorkerCacheInterface*, long> held;
-      for (const auto& other : entries_) ++held[other.first.first];
-      for (auto at = entries_.begin(); at != entries_.end();) {
-        if (!at->second.asking && at->second.workers.use_count() == held[at->first.first] &&
-            at->first.first != question.workers.get()) {
-          gone.push_back(std::move(at->second.workers));
-          at = entries_.erase(at);
-        } else {
-          ++at;
-        }
-      }
     }
     for (const auto& then : waiting) then(way);
   }
 
   std::mutex mutex_;
-  std::map<Key, Entry> entries_;
+  std::map<std::weak_ptr<tf::WorkerCacheInterface>, Entries, std::owner_less<>> caches_;
 };
 
 }  // namespace
@@ -345,8 +349,6 @@ void find_way(const SharedWorkerCache& workers, const std::string& task,
   Peers::get().find(workers, task, std::move(then));
 }
 
-void visit_links(void (*visit)(void*, const char*, const char*), void* context) {
-  for (const auto& link : links().all()) core().link_stats(link->get(), visit, context);
-}
+size_t peers_known() { return Peers::get().size(); }
 
 }  // namespace tensorwire

@@ -56,7 +56,7 @@ Way known_way(const SharedWorkerCache& workers, const std::string& task);
 void find_way(const SharedWorkerCache& workers, const std::string& task,
               std::function<void(Way)> then);
 
-// Visits the statistics of each link.
-void visit_links(void (*visit)(void* context, const char* name, const char* value), void* context);
+// How many workers' ways are known, or are being found out.
+size_t peers_known();
 
 }  // namespace tensorwire
