@@ -61,6 +61,7 @@ const tw_table* tw_get_table() {
       tw_server_close,
       tw_server_release,
       tw_host,
+      tw_buffer_separate,
   };
   return &table;
 }

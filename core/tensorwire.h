@@ -420,6 +420,7 @@ typedef struct tw_table {
   __typeof__(&tw_server_close) server_close;
   __typeof__(&tw_server_release) server_release;
   __typeof__(&tw_host) host;
+  __typeof__(&tw_buffer_separate) buffer_separate;
 } tw_table;
 
 const tw_table* tw_get_table(void);

@@ -104,7 +104,7 @@ def test_operation(tensorflow: Any, cluster: Cluster, name: str) -> None:
     assert cluster.stats("worker")["received_in_place"] > before
 
 
-@pytest.mark.parametrize("name", ["add", "relu"])
+@pytest.mark.parametrize("name", ["add", "relu", "InplaceAdd", "InplaceUpdate"])
 def test_two_tensors_out_of_one_buffer(tensorflow: Any, cluster: Cluster, name: str) -> None:
     """An operation that writes over one of them does not show in the other."""
     tf = tensorflow

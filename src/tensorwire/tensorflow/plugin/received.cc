@@ -18,13 +18,12 @@ namespace {
 
 // Received bytes as they lie. Those on lease belong to their sender, so that no operation takes
 // them for its output; one that writes to its input in spite of that (InplaceAdd) writes to a
-// private copy of the page, which the sender never sees.
+// private copy of the page, which neither the sender nor another tensor out of the same bytes sees.
 class ReceivedBuffer final : public tf::TensorBuffer {
  public:
+  // `buffer`: separated.
   explicit ReceivedBuffer(tw_buffer* buffer)
-      : TensorBuffer(core().buffer_data(buffer)), buffer_(buffer) {
-    core().buffer_expose(buffer);
-  }
+      : TensorBuffer(core().buffer_data(buffer)), buffer_(buffer) {}
   ~ReceivedBuffer() override { core().buffer_release(buffer_); }
 
   size_t size() const override { return core().buffer_size(buffer_); }
@@ -93,7 +92,7 @@ absl::Status receive_tensor(tw_message* message, By by, tf::Allocator* allocator
   if (body.size >= kSmall) {
     tw_buffer* const buffer = core().message_buffer(message, 1);
     const bool leased = core().buffer_leased(buffer) != 0;
-    if (aligned(body.data)) {
+    if (aligned(body.data) && core().buffer_separate(buffer, nullptr) == TW_OK) {
       tf::core::RefCountPtr<tf::TensorBuffer> held(new ReceivedBuffer(buffer));
       *out = tf::Tensor(head.dtype, head.shape, std::move(held));
       count_received(leased, by, body.size);
