@@ -11,10 +11,12 @@ WITH_FRAMEWORKS = ("bench/train/", "bench/tensorflow/", "tensorflow/", "test_ten
 
 
 def pytest_configure() -> None:
-    """Where pytest is a job in a shell's background, it ignores SIGINT, and so would every process
-    that a test starts and interrupts."""
+    """What a shell's background job or ``nohup`` ignores, so would every process that a test starts
+    and sends a signal to."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -19,13 +19,14 @@ COORDINATOR = """
 import json, sys
 import tensorflow as tf
 import tensorwire.tensorflow as tt
-spec, late = json.loads(sys.argv[1]), json.loads(sys.argv[2])
+spec, late = map(json.loads, sys.argv[1:])
 if late:
     tf.constant(1.0)
 tt.enable()
-tf.config.experimental_connect_to_cluster(
-    tf.train.ClusterSpec(spec), job_name="chief", task_index=0, protocol="grpc+tensorwire"
-)
+for _ in range(2):
+    tf.config.experimental_connect_to_cluster(
+        tf.train.ClusterSpec(spec), job_name="chief", task_index=0, protocol="grpc+tensorwire"
+    )
 with tf.device("/job:ps/task:0"):
     v = tf.Variable(tf.zeros([300, 1000]))
 
@@ -69,8 +70,8 @@ def test_a_function_over_a_connected_cluster(tensorflow: Any, late: bool) -> Non
         assert done.returncode == 0, done.stderr[-3000:]
         stats = json.loads(done.stdout)
         assert stats["links"] >= 1
-        assert stats["served_copied"] == stats["served_copied_late"] == (20 if late else 0)
-        assert ("enable() before any TensorFlow operation" in done.stderr) == late
+        assert stats["served_lent"] >= 20
+        assert stats["served_copied"] == 0
         assert cluster.stats("worker")["received_in_place"] >= 20
         assert cluster.stats("ps")["received_in_place"] >= 20
     finally:

@@ -35,6 +35,11 @@ def resources(pid: int | None = None) -> Counter[str]:
     return Counter({kind: len(objects(kind, pid)) for kind in ("qp", "mr", "cq", "pd")})
 
 
+def packets_received(device: str) -> int:
+    counters = DEVICES / device / "ports/1/hw_counters"
+    return int((counters / "rcvd_pkts").read_text())
+
+
 def eventually(condition: Callable[[], object], seconds: float = 60.0) -> bool:
     """Whether the condition comes true before the deadline."""
     deadline = time.monotonic() + seconds

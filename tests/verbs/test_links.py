@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.verbs import kernel
 from tests.verbs.processes import agents, connect, linked
 
 LINKS = 200
+MB = 1 << 20
 
 
 def test_200_links_and_nothing_is_left() -> None:
@@ -51,3 +53,21 @@ def test_a_killed_process_leaves_nothing() -> None:
         one.client.kill()
         assert kernel.eventually(lambda: kernel.resources(one.client.pid).total() == 0)
         assert kernel.eventually(lambda: kernel.resources(one.server.pid)["qp"] == 0)
+
+
+@pytest.mark.skipif(not (kernel.DEVICES / "rxe1").exists(), reason="needs two devices")
+def test_two_devices_share_the_chunks_of_one_link() -> None:
+    """Each device of the one end is joined with the other one of the other end, over the wire."""
+    devices = ["rxe0", "rxe1"]
+    here, there = (
+        {"TENSORWIRE_VERBS_DEVICE": ",".join(order)} for order in (devices, devices[::-1])
+    )
+    with linked(here, there) as one:
+        for agent in (one.client, one.server):
+            assert sorted(qp["ifname"] for qp in kernel.objects("qp", agent.pid)) == devices
+        before = [kernel.packets_received(device) for device in devices]
+        said = one.client.do("check", link=one.link, sizes=[10, 24 * MB, 10])
+        assert said == {"code": 0, "details": "", "bad": []}
+        for device, earlier in zip(devices, before, strict=True):
+            # Six chunks of 4 MB; the packets of a READ carry 4096 bytes at most.
+            assert kernel.packets_received(device) - earlier > 2 * (4 * MB // 4096)

@@ -28,7 +28,6 @@ LABELS = {
     "served_lent": "sent: lent where they lie in the arena",
     "served_small": "sent: small ones (below 32 KiB), within messages",
     "served_copied": "sent: large ones by a copy into the arena, a ring or a socket",
-    "served_copied_late": "  of these, because operations ran before enable(): call it first",
     "served_serialized": "sent: strings and variants, in serialised form",
     "served_grpc": "sent: by stock gRPC",
     "collective_received": "collectives: buffers received over links",

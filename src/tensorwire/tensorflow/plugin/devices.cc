@@ -1,6 +1,5 @@
 #include "devices.h"
 
-#include <atomic>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -8,16 +7,11 @@
 #include "allocator.h"
 #include "tensorflow/core/common_runtime/device_factory.h"
 #include "tensorflow/core/common_runtime/threadpool_device.h"
-#include "tensorflow/core/platform/logging.h"
 #include "tensorflow/core/public/session_options.h"
 
 namespace tensorwire {
 
 namespace tf = ::tensorflow;
-
-namespace {
-std::atomic<bool> g_came_first{false};
-}
 
 absl::Status make_arena_devices(const tf::ConfigProto& config, const std::string& task,
                                 tf::DeviceMgr** out) {
@@ -36,15 +30,5 @@ absl::Status make_arena_devices(const tf::ConfigProto& config, const std::string
   *out = new tf::DynamicDeviceMgr(std::move(devices));
   return absl::OkStatus();
 }
-
-void note_devices_came_first() {
-  if (g_came_first.exchange(true)) return;
-  LOG(WARNING) << "tensorwire: TensorFlow made its devices before tensorwire was enabled, so each "
-                  "tensor of this process is copied when it is sent: call "
-                  "tensorwire.tensorflow.enable() before any TensorFlow operation, or start the "
-                  "program by `tensorwire run`";
-}
-
-bool devices_came_first() { return g_came_first.load(std::memory_order_relaxed); }
 
 }  // namespace tensorwire

@@ -14,9 +14,4 @@ namespace tensorwire {
 absl::Status make_arena_devices(const tensorflow::ConfigProto& config, const std::string& task,
                                 tensorflow::DeviceMgr** out);
 
-// A server got devices that its process had made before the plugin came (by an eager context), and
-// what they allocate is in ordinary memory. Says so in the log, once.
-void note_devices_came_first();
-bool devices_came_first();
-
 }  // namespace tensorwire

@@ -4,7 +4,6 @@
 
 #include "completion.h"
 #include "data_server.h"
-#include "devices.h"
 #include "request.h"
 #include "settings.h"
 #include "statistics.h"
@@ -38,7 +37,6 @@ void count_served(const void* data, size_t size) {
   const bool small = size < kSmall;
   count(lent ? to.served_lent : small ? to.served_small : to.served_copied);
   count(lent ? to.served_lent_bytes : small ? to.served_small_bytes : to.served_copied_bytes, size);
-  if (!lent && !small && devices_came_first()) count(to.served_copied_late);
 }
 
 }  // namespace

@@ -87,14 +87,11 @@ class Server final : public tf::GrpcServer {
         absl::StrCat("/job:", server_def().job_name(), "/replica:", server_def().replica(),
                      "/task:", server_def().task_index());
     // An eager context brings its own devices; else they are the server's to make.
-    if (settings().enabled && settings().arena && !arena_adopted()) {
-      if (devices) {
-        note_devices_came_first();
-      } else if (absl::Status status =
-                     make_arena_devices(server_def().default_session_config(), name, &devices);
-                 !status.ok()) {
+    if (!devices && settings().enabled && settings().arena && !arena_adopted()) {
+      if (absl::Status status =
+              make_arena_devices(server_def().default_session_config(), name, &devices);
+          !status.ok())
         return status;
-      }
     }
     tf::GrpcServerOptions options;
     options.local_device_mgr = devices;

@@ -29,7 +29,6 @@ namespace tensorwire {
   X(served_small_bytes, "their bytes")                                                     \
   X(served_copied, "larger ones copied into the arena, or through the ring or socket")     \
   X(served_copied_bytes, "their bytes")                                                    \
-  X(served_copied_late, "of these: from devices that were there before the plugin")        \
   X(served_serialized, "strings and variants, which were sent in serialised form")         \
   X(served_grpc, "tensors that peers fetched by TensorFlow's own gRPC")                    \
   X(collective_received, "buffers of collectives that came over a link")                   \
