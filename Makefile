@@ -9,6 +9,8 @@ PYTHON ?= python3
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 10
 ARGS ?=
+# Tests of a file share what they set up, and those with TensorFlow come last.
+PARALLEL = -n 2 --dist loadfile --no-loadscope-reorder
 
 BIN := .venv/bin
 CLANGXX ?= $(shell scripts/system-packages clang)
@@ -72,7 +74,7 @@ wheel: .venv/ready ## build the wheel into dist/ and check that it stays under 1
 .PHONY: test test-oldest-tensorflow test-core test-verbs asan tsan fuzz
 test: test-core build .venv/tensorflow ## run every test: the core's and Python's
 	$(BIN)/python -m tensorwire.tensorflow.build
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 # A selection that builds the plugin for it and runs real clusters, of tensorwire as the wheel has it.
 OLDEST = test_plugin_paths.py::test_shared_memory test_plugin_paths.py::test_between_hosts \
@@ -81,12 +83,12 @@ OLDEST = test_plugin_paths.py::test_shared_memory test_plugin_paths.py::test_bet
 test-oldest-tensorflow: wheel .venv-oldest/ready ## run some tests with the oldest TensorFlow (Python 3.11)
 	.venv-oldest/bin/pip install -q --disable-pip-version-check --no-deps --force-reinstall dist/*.whl
 	.venv-oldest/bin/python -m tensorwire.tensorflow.build
-	.venv-oldest/bin/python -m pytest $(OLDEST:%=tests/tensorflow/%) $(ARGS)
+	.venv-oldest/bin/python -m pytest $(PARALLEL) $(OLDEST:%=tests/tensorflow/%) $(ARGS)
 
 test-core: | system-test ## run the core's tests, optimised
 	cmake -S . -B build/test -G Ninja $(CORE_ONLY)
 	cmake --build build/test --target core_tests
-	build/test/core_tests
+	$(call halves,build/test/core_tests)
 
 # ARGS: some of the steps, see tests/verbs/steps.
 test-verbs: build .venv/tensorflow | system-test ## run what needs RDMA devices, in a virtual machine (Debian)
@@ -101,6 +103,8 @@ SANITIZED = $(CORE_ONLY) -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_COMPILER=$(CLANGXX
 # One tree serves `asan` and `fuzz`: the core is compiled once for both.
 ASAN_TREE = cmake -S . -B build/asan -G Ninja $(SANITIZED) -DTENSORWIRE_SANITIZE=address,undefined \
               -DTENSORWIRE_BUILD_FUZZERS=ON
+# Half of the tests' time is what a message goes through on one thread.
+halves = rest=0; $(1) --source-file='*/message/*' & $(1) --source-file-exclude='*/message/*' || rest=$$?; wait $$! && exit $$rest
 asan fuzz: export ASAN_OPTIONS := detect_stack_use_after_return=1:strict_string_checks=1
 asan fuzz: export UBSAN_OPTIONS := print_stacktrace=1
 tsan: export TSAN_OPTIONS := second_deadlock_stack=1
@@ -108,7 +112,7 @@ tsan: export TSAN_OPTIONS := second_deadlock_stack=1
 asan: | system-sanitize ## run the core's tests under AddressSanitizer and UBSan (clang)
 	$(ASAN_TREE)
 	cmake --build build/asan --target core_tests
-	build/asan/core_tests
+	$(call halves,build/asan/core_tests)
 
 # Without address randomisation where that is allowed: older TSan dies on newer kernels with it.
 tsan: | system-sanitize ## run the core's tests under ThreadSanitizer (clang)

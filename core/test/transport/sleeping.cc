@@ -179,6 +179,43 @@ TEST_CASE_TEMPLATE("transport: the background hears of a hang-up", Maker, TENSOR
   CHECK(got.status().code() == Code::kUnavailable);
 }
 
+TEST_CASE_TEMPLATE("transport: the background takes no wake-up from a driver who is asleep", Maker,
+                   TENSORWIRE_TRANSPORTS) {
+  TENSORWIRE_NEEDS(Maker);
+  TransportPair pair = Maker::make();
+  auto poller = Poller::create().value();
+  REQUIRE(pair.a->watch(*poller, make_ref<Noticer>(*pair.a)).ok());
+  std::atomic<bool> stop{false}, failed{false};
+  std::thread background([&] {
+    while (!stop) poller->poll(kForever);
+  });
+  pair.a->arm(false);
+  pair.a->disarm();
+  pair.b->disarm();
+  constexpr uint64_t kRounds = 2000;
+  std::atomic<uint64_t> received{0};
+  std::thread driver([&] {
+    while (received < kRounds && !failed) {
+      const size_t n = receive_pattern(*pair.a, received, 1);
+      if (n == 0 && pair.a->sleep(false, patience()) != Wake::kReady) failed = true;
+      received += n;
+    }
+  });
+  for (uint64_t sent = 0; sent < kRounds && !failed;) {
+    sent += send_pattern(*pair.b, sent, 1);
+    while (received < sent && !failed) {
+      (void)pair.b->readable();
+      std::this_thread::yield();
+    }
+  }
+  driver.join();
+  CHECK_FALSE(failed);
+  pair.a->unwatch();
+  stop = true;
+  poller->wake();
+  background.join();
+}
+
 TEST_CASE_TEMPLATE("transport: unwatched, it reports nothing", Maker, TENSORWIRE_TRANSPORTS) {
   TENSORWIRE_NEEDS(Maker);
   TransportPair pair = Maker::make();

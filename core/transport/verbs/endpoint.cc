@@ -400,23 +400,14 @@ void Endpoint::wake() {
   std::lock_guard lock(mutex_);
   attention_ = Attention::kAwake;
   want_send_ = false;
-  silence_locked();
+  if (!std::exchange(rung_, false)) return;
+  uint64_t value;
+  [[maybe_unused]] const ssize_t n = ::read(bell_.get(), &value, sizeof value);
 }
 
 void Endpoint::ring() {
   std::lock_guard lock(mutex_);
   ring_locked();
-}
-
-void Endpoint::silence() {
-  std::lock_guard lock(mutex_);
-  silence_locked();
-}
-
-void Endpoint::silence_locked() {
-  if (!std::exchange(rung_, false)) return;
-  uint64_t value;
-  [[maybe_unused]] const ssize_t n = ::read(bell_.get(), &value, sizeof value);
 }
 
 void Endpoint::ring_locked() {

@@ -84,8 +84,6 @@ class Endpoint final : public Observer, private Sink {
   bool dozing() const;
   void wake();
   void ring();
-  // The bell has been heard.
-  void silence();
   // Something to receive, to hand up or to report.
   bool due() const;
   // By the driver, who then needs no bell; or by anybody else.
@@ -178,7 +176,6 @@ class Endpoint final : public Observer, private Sink {
   void fail(Status why);
   void close_side();
   void ring_locked();
-  void silence_locked();
   size_t freest_pair() const;
 
   void bury();

@@ -11,6 +11,7 @@ namespace tw {
 namespace {
 
 constexpr uint32_t kChunksInFlight = 4;
+constexpr uint32_t kBellEvents = EPOLLIN | EPOLLONESHOT;
 constexpr uint32_t kSideEvents = EPOLLIN | EPOLLRDHUP | EPOLLONESHOT;
 
 }  // namespace
@@ -102,7 +103,7 @@ void VerbsTransport::interrupt() {
 
 Status VerbsTransport::watch(Poller& poller, Ref<Watcher> watcher) {
   std::lock_guard lock(watch_mutex_);
-  auto bell = poller.watch(endpoint_->bell(), EPOLLIN, watcher, kBell);
+  auto bell = poller.watch(endpoint_->bell(), kBellEvents, watcher, kBell);
   if (!bell) return bell.status();
   auto side = poller.watch(endpoint_->side(), kSideEvents, watcher, kSide);
   if (!side) {
@@ -129,6 +130,10 @@ void VerbsTransport::unwatch() {
 void VerbsTransport::arm(bool want_send) {
   if (!endpoint_->doze(verbs::Endpoint::Attention::kBackground, want_send) || gone())
     endpoint_->ring();
+  if (bell_heard_.exchange(false, std::memory_order_seq_cst)) {
+    std::lock_guard lock(watch_mutex_);
+    if (poller_) poller_->rearm(bell_watch_, endpoint_->bell(), kBellEvents);
+  }
   endpoint_->end_driving();
 }
 
@@ -148,7 +153,8 @@ Transport::Notice VerbsTransport::look_aside() {
 
 Transport::Notice VerbsTransport::notice(uint32_t tag, uint32_t) {
   if (tag == kBell) {
-    endpoint_->silence();
+    // It goes on ringing until somebody drives: a driver who is asleep has to hear it, too.
+    bell_heard_.store(true, std::memory_order_seq_cst);
     return Notice::kActivity;
   }
   const Notice seen = look_aside();

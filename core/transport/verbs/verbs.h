@@ -61,6 +61,7 @@ class VerbsTransport final : public Transport {
 
   std::atomic<bool> interrupted_{false};
   std::atomic<bool> sleeping_{false};
+  std::atomic<bool> bell_heard_{false};  // by the background, which listens once
   std::atomic<bool> gone_{false};
   std::mutex gone_mutex_;  // guards why_
   std::string why_;
