@@ -49,8 +49,8 @@ class Agent:
 
     def _serve(self, server: _core.Server) -> None:
         while (calls := server.next(None)) is not None:
-            for call in calls:
-                self._answer(call)
+            while calls:
+                self._answer(calls.pop())  # kept by nobody, as it keeps its link
 
     def _answer(self, call: _core.ServerCall) -> None:
         """``/check/<first number>``: which segments are not what they have to be?"""

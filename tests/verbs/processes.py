@@ -121,6 +121,7 @@ class Agent:
     def end(self) -> None:
         """As a program ends that has finished."""
         assert self.process.stdin is not None
+        assert self.process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
         try:
@@ -128,6 +129,7 @@ class Agent:
         finally:
             self.process.kill()
             self.process.wait()
+            self.process.stdout.close()
 
 
 def connect(client: Agent, server: Agent, address: str, **changes: Any) -> int:

@@ -16,17 +16,20 @@ def test_200_links_and_nothing_is_left() -> None:
         first = connect(client, server, address)
         assert client.do("check", link=first, sizes=[10, 100_000])["bad"] == []
         registrations = [kernel.resources(agent.pid)["mr"] for agent in (client, server)]
-        invitation = server.do("admit", hello=client.do("hello"), connections=LINKS - 1)
-        links = [first] + [
-            client.do("connect", address=address, **invitation)["link"] for _ in range(LINKS - 1)
-        ]
+        links = [first]
+        while len(links) < LINKS:
+            count = min(LINKS - len(links), 64)
+            invitation = server.do("admit", hello=client.do("hello"), connections=count)
+            links.extend(
+                client.do("connect", address=address, **invitation)["link"] for _ in range(count)
+            )
         for link in links:
             said = client.do("check", link=link, sizes=[10, 20_000], number=link)
             assert said == {"code": 0, "details": "", "bad": []}
         for agent, before in zip((client, server), registrations, strict=True):
             used = kernel.resources(agent.pid)
             assert used["qp"] == LINKS
-            assert used["cq"] <= 2  # shared
+            assert used["cq"] <= LINKS // 50  # shared
             assert used["mr"] <= before + LINKS  # buffers of each link; the arena is there once
         client.do("close_all")
         assert kernel.eventually(lambda: kernel.resources(client.pid)["qp"] == 0)

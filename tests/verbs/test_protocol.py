@@ -34,7 +34,7 @@ def small() -> Iterator[Linked]:
     """The thresholds of the client are others; two of them have the names of RDMA-TensorFlow."""
     settings = {
         "TF_RDMA_ACC_SIZE": str(1 * KB),
-        "TENSORWIRE_EAGER_BYTES": str(2 * KB),
+        "TENSORWIRE_EAGER_BYTES": str(5 * KB),
         "TF_RDMA_CHUNK_SIZE": str(64 * KB),
     }
     with linked(settings) as link:
@@ -129,10 +129,10 @@ def test_one_message_by_both_protocols(default: Linked) -> None:
     assert [step.segment for step in client.steps if step.name == "RTS"] == [1, 1, 4]
 
 
-@pytest.mark.parametrize("size", edges(2 * KB))
+@pytest.mark.parametrize("size", edges(5 * KB))
 def test_eager_threshold_by_the_environment(small: Linked, size: int) -> None:
     client, server = traced(small, [size])
-    if size <= 2 * KB:
+    if size <= 5 * KB:
         assert_eager(client, server, [size])
     else:
         assert_read(client, server, [size])

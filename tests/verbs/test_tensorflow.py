@@ -38,7 +38,7 @@ def test_training_over_verbs_gives_the_bits_of_stock() -> None:
     finally:
         for task in tasks:
             task.kill()
-            task.wait()
+            task.communicate()  # closes its pipes, too
     assert ways["received_verbs"] > 0
     assert ways["received_tcp"] == ways["received_shm"] == ways["received_in_place"] == 0
 

@@ -106,7 +106,7 @@ inline OneSided::Remote arrived(OneSided& side, uint64_t region) {
 // breaks the link where a runtime refuses.
 inline bool by_runtime(const Link& link) {
   if (!link.profile().one_sided) return true;
-  MESSAGE("skipped: on " << link.transport() << " a device does the operations");
+  MESSAGE("skipped: on " << std::string(link.transport()) << " a device does the operations");
   return false;
 }
 
