@@ -88,7 +88,7 @@ test-oldest-tensorflow: wheel .venv-oldest/ready ## run some tests with the olde
 test-core: | system-test ## run the core's tests, optimised
 	cmake -S . -B build/test -G Ninja $(CORE_ONLY)
 	cmake --build build/test --target core_tests
-	$(call halves,build/test/core_tests)
+	build/test/core_tests
 
 # ARGS: some of the steps, see tests/verbs/steps.
 test-verbs: build .venv/tensorflow | system-test ## run what needs RDMA devices, in a virtual machine (Debian)
@@ -103,8 +103,6 @@ SANITIZED = $(CORE_ONLY) -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_COMPILER=$(CLANGXX
 # One tree serves `asan` and `fuzz`: the core is compiled once for both.
 ASAN_TREE = cmake -S . -B build/asan -G Ninja $(SANITIZED) -DTENSORWIRE_SANITIZE=address,undefined \
               -DTENSORWIRE_BUILD_FUZZERS=ON
-# Half of the tests' time is what a message goes through on one thread.
-halves = rest=0; $(1) --source-file='*/message/*' & $(1) --source-file-exclude='*/message/*' || rest=$$?; wait $$! && exit $$rest
 asan fuzz: export ASAN_OPTIONS := detect_stack_use_after_return=1:strict_string_checks=1
 asan fuzz: export UBSAN_OPTIONS := print_stacktrace=1
 tsan: export TSAN_OPTIONS := second_deadlock_stack=1
@@ -112,7 +110,7 @@ tsan: export TSAN_OPTIONS := second_deadlock_stack=1
 asan: | system-sanitize ## run the core's tests under AddressSanitizer and UBSan (clang)
 	$(ASAN_TREE)
 	cmake --build build/asan --target core_tests
-	$(call halves,build/asan/core_tests)
+	build/asan/core_tests
 
 # Without address randomisation where that is allowed: older TSan dies on newer kernels with it.
 tsan: | system-sanitize ## run the core's tests under ThreadSanitizer (clang)
