@@ -37,8 +37,8 @@ def test_training_over_verbs_gives_the_bits_of_stock() -> None:
         ways = told_at_the_end(tasks[0])
     finally:
         for task in tasks:
-            task.kill()
-            task.communicate()  # closes its pipes, too
+            with task:  # waits for it and closes its pipes
+                task.kill()
     assert ways["received_verbs"] > 0
     assert ways["received_tcp"] == ways["received_shm"] == ways["received_in_place"] == 0
 

@@ -123,6 +123,10 @@ std::optional<Gid> query_gid(const Library& library, ibv_context* context,
   return gid;
 }
 
+// Of rdma_rxe, whose responder checks rights by the window and bounds by the registration below it
+// (check_rkey() in drivers/infiniband/sw/rxe/rxe_resp.c of Linux 6.1).
+constexpr uint32_t kSoftRoce = 0xff'ffff;
+
 bool has_windows(const ibv_device_attr& attributes) {
   constexpr unsigned kType2 = IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
   return (attributes.device_cap_flags & kType2) != 0 && attributes.max_mw > 0;
@@ -181,6 +185,7 @@ Result<Device> query(const Library& library, ibv_context* context, std::string n
   device.reads_started = small(attributes.max_qp_init_rd_atom);
   device.atomics = attributes.atomic_cap != IBV_ATOMIC_NONE;
   device.windows = has_windows(attributes);
+  device.exact_windows = device.windows && attributes.vendor_id != kSoftRoce;
   for (int number = 1; number <= attributes.phys_port_cnt; ++number) {
     auto port = query_port(library, context, device.name, static_cast<uint8_t>(number));
     if (!port) return port.status();

@@ -57,7 +57,8 @@ struct Device {
   uint8_t reads_served = 0;       // RDMA READs and atomics that peers may have under way here
   uint8_t reads_started = 0;      // and that this end may have under way there
   bool atomics = false;
-  bool windows = false;  // memory windows of type 2
+  bool windows = false;        // memory windows of type 2
+  bool exact_windows = false;  // which hold peers to their own bounds, not to the registration's
   std::vector<Port> ports;
 };
 

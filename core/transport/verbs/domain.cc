@@ -339,8 +339,7 @@ void Window::dispose() noexcept {
   if (home_.here() && domain_->unmake(window_)) delete this;
 }
 
-void Window::bind(ibv_send_wr& request, Ref<Registration> memory, std::byte* data, size_t size,
-                  Rights rights) {
+ibv_send_wr Window::bind(Ref<Registration> memory, std::byte* data, size_t size, Rights rights) {
   memory_ = std::move(memory);
   // The last byte of a key of type 2 is the owner's to choose: a new one for each bind, so that an
   // old key does not open the new region.
@@ -351,21 +350,12 @@ void Window::bind(ibv_send_wr& request, Ref<Registration> memory, std::byte* dat
   if (rights & kMayRead) access |= IBV_ACCESS_REMOTE_READ;
   if (rights & kMayWrite) access |= IBV_ACCESS_REMOTE_WRITE;
   if (rights & kMayUpdate) access |= IBV_ACCESS_REMOTE_ATOMIC;
-  request.next = nullptr;
-  request.sg_list = nullptr;
-  request.num_sge = 0;
+  ibv_send_wr request{};
   request.opcode = IBV_WR_BIND_MW;
   request.bind_mw.mw = window_;
   request.bind_mw.rkey = key_;
   request.bind_mw.bind_info = {memory_->handle(), reinterpret_cast<uint64_t>(data), size, access};
-}
-
-void Window::invalidate(ibv_send_wr& request) const {
-  request.next = nullptr;
-  request.sg_list = nullptr;
-  request.num_sge = 0;
-  request.opcode = IBV_WR_LOCAL_INV;
-  request.invalidate_rkey = key_;
+  return request;
 }
 
 // ---- events ----

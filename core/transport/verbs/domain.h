@@ -74,14 +74,10 @@ class Window final : public RefCounted {
  public:
   // The key under which the peer may come once the last bind has completed.
   uint32_t key() const { return key_; }
-  // Makes `request` the bind to [data, data + size) of `memory`, which has to be kBindable and, for
-  // writes and atomics, kLocalWrite. Next, opcode, sizes and union are set; id and flags are the
-  // caller's. key() is the new key from now on, and `memory` is kept until the next bind or the
-  // window's end.
-  void bind(ibv_send_wr& request, Ref<Registration> memory, std::byte* data, size_t size,
-            Rights rights);
-  // Makes `request` the local invalidation: once it has completed, the device refuses the key.
-  void invalidate(ibv_send_wr& request) const;
+  // The request that binds it to [data, data + size) of `memory`, which has to be kBindable and,
+  // for writes and atomics, kLocalWrite; all of it, where the device's windows are not exact.
+  // key() is the new key from now on, and `memory` is kept until the next bind or the window's end.
+  ibv_send_wr bind(Ref<Registration> memory, std::byte* data, size_t size, Rights rights);
 
  private:
   friend class Domain;

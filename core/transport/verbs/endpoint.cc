@@ -348,8 +348,14 @@ void Endpoint::on_event(const Event& event) {
       for (const CompletionQueue* queue : queues_)
         if (queue->handle() == event.completions) fail(event.why);
       break;
-    case Event::Kind::kPortDown:  // it may come up again: the retries decide
     case Event::Kind::kPortUp:
+      // What was lost meanwhile is repeated now or fails now, also where nobody sends or a device
+      // has given up in silence, as Soft-RoCE does now and then.
+      for (const auto& pair : pairs_)
+        if (failure_.ok() && !leaving_ && pair->room(2))
+          post_empty_write(*pair, Posted::Kind::kProbe);
+      break;
+    case Event::Kind::kPortDown:  // it may come up again: the retries decide
     case Event::Kind::kPortChanged:
       return;
   }
@@ -456,12 +462,16 @@ void Endpoint::hang_up(bool peer_lives) {
   if (std::exchange(leaving_, true)) return;
   if (!peer_lives || stopped_ || !failure_.ok() || pairs_.empty() || pairs_[0]->idle())
     return close_side();
-  // Completes after all SENDs before it, takes up nothing of the peer's, and writes nothing.
+  post_empty_write(*pairs_[0], Posted::Kind::kMarker);
+}
+
+// Completes after all SENDs before it, takes up nothing of the peer's, and writes nothing.
+void Endpoint::post_empty_write(QueuePair& pair, Posted::Kind kind) {
   ibv_send_wr request{};
   request.opcode = IBV_WR_RDMA_WRITE;
   Posted what;
-  what.kind = Posted::Kind::kMarker;
-  if (Status status = pairs_[0]->post(request, std::move(what)); !status.ok()) fail(status);
+  what.kind = kind;
+  if (Status status = pair.post(request, std::move(what)); !status.ok()) fail(std::move(status));
 }
 
 void Endpoint::close_side() {

@@ -168,6 +168,7 @@ class Endpoint final : public Observer, private Sink {
   void post_news();
   void give_back();
   void post_receive(uint32_t buffer);
+  void post_empty_write(QueuePair& pair, Posted::Kind kind);
   bool can_post(Operation::Kind kind, size_t pair) const;
   void submit(Piece whole);
   void post(const Piece& piece);

@@ -30,7 +30,7 @@ struct Transfer {
 
 // What a posted request holds until it has completed.
 struct Posted {
-  enum class Kind : uint8_t { kSend, kRead, kWrite, kBind, kMarker };
+  enum class Kind : uint8_t { kSend, kRead, kWrite, kBind, kProbe, kMarker };
   Kind kind = Kind::kSend;
   int32_t buffer = -1;  // kSend: the send buffer; -1: it went inline
   size_t bytes = 0;
@@ -96,8 +96,8 @@ class QueuePair {
   }
 
  private:
-  // Requests beyond the depth: one that gives credit back, one that marks the end.
-  static constexpr uint32_t kExtra = 2;
+  // Requests beyond the depth: one that gives credit back, one that probes, one that marks the end.
+  static constexpr uint32_t kExtra = 3;
 
   QueuePair(const OpenRail& rail, CompletionQueues::Share share, uint32_t depth)
       : rail_(rail), share_(std::move(share)), depth_(depth) {}

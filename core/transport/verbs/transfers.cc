@@ -279,7 +279,8 @@ Result<RemoteKey> Endpoint::expose(std::byte* data, size_t size, Rights rights) 
     exposed_.push_back(exposed);
     return exposed.key;
   }
-  const Ref<Block> block = arena_.find(data, size);
+  Ref<Block> block;
+  if (domain.device().exact_windows) block = arena_.find(data, size);
   auto memory =
       block ? domain.slab(block->slab()) : domain.add(data, size, kLocalWrite | kBindable);
   if (!memory) return memory.status();
@@ -293,8 +294,7 @@ Result<RemoteKey> Endpoint::expose(std::byte* data, size_t size, Rights rights) 
       if (!failure_.ok()) return failure_;
       if (pairs_[0]->room()) {
         // Whatever tells the peer of the key goes out later, and a bind comes before what follows.
-        ibv_send_wr request{};
-        exposed.window->bind(request, std::move(*memory), data, size, rights);
+        ibv_send_wr request = exposed.window->bind(std::move(*memory), data, size, rights);
         Posted what;
         what.kind = Posted::Kind::kBind;
         Status status = pairs_[0]->post(request, std::move(what));

@@ -24,6 +24,7 @@ TEST_SUITE("verbs") {
     CHECK(device.numa_node == 3);
     CHECK(device.atomics);
     CHECK(device.windows);
+    CHECK(device.exact_windows);
     CHECK(device.unusable.empty());
     CHECK(device.reads_served == 16);
     CHECK(device.reads_started == 255);  // what a queue pair's attribute can say
@@ -58,6 +59,16 @@ TEST_SUITE("verbs") {
     REQUIRE(devices.ok());
     CHECK_FALSE(devices->front().atomics);
     CHECK_FALSE(devices->front().windows);
+  }
+
+  TEST_CASE("windows of Soft-RoCE do not hold peers to their bounds") {
+    FakeDevice soft{"renamed0", {roce_port({{0, "::ffff:10.0.0.1"}})}};
+    soft.vendor = 0xff'ffff;
+    const FakeHost host({soft});
+    const auto devices = list_devices(host.library());
+    REQUIRE(devices.ok());
+    CHECK(devices->front().windows);
+    CHECK_FALSE(devices->front().exact_windows);
   }
 
   TEST_CASE("a speed that the header does not know comes from sysfs") {

@@ -113,6 +113,7 @@ struct FakeFunctions {
     out->max_qp_init_rd_atom = 500;  // more than its field can say
     out->atomic_cap = device->atomics;
     out->device_cap_flags = device->flags;
+    out->vendor_id = device->vendor;
     out->phys_port_cnt = static_cast<uint8_t>(device->ports.size());
     return 0;
   }

@@ -38,6 +38,7 @@ struct FakeDevice {
   ibv_transport_type transport = IBV_TRANSPORT_IB;
   ibv_atomic_cap atomics = IBV_ATOMIC_HCA;
   unsigned flags = IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+  uint32_t vendor = 0x15b3;
   uint32_t max_inline = 256;
   int open_error = 0;
   int numa_node = -1;

@@ -1,5 +1,7 @@
 // Exposed regions: the device itself sees to bounds and rights.
 #include <array>
+#include <span>
+#include <vector>
 
 #include "test/transport/verbs/world.h"
 
@@ -7,11 +9,20 @@ namespace tw::test {
 namespace {
 
 constexpr size_t kRegion = 64 << 10;
+constexpr size_t kSize = kRegion + 4096;
 
 struct Exposed {
-  explicit Exposed(Rights rights) : pair(Verbs::make()) {
-    // Not of the arena: any memory of this process can be exposed.
-    memory.resize(kRegion + 4096);
+  // Any memory of this process can be exposed: a part of a block of the arena, or of no block.
+  explicit Exposed(Rights rights, bool of_arena) : pair(Verbs::make()) {
+    if (of_arena) {
+      auto found = verbs_world().arena->allocate(kSize);
+      REQUIRE(found.ok());
+      block = std::move(*found);
+      memory = {block->data(), kSize};
+    } else {
+      own.resize(kSize);
+      memory = own;
+    }
     for (size_t i = 0; i < memory.size(); ++i) memory[i] = pattern(i);
     auto exposed = pair.a->expose(memory.data() + 64, kRegion, rights);
     INFO((exposed.ok() ? std::string{} : exposed.status().details()));
@@ -51,7 +62,9 @@ struct Exposed {
   }
 
   TransportPair pair;
-  std::vector<std::byte> memory;
+  Ref<Block> block;
+  std::vector<std::byte> own;
+  std::span<std::byte> memory;
   RemoteKey key;
   uint64_t id = 0;
 };
@@ -60,7 +73,10 @@ using Kind = Operation::Kind;
 
 TEST_CASE("verbs regions: reads, writes and atomics do what they say") {
   TENSORWIRE_NEEDS_VERBS;
-  Exposed region(kMayRead | kMayWrite | kMayUpdate);
+  bool of_arena = false;
+  SUBCASE("in the arena") { of_arena = true; }
+  SUBCASE("anywhere") {}
+  Exposed region(kMayRead | kMayWrite | kMayUpdate, of_arena);
   std::array<std::byte, 5000> mine{};
   REQUIRE(region.run(region.operation(Kind::kRead, mine.data(), 5000, 100)).ok());
   for (size_t i = 0; i < 5000; ++i) REQUIRE(mine[i] == pattern(64 + 100 + i));
@@ -127,21 +143,23 @@ TEST_CASE("verbs regions: what is outside, or not permitted, is refused and brea
   }
   SUBCASE("a read without the right") { rights = kMayWrite; }
   SUBCASE("after it was concealed") { rights = 0; }
-  Exposed region(rights == 0 ? Rights{kMayRead} : rights);
-  if (rights == 0) region.pair.a->conceal(region.key);
-  const std::vector<std::byte> was = region.memory;
-  const Status status = region.run(region.operation(kind, mine.data(), mine.size(), offset));
-  CHECK(status.code() == Code::kPermissionDenied);
-  CHECK(region.memory == was);
-  for (const std::byte value : mine) CHECK(value == std::byte{});
-  char byte;
-  const iovec room = run_of(&byte, 1);
-  CHECK(region.pair.b->receive({&room, 1}).status().code() == Code::kUnavailable);
+  for (const bool of_arena : {false, true}) {
+    CAPTURE(of_arena);
+    Exposed region(rights == 0 ? Rights{kMayRead} : rights, of_arena);
+    if (rights == 0) region.pair.a->conceal(region.key);
+    const Status status = region.run(region.operation(kind, mine.data(), mine.size(), offset));
+    CHECK(status.code() == Code::kPermissionDenied);
+    for (size_t i = 0; i < region.memory.size(); ++i) REQUIRE(region.memory[i] == pattern(i));
+    for (const std::byte value : mine) CHECK(value == std::byte{});
+    char byte;
+    const iovec room = run_of(&byte, 1);
+    CHECK(region.pair.b->receive({&room, 1}).status().code() == Code::kUnavailable);
+  }
 }
 
 TEST_CASE("verbs regions: another peer has no use for the key") {
   TENSORWIRE_NEEDS_VERBS;
-  Exposed region(kMayRead | kMayWrite);
+  Exposed region(kMayRead | kMayWrite, true);
   if (counters(region.pair.a).windows == 0) {
     MESSAGE("this device has no memory windows");
     return;
