@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
+import multiprocessing
 from importlib.util import find_spec
-from pathlib import Path
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 import pytest
 from tests.tensorflow.conftest import PLUGIN, STOCK
-from tests.verbs.processes import ROOT
 
 from tensorwire.launch import free_ports
 
@@ -21,62 +18,53 @@ pytestmark = [
     pytest.mark.skipif(find_spec("tensorflow") is None, reason="needs TensorFlow"),
 ]
 
-PROGRAM = Path(__file__).parent / "training.py"
+Cluster = dict[str, list[str]]
 TASKS = [("ps", 0), ("worker", 0), ("worker", 1)]
 
 
-def test_training_over_verbs_gives_the_bits_of_stock() -> None:
+def test_training_over_verbs_gives_the_bits_of_stock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENSORWIRE_TRANSPORT", "verbs")
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "1")
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
     clusters = {protocol: cluster() for protocol in (STOCK, PLUGIN)}
-    tasks = [start(job, task, clusters) for job, task in TASKS]
+    tasks = [start(job, index, clusters) for job, index in TASKS]
     try:
-        found = [{**told(task), **told(task)} for task in tasks]  # of both clusters
+        found = [test.recv() for _, test in tasks]
         for losses in found[1:]:
             assert losses[PLUGIN] == losses[STOCK]
             first, *_, last = map(float.fromhex, losses[STOCK])
             assert last < first
-        ways = told_at_the_end(tasks[0])
+        server = tasks[0][1]
+        server.send("how?")
+        ways = server.recv()
     finally:
-        for task in tasks:
-            with task:  # waits for it and closes its pipes
-                task.kill()
+        for process, _ in tasks:
+            process.kill()
+            process.join()
     assert ways["received_verbs"] > 0
     assert ways["received_tcp"] == ways["received_shm"] == ways["received_in_place"] == 0
 
 
-def cluster() -> dict[str, list[str]]:
+def cluster() -> Cluster:
     ports = free_ports(len(TASKS))
-    found: dict[str, list[str]] = {}
+    found: Cluster = {}
     for (job, _), port in zip(TASKS, ports, strict=True):
         found.setdefault(job, []).append(f"127.0.0.1:{port}")
     return found
 
 
-def start(job: str, task: int, clusters: dict[str, Any]) -> subprocess.Popen[str]:
-    order = {"clusters": clusters, "job": job, "task": task}
-    return subprocess.Popen(
-        [sys.executable, PROGRAM, json.dumps(order)],
-        cwd=ROOT,
-        env={
-            **os.environ,
-            "TENSORWIRE_TRANSPORT": "verbs",
-            "TF_CPP_MIN_LOG_LEVEL": "1",
-            "TF_ENABLE_ONEDNN_OPTS": "0",
-        },
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+def start(job: str, index: int, clusters: dict[str, Cluster]) -> tuple[BaseProcess, Connection]:
+    """Tasks come from a process that has imported TensorFlow: a minute for each under emulation."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.verbs.training"])
+    test, task = context.Pipe()
+    process = context.Process(target=train, args=(clusters, job, index, task))
+    process.start()
+    task.close()
+    return process, test
 
 
-def told(task: subprocess.Popen[str]) -> dict[str, Any]:
-    assert task.stdout is not None
-    line = task.stdout.readline()
-    assert line, "a task has ended; its error is above"
-    found: dict[str, Any] = json.loads(line)
-    return found
+def train(*arguments: Any) -> None:
+    from tests.verbs import training  # which the fork server has; the test needs no TensorFlow
 
-
-def told_at_the_end(task: subprocess.Popen[str]) -> dict[str, Any]:
-    assert task.stdin is not None
-    task.stdin.close()
-    return told(task)
+    training.run(*arguments)

@@ -1,15 +1,15 @@
-"""One task of two clusters at once: ``training.py {"clusters": ..., "job": ..., "task": ...}``.
+"""One task of two clusters at once, for a process that a fork server makes.
 
-The workers train the same model twice, over stock gRPC and over tensorwire, in processes that
-import TensorFlow once, and print the losses bit by bit. The parameter server prints what went which
-way when its input ends. One thread, so that sums are added in one order.
+The workers train the same model twice, over stock gRPC and over tensorwire, and tell the losses bit
+by bit. The parameter server tells what went which way. One thread, so that sums are added in one
+order.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import sys
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
@@ -20,15 +20,25 @@ import tensorwire.tensorflow as tt
 v1 = tf.compat.v1
 STEPS = 6
 INPUTS, HIDDEN = 784, 64  # 200 KB of weights: read by RDMA; the biases are sent eagerly
+Cluster = dict[str, list[str]]
 
 
-def losses(order: dict[str, Any], protocol: str) -> list[str]:
+def run(clusters: Mapping[str, Cluster], job: str, index: int, test: Connection) -> None:
+    """Sends the losses by protocol and, when it receives something, ``tensorwire``'s counters."""
+    tt.enable()
+    v1.disable_eager_execution()
+    test.send({name: losses(name, cluster, job, index) for name, cluster in clusters.items()})
+    test.recv()
+    test.send(tt.stats())
+    os._exit(0)  # servers of TensorFlow cannot be shut down
+
+
+def losses(protocol: str, addresses: Cluster, job: str, index: int) -> list[str]:
     """Starts this task's server; a worker trains variables of its own on the parameter server."""
-    index = order["task"]
-    cluster = tf.train.ClusterSpec(order["clusters"][protocol])
+    cluster = tf.train.ClusterSpec(addresses)
     config = v1.ConfigProto(inter_op_parallelism_threads=1, intra_op_parallelism_threads=1)
-    server = v1.train.Server(cluster, order["job"], index, protocol=protocol, config=config)
-    if order["job"] == "ps":
+    server = v1.train.Server(cluster, job, index, protocol=protocol, config=config)
+    if job == "ps":
         return []
     worker = f"/job:worker/task:{index}"
     config.device_filters.extend(["/job:ps", worker])  # the other worker may have finished
@@ -51,18 +61,3 @@ def losses(order: dict[str, Any], protocol: str) -> list[str]:
         with v1.Session(server.target, config=config) as session:
             session.run(v1.global_variables_initializer())
             return [float(session.run([loss, train])[0]).hex() for _ in range(STEPS)]
-
-
-def main() -> None:
-    order = json.loads(sys.argv[1])
-    tt.enable()
-    v1.disable_eager_execution()
-    for protocol in order["clusters"]:
-        print(json.dumps({protocol: losses(order, protocol)}), flush=True)
-    sys.stdin.read()
-    print(json.dumps(tt.stats()), flush=True)
-    os._exit(0)  # servers of TensorFlow cannot be shut down
-
-
-if __name__ == "__main__":
-    main()
