@@ -1,6 +1,7 @@
 // Reads the settings from the environment: one table row for each of them.
 #include "base/settings.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <optional>
@@ -221,6 +222,7 @@ Result<Settings> settings_from_environment() {
   from.size(s.chunk_bytes, "TENSORWIRE_CHUNK_BYTES", kChunk, "TF_RDMA_CHUNK_SIZE", kChunk);
   from.size(s.buffer_bytes, "TENSORWIRE_BUFFER_BYTES", {kMi, kTi}, "TF_RDMA_BUF_SIZE",
             {kGi, kTi, Shape::kMultipleOfGb});
+  s.pool_bytes = std::max(s.pool_bytes, s.buffer_bytes);
   from.size(s.pool_bytes, "TENSORWIRE_POOL_BYTES", {0, kTi});
   from.size(s.max_message_bytes, "TENSORWIRE_MAX_MESSAGE_BYTES", {kKi, 16 * kGi});
   from.size(s.stream_window_bytes, "TENSORWIRE_STREAM_WINDOW_BYTES", {64 * kKi, kGi});

@@ -18,7 +18,8 @@ struct Settings {
   size_t chunk_bytes = 4 << 20;     // TENSORWIRE_CHUNK_BYTES, TF_RDMA_CHUNK_SIZE
   size_t buffer_bytes =
       size_t{1} << 30;  // TENSORWIRE_BUFFER_BYTES, TF_RDMA_BUF_SIZE: cap of the arena
-  size_t pool_bytes = size_t{1} << 30;  // TENSORWIRE_POOL_BYTES: recycled receive buffers kept
+  // TENSORWIRE_POOL_BYTES: recycled receive buffers kept; no less than the arena unless set
+  size_t pool_bytes = size_t{1} << 30;
   size_t max_message_bytes = size_t{16} << 30;  // TENSORWIRE_MAX_MESSAGE_BYTES
   size_t stream_window_bytes = 16 << 20;        // TENSORWIRE_STREAM_WINDOW_BYTES
   size_t ring_bytes = 256 << 10;        // TENSORWIRE_RING_BYTES: each direction of a shm link

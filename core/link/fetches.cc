@@ -4,24 +4,38 @@
 #include <utility>
 
 namespace tw {
+namespace {
+
+// This end cannot give the device memory for it; everything else is well.
+bool ends_a_message(const Status& status) {
+  return status.code() == Code::kResourceExhausted || status.code() == Code::kInvalidArgument;
+}
+
+}  // namespace
 
 void Fetches::add(std::vector<Receiver::Read> reads) {
   std::move(reads.begin(), reads.end(), std::back_inserter(waiting_));
   count();
 }
 
-Status Fetches::start(Transport& transport) {
+Status Fetches::start(Transport& transport, Receiver& receiver) {
   Status status;
   while (!waiting_.empty()) {
     Receiver::Read& read = waiting_.front();
-    if (!read.destination) {
-      done_.push_back(std::move(read));
-    } else {
+    // The reads of a message that was refused since it was offered.
+    if (!receiver.wants(read)) read.destination = nullptr;
+    if (read.destination) {
       auto started = transport.fetch(next_, read.from, read.destination);
+      if (!started && ends_a_message(started.status())) {
+        receiver.refuse(read.message, started.status());
+        continue;
+      }
       if (!started) status = started.status();
       if (!started || !*started) break;
       note(true, TraceStep::kRead, read);
       under_way_.emplace(next_++, std::move(read));
+    } else {
+      done_.push_back(std::move(read));
     }
     waiting_.pop_front();
   }

@@ -19,9 +19,11 @@ class Fetches {
 
   // Takes over what the peer has offered. Their ids at the transport stay below 2^63.
   void add(std::vector<Receiver::Read> reads);
-  // Starts what waits. What is not to be read (its message is refused) counts as read at once.
-  // kInternal, kUnavailable: as Transport::fetch().
-  Status start(Transport& transport);
+  // Starts what waits. What is not to be read (its message is refused, or is now because this end
+  // cannot take it) counts as read at once. kInternal, kUnavailable: as Transport::fetch().
+  Status start(Transport& transport, Receiver& receiver);
+  // Something waits for room at the transport.
+  bool waiting() const { return !waiting_.empty(); }
   // What has ended since; kInternal: `id` is of none.
   Status ended(const Completion& completion);
   // Those that are through, each once.

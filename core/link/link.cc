@@ -291,13 +291,16 @@ bool Link::step() {
     const Sending lock(*this);
     flush_locked();
   }
-  if (one_sided_->due())
-    if (Status status = one_sided_->start_due(); !status.ok()) {
-      lose(std::move(status));
-      return false;
-    }
   const bool ended = take_completions();
   if (state_.load(std::memory_order_relaxed) == State::kLost) return false;
+  // After the completions, which may have made room for what was refused.
+  Status started = fetches_.waiting() ? start_fetches() : Status{};
+  if (started.ok() && one_sided_->due()) started = one_sided_->start_due();
+  if (!started.ok()) {
+    fail(std::move(started));
+    return false;
+  }
+  one_sided_->settle();
   Result<size_t> got = 0;
   {
     const auto places = one_sided_->guard_places(receiver_);
@@ -340,7 +343,7 @@ bool Link::take_completions() {
                                                   : fetches_.ended(ended[i]);
   }
   if (device && status.ok()) status = one_sided_->take_immediates();
-  if (any && status.ok()) status = start_fetches();
+  if (any && status.ok()) status = start_fetches();  // and their FINs
   if (!status.ok())
     fail(std::move(status));
   else if (device)
@@ -350,7 +353,7 @@ bool Link::take_completions() {
 
 // Baton held. The next ones begin before those that are through are handed up.
 Status Link::start_fetches() {
-  if (Status status = fetches_.start(*transport_); !status.ok()) return status;
+  if (Status status = fetches_.start(*transport_, receiver_); !status.ok()) return status;
   const std::vector<Receiver::Read> done = fetches_.take_done();
   if (done.empty()) return {};
   for (const Receiver::Read& read : done)

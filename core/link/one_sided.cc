@@ -223,7 +223,16 @@ Status OneSided::start_due() {
   std::lock_guard lock(link_.send_mutex_);
   while (const auto piece = initiator_.next()) {
     auto started = link_.transport_->start(*piece);
-    if (!started) return started.status();
+    if (!started) {
+      const Code code = started.status().code();
+      if (code == Code::kInternal || code == Code::kUnavailable) return started.status();
+      // This end's device cannot do it; everything else is well.
+      initiator_.taken(*piece);
+      if (Status status = initiator_.completed({piece->id, started.status()}); !status.ok())
+        return status;
+      unsettled_ = true;
+      continue;
+    }
     if (!*started) {
       due_.store(true);
       break;

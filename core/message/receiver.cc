@@ -15,9 +15,10 @@ using wire::SegmentKind;
 namespace {
 
 constexpr size_t kStagingBytes = 64 << 10;
+constexpr size_t kAheadBytes = 1 << 10;  // of that, behind a chunk
 constexpr size_t kMaxUnfinished = 65'536;
-// More than one received() can bring: reached only where nobody takes reads.
-constexpr size_t kMaxUntakenReads = 65'536;
+// Of all messages together; senders have a few out for each.
+constexpr size_t kMaxOffers = 4 * kMaxUnfinished;
 
 // In the words of the wire codec. Cold on purpose: the text is made only when a peer misbehaves.
 [[gnu::cold, gnu::noinline]] Status bad(std::string_view frame, std::string_view field,
@@ -75,8 +76,9 @@ size_t Receiver::buffers(std::span<iovec, 2> room) {
     room[0] = {staging_.get(), std::min(chunk_left_, staging_size_)};
     return 1;
   }
+  // Heads of what follows, and little of its payload, which would be copied once more from here.
   room[0] = {chunk_to_, chunk_left_};
-  room[1] = {staging_.get(), staging_size_};
+  room[1] = {staging_.get(), kAheadBytes};
   return 2;
 }
 
@@ -504,8 +506,9 @@ Status Receiver::rts_frame(const wire::FrameHeader& header, std::span<const std:
   if (!offer) return offer.status();
   auto found = next_chunk(header, SegmentKind::kRead, offer->segment_offset, offer->length);
   if (!found) return found.status();
-  if (reads_.size() == kMaxUntakenReads)
-    return bad("RTS", "message", header.message, {"but this end does not read"});
+  if (offers_ == kMaxOffers)
+    return bad("RTS", "message", header.message, {"but ", kMaxOffers, " are out without a FIN"});
+  ++offers_;
   note(TraceStep::kRts, header, header.first_segment, offer->length, offer->rendezvous);
   Read read;
   read.from = {offer->slab, offer->generation, offer->offset, offer->length};
@@ -522,7 +525,19 @@ Status Receiver::rts_frame(const wire::FrameHeader& header, std::span<const std:
   return {};
 }
 
+bool Receiver::wants(const Read& read) const {
+  const auto it = unfinished_.find(read.message);
+  return it != unfinished_.end() && it->second->message.status.ok();
+}
+
+void Receiver::refuse(uint64_t message, Status why) {
+  const auto it = unfinished_.find(message);
+  if (it != unfinished_.end() && it->second->message.status.ok())
+    refuse(*it->second, std::move(why));
+}
+
 Status Receiver::read_done(const Read& read) {
+  --offers_;
   if (read.destination) {
     ++counters_.reads;
     counters_.read_bytes += read.from.length;

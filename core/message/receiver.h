@@ -107,6 +107,10 @@ class Receiver {
   bool offered_reads() const { return !reads_.empty(); }
   std::vector<Read> take_reads() { return std::exchange(reads_, {}); }
   Status read_done(const Read& read);
+  // Whether the message of a read is still to be received.
+  bool wants(const Read& read) const;
+  // This end cannot take the message: it is handed up with `why`, and no bytes.
+  void refuse(uint64_t message, Status why);
 
   const ReceiveCounters& counters() const { return counters_; }
 
@@ -188,6 +192,7 @@ class Receiver {
   std::unordered_map<uint64_t, Waiting> waiting_;
   std::vector<wire::SegmentInfo> infos_;  // scratch
   std::vector<Read> reads_;
+  size_t offers_ = 0;  // ready-to-sends of which read_done() has not heard
   ReceiveCounters counters_;
 };
 

@@ -74,7 +74,7 @@ struct Completion {
 
 // For statistics; zeros where nothing is registered.
 struct TransportFacts {
-  uint64_t registrations = 0;        // that live: of slabs, by all links that share a device
+  uint64_t registrations = 0;        // that live, by all links that share a device
   uint64_t fetch_registrations = 0;  // made so far for the time of one fetch
 };
 
@@ -133,9 +133,9 @@ class Transport {
 
   // kRead. Baton held: starts to read `from`, a run of bytes of the peer's arena, into this
   // process's memory at `to`, which must neither move nor be freed before its completion or
-  // revoke(). False: as many of this link's as the transport can take are under way; again after a
-  // completion.
+  // revoke(). False: the transport has no room for it now; again whenever completed() was asked.
   // kInternal: the peer named memory that it has not shared. kUnavailable: the peer is gone.
+  // kResourceExhausted, kInvalidArgument: `to` cannot be given to the device; the link goes on.
   virtual Result<bool> fetch(uint64_t id, const RegionRef& from, std::byte* to);
   // kRead and one-sided operations. Baton held: what has ended since, in any order; 0 when nothing
   // has. Whoever asks receive() asks this, too: sleep() and arm() count a completion as something
@@ -156,11 +156,12 @@ class Transport {
   // ---- one-sided operations that a device does by itself; profile().one_sided says whether ----
 
   // Send lock held. Lets this link's peer, and nobody else, at [data, data + size) until conceal().
-  // kResourceExhausted, kUnavailable.
+  // kResourceExhausted, kUnavailable, kInvalidArgument (memory that is not writable),
+  // kUnimplemented (updates on a device without atomics).
   virtual Result<RemoteKey> expose(std::byte* data, size_t size, Rights rights);
   // Send lock held. Afterwards the device refuses the key.
   virtual void conceal(const RemoteKey& key);
-  // Baton held: as fetch().
+  // Baton held: as fetch(). kUnimplemented: the device has no such operation.
   virtual Result<bool> start(const Operation& operation);
   // Baton held: the values of the peer's writes with immediate that have arrived since, in their
   // order; 0 when none has. As with completed(), whoever asks receive() asks this, too.

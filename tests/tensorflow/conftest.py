@@ -45,13 +45,13 @@ class Process:
         line = self._child.stdout.readline()
         assert line.startswith("ready"), f"the server has not started: {line!r}"
 
-    def stats(self) -> dict[str, int]:
+    def ask(self, word: str) -> Any:
+        """What ``serve.py`` answers to one of its words."""
         assert self._child.stdin is not None
         assert self._child.stdout is not None
-        self._child.stdin.write("stats\n")
+        self._child.stdin.write(f"{word}\n")
         self._child.stdin.flush()
-        found: dict[str, int] = json.loads(self._child.stdout.readline())
-        return found
+        return json.loads(self._child.stdout.readline())
 
     def kill(self) -> None:
         self._child.kill()
@@ -101,7 +101,8 @@ class Cluster:
         return f"grpc://{self.addresses[job, task]}"
 
     def stats(self, job: str, task: int = 0) -> dict[str, int]:
-        return self.processes[job, task].stats()
+        found: dict[str, int] = self.processes[job, task].ask("stats")
+        return found
 
     def close(self) -> None:
         for process in set(self.processes.values()):

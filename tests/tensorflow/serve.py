@@ -1,15 +1,76 @@
 """A TensorFlow server in a process of its own, for tests: started by ``conftest.Cluster``.
 
-Says ``ready``, then answers lines on standard input: ``stats`` with what went which way, as JSON.
-It ends with its input.
+Says ``ready``, then answers each line on standard input by one of JSON. It ends with its input.
+
+``stats``: what went which way. ``drop``: from now on nobody who connects to the data port gets an
+answer, as behind a firewall. ``cut``: the connections that others have to it end. Both answer how
+many sockets that was about.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import socket
+import stat
+import struct
 import sys
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from typing import Any
+
+SO_ATTACH_FILTER = 26
+DROP_ALL = struct.pack("HBBI", 0x06, 0, 0, 0)  # BPF: return 0 bytes of the packet
+
+
+class SocketFilter(ctypes.Structure):
+    """``struct sock_fprog``."""
+
+    _fields_ = (("length", ctypes.c_ushort), ("program", ctypes.c_char_p))
+
+
+def tcp_sockets() -> Iterator[socket.socket]:
+    """Of this process, each for the time of its turn."""
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if not stat.S_ISSOCK(os.stat(f"/proc/self/fd/{name}").st_mode):
+                continue
+            copy = os.dup(int(name))
+        except OSError:  # closed meanwhile
+            continue
+        with socket.socket(fileno=copy) as found:
+            if found.family == socket.AF_INET and found.type == socket.SOCK_STREAM:
+                yield found
+
+
+def is_listening(found: socket.socket) -> bool:
+    return found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) != 0
+
+
+def data_ports(grpc_ports: Collection[int]) -> set[int]:
+    ports = {found.getsockname()[1] for found in tcp_sockets() if is_listening(found)}
+    return ports.difference(grpc_ports)
+
+
+def drop(grpc_ports: Collection[int]) -> int:
+    program = bytes(SocketFilter(1, DROP_ALL))
+    count = 0
+    for found in tcp_sockets():
+        if is_listening(found) and found.getsockname()[1] not in grpc_ports:
+            found.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
+            count += 1
+    return count
+
+
+def cut(grpc_ports: Collection[int]) -> int:
+    ports = data_ports(grpc_ports)
+    count = 0
+    for found in tcp_sockets():
+        if not is_listening(found) and found.getsockname()[1] in ports:
+            found.shutdown(socket.SHUT_RDWR)
+            count += 1
+    return count
 
 
 def main() -> None:
@@ -36,9 +97,14 @@ def main() -> None:
         for job, task in order["tasks"]
     ]
     print("ready", len(servers), flush=True)
+    grpc_ports = [int(order["cluster"][job][at].split(":")[1]) for job, at in order["tasks"]]
+    answers: dict[str, Callable[[], Any]] = {
+        "stats": tt.stats,
+        "drop": partial(drop, grpc_ports),
+        "cut": partial(cut, grpc_ports),
+    }
     for line in sys.stdin:
-        if line.strip() == "stats":
-            print(json.dumps(tt.stats()), flush=True)
+        print(json.dumps(answers[line.strip()]()), flush=True)
     os._exit(0)  # servers of TensorFlow cannot be shut down
 
 

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -33,18 +33,23 @@ def session_that_loses_a_server(tf: Any, target: str) -> Iterator[Any]:
             run.close()
 
 
-def in_background(run: Any, fetch: Any) -> tuple[threading.Thread, list[Exception]]:
-    failures: list[Exception] = []
+def started(body: Callable[[], Any]) -> tuple[threading.Thread, list[BaseException]]:
+    """A thread, and what ``body`` will have raised in it."""
+    failures: list[BaseException] = []
 
-    def body() -> None:
+    def guarded() -> None:
         try:
-            run.run(fetch)
-        except Exception as error:
+            body()
+        except BaseException as error:
             failures.append(error)
 
-    thread = threading.Thread(target=body)
+    thread = threading.Thread(target=guarded)
     thread.start()
     return thread, failures
+
+
+def in_background(run: Any, fetch: Any) -> tuple[threading.Thread, list[BaseException]]:
+    return started(partial(run.run, fetch))
 
 
 def waits_on_ps(tf: Any) -> Any:
@@ -66,8 +71,31 @@ def reads_a_variable(tf: Any, elements: int = 500_000) -> tuple[Any, Any]:
         return variable.initializer, tf.reduce_sum(variable.read_value())
 
 
+def holds_a_variable(tf: Any, elements: int) -> tuple[Any, Any]:
+    """Its initializer, and a step in which the worker has its value, and waits for ever with it."""
+    with tf.device(PS):
+        variable = tf.compat.v1.get_variable(
+            "v", [elements], initializer=tf.compat.v1.ones_initializer(), use_resource=True
+        )
+    with tf.device(WORKER):
+        queue = tf.queue.FIFOQueue(1, [tf.float32], [[]])
+        return variable.initializer, tf.reduce_sum(variable.read_value() + queue.dequeue())
+
+
+def has_lent(cluster: Cluster, job: str) -> bool:
+    return cluster.stats(job)["arena_leased"] > 0
+
+
 def no_leases(cluster: Cluster, job: str) -> bool:
     return cluster.stats(job)["arena_leased"] == 0
+
+
+def is_waited_for(cluster: Cluster, job: str) -> bool:
+    return cluster.stats(job)["peers_waiting"] > 0
+
+
+def nobody_waits(cluster: Cluster, job: str) -> bool:
+    return cluster.stats(job)["peers_waiting"] == 0
 
 
 def check_it_works(tf: Any, cluster: Cluster) -> None:
@@ -103,6 +131,30 @@ def test_a_sender_is_killed_mid_step_and_comes_back(tensorflow: Any) -> None:
         assert after["received_grpc"] == 0
 
 
+def test_a_required_transport_is_no_wish_when_the_sender_does_not_answer(tensorflow: Any) -> None:
+    tf = tensorflow
+    with running(PAIR, TENSORWIRE_TRANSPORT="tcp") as cluster, tf.Graph().as_default():
+        ps = cluster.processes["ps", 0]
+        initializer, total = reads_a_variable(tf)
+        with session(tf, cluster.target("worker")) as run:
+            run.run(initializer)
+            assert run.run(total) == 500_000.0
+            assert ps.ask("cut") > 0
+            os.kill(ps.pid, signal.SIGSTOP)
+            try:
+                said = ""
+                while "could not ask for a link" not in said:
+                    with pytest.raises(tf.errors.UnavailableError) as caught:
+                        run.run(total)
+                    said = str(caught.value)
+            finally:
+                os.kill(ps.pid, signal.SIGCONT)
+            assert "from remote target /job:ps/replica:0/task:0" in said
+            assert "TENSORWIRE_TRANSPORT=tcp" in said
+        check_it_works(tf, cluster)
+        assert cluster.stats("worker")["received_grpc"] == 0
+
+
 def test_what_is_known_of_peers_ends_with_their_sessions(tensorflow: Any) -> None:
     with running(PAIR) as cluster:
         for _ in range(3):
@@ -120,12 +172,14 @@ def test_a_receiver_is_killed_while_it_reads(tensorflow: Any) -> None:
     tf = tensorflow
     with running(PAIR) as cluster:
         with tf.Graph().as_default():
-            initializer, total = reads_a_variable(tf, 10_000_000)
+            initializer, held = holds_a_variable(tf, 10_000_000)
             with session_that_loses_a_server(tf, cluster.target("worker")) as run:
                 run.run(initializer)
+                thread, _ = in_background(run, held)
+                eventually(partial(has_lent, cluster, "ps"), "the worker reads")
                 # Stopped, it keeps its leases; killed, it gives them back.
-                thread, _ = in_background(run, total)
                 os.kill(cluster.processes["worker", 0].pid, signal.SIGSTOP)
+                assert has_lent(cluster, "ps")
                 cluster.processes["worker", 0].kill()
                 thread.join(60)
                 assert not thread.is_alive()
@@ -142,10 +196,22 @@ def test_a_step_that_times_out_is_cancelled_at_both_ends(tensorflow: Any) -> Non
         links = cluster.stats("worker")["links"]
         with tf.Graph().as_default():
             fetch = waits_on_ps(tf)
+            seen = threading.Event()
             with session(tf, cluster.target("worker")) as run:
-                for _ in range(3):
-                    with pytest.raises(tf.errors.DeadlineExceededError):
-                        run.run(fetch, options=tf.compat.v1.RunOptions(timeout_in_ms=500))
+
+                def time_out() -> None:
+                    while not seen.is_set():
+                        with pytest.raises(tf.errors.DeadlineExceededError):
+                            run.run(fetch, options=tf.compat.v1.RunOptions(timeout_in_ms=500))
+
+                thread, failures = started(time_out)
+                try:
+                    eventually(partial(is_waited_for, cluster, "ps"), "the worker asks")
+                finally:
+                    seen.set()
+                    thread.join(60)
+                assert failures == []
+                eventually(partial(nobody_waits, cluster, "ps"), "the ps gives up, too")
         check_it_works(tf, cluster)
         assert cluster.stats("worker")["links"] == links
 

@@ -75,6 +75,15 @@ OPERATIONS = {
 }
 
 
+def filled_variable(tf: Any) -> tuple[Any, Any, Any]:
+    """A variable, what to feed, and the operation that then makes it the variable's value."""
+    variable = tf.compat.v1.get_variable(
+        "v", initializer=tf.zeros([ROWS, COLUMNS]), use_resource=True
+    )
+    fill = tf.compat.v1.placeholder(tf.float32, [ROWS, COLUMNS])
+    return variable, fill, variable.assign(fill * 1.0)
+
+
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_operation(tensorflow: Any, cluster: Cluster, name: str) -> None:
     tf = tensorflow
@@ -85,11 +94,7 @@ def test_operation(tensorflow: Any, cluster: Cluster, name: str) -> None:
     for device in (WORKER, PS):
         with tf.Graph().as_default():
             with tf.device(PS):
-                variable = tf.compat.v1.get_variable(
-                    "v", initializer=tf.zeros([ROWS, COLUMNS]), use_resource=True
-                )
-                fill = tf.compat.v1.placeholder(tf.float32, [ROWS, COLUMNS])
-                assign = variable.assign(fill * 1.0)
+                variable, fill, assign = filled_variable(tf)
                 sent = variable.read_value()
                 sent = sent if device == WORKER else tf.raw_ops.DeepCopy(x=sent)
             with tf.device(device):
@@ -112,11 +117,7 @@ def test_two_tensors_out_of_one_buffer(tensorflow: Any, cluster: Cluster, name: 
     before = cluster.stats("worker")["received_in_place"]
     with tf.Graph().as_default():
         with tf.device(PS):
-            variable = tf.compat.v1.get_variable(
-                "v", initializer=tf.zeros([ROWS, COLUMNS]), use_resource=True
-            )
-            fill = tf.compat.v1.placeholder(tf.float32, [ROWS, COLUMNS])
-            assign = variable.assign(fill * 1.0)
+            variable, fill, assign = filled_variable(tf)
             read = variable.read_value()
             one, other = tf.identity(read), tf.identity(read)
         with tf.device(WORKER):

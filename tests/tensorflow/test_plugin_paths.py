@@ -80,6 +80,7 @@ def test_shared_memory(tensorflow: Any, arena: str) -> None:
         assert stats["received_shm"] > 0
         assert stats["received_tcp"] == stats["received_grpc"] == 0
         assert stats["served_small"] > 0  # either way
+        assert stats["served_pushed"] == 0
         assert (stats["served_lent"] > 0, stats["served_copied"] > 0) == (
             (True, False) if arena == "auto" else (False, True)
         )
@@ -102,6 +103,21 @@ def test_between_hosts(tensorflow: Any, transport: str) -> None:
         assert stats[f"received_{transport}_bytes"] > 1 << 20
         ways = ("in_place", "shm", "verbs", "tcp", "grpc")
         assert {way for way in ways if stats[f"received_{way}"]} == {transport}
+        # A socket takes copies, also of what lies in the arena.
+        assert (stats["served_pushed_bytes"] > 1 << 20) == (transport == "tcp")
+        assert (stats["served_lent_bytes"] > 1 << 20) == (transport != "tcp")
+        assert stats["served_small"] > 0
+        assert stats["served_copied"] == 0
+
+
+def test_a_data_port_that_nobody_reaches(tensorflow: Any) -> None:
+    with running(PAIR, TENSORWIRE_FORBID="shm") as cluster:
+        assert cluster.processes["worker", 0].ask("drop") == 1
+        check_there_and_back(tensorflow, cluster)
+        stats = cluster.stats("ps")
+        assert stats["received_grpc"] == stats["grpc_because_link"] > 0
+        assert stats["grpc_because_peer"] == stats["links"] == 0
+        assert cluster.stats("worker")["received_tcp"] > 0
 
 
 @pytest.mark.parametrize("stock", ["ps", "worker"])

@@ -50,6 +50,60 @@ print(json.dumps(tt.stats()))
 """
 
 
+MIRRORED = """
+import json
+import tensorflow as tf
+import tensorwire.tensorflow as tt
+tt.enable(replace_grpc=True)
+communication = tf.distribute.experimental
+ring = communication.CommunicationOptions(
+    implementation=communication.CommunicationImplementation.RING
+)
+counted = []
+for _ in range(3):
+    strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=ring)
+
+    def replica():
+        context = tf.distribute.get_replica_context()
+        return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.ones([100_000]))
+
+    step = tf.function(lambda: strategy.run(replica))
+    for _ in range(3):
+        found = step().numpy()
+        assert found.min() == found.max() == 2.0, found
+    counted.append(tt.stats())
+print(json.dumps(counted))
+"""
+
+
+def test_each_strategy_of_a_program_has_collectives_over_links(tensorflow: Any) -> None:
+    workers = [f"127.0.0.1:{port}" for port in free_ports(2)]
+    started = []
+    try:
+        for index in range(len(workers)):
+            task = {"type": "worker", "index": index}
+            config = json.dumps({"cluster": {"worker": workers}, "task": task})
+            started.append(
+                subprocess.Popen(
+                    [sys.executable, "-c", MIRRORED],
+                    env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "1", "TF_CONFIG": config},
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
+            )
+        said = [process.communicate(timeout=200) for process in started]
+    finally:
+        for process in started:
+            process.kill()
+            process.wait(60)
+    for process, (out, err) in zip(started, said, strict=True):
+        assert process.returncode == 0, err[-3000:]
+        received = [stats["collective_received"] for stats in json.loads(out)]
+        assert 0 < received[0] < received[1] < received[2]
+        assert json.loads(out)[-1]["collective_grpc"] == 0
+
+
 @pytest.mark.parametrize("late", [False, True])
 def test_a_function_over_a_connected_cluster(tensorflow: Any, late: bool) -> None:
     tasks: dict[Task, str] = {("ps", 0): PLUGIN, ("worker", 0): PLUGIN}

@@ -6,9 +6,12 @@ import os
 import re
 from pathlib import Path
 
+import pytest
+
 from tensorwire.tensorflow import Engine
 from tensorwire.tensorflow.build import SOURCES
 from tensorwire.tensorflow.report import LABELS, table
+from tensorwire.tensorflow.settings import why_stock
 
 ENGINE = Engine("grpc+tensorwire", "2.21.0", Path("/plugin.so"))
 HEAD = f"tensorwire in process {os.getpid()}, TensorFlow 2.21.0:"
@@ -52,4 +55,31 @@ def test_nothing_to_show() -> None:
 
 def test_the_stock_engine() -> None:
     stock = Engine("grpc", "2.21.0", None)
-    assert table(stock, {}) == f"{HEAD} stock gRPC, because TF_RDMA_ENABLED=false\n"
+    said = table(stock, {}, "TF_RDMA_ENABLED=false")
+    assert said == f"{HEAD} stock gRPC, because TF_RDMA_ENABLED=false\n"
+
+
+def test_what_is_not_counted_is_not_shown_as_nothing() -> None:
+    said = table(ENGINE, {"served_grpc": 2}, "TENSORWIRE_TRANSPORT=grpc")
+    assert said == f"{HEAD} stock gRPC, because TENSORWIRE_TRANSPORT=grpc\n"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "why"),
+    [
+        ("TF_RDMA_ENABLED", "False", "TF_RDMA_ENABLED=false"),
+        ("TF_RDMA_ENABLED", "1", None),
+        ("TENSORWIRE_TRANSPORT", "grpc", "TENSORWIRE_TRANSPORT=grpc"),
+        ("TENSORWIRE_TRANSPORT", "tcp", None),
+        ("TENSORWIRE_FORBID", "tcp, shm,verbs", "TENSORWIRE_FORBID=tcp, shm,verbs"),
+        ("TENSORWIRE_FORBID", "shm,verbs", None),
+        ("TENSORWIRE_FORBID", "", None),
+    ],
+)
+def test_which_setting_is_to_blame(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, why: str | None
+) -> None:
+    for name in ("TF_RDMA_ENABLED", "TENSORWIRE_TRANSPORT", "TENSORWIRE_FORBID"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, value)
+    assert why_stock() == why

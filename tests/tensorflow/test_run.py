@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -132,10 +133,13 @@ def test_a_wrong_setting_ends_the_program_even_with_fallback(programs: Programs)
 
 
 @needs_tensorflow
-def test_the_stock_engine(programs: Programs) -> None:
-    done = programs.run("import tensorflow", "--stats", TF_RDMA_ENABLED="false")
+@pytest.mark.parametrize(
+    ("variable", "value"), [("TF_RDMA_ENABLED", "false"), ("TENSORWIRE_TRANSPORT", "grpc")]
+)
+def test_the_stock_engine(programs: Programs, variable: str, value: str) -> None:
+    done = programs.run("import tensorflow", "--stats", **{variable: value})
     assert done.returncode == 0
-    assert "stock gRPC, because TF_RDMA_ENABLED=false" in done.stderr
+    assert f"stock gRPC, because {variable}={value}\n" in done.stderr
 
 
 # Waits where no signal handler of Python's can run, as a server does that serves for ever.
@@ -157,11 +161,11 @@ for _ in range(2):
 """
 
 
-@needs_tensorflow
-@pytest.mark.parametrize("forks", [False, True], ids=["alone", "forked child"])
-def test_what_sigterm_ends_prints_its_table(programs: Programs, forks: bool) -> None:
+@contextlib.contextmanager
+def started(programs: Programs, program: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Under ``tensorwire run --stats``; killed at the end if it still runs."""
     process = subprocess.Popen(
-        [*COMMAND, "--stats", sys.executable, "-c", SERVER, *["fork"] * forks],
+        [*COMMAND, "--stats", sys.executable, "-c", program, *arguments],
         env=programs.environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -169,18 +173,59 @@ def test_what_sigterm_ends_prints_its_table(programs: Programs, forks: bool) -> 
         start_new_session=True,
     )
     try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == ("child ended\n" if forks else "waiting\n")
-        if not forks:
-            process.terminate()
-        _, errors = process.communicate(timeout=PATIENCE)
+        yield process
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
+
+
+def check_ended_with_its_table(process: subprocess.Popen[str]) -> None:
+    _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == -signal.SIGTERM
     assert errors.count("tensorwire in process") == 1
     assert f"tensorwire in process {process.pid}," in errors
+
+
+@needs_tensorflow
+@pytest.mark.parametrize("forks", [False, True], ids=["alone", "forked child"])
+def test_what_sigterm_ends_prints_its_table(programs: Programs, forks: bool) -> None:
+    with started(programs, SERVER, *["fork"] * forks) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == ("child ended\n" if forks else "waiting\n")
+        if not forks:
+            process.terminate()
+        check_ended_with_its_table(process)
+
+
+# An event loop that handles a signal has Python's wake-up pipe for itself.
+EVENT_LOOP = """
+import asyncio, signal, sys
+async def main():
+    if sys.argv[1] == "before":
+        import tensorflow
+    interrupted = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, interrupted.set)
+    if sys.argv[1] == "after":
+        import tensorflow
+    print("waiting", flush=True)
+    await interrupted.wait()
+    print("interrupted", flush=True)
+    await asyncio.sleep(1000)
+asyncio.run(main())
+"""
+
+
+@needs_tensorflow
+@pytest.mark.parametrize("imported", ["before", "after"])
+def test_an_event_loop_that_handles_signals(programs: Programs, imported: str) -> None:
+    with started(programs, EVENT_LOOP, imported) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waiting\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "interrupted\n"
+        process.terminate()
+        check_ended_with_its_table(process)
 
 
 def test_a_program_without_tensorflow_is_left_alone(programs: Programs) -> None:

@@ -118,6 +118,14 @@ TEST_CASE("every setting is read") {
   CHECK(s->verbs_cqs == 64);
 }
 
+TEST_CASE("the pool keeps as much as the arena may hold, and at least a gigabyte") {
+  constexpr size_t kGiB = size_t{1} << 30;
+  CHECK(with({{"TENSORWIRE_BUFFER_BYTES", "4G"}})->pool_bytes == 4 * kGiB);
+  CHECK(with({{"TF_RDMA_BUF_SIZE", "4294967296"}})->pool_bytes == 4 * kGiB);
+  CHECK(with({{"TENSORWIRE_BUFFER_BYTES", "1M"}})->pool_bytes == kGiB);
+  CHECK(with({{"TENSORWIRE_BUFFER_BYTES", "4G"}, {"TENSORWIRE_POOL_BYTES", "5"}})->pool_bytes == 5);
+}
+
 TEST_CASE("RDMA devices are a list of names, with ports or without, under either name") {
   const std::vector<std::string> two{"mlx5_0:2", "bnxt-re.1"};
   CHECK(with({{"TENSORWIRE_VERBS_DEVICE", "mlx5_0:2,bnxt-re.1"}})->verbs_devices == two);

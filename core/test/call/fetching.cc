@@ -185,6 +185,24 @@ TEST_CASE("fetching: a fetch that fails ends the link's calls as unavailable") {
   CHECK(arena.restored());
 }
 
+TEST_CASE("fetching: memory that the device does not take refuses one message, not the link") {
+  ArenaWatch arena;
+  {
+    Sink sink;
+    Closing link(sink.house.connect<ReadWay>());
+    const auto bytes = bytes_of(9 * kMB);
+    sink.house.device->refuse_next({Code::kResourceExhausted, "locked memory is limited"});
+    const Reply refused = unary(*link, "/t/Take", {whole(published(bytes))});
+    CHECK(refused.code == Code::kResourceExhausted);
+    CHECK(refused.details.find("locked memory is limited") != std::string::npos);
+    CHECK(eventually([&] { return link->stats().leases == 0; }));
+    CHECK(sink.house.device->started() == 0);
+    CHECK(unary(*link, "/t/Take", {whole(published(bytes))}).code == Code::kOk);
+    CHECK(same(sink.got.take().segments[0], bytes));
+  }
+  CHECK(arena.restored());
+}
+
 // Owns the memory of a segment, and tells when it is let go of.
 class Canary final : public RefCounted {
  public:

@@ -21,6 +21,14 @@ bool is_pattern(std::span<const std::byte> bytes, uint64_t at) {
   return true;
 }
 
+// The peer knows of it once it has received what was sent afterwards.
+void share_and_tell(TransportPair& pair, Slab& slab) {
+  REQUIRE(pair.a->share(slab).ok());
+  REQUIRE(send_pattern(*pair.a, 0, 1) == 1);
+  while (receive_pattern(*pair.b, 0, 1) == 0)
+    REQUIRE(pair.b->sleep(false, patience()) == Wake::kReady);
+}
+
 // What has ended, when nobody else looks; waits for `count` of them.
 std::vector<Completion> wait_ended(Transport& transport, size_t count) {
   std::vector<Completion> all;
@@ -38,7 +46,7 @@ TEST_CASE_TEMPLATE("fetching: every byte of every fetch, whatever their number a
   TENSORWIRE_NEEDS(Maker);
   TransportPair pair = Maker::make();
   const auto slab = slab_of_pattern(3);
-  REQUIRE(pair.a->share(*slab).ok());
+  share_and_tell(pair, *slab);
   constexpr size_t kFetches = 60, kLength = 9'001;
   std::vector<std::vector<std::byte>> to(kFetches, std::vector<std::byte>(kLength));
   std::set<uint64_t> ended;
@@ -72,7 +80,7 @@ TEST_CASE_TEMPLATE(
   TENSORWIRE_NEEDS(Maker);
   TransportPair pair = Maker::make();
   const auto slab = slab_of_pattern(0);
-  REQUIRE(pair.a->share(*slab).ok());
+  share_and_tell(pair, *slab);
   const uint64_t sent = fill(*pair.a);
   std::vector<std::byte> to(1000);
   REQUIRE(*pair.b->fetch(7, {0, 1, 500, 1000}, to.data()));
@@ -86,7 +94,7 @@ TEST_CASE_TEMPLATE("fetching: memory that was not shared is refused", Maker, TEN
   TENSORWIRE_NEEDS(Maker);
   TransportPair pair = Maker::make();
   const auto slab = slab_of_pattern(3, 7);
-  REQUIRE(pair.a->share(*slab).ok());
+  share_and_tell(pair, *slab);
   CHECK(pair.a->share(*slab).ok());  // again: known already
   std::byte to[8];
   for (const RegionRef& wrong :
@@ -112,7 +120,7 @@ TEST_CASE_TEMPLATE("fetching: a completion wakes whoever sleeps, and the backgro
   TENSORWIRE_NEEDS(Maker);
   TransportPair pair = Maker::make();
   const auto slab = slab_of_pattern(0);
-  REQUIRE(pair.a->share(*slab).ok());
+  share_and_tell(pair, *slab);
   Watched watched(*pair.b);
   std::vector<std::byte> to(300'000);
   for (uint64_t round = 0; round < 50; ++round) {
@@ -144,7 +152,7 @@ TEST_CASE_TEMPLATE("fetching: after revoke() nothing is read or written any more
     CAPTURE(by_owner);
     TransportPair pair = Maker::make();
     const auto slab = slab_of_pattern(0);
-    REQUIRE(pair.a->share(*slab).ok());
+    share_and_tell(pair, *slab);
     std::vector<std::vector<std::byte>> to;
     for (uint64_t id = 0; id < 30; ++id) {
       to.emplace_back(kSlab);

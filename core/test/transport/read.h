@@ -52,6 +52,11 @@ class ReadDevice final : public RefCounted {
     std::lock_guard lock(mutex_);
     failure_ = std::move(why);
   }
+  // The next fetch does not begin.
+  void refuse_next(Status why) {
+    std::lock_guard lock(mutex_);
+    refusal_ = std::move(why);
+  }
   void refuse_to_share(Status why) {
     std::lock_guard lock(mutex_);
     unshareable_ = std::move(why);
@@ -103,7 +108,7 @@ class ReadDevice final : public RefCounted {
   std::deque<Job> jobs_;
   const ReadTransport* running_ = nullptr;
   bool stopped_ = false, held_ = false, revoked_ = false;
-  Status failure_, unshareable_;
+  Status failure_, refusal_, unshareable_;
   std::function<void()> look_;
   size_t started_ = 0, most_ = 0, revocations_ = 0;
   std::mt19937 random_{7};
@@ -223,6 +228,7 @@ inline Result<bool> ReadDevice::take(ReadTransport& end, uint64_t id, Located fr
   {
     std::lock_guard lock(mutex_);
     if (revoked_) return Status{Code::kUnavailable, "the device was stopped"};
+    if (!refusal_.ok()) return std::exchange(refusal_, {});
     const auto mine =
         std::count_if(jobs_.begin(), jobs_.end(), [&](const Job& job) { return job.end == &end; });
     const size_t busy = static_cast<size_t>(mine) + (running_ == &end ? 1 : 0);

@@ -160,7 +160,6 @@ Result<Port> query_port(const Library& library, ibv_context* context, const std:
   if (port.megabits == 0)
     port.megabits = rate_of(library.attribute(port_directory(device, number) + "/rate"));
   port.max_message = attributes.max_msg_sz;
-  port.pkeys = attributes.pkey_tbl_len;
   for (int index = 0; index < std::min(attributes.gid_tbl_len, 256); ++index)
     if (auto gid = query_gid(library, context, device, port, index)) port.gids.push_back(*gid);
   return port;
@@ -176,11 +175,8 @@ Result<Device> query(const Library& library, ibv_context* context, std::string n
   device.unusable = unusable(*context->device);
   device.numa_node = number_in(
       library.attribute(text({"/sys/class/infiniband/", device.name, "/device/numa_node"})), -1);
-  device.max_queue_pairs = count(attributes.max_qp);
   device.max_queue_depth = count(attributes.max_qp_wr);
   device.max_completions = count(attributes.max_cqe);
-  device.max_segments = count(attributes.max_sge);
-  device.max_registration = attributes.max_mr_size;
   device.reads_served = small(attributes.max_qp_rd_atom);
   device.reads_started = small(attributes.max_qp_init_rd_atom);
   device.atomics = attributes.atomic_cap != IBV_ATOMIC_NONE;

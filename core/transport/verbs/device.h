@@ -40,22 +40,18 @@ struct Port {
   uint32_t mtu = 0;          // bytes, the active one
   uint64_t megabits = 0;     // per second, width x speed; 0: not known
   uint32_t max_message = 0;  // bytes
-  uint16_t pkeys = 0;        // entries of the partition key table
   std::vector<Gid> gids;     // without the empty ones
 };
 
 struct Device {
   std::string name;
   uint64_t guid = 0;
-  std::string unusable;  // why links cannot use it, as a clause; mostly empty
-  int numa_node = -1;    // -1: not known
-  uint32_t max_queue_pairs = 0;
-  uint32_t max_queue_depth = 0;   // work requests of a queue pair
-  uint32_t max_completions = 0;   // entries of a completion queue
-  uint32_t max_segments = 0;      // pieces of a work request
-  uint64_t max_registration = 0;  // bytes
-  uint8_t reads_served = 0;       // RDMA READs and atomics that peers may have under way here
-  uint8_t reads_started = 0;      // and that this end may have under way there
+  std::string unusable;          // why links cannot use it, as a clause; mostly empty
+  int numa_node = -1;            // -1: not known
+  uint32_t max_queue_depth = 0;  // work requests of a queue pair
+  uint32_t max_completions = 0;  // entries of a completion queue
+  uint8_t reads_served = 0;      // RDMA READs and atomics that peers may have under way here
+  uint8_t reads_started = 0;     // and that this end may have under way there
   bool atomics = false;
   bool windows = false;        // memory windows of type 2
   bool exact_windows = false;  // which hold peers to their own bounds, not to the registration's

@@ -252,6 +252,7 @@ void Endpoint::on_completion(uint32_t tag, const ibv_wc& completion, bool own) {
     on_received(completion);
   else
     on_posted(*pairs_[tag], completion);
+  look_for_room();
   if (attention_ != Attention::kAwake && due_locked()) {
     attention_ = Attention::kAwake;
     if (!own) ring_locked();
@@ -380,7 +381,7 @@ void Endpoint::fail(Status why) {
 // ---- sleeping ----
 
 bool Endpoint::due_locked() const {
-  return !arrived_.empty() || !ended_.empty() || !immediates_.empty() || !failure_.ok() ||
+  return !arrived_.empty() || !ended_.empty() || !immediates_.empty() || room_ || !failure_.ok() ||
          (want_send_ && can_send());
 }
 

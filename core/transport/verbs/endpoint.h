@@ -139,6 +139,7 @@ class Endpoint final : public Observer, private Sink {
   };
   struct Exposed {
     RemoteKey key;
+    uint64_t bind = 0;   // the request
     Ref<Window> window;  // or, where the device has none,
     Ref<Registration> memory;
   };
@@ -178,6 +179,7 @@ class Endpoint final : public Observer, private Sink {
   void close_side();
   void ring_locked();
   size_t freest_pair() const;
+  void look_for_room();
 
   void bury();
 
@@ -204,6 +206,10 @@ class Endpoint final : public Observer, private Sink {
   std::deque<wire::VerbsNews> news_;  // not yet sent
   std::map<uint32_t, PeerSlab> peer_slabs_;
   std::deque<Piece> waiting_;  // accepted, and waiting for room
+  // A fetch or an operation that was refused for want of room, and that there is room again.
+  bool refused_fetch_ = false;
+  std::optional<Operation::Kind> refused_;
+  bool room_ = false;
   std::deque<Ended> ended_;
   std::deque<uint32_t> immediates_;
   std::vector<Exposed> exposed_;

@@ -61,7 +61,6 @@ Result<Library> Library::load(const char* soname) {
   in.find(library.query_device, "ibv_query_device");
   in.find(library.compat_query_port, "ibv_query_port");
   in.find(library.query_gid, "ibv_query_gid");
-  in.find(library.query_pkey, "ibv_query_pkey");
   in.find(library.get_async_event, "ibv_get_async_event");
   in.find(library.ack_async_event, "ibv_ack_async_event");
   in.find(library.alloc_pd, "ibv_alloc_pd");

@@ -43,7 +43,6 @@ struct Library {
   int (*compat_query_port)(ibv_context* context, uint8_t port,
                            _compat_ibv_port_attr* out) = nullptr;
   int (*query_gid)(ibv_context* context, uint8_t port, int index, ibv_gid* out) = nullptr;
-  int (*query_pkey)(ibv_context* context, uint8_t port, int index, __be16* out) = nullptr;
   int (*get_async_event)(ibv_context* context, ibv_async_event* out) = nullptr;
   void (*ack_async_event)(ibv_async_event* event) = nullptr;
 

@@ -48,6 +48,8 @@ Result<std::unique_ptr<QueuePair>> QueuePair::create(const OpenRail& rail, Compl
   if (!share) return share.status();
   std::unique_ptr<QueuePair> made(new QueuePair(rail, std::move(*share), depth));
   made->inline_bytes_ = domain.inline_bytes();
+  made->mtu_ = verbs::describe(rail).mtu;
+  if (settings.verbs_mtu != 0) made->mtu_ = std::min(made->mtu_, mtu_code(settings.verbs_mtu));
   made->largest_ = std::min<size_t>(
       rail.rail.port.max_message != 0 ? rail.rail.port.max_message : kLargestRequest,
       kLargestRequest);
@@ -101,6 +103,7 @@ wire::VerbsPair describe(const OpenRail& open) {
 
 wire::VerbsPair QueuePair::describe() const {
   wire::VerbsPair out = verbs::describe(rail_);
+  out.mtu = mtu_;
   out.queue_pair = number_;
   out.first_packet = first_packet_;
   return out;
@@ -110,12 +113,10 @@ Status QueuePair::connect(const wire::VerbsPair& peer, const Settings& settings)
   const Library& library = rail_.domain->library();
   const Rail& rail = rail_.rail;
   const wire::VerbsPair own = describe();
-  uint8_t mtu = std::min(own.mtu, peer.mtu);
-  if (settings.verbs_mtu != 0) mtu = std::min(mtu, mtu_code(settings.verbs_mtu));
 
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_RTR;
-  attributes.path_mtu = mtu_of(mtu);
+  attributes.path_mtu = mtu_of(std::min(own.mtu, peer.mtu));  // both ends must have the same
   attributes.dest_qp_num = peer.queue_pair;
   attributes.rq_psn = peer.first_packet;
   attributes.max_dest_rd_atomic = std::min(own.reads_in, std::max<uint8_t>(peer.reads_out, 1));

@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "transport/verbs/completion_queue.h"
 #include "transport/verbs/context.h"
+#include "transport/verbs/domain.h"
 #include "wire/verbs_frames.h"
 
 struct ibv_qp;
@@ -35,6 +36,7 @@ struct Posted {
   int32_t buffer = -1;  // kSend: the send buffer; -1: it went inline
   size_t bytes = 0;
   std::shared_ptr<Transfer> transfer;
+  Ref<Window> window;  // kBind
 };
 
 // The work request id of a receive: this bit and its buffer. The ids of the others are numbers in
@@ -76,6 +78,9 @@ class QueuePair {
   size_t bytes_under_way() const { return bytes_; }
   size_t largest() const { return largest_; }
   bool idle() const { return posted_.empty(); }
+  // The request that is posted next, and whether one that was has completed.
+  uint64_t next() const { return first_ + posted_.size(); }
+  bool through(uint64_t request) const { return request < first_ || posted_.empty(); }
 
   // Sets the request's id and whether it is signalled. An error is the queue pair's end.
   Status post(ibv_send_wr& request, Posted what);
@@ -108,6 +113,7 @@ class QueuePair {
   uint32_t number_ = 0;
   uint32_t first_packet_ = 0;
   uint32_t inline_bytes_ = 0;
+  uint8_t mtu_ = 0;  // as verbs spells it: the port's, or the setting's if that is smaller
   ibv_qp* pair_ = nullptr;
   uint32_t max_reads_ = 1;
   size_t largest_ = 0;  // bytes of one request

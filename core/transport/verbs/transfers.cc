@@ -22,6 +22,12 @@ bool reads(Operation::Kind kind) {
          kind == Operation::Kind::kCompareSwap;
 }
 
+Status has_atomics(const Domain& domain) {
+  if (domain.device().atomics) return {};
+  return {Code::kUnimplemented,
+          text({"RDMA device ", domain.device().name, " has no atomic operations"})};
+}
+
 bool atomic(Operation::Kind kind) {
   return kind == Operation::Kind::kFetchAdd || kind == Operation::Kind::kCompareSwap;
 }
@@ -97,9 +103,9 @@ Result<bool> Endpoint::fetch(uint64_t id, const RegionRef& from, std::byte* to) 
                     text({"protocol error: the peer names memory that it has not shared: slab ",
                           from.slab, " generation ", from.generation, " offset ", from.offset,
                           " length ", from.length})};
-    if (!waiting_.empty()) return false;
     pair = freest_pair();
-    if (pair == pairs_.size()) return false;
+    refused_fetch_ = !waiting_.empty() || pair == pairs_.size();
+    if (refused_fetch_) return false;
     const auto& window = known->second.windows[pair];
     remote = {window.address + from.offset, window.key};
   }
@@ -116,12 +122,18 @@ Result<bool> Endpoint::fetch(uint64_t id, const RegionRef& from, std::byte* to) 
 
 Result<bool> Endpoint::start(const Operation& operation) {
   const bool cell = atomic(operation.kind);
+  if (cell)
+    if (Status status = has_atomics(pairs_[0]->domain()); !status.ok()) return status;
   if (cell && operation.length != sizeof(uint64_t))
     return Status{Code::kInternal, "an atomic operation on anything but 8 bytes"};
   {
     std::lock_guard lock(mutex_);
     if (!failure_.ok()) return failure_;
-    if (!waiting_.empty() || !can_post(operation.kind, 0)) return false;
+    refused_.reset();
+    if (!waiting_.empty() || !can_post(operation.kind, 0)) {
+      refused_ = operation.kind;
+      return false;
+    }
   }
   auto transfer = std::make_shared<Transfer>();
   transfer->id = operation.id;
@@ -147,6 +159,20 @@ bool Endpoint::can_post(Operation::Kind kind, size_t pair) const {
   if (atomic(kind) && free_cells_.empty()) return false;
   if (kind == Operation::Kind::kWriteImmediate && credits_ <= 1) return false;
   return reads(kind) ? pairs_[pair]->read_room() : pairs_[pair]->room();
+}
+
+// Room comes back with any completion, and with the peer's credit: not only when something ends
+// that completed() tells of.
+void Endpoint::look_for_room() {
+  if (!waiting_.empty()) return;
+  if (refused_fetch_ && freest_pair() != pairs_.size()) {
+    refused_fetch_ = false;
+    room_ = true;
+  }
+  if (refused_ && can_post(*refused_, 0)) {
+    refused_.reset();
+    room_ = true;
+  }
 }
 
 void Endpoint::submit(Piece whole) {
@@ -238,6 +264,7 @@ void Endpoint::end(Transfer& transfer) {
 size_t Endpoint::completed(std::span<Completion> out) {
   std::vector<Ref<Registration>> done;  // let go of without the lock
   std::lock_guard lock(mutex_);
+  room_ = false;  // whoever asks tries again what was refused
   size_t count = 0;
   while (count < out.size() && !ended_.empty()) {
     out[count++] = std::move(ended_.front().completion);
@@ -261,6 +288,8 @@ size_t Endpoint::immediates(std::span<uint32_t> out) {
 
 Result<RemoteKey> Endpoint::expose(std::byte* data, size_t size, Rights rights) {
   Domain& domain = pairs_[0]->domain();
+  if ((rights & kMayUpdate) != 0)
+    if (Status status = has_atomics(domain); !status.ok()) return status;
   Exposed exposed;
   exposed.key.address = reinterpret_cast<uint64_t>(data);
   if (!domain.device().windows) {
@@ -279,6 +308,7 @@ Result<RemoteKey> Endpoint::expose(std::byte* data, size_t size, Rights rights) 
     exposed_.push_back(exposed);
     return exposed.key;
   }
+  // The kernel binds windows to writable memory only, also for reading.
   Ref<Block> block;
   if (domain.device().exact_windows) block = arena_.find(data, size);
   auto memory =
@@ -297,6 +327,8 @@ Result<RemoteKey> Endpoint::expose(std::byte* data, size_t size, Rights rights) 
         ibv_send_wr request = exposed.window->bind(std::move(*memory), data, size, rights);
         Posted what;
         what.kind = Posted::Kind::kBind;
+        what.window = exposed.window;
+        exposed.bind = pairs_[0]->next();
         Status status = pairs_[0]->post(request, std::move(what));
         if (!status.ok()) {
           fail(status);
@@ -319,13 +351,29 @@ Result<RemoteKey> Endpoint::expose(std::byte* data, size_t size, Rights rights) 
 
 void Endpoint::conceal(const RemoteKey& key) {
   Exposed last;  // the device lets go of it without the lock
-  std::lock_guard lock(mutex_);
-  const auto it = std::find_if(exposed_.begin(), exposed_.end(), [&](const Exposed& exposed) {
-    return exposed.key.key == key.key && exposed.key.address == key.address;
-  });
-  if (it == exposed_.end()) return;
-  last = std::move(*it);
-  exposed_.erase(it);
+  const Nanos deadline = now() + kRoomTime;
+  for (;;) {
+    {
+      std::lock_guard lock(mutex_);
+      const auto it = std::find_if(exposed_.begin(), exposed_.end(), [&](const Exposed& exposed) {
+        return exposed.key.key == key.key && exposed.key.address == key.address;
+      });
+      if (it == exposed_.end()) return;
+      // A bind that is still queued would open the region later, or find its window gone.
+      const bool bound = !it->window || pairs_[0]->through(it->bind);
+      if (bound || stopped_ || now() >= deadline) {
+        if (!bound && !stopped_) {
+          fail({Code::kUnavailable, "the device did not take a region back in time"});
+          pairs_[0]->reset();
+        }
+        last = std::move(*it);
+        exposed_.erase(it);
+        return;
+      }
+    }
+    poll(false);
+    sched_yield();
+  }
 }
 
 }  // namespace tw::verbs

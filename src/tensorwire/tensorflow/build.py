@@ -36,7 +36,7 @@ LIBRARY = "libtensorwire_tensorflow.so"
 OLDEST, NEWEST = (2, 15), (2, 21)
 """Releases of TensorFlow that are tested; a newer one is tried."""
 
-BUILD_SECONDS = 600.0
+BUILD_SECONDS = 3600.0
 """For one compilation, and for another process's build."""
 SAY_SECONDS = 1.0
 LOOK_SECONDS = 0.1

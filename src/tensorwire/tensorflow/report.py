@@ -9,9 +9,11 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import FrameType
 
 from tensorwire.tensorflow import Engine, stats
+from tensorwire.tensorflow.settings import why_stock
 
 # What the plugin counts, in the order of the table; each with a counter of bytes beside it, or not.
 LABELS = {
@@ -27,7 +29,8 @@ LABELS = {
     "received_realigned": "received in place, but copied because they were not aligned",
     "served_lent": "sent: lent where they lie in the arena",
     "served_small": "sent: small ones (below 32 KiB), within messages",
-    "served_copied": "sent: large ones by a copy into the arena, a ring or a socket",
+    "served_copied": "sent: large ones by a copy into the arena or a ring",
+    "served_pushed": "sent: large ones through a TCP socket, which copies them",
     "served_serialized": "sent: strings and variants, in serialised form",
     "served_grpc": "sent: by stock gRPC",
     "collective_received": "collectives: buffers received over links",
@@ -50,12 +53,15 @@ NOT_SHOWN = ("arena_", "peers")
 """``stats()`` has them."""
 
 
-def table(engine: Engine, found: Mapping[str, int | str]) -> str:
-    """Lines with their ends: what was counted, how often, and how many bytes. ``found``: of
-    ``stats()``; what stayed 0 is left out, what has no label here goes by its name."""
+def table(engine: Engine, found: Mapping[str, int | str], stock: str | None = None) -> str:
+    """Lines with their ends: what was counted, how often, and how many bytes.
+
+    found: of ``stats()``; what stayed 0 is left out, what has no label here goes by its name.
+    stock: the setting that leaves all to stock gRPC; what comes by it then is not counted.
+    """
     head = f"tensorwire in process {os.getpid()}, TensorFlow {engine.tensorflow}:"
-    if engine.plugin is None:
-        return f"{head} stock gRPC, because TF_RDMA_ENABLED=false\n"
+    if stock is not None:
+        return f"{head} stock gRPC, because {stock}\n"
     others = [
         name
         for name in found
@@ -92,10 +98,11 @@ def at_end(engine: Engine) -> None:
     """Prints the table when the interpreter ends, or SIGTERM ends the process, which is how servers
     that wait for ever are ended. ``os._exit`` and other signals print nothing."""
     once = threading.Lock()
+    stock = why_stock()
 
     def show() -> None:
         if once.acquire(blocking=False):
-            sys.stderr.write(table(engine, stats()))
+            sys.stderr.write(table(engine, stats(), stock))
             sys.stderr.flush()
 
     atexit.register(show)
@@ -107,22 +114,28 @@ def at_end(engine: Engine) -> None:
 class _Ending:
     """Calls ``show`` before SIGTERM does what it does by default.
 
-    A Python handler would not run while the main thread waits in native code (``server.join()``).
-    Python's wake-up pipe is written at once, so that a thread reads it. A program that takes the
-    signal or the pipe for itself, and a forked child, keep what they had without this.
+    A thread does so. Python's wake-up pipe tells it at once, even while the main thread waits in
+    native code (``server.join()``), where no handler of Python's runs. An event loop that handles
+    signals of its own takes the pipe; then the handler tells the thread. It interrupts the main
+    thread anywhere, in the middle of a line to stderr or of ``stats()`` perhaps, so it may do
+    neither itself. A program that takes the signal, and a forked child, have what they would have
+    without this.
     """
 
     def __init__(self, show: Callable[[], None]) -> None:
         self._show = show
-        self._reader, writer = os.pipe()
-        os.set_blocking(writer, False)
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._writer, False)
         signal.signal(signal.SIGTERM, self._handle)
-        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        others = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+        if others != -1:
+            signal.set_wakeup_fd(others)
         os.register_at_fork(after_in_child=self._forget)
         threading.Thread(target=self._watch, name="tensorwire-stats", daemon=True).start()
 
-    def _handle(self, _number: int, _frame: FrameType | None) -> None:
-        """Python calls it, perhaps much later; the thread has acted by then."""
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        with suppress(BlockingIOError):  # full of signals
+            os.write(self._writer, bytes([number]))
 
     def _watch(self) -> None:
         while number := os.read(self._reader, 1):
@@ -133,5 +146,7 @@ class _Ending:
 
     def _forget(self) -> None:
         if signal.getsignal(signal.SIGTERM) == self._handle:
-            signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            others = signal.set_wakeup_fd(-1)
+            if others != self._writer:
+                signal.set_wakeup_fd(others)

@@ -11,6 +11,7 @@ from tensorwire.host import rdma_devices
 log = logging.getLogger("tensorwire")
 
 SWITCH = {"": True, "true": True, "1": True, "false": False, "0": False}
+TRANSPORTS = {"shm", "verbs", "tcp"}
 DEVICES = re.compile(
     r"[A-Za-z0-9_.-]{1,63}(:[0-9]{1,3})?( *, *[A-Za-z0-9_.-]{1,63}(:[0-9]{1,3})?)*"
 )
@@ -35,6 +36,19 @@ def wanted() -> bool:
     except _core.StatusError as error:
         raise ValueError(error.args[1]) from None
     return True
+
+
+def why_stock() -> str | None:
+    """The setting that leaves every tensor to TensorFlow's own gRPC; None where none does. Of
+    settings that were not refused."""
+    if not SWITCH[os.environ.get("TF_RDMA_ENABLED", "").lower()]:
+        return "TF_RDMA_ENABLED=false"
+    if os.environ.get("TENSORWIRE_TRANSPORT") == "grpc":
+        return "TENSORWIRE_TRANSPORT=grpc"
+    forbidden = os.environ.get("TENSORWIRE_FORBID", "")
+    if set(re.split("[, ]", forbidden)) >= TRANSPORTS:
+        return f"TENSORWIRE_FORBID={forbidden}"
+    return None
 
 
 def _check_devices(names: str, present: tuple[str, ...]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,16 @@ import pytest
 from rich.console import Console
 
 from tensorwire.bench.train import compare, local
-from tensorwire.bench.train.figures import TooShortError, figures, path
+from tensorwire.bench.train.figures import (
+    ARENA_FULL,
+    BYTES,
+    COPIES,
+    TooShortError,
+    figures,
+    path,
+)
 from tensorwire.bench.train.options import Options
+from tensorwire.tensorflow.build import SOURCES
 
 
 def worker(
@@ -23,7 +32,11 @@ def worker(
         {
             "time": float(t),
             "cpu_seconds": t / 2,
-            "counts": {"received_in_place_bytes": 100 * t, "received_copied": min(t, 5)},
+            "counts": {
+                "received_in_place_bytes": 100 * t,
+                "received_copied": min(t, 5),
+                "arena_capacity": 1 << 21,
+            },
         }
         for t in range(int(start), int(start + steps * step) + 2)
     ]
@@ -67,6 +80,27 @@ def test_what_nobody_counted_is_not_zero() -> None:
     assert found.copies_per_step is None
 
 
+def test_what_goes_through_a_socket_is_copied() -> None:
+    pushed = worker()
+    for number, sample in enumerate(pushed["samples"]):
+        sample["counts"] |= {"served_pushed": 3 * number}
+    assert figures([pushed], []).copies_per_step == pytest.approx(3.0)
+
+
+def test_the_arena_was_full_if_it_ever_was() -> None:
+    """As it is when variables are made, ahead of the steps that are measured."""
+    full = worker()
+    for sample in full["samples"]:
+        sample["counts"] |= {"allocated_elsewhere": 2}
+    assert figures([worker()], []).arena_full == 0
+    assert figures([full, worker()], [full]).arena_full == 4
+
+
+def test_all_counters_that_are_read_are_the_plugins() -> None:
+    counted = re.findall(r"X\((\w+), \"", (SOURCES / "statistics.h").read_text())
+    assert {*BYTES.values(), *COPIES, ARENA_FULL} <= set(counted)
+
+
 def test_paths() -> None:
     assert path({"in place": 0, "tcp": 0}) == "none"
     assert path({"in place": 9, "tcp": 0}) == "in place"
@@ -107,7 +141,8 @@ def test_a_comparison_interleaves(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = StringIO()
     compare.print_table(report, Console(file=shown, width=180))
     assert "4.00" in shown.getvalue()
-    assert "TF_RDMA_BUF_SIZE=1073741824, transport tcp" in shown.getvalue()
+    assert "Arena of 2 MiB, transport tcp." in shown.getvalue()
+    assert "The arena was full" not in shown.getvalue()
     assert "equal bit for bit" in shown.getvalue()
 
 
@@ -123,6 +158,30 @@ def test_other_losses_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any("NOT equal" in line for line in compare.notes(report))
     unsynchronised = Options(cross_replica_sync=False)
     assert compare.run(unsynchronised, "ps=1,worker=1", 1, **arguments)["losses_equal"] is None
+
+
+def test_a_full_arena_of_one_round_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds = []
+
+    def run(options: Options, spec: str, **more: Any) -> local.Outcome:
+        rounds.append(options)
+        found = worker()
+        found["samples"][-1]["counts"]["allocated_elsewhere"] = 7 * (len(rounds) == 1)
+        return local.Outcome([found], [])
+
+    monkeypatch.setattr(local, "run", run)
+    arguments: dict[str, Any] = {"environment": {}, "progress": lambda *_: None}
+    report = compare.run(
+        Options(), "ps=1,worker=1", 3, contenders=("grpc+tensorwire",), **arguments
+    )
+    assert any(line.startswith("The arena was full 7 times") for line in compare.notes(report))
+
+
+def test_the_transport_of_the_environment_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENSORWIRE_TRANSPORT", "shm")
+    assert compare.settings(Options(), "worker=2", 1, {})["transport"] == "shm"
+    given = {"TENSORWIRE_TRANSPORT": "tcp"}
+    assert compare.settings(Options(), "worker=2", 1, given)["transport"] == "tcp"
 
 
 def test_the_plot(tmp_path: Path) -> None:

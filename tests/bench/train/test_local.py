@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import subprocess
 import sys
@@ -114,6 +115,25 @@ def test_a_server_that_is_killed_ends_its_worker(mnist: Path) -> None:
             training.kill()
     assert training.returncode == 1
     assert "tensorwire train: a peer is gone" in said or f"ps 0 at {ps} is gone" in said
+
+
+def test_without_a_compiler_the_reason_is_told(tmp_path: Path) -> None:
+    options = Options(
+        job_name="ps",
+        ps_hosts=["127.0.0.1:1"],
+        worker_hosts=["127.0.0.1:2"],
+        server_protocol="grpc+tensorwire",
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "tensorwire.bench.train", *options.arguments()],
+        env={**os.environ, "CXX": "/no/such/compiler", "XDG_CACHE_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 1
+    assert "tensorwire train: TensorFlow's plugin is compiled at first use" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_records_that_are_no_images_are_named(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,9 @@ def test_a_boolean_is_one_of_a_few_words(text: str) -> None:
             boolean(text)
 
 
+WORKER = ("--job_name=worker", "--ps_hosts=a:1", "--worker_hosts=b:1")
+
+
 def seen_by_command(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Options:
     seen = []
 
@@ -164,6 +168,19 @@ def test_options_survive_the_command_line(monkeypatch: pytest.MonkeyPatch) -> No
     assert Options().arguments() == []
 
 
+def test_a_process_of_a_cluster_takes_the_transport(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENSORWIRE_TRANSPORT", "shm")
+    found = []
+
+    def look(_options: Options, _sink: object) -> None:
+        found.append(os.environ["TENSORWIRE_TRANSPORT"])
+
+    monkeypatch.setattr(command, "one_process", look)
+    line = ["train", *WORKER, "--server_protocol=grpc+tensorwire", "--transport", "tcp"]
+    assert CliRunner().invoke(app, line).exit_code == 0
+    assert found == ["tcp"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -181,6 +198,12 @@ def test_options_survive_the_command_line(monkeypatch: pytest.MonkeyPatch) -> No
         (["--compare", "--variable_update=replicated"], "distributed_replicated"),
         (["--job_name=worker", "--variable_update=replicated"], "distributed_replicated"),
         (["--compare", "--plot", "/no/such/folder/a.png"], "there is no folder"),
+        (["--plot", "a.png"], "is of --compare"),
+        (["--local", "ps=1,worker=2", "--rounds", "3"], "is of --compare"),
+        (["--transport", "tcp"], "a process on its own has no peers"),
+        (["--local", "ps=1,worker=2", "--transport", "tcp"], "--server_protocol grpc+tensorwire"),
+        ([*WORKER, "--transport", "tcp"], "is of tensorwire, not of grpc"),
+        ([*WORKER, "--transport", "nonsense"], "'nonsense' is none of shm, verbs, tcp"),
     ],
 )
 def test_wrong_usage_ends_with_2(arguments: list[str], says: str) -> None:

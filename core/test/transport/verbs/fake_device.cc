@@ -160,10 +160,6 @@ struct FakeFunctions {
     *out = {parse(gid->address), index, port, gid->type, 0};
     return 0;
   }
-  static int query_pkey(ibv_context*, uint8_t, int, __be16* out) {
-    *out = 0xffff;
-    return 0;
-  }
 
   static int get_async_event(ibv_context* context, ibv_async_event* out) {
     uint64_t one;
@@ -295,7 +291,6 @@ FakeHost::FakeHost(std::vector<FakeDevice> with) : devices(std::move(with)) {
   library_.query_device = F::query_device;
   library_.compat_query_port = F::query_port;
   library_.query_gid = F::query_gid;
-  library_.query_pkey = F::query_pkey;
   library_.get_async_event = F::get_async_event;
   library_.ack_async_event = F::ack_async_event;
   library_.alloc_pd = F::alloc_pd;

@@ -1,6 +1,10 @@
 // Exposed regions: the device itself sees to bounds and rights.
+#include <sys/mman.h>
+
 #include <array>
+#include <cstring>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include "test/transport/verbs/world.h"
@@ -13,9 +17,13 @@ constexpr size_t kSize = kRegion + 4096;
 
 struct Exposed {
   // Any memory of this process can be exposed: a part of a block of the arena, or of no block.
-  explicit Exposed(Rights rights, bool of_arena) : pair(Verbs::make()) {
+  Exposed(Rights rights, bool of_arena, VerbsWorld& world = verbs_world())
+      : Exposed(rights, of_arena, world, world) {}
+  // `a` has the memory and comes from the one world, `b` from the other.
+  Exposed(Rights rights, bool of_arena, VerbsWorld& world, VerbsWorld& peer)
+      : pair(world.join(peer)) {
     if (of_arena) {
-      auto found = verbs_world().arena->allocate(kSize);
+      auto found = world.arena->allocate(kSize);
       REQUIRE(found.ok());
       block = std::move(*found);
       memory = {block->data(), kSize};
@@ -155,6 +163,149 @@ TEST_CASE("verbs regions: what is outside, or not permitted, is refused and brea
     const iovec room = run_of(&byte, 1);
     CHECK(region.pair.b->receive({&room, 1}).status().code() == Code::kUnavailable);
   }
+}
+
+// The real library over a device that has neither windows nor atomics.
+const verbs::Library& plain_library() {
+  static const verbs::Library library = [] {
+    verbs::Library copy = **verbs::Library::get();
+    copy.query_device = [](ibv_context* context, ibv_device_attr* out) {
+      const int error = (*verbs::Library::get())->query_device(context, out);
+      out->device_cap_flags &=
+          ~static_cast<unsigned>(IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B);
+      out->atomic_cap = IBV_ATOMIC_NONE;
+      return error;
+    };
+    return copy;
+  }();
+  return library;
+}
+
+TEST_CASE(
+    "verbs regions: a device without windows and atomics does what it can, and says the rest") {
+  TENSORWIRE_NEEDS_VERBS;
+  VerbsWorld plain(small_settings(), plain_library());
+  REQUIRE(plain.here());
+  std::array<std::byte, 64> mine{};
+  {
+    Exposed region(kMayRead | kMayWrite, true, plain);
+    CHECK(counters(region.pair.a).windows == 0);
+    CHECK(counters(region.pair.a).whole == 1);
+    REQUIRE(region.run(region.operation(Kind::kRead, mine.data(), 64, 100)).ok());
+    for (size_t i = 0; i < 64; ++i) REQUIRE(mine[i] == pattern(64 + 100 + i));
+    REQUIRE(region.run(region.operation(Kind::kWrite, mine.data(), 64, 0)).ok());
+    CHECK(std::memcmp(region.memory.data() + 64, mine.data(), 64) == 0);
+
+    CHECK(region.pair.a->expose(region.memory.data(), 64, kMayUpdate).status().code() ==
+          Code::kUnimplemented);
+    CHECK(region.pair.b->start(region.operation(Kind::kFetchAdd, mine.data(), 8, 0))
+              .status()
+              .code() == Code::kUnimplemented);
+    // Which is no end of the link.
+    REQUIRE(region.run(region.operation(Kind::kRead, mine.data(), 64, 100)).ok());
+    CHECK(region.run(region.operation(Kind::kRead, mine.data(), 64, kRegion)).code() ==
+          Code::kPermissionDenied);
+  }
+  {
+    Exposed region(kMayRead, false, plain);
+    CHECK(region.run(region.operation(Kind::kWrite, mine.data(), 8, 0)).code() ==
+          Code::kPermissionDenied);
+  }
+  Exposed region(kMayRead, true, plain);
+  region.pair.a->conceal(region.key);
+  CHECK(region.run(region.operation(Kind::kRead, mine.data(), 8, 0)).code() ==
+        Code::kPermissionDenied);
+}
+
+TEST_CASE("verbs regions: memory that may only be read is refused, whatever the rights") {
+  TENSORWIRE_NEEDS_VERBS;
+  auto map = MemoryMap::map(-1, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS);
+  REQUIRE(map.ok());
+  TransportPair pair = Verbs::make();
+  for (const Rights rights : {kMayRead, kMayWrite})
+    CHECK(pair.a->expose(map->data(), 4096, rights).status().code() == Code::kInvalidArgument);
+  CHECK(send_pattern(*pair.a, 0, 1) == 1);  // the link lives
+}
+
+TEST_CASE("verbs regions: a region that is concealed while its bind is queued ends no link") {
+  TENSORWIRE_NEEDS_VERBS;
+  constexpr size_t kLarge = 4 << 20;
+  Exposed there(kMayWrite, false);
+  auto source = verbs_world().arena->allocate(kLarge);
+  auto target = verbs_world().arena->allocate(kLarge);
+  REQUIRE(source.ok());
+  REQUIRE(target.ok());
+  // What a has to write for a while is ahead of the bind.
+  auto open = there.pair.b->expose((*target)->data(), kLarge, kMayWrite);
+  REQUIRE(open.ok());
+  REQUIRE(send_pattern(*there.pair.b, 0, 1) == 1);
+  while (receive_pattern(*there.pair.a, 0, 1) == 0)
+    REQUIRE(there.pair.a->sleep(false, patience()) == Wake::kReady);
+  Operation write;
+  write.kind = Kind::kWrite;
+  write.id = 7;
+  write.local = (*source)->data();
+  write.length = kLarge;
+  write.remote = {open->address, open->key};
+  REQUIRE(*there.pair.a->start(write));
+  auto brief = there.pair.a->expose(there.memory.data(), 64, kMayRead);
+  REQUIRE(brief.ok());
+  there.pair.a->conceal(*brief);
+  std::array<Completion, 2> out;
+  size_t n;
+  while ((n = there.pair.a->completed(out)) == 0)
+    REQUIRE(there.pair.a->sleep(false, patience()) == Wake::kReady);
+  CHECK(n == 1);
+  CHECK(out[0].status.ok());
+  char byte;
+  const iovec room = run_of(&byte, 1);
+  CHECK(there.pair.a->receive({&room, 1}).ok());
+}
+
+TEST_CASE("verbs regions: whoever was refused for want of credit hears when it comes") {
+  TENSORWIRE_NEEDS_VERBS;
+  VerbsWorld quiet;
+  REQUIRE(quiet.here());
+  Exposed region(kMayWrite, false, quiet, verbs_world());
+  region.pair.a->disarm();  // from here on it is up to this end, and to nobody else, to poll
+  std::array<std::byte, 8> mine{};
+  size_t begun = 0, ended = 0;
+  std::array<Completion, 8> out;
+  const auto start = [&] {
+    auto started = region.pair.b->start(region.operation(Kind::kWriteImmediate, mine.data(), 8, 0));
+    REQUIRE(started.ok());
+    begun += *started;
+    return *started;
+  };
+  const auto end = [&] {
+    const size_t n = region.pair.b->completed(out);
+    ended += n;
+    return n;
+  };
+  // The peer looks at nothing: all that its credit admits completes, and the next one is refused.
+  while (start() || ended < begun) {
+    REQUIRE(begun < 1000);
+    if (end() == 0 && ended < begun)
+      REQUIRE(region.pair.b->sleep(false, patience()) == Wake::kReady);
+  }
+  while (end() != 0) {
+  }
+  REQUIRE_FALSE(start());
+  std::thread peer([&] {
+    std::array<uint32_t, 64> values{};
+    size_t taken = 0;
+    const Nanos deadline = patience();
+    while (taken < begun && now() < deadline) {
+      char byte;
+      const iovec room = run_of(&byte, 1);
+      (void)region.pair.a->receive({&room, 1});
+      taken += region.pair.a->immediates(values);
+    }
+  });
+  CHECK(region.pair.b->sleep(false, patience()) == Wake::kReady);
+  peer.join();
+  (void)end();
+  CHECK(start());
 }
 
 TEST_CASE("verbs regions: another peer has no use for the key") {

@@ -30,11 +30,20 @@ VerbsWorld::VerbsWorld(const Settings& settings)
     : background(Background::start().value()),
       arena(make_ref<Arena>(size_t{1} << 30, size_t{16} << 20)) {
   auto library = verbs::Library::get();
-  if (!library) {
+  if (library)
+    open(settings, **library);
+  else
     why_ = library.status().details();
-    return;
-  }
-  auto opened = verbs::Context::open(**library, settings, background->poller());
+}
+
+VerbsWorld::VerbsWorld(const Settings& settings, const verbs::Library& library)
+    : background(Background::start().value()),
+      arena(make_ref<Arena>(size_t{1} << 30, size_t{16} << 20)) {
+  open(settings, library);
+}
+
+void VerbsWorld::open(const Settings& settings, const verbs::Library& library) {
+  auto opened = verbs::Context::open(library, settings, background->poller());
   if (opened)
     context = std::move(*opened);
   else

@@ -18,6 +18,8 @@ class VerbsWorld {
  public:
   // With the devices of `settings`; why() says why there is none.
   explicit VerbsWorld(const Settings& settings = small_settings());
+  // By a library of the test's own, which it keeps.
+  VerbsWorld(const Settings& settings, const verbs::Library& library);
 
   bool here() const { return static_cast<bool>(context); }
   const std::string& why() const { return why_; }
@@ -33,6 +35,8 @@ class VerbsWorld {
   Ref<verbs::Context> context;
 
  private:
+  void open(const Settings& settings, const verbs::Library& library);
+
   std::string why_;
 };
 

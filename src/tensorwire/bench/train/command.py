@@ -16,6 +16,7 @@ from tensorwire.bench.train.options import (
     OPTIMIZERS,
     PROTOCOLS,
     REPLICATED,
+    TENSORWIRE,
     UPDATES,
     OptionError,
     Options,
@@ -27,6 +28,7 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 LOCAL = "ps=1,worker=2"
+ROUNDS = 3
 TRANSPORTS = ("shm", "verbs", "tcp")
 EPILOG = (
     "Examples:\n\n"
@@ -110,7 +112,9 @@ def train(
         bool,
         typer.Option("--compare", help="The local cluster over grpc, grpc+tensorwire, and none."),
     ] = False,
-    rounds: Annotated[int, typer.Option(min=1, help="Of --compare: runs of each.")] = 3,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Of --compare: runs of each.", show_default="3")
+    ] = None,
     transport: Annotated[
         str | None,
         typer.Option(help="Of tensorwire: shm, verbs or tcp only.", show_default="the best"),
@@ -162,31 +166,56 @@ def train(
             output=output,
         )
     )
-    if local is None and not compare:
+    if not compare:
+        for name, value in (("rounds", rounds), ("plot", plot)):
+            if value is not None:
+                raise wrong(name, ValueError("is of --compare: add that, or leave this out"))
+    cluster = LOCAL if compare and local is None else local
+    environment = checked(lambda: environment_for(transport, options, cluster, compare))
+    if cluster is None:
         checked(options.check)
+        os.environ.update(environment)  # read when the server protocol is loaded
         result = one_process(options, sys.stderr if json_ else sys.stdout)
         if json_ and result is not None:
             print(json.dumps(result, indent=2))
         return
-    if compare and plot is not None:
+    if plot is not None:
         from tensorwire.bench.train.compare import check_plot
 
         parsed("plot", check_plot, plot)
-    if transport not in (None, *TRANSPORTS):
-        raise wrong("transport", ValueError(f"{transport!r} is none of {', '.join(TRANSPORTS)}"))
-    environment = {} if transport is None else {"TENSORWIRE_TRANSPORT": transport}
     if compare:
-        report = comparison(options, local or LOCAL, environment, rounds, json_)
+        report = comparison(options, cluster, environment, rounds or ROUNDS, json_)
         if plot is not None:
             from tensorwire.bench.train.compare import draw
 
             draw(report, plot)
     else:
-        report = whole_cluster(options, local or LOCAL, environment, json_)
+        report = whole_cluster(options, cluster, environment, json_)
     if output is not None:
         output.write_text(json.dumps(report, indent=2) + "\n")
     if json_:
         print(json.dumps(report, indent=2))
+
+
+def environment_for(
+    transport: str | None, options: Options, cluster: str | None, compare: bool
+) -> dict[str, str]:
+    """What makes tensorwire take only this transport. OptionError where none can be meant."""
+    if transport is None:
+        return {}
+    if transport not in TRANSPORTS:
+        raise OptionError("transport", f"{transport!r} is none of {', '.join(TRANSPORTS)}")
+    if cluster is None and not options.job_name:
+        raise OptionError(
+            "transport", "a process on its own has no peers: give --job_name, --local or --compare"
+        )
+    if not compare and options.server_protocol != TENSORWIRE:
+        raise OptionError(
+            "transport",
+            f"is of tensorwire, not of {options.server_protocol}: add "
+            f"--server_protocol {TENSORWIRE}, or leave this out",
+        )
+    return {"TENSORWIRE_TRANSPORT": transport}
 
 
 def one_process(options: Options, sink: Any) -> dict[str, Any] | None:
@@ -200,9 +229,11 @@ def one_process(options: Options, sink: Any) -> dict[str, Any] | None:
         if missing.name != "tensorflow":
             raise
         end("TensorFlow is missing: pip install 'tensorwire[tensorflow]'")
+    from tensorwire.tensorflow import PluginError
+
     try:
         return task.run(options, show)
-    except ValueError as error:
+    except (ValueError, PluginError) as error:
         end(str(error))
     except task.TrainingError as error:
         print(f"tensorwire train: {error}", file=sys.stderr, flush=True)

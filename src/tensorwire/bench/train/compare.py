@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensorwire.bench.environment import caveats
 from tensorwire.bench.train import local
-from tensorwire.bench.train.figures import Figures, figures
+from tensorwire.bench.train.figures import Figures, arena_bytes, figures
 from tensorwire.bench.train.options import STOCK, TENSORWIRE, OptionError, Options
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ Progress = Callable[[str, int, int], None]
 
 CEILING = "no communication"
 CONTENDERS = (STOCK, TENSORWIRE, CEILING)
-BUFFER_SIZES = ("TF_RDMA_BUF_SIZE", "TENSORWIRE_BUFFER_BYTES")
-DEFAULT_BUFFER = 1 << 30
 
 
 def run(
@@ -58,8 +56,10 @@ def run(
             )
             found[name].append((figures(outcome.workers, outcome.servers), outcome))
             done += steps
+    outcomes = [outcome for runs in found.values() for _, outcome in runs]
+    arena = arena_bytes(process for o in outcomes for process in (*o.workers, *o.servers))
     return {
-        "settings": settings(options, spec, rounds, environment),
+        "settings": {**settings(options, spec, rounds, environment), "arena_bytes": arena},
         "rows": [row(name, found[name]) for name in contenders],
         "losses_equal": losses_equal(found) if options.cross_replica_sync else None,
         "curves": {name: curve(runs[0][1]) for name, runs in found.items()},
@@ -89,7 +89,6 @@ def settings(
     options: Options, spec: str, rounds: int, environment: Mapping[str, str]
 ) -> dict[str, Any]:
     chosen = {**os.environ, **environment}
-    given = next((chosen[name] for name in BUFFER_SIZES if chosen.get(name)), None)
     return {
         "model": options.model,
         "batch_size": options.batch,
@@ -99,22 +98,28 @@ def settings(
         "cluster": spec,
         "rounds": rounds,
         "steps": options.num_batches,
-        "transport": environment.get("TENSORWIRE_TRANSPORT", "auto"),
-        "TF_RDMA_BUF_SIZE": str(DEFAULT_BUFFER) if given is None else given,
+        "transport": chosen.get("TENSORWIRE_TRANSPORT") or "auto",
     }
 
 
 def row(name: str, runs: list[tuple[Figures, local.Outcome]]) -> dict[str, Any]:
-    """Medians over the rounds."""
+    """Medians over the rounds; of what a full arena turned away, the most."""
     each = [asdict(found) for found, _ in runs]
     medians = {
         key: None if any(found[key] is None for found in each) else median(f[key] for f in each)
         for key in each[0]
-        if key != "path"
+        if key not in ("path", "arena_full")
     }
+    arena_full = max(found["arena_full"] for found in each)
     path = {STOCK: "grpc", CEILING: "none"}.get(name, each[-1]["path"])
     images = [found["images_per_second"] for found in each]
-    return {"contender": name, **medians, "path": path, "images_per_second_of_rounds": images}
+    return {
+        "contender": name,
+        **medians,
+        "arena_full": arena_full,
+        "path": path,
+        "images_per_second_of_rounds": images,
+    }
 
 
 def losses_equal(found: Mapping[str, list[tuple[Figures, local.Outcome]]]) -> bool:
@@ -175,13 +180,18 @@ def notes(report: dict[str, Any]) -> list[str]:
     lines = [
         "images/s of all workers together, the rest for one step of each; medians of "
         f"{s['rounds']} interleaved rounds, from the tenth step on. MB and copies of tensors as "
-        "tensorwire counts them; nothing counts them in stock gRPC.",
-        f"TF_RDMA_BUF_SIZE={s['TF_RDMA_BUF_SIZE']}, transport {s['transport']}.",
+        "tensorwire counts them; what goes through a socket is copied. Nothing counts them in "
+        "stock gRPC.",
     ]
+    if s["arena_bytes"] is not None:
+        lines.append(f"Arena of {s['arena_bytes'] >> 20} MiB, transport {s['transport']}.")
     lines += caveats(["verbs"] if any("verbs" in r["path"] for r in report["rows"]) else [])
     full = sum(r["arena_full"] for r in report["rows"])
     if full:
-        lines.append(f"The arena was full {full} times: a larger TF_RDMA_BUF_SIZE may be faster.")
+        lines.append(
+            f"The arena was full {full} times: a larger one (TENSORWIRE_BUFFER_BYTES or "
+            "TF_RDMA_BUF_SIZE) may be faster."
+        )
     if report["losses_equal"] is not None:
         same = "equal bit for bit" if report["losses_equal"] else "NOT equal"
         lines.append(f"Losses of all runs with communication: {same}.")

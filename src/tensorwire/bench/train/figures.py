@@ -6,7 +6,7 @@ They are about the time in which all workers were beyond their first steps and n
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,8 +24,11 @@ BYTES = {
     "collective": "collective_received_bytes",
 }
 """How tensors came, and the counters of their bytes."""
-COPIES = ("served_copied", "received_copied", "received_realigned")
-"""Counters of tensors of 32 KiB and more that were copied on their way, at one end."""
+COPIES = ("served_copied", "served_pushed", "received_copied", "received_realigned")
+"""Counters of tensors of 32 KiB and more that were copied on their way, at one end: into the arena,
+or through a ring or a socket."""
+ARENA_FULL = "allocated_elsewhere"
+ARENA_BYTES = "arena_capacity"
 
 Process = Mapping[str, Any]
 
@@ -40,7 +43,8 @@ class Figures:
 
     bytes_per_step, copies_per_step: tensors received, and tensors copied on the way; None where
     nothing counted them. path: the ways the bytes went, the most used first.
-    arena_full: how often memory had to come from elsewhere.
+    arena_full: how often memory had to come from elsewhere, from the start of the processes on:
+    variables that found it full are allocated before the first step.
     """
 
     images_per_second: float
@@ -77,7 +81,7 @@ def figures(workers: Sequence[Process], servers: Sequence[Process]) -> Figures:
         if total
         else None,
         path=path(ways) if total else "",
-        arena_full=round(total.get("arena_full", 0.0)),
+        arena_full=sum(last_counts(process).get(ARENA_FULL, 0) for process in everyone),
         seconds=seconds,
     )
 
@@ -117,6 +121,16 @@ def counts(process: Process, start: float, end: float) -> dict[str, float]:
     scale = (end - start) / (times[last] - times[first])
     before, after = samples[first]["counts"], samples[last]["counts"]
     return {name: (value - before.get(name, 0)) * scale for name, value in after.items()}
+
+
+def last_counts(process: Process) -> Mapping[str, int]:
+    found: Mapping[str, int] = process["samples"][-1]["counts"]
+    return found
+
+
+def arena_bytes(processes: Iterable[Process]) -> int | None:
+    """What the arena of each may hold; None where none has one."""
+    return next((c[ARENA_BYTES] for c in map(last_counts, processes) if ARENA_BYTES in c), None)
 
 
 def path(ways: Mapping[str, float]) -> str:

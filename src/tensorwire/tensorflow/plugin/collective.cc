@@ -110,10 +110,9 @@ class BufferReceive final : public Completion {
   }
 
   absl::Status remote_error(int code, const char* details) const {
-    return status_of(
-        code,
-        absl::StrCat(details, "\nAdditional GRPC error information from remote target ", task_,
-                     ":\n:tensorwire could not receive a buffer by ", link_->transport()));
+    return status_of(code, from_remote(details, task_,
+                                       absl::StrCat("tensorwire could not receive a buffer by ",
+                                                    link_->transport())));
   }
 
   const std::string task_;
@@ -165,9 +164,8 @@ class RemoteAccess final : public tf::CollectiveRemoteAccessDistributed {
                          {&this_->abortion_cancel_mgr_, cancellation}, done))
           ->start(request);
     };
-    Way way = known_way(workers_, peer_task);
-    if (way.kind != Way::kUnknown)
-      go(std::move(way));
+    if (std::optional<Way> way = known_way(workers_, peer_task))
+      go(*std::move(way));
     else
       find_way(workers_, peer_task, go);
   }
@@ -181,12 +179,12 @@ class Manager final : public tf::RpcCollectiveExecutorMgr {
   Manager(const tf::ConfigProto& config, const tf::DeviceMgr* devices,
           std::unique_ptr<tf::DeviceResolverDistributed> devices_resolver,
           std::unique_ptr<tf::CollectiveParamResolverDistributed> parameters_resolver,
-          std::unique_ptr<tf::NcclCommunicatorInterface> nccl, tf::WorkerCacheInterface* workers,
+          std::unique_ptr<tf::NcclCommunicatorInterface> nccl, SharedWorkerCache workers,
           const std::string& task)
       : RpcCollectiveExecutorMgr(config, devices, std::move(devices_resolver),
-                                 std::move(parameters_resolver), std::move(nccl), workers, task),
-        // The server's own, which it keeps; held here, so that nobody takes it for abandoned.
-        workers_(workers, [](tf::WorkerCacheInterface*) {}) {}
+                                 std::move(parameters_resolver), std::move(nccl), workers.get(),
+                                 task),
+        workers_(std::move(workers)) {}
 
  protected:
   tf::CollectiveExecutor* Create(int64_t step) override {
@@ -203,11 +201,11 @@ class Manager final : public tf::RpcCollectiveExecutorMgr {
 
 std::unique_ptr<tf::CollectiveExecutorMgrInterface> make_collective_manager(
     const tf::ConfigProto& config, const tf::WorkerEnv* environment,
-    tf::WorkerCacheInterface* workers, const std::string& worker_name) {
+    const SharedWorkerCache& workers, const std::string& worker_name) {
   auto devices = std::make_unique<tf::DeviceResolverDistributed>(environment->device_mgr);
   auto nccl = tf::MaybeCreateNcclCommunicator(config);
   auto parameters = std::make_unique<tf::CollectiveParamResolverDistributed>(
-      config, environment->device_mgr, devices.get(), nccl.get(), workers, worker_name);
+      config, environment->device_mgr, devices.get(), nccl.get(), workers.get(), worker_name);
   return std::make_unique<Manager>(config, environment->device_mgr, std::move(devices),
                                    std::move(parameters), std::move(nccl), workers, worker_name);
 }

@@ -3,16 +3,19 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
-#include "tensorflow/core/distributed_runtime/worker_cache.h"
+#include "peers.h"
 #include "tensorflow/core/distributed_runtime/worker_env.h"
 #include "tensorflow/core/framework/collective.h"
 #include "tensorflow/core/protobuf/config.pb.h"
 
 namespace tensorwire {
 
+// `workers`: lives as long as anybody receives, or asks a worker, through it. TensorFlow's default
+// cache does not: it goes when the server's cluster is defined anew.
 std::unique_ptr<tensorflow::CollectiveExecutorMgrInterface> make_collective_manager(
     const tensorflow::ConfigProto& config, const tensorflow::WorkerEnv* environment,
-    tensorflow::WorkerCacheInterface* workers, const std::string& worker_name);
+    const SharedWorkerCache& workers, const std::string& worker_name);
 
 }  // namespace tensorwire

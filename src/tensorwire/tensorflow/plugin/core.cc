@@ -4,6 +4,10 @@
 
 namespace tensorwire {
 
+By by(absl::string_view transport) {
+  return transport == "shm" ? By::kShm : transport == "verbs" ? By::kVerbs : By::kTcp;
+}
+
 std::string why_no_verbs(const tw_table& table) {
   std::string why;
   table.host(

@@ -28,6 +28,7 @@ inline constexpr size_t kSmall = 32 << 10;
 
 // How the bytes of a link move.
 enum class By { kShm, kVerbs, kTcp };
+By by(absl::string_view transport);
 
 // Peers of one cluster trust each other with their memory anyway: a tensor is as large as it is.
 inline constexpr int64_t kMaxMessage = int64_t{1} << 44;

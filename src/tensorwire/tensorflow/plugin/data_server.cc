@@ -45,11 +45,6 @@ std::string first_segment(tw_call* call) {
   return bytes;
 }
 
-bool must_be_copied(const tf::Tensor& tensor) {
-  return tf::DataTypeCanUseMemcpy(tensor.dtype()) &&
-         !core().arena_holds(tensor.tensor_data().data(), tensor.TotalBytes());
-}
-
 }  // namespace
 
 absl::Status DataServer::start(Servant* servant, const std::string& host,
@@ -163,7 +158,7 @@ void DataServer::recv_tensor(const std::shared_ptr<Served>& served, const Reques
       [served, &environment](const absl::Status& status, const tf::Rendezvous::Args&,
                              const tf::Rendezvous::Args&, const tf::Tensor& tensor, bool dead) {
         if (!status.ok()) return served->answer(status);
-        if (t_dispatching && tensor.TotalBytes() > kCopyHere && must_be_copied(tensor)) {
+        if (t_dispatching && tensor.TotalBytes() > kCopyHere && served->copies(tensor)) {
           environment.compute_pool->Schedule(
               [served, tensor, dead] { served->answer(tensor, dead); });
         } else {
@@ -191,7 +186,7 @@ void DataServer::recv_buf(const std::shared_ptr<Served>& served, const Request& 
           return served->answer(status);
         }
         if (t_dispatching && hook->prod_value->TotalBytes() > kCopyHere &&
-            must_be_copied(*hook->prod_value)) {
+            served->copies(*hook->prod_value)) {
           environment.compute_pool->Schedule([served, hook] { served->answer(hook); });
         } else {
           served->answer(hook);

@@ -9,6 +9,7 @@
 #include "allocator.h"
 #include "core.h"
 #include "peers.h"
+#include "served.h"
 #include "server.h"
 #include "settings.h"
 #include "statistics.h"
@@ -72,6 +73,7 @@ TENSORWIRE_EXPORT void tensorwire_tensorflow_stats(void (*visit)(void* context, 
   TENSORWIRE_COUNTERS(TENSORWIRE_VISIT)
 #undef TENSORWIRE_VISIT
   visit(context, "peers", std::to_string(tensorwire::peers_known()).c_str());
+  visit(context, "peers_waiting", std::to_string(tensorwire::requests_waiting()).c_str());
   struct Arena {
     void (*visit)(void*, const char*, const char*);
     void* context;

@@ -1,7 +1,6 @@
 #include "peers.h"
 
 #include <chrono>
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -12,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "belief.h"
 #include "bootstrap.h"
 #include "breaker.h"
 #include "completion.h"
@@ -32,9 +32,6 @@ namespace {
 
 constexpr int64_t kGetStatusMs = 5000;
 constexpr int64_t kConnectNs = 5'000'000'000;
-// How long it is believed that a worker has no plugin, or that it could not be asked.
-constexpr auto kBelief = std::chrono::seconds(30);
-constexpr auto kRetry = std::chrono::seconds(1);
 
 bool is(absl::string_view transport, const std::string& address) {
   return absl::StartsWith(address, absl::StrCat(transport, ":"));
@@ -99,14 +96,20 @@ Links& links() {
   return *links;
 }
 
+Way without_link(Way::Reason reason, absl::Status why) {
+  Way way;
+  way.kind = settings().required.empty() ? Way::kGrpc : Way::kNone;
+  way.reason = reason;
+  way.why = std::move(why);
+  return way;
+}
+
 // Blocks for as long as connecting takes.
 Way connect(const std::string& task, const Welcome& welcome) {
   Way way;
   const auto give_up = [&](absl::string_view why) {
-    way.kind = settings().required.empty() ? Way::kGrpc : Way::kNone;
-    way.why =
-        absl::UnavailableError(absl::StrCat("no tensorwire link to ", task, " can be made: ", why));
-    return way;
+    return without_link(Way::kNoLink, absl::UnavailableError(absl::StrCat(
+                                          "no tensorwire link to ", task, " can be made: ", why)));
   };
   tw_peer_facts facts;
   tw_status status{};
@@ -176,10 +179,14 @@ struct Question {
 };
 
 struct Entry {
-  Way way;
-  Clock::time_point until;  // kGrpc, kNone: believed until then
-  bool asking = false;
+  std::optional<Way> way;
+  Belief belief;
   std::vector<std::function<void(Way)>> waiting;
+
+  Belief::Known known() const {
+    if (!way || (way->kind == Way::kLink && !way->link->alive())) return Belief::Known::kNothing;
+    return way->kind == Way::kNone ? Belief::Known::kRefusal : Belief::Known::kWay;
+  }
 };
 
 // Caches belong to sessions, and end with them. What was known through one that has ended goes when
@@ -191,30 +198,22 @@ class Peers {
     return *peers;
   }
 
-  Way known(const SharedWorkerCache& workers, const std::string& task) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    const auto cache = caches_.find(workers);
-    if (cache == caches_.end()) return {};
-    const auto at = cache->second.find(task);
-    return at == cache->second.end() ? Way{} : current(at->second);
-  }
-
-  void find(const SharedWorkerCache& workers, const std::string& task,
-            std::function<void(Way)> then) {
-    Way way;
+  // The way; nothing: `then`, if there is one, will be called with it.
+  std::optional<Way> find(const SharedWorkerCache& workers, const std::string& task,
+                          std::function<void(Way)> then) {
+    std::optional<Way> way;
+    Belief::Advice advice;
     {
       std::lock_guard<std::mutex> lock(mutex_);
       Entry& entry = caches_[workers][task];
-      way = current(entry);
-      if (way.kind == Way::kUnknown) {
+      advice = entry.belief.consult(entry.known(), Clock::now());
+      if (advice.use)
+        way = entry.way;
+      else if (then)
         entry.waiting.push_back(std::move(then));
-        if (std::exchange(entry.asking, true)) return;
-      }
     }
-    if (way.kind != Way::kUnknown)
-      then(std::move(way));
-    else
-      ask(workers, task);
+    if (advice.ask) ask(workers, task);
+    return way;
   }
 
   size_t size() {
@@ -240,34 +239,17 @@ class Peers {
     return ended;
   }
 
-  static Way current(const Entry& entry) {
-    switch (entry.way.kind) {
-      case Way::kLink:
-        if (entry.way.link->alive() && Clock::now() < entry.way.until) return entry.way;
-        break;
-      case Way::kGrpc:
-      case Way::kNone:
-        if (Clock::now() < entry.until) return entry.way;
-        break;
-      case Way::kUnknown:
-        break;
-    }
-    return {};
-  }
-
   void ask(const SharedWorkerCache& workers, const std::string& task) {
     auto question = std::make_shared<Question>();
     question->workers = workers;
     question->task = task;
-    Way way;
-    way.kind = Way::kGrpc;
     std::string greeting;
-    if (way.why = make_greeting(&greeting); !way.why.ok()) return settle(*question, way, kBelief);
+    if (absl::Status status = make_greeting(&greeting); !status.ok())
+      return settle(*question, without_link(Way::kNoLink, status));
     question->worker = workers->GetOrCreateWorker(task);
-    if (!question->worker) {
-      way.why = absl::NotFoundError(absl::StrCat("no worker is known as ", task));
-      return settle(*question, way, kRetry);
-    }
+    if (!question->worker)
+      return unanswered(*question,
+                        absl::NotFoundError(absl::StrCat("no worker is known as ", task)));
     add_field(&question->request, greeting);
     question->options.SetTimeout(kGetStatusMs);
     question->worker->GetStatusAsync(&question->options, &question->request, &question->response,
@@ -282,40 +264,59 @@ class Peers {
 
   void answered(Question& question, const absl::Status& status) {
     question.workers->ReleaseWorker(question.task, question.worker);
-    Way way;
-    way.kind = settings().required.empty() ? Way::kGrpc : Way::kNone;
+    if (!status.ok()) return unanswered(question, status);
     std::string field;
-    if (!status.ok()) {
-      way.kind = Way::kGrpc;  // it will find out what is wrong, and say so
-      way.why = status;
-      return settle(question, way, kRetry);
-    }
     if (!find_field(question.response, &field)) {
-      way.why = absl::UnavailableError(
-          absl::StrCat(question.task,
-                       " runs without tensorwire: start it by `tensorwire run`, or "
-                       "call tensorwire.tensorflow.enable() in it"));
       LOG(INFO) << "tensorwire: " << question.task
                 << " has no tensorwire, its tensors come by gRPC";
-      return settle(question, way, kBelief);
+      return settle(
+          question,
+          without_link(Way::kNoPlugin, absl::UnavailableError(absl::StrCat(
+                                           question.task,
+                                           " runs without tensorwire: start it by `tensorwire "
+                                           "run`, or call tensorwire.tensorflow.enable() in it"))));
     }
     Welcome welcome;
-    way.why = decode_welcome(field, &welcome);
-    if (way.why.ok()) way = connect(question.task, welcome);
+    const absl::Status decoded = decode_welcome(field, &welcome);
+    const Way way =
+        decoded.ok() ? connect(question.task, welcome) : without_link(Way::kNoLink, decoded);
     if (way.kind != Way::kLink) LOG(WARNING) << "tensorwire: " << way.why.message();
-    settle(question, way, kBelief);
+    settle(question, way);
   }
 
-  void settle(const Question& question, const Way& way, Clock::duration belief) {
+  // gRPC, where it may be used, will find out what is wrong, and say so.
+  void unanswered(const Question& question, const absl::Status& why) {
+    Way way = without_link(Way::kNoLink, why);
+    if (way.kind == Way::kNone)
+      way.why = absl::UnavailableError(
+          from_remote(why.message(), question.task,
+                      absl::StrCat("tensorwire could not ask for a link, and TENSORWIRE_TRANSPORT=",
+                                   settings().required, " leaves no other way")));
+    settle(question, way, /*answered=*/false);
+  }
+
+  void settle(const Question& question, Way way, bool answered = true) {
     std::vector<std::function<void(Way)>> waiting;
     std::vector<Entries> ended;  // let go of without the lock
+    std::optional<Way> before;   // the same
     {
       std::lock_guard<std::mutex> lock(mutex_);
       ended = take_ended();
       Entry& entry = caches_[question.workers][question.task];
-      entry.way = way;
-      entry.until = Clock::now() + belief;
-      entry.asking = false;
+      const Clock::time_point now = Clock::now();
+      if (!answered) {
+        entry.belief.unanswered(now);
+        // A link that lives is worth more than a question that came to nothing.
+        if (entry.way && entry.way->kind == Way::kLink && entry.way->link->alive())
+          way = *entry.way;
+      } else if (way.kind == Way::kLink) {
+        entry.belief.linked(way.until);
+      } else if (way.kind == Way::kGrpc && way.reason == Way::kNoLink) {
+        entry.belief.unreached(now);
+      } else {
+        entry.belief.declined(now);
+      }
+      before = std::exchange(entry.way, way);
       waiting.swap(entry.waiting);
     }
     for (const auto& then : waiting) then(way);
@@ -327,11 +328,7 @@ class Peers {
 
 }  // namespace
 
-PeerLink::PeerLink(tw_link* link)
-    : link_(link),
-      by_(std::strcmp(core().link_transport(link), "shm") == 0     ? By::kShm
-          : std::strcmp(core().link_transport(link), "verbs") == 0 ? By::kVerbs
-                                                                   : By::kTcp) {
+PeerLink::PeerLink(tw_link* link) : link_(link), by_(tensorwire::by(core().link_transport(link))) {
   count(statistics().links);
 }
 
@@ -340,15 +337,21 @@ PeerLink::~PeerLink() {
   core().link_release(link_);
 }
 
-Way known_way(const SharedWorkerCache& workers, const std::string& task) {
-  return Peers::get().known(workers, task);
+std::optional<Way> known_way(const SharedWorkerCache& workers, const std::string& task) {
+  return Peers::get().find(workers, task, nullptr);
 }
 
 void find_way(const SharedWorkerCache& workers, const std::string& task,
               std::function<void(Way)> then) {
-  Peers::get().find(workers, task, std::move(then));
+  if (std::optional<Way> way = Peers::get().find(workers, task, then)) then(*std::move(way));
 }
 
 size_t peers_known() { return Peers::get().size(); }
+
+std::string from_remote(absl::string_view details, const std::string& task,
+                        absl::string_view what) {
+  return absl::StrCat(details, "\nAdditional GRPC error information from remote target ", task,
+                      ":\n:", what);
+}
 
 }  // namespace tensorwire

@@ -21,8 +21,7 @@ void Receive::begin() {
     count(statistics().grpc_because_device);
     return go_by_grpc();
   }
-  Way way = known_way(order_.workers, order_.task);
-  if (way.kind != Way::kUnknown) return go(std::move(way));
+  if (std::optional<Way> way = known_way(order_.workers, order_.task)) return go(*std::move(way));
   find_way(order_.workers, order_.task,
            [self = shared_from_this()](Way found) { self->go(std::move(found)); });
 }
@@ -42,11 +41,9 @@ void Receive::go(Way way) {
     case Way::kNone:
       if (enter(Phase::kEnded)) end(way.why, {}, false);
       return;
-    case Way::kUnknown:  // the link that was found is dead already
-      count(statistics().grpc_because_link);
-      return go_by_grpc();
     case Way::kGrpc:
-      count(statistics().grpc_because_peer);
+      count(way.reason == Way::kNoPlugin ? statistics().grpc_because_peer
+                                         : statistics().grpc_because_link);
       return go_by_grpc();
   }
 }
@@ -126,12 +123,11 @@ void Receive::call_ended() {
   end(status, tensor, dead);
 }
 
-// As TensorFlow's gRPC words it: strategies recognise a failed worker by the mention of its name.
 absl::Status Receive::remote_error(int code, absl::string_view details) const {
   absl::Status status = status_of(
-      code, absl::StrCat(details, "\nAdditional GRPC error information from remote target ",
-                         order_.task, ":\n:tensorwire could not receive ", order_.key,
-                         link_ ? absl::StrCat(" by ", link_->transport()) : ""));
+      code, from_remote(details, order_.task,
+                        absl::StrCat("tensorwire could not receive ", order_.key,
+                                     link_ ? " by " : "", link_ ? link_->transport() : "")));
   if (status.code() == absl::StatusCode::kCancelled) return tf::StatusGroup::MakeDerived(status);
   return status;
 }

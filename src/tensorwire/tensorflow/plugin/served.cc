@@ -31,24 +31,42 @@ struct Lent {
   }
 };
 
-void count_served(const void* data, size_t size) {
+std::atomic<size_t> g_waiting{0};
+
+void count_served(const void* data, size_t size, By by) {
   Statistics& to = statistics();
-  const bool lent = core().arena_holds(data, size) != 0;
-  const bool small = size < kSmall;
-  count(lent ? to.served_lent : small ? to.served_small : to.served_copied);
-  count(lent ? to.served_lent_bytes : small ? to.served_small_bytes : to.served_copied_bytes, size);
+  const auto add = [size](std::atomic<uint64_t>& tensors, std::atomic<uint64_t>& bytes) {
+    count(tensors);
+    count(bytes, size);
+  };
+  if (by != By::kTcp && core().arena_holds(data, size))
+    add(to.served_lent, to.served_lent_bytes);
+  else if (size < kSmall)
+    add(to.served_small, to.served_small_bytes);
+  else if (by == By::kTcp)
+    add(to.served_pushed, to.served_pushed_bytes);
+  else
+    add(to.served_copied, to.served_copied_bytes);
 }
 
 }  // namespace
 
 Served::Served(DataServer* server, tw_call* call, int64_t step)
-    : server_(server), call_(call), step_(step) {}
+    : server_(server), call_(call), step_(step) {
+  g_waiting.fetch_add(1, std::memory_order_relaxed);
+}
 
 Served::~Served() { core().call_release(call_); }
+
+bool Served::copies(const tf::Tensor& tensor) const {
+  return tf::DataTypeCanUseMemcpy(tensor.dtype()) && by(core().call_transport(call_)) != By::kTcp &&
+         !core().arena_holds(tensor.tensor_data().data(), tensor.TotalBytes());
+}
 
 // That the call has ended meanwhile is no news to whoever answers.
 void Served::finish(const absl::Status& status, tw_payload payload) {
   answered_.store(true);
+  g_waiting.fetch_sub(1, std::memory_order_relaxed);
   server_->forget(id_);
   const StatusPairs pairs(status);
   // Details are cut where the runtime would refuse them.
@@ -70,7 +88,7 @@ void Served::answer(const tf::Tensor& tensor, bool dead) {
     lent->tensor = tensor;
     const auto data = tensor.tensor_data();
     body = {data.data(), data.size()};
-    count_served(body.data, body.size);
+    count_served(body.data, body.size, by(core().call_transport(call_)));
     if (settings().traced) trace_sent(tensor);
   } else {
     // It was taken from its rendezvous, so it has to travel this way, whatever it is.
@@ -93,7 +111,7 @@ void Served::answer(const tf::Tensor& tensor, bool dead) {
 void Served::answer(tf::BufRendezvous::Hook* hook) {
   const auto data = hook->prod_value->tensor_data();
   const tw_segment segment{data.data(), data.size()};
-  count_served(segment.data, segment.size);
+  count_served(segment.data, segment.size, by(core().call_transport(call_)));
   if (settings().traced) trace_sent(*hook->prod_value);
   // The producer goes on with its algorithm there and then, which is nothing for a core thread.
   const tw_owner owner{
@@ -105,5 +123,7 @@ void Served::answer(tf::BufRendezvous::Hook* hook) {
       hook};
   finish(absl::OkStatus(), {&segment, 1, &owner});
 }
+
+size_t requests_waiting() { return g_waiting.load(std::memory_order_relaxed); }
 
 }  // namespace tensorwire

@@ -22,6 +22,9 @@ class Served final : public std::enable_shared_from_this<Served> {
   uint64_t id() const { return id_; }
   int64_t step() const { return step_; }
   bool answered() const { return answered_.load(); }
+  // Whether a tensor is copied, to where the peer can read it, before it is sent. Over tcp it goes
+  // straight into the socket.
+  bool copies(const tensorflow::Tensor& tensor) const;
 
   void answer(const absl::Status& status);
   // Lends the tensor until the peer has read it.
@@ -39,5 +42,8 @@ class Served final : public std::enable_shared_from_this<Served> {
   uint64_t id_ = 0;
   std::atomic<bool> answered_{false};
 };
+
+// How many requests of peers have not been answered.
+size_t requests_waiting();
 
 }  // namespace tensorwire

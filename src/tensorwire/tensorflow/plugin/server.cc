@@ -83,13 +83,12 @@ class Server final : public tf::GrpcServer {
   }
 
   absl::Status open(tf::DeviceMgr* devices) {
-    const std::string name =
-        absl::StrCat("/job:", server_def().job_name(), "/replica:", server_def().replica(),
-                     "/task:", server_def().task_index());
+    name_ = absl::StrCat("/job:", server_def().job_name(), "/replica:", server_def().replica(),
+                         "/task:", server_def().task_index());
     // An eager context brings its own devices; else they are the server's to make.
     if (!devices && settings().enabled && settings().arena && !arena_adopted()) {
       if (absl::Status status =
-              make_arena_devices(server_def().default_session_config(), name, &devices);
+              make_arena_devices(server_def().default_session_config(), name_, &devices);
           !status.ok())
         return status;
     }
@@ -104,10 +103,13 @@ class Server final : public tf::GrpcServer {
       worker_ = worker.get();
       return std::unique_ptr<tf::GrpcWorker>(std::move(worker));
     };
-    options.collective_mgr_func = [name](const tf::ConfigProto& config,
+    options.collective_mgr_func = [this](const tf::ConfigProto& config,
                                          const tf::WorkerEnv* environment,
-                                         tf::WorkerCacheInterface* workers) {
-      return make_collective_manager(config, environment, workers, name).release();
+                                         tf::WorkerCacheInterface*) {
+      std::unique_ptr<tf::CollectiveExecutorMgrInterface> manager;
+      if (absl::Status status = make_manager(config, environment, &manager); !status.ok())
+        LOG(ERROR) << "tensorwire: no collectives: " << status.message();
+      return manager.release();
     };
     if (!settings().enabled) {
       options.rendezvous_mgr_func = nullptr;
@@ -123,9 +125,39 @@ class Server final : public tf::GrpcServer {
     return absl::OkStatus();
   }
 
+  // Another strategy, another connection to the cluster, or a coordinator that has lost a worker.
+  absl::Status UpdateServerDef(const tf::ServerDef& definition) override {
+    std::lock_guard<std::mutex> lock(update_);
+    if (absl::Status status = GrpcServer::UpdateServerDef(definition);
+        !status.ok() || !settings().enabled)
+      return status;
+    // TensorFlow's own manager of collectives has taken the place of ours.
+    std::unique_ptr<tf::CollectiveExecutorMgrInterface> manager;
+    if (absl::Status status =
+            make_manager(definition.default_session_config(), worker_env(), &manager);
+        !status.ok())
+      return status;
+    master_env()->collective_executor_mgr = manager.get();
+    worker_env()->collective_executor_mgr = std::move(manager);
+    return absl::OkStatus();
+  }
+
  private:
+  absl::Status make_manager(const tf::ConfigProto& config, const tf::WorkerEnv* environment,
+                            std::unique_ptr<tf::CollectiveExecutorMgrInterface>* out) {
+    tf::WorkerCacheInterface* workers = nullptr;
+    if (absl::Status status =
+            WorkerCacheFactory(tf::WorkerCacheFactoryOptions(server_def()), &workers);
+        !status.ok())
+      return status;
+    *out = make_collective_manager(config, environment, SharedWorkerCache(workers), name_);
+    return absl::OkStatus();
+  }
+
   Worker* worker_ = nullptr;  // GrpcServer's
   std::unique_ptr<DataServer> data_server_;
+  std::string name_;
+  std::mutex update_;  // for one UpdateServerDef at a time
 };
 
 class Factory final : public tf::ServerFactory {

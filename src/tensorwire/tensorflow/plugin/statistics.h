@@ -27,8 +27,10 @@ namespace tensorwire {
   X(served_lent_bytes, "their bytes")                                                      \
   X(served_small, "tensors below 32 KiB, sent within a message")                           \
   X(served_small_bytes, "their bytes")                                                     \
-  X(served_copied, "larger ones copied into the arena, or through the ring or socket")     \
+  X(served_copied, "larger ones copied into the arena, or through the ring")               \
   X(served_copied_bytes, "their bytes")                                                    \
+  X(served_pushed, "larger ones copied through the socket, wherever they lie")             \
+  X(served_pushed_bytes, "their bytes")                                                    \
   X(served_serialized, "strings and variants, which were sent in serialised form")         \
   X(served_grpc, "tensors that peers fetched by TensorFlow's own gRPC")                    \
   X(collective_received, "buffers of collectives that came over a link")                   \
