@@ -80,7 +80,8 @@ test: test-core build .venv/tensorflow ## run every test: the core's and Python'
 OLDEST = test_plugin_paths.py::test_shared_memory test_plugin_paths.py::test_between_hosts \
          test_plugin_paths.py::test_a_stock_peer_is_met_by_grpc \
          test_plugin_ops.py test_plugin_collective.py test_run_clusters.py::test_sessions \
-         test_run_clusters.py::test_strategies
+         test_run_clusters.py::test_strategies[connect] \
+         test_run_clusters.py::test_strategies[mirrored]
 test-oldest-tensorflow: wheel .venv-oldest/ready ## run some tests with the oldest TensorFlow (Python 3.11)
 	.venv-oldest/bin/pip install -q --disable-pip-version-check --no-deps --force-reinstall dist/*.whl
 	.venv-oldest/bin/python -m tensorwire.tensorflow.build

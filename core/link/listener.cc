@@ -261,25 +261,18 @@ Result<int> Listener::listen_tcp(const std::string& host, int port) {
 }
 
 Result<std::string> Listener::listen_local() {
-  const char* base = std::getenv("XDG_RUNTIME_DIR");
-  std::string folder = std::string(base && *base ? base : "/tmp") + "/tensorwire-XXXXXX";
+  auto folder = LocalFolder::make();
+  if (!folder) return folder.status();
+  const std::string path = folder->socket();
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  if (folder.size() + 3 > sizeof address.sun_path) folder = "/tmp/tensorwire-XXXXXX";
-  // mkdtemp makes it 0700.
-  if (!::mkdtemp(folder.data()))
-    return errno_status(Code::kUnavailable, "cannot make a folder like " + folder, errno);
-  const std::string path = folder + "/s";
   std::memcpy(address.sun_path, path.data(), path.size());
   Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket || ::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
-    const int error = errno;
-    ::rmdir(folder.c_str());
-    return errno_status(Code::kUnavailable, "cannot listen on " + path, error);
-  }
+  if (!socket || ::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
+    return errno_status(Code::kUnavailable, "cannot listen on " + path, errno);
   {
     std::lock_guard lock(mutex_);
-    folder_ = folder;
+    folders_.push_back(std::move(*folder));
   }
   auto opened = open(std::move(socket), {wire::Transport::kShm});
   if (!opened) return opened.status();
@@ -363,19 +356,16 @@ void Listener::leave(Arrival& arrival) {
 void Listener::close() {
   std::vector<Door> doors;
   std::unordered_map<Arrival*, Ref<Arrival>> arrivals;
-  std::string folder;
+  std::vector<LocalFolder> folders;
   {
     std::lock_guard lock(mutex_);
     closed_ = true;
     doors.swap(doors_);
     arrivals.swap(arrivals_);
-    folder.swap(folder_);
+    folders.swap(folders_);
   }
   for (Door& door : doors) poller_.unwatch(door.watch, door.socket.get());
   for (auto& [key, arrival] : arrivals) arrival->stop();
-  if (folder.empty()) return;
-  ::unlink((folder + "/s").c_str());
-  ::rmdir(folder.c_str());
 }
 
 }  // namespace tw::link

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "link/connect.h"
+#include "link/local_folder.h"
 
 namespace tw::link {
 
@@ -65,7 +66,7 @@ class Listener final : public Watcher {
   std::vector<Door> doors_;
   std::unordered_map<Arrival*, Ref<Arrival>> arrivals_;
   std::vector<std::pair<wire::SessionId, Client>> clients_;  // in order of their end
-  std::string folder_;
+  std::vector<LocalFolder> folders_;
   bool closed_ = false;
 };
 

@@ -150,6 +150,7 @@ def test_some_processes_run_without_tensorwire(stock: list[str], ours: tuple[str
         ("connect.py", "chief=1,ps=1,worker=1", ("worker 0",)),
         ("mirrored.py", "worker=2", ("worker 0", "worker 1")),
     ],
+    ids=["parameter_server", "keras_fit", "connect", "mirrored"],
 )
 def test_strategies(program: str, spec: str, receivers: tuple[str, ...]) -> None:
     result = run(program, spec)

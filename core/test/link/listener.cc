@@ -1,7 +1,9 @@
 // Strangers at a server's doors, and clients that come with the wrong papers.
 #include "link/listener.h"
 
+#include <fcntl.h>
 #include <netinet/in.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -306,6 +308,32 @@ TEST_CASE("listener: closed, it dismisses everybody and leaves nothing behind") 
   for (const Fd& fd : waiting) CHECK(dismissed(fd));
   CHECK(access(path.c_str(), F_OK) != 0);
   CHECK(access(path.substr(0, path.rfind('/')).c_str(), F_OK) != 0);
+}
+
+TEST_CASE("listener: what killed servers left behind is removed, and nothing else") {
+  const auto made = [](const std::string& name, int seconds_old) {
+    const std::string path = "/tmp/tensorwire-" + name;
+    REQUIRE(mkdir(path.c_str(), 0700) == 0);
+    REQUIRE(mknod((path + "/s").c_str(), S_IFREG | 0600, 0) == 0);
+    const timespec then{time(nullptr) - seconds_old, 0};
+    const timespec times[2] = {then, then};
+    REQUIRE(utimensat(AT_FDCWD, path.c_str(), times, 0) == 0);
+    return path;
+  };
+  const std::string id = std::to_string(getpid());
+  const std::string old = made("old" + id, 3600), young = made("young" + id, 0);
+  const std::string owned = made("owned" + id, 3600);
+  const Fd owner(open(owned.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  REQUIRE(::flock(owner.get(), LOCK_EX) == 0);
+  // A server looks at some of them only.
+  CHECK(eventually([&] {
+    Gate gate(60 * kSecond);
+    return access(old.c_str(), F_OK) != 0;
+  }));
+  for (const std::string& path : {young, owned}) {
+    CHECK(unlink((path + "/s").c_str()) == 0);
+    CHECK(rmdir(path.c_str()) == 0);
+  }
 }
 
 TEST_CASE("listener: addresses that cannot be listened on") {

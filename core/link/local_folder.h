@@ -1,0 +1,34 @@
+// A folder for a server's local socket, which only this user may enter.
+#pragma once
+
+#include <string>
+
+#include "base/fd.h"
+#include "base/fork.h"
+#include "base/status.h"
+
+namespace tw::link {
+
+// Goes with the object, and what is in it; not in a forked child. Servers that are killed leave
+// theirs behind, which the next one to make a folder removes: a living owner holds a lock on it.
+class LocalFolder {
+ public:
+  // Below XDG_RUNTIME_DIR, or /tmp where there is none or its name is too long for a socket's
+  // address. UNAVAILABLE.
+  static Result<LocalFolder> make();
+  LocalFolder(LocalFolder&& other) noexcept = default;
+  LocalFolder& operator=(LocalFolder&&) = delete;
+  ~LocalFolder();
+
+  // Of the one socket in it.
+  std::string socket() const { return path_ + "/s"; }
+
+ private:
+  LocalFolder(std::string path, Fd lock) : path_(std::move(path)), lock_(std::move(lock)) {}
+
+  Birthplace home_;
+  std::string path_;
+  Fd lock_;  // the folder itself, locked; empty once it was moved from
+};
+
+}  // namespace tw::link
