@@ -1,14 +1,15 @@
 """TensorFlow clusters whose tensors travel by tensorwire.
 
 ``enable()`` teaches TensorFlow the server protocol ``grpc+tensorwire``: its servers go on talking
-gRPC for control, and to any stock server; tensors between two of them go by shared memory or TCP.
-``tensorwire run`` does it for programs as they are. Nothing here imports TensorFlow before
+gRPC for control, and to any stock server; tensors between two of them go by shared memory, RDMA or
+TCP. ``tensorwire run`` does it for programs as they are. Nothing here imports TensorFlow before
 ``enable`` is called.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,7 +81,7 @@ def enable(*, replace_grpc: bool = False) -> Engine:
             if settings.wanted():
                 tensorflow = build.installed()
                 plugin = build.plugin(tensorflow)
-                _load(plugin)
+                _load(plugin, os.RTLD_NOW | _own_scope(tensorflow.version))
                 _engine = Engine(PROTOCOL, tensorflow.version, plugin)
             else:
                 tensorflow = build.installed()
@@ -112,15 +113,21 @@ def stats() -> dict[str, int | str]:
     return found
 
 
-def _load(plugin: Path) -> None:
+def _own_scope(version: str) -> int:
+    """TensorFlow 2.19 loads its two libraries into the global scope, where the one comes first
+    whose registry of servers nobody reads; the plugin names the other one first."""
+    return os.RTLD_DEEPBIND if version.startswith("2.19.") else 0
+
+
+def _load(plugin: Path, mode: int) -> None:
     global _library
     import tensorflow as tf
     from tensorwire import _core
 
     mend = f"remove {plugin.parent} and try again"
     try:
+        library = ctypes.CDLL(str(plugin), mode)
         tf.load_library(str(plugin))
-        library = ctypes.CDLL(str(plugin))
     except (tf.errors.OpError, OSError) as error:
         raise BuildError(f"TensorFlow cannot load the plugin: {error}; {mend}") from None
     library.tensorwire_tensorflow_abi.restype = ctypes.c_uint32
