@@ -6,10 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.tensorflow.unit import compiled
 
-from tensorwire.tensorflow import build
-
-PLUGIN = Path(build.__file__).parent / "plugin"
 PROGRAM = """
 #include <cstdio>
 #include <cstdlib>
@@ -55,12 +53,7 @@ int main(int count, char** words) {
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("belief")
-    (folder / "main.cc").write_text(PROGRAM)
-    sources = [str(folder / "main.cc"), str(PLUGIN / "belief.cc")]
-    flags = ["-std=c++17", f"-I{PLUGIN}", "-o", str(folder / "program")]
-    subprocess.run([*build.compiler(), *sources, *flags], check=True, timeout=120)
-    return folder / "program"
+    return compiled(tmp_path_factory.mktemp("belief"), "belief.cc", PROGRAM)
 
 
 def advice(program: Path, events: str) -> list[str]:

@@ -311,8 +311,10 @@ TEST_CASE("listener: closed, it dismisses everybody and leaves nothing behind") 
 }
 
 TEST_CASE("listener: what killed servers left behind is removed, and nothing else") {
-  const auto made = [](const std::string& name, int seconds_old) {
-    const std::string path = "/tmp/tensorwire-" + name;
+  std::string base = Gate(60 * kSecond).shm.substr(4);  // <base>/tensorwire-xxxxxx/s
+  for (int up = 0; up < 2; ++up) base.resize(base.rfind('/'));
+  const auto made = [&](const std::string& name, int seconds_old) {
+    const std::string path = base + "/tensorwire-" + name;
     REQUIRE(mkdir(path.c_str(), 0700) == 0);
     REQUIRE(mknod((path + "/s").c_str(), S_IFREG | 0600, 0) == 0);
     const timespec then{time(nullptr) - seconds_old, 0};

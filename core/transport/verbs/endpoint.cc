@@ -253,10 +253,7 @@ void Endpoint::on_completion(uint32_t tag, const ibv_wc& completion, bool own) {
   else
     on_posted(*pairs_[tag], completion);
   look_for_room();
-  if (attention_ != Attention::kAwake && due_locked()) {
-    attention_ = Attention::kAwake;
-    if (!own) ring_locked();
-  }
+  rouse(own);
 }
 
 void Endpoint::on_received(const ibv_wc& completion) {
@@ -360,10 +357,14 @@ void Endpoint::on_event(const Event& event) {
     case Event::Kind::kPortChanged:
       return;
   }
-  if (attention_ != Attention::kAwake && due_locked()) {
-    attention_ = Attention::kAwake;
-    ring_locked();
-  }
+  rouse(false);
+}
+
+// Whoever sleeps hears of what is due; the driver who found it himself (`own`) needs no bell.
+void Endpoint::rouse(bool own) {
+  if (attention_ == Attention::kAwake || !due_locked()) return;
+  attention_ = Attention::kAwake;
+  if (!own) ring_locked();
 }
 
 void Endpoint::fail(Status why) {

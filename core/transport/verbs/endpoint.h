@@ -178,6 +178,7 @@ class Endpoint final : public Observer, private Sink {
   void fail(Status why);
   void close_side();
   void ring_locked();
+  void rouse(bool own);
   size_t freest_pair() const;
   void look_for_room();
 

@@ -332,6 +332,7 @@ Result<RemoteKey> Endpoint::expose(std::byte* data, size_t size, Rights rights) 
         Status status = pairs_[0]->post(request, std::move(what));
         if (!status.ok()) {
           fail(status);
+          rouse(false);
           return status;
         }
         exposed.key.key = exposed.window->key();
@@ -365,6 +366,7 @@ void Endpoint::conceal(const RemoteKey& key) {
         if (!bound && !stopped_) {
           fail({Code::kUnavailable, "the device did not take a region back in time"});
           pairs_[0]->reset();
+          rouse(false);
         }
         last = std::move(*it);
         exposed_.erase(it);
