@@ -22,7 +22,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(build, "SOURCES", sources)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("CXX", str(cxx))
-    monkeypatch.delenv("TF_RDMA_ENABLED", raising=False)
+    for name in ("TF_RDMA_ENABLED", "TENSORWIRE_TRANSPORT", "TENSORWIRE_FORBID"):
+        monkeypatch.delenv(name, raising=False)
     return cxx
 
 
@@ -72,17 +73,28 @@ def test_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "engine", "verdict"),
+    ("variable", "value", "engine", "verdict", "says"),
     [
-        ("", "tensorwire", "ok"),
-        ("false", "stock gRPC", "ok"),
-        ("perhaps", "none", "fail"),
+        ("TF_RDMA_ENABLED", "", "tensorwire", "ok", "under tensorwire run"),
+        ("TF_RDMA_ENABLED", "false", "stock gRPC", "ok", "because TF_RDMA_ENABLED=false"),
+        ("TF_RDMA_ENABLED", "perhaps", "none", "fail", "set true or false"),
+        ("TENSORWIRE_TRANSPORT", "grpc", "stock gRPC", "ok", "because TENSORWIRE_TRANSPORT=grpc"),
+        ("TENSORWIRE_TRANSPORT", "tcp", "tensorwire", "ok", "under tensorwire run"),
+        ("TENSORWIRE_FORBID", "shm,verbs,tcp", "stock gRPC", "ok", "because TENSORWIRE_FORBID="),
     ],
 )
-def test_the_engine(value: str, engine: str, verdict: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TF_RDMA_ENABLED", value)
+def test_the_engine(
+    variable: str,
+    value: str,
+    engine: str,
+    verdict: str,
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(variable, value)
     finding = examine("2.21.0", monkeypatch)["TensorFlow engine"]
     assert (finding.value, finding.verdict) == (engine, verdict)
+    assert says in finding.meaning
 
 
 @pytest.mark.skipif(find_spec("tensorflow") is None, reason="needs TensorFlow")

@@ -57,9 +57,10 @@ def _plugin(version: str) -> Iterator[Finding]:
 
 def _engine() -> Finding:
     try:
-        wanted = settings.wanted()
+        settings.wanted()
+        stock = settings.why_stock()
     except ValueError as error:
         return Finding("TensorFlow engine", "none", "fail", str(error), "unset the variable")
-    if wanted:
-        return Finding("TensorFlow engine", "tensorwire", "ok", "under tensorwire run, or enable()")
-    return Finding("TensorFlow engine", "stock gRPC", "ok", "because TF_RDMA_ENABLED=false")
+    if stock is not None:
+        return Finding("TensorFlow engine", "stock gRPC", "ok", f"because {stock}")
+    return Finding("TensorFlow engine", "tensorwire", "ok", "under tensorwire run, or enable()")
