@@ -61,6 +61,21 @@ def waits_on_ps(tf: Any) -> Any:
         return tf.reduce_sum(never)
 
 
+def waits_for_a_step_unknown_to_ps(tf: Any, run: Any) -> Any:
+    """Something that the worker asks the ps for in a step that has no part on the ps."""
+    (ps,) = (device for device in run.list_devices() if device.name.startswith("/job:ps/"))
+    sent = {
+        "tensor_type": tf.compat.v1.AttrValue(type=tf.float32.as_datatype_enum),
+        "tensor_name": tf.compat.v1.AttrValue(s=b"never"),
+        "send_device": tf.compat.v1.AttrValue(s=ps.name.encode()),
+        "send_device_incarnation": tf.compat.v1.AttrValue(i=ps.incarnation),
+        "recv_device": tf.compat.v1.AttrValue(s=ps.name.replace("ps", "worker").encode()),
+    }
+    with tf.device(WORKER):
+        graph = tf.compat.v1.get_default_graph()
+        return graph.create_op("_Recv", [], [tf.float32], name="never", attrs=sent)
+
+
 def reads_a_variable(tf: Any, elements: int = 500_000) -> tuple[Any, Any]:
     """Its initializer, and its sum as the worker computes it."""
     with tf.device(PS):
@@ -214,6 +229,27 @@ def test_a_step_that_times_out_is_cancelled_at_both_ends(tensorflow: Any) -> Non
                 eventually(partial(nobody_waits, cluster, "ps"), "the ps gives up, too")
         check_it_works(tf, cluster)
         assert cluster.stats("worker")["links"] == links
+
+
+@pytest.mark.parametrize("end", ["cancelled", "killed"])
+def test_who_waits_in_vain_is_not_waited_for(tensorflow: Any, end: str) -> None:
+    tf = tensorflow
+    with running(PAIR) as cluster:
+        check_it_works(tf, cluster)
+        with (
+            tf.Graph().as_default(),
+            session_that_loses_a_server(tf, cluster.target("ps")) as run,
+        ):
+            never = waits_for_a_step_unknown_to_ps(tf, run)
+            thread, failures = in_background(run, never)
+            eventually(partial(is_waited_for, cluster, "ps"), "the worker asks")
+            if end == "killed":
+                cluster.processes["worker", 0].kill()
+            else:
+                run.close()
+            eventually(partial(nobody_waits, cluster, "ps"), "the ps gives up, too")
+            thread.join(30)
+            assert isinstance(failures[0], tf.errors.OpError)
 
 
 def test_an_error_of_the_sender_arrives_as_it_is(tensorflow: Any) -> None:

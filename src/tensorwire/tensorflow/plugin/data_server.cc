@@ -211,7 +211,9 @@ void DataServer::watch() {
       const auto at = served_.find(id);
       if (at != served_.end()) served = at->second;
     }
-    if (served && !served->answered()) servant_->abort_step(served->step());
+    if (!served || served->answered()) continue;
+    served->settle();
+    servant_->abort_step(served->step());
   }
 }
 

@@ -63,11 +63,16 @@ bool Served::copies(const tf::Tensor& tensor) const {
          !core().arena_holds(tensor.tensor_data().data(), tensor.TotalBytes());
 }
 
+void Served::settle() {
+  if (settled_.exchange(true)) return;
+  g_waiting.fetch_sub(1, std::memory_order_relaxed);
+  server_->forget(id_);
+}
+
 // That the call has ended meanwhile is no news to whoever answers.
 void Served::finish(const absl::Status& status, tw_payload payload) {
   answered_.store(true);
-  g_waiting.fetch_sub(1, std::memory_order_relaxed);
-  server_->forget(id_);
+  settle();
   const StatusPairs pairs(status);
   // Details are cut where the runtime would refuse them.
   const std::string details(status.message().substr(0, 4000));

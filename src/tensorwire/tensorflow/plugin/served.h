@@ -1,4 +1,5 @@
-// One request while it is served. It is answered exactly once, on whichever thread has the answer.
+// One request while it is served. It is answered once at most, on whichever thread has the answer:
+// TensorFlow forgets those of steps that it is never told to run.
 #pragma once
 
 #include <atomic>
@@ -31,6 +32,8 @@ class Served final : public std::enable_shared_from_this<Served> {
   void answer(const tensorflow::Tensor& tensor, bool dead);
   // Takes the hook over, and tells its producer when the peer has read its buffer.
   void answer(tensorflow::BufRendezvous::Hook* hook);
+  // Its peer waits no more: it has the answer, or it is gone, and then an answer may still come.
+  void settle();
 
  private:
   friend class DataServer;
@@ -41,9 +44,10 @@ class Served final : public std::enable_shared_from_this<Served> {
   const int64_t step_;
   uint64_t id_ = 0;
   std::atomic<bool> answered_{false};
+  std::atomic<bool> settled_{false};
 };
 
-// How many requests of peers have not been answered.
+// How many requests have a peer that waits for the answer.
 size_t requests_waiting();
 
 }  // namespace tensorwire
