@@ -116,7 +116,9 @@ def test_rpc_for_people_and_into_files(tmp_path: Path) -> None:
         ("--seconds", "0", "--seconds"),
         ("--callers", "0", "--callers"),
         ("--output", "/no/such/folder/x.json", "no folder"),
+        ("--output", "/proc/x.json", "cannot write"),
         ("--plot", "/no/such/folder/x.png", "no folder"),
+        ("--plot", "/proc/x.png", "cannot write"),
     ],
 )
 def test_wrong_usage_is_said_before_anything_is_measured(
@@ -128,10 +130,10 @@ def test_wrong_usage_is_said_before_anything_is_measured(
 
 
 def test_a_plot_needs_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tensorwire.cli.find_spec", lambda name: None)
+    monkeypatch.setattr("tensorwire.bench.files.find_spec", lambda name: None)
     result = run("bench", "rpc", "--plot", "x.png")
     assert result.exit_code == 2
-    assert "pip install matplotlib" in result.output
+    assert "needs matplotlib: pip install" in result.output
 
 
 def test_missing_figures_are_an_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -152,6 +152,13 @@ def test_the_command_shows_both_ends_of_every_link(tmp_path: Path, transport: st
     assert ends["client"]["total"] == len(ends["client"]["events"])
 
 
+def test_a_file_that_cannot_be_written_is_said_before_the_program_runs(tmp_path: Path) -> None:
+    done = command("--output", "/proc/steps.json", "--", "touch", str(tmp_path / "ran"))
+    assert done.returncode == 2
+    assert "cannot write to /proc/steps.json" in done.stderr
+    assert not (tmp_path / "ran").exists()
+
+
 def test_the_command_says_when_there_is_nothing() -> None:
     done = command("--json", "--", sys.executable, "-c", "pass")
     assert done.returncode == 0, done.stderr

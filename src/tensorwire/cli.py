@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar, cast
 
@@ -16,6 +15,7 @@ except ModuleNotFoundError as missing:
         "This command needs typer and rich: pip install 'tensorwire[cli]'"
     ) from missing
 
+from tensorwire.bench.files import check_file, check_plot
 from tensorwire.bench.terminal import console, progress_bar
 from tensorwire.bench.train import command as train_command
 
@@ -117,9 +117,7 @@ def rpc(
         callers=callers,
     )
     writable("--output", output)
-    writable("--plot", plot)
-    if plot is not None and find_spec("matplotlib") is None:
-        raise typer.BadParameter("needs matplotlib: pip install matplotlib", param_hint="--plot")
+    writable("--plot", plot, check_plot)
     with progress_bar() as progress:
         report, complete = command.run(wanted, progress)
     if output is not None:
@@ -370,10 +368,10 @@ def choices(option: str, text: str, allowed: Iterable[str]) -> list[str]:
     return chosen
 
 
-def writable(option: str, path: Path | None) -> None:
-    """The command ends with code 2 when the path's folder is not there."""
-    if path is not None and not path.absolute().parent.is_dir():
-        raise typer.BadParameter(f"there is no folder {path.parent}", param_hint=option)
+def writable(option: str, path: Path | None, check: Callable[[Path], None] = check_file) -> None:
+    """The command ends with code 2 when it could not write this file at its end."""
+    if path is not None:
+        usage(option, check, path)
 
 
 def usage(option: str, parse: Callable[[S], T], given: S) -> T:

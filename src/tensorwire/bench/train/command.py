@@ -11,6 +11,7 @@ from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
 
+from tensorwire.bench.files import check_file, check_plot
 from tensorwire.bench.train.options import (
     DEVICES,
     OPTIMIZERS,
@@ -170,6 +171,9 @@ def train(
         for name, value in (("rounds", rounds), ("plot", plot)):
             if value is not None:
                 raise wrong(name, ValueError("is of --compare: add that, or leave this out"))
+    for name, path, check in (("output", output, check_file), ("plot", plot, check_plot)):
+        if path is not None:
+            parsed(name, check, path)
     cluster = LOCAL if compare and local is None else local
     environment = checked(lambda: environment_for(transport, options, cluster, compare))
     if cluster is None:
@@ -179,10 +183,6 @@ def train(
         if json_ and result is not None:
             print(json.dumps(result, indent=2))
         return
-    if plot is not None:
-        from tensorwire.bench.train.compare import check_plot
-
-        parsed("plot", check_plot, plot)
     if compare:
         report = comparison(options, cluster, environment, rounds or ROUNDS, json_)
         if plot is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -196,14 +195,6 @@ def notes(report: dict[str, Any]) -> list[str]:
         same = "equal bit for bit" if report["losses_equal"] else "NOT equal"
         lines.append(f"Losses of all runs with communication: {same}.")
     return lines
-
-
-def check_plot(path: Path) -> None:
-    """ValueError when no plot can be written there."""
-    if not path.absolute().parent.is_dir():
-        raise ValueError(f"there is no folder {path.parent}")
-    if find_spec("matplotlib") is None:
-        raise ValueError("needs matplotlib: pip install 'tensorwire[bench]'")
 
 
 def draw(report: dict[str, Any], path: Path) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from tensorwire.bench.files import check_plot
 from tensorwire.bench.terminal import console, progress_bar
 from tensorwire.bench.train import compare
 from tensorwire.bench.train.command import LOCAL, started
@@ -28,7 +29,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=NETWORK.num_batches)
     arguments = parser.parse_args()
     try:
-        compare.check_plot(arguments.plot)
+        check_plot(arguments.plot)
     except ValueError as error:
         parser.error(str(error))
     screen = console()

@@ -1,0 +1,41 @@
+"""Whether a file that a command writes at its end can be written, asked before it begins."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+
+
+def check_file(path: Path) -> None:
+    """ValueError when no file can be written there."""
+    try:
+        if not path.absolute().parent.is_dir():
+            raise ValueError(f"there is no folder {path.parent}: make it, or name another file")
+        if path.is_dir():
+            raise ValueError(f"{path} is a folder: name a file in it")
+        target = Path(os.path.realpath(path))
+        new = not target.exists()
+        if not new and not target.is_file():
+            return  # opening a pipe waits for its reader, and closing it tells that one of the end
+        # Rights do not tell: root has all of them, also where nothing can be written.
+        target.open("ab").close()
+        if new:
+            target.unlink()
+    except OSError as error:
+        raise ValueError(f"cannot write to {path} ({error.strerror}): name another file") from None
+
+
+def check_plot(path: Path) -> None:
+    """The same for a plot, whose ending is its format."""
+    check_file(path)
+    if find_spec("matplotlib") is None:
+        raise ValueError("needs matplotlib: pip install 'tensorwire[bench]'")
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    formats = FigureCanvasBase.get_supported_filetypes()
+    ending = path.suffix.removeprefix(".").lower()
+    if ending and ending not in formats:
+        raise ValueError(
+            f"{path} has an ending that is no format of plots: use one of {', '.join(formats)}"
+        )
