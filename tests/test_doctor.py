@@ -130,6 +130,22 @@ def test_a_stock_server(stock: str) -> None:
     assert "UNIMPLEMENTED" in report.note
 
 
+def test_a_server_that_says_nothing_about_what_it_lacks() -> None:
+    class Silent(grpc.GenericRpcHandler):
+        def service(self, handler_call_details: Any) -> Any:
+            return grpc.unary_unary_rpc_method_handler(self.refuse)
+
+        def refuse(self, request: bytes, context: Any) -> bytes:
+            context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+            return b""
+
+    server = grpc.server(ThreadPoolExecutor(2), handlers=[Silent()])
+    for target in serving(server):
+        report = doctor.examine_peer(target)
+    assert report.reasons["shm"] == "the server has no data plane (UNIMPLEMENTED)"
+    assert report.note == "requests were not timed: UNIMPLEMENTED"
+
+
 def test_a_required_transport_that_is_missing(stock: str) -> None:
     report = doctor.examine_peer(stock, "shm")
     assert report.error.startswith("UNAVAILABLE")

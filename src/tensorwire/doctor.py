@@ -274,7 +274,7 @@ class Take:
             code, details = error.code(), error.details()
             if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
                 raise UnreachableError(f"{code.name}: {details}") from None
-            self.refusal = f"{code.name}: {details}"
+            self.refusal = f"{code.name}: {details}" if details else code.name
         return time.perf_counter() - before
 
 

@@ -66,7 +66,7 @@ def ask(channel: grpc.Channel, timeout: float, wait_for_ready: bool | None) -> A
         code, details = error.code(), error.details()
         final = code not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
         if code is grpc.StatusCode.UNIMPLEMENTED:
-            reason = f"the server has no data plane ({details})"
+            reason = f"the server has no data plane ({details or code.name})"
         else:
             reason = f"the server did not open a data plane: {code.name}: {details}"
         raise OpenError(reason, final) from None
