@@ -38,6 +38,8 @@ def rpc(*arguments: str) -> dict[str, Any]:
         (("bench",), ("rpc", "tensorflow")),
         (("bench", "rpc"), ("--transport", "--sizes", "--rounds", "--peers", "Examples", "--json")),
         (("bench", "tensorflow"), ("--sizes", "--cases", "Examples", "Exit codes", "--json")),
+        (("run",), ("[OPTIONS] -- ", "--launch", "Examples", "Exit codes")),
+        (("train",), ("--compare", "resnet152", "Examples", "Exit codes", "--json")),
         (("doctor",), ("TARGET", "Examples", "Exit codes", "--json")),
     ],
 )

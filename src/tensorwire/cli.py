@@ -26,6 +26,7 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 TRANSPORTS = ("auto", "shm", "verbs", "tcp", "grpc")
+PROGRAM = "What to run, with its arguments, as without tensorwire."
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 app = typer.Typer(
@@ -200,6 +201,7 @@ def tensorflow(
 
 @app.command(
     context_settings={"allow_interspersed_args": False},
+    options_metavar="[OPTIONS] --",
     epilog="Examples:\n\n"
     "[bold]tensorwire run --stats -- python train.py[/]\n\n"
     "[bold]tensorwire run --launch ps=1,worker=2 -- python train.py[/]  (TF_CONFIG)\n\n"
@@ -210,7 +212,7 @@ def tensorflow(
 )
 def run(
     command: Annotated[
-        list[str], typer.Argument(metavar="-- PROGRAM [ARGUMENTS]...", show_default=False)
+        list[str], typer.Argument(metavar="PROGRAM", show_default=False, help=PROGRAM)
     ],
     stats: Annotated[
         bool, typer.Option("--stats", help="Each process prints at its end what went which way.")
@@ -254,6 +256,7 @@ def run(
 
 @app.command(
     context_settings={"allow_interspersed_args": False},
+    options_metavar="[OPTIONS] --",
     epilog="Examples:\n\n"
     "[bold]tensorwire trace -- python train.py[/]\n\n"
     "[bold]tensorwire trace --events --keep 200 -- python client.py[/]\n\n"
@@ -262,7 +265,7 @@ def run(
 )
 def trace(
     command: Annotated[
-        list[str], typer.Argument(metavar="-- PROGRAM [ARGUMENTS]...", show_default=False)
+        list[str], typer.Argument(metavar="PROGRAM", show_default=False, help=PROGRAM)
     ],
     events: Annotated[
         bool, typer.Option("--events", help="List each step that was kept, too.")
@@ -302,13 +305,15 @@ def trace(
     "[bold]tensorwire doctor[/]\n\n"
     "[bold]tensorwire doctor localhost:50051[/]\n\n"
     "[bold]tensorwire doctor ps0:50051 --transport tcp --json[/]\n\n"
-    "Exit codes: 0 nothing is broken (there may be warnings), 1 a transport cannot work here or "
-    "the peer did not answer, 2 wrong usage."
+    "Exit codes: 0 nothing is broken (there may be warnings), 1 a transport cannot work here, a "
+    "setting is wrong or the peer did not answer, 2 wrong usage."
 )
 def doctor(
     target: Annotated[
         str | None,
-        typer.Argument(metavar="TARGET", help="A server, as for tensorwire.insecure_channel."),
+        typer.Argument(
+            metavar="TARGET", help="A gRPC service (host:port); not a TensorFlow server."
+        ),
     ] = None,
     transport: Annotated[
         str | None, typer.Option(help="Require auto, shm, verbs, tcp or grpc for calls to TARGET.")
@@ -318,7 +323,9 @@ def doctor(
 ) -> None:
     """Show what this host has, what calls to TARGET would get, and what mends the rest.
 
-    Where the host has an RDMA device, some megabytes are sent through it and back, and compared.
+    Of TensorFlow it tells whether it can be accelerated here; tensorwire run --stats tells what
+    went which way. Where the host has an RDMA device, some megabytes are sent through it and back,
+    and compared.
     """
     from dataclasses import asdict
 

@@ -12,10 +12,10 @@ from typing import Annotated, Any, NoReturn, TypeVar
 import typer
 
 from tensorwire.bench.files import check_file, check_plot
+from tensorwire.bench.train.models import MODELS
 from tensorwire.bench.train.options import (
     DEVICES,
     OPTIMIZERS,
-    PROTOCOLS,
     REPLICATED,
     TENSORWIRE,
     UPDATES,
@@ -33,7 +33,8 @@ ROUNDS = 3
 TRANSPORTS = ("shm", "verbs", "tcp")
 EPILOG = (
     "Examples:\n\n"
-    "[bold]tensorwire train --local ps=1,worker=2 --model resnet50 --batch_size 8[/]\n\n"
+    "[bold]tensorwire train --local ps=1,worker=2 --server_protocol grpc+tensorwire --model lenet"
+    "[/]\n\n"
     "[bold]tensorwire train --compare --model alexnet --batch_size 2[/]\n\n"
     "[bold]tensorwire train --model lenet --data_name digits --num_batches 200[/]\n\n"
     "[bold]tensorwire train --job_name ps --ps_hosts a:5000 --worker_hosts b:5000,c:5000[/]  "
@@ -57,7 +58,7 @@ def one_of(words: tuple[str, ...]) -> str:
 
 
 def train(
-    model: Annotated[str, typer.Option(help="trivial, lenet, alexnet, vgg16, ...")] = "trivial",
+    model: Annotated[str, typer.Option(help=one_of(tuple(MODELS)))] = "trivial",
     batch_size: Annotated[int, typer.Option(help="Of one worker; 0: the model's own.")] = 0,
     num_batches: Annotated[int, typer.Option(help="Steps, without the warm-up.")] = 100,
     num_warmup_batches: Annotated[
@@ -78,28 +79,40 @@ def train(
         ),
     ] = None,
     device: Annotated[
-        str | None, typer.Option(help=one_of(DEVICES), show_default="gpu if there is one")
+        str | None,
+        typer.Option(
+            help="Where a worker computes: " + one_of(DEVICES), show_default="gpu if there is one"
+        ),
     ] = None,
     local_parameter_device: Annotated[
         str, typer.Option(help="Where parameters lie: " + one_of(DEVICES))
     ] = "cpu",
-    data_format: Annotated[str, typer.Option(help="NHWC.")] = "NHWC",
+    data_format: Annotated[str, typer.Option(help="NHWC only.")] = "NHWC",
     num_intra_threads: Annotated[
-        int | None, typer.Option(help="For one operation; 0: as many as cores.", show_default="0")
+        int | None,
+        typer.Option(help="Threads of one operation; 0: as many as cores.", show_default="0"),
     ] = None,
-    num_inter_threads: Annotated[int, typer.Option(help="For operations side by side.")] = 0,
+    num_inter_threads: Annotated[
+        int, typer.Option(help="Threads for operations side by side; 0: TensorFlow's choice.")
+    ] = 0,
     optimizer: Annotated[str, typer.Option(help=one_of(OPTIMIZERS))] = "sgd",
     learning_rate: Annotated[float | None, typer.Option(show_default="the model's own")] = None,
-    momentum: Annotated[float, typer.Option()] = 0.9,
+    momentum: Annotated[float, typer.Option(help="Of momentum and rmsprop.")] = 0.9,
     weight_decay: Annotated[float, typer.Option()] = 4e-5,
-    gradient_clip: Annotated[float | None, typer.Option(help="Largest element.")] = None,
-    forward_only: Annotated[str, typer.Option(help="true: no gradients.")] = "false",
-    variable_update: Annotated[str, typer.Option(help=one_of(UPDATES))] = "parameter_server",
+    gradient_clip: Annotated[
+        float | None, typer.Option(help="No element of a gradient is larger.")
+    ] = None,
+    forward_only: Annotated[str, typer.Option(help="true: no gradients, no training.")] = "false",
+    variable_update: Annotated[
+        str, typer.Option(help="How workers agree: " + one_of(UPDATES))
+    ] = "parameter_server",
     job_name: Annotated[str, typer.Option(help="ps or worker.", show_default="no cluster")] = "",
     ps_hosts: Annotated[str, typer.Option(help="host:port,... of the parameter servers.")] = "",
     worker_hosts: Annotated[str, typer.Option(help="host:port,... of the workers.")] = "",
     task_index: Annotated[int, typer.Option(help="Number of this process in its job.")] = 0,
-    server_protocol: Annotated[str, typer.Option(help=one_of(PROTOCOLS))] = "grpc",
+    server_protocol: Annotated[
+        str, typer.Option(help="grpc (stock TensorFlow), grpc+tensorwire.")
+    ] = "grpc",
     cross_replica_sync: Annotated[
         str, typer.Option(help="Whether all workers finish a step before the next begins.")
     ] = "true",
@@ -111,14 +124,20 @@ def train(
     ] = None,
     compare: Annotated[
         bool,
-        typer.Option("--compare", help="The local cluster over grpc, grpc+tensorwire, and none."),
+        typer.Option(
+            "--compare",
+            help="The local cluster over grpc, over grpc+tensorwire, and without communication.",
+        ),
     ] = False,
     rounds: Annotated[
         int | None, typer.Option(min=1, help="Of --compare: runs of each.", show_default="3")
     ] = None,
     transport: Annotated[
         str | None,
-        typer.Option(help="Of tensorwire: shm, verbs or tcp only.", show_default="the best"),
+        typer.Option(
+            help="The only one that tensorwire may take: " + one_of(TRANSPORTS),
+            show_default="the best",
+        ),
     ] = None,
     plot: Annotated[
         Path | None, typer.Option(help="Of --compare: draw the losses into this file.")
