@@ -5,7 +5,7 @@
 
 namespace tw {
 
-Result<std::unique_ptr<Background>> Background::start() {
+Result<std::unique_ptr<Background>> Background::start(const char* name) {
   std::unique_ptr<Background> background(new Background);
   auto poller = Poller::create();
   if (!poller) return poller.status();
@@ -14,8 +14,8 @@ Result<std::unique_ptr<Background>> Background::start() {
   sigset_t all, old;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &old);
-  background->thread_ = std::thread([self = background.get()] {
-    pthread_setname_np(pthread_self(), "tensorwire");
+  background->thread_ = std::thread([self = background.get(), name] {
+    pthread_setname_np(pthread_self(), name);
     while (!self->stop_.load(std::memory_order_acquire)) self->poller_->poll(kForever);
   });
   pthread_sigmask(SIG_SETMASK, &old, nullptr);

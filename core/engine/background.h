@@ -1,4 +1,4 @@
-// The one background thread of a process: it runs a Poller and never touches Python.
+// A thread that runs a Poller and never touches Python.
 #pragma once
 
 #include <atomic>
@@ -11,7 +11,8 @@ namespace tw {
 
 class Background {
  public:
-  static Result<std::unique_ptr<Background>> start();
+  // `name`: of the thread, 15 characters at most.
+  static Result<std::unique_ptr<Background>> start(const char* name);
   ~Background();
 
   Poller& poller() { return *poller_; }

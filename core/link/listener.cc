@@ -171,7 +171,11 @@ class Listener::Arrival final : public Watcher {
       const auto offer =
           wire::decode_verbs_offer(std::span<const std::byte, wire::kVerbsOfferSize>(frame_));
       if (!offer || offer->code != 0) return give_up();
-      answer(*offer);
+      auto errands = listener_->runtime_.errands();
+      if (!errands) return give_up();
+      joining_step_ = JoiningStep::kAnswer;
+      (*errands)->add_timer(0, make_ref<Answering>(Ref<Arrival>::share(this), *offer));
+      return;
     }
     if (joining_step_ == JoiningStep::kAnswer) {
       if (!send_frame(wire::kVerbsOfferSize)) return;
@@ -186,9 +190,31 @@ class Listener::Arrival final : public Watcher {
     become(joining_->become(std::move(socket_)));
   }
 
+  // Opens devices, and brings queue pairs up, for which the kernel may look for an address for a
+  // second each: an errand, during which the socket is not watched.
+  class Answering final : public Watcher {
+   public:
+    Answering(Ref<Arrival> arrival, const wire::VerbsOffer& offer)
+        : arrival_(std::move(arrival)), offer_(offer) {}
+
+   private:
+    void on_event(uint32_t, uint32_t) override {}
+    void on_timer() override { arrival_->answer(offer_); }
+
+    const Ref<Arrival> arrival_;
+    const wire::VerbsOffer offer_;
+  };
+
+  bool waits() {
+    std::lock_guard lock(mutex_);
+    return watch_ != 0;
+  }
+
   void answer(const wire::VerbsOffer& offer) {
+    // Many may be queued whose time is over.
+    if (!waits()) return;
     Runtime& runtime = listener_->runtime_;
-    joining_step_ = JoiningStep::kAnswer;
+    std::unique_ptr<verbs::Joining> made;
     wire::VerbsOffer out;
     out.code = static_cast<uint32_t>(Code::kFailedPrecondition);
     if constexpr (verbs::kBuilt) {
@@ -199,13 +225,17 @@ class Listener::Arrival final : public Watcher {
                                               **background, offer);
         if (joining) {
           out = (*joining)->frame();
-          joining_ = std::move(*joining);
+          made = std::move(*joining);
         } else {
           out = verbs::refusal(joining.status().code(), *context);
         }
       }
     }
+    std::lock_guard lock(mutex_);
+    if (watch_ == 0) return;
     wire::encode(frame_, out);
+    joining_ = std::move(made);
+    wait_for(EPOLLOUT);
   }
 
   void become(Result<std::unique_ptr<Transport>> transport) {

@@ -49,14 +49,18 @@ Result<std::unique_ptr<Runtime>> Runtime::create() {
   return runtime;
 }
 
-Result<Poller*> Runtime::background() {
+Result<Poller*> Runtime::background() { return poller_of(background_, "tensorwire"); }
+
+Result<Poller*> Runtime::errands() { return poller_of(errands_, "tensorwire-wait"); }
+
+Result<Poller*> Runtime::poller_of(std::unique_ptr<Background>& thread, const char* name) {
   std::lock_guard lock(mutex_);
-  if (!background_) {
-    auto started = Background::start();
+  if (!thread) {
+    auto started = Background::start(name);
     if (!started) return started.status();
-    background_ = std::move(*started);
+    thread = std::move(*started);
   }
-  return &background_->poller();
+  return &thread->poller();
 }
 
 Result<verbs::Context*> Runtime::verbs() {
@@ -138,12 +142,14 @@ void Runtime::move_out(Tenant& tenant) {
 void Runtime::shut_down() {
   Runtime* const runtime = g_runtime.load(std::memory_order_acquire);
   if (!runtime) return;
-  Background* background;
+  Background *background, *errands;
   {
     std::lock_guard lock(runtime->mutex_);
     background = runtime->background_.get();
+    errands = runtime->errands_.get();
   }
-  // Without the lock: the thread that is joined may want it.
+  // Without the lock: a thread that is joined may want it.
+  if (errands) errands->stop();
   if (background) background->stop();
   runtime->copier_.stop();
   std::lock_guard lock(runtime->tenants_mutex_);

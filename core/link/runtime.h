@@ -36,8 +36,11 @@ class Runtime {
   Pool& pool() { return *pool_; }
   ReceiveMemory& receive_memory() { return *receive_memory_; }
   Copier& copier() { return copier_; }
-  // The background thread starts with the first link.
+  // The background, which serves all links; its thread starts with the first of them.
+  // RESOURCE_EXHAUSTED.
   Result<Poller*> background();
+  // A thread of its own for what a kernel may block for seconds: each timer set here is an errand.
+  Result<Poller*> errands();
   // RDMA, looked for and opened at the first call that finds it. The status says why there is none.
   Result<verbs::Context*> verbs();
   // The same, if it has been opened.
@@ -74,6 +77,7 @@ class Runtime {
   static constexpr Nanos kIdle = 60 * kSecond;
 
   static Result<std::unique_ptr<Runtime>> create();
+  Result<Poller*> poller_of(std::unique_ptr<Background>& thread, const char* name);
   void schedule_trim();
   void trim();
 
@@ -84,8 +88,8 @@ class Runtime {
   Ref<Pool> pool_;
   Ref<ReceiveMemory> receive_memory_;
   Copier copier_;
-  std::mutex mutex_;  // guards background_
-  std::unique_ptr<Background> background_;
+  std::mutex mutex_;  // guards the next two
+  std::unique_ptr<Background> background_, errands_;
   std::mutex verbs_mutex_;             // guards verbs_
   Ref<verbs::Context> verbs_;          // kept once it is there
   std::atomic<bool> trimming_{false};  // a timer is set

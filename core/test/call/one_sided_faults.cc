@@ -267,5 +267,103 @@ TEST_CASE_TEMPLATE("one-sided: a peer that closes its link ends operations on it
   (void)memory;
 }
 
+// ---- where a device does the operations, also for a peer that stands still ----
+
+constexpr int kCanary = 0x55;
+
+void set_canary(const Storage& memory) {
+  std::memset(memory.data(), kCanary, memory.bytes().size());
+}
+bool untouched(const Storage& memory) {
+  const auto bytes = memory.bytes();
+  return bytes.front() == std::byte{kCanary} &&
+         std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0;
+}
+
+TEST_CASE("one-sided: verbs: a region concealed under fire is not touched any more") {
+  if (!possible<VerbsWay>()) return;
+  constexpr size_t kBytes = 1 << 20;
+  std::atomic<int> live{0};
+  for (int round = 0; round < 5; ++round) {
+    OneSidedHouse<VerbsWay> house;
+    Ends<VerbsWay> ends(house);
+    auto memory = make_ref<Storage>(kBytes, live);
+    const auto exposed = ends.there().expose(memory->data(), kBytes, kAllRights, memory);
+    REQUIRE_MESSAGE(exposed.ok(), exposed.status().details());
+    arrived(ends.here(), *exposed);
+    std::atomic<uint64_t> done{0};
+    std::vector<std::thread> threads;
+    for (const Kind kind : {Kind::kWrite, Kind::kRead, Kind::kFetchAdd}) {
+      threads.emplace_back([&, kind] {
+        std::vector<std::byte> local(kBytes);
+        const size_t size = wire::updates(kind) ? 8 : kBytes;
+        Status status;
+        for (; status.ok(); done += status.ok())
+          status = run(ends.here(), access(kind, *exposed, 0, local.data(), size));
+        // As the region is known to be gone, or the device refuses and the link is lost.
+        CHECK((status.code() == Code::kNotFound || status.code() == Code::kPermissionDenied ||
+               status.code() == Code::kUnavailable));
+      });
+    }
+    CHECK(eventually([&] { return done >= 5; }));
+    CHECK(ends.there().conceal(*exposed).ok());
+    set_canary(*memory);
+    for (auto& thread : threads) thread.join();
+    CHECK(untouched(*memory));
+  }
+  CHECK(live == 0);
+}
+
+// Reads, writes and an atomic that are under way, and memory of this end's that may tell of late
+// ones.
+struct UnderWay {
+  explicit UnderWay(Abroad<VerbsWay>& owner) : abroad(owner) {
+    for (const Kind kind : {Kind::kRead, Kind::kWrite, Kind::kRead, Kind::kFetchAdd, Kind::kRead}) {
+      const size_t size = wire::updates(kind) ? 8 : kSize;
+      memory.push_back(make_ref<Storage>(size, live));
+      auto begun = abroad.link->one_sided().start(
+          access(kind, abroad.region, 0, memory.back()->data(), size), memory.back(),
+          [this] { ++told; });
+      REQUIRE(begun.ok());
+      started.push_back(std::move(*begun));
+    }
+  }
+  // Each ends well or with this code, and lets go of its memory, which stays as it then is.
+  void end_as(Code code) {
+    for (size_t i = 0; i < started.size(); ++i) {
+      const Status status = ended(abroad.link->one_sided(), *started[i]);
+      CHECK((status.ok() || status.code() == code));
+      CHECK(eventually([&] { return memory[i]->references() == 1; }));
+      set_canary(*memory[i]);
+    }
+    CHECK(eventually([&] { return told == static_cast<int>(started.size()); }));
+    for (const auto& one : memory) CHECK(untouched(*one));
+  }
+
+  Abroad<VerbsWay>& abroad;
+  std::atomic<int> live{0}, told{0};
+  std::vector<Ref<Storage>> memory;
+  std::vector<Ref<Access>> started;
+};
+
+TEST_CASE("one-sided: verbs: a peer that is killed ends what is under way") {
+  if (!possible<VerbsWay>()) return;
+  Abroad<VerbsWay> abroad;
+  UnderWay operations(abroad);
+  abroad.helper.kill();
+  operations.end_as(Code::kUnavailable);
+  std::byte byte{};
+  Status status;
+  while (status.ok()) status = read(abroad.link->one_sided(), abroad.region, 0, {&byte, 1});
+  CHECK(status.code() == Code::kUnavailable);
+}
+
+TEST_CASE("one-sided: verbs: a link that is closed ends what is under way") {
+  if (!possible<VerbsWay>()) return;
+  Abroad<VerbsWay> abroad;
+  UnderWay operations(abroad);
+  abroad.link->close({Code::kCancelled, "enough"});
+  operations.end_as(Code::kCancelled);
+}
 }  // namespace
 }  // namespace tw::test

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "test/call/helper.h"
+#include "test/transport/verbs/world.h"
 #include "test/wire/support.h"
 #include "transport/shm/control.h"
 
@@ -75,9 +76,10 @@ void shake(const Fd& fd, link::ClientHandshake& handshake, int steps) {
 }
 
 link::ClientHandshake papers(const link::Invitation& in) {
-  const bool shm = in.address.starts_with("shm:");
-  return link::ClientHandshake(1, shm ? wire::Transport::kShm : wire::Transport::kTcp, in.session,
-                               in.instance, in.secret);
+  const auto kind = in.address.starts_with("shm:")     ? wire::Transport::kShm
+                    : in.address.starts_with("verbs:") ? wire::Transport::kVerbs
+                                                       : wire::Transport::kTcp;
+  return link::ClientHandshake(1, kind, in.session, in.instance, in.secret);
 }
 
 TEST_CASE_TEMPLATE("listener: who does not speak the protocol is dismissed, links go on", Way,
@@ -224,6 +226,33 @@ TEST_CASE_TEMPLATE("listener: whoever takes too long is dismissed, at each step"
     }
   }
   CHECK(gate.arrived == 0);
+}
+
+TEST_CASE("listener: verbs clients at addresses that nobody has hold up nobody else") {
+  TENSORWIRE_NEEDS_VERBS;
+  House house(echo);
+  constexpr size_t kLost = 20;
+  const auto in = house.invitation("verbs", kLost);
+  // The kernel looks for each of these addresses for a second.
+  wire::VerbsOffer offer = verbs_world().offer()->frame();
+  for (uint32_t i = 0; i < offer.pairs; ++i) offer.pair[i].gid[15] = 77;
+  std::array<std::byte, wire::kVerbsOfferSize> bytes;
+  wire::encode(bytes, offer);
+  std::vector<Fd> lost;
+  while (lost.size() < kLost) {
+    auto handshake = papers(in);
+    lost.push_back(dial(house.tcp()));
+    shake(lost.back(), handshake, 3);
+    REQUIRE(handshake.done());
+    REQUIRE(::send(lost.back().get(), bytes.data(), bytes.size(), 0) == bytes.size());
+  }
+  Closing link(house.connect<TcpWay>());
+  CHECK(works(*link));
+  const auto answered = std::count_if(lost.begin(), lost.end(), [](const Fd& fd) {
+    char byte;
+    return recv(fd.get(), &byte, 1, MSG_DONTWAIT | MSG_PEEK) >= 0;
+  });
+  CHECK(answered < std::ssize(lost));
 }
 
 TEST_CASE("listener: a client that proves itself but offers no rings is dismissed") {

@@ -220,6 +220,11 @@ CompletionQueues::Share::~Share() {
     std::erase_if(set_->queues_, [&](const auto& queue) { return queue.get() == queue_.get(); });
 }
 
+void CompletionQueues::abandon(const ibv_cq* broken) {
+  std::lock_guard lock(mutex_);
+  std::erase_if(queues_, [&](const auto& queue) { return queue->handle() == broken; });
+}
+
 Result<CompletionQueues::Share> CompletionQueues::reserve(const Ref<Domain>& domain,
                                                           size_t entries) {
   std::lock_guard lock(mutex_);

@@ -139,6 +139,8 @@ class CompletionQueues {
   // Of the emptiest; more than `per_device` are made only when all of those are full.
   // RESOURCE_EXHAUSTED.
   Result<Share> reserve(const Ref<Domain>& domain, size_t entries);
+  // It has overrun: its queue pairs are lost, and no more come to it.
+  void abandon(const ibv_cq* broken);
 
  private:
   static constexpr size_t kEntries = 8192;

@@ -1,6 +1,7 @@
 #include "transport/verbs/endpoint.h"
 
 #include <arpa/inet.h>
+#include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -105,25 +106,32 @@ Status Endpoint::connect(std::span<const uint32_t> own, const wire::VerbsOffer& 
   if (!memory) return memory.status();
   memory_ = std::move(*memory);
 
+  {
+    std::lock_guard lock(mutex_);
+    peer_depth_ = credits_ = peer.receive_depth;
+    send_bytes_ = std::min(stride_, peer.buffer_bytes);
+    for (uint32_t i = 0; i < depth_; ++i) {
+      free_buffers_.push_back(i);
+      post_receive(i);
+    }
+    for (uint32_t i = 0; i < kCells; ++i) free_cells_.push_back(i);
+    if (!failure_.ok()) return failure_;
+  }
+  // Without the lock, because the kernel may look for the peer's address for a second. Nobody else
+  // knows of this endpoint yet, and the peer sends nothing before it has heard that this is done.
+  for (uint32_t i = 0; i < pairs_.size(); ++i)
+    if (Status status = pairs_[i]->connect(peer.pair[i], context_->settings()); !status.ok())
+      return status;
   for (uint32_t i = 0; i < pairs_.size(); ++i) {
     QueuePair& pair = *pairs_[i];
     if (std::find(queues_.begin(), queues_.end(), &pair.queue()) == queues_.end())
       queues_.push_back(&pair.queue());
     pair.queue().attach(pair.number(), sink(), i);
     pair.domain().observe(Ref<Observer>::share(this));
+    if (pair.domain().lost())
+      return {Code::kUnavailable, text({"RDMA device ", pair.rail().rail.device, " is gone"})};
   }
-  std::lock_guard lock(mutex_);
-  peer_depth_ = credits_ = peer.receive_depth;
-  send_bytes_ = std::min(stride_, peer.buffer_bytes);
-  for (uint32_t i = 0; i < depth_; ++i) {
-    free_buffers_.push_back(i);
-    post_receive(i);
-  }
-  for (uint32_t i = 0; i < kCells; ++i) free_cells_.push_back(i);
-  for (uint32_t i = 0; i < pairs_.size(); ++i)
-    if (Status status = pairs_[i]->connect(peer.pair[i], context_->settings()); !status.ok())
-      return status;
-  return failure_;
+  return {};
 }
 
 void Endpoint::take_over(Fd side) { side_ = std::move(side); }
@@ -331,6 +339,8 @@ void Endpoint::on_posted(QueuePair& pair, const ibv_wc& completion) {
 }
 
 void Endpoint::on_event(const Event& event) {
+  if (event.kind == Event::Kind::kCompletions)
+    context_->completion_queues().abandon(event.completions);
   std::lock_guard lock(mutex_);
   if (stopped_) return;
   switch (event.kind) {
@@ -446,7 +456,8 @@ size_t Endpoint::prepare_sleep(std::span<int> channels) {
 
 // ---- the end ----
 
-void Endpoint::revoke() {
+void Endpoint::revoke(bool peer_lives) {
+  if (peer_lives) flush();
   std::lock_guard lock(mutex_);
   if (stopped_) return;
   stopped_ = true;
@@ -457,6 +468,21 @@ void Endpoint::revoke() {
     attention_ = Attention::kAwake;
     ring_locked();
   }
+}
+
+// Why a link ends is said by its last SEND, which a reset would take back.
+void Endpoint::flush() {
+  const auto settled = [this] {
+    std::lock_guard lock(mutex_);
+    return stopped_ || !failure_.ok() || pairs_.empty() || pairs_[0]->idle();
+  };
+  if (settled()) return;
+  {
+    std::lock_guard lock(mutex_);
+    if (pairs_[0]->room(2)) post_empty_write(*pairs_[0], Posted::Kind::kProbe);
+  }
+  for (const Nanos deadline = now() + kLastWords; !settled() && now() < deadline; sched_yield())
+    poll(false);
 }
 
 void Endpoint::hang_up(bool peer_lives) {

@@ -95,8 +95,9 @@ class Endpoint final : public Observer, private Sink {
   size_t prepare_sleep(std::span<int> channels);
 
   // ---- the end ----
-  // Both ends stop reading and writing this process's memory.
-  void revoke();
+  // Both ends stop reading and writing this process's memory. What was sent goes out first, if it
+  // does so at once.
+  void revoke(bool peer_lives);
   // Ends the side connection once the last SEND has reached the peer's device.
   void hang_up(bool peer_lives);
   // The transport is gone: what is left goes when that has happened.
@@ -111,6 +112,8 @@ class Endpoint final : public Observer, private Sink {
   class Farewell;
   // How long the last SENDs may take.
   static constexpr Nanos kLinger = 2 * kSecond;
+  // ... ahead of a revocation, for which a driver waits.
+  static constexpr Nanos kLastWords = 50 * kMillisecond;
   static constexpr size_t kMaxPeerSlabs = 4096;
   static constexpr uint32_t kCells = 16;  // results of atomics under way
 
@@ -182,6 +185,7 @@ class Endpoint final : public Observer, private Sink {
   size_t freest_pair() const;
   void look_for_room();
 
+  void flush();
   void bury();
 
   const Birthplace home_;

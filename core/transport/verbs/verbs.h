@@ -36,7 +36,7 @@ class VerbsTransport final : public Transport {
   void slabs_dropped() override;
   Result<bool> fetch(uint64_t id, const RegionRef& from, std::byte* to) override;
   size_t completed(std::span<Completion> out) override;
-  void revoke() override { endpoint_->revoke(); }
+  void revoke() override { endpoint_->revoke(!gone()); }
   void set_trace(Trace& trace) override { endpoint_->set_trace(trace); }
   TransportFacts facts() const override { return endpoint_->facts(); }
   Result<RemoteKey> expose(std::byte* data, size_t size, Rights rights) override;

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <mutex>
 #include <set>
 #include <thread>
 
 #include "test/transport/verbs/world.h"
+#include "transport/verbs/library.h"
 
 namespace tw::test {
 namespace {
@@ -303,6 +305,57 @@ TEST_CASE("verbs: memory that was taken back is never seen by the peer") {
     CHECK(pair.a->receive({&room, 1}).status().code() == Code::kUnavailable);
     CHECK(pair.a->send({&room, 1}).status().code() == Code::kUnavailable);
   }
+}
+
+// A device that begins with a request when it is polled next.
+struct Sluggish {
+  struct Request {
+    ibv_qp* pair;
+    ibv_send_wr request;
+    ibv_sge run;
+  };
+  inline static std::mutex mutex;  // guards requests: the background may poll, too
+  inline static std::vector<Request> requests;
+  inline static ibv_context_ops device;
+
+  static ibv_context* open(ibv_device* named) {
+    ibv_context* const context = verbs::Library::get().value()->open_device(named);
+    REQUIRE(context != nullptr);
+    device = context->ops;
+    context->ops.post_send = post;
+    context->ops.poll_cq = poll;
+    return context;
+  }
+  static int post(ibv_qp* pair, ibv_send_wr* request, ibv_send_wr**) {
+    REQUIRE((request->send_flags & IBV_SEND_INLINE) == 0);
+    std::lock_guard lock(mutex);
+    requests.push_back({pair, *request, request->num_sge == 0 ? ibv_sge{} : *request->sg_list});
+    return 0;
+  }
+  static int poll(ibv_cq* queue, int room, ibv_wc* completions) {
+    std::unique_lock lock(mutex);
+    for (Request& held : std::exchange(requests, {})) {
+      held.request.sg_list = &held.run;
+      ibv_send_wr* bad = nullptr;
+      (void)device.post_send(held.pair, &held.request, &bad);  // too late after a reset
+    }
+    lock.unlock();
+    return device.poll_cq(queue, room, completions);
+  }
+};
+
+TEST_CASE("verbs: what was sent goes out before memory is taken back") {
+  TENSORWIRE_NEEDS_VERBS;
+  // Never destroyed, as what polls in the background.
+  auto& library = *new verbs::Library(**verbs::Library::get());
+  library.open_device = Sluggish::open;
+  auto& client = *new VerbsWorld(small_settings(), library);
+  REQUIRE(client.here());
+  TransportPair pair = client.join(verbs_world());
+  uint64_t sent = 0;
+  while (sent < 3 * 8192) sent += send_pattern(*pair.a, sent, 8192);
+  pair.a->revoke();
+  receive_all(*pair.b, 0, sent);
 }
 
 TEST_CASE("verbs: after a revocation its own fetches write nothing") {

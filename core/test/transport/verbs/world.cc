@@ -27,7 +27,7 @@ wire::VerbsOffer sent(const wire::VerbsOffer& offer) {
 }  // namespace
 
 VerbsWorld::VerbsWorld(const Settings& settings)
-    : background(Background::start().value()),
+    : background(Background::start("tensorwire").value()),
       arena(make_ref<Arena>(size_t{1} << 30, size_t{16} << 20)) {
   auto library = verbs::Library::get();
   if (library)
@@ -37,7 +37,7 @@ VerbsWorld::VerbsWorld(const Settings& settings)
 }
 
 VerbsWorld::VerbsWorld(const Settings& settings, const verbs::Library& library)
-    : background(Background::start().value()),
+    : background(Background::start("tensorwire").value()),
       arena(make_ref<Arena>(size_t{1} << 30, size_t{16} << 20)) {
   open(settings, library);
 }
