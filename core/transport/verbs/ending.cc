@@ -1,0 +1,129 @@
+// The endpoint's half that ends it: memory is taken back at once, the last SENDs go out, and the
+// queue pairs go when they have.
+#include <sched.h>
+#include <sys/socket.h>
+
+#include <utility>
+
+#include "transport/verbs/endpoint.h"
+#include "transport/verbs/library.h"
+
+namespace tw::verbs {
+
+// Buries an endpoint later, by the background.
+class Endpoint::Farewell final : public Watcher {
+ public:
+  explicit Farewell(Ref<Endpoint> endpoint) : endpoint_(std::move(endpoint)) {}
+
+ private:
+  void on_event(uint32_t, uint32_t) override {}
+  void on_timer() override { endpoint_->bury(); }
+
+  const Ref<Endpoint> endpoint_;
+};
+
+void Endpoint::revoke(bool peer_lives) {
+  if (peer_lives) flush();
+  std::lock_guard lock(mutex_);
+  if (stopped_) return;
+  stopped_ = true;
+  for (const auto& pair : pairs_) pair->reset();
+  waiting_.clear();
+  if (failure_.ok()) failure_ = {Code::kUnavailable, "the link's memory was taken back"};
+  if (attention_ != Attention::kAwake) {
+    attention_ = Attention::kAwake;
+    ring_locked();
+  }
+}
+
+// Why a link ends is said by its last SEND, which a reset would take back.
+void Endpoint::flush() {
+  const auto settled = [this] {
+    std::lock_guard lock(mutex_);
+    return stopped_ || !failure_.ok() || pairs_.empty() || pairs_[0]->idle();
+  };
+  if (settled()) return;
+  {
+    std::lock_guard lock(mutex_);
+    if (pairs_[0]->room(2)) post_empty_write(*pairs_[0], Posted::Kind::kProbe);
+  }
+  for (const Nanos deadline = now() + kLastWords; !settled() && now() < deadline; sched_yield())
+    poll(false);
+}
+
+void Endpoint::hang_up(bool peer_lives) {
+  std::lock_guard lock(mutex_);
+  if (std::exchange(leaving_, true)) return;
+  if (!peer_lives || stopped_ || !failure_.ok() || pairs_.empty() || pairs_[0]->idle())
+    return close_side();
+  post_empty_write(*pairs_[0], Posted::Kind::kMarker);
+}
+
+// Completes after all SENDs before it, takes up nothing of the peer's, and writes nothing.
+void Endpoint::post_empty_write(QueuePair& pair, Posted::Kind kind) {
+  ibv_send_wr request{};
+  request.opcode = IBV_WR_RDMA_WRITE;
+  Posted what;
+  what.kind = kind;
+  if (Status status = pair.post(request, std::move(what)); !status.ok()) fail(std::move(status));
+}
+
+void Endpoint::close_side() {
+  if (std::exchange(closed_, true)) return;
+  if (side_) ::shutdown(side_.get(), SHUT_RDWR);
+  // By the background: whoever polls may belong to another link.
+  if (released_ && !buried_)
+    background_.add_timer(0, make_ref<Farewell>(Ref<Endpoint>::share(this)));
+}
+
+void Endpoint::leave(bool peer_lives) {
+  if (!home_.here()) {
+    // The parent's devices are left alone; its peer must be able to see the parent's end.
+    side_.reset();
+    return;
+  }
+  hang_up(peer_lives);
+  end_driving();
+  {
+    std::lock_guard lock(mutex_);
+    trace_ = nullptr;
+    if (std::exchange(released_, true)) return;
+    if (!closed_) {
+      linger_ =
+          background_.add_timer(now() + kLinger, make_ref<Farewell>(Ref<Endpoint>::share(this)));
+      return;
+    }
+  }
+  bury();
+}
+
+void Endpoint::bury() {
+  std::vector<Exposed> exposed;
+  std::vector<std::unique_ptr<QueuePair>> pairs;
+  std::deque<Ended> ended;
+  std::optional<Poller::Timer> linger;
+  {
+    std::lock_guard lock(mutex_);
+    if (std::exchange(buried_, true)) return;
+    stopped_ = true;
+    exposed.swap(exposed_);
+    pairs.swap(pairs_);
+    ended.swap(ended_);
+    waiting_.clear();
+    linger.swap(linger_);
+    close_side();
+  }
+  if (linger) background_.cancel_timer(*linger);
+  // A window may keep its queue pair.
+  exposed.clear();
+  for (const auto& pair : pairs) {
+    pair->domain().forget(*this);
+    const uint32_t number = pair->number();
+    pair->destroy();
+    // What it has left there is not mistaken for a later one's of the same number.
+    pair->queue().poll(nullptr);
+    pair->queue().detach(number);
+  }
+}
+
+}  // namespace tw::verbs
