@@ -90,7 +90,7 @@ test-oldest-tensorflow: wheel .venv-oldest/ready ## run some tests with the olde
 test-core: | system-test ## run the core's tests, optimised
 	cmake -S . -B build/test -G Ninja $(CORE_ONLY)
 	cmake --build build/test --target core_tests
-	build/test/core_tests
+	scripts/in-parts build/test/core_tests
 
 # ARGS: some of the steps, see tests/verbs/steps.
 test-verbs: build .venv/tensorflow | system-test ## run what needs RDMA devices, in a virtual machine (Debian)
@@ -112,13 +112,13 @@ tsan: export TSAN_OPTIONS := second_deadlock_stack=1
 asan: | system-sanitize ## run the core's tests under AddressSanitizer and UBSan (clang)
 	$(ASAN_TREE)
 	cmake --build build/asan --target core_tests
-	build/asan/core_tests
+	scripts/in-parts build/asan/core_tests
 
 # Without address randomisation where that is allowed: older TSan dies on newer kernels with it.
 tsan: | system-sanitize ## run the core's tests under ThreadSanitizer (clang)
 	cmake -S . -B build/tsan -G Ninja $(SANITIZED) -DTENSORWIRE_SANITIZE=thread
 	cmake --build build/tsan --target core_tests
-	$$(setarch -R true 2>/dev/null && echo setarch -R) build/tsan/core_tests
+	$$(setarch -R true 2>/dev/null && echo setarch -R) scripts/in-parts build/tsan/core_tests
 
 # Inputs found earlier are kept in build/fuzz/NAME; an input that breaks something in build/fuzz.
 fuzz: | system-sanitize ## run each fuzzer for FUZZ_SECONDS (10)
