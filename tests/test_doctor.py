@@ -85,6 +85,27 @@ def test_unlimited_is_fine(changes: dict[str, Any]) -> None:
     assert {f.verdict for f in judge(**changes)} == {"ok"}
 
 
+def transports() -> doctor.Finding:
+    findings, _ = doctor.examine_host()
+    (found,) = (finding for finding in findings if finding.subject == "transports")
+    return found
+
+
+def test_what_the_environment_permits(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TENSORWIRE_TRANSPORT", "TENSORWIRE_FORBID"):
+        monkeypatch.delenv(name, raising=False)
+    assert transports().value == "shm, verbs, tcp, grpc"
+    monkeypatch.setenv("TENSORWIRE_FORBID", "shm")
+    assert transports().value == "verbs, tcp, grpc"
+    monkeypatch.setenv("TENSORWIRE_TRANSPORT", "tcp")
+    assert transports().value == "tcp"
+    monkeypatch.setenv("TENSORWIRE_TRANSPORT", "rdma")
+    wrong = transports()
+    assert wrong.verdict == "fail"
+    assert "TENSORWIRE_TRANSPORT=rdma" in wrong.meaning
+    assert "unset" in wrong.mend
+
+
 @pytest.mark.parametrize(
     ("nbytes", "text"),
     [(-1, "unlimited"), (0, "0"), (1023, "1023"), (65536, "64K"), (1 << 40, "1T")],

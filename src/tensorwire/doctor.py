@@ -212,7 +212,21 @@ def examine_host() -> tuple[list[Finding], dict[str, Any]]:
     from tensorwire import _core
 
     settings = _core.settings()
-    return examine(facts(), int(settings["buffer_bytes"])), dict(settings)
+    found = examine(facts(), int(settings["buffer_bytes"]))
+    return [*found, _permitted()], dict(settings)
+
+
+def _permitted() -> Finding:
+    from tensorwire.rpc.choice import TRANSPORTS, policy
+
+    try:
+        chosen = policy(None, ())
+    except ValueError as error:
+        mend = "unset TENSORWIRE_TRANSPORT TENSORWIRE_FORBID  # or correct them"
+        return Finding("transports", "none", "fail", str(error), mend)
+    permitted = tuple(filter(chosen.permits, TRANSPORTS))
+    meaning = "what calls may take, unless a channel or server says otherwise"
+    return Finding("transports", ", ".join(permitted), "ok", meaning)
 
 
 def examine_peer(
