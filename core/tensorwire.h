@@ -91,7 +91,7 @@ const char* tw_version(void);
 // The settings in force, and what this host offers; values are decimal numbers or words.
 int tw_settings(tw_visit_fact visit, void* context, tw_status* status);
 void tw_host(tw_visit_fact visit, void* context);
-// Joins the background thread. Nothing of the runtime may be used afterwards. For the end of the
+// Joins the runtime's threads. Nothing of the runtime may be used afterwards. For the end of the
 // interpreter.
 void tw_shut_down(void);
 

@@ -81,6 +81,21 @@ void Poller::unwatch(Watch watch, int fd) {
   }
 }
 
+class Poller::Appointment final : public Watcher {
+ public:
+  explicit Appointment(std::function<void()> what) : what_(std::move(what)) {}
+
+ private:
+  void on_event(uint32_t, uint32_t) override {}
+  void on_timer() override { what_(); }
+
+  const std::function<void()> what_;
+};
+
+Poller::Timer Poller::add_timer(Nanos deadline, std::function<void()> what) {
+  return add_timer(deadline, make_ref<Appointment>(std::move(what)));
+}
+
 Poller::Timer Poller::add_timer(Nanos deadline, Ref<Watcher> watcher) {
   std::lock_guard lock(mutex_);
   const Timer timer{deadline, next_id_++};

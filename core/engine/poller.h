@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -46,6 +47,8 @@ class Poller {
 
   using Timer = std::pair<Nanos, uint64_t>;
   Timer add_timer(Nanos deadline, Ref<Watcher> watcher);
+  // The same for whoever watches nothing else.
+  Timer add_timer(Nanos deadline, std::function<void()> what);
   void cancel_timer(Timer timer);
 
   // Handles events until one batch is done, the deadline passes, wake() is called (true) or a
@@ -55,6 +58,7 @@ class Poller {
   void wake();
 
  private:
+  class Appointment;
   Poller() = default;
   void run_timers();
 

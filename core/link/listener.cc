@@ -52,7 +52,7 @@ class Listener::Arrival final : public Watcher {
   void stop() {
     std::lock_guard lock(mutex_);
     stopped_ = true;
-    finish();
+    dismiss();
   }
 
  private:
@@ -104,8 +104,14 @@ class Listener::Arrival final : public Watcher {
     listener_->poller_.rearm(watch_, socket_.get(), events | EPOLLONESHOT);
   }
 
-  void give_up() {
+  // Mutex held. At once, though an errand may keep this object.
+  void dismiss() {
     finish();
+    if (socket_) ::shutdown(socket_.get(), SHUT_RDWR);
+  }
+
+  void give_up() {
+    dismiss();
     listener_->leave(*this);
   }
 
@@ -174,7 +180,8 @@ class Listener::Arrival final : public Watcher {
       auto errands = listener_->runtime_.errands();
       if (!errands) return give_up();
       joining_step_ = JoiningStep::kAnswer;
-      (*errands)->add_timer(0, make_ref<Answering>(Ref<Arrival>::share(this), *offer));
+      (*errands)->add_timer(
+          0, [self = Ref<Arrival>::share(this), offer = *offer] { self->answer(offer); });
       return;
     }
     if (joining_step_ == JoiningStep::kAnswer) {
@@ -190,30 +197,17 @@ class Listener::Arrival final : public Watcher {
     become(joining_->become(std::move(socket_)));
   }
 
-  // Opens devices, and brings queue pairs up, for which the kernel may look for an address for a
-  // second each: an errand, during which the socket is not watched.
-  class Answering final : public Watcher {
-   public:
-    Answering(Ref<Arrival> arrival, const wire::VerbsOffer& offer)
-        : arrival_(std::move(arrival)), offer_(offer) {}
-
-   private:
-    void on_event(uint32_t, uint32_t) override {}
-    void on_timer() override { arrival_->answer(offer_); }
-
-    const Ref<Arrival> arrival_;
-    const wire::VerbsOffer offer_;
-  };
-
   bool waits() {
     std::lock_guard lock(mutex_);
     return watch_ != 0;
   }
 
+  // Opens devices, and brings queue pairs up, for which the kernel may look for an address for a
+  // second each: an errand, during which the socket is not watched.
   void answer(const wire::VerbsOffer& offer) {
     // Many may be queued whose time is over.
-    if (!waits()) return;
     Runtime& runtime = listener_->runtime_;
+    if (!waits() || runtime.leaving()) return;
     std::unique_ptr<verbs::Joining> made;
     wire::VerbsOffer out;
     out.code = static_cast<uint32_t>(Code::kFailedPrecondition);

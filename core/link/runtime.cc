@@ -56,6 +56,7 @@ Result<Poller*> Runtime::errands() { return poller_of(errands_, "tensorwire-wait
 Result<Poller*> Runtime::poller_of(std::unique_ptr<Background>& thread, const char* name) {
   std::lock_guard lock(mutex_);
   if (!thread) {
+    if (leaving()) return Status{Code::kUnavailable, "the process is about to end"};
     auto started = Background::start(name);
     if (!started) return started.status();
     thread = std::move(*started);
@@ -86,21 +87,10 @@ Ref<verbs::Context> Runtime::opened_verbs() {
   return verbs_;
 }
 
-class Runtime::Trimmer final : public Watcher {
- public:
-  explicit Trimmer(Runtime& runtime) : runtime_(runtime) {}
-
- private:
-  void on_event(uint32_t, uint32_t) override {}
-  void on_timer() override { runtime_.trim(); }
-
-  Runtime& runtime_;
-};
-
 void Runtime::schedule_trim() {
   auto poller = background();
   if (!poller || trimming_.exchange(true, std::memory_order_relaxed)) return;
-  (*poller)->add_timer(now() + kIdle, make_ref<Trimmer>(*this));
+  (*poller)->add_timer(now() + kIdle, [this] { trim(); });
 }
 
 void Runtime::trim() {
@@ -145,6 +135,7 @@ void Runtime::shut_down() {
   Background *background, *errands;
   {
     std::lock_guard lock(runtime->mutex_);
+    runtime->leaving_.store(true, std::memory_order_release);
     background = runtime->background_.get();
     errands = runtime->errands_.get();
   }

@@ -41,6 +41,8 @@ class Runtime {
   Result<Poller*> background();
   // A thread of its own for what a kernel may block for seconds: each timer set here is an errand.
   Result<Poller*> errands();
+  // It shuts down: errands that are still due are left undone.
+  bool leaving() const { return leaving_.load(std::memory_order_acquire); }
   // RDMA, looked for and opened at the first call that finds it. The status says why there is none.
   Result<verbs::Context*> verbs();
   // The same, if it has been opened.
@@ -73,7 +75,6 @@ class Runtime {
   }
 
  private:
-  class Trimmer;
   static constexpr Nanos kIdle = 60 * kSecond;
 
   static Result<std::unique_ptr<Runtime>> create();
@@ -88,6 +89,7 @@ class Runtime {
   Ref<Pool> pool_;
   Ref<ReceiveMemory> receive_memory_;
   Copier copier_;
+  std::atomic<bool> leaving_{false};
   std::mutex mutex_;  // guards the next two
   std::unique_ptr<Background> background_, errands_;
   std::mutex verbs_mutex_;             // guards verbs_

@@ -34,7 +34,8 @@ class Finding:
     """One thing that was looked at.
 
     verdict: ``ok``, ``warn`` (works, but slower or with less room) or ``fail`` (a transport cannot
-        work). meaning: why it matters. mend: the command that mends it; empty when all is well.
+        work, or a setting is wrong). meaning: why it matters. mend: the command that mends it;
+        empty when all is well.
     """
 
     subject: str

@@ -119,7 +119,7 @@ void CompletionQueue::dispatch(const Sink* who) {
     count = ibv_poll_cq(queue_, kBatch, completions);
     for (int at = 0; at < count; ++at) {
       const auto it = owners_.find(completions[at].qp_num);
-      // Of a queue pair that was destroyed.
+      // Of a queue pair that was destroyed, or is not joined yet.
       if (it == owners_.end()) continue;
       it->second.sink->on_completion(it->second.tag, completions[at], it->second.sink == who);
     }
@@ -222,7 +222,11 @@ CompletionQueues::Share::~Share() {
 
 void CompletionQueues::abandon(const ibv_cq* broken) {
   std::lock_guard lock(mutex_);
-  std::erase_if(queues_, [&](const auto& queue) { return queue->handle() == broken; });
+  std::erase_if(queues_, [&](const auto& queue) {
+    if (queue->handle() != broken) return false;
+    queue->abandoned_.store(true, std::memory_order_release);
+    return true;
+  });
 }
 
 Result<CompletionQueues::Share> CompletionQueues::reserve(const Ref<Domain>& domain,

@@ -11,6 +11,7 @@
 // rings.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -46,6 +47,8 @@ class CompletionQueue final : public RefCounted {
  public:
   ibv_cq* handle() const { return queue_; }
   int channel() const;
+  // It has overrun, and takes no more queue pairs.
+  bool abandoned() const { return abandoned_.load(std::memory_order_acquire); }
 
   void attach(uint32_t queue_pair, Sink& sink, uint32_t tag);
   // Afterwards the sink is not called for this queue pair any more.
@@ -101,6 +104,7 @@ class CompletionQueue final : public RefCounted {
   bool ticking_ = false;                        // a timer runs
   uint64_t polls_ = 0, polls_at_tick_ = 0;
 
+  std::atomic<bool> abandoned_{false};
   size_t reserved_ = 0;  // entries that its queue pairs may need; the set's mutex
 };
 

@@ -10,18 +10,6 @@
 
 namespace tw::verbs {
 
-// Buries an endpoint later, by the background.
-class Endpoint::Farewell final : public Watcher {
- public:
-  explicit Farewell(Ref<Endpoint> endpoint) : endpoint_(std::move(endpoint)) {}
-
- private:
-  void on_event(uint32_t, uint32_t) override {}
-  void on_timer() override { endpoint_->bury(); }
-
-  const Ref<Endpoint> endpoint_;
-};
-
 void Endpoint::revoke(bool peer_lives) {
   if (peer_lives) flush();
   std::lock_guard lock(mutex_);
@@ -38,15 +26,18 @@ void Endpoint::revoke(bool peer_lives) {
 
 // Why a link ends is said by its last SEND, which a reset would take back.
 void Endpoint::flush() {
-  const auto settled = [this] {
-    std::lock_guard lock(mutex_);
-    return stopped_ || !failure_.ok() || pairs_.empty() || pairs_[0]->idle();
-  };
-  if (settled()) return;
+  uint64_t last;
   {
     std::lock_guard lock(mutex_);
-    if (pairs_[0]->room(2)) post_empty_write(*pairs_[0], Posted::Kind::kProbe);
+    waiting_.clear();
+    if (stopped_ || !failure_.ok() || pairs_[0]->idle() || !pairs_[0]->room(2)) return;
+    last = pairs_[0]->next();
+    post_empty_write(*pairs_[0], Posted::Kind::kProbe);
   }
+  const auto settled = [&] {
+    std::lock_guard lock(mutex_);
+    return stopped_ || !failure_.ok() || pairs_[0]->through(last);
+  };
   for (const Nanos deadline = now() + kLastWords; !settled() && now() < deadline; sched_yield())
     poll(false);
 }
@@ -73,7 +64,7 @@ void Endpoint::close_side() {
   if (side_) ::shutdown(side_.get(), SHUT_RDWR);
   // By the background: whoever polls may belong to another link.
   if (released_ && !buried_)
-    background_.add_timer(0, make_ref<Farewell>(Ref<Endpoint>::share(this)));
+    background_.add_timer(0, [self = Ref<Endpoint>::share(this)] { self->bury(); });
 }
 
 void Endpoint::leave(bool peer_lives) {
@@ -89,8 +80,8 @@ void Endpoint::leave(bool peer_lives) {
     trace_ = nullptr;
     if (std::exchange(released_, true)) return;
     if (!closed_) {
-      linger_ =
-          background_.add_timer(now() + kLinger, make_ref<Farewell>(Ref<Endpoint>::share(this)));
+      linger_ = background_.add_timer(now() + kLinger,
+                                      [self = Ref<Endpoint>::share(this)] { self->bury(); });
       return;
     }
   }

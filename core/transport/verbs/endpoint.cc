@@ -108,14 +108,17 @@ Status Endpoint::connect(std::span<const uint32_t> own, const wire::VerbsOffer& 
   for (uint32_t i = 0; i < pairs_.size(); ++i)
     if (Status status = pairs_[i]->connect(peer.pair[i], context_->settings()); !status.ok())
       return status;
+  for (const auto& pair : pairs_)
+    if (std::find(queues_.begin(), queues_.end(), &pair->queue()) == queues_.end())
+      queues_.push_back(&pair->queue());
   for (uint32_t i = 0; i < pairs_.size(); ++i) {
     QueuePair& pair = *pairs_[i];
-    if (std::find(queues_.begin(), queues_.end(), &pair.queue()) == queues_.end())
-      queues_.push_back(&pair.queue());
     pair.queue().attach(pair.number(), sink(), i);
     pair.domain().observe(Ref<Observer>::share(this));
-    if (pair.domain().lost())
-      return {Code::kUnavailable, text({"RDMA device ", pair.rail().rail.device, " is gone"})};
+    // What has happened before was reported to others.
+    if (pair.domain().lost() || pair.queue().abandoned() || pair.broken())
+      return {Code::kUnavailable,
+              text({"RDMA device ", pair.rail().rail.device, " failed while a link was set up"})};
   }
   return {};
 }
@@ -373,6 +376,7 @@ void Endpoint::fail(Status why) {
     waiting_.pop_front();
   }
   if (leaving_) close_side();
+  rouse(false);
 }
 
 // ---- sleeping ----

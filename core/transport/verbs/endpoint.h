@@ -109,11 +109,10 @@ class Endpoint final : public Observer, private Sink {
   void set_trace(Trace& trace);
 
  private:
-  class Farewell;
   // How long the last SENDs may take.
   static constexpr Nanos kLinger = 2 * kSecond;
-  // ... ahead of a revocation, for which a driver waits.
-  static constexpr Nanos kLastWords = 50 * kMillisecond;
+  // ... ahead of a revocation. Whoever serves many links waits for it, and a peer may have stopped.
+  static constexpr Nanos kLastWords = 10 * kMillisecond;
   static constexpr size_t kMaxPeerSlabs = 4096;
   static constexpr uint32_t kCells = 16;  // results of atomics under way
 

@@ -332,7 +332,6 @@ Result<RemoteKey> Endpoint::expose(std::byte* data, size_t size, Rights rights) 
         Status status = pairs_[0]->post(request, std::move(what));
         if (!status.ok()) {
           fail(status);
-          rouse(false);
           return status;
         }
         exposed.key.key = exposed.window->key();
@@ -366,7 +365,6 @@ void Endpoint::conceal(const RemoteKey& key) {
         if (!bound && !stopped_) {
           fail({Code::kUnavailable, "the device did not take a region back in time"});
           pairs_[0]->reset();
-          rouse(false);
         }
         last = std::move(*it);
         exposed_.erase(it);
