@@ -17,9 +17,14 @@ def send_all(requests: Iterable[Any], call: _core.Call, serializer: Transform | 
     """Returns at once. What goes wrong ends the call: UNKNOWN for the iterator, INTERNAL for the
     serializer, as with grpcio."""
     # A daemon: nothing can end a user's iterator that waits, for instance for the call's replies.
-    threading.Thread(
+    thread = threading.Thread(
         target=_run, args=(requests, call, serializer), name="tensorwire-requests", daemon=True
-    ).start()
+    )
+    try:
+        thread.start()
+    except BaseException:  # Ctrl-C meanwhile: the thread keeps the call, and nobody else has it
+        call.cancel()
+        raise
 
 
 def _run(requests: Iterable[Any], call: _core.Call, serializer: Transform | None) -> None:
