@@ -205,8 +205,8 @@ class Listener::Arrival final : public Watcher {
   // Opens devices, and brings queue pairs up, for which the kernel may look for an address for a
   // second each: an errand, during which the socket is not watched.
   void answer(const wire::VerbsOffer& offer) {
-    // Many may be queued whose time is over.
     Runtime& runtime = listener_->runtime_;
+    // Many may be queued whose time is over.
     if (!waits() || runtime.leaving()) return;
     std::unique_ptr<verbs::Joining> made;
     wire::VerbsOffer out;

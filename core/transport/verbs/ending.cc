@@ -38,8 +38,11 @@ void Endpoint::flush() {
     std::lock_guard lock(mutex_);
     return stopped_ || !failure_.ok() || pairs_[0]->through(last);
   };
-  for (const Nanos deadline = now() + kLastWords; !settled() && now() < deadline; sched_yield())
+  const Nanos deadline = now() + kLastWords;
+  do {
     poll(false);
+    sched_yield();
+  } while (!settled() && now() < deadline);
 }
 
 void Endpoint::hang_up(bool peer_lives) {

@@ -130,9 +130,10 @@ class _MultiCallable:
             return error
         except _core.StatusError as error:
             return status.CallError(error.code, error.details)
+        begun = kind(call, self._deserializer, self._uplink)  # whose loss cancels the call
         if not one_request:
             send_all(request, call, self._serializer)
-        return kind(call, self._deserializer, self._uplink)
+        return begun
 
 
 def _pairs(metadata: Metadata) -> list[meta.Pair] | None:

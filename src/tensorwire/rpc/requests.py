@@ -22,7 +22,7 @@ def send_all(requests: Iterable[Any], call: _core.Call, serializer: Transform | 
     )
     try:
         thread.start()
-    except BaseException:  # Ctrl-C meanwhile: the thread keeps the call, and nobody else has it
+    except BaseException:  # Ctrl-C, or no thread is to be had
         call.cancel()
         raise
 
