@@ -9,37 +9,50 @@
 
 #include <cerrno>
 #include <cstdlib>
-#include <ctime>
 #include <memory>
 #include <string_view>
 
 namespace tw::link {
 namespace {
 
-constexpr std::string_view kPrefix = "tensorwire-";
-constexpr int kMostLookedAt = 256;
-// Between the making of a folder and its lock it looks like one that was left behind.
-constexpr time_t kYoungSeconds = 60;
+constexpr std::string_view kPrefix = "tensorwire-link-";
+constexpr char kSocket[] = "s";
+constexpr char kMark[] = "tensorwire-link";
+// Entries of the folder that all share. Whoever fills it delays a server's start by a tenth of a
+// second at most.
+constexpr int kMostEntries = 100'000;
 
+// Whether `folder` has an entry `name` that is of this user and of the kind `type` (S_IF...).
+bool has(const Fd& folder, const char* name, mode_t type) {
+  struct stat facts{};
+  return ::fstatat(folder.get(), name, &facts, AT_SYMLINK_NOFOLLOW) == 0 &&
+         facts.st_uid == ::geteuid() && (facts.st_mode & S_IFMT) == type;
+}
+
+bool marked(const Fd& folder) { return has(folder, kMark, S_IFREG); }
+
+// The mark goes last, so that a removal that was cut short is finished by the next one.
 void remove(const Fd& folder, const std::string& path) {
-  ::unlinkat(folder.get(), "s", 0);
+  if (has(folder, kSocket, S_IFSOCK)) ::unlinkat(folder.get(), kSocket, 0);
+  ::unlinkat(folder.get(), kMark, 0);
   ::rmdir(path.c_str());
 }
 
 void remove_what_was_left(const std::string& base) {
   const std::unique_ptr<DIR, int (*)(DIR*)> list(::opendir(base.c_str()), ::closedir);
   if (!list) return;
-  int looked_at = 0;
-  while (const dirent* entry = ::readdir(list.get())) {
+  const Fd here(::fcntl(::dirfd(list.get()), F_DUPFD_CLOEXEC, 0));
+  for (int i = 0; i < kMostEntries; ++i) {
+    const dirent* const entry = ::readdir(list.get());
+    if (!entry) return;
     if (!std::string_view(entry->d_name).starts_with(kPrefix)) continue;
-    if (++looked_at > kMostLookedAt) return;
-    const Fd folder(::openat(::dirfd(list.get()), entry->d_name,
-                             O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-    struct stat facts{};
-    if (!folder || ::fstat(folder.get(), &facts) != 0 || facts.st_uid != ::geteuid()) continue;
-    if (::time(nullptr) - facts.st_mtime < kYoungSeconds) continue;
-    if (::flock(folder.get(), LOCK_EX | LOCK_NB) != 0) continue;
-    remove(folder, base + "/" + entry->d_name);
+    if (!has(here, entry->d_name, S_IFDIR)) continue;
+    const Fd folder(
+        ::openat(here.get(), entry->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    // A folder without a mark may be about to be locked by its maker. Once more under the lock:
+    // another process may have been removing it.
+    if (!folder || !marked(folder) || ::flock(folder.get(), LOCK_EX | LOCK_NB) != 0) continue;
+    if (marked(folder)) remove(folder, base + "/" + entry->d_name);
   }
 }
 
@@ -55,13 +68,15 @@ Result<LocalFolder> LocalFolder::make() {
   // mkdtemp makes it 0700.
   if (!::mkdtemp(path.data()))
     return errno_status(Code::kUnavailable, "cannot make a folder like " + path, errno);
-  Fd lock(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!lock || ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+  LocalFolder folder(std::move(path), Fd());
+  folder.lock_.reset(::open(folder.path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder.lock_ || ::flock(folder.lock_.get(), LOCK_EX | LOCK_NB) != 0 ||
+      !Fd(::openat(folder.lock_.get(), kMark, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600))) {
     const int error = errno;
-    ::rmdir(path.c_str());
-    return errno_status(Code::kUnavailable, "cannot lock " + path, error);
+    if (!folder.lock_) ::rmdir(folder.path_.c_str());
+    return errno_status(Code::kUnavailable, "cannot lock and mark " + folder.path_, error);
   }
-  return LocalFolder(std::move(path), std::move(lock));
+  return folder;
 }
 
 LocalFolder::~LocalFolder() {

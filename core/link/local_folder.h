@@ -10,7 +10,9 @@
 namespace tw::link {
 
 // Goes with the object, and what is in it; not in a forked child. Servers that are killed leave
-// theirs behind, which the next one to make a folder removes: a living owner holds a lock on it.
+// theirs behind, which the next one to make a folder removes: each carries a mark, an empty file
+// that is written under a lock on the folder, and a living owner holds that lock. Whatever lacks
+// the mark is somebody else's and left alone.
 class LocalFolder {
  public:
   // Below XDG_RUNTIME_DIR, or /tmp where there is none or its name is too long for a socket's

@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -337,38 +336,6 @@ TEST_CASE("listener: closed, it dismisses everybody and leaves nothing behind") 
   for (const Fd& fd : waiting) CHECK(dismissed(fd));
   CHECK(access(path.c_str(), F_OK) != 0);
   CHECK(access(path.substr(0, path.rfind('/')).c_str(), F_OK) != 0);
-}
-
-TEST_CASE("listener: what killed servers left behind is removed, and nothing else") {
-  std::string base = Gate(60 * kSecond).shm.substr(4);  // <base>/tensorwire-xxxxxx/s
-  for (int up = 0; up < 2; ++up) base.resize(base.rfind('/'));
-  const auto made = [&](const std::string& name) {
-    std::string path = base + "/tensorwire-" + name;
-    REQUIRE(mkdir(path.c_str(), 0700) == 0);
-    REQUIRE(mknod((path + "/s").c_str(), S_IFREG | 0600, 0) == 0);
-    return path;
-  };
-  const auto an_hour_old = [](const std::string& path) {
-    const timespec then{time(nullptr) - 3600, 0};
-    const timespec times[2] = {then, then};
-    REQUIRE(utimensat(AT_FDCWD, path.c_str(), times, 0) == 0);
-  };
-  const std::string id = std::to_string(getpid());
-  const std::string old = made("old" + id), young = made("young" + id);
-  const std::string owned = made("owned" + id);
-  const Fd owner(open(owned.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  REQUIRE(::flock(owner.get(), LOCK_EX) == 0);
-  an_hour_old(owned);
-  an_hour_old(old);
-  // A server looks at some of them only.
-  CHECK(eventually([&] {
-    Gate gate(60 * kSecond);
-    return access(old.c_str(), F_OK) != 0;
-  }));
-  for (const std::string& path : {young, owned}) {
-    CHECK(unlink((path + "/s").c_str()) == 0);
-    CHECK(rmdir(path.c_str()) == 0);
-  }
 }
 
 TEST_CASE("listener: addresses that cannot be listened on") {
