@@ -80,6 +80,23 @@ def test_the_guides_have_examples() -> None:
         assert any(blocks((ROOT / "docs" / name).read_text()))
 
 
+NAMED = re.compile(r"`((?:core|tests)/[\w/.]+?)(?:::(\w+))?`((?:(?:,| and)? ?\"[^\"|]+\")*)")
+
+
+def test_the_tests_of_the_threat_model_exist() -> None:
+    rows = (ROOT / "docs" / "security.md").read_text().splitlines()
+    table = [row for row in rows[rows.index("## What holds") :] if row.startswith("|")][2:]
+    assert table
+    for row in table:
+        found = NAMED.findall(row.split("|")[4].replace('`: "', '` "'))
+        assert found, row
+        for path, function, cases in found:
+            text = (ROOT / path).read_text()
+            assert not function or f"def {function}(" in text, f"{path}::{function}"
+            for case in re.findall(r"\"([^\"]+)\"", cases):
+                assert case in re.sub(r"\"\s+\"", "", text), f"{path}: {case}"
+
+
 def test_blocks_are_found_and_run_in_order(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
