@@ -235,6 +235,7 @@ inline void visit_stats(const Link& link, const LinkStats& stats, tw_visit_fact 
   put("read_buffers_pool", stats.received.pool_buffers);
   put("reads_pending", stats.fetches);
   put("messages_refused", stats.received.refused);
+  put("calls_dropped", stats.dropped_calls);
   put("copies", stats.copies);
   put("copied_bytes", stats.copied_bytes);
   put("leased_bytes", stats.leased_bytes);

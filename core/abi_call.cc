@@ -161,6 +161,9 @@ const char* tw_call_transport(const tw_call* call) { return of(call)->link().tra
 int tw_call_active(const tw_call* call) {
   return static_cast<const ServerCall*>(of(call))->active() && !of(call)->link().inherited();
 }
+int tw_call_drop_if_over(tw_call* call) {
+  return of(call)->link().inherited() || server(call)->drop_if_over();
+}
 void tw_call_link_stats(tw_call* call, tw_visit_fact visit, void* context) {
   visit_stats(of(call)->link(), of(call)->link().stats(), visit, context);
 }

@@ -245,6 +245,9 @@ tw_metadata* tw_call_metadata(const tw_call* call);  // a new reference, null: e
 const char* tw_call_peer(const tw_call* call);
 const char* tw_call_transport(const tw_call* call);
 int tw_call_active(const tw_call* call);
+// 1 when nobody waits for the call any more (it was cancelled, its deadline has passed, or its link
+// is lost): it is over then, and counted. Ask before a call that had to wait is served.
+int tw_call_drop_if_over(tw_call* call);
 void tw_call_link_stats(tw_call* call, tw_visit_fact visit, void* context);
 // Once, else FAILED_PRECONDITION.
 int tw_call_send_initial(tw_call* call, tw_pairs metadata, tw_status* status);

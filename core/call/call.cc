@@ -231,6 +231,12 @@ size_t CallLink::calls() const {
   return calls_.size();
 }
 
+LinkStats CallLink::stats() {
+  LinkStats stats = Link::stats();
+  stats.dropped_calls = dropped_calls_.load(std::memory_order_relaxed);
+  return stats;
+}
+
 bool CallLink::add(Call& call) {
   std::lock_guard lock(calls_mutex_);
   if (lost_) return false;

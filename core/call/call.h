@@ -119,6 +119,8 @@ class Call : public Watcher {
 class CallLink : public Link {
  public:
   size_t calls() const;
+  LinkStats stats();
+  void count_dropped_call() { dropped_calls_.fetch_add(1, std::memory_order_relaxed); }
   // Nobody will start a call any more: the link closes once those under way have ended.
   void abandon();
 
@@ -139,6 +141,7 @@ class CallLink : public Link {
   void on_timer() override;
 
  private:
+  std::atomic<uint64_t> dropped_calls_{0};
   mutable std::mutex calls_mutex_;  // guards what follows; no other lock is taken inside
   std::unordered_map<uint64_t, Ref<Call>> calls_;
   bool lost_ = false;

@@ -2,6 +2,8 @@
 
 #include <sys/epoll.h>
 
+#include <algorithm>
+
 namespace tw {
 
 using wire::CallHeader;
@@ -14,6 +16,14 @@ ServerCall::ServerCall(Ref<ServerLink> link, uint64_t stream, Nanos deadline,
     : Call(std::move(link), stream, deadline), metadata_(std::move(metadata)), method_(method) {}
 
 ServerLink& ServerCall::server_link() const { return static_cast<ServerLink&>(*link_); }
+
+bool ServerCall::drop_if_over() {
+  if (active()) return false;
+  Ref<Outgoing> none;
+  finish(Code::kDeadlineExceeded, "Deadline Exceeded", {}, {}, false, none);
+  link_->count_dropped_call();
+  return true;
+}
 
 Status ServerCall::send_initial(std::span<const wire::MetadataEntry> metadata) {
   if (Status status = wire::check_metadata(metadata); !status.ok()) return status;
@@ -269,29 +279,37 @@ void Server::queue(Ref<ServerCall> call) {
 }
 
 Ref<ServerCall> Server::take_queued(const ServerLink& link) {
-  std::lock_guard lock(mutex_);
-  for (auto it = calls_.begin(); it != calls_.end(); ++it) {
-    if (&(*it)->link() != &link) continue;
-    Ref<ServerCall> call = std::move(*it);
-    calls_.erase(it);
-    return call;
+  for (;;) {
+    Ref<ServerCall> call;
+    {
+      std::lock_guard lock(mutex_);
+      const auto it = std::find_if(calls_.begin(), calls_.end(),
+                                   [&](const auto& queued) { return &queued->link() == &link; });
+      if (it == calls_.end()) return nullptr;
+      call = std::move(*it);
+      calls_.erase(it);
+    }
+    if (!call->drop_if_over()) return call;
   }
-  return nullptr;
 }
 
 Server::Next Server::next(std::vector<Ref<ServerCall>>& calls, size_t room, Nanos deadline) {
   for (;;) {
     {
       std::lock_guard lock(mutex_);
-      if (!calls_.empty()) {
-        while (!calls_.empty() && calls.size() < room) {
-          calls.push_back(std::move(calls_.front()));
-          calls_.pop_front();
-        }
-        return Next::kCalls;
+      while (!calls_.empty() && calls.size() < room) {
+        calls.push_back(std::move(calls_.front()));
+        calls_.pop_front();
       }
-      if (closed_) break;
-      ++polling_;
+      if (calls.empty()) {
+        if (closed_) break;
+        ++polling_;
+      }
+    }
+    if (!calls.empty()) {
+      std::erase_if(calls, [](const auto& call) { return call->drop_if_over(); });
+      if (calls.empty()) continue;
+      return Next::kCalls;
     }
     const bool signal = !poller_->poll(deadline);
     std::lock_guard lock(mutex_);

@@ -20,6 +20,9 @@ class ServerCall final : public Call {
   // False once it is finished, cancelled, past its deadline, or its link is lost.
   bool active() const { return !ended() && now() < deadline(); }
 
+  // True when nobody waits for the call any more. It is over then, and counted as dropped.
+  bool drop_if_over();
+
   // Once, before the first message, unless a message or the status takes it along.
   // FAILED_PRECONDITION the second time.
   Status send_initial(std::span<const wire::MetadataEntry> metadata);
@@ -58,8 +61,8 @@ class Server final : public RefCounted {
   link::Listener& listener() { return *listener_; }
 
   enum class Next : uint8_t { kCalls, kTimeout, kSignal, kClosed };
-  // At most `room` new calls. Whoever is in here drives all links that nobody else drives; one
-  // thread at a time.
+  // At most `room` new calls; those that nobody waits for any more are dropped. Whoever is in here
+  // drives all links that nobody else drives; one thread at a time.
   Next next(std::vector<Ref<ServerCall>>& calls, size_t room, Nanos deadline);
 
   // A peer that has proved itself: by the listener, or to whoever made the transport.

@@ -44,8 +44,9 @@ struct LinkStats {
   uint64_t spins = 0, sleeps = 0, background_wakes = 0;
   uint64_t copies = 0, copied_bytes = 0;  // made on the way into the arena
   uint64_t leased_bytes = 0, leases = 0, views = 0;
-  uint64_t fetches = 0;  // one-sided reads that are under way, or wait for the transport
-  Status unshared;       // why memory of the arena was last pushed
+  uint64_t fetches = 0;        // one-sided reads that are under way, or wait for the transport
+  uint64_t dropped_calls = 0;  // nobody waited for them any more when their turn came
+  Status unshared;             // why memory of the arena was last pushed
   TransportFacts facts;
   struct Class {
     uint64_t sent = 0, sent_bytes = 0, received = 0, received_bytes = 0;

@@ -386,6 +386,7 @@ NB_MODULE(_core, m) {
       .def("send", &ServerCall::send, nb::arg("message"))
       .def("finish", &ServerCall::finish, nb::arg("code"), nb::arg("details"),
            nb::arg("trailing").none(), nb::arg("message").none() = nb::none())
+      .def("drop_if_over", &ServerCall::drop_if_over)
       .def("finish_and_next", &ServerCall::finish_and_next, nb::arg("code"), nb::arg("details"),
            nb::arg("trailing").none(), nb::arg("message").none() = nb::none())
       .def(

@@ -344,6 +344,9 @@ class ServerCall:
         self, code: int, details: str, trailing: Metadata, message: Message | None = None
     ) -> bool:
         """Sends the last message (if any) and the status. False when the call had ended."""
+    def drop_if_over(self) -> bool:
+        """True when nobody waits for the call any more: it is over then, and counted in the
+        ``calls_dropped`` of its link."""
     def finish_and_next(
         self, code: int, details: str, trailing: Metadata, message: Message | None = None
     ) -> ServerCall | None:

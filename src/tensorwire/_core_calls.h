@@ -118,6 +118,7 @@ struct ServerCall : CallBase {
     }
     return nb::borrow(last);
   }
+  bool drop_if_over() { return tw_call_drop_if_over(handle) != 0; }
   nb::object receive(bool raw) {
     nb::object message = next(raw);
     if (message.is_valid()) return message;

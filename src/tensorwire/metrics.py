@@ -117,6 +117,8 @@ LINK: tuple[Measure, ...] = (
            "read.", "fetch_registrations"),
     _plain("link_refused_messages", "counter", "Messages that were larger than this end accepts.",
            "messages_refused"),
+    _plain("link_dropped_calls", "counter", "Calls that nobody waited for any more when their turn "
+           "came: they were not run.", "calls_dropped"),
     _plain("link_copies", "counter", "Payloads that were copied into the arena before they left.",
            "copies"),
     _plain("link_copied_bytes", "counter", "Bytes that were copied into the arena.",

@@ -30,6 +30,10 @@ class Diary:
             self._entries[key].append(entry)
             self._changed.notify_all()
 
+    def has(self, key: str) -> bool:
+        with self._changed:
+            return bool(self._entries[key])
+
     def read(self, key: str) -> str:
         with self._changed:
             if not self._changed.wait_for(lambda: self._entries[key], LIMIT_SECONDS):

@@ -94,18 +94,28 @@ class Dispatcher:
     def _submit_elsewhere(self, call: _core.ServerCall, method: Method) -> None:
         """To the pool that the handler brings along. The limit has let the call in."""
         try:
-            method.pool.submit(self._serve, call, method)
+            method.pool.submit(self._serve_elsewhere, call, method)
         except RuntimeError:
             self._leave()
             call.finish(*_NO_POOL)
 
     # ------------------------------------------------------------------------------- in the pool
 
+    def _serve_elsewhere(self, call: _core.ServerCall, method: Method) -> None:
+        if call.drop_if_over():
+            self._leave()
+        else:
+            self._serve(call, method)
+
     def _work(self) -> None:
         waiting = self._waiting
         try:
             call: _core.ServerCall | None = waiting.popleft()
         except IndexError:
+            return
+        assert call is not None
+        if call.drop_if_over():
+            self._leave()
             return
         static = self._methods.static
         leave_at = monotonic() + _SLICE_SECONDS
