@@ -71,7 +71,7 @@ std::string_view value_fault(std::string_view key, std::string_view value) {
 
 std::string_view method_fault(std::string_view method) {
   if (method.size() > kMaxMethodLength) return "is longer than 4095 bytes";
-  if (!method.starts_with('/')) return "does not begin with '/'";
+  if (method.empty()) return "is empty";
   if (!is_utf8(method)) return "is not UTF-8";
   return {};
 }

@@ -99,6 +99,24 @@ class Service:
             return b"refused"
         return b"permitted"
 
+    def bad_initial(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        context.send_initial_metadata((("UPPER", "x"),))
+        return b"not seen"
+
+    def bad_trailing(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        context.set_trailing_metadata((("UPPER", "x"),))
+        context.set_code(grpc.StatusCode.NOT_FOUND)
+        return b"not seen"
+
+    def mended_trailing(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        context.set_trailing_metadata((("UPPER", "x"),))
+        context.set_trailing_metadata(((b"lower", b"x"), ("content-type", "x")))  # type: ignore[arg-type]
+        return b"seen"
+
+    def keys(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        """Those of the metadata, in their order."""
+        return " ".join(str(key) for key, _ in context.invocation_metadata()).encode()
+
     def time_left(self, request: bytes, context: grpc.ServicerContext) -> bytes:
         return str(context.time_remaining()).encode()
 
@@ -161,6 +179,12 @@ class Service:
     def count_and_abort(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         yield from self.count(request, context)
         context.abort(grpc.StatusCode.OUT_OF_RANGE, "no more")
+
+    def count_and_none(self, request: bytes, context: grpc.ServicerContext) -> Iterator[Any]:
+        yield from self.count(request, context)
+        context.set_trailing_metadata((("last", "yes"),))
+        yield None
+        yield b"not seen"
 
     def metadata_first(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         context.send_initial_metadata((("first", "yes"),))
@@ -240,6 +264,10 @@ class Service:
                 self.nothing,
                 self.metadata,
                 self.initial_twice,
+                self.bad_initial,
+                self.bad_trailing,
+                self.mended_trailing,
+                self.keys,
                 self.time_left,
                 self.about,
                 self.cancel_itself,
@@ -255,6 +283,7 @@ class Service:
                 self.burst,
                 self.count_and_fail,
                 self.count_and_abort,
+                self.count_and_none,
                 self.metadata_first,
                 self.endless,
             ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import gc
 import itertools
 import queue
@@ -24,9 +25,10 @@ def recall(channel: Any, key: str) -> bytes:
     return entry
 
 
-def error_of(iterator: Any) -> Any:
+def error_of(responses: Any) -> Any:
+    """Of an iterator, or of a function."""
     with pytest.raises(grpc.RpcError) as caught:
-        list(iterator)
+        responses() if callable(responses) else list(responses)
     return caught.value
 
 
@@ -56,6 +58,53 @@ def test_requests(channel: Any) -> None:
     assert response == b"3"
     assert ended.code() is grpc.StatusCode.OK
     assert method.future(iter(numbers(4))).result(LIMIT_SECONDS) == b"6"
+
+
+VARIABLE = contextvars.ContextVar[str]("VARIABLE")
+
+
+def test_requests_run_in_the_context_of_the_caller(channel: Any) -> None:
+    def requests() -> Iterator[bytes]:
+        yield VARIABLE.get().encode()
+        VARIABLE.set("of the iterator")
+
+    def call() -> None:
+        VARIABLE.set("7")
+        assert channel.stream_unary(path("total"))(requests()) == b"7"
+        assert list(channel.stream_stream(path("chat"))(requests())) == [b"7"]
+        assert VARIABLE.get() == "7"
+
+    contextvars.copy_context().run(call)
+
+
+def test_requests_that_only_know_the_next_one(channel: Any) -> None:
+    class Two:
+        left = 2
+
+        def __next__(self) -> bytes:
+            if self.left == 0:
+                raise StopIteration
+            self.left -= 1
+            return b"1"
+
+    assert channel.stream_unary(path("total"))(Two()) == b"2"
+
+
+@pytest.mark.parametrize("requests", [[b"1", b"2"], (b"1", b"2"), {b"1": 0, b"2": 0}])
+def test_iterables_as_requests(channel: Any, pairing: Pairing, requests: Any) -> None:
+    """grpcio wants an iterator. A channel of ours takes any iterable, on every way."""
+    method = channel.stream_unary(path("total"))
+    if pairing.client == "stock":
+        assert error_of(lambda: method(requests)).code() is grpc.StatusCode.UNKNOWN
+    else:
+        assert method(requests) == b"3"
+
+
+@pytest.mark.parametrize("requests", [5, None])
+def test_requests_that_are_none(channel: Any, requests: Any) -> None:
+    error = error_of(lambda: channel.stream_unary(path("total"))(requests))
+    assert error.code() is grpc.StatusCode.UNKNOWN
+    assert error.details() == "Exception iterating requests!"
 
 
 def test_serializers(channel: Any) -> None:
@@ -105,6 +154,13 @@ def test_abort_between_responses(channel: Any) -> None:
     assert error.code() is grpc.StatusCode.OUT_OF_RANGE
     assert error.details() == "no more"
     assert stream.code() is grpc.StatusCode.OUT_OF_RANGE
+
+
+def test_none_ends_the_responses(channel: Any) -> None:
+    stream = channel.unary_stream(path("count_and_none"))(b"2")
+    assert list(stream) == numbers(2)
+    assert stream.code() is grpc.StatusCode.OK
+    assert ("last", "yes") in stream.trailing_metadata()
 
 
 def test_abort_while_requests_come(channel: Any) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 import pytest
+from tests.rpc.pairings import Pairing, local
 from tests.rpc.service import LIMIT_SECONDS, path, refuse
 
 
@@ -67,6 +68,31 @@ def test_metadata_both_ways(channel: Any) -> None:
     assert trailing == [(f"trailing-{key}", value) for key, value in METADATA]
     assert initial[0].key == "initial-x-text"
     assert initial[0].value == "some text!"
+
+
+def test_bytes_as_metadata(channel: Any) -> None:
+    _, ended = channel.unary_unary(path("metadata")).with_call(
+        b"", metadata=((b"x-key", b"value"), (b"x-raw-bin", b"\0"))
+    )
+    assert ("initial-x-key", "value") in ended.initial_metadata()
+    assert ("trailing-x-raw-bin", b"\0") in ended.trailing_metadata()
+
+
+def test_metadata_that_grpc_keeps_for_itself(channel: Any) -> None:
+    given = ("te", "content-type", "grpc-timeout", "user-agent", "grpc-encoding", "grpc-trace-bin")
+    metadata = [("b", "1"), *((key, b"1") for key in given), ("a", "2")]
+    keys = call(channel, "keys", metadata=metadata).split()
+    assert [key for key in keys if key != b"user-agent"] == [b"b", b"a"]
+
+
+def test_forbidden_metadata_of_a_server(channel: Any) -> None:
+    for method in ("bad_initial", "bad_trailing"):
+        error = failure(channel, method)
+        assert error.code() is grpc.StatusCode.INTERNAL
+        assert error.details().startswith("Invalid metadata")
+    response, ended = channel.unary_unary(path("mended_trailing")).with_call(b"")
+    assert response == b"seen"
+    assert ended.trailing_metadata() == (("lower", "x"),)
 
 
 @pytest.mark.parametrize("pair", [("UPPER", "x"), ("spa ce", "x"), ("x-new", "line\n")])
@@ -133,6 +159,23 @@ def test_handler_that_returns_none(channel: Any) -> None:
     error = failure(channel, "nothing")
     assert error.code() is grpc.StatusCode.INTERNAL
     assert error.details() == "Failed to serialize response!"
+
+
+@pytest.mark.parametrize("name", ["test.Raw/echo", "echo", "odd name"])
+def test_method_without_a_slash(channel: Any, pairing: Pairing, name: str) -> None:
+    """A handler may serve it; that of a service does not."""
+    method = channel.unary_unary(name)
+    with pytest.raises(grpc.RpcError) as caught:
+        method(b"x")
+    error: Any = caught.value
+    assert error.code() is grpc.StatusCode.UNIMPLEMENTED
+
+    class Named(grpc.GenericRpcHandler):
+        def service(self, details: Any) -> Any:
+            return grpc.unary_unary_rpc_method_handler(lambda *_: details.method.encode())
+
+    with local(pairing.server, handlers=[Named()]) as here, pairing.channel(here.target) as to_it:
+        assert to_it.unary_unary(name)(b"x") == name.encode()
 
 
 def test_unknown_method(channel: Any) -> None:
@@ -218,6 +261,26 @@ def test_deadline_that_has_passed(channel: Any) -> None:
 
 def test_distant_deadline(channel: Any) -> None:
     assert call(channel, "echo", b"x", timeout=1e6) == b"x"
+
+
+@pytest.mark.parametrize("timeout", [1e10, 9.2e18, 1e300, float("inf"), float("nan")])
+def test_deadline_that_cannot_be_written_down(channel: Any, timeout: float) -> None:
+    """For grpcio it is in the past."""
+    method = channel.unary_unary(path("echo"))
+    for invoke in (method, method.with_call, lambda *a, **k: method.future(*a, **k).result()):
+        with pytest.raises(grpc.RpcError) as caught:
+            invoke(b"x", timeout=timeout)
+        error: Any = caught.value
+        assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    stream = channel.unary_stream(path("count"))(b"3", timeout=timeout)
+    with pytest.raises(grpc.RpcError):
+        list(stream)
+    assert stream.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+@pytest.mark.parametrize("timeout", [1e10, float("inf")])
+def test_patience_without_end_with_a_future(channel: Any, timeout: float) -> None:
+    assert channel.unary_unary(path("echo")).future(b"x").result(timeout) == b"x"
 
 
 def test_handler_cancels(channel: Any) -> None:

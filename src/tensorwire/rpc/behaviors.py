@@ -66,6 +66,8 @@ def _stream(method: Method, call: _core.ServerCall, context: CallContext, argume
         responses = method.behavior(argument, context)
         iterating = True
         for response in responses:
+            if response is None:
+                break
             try:
                 send(response if serializer is None else serializer(response))
             except _core.StatusError as error:

@@ -40,12 +40,17 @@ class _Outcome(NamedTuple):
     response: Any = None
 
 
-class EndedCall(grpc.Call):
+class EndedCall(grpc.Call, _Future):
     """A call that ended with OK, as ``with_call`` returns it."""
 
     def __init__(
-        self, details: str, initial: tuple[Metadatum, ...], trailing: tuple[Metadatum, ...]
+        self,
+        response: Any,
+        details: str,
+        initial: tuple[Metadatum, ...],
+        trailing: tuple[Metadatum, ...],
     ) -> None:
+        self._response = response
         self._details = details
         self._initial = initial
         self._trailing = trailing
@@ -55,6 +60,9 @@ class EndedCall(grpc.Call):
 
     def details(self) -> str:
         return self._details
+
+    def debug_error_string(self) -> str:
+        return ""
 
     def initial_metadata(self) -> tuple[Metadatum, ...]:
         return self._initial
@@ -73,6 +81,30 @@ class EndedCall(grpc.Call):
 
     def add_callback(self, callback: Callable[[], None]) -> bool:
         return False
+
+    def cancelled(self) -> bool:
+        return False
+
+    def running(self) -> bool:
+        return False
+
+    def done(self) -> bool:
+        return True
+
+    def result(self, timeout: float | None = None) -> Any:
+        return self._response
+
+    def exception(self, timeout: float | None = None) -> None:
+        return None
+
+    def traceback(self, timeout: float | None = None) -> None:
+        return None
+
+    def add_done_callback(self, fn: Callable[[Any], None]) -> None:
+        fn(self)
+
+    def __repr__(self) -> str:
+        return f"<call that ended with {self.code()}, {self._details!r}>"
 
 
 class ActiveCall(grpc.Call, _Future):
@@ -118,7 +150,7 @@ class ActiveCall(grpc.Call, _Future):
             initial = incoming(self._call.initial_metadata())
         except _core.StatusError:
             initial = ()
-        return status.CallError(
+        return status.BegunCallError(
             outcome.number, outcome.details, initial, outcome.trailing, cancelled=self._cancelled
         )
 

@@ -18,7 +18,7 @@ _AUTH: Final[dict[str, Any]] = {
 }
 
 NO_DEADLINE: Final = 9.2e18
-"""Seconds. A number, as with grpcio: handlers compare it, and pass it on as a timeout."""
+"""Seconds. A number, as with grpcio: handlers compare it."""
 
 
 class AbortedError(Exception):
@@ -34,6 +34,7 @@ class CallContext(grpc.ServicerContext):
     chosen_trailing: list[metadata.Pair] | None = None
     aborted = False
     _given_trailing: Any = None
+    _bad_trailing: metadata.MetadataError | None = None
     began = False
     """Initial metadata, or a response, has been sent."""
 
@@ -47,7 +48,10 @@ class CallContext(grpc.ServicerContext):
             code = status.NUMBERS.get(self.chosen_code, status.UNKNOWN)
         if self.chosen_details is not None:
             details = self.chosen_details.decode("utf-8", "replace")
-        return code, details, self.chosen_trailing
+        trailing = self.chosen_trailing
+        if trailing is not None and self._bad_trailing is not None:
+            return status.INTERNAL, f"Invalid metadata: {self._bad_trailing}", None
+        return code, details, trailing
 
     # ------------------------------------------------------------------------------ about the call
 
@@ -86,7 +90,12 @@ class CallContext(grpc.ServicerContext):
             raise status.CallEndedError
         if self.began:
             raise ValueError("initial metadata or a response has already been sent")
-        pairs = metadata.outgoing(initial_metadata or ())
+        try:
+            pairs = metadata.outgoing(initial_metadata or ())
+        except metadata.MetadataError as error:
+            self.began = True
+            self._call.finish(status.INTERNAL, f"Invalid metadata: {error}", None)
+            return
         self.began = True
         try:
             self._call.send_initial_metadata(pairs)
@@ -96,7 +105,14 @@ class CallContext(grpc.ServicerContext):
             raise status.CallEndedError from None
 
     def set_trailing_metadata(self, trailing_metadata: Any) -> None:
-        self.chosen_trailing = metadata.outgoing(trailing_metadata or ())
+        self._bad_trailing = None
+        try:
+            self.chosen_trailing = metadata.outgoing(trailing_metadata or ())
+        except (
+            metadata.MetadataError
+        ) as error:  # as with grpcio, it is the client that learns of it
+            self.chosen_trailing = []
+            self._bad_trailing = error
         self._given_trailing = trailing_metadata
 
     def trailing_metadata(self) -> Any:

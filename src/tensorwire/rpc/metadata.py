@@ -11,6 +11,31 @@ Pair = tuple[str, str | bytes]
 _KEY: Final = re.compile(r"[0-9a-z_.-]+").fullmatch
 _VALUE: Final = re.compile(r"[ -~]*").fullmatch
 
+# gRPC keeps these for itself: with grpcio they do not arrive when a user gives them.
+_RESERVED: Final = frozenset(
+    (
+        "content-length",
+        "content-type",
+        "endpoint-load-metrics-bin",
+        "grpc-accept-encoding",
+        "grpc-encoding",
+        "grpc-internal-encoding-request",
+        "grpc-message",
+        "grpc-previous-rpc-attempts",
+        "grpc-server-stats-bin",
+        "grpc-status",
+        "grpc-tags-bin",
+        "grpc-timeout",
+        "grpc-trace-bin",
+        "grpclb_client_stats",
+        "lb-cost-bin",
+        "te",
+        "x-envoy-peer-metadata",
+    )
+)
+USER_AGENT: Final = "user-agent"
+"""Says what made a client's channel. A call's metadata cannot change it."""
+
 
 class Metadatum(NamedTuple):
     """One received pair; the value is bytes for keys that end in ``-bin``."""
@@ -27,12 +52,16 @@ def incoming(pairs: Iterable[Pair] | None) -> tuple[Metadatum, ...]:
     return tuple(map(Metadatum._make, pairs)) if pairs else ()
 
 
-def outgoing(metadata: Iterable[tuple[str, str | bytes]]) -> list[Pair]:
+def outgoing(
+    metadata: Iterable[tuple[str | bytes, str | bytes]], *, client: bool = False
+) -> list[Pair]:
     """Checks what a user gave; raises MetadataError for keys and values that gRPC forbids, and
-    TypeError for values of a wrong type."""
+    TypeError for those of a wrong type. Leaves out what gRPC keeps for itself."""
     pairs: list[Pair] = []
     for key, value in metadata:
-        if not isinstance(key, str):
+        if isinstance(key, bytes):
+            key = key.decode("latin-1")
+        elif not isinstance(key, str):
             raise TypeError(f"metadata key {key!r}: expected str, not {type(key).__name__}")
         if not _KEY(key):
             raise MetadataError(f"metadata key {key!r}: only 0-9 a-z _ . - are permitted")
@@ -49,5 +78,6 @@ def outgoing(metadata: Iterable[tuple[str, str | bytes]]) -> list[Pair]:
                     f"metadata {key!r}: its value may hold printable ASCII only; "
                     f"a key that ends in -bin takes any bytes"
                 )
-        pairs.append((key, value))
+        if key not in _RESERVED and not (client and key == USER_AGENT):
+            pairs.append((key, value))
     return pairs

@@ -7,6 +7,7 @@ the shortest way written out, because it is what small calls spend their time in
 from __future__ import annotations
 
 from collections.abc import Iterable
+from time import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import grpc
@@ -24,7 +25,7 @@ from tensorwire.rpc.call import (
 )
 from tensorwire.rpc.choice import LOGGER
 from tensorwire.rpc.payload import Transform, joining, splitting, takes_segments
-from tensorwire.rpc.requests import send_all
+from tensorwire.rpc.requests import iterator_of, send_all
 
 if TYPE_CHECKING:
     from tensorwire.rpc.uplink import Uplink
@@ -39,7 +40,11 @@ else:
     _StreamUnary = grpc.StreamUnaryMultiCallable
     _StreamStream = grpc.StreamStreamMultiCallable
 
-Metadata = Iterable[tuple[str, str | bytes]] | None
+Metadata = Iterable[tuple[str | bytes, str | bytes]] | None
+
+# grpcio counts deadlines in nanoseconds since 1970, in 64 bits. One that does not fit has passed,
+# and so has NaN.
+_LONGEST_SECONDS = 2**63 / 1e9 - time()
 
 _TOO_LATE = (status.DEADLINE_EXCEEDED, "Deadline Exceeded")
 _BAD_REQUEST = (status.INTERNAL, "Exception serializing request!")
@@ -83,6 +88,8 @@ class _MultiCallable:
         credentials: grpc.CallCredentials | None,
         wait_for_ready: bool | None,
     ) -> tuple[_core.Link | None, float | None]:
+        if timeout is not None and not 0 < timeout < _LONGEST_SECONDS:
+            timeout = -1.0
         if credentials is not None:
             return None, timeout  # gRPC decides whether they may be sent
         return self._uplink.route(timeout, wait_for_ready)
@@ -115,21 +122,35 @@ class _MultiCallable:
         try:
             link, timeout = self._route(timeout, credentials, wait_for_ready)
         except status.CallError as error:
-            return error
+            return error.begun()
         if link is None:
             stock = self._stock()
+            if not one_request:
+                request = iterator_of(request)
             return (stock.future if kind is ResponseFuture else stock)(
                 request, timeout, metadata, credentials, wait_for_ready, compression
             )
+        return self._start(link, kind, one_request, request, timeout, metadata)
+
+    def _start(
+        self,
+        link: _core.Link,
+        kind: type[ActiveCall],
+        one_request: bool,
+        request: Any,
+        timeout: float | None,
+        metadata: Metadata,
+    ) -> Any:
+        """As ``_begin``, on the data plane."""
         message = self._serialized(request) if one_request else None
         if timeout is not None and timeout <= 0:
-            return status.CallError(*_TOO_LATE)
+            return status.BegunCallError(*_TOO_LATE)
         try:
             call = link.start(self._name, timeout, _pairs(metadata), message, one_request)
         except status.CallError as error:
-            return error
+            return error.begun()
         except _core.StatusError as error:
-            return status.CallError(error.code, error.details)
+            return status.BegunCallError(error.code, error.details)
         begun = kind(call, self._deserializer, self._uplink)  # whose loss cancels the call
         if not one_request:
             send_all(request, call, self._serializer)
@@ -139,7 +160,7 @@ class _MultiCallable:
 def _pairs(metadata: Metadata) -> list[meta.Pair] | None:
     """Raises CallError."""
     try:
-        return None if metadata is None else meta.outgoing(metadata)
+        return None if metadata is None else meta.outgoing(metadata, client=True)
     except meta.MetadataError as error:
         raise status.CallError(status.INTERNAL, f"Invalid metadata: {error}") from None
 
@@ -171,7 +192,7 @@ class UnaryUnary(_MultiCallable, _UnaryUnary):
                     request = None
             if request is None:
                 raise status.CallError(*_BAD_REQUEST)
-            if timeout is not None and timeout <= 0:
+            if timeout is not None and not 0 < timeout < _LONGEST_SECONDS:
                 raise status.CallError(*_TOO_LATE)
             number, details, response, initial, trailing = link.unary(
                 self._name, request, timeout, None, self._raw
@@ -222,7 +243,9 @@ class UnaryUnary(_MultiCallable, _UnaryUnary):
             response = deserialized(response, self._deserializer)
             if response is None:
                 raise status.CallError(*BAD_RESPONSE, initial, trailing)
-        return (response, EndedCall(details, initial, trailing)) if with_call else response
+        if not with_call:
+            return response
+        return response, EndedCall(response, details, initial, trailing)
 
     def with_call(
         self,
@@ -294,8 +317,14 @@ class StreamUnary(_MultiCallable, _StreamUnary):
         wait_for_ready: bool | None = None,
         compression: grpc.Compression | None = None,
     ) -> tuple[Any, grpc.Call]:
-        options = (timeout, metadata, credentials, wait_for_ready, compression)
-        call = self._begin(ResponseFuture, False, request_iterator, *options)
+        link, timeout = self._route(timeout, credentials, wait_for_ready)
+        if link is None:
+            options = (timeout, metadata, credentials, wait_for_ready, compression)
+            answer: tuple[Any, grpc.Call] = self._stock().with_call(
+                iterator_of(request_iterator), *options
+            )
+            return answer
+        call = self._start(link, ResponseFuture, False, request_iterator, timeout, metadata)
         try:
             return call.result(), call
         except BaseException:

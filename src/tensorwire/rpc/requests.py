@@ -3,8 +3,9 @@ while the call ends, and replies may have to be read before it goes on."""
 
 from __future__ import annotations
 
+import contextvars
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tensorwire import _core
@@ -15,10 +16,13 @@ from tensorwire.rpc.payload import Transform
 
 def send_all(requests: Iterable[Any], call: _core.Call, serializer: Transform | None) -> None:
     """Returns at once. What goes wrong ends the call: UNKNOWN for the iterator, INTERNAL for the
-    serializer, as with grpcio."""
+    serializer, as with grpcio. The iterator runs in a copy of the caller's context."""
     # A daemon: nothing can end a user's iterator that waits, for instance for the call's replies.
     thread = threading.Thread(
-        target=_run, args=(requests, call, serializer), name="tensorwire-requests", daemon=True
+        target=contextvars.copy_context().run,
+        args=(_run, requests, call, serializer),
+        name="tensorwire-requests",
+        daemon=True,
     )
     try:
         thread.start()
@@ -27,10 +31,22 @@ def send_all(requests: Iterable[Any], call: _core.Call, serializer: Transform | 
         raise
 
 
+def iterator_of(requests: Iterable[Any]) -> Iterator[Any]:
+    """For stock gRPC, which knows iterators only. What is not iterable becomes known when it is
+    iterated, and ends the call."""
+    if hasattr(type(requests), "__next__"):
+        return requests  # type: ignore[return-value]
+    return _each(requests)
+
+
+def _each(requests: Iterable[Any]) -> Iterator[Any]:
+    yield from requests
+
+
 def _run(requests: Iterable[Any], call: _core.Call, serializer: Transform | None) -> None:
     send = call.send
     try:
-        iterator = iter(requests)
+        iterator = _iter(requests)
         if serializer is not None:
             iterator = map(serializer_of(serializer), iterator)
         for message in iterator:
@@ -49,6 +65,14 @@ def _run(requests: Iterable[Any], call: _core.Call, serializer: Transform | None
     except Exception:
         LOGGER.exception("exception iterating requests")
         call.cancel(status.UNKNOWN, "Exception iterating requests!")
+
+
+def _iter(requests: Iterable[Any]) -> Iterator[Any]:
+    """grpcio asks for no more of an iterator than that it has a next element."""
+    if hasattr(type(requests), "__iter__") or not hasattr(type(requests), "__next__"):
+        return iter(requests)
+    only_next: Any = requests
+    return iter(only_next.__next__, object())
 
 
 class SerializerError(Exception):

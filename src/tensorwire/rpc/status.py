@@ -13,8 +13,14 @@ from tensorwire.rpc.metadata import Metadatum
 
 if TYPE_CHECKING:
     _Future = grpc.Future[Any]
+    _StockError = grpc.RpcError
+    _StockStream = grpc.RpcError
 else:
     _Future = grpc.Future
+    # What grpcio raises for a call that has ended, and from a future or a stream of responses:
+    # private, and yet what programs catch.
+    from grpc._channel import _InactiveRpcError as _StockError
+    from grpc._channel import _MultiThreadedRendezvous as _StockStream
 
 OK: Final = 0
 CANCELLED: Final = 1
@@ -41,9 +47,10 @@ class CallEndedError(grpc.RpcError):
     """Raised in a handler that goes on talking to a call which is over at the client."""
 
 
-class CallError(grpc.RpcError, grpc.Call, _Future):
+class CallError(_StockError, grpc.Call, _Future):
     """How a call failed. It is the ended call at the same time, a failed future and a failed
-    stream, so that it can be returned where a call in progress is expected."""
+    stream, so that it can be returned where a call in progress is expected. ``except`` clauses for
+    grpcio's own error catch it, and it can be copied and pickled."""
 
     def __init__(
         self,
@@ -54,12 +61,15 @@ class CallError(grpc.RpcError, grpc.Call, _Future):
         *,
         cancelled: bool = False,
     ) -> None:
-        super().__init__(details)
+        Exception.__init__(self, details)  # grpcio's own wants the state of its call
         self._code = code_of(number)
         self._details = details
         self._initial = initial
         self._trailing = trailing
         self._cancelled = cancelled
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._code.value[0], self._details), self.__dict__
 
     def code(self) -> grpc.StatusCode:
         return self._code
@@ -118,7 +128,7 @@ class CallError(grpc.RpcError, grpc.Call, _Future):
         except CallError:
             return sys.exc_info()[2]
 
-    def add_done_callback(self, fn: Callable[[Any], None]) -> None:
+    def add_done_callback(self, fn: Callable[[Any], None], timeout: float | None = None) -> None:
         fn(self)
 
     def __iter__(self) -> CallError:
@@ -126,3 +136,19 @@ class CallError(grpc.RpcError, grpc.Call, _Future):
 
     def __next__(self) -> NoReturn:
         raise self
+
+    next = __next__
+
+    def begun(self) -> BegunCallError:
+        """The same, for a call that is given out as a future or a stream."""
+        number = self._code.value[0]
+        return BegunCallError(
+            number, self._details, self._initial, self._trailing, cancelled=self._cancelled
+        )
+
+
+class BegunCallError(CallError, _StockStream):
+    """How a call failed that was given out as a future or a stream."""
+
+    def __del__(self) -> None:
+        """There is nothing to cancel any more."""
