@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 
 import grpc
 
-from tensorwire.rpc import lifetime, registry, status
+from tensorwire.rpc import instrumentation, lifetime, registry, status
 from tensorwire.rpc.choice import Path, Transport, policy
 from tensorwire.rpc.multicallable import Method, StreamStream, StreamUnary, UnaryStream, UnaryUnary
 from tensorwire.rpc.options import Options, receive_limit, stock_options
@@ -25,7 +25,6 @@ class Channel(grpc.Channel):
 
     def __init__(self, uplink: Uplink) -> None:
         self._uplink = uplink
-        registry.CHANNELS.add(self)
 
     # ----------------------------------------------------------------------------------- calls
 
@@ -123,6 +122,40 @@ class Channel(grpc.Channel):
         self.close()
 
 
+class _ObservedChannel(Channel):
+    """A channel whose calls pass the interceptors that tools have put around another one."""
+
+    def __init__(self, uplink: Uplink, observed: Any) -> None:
+        super().__init__(uplink)
+        self._observed: grpc.Channel = observed
+        # Where tools look whether theirs is among a channel's interceptors.
+        self._channel: Any = observed._channel
+        self._interceptor: Any = getattr(observed, "_interceptor", None)
+
+    def unary_unary(self, *arguments: Any, **named: Any) -> Any:
+        return self._observed.unary_unary(*arguments, **named)
+
+    def unary_stream(self, *arguments: Any, **named: Any) -> Any:
+        return self._observed.unary_stream(*arguments, **named)
+
+    def stream_unary(self, *arguments: Any, **named: Any) -> Any:
+        return self._observed.stream_unary(*arguments, **named)
+
+    def stream_stream(self, *arguments: Any, **named: Any) -> Any:
+        return self._observed.stream_stream(*arguments, **named)
+
+
+def _opened(uplink: Uplink, stock: grpc.Channel | None) -> Channel:
+    """``stock``: what grpcio's function has returned, which the uplink uses without what is around
+    it; None: that has not been asked for one."""
+    channel = Channel(uplink)
+    observed = None if stock is None else instrumentation.around(stock, channel)
+    if observed is not None:
+        channel = _ObservedChannel(uplink, observed)
+    registry.CHANNELS.add(channel)
+    return channel
+
+
 def _method(
     name: str | bytes,
     serializer: Transform | None,
@@ -168,16 +201,16 @@ def insecure_channel(
     """
     given = tuple(options or ())
     settled = next((f"the option {name} is set" for name, _ in given if name in _GRPC_ONLY), None)
-    return Channel(
-        Uplink(
-            target,
-            stock_options(given),
-            compression,
-            policy(transport, forbid),
-            receive_limit(given),
-            settled,
-        )
+    uplink = Uplink(
+        target,
+        stock_options(given),
+        compression,
+        policy(transport, forbid),
+        receive_limit(given),
+        settled,
     )
+    observed = instrumentation.replaced(grpc.insecure_channel)
+    return _opened(uplink, uplink.make_stock() if observed else None)
 
 
 def secure_channel(
@@ -205,4 +238,5 @@ def secure_channel(
     stock = grpc.secure_channel(
         target, credentials, stock_options(tuple(options or ())), compression
     )
-    return Channel(Uplink.over(stock, target, permitted, "the channel is secure"))
+    bare = instrumentation.bare(stock)
+    return _opened(Uplink.over(bare, target, permitted, "the channel is secure"), stock)

@@ -151,3 +151,36 @@ class CallContext(grpc.ServicerContext):
 
     def disable_next_message_compression(self) -> None:
         """Accepted; the data plane does not compress."""
+
+    # ------------------------------------------------------------ for interceptors that know grpcio
+
+    @property
+    def _state(self) -> _State:
+        return _State(self)
+
+
+class _State:
+    """What metrics and tracing interceptors read of the private state of grpcio's context."""
+
+    def __init__(self, context: CallContext) -> None:
+        self._context = context
+
+    @property
+    def client(self) -> str:
+        return "open" if self._context.is_active() else "cancelled"
+
+    @property
+    def code(self) -> grpc.StatusCode | None:
+        return self._context.chosen_code
+
+    @property
+    def details(self) -> bytes | None:
+        return self._context.chosen_details
+
+    @property
+    def trailing_metadata(self) -> Any:
+        return self._context.trailing_metadata()
+
+    @property
+    def aborted(self) -> bool:
+        return self._context.aborted

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from grpc._cython import cygrpc  # type: ignore[attr-defined]
+from grpc._cython import cygrpc
 
 from tensorwire import _core
 

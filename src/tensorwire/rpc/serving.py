@@ -11,7 +11,7 @@ from typing import Final
 import grpc
 
 from tensorwire import _core
-from tensorwire.rpc import bootstrap, lifetime, probe, registry, status
+from tensorwire.rpc import bootstrap, instrumentation, lifetime, probe, registry, status
 from tensorwire.rpc.choice import LOGGER, Path, Transport, policy
 from tensorwire.rpc.dispatch import Dispatcher
 from tensorwire.rpc.gateway import Gateway
@@ -48,14 +48,14 @@ class Server(grpc.Server):
         self._pool = pool
         self._limit = None if maximum_concurrent_rpcs is None else Limit(maximum_concurrent_rpcs)
         self._gateway = Gateway(self._limit)
-        self._stock = grpc.server(
-            pool if self._limit is None else CountingPool(pool, self._limit),  # type: ignore[arg-type]
-            list(handlers),
-            [self._gateway, *interceptors],
-            stock_options(options),
-            None,
-            compression,
-            xds,
+        self._stock, interceptors = instrumentation.stock_server(
+            pool if self._limit is None else CountingPool(pool, self._limit),
+            self._gateway,
+            interceptors,
+            handlers=list(handlers),
+            options=stock_options(options),
+            compression=compression,
+            xds=xds,
         )
         self._methods = Methods(interceptors)
         self._methods.add_generic(handlers)

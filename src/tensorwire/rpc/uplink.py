@@ -20,7 +20,7 @@ from weakref import ref
 import grpc
 
 from tensorwire import _core
-from tensorwire.rpc import bootstrap, lifetime, registry, status
+from tensorwire.rpc import bootstrap, instrumentation, lifetime, registry, status
 from tensorwire.rpc.breaker import Breaker
 from tensorwire.rpc.choice import DATA_PLANE, LOGGER, Path, Policy
 from tensorwire.rpc.opening import Found, Opening, reasons
@@ -101,15 +101,23 @@ class Uplink:
         self._check_process()
         stock = self._stock
         if stock is None:
-            with self._lock:
-                if self._closing.is_set():
-                    raise _closed(self.target)
-                if self._stock is None:
-                    self._stock = grpc.insecure_channel(
-                        self.target, self._options, self._compression
-                    )
-                stock = self._stock
+            self.make_stock()
+            assert self._stock is not None
+            stock = self._stock
         return stock
+
+    def make_stock(self) -> grpc.Channel | None:
+        """The gRPC channel with what tools have put around it; None when there was one before. The
+        bare one carries Open, and the calls of the channel that the tools' interceptors see."""
+        self._check_process()
+        with self._lock:
+            if self._closing.is_set():
+                raise _closed(self.target)
+            if self._stock is not None:
+                return None
+            made = grpc.insecure_channel(self.target, self._options, self._compression)
+            self._stock = instrumentation.bare(made)
+            return made
 
     def _check_process(self) -> None:
         if lifetime.generation() != self._generation:
