@@ -116,7 +116,7 @@ def test_interrupt_of_a_server_that_waits() -> None:
 # ------------------------------------------------------------------------------------------- fork
 
 
-def forked(code: str, support: str, *arguments: str) -> list[str]:
+def forked(code: str, support: str | None, *arguments: str) -> list[str]:
     """Runs ``code``, which prints what it sees; its children end by os._exit."""
 
     with process(kind="tensorwire") as (target, _):
@@ -141,7 +141,7 @@ def forked(code: str, support: str, *arguments: str) -> list[str]:
             + textwrap.indent(textwrap.dedent(code), " " * 12),
             target,
             *arguments,
-            env={"GRPC_ENABLE_FORK_SUPPORT": support},
+            env={} if support is None else {"GRPC_ENABLE_FORK_SUPPORT": support},
         ).splitlines()
 
 
@@ -191,20 +191,46 @@ def test_inherited_channel_whose_calls_go_by_grpc() -> None:
     assert said[3:] == ["b'parent again'"]
 
 
-def test_new_channel_in_a_child() -> None:
+SUPPORT = [None, "1"]
+"""Of grpcio for fork(): by its core, and by its Python part, too."""
+
+
+@pytest.mark.parametrize("support", SUPPORT)
+@pytest.mark.parametrize("transport", ["shm", "tcp", "grpc"])
+def test_new_channel_in_a_child(support: str | None, transport: str) -> None:
+    said = forked(
+        """
+        channel = tensorwire.insecure_channel(target, transport=sys.argv[2])
+        print(channel.unary_unary(path("echo"))(b"parent"))
+        def work():
+            with tensorwire.insecure_channel(target, transport=sys.argv[2]) as mine:
+                print(mine.unary_unary(path("echo"))(b"child"), mine.path().transport)
+        for _ in range(5):
+            child(work)
+        print(channel.unary_unary(path("echo"))(b"parent"))
+        """,
+        support,
+        transport,
+    )
+    assert said == ["b'parent'", *[f"b'child' {transport}"] * 5, "b'parent'"]
+
+
+@pytest.mark.parametrize("support", SUPPORT)
+def test_new_server_in_a_child(support: str | None) -> None:
     said = forked(
         """
         channel = tensorwire.insecure_channel(target)
         print(channel.unary_unary(path("echo"))(b"parent"))
         def work():
-            with tensorwire.insecure_channel(target) as mine:
-                print(mine.unary_unary(path("echo"))(b"child"), mine.path().transport)
+            with local("tensorwire") as mine:
+                with tensorwire.insecure_channel(mine.target) as own:
+                    print(own.unary_unary(path("echo"))(b"child"), own.path().transport)
         child(work)
-        print(channel.unary_unary(path("echo"))(b"parent"))
+        child(work)
         """,
-        "1",
+        support,
     )
-    assert said == ["b'parent'", "b'child' shm", "b'parent'"]
+    assert said == ["b'parent'", "b'child' shm", "b'child' shm"]
 
 
 def test_new_channel_in_a_child_where_grpc_cannot_work() -> None:
@@ -221,7 +247,7 @@ def test_new_channel_in_a_child_where_grpc_cannot_work() -> None:
     assert said[0] == "b'parent'"
     for line in said[1:]:
         assert line.startswith("FAILED_PRECONDITION")
-        assert "GRPC_ENABLE_FORK_SUPPORT=1" in line
+        assert "GRPC_ENABLE_FORK_SUPPORT=0" in line
     assert len(said) == 3
 
 

@@ -9,8 +9,6 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from grpc._cython import cygrpc
-
 from tensorwire import _core
 
 
@@ -19,12 +17,18 @@ class Closable(Protocol):
         """Ends the threads that this object started, and waits for them, for JOIN_SECONDS."""
 
 
+# grpcio's core prepares for fork() unless this says no; then what a child does with it hangs. Read
+# now, as the core does: what a program sets later has no effect.
+_FORK_SUPPORT: Final = os.environ.get("GRPC_ENABLE_FORK_SUPPORT", "")
+_OFF: Final = ("0", "f", "false", "n", "no")
+
+
 class _Process:
     """State of this process; a child begins with a new one."""
 
-    def __init__(self, generation: int = 0, orphaned: bool = False) -> None:
+    def __init__(self, generation: int = 0, heir: bool = False) -> None:
         self.generation = generation
-        self.orphaned = orphaned
+        self.heir = heir
         self.used_grpc = False
         self.lock = threading.Lock()
         self.servers: weakref.WeakSet[Closable] = weakref.WeakSet()
@@ -51,14 +55,21 @@ def close_at_exit(thing: Closable, *, server: bool = False) -> None:
 
 def using_grpc() -> str | None:
     """To be called before grpcio is used. Says why it cannot be used in this process."""
-    if _process.orphaned:
+    if _process.heir and _FORK_SUPPORT.lower() in _OFF:
         return (
             "this process was forked from one that had used gRPC, which does not work in the child "
-            "unless GRPC_ENABLE_FORK_SUPPORT=1 was set before the parent imported grpc; "
-            "set it, or start processes by spawn or forkserver"
+            f"with GRPC_ENABLE_FORK_SUPPORT={_FORK_SUPPORT}: unset it, or set it to 1, before the "
+            "parent imports grpc, or start processes by spawn or forkserver"
         )
     _process.used_grpc = True
     return None
+
+
+def heir() -> bool:
+    """Whether this process was forked from one that had used gRPC. New channels must not take the
+    connections that grpcio keeps for channels of the same target, because these are the parent's.
+    """
+    return _process.heir
 
 
 def _close_servers() -> None:
@@ -81,16 +92,10 @@ def _close(closables: weakref.WeakSet[Closable]) -> None:
 def _in_child() -> None:
     global _process
     parent = _process
-    orphaned = parent.orphaned or (parent.used_grpc and not _grpc_supports_fork())
-    _process = _Process(parent.generation + 1, orphaned)
+    _process = _Process(parent.generation + 1, parent.heir or parent.used_grpc)
     _process.after_fork = parent.after_fork
     for reset in _process.after_fork:
         reset()
-
-
-def _grpc_supports_fork() -> bool:
-    enabled: Callable[[], bool] | None = getattr(cygrpc, "is_fork_support_enabled", None)
-    return bool(enabled()) if enabled else False
 
 
 def reset_after_fork(reset: Callable[[], None]) -> None:

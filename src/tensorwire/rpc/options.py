@@ -9,6 +9,8 @@ Options = Sequence[tuple[str, Any]]
 
 _RECEIVE: Final = "grpc.max_receive_message_length"
 UNLIMITED: Final = -1
+OWN_CONNECTIONS: Final = ("grpc.use_local_subchannel_pool", 1)
+"""A channel with it shares no connection with others."""
 
 
 def receive_limit(options: Options) -> int:

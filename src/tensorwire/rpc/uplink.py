@@ -24,7 +24,7 @@ from tensorwire.rpc import bootstrap, instrumentation, lifetime, registry, statu
 from tensorwire.rpc.breaker import Breaker
 from tensorwire.rpc.choice import DATA_PLANE, LOGGER, Path, Policy
 from tensorwire.rpc.opening import Found, Opening, reasons
-from tensorwire.rpc.options import Options
+from tensorwire.rpc.options import OWN_CONNECTIONS, Options
 from tensorwire.trace import LinkTrace, link_trace
 
 PATIENCE: Final = 1.0
@@ -115,7 +115,10 @@ class Uplink:
                 raise _closed(self.target)
             if self._stock is not None:
                 return None
-            made = grpc.insecure_channel(self.target, self._options, self._compression)
+            options = self._options
+            if lifetime.heir():
+                options = (OWN_CONNECTIONS, *options)
+            made = grpc.insecure_channel(self.target, options, self._compression)
             self._stock = instrumentation.bare(made)
             return made
 
