@@ -255,7 +255,8 @@ def examine_peer(
                 take.seconds(payload)  # memory and buffers grow with the first one
                 seconds = statistics.median(take.seconds(payload) for _ in range(TRANSFER_ROUNDS))
                 if take.refusal:
-                    return replace(report, note=f"requests were not timed: {take.refusal}")
+                    note = f"requests of {size(nbytes)} were not timed: {take.refusal}"
+                    return replace(report, note=note)
                 transfer = Transfer(nbytes, seconds, nbytes / seconds / 1e9)
                 report = replace(report, transfers=(*report.transfers, transfer))
             return report

@@ -15,6 +15,8 @@ METHOD: Final = "/tensorwire.Loopback/Echo"
 SIZES: Final = (1000, 1 << 20, 9 << 20)
 """In one send; by one read of the receiver; by several, with a remainder."""
 
+_OPTIONS: Final = (("grpc.max_receive_message_length", -1),)
+
 
 class LoopbackError(Exception):
     """Nothing came back, or not what was sent; the text says why."""
@@ -31,7 +33,7 @@ def transfer(transport: Transport, timeout: float) -> int:
 
     pool = ThreadPoolExecutor(1)
     try:
-        server = tensorwire.server(pool, transport=transport)
+        server = tensorwire.server(pool, options=_OPTIONS, transport=transport)
         server.add_generic_rpc_handlers((_echo(),))
         address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
         server.start()

@@ -3,7 +3,7 @@ Ending``. What users see of failures is as with grpcio."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from tensorwire import _core
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 Ending = tuple[int, str, Any, Any] | None
 """Code, details, trailing metadata and last message of a call: the arguments of its ``finish``.
 None when there is nothing to finish any more."""
+
+Run = Callable[["Method", _core.ServerCall], Ending]
 
 
 def unary_unary(method: Method, call: _core.ServerCall) -> Ending:
@@ -123,12 +125,27 @@ def _respond(method: Method, context: CallContext, response: Any) -> Ending:
     if serializer is not None:
         try:
             response = serializer(response)
+        except _core.StatusError as error:
+            return (*context.ending(error.code, error.details), None)
         except Exception:
             return _bad_response(context)
     if response is None:
         return _bad_response(context)
     code, details, trailing = context.ending()
     return code, details, trailing, None if code else response
+
+
+def within(run: Run, most: int) -> Run:
+    """The same for calls whose metadata are ``most`` bytes at most, counted as gRPC does."""
+
+    def checked(method: Method, call: _core.ServerCall) -> Ending:
+        size = sum(32 + len(key) + len(value) for key, value in call.metadata or ())
+        if size > most:
+            details = f"received metadata size exceeds hard limit ({size} vs. {most})"
+            return status.RESOURCE_EXHAUSTED, details, None, None
+        return run(method, call)
+
+    return checked
 
 
 class _NoRequestError(Exception):

@@ -11,7 +11,7 @@ import grpc
 from tensorwire.rpc import instrumentation, lifetime, registry, status
 from tensorwire.rpc.choice import Path, Transport, policy
 from tensorwire.rpc.multicallable import Method, StreamStream, StreamUnary, UnaryStream, UnaryUnary
-from tensorwire.rpc.options import Options, receive_limit, stock_options
+from tensorwire.rpc.options import Options, limits, tell_what_has_no_effect, without_receive_limit
 from tensorwire.rpc.payload import Transform
 from tensorwire.rpc.uplink import Uplink
 from tensorwire.trace import LinkTrace
@@ -194,7 +194,8 @@ def insecure_channel(
 
     forbid: transports that calls may not take; empty: what TENSORWIRE_FORBID says.
 
-    options: as for gRPC; ``grpc.max_receive_message_length`` limits every transport.
+    options: as for gRPC. Limits of messages hold on every transport; what has no effect on the data
+    plane is named in a warning.
     compression: used where calls go by gRPC.
 
     Raises ValueError for unknown transports, or when none is left.
@@ -203,12 +204,14 @@ def insecure_channel(
     settled = next((f"the option {name} is set" for name, _ in given if name in _GRPC_ONLY), None)
     uplink = Uplink(
         target,
-        stock_options(given),
+        without_receive_limit(given),
         compression,
         policy(transport, forbid),
-        receive_limit(given),
+        limits(given),
         settled,
     )
+    if uplink.policy.data_plane and settled is None:
+        tell_what_has_no_effect(given)
     observed = instrumentation.replaced(grpc.insecure_channel)
     return _opened(uplink, uplink.make_stock() if observed else None)
 
@@ -236,7 +239,7 @@ def secure_channel(
     if why_not is not None:
         raise status.CallError(status.FAILED_PRECONDITION, why_not)
     stock = grpc.secure_channel(
-        target, credentials, stock_options(tuple(options or ())), compression
+        target, credentials, without_receive_limit(tuple(options or ())), compression
     )
     bare = instrumentation.bare(stock)
     return _opened(Uplink.over(bare, target, permitted, "the channel is secure"), stock)

@@ -11,6 +11,7 @@ import grpc
 from tensorwire import _core
 from tensorwire.rpc import behaviors
 from tensorwire.rpc.metadata import Metadatum, incoming
+from tensorwire.rpc.options import Limits, bounded
 from tensorwire.rpc.payload import takes_segments
 
 Handler = Any  # grpc.RpcMethodHandler: it is generic for type checkers only
@@ -40,15 +41,22 @@ class Method:
         "serializer",
     )
 
-    def __init__(self, handler: Handler, context: contextvars.Context | None = None) -> None:
+    def __init__(
+        self, handler: Handler, limits: Limits, context: contextvars.Context | None = None
+    ) -> None:
         """``context``: where the handler runs; a new one for each call if None."""
         self.request_streaming = bool(handler.request_streaming)
+        self.run: behaviors.Run
         arity, self.run = _RUN[self.request_streaming, bool(handler.response_streaming)]
         self.behavior: Callable[..., Any] = getattr(handler, arity)
         if handler.response_streaming and getattr(self.behavior, "experimental_non_blocking", None):
             self.run = behaviors.non_blocking
+        if limits.metadata is not None:
+            self.run = behaviors.within(self.run, limits.metadata)
         self.deserializer: Callable[[Any], Any] | None = handler.request_deserializer
-        self.serializer: Callable[[Any], Any] | None = handler.response_serializer
+        self.serializer: Callable[[Any], Any] | None = bounded(
+            handler.response_serializer, limits.send
+        )
         self.raw = takes_segments(self.deserializer)
         self.pool: Any = getattr(self.behavior, "experimental_thread_pool", None)
         self.enter: Callable[[], contextvars.Context] = (
@@ -66,8 +74,9 @@ class CallDetails(NamedTuple):
 class Methods:
     """All methods of a server."""
 
-    def __init__(self, interceptors: Sequence[grpc.ServerInterceptor]) -> None:
+    def __init__(self, interceptors: Sequence[grpc.ServerInterceptor], limits: Limits) -> None:
         self._interceptors = tuple(interceptors)
+        self._limits = limits
         self._registered: dict[str, Handler] = {}
         self._generic: list[grpc.GenericRpcHandler] = []
         self.static: dict[str, Method] = {}
@@ -99,7 +108,7 @@ class Methods:
             handler = generic.service(details)
         if handler is None:
             return None
-        method = self.static[name] = Method(handler)
+        method = self.static[name] = Method(handler, self._limits)
         return method
 
     def choose(self, call: _core.ServerCall) -> Method | None:
@@ -108,7 +117,7 @@ class Methods:
         details = CallDetails(call.method, incoming(call.metadata))
         context = contextvars.Context()
         handler = context.run(self._intercept, 0, details)
-        return None if handler is None else Method(handler, context)
+        return None if handler is None else Method(handler, self._limits, context)
 
     def _intercept(self, index: int, details: Any) -> Handler | None:
         if index < len(self._interceptors):

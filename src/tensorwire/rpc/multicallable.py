@@ -24,6 +24,7 @@ from tensorwire.rpc.call import (
     deserialized,
 )
 from tensorwire.rpc.choice import LOGGER
+from tensorwire.rpc.options import bounded
 from tensorwire.rpc.payload import Transform, joining, splitting, takes_segments
 from tensorwire.rpc.requests import iterator_of, send_all
 
@@ -66,7 +67,9 @@ class _MultiCallable:
 
     def __init__(self, uplink: Uplink, method: Method) -> None:
         self._uplink = uplink
-        self._name, self._serializer, self._deserializer, self._registered = method
+        self._method = method
+        self._name, _, self._deserializer, self._registered = method
+        self._serializer = bounded(method.serializer, uplink.limits.send)
         self._raw = takes_segments(method.deserializer)
         self._by_grpc: Any = None
 
@@ -78,7 +81,10 @@ class _MultiCallable:
             # Older versions do not know the argument, and do not generate code that passes it.
             registered = {"_registered_method": True} if self._registered else {}
             stock = self._by_grpc = getattr(channel, self.arity)(
-                self._name, joining(self._serializer), splitting(self._deserializer), **registered
+                self._name,
+                joining(self._method.serializer),
+                splitting(self._deserializer),
+                **registered,
             )
         return stock
 
@@ -95,10 +101,12 @@ class _MultiCallable:
         return self._uplink.route(timeout, wait_for_ready)
 
     def _serialized(self, request: Any) -> Any:
-        """Raises CallError."""
+        """Raises CallError; StatusError for a request that is too large."""
         if self._serializer is not None:
             try:
                 request = self._serializer(request)
+            except _core.StatusError:
+                raise
             except Exception:
                 LOGGER.exception("exception serializing a request")
                 request = None
@@ -142,7 +150,10 @@ class _MultiCallable:
         metadata: Metadata,
     ) -> Any:
         """As ``_begin``, on the data plane."""
-        message = self._serialized(request) if one_request else None
+        try:
+            message = self._serialized(request) if one_request else None
+        except _core.StatusError as error:
+            return status.BegunCallError(error.code, error.details)
         if timeout is not None and timeout <= 0:
             return status.BegunCallError(*_TOO_LATE)
         try:
@@ -187,6 +198,8 @@ class UnaryUnary(_MultiCallable, _UnaryUnary):
             if serializer is not None:
                 try:
                     request = serializer(request)
+                except _core.StatusError:
+                    raise
                 except Exception:
                     LOGGER.exception("exception serializing a request")
                     request = None

@@ -44,6 +44,15 @@ def join(message: Any) -> bytes | None:
     return b"".join(message if isinstance(message, (list, tuple)) else (message,))
 
 
+def nbytes(message: Any) -> int:
+    """Of one bytes-like object, or of a list or tuple of them."""
+    if isinstance(message, (bytes, bytearray)):
+        return len(message)
+    if isinstance(message, (list, tuple)):
+        return sum(map(nbytes, message))
+    return memoryview(message).nbytes
+
+
 def joining(serializer: Transform | None) -> Transform:
     """The same serializer for stock gRPC."""
     if serializer is None:

@@ -85,6 +85,8 @@ def serializer_of(serializer: Transform) -> Transform:
     def serialize(request: Any) -> Any:
         try:
             return serializer(request)
+        except _core.StatusError:
+            raise
         except Exception as error:
             raise SerializerError from error
 

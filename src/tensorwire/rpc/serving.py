@@ -17,7 +17,7 @@ from tensorwire.rpc.dispatch import Dispatcher
 from tensorwire.rpc.gateway import Gateway
 from tensorwire.rpc.limit import CountingPool, Limit
 from tensorwire.rpc.methods import Handler, Methods
-from tensorwire.rpc.options import Options, receive_limit, stock_options
+from tensorwire.rpc.options import Options, limits, tell_what_has_no_effect
 from tensorwire.trace import LinkTrace, link_trace
 
 _DRAIN_SECONDS: Final = 0.01  # how often a stopping server looks whether its last call has ended
@@ -53,14 +53,15 @@ class Server(grpc.Server):
             self._gateway,
             interceptors,
             handlers=list(handlers),
-            options=stock_options(options),
+            options=options,
             compression=compression,
             xds=xds,
         )
-        self._methods = Methods(interceptors)
+        self._options = options
+        self._limits = limits(options)
+        self._methods = Methods(interceptors, self._limits)
         self._methods.add_generic(handlers)
         self._data_port = data_port
-        self._max_message = receive_limit(options)
         # The data plane, from the first insecure port on.
         self._core: _core.Server | None = None
         self._listeners: bootstrap.Listeners | None = None
@@ -97,7 +98,8 @@ class Server(grpc.Server):
         port = self._stock.add_insecure_port(address)
         if self._policy.data_plane:
             if self._listeners is None:
-                self._core = _core.Server(self._max_message)
+                tell_what_has_no_effect(self._options, server=True)
+                self._core = _core.Server(self._limits.receive)
                 self._listeners = bootstrap.Listeners(self._core, self._policy, self._data_port)
                 self._dispatcher = Dispatcher(self._core, self._pool, self._methods, self._limit)
                 self._gateway.serve_open(self._listeners.answer)
@@ -216,7 +218,9 @@ def server(
     always served. data_port: the TCP port of the data plane, 0 for any; links by
     RDMA are set up there, too.
 
-    options: as for gRPC; ``grpc.max_receive_message_length`` limits every transport.
+    options: as for gRPC. Limits of messages and metadata hold on every transport; what has no
+    effect on the data plane is named in a warning. By gRPC, messages of 4 MB are accepted unless
+    ``grpc.max_receive_message_length`` is set.
     maximum_concurrent_rpcs: counts the calls of all transports together. compression, xds: for
     gRPC only.
 

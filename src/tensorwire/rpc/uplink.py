@@ -24,7 +24,7 @@ from tensorwire.rpc import bootstrap, instrumentation, lifetime, registry, statu
 from tensorwire.rpc.breaker import Breaker
 from tensorwire.rpc.choice import DATA_PLANE, LOGGER, Path, Policy
 from tensorwire.rpc.opening import Found, Opening, reasons
-from tensorwire.rpc.options import OWN_CONNECTIONS, Options
+from tensorwire.rpc.options import OWN_CONNECTIONS, Limits, Options
 from tensorwire.trace import LinkTrace, link_trace
 
 PATIENCE: Final = 1.0
@@ -55,7 +55,7 @@ class Uplink:
         options: Options,
         compression: grpc.Compression | None,
         policy: Policy,
-        max_message: int,
+        limits: Limits,
         settled: str | None,
     ) -> None:
         """``settled``: why calls stay on gRPC from the start."""
@@ -64,7 +64,7 @@ class Uplink:
         self.policy = policy
         self._options = options
         self._compression = compression
-        self._max_message = max_message
+        self.limits = limits
         self._lock = threading.Lock()  # guards what follows
         self._stock: grpc.Channel | None = None
         self._generation = lifetime.generation()
@@ -88,7 +88,7 @@ class Uplink:
     @classmethod
     def over(cls, stock: grpc.Channel, target: str, policy: Policy, settled: str) -> Uplink:
         """For a channel of another kind, which calls never leave."""
-        uplink = cls(target, (), None, policy, -1, settled)
+        uplink = cls(target, (), None, policy, Limits(), settled)
         uplink._stock = stock
         uplink._used = True
         return uplink
@@ -293,7 +293,7 @@ class Uplink:
         opening = Opening(
             self.target,
             self.policy,
-            self._max_message,
+            self.limits.receive,
             lambda: bootstrap.ask(self.stock, _OPEN_SECONDS, wait_for_ready),
             better_than,
             passed_over,
