@@ -1,7 +1,11 @@
 #include "engine/background.h"
 
 #include <pthread.h>
-#include <signal.h>
+
+#include <string>
+#include <system_error>
+
+#include "base/signals.h"
 
 namespace tw {
 
@@ -10,15 +14,18 @@ Result<std::unique_ptr<Background>> Background::start(const char* name) {
   auto poller = Poller::create();
   if (!poller) return poller.status();
   background->poller_ = std::move(*poller);
-  // Signals belong to the threads of the user's program.
-  sigset_t all, old;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &old);
-  background->thread_ = std::thread([self = background.get(), name] {
-    pthread_setname_np(pthread_self(), name);
-    while (!self->stop_.load(std::memory_order_acquire)) self->poller_->poll(kForever);
-  });
-  pthread_sigmask(SIG_SETMASK, &old, nullptr);
+  const SignalsBlocked blocked;
+  try {
+    background->thread_ = std::thread([self = background.get(), name] {
+      pthread_setname_np(pthread_self(), name);
+      while (!self->stop_.load(std::memory_order_acquire)) self->poller_->poll(kForever);
+    });
+  } catch (const std::system_error& error) {
+    return errno_status(Code::kResourceExhausted,
+                        "cannot start the thread " + std::string(name) +
+                            " (raise ulimit -u, or the limit on pids of the container)",
+                        error.code().value());
+  }
   return background;
 }
 

@@ -11,7 +11,7 @@ namespace tw {
 
 class Background {
  public:
-  // `name`: of the thread, 15 characters at most.
+  // `name`: of the thread, 15 characters at most. RESOURCE_EXHAUSTED: no thread is to be had.
   static Result<std::unique_ptr<Background>> start(const char* name);
   ~Background();
 

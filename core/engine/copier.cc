@@ -1,12 +1,12 @@
 #include "engine/copier.h"
 
 #include <pthread.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <cstring>
 #include <system_error>
 
+#include "base/signals.h"
 #include "engine/futex.h"
 #include "engine/spin.h"
 
@@ -99,10 +99,7 @@ bool Copier::assisted() {
   if (!decided_) {
     decided_ = true;
     if (single_cpu()) return false;
-    // Signals belong to the threads of the user's program.
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
+    const SignalsBlocked blocked;
     try {
       assistant_ = std::thread([this] {
         pthread_setname_np(pthread_self(), "tensorwire-copy");
@@ -111,7 +108,6 @@ bool Copier::assisted() {
     } catch (const std::system_error&) {
       // No thread is to be had: everybody copies alone.
     }
-    pthread_sigmask(SIG_SETMASK, &old, nullptr);
   }
   return assistant_.joinable();
 }

@@ -19,7 +19,6 @@
 #include <vector>
 
 #include "base/status.h"
-#include "engine/audit.h"
 #include "link/admissions.h"
 #include "link/secret.h"
 #include "wire/handshake_frames.h"
@@ -152,10 +151,6 @@ class ServerHandshake final : public Handshake {
   // Refuses the client, in the answer to its next frame, for a reason that lies outside of the
   // handshake: another user on the socket, too many connections.
   void refuse(Status why) { refusal_ = std::move(why); }
-  // What failure() counts as.
-  Incident incident() const {
-    return failure().code() == Code::kUnavailable ? Incident::kHandshakeLeft : incident_;
-  }
 
  private:
   static constexpr Transition kTable[] = {
@@ -173,10 +168,9 @@ class ServerHandshake final : public Handshake {
   void on_client_proof();
   // Frame: the one that the client waits for; its code tells it the refusal.
   template <class Frame>
-  void refuse_now(Status why, Incident as = Incident::kHandshakeSetup) {
+  void refuse_now(Status why) {
     Frame frame;
     frame.code = static_cast<uint32_t>(why.code());
-    incident_ = as;
     failure_ = std::move(why);
     advance(Event::kRefuse);
     send(frame);
@@ -186,7 +180,6 @@ class ServerHandshake final : public Handshake {
   Admissions& admissions_;
   Secret secret_;
   Status refusal_;
-  Incident incident_ = Incident::kHandshakeGarbage;
 };
 
 }  // namespace tw::link

@@ -113,7 +113,7 @@ struct Server {
       const NoGil nogil;
       result = tw_server_next(handle, &wait, calls, 64, &count, &status);
     }
-    if (result == kUnavailable) return nb::none();
+    if (result == 14) return nb::none();
     check(result, status);
     nb::list list;
     for (size_t i = 0; i < count; ++i)
@@ -184,7 +184,7 @@ struct Exported {
 
 }  // namespace
 
-NB_MODULE(_core, m) {
+NB_MODULE(_core_of_main, m) {
   // Daemon threads may hold objects when the interpreter goes; that is no leak worth a message.
   nb::set_leak_warnings(false);
   m.attr("__version__") = tw_version();
@@ -251,34 +251,6 @@ NB_MODULE(_core, m) {
         check(tw_trace(events, &status), status);
       },
       nb::arg("events"));
-  m.def("incidents", [] {
-    nb::dict dict;
-    tw_status status{};
-    const auto visit = [](void* out, const char* kind, const char* reason, uint64_t count) {
-      (*static_cast<nb::dict*>(out))[nb::make_tuple(kind, reason)] = count;
-    };
-    check(tw_incidents(visit, &dict, &status), status);
-    return dict;
-  });
-  m.def("audit_next", []() -> nb::object {
-    const tw_wait wait = wait_forever();
-    tw_audit_line line{};
-    tw_status status{};
-    int result;
-    {
-      const NoGil nogil;
-      result = tw_audit_next(&wait, &line, &status);
-    }
-    if (result == kUnavailable) return nb::none();
-    check(result, status);
-    const auto decoded = [](const char* text) {
-      return nb::steal(
-          PyUnicode_DecodeUTF8(text, static_cast<Py_ssize_t>(std::strlen(text)), "replace"));
-    };
-    return nb::make_tuple(line.kind, line.reason, decoded(line.peer), decoded(line.details),
-                          line.more);
-  });
-  m.def("audit_close", tw_audit_close);
   m.def("function_table", [] { return reinterpret_cast<uintptr_t>(tw_get_table()); });
   m.def("settings", [] {
     nb::dict dict;
@@ -292,7 +264,6 @@ NB_MODULE(_core, m) {
     return dict;
   });
   nb::module_::import_("atexit").attr("register")(nb::cpp_function([] {
-    g_exiting.store(true, std::memory_order_release);
     const NoGil nogil;
     tw_shut_down();
   }));
@@ -479,4 +450,14 @@ NB_MODULE(_core, m) {
            })
       .def("stats", &Server::stats)
       .def("traces", &Server::traces);
+}
+
+// The types of the module belong to one interpreter, and nanobind would forget the first one's when
+// a second one loads it.
+extern "C" NB_EXPORT PyObject* PyInit__core() {
+  if (PyInterpreterState_GetID(PyInterpreterState_Get()) == 0) return PyInit__core_of_main();
+  PyErr_SetString(PyExc_ImportError,
+                  "tensorwire works in the main interpreter of a process only, not in this "
+                  "subinterpreter: use a process of its own");
+  return nullptr;
 }

@@ -21,8 +21,6 @@ namespace {
 
 PyObject* g_status_error = nullptr;  // StatusError; lives as long as the interpreter
 
-constexpr int kUnavailable = 14;  // gRPC's
-
 // ---- errors, waits ----
 
 [[noreturn]] void raise(int code, const char* details) {
@@ -51,19 +49,20 @@ bool on_main_thread() {
   return main;
 }
 
-std::atomic<bool> g_exiting{false};
-
 // The GIL is let go of for as long as this lives. Before Python 3.14 a daemon thread that asks for
-// the GIL while the interpreter goes is ended by unwinding its stack, which C++ answers with
-// abort(): such a thread stays here instead.
+// the GIL while the interpreter goes is ended by unwinding its stack, which frames of C++ answer
+// with abort(), and which would run their destructors without the GIL: it stays here instead.
 class NoGil {
  public:
   NoGil() : state_(PyEval_SaveThread()) {}
   NoGil(const NoGil&) = delete;
   NoGil& operator=(const NoGil&) = delete;
   ~NoGil() {
-    while (g_exiting.load(std::memory_order_acquire) && !on_main_thread()) pause();
-    PyEval_RestoreThread(state_);
+    try {
+      PyEval_RestoreThread(state_);
+    } catch (...) {  // only the unwinding: the function is C
+      for (;;) pause();
+    }
   }
 
  private:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
 from typing import Any
 
 import grpc
@@ -302,3 +304,33 @@ def test_stopped_server_process_hits_the_deadline(pairing: Pairing) -> None:
         finally:
             os.kill(child.pid, signal.SIGCONT)
         assert echo(channel, timeout=LIMIT_SECONDS) == b"x"
+
+
+@pytest.mark.parametrize("pairing", DATA_PLANE, ids=str)
+def test_a_required_transport_is_tried_every_second(pairing: Pairing) -> None:
+    """However often it has failed: calls have no other way."""
+    with local("tensorwire") as server:
+        target = server.target
+    with pairing.channel(target) as channel:
+        assert code_of(lambda: echo(channel)) is grpc.StatusCode.UNAVAILABLE
+        uplink = channel._uplink
+        uplink._failures, uplink._next_attempt = 1000, 0.0
+        assert code_of(lambda: echo(channel)) is grpc.StatusCode.UNAVAILABLE
+        assert uplink._failures == 1001
+        assert uplink._next_attempt - monotonic() < 1.5
+
+
+def test_close_while_the_channel_opens_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody answers at the target: it is a socket that only listens."""
+    with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor(1) as caller:
+        for _ in range(100):
+            channel = tensorwire.insecure_channel(
+                f"127.0.0.1:{silent.getsockname()[1]}", transport="tcp"
+            )
+            call = caller.submit(echo, channel)
+            while channel._uplink._attempt is None and not call.done():
+                os.sched_yield()
+            channel.close()
+            with pytest.raises((grpc.RpcError, ValueError)):
+                call.result(LIMIT_SECONDS)
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []

@@ -13,8 +13,8 @@ from time import monotonic
 from typing import Final
 
 from tensorwire import _core
-from tensorwire.log import LOGGER
-from tensorwire.rpc import lifetime, status
+from tensorwire.rpc import status
+from tensorwire.rpc.choice import LOGGER
 from tensorwire.rpc.limit import Limit
 from tensorwire.rpc.methods import Method, Methods
 
@@ -43,17 +43,12 @@ class Dispatcher:
         self._thread = threading.Thread(target=self._run, name="tensorwire-server", daemon=True)
 
     def start(self) -> None:
-        lifetime.close_at_exit(self, server=True)
         self._thread.start()
 
     def join(self, timeout: float | None = None) -> None:
         """Waits for the thread that ends when the core's server is closed."""
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(timeout)
-
-    def close_at_exit(self) -> None:
-        self._core.close()
-        self.join(lifetime.JOIN_SECONDS)
 
     # ---------------------------------------------------------------------------- the one thread
 

@@ -10,10 +10,9 @@ from typing import Final
 
 import grpc
 
-from tensorwire import _core, audit
-from tensorwire.log import LOGGER
+from tensorwire import _core
 from tensorwire.rpc import bootstrap, instrumentation, lifetime, probe, registry, status
-from tensorwire.rpc.choice import Path, Transport, policy
+from tensorwire.rpc.choice import LOGGER, Path, Transport, policy
 from tensorwire.rpc.dispatch import Dispatcher
 from tensorwire.rpc.gateway import Gateway
 from tensorwire.rpc.limit import CountingPool, Limit
@@ -100,7 +99,6 @@ class Server(grpc.Server):
         if self._policy.data_plane:
             if self._listeners is None:
                 tell_what_has_no_effect(self._options, server=True)
-                audit.follow()
                 self._core = _core.Server(self._limits.receive)
                 self._listeners = bootstrap.Listeners(self._core, self._policy, self._data_port)
                 self._dispatcher = Dispatcher(self._core, self._pool, self._methods, self._limit)
@@ -134,6 +132,7 @@ class Server(grpc.Server):
             if self._dispatcher is not None:
                 self._dispatcher.start()
             self._started = True
+        lifetime.close_at_exit(self, server=True)
 
     def stop(self, grace: float | None) -> threading.Event:
         """Refuses new calls at once. Calls in progress may go on for ``grace`` seconds, then they
@@ -185,6 +184,17 @@ class Server(grpc.Server):
             self._core.close()
         if self._dispatcher is not None:
             self._dispatcher.join()
+
+    def close_at_exit(self) -> None:
+        """The pools take no more work once the main thread has ended, and a call that comes after
+        that ends the stock server's thread with a traceback: it is stopped first. Calls by gRPC
+        get the grace, because cutting them off has grpcio's clients write a line about it."""
+        if self._core is not None:
+            self._core.close()
+        self._stock.stop(lifetime.JOIN_SECONDS)
+        if self._dispatcher is not None:
+            self._dispatcher.join(lifetime.JOIN_SECONDS)
+        self._stock.wait_for_termination(lifetime.JOIN_SECONDS)
 
     def wait_for_termination(self, timeout: float | None = None) -> bool:
         return not self._stopped.wait(timeout)

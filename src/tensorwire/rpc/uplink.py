@@ -20,10 +20,9 @@ from weakref import ref
 import grpc
 
 from tensorwire import _core
-from tensorwire.log import LOGGER
 from tensorwire.rpc import bootstrap, instrumentation, lifetime, registry, status
 from tensorwire.rpc.breaker import Breaker
-from tensorwire.rpc.choice import DATA_PLANE, Path, Policy
+from tensorwire.rpc.choice import DATA_PLANE, LOGGER, Path, Policy
 from tensorwire.rpc.opening import Found, Opening, reasons
 from tensorwire.rpc.options import OWN_CONNECTIONS, Limits, Options
 from tensorwire.trace import LinkTrace, link_trace
@@ -32,6 +31,13 @@ PATIENCE: Final = 1.0
 _OPEN_SECONDS: Final = 5.0
 _FIRST_PAUSE: Final = 0.25
 _LONGEST_PAUSE: Final = 30.0
+# Where calls have no other way meanwhile, the server's return is noticed within 3 s: by the next
+# attempt, once grpcio has connected again.
+_LONGEST_WITHOUT: Final = 1.0
+_RECONNECT: Final = tuple(
+    (f"grpc.{name}_reconnect_backoff_ms", int(_LONGEST_WITHOUT * 1000))
+    for name in ("initial", "max")
+)
 _STEADY_SECONDS: Final = 5.0  # a link that lived so long starts the back-off from the beginning
 _FRAGILE: Final = "verbs"  # depends on more than the peer
 _LESSER: Final = (*DATA_PLANE[DATA_PLANE.index(_FRAGILE) + 1 :], "grpc")
@@ -117,6 +123,8 @@ class Uplink:
             if self._stock is not None:
                 return None
             options = self._options
+            if not self.policy.permits("grpc"):
+                options = (*_RECONNECT, *options)
             if lifetime.heir():
                 options = (OWN_CONNECTIONS, *options)
             made = grpc.insecure_channel(self.target, options, self._compression)
@@ -188,13 +196,12 @@ class Uplink:
             return self._path or self._no_link(reasons(self.policy, "the channel was not used"))
 
     def stats(self) -> dict[str, object]:
-        """``target``: the channel's; ``transport`` and ``peer`` as in the path; ``opened``: links
-        so far; ``lost``: those that have ended; ``failures``: attempts that failed in a row;
-        ``link``: counters of the link, None where gRPC is used."""
+        """``transport`` and ``peer`` as in the path; ``opened``: links so far; ``lost``: those
+        that have ended; ``failures``: attempts that failed in a row; ``link``: counters of the
+        link, None where gRPC is used."""
         with self._lock:
             link, path = self.link, self._path
             return {
-                "target": self.target,
                 "transport": path.transport if path else None,
                 "peer": path.peer if path else None,
                 "opened": self._opened,
@@ -266,12 +273,7 @@ class Uplink:
         self._closing.wait(pause)
 
     def _run(self, attempt: _Attempt, wait_for_ready: bool | None) -> None:
-        try:
-            found = self._open(wait_for_ready)
-        except Exception as error:
-            LOGGER.exception("%s: exception while opening the data plane", self.target)
-            why = f"opening the data plane failed: {error!r}"
-            found = Found(None, reasons(self.policy, why))
+        found = self._open(wait_for_ready)
         with self._lock:
             self._attempt = None
             if self._closing.is_set():
@@ -300,7 +302,14 @@ class Uplink:
             better_than,
             passed_over,
         )
-        found = opening.run()
+        try:
+            found = opening.run()
+        except Exception as error:
+            # A channel that is closed has grpcio raise, wherever the attempt has got to.
+            if not self._closing.is_set():
+                LOGGER.exception("%s: exception while opening the data plane", self.target)
+            why = f"opening the data plane failed: {error!r}"
+            return Found(None, reasons(self.policy, why))
         for name in found.unreached:
             registry.FAILED.count(name)
         if self._breaker is not None and _FRAGILE in found.unreached:
@@ -368,7 +377,8 @@ class Uplink:
     def _pause(self) -> None:
         """Lock held. The next attempt comes later than the last one did."""
         self._failures += 1
-        pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** (self._failures - 1))
+        longest = _LONGEST_PAUSE if self.policy.permits("grpc") else _LONGEST_WITHOUT
+        pause = min(longest, _FIRST_PAUSE * 2.0 ** min(self._failures - 1, 10))
         self._next_attempt = monotonic() + pause * random.uniform(0.8, 1.2)
 
     # --------------------------------------------------------------------------------- choices
