@@ -71,7 +71,7 @@ wheel: .venv/ready ## build the wheel into dist/ and check that it stays under 1
 
 # ---- tests ----
 
-.PHONY: test test-oldest-tensorflow test-core test-verbs asan tsan fuzz
+.PHONY: test test-oldest-tensorflow test-core test-verbs torture asan tsan fuzz
 test: test-core build .venv/tensorflow ## run every test: the core's and Python's
 	$(BIN)/python -m tensorwire.tensorflow.build
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
@@ -99,6 +99,10 @@ test-verbs: build .venv/tensorflow | system-test ## run what needs RDMA devices,
 	$(BIN)/python -m tensorwire.tensorflow.build
 	$(BIN)/python -m compileall -q src/tensorwire tests
 	$(BIN)/python -m tests.verbs.vm --net veth --memory 4096 --limit 900 -- tests/verbs/steps $(ARGS)
+
+# ARGS: `--only kill` runs the parts whose name holds that, `--write-docs` puts the table into the page.
+torture: build ## attackers, kills and shortages by the thousand, an hour (docs/reliability.md)
+	$(BIN)/python -m tests.torture $(ARGS)
 
 CORE_ONLY := --log-level=WARNING -DTENSORWIRE_PYTHON=OFF -DTENSORWIRE_WERROR=ON -DTENSORWIRE_BUILD_TESTS=ON
 SANITIZED = $(CORE_ONLY) -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_COMPILER=$(CLANGXX)

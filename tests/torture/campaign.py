@@ -1,0 +1,36 @@
+"""The parts of the campaign, in order, and how long each takes on an idle machine of two cores."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from tests.torture import crowds, exits, hostile, kills, shortage, soak
+from tests.torture.figures import Part, Row, Say
+
+
+class Named(NamedTuple):
+    run: Part
+    minutes: float
+    """Estimate, at scale 1."""
+
+
+def _hostile(case: tuple[str, str]) -> Part:
+    def run(scale: float, seed: int, say: Say) -> list[Row]:
+        return [hostile.one(case, scale, seed, say)]
+
+    return run
+
+
+PARTS: Final[dict[str, Named]] = {
+    **{
+        f"hostile {kind} {door}": Named(_hostile((kind, door)), 0.4) for kind, door in hostile.CASES
+    },
+    "killed": Named(kills.killed, 4.0),
+    "interrupted": Named(kills.interrupted, 1.5),
+    "stopped": Named(kills.stopped, 2.5),
+    "shortage": Named(shortage.run, 4.0),
+    "forks": Named(crowds.forks, 1.5),
+    "channels": Named(crowds.channels, 0.3),
+    "soak": Named(soak.run, 10.2),
+    "exits": Named(exits.run, 0.0),
+}
