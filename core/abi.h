@@ -38,12 +38,18 @@ namespace tw::abi {
 inline constexpr Nanos kSlice = 250 * kMillisecond;
 inline constexpr size_t kFewSegments = 8;
 
+// Cut to fit, and terminated.
+template <size_t kRoom>
+void copy_text(char (&out)[kRoom], std::string_view text) {
+  text = wire::cut_utf8(text, kRoom - 1);
+  std::memcpy(out, text.data(), text.size());
+  out[text.size()] = 0;
+}
+
 inline int report(tw_status* status, Code code, std::string_view details) {
   if (status) {
     status->code = static_cast<int32_t>(code);
-    details = wire::cut_utf8(details, sizeof status->details - 1);
-    std::memcpy(status->details, details.data(), details.size());
-    status->details[details.size()] = 0;
+    copy_text(status->details, details);
   }
   return static_cast<int>(code);
 }

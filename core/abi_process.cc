@@ -54,6 +54,52 @@ int tw_trace(size_t events, tw_status* status) {
   return TW_OK;
 }
 
+int tw_incidents(tw_visit_incident visit, void* context, tw_status* status) {
+  auto runtime = Runtime::get();
+  if (!runtime) return report(status, runtime.status());
+  for (size_t i = 0; i < kIncidents; ++i) {
+    const auto incident = static_cast<Incident>(i);
+    const IncidentName name = name_of(incident);
+    visit(context, name.kind, name.reason, (*runtime)->audit().count(incident));
+  }
+  return TW_OK;
+}
+
+int tw_audit_next(const tw_wait* wait, tw_audit_line* out, tw_status* status) {
+  auto runtime = Runtime::get();
+  if (!runtime) return report(status, runtime.status());
+  Audit::Line line;
+  bool closed = false;
+  const Ended ended = wait_through(wait, deadline_of(wait), [&](Nanos slice) {
+    switch ((*runtime)->audit().next(line, slice)) {
+      case Audit::Next::kClosed:
+        closed = true;
+        return Waited::kDone;
+      case Audit::Next::kLine:
+        return Waited::kDone;
+      case Audit::Next::kTimeout:
+        return Waited::kTimeout;
+      case Audit::Next::kSignal:
+        return Waited::kSignal;
+    }
+    return Waited::kDone;
+  });
+  if (ended == Ended::kInterrupted) return TW_INTERRUPTED;
+  if (ended == Ended::kTimeout) return report(status, Code::kDeadlineExceeded, "nothing to tell");
+  if (closed) return report(status, Code::kUnavailable, "the audit is closed");
+  const IncidentName name = name_of(line.incident);
+  out->kind = name.kind;
+  out->reason = name.reason;
+  out->more = line.more;
+  copy_text(out->peer, line.peer);
+  copy_text(out->details, line.what);
+  return TW_OK;
+}
+
+void tw_audit_close() {
+  if (auto runtime = Runtime::get()) (*runtime)->audit().close();
+}
+
 void tw_shut_down() { Runtime::shut_down(); }
 
 int tw_allocate(size_t size, const tw_wait* wait, tw_buffer** out, tw_status* status) {

@@ -112,6 +112,26 @@ typedef void (*tw_visit_event)(void* context, const tw_trace_event* event);
 // `events` steps from now on; 0: none.
 int tw_trace(size_t events, tw_status* status);
 
+// ---- audit ----
+
+// What peers did wrong. kind and reason are among a few fixed words (docs/metrics.md).
+typedef void (*tw_visit_incident)(void* context, const char* kind, const char* reason,
+                                  uint64_t count);
+// Visits each reason with the number of its incidents in this process.
+int tw_incidents(tw_visit_incident visit, void* context, tw_status* status);
+
+// A line for a log. Of each reason, only some incidents get one.
+typedef struct tw_audit_line {
+  const char* kind;    // static
+  const char* reason;  // static
+  uint64_t more;       // incidents of this reason without a line since the last one
+  char peer[256];      // an address as gRPC writes it
+  char details[1020];  // a sentence; bytes in it may be of a peer's choice
+} tw_audit_line;
+// The next line, for one thread. DEADLINE_EXCEEDED; UNAVAILABLE once closed and all is told.
+int tw_audit_next(const tw_wait* wait, tw_audit_line* out, tw_status* status);
+void tw_audit_close(void);
+
 // ---- memory ----
 
 // Writable arena memory, aligned to 4096 bytes from one page up, else to 64. RESOURCE_EXHAUSTED

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 import tensorwire
-from tensorwire import metrics
+from tensorwire import _core, metrics
 from tensorwire.rpc import registry
 
-LABELS = {"role": "client", "transport": "shm", "peer": "unix:"}
+SERVED = {"role": "server", "peer": "unix:"}
 REDUNDANT = {  # sums over the size classes
     *("messages_sent", "bytes_sent", "messages_received", "bytes_received"),
 }
@@ -52,6 +54,10 @@ def target() -> Iterator[str]:
     server.stop(None).wait()
 
 
+def labels_of(target: str) -> dict[str, str]:
+    return {"role": "client", "transport": "shm", "peer": target}
+
+
 def send(channel: grpc.Channel, nbytes: int) -> None:
     take: Any = channel.unary_unary("/test/Take")
     take(np.ones(nbytes, np.uint8))
@@ -65,17 +71,17 @@ def test_messages_are_counted_at_both_ends(prometheus: CollectorRegistry, target
         def messages(direction: str, upto: str, **labels: str) -> float | None:
             return prometheus.get_sample_value(
                 "tensorwire_link_messages_total",
-                {**LABELS, **labels, "direction": direction, "upto": upto},
+                {**labels_of(target), **labels, "direction": direction, "upto": upto},
             )
 
         assert messages("sent", "256") == 2
         assert messages("sent", "1048576") == 1
         assert messages("received", "256") == 3
-        assert messages("received", "256", role="server") == 2
-        assert messages("received", "1048576", role="server") == 1
+        assert messages("received", "256", **SERVED) == 2
+        assert messages("received", "1048576", **SERVED) == 1
         value = prometheus.get_sample_value
-        assert value("tensorwire_link_copies_total", LABELS) == 1
-        assert value("tensorwire_link_copied_bytes_total", LABELS) == 100_000
+        assert value("tensorwire_link_copies_total", labels_of(target)) == 1
+        assert value("tensorwire_link_copied_bytes_total", labels_of(target)) == 100_000
         assert value("tensorwire_links", {"role": "client", "transport": "shm"}) == 1
         assert value("tensorwire_links", {"role": "server", "transport": "shm"}) == 1
         assert value("tensorwire_channels", {"transport": "shm"}) == 1
@@ -97,6 +103,43 @@ def test_links_that_failed_or_were_lost(prometheus: CollectorRegistry) -> None:
 def test_channels_without_a_link(prometheus: CollectorRegistry) -> None:
     with tensorwire.insecure_channel("127.0.0.1:9"):
         assert prometheus.get_sample_value("tensorwire_channels", {"transport": ""}) == 1
+
+
+def test_labels_hold_no_port_of_a_client(prometheus: CollectorRegistry, target: str) -> None:
+    """A label with another value for each link would make a time series for each."""
+    with tensorwire.insecure_channel(target, transport="tcp") as channel:
+        send(channel, 8)
+        text = generate_latest(prometheus).decode()
+    peers = {
+        sample.labels["peer"]
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if "peer" in sample.labels
+    }
+    assert peers == {target, "ipv4:127.0.0.1"}
+    assert metrics.host("ipv6:[2001:db8::7]:4242") == "ipv6:[2001:db8::7]"
+
+
+def test_incidents(prometheus: CollectorRegistry) -> None:
+    def value() -> float:
+        found = prometheus.get_sample_value(
+            "tensorwire_incidents_total", {"kind": "handshake", "reason": "garbage"}
+        )
+        assert found is not None
+        return found
+
+    before = value()
+    core = _core.Server(1 << 20)
+    with ThreadPoolExecutor(1) as pool:
+        port = core.listen_tcp("127.0.0.1", 0)
+        serving = pool.submit(core.next)
+        with socket.create_connection(("127.0.0.1", port)) as stranger:
+            stranger.sendall(b"x" * 200)
+            with suppress(ConnectionResetError):
+                assert stranger.recv(1) == b""
+        core.close()
+        assert serving.result() is None
+    assert value() == before + 1
 
 
 def test_the_arena(prometheus: CollectorRegistry) -> None:
@@ -136,7 +179,7 @@ def test_names_units_and_help(prometheus: CollectorRegistry, target: str) -> Non
         text = generate_latest(prometheus).decode()
     families = {family.name: family for family in text_string_to_metric_families(text)}
     measures = [*metrics.LINK, *metrics.MEMORY, metrics.LINKS, metrics.CHANNELS]
-    measures += [metrics.LOST, metrics.FAILED]
+    measures += [metrics.LOST, metrics.FAILED, metrics.INCIDENTS]
     assert set(families) == {f"tensorwire_{measure.name}" for measure in measures}
     for measure in measures:
         family = families[f"tensorwire_{measure.name}"]
@@ -148,7 +191,8 @@ def test_names_units_and_help(prometheus: CollectorRegistry, target: str) -> Non
 
 def test_the_documentation_lists_every_metric() -> None:
     text = (Path(__file__).parents[1] / "docs" / "metrics.md").read_text()
-    for measure in (*metrics.LINK, metrics.LINKS, metrics.CHANNELS, *metrics.MEMORY):
+    every = (*metrics.LINK, metrics.LINKS, metrics.CHANNELS, *metrics.MEMORY, metrics.INCIDENTS)
+    for measure in every:
         name = f"tensorwire_{measure.name}" + ("_total" if measure.kind == "counter" else "")
         labels = ", ".join(f"`{label}`" for label in measure.labels)
         assert f"| `{name}` | {measure.kind} | {labels} | {measure.help} |\n" in text
@@ -178,7 +222,8 @@ def test_links_with_the_same_labels_are_added_up(
 ) -> None:
     def sent() -> float | None:
         return prometheus.get_sample_value(
-            "tensorwire_link_messages_total", {**LABELS, "direction": "sent", "upto": "256"}
+            "tensorwire_link_messages_total",
+            {**labels_of(target), "direction": "sent", "upto": "256"},
         )
 
     with tensorwire.insecure_channel(target, transport="shm") as first:

@@ -205,16 +205,19 @@ void ServerHandshake::on_open() {
         {Code::kFailedPrecondition, text({"the client opens with version ", open->version,
                                           " of the wire format; this server "
                                           "speaks ",
-                                          wire::kLowestVersion, " to ", wire::kHighestVersion})});
+                                          wire::kLowestVersion, " to ", wire::kHighestVersion})},
+        Incident::kHandshakeVersion);
   }
   if (std::find(transports_.begin(), transports_.end(), open->transport) == transports_.end()) {
     return refuse_now<wire::ServerProof>(
         {Code::kFailedPrecondition,
          text({"the client expects transport ", wire::transport_name(open->transport),
-               " where this server offers ", wire::transport_name(transports_.front())})});
+               " where this server offers ", wire::transport_name(transports_.front())})},
+        Incident::kHandshakeVersion);
   }
   Result<Secret> secret = admissions_.find(open->session);
-  if (!secret.ok()) return refuse_now<wire::ServerProof>(secret.status());
+  if (!secret.ok())
+    return refuse_now<wire::ServerProof>(secret.status(), Incident::kHandshakeSession);
   secret_ = std::move(*secret);
   if (Status s = fill_random(transcript_.server_nonce); !s.ok()) {
     return refuse_now<wire::ServerProof>(std::move(s));
@@ -236,10 +239,11 @@ void ServerHandshake::on_client_proof() {
   if (!expected.ok()) return refuse_now<wire::ServerReady>(expected.status());
   if (!same_proof(own->proof, *expected)) {
     return refuse_now<wire::ServerReady>(
-        {Code::kUnauthenticated, "the client knows the id of a session, but not its secret"});
+        {Code::kUnauthenticated, "the client knows the id of a session, but not its secret"},
+        Incident::kHandshakeProof);
   }
   if (Status s = admissions_.admit(transcript_.session); !s.ok()) {
-    return refuse_now<wire::ServerReady>(std::move(s));
+    return refuse_now<wire::ServerReady>(std::move(s), Incident::kHandshakeSession);
   }
   advance(Event::kGood);
   send(wire::ServerReady{});

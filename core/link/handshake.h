@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "engine/audit.h"
 #include "link/admissions.h"
 #include "link/secret.h"
 #include "wire/handshake_frames.h"
@@ -151,6 +152,10 @@ class ServerHandshake final : public Handshake {
   // Refuses the client, in the answer to its next frame, for a reason that lies outside of the
   // handshake: another user on the socket, too many connections.
   void refuse(Status why) { refusal_ = std::move(why); }
+  // What failure() counts as.
+  Incident incident() const {
+    return failure().code() == Code::kUnavailable ? Incident::kHandshakeLeft : incident_;
+  }
 
  private:
   static constexpr Transition kTable[] = {
@@ -168,9 +173,10 @@ class ServerHandshake final : public Handshake {
   void on_client_proof();
   // Frame: the one that the client waits for; its code tells it the refusal.
   template <class Frame>
-  void refuse_now(Status why) {
+  void refuse_now(Status why, Incident as = Incident::kHandshakeSetup) {
     Frame frame;
     frame.code = static_cast<uint32_t>(why.code());
+    incident_ = as;
     failure_ = std::move(why);
     advance(Event::kRefuse);
     send(frame);
@@ -180,6 +186,7 @@ class ServerHandshake final : public Handshake {
   Admissions& admissions_;
   Secret secret_;
   Status refusal_;
+  Incident incident_ = Incident::kHandshakeGarbage;
 };
 
 }  // namespace tw::link

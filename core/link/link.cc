@@ -522,6 +522,10 @@ void Link::lose(Status why) {
     open = state_.exchange(State::kClosing, std::memory_order_acq_rel) == State::kOpen;
     if (open) death_ = why;
   }
+  if (why.code() == Code::kInternal)
+    runtime_.audit().note(Incident::kProtocolBroken, peer_.name(), why.details());
+  else if (why.code() == Code::kResourceExhausted)
+    runtime_.audit().note(Incident::kBudgetLink, peer_.name(), why.details());
   bool touched = fetches_.under_way();
   {
     std::lock_guard lock(send_mutex_);

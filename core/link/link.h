@@ -35,6 +35,11 @@ struct Peer {
   // The credit with which it lets each stream towards it begin, bytes.
   uint64_t stream_window = wire::kDefaultStreamWindow;
   uint64_t features = wire::kFeatures;  // that its Hello offered
+
+  // For people.
+  std::string name() const {
+    return pid == 0 ? address : address + " (pid " + std::to_string(pid) + ")";
+  }
 };
 
 // Counters of a link, as a snapshot.

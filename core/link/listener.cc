@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/text.h"
 #include "link/peer_process.h"
 #include "transport/shm/shm.h"
 #include "transport/tcp/tcp.h"
@@ -35,7 +36,10 @@ class Listener::Arrival final : public Watcher {
     if (stopped_) return {Code::kUnavailable, "the server is closed"};
     if (local_) {
       auto peer = unix_peer(socket_.get());
-      if (!peer) return peer.status();
+      if (!peer) {
+        note(Incident::kHandshakeUser, peer.status());
+        return peer.status();
+      }
       peer_ = std::move(*peer);
     } else {
       peer_.address = socket_address(socket_.get(), true);
@@ -66,6 +70,10 @@ class Listener::Arrival final : public Watcher {
   void on_timer() override {
     const Ref<Arrival> keep = Ref<Arrival>::share(this);
     std::lock_guard lock(mutex_);
+    if (watch_ == 0) return;
+    note(
+        Incident::kHandshakeLate,
+        {Code::kDeadlineExceeded, text({"it took too long, in state ", name(handshake_.state())})});
     give_up();
   }
 
@@ -88,7 +96,10 @@ class Listener::Arrival final : public Watcher {
       const auto count = static_cast<size_t>(n);
       if (!(out.empty() ? handshake_.received(count) : handshake_.sent(count)).ok()) break;
     }
-    if (!handshake_.done()) return give_up();
+    if (!handshake_.done()) {
+      note(handshake_.incident(), handshake_.failure());
+      return give_up();
+    }
     client_ = listener_->client(handshake_.session());
     peer_.stream_window = client_.stream_window;
     peer_.features = client_.features;
@@ -98,6 +109,10 @@ class Listener::Arrival final : public Watcher {
     const bool same_host = wire::same_host(listener_->runtime_.hello(), client_);
     finish();
     become(TcpTransport::create(std::move(socket_), same_host, listener_->runtime_.settings()));
+  }
+
+  void note(Incident incident, const Status& why) {
+    listener_->runtime_.audit().note(incident, peer_.name(), why.details());
   }
 
   void wait_for(uint32_t events) {
@@ -233,7 +248,10 @@ class Listener::Arrival final : public Watcher {
   }
 
   void become(Result<std::unique_ptr<Transport>> transport) {
-    if (transport) listener_->arrived_({std::move(*transport), std::move(peer_)});
+    if (transport)
+      listener_->arrived_({std::move(*transport), std::move(peer_)});
+    else
+      note(Incident::kHandshakeSetup, transport.status());
     listener_->leave(*this);
   }
 

@@ -143,6 +143,7 @@ void Runtime::shut_down() {
   if (errands) errands->stop();
   if (background) background->stop();
   runtime->copier_.stop();
+  runtime->audit_.close();
   std::lock_guard lock(runtime->tenants_mutex_);
   for (Tenant* tenant : runtime->tenants_) tenant->leave_trace();
 }

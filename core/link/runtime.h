@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "base/settings.h"
+#include "engine/audit.h"
 #include "engine/background.h"
 #include "engine/copier.h"
 #include "link/trace_file.h"
@@ -36,6 +37,8 @@ class Runtime {
   Pool& pool() { return *pool_; }
   ReceiveMemory& receive_memory() { return *receive_memory_; }
   Copier& copier() { return copier_; }
+  // Where what peers did wrong is counted and told.
+  Audit& audit() { return audit_; }
   // The background, which serves all links; its thread starts with the first of them.
   // RESOURCE_EXHAUSTED.
   Result<Poller*> background();
@@ -89,6 +92,7 @@ class Runtime {
   Ref<Pool> pool_;
   Ref<ReceiveMemory> receive_memory_;
   Copier copier_;
+  Audit audit_;
   std::atomic<bool> leaving_{false};
   std::mutex mutex_;  // guards the next two
   std::unique_ptr<Background> background_, errands_;

@@ -113,7 +113,7 @@ struct Server {
       const NoGil nogil;
       result = tw_server_next(handle, &wait, calls, 64, &count, &status);
     }
-    if (result == 14) return nb::none();
+    if (result == kUnavailable) return nb::none();
     check(result, status);
     nb::list list;
     for (size_t i = 0; i < count; ++i)
@@ -251,6 +251,34 @@ NB_MODULE(_core_of_main, m) {
         check(tw_trace(events, &status), status);
       },
       nb::arg("events"));
+  m.def("incidents", [] {
+    nb::dict dict;
+    tw_status status{};
+    const auto visit = [](void* out, const char* kind, const char* reason, uint64_t count) {
+      (*static_cast<nb::dict*>(out))[nb::make_tuple(kind, reason)] = count;
+    };
+    check(tw_incidents(visit, &dict, &status), status);
+    return dict;
+  });
+  m.def("audit_next", []() -> nb::object {
+    const tw_wait wait = wait_forever();
+    tw_audit_line line{};
+    tw_status status{};
+    int result;
+    {
+      const NoGil nogil;
+      result = tw_audit_next(&wait, &line, &status);
+    }
+    if (result == kUnavailable) return nb::none();
+    check(result, status);
+    const auto decoded = [](const char* text) {
+      return nb::steal(
+          PyUnicode_DecodeUTF8(text, static_cast<Py_ssize_t>(std::strlen(text)), "replace"));
+    };
+    return nb::make_tuple(line.kind, line.reason, decoded(line.peer), decoded(line.details),
+                          line.more);
+  });
+  m.def("audit_close", tw_audit_close);
   m.def("function_table", [] { return reinterpret_cast<uintptr_t>(tw_get_table()); });
   m.def("settings", [] {
     nb::dict dict;

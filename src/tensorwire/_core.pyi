@@ -99,6 +99,17 @@ def host() -> dict[str, int | str | bool]:
     """Facts for ``tensorwire doctor``: memfd, pidfd, pagemap_scan, cpus, boot_id,
     congestion_available (space separated), memlock_bytes, nofile, ..."""
 
+# ----------------------------------------------------------------------------------------- audit
+
+def incidents() -> dict[tuple[str, str], int]:
+    """What peers did wrong in this process: counts by (kind, reason), zeroes among them."""
+
+def audit_next() -> tuple[str, str, str, str, int] | None:
+    """Waits for the next line of the audit trail, for one thread: kind, reason, peer, details, and
+    how many of that reason were not told of since the last line. None once closed."""
+
+def audit_close() -> None: ...
+
 # ----------------------------------------------------------------------------------- bootstrap
 
 def hello() -> bytes:

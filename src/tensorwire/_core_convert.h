@@ -21,6 +21,8 @@ namespace {
 
 PyObject* g_status_error = nullptr;  // StatusError; lives as long as the interpreter
 
+constexpr int kUnavailable = 14;  // gRPC's
+
 // ---- errors, waits ----
 
 [[noreturn]] void raise(int code, const char* details) {

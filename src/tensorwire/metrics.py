@@ -59,7 +59,8 @@ def _by_size(name: str, text: str, what: str) -> Measure:
 
 LINK_LABELS: Labels = ("role", "transport", "peer")
 """role: ``client`` or ``server``, the end of the link that this process is; transport: how bytes
-move; peer: the other end's address as gRPC writes it. Links that agree in all are added up."""
+move; peer: for a client the target of the channel, for a server the address of the client's host
+without its port, which is another one for each link. Links that agree in all are added up."""
 
 LINK: tuple[Measure, ...] = (
     _by_size("link_messages", "Messages, by bytes of payload (at most).", "messages"),
@@ -173,6 +174,15 @@ FAILED = Measure(
 )
 
 
+INCIDENTS = Measure(
+    "incidents",
+    "counter",
+    "What peers did wrong, and what gave way to others.",
+    {},
+    ("kind", "reason"),
+)
+
+
 @dataclass
 class Series:
     """One counter of links that come and go: its value never falls while one of them is alive."""
@@ -195,13 +205,19 @@ class Totals:
     links: Counter[Labels] = field(default_factory=Counter)
     sums: dict[Labels, Counter[str]] = field(default_factory=dict)
 
-    def add(self, role: str, stats: Facts) -> None:
-        transport, peer = str(stats["transport"]), str(stats["peer"])
+    def add(self, role: str, peer: str, stats: Facts) -> None:
+        transport = str(stats["transport"])
         self.links[role, transport] += 1
         sums = self.sums.setdefault((role, transport, peer), Counter())
         for fact, value in flat(stats):
             if isinstance(value, int):
                 sums[fact] += value
+
+
+def host(address: str) -> str:
+    """``ipv4:10.0.0.7:4242`` without the port; ``unix:`` as it is."""
+    scheme, _, rest = address.partition(":")
+    return f"{scheme}:{rest.rpartition(':')[0]}" if rest else address
 
 
 def flat(stats: Facts) -> Iterator[tuple[str, object]]:
@@ -223,11 +239,12 @@ class LinkCollector(Collector):
     def describe(self) -> Iterator[Metric]:
         for measure in LINK:
             yield measure.family(LINK_LABELS)
-        for measure in (*MEMORY, LINKS, CHANNELS, LOST, FAILED):
+        for measure in (*MEMORY, LINKS, CHANNELS, LOST, FAILED, INCIDENTS):
             yield measure.family()
 
     def collect(self) -> Iterator[Metric]:
         import tensorwire
+        from tensorwire import audit
         from tensorwire.rpc import registry
 
         totals = Totals()
@@ -237,10 +254,10 @@ class LinkCollector(Collector):
             transports[str(stats["transport"] or "")] += 1
             link = stats["link"]
             if isinstance(link, dict):
-                totals.add("client", link)
+                totals.add("client", str(stats["target"]), link)
         for server in registry.SERVERS.members():
             for link in server.stats():
-                totals.add("server", link)
+                totals.add("server", host(str(link["peer"])), link)
         yield from self._links(totals)
         yield from self._memory(tensorwire.arena_stats())
         family = LINKS.family()
@@ -257,6 +274,10 @@ class LinkCollector(Collector):
             for transport, count in counts.items():
                 family.add_metric([transport], count)
             yield family
+        family = INCIDENTS.family()
+        for reasons, count in audit.counts().items():
+            family.add_metric(reasons, count)
+        yield family
 
     def _links(self, totals: Totals) -> Iterator[Metric]:
         with self._lock:

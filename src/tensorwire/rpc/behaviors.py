@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from tensorwire import _core
+from tensorwire.log import LOGGER
 from tensorwire.rpc import status
-from tensorwire.rpc.choice import LOGGER
 from tensorwire.rpc.context import CallContext
 
 if TYPE_CHECKING:

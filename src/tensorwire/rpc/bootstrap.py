@@ -15,8 +15,9 @@ import msgspec
 
 from tensorwire import _core
 from tensorwire.host import why_no_verbs
+from tensorwire.log import LOGGER
 from tensorwire.rpc import status, target
-from tensorwire.rpc.choice import LOGGER, Policy
+from tensorwire.rpc.choice import Policy
 
 METHOD: Final = "/tensorwire.v1.Bootstrap/Open"
 

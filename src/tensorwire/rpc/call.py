@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import grpc
 
 from tensorwire import _core
+from tensorwire.log import LOGGER
 from tensorwire.rpc import events, status
-from tensorwire.rpc.choice import LOGGER
 from tensorwire.rpc.metadata import Metadatum, incoming
 from tensorwire.rpc.payload import Transform, takes_segments
 

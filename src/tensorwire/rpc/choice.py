@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
-
-LOGGER: Final = logging.getLogger("tensorwire")
 
 Transport = Literal["auto", "shm", "verbs", "tcp", "grpc"]
 DATA_PLANE: Final = ("shm", "verbs", "tcp")  # best first

@@ -8,8 +8,8 @@ from typing import Any, Final, NoReturn
 import grpc
 
 from tensorwire import _core
+from tensorwire.log import LOGGER
 from tensorwire.rpc import events, metadata, status
-from tensorwire.rpc.choice import LOGGER
 
 # What grpcio answers on an insecure port.
 _AUTH: Final[dict[str, Any]] = {

@@ -13,8 +13,8 @@ from time import monotonic
 from typing import Final
 
 from tensorwire import _core
+from tensorwire.log import LOGGER
 from tensorwire.rpc import status
-from tensorwire.rpc.choice import LOGGER
 from tensorwire.rpc.limit import Limit
 from tensorwire.rpc.methods import Method, Methods
 

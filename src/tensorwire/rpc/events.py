@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from tensorwire import _core
+from tensorwire.log import LOGGER
 from tensorwire.rpc import lifetime
-from tensorwire.rpc.choice import LOGGER
 
 
 class Ending(Protocol):

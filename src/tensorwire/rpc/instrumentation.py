@@ -15,8 +15,8 @@ from typing import Any, Final
 import grpc
 from grpc import _channel as stock_channels
 
+from tensorwire.log import LOGGER
 from tensorwire.rpc import bootstrap
-from tensorwire.rpc.choice import LOGGER
 
 _OBSERVERS: Final = frozenset(("ddtrace", "opentelemetry", "py_grpc_prometheus", "sentry_sdk"))
 """Packages whose interceptors only watch calls, and can refuse none."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import grpc
 
 from tensorwire import _core
+from tensorwire.log import LOGGER
 from tensorwire.rpc import metadata as meta
 from tensorwire.rpc import status
 from tensorwire.rpc.call import (
@@ -23,7 +24,6 @@ from tensorwire.rpc.call import (
     ResponseStream,
     deserialized,
 )
-from tensorwire.rpc.choice import LOGGER
 from tensorwire.rpc.options import bounded
 from tensorwire.rpc.payload import Transform, joining, splitting, takes_segments
 from tensorwire.rpc.requests import iterator_of, send_all

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from tensorwire import _core
+from tensorwire import _core, audit
 from tensorwire.host import why_no_verbs
 from tensorwire.rpc import bootstrap, status, target
 from tensorwire.rpc.choice import DATA_PLANE, Policy
@@ -92,6 +92,7 @@ class Opening:
         return self.passed_over.get(name)
 
     def _connect(self, address: str, answer: bootstrap.Answer) -> _core.Link:
+        audit.follow()
         return _core.connect(
             address,
             answer.session,

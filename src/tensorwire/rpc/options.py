@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from tensorwire import _core
+from tensorwire.log import LOGGER
 from tensorwire.rpc import status
-from tensorwire.rpc.choice import LOGGER
 from tensorwire.rpc.payload import Transform, nbytes
 
 Options = Sequence[tuple[str, Any]]

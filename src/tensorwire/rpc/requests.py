@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tensorwire import _core
+from tensorwire.log import LOGGER
 from tensorwire.rpc import status
-from tensorwire.rpc.choice import LOGGER
 from tensorwire.rpc.payload import Transform
 
 

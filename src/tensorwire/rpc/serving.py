@@ -10,9 +10,10 @@ from typing import Final
 
 import grpc
 
-from tensorwire import _core
+from tensorwire import _core, audit
+from tensorwire.log import LOGGER
 from tensorwire.rpc import bootstrap, instrumentation, lifetime, probe, registry, status
-from tensorwire.rpc.choice import LOGGER, Path, Transport, policy
+from tensorwire.rpc.choice import Path, Transport, policy
 from tensorwire.rpc.dispatch import Dispatcher
 from tensorwire.rpc.gateway import Gateway
 from tensorwire.rpc.limit import CountingPool, Limit
@@ -99,6 +100,7 @@ class Server(grpc.Server):
         if self._policy.data_plane:
             if self._listeners is None:
                 tell_what_has_no_effect(self._options, server=True)
+                audit.follow()
                 self._core = _core.Server(self._limits.receive)
                 self._listeners = bootstrap.Listeners(self._core, self._policy, self._data_port)
                 self._dispatcher = Dispatcher(self._core, self._pool, self._methods, self._limit)

@@ -20,9 +20,10 @@ from weakref import ref
 import grpc
 
 from tensorwire import _core
+from tensorwire.log import LOGGER
 from tensorwire.rpc import bootstrap, instrumentation, lifetime, registry, status
 from tensorwire.rpc.breaker import Breaker
-from tensorwire.rpc.choice import DATA_PLANE, LOGGER, Path, Policy
+from tensorwire.rpc.choice import DATA_PLANE, Path, Policy
 from tensorwire.rpc.opening import Found, Opening, reasons
 from tensorwire.rpc.options import OWN_CONNECTIONS, Limits, Options
 from tensorwire.trace import LinkTrace, link_trace
@@ -196,12 +197,13 @@ class Uplink:
             return self._path or self._no_link(reasons(self.policy, "the channel was not used"))
 
     def stats(self) -> dict[str, object]:
-        """``transport`` and ``peer`` as in the path; ``opened``: links so far; ``lost``: those
-        that have ended; ``failures``: attempts that failed in a row; ``link``: counters of the
-        link, None where gRPC is used."""
+        """``target``: the channel's; ``transport`` and ``peer`` as in the path; ``opened``: links
+        so far; ``lost``: those that have ended; ``failures``: attempts that failed in a row;
+        ``link``: counters of the link, None where gRPC is used."""
         with self._lock:
             link, path = self.link, self._path
             return {
+                "target": self.target,
                 "transport": path.transport if path else None,
                 "peer": path.peer if path else None,
                 "opened": self._opened,

@@ -122,7 +122,7 @@ def _own_scope(version: str) -> int:
 def _load(plugin: Path, mode: int) -> None:
     global _library
     import tensorflow as tf
-    from tensorwire import _core
+    from tensorwire import _core, audit
 
     mend = f"remove {plugin.parent} and try again"
     try:
@@ -151,3 +151,4 @@ def _load(plugin: Path, mode: int) -> None:
     if code != 0:
         raise PluginError(f"the plugin does not start: {why.value.decode(errors='replace')}")
     _library = library
+    audit.follow()

@@ -1,0 +1,125 @@
+#include "engine/audit.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+namespace tw {
+namespace {
+
+bool has_lines(Incident incident) { return incident != Incident::kHandshakeLeft; }
+
+}  // namespace
+
+IncidentName name_of(Incident incident) {
+  switch (incident) {
+    case Incident::kHandshakeLeft:
+      return {"handshake", "left"};
+    case Incident::kHandshakeSilent:
+      return {"handshake", "silent"};
+    case Incident::kHandshakeLate:
+      return {"handshake", "late"};
+    case Incident::kHandshakeGarbage:
+      return {"handshake", "garbage"};
+    case Incident::kHandshakeVersion:
+      return {"handshake", "version"};
+    case Incident::kHandshakeSession:
+      return {"handshake", "session"};
+    case Incident::kHandshakeProof:
+      return {"handshake", "proof"};
+    case Incident::kHandshakeUser:
+      return {"handshake", "user"};
+    case Incident::kHandshakeSetup:
+      return {"handshake", "setup"};
+    case Incident::kEvictedStranger:
+      return {"eviction", "stranger"};
+    case Incident::kEvictedSession:
+      return {"eviction", "session"};
+    case Incident::kBudgetDescriptors:
+      return {"budget", "descriptors"};
+    case Incident::kProtocolBroken:
+      return {"protocol", "broken"};
+    case Incident::kBudgetLink:
+      return {"budget", "link"};
+  }
+  return {"", ""};
+}
+
+void Audit::note(Incident incident, std::string_view peer, std::string_view what,
+                 Nanos at) noexcept {
+  Entry& entry = entries_[static_cast<size_t>(incident)];
+  entry.count.fetch_add(1, std::memory_order_relaxed);
+  if (!has_lines(incident)) return;
+  try {
+    {
+      const std::lock_guard lock(mutex_);
+      if (queue_.size() < kMostQueued && may_tell(entry, at)) {
+        queue_.push_back({incident, std::string(peer), std::string(what), entry.untold});
+        entry.untold = 0;
+      } else {
+        ++entry.untold;
+        entry.peer = peer;
+        entry.what = what;
+      }
+    }
+    changed_.notify();
+  } catch (const std::bad_alloc&) {
+    // It is counted.
+  }
+}
+
+// Mutex held. A line moves the time at which the burst is whole again by one pace.
+bool Audit::may_tell(Entry& entry, Nanos at) {
+  const Nanos full_at = std::max(entry.full_at, at) + kPace;
+  if (full_at > at + kBurst * kPace) return false;
+  entry.full_at = full_at;
+  return true;
+}
+
+// Mutex held.
+Nanos Audit::take_untold(Line& line, Nanos at) {
+  Nanos first = kForever;
+  for (size_t i = 0; i < kIncidents; ++i) {
+    Entry& entry = entries_[i];
+    if (entry.untold == 0) continue;
+    if (!closed_ && !may_tell(entry, at)) {
+      first = std::min(first, entry.full_at - (kBurst - 1) * kPace);
+      continue;
+    }
+    line = {static_cast<Incident>(i), std::move(entry.peer), std::move(entry.what),
+            std::exchange(entry.untold, 0) - 1};
+    return 0;
+  }
+  return first;
+}
+
+Audit::Next Audit::next(Line& line, Nanos deadline) {
+  for (;;) {
+    const uint32_t seen = changed_.sequence();
+    Nanos due;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!queue_.empty()) {
+        line = std::move(queue_.front());
+        queue_.pop_front();
+        return Next::kLine;
+      }
+      due = take_untold(line, now());
+      if (due == 0) return Next::kLine;
+      if (closed_) return Next::kClosed;
+    }
+    const FutexWait woken = changed_.wait(seen, std::min(due, deadline));
+    if (woken == FutexWait::kSignal) return Next::kSignal;
+    if (woken == FutexWait::kTimeout && now() >= deadline) return Next::kTimeout;
+  }
+}
+
+void Audit::close() {
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+  }
+  changed_.notify();
+}
+
+}  // namespace tw

@@ -1,0 +1,96 @@
+// What peers did wrong: counted by kind and reason, and told in lines for a log.
+//
+// A stranger must not be able to fill a disk. So of each reason only so many lines are told at
+// once; the others are counted, and a later line says how many they were.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "engine/event.h"
+
+namespace tw {
+
+enum class Incident : uint8_t {
+  // Strangers at a door that did not become links.
+  kHandshakeLeft,      // went away; ports are probed, so that no line is told
+  kHandshakeSilent,    // sent nothing whole in time
+  kHandshakeLate,      // took too long
+  kHandshakeGarbage,   // spoke something else
+  kHandshakeVersion,   // of the wire format, or a transport that the door does not lead to
+  kHandshakeSession,   // unknown, expired or used up
+  kHandshakeProof,     // does not know the secret
+  kHandshakeUser,      // another user at the door of shared memory
+  kHandshakeSetup,     // the transport could not be set up
+  kEvictedStranger,    // gave way to another one at a full door
+  kEvictedSession,     // of Open, gave way to another one in a full table
+  kBudgetDescriptors,  // this process has none left
+  kProtocolBroken,     // a link that ended by its peer's mistake
+  kBudgetLink,         // a link that ended because its peer wanted too much
+};
+inline constexpr size_t kIncidents = 14;
+
+// The labels of an incident; both are among a few fixed words.
+struct IncidentName {
+  const char* kind;
+  const char* reason;
+};
+IncidentName name_of(Incident incident);
+
+// Thread-safe; its lock is the innermost of all.
+class Audit {
+ public:
+  // Of one reason so many lines at once ...
+  static constexpr int kBurst = 5;
+  // ... and then one each time.
+  static constexpr Nanos kPace = 10 * kSecond;
+
+  struct Line {
+    Incident incident{};
+    std::string peer;   // an address as gRPC writes it
+    std::string what;   // a sentence; may hold bytes that a peer chose
+    uint64_t more = 0;  // incidents of this reason that were not told of since the last line
+  };
+  enum class Next : uint8_t { kLine, kTimeout, kSignal, kClosed };
+
+  // From any thread, with any lock held.
+  void note(Incident incident, std::string_view peer, std::string_view what,
+            Nanos at = now()) noexcept;
+  uint64_t count(Incident incident) const {
+    return entries_[static_cast<size_t>(incident)].count.load(std::memory_order_relaxed);
+  }
+  // The next line, for one thread. What was not told is told at the end of its pace, if nothing
+  // else of its reason has been until then.
+  Next next(Line& line, Nanos deadline);
+  // What is still to be told is told; then next() says kClosed.
+  void close();
+
+ private:
+  // Without anybody in next().
+  static constexpr size_t kMostQueued = 64;
+
+  struct Entry {
+    std::atomic<uint64_t> count{0};
+    // Guarded by the mutex:
+    Nanos full_at = 0;  // when all of the burst is to be had again
+    uint64_t untold = 0;
+    std::string peer, what;  // of the last one that was not told
+  };
+
+  bool may_tell(Entry& entry, Nanos at);
+  // A line about what was not told, if it is due. Else when the first one will be.
+  Nanos take_untold(Line& line, Nanos at);
+
+  std::array<Entry, kIncidents> entries_;
+  Event changed_;
+  std::mutex mutex_;  // guards what follows
+  std::deque<Line> queue_;
+  bool closed_ = false;
+};
+
+}  // namespace tw
