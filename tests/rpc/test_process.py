@@ -98,6 +98,26 @@ def test_interrupt_ends_a_blocked_call(transport: str, use: str) -> None:
     assert said[1:] in ([], ["b'active=False'"], ["b'RpcError'"])
 
 
+def test_interrupt_that_another_thread_gets() -> None:
+    """The interpreter's main thread is not woken by it, as by one that comes just before it falls
+    asleep."""
+    said = output(
+        """
+        def interrupt():
+            time.sleep(0.2)
+            signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+        server, _ = serve()
+        threading.Thread(target=interrupt).start()
+        try:
+            server.wait_for_termination()
+        except KeyboardInterrupt:
+            print("interrupted")
+        server.stop(None)
+        """
+    )
+    assert said == "interrupted"
+
+
 def test_interrupt_of_a_server_that_waits() -> None:
     said = output(
         """

@@ -60,7 +60,7 @@ CASES = [
 ROUNDS = {
     "strangers": CASES[: len(CASES) // 2],
     "intruders": CASES[len(CASES) // 2 :],
-    "killed": ["killed"],
+    "killed": ["killed", "interrupted", "forks"],
     "crowds": ["channels", "soak"],
 }
 

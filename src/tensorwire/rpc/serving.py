@@ -19,6 +19,7 @@ from tensorwire.rpc.gateway import Gateway
 from tensorwire.rpc.limit import CountingPool, Limit
 from tensorwire.rpc.methods import Handler, Methods
 from tensorwire.rpc.options import Options, limits, tell_what_has_no_effect
+from tensorwire.rpc.waiting import wait
 from tensorwire.trace import LinkTrace, link_trace
 
 _DRAIN_SECONDS: Final = 0.01  # how often a stopping server looks whether its last call has ended
@@ -162,7 +163,7 @@ class Server(grpc.Server):
             if self._core is not None:
                 self._core.close()
             self._stock.stop(None)
-            self._stopped.wait()
+            wait(self._stopped)
         else:
             self._stock.stop(grace)
         return self._stopped
@@ -199,7 +200,7 @@ class Server(grpc.Server):
         self._stock.wait_for_termination(lifetime.JOIN_SECONDS)
 
     def wait_for_termination(self, timeout: float | None = None) -> bool:
-        return not self._stopped.wait(timeout)
+        return not wait(self._stopped, timeout)
 
     def __del__(self) -> None:
         core = getattr(self, "_core", None)

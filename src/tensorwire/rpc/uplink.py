@@ -26,6 +26,7 @@ from tensorwire.rpc.breaker import Breaker
 from tensorwire.rpc.choice import DATA_PLANE, Path, Policy
 from tensorwire.rpc.opening import Found, Opening, reasons
 from tensorwire.rpc.options import OWN_CONNECTIONS, Limits, Options
+from tensorwire.rpc.waiting import wait
 from tensorwire.trace import LinkTrace, link_trace
 
 PATIENCE: Final = 1.0
@@ -178,9 +179,9 @@ class Uplink:
                 if left is not None:
                     # A short timeout has to suffice for the attempt and for the call by gRPC.
                     patience = min(patience, left / 2)
-                if patience <= 0 or not attempt.done.wait(patience):
+                if patience <= 0 or not wait(attempt.done, patience):
                     return None, None if timeout is None else timeout - (monotonic() - started)
-            elif not attempt.done.wait(None if left is None else max(0.0, left)):
+            elif not wait(attempt.done, left):
                 raise status.CallError(status.DEADLINE_EXCEEDED, self._missing())
             elif not wait_for_ready and self.link is None:
                 raise status.CallError(status.UNAVAILABLE, self._missing())
@@ -272,7 +273,7 @@ class Uplink:
         pause = max(0.0, self._next_attempt - monotonic())
         if left is not None and left <= pause:
             raise status.CallError(status.DEADLINE_EXCEEDED, self._missing())
-        self._closing.wait(pause)
+        wait(self._closing, pause)
 
     def _run(self, attempt: _Attempt, wait_for_ready: bool | None) -> None:
         found = self._open(wait_for_ready)
