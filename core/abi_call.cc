@@ -69,12 +69,12 @@ int send_in_stream(Call& call, tw_payload payload, const tw_wait* wait, tw_statu
     case Ended::kInterrupted:
       return TW_INTERRUPTED;
   }
-  if (call.ended()) return report(status, Code::kCancelled, "the call has ended");
+  if (call.over()) return report(status, Code::kCancelled, "the call has ended");
   if (const int result = stage(call, outbox, wait, deadline, status); result != TW_OK)
     return result;
   auto sent = send(outbox);
   if (!sent)
-    return report(status, call.ended() ? Code::kCancelled : sent.status().code(),
+    return report(status, call.over() ? Code::kCancelled : sent.status().code(),
                   sent.status().details());
   switch (await_sent(call, *sent, wait, deadline)) {
     case Ended::kDone:

@@ -61,18 +61,18 @@ namespace {
 
 // Makes the call and sends its beginning.
 int start(ClientLink& link, std::string_view method, tw_pairs metadata, tw_payload payload,
-          bool end, bool driving, const tw_wait* wait, Nanos deadline, Ref<ClientCall>& call,
+          int flags, bool driving, const tw_wait* wait, Nanos deadline, Ref<ClientCall>& call,
           Ref<Outgoing>& outgoing, tw_status* status) {
   Outbox outbox(payload);
   if (link.inherited()) return inherited(status, "channel");
-  auto made = link.new_call(deadline);
+  auto made = link.new_call(deadline, (flags & TW_UNTIL_READ) != 0);
   if (!made) return report(status, made.status());
   call = std::move(*made);
   const bool has_payload = payload.segments != nullptr;
   int result = has_payload ? stage(*call, outbox, wait, deadline, status) : TW_OK;
   if (result == TW_OK) {
-    auto begun = call->begin(method, Pairs(metadata).entries(), outbox.segments(), has_payload, end,
-                             driving);
+    auto begun = call->begin(method, Pairs(metadata).entries(), outbox.segments(), has_payload,
+                             (flags & TW_HALF_CLOSE) != 0, driving);
     if (begun)
       outgoing = std::move(*begun);
     else
@@ -86,13 +86,13 @@ int start(ClientLink& link, std::string_view method, tw_pairs metadata, tw_paylo
 }  // namespace
 
 int tw_link_start(tw_link* link, const char* method, size_t method_size, tw_pairs metadata,
-                  tw_payload payload, int end, const tw_wait* wait, tw_call** out,
+                  tw_payload payload, int flags, const tw_wait* wait, tw_call** out,
                   tw_status* status) {
   const Nanos deadline = deadline_of(wait);
   Ref<ClientCall> call;
   Ref<Outgoing> outgoing;
-  const int result = start(*of(link), {method, method_size}, metadata, payload, end != 0, false,
-                           wait, deadline, call, outgoing, status);
+  const int result = start(*of(link), {method, method_size}, metadata, payload, flags, false, wait,
+                           deadline, call, outgoing, status);
   if (result != TW_OK) return result;
   switch (await_sent(*call, outgoing, wait, deadline)) {
     case Ended::kDone:
@@ -117,8 +117,8 @@ int tw_link_unary(tw_link* link, const char* method, size_t method_size, tw_pair
   const Nanos deadline = deadline_of(wait);
   Ref<ClientCall> call;
   Ref<Outgoing> outgoing;
-  const int result = start(*of(link), {method, method_size}, metadata, payload, true, true, wait,
-                           deadline, call, outgoing, status);
+  const int result = start(*of(link), {method, method_size}, metadata, payload, TW_HALF_CLOSE, true,
+                           wait, deadline, call, outgoing, status);
   if (result != TW_OK) return result;
   const Ended ended =
       wait_through(wait, deadline, [&](Nanos slice) { return call->wait_ended(slice); });

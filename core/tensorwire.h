@@ -216,9 +216,15 @@ void tw_link_close(tw_link* link);
 // The link closes once the calls that are under way have ended.
 void tw_link_release(tw_link* link);
 
-// Begins a call with its first message (unless payload.segments is null); `end` half-closes it.
+enum {
+  TW_HALF_CLOSE = 1,  // no message follows
+  // However the server ends the call, it lasts until its messages have been taken. It has to be
+  // read to its end or cancelled.
+  TW_UNTIL_READ = 2,
+};
+// Begins a call with its first message (unless payload.segments is null).
 int tw_link_start(tw_link* link, const char* method, size_t method_size, tw_pairs metadata,
-                  tw_payload payload, int end, const tw_wait* wait, tw_call** out,
+                  tw_payload payload, int flags, const tw_wait* wait, tw_call** out,
                   tw_status* status);
 
 typedef struct tw_reply {

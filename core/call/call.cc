@@ -49,15 +49,18 @@ Waited Call::wait_message(Nanos deadline) {
 bool Call::take(InMessage& message) {
   InMessage next;  // what `message` held is let go of without the lock: it may give leases back
   uint64_t grant;
+  bool emptied;
   {
     std::lock_guard lock(mutex_);
     if (inbox_.empty()) return false;
     next = std::move(inbox_.front());
     inbox_.pop_front();
+    emptied = inbox_.empty();
     waiting_messages_.store(static_cast<uint32_t>(inbox_.size()), std::memory_order_release);
     grant = receive_window_.consume(next.payload_bytes);
   }
   message = std::move(next);
+  if (emptied) on_emptied();
   // After the last message nobody needs credit.
   if (grant != 0 && !input_ended_.load(std::memory_order_acquire) && !ended())
     link_->send_credit(stream_, grant);
@@ -67,12 +70,21 @@ bool Call::take(InMessage& message) {
 bool Call::enqueue(InMessage message) {
   {
     std::lock_guard lock(mutex_);
+    if (discarding_) return true;
     if (!receive_window_.arrive(message.payload_bytes)) return false;
     inbox_.push_back(std::move(message));
     waiting_messages_.store(static_cast<uint32_t>(inbox_.size()), std::memory_order_release);
   }
   event_.notify();
   return true;
+}
+
+void Call::discard_input() {
+  std::deque<InMessage> dropped;  // gives leases back, without the lock
+  std::lock_guard lock(mutex_);
+  discarding_ = true;
+  dropped.swap(inbox_);
+  waiting_messages_.store(0, std::memory_order_release);
 }
 
 int64_t Call::peer_credit() {

@@ -40,7 +40,9 @@ class Call : public Watcher {
   bool take(InMessage& message);
   Waited wait_ended(Nanos deadline);
 
-  bool sendable() const { return sendable_.load(std::memory_order_acquire) || ended(); }
+  bool sendable() const { return sendable_.load(std::memory_order_acquire) || over(); }
+  // Nothing that is sent will be looked at: the call has ended, or its server is done with it.
+  bool over() const { return ended() || peer_done_.load(std::memory_order_acquire); }
   // Until the peer has room for one more message, or the call has ended.
   Waited wait_sendable(Nanos deadline);
   // Until the caller's memory is free again.
@@ -81,6 +83,13 @@ class Call : public Watcher {
   bool enqueue(InMessage message);
   bool input_ended() const { return input_ended_.load(std::memory_order_acquire); }
   void end_input() { input_ended_.store(true, std::memory_order_release); }
+  // The messages that nobody has taken, and those to come, are dropped.
+  void discard_input();
+  // The last of the messages that had come was taken.
+  virtual void on_emptied() {}
+  bool empty() const { return waiting_messages_.load(std::memory_order_acquire) == 0; }
+  bool peer_done() const { return peer_done_.load(std::memory_order_acquire); }
+  void set_peer_done() { peer_done_.store(true, std::memory_order_release); }
   // True for the one caller that ends the call; finish_ending() tells the others. `finished`: by
   // this end's own will.
   bool begin_ending() { return !ending_.exchange(true, std::memory_order_acq_rel); }
@@ -98,6 +107,7 @@ class Call : public Watcher {
   std::atomic<uint32_t> waiting_messages_{0};
   std::atomic<bool> input_ended_{false};
   std::atomic<bool> sendable_{true};
+  std::atomic<bool> peer_done_{false};
   std::atomic<bool> ending_{false};
   std::atomic<bool> ended_{false};
 
@@ -109,6 +119,7 @@ class Call : public Watcher {
 
   std::mutex mutex_;  // guards what follows; no other lock is taken inside
   std::deque<InMessage> inbox_;
+  bool discarding_ = false;
   SendWindow send_window_;
   ReceiveWindow receive_window_;
   bool finished_ = false;

@@ -7,8 +7,8 @@ namespace flag = wire::call_flag;
 
 constexpr const char* kDeadlineDetails = "Deadline Exceeded";
 
-ClientCall::ClientCall(Ref<ClientLink> link, uint64_t stream, Nanos deadline)
-    : Call(std::move(link), stream, deadline) {}
+ClientCall::ClientCall(Ref<ClientLink> link, uint64_t stream, Nanos deadline, bool until_read)
+    : Call(std::move(link), stream, deadline), until_read_(until_read) {}
 
 Result<Ref<Outgoing>> ClientCall::begin(std::string_view method,
                                         std::span<const wire::MetadataEntry> metadata,
@@ -42,6 +42,7 @@ Result<Ref<Outgoing>> ClientCall::send_message(std::span<OutSegment> segments, b
 }
 
 Status ClientCall::end_send() {
+  if (over()) return {};
   CallHeader header;
   header.flags = flag::kEnd;
   auto sent = send(header, {}, false);
@@ -50,7 +51,7 @@ Status ClientCall::end_send() {
 
 Waited ClientCall::wait_initial(Nanos deadline) {
   return link_->wait(
-      event_, [this] { return initial_known_.load(std::memory_order_acquire) || ended(); },
+      event_, [this] { return initial_known_.load(std::memory_order_acquire) || over(); },
       deadline);
 }
 
@@ -62,7 +63,8 @@ ReceivedMetadata ClientCall::initial() {
 bool ClientCall::cancel(Code code, std::string details) {
   if (!begin_ending()) return false;
   cancelled_.store(true);
-  send_cancel(code);
+  if (!peer_done()) send_cancel(code);
+  if (until_read_) discard_input();
   Outcome outcome;
   outcome.code = code;
   outcome.details = std::move(details);
@@ -77,6 +79,31 @@ void ClientCall::send_cancel(Code code) {
   header.code = code == Code::kOk ? Code::kCancelled : code;
   // A link that cannot carry it any more tells the server in its own way.
   (void)send(header, {}, false);
+}
+
+void ClientCall::conclude(Outcome outcome) {
+  if (!until_read_) {
+    if (begin_ending()) end(std::move(outcome));
+    return;
+  }
+  if (concluded_.exchange(true, std::memory_order_acq_rel)) return;
+  conclusion_ = std::move(outcome);
+  set_peer_done();
+  end_input();
+  if (empty())
+    end_as_concluded();
+  else
+    event_.notify();
+}
+
+// Whoever empties the call looks for its conclusion after that, and who concludes it looks for
+// messages after that: one of them sees both.
+void ClientCall::on_emptied() {
+  if (peer_done()) end_as_concluded();
+}
+
+void ClientCall::end_as_concluded() {
+  if (begin_ending()) end(std::move(conclusion_));
 }
 
 // The caller has won begin_ending().
@@ -120,9 +147,16 @@ Code code_of_loss(const Status& why) {
 
 }  // namespace
 
-void ClientCall::on_closing(const Status& why) { cancel(code_of_loss(why), why.details()); }
+void ClientCall::on_closing(const Status& why) {
+  if (why.code() == Code::kCancelled || !peer_done()) cancel(code_of_loss(why), why.details());
+}
 
 void ClientCall::on_lost(const Status& why) {
+  if (peer_done()) return;  // nothing of the call was lost
+  if (until_read_) {
+    if (!ending()) conclude({code_of_loss(why), why.details(), {}});
+    return;
+  }
   if (!begin_ending()) return;
   Outcome outcome;
   outcome.code = code_of_loss(why);
@@ -135,8 +169,14 @@ Status ClientCall::on_message(InMessage message) {
   if (!header) return header.status();
   if (header->has(flag::kStart | flag::kCancel))
     return {Code::kInternal, "protocol error: a server may not start or cancel a call"};
+  if (peer_done()) return {};  // it crosses this end's verdict
   if (!message.status.ok()) {
-    cancel(message.status.code(), message.status.details());
+    if (until_read_) {
+      send_cancel(message.status.code());
+      conclude({message.status.code(), message.status.details(), {}});
+    } else {
+      cancel(message.status.code(), message.status.details());
+    }
     return {};
   }
   if (header->has(flag::kInitial)) {
@@ -158,7 +198,7 @@ Status ClientCall::on_message(InMessage message) {
   }
   if (header->has(flag::kPayload) && !enqueue(std::move(message)))
     return {Code::kInternal, "protocol error: a message without credit"};
-  if (last && begin_ending()) end(std::move(outcome));
+  if (last) conclude(std::move(outcome));
   return {};
 }
 
@@ -174,10 +214,10 @@ Result<Ref<ClientLink>> ClientLink::create(Runtime& runtime, std::unique_ptr<Tra
   return link;
 }
 
-Result<Ref<ClientCall>> ClientLink::new_call(Nanos deadline) {
+Result<Ref<ClientCall>> ClientLink::new_call(Nanos deadline, bool until_read) {
   auto call = Ref<ClientCall>::adopt(
       new ClientCall(Ref<ClientLink>::share(this),
-                     next_stream_.fetch_add(1, std::memory_order_relaxed), deadline));
+                     next_stream_.fetch_add(1, std::memory_order_relaxed), deadline, until_read));
   if (!alive() || !add(*call)) {
     Status why = death();
     return Status{Code::kUnavailable, why.ok() ? "the link is closed" : why.details()};

@@ -42,12 +42,16 @@ class ClientCall final : public Call {
 
  private:
   friend class ClientLink;
-  ClientCall(Ref<ClientLink> link, uint64_t stream, Nanos deadline);
+  ClientCall(Ref<ClientLink> link, uint64_t stream, Nanos deadline, bool until_read);
 
   Status on_message(InMessage message) override;
   void on_closing(const Status& why) override;
   void on_lost(const Status& why) override;
   void on_timer() override;
+  void on_emptied() override;
+  // The call ends so, at once or when what has come was taken.
+  void conclude(Outcome outcome);
+  void end_as_concluded();
   void end(Outcome outcome);
   void send_cancel(Code code);
 
@@ -55,6 +59,9 @@ class ClientCall final : public Call {
   std::atomic<bool> initial_known_{false};
   std::mutex initial_mutex_;  // guards initial_
   ReceivedMetadata initial_;
+  const bool until_read_;
+  std::atomic<bool> concluded_{false};
+  Outcome conclusion_;      // written by who has set concluded_, before peer_done()
   Outcome outcome_;         // written once, before ended()
   std::mutex timer_mutex_;  // guards timer_ and timed_
   Poller::Timer timer_{};
@@ -67,8 +74,9 @@ class ClientLink final : public CallLink {
                                         Peer peer, uint64_t max_message);
 
   const char* role() const override { return "client"; }
+  // `until_read`: however the server ends the call, it lasts until its messages have been taken.
   // UNAVAILABLE: the link is lost or the peer is going away.
-  Result<Ref<ClientCall>> new_call(Nanos deadline);
+  Result<Ref<ClientCall>> new_call(Nanos deadline, bool until_read = false);
 
  private:
   friend class ClientCall;

@@ -55,20 +55,21 @@ struct Link {
   }
 
   ClientCall* start(nb::handle method, nb::handle timeout, nb::handle metadata, nb::handle request,
-                    bool end) {
+                    bool end, bool until_read) {
     Py_ssize_t size = 0;
     const char* name = PyUnicode_AsUTF8AndSize(method.ptr(), &size);
     if (!name) throw nb::python_error();
     const Payload payload(request);
     const Pairs pairs(metadata);
     const tw_wait wait = wait_for(timeout);
+    const int flags = (end ? TW_HALF_CLOSE : 0) | (until_read ? TW_UNTIL_READ : 0);
     tw_call* call = nullptr;
     tw_status status{};
     int result;
     {
       const NoGil nogil;
       result = tw_link_start(handle, name, static_cast<size_t>(size), pairs.get(), payload.get(),
-                             end, &wait, &call, &status);
+                             flags, &wait, &call, &status);
     }
     check(result, status);
     return new ClientCall(call);
@@ -356,7 +357,7 @@ NB_MODULE(_core_of_main, m) {
            nb::arg("metadata").none(), nb::arg("raw"))
       .def("start", &Link::start, nb::arg("method"), nb::arg("timeout").none(),
            nb::arg("metadata").none(), nb::arg("request").none() = nb::none(),
-           nb::arg("end") = false, nb::rv_policy::take_ownership)
+           nb::arg("end") = false, nb::arg("until_read") = false, nb::rv_policy::take_ownership)
       .def("stats", &Link::stats)
       .def(
           "remote", [](Link& l) { return new Remote(tw_link_remote(l.handle)); },

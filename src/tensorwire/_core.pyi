@@ -189,8 +189,11 @@ class Link:
         metadata: Metadata,
         request: Message | None = None,
         end: bool = False,
+        until_read: bool = False,
     ) -> Call:
-        """Starts a call; ``request`` is its first message and ``end`` half-closes it."""
+        """Starts a call; ``request`` is its first message and ``end`` half-closes it. With
+        ``until_read`` it lasts, however the server ends it, until its messages have been received;
+        it has to be read to its end or cancelled."""
     def stats(self) -> dict[str, object]: ...
     def remote(self) -> Remote: ...
     def trace(self) -> tuple[int, list[Step]]:
@@ -214,8 +217,7 @@ class Call:
     def status(
         self, timeout: float | None = None
     ) -> tuple[int, str, list[tuple[str, str | bytes]]] | None:
-        """Waits for the end of the call: (code, details, trailing metadata), None on timeout.
-        Messages that were not received do not keep it waiting."""
+        """Waits for the end of the call: (code, details, trailing metadata), None on timeout."""
     @property
     def ended(self) -> bool: ...
     @property

@@ -53,7 +53,7 @@ struct ClientCall : CallBase {
       const NoGil nogil;
       result = tw_call_send(handle, payload.get(), end, &wait, &status);
     }
-    if (result != TW_OK && result != TW_INTERRUPTED && tw_call_ended(handle)) return false;
+    if (result == 1 || (result > 0 && tw_call_ended(handle))) return false;
     check(result, status);
     return true;
   }

@@ -180,6 +180,11 @@ class Service:
         yield from self.count(request, context)
         context.abort(grpc.StatusCode.OUT_OF_RANGE, "no more")
 
+    def three_and_tell(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        """``recall`` knows once they have been sent."""
+        context.add_callback(lambda: self.diary.write(request.decode(), "sent"))
+        yield from self.count(b"3", context)
+
     def count_and_none(self, request: bytes, context: grpc.ServicerContext) -> Iterator[Any]:
         yield from self.count(request, context)
         context.set_trailing_metadata((("last", "yes"),))
@@ -284,6 +289,7 @@ class Service:
                 self.count_and_fail,
                 self.count_and_abort,
                 self.count_and_none,
+                self.three_and_tell,
                 self.metadata_first,
                 self.endless,
             ],

@@ -201,6 +201,54 @@ def test_cancel_responses(channel: Any, key: str) -> None:
     assert recall(channel, key) == b"closed active=False"
 
 
+def unread(channel: Any, key: str, **options: Any) -> Any:
+    """A stream whose responses and status have come, but for what the server says of it later."""
+    stream = channel.unary_stream(path("three_and_tell"))(key.encode(), **options)
+    assert recall(channel, key) == b"sent"
+    return stream
+
+
+def test_stream_lasts_until_it_is_read(channel: Any, key: str) -> None:
+    stream = unread(channel, key)
+    done = threading.Event()
+    stream.add_done_callback(lambda _: done.set())
+    for number in numbers(3):
+        assert stream.is_active()
+        assert stream.running()
+        assert not stream.done()
+        assert not done.is_set()
+        assert next(stream) == number
+    assert list(stream) == []
+    assert done.wait(LIMIT_SECONDS)
+    assert stream.done()
+    assert not stream.cancel()
+
+
+def test_cancel_drops_what_was_not_read(channel: Any, key: str) -> None:
+    stream = unread(channel, key)
+    assert next(stream) == b"0"
+    assert stream.cancel()
+    assert stream.cancelled()
+    assert error_of(stream).code() is grpc.StatusCode.CANCELLED
+    assert error_of(stream).code() is grpc.StatusCode.CANCELLED
+    assert stream.code() is grpc.StatusCode.CANCELLED
+
+
+def test_deadline_drops_what_was_not_read(channel: Any, key: str) -> None:
+    stream = unread(channel, key, timeout=0.4)
+    done = threading.Event()
+    stream.add_done_callback(lambda _: done.set())
+    assert done.wait(LIMIT_SECONDS)
+    assert error_of(stream).code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert not stream.cancelled()
+
+
+def test_close_drops_what_was_not_read(pairing: Pairing, processes: Any, key: str) -> None:
+    with pairing.channel(processes[pairing.server]) as channel:
+        stream = unread(channel, key)
+    assert error_of(stream).code() is grpc.StatusCode.CANCELLED
+
+
 def test_dropped_stream_cancels_its_call(channel: Any, key: str) -> None:
     stream = channel.unary_stream(path("endless"))(key.encode())
     assert next(stream) == key.encode()

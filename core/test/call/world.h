@@ -168,8 +168,8 @@ inline bool in_time(Waited waited) {
 
 // A started call whose messages follow one by one.
 inline Ref<ClientCall> start(ClientLink& link, std::string_view method, Nanos deadline = kForever,
-                             const Entries& metadata = {}) {
-  auto call = link.new_call(deadline);
+                             const Entries& metadata = {}, bool until_read = false) {
+  auto call = link.new_call(deadline, until_read);
   REQUIRE(call.ok());
   REQUIRE((*call)->begin(method, metadata, {}, false, false, false).ok());
   REQUIRE((*call)->watch_deadline().ok());
@@ -179,7 +179,7 @@ inline Ref<ClientCall> start(ClientLink& link, std::string_view method, Nanos de
 // Sends one message as the C ABI does; false: the call has ended.
 template <class Send>
 bool send_one(Call& call, std::vector<OutSegment> segments, Send&& send) {
-  if (!in_time(call.wait_sendable(patience())) || call.ended()) return false;
+  if (!in_time(call.wait_sendable(patience())) || call.over()) return false;
   Status status;
   if (!in_time(call.stage(segments, patience(), status))) return false;
   auto sent = send(std::span<OutSegment>(segments));

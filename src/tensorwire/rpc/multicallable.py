@@ -157,7 +157,9 @@ class _MultiCallable:
         if timeout is not None and timeout <= 0:
             return status.BegunCallError(*_TOO_LATE)
         try:
-            call = link.start(self._name, timeout, _pairs(metadata), message, one_request)
+            call = link.start(
+                self._name, timeout, _pairs(metadata), message, one_request, kind is ResponseStream
+            )
         except status.CallError as error:
             return error.begun()
         except _core.StatusError as error:
