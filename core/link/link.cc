@@ -8,6 +8,10 @@
 
 namespace tw {
 
+// How long the background thread stays with one link: a peer that sends without end keeps it
+// neither from other links nor from deadlines.
+constexpr Nanos kTurn = kMillisecond;
+
 // Views may die on any thread and after their link: they reach it through this.
 class Link::Returns final : public LeaseReturn {
  public:
@@ -418,9 +422,10 @@ void Link::on_event(uint32_t tag, uint32_t events) {
   // Whoever has the baton learns that there was something, and looks again when letting it go.
   if (!baton_.take_or_flag()) return;
   transport_->disarm();
-  while (step()) {
+  const Nanos until = now() + kTurn;
+  while (step() && now() < until) {
   }
-  hand_on();
+  hand_on();  // what is left is reported again
 }
 
 Status Link::on_message(InMessage message) {
