@@ -210,7 +210,7 @@ inline void visit_trace(const Trace::Record& record, tw_visit_event visit, void*
   }
 }
 
-inline void visit_stats(const Link& link, const LinkStats& stats, tw_visit_fact visit,
+inline void visit_stats(const CallLink& link, const LinkStats& stats, tw_visit_fact visit,
                         void* context) {
   visit(context, "transport", link.transport());
   visit(context, "peer", link.peer().address.c_str());
@@ -241,6 +241,7 @@ inline void visit_stats(const Link& link, const LinkStats& stats, tw_visit_fact 
   put("read_buffers_pool", stats.received.pool_buffers);
   put("reads_pending", stats.fetches);
   put("messages_refused", stats.received.refused);
+  put("calls", link.calls());
   put("calls_dropped", stats.dropped_calls);
   put("copies", stats.copies);
   put("copied_bytes", stats.copied_bytes);

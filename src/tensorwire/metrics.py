@@ -118,6 +118,7 @@ LINK: tuple[Measure, ...] = (
            "read.", "fetch_registrations"),
     _plain("link_refused_messages", "counter", "Messages that were larger than this end accepts.",
            "messages_refused"),
+    _plain("link_calls", "gauge", "Calls that have not ended.", "calls"),
     _plain("link_dropped_calls", "counter", "Calls that nobody waited for any more when their turn "
            "came: they were not run.", "calls_dropped"),
     _plain("link_copies", "counter", "Payloads that were copied into the arena before they left.",

@@ -200,6 +200,7 @@ def test_one_log_line_for_the_choice(server: Local, caplog: pytest.LogCaptureFix
 def test_stats(server: Local) -> None:
     with tensorwire.insecure_channel(server.target) as channel:
         assert channel.stats() == {
+            "target": server.target,
             "transport": None,
             "peer": None,
             "opened": 0,

@@ -220,6 +220,8 @@ SUPPORT = [None, "1"]
 def test_new_channel_in_a_child(support: str | None, transport: str) -> None:
     said = forked(
         """
+        with tensorwire.insecure_channel(target, transport=sys.argv[2]) as closed:
+            closed.unary_unary(path("echo"))(b"parent")
         channel = tensorwire.insecure_channel(target, transport=sys.argv[2])
         print(channel.unary_unary(path("echo"))(b"parent"))
         def work():

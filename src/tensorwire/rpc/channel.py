@@ -97,7 +97,8 @@ class Channel(grpc.Channel):
     def stats(self) -> dict[str, object]:
         """``transport`` and ``peer`` as in ``path``, None before the choice; ``opened``: links so
         far; ``lost``: those that have ended; ``failures``: failed attempts in a row; ``link``: the
-        counters of the live link, None where calls go by gRPC."""
+        counters of the live link, which another channel may have left, None where calls go by
+        gRPC."""
         return self._uplink.stats()
 
     def trace(self) -> LinkTrace | None:
@@ -106,7 +107,8 @@ class Channel(grpc.Channel):
         return self._uplink.trace()
 
     def close(self) -> None:
-        """Ends calls in progress with CANCELLED. What was received stays readable."""
+        """Ends calls in progress with CANCELLED. What was received stays readable. A link without
+        calls stays open for a second, for the next channel with the same arguments."""
         registry.CHANNELS.discard(self)
         self._uplink.close()
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import random
 import threading
+from collections.abc import Mapping
 from time import monotonic
 from typing import Final
 from weakref import ref
@@ -21,7 +22,7 @@ import grpc
 
 from tensorwire import _core
 from tensorwire.log import LOGGER
-from tensorwire.rpc import bootstrap, instrumentation, lifetime, registry, status
+from tensorwire.rpc import bootstrap, idle, instrumentation, lifetime, registry, status
 from tensorwire.rpc.breaker import Breaker
 from tensorwire.rpc.choice import DATA_PLANE, Path, Policy
 from tensorwire.rpc.opening import Found, Opening, reasons
@@ -73,6 +74,7 @@ class Uplink:
         self.policy = policy
         self._options = options
         self._compression = compression
+        self._key = (target, policy, tuple(options), compression)
         self.limits = limits
         self._lock = threading.Lock()  # guards what follows
         self._stock: grpc.Channel | None = None
@@ -225,11 +227,11 @@ class Uplink:
                 return
             self._closing.set()
             link, self.link = self.link, None
-            stock = self._stock
+            stock, path = self._stock, self._path
         if lifetime.generation() != self._generation:
             return  # the parent's
         if link is not None:
-            link.close()
+            idle.keep(self._key, idle.Left(link, path.reasons if path is not None else {}))
         if stock is not None:
             stock.close()
 
@@ -259,6 +261,10 @@ class Uplink:
                 raise _closed(self.target)
             if self._attempt is not None:
                 return self._attempt
+            left = idle.take(self._key)
+            if left is not None:
+                self._take(left.link, left.reasons)
+                return None
             if monotonic() < self._next_attempt:
                 return None
             attempt = self._attempt = _Attempt(0.0 if self._failures else PATIENCE)
@@ -336,7 +342,7 @@ class Uplink:
 
     # ------------------------------------------------------------------- the way back to verbs
 
-    def _take(self, link: _core.Link, reasons: dict[str, str]) -> None:
+    def _take(self, link: _core.Link, reasons: Mapping[str, str]) -> None:
         """Lock held. Calls go by ``link`` from now on; those on the one before it end there."""
         self._link_since = monotonic()
         self._opened += 1

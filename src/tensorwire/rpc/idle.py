@@ -1,0 +1,121 @@
+"""Links of closed channels, kept for a moment, so that a program that makes a channel for each call
+opens one link, not one for each."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable, Mapping
+from time import monotonic
+from typing import Final, NamedTuple
+
+from tensorwire import _core
+from tensorwire.rpc import lifetime
+
+KEEP_SECONDS: Final = 1.0
+MOST: Final = 16
+
+
+class Left(NamedTuple):
+    """What a closed channel leaves: its link, and why that is by no better transport."""
+
+    link: _core.Link
+    reasons: Mapping[str, str]
+
+
+class _Kept(NamedTuple):
+    key: Hashable
+    left: Left
+    until: float
+
+
+class _Idle:
+    """Thread-safe. Its thread lives as long as there is something to close."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()  # guards what follows
+        self._kept: list[_Kept] = []  # oldest first
+        self._thread: threading.Thread | None = None
+
+    def keep(self, key: Hashable, left: Left) -> bool:
+        """False: there is nobody who would close it."""
+        with self._changed:
+            if self._thread is None:
+                thread = threading.Thread(target=self._run, name="tensorwire-idle", daemon=True)
+                try:
+                    thread.start()  # and waits for the lock
+                except RuntimeError:
+                    return False
+                self._thread = thread
+                lifetime.close_at_exit(self)
+            self._kept.append(_Kept(key, left, monotonic() + KEEP_SECONDS))
+            surplus = self._kept.pop(0) if len(self._kept) > MOST else None
+        if surplus is not None:
+            surplus.left.link.close()
+        return True
+
+    def take(self, key: Hashable) -> Left | None:
+        """The link that was used last."""
+        with self._changed:
+            for kept in reversed(self._kept):
+                if kept.key == key:
+                    self._kept.remove(kept)
+                    if kept.left.link.alive:
+                        return kept.left
+        return None
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                if not self._kept:
+                    self._thread = None
+                    return
+                oldest = self._kept[0]
+                pause = oldest.until - monotonic()
+                if pause > 0.0:
+                    del oldest
+                    self._changed.wait(pause)
+                    continue
+                del self._kept[0]
+            oldest.left.link.close()
+
+    def close_at_exit(self) -> None:
+        with self._changed:
+            kept, self._kept = self._kept, []
+            thread = self._thread
+            self._changed.notify_all()
+        for each in kept:
+            each.left.link.close()
+        if thread is not None:
+            thread.join(lifetime.JOIN_SECONDS)
+
+
+class _Holder:
+    """A forked child begins with an empty one."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self.idle = _Idle()
+
+
+_holder: Final = _Holder()
+lifetime.reset_after_fork(_holder.reset)
+
+
+def keep(key: Hashable, left: Left) -> None:
+    """For a channel that is closed: ``take`` with the same key gets the link within KEEP_SECONDS.
+    A link with calls in progress is closed, which ends these."""
+    link = left.link
+    if not link.alive or link.stats()["calls"] != 0 or not _holder.idle.keep(key, left):
+        link.close()
+
+
+def take(key: Hashable) -> Left | None:
+    """The link that a channel with the same key has left, if it is alive."""
+    return _holder.idle.take(key)
+
+
+def clear() -> None:
+    """Closes what is kept."""
+    _holder.idle.close_at_exit()
