@@ -100,7 +100,7 @@ std::string_view shape_text(Shape shape) {
     case Shape::kPowerOfTwo:
       return ", a power of two";
     case Shape::kMultipleOfGb:
-      return ", a multiple of 1073741824 (1 GB) in plain bytes";
+      return ", a multiple of 1073741824 (1 GB)";
   }
   return "";
 }
@@ -132,9 +132,7 @@ class Environment {
     if (const auto variable = lookup(name)) {
       store(out, *variable, parse_size(variable->value), range);
     } else if (const auto guide = guide_name ? lookup(guide_name) : std::nullopt) {
-      const bool plain = guide_range.shape == Shape::kMultipleOfGb;
-      store(out, *guide, plain ? parse_number(guide->value) : parse_size(guide->value),
-            guide_range);
+      store(out, *guide, parse_size(guide->value), guide_range);
     }
   }
 

@@ -32,6 +32,21 @@ bool write_all(int fd, std::string_view bytes) {
   return true;
 }
 
+// A new file, never one that is there, nor what a link of that name leads to: whoever may write to
+// the folder must not choose what this process writes to. Of an earlier process with this number
+// there may be one.
+Fd new_file(const std::string& folder) {
+  constexpr int kTries = 100;
+  for (int i = 0; i < kTries; ++i) {
+    const std::string path = folder + "/" + std::to_string(getpid()) +
+                             (i == 0 ? "" : "-" + std::to_string(i)) + ".jsonl";
+    Fd file(
+        open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_APPEND | O_CLOEXEC, 0600));
+    if (file || errno != EEXIST) return file;
+  }
+  return {};
+}
+
 }  // namespace
 
 std::string trace_line(const TracedLink& link, const Trace::Record& record) {
@@ -71,11 +86,10 @@ void TraceFile::add(const TracedLink& link, const Trace::Record& record) {
   const std::string line = trace_line(link, record);
   std::lock_guard lock(mutex_);
   if (failed_) return;
-  const std::string path = folder_ + "/" + std::to_string(getpid()) + ".jsonl";
-  if (!file_) file_ = Fd(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  if (!file_) file_ = new_file(folder_);
   if (file_ && write_all(file_.get(), line)) return;
   failed_ = true;
-  std::fprintf(stderr, "tensorwire: cannot write the trace to %s: %s\n", path.c_str(),
+  std::fprintf(stderr, "tensorwire: cannot write a trace into %s: %s\n", folder_.c_str(),
                std::strerror(errno));
 }
 

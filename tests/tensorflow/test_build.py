@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -140,13 +141,31 @@ def test_the_cache_needs_no_compiler(bench: Bench, monkeypatch: pytest.MonkeyPat
         {"version": "2.20.0"},
         {"git_version": "v2.21.0-g2"},
         {"flags": ("-I/tf/include", "-D_GLIBCXX_USE_CXX11_ABI=0", "--std=c++17")},
-        {"folder": Path("/elsewhere")},
     ],
     ids=lambda changes: next(iter(changes)),
 )
 def test_another_tensorflow_is_another_build(bench: Bench, changes: dict[str, object]) -> None:
     assert bench.plugin() != bench.plugin(**changes)
     assert len(bench.calls()) == 6
+
+
+def test_one_build_serves_all_environments_of_one_tensorflow(bench: Bench) -> None:
+    """Where it is installed does not matter; what its libraries are does."""
+
+    def environment(name: str, content: bytes) -> dict[str, object]:
+        folder = bench.path / name
+        folder.mkdir()
+        for option in build.TENSORFLOW_LIBRARIES:
+            (folder / option.removeprefix("-l:")).write_bytes(content)
+        return {
+            "folder": folder,
+            "flags": (f"-I{folder}/include", *bench.tensorflow.flags[1:]),
+        }
+
+    first = bench.plugin(**environment("a", b"one"))
+    assert bench.plugin(**environment("b", b"one")) == first
+    assert len(bench.calls()) == 3
+    assert bench.plugin(**environment("c", b"two")) != first
 
 
 @pytest.mark.parametrize("name", ["plugin/one.cc", "plugin/one.h", "core/tensorwire.h"])
@@ -217,13 +236,66 @@ def test_a_cache_that_cannot_be_made(bench: Bench, monkeypatch: pytest.MonkeyPat
         bench.plugin()
 
 
-@pytest.mark.parametrize("up", [0, 1])
-def test_a_cache_that_others_may_write_to(bench: Bench, up: int) -> None:
-    bench.cache.mkdir(parents=True)
-    folder = [bench.cache, bench.cache.parent][up]
-    folder.chmod(0o777)
-    with pytest.raises(BuildError, match=f"others may write to {folder},"):
+@pytest.mark.parametrize("name", ["", "..", "build", f"build/{LIBRARY}"])
+def test_what_others_may_have_written_is_not_loaded(bench: Bench, name: str) -> None:
+    """Nor is it after its permissions were mended from outside: the advice is to remove it."""
+    library = bench.plugin()
+    path = (bench.cache / name.replace("build", library.parent.name)).resolve()
+    path.chmod(0o777)
+    with pytest.raises(BuildError, match=f"others may have written {path}, .*rm -r {path.parent}"):
         bench.plugin()
+    assert len(bench.calls()) == 3
+
+
+def test_a_folder_of_caches_that_others_may_write_to(bench: Bench) -> None:
+    bench.plugin()
+    above = bench.cache.parent.parent
+    above.chmod(0o777)
+    with pytest.raises(BuildError, match=f"others may write to {above}, .*set XDG_CACHE_HOME"):
+        bench.plugin()
+    above.chmod(0o1777)  # as /tmp: nobody can put another folder in place of one's own
+    assert bench.plugin().exists()
+
+
+def test_a_link_in_the_cache_is_not_followed(bench: Bench) -> None:
+    library = bench.plugin()
+    library.rename(bench.path / "planted.so")
+    library.symlink_to(bench.path / "planted.so")
+    with pytest.raises(BuildError, match=f"others may have written {library}"):
+        bench.plugin()
+
+
+def test_a_umask_that_lets_the_group_write(bench: Bench) -> None:
+    before = os.umask(0o002)
+    try:
+        library = bench.plugin()
+        assert bench.plugin() == library
+    finally:
+        os.umask(before)
+    for path in (library, library.parent, bench.cache, bench.cache.parent, bench.cache.parents[1]):
+        assert path.stat().st_mode & 0o022 == 0, path
+
+
+@pytest.mark.parametrize("cut", [LIBRARY, build.DIGEST])
+def test_a_copy_that_was_cut_short_is_built_again(bench: Bench, cut: str) -> None:
+    library = bench.plugin()
+    content = library.read_bytes()
+    os.truncate(library.parent / cut, 3)
+    assert bench.plugin() == library
+    assert library.read_bytes() == content
+    assert len(bench.calls()) == 6
+    (library.parent / cut).unlink()
+    assert bench.plugin() == library
+    assert len(bench.calls()) == 9
+
+
+def test_a_full_disk_is_named(bench: Bench) -> None:
+    bench.cxx.write_text("#!/bin/sh\necho made | cat > /dev/full\n")
+    with pytest.raises(BuildError) as caught:
+        bench.plugin()
+    assert str(caught.value).startswith("no space is left where the TensorFlow plugin is built: ")
+    assert f"in {bench.cache} and in {tempfile.gettempdir()}" in str(caught.value)
+    assert "set XDG_CACHE_HOME and TMPDIR" in str(caught.value)
 
 
 def test_processes_that_start_together_share_one_build(bench: Bench) -> None:
@@ -274,7 +346,12 @@ def test_waiting_for_another_process_ends(bench: Bench, monkeypatch: pytest.Monk
 def test_what_is_there_for_a_version(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "SOURCES", bench.sources)
     monkeypatch.setattr(build, "core_headers", lambda: bench.headers)
-    assert build.found("2.21.0") == []
+    here, elsewhere = bench.tensorflow.folder, bench.path
+    assert build.found("2.21.0", here) == []
     library = bench.plugin()
-    assert build.found("2.21.0") == [library]
-    assert build.found("2.20.0") == []
+    assert build.found("2.21.0", here) == [library]
+    assert build.found("2.20.0", here) == []
+    (elsewhere / "libtensorflow_cc.so.2").write_text("of another build")
+    assert build.found("2.21.0", elsewhere) == []
+    os.truncate(library, 1)
+    assert build.found("2.21.0", here) == []

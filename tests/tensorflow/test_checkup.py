@@ -56,6 +56,7 @@ def test_before_and_after_the_build(place: Path, monkeypatch: pytest.MonkeyPatch
     before = examine("2.21.0", monkeypatch)
     assert before["C++ compiler"].value == str(place)
     assert before["TensorFlow plugin"].value == "not built"
+    monkeypatch.setattr(checkup, "folder", lambda: Path("/tf"))
     library = build.plugin(build.TensorFlow("2.21.0", "g", (), Path("/tf")))
     after = examine("2.21.0", monkeypatch)
     assert "C++ compiler" not in after
@@ -63,6 +64,7 @@ def test_before_and_after_the_build(place: Path, monkeypatch: pytest.MonkeyPatch
         "built",
         f"in {library.parent}",
     )
+    assert examine("2.20.0", monkeypatch)["TensorFlow plugin"].value == "not built"
 
 
 def test_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,6 +122,7 @@ TEST_CASE("the pool keeps as much as the arena may hold, and at least a gigabyte
   constexpr size_t kGiB = size_t{1} << 30;
   CHECK(with({{"TENSORWIRE_BUFFER_BYTES", "4G"}})->pool_bytes == 4 * kGiB);
   CHECK(with({{"TF_RDMA_BUF_SIZE", "4294967296"}})->pool_bytes == 4 * kGiB);
+  CHECK(with({{"TF_RDMA_BUF_SIZE", "4G"}})->buffer_bytes == 4 * kGiB);
   CHECK(with({{"TENSORWIRE_BUFFER_BYTES", "1M"}})->pool_bytes == kGiB);
   CHECK(with({{"TENSORWIRE_BUFFER_BYTES", "4G"}, {"TENSORWIRE_POOL_BYTES", "5"}})->pool_bytes == 5);
 }
@@ -237,7 +238,7 @@ TEST_CASE("what is not permitted is refused with name, value and range") {
            Wrong{"TF_RDMA_CHUNK_SIZE", "1", "from 64K to 64M"},
            Wrong{"TF_RDMA_BUF_SIZE", "1073741825", "a multiple of 1073741824"},
            Wrong{"TF_RDMA_BUF_SIZE", "0", "a multiple of 1073741824"},
-           Wrong{"TF_RDMA_BUF_SIZE", "1G", "in plain bytes"},
+           Wrong{"TF_RDMA_BUF_SIZE", "1536M", "a multiple of 1073741824"},
        }) {
     const auto result = with({{wrong.name, wrong.value}});
     INFO(wrong.name << "=" << wrong.value);

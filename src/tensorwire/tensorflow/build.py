@@ -7,6 +7,7 @@ by the user's compiler against the headers in TensorFlow's wheel. The result lie
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import logging
@@ -33,13 +34,18 @@ log = logging.getLogger("tensorwire")
 PACKAGE = Path(__file__).resolve().parent
 SOURCES = PACKAGE / "plugin"
 LIBRARY = "libtensorwire_tensorflow.so"
+DIGEST = f"{LIBRARY}.sha256"
+"""Beside the library: what it has to be, in the format of sha256sum."""
 OLDEST, NEWEST = (2, 15), (2, 21)
 """Releases of TensorFlow that are tested; a newer one is tried."""
 
 BUILD_SECONDS = 3600.0
 """For one compilation, and for another process's build."""
+SMALLEST_DISK = 1 << 20
+"""Bytes; with less free, whatever ended the compiler was that."""
 SAY_SECONDS = 1.0
 LOOK_SECONDS = 0.1
+END_BYTES = 1 << 20
 OPTIONS = ("-O2", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", "-pthread", "-w")
 TENSORFLOW_HEADERS = ("external/com_github_grpc_grpc/include", "external/farmhash_archive/src")
 # In the other order TensorFlow's two libraries would not share their registry of servers.
@@ -103,18 +109,26 @@ def plugin(
     build = _Build(tensorflow, sources or SOURCES, headers or core_headers())
     folder = cache()
     library = folder / build.name / LIBRARY
-    if library.exists():
+    if _complete(library):
         return library
-    with _lock(folder / f"{build.name}.lock"):
-        if not library.exists():
-            build.run(folder)
+    try:
+        with _lock(folder / f"{build.name}.lock"):
+            if not _complete(library):
+                build.run(folder)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise BuildError(_full(folder)) from None
+        raise BuildError(f"cannot keep the plugin in {folder}: {error}") from None
     return library
 
 
-def found(version: str) -> list[Path]:
-    """Libraries in the cache that were built from these sources for a TensorFlow ``version``."""
-    name = f"{version}-{_digest_of(_files(SOURCES, core_headers()))}-*"
-    return sorted((cache_path() / "tensorflow").glob(f"{name}/{LIBRARY}"))
+def found(version: str, tensorflow: Path) -> list[Path]:
+    """Libraries in the cache that were built from these sources for the TensorFlow ``version``
+    whose libraries are in the folder ``tensorflow``."""
+    sources = _digest_of(_files(SOURCES, core_headers()))
+    name = f"{version}-{sources}-{_digest_of_libraries(tensorflow)}-*"
+    libraries = sorted((cache_path() / "tensorflow").glob(f"{name}/{LIBRARY}"))
+    return [library for library in libraries if _whole(library)]
 
 
 def compiler() -> list[str]:
@@ -142,21 +156,71 @@ def cache() -> Path:
     """The folder for builds. BuildError when it cannot be made, or others could write to it: what
     lies there is run."""
     folder = cache_path() / "tensorflow"
+    levels = (folder.parent.parent, folder.parent, folder)
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        levels[0].mkdir(mode=0o700, parents=True, exist_ok=True)
+        for level in levels[1:]:
+            level.mkdir(mode=0o700, exist_ok=True)  # whatever the umask is
     except OSError as error:
         raise BuildError(
             f"cannot keep the TensorFlow plugin in {folder} ({error.strerror}): set XDG_CACHE_HOME "
             "to a folder that you may write to"
         ) from None
-    for each in (folder, folder.parent):
-        status = each.stat()
-        if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    for level in levels[0].resolve(), *levels[0].resolve().parents:
+        status = level.stat()
+        others = status.st_mode & stat.S_IWOTH
+        if status.st_gid != os.getegid():
+            others |= status.st_mode & stat.S_IWGRP
+        if others and not status.st_mode & stat.S_ISVTX:
             raise BuildError(
-                f"others may write to {each}, from where code would be loaded: chmod go-w {each}, "
-                "or set XDG_CACHE_HOME to a folder of your own"
+                f"others may write to {level}, and so put code where the TensorFlow plugin is "
+                "loaded from: set XDG_CACHE_HOME to a folder of your own"
             )
+    for level in levels[1:]:
+        _check_owner(level, level)
     return folder
+
+
+def _check_owner(path: Path, remove: Path) -> None:
+    """BuildError where somebody else may have written ``path``; advises to remove ``remove``, since
+    what has been put there meanwhile stays there when the permissions are mended."""
+    status = path.lstat()
+    kind = stat.S_ISDIR(status.st_mode) or stat.S_ISREG(status.st_mode)
+    own = status.st_uid in (0, os.geteuid())
+    if not kind or not own or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise BuildError(
+            f"others may have written {path}, from where code would be loaded: look at what is in "
+            f"it, then rm -r {shlex.quote(str(remove))}, or set XDG_CACHE_HOME to a folder of your "
+            "own"
+        )
+
+
+def _complete(library: Path) -> bool:
+    """Whether it is there and as it was built: a copy of the cache may have been cut short, and the
+    process would end by SIGBUS. BuildError when others may have written it."""
+    folder = library.parent
+    if not folder.is_dir():
+        return False
+    _check_owner(folder, folder)
+    for path in (library, folder / DIGEST):
+        if path.exists() or path.is_symlink():
+            _check_owner(path, folder)
+    return _whole(library)
+
+
+def _whole(library: Path) -> bool:
+    try:
+        wanted = (library.parent / DIGEST).read_text().partition(" ")[0]
+        return hashlib.sha256(library.read_bytes()).hexdigest() == wanted
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _full(folder: Path) -> str:
+    return (
+        f"no space is left where the TensorFlow plugin is built: free some 100 MB in {folder} and "
+        f"in {tempfile.gettempdir()}, or set XDG_CACHE_HOME and TMPDIR to folders that have it"
+    )
 
 
 @dataclass
@@ -170,10 +234,14 @@ class _Build:
 
     @property
     def name(self) -> str:
-        """Of the folder: TensorFlow, the sources (with the function table), all else."""
-        abi = (self.tensorflow.git_version, *self._flags, platform.machine())
+        """Of the folder: TensorFlow, the sources (with the function table), TensorFlow's libraries,
+        all else. No path is in it: one build serves all environments that have this TensorFlow."""
+        flags = [flag for flag in self.tensorflow.flags if not flag.startswith("-I")]
+        abi = (self.tensorflow.git_version, *flags, *OPTIONS, platform.machine())
         sources = _digest_of(_files(self.sources, self.headers))
-        return f"{self.tensorflow.version}-{sources}-{_digest(' '.join(abi).encode())}"
+        libraries = _digest_of_libraries(self.tensorflow.folder)
+        rest = _digest(" ".join(abi).encode())
+        return f"{self.tensorflow.version}-{sources}-{libraries}-{rest}"
 
     @property
     def _flags(self) -> list[str]:
@@ -193,7 +261,7 @@ class _Build:
         with tempfile.TemporaryDirectory(dir=folder, prefix=prefix) as temporary:
             place = Path(temporary)
             made = place / "made"
-            made.mkdir()
+            made.mkdir(mode=0o700)
             objects = {unit: place / f"{unit.stem}.o" for unit in units}
             commands = [
                 [*cxx, *self._flags, "-c", str(unit), "-o", str(target)]
@@ -209,10 +277,14 @@ class _Build:
             with _progress(self.tensorflow.version, len(commands) + 1) as step:
                 self._compile(commands, folder, step)
                 self._call(link, folder)
-            try:
-                made.rename(folder / self.name)
-            except OSError as error:
-                raise BuildError(f"cannot put the plugin into {folder}: {error}") from None
+            library = made / LIBRARY
+            library.chmod(0o700)
+            digest = hashlib.sha256(library.read_bytes()).hexdigest()
+            (made / DIGEST).write_text(f"{digest}  {LIBRARY}\n")
+            (made / DIGEST).chmod(0o600)
+            if (folder / self.name).exists():  # not whole
+                (folder / self.name).rename(place / "old")
+            made.rename(folder / self.name)
 
     def _compile(self, commands: list[list[str]], folder: Path, step: _Step) -> None:
         workers = min(len(commands), len(os.sched_getaffinity(0)))
@@ -237,7 +309,11 @@ class _Build:
             if self._ended:
                 return
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "LC_ALL": "C"},  # for _failure, which reads what it says
             )
             self._processes.add(process)
         try:
@@ -255,6 +331,9 @@ class _Build:
         raise BuildError(self._failure(command, output.decode(errors="replace"), folder))
 
     def _failure(self, command: list[str], output: str, folder: Path) -> str:
+        free = min(shutil.disk_usage(path).free for path in (folder, tempfile.gettempdir()))
+        if os.strerror(errno.ENOSPC) in output or free < SMALLEST_DISK:
+            return _full(folder)
         written = folder / f"{self.name}.log"
         written.write_text(f"$ {shlex.join(command)}\n{output}")
         lines = [line.strip() for line in output.splitlines() if line.strip()]
@@ -331,6 +410,22 @@ def _files(sources: Path, headers: Path) -> list[Path]:
 
 def _digest_of(files: list[Path]) -> str:
     return _digest(b"".join(path.name.encode() + b"\0" + path.read_bytes() for path in files))
+
+
+def _digest_of_libraries(folder: Path) -> str:
+    """Tells apart builds of one release of TensorFlow: the ends of each library, with its build id
+    and the layout of its sections, and its size."""
+    digest = hashlib.sha256()
+    for option in TENSORFLOW_LIBRARIES:
+        path = folder / option.removeprefix("-l:")
+        if path.exists():
+            with path.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                digest.update(f"{path.name} {size} ".encode())
+                for place in (0, max(0, size - END_BYTES)):
+                    file.seek(place)
+                    digest.update(file.read(END_BYTES))
+    return digest.hexdigest()[:12]
 
 
 def _digest(content: bytes) -> str:

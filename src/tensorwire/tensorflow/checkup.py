@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator
 from importlib import metadata
 from importlib.util import find_spec
+from pathlib import Path
 
 from tensorwire.doctor import Finding
 from tensorwire.tensorflow import build, settings
@@ -40,8 +41,15 @@ def _release(version: str) -> Finding:
     return Finding("TensorFlow", version or "unknown", "warn" if meaning else "ok", meaning)
 
 
+def folder() -> Path | None:
+    """Where TensorFlow is installed, hence has its libraries."""
+    spec = find_spec("tensorflow")
+    return Path(spec.origin).parent if spec is not None and spec.origin else None
+
+
 def _plugin(version: str) -> Iterator[Finding]:
-    built = build.found(version)
+    here = folder()
+    built = build.found(version, here) if here is not None else []
     if built:
         yield Finding("TensorFlow plugin", "built", "ok", f"in {built[-1].parent}")
         return
