@@ -23,14 +23,14 @@ def _hostile(case: tuple[str, str]) -> Part:
 
 PARTS: Final[dict[str, Named]] = {
     **{
-        f"hostile {kind} {door}": Named(_hostile((kind, door)), 0.4) for kind, door in hostile.CASES
+        f"hostile {kind} {door}": Named(_hostile((kind, door)), 0.3) for kind, door in hostile.CASES
     },
     "killed": Named(kills.killed, 4.0),
-    "interrupted": Named(kills.interrupted, 1.5),
-    "stopped": Named(kills.stopped, 2.5),
+    "interrupted": Named(kills.interrupted, 2.0),
+    "stopped": Named(kills.stopped, 3.0),
     "shortage": Named(shortage.run, 4.0),
     "forks": Named(crowds.forks, 1.5),
     "channels": Named(crowds.channels, 0.3),
     "soak": Named(soak.run, 10.2),
-    "exits": Named(exits.run, 0.0),
+    "exits": Named(exits.run, 6.0),
 }

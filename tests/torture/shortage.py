@@ -187,6 +187,8 @@ def address_space(side: str, transport: str, scale: float, seed: int, say: Say) 
         rng = random.Random(seed)
         for number in range(scaled(40, scale, 2)):
             spare = int(2 ** rng.uniform(16, 27))
+            if row.failed >= Row.KEPT:
+                break
             with child(service.serve, {"workers": 2}) as server:
                 order = {"transport": transport, "seed": seed + number}
                 order["target"] = f"127.0.0.1:{server.talk.hear()}"
