@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import json
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 
@@ -255,6 +256,40 @@ class Service:
         yield next(requests)
         context.abort(grpc.StatusCode.ABORTED, "enough")
 
+    # any arity
+
+    def play(self, program: dict[str, Any], context: Any) -> Iterator[Any]:
+        """Does what the client has written down: responses, then an end."""
+        if "initial" in program:
+            context.send_initial_metadata(pairs(program["initial"]))
+        if "trailing" in program:
+            context.set_trailing_metadata(pairs(program["trailing"]))
+        if "code" in program:
+            context.set_code(grpc.StatusCode[program["code"]])
+        if "details" in program:
+            context.set_details(program["details"])
+        for number in range(program["messages"]):
+            yield str(number).encode()
+        end, (code, details) = program["end"], program["abort"]
+        if end == "raise":
+            raise ValueError(details)
+        if end == "abort":
+            context.abort(grpc.StatusCode[code], details)
+        if end == "abort_with_status":
+            context.abort_with_status(Ended(grpc.StatusCode[code], details, (("why", "so"),)))
+        if end == "cancel":
+            context.cancel()
+        if end in ("none", "serializer"):
+            yield None if end == "none" else b"bad"
+            yield b"not seen"
+
+    def play_unary(self, request: bytes, context: Any) -> Any:
+        responses = [b"nothing", *self.play(json.loads(request), context)]
+        return next((r for r in responses if r in (None, b"bad")), responses[-1])
+
+    def play_stream(self, request: bytes, context: Any) -> Iterator[Any]:
+        return self.play(json.loads(request), context)
+
     def handlers(self) -> grpc.GenericRpcHandler:
         makers: dict[Callable[..., Any], list[Callable[..., Any]]] = {
             grpc.unary_unary_rpc_method_handler: [
@@ -315,7 +350,41 @@ class Service:
         table["bad_responses"] = grpc.unary_stream_rpc_method_handler(
             self.count, response_serializer=refuse
         )
+        for arity in ("unary_unary", "unary_stream", "stream_unary", "stream_stream"):
+            behavior = self.play_stream if arity.endswith("stream") else self.play_unary
+            table[f"play_{arity}"] = getattr(grpc, f"{arity}_rpc_method_handler")(
+                read_first(behavior) if arity.startswith("stream") else behavior,
+                response_serializer=refuse_bad,
+            )
         return grpc.method_handlers_generic_handler(NAME, table)
+
+
+class Ended(NamedTuple):
+    """A grpc.Status."""
+
+    code: grpc.StatusCode
+    details: str
+    trailing_metadata: Any
+
+
+def pairs(written: list[Any]) -> Any:
+    return tuple((k, v.encode("latin-1") if k.endswith("-bin") else v) for k, v in written)
+
+
+def read_first(behavior: Callable[[bytes, Any], Any]) -> Callable[[Iterator[bytes], Any], Any]:
+    """For a stream of requests, of which the first counts."""
+
+    def read(requests: Iterator[bytes], context: Any) -> Any:
+        first = next(requests)
+        for _ in requests:
+            pass
+        return behavior(first, context)
+
+    return read
+
+
+def refuse_bad(response: bytes) -> bytes:
+    return refuse(response) if response == b"bad" else response
 
 
 def refuse(_: object) -> Any:

@@ -46,7 +46,9 @@ class CallContext(grpc.ServicerContext):
         else the arguments."""
         if self.chosen_code is not None:
             code = status.NUMBERS.get(self.chosen_code, status.UNKNOWN)
-        if self.chosen_details is not None:
+        if not code:
+            details = ""  # as with grpcio, also where the handler has set some
+        elif self.chosen_details is not None:
             details = self.chosen_details.decode("utf-8", "replace")
         trailing = self.chosen_trailing
         if trailing is not None and self._bad_trailing is not None:
@@ -144,7 +146,7 @@ class CallContext(grpc.ServicerContext):
         self.abort(status.code, status.details)
 
     def cancel(self) -> bool:
-        return self._call.finish(status.CANCELLED, "Cancelled by the server", None)
+        return self._call.finish(status.CANCELLED, "CANCELLED", None)
 
     def set_compression(self, compression: grpc.Compression) -> None:
         """Accepted; the data plane does not compress."""

@@ -154,11 +154,12 @@ class _MultiCallable:
             message = self._serialized(request) if one_request else None
         except _core.StatusError as error:
             return status.BegunCallError(error.code, error.details)
-        if timeout is not None and timeout <= 0:
-            return status.BegunCallError(*_TOO_LATE)
         try:
+            pairs = _pairs(metadata)
+            if timeout is not None and timeout <= 0:
+                return status.BegunCallError(*_TOO_LATE)
             call = link.start(
-                self._name, timeout, _pairs(metadata), message, one_request, kind is ResponseStream
+                self._name, timeout, pairs, message, one_request, kind is ResponseStream
             )
         except status.CallError as error:
             return error.begun()
@@ -246,10 +247,11 @@ class UnaryUnary(_MultiCallable, _UnaryUnary):
                 request, timeout, metadata, credentials, wait_for_ready, compression
             )
         message = self._serialized(request)
+        pairs = _pairs(metadata)
         if timeout is not None and timeout <= 0:
             raise status.CallError(*_TOO_LATE)
         number, details, response, first, last = link.unary(
-            self._name, message, timeout, _pairs(metadata), self._raw
+            self._name, message, timeout, pairs, self._raw
         )
         initial, trailing = meta.incoming(first), meta.incoming(last)
         if number:
