@@ -156,7 +156,11 @@ void tw_call_method(const tw_call* call, const char** method, size_t* size) {
 tw_metadata* tw_call_metadata(const tw_call* call) {
   return handle(static_cast<const ServerCall*>(of(call))->metadata());
 }
-const char* tw_call_peer(const tw_call* call) { return of(call)->link().peer().address.c_str(); }
+const char* tw_call_peer(const tw_call* call) {
+  const Peer& peer = of(call)->link().peer();
+  return (peer.caller.empty() ? peer.address : peer.caller).c_str();
+}
+const char* tw_call_agent(const tw_call* call) { return of(call)->link().peer().agent.c_str(); }
 const char* tw_call_transport(const tw_call* call) { return of(call)->link().transport(); }
 int tw_call_active(const tw_call* call) {
   return static_cast<const ServerCall*>(of(call))->active() && !of(call)->link().inherited();

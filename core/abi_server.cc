@@ -49,6 +49,14 @@ int tw_server_admit(tw_server* server, const void* hello, size_t hello_size, int
   return TW_OK;
 }
 
+void tw_server_introduce(tw_server* server, const uint8_t session[TW_SESSION_SIZE],
+                         const char* caller, const char* agent) {
+  if (of(server)->inherited()) return;
+  wire::SessionId id;
+  std::memcpy(id.data(), session, TW_SESSION_SIZE);
+  of(server)->listener().introduce(id, caller, agent);
+}
+
 int tw_server_next(tw_server* server, const tw_wait* wait, tw_call** calls, size_t room,
                    size_t* count, tw_status* status) {
   *count = 0;

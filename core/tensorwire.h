@@ -269,6 +269,7 @@ int tw_call_cancel(tw_call* call, int32_t code, const char* details);  // 0: it 
 void tw_call_method(const tw_call* call, const char** method, size_t* size);
 tw_metadata* tw_call_metadata(const tw_call* call);  // a new reference, null: empty
 const char* tw_call_peer(const tw_call* call);
+const char* tw_call_agent(const tw_call* call);  // empty: unknown
 const char* tw_call_transport(const tw_call* call);
 int tw_call_active(const tw_call* call);
 // 1 when nobody waits for the call any more (it was cancelled, its deadline has passed, or its link
@@ -365,6 +366,10 @@ int tw_server_listen_local(tw_server* server, char* path, size_t room, tw_status
 int tw_server_admit(tw_server* server, const void* hello, size_t hello_size, int connections,
                     int64_t ttl_ns, uint8_t session[TW_SESSION_SIZE],
                     uint8_t secret[TW_SECRET_SIZE], tw_status* status);
+// What the bootstrap knows of the session's client, before that hears of it: where it came from
+// (tw_call_peer) and its program (tw_call_agent).
+void tw_server_introduce(tw_server* server, const uint8_t session[TW_SESSION_SIZE],
+                         const char* caller, const char* agent);
 // Up to `room` new calls in `calls`, their number in *count: 0 on timeout. Also drives all links
 // that nobody else drives, so one thread should always be in here. UNAVAILABLE once the server is
 // closed.

@@ -35,6 +35,8 @@ struct Peer {
   // The credit with which it lets each stream towards it begin, bytes.
   uint64_t stream_window = wire::kDefaultStreamWindow;
   uint64_t features = wire::kFeatures;  // that its Hello offered
+  // Of a client, as the bootstrap saw it: where it came from, and by what program. Empty: unknown.
+  std::string caller, agent;
 
   // For people.
   std::string name() const {

@@ -100,7 +100,10 @@ class Listener::Arrival final : public Watcher {
       note(handshake_.incident(), handshake_.failure());
       return give_up();
     }
-    client_ = listener_->client(handshake_.session());
+    Client client = listener_->client(handshake_.session());
+    client_ = client.hello;
+    peer_.caller = std::move(client.caller);
+    peer_.agent = std::move(client.agent);
     peer_.stream_window = client_.stream_window;
     peer_.features = client_.features;
     if (local_) return take_rings();
@@ -344,14 +347,23 @@ Result<Admissions::Ticket> Listener::admit(const wire::Hello& client, int connec
   std::lock_guard lock(mutex_);
   const Nanos at = now();
   std::erase_if(clients_, [at](const auto& entry) { return entry.second.until < at; });
-  clients_.push_back({ticket->session, {client, at + ttl + patience_}});
+  clients_.push_back({ticket->session, {client, at + ttl + patience_, {}, {}}});
   return ticket;
 }
 
-wire::Hello Listener::client(const wire::SessionId& session) {
+void Listener::introduce(const wire::SessionId& session, std::string caller, std::string agent) {
+  std::lock_guard lock(mutex_);
+  for (auto& [id, client] : clients_) {
+    if (id != session) continue;
+    client.caller = std::move(caller);
+    client.agent = std::move(agent);
+  }
+}
+
+Listener::Client Listener::client(const wire::SessionId& session) {
   std::lock_guard lock(mutex_);
   for (const auto& [id, client] : clients_)
-    if (id == session) return client.hello;
+    if (id == session) return client;
   return {};
 }
 

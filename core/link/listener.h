@@ -31,6 +31,8 @@ class Listener final : public Watcher {
   Result<std::string> listen_local();
   // Admits `connections` connections of the process that sent `client` within `ttl`.
   Result<Admissions::Ticket> admit(const wire::Hello& client, int connections, Nanos ttl);
+  // What is known of the session's client: see Peer.
+  void introduce(const wire::SessionId& session, std::string caller, std::string agent);
   void close();
 
  private:
@@ -43,6 +45,7 @@ class Listener final : public Watcher {
   struct Client {
     wire::Hello hello;
     Nanos until;
+    std::string caller, agent;
   };
 
   // Strangers that may be at the door at a time; more are turned away at once.
@@ -54,7 +57,7 @@ class Listener final : public Watcher {
   void on_event(uint32_t tag, uint32_t events) override;
   void on_timer() override;
   void leave(Arrival& arrival);
-  wire::Hello client(const wire::SessionId& session);
+  Client client(const wire::SessionId& session);
 
   Runtime& runtime_;
   Poller& poller_;

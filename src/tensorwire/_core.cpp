@@ -397,6 +397,7 @@ NB_MODULE(_core_of_main, m) {
   nb::class_<ServerCall>(m, "ServerCall")
       .def_prop_ro("method", &ServerCall::method)
       .def_prop_ro("peer", [](const ServerCall& c) { return tw_call_peer(c.handle); })
+      .def_prop_ro("agent", [](const ServerCall& c) { return tw_call_agent(c.handle); })
       .def_prop_ro("transport", [](const ServerCall& c) { return tw_call_transport(c.handle); })
       .def_prop_ro("metadata",
                    [](const ServerCall& c) { return metadata_list(tw_call_metadata(c.handle)); })
@@ -465,6 +466,14 @@ NB_MODULE(_core_of_main, m) {
                                   as_bytes(secret, sizeof secret));
           },
           nb::arg("peer_hello"), nb::arg("connections"), nb::arg("ttl"))
+      .def(
+          "introduce",
+          [](Server& s, const nb::bytes& session, const std::string& caller,
+             const std::string& agent) {
+            tw_server_introduce(s.handle, exactly<TW_SESSION_SIZE>(session, "session"),
+                                caller.c_str(), agent.c_str());
+          },
+          nb::arg("session"), nb::arg("caller"), nb::arg("agent"))
       .def("next", &Server::next, nb::arg("timeout").none() = nb::none())
       .def("refuse",
            [](Server& s) {

@@ -316,6 +316,9 @@ class Server:
     def admit(self, peer_hello: bytes, connections: int, ttl: float) -> tuple[bytes, bytes]:
         """(session, secret) that admit ``connections`` connections within ``ttl`` seconds, of the
         process that sent ``peer_hello``."""
+    def introduce(self, session: bytes, caller: str, agent: str) -> None:
+        """What ``peer`` and ``agent`` of the calls on the session's links are; to be said before
+        the client knows the session."""
     def next(self, timeout: float | None = None) -> list[ServerCall] | None:
         """New calls ([] on timeout, None once closed). Also drives all links that nobody else
         drives, so one thread should always be in here."""
@@ -337,6 +340,9 @@ class ServerCall:
     def method(self) -> str: ...
     @property
     def peer(self) -> str: ...
+    @property
+    def agent(self) -> str:
+        """The user agent of the client's channel; empty if unknown."""
     @property
     def transport(self) -> str: ...
     @property

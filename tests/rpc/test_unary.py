@@ -235,6 +235,40 @@ def test_context(channel: Any) -> None:
     assert peer.startswith(("ipv4:127.0.0.1:", "unix:"))
 
 
+def test_user_agent(pairing: Pairing) -> None:
+    class Agents(grpc.GenericRpcHandler):
+        def service(self, details: Any) -> Any:
+            seen = dict(details.invocation_metadata)["user-agent"]
+            return grpc.unary_unary_rpc_method_handler(
+                lambda _, context: (
+                    f"{seen}|{dict(context.invocation_metadata())['user-agent']}".encode()
+                )
+            )
+
+    options = [("grpc.primary_user_agent", "first"), ("grpc.secondary_user_agent", "last")]
+    with (
+        local(pairing.server, handlers=[Agents()]) as here,
+        pairing.channel(here.target, options=options) as channel,
+    ):
+        answer = channel.unary_unary("/any/Agent")(b"", metadata=(("user-agent", "mine"),))
+        agent, same = answer.decode().split("|")
+        assert agent == same
+        assert agent.startswith("first grpc-python/")
+        assert agent.endswith(" last")
+
+
+def test_clients_are_told_apart(pairing: Pairing, processes: dict[str, str]) -> None:
+    peers = []
+    for name in ("one", "other"):  # grpcio's channels with the same options share a connection
+        options = [("grpc.primary_user_agent", name)]
+        with pairing.channel(processes[pairing.server], options=options) as channel:
+            peer, again = (call(channel, "about").split()[-1] for _ in range(2))
+            assert peer == again
+            peers.append(peer)
+    assert all(peer.startswith(b"ipv4:127.0.0.1:") for peer in peers)
+    assert peers[0] != peers[1]
+
+
 def test_initial_metadata_is_sent_once(channel: Any) -> None:
     response, ended = channel.unary_unary(path("initial_twice")).with_call(b"")
     assert response == b"refused"

@@ -18,6 +18,7 @@ from tensorwire.host import why_no_verbs
 from tensorwire.log import LOGGER
 from tensorwire.rpc import status, target
 from tensorwire.rpc.choice import Policy
+from tensorwire.rpc.metadata import USER_AGENT
 
 METHOD: Final = "/tensorwire.v1.Bootstrap/Open"
 
@@ -154,6 +155,9 @@ class Listeners:
                 "no transport of the server reaches this client",
             )
         session, secret = self._core.admit(request, _CONNECTIONS, _TTL_SECONDS)
+        # Calls show the peer and the user agent that they would have over gRPC.
+        agent = dict(context.invocation_metadata() or ()).get(USER_AGENT, "")
+        self._core.introduce(session, context.peer(), str(agent))
         return _encode(
             Answer(
                 hello=_core.hello(),

@@ -65,7 +65,7 @@ class CallContext(grpc.ServicerContext):
         return NO_DEADLINE if left is None else max(0.0, left)
 
     def invocation_metadata(self) -> tuple[metadata.Metadatum, ...]:
-        return metadata.incoming(self._call.metadata)
+        return metadata.received(self._call)
 
     def peer(self) -> str:
         return self._call.peer

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from tensorwire import _core
+
 Pair = tuple[str, str | bytes]
 
 _KEY: Final = re.compile(r"[0-9a-z_.-]+").fullmatch
@@ -50,6 +52,13 @@ class MetadataError(ValueError):
 
 def incoming(pairs: Iterable[Pair] | None) -> tuple[Metadatum, ...]:
     return tuple(map(Metadatum._make, pairs)) if pairs else ()
+
+
+def received(call: _core.ServerCall) -> tuple[Metadatum, ...]:
+    """What a call's handler sees: its client's user agent and its own metadata."""
+    agent = call.agent
+    own = incoming(call.metadata)
+    return (Metadatum(USER_AGENT, agent), *own) if agent else own
 
 
 def outgoing(

@@ -10,7 +10,7 @@ import grpc
 
 from tensorwire import _core
 from tensorwire.rpc import behaviors
-from tensorwire.rpc.metadata import Metadatum, incoming
+from tensorwire.rpc.metadata import Metadatum, received
 from tensorwire.rpc.options import Limits, bounded
 from tensorwire.rpc.payload import takes_segments
 
@@ -114,7 +114,7 @@ class Methods:
     def choose(self, call: _core.ServerCall) -> Method | None:
         """Asks interceptors and handlers, in the context that the handler will run in. What they
         raise goes to the caller."""
-        details = CallDetails(call.method, incoming(call.metadata))
+        details = CallDetails(call.method, received(call))
         context = contextvars.Context()
         handler = context.run(self._intercept, 0, details)
         return None if handler is None else Method(handler, self._limits, context)
