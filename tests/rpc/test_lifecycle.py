@@ -237,6 +237,16 @@ def test_wait_for_ready_ends_at_the_deadline(pairing: Pairing) -> None:
         assert code is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
+def test_the_wait_for_termination_ends_when_the_server_is_collected() -> None:
+    """The finalizer is called by hand: a thread that waits keeps the server alive."""
+    with local("tensorwire") as server:
+        waiting = threading.Thread(target=server.server.wait_for_termination)
+        waiting.start()
+        server.server.__del__()
+        waiting.join(LIMIT_SECONDS)
+        assert not waiting.is_alive()
+
+
 # -------------------------------------------------------------------------------- loss and return
 
 

@@ -206,6 +206,8 @@ class Server(grpc.Server):
         core = getattr(self, "_core", None)
         if core is not None and self._generation == lifetime.generation():
             core.close()
+        if hasattr(self, "_stopped"):
+            self._stopped.set()
 
 
 def server(
