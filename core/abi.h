@@ -105,6 +105,14 @@ class Owner final : public RefCounted {
 class Outbox {
  public:
   explicit Outbox(tw_payload payload) : count_(payload.segments ? payload.count : 0) {
+    if (const tw_keeper* const from = payload.keeper) {
+      keeper_.how = from->keep ? Keeper::How::kHold : Keeper::How::kCopy;
+      keeper_.context = const_cast<tw_keeper*>(from);
+      keeper_.hold = [](void* context) {
+        const auto* const asked = static_cast<const tw_keeper*>(context);
+        return Hold(make_ref<Owner>(asked->keep(asked->context)));
+      };
+    }
     if (count_ > kFewSegments) many_.resize(count_);
     for (size_t i = 0; i < count_; ++i) {
       OutSegment& segment = segments()[i];
@@ -115,6 +123,7 @@ class Outbox {
     }
   }
   std::span<OutSegment> segments() { return {count_ > kFewSegments ? many_.data() : few_, count_}; }
+  const Keeper& keeper() const { return keeper_; }
   size_t bytes() {
     size_t sum = 0;
     for (const OutSegment& segment : segments()) sum += segment.size;
@@ -123,6 +132,7 @@ class Outbox {
 
  private:
   const size_t count_;
+  Keeper keeper_;
   OutSegment few_[kFewSegments];
   std::vector<OutSegment> many_;
 };
@@ -183,20 +193,6 @@ inline Ended await_sent(Call& call, const Ref<Outgoing>& outgoing, const tw_wait
   return let_go(call, outgoing) ? ended : Ended::kDone;
 }
 
-// Brings the payload to where the transport can lend it. A result that is not 0 ends the operation.
-inline int stage(Call& call, Outbox& outbox, const tw_wait* wait, Nanos deadline,
-                 tw_status* status) {
-  Status why;
-  const Ended ended = wait_through(wait, deadline, [&](Nanos slice) {
-    const Waited waited = call.stage(outbox.segments(), slice, why);
-    // Other failures than a full arena will not mend.
-    if (waited == Waited::kTimeout && why.code() != Code::kResourceExhausted) return Waited::kDone;
-    return waited;
-  });
-  if (ended == Ended::kInterrupted) return TW_INTERRUPTED;
-  return why.ok() ? TW_OK : report(status, why);
-}
-
 template <class Set>
 void visit_number(tw_visit_fact visit, void* context, const char* name, Set number) {
   visit(context, name, std::to_string(number).c_str());
@@ -243,6 +239,8 @@ inline void visit_stats(const CallLink& link, const LinkStats& stats, tw_visit_f
   put("messages_refused", stats.received.refused);
   put("calls", link.calls());
   put("calls_dropped", stats.dropped_calls);
+  put("segments_sent_crowded", stats.crowded);
+  put("backlog_bytes", link.backlog());
   put("copies", stats.copies);
   put("copied_bytes", stats.copied_bytes);
   put("leased_bytes", stats.leased_bytes);
@@ -251,6 +249,8 @@ inline void visit_stats(const CallLink& link, const LinkStats& stats, tw_visit_f
   put("spins", stats.spins);
   put("sleeps", stats.sleeps);
   put("background_wakes", stats.background_wakes);
+  if (!stats.crowded_why.ok())
+    visit(context, "crowded_reason", stats.crowded_why.details().c_str());
   if (!stats.unshared.ok()) visit(context, "unshared_reason", stats.unshared.details().c_str());
   put("registrations", stats.facts.registrations);
   put("fetch_registrations", stats.facts.fetch_registrations);

@@ -70,8 +70,7 @@ int send_in_stream(Call& call, tw_payload payload, const tw_wait* wait, tw_statu
       return TW_INTERRUPTED;
   }
   if (call.over()) return report(status, Code::kCancelled, "the call has ended");
-  if (const int result = stage(call, outbox, wait, deadline, status); result != TW_OK)
-    return result;
+  call.stage(outbox.segments());
   auto sent = send(outbox);
   if (!sent)
     return report(status, call.over() ? Code::kCancelled : sent.status().code(),
@@ -186,8 +185,7 @@ int tw_call_reply(tw_call* call, tw_payload payload, const tw_wait* wait, tw_sta
 }
 
 int tw_call_finish(tw_call* call, int32_t code, const char* details, size_t details_size,
-                   tw_pairs trailing, tw_payload payload, const tw_wait* wait, tw_call** next,
-                   tw_status* status) {
+                   tw_pairs trailing, tw_payload payload, tw_call** next, tw_status* status) {
   if (next) *next = nullptr;
   Outbox outbox(payload);
   if (of(call)->link().inherited()) return inherited(status, "call");
@@ -196,18 +194,7 @@ int tw_call_finish(tw_call* call, int32_t code, const char* details, size_t deta
   std::span<OutSegment> segments = outbox.segments();
   std::string_view text(details, details_size);
   Code answer = code_of(code);
-  tw_status failure{};
-  if (has_payload) {
-    const Nanos deadline = std::min(deadline_of(wait), of(call)->deadline());
-    const int staged = stage(*of(call), outbox, wait, deadline, &failure);
-    if (staged != TW_OK) {
-      const bool interrupted = staged == TW_INTERRUPTED;
-      answer = interrupted ? Code::kUnknown : static_cast<Code>(staged);
-      text = interrupted ? "the server was interrupted before it could reply" : failure.details;
-      segments = {};
-    }
-  }
-  const bool payload_left = has_payload && !segments.empty();
+  of(call)->stage(segments);
   Status checked = wire::check_metadata(pairs.entries());
   if (checked.ok()) checked = wire::check_details(text);
   auto entries = pairs.entries();
@@ -216,19 +203,16 @@ int tw_call_finish(tw_call* call, int32_t code, const char* details, size_t deta
     text = checked.details();
     entries = {};
   }
-  const bool empty_payload = has_payload && outbox.segments().empty();
-  const bool with_payload = checked.ok() && (payload_left || empty_payload);
+  const bool with_payload = checked.ok() && has_payload;
   if (!with_payload) segments = {};
   bool finished;
   if (next) {
     Ref<ServerCall> following;
-    finished =
-        server(call)->finish_and_poll(answer, text, entries, segments, with_payload, following);
+    finished = server(call)->finish_and_poll(answer, text, entries, with_payload, segments,
+                                             outbox.keeper(), following);
     if (following) *next = handle(std::move(following));
   } else {
-    Ref<Outgoing> outgoing;
-    finished = server(call)->finish(answer, text, entries, segments, with_payload, outgoing);
-    if (finished) (void)await_sent(*of(call), outgoing, nullptr, kForever);
+    finished = server(call)->finish(answer, text, entries, with_payload, segments, outbox.keeper());
   }
   if (!finished) return report(status, Code::kCancelled, "the call has ended");
   return TW_OK;

@@ -60,27 +60,22 @@ void tw_link_release(tw_link* link) {
 namespace {
 
 // Makes the call and sends its beginning.
-int start(ClientLink& link, std::string_view method, tw_pairs metadata, tw_payload payload,
-          int flags, bool driving, const tw_wait* wait, Nanos deadline, Ref<ClientCall>& call,
+int start(ClientLink& link, std::string_view method, tw_pairs metadata, Outbox& outbox,
+          bool has_payload, int flags, bool driving, Nanos deadline, Ref<ClientCall>& call,
           Ref<Outgoing>& outgoing, tw_status* status) {
-  Outbox outbox(payload);
   if (link.inherited()) return inherited(status, "channel");
   auto made = link.new_call(deadline, (flags & TW_UNTIL_READ) != 0);
   if (!made) return report(status, made.status());
   call = std::move(*made);
-  const bool has_payload = payload.segments != nullptr;
-  int result = has_payload ? stage(*call, outbox, wait, deadline, status) : TW_OK;
-  if (result == TW_OK) {
-    auto begun = call->begin(method, Pairs(metadata).entries(), outbox.segments(), has_payload,
-                             (flags & TW_HALF_CLOSE) != 0, driving);
-    if (begun)
-      outgoing = std::move(*begun);
-    else
-      result = report(status, begun.status());
+  call->stage(outbox.segments());
+  auto begun = call->begin(method, Pairs(metadata).entries(), outbox.segments(), has_payload,
+                           (flags & TW_HALF_CLOSE) != 0, driving);
+  if (!begun) {
+    call->cancel(begun.status().code(), "");
+    return report(status, begun.status());
   }
-  if (result != TW_OK)
-    call->cancel(result == TW_INTERRUPTED ? Code::kCancelled : static_cast<Code>(result), "");
-  return result;
+  outgoing = std::move(*begun);
+  return TW_OK;
 }
 
 }  // namespace
@@ -89,20 +84,29 @@ int tw_link_start(tw_link* link, const char* method, size_t method_size, tw_pair
                   tw_payload payload, int flags, const tw_wait* wait, tw_call** out,
                   tw_status* status) {
   const Nanos deadline = deadline_of(wait);
+  Outbox outbox(payload);
   Ref<ClientCall> call;
   Ref<Outgoing> outgoing;
-  const int result = start(*of(link), {method, method_size}, metadata, payload, flags, false, wait,
-                           deadline, call, outgoing, status);
+  const int result =
+      start(*of(link), {method, method_size}, metadata, outbox, payload.segments != nullptr, flags,
+            false, deadline, call, outgoing, status);
   if (result != TW_OK) return result;
-  switch (await_sent(*call, outgoing, wait, deadline)) {
-    case Ended::kDone:
-      break;
-    case Ended::kTimeout:
-      call->cancel(Code::kDeadlineExceeded, "Deadline Exceeded");
-      break;
-    case Ended::kInterrupted:
-      call->cancel(Code::kCancelled, "interrupted");
-      return TW_INTERRUPTED;
+  if (payload.keeper) {
+    if (Status left = call->see_off(outgoing, outbox.segments(), outbox.keeper()); !left.ok()) {
+      call->cancel(left.code(), left.details());
+      return report(status, left);
+    }
+  } else {
+    switch (await_sent(*call, outgoing, wait, deadline)) {
+      case Ended::kDone:
+        break;
+      case Ended::kTimeout:
+        call->cancel(Code::kDeadlineExceeded, "Deadline Exceeded");
+        break;
+      case Ended::kInterrupted:
+        call->cancel(Code::kCancelled, "interrupted");
+        return TW_INTERRUPTED;
+    }
   }
   if (Status watched = call->watch_deadline(); !watched.ok()) {
     call->cancel(watched.code(), watched.details());
@@ -115,10 +119,12 @@ int tw_link_start(tw_link* link, const char* method, size_t method_size, tw_pair
 int tw_link_unary(tw_link* link, const char* method, size_t method_size, tw_pairs metadata,
                   tw_payload payload, const tw_wait* wait, tw_reply* reply, tw_status* status) {
   const Nanos deadline = deadline_of(wait);
+  Outbox outbox(payload);
   Ref<ClientCall> call;
   Ref<Outgoing> outgoing;
-  const int result = start(*of(link), {method, method_size}, metadata, payload, TW_HALF_CLOSE, true,
-                           wait, deadline, call, outgoing, status);
+  const int result =
+      start(*of(link), {method, method_size}, metadata, outbox, payload.segments != nullptr,
+            TW_HALF_CLOSE, true, deadline, call, outgoing, status);
   if (result != TW_OK) return result;
   const Ended ended =
       wait_through(wait, deadline, [&](Nanos slice) { return call->wait_ended(slice); });

@@ -21,6 +21,7 @@ int tw_settings(tw_visit_fact visit, void* context, tw_status* status) {
   visit_number(visit, context, "ring_bytes", settings.ring_bytes);
   visit_number(visit, context, "trace_events", settings.trace_events);
   visit_number(visit, context, "spin_us", settings.spin / kMicrosecond);
+  visit_number(visit, context, "stall_seconds", settings.stall / kSecond);
   visit(context, "tcp_congestion", settings.tcp_congestion.c_str());
   std::string devices;
   for (const std::string& device : settings.verbs_devices)

@@ -12,7 +12,7 @@
 // least every quarter of a second.
 //
 // Memory to send is only read, and may be written or freed once the function has returned, unless
-// it is lent with a tw_owner.
+// it is lent with a tw_owner or kept by a tw_keeper.
 //
 // Fork: handles made before fork() fail with FAILED_PRECONDITION in the child, and releasing them
 // does nothing there.
@@ -70,11 +70,21 @@ typedef struct tw_owner {
   void* context;
 } tw_owner;
 
+// Lets tw_link_start and tw_call_finish leave although the peer is slow to take what is sent. Then
+// keep(context) is called, once at most and before they return, by the thread that called them. It
+// gives whom to tell once nobody reads the segments any more that are not lent; until then they
+// stay as they are. Null `keep`: they may change, and are copied.
+typedef struct tw_keeper {
+  tw_owner (*keep)(void* context);
+  void* context;
+} tw_keeper;
+
 // A message to send: `count` segments; or none at all, when `segments` is null.
 typedef struct tw_payload {
   const tw_segment* segments;
   size_t count;
-  const tw_owner* owners;  // one for each segment; null: none is lent
+  const tw_owner* owners;   // one for each segment; null: none is lent
+  const tw_keeper* keeper;  // null: the function waits until the peer has taken the memory
 } tw_payload;
 
 typedef struct tw_pairs {
@@ -223,6 +233,7 @@ enum {
   TW_UNTIL_READ = 2,
 };
 // Begins a call with its first message (unless payload.segments is null).
+// Without a keeper it waits for memory that is not lent.
 int tw_link_start(tw_link* link, const char* method, size_t method_size, tw_pairs metadata,
                   tw_payload payload, int flags, const tw_wait* wait, tw_call** out,
                   tw_status* status);
@@ -279,11 +290,11 @@ void tw_call_link_stats(tw_call* call, tw_visit_fact visit, void* context);
 // Once, else FAILED_PRECONDITION.
 int tw_call_send_initial(tw_call* call, tw_pairs metadata, tw_status* status);
 int tw_call_reply(tw_call* call, tw_payload payload, const tw_wait* wait, tw_status* status);
-// CANCELLED when the call was no longer active. With `next`, polls the link for the next call for
+// CANCELLED when the call was no longer active. Without a keeper it waits for memory that is not
+// lent, at most to the call's deadline. With `next`, polls the link for the next call for
 // at most the spin budget.
 int tw_call_finish(tw_call* call, int32_t code, const char* details, size_t details_size,
-                   tw_pairs trailing, tw_payload payload, const tw_wait* wait, tw_call** next,
-                   tw_status* status);
+                   tw_pairs trailing, tw_payload payload, tw_call** next, tw_status* status);
 
 // ---- events ----
 
@@ -393,7 +404,7 @@ void tw_server_release(tw_server* server);
 // would be two arenas). A plugin refuses a table of another version than the one it was built for,
 // or a smaller one. The version changes with each change of a function or type that is in use;
 // entries are only added at the end.
-enum { TW_TABLE_VERSION = 1 };
+enum { TW_TABLE_VERSION = 2 };
 
 typedef struct tw_table {
   uint32_t version;

@@ -226,6 +226,7 @@ Result<Settings> settings_from_environment() {
   from.size(s.stream_window_bytes, "TENSORWIRE_STREAM_WINDOW_BYTES", {64 * kKi, kGi});
   from.size(s.ring_bytes, "TENSORWIRE_RING_BYTES", {16 * kKi, 64 * kMi, Shape::kPowerOfTwo});
   from.number(s.spin, "TENSORWIRE_SPIN_US", {0, 10'000}, kMicrosecond);
+  from.number(s.stall, "TENSORWIRE_STALL_SECONDS", {0, 86'400}, kSecond);
   from.number(s.trace_events, "TENSORWIRE_TRACE", {0, 10'000'000});
   if (const auto folder = lookup("TENSORWIRE_TRACE_FOLDER")) s.trace_folder = folder->value;
   from.congestion(s.tcp_congestion, "TENSORWIRE_TCP_CONGESTION");

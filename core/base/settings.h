@@ -24,6 +24,7 @@ struct Settings {
   size_t stream_window_bytes = 16 << 20;        // TENSORWIRE_STREAM_WINDOW_BYTES
   size_t ring_bytes = 256 << 10;        // TENSORWIRE_RING_BYTES: each direction of a shm link
   Nanos spin = 50 * kMicrosecond;       // TENSORWIRE_SPIN_US
+  Nanos stall = 60 * kSecond;           // TENSORWIRE_STALL_SECONDS; 0: never
   std::string tcp_congestion = "auto";  // TENSORWIRE_TCP_CONGESTION: auto | system | <name>
   size_t trace_events = 0;              // TENSORWIRE_TRACE: protocol steps kept for each link
   std::string trace_folder;             // TENSORWIRE_TRACE_FOLDER: where ended links leave them

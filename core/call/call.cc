@@ -9,14 +9,6 @@
 namespace tw {
 namespace {
 
-// How often a sender that waits for arena memory looks again. What frees it may be another link's
-// peer, and no single descriptor stands for that; its own link is driven meanwhile.
-constexpr Nanos kArenaRetry = 2 * kMillisecond;
-
-// A tensor above this share of the arena is staged if there is room for it now and else pushed:
-// waiting for so much room would starve everybody else.
-constexpr size_t kLargestAwaitedShare = 2;
-
 // The headers of one call in one direction never come to as much: two blocks of metadata, details,
 // a method, and the overhead of the few messages without payload.
 constexpr uint64_t kMaxWaitingHeaders = 256 << 10;
@@ -24,6 +16,28 @@ constexpr uint64_t kMaxWaitingHeaders = 256 << 10;
 // This many messages, each so soon after the one before, make a burst.
 constexpr uint32_t kBurstLength = 4;
 constexpr Nanos kBurstGap = 30 * kMicrosecond;
+
+// Of what its owner may write again, and has not been sent.
+class Copies final : public RefCounted {
+ public:
+  static Result<Hold> make(std::span<OutSegment> segments, CallLink& link) {
+    auto copies = make_ref<Copies>();
+    Runtime& runtime = link.runtime();
+    for (OutSegment& segment : segments) {
+      if (segment.block || segment.hold || !link.bulk(segment.size)) continue;
+      auto buffer = runtime.pool().get(segment.size);
+      if (!buffer) return buffer.status();
+      runtime.copier().copy((*buffer)->data(), segment.data, segment.size);
+      segment.data = (*buffer)->data();
+      copies->buffers_.push_back(std::move(*buffer));
+    }
+    runtime.memory_used();
+    return Hold(std::move(copies));
+  }
+
+ private:
+  std::vector<Ref<PoolBuffer>> buffers_;
+};
 
 }  // namespace
 
@@ -105,7 +119,46 @@ Waited Call::wait_sendable(Nanos deadline) {
 }
 
 Waited Call::wait_sent(const Outgoing& outgoing, Nanos deadline) {
-  return link_->wait(event_, [&] { return !outgoing.borrowed(); }, deadline);
+  return link_->wait(event_, [&] { return !outgoing.borrowed() || over(); }, deadline);
+}
+
+void Call::pace(const Outgoing& outgoing) {
+  link_->at_pace([&](Nanos until) {
+    return link_->wait(event_, [&] { return !outgoing.borrowed(); }, until);
+  });
+}
+
+void Call::withdraw_kept() {
+  if (kept_.load()) link_->withdraw_stream(stream_);
+}
+
+Status Call::leave(const Ref<Outgoing>& outgoing, std::span<OutSegment> segments,
+                   const Keeper& keeper) {
+  if (!outgoing->borrowed()) return {};
+  Hold memory;
+  Status status;
+  switch (keeper.how) {
+    case Keeper::How::kWait:
+      while (link_->wait(
+                 event_, [&] { return !outgoing->borrowed(); }, deadline_) == Waited::kSignal) {
+      }
+      (void)link_->withdraw(outgoing);
+      return {};
+    case Keeper::How::kHold:
+      memory = keeper.hold(keeper.context);
+      break;
+    case Keeper::How::kCopy:
+      if (auto copies = Copies::make(segments, *link_)) {
+        memory = std::move(*copies);
+        break;
+      } else {
+        status = copies.status();
+      }
+      return link_->withdraw(outgoing) ? status : Status{};
+  }
+  link_->keep(outgoing, segments, std::move(memory), deadline_);
+  kept_.store(true);
+  return {};
 }
 
 bool Call::withdraw(const Ref<Outgoing>& outgoing) {
@@ -131,48 +184,34 @@ Status Call::on_credit(uint64_t bytes) {
   return {};
 }
 
-Waited Call::stage(std::span<OutSegment> segments, Nanos deadline, Status& status) {
-  const Profile& profile = link_->profile();
-  if (profile.bulk == Bulk::kPush) return Waited::kDone;
+void Call::stage(std::span<OutSegment> segments) {
+  if (link_->profile().bulk == Bulk::kPush) return;
   Runtime& runtime = link_->runtime();
-  bool staged = false;
+  size_t held = link_->leased_bytes();
   for (OutSegment& segment : segments) {
-    if (segment.block || segment.size <= profile.eager_bytes ||
-        segment.size <= profile.coalesce_bytes)
-      continue;
+    if (segment.block || !link_->bulk(segment.size)) continue;
     if (Ref<Block> block = runtime.arena().find(segment.data, segment.size);
         block && (segment.hold || block->published())) {
       segment.block = std::move(block);
       continue;
     }
-    // Nobody waits for room while holding some: two that did could wait for each other. What finds
-    // none is pushed. Lent memory can be pushed at any time, so it never waits.
-    const bool awaited = !staged && !segment.hold &&
-                         segment.size <= runtime.settings().buffer_bytes / kLargestAwaitedShare;
-    for (;;) {
-      auto block = runtime.arena().allocate(segment.size);
-      if (block) {
-        runtime.copier().copy((*block)->data(), segment.data, segment.size);
-        link_->count_copy(segment.size);
-        runtime.memory_used();
-        segment.data = (*block)->data();
-        segment.block = std::move(*block);
-        segment.hold = nullptr;
-        staged = true;
-        break;
-      }
-      if (!awaited) break;
-      status = block.status();
-      if (status.code() != Code::kResourceExhausted || now() >= deadline) return Waited::kTimeout;
-      if (ended()) break;  // whoever sends will hear of it
-      // Leases come home while the link is driven.
-      const Nanos retry = std::min(deadline, now() + kArenaRetry);
-      if (link_->wait(event_, [this] { return ended(); }, retry) == Waited::kSignal)
-        return Waited::kSignal;
+    if (!runtime.arena().spares(segment.size, held)) {
+      link_->count_crowded(runtime.arena().crowded(segment.size));
+      continue;
     }
+    auto block = runtime.arena().allocate(segment.size);
+    if (!block) {
+      link_->count_crowded(block.status());
+      continue;
+    }
+    runtime.copier().copy((*block)->data(), segment.data, segment.size);
+    link_->count_copy(segment.size);
+    runtime.memory_used();
+    held += segment.size;
+    segment.data = (*block)->data();
+    segment.block = std::move(*block);
+    segment.hold = nullptr;
   }
-  status = {};
-  return Waited::kDone;
 }
 
 bool Call::in_burst() {

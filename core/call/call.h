@@ -25,6 +25,14 @@ struct ReceivedMetadata {
   wire::MetadataView view;
 };
 
+// What becomes of memory that could not be sent at once, when its caller leaves.
+struct Keeper {
+  // Null: nobody keeps it, the caller waits.
+  enum class How : uint8_t { kWait, kCopy, kHold } how = How::kWait;
+  Hold (*hold)(void* context) = nullptr;  // kHold: what keeps it; asked once at most
+  void* context = nullptr;
+};
+
 // Thread-safe. Ends exactly once, whatever happens first: status, cancellation, deadline or the
 // loss of its link.
 class Call : public Watcher {
@@ -45,15 +53,26 @@ class Call : public Watcher {
   bool over() const { return ended() || peer_done_.load(std::memory_order_acquire); }
   // Until the peer has room for one more message, or the call has ended.
   Waited wait_sendable(Nanos deadline);
-  // Until the caller's memory is free again.
+  // Until the caller's memory is free again, or the call has ended.
   Waited wait_sent(const Outgoing& outgoing, Nanos deadline);
+  // For the first message of a call, after which the caller goes its way: sends on while the peer
+  // keeps pace, then leaves the memory to its keeper and the rest to others, until the call ends.
+  // RESOURCE_EXHAUSTED: there is no memory for a copy, and the message was given up.
+  Status see_off(const Ref<Outgoing>& outgoing, std::span<OutSegment> segments,
+                 const Keeper& keeper) {
+    if (!outgoing) return {};
+    pace(*outgoing);
+    Status left = leave(outgoing, segments, keeper);
+    if (over()) withdraw_kept();
+    return left;
+  }
   // Gives up what has not been sent whole. True: the peer will not see the message, and its credit
   // has come back.
   bool withdraw(const Ref<Outgoing>& outgoing);
 
   // Copies into the arena whatever the transport lends from there and does not lie there published.
-  // kTimeout: `status` tells why there is no memory; kSignal: call again.
-  Waited stage(std::span<OutSegment> segments, Nanos deadline, Status& status);
+  // What finds no room is pushed: nobody waits for others to let go of theirs.
+  void stage(std::span<OutSegment> segments);
 
   // For streams: whether messages follow one another so fast that a small one may wait for company.
   bool in_burst();
@@ -79,6 +98,10 @@ class Call : public Watcher {
   // Encodes the header and sends. The peer's credit was waited for where it matters.
   Result<Ref<Outgoing>> send(const wire::CallHeader& header, std::span<OutSegment> segments,
                              bool driving, bool defer = false);
+  void pace(const Outgoing& outgoing);
+  Status leave(const Ref<Outgoing>& outgoing, std::span<OutSegment> segments, const Keeper& keeper);
+  // Gives up what was left to others.
+  void withdraw_kept();
   // The peer's message joins those that wait for take(); false: it was sent without credit.
   bool enqueue(InMessage message);
   bool input_ended() const { return input_ended_.load(std::memory_order_acquire); }
@@ -110,6 +133,7 @@ class Call : public Watcher {
   std::atomic<bool> peer_done_{false};
   std::atomic<bool> ending_{false};
   std::atomic<bool> ended_{false};
+  std::atomic<bool> kept_{false};
 
   struct Note {
     Ref<EventQueue> queue;

@@ -89,6 +89,7 @@ void ClientCall::conclude(Outcome outcome) {
   if (concluded_.exchange(true, std::memory_order_acq_rel)) return;
   conclusion_ = std::move(outcome);
   set_peer_done();
+  withdraw_kept();
   end_input();
   if (empty())
     end_as_concluded();
@@ -117,6 +118,7 @@ void ClientCall::end(Outcome outcome) {
   }
   outcome_ = std::move(outcome);
   finish_ending();
+  withdraw_kept();
 }
 
 Status ClientCall::watch_deadline() {

@@ -9,6 +9,17 @@ namespace tw {
 using wire::CallHeader;
 namespace flag = wire::call_flag;
 
+namespace {
+
+Status unread_replies(size_t bytes) {
+  return {Code::kResourceExhausted,
+          "the client has yet to take " + std::to_string(bytes) +
+              " bytes of replies: let it take some before it asks for more, or raise the server's "
+              "TENSORWIRE_BUFFER_BYTES"};
+}
+
+}  // namespace
+
 // ---- the call ----
 
 ServerCall::ServerCall(Ref<ServerLink> link, uint64_t stream, Nanos deadline,
@@ -19,8 +30,7 @@ ServerLink& ServerCall::server_link() const { return static_cast<ServerLink&>(*l
 
 bool ServerCall::drop_if_over() {
   if (active()) return false;
-  Ref<Outgoing> none;
-  finish(Code::kDeadlineExceeded, "Deadline Exceeded", {}, {}, false, none);
+  finish(Code::kDeadlineExceeded, "Deadline Exceeded");
   link_->count_dropped_call();
   return true;
 }
@@ -45,16 +55,21 @@ Result<Ref<Outgoing>> ServerCall::send_message(std::span<OutSegment> segments, b
 }
 
 bool ServerCall::finish(Code code, std::string_view details,
-                        std::span<const wire::MetadataEntry> trailing,
-                        std::span<OutSegment> segments, bool payload, Ref<Outgoing>& outgoing) {
-  return finish(code, details, trailing, segments, payload, false, outgoing);
+                        std::span<const wire::MetadataEntry> trailing, bool payload,
+                        std::span<OutSegment> segments, const Keeper& keeper) {
+  Ref<Outgoing> outgoing;
+  if (!send_end(code, details, trailing, payload, segments, false, outgoing)) return false;
+  if (outgoing) {
+    pace(*outgoing);
+    depart(outgoing, segments, keeper);
+  }
+  return true;
 }
 
 // `driving`: the caller has the baton.
-bool ServerCall::finish(Code code, std::string_view details,
-                        std::span<const wire::MetadataEntry> trailing,
-                        std::span<OutSegment> segments, bool payload, bool driving,
-                        Ref<Outgoing>& outgoing) {
+bool ServerCall::send_end(Code code, std::string_view details,
+                          std::span<const wire::MetadataEntry> trailing, bool payload,
+                          std::span<OutSegment> segments, bool driving, Ref<Outgoing>& outgoing) {
   if (!begin_ending()) return false;
   CallHeader header;
   header.flags = flag::kEnd;
@@ -63,45 +78,58 @@ bool ServerCall::finish(Code code, std::string_view details,
   header.code = code;
   header.details = details;
   header.trailing = trailing;
-  auto sent = send(header, segments, driving);
-  if (sent) {
+  const size_t unread = payload ? link_->backlog() : 0;
+  auto sent = unread > link_->runtime().settings().buffer_bytes
+                  ? Result<Ref<Outgoing>>(unread_replies(unread))
+                  : send(header, segments, driving);
+  if (sent)
     outgoing = std::move(*sent);
-  } else if (payload) {
-    // What this one message cannot carry, the client must at least hear of.
-    header.flags = flag::kEnd;
-    header.code = sent.status().code();
-    header.details = sent.status().details();
-    header.trailing = {};
-    (void)send(header, {}, driving);
-  }
+  else if (payload)  // what this one message cannot carry, the client must at least hear of
+    send_status(sent.status().code(), sent.status().details(), driving);
   server_link().handling_.fetch_sub(1, std::memory_order_relaxed);
   finish_ending(true);
   if (!driving) link_->nudge(event_);
   return true;
 }
 
+void ServerCall::send_status(Code code, std::string_view details, bool driving) {
+  CallHeader header;
+  header.flags = flag::kEnd;
+  header.code = code;
+  header.details = details;
+  (void)send(header, {}, driving);
+}
+
+// Nobody waits for a reply that is slow to be taken.
+void ServerCall::depart(const Ref<Outgoing>& outgoing, std::span<OutSegment> segments,
+                        const Keeper& keeper) {
+  if (Status status = leave(outgoing, segments, keeper); !status.ok())
+    send_status(status.code(), status.details(), false);
+}
+
 bool ServerCall::finish_and_poll(Code code, std::string_view details,
-                                 std::span<const wire::MetadataEntry> trailing,
-                                 std::span<OutSegment> segments, bool payload,
+                                 std::span<const wire::MetadataEntry> trailing, bool payload,
+                                 std::span<OutSegment> segments, const Keeper& keeper,
                                  Ref<ServerCall>& next) {
   ServerLink& link = server_link();
   // Taken ahead of the reply: the next request then finds somebody awake, and needs no doorbell.
-  const bool driving = link.try_drive();
-  if (driving) link.poll_slot_ = &next;
-  Ref<Outgoing> outgoing;
-  const bool finished = finish(code, details, trailing, segments, payload, driving, outgoing);
-  if (!driving) {
-    while (outgoing && wait_sent(*outgoing, kForever) == Waited::kSignal) {
-    }
+  if (!link.try_drive()) {
+    const bool finished = finish(code, details, trailing, payload, segments, keeper);
     next = link.server_->take_queued(link);
     return finished;
   }
+  link.poll_slot_ = &next;
+  Ref<Outgoing> outgoing;
+  const bool finished = send_end(code, details, trailing, payload, segments, true, outgoing);
   if (!outgoing) {
     next = link.server_->take_queued(link);
   } else {
-    link.drive_until([&] { return !outgoing->borrowed(); });
+    const auto sent = [&] { return !outgoing->borrowed(); };
+    link.at_pace([&](Nanos until) { return link.drive(sent, until); });
   }
-  link.drive_briefly([&] { return static_cast<bool>(next); }, [&] { link.poll_slot_ = nullptr; });
+  link.drive_briefly([&] { return static_cast<bool>(next) || (outgoing && outgoing->borrowed()); },
+                     [&] { link.poll_slot_ = nullptr; });
+  if (outgoing) depart(outgoing, segments, keeper);
   return finished;
 }
 
@@ -118,8 +146,7 @@ Status ServerCall::on_message(InMessage message) {
   if (header->has(flag::kStart))
     return {Code::kInternal, "protocol error: a call was started twice"};
   if (!message.status.ok()) {
-    Ref<Outgoing> none;
-    finish(message.status.code(), message.status.details(), {}, {}, false, none);
+    finish(message.status.code(), message.status.details());
     return {};
   }
   const bool end = header->has(flag::kEnd);
@@ -138,10 +165,7 @@ Status ServerCall::on_message(InMessage message) {
   return {};
 }
 
-void ServerCall::on_closing(const Status& why) {
-  Ref<Outgoing> none;
-  finish(Code::kUnavailable, why.details(), {}, {}, false, none);
-}
+void ServerCall::on_closing(const Status& why) { finish(Code::kUnavailable, why.details()); }
 
 void ServerCall::on_lost(const Status&) {
   if (!begin_ending()) return;
@@ -164,9 +188,11 @@ Status ServerLink::on_call_message(InMessage message) {
 Status ServerLink::begin(InMessage message) {
   auto header = wire::decode_call_header(message.header);
   if (!header) return header.status();
-  // Without a start it is about a call that has ended here, which the peer does not know yet.
-  if (!header->has(flag::kStart)) return {};
   const uint64_t stream = message.stream;
+  // Without a start it is about a call that has ended here, which the peer does not know yet. Its
+  // reply may still be on its way.
+  if (header->has(flag::kCancel)) withdraw_stream(stream);
+  if (!header->has(flag::kStart)) return {};
   if (!message.status.ok()) {
     answer(stream, message.status.code(), message.status.details());
     return {};
@@ -352,7 +378,7 @@ std::vector<Ref<ServerLink>> Server::links() const {
 
 size_t Server::active() const {
   size_t active = 0;
-  for (const auto& link : links()) active += link->calls();
+  for (const auto& link : links()) active += link->calls() + (link->backlog() != 0);
   return active;
 }
 

@@ -27,14 +27,15 @@ class ServerCall final : public Call {
   // FAILED_PRECONDITION the second time.
   Status send_initial(std::span<const wire::MetadataEntry> metadata);
   Result<Ref<Outgoing>> send_message(std::span<OutSegment> segments, bool defer);
-  // Sends the status, with a last message if `payload`. False: the call had ended, nothing was
-  // sent.
-  bool finish(Code code, std::string_view details, std::span<const wire::MetadataEntry> trailing,
-              std::span<OutSegment> segments, bool payload, Ref<Outgoing>& outgoing);
+  // Sends the status, with a last message if `payload`, and returns once nobody needs its memory
+  // any more. False: the call had ended, nothing was sent.
+  bool finish(Code code, std::string_view details = {},
+              std::span<const wire::MetadataEntry> trailing = {}, bool payload = false,
+              std::span<OutSegment> segments = {}, const Keeper& keeper = {});
   // As finish(), then the next call on the same link if one comes within the spin budget.
   bool finish_and_poll(Code code, std::string_view details,
-                       std::span<const wire::MetadataEntry> trailing,
-                       std::span<OutSegment> segments, bool payload, Ref<ServerCall>& next);
+                       std::span<const wire::MetadataEntry> trailing, bool payload,
+                       std::span<OutSegment> segments, const Keeper& keeper, Ref<ServerCall>& next);
 
  private:
   friend class ServerLink;
@@ -44,8 +45,11 @@ class ServerCall final : public Call {
   Status on_message(InMessage message) override;
   void on_closing(const Status& why) override;
   void on_lost(const Status& why) override;
-  bool finish(Code code, std::string_view details, std::span<const wire::MetadataEntry> trailing,
-              std::span<OutSegment> segments, bool payload, bool driving, Ref<Outgoing>& outgoing);
+  bool send_end(Code code, std::string_view details, std::span<const wire::MetadataEntry> trailing,
+                bool payload, std::span<OutSegment> segments, bool driving,
+                Ref<Outgoing>& outgoing);
+  void depart(const Ref<Outgoing>& outgoing, std::span<OutSegment> segments, const Keeper& keeper);
+  void send_status(Code code, std::string_view details, bool driving);
 
   const ReceivedMetadata metadata_;
   const std::string_view method_;

@@ -41,6 +41,10 @@ IncidentName name_of(Incident incident) {
       return {"protocol", "broken"};
     case Incident::kBudgetLink:
       return {"budget", "link"};
+    case Incident::kBudgetStalled:
+      return {"budget", "stalled"};
+    case Incident::kBudgetArena:
+      return {"budget", "arena"};
   }
   return {"", ""};
 }

@@ -32,8 +32,10 @@ enum class Incident : uint8_t {
   kBudgetDescriptors,  // this process has none left
   kProtocolBroken,     // a link that ended by its peer's mistake
   kBudgetLink,         // a link that ended because its peer wanted too much
+  kBudgetStalled,      // a link that ended because its peer took nothing of what waited for it
+  kBudgetArena,        // a link that gets copies: its peer, or all, hold too much of the arena
 };
-inline constexpr size_t kIncidents = 14;
+inline constexpr size_t kIncidents = 16;
 
 // The labels of an incident; both are among a few fixed words.
 struct IncidentName {

@@ -43,8 +43,8 @@ Link::Link(Runtime& runtime, std::unique_ptr<Transport> transport, Peer peer, ui
       fetches_(trace_),
       spinner_(runtime.settings().spin),
       sender_(
-          transport_->profile(), runtime.settings().buffer_bytes / 4,
-          [this](Slab& slab) { return transport_->share(slab); }, {}, &trace_),
+          transport_->profile(), [this](Slab& slab) { return transport_->share(slab); }, {},
+          &trace_),
       one_sided_(std::make_unique<OneSided>(*this)),
       returns_(make_ref<Returns>(*this)) {
   (void)baton_.try_take();  // until start() hands it on
@@ -98,6 +98,7 @@ Result<Ref<Outgoing>> Link::send(uint64_t stream, std::span<const std::byte> hea
     queue_fins_locked();
     outgoing = sender_.submit(stream, header, segments, event, std::move(owner));
     if (!outgoing) return outgoing;
+    if (!sender_.crowded().ok()) tell_crowded(sender_.crowded());
     if (!defer || sender_.queued_bytes() >= kDeferLimit) {
       flush_locked();
     } else if (!defer_timer_) {
@@ -125,18 +126,6 @@ void Link::send_credit(uint64_t stream, uint64_t bytes) {
   after_flush(backlog, false);
 }
 
-bool Link::withdraw(const Ref<Outgoing>& outgoing) {
-  bool backlog, given_up;
-  {
-    const Sending lock(*this);
-    backlog = unsent_.load();
-    given_up = sender_.withdraw(outgoing);
-    flush_locked();
-  }
-  after_flush(backlog, false);
-  return given_up;
-}
-
 // Whether something was left to be sent before.
 bool Link::flush_all() {
   const Sending lock(*this);
@@ -145,8 +134,6 @@ bool Link::flush_all() {
   flush_locked();
   return backlog;
 }
-
-void Link::flush() { after_flush(flush_all(), true); }
 
 // No lock held. `backlog`: something was left to be sent, and now that it has gone the driver may
 // be the one who waits for that.
@@ -165,6 +152,7 @@ void Link::on_timer() {
       if (*timer && (*timer)->first <= at) timer->reset();
   }
   after_flush(flush_all(), false);
+  look_at_reader();
   if (state_.load(std::memory_order_acquire) == State::kClosing) kick(false);
 }
 
@@ -186,6 +174,7 @@ void Link::flush_locked() {
       break;
     }
     if (*taken == 0) break;
+    taken_.store(taken_.load(std::memory_order_relaxed) + *taken, std::memory_order_relaxed);
     if (operations_turn_) {
       operations.sent(*taken);
       continue;
@@ -195,7 +184,9 @@ void Link::flush_locked() {
     turn_ended_ = *taken == offered;
     sender_.sent(*taken);
   }
-  unsent_.store(sender_.pending() || operations.pending());
+  const bool unsent = sender_.pending() || operations.pending();
+  unsent_.store(unsent);
+  if (unsent && !reader_timer_ && !send_broken_) watch_reader();
 }
 
 void Link::queue_fins_locked() {
@@ -252,6 +243,19 @@ void Link::count_copy(uint64_t bytes) {
   copied_bytes_ += bytes;
 }
 
+void Link::count_crowded(Status why) {
+  tell_crowded(why);
+  std::lock_guard lock(stats_mutex_);
+  ++crowded_;
+  crowded_why_ = std::move(why);
+}
+
+// Once for a link: what is sent to it is slower from now on.
+void Link::tell_crowded(const Status& why) {
+  if (!crowded_told_.exchange(true))
+    runtime_.audit().note(Incident::kBudgetArena, peer_.name(), why.details());
+}
+
 Link::AtomicClass& Link::class_of(uint64_t bytes) {
   const auto at =
       std::lower_bound(LinkStats::kClassLimits.begin(), LinkStats::kClassLimits.end(), bytes);
@@ -266,6 +270,7 @@ LinkStats Link::stats() {
     stats.leases = sender_.leases();
     stats.leased_bytes = sender_.leased_bytes();
     stats.unshared = sender_.unshared();
+    stats.crowded_why = sender_.crowded();
   }
   stats.facts = transport_->facts();
   stats.fetches = fetches_.pending();
@@ -277,6 +282,8 @@ LinkStats Link::stats() {
   stats.received = received_;
   stats.copies = copies_;
   stats.copied_bytes = copied_bytes_;
+  stats.crowded = crowded_ + stats.sent.crowded_segments;
+  if (!crowded_why_.ok()) stats.crowded_why = crowded_why_;
   for (size_t i = 0; i < classes_.size(); ++i) {
     stats.classes[i].sent = classes_[i].sent.load(std::memory_order_relaxed);
     stats.classes[i].sent_bytes = classes_[i].sent_bytes.load(std::memory_order_relaxed);
@@ -291,6 +298,14 @@ LinkStats Link::stats() {
 // Baton held. True when bytes came in, or fetches ended.
 bool Link::step() {
   if (state_.load(std::memory_order_relaxed) == State::kLost) return false;
+  if (given_up_.load(std::memory_order_relaxed)) {
+    const Nanos limit = runtime_.settings().stall / kSecond;
+    Status why(Code::kUnavailable, "the peer has read nothing for " + std::to_string(limit) +
+                                       " s of what waits for it (TENSORWIRE_STALL_SECONDS)");
+    runtime_.audit().note(Incident::kBudgetStalled, peer_.name(), why.details());
+    lose(std::move(why));
+    return false;
+  }
   if (unsent_.load(std::memory_order_relaxed)) {
     const Sending lock(*this);
     flush_locked();
@@ -383,7 +398,8 @@ void Link::hand_on() {
   for (;;) {
     if (fins_due_.load() && !keeps_leases()) (void)flush_all();
     // Nobody waits for a closing link to end: each who lets go of it sees whether it has.
-    if (state_.load(std::memory_order_acquire) == State::kClosing || one_sided_->due()) {
+    if (state_.load(std::memory_order_acquire) == State::kClosing || given_up_.load() ||
+        one_sided_->due()) {
       while (step()) {
       }
     }
@@ -545,7 +561,7 @@ void Link::lose(Status why) {
     send_ended_ = true;
     sender_.drop();
     unsent_.store(false);
-    for (auto* timer : {&defer_timer_, &return_timer_}) {
+    for (auto* timer : {&defer_timer_, &return_timer_, &reader_timer_}) {
       if (*timer) poller_->cancel_timer(**timer);
       timer->reset();
     }

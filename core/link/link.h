@@ -53,6 +53,8 @@ struct LinkStats {
   uint64_t leased_bytes = 0, leases = 0, views = 0;
   uint64_t fetches = 0;        // one-sided reads that are under way, or wait for the transport
   uint64_t dropped_calls = 0;  // nobody waited for them any more when their turn came
+  uint64_t crowded = 0;        // segments pushed: the arena had no room, or no lease, for them
+  Status crowded_why;          // of the last one
   Status unshared;             // why memory of the arena was last pushed
   TransportFacts facts;
   struct Class {
@@ -76,6 +78,8 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
   virtual const char* role() const = 0;
   const char* transport() const { return transport_->profile().name; }
   const Profile& profile() const { return transport_->profile(); }
+  // Whether a segment of this size is not copied when it is sent.
+  bool bulk(size_t size) const { return goes_in_bulk(size, profile()); }
   const Peer& peer() const { return peer_; }
   Runtime& runtime() const { return runtime_; }
   bool alive() const {
@@ -108,6 +112,12 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
   void send_credit(uint64_t stream, uint64_t bytes);
   // As Sender::withdraw().
   bool withdraw(const Ref<Outgoing>& outgoing);
+  void withdraw_stream(uint64_t stream);
+  // As Sender::keep(); somebody else sends the rest.
+  void keep(const Ref<Outgoing>& outgoing, std::span<const OutSegment> segments, Hold memory,
+            Nanos deadline);
+  // As Sender::backlog().
+  size_t backlog() const { return sender_.backlog(); }
   // Sends what was deferred; the caller is going to wait on this link.
   void flush();
   // After event.notify() by another thread than the driver: the driver may be who waits for it.
@@ -115,6 +125,16 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
     if (event.driven()) transport_->interrupt();
   }
   void count_copy(uint64_t bytes);
+  // A segment is pushed, because the arena had no room or no lease for it.
+  void count_crowded(Status why);
+  // Of the arena, what the peer has on lease.
+  size_t leased_bytes() const { return sender_.leased_bytes(); }
+
+  // Calls wait(until) again and again, which is a wait for something to be sent, for as long as the
+  // peer takes what is sent at a good pace: a fast reader is served by the thread that has
+  // something for it, and none waits for a slow one.
+  template <class Wait>
+  void at_pace(Wait&& wait);
 
   // Returns once done() holds. Drives the link, or sleeps on `event` while another thread does;
   // whatever makes done() true must notify `event` afterwards, and nudge() unless it was the
@@ -153,10 +173,7 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
   bool try_drive();
   // Baton held: as wait(), and keeps it.
   template <class Done>
-  void drive_until(Done&& done) {
-    while (drive(done, kForever) == Waited::kSignal) {
-    }
-  }
+  Waited drive(Done&& done, Nanos deadline);
   // Baton held: moves bytes until done() or nothing came within the spin budget, calls last(), and
   // hands the baton on.
   template <class Done, class Last>
@@ -170,6 +187,12 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
   static constexpr Nanos kDeferTime = 200 * kMicrosecond;
   // How long a lease may wait for a message that takes it along.
   static constexpr Nanos kReturnTime = 5 * kMillisecond;
+
+  // A reader takes its time for as long before it has to keep pace, with so long for a byte.
+  static constexpr Nanos kPaceGrace = 2 * kMillisecond;
+  static constexpr Nanos kPacePerByte = 8;
+  // So long a worker polls for a message that comes in piece by piece.
+  static constexpr Nanos kLongestPoll = 20 * kMillisecond;
 
   // Leases wait for a message to take them along, but no more than this many.
   static constexpr size_t kReturnsTogether = 16;
@@ -192,9 +215,9 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
   bool keeps_leases() const { return state_.load() == State::kOpen && returns_later(); }
   void kick(bool driving);
   bool drained();
-  template <class Done>
-  Waited drive(Done&& done, Nanos deadline);
-
+  void tell_crowded(const Status& why);
+  void watch_reader();
+  void look_at_reader();
   void on_event(uint32_t tag, uint32_t events) override;
   Status on_message(InMessage message) override;
   Result<Receiver::Cost> on_wait(uint64_t stream, std::span<const std::byte> header,
@@ -239,6 +262,13 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
   bool send_ended_ = false;       // send lock: everything was let go of
   // Send lock: timers for what was deferred, and for leases that wait to be taken along.
   std::optional<Poller::Timer> defer_timer_, return_timer_;
+  // Send lock: looks whether the peer reads, while something is left to be sent; what had been
+  // taken at the last look, and when that had last grown.
+  std::optional<Poller::Timer> reader_timer_;
+  uint64_t reader_took_ = 0;
+  Nanos reader_moved_ = 0;
+  std::atomic<uint64_t> taken_{0};  // bytes that the transport took; the send lock's owner writes
+  std::atomic<bool> given_up_{false};  // whoever has the baton loses the link
   // Whether the sender has something left. Its order matters: see kick().
   std::atomic<bool> unsent_{false};
 
@@ -270,7 +300,9 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
 
   std::mutex stats_mutex_;    // guards what follows
   ReceiveCounters received_;  // as of the last time the baton was let go
-  uint64_t copies_ = 0, copied_bytes_ = 0;
+  uint64_t copies_ = 0, copied_bytes_ = 0, crowded_ = 0;
+  Status crowded_why_;
+  std::atomic<bool> crowded_told_{false};
   std::atomic<uint64_t> spins_{0}, sleeps_{0}, background_wakes_{0};
 };
 
@@ -313,6 +345,19 @@ Waited Link::drive(Done&& done, Nanos deadline) {
       case Wake::kSignal:
         return done() ? Waited::kDone : Waited::kSignal;
     }
+  }
+}
+
+template <class Wait>
+void Link::at_pace(Wait&& wait) {
+  const Nanos begun = now();
+  const uint64_t before = taken_.load(std::memory_order_relaxed);
+  for (Nanos until = begun + kPaceGrace;;) {
+    if (wait(until) != Waited::kTimeout) return;
+    const uint64_t taken = taken_.load(std::memory_order_relaxed) - before;
+    const Nanos next = begun + kPaceGrace + static_cast<Nanos>(taken) * kPacePerByte;
+    if (next <= until) return;
+    until = next;
   }
 }
 
@@ -359,6 +404,7 @@ Waited Link::wait(Event& event, Done&& done, Nanos deadline) {
 
 template <class Done, class Last>
 void Link::drive_briefly(Done&& done, Last&& last) {
+  Nanos polls_until = 0;
   while (!done() && state_.load(std::memory_order_relaxed) != State::kLost) {
     if (step()) continue;
     if (spinner_([&] { return transport_->readable() && step(); })) {
@@ -367,8 +413,10 @@ void Link::drive_briefly(Done&& done, Last&& last) {
     }
     // The rest of a message that has begun is worth waiting for; a peer that stalls is left to the
     // background.
-    if (!receiver_.midway() ||
-        transport_->sleep(unsent_.load(), now() + kMillisecond) != Wake::kReady)
+    if (!receiver_.midway()) break;
+    const Nanos at = now();
+    if (polls_until == 0) polls_until = at + kLongestPoll;
+    if (at > polls_until || transport_->sleep(unsent_.load(), at + kMillisecond) != Wake::kReady)
       break;
   }
   last();

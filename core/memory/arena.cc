@@ -81,11 +81,18 @@ Status Arena::exhausted(size_t size) const {
     return {Code::kResourceExhausted,
             bytes(size) + " can never fit into the arena: raise " + limit};
   }
-  const auto leased = std::max<int64_t>(leased_.load(std::memory_order_relaxed), 0);
   return {Code::kResourceExhausted,
           "the arena is full: no room for " + bytes(size) + " within " + limit + ", of which " +
-              bytes(book_->used()) + " are in use, " + bytes(static_cast<size_t>(leased)) +
+              bytes(book_->used()) + " are in use, " + bytes(leased()) +
               " of these leased to peers; release buffers sooner or raise the limit"};
+}
+
+Status Arena::crowded(size_t size) const {
+  return {Code::kResourceExhausted,
+          "no lease for " + bytes(size) + ": peers hold " + bytes(leased()) +
+              " of the arena on lease, and a peer may hold as much as the others leave free; raise "
+              "TENSORWIRE_BUFFER_BYTES (" +
+              bytes(capacity_) + ") or let go of received tensors sooner"};
 }
 
 void Arena::interrupt() {
@@ -114,6 +121,14 @@ Ref<Block> Arena::find(const void* p, size_t size) {
   // Its last reference may be on its way into free(), which waits for the lock.
   return block->try_retain() ? Ref<Block>::adopt(block) : nullptr;
 }
+
+bool Block::lendable(size_t held, size_t promised) const {
+  // What somebody has on lease already takes no more of the arena.
+  const size_t more = leases_.load(std::memory_order_relaxed) == 0 ? capacity_ : 0;
+  return arena_->spares(more, held, arena_->leased() + promised);
+}
+
+Status Block::crowded() const { return arena_->crowded(capacity_); }
 
 void Block::lent() { arena_->lease_began(*this); }
 void Block::returned() { arena_->lease_ended(*this); }
@@ -144,7 +159,7 @@ ArenaStats Arena::stats() const {
   stats.reserved = book_->reserved();
   stats.resident = book_->resident();
   stats.used = book_->used();
-  stats.leased = static_cast<size_t>(std::max<int64_t>(leased_.load(std::memory_order_relaxed), 0));
+  stats.leased = leased();
   stats.high_water = book_->high_water();
   stats.slabs = book_->slabs();
   stats.blocks = blocks_;

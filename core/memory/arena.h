@@ -1,6 +1,7 @@
 // The arena: this process's shareable memory, cut into blocks that peers may read on a lease.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
@@ -40,7 +41,11 @@ class Block final : public RefCounted {
   // can drop its private pages without hitting a neighbour. Smaller blocks travel by copy.
   bool leasable() const { return capacity_ % page_size() == 0; }
 
-  // For statistics: a peer was told of the block, and has given it back or died.
+  // Whether a peer that holds `held` bytes of the arena on lease, and is about to get `promised`
+  // more, may have this block, too: see Arena::spares().
+  bool lendable(size_t held, size_t promised = 0) const;
+  Status crowded() const;  // why not
+  // A peer was told of the block, and has given it back or died.
   void lent();
   void returned();
 
@@ -91,9 +96,13 @@ class Arena final : public RefCounted {
   // The live block that holds all of [p, p + size), or null. Safe while other threads free.
   Ref<Block> find(const void* p, size_t size);
 
-  // For statistics: a peer was told of the block, and has given it back (or died).
-  void lease_began(Block& block);
-  void lease_ended(Block& block);
+  // Whether a peer that holds `held` bytes on lease may have `size` more that nobody has yet. It
+  // may hold as much as the leases of all peers leave free, so a single one gets half of the arena,
+  // and many get like shares. An eighth stays free for what is born there, unless hardly anything
+  // is on lease: then one block may be as large as it likes.
+  bool spares(size_t size, size_t held) const { return spares(size, held, leased()); }
+  // Why not, in a sentence that names the setting.
+  Status crowded(size_t size) const;
 
   // Gives back slabs that have been wholly free since before `idle_before`.
   void trim(Nanos idle_before = kForever);
@@ -106,6 +115,16 @@ class Arena final : public RefCounted {
  private:
   friend class Block;
   ~Arena() override;
+  // A peer was told of the block, and has given it back (or died).
+  void lease_began(Block& block);
+  void lease_ended(Block& block);
+  size_t leased() const {
+    return static_cast<size_t>(std::max<int64_t>(leased_.load(std::memory_order_relaxed), 0));
+  }
+  bool spares(size_t size, size_t held, size_t leased) const {
+    return held < capacity_ - std::min(leased, capacity_) &&
+           (leased + size <= capacity_ - capacity_ / 8 || leased <= capacity_ / 8);
+  }
   void free(Block& block) noexcept;
   Status exhausted(size_t size) const;
   void note_dropped(std::vector<Ref<Slab>>& to);

@@ -18,6 +18,10 @@ struct Step {
   bool bulk;
 };
 
+inline bool goes_in_bulk(size_t size, const Profile& profile) {
+  return size > profile.eager_bytes && size > profile.coalesce_bytes;
+}
+
 // `size_of(i)` gives the bytes of segment i. Appends to `steps`.
 template <class SizeOf>
 void plan(uint32_t segments, SizeOf&& size_of, const Profile& profile, std::vector<Step>& steps) {
@@ -25,7 +29,7 @@ void plan(uint32_t segments, SizeOf&& size_of, const Profile& profile, std::vect
   bool open = false;  // the last step is an eager one that may still grow
   for (uint32_t i = 0; i < segments; ++i) {
     const size_t size = size_of(i);
-    if (size > profile.eager_bytes && size > profile.coalesce_bytes) {
+    if (goes_in_bulk(size, profile)) {
       steps.push_back({i, 1, true});
       open = false;
       continue;

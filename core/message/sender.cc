@@ -10,13 +10,8 @@ namespace tw {
 using wire::SegmentInfo;
 using wire::SegmentKind;
 
-Sender::Sender(const Profile& profile, size_t lease_limit, Share share, const wire::Limits& limits,
-               Trace* trace)
-    : profile_(profile),
-      lease_limit_(lease_limit),
-      share_(std::move(share)),
-      limits_(limits),
-      trace_(trace) {}
+Sender::Sender(const Profile& profile, Share share, const wire::Limits& limits, Trace* trace)
+    : profile_(profile), share_(std::move(share)), limits_(limits), trace_(trace) {}
 
 Sender::~Sender() { drop(); }
 
@@ -30,7 +25,8 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
   for (uint32_t i = 0; i < count; ++i) infos_[i].length = segments[i].size;
   const bool first_inline = !steps_.empty() && !steps_[0].bulk;
   size_t inline_bytes = 0;
-  size_t lent = leased_bytes_;
+  const size_t held = leased_bytes();
+  size_t promised = 0;
   for (size_t s = 0; s < steps_.size(); ++s) {
     const Step& step = steps_[s];
     for (uint32_t i = step.first; i < step.first + step.count; ++i) {
@@ -40,14 +36,19 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
         if (s == 0) inline_bytes += info.length;
         continue;
       }
+      bool lendable =
+          profile_.bulk != Bulk::kPush && segments[i].block && segments[i].block->leasable();
       // A peer that sits on too many leases is sent copies: it must not keep the arena from others.
-      const bool lendable = profile_.bulk != Bulk::kPush && segments[i].block &&
-                            segments[i].block->leasable() && lent < lease_limit_ &&
-                            share(segments[i].block->slab());
+      if (lendable && !segments[i].block->lendable(held + promised, promised)) {
+        lendable = false;
+        ++counters_.crowded_segments;
+        crowded_ = segments[i].block->crowded();
+      }
+      lendable = lendable && share(segments[i].block->slab());
       info.kind = !lendable                     ? SegmentKind::kPush
                   : profile_.bulk == Bulk::kMap ? SegmentKind::kMap
                                                 : SegmentKind::kRead;
-      if (info.kind != SegmentKind::kPush) lent += info.length;
+      if (info.kind != SegmentKind::kPush) promised += info.length;
     }
   }
   if (Status status = check_message(infos_, header.size(), limits_); !status.ok()) return status;
@@ -63,15 +64,15 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
       info.map = {region.slab, region.generation, region.offset, next_lease_};
       segment.block->lent();
       leases_.emplace(next_lease_++, Lease{segment.block, nullptr, segment.size, segment.hold});
-      leased_bytes_ += segment.size;
+      lease_bytes(segment.size);
       ++counters_.mapped_segments;
     } else if (info.kind == SegmentKind::kPush || info.kind == SegmentKind::kRead) {
       auto& transfer = info.kind == SegmentKind::kPush ? push : read;
       if (!transfer)
-        transfer = std::make_shared<Transfer>(Transfer{stream, message, {}, 0, 0, 0, {}});
+        transfer = std::make_shared<Transfer>(Transfer{.stream = stream, .message = message});
       borrows = borrows || (!segment.block && !segment.hold);
       transfer->segments.push_back({i, segment.data, segment.size, segment.hold, segment.block});
-      if (info.kind == SegmentKind::kRead) leased_bytes_ += segment.size;
+      if (info.kind == SegmentKind::kRead) lease_bytes(segment.size);
       ++(info.kind == SegmentKind::kPush ? counters_.pushed_segments : counters_.read_segments);
     }
   }
@@ -100,6 +101,7 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
   if (borrows) outgoing = make_ref<Outgoing>(message, bytes, *event, std::move(owner));
   if (push) {
     push->outgoing = outgoing;
+    if (!outgoing) unwaited(*push, bytes);
     transfers_.push_back(std::move(push));
   }
   if (read) issue_ready_to_sends(read);
@@ -165,7 +167,7 @@ Status Sender::on_fin(std::span<const uint64_t> ids) {
     Lease lease = std::move(it->second);
     lease.block->returned();
     leases_.erase(it);
-    leased_bytes_ -= lease.bytes;
+    lease_bytes(-lease.bytes);
     spend(lease.hold);
     if (!lease.transfer) continue;
     --lease.transfer->outstanding;
@@ -222,6 +224,8 @@ void Sender::start_chunk() {
 void Sender::finish(Transfer& transfer) {
   if (transfer.outgoing) transfer.outgoing->free();
   transfer.outgoing = nullptr;
+  unwaited(transfer, 0);
+  spend(transfer.memory);
   for (BulkSegment& segment : transfer.segments) spend(segment.hold);
 }
 
@@ -270,13 +274,57 @@ void Sender::sent(size_t bytes) {
   take_chunk();
 }
 
-bool Sender::withdraw(const Ref<Outgoing>& outgoing) {
-  if (!outgoing->borrowed()) return false;
-  const auto follows = [&](const std::shared_ptr<Transfer>& transfer) {
-    return transfer && transfer->outgoing.get() == outgoing.get();
+void Sender::keep(const Ref<Outgoing>& outgoing, std::span<const OutSegment> segments, Hold memory,
+                  Nanos deadline) {
+  const auto take_over = [&](Transfer& transfer) {
+    for (BulkSegment& segment : transfer.segments) {
+      const std::byte* const now_at = segments[segment.index].data;
+      if (&transfer == chunk_of_.get() && &segment == &transfer.segments[transfer.segment])
+        chunk_data_ = now_at + (chunk_data_ - segment.data);
+      segment.data = now_at;
+    }
+    outgoing->free();
+    transfer.outgoing = nullptr;
+    transfer.memory = std::move(memory);
+    transfer.deadline = deadline;
+    unwaited(transfer, outgoing->payload_bytes());
   };
+  if (chunk_of_ && chunk_of_->outgoing.get() == outgoing.get()) return take_over(*chunk_of_);
+  for (const auto& transfer : transfers_)
+    if (transfer->outgoing.get() == outgoing.get()) return take_over(*transfer);
+  spend(memory);  // all of it has been sent meanwhile
+}
+
+bool Sender::withdraw(const Ref<Outgoing>& outgoing) {
+  return outgoing->borrowed() && give_up([&](const Transfer& transfer) {
+                                   return transfer.outgoing.get() == outgoing.get();
+                                 }) == Given::kUp;
+}
+
+void Sender::withdraw_stream(uint64_t stream) {
+  const auto which = [&](const Transfer& transfer) {
+    return transfer.stream == stream && !transfer.outgoing;
+  };
+  while (give_up(which) != Given::kNothing) {
+  }
+}
+
+void Sender::withdraw_late(Nanos at) {
+  const auto which = [&](const Transfer& transfer) { return transfer.deadline <= at; };
+  while (give_up(which) != Given::kNothing) {
+  }
+}
+
+Nanos Sender::next_deadline() const {
+  Nanos next = kForever;
+  each_push([&](const Transfer& transfer) { next = std::min(next, transfer.deadline); });
+  return next;
+}
+
+template <class Which>
+Sender::Given Sender::give_up(Which&& which) {
   std::shared_ptr<Transfer> transfer;
-  if (follows(chunk_of_)) {
+  if (chunk_of_ && which(*chunk_of_)) {
     transfer = std::move(chunk_of_);
     if (chunk_begun_) {
       // The peer has seen this frame's head: its length must follow.
@@ -288,7 +336,10 @@ bool Sender::withdraw(const Ref<Outgoing>& outgoing) {
       chunk_left_ = chunk_head_left_ = 0;
     }
   } else {
-    const auto waiting = std::find_if(transfers_.begin(), transfers_.end(), follows);
+    const auto waiting =
+        std::find_if(transfers_.begin(), transfers_.end(),
+                     [&](const std::shared_ptr<Transfer>& other) { return which(*other); });
+    if (waiting == transfers_.end()) return Given::kNothing;
     transfer = std::move(*waiting);
     transfers_.erase(waiting);
   }
@@ -296,7 +347,7 @@ bool Sender::withdraw(const Ref<Outgoing>& outgoing) {
   const bool gives_up = !transfer->exhausted();
   if (gives_up) abort(*transfer);
   finish(*transfer);
-  return gives_up;
+  return gives_up ? Given::kUp : Given::kWhole;
 }
 
 void Sender::abort(const Transfer& transfer) {
@@ -305,7 +356,7 @@ void Sender::abort(const Transfer& transfer) {
     if (!lease.transfer || lease.transfer->message != transfer.message) continue;
     for (Transfer& rest = *lease.transfer; !rest.exhausted();) {
       const size_t unoffered = rest.next(SIZE_MAX);
-      leased_bytes_ -= unoffered;
+      lease_bytes(-unoffered);
       rest.advance(unoffered);
     }
   }
@@ -329,7 +380,7 @@ void Sender::drop() {
     if (lease.transfer) finish(*lease.transfer);
   }
   leases_.clear();
-  leased_bytes_ = 0;
+  leased_bytes_.store(0, std::memory_order_relaxed);
 }
 
 }  // namespace tw

@@ -56,6 +56,7 @@ struct SendCounters {
   uint64_t pushed_segments = 0, pushed_chunks = 0;
   uint64_t mapped_segments = 0, read_segments = 0, ready_to_sends = 0;
   uint64_t unshared_segments = 0;  // pushed, although in the arena: their slab cannot be shared
+  uint64_t crowded_segments = 0;   // pushed, although in the arena: peers hold too much of it
 };
 
 class Sender {
@@ -63,10 +64,8 @@ class Sender {
   // Makes a slab known to the peer before a descriptor into it is sent.
   using Share = std::function<Status(Slab&)>;
 
-  // lease_limit: bytes the peer may hold on lease before it gets copies (design: a quarter of the
-  // arena).
-  Sender(const Profile& profile, size_t lease_limit, Share share, const wire::Limits& limits = {},
-         Trace* trace = nullptr);
+  explicit Sender(const Profile& profile, Share share, const wire::Limits& limits = {},
+                  Trace* trace = nullptr);
   ~Sender();
 
   // Queues a message. `owner` and `event` are needed when a segment is the caller's memory; the
@@ -77,10 +76,19 @@ class Sender {
   Result<Ref<Outgoing>> submit(uint64_t stream, std::span<const std::byte> header,
                                std::span<OutSegment> segments, Event* event = nullptr,
                                Hold owner = {});
+  // Lets the caller of a message go, whose memory lies at `segments` from now on, and is kept by
+  // `memory` until nobody reads it any more. At `deadline` the rest of it is given up.
+  void keep(const Ref<Outgoing>& outgoing, std::span<const OutSegment> segments, Hold memory,
+            Nanos deadline);
   // Gives up a message that is only partly sent: afterwards none of the caller's memory is
   // referenced. The peer drops what it has of it, unless the last chunk has begun: then it gets the
   // whole message. True when the peer drops it.
   bool withdraw(const Ref<Outgoing>& outgoing);
+  // The same for the messages of a stream that nobody waits for; and for those past their deadline.
+  void withdraw_stream(uint64_t stream);
+  void withdraw_late(Nanos at);
+  // The earliest deadline of a message that is kept; kForever.
+  Nanos next_deadline() const;
 
   void credit(uint64_t stream, uint64_t bytes);
   void fin(std::span<const uint64_t> ids);
@@ -94,6 +102,8 @@ class Sender {
 
   bool pending() const { return !queue_.empty() || chunk_left_ != 0 || !transfers_.empty(); }
   size_t queued_bytes() const { return queue_.size(); }
+  // Payload of messages that are being pushed and nobody waits for. From any thread.
+  size_t backlog() const { return backlog_.load(std::memory_order_relaxed); }
   // The next bytes to send, at most room.size() runs; sent() says how many of them the transport
   // took.
   size_t gather(std::span<iovec> room);
@@ -104,14 +114,16 @@ class Sender {
   std::vector<Hold> take_spent() { return std::exchange(spent_, {}); }
 
   size_t leases() const { return leases_.size(); }
-  // What the peer has on lease; for kRead also what will be offered to it yet.
-  size_t leased_bytes() const { return leased_bytes_; }
+  // What the peer has on lease; for kRead also what will be offered to it yet. From any thread.
+  size_t leased_bytes() const { return leased_bytes_.load(std::memory_order_relaxed); }
   // The peer is gone: everything queued, lent or awaited is let go.
   void drop();
 
   const SendCounters& counters() const { return counters_; }
-  // Why a segment was last pushed that lay in the arena; ok while none was.
+  // Why a segment was last pushed whose slab could not be shared; ok while none was.
   const Status& unshared() const { return unshared_; }
+  // Why one was last pushed that the peer might have had on lease.
+  const Status& crowded() const { return crowded_; }
 
  private:
   struct BulkSegment {
@@ -124,10 +136,13 @@ class Sender {
   // The bulk segments of one message that travel as chunks or by ready-to-sends.
   struct Transfer {
     uint64_t stream, message;
-    std::vector<BulkSegment> segments;
+    std::vector<BulkSegment> segments{};
     size_t segment = 0, offset = 0;  // the next chunk
     uint32_t outstanding = 0;        // kRead: ready-to-sends without a FIN
-    Ref<Outgoing> outgoing;
+    size_t unwaited = 0;             // bytes that count as backlog
+    Nanos deadline = kForever;
+    Ref<Outgoing> outgoing{};  // somebody waits for it
+    Hold memory{};             // keeps the memory of a caller who has left
     bool exhausted() const { return segment == segments.size(); }
     size_t next(size_t largest) const { return std::min(largest, segments[segment].size - offset); }
     void advance(size_t bytes) {
@@ -159,9 +174,21 @@ class Sender {
     if (hold) spent_.push_back(std::move(hold));
   }
   void abort(const Transfer& transfer);
+  // Gives up the first push that is meant: the peer drops it, or gets it whole.
+  enum class Given : uint8_t { kNothing, kUp, kWhole };
+  template <class Which>
+  Given give_up(Which&& which);
+  template <class Visit>
+  void each_push(Visit&& visit) const {
+    if (chunk_of_) visit(*chunk_of_);
+    for (const auto& transfer : transfers_) visit(*transfer);
+  }
+  void unwaited(Transfer& transfer, size_t bytes) {
+    backlog_.store(backlog() + bytes - transfer.unwaited, std::memory_order_relaxed);
+    transfer.unwaited = bytes;
+  }
 
   const Profile profile_;
-  const size_t lease_limit_;
   const Share share_;
   const wire::Limits limits_;
   Trace* const trace_;
@@ -180,13 +207,17 @@ class Sender {
   std::vector<std::byte> chunk_copy_;  // the rest of a withdrawn chunk
 
   std::unordered_map<uint64_t, Lease> leases_;
-  size_t leased_bytes_ = 0;
+  void lease_bytes(size_t more) {
+    leased_bytes_.store(leased_bytes() + more, std::memory_order_relaxed);
+  }
+  std::atomic<size_t> leased_bytes_{0};  // written by one thread at a time
+  std::atomic<size_t> backlog_{0};       // written by one thread at a time
   std::vector<Hold> spent_;
   bool dropped_ = false;
   std::vector<Step> steps_;               // scratch of submit()
   std::vector<wire::SegmentInfo> infos_;  // scratch of submit()
   SendCounters counters_;
-  Status unshared_;
+  Status unshared_, crowded_;
 };
 
 }  // namespace tw

@@ -90,6 +90,10 @@ class Transport {
   // kUnavailable: the peer is gone.
   virtual Result<size_t> send(std::span<const iovec> data) = 0;
 
+  // Send lock held. Whether the peer has yet to take something of what send() took. False where
+  // this end cannot tell.
+  virtual bool untaken() { return false; }
+
   // Baton held. Bytes stored, 0 when there are none now.
   // kUnavailable: the peer is gone and everything it had sent has been received.
   virtual Result<size_t> receive(std::span<const iovec> room) = 0;

@@ -31,7 +31,7 @@ struct Link {
     Py_ssize_t size = 0;
     const char* name = PyUnicode_AsUTF8AndSize(method.ptr(), &size);
     if (!name) throw nb::python_error();
-    const Payload payload(request);
+    Payload payload(request);
     const Pairs pairs(metadata);
     const tw_wait wait = wait_for(timeout);
     tw_reply reply{};
@@ -59,7 +59,7 @@ struct Link {
     Py_ssize_t size = 0;
     const char* name = PyUnicode_AsUTF8AndSize(method.ptr(), &size);
     if (!name) throw nb::python_error();
-    const Payload payload(request);
+    Payload payload(request);
     const Pairs pairs(metadata);
     const tw_wait wait = wait_for(timeout);
     const int flags = (end ? TW_HALF_CLOSE : 0) | (until_read ? TW_UNTIL_READ : 0);
@@ -280,6 +280,18 @@ NB_MODULE(_core_of_main, m) {
                           line.more);
   });
   m.def("audit_close", tw_audit_close);
+  m.def("when_kept", [](nb::handle hook) { KeptObjects::get().set_hook(hook.ptr()); });
+  m.def("free_kept", [] {
+    bool open;
+    {
+      const NoGil nogil;
+      open = KeptObjects::get().wait();
+    }
+    KeptObjects::get().free_some();
+    return open;
+  });
+  m.def("close_kept", [] { KeptObjects::get().close(); });
+  m.def("reset_kept", [] { KeptObjects::get().reset(); });
   m.def("function_table", [] { return reinterpret_cast<uintptr_t>(tw_get_table()); });
   m.def("settings", [] {
     nb::dict dict;

@@ -20,7 +20,7 @@ Conventions of the whole module
   child.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 from typing_extensions import Buffer as BytesLike
@@ -87,6 +87,17 @@ Step: TypeAlias = tuple[int, str, str, int, int, int, int, int]
 def trace(events: int) -> None:
     """All links, those of now and those to come, forget what they noted and keep their last
     ``events`` protocol steps from now on; 0: none."""
+
+def when_kept(hook: Callable[[], None]) -> None:
+    """Has ``hook`` called once an object is kept, because a message needs its memory for longer
+    than the call that sent it; it starts a thread that calls ``free_kept`` again and again."""
+
+def free_kept() -> bool:
+    """Waits until kept objects are no longer needed, and frees them. False: ``close_kept``."""
+
+def close_kept() -> None: ...
+def reset_kept() -> None:
+    """In a forked child, which frees nothing of its parent's."""
 
 def function_table() -> int:
     """Address of the runtime's ``tw_table`` (core/tensorwire.h), for plugins that are built on the

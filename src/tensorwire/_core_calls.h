@@ -42,7 +42,7 @@ struct ClientCall : CallBase {
   using CallBase::CallBase;
 
   bool send(nb::handle message, bool end) {
-    const Payload payload(message);
+    Payload payload(message);
     tw_status status{};
     const tw_wait wait = wait_forever();
     int result;
@@ -132,7 +132,7 @@ struct ServerCall : CallBase {
     check(tw_call_send_initial(handle, pairs.get(), &status), status);
   }
   void send(nb::handle message) {
-    const Payload payload(message);
+    Payload payload(message);
     tw_status status{};
     const tw_wait wait = wait_forever();
     int result;
@@ -146,16 +146,15 @@ struct ServerCall : CallBase {
   }
   int finish_to(int code, nb::handle details, nb::handle trailing, nb::handle message,
                 tw_call** next) {
-    const Payload payload(message);
+    Payload payload(message);
     const Pairs pairs(trailing);
     Py_ssize_t size = 0;
     const char* text = PyUnicode_AsUTF8AndSize(details.ptr(), &size);
     if (!text) throw nb::python_error();
     tw_status status{};
-    const tw_wait wait = wait_forever();
     const NoGil nogil;
     return tw_call_finish(handle, code, text, static_cast<size_t>(size), pairs.get(), payload.get(),
-                          &wait, next, &status);
+                          next, &status);
   }
   bool finish(int code, nb::handle details, nb::handle trailing, nb::handle message) {
     return finish_to(code, details, trailing, message, nullptr) == TW_OK;

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "_core_kept.h"
 #include "tensorwire.h"
 
 namespace nb = nanobind;
@@ -105,7 +106,7 @@ struct Buffer {
   ~Buffer() { tw_buffer_release(handle); }
 };
 
-// The memory of a message to send, exported for as long as this lives.
+// The memory of a message to send, exported for as long as this lives, or the runtime needs it.
 class Payload {
  public:
   explicit Payload(nb::handle message) {
@@ -130,16 +131,20 @@ class Payload {
   Payload& operator=(const Payload&) = delete;
   ~Payload() {
     for (Py_buffer& view : views_) PyBuffer_Release(&view);
+    Py_XDECREF(bytes_);
+    if (kept_) KeptObjects::get().need_thread();
   }
 
-  tw_payload get() const {
+  // Memory that its owner may write again is copied rather than kept.
+  tw_payload get() {
     static const tw_segment none{nullptr, 0};
-    if (!present_) return {nullptr, 0, nullptr};
-    if (single_) return {&one_, 1, nullptr};
-    return {segments_.empty() ? &none : segments_.data(), segments_.size(), nullptr};
+    keeper_ = {writable_ ? nullptr : keep, this};
+    if (!present_) return {nullptr, 0, nullptr, nullptr};
+    if (bytes_) return {&one_, 1, nullptr, &keeper_};
+    return {segments_.empty() ? &none : segments_.data(), segments_.size(), nullptr, &keeper_};
   }
   size_t bytes() const {
-    size_t sum = single_ ? one_.size : 0;
+    size_t sum = bytes_ ? one_.size : 0;
     for (const tw_segment& segment : segments_) sum += segment.size;
     return sum;
   }
@@ -149,7 +154,8 @@ class Payload {
     char* data;
     Py_ssize_t size;
     PyBytes_AsStringAndSize(bytes.ptr(), &data, &size);
-    single_ = true;
+    Py_INCREF(bytes.ptr());
+    bytes_ = bytes.ptr();
     one_ = {data, static_cast<size_t>(size)};
   }
   void add(nb::handle item) {
@@ -162,11 +168,23 @@ class Payload {
     }
     if (PyObject_GetBuffer(item.ptr(), &view, PyBUF_C_CONTIGUOUS) != 0) throw nb::python_error();
     views_.push_back(view);
+    writable_ = writable_ || !view.readonly;
     segments_.push_back({view.buf, static_cast<size_t>(view.len)});
   }
 
+  // Called without the GIL.
+  static tw_owner keep(void* context) {
+    auto* const self = static_cast<Payload*>(context);
+    self->kept_ = true;
+    auto* const kept = new Kept{std::exchange(self->bytes_, nullptr), std::move(self->views_)};
+    return KeptObjects::get().keep(kept);
+  }
+
   bool present_ = false;
-  bool single_ = false;
+  bool writable_ = false;
+  bool kept_ = false;
+  tw_keeper keeper_{};
+  PyObject* bytes_ = nullptr;  // the message, if that is what it is
   tw_segment one_{nullptr, 0};
   std::vector<tw_segment> segments_;
   std::vector<Py_buffer> views_;

@@ -121,6 +121,10 @@ LINK: tuple[Measure, ...] = (
     _plain("link_calls", "gauge", "Calls that have not ended.", "calls"),
     _plain("link_dropped_calls", "counter", "Calls that nobody waited for any more when their turn "
            "came: they were not run.", "calls_dropped"),
+    _plain("link_crowded_segments", "counter", "Segments that were pushed, because the arena had "
+           "no room or no lease for them.", "segments_sent_crowded"),
+    _plain("link_backlog_bytes", "gauge", "Payload that waits for the peer to take it, and nobody "
+           "waits for.", "backlog_bytes"),
     _plain("link_copies", "counter", "Payloads that were copied into the arena before they left.",
            "copies"),
     _plain("link_copied_bytes", "counter", "Bytes that were copied into the arena.",

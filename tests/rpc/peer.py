@@ -28,7 +28,7 @@ def main() -> None:
     faulthandler.register(signal.SIGUSR1)
     order = json.loads(sys.argv[1])
     sys.path[:0] = order.get("generated", [])
-    pool = ThreadPoolExecutor(16)
+    pool = ThreadPoolExecutor(order.get("workers", 16))
     server = make_server(order["kind"], pool)
     server.add_generic_rpc_handlers((Service().handlers(),))
     if "generated" in order:

@@ -54,7 +54,7 @@ TEST_CASE_TEMPLATE("abi: status and metadata travel both ways", Way, TENSORWIRE_
     CHECK(std::string_view(tw_call_peer(call.get())).size() > 0);
     CHECK(tw_call_send_initial(call.get(), list, nullptr) == TW_OK);
     CHECK(tw_call_finish(call.get(), kNotFound, "nothing here", 12, list, kNothing, nullptr,
-                         nullptr, nullptr) == TW_OK);
+                         nullptr) == TW_OK);
     // A call ends once.
     CHECK(finish(call.get()) == kCancelled);
   });

@@ -78,8 +78,8 @@ TEST_CASE_TEMPLATE("abi: a forked child has none of its parent's handles", Way,
       child_finds.expect(!tw_call_active(served.get()));
       child_finds.refused(tw_call_send_initial(served.get(), {}, &status), status);
       child_finds.refused(tw_call_reply(served.get(), payload, nullptr, &status), status);
-      child_finds.refused(
-          tw_call_finish(served.get(), kOk, "", 0, {}, payload, nullptr, &fresh, &status), status);
+      child_finds.refused(tw_call_finish(served.get(), kOk, "", 0, {}, payload, &fresh, &status),
+                          status);
       child_finds.refused(tw_server_next(server.get(), nullptr, &fresh, 1, &count, &status),
                           status);
       child_finds.refused(tw_server_listen_tcp(server.get(), "127.0.0.1", 0, &port, &status),

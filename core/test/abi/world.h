@@ -146,8 +146,7 @@ inline Message receive(tw_call* call) {
 
 inline int finish(tw_call* call, int code = kOk, std::string_view details = {},
                   const tw_payload& payload = kNothing, tw_call** next = nullptr) {
-  return tw_call_finish(call, code, details.data(), details.size(), {}, payload, &kPatience, next,
-                        nullptr);
+  return tw_call_finish(call, code, details.data(), details.size(), {}, payload, next, nullptr);
 }
 
 // Sends back what came.

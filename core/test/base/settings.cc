@@ -22,6 +22,7 @@ constexpr const char* kAll[] = {
     "TENSORWIRE_STREAM_WINDOW_BYTES",
     "TENSORWIRE_RING_BYTES",
     "TENSORWIRE_SPIN_US",
+    "TENSORWIRE_STALL_SECONDS",
     "TENSORWIRE_TCP_CONGESTION",
     "TENSORWIRE_VERBS_DEVICE",
     "TF_RDMA_DEV_NAME",
@@ -62,6 +63,7 @@ TEST_CASE("settings default when nothing, or an empty string, is set") {
     CHECK(result->chunk_bytes == defaults.chunk_bytes);
     CHECK(result->buffer_bytes == defaults.buffer_bytes);
     CHECK(result->spin == defaults.spin);
+    CHECK(result->stall == defaults.stall);
     CHECK(result->tcp_congestion == "auto");
   }
 }
@@ -76,6 +78,7 @@ TEST_CASE("every setting is read") {
                        {"TENSORWIRE_STREAM_WINDOW_BYTES", "65538"},
                        {"TENSORWIRE_RING_BYTES", "16384"},
                        {"TENSORWIRE_SPIN_US", "7"},
+                       {"TENSORWIRE_STALL_SECONDS", "0"},
                        {"TENSORWIRE_TCP_CONGESTION", "bbr"},
                        {"TENSORWIRE_VERBS_DEVICE", "mlx5_0"},
                        {"TENSORWIRE_VERBS_GID_INDEX", "255"},
@@ -101,6 +104,7 @@ TEST_CASE("every setting is read") {
   CHECK(s->stream_window_bytes == 65538);
   CHECK(s->ring_bytes == 16384);
   CHECK(s->spin == 7 * kMicrosecond);
+  CHECK(s->stall == 0);
   CHECK(s->tcp_congestion == "bbr");
   CHECK(s->trace_events == 8);
   CHECK(s->trace_folder == "/traces");
@@ -211,6 +215,7 @@ TEST_CASE("what is not permitted is refused with name, value and range") {
            Wrong{"TENSORWIRE_RING_BYTES", "8K", "from 16K to 64M, a power of two"},
            Wrong{"TENSORWIRE_RING_BYTES", "100000", "a power of two"},
            Wrong{"TENSORWIRE_SPIN_US", "10001", "whole number from 0 to 10000"},
+           Wrong{"TENSORWIRE_STALL_SECONDS", "86401", "whole number from 0 to 86400"},
            Wrong{"TENSORWIRE_SPIN_US", "1.5", "whole number from 0 to 10000"},
            Wrong{"TENSORWIRE_TCP_CONGESTION", "a/b", "auto, system, or a name"},
            Wrong{"TENSORWIRE_TCP_CONGESTION", "sixteen_letters_", "auto, system, or a name"},

@@ -133,11 +133,7 @@ inline Reply unary(ClientLink& link, std::string_view method, std::vector<OutSeg
   auto made = link.new_call(deadline);
   if (!made) return failed(made.status());
   ClientCall& call = **made;
-  Status status;
-  if (call.stage(segments, deadline, status) != Waited::kDone) {
-    call.cancel(status.code(), "");
-    return failed(status);
-  }
+  call.stage(segments);
   auto begun = call.begin(method, metadata, segments, true, true, true);
   if (!begun) {
     call.cancel(begun.status().code(), "");
@@ -180,8 +176,7 @@ inline Ref<ClientCall> start(ClientLink& link, std::string_view method, Nanos de
 template <class Send>
 bool send_one(Call& call, std::vector<OutSegment> segments, Send&& send) {
   if (!in_time(call.wait_sendable(patience())) || call.over()) return false;
-  Status status;
-  if (!in_time(call.stage(segments, patience(), status))) return false;
+  call.stage(segments);
   auto sent = send(std::span<OutSegment>(segments));
   if (!sent) return false;
   if (*sent) {
@@ -213,21 +208,13 @@ inline bool receive(Call& call, InMessage& message) {
 
 inline bool finish(ServerCall& call, Code code = Code::kOk, std::string_view details = {},
                    const Entries& trailing = {}) {
-  Ref<Outgoing> outgoing;
-  return call.finish(code, details, trailing, {}, false, outgoing);
+  return call.finish(code, details, trailing);
 }
 
 inline bool answer(ServerCall& call, std::vector<OutSegment> segments,
                    const Entries& trailing = {}) {
-  Status status;
-  if (!in_time(call.stage(segments, patience(), status))) return false;
-  Ref<Outgoing> outgoing;
-  if (!call.finish(Code::kOk, {}, trailing, segments, true, outgoing)) return false;
-  if (outgoing) {
-    (void)in_time(call.wait_sent(*outgoing, patience()));
-    if (outgoing->borrowed()) call.withdraw(outgoing);
-  }
-  return true;
+  call.stage(segments);
+  return call.finish(Code::kOk, {}, trailing, true, segments);
 }
 
 inline void echo(ServerCall& call) {

@@ -53,6 +53,36 @@ TEST_CASE("arena: sizes, alignment and names of blocks") {
   }
 }
 
+TEST_CASE("arena: readers that hoard leave each other shares, and some for what is born there") {
+  auto arena = make_ref<Arena>(64 * kMiB, 16 * kMiB);
+  std::vector<Ref<Block>> blocks;
+  // What one peer gets that never lets go.
+  const auto hoard = [&] {
+    size_t held = 0;
+    for (;;) {
+      auto block = arena->allocate(64 * kKiB);
+      if (!block || !(*block)->lendable(held)) return held;
+      (*block)->lent();
+      held += (*block)->size();
+      blocks.push_back(std::move(*block));
+    }
+  };
+  CHECK(hoard() == 32 * kMiB);
+  CHECK(hoard() == 16 * kMiB);
+  CHECK(hoard() == 8 * kMiB);
+  for (int i = 0; i < 10; ++i) (void)hoard();
+  CHECK(arena->stats().leased <= 56 * kMiB);
+  CHECK_FALSE(arena->spares(64 * kKiB, 0));
+  CHECK(arena->crowded(1).details().find("TENSORWIRE_BUFFER_BYTES (67108864 bytes)") !=
+        std::string::npos);
+  CHECK(arena->allocate(7 * kMiB).ok());
+  // What is on lease already may go to others, who take no more of the arena.
+  CHECK(blocks[0]->lendable(0));
+  CHECK_FALSE(blocks[0]->lendable(8 * kMiB));
+  for (auto& block : blocks) block->returned();
+  CHECK(arena->spares(64 * kMiB, 0));
+}
+
 TEST_CASE("arena: small and large blocks never share a page") {
   auto arena = make_ref<Arena>(64 * kMiB, 16 * kMiB);
   std::vector<Ref<Block>> blocks;
@@ -120,7 +150,7 @@ TEST_CASE("arena: the cap is on resident bytes") {
   auto b = must(arena->allocate(2 * kMiB));
   auto c = must(arena->allocate(2 * kMiB));
   auto d = must(arena->allocate(2 * kMiB));
-  arena->lease_began(*d);
+  d->lent();
   const auto full = arena->allocate(1);
   REQUIRE_FALSE(full.ok());
   CHECK(full.status().code() == Code::kResourceExhausted);
@@ -128,7 +158,7 @@ TEST_CASE("arena: the cap is on resident bytes") {
         std::string::npos);
   CHECK(full.status().details().find("8388608 bytes are in use, 2097152 bytes of these leased") !=
         std::string::npos);
-  arena->lease_ended(*d);
+  d->returned();
 
   const auto never = arena->allocate(8 * kMiB + 1, kForever);
   REQUIRE_FALSE(never.ok());
@@ -240,12 +270,12 @@ TEST_CASE("arena: blocks keep it alive") {
 TEST_CASE("arena: leased bytes are counted once for each block") {
   auto arena = make_ref<Arena>(8 * kMiB);
   auto block = must(arena->allocate(kMiB));
-  arena->lease_began(*block);
-  arena->lease_began(*block);
+  block->lent();
+  block->lent();
   CHECK(arena->stats().leased == kMiB);
-  arena->lease_ended(*block);
+  block->returned();
   CHECK(arena->stats().leased == kMiB);
-  arena->lease_ended(*block);
+  block->returned();
   CHECK(arena->stats().leased == 0);
 }
 

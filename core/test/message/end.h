@@ -82,7 +82,6 @@ class Returns final : public LeaseReturn {
 
 struct EndOptions {
   Profile profile = tiny(Bulk::kPush);
-  size_t lease_limit = SIZE_MAX;
   uint64_t max_message = UINT64_MAX;
   uint64_t window = UINT64_MAX;  // bytes and headers of what may wait on a stream
   wire::Limits limits = {};
@@ -96,8 +95,7 @@ class End final : public Receiver::Sink {
         pool(std::move(buffers)),
         fetched(make_ref<ReceiveMemory>(arena, pool, options.fetched_limit)),
         sender(
-            options.profile, options.lease_limit, [this](Slab& slab) { return share(slab); },
-            options.limits),
+            options.profile, [this](Slab& slab) { return share(slab); }, options.limits),
         window(options.window),
         receiver(*pool, *fetched, options.max_message, *this, options.limits) {}
 

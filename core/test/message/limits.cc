@@ -14,62 +14,66 @@ Sample one_block(size_t size, uint64_t stream = 1) {
   return {stream, {}, {{Bytes(size, std::byte{0x3c}), Owner::kBlock}}};
 }
 
+Ref<Arena> arena_of(size_t pages) {
+  return make_ref<Arena>(pages * page_size(), pages * page_size());
+}
+
 TEST_CASE("limits: a peer that sits on its leases gets copies until it gives some back") {
-  EndOptions options{tiny(Bulk::kMap)};
-  options.lease_limit = 10'000;
-  FakeLink link(options);
+  const size_t page = page_size();
+  FakeLink link({tiny(Bulk::kMap)}, {tiny(Bulk::kMap)}, arena_of(8));
   link.b.keep = true;
   const auto post_and_settle = [&] {
-    REQUIRE(link.a.post(one_block(6000)).ok());
+    REQUIRE(link.a.post(one_block(page)).ok());
     link.settle();
-    REQUIRE(same(link.b.received.back(), one_block(6000)));
+    REQUIRE(same(link.b.received.back(), one_block(page)));
   };
+  for (int i = 0; i < 4; ++i) post_and_settle();
+  CHECK(link.a.sender.leased_bytes() == 4 * page);
+  CHECK(link.a.sender.crowded().ok());
   post_and_settle();
-  post_and_settle();
-  CHECK(link.a.sender.leased_bytes() == 12'000);
-  post_and_settle();
-  CHECK(link.a.sender.leased_bytes() == 12'000);
-  CHECK(link.a.sender.leases() == 2);
-  CHECK(link.a.sender.counters().mapped_segments == 2);
+  CHECK(link.a.sender.leased_bytes() == 4 * page);
+  CHECK(link.a.sender.leases() == 4);
+  CHECK(link.a.sender.counters().mapped_segments == 4);
   CHECK(link.a.sender.counters().pushed_segments == 1);
-  CHECK(link.b.received[2].leased == 0);
+  CHECK(link.a.sender.counters().crowded_segments == 1);
+  CHECK(link.a.sender.crowded().code() == Code::kResourceExhausted);
+  CHECK(link.b.received[4].leased == 0);
 
   link.b.kept.erase(link.b.kept.begin());
   link.settle();
   post_and_settle();
-  CHECK(link.a.sender.counters().mapped_segments == 3);
+  CHECK(link.a.sender.counters().mapped_segments == 5);
   link.b.kept.clear();
   link.settle();
   check_idle(link.a);
 }
 
 TEST_CASE("limits: segments of one message count against the limit, too") {
-  EndOptions options{tiny(Bulk::kMap)};
-  options.lease_limit = 100;
-  FakeLink link(options);
-  Sample sample = one_block(100);
+  FakeLink link({tiny(Bulk::kMap)}, {tiny(Bulk::kMap)}, arena_of(4));
+  Sample sample = one_block(page_size());
+  sample.parts.push_back(sample.parts[0]);
   sample.parts.push_back(sample.parts[0]);
   REQUIRE(link.a.post(sample).ok());
   link.settle();
   CHECK(same(link.b.received.at(0), sample));
-  CHECK(link.a.sender.counters().mapped_segments == 1);
+  CHECK(link.a.sender.counters().mapped_segments == 2);
   CHECK(link.a.sender.counters().pushed_segments == 1);
 }
 
 TEST_CASE("limits: what is still to be offered counts as lent: its memory is not free either") {
-  EndOptions options{tiny(Bulk::kRead)};
-  options.lease_limit = 1000;
-  FakeLink link(options);
-  REQUIRE(link.a.post(one_block(1000)).ok());
+  // More chunks than are offered at a time: the peer has been told of two.
+  FakeLink link({tiny(Bulk::kRead)}, {tiny(Bulk::kRead)}, arena_of(2));
+  const size_t size = page_size();
+  REQUIRE(link.a.post(one_block(size)).ok());
   CHECK(link.a.sender.leases() == 2);
-  CHECK(link.a.sender.leased_bytes() == 1000);
-  REQUIRE(link.a.post(one_block(1000, 2)).ok());
+  CHECK(link.a.sender.leased_bytes() == size);
+  REQUIRE(link.a.post(one_block(size, 2)).ok());
   CHECK(link.a.sender.counters().read_segments == 1);
   CHECK(link.a.sender.counters().pushed_segments == 1);
   link.settle();
   REQUIRE(link.b.received.size() == 2);
-  CHECK(same(link.b.received[0], one_block(1000, link.b.received[0].stream)));
-  CHECK(same(link.b.received[1], one_block(1000, link.b.received[1].stream)));
+  CHECK(same(link.b.received[0], one_block(size, link.b.received[0].stream)));
+  CHECK(same(link.b.received[1], one_block(size, link.b.received[1].stream)));
   check_idle(link.a);
 }
 

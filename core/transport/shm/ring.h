@@ -183,6 +183,8 @@ class RingWriter {
     return blocked != 0 && shared_.head.load(std::memory_order_relaxed) != blocked - 1;
   }
 
+  bool untaken() const { return shared_.head.load(std::memory_order_relaxed) != tail_; }
+
  private:
   friend struct RingProbe;
 
@@ -293,6 +295,8 @@ class RingPair {
     A::fence(RingSite::kFenceAfterWrite);
     return take_sleeper();
   }
+  // Whether the peer has yet to read some of it, if it tells the truth.
+  bool untaken() const { return writer_.untaken(); }
   // The rest of a write that was cut short is not coming: do not report room for it.
   void abandon() { writer_.unblock(); }
 

@@ -25,6 +25,7 @@ class ShmTransport final : public Transport {
 
   const Profile& profile() const override { return profile_; }
   Result<size_t> send(std::span<const iovec> data) override;
+  bool untaken() override { return rings_.untaken(); }
   Result<size_t> receive(std::span<const iovec> room) override;
   bool readable() override;
   Wake sleep(bool want_send, Nanos deadline) override;

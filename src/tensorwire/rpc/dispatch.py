@@ -14,7 +14,7 @@ from typing import Final
 
 from tensorwire import _core
 from tensorwire.log import LOGGER
-from tensorwire.rpc import status
+from tensorwire.rpc import kept, status
 from tensorwire.rpc.limit import Limit
 from tensorwire.rpc.methods import Method, Methods
 
@@ -43,6 +43,7 @@ class Dispatcher:
         self._thread = threading.Thread(target=self._run, name="tensorwire-server", daemon=True)
 
     def start(self) -> None:
+        kept.free_in_background()
         self._thread.start()
 
     def join(self, timeout: float | None = None) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 
 from tensorwire import _core, audit
 from tensorwire.host import why_no_verbs
-from tensorwire.rpc import bootstrap, status, target
+from tensorwire.rpc import bootstrap, kept, status, target
 from tensorwire.rpc.choice import DATA_PLANE, Policy
 
 _CONNECT_SECONDS: Final = 3.0
@@ -93,6 +93,7 @@ class Opening:
 
     def _connect(self, address: str, answer: bootstrap.Answer) -> _core.Link:
         audit.follow()
+        kept.free_in_background()
         return _core.connect(
             address,
             answer.session,

@@ -35,7 +35,7 @@ inline constexpr int64_t kMaxMessage = int64_t{1} << 44;
 
 // Sends nothing or one message.
 inline constexpr tw_pairs kNoPairs{nullptr, 0};
-inline constexpr tw_payload kNoPayload{nullptr, 0, nullptr};
+inline constexpr tw_payload kNoPayload{};
 
 // Why this process cannot use an RDMA device; empty when it can.
 std::string why_no_verbs(const tw_table& table = core());

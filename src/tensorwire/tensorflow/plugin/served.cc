@@ -77,7 +77,7 @@ void Served::finish(const absl::Status& status, tw_payload payload) {
   // Details are cut where the runtime would refuse them.
   const std::string details(status.message().substr(0, 4000));
   core().call_finish(call_, static_cast<int>(status.code()), details.data(), details.size(),
-                     pairs.get(), payload, nullptr, nullptr, nullptr);
+                     pairs.get(), payload, nullptr, nullptr);
 }
 
 void Served::answer(const absl::Status& status) { finish(status, kNoPayload); }

@@ -1,0 +1,94 @@
+// What a link has yet to send, and a peer that does not take it.
+#include "link/link.h"
+
+namespace tw {
+
+void Link::flush() {
+  bool backlog;
+  {
+    const Sending lock(*this);
+    backlog = unsent_.load();
+    queue_fins_locked();
+    flush_locked();
+    if (!reader_timer_ && !send_ended_) watch_reader();
+  }
+  after_flush(backlog, true);
+}
+
+bool Link::withdraw(const Ref<Outgoing>& outgoing) {
+  bool backlog, given_up;
+  {
+    const Sending lock(*this);
+    backlog = unsent_.load();
+    given_up = sender_.withdraw(outgoing);
+    flush_locked();
+  }
+  after_flush(backlog, false);
+  return given_up;
+}
+
+void Link::withdraw_stream(uint64_t stream) {
+  if (!unsent_.load()) return;
+  bool backlog;
+  {
+    const Sending lock(*this);
+    backlog = unsent_.load();
+    sender_.withdraw_stream(stream);
+    flush_locked();
+  }
+  after_flush(backlog, false);
+}
+
+void Link::keep(const Ref<Outgoing>& outgoing, std::span<const OutSegment> segments, Hold memory,
+                Nanos deadline) {
+  {
+    const Sending lock(*this);
+    sender_.keep(outgoing, segments, std::move(memory), deadline);
+    if (deadline != kForever && !send_ended_) watch_reader();
+  }
+  after_flush(false, false);
+}
+
+// Send lock held: has somebody look at the reader, soon enough for what is kept to a deadline.
+void Link::watch_reader() {
+  const Nanos at = now();
+  const Nanos limit = runtime_.settings().stall;
+  Nanos next = sender_.next_deadline();
+  if (limit != 0) next = std::min(next, at + limit / 4);
+  if (next == kForever || (reader_timer_ && reader_timer_->first <= next)) return;
+  if (reader_timer_) {
+    poller_->cancel_timer(*reader_timer_);
+  } else {
+    reader_took_ = taken_.load(std::memory_order_relaxed);
+    reader_moved_ = at;
+  }
+  reader_timer_ = poller_->add_timer(next, Ref<Watcher>::share(this));
+}
+
+// Withdraws what is late, and gives up a peer that takes nothing of what waits for it.
+void Link::look_at_reader() {
+  bool backlog, stalled = false;
+  {
+    const Sending lock(*this);
+    const Nanos at = now();
+    if (!reader_timer_ || reader_timer_->first > at) return;
+    backlog = unsent_.load();
+    sender_.withdraw_late(at);
+    flush_locked();
+    reader_timer_.reset();
+    if (unsent_.load() || transport_->untaken()) {
+      const Nanos limit = runtime_.settings().stall;
+      const Nanos moved =
+          taken_.load(std::memory_order_relaxed) == reader_took_ ? reader_moved_ : at;
+      watch_reader();
+      reader_moved_ = moved;
+      stalled = limit != 0 && at - moved >= limit;
+    }
+  }
+  after_flush(backlog, false);
+  if (!stalled) return;
+  given_up_.store(true);
+  kick(false);
+}
+
+}  // namespace tw
