@@ -21,11 +21,15 @@ from tests.torture.processes import (
 )
 
 CONNECTIONS: Final = 10_000
+MOST_A_SECOND: Final = 1000
 MOST_SECONDS: Final = 60.0
 """For one kind at one door."""
 _AFTERMATH_SECONDS: Final = 20.0
 """Within which a server has forgotten its attackers."""
 _GROWTH_MIB: Final = 32.0
+"""What glibc keeps."""
+_PEAK_MIB: Final = 256.0
+"""While twenty greedy links are open."""
 
 KINDS: Final = {**strangers.KINDS, **intruders.KINDS}
 CASES: Final = tuple((name, door) for name, (doors, _) in KINDS.items() for door in doors)
@@ -40,14 +44,15 @@ def attack(talk: Conversation, order: dict[str, Any]) -> None:
     scene = strangers.Scene(
         order["host"], order["port"], order["door"], random.Random(order["seed"]), order["source"]
     )
-    end = time.monotonic() + order["seconds"]
-    told = time.monotonic()
+    began = told = time.monotonic()
+    end = began + order["seconds"]
     made = 0
     try:
         for _ in strangers.counted(KINDS[order["kind"]][1], scene):
             made += 1
             if made >= order["count"] or time.monotonic() > end:
                 break
+            time.sleep(max(0.0, began + made / MOST_A_SECOND - time.monotonic()))
             if time.monotonic() > told + 1:
                 told = time.monotonic()
                 talk.say({"made": made})
@@ -88,7 +93,7 @@ def _attacked(
         "seconds": max(2.0, MOST_SECONDS * min(1.0, scale * 2)),
     }
     with child(attack, order) as attacker:
-        row.attempts = _watch(row, attacker, order, say)
+        row.attempts, most = _watch(row, server, attacker, order, say)
         attacked = good.phase()
     end = time.monotonic() + _AFTERMATH_SECONDS
     limit = row.descriptors_before + SPARE_DESCRIPTORS
@@ -104,17 +109,26 @@ def _attacked(
         if not seen["calls"] and not attacked[name]["calls"]:
             row.fail(f"the good client of {name} does not come back")
     settle(row, quiet, attacked)
+    row.note = f"at most {most:.0f} MiB"
+    if most > row.memory_before + _PEAK_MIB:
+        row.fail(f"private memory rose from {row.memory_before:.0f} to {most:.0f} MiB meanwhile")
     row.judge_memory(_GROWTH_MIB)
     row.judge_descriptors()
 
 
-def _watch(row: Row, attacker: Child, order: dict[str, Any], say: Say) -> int:
-    """Attempts that were made."""
-    made = 0
+def _watch(
+    row: Row, server: Child, attacker: Child, order: dict[str, Any], say: Say
+) -> tuple[int, float]:
+    """Attempts that were made, and the most private memory that was seen meanwhile."""
+    made, most = 0, 0.0
     end = time.monotonic() + order["seconds"] + 30
     while time.monotonic() < end:
         try:
-            said = attacker.talk.hear(end - time.monotonic())
+            while not attacker.talk.heard(0.1):
+                most = max(most, private_mib(server.pid))
+                if time.monotonic() > end:
+                    raise GoneError("it says nothing")
+            said = attacker.talk.hear(1)
         except GoneError as error:
             row.fail(f"the attacker got stuck after {made}: {error}")
             break
@@ -124,4 +138,4 @@ def _watch(row: Row, attacker: Child, order: dict[str, Any], say: Say) -> int:
             row.fail(said["breach"])
         if "over" in said:
             break
-    return made
+    return made, max(most, private_mib(server.pid))
