@@ -218,3 +218,20 @@ def test_checker_finds(tmp_path: Path, file: str, text: str, complaint: str) -> 
     assert len(found) == 1
     assert file.removeprefix("src/") in found[0]
     assert complaint in found[0]
+
+
+PLUGIN = ROOT / "src" / "tensorwire" / "tensorflow" / "plugin"
+DECODING = re.compile(r"\b(?:Parse(?:Partial)?From\w+|(?<!Status )decode_\w+)\(([^;{]*)")
+SEGMENT = re.compile(r"\b(?:tw_segment|message_segment|segment|body|first)\b(?!\.size)")
+
+
+def test_the_plugin_decodes_copies() -> None:
+    """A peer on the same host may write to what it lends: what was checked must be what is used.
+    Raw bytes of tensors are not decoded."""
+    calls = [
+        (file.name, arguments)
+        for file in sorted(PLUGIN.glob("*.cc"))
+        for arguments in DECODING.findall(file.read_text())
+    ]
+    assert len(calls) > 3
+    assert [call for call in calls if SEGMENT.search(call[1])] == []

@@ -30,6 +30,7 @@ LABELS = {
     "served_lent": "sent: lent where they lie in the arena",
     "served_small": "sent: small ones (below 32 KiB), within messages",
     "served_copied": "sent: large ones by a copy into the arena or a ring",
+    "served_mutable": "  of these, what TensorFlow writes in place (reference variables)",
     "served_pushed": "sent: large ones through a TCP socket, which copies them",
     "served_serialized": "sent: strings and variants, in serialised form",
     "served_grpc": "sent: by stock gRPC",

@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "core.h"
+#include "in_place.h"
 #include "settings.h"
 #include "statistics.h"
 #include "tensorflow/core/framework/allocator_registry.h"
@@ -20,7 +21,8 @@ namespace tf = ::tensorflow;
 
 namespace {
 
-// What arena blocks are aligned to. Few others are, so that most frees need not ask the arena.
+// What blocks of the arena, and of reference variables, are aligned to. Few others are, so that
+// most frees need not ask whose they are.
 constexpr uintptr_t kArenaAlignment = 4096;
 
 std::atomic<bool> g_forked{false};
@@ -43,6 +45,11 @@ class ArenaAllocator final : public tf::Allocator {
   void* AllocateRaw(size_t alignment, size_t size) override {
     if (size < kSmall || alignment > kArenaAlignment || g_forked.load(std::memory_order_relaxed))
       return plain(alignment, size);
+    if (OutsideArena::now()) {
+      void* const block = plain(kArenaAlignment, size);
+      if (block) reference_block_begins(block);
+      return block;
+    }
     if (settings().traced) {
       const Site site = allocating_site(size);
       if (!site_is_traced(site)) {
@@ -64,6 +71,7 @@ class ArenaAllocator final : public tf::Allocator {
     if (reinterpret_cast<uintptr_t>(memory) % kArenaAlignment == 0 && memory) {
       if (g_forked.load(std::memory_order_relaxed)) return;  // it may be the parent's
       if (core().arena_free(memory)) return;
+      reference_block_ends(memory);
     }
     if (settings().traced) forget_block(memory);
     std::free(memory);

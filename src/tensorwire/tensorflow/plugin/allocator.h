@@ -6,8 +6,8 @@
 namespace tensorwire {
 
 // Large blocks come from the arena, small ones, and what the arena has no room for, from ordinary
-// memory. So do, with TENSORWIRE_TF_ARENA=traced, those of sites that are not traced. One for the
-// process; it lives for ever.
+// memory. So do what reference variables hold (in_place.h) and, with TENSORWIRE_TF_ARENA=traced,
+// the blocks of sites that are not traced. One for the process; it lives for ever.
 tensorflow::Allocator* arena_allocator();
 
 // Makes it TensorFlow's allocator for the CPU, which is possible until TensorFlow has made its own.

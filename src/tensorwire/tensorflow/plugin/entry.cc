@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "allocator.h"
 #include "core.h"
+#include "kernels.h"
 #include "peers.h"
 #include "served.h"
 #include "server.h"
@@ -38,7 +39,10 @@ absl::Status start(const tw_table* table) {
       return absl::FailedPreconditionError(
           absl::StrCat("TENSORWIRE_TRANSPORT=verbs requires what cannot be had: ", why));
   g_core = table;
-  if (settings().enabled && settings().arena) adopt_arena();
+  if (settings().enabled && settings().arena) {
+    adopt_arena();
+    register_kernels();
+  }
   register_server();
   return absl::OkStatus();
 }

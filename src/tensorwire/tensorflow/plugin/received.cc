@@ -2,7 +2,7 @@
 
 #include <cstring>
 #include <memory>
-#include <string>
+#include <new>
 
 #include "absl/strings/str_cat.h"
 #include "request.h"
@@ -61,10 +61,32 @@ void count_received(bool in_place, By by, size_t bytes) {
   }
 }
 
-absl::Status parse(const tw_segment& body, tf::Allocator* allocator, tf::Tensor* out) {
+// A segment of the peer's that is to be decoded. The peer may write to what it lends, so that only
+// a copy is what was checked.
+class Copied {
+ public:
+  explicit Copied(const tw_segment& from)
+      : data_(new (std::nothrow) char[from.size]), size_(from.size) {
+    if (data_ && size_ != 0) core().copy(data_.get(), from.data, size_);
+  }
+
+  // False: there was no memory for it.
+  bool made() const { return data_ != nullptr; }
+  absl::string_view bytes() const { return {data_.get(), size_}; }
+
+ private:
+  const std::unique_ptr<char[]> data_;
+  const size_t size_;
+};
+
+absl::Status no_memory(size_t bytes) {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("no memory for a received tensor of ", bytes, " bytes"));
+}
+
+absl::Status parse(absl::string_view bytes, tf::Allocator* allocator, tf::Tensor* out) {
   tf::TensorProto proto;
-  if (body.size > static_cast<size_t>(INT32_MAX) ||
-      !proto.ParseFromArray(body.data, static_cast<int>(body.size)) ||
+  if (!proto.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) ||
       !out->FromProto(allocator, proto))
     return absl::InternalError("the answer is no serialised tensor");
   return absl::OkStatus();
@@ -76,18 +98,21 @@ absl::Status receive_tensor(tw_message* message, By by, tf::Allocator* allocator
                             bool* dead) {
   if (core().message_count(message) != 2)
     return absl::InternalError("the answer has the wrong number of segments");
-  // Copied ahead of any look: the peer may write to what it lends.
   const tw_segment first = core().message_segment(message, 0);
   const tw_segment body = core().message_segment(message, 1);
+  if (first.size > kMaxHead) return absl::InternalError("the answer's head is too long");
   TensorHead head;
-  if (absl::Status status = decode_head(
-          std::string(static_cast<const char*>(first.data), first.size), body.size, &head);
-      !status.ok())
+  const Copied described(first);
+  if (!described.made()) return no_memory(first.size);
+  if (absl::Status status = decode_head(described.bytes(), body.size, &head); !status.ok())
     return status;
   *dead = head.dead;
   if (head.form == Form::kProto) {
     count_received(false, by, body.size);
-    return parse(body, allocator, out);
+    if (body.size > static_cast<size_t>(INT32_MAX))
+      return absl::InternalError("the answer is no serialised tensor");
+    const Copied serialized(body);
+    return serialized.made() ? parse(serialized.bytes(), allocator, out) : no_memory(body.size);
   }
   if (body.size >= kSmall) {
     tw_buffer* const buffer = core().message_buffer(message, 1);
@@ -102,9 +127,7 @@ absl::Status receive_tensor(tw_message* message, By by, tf::Allocator* allocator
     if (leased) count(statistics().received_realigned);
   }
   tf::Tensor copy(allocator, head.dtype, head.shape);
-  if (!copy.IsInitialized() && body.size != 0)
-    return absl::ResourceExhaustedError(
-        absl::StrCat("no memory for a received tensor of ", body.size, " bytes"));
+  if (!copy.IsInitialized() && body.size != 0) return no_memory(body.size);
   if (body.size != 0)
     core().copy(const_cast<char*>(copy.tensor_data().data()), body.data, body.size);
   count_received(false, by, body.size);

@@ -27,6 +27,7 @@ struct HeadPrefix {
   uint16_t rank;
 };
 static_assert(sizeof(HeadPrefix) == 8);
+static_assert(sizeof(HeadPrefix) + tf::TensorShape::MaxDimensions() * sizeof(int64_t) < kMaxHead);
 
 constexpr char kPayloadKey[] = "status-payload-bin";
 // Errors are small; what a peer adds to one is bounded here.

@@ -44,6 +44,8 @@ struct TensorHead {
   tensorflow::TensorShape shape;
 };
 
+// An encoded head is shorter.
+inline constexpr size_t kMaxHead = 4096;
 std::string encode_head(const TensorHead& head);
 // `size`: bytes of the tensor's segment, which a kRaw head has to account for. INTERNAL.
 absl::Status decode_head(absl::string_view bytes, size_t size, TensorHead* out);

@@ -2,8 +2,10 @@
 
 #include <string>
 
+#include "allocator.h"
 #include "completion.h"
 #include "data_server.h"
+#include "in_place.h"
 #include "request.h"
 #include "settings.h"
 #include "statistics.h"
@@ -24,6 +26,7 @@ struct Lent {
   std::string head;
   std::string serialized;
   tf::Tensor tensor;
+  Loan loan;
 
   static void release(void* context) {
     auto* const lent = static_cast<Lent*>(context);
@@ -33,20 +36,22 @@ struct Lent {
 
 std::atomic<size_t> g_waiting{0};
 
-void count_served(const void* data, size_t size, By by) {
+bool in_arena(const tf::Tensor& tensor) {
+  return core().arena_holds(tensor.tensor_data().data(), tensor.TotalBytes());
+}
+
+// `written`: TensorFlow may write to it whoever else refers to it.
+void count_served(size_t size, By by, bool lent, bool written) {
   Statistics& to = statistics();
   const auto add = [size](std::atomic<uint64_t>& tensors, std::atomic<uint64_t>& bytes) {
     count(tensors);
     count(bytes, size);
   };
-  if (by != By::kTcp && core().arena_holds(data, size))
-    add(to.served_lent, to.served_lent_bytes);
-  else if (size < kSmall)
-    add(to.served_small, to.served_small_bytes);
-  else if (by == By::kTcp)
-    add(to.served_pushed, to.served_pushed_bytes);
-  else
-    add(to.served_copied, to.served_copied_bytes);
+  if (lent) return add(to.served_lent, to.served_lent_bytes);
+  if (size < kSmall) return add(to.served_small, to.served_small_bytes);
+  if (by == By::kTcp) return add(to.served_pushed, to.served_pushed_bytes);
+  add(to.served_copied, to.served_copied_bytes);
+  if (written) add(to.served_mutable, to.served_mutable_bytes);
 }
 
 }  // namespace
@@ -60,7 +65,7 @@ Served::~Served() { core().call_release(call_); }
 
 bool Served::copies(const tf::Tensor& tensor) const {
   return tf::DataTypeCanUseMemcpy(tensor.dtype()) && by(core().call_transport(call_)) != By::kTcp &&
-         !core().arena_holds(tensor.tensor_data().data(), tensor.TotalBytes());
+         (InPlaceWriter::any() || !in_arena(tensor));
 }
 
 void Served::settle() {
@@ -91,9 +96,20 @@ void Served::answer(const tf::Tensor& tensor, bool dead) {
     head.dtype = tensor.dtype();
     head.shape = tensor.shape();
     lent->tensor = tensor;
-    const auto data = tensor.tensor_data();
+    const By way = by(core().call_transport(call_));
+    const bool lendable = way != By::kTcp && in_arena(tensor);
+    const bool lends = lendable && lent->loan.begin();
+    if (lendable && !lends) {
+      lent->tensor = tf::Tensor(arena_allocator(), tensor.dtype(), tensor.shape());
+      if (!lent->tensor.IsInitialized()) {
+        delete lent;
+        return answer(absl::ResourceExhaustedError("no memory for a copy of a tensor to send"));
+      }
+      core().copy(lent->tensor.data(), tensor.data(), tensor.TotalBytes());
+    }
+    const auto data = lent->tensor.tensor_data();
     body = {data.data(), data.size()};
-    count_served(body.data, body.size, by(core().call_transport(call_)));
+    count_served(body.size, way, lends, lendable || in_reference_block(lent->tensor));
     if (settings().traced) trace_sent(tensor);
   } else {
     // It was taken from its rendezvous, so it has to travel this way, whatever it is.
@@ -116,7 +132,9 @@ void Served::answer(const tf::Tensor& tensor, bool dead) {
 void Served::answer(tf::BufRendezvous::Hook* hook) {
   const auto data = hook->prod_value->tensor_data();
   const tw_segment segment{data.data(), data.size()};
-  count_served(segment.data, segment.size, by(core().call_transport(call_)));
+  const By way = by(core().call_transport(call_));
+  // Its receiver keeps a copy.
+  count_served(segment.size, way, way != By::kTcp && in_arena(*hook->prod_value), false);
   if (settings().traced) trace_sent(*hook->prod_value);
   // The producer goes on with its algorithm there and then, which is nothing for a core thread.
   const tw_owner owner{

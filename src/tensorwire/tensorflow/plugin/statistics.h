@@ -29,6 +29,8 @@ namespace tensorwire {
   X(served_small_bytes, "their bytes")                                                     \
   X(served_copied, "larger ones copied into the arena, or through the ring")               \
   X(served_copied_bytes, "their bytes")                                                    \
+  X(served_mutable, "of these: in memory that TensorFlow writes in place, so never lent")  \
+  X(served_mutable_bytes, "their bytes")                                                   \
   X(served_pushed, "larger ones copied through the socket, wherever they lie")             \
   X(served_pushed_bytes, "their bytes")                                                    \
   X(served_serialized, "strings and variants, which were sent in serialised form")         \
