@@ -81,11 +81,7 @@ def seen(spans: tuple[ReadableSpan, ...]) -> list[Seen]:
             (span.attributes or {}).get("rpc.grpc.status_code"),
             names.get(span.parent.span_id, "") if span.parent else "",
             # The peer of a call by shared memory has no number.
-            tuple(
-                name
-                for name in sorted(span.attributes or ())
-                if not name.startswith(("net.", "rpc.user_agent"))
-            ),
+            tuple(name for name in sorted(span.attributes or ()) if not name.startswith("net.")),
         )
         for span in spans
     )

@@ -11,7 +11,13 @@ import grpc
 from tensorwire.rpc import instrumentation, lifetime, registry, status
 from tensorwire.rpc.choice import Path, Transport, policy
 from tensorwire.rpc.multicallable import Method, StreamStream, StreamUnary, UnaryStream, UnaryUnary
-from tensorwire.rpc.options import Options, limits, tell_what_has_no_effect, without_receive_limit
+from tensorwire.rpc.options import (
+    Options,
+    limits,
+    named,
+    tell_what_has_no_effect,
+    without_receive_limit,
+)
 from tensorwire.rpc.payload import Transform
 from tensorwire.rpc.uplink import Uplink
 from tensorwire.trace import LinkTrace
@@ -203,7 +209,9 @@ def insecure_channel(
     Raises ValueError for unknown transports, or when none is left.
     """
     given = tuple(options or ())
-    settled = next((f"the option {name} is set" for name, _ in given if name in _GRPC_ONLY), None)
+    settled = next(
+        (f"the option {name} is set" for name, _ in named(given) if name in _GRPC_ONLY), None
+    )
     uplink = Uplink(
         target,
         without_receive_limit(given),

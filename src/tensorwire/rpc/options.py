@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from tensorwire import _core
@@ -93,8 +93,15 @@ class Limits(NamedTuple):
     """Of a request, counted as gRPC does: 32 bytes for each pair besides its key and value."""
 
 
+def named(options: Options) -> Iterator[tuple[str, Any]]:
+    """grpcio takes names that are bytes, too."""
+    pairs: Sequence[tuple[Any, Any]] = options
+    for name, value in pairs:
+        yield (name.decode() if isinstance(name, bytes) else name), value
+
+
 def limits(options: Options) -> Limits:
-    given = dict(options)
+    given = dict(named(options))
     receive, send = int(given.get(_RECEIVE, UNLIMITED)), int(given.get(_SEND, UNLIMITED))
     metadata = given.get(_ALL_METADATA)
     if metadata is None and _METADATA in given:
@@ -109,7 +116,7 @@ def limits(options: Options) -> Limits:
 def without_receive_limit(options: Options) -> Options:
     """For the gRPC side of a channel. It would refuse replies beyond 4 MB, which must not depend on
     the way that they take; so its limit is lifted where the user has set none."""
-    if any(name == _RECEIVE for name, _ in options):
+    if any(name == _RECEIVE for name, _ in named(options)):
         return options
     return (*options, (_RECEIVE, UNLIMITED))
 
@@ -159,7 +166,7 @@ tell: Final[Callable[[str, str], None]] = Once().tell
 
 def tell_what_has_no_effect(options: Options, *, server: bool = False) -> None:
     """One warning for each option of gRPC that the data plane does not follow."""
-    for name, _ in options:
+    for name, _ in named(options):
         if name in HONOURED or (server and name in HONOURED_BY_SERVERS):
             continue
         if name in NO_EFFECT:
