@@ -21,9 +21,9 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import grpc
 import numpy as np
@@ -372,7 +372,7 @@ WAYS = (
 # ---------------------------------------------------------------------------------- going them
 
 
-def main(name: str, target: str, count: int) -> None:
+def main(name: str, target: str, count: int, transports: Sequence[Transport]) -> None:
     """Forks ``count`` children that exit by the way ``name``, over the transports in turn, and
     prints what went wrong. Returns in each of the children, too."""
     way = next(way for way in WAYS if str(way) == name)
@@ -387,7 +387,7 @@ def main(name: str, target: str, count: int) -> None:
                 os.dup2(said, 2)
                 random.seed(started)
                 sys.setswitchinterval(1e-4)  # more turns of more threads in less time
-                way.run(target, TRANSPORTS[started % len(TRANSPORTS)])
+                way.run(target, transports[started % len(transports)])
                 linger(random.randrange(50))
                 return
             living[os.pidfd_open(pid)] = pid, said
@@ -414,9 +414,9 @@ def linger(turns: int) -> None:
         os.sched_yield()
 
 
-def go(way: Way, target: str, count: int) -> str:
+def go(way: Way, target: str, count: int, transports: Sequence[str] = TRANSPORTS) -> str:
     """What ``main`` prints, in a process of its own."""
-    command = [sys.executable, "-m", "tests.rpc.exits", str(way), target, str(count)]
+    command = [sys.executable, "-m", "tests.rpc.exits", str(way), target, str(count), *transports]
     done = subprocess.run(
         command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False, timeout=count * 20
     )
@@ -424,9 +424,11 @@ def go(way: Way, target: str, count: int) -> str:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 4:
-        main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    if len(sys.argv) > 2:
+        way, target, count, *transports = sys.argv[1:]
+        main(way, target, int(count), cast("list[Transport]", transports))
     else:
         with process(kind="tensorwire") as (peer, _):
-            for one in WAYS:
-                print(f"{one}: {go(one, peer, int(sys.argv[1]))}", flush=True)
+            for one, transport in itertools.product(WAYS, TRANSPORTS):
+                said = go(one, peer, int(sys.argv[1]), [transport])
+                print(f"{one}, {transport}: {said}", flush=True)

@@ -93,14 +93,18 @@ def test_a_plugin_that_cannot_start(tiny: Tiny, environment: dict[str, str], say
 
 @needs_tensorflow
 def test_a_library_that_is_none(tiny: Tiny) -> None:
+    """It is what was built, as its digest says; the compiler was wrong."""
     program = """
+import hashlib
 import tensorwire.tensorflow as tt
-build.plugin(build.installed()).write_text("no library")
+library = build.plugin(build.installed())
+library.write_text("no library")
+(library.parent / build.DIGEST).write_text(hashlib.sha256(b"no library").hexdigest())
 try:
     tt.enable()
 finally:
     import shutil
-    shutil.rmtree(build.plugin(build.installed()).parent)
+    shutil.rmtree(library.parent)
 """
     done = tiny.run(program)
     assert "BuildError: TensorFlow cannot load the plugin" in done.stderr
