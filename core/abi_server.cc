@@ -36,13 +36,13 @@ int tw_server_listen_local(tw_server* server, char* path, size_t room, tw_status
   return TW_OK;
 }
 
-int tw_server_admit(tw_server* server, const void* hello, size_t hello_size, int connections,
-                    int64_t ttl_ns, uint8_t session[TW_SESSION_SIZE],
+int tw_server_admit(tw_server* server, const void* hello, size_t hello_size, const char* source,
+                    int connections, int64_t ttl_ns, uint8_t session[TW_SESSION_SIZE],
                     uint8_t secret[TW_SECRET_SIZE], tw_status* status) {
   if (of(server)->inherited()) return inherited(status, "server");
   auto theirs = wire::decode_hello({static_cast<const std::byte*>(hello), hello_size});
   if (!theirs) return report(status, theirs.status());
-  auto ticket = of(server)->listener().admit(*theirs, connections, ttl_ns);
+  auto ticket = of(server)->listener().admit(*theirs, connections, ttl_ns, source);
   if (!ticket) return report(status, ticket.status());
   std::memcpy(session, ticket->session.data(), TW_SESSION_SIZE);
   std::memcpy(secret, ticket->secret.bytes().data(), TW_SECRET_SIZE);

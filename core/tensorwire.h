@@ -374,8 +374,11 @@ void tw_server_instance(const tw_server* server, uint8_t out[TW_INSTANCE_SIZE]);
 int tw_server_listen_tcp(tw_server* server, const char* host, int port, int* bound,
                          tw_status* status);
 int tw_server_listen_local(tw_server* server, char* path, size_t room, tw_status* status);
-int tw_server_admit(tw_server* server, const void* hello, size_t hello_size, int connections,
-                    int64_t ttl_ns, uint8_t session[TW_SESSION_SIZE],
+// Invites the process that sent `hello` to make so many connections within the time to live. A full
+// table gives up the oldest invitation of the source that has the most. source: who asks, as far as
+// can be told, an address or "".
+int tw_server_admit(tw_server* server, const void* hello, size_t hello_size, const char* source,
+                    int connections, int64_t ttl_ns, uint8_t session[TW_SESSION_SIZE],
                     uint8_t secret[TW_SECRET_SIZE], tw_status* status);
 // What the bootstrap knows of the session's client, before that hears of it: where it came from
 // (tw_call_peer) and its program (tw_call_agent).

@@ -1,5 +1,6 @@
 #include "link/admissions.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/text.h"
@@ -13,7 +14,8 @@ size_t Admissions::Hash::operator()(const wire::SessionId& session) const {
   return hash;
 }
 
-Result<Admissions::Ticket> Admissions::mint(int connections, Nanos ttl, Nanos at) {
+Result<Admissions::Ticket> Admissions::mint(int connections, Nanos ttl, Nanos at,
+                                            std::string_view source, const wire::Hello& client) {
   if (connections < 1 || connections > kMaxConnections) {
     return Status(Code::kInvalidArgument, text({"a session admits 1 to ", kMaxConnections,
                                                 " connections, not ", connections}));
@@ -31,14 +33,40 @@ Result<Admissions::Ticket> Admissions::mint(int connections, Nanos ttl, Nanos at
   const std::lock_guard lock(mutex_);
   expire_locked(at);
   if (entries_.size() >= capacity_) {
-    return Status(Code::kResourceExhausted,
-                  text({"all ", capacity_,
-                        " sessions of this server are waiting for their "
-                        "connections; try again when some have expired"}));
+    evict();
+    ticket.evicted = true;
   }
-  entries_.insert_or_assign(ticket.session,
-                            Entry{ticket.secret, at + ttl, connections, connections});
+  const auto of = sources_.try_emplace(std::string(source)).first;
+  Entry entry{ticket.secret, {client, {}, {}}, at + ttl, connections, connections, 0, of, {}};
+  entry.place = of->second.insert(of->second.end(), ticket.session);
+  ends_.emplace(entry.deadline, ticket.session);
+  entries_.emplace(ticket.session, std::move(entry));
   return ticket;
+}
+
+// Mutex held.
+void Admissions::evict() {
+  const auto greediest = std::max_element(
+      sources_.begin(), sources_.end(),
+      [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+  forget(entries_.find(greediest->second.front()));
+}
+
+// Mutex held.
+void Admissions::forget(Entries::iterator at) {
+  Entry& entry = at->second;
+  entry.source->second.erase(entry.place);
+  if (entry.source->second.empty()) sources_.erase(entry.source);
+  ends_.erase({entry.deadline, at->first});
+  entries_.erase(at);
+}
+
+void Admissions::introduce(const wire::SessionId& session, std::string caller, std::string agent) {
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find(session);
+  if (found == entries_.end()) return;
+  found->second.guest.caller = std::move(caller);
+  found->second.guest.agent = std::move(agent);
 }
 
 Result<Secret> Admissions::find(const wire::SessionId& session, Nanos at) {
@@ -48,12 +76,28 @@ Result<Secret> Admissions::find(const wire::SessionId& session, Nanos at) {
   return (*entry)->secret;
 }
 
-Status Admissions::admit(const wire::SessionId& session, Nanos at) {
+Result<Admissions::Guest> Admissions::admit(const wire::SessionId& session, Nanos at) {
   const std::lock_guard lock(mutex_);
   Result<Entry*> entry = find_live(session, at);
   if (!entry.ok()) return entry.status();
-  if (--(*entry)->left == 0) (*entry)->secret.wipe();
-  return {};
+  --(*entry)->left;
+  ++(*entry)->pending;
+  return (*entry)->guest;
+}
+
+void Admissions::settle(const wire::SessionId& session) {
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find(session);
+  if (found == entries_.end()) return;
+  if (--found->second.pending == 0 && found->second.left == 0) forget(found);
+}
+
+void Admissions::give_back(const wire::SessionId& session) {
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find(session);
+  if (found == entries_.end()) return;
+  --found->second.pending;
+  ++found->second.left;
 }
 
 void Admissions::expire(Nanos at) {
@@ -70,12 +114,13 @@ Result<Admissions::Entry*> Admissions::find_live(const wire::SessionId& session,
   const auto found = entries_.find(session);
   if (found == entries_.end()) {
     return Status(Code::kUnauthenticated,
-                  "the session was never minted by this server, or it expired some time ago");
+                  "the session was never minted by this server, or it was used, gave way to "
+                  "others, or expired some time ago");
   }
   Entry& entry = found->second;
   if (entry.deadline <= at) {
     const Nanos late = at - entry.deadline;
-    entries_.erase(found);
+    forget(found);
     return Status(Code::kUnauthenticated,
                   text({"the session expired ", late / kMillisecond, " ms ago"}));
   }
@@ -88,7 +133,7 @@ Result<Admissions::Entry*> Admissions::find_live(const wire::SessionId& session,
 }
 
 void Admissions::expire_locked(Nanos at) {
-  std::erase_if(entries_, [at](const auto& entry) { return entry.second.deadline <= at; });
+  while (!ends_.empty() && ends_.begin()->first <= at) forget(entries_.find(ends_.begin()->second));
 }
 
 }  // namespace tw::link

@@ -1,5 +1,6 @@
 #include "link/connect.h"
 
+#include <fcntl.h>
 #include <netdb.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -53,12 +54,23 @@ Result<Fd> connect_unix(const std::string& path, Nanos deadline, const std::stri
   if (path.empty() || path.size() >= sizeof to.sun_path)
     return Status{Code::kInvalidArgument, "not a socket path: " + path};
   std::memcpy(to.sun_path, path.data(), path.size());
-  Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd) return errno_status(Code::kResourceExhausted, "cannot create a socket", errno);
-  if (Status status =
-          finish_connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof to, deadline, address);
-      !status.ok())
-    return status;
+  // Where many are at the door, connect() waits for room in its queue, for as long as a send may
+  // take; without blocking it would fail at once, and nothing tells when there is room.
+  for (;;) {
+    if (now() >= deadline) return late(address);
+    if (deadline != kForever) {
+      const timespec left = until(deadline);
+      const timeval limit{left.tv_sec, left.tv_nsec / 1000 + 1};
+      setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+    }
+    if (::connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof to) == 0) break;
+    if (errno != EINTR && errno != EAGAIN)
+      return errno_status(Code::kUnavailable, "cannot connect to " + address, errno);
+  }
+  if (fcntl(fd.get(), F_SETFL, O_NONBLOCK) != 0)
+    return errno_status(Code::kInternal, "cannot make a socket non-blocking", errno);
   return fd;
 }
 
@@ -208,6 +220,7 @@ Result<Connected> connect(Runtime& runtime, const Invitation& invitation, Nanos 
     auto peer = unix_peer(socket->get());
     if (!peer) return peer.status();
     connected.peer = std::move(*peer);
+    if (Status status = watch_unix_peer(socket->get(), connected.peer); !status.ok()) return status;
   } else {
     connected.peer.address = socket_address(socket->get(), true);
   }

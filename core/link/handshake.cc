@@ -242,9 +242,11 @@ void ServerHandshake::on_client_proof() {
         {Code::kUnauthenticated, "the client knows the id of a session, but not its secret"},
         Incident::kHandshakeProof);
   }
-  if (Status s = admissions_.admit(transcript_.session); !s.ok()) {
-    return refuse_now<wire::ServerReady>(std::move(s), Incident::kHandshakeSession);
-  }
+  auto client = admissions_.admit(transcript_.session);
+  if (!client.ok())
+    return refuse_now<wire::ServerReady>(client.status(), Incident::kHandshakeSession);
+  admitted_ = true;
+  client_ = std::move(*client);
   advance(Event::kGood);
   send(wire::ServerReady{});
 }

@@ -152,6 +152,11 @@ class ServerHandshake final : public Handshake {
   // Refuses the client, in the answer to its next frame, for a reason that lies outside of the
   // handshake: another user on the socket, too many connections.
   void refuse(Status why) { refusal_ = std::move(why); }
+  // The client has proved that it knows the secret: its session counts the connection, until
+  // Admissions::settle() or give_back().
+  bool admitted() const { return admitted_; }
+  // Good once it is admitted.
+  const Admissions::Guest& client() const { return client_; }
   // What failure() counts as.
   Incident incident() const {
     return failure().code() == Code::kUnavailable ? Incident::kHandshakeLeft : incident_;
@@ -187,6 +192,8 @@ class ServerHandshake final : public Handshake {
   Secret secret_;
   Status refusal_;
   Incident incident_ = Incident::kHandshakeGarbage;
+  bool admitted_ = false;
+  Admissions::Guest client_;
 };
 
 }  // namespace tw::link

@@ -3,6 +3,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -25,31 +26,41 @@ namespace tw::link {
 // One connection on its way to becoming a link.
 class Listener::Arrival final : public Watcher {
  public:
-  Arrival(Ref<Listener> listener, Fd socket, const std::vector<wire::Transport>& transports)
+  Arrival(Ref<Listener> listener, Fd socket, Peer peer,
+          const std::vector<wire::Transport>& transports)
       : listener_(std::move(listener)),
+        began_(now()),
         socket_(std::move(socket)),
         local_(transports.front() == wire::Transport::kShm),
-        handshake_(transports, listener_->runtime_.instance(), listener_->admissions_) {}
+        handshake_(transports, listener_->runtime_.instance(), listener_->admissions_),
+        peer_(std::move(peer)) {}
 
-  Status begin() {
-    std::lock_guard lock(mutex_);
-    if (stopped_) return {Code::kUnavailable, "the server is closed"};
-    if (local_) {
-      auto peer = unix_peer(socket_.get());
-      if (!peer) {
-        note(Incident::kHandshakeUser, peer.status());
-        return peer.status();
+  void begin() {
+    {
+      std::lock_guard lock(mutex_);
+      if (stopped_) return;
+      auto watch = listener_->poller_.watch(socket_.get(), EPOLLONESHOT, Ref<Watcher>::share(this));
+      if (!watch) {
+        note(Incident::kBudgetDescriptors, watch.status());
+        return give_up();
       }
-      peer_ = std::move(*peer);
-    } else {
-      peer_.address = socket_address(socket_.get(), true);
+      watch_ = *watch;
+      timer_ = listener_->poller_.add_timer(began_ + std::min(kFirstFrame, listener_->patience_),
+                                            Ref<Watcher>::share(this));
     }
-    auto watch =
-        listener_->poller_.watch(socket_.get(), EPOLLIN | EPOLLONESHOT, Ref<Watcher>::share(this));
-    if (!watch) return watch.status();
-    watch_ = *watch;
-    timer_ = listener_->poller_.add_timer(now() + listener_->patience_, Ref<Watcher>::share(this));
-    return {};
+    // Mostly the first frame is there already, so that it does not count as silent.
+    on_event(0, 0);
+  }
+
+  // Makes room for another one.
+  void evict() {
+    std::lock_guard lock(mutex_);
+    if (stopped_) return;
+    note(Incident::kEvictedStranger,
+         {Code::kResourceExhausted,
+          text({"it gave way to another connection, in state ", name(handshake_.state())})});
+    stopped_ = true;
+    dismiss();
   }
 
   // Ends it from outside.
@@ -71,16 +82,31 @@ class Listener::Arrival final : public Watcher {
     const Ref<Arrival> keep = Ref<Arrival>::share(this);
     std::lock_guard lock(mutex_);
     if (watch_ == 0) return;
-    note(
-        Incident::kHandshakeLate,
-        {Code::kDeadlineExceeded, text({"it took too long, in state ", name(handshake_.state())})});
+    const bool silent = handshake_.state() == HandshakeState::kAwaitOpen;
+    if (const Nanos end = began_ + listener_->patience_; !silent && now() < end) {
+      timer_ = listener_->poller_.add_timer(end, Ref<Watcher>::share(this));
+      return;
+    }
+    note(silent ? Incident::kHandshakeSilent : Incident::kHandshakeLate,
+         {Code::kDeadlineExceeded,
+          silent ? "it said nothing"
+                 : text({"it took too long, in state ", name(handshake_.state())})});
     give_up();
   }
 
   void on_event(uint32_t, uint32_t) override {
     const Ref<Arrival> keep = Ref<Arrival>::share(this);
-    std::lock_guard lock(mutex_);
-    if (watch_ == 0) return;
+    Ref<Arrival> displaced;  // told without the lock, as it has one of its own
+    {
+      std::lock_guard lock(mutex_);
+      if (watch_ != 0) go_on(displaced);
+    }
+    if (displaced) displaced->evict();
+  }
+
+  // Mutex held.
+  void go_on(Ref<Arrival>& displaced) {
+    const auto before = stage();
     while (!handshake_.finished()) {
       const auto out = handshake_.outgoing();
       const auto in = handshake_.space();
@@ -88,7 +114,10 @@ class Listener::Arrival final : public Watcher {
           !out.empty() ? ::send(socket_.get(), out.data(), out.size(), MSG_NOSIGNAL | MSG_DONTWAIT)
                        : ::recv(socket_.get(), in.data(), in.size(), MSG_DONTWAIT);
       if (n < 0 && errno == EINTR) continue;
-      if (n < 0 && errno == EAGAIN) return wait_for(out.empty() ? EPOLLIN : EPOLLOUT);
+      if (n < 0 && errno == EAGAIN) {
+        if (stage() != before) listener_->advance(*this, stage());
+        return wait_for(out.empty() ? EPOLLIN : EPOLLOUT);
+      }
       if (n < 0 || (n == 0 && out.empty())) {
         handshake_.closed();
         break;
@@ -100,18 +129,41 @@ class Listener::Arrival final : public Watcher {
       note(handshake_.incident(), handshake_.failure());
       return give_up();
     }
-    Client client = listener_->client(handshake_.session());
-    client_ = client.hello;
-    peer_.caller = std::move(client.caller);
-    peer_.agent = std::move(client.agent);
-    peer_.stream_window = client_.stream_window;
-    peer_.features = client_.features;
+    if (before != Stage::kProved) {
+      client_ = handshake_.client().hello;
+      peer_.caller = handshake_.client().caller;
+      peer_.agent = handshake_.client().agent;
+      peer_.stream_window = client_.stream_window;
+      peer_.features = client_.features;
+      listener_->advance(*this, Stage::kProved);
+      if (handshake_.transport() == wire::Transport::kVerbs)
+        displaced = listener_->move_to_joining(*this, source_of(peer_));
+    }
     if (local_) return take_rings();
     if (handshake_.transport() == wire::Transport::kVerbs) return join_by_verbs();
-    if (!know_process()) return give_up();
+    if (!know_process()) return gone();
     const bool same_host = wire::same_host(listener_->runtime_.hello(), client_);
     finish();
     become(TcpTransport::create(std::move(socket_), same_host, listener_->runtime_.settings()));
+  }
+
+  using Stage = Crowd<Arrival*>::Stage;
+  Stage stage() const {
+    if (handshake_.done()) return Stage::kProved;
+    return handshake_.state() == HandshakeState::kAwaitOpen ? Stage::kSilent : Stage::kSpoke;
+  }
+
+  // It went away while its transport was set up.
+  void gone() {
+    note(Incident::kHandshakeLeft, {});
+    give_up();
+  }
+  // It said something else than what sets a transport up.
+  void broken() {
+    note(Incident::kHandshakeSetup,
+         {Code::kInternal, text({"what should set up ",
+                                 wire::transport_name(handshake_.transport()), " does not"})});
+    give_up();
   }
 
   void note(Incident incident, const Status& why) {
@@ -125,6 +177,8 @@ class Listener::Arrival final : public Watcher {
   // Mutex held. At once, though an errand may keep this object.
   void dismiss() {
     finish();
+    if (handshake_.admitted() && !std::exchange(settled_, true))
+      listener_->admissions_.give_back(handshake_.session());
     if (socket_) ::shutdown(socket_.get(), SHUT_RDWR);
   }
 
@@ -137,7 +191,12 @@ class Listener::Arrival final : public Watcher {
     ShmMessage message;
     auto got = rings_.read(socket_.get(), message);
     if (got && *got == ShmFrameReader::Got::kNothing) return wait_for(EPOLLIN);
-    if (!got || *got == ShmFrameReader::Got::kEnd) return give_up();
+    if (!got) {
+      note(Incident::kHandshakeSetup, got.status());
+      return give_up();
+    }
+    if (*got == ShmFrameReader::Got::kEnd) return gone();
+    if (Status watched = watch_unix_peer(socket_.get(), peer_); !watched.ok()) return gone();
     finish();
     become(ShmTransport::accept(std::move(socket_), std::move(message),
                                 listener_->runtime_.settings()));
@@ -161,7 +220,7 @@ class Listener::Arrival final : public Watcher {
       if (n > 0) {
         through_ += static_cast<size_t>(n);
       } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
-        give_up();
+        gone();
         return false;
       } else if (errno == EAGAIN) {
         wait_for(EPOLLIN);
@@ -194,7 +253,7 @@ class Listener::Arrival final : public Watcher {
       if (!receive_frame(wire::kVerbsOfferSize)) return;
       const auto offer =
           wire::decode_verbs_offer(std::span<const std::byte, wire::kVerbsOfferSize>(frame_));
-      if (!offer || offer->code != 0) return give_up();
+      if (!offer || offer->code != 0) return broken();
       auto errands = listener_->runtime_.errands();
       if (!errands) return give_up();
       joining_step_ = JoiningStep::kAnswer;
@@ -210,7 +269,8 @@ class Listener::Arrival final : public Watcher {
     if (!receive_frame(wire::kVerbsReadySize)) return;
     const auto ready = wire::decode_verbs_ready(
         std::span<const std::byte, wire::kVerbsReadySize>(frame_.data(), wire::kVerbsReadySize));
-    if (!ready || ready->code != 0 || !know_process()) return give_up();
+    if (!ready || ready->code != 0) return broken();
+    if (!know_process()) return gone();
     finish();
     become(joining_->become(std::move(socket_)));
   }
@@ -251,14 +311,18 @@ class Listener::Arrival final : public Watcher {
   }
 
   void become(Result<std::unique_ptr<Transport>> transport) {
-    if (transport)
-      listener_->arrived_({std::move(*transport), std::move(peer_)});
-    else
+    if (!transport) {
       note(Incident::kHandshakeSetup, transport.status());
+      return give_up();
+    }
+    settled_ = true;
+    listener_->admissions_.settle(handshake_.session());
+    listener_->arrived_({std::move(*transport), std::move(peer_)});
     listener_->leave(*this);
   }
 
   const Ref<Listener> listener_;
+  const Nanos began_;
   std::mutex mutex_;  // guards what follows; taken before the listener's
   Fd socket_;
   const bool local_;  // it came in by the unix socket
@@ -274,10 +338,21 @@ class Listener::Arrival final : public Watcher {
   Poller::Watch watch_ = 0;
   Poller::Timer timer_{};
   bool stopped_ = false;
+  bool settled_ = false;  // its admission was used, or given back
 };
 
+size_t Listener::room() {
+  rlimit limit{};
+  const bool known = getrlimit(RLIMIT_NOFILE, &limit) == 0;
+  return std::clamp<size_t>(known ? limit.rlim_cur / 8 : 0, 32, 1024);
+}
+
 Listener::Listener(Runtime& runtime, Poller& poller, Arrived arrived, Nanos patience)
-    : runtime_(runtime), poller_(poller), arrived_(std::move(arrived)), patience_(patience) {}
+    : runtime_(runtime),
+      poller_(poller),
+      arrived_(std::move(arrived)),
+      patience_(patience),
+      joining_(room()) {}
 
 Listener::~Listener() = default;
 
@@ -337,59 +412,103 @@ Result<int> Listener::open(Fd socket, std::vector<wire::Transport> transports) {
   auto watch = poller_.watch(socket.get(), EPOLLIN | EPOLLONESHOT, Ref<Watcher>::share(this),
                              static_cast<uint32_t>(doors_.size()));
   if (!watch) return watch.status();
-  doors_.push_back({std::move(socket), *watch, std::move(transports)});
+  doors_.push_back({std::move(socket), *watch, std::move(transports), Crowd<Arrival*>(room())});
   return port;
 }
 
-Result<Admissions::Ticket> Listener::admit(const wire::Hello& client, int connections, Nanos ttl) {
-  auto ticket = admissions_.mint(connections, ttl);
-  if (!ticket) return ticket;
-  std::lock_guard lock(mutex_);
-  const Nanos at = now();
-  std::erase_if(clients_, [at](const auto& entry) { return entry.second.until < at; });
-  clients_.push_back({ticket->session, {client, at + ttl + patience_, {}, {}}});
+Result<Admissions::Ticket> Listener::admit(const wire::Hello& client, int connections, Nanos ttl,
+                                           std::string_view source) {
+  auto ticket = admissions_.mint(connections, ttl, now(), source, client);
+  if (ticket && ticket->evicted)
+    runtime_.audit().note(Incident::kEvictedSession, source,
+                          "another invitation that was not used yet gave way to the one for this");
   return ticket;
 }
 
 void Listener::introduce(const wire::SessionId& session, std::string caller, std::string agent) {
-  std::lock_guard lock(mutex_);
-  for (auto& [id, client] : clients_) {
-    if (id != session) continue;
-    client.caller = std::move(caller);
-    client.agent = std::move(agent);
-  }
-}
-
-Listener::Client Listener::client(const wire::SessionId& session) {
-  std::lock_guard lock(mutex_);
-  for (const auto& [id, client] : clients_)
-    if (id == session) return client;
-  return {};
+  admissions_.introduce(session, std::move(caller), std::move(agent));
 }
 
 void Listener::on_event(uint32_t tag, uint32_t) {
-  for (;;) {
-    Ref<Arrival> arrival;
-    {
-      std::lock_guard lock(mutex_);
-      if (closed_) return;
-      Door& door = doors_[tag];
-      Fd socket(::accept4(door.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-      if (!socket && (errno == EINTR || errno == ECONNABORTED)) continue;
-      if (!socket && errno != EAGAIN) {
-        poller_.add_timer(now() + kRetry, Ref<Watcher>::share(this));
-        return;
-      }
-      if (!socket) {
-        poller_.rearm(door.watch, door.socket.get(), EPOLLIN | EPOLLONESHOT);
-        return;
-      }
-      if (arrivals_.size() >= kMaxArrivals) continue;
-      arrival = make_ref<Arrival>(Ref<Listener>::share(this), std::move(socket), door.transports);
-      arrivals_.emplace(arrival.get(), arrival);
+  for (int i = 0; i < kAcceptsAtOnce; ++i)
+    if (!accept(tag)) return;
+  std::lock_guard lock(mutex_);
+  if (!closed_) poller_.rearm(doors_[tag].watch, doors_[tag].socket.get(), EPOLLIN | EPOLLONESHOT);
+}
+
+// Lets one stranger in. False: nobody else now, and the door is looked after.
+bool Listener::accept(size_t number) {
+  Ref<Arrival> arrival, displaced;
+  {
+    std::lock_guard lock(mutex_);
+    if (closed_) return false;
+    Door& door = doors_[number];
+    Fd socket(::accept4(door.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket && (errno == EINTR || errno == ECONNABORTED)) return true;
+    if (!socket && errno == EAGAIN) {
+      poller_.rearm(door.watch, door.socket.get(), EPOLLIN | EPOLLONESHOT);
+      return false;
     }
-    if (!arrival->begin().ok()) leave(*arrival);
+    if (!socket) {
+      const Status why =
+          errno_status(Code::kResourceExhausted, "cannot accept a connection", errno);
+      runtime_.audit().note(Incident::kBudgetDescriptors, "", why.details());
+      displaced = take(door.crowd.victim(Crowd<Arrival*>::Stage::kSilent));
+      if (!displaced) {
+        poller_.add_timer(now() + kRetry, Ref<Watcher>::share(this));
+        return false;
+      }
+    } else {
+      Result<Peer> peer = Peer{};
+      if (door.transports.front() == wire::Transport::kShm)
+        peer = unix_peer(socket.get());
+      else
+        peer->address = socket_address(socket.get(), true);
+      if (!peer) {
+        runtime_.audit().note(Incident::kHandshakeUser, "unix:", peer.status().details());
+        return true;
+      }
+      if (door.crowd.full()) displaced = take(door.crowd.victim());
+      const std::string source = source_of(*peer);
+      arrival = make_ref<Arrival>(Ref<Listener>::share(this), std::move(socket), std::move(*peer),
+                                  door.transports);
+      door.crowd.enter(arrival.get(), source);
+      arrivals_.emplace(arrival.get(), Entry{arrival, number});
+    }
   }
+  if (displaced) displaced->evict();
+  if (arrival) arrival->begin();
+  return true;
+}
+
+// Mutex held. The caller lets go of it without.
+Ref<Listener::Arrival> Listener::take(Arrival* arrival) {
+  const auto it = arrivals_.find(arrival);
+  if (it == arrivals_.end()) return nullptr;
+  Ref<Arrival> taken = std::move(it->second.arrival);
+  crowd(it->second.door).leave(arrival);
+  arrivals_.erase(it);
+  return taken;
+}
+
+void Listener::advance(Arrival& arrival, Crowd<Arrival*>::Stage stage) {
+  std::lock_guard lock(mutex_);
+  if (const auto it = arrivals_.find(&arrival); it != arrivals_.end())
+    crowd(it->second.door).advance(&arrival, stage);
+}
+
+// The door is free for others. Who has to give way, if anybody.
+Ref<Listener::Arrival> Listener::move_to_joining(Arrival& arrival, const std::string& source) {
+  std::lock_guard lock(mutex_);
+  const auto it = arrivals_.find(&arrival);
+  if (it == arrivals_.end()) return nullptr;
+  crowd(it->second.door).leave(&arrival);
+  it->second.door = kJoining;
+  Ref<Arrival> displaced;
+  if (joining_.full()) displaced = take(joining_.victim());
+  joining_.enter(&arrival, source);
+  joining_.advance(&arrival, Crowd<Arrival*>::Stage::kProved);
+  return displaced;
 }
 
 void Listener::on_timer() {
@@ -401,15 +520,12 @@ void Listener::on_timer() {
 void Listener::leave(Arrival& arrival) {
   Ref<Arrival> last;
   std::lock_guard lock(mutex_);
-  if (auto it = arrivals_.find(&arrival); it != arrivals_.end()) {
-    last = std::move(it->second);
-    arrivals_.erase(it);
-  }
+  last = take(&arrival);
 }
 
 void Listener::close() {
   std::vector<Door> doors;
-  std::unordered_map<Arrival*, Ref<Arrival>> arrivals;
+  std::unordered_map<Arrival*, Entry> arrivals;
   std::vector<LocalFolder> folders;
   {
     std::lock_guard lock(mutex_);
@@ -419,7 +535,7 @@ void Listener::close() {
     folders.swap(folders_);
   }
   for (Door& door : doors) poller_.unwatch(door.watch, door.socket.get());
-  for (auto& [key, arrival] : arrivals) arrival->stop();
+  for (auto& [key, entry] : arrivals) entry.arrival->stop();
 }
 
 }  // namespace tw::link

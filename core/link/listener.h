@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "link/connect.h"
+#include "link/crowd.h"
 #include "link/local_folder.h"
 
 namespace tw::link {
@@ -20,7 +21,7 @@ class Listener final : public Watcher {
   // `arrived` is called by the thread in the poller's poll().
   using Arrived = std::function<void(Connected)>;
 
-  // `patience`: how long a stranger may take for the handshake.
+  // `patience`: how long a stranger may take until it has become a link.
   Listener(Runtime& runtime, Poller& poller, Arrived arrived, Nanos patience = 5 * kSecond);
   ~Listener() override;
 
@@ -29,10 +30,15 @@ class Listener final : public Watcher {
   Result<int> listen_tcp(const std::string& host, int port);
   // Path of a socket in a fresh folder that only this user may enter; both are removed by close().
   Result<std::string> listen_local();
-  // Admits `connections` connections of the process that sent `client` within `ttl`.
-  Result<Admissions::Ticket> admit(const wire::Hello& client, int connections, Nanos ttl);
+  // Admits `connections` connections of the process that sent `client` within `ttl`. source: who
+  // asked, as far as can be told.
+  Result<Admissions::Ticket> admit(const wire::Hello& client, int connections, Nanos ttl,
+                                   std::string_view source = {});
   // What is known of the session's client: see Peer.
   void introduce(const wire::SessionId& session, std::string caller, std::string agent);
+  // Strangers that may stand at each door at a time: an eighth of the descriptors that this process
+  // may have, 32 to 1024.
+  static size_t room();
   void close();
 
  private:
@@ -41,23 +47,31 @@ class Listener final : public Watcher {
     Fd socket;
     Poller::Watch watch;
     std::vector<wire::Transport> transports;  // what its connections may become
+    Crowd<Arrival*> crowd;
   };
-  struct Client {
-    wire::Hello hello;
-    Nanos until;
-    std::string caller, agent;
+  struct Entry {
+    Ref<Arrival> arrival;
+    size_t door;  // or kJoining
   };
 
-  // Strangers that may be at the door at a time; more are turned away at once.
-  static constexpr size_t kMaxArrivals = 256;
+  // Where those stand whose queue pairs are being brought up.
+  static constexpr size_t kJoining = SIZE_MAX;
+  // The first frame has to be there within this.
+  static constexpr Nanos kFirstFrame = kSecond;
+  // Then others are looked after.
+  static constexpr int kAcceptsAtOnce = 64;
   // Without descriptors to accept with, it tries again after this.
   static constexpr Nanos kRetry = 100 * kMillisecond;
 
   Result<int> open(Fd socket, std::vector<wire::Transport> transports);
   void on_event(uint32_t tag, uint32_t events) override;
   void on_timer() override;
+  bool accept(size_t door);
   void leave(Arrival& arrival);
-  Client client(const wire::SessionId& session);
+  void advance(Arrival& arrival, Crowd<Arrival*>::Stage stage);
+  Ref<Arrival> move_to_joining(Arrival& arrival, const std::string& source);
+  Ref<Arrival> take(Arrival* arrival);
+  Crowd<Arrival*>& crowd(size_t door) { return door == kJoining ? joining_ : doors_[door].crowd; }
 
   Runtime& runtime_;
   Poller& poller_;
@@ -67,8 +81,8 @@ class Listener final : public Watcher {
 
   std::mutex mutex_;  // guards what follows; no watcher is called inside
   std::vector<Door> doors_;
-  std::unordered_map<Arrival*, Ref<Arrival>> arrivals_;
-  std::vector<std::pair<wire::SessionId, Client>> clients_;  // in order of their end
+  Crowd<Arrival*> joining_;
+  std::unordered_map<Arrival*, Entry> arrivals_;
   std::vector<LocalFolder> folders_;
   bool closed_ = false;
 };

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 
 namespace tw::link {
 namespace {
@@ -36,17 +37,21 @@ Result<Peer> unix_peer(int socket) {
   Peer peer;
   peer.address = "unix:";
   peer.pid = credentials.pid;
+  return peer;
+}
+
+Status watch_unix_peer(int socket, Peer& peer) {
   int pidfd = -1;
-  size = sizeof pidfd;
+  socklen_t size = sizeof pidfd;
   // Taken from the socket it cannot be a later process's with the same number.
   if (getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &size) == 0) {
     peer.pidfd.reset(pidfd);
-  } else if (credentials.pid > 0) {
-    auto watched = watch_process(credentials.pid);
+  } else if (peer.pid > 0) {
+    auto watched = watch_process(peer.pid);
     if (!watched) return watched.status();
     peer.pidfd = std::move(*watched);
   }
-  return peer;
+  return {};
 }
 
 std::string socket_address(int socket, bool of_peer) {
@@ -66,6 +71,19 @@ std::string socket_address(int socket, bool of_peer) {
     return std::string("ipv6:[") + text + "]:" + std::to_string(ntohs(in->sin6_port));
   }
   return "unix:";
+}
+
+std::string source_of(const Peer& peer) {
+  if (peer.pid != 0) return "pid " + std::to_string(peer.pid);
+  const std::string host = peer.address.substr(0, peer.address.rfind(':'));
+  in6_addr number{};
+  if (!host.starts_with("ipv6:[") ||
+      inet_pton(AF_INET6, host.substr(6, host.size() - 7).c_str(), &number) != 1 ||
+      IN6_IS_ADDR_V4MAPPED(&number))
+    return host;
+  std::memset(number.s6_addr + 8, 0, 8);
+  char text[INET6_ADDRSTRLEN];
+  return std::string("ipv6:") + inet_ntop(AF_INET6, &number, text, sizeof text) + "/64";
 }
 
 }  // namespace tw::link

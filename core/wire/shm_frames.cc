@@ -9,10 +9,10 @@ static_assert(sizeof(ShmFrame) == kShmFrameSize);
 size_t descriptors_of(ShmFrameType type) {
   switch (type) {
     case ShmFrameType::kRings:
-      return kRingDescriptors;
     case ShmFrameType::kSlab:
       return 1;
     case ShmFrameType::kSlabGone:
+    case ShmFrameType::kBell:
       return 0;
   }
   return 0;
@@ -27,10 +27,10 @@ Result<ShmFrame> decode_shm_frame(std::span<const std::byte, kShmFrameSize> byte
   if (frame.magic != ShmFrame{}.magic)
     return protocol_error({"a shared-memory frame without its magic"});
   const auto type = static_cast<uint32_t>(frame.type);
-  if (type < 1 || type > 3) return protocol_error({"shared-memory frame type ", type});
+  if (type < 1 || type > 4) return protocol_error({"shared-memory frame type ", type});
   if (frame.zero != 0)
     return protocol_error({"zero field of a shared-memory frame is ", frame.zero});
-  if (frame.type != ShmFrameType::kSlabGone && frame.size == 0)
+  if (descriptors_of(frame.type) != 0 && frame.size == 0)
     return protocol_error({"size 0 in a shared-memory frame"});
   return frame;
 }

@@ -12,9 +12,10 @@
 namespace tw::wire {
 
 enum class ShmFrameType : uint32_t {
-  kRings = 1,     // from the client, once: ring memory and both doorbells; size = ring capacity
+  kRings = 1,     // from the client, once: ring memory; size = ring capacity
   kSlab = 2,      // a slab can be mapped from now on: its read-only descriptor; size = its bytes
   kSlabGone = 3,  // the sender has dropped a slab; no descriptor
+  kBell = 4,      // look at the rings; no descriptor
 };
 
 struct ShmFrame {
@@ -29,8 +30,7 @@ struct ShmFrame {
 };
 
 inline constexpr size_t kShmFrameSize = 32;
-// kRings: ring memory, the client's doorbell, the server's doorbell.
-inline constexpr size_t kRingDescriptors = 3;
+inline constexpr size_t kMaxShmDescriptors = 1;  // that come with one frame
 
 // How many descriptors come with a frame of this type.
 size_t descriptors_of(ShmFrameType type);

@@ -468,16 +468,17 @@ NB_MODULE(_core_of_main, m) {
            })
       .def(
           "admit",
-          [](Server& s, const nb::bytes& hello, int connections, double ttl) {
+          [](Server& s, const nb::bytes& hello, int connections, double ttl,
+             const std::string& source) {
             uint8_t session[TW_SESSION_SIZE], secret[TW_SECRET_SIZE];
             tw_status status{};
-            check(tw_server_admit(s.handle, hello.c_str(), hello.size(), connections, nanos(ttl),
-                                  session, secret, &status),
+            check(tw_server_admit(s.handle, hello.c_str(), hello.size(), source.c_str(),
+                                  connections, nanos(ttl), session, secret, &status),
                   status);
             return nb::make_tuple(as_bytes(session, sizeof session),
                                   as_bytes(secret, sizeof secret));
           },
-          nb::arg("peer_hello"), nb::arg("connections"), nb::arg("ttl"))
+          nb::arg("peer_hello"), nb::arg("connections"), nb::arg("ttl"), nb::arg("source") = "")
       .def(
           "introduce",
           [](Server& s, const nb::bytes& session, const std::string& caller,

@@ -324,9 +324,12 @@ class Server:
         """The bound port. StatusError(UNAVAILABLE) when the address is taken or invalid."""
     def listen_local(self) -> str:
         """Path of a socket in a fresh 0700 folder, removed by ``close``."""
-    def admit(self, peer_hello: bytes, connections: int, ttl: float) -> tuple[bytes, bytes]:
+    def admit(
+        self, peer_hello: bytes, connections: int, ttl: float, source: str = ""
+    ) -> tuple[bytes, bytes]:
         """(session, secret) that admit ``connections`` connections within ``ttl`` seconds, of the
-        process that sent ``peer_hello``."""
+        process that sent ``peer_hello``. A full table gives up the oldest invitation of the
+        ``source`` that has the most."""
     def introduce(self, session: bytes, caller: str, agent: str) -> None:
         """What ``peer`` and ``agent`` of the calls on the session's links are; to be said before
         the client knows the session."""

@@ -15,9 +15,9 @@ from tests.rpc.pairings import local
 from tests.rpc.service import LIMIT_SECONDS, path
 
 import tensorwire
-from tensorwire import _core
+from tensorwire import _core, audit
 from tensorwire.host import why_no_verbs
-from tensorwire.rpc import bootstrap, choice
+from tensorwire.rpc import bootstrap, choice, opening, target
 
 # ------------------------------------------------------------------------------- the server's side
 
@@ -125,13 +125,24 @@ HERE = Facts(True, True)
         ("[::]:1", ANYWHERE, "127.0.0.1", ["tcp:127.0.0.1:4000"]),
         ("[::]:1", ANYWHERE, "::1", ["tcp:[::1]:4000"]),
         ("[::]:1", ANYWHERE, "not a number", ["tcp::4000"]),
-        ("unix:/a", HERE, "", ["shm:/tmp/x/data", "tcp:127.0.0.1:4000"]),
+        ("unix:/a", HERE, "", ["shm:/tmp/x/data"]),
     ],
 )
 def test_addresses(bound: str, client: Any, peer: str, addresses: list[str]) -> None:
     listeners = bootstrap.Listeners(Core(), choice.policy(None, ["verbs"]), 0)  # type: ignore[arg-type]
     listeners.listen(bound)
     assert listeners.addresses(client, peer) == addresses
+
+
+@pytest.mark.parametrize(("transport", "data_port"), [("tcp", 0), (None, 4000)])
+def test_unix_server_opens_a_port_that_is_asked_for(transport: str | None, data_port: int) -> None:
+    listeners = bootstrap.Listeners(
+        Core(),  # type: ignore[arg-type]
+        choice.policy(transport, ["verbs"]),
+        data_port,
+    )
+    listeners.listen("unix:/a")
+    assert "tcp:127.0.0.1:4000" in listeners.addresses(HERE, "")  # type: ignore[arg-type]
 
 
 def test_wildcard_names_the_dialled_host_and_the_interface() -> None:
@@ -354,21 +365,120 @@ def test_short_timeouts_leave_time_for_the_call(fake: Any) -> None:
         go.set()
 
 
-def test_transient_refusal_is_tried_again(fake: Any) -> None:
+@pytest.mark.parametrize(
+    "code",
+    [
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+    ],
+)
+def test_transient_refusal_is_tried_again(fake: Any, code: grpc.StatusCode) -> None:
     with local("tensorwire") as real:
         real_answer = lambda request, _: ask(real.target, request)  # noqa: E731
-        unavailable = aborting(grpc.StatusCode.UNAVAILABLE)
+        unavailable = aborting(code)
         fake.answer = lambda request, context: (unavailable if fake.opens <= 2 else real_answer)(
             request, context
         )
         with tensorwire.insecure_channel(fake.target) as channel:
             assert echo(channel) == b"x"
             assert channel.path().transport == "grpc"
-            assert "UNAVAILABLE: not today" in channel.path().reasons["shm"]
+            assert f"{code.name}: not today" in channel.path().reasons["shm"]
             while channel.stats()["opened"] == 0:
                 assert echo(channel) == b"x"
             assert channel.path().transport == "shm"
     assert fake.opens == 3
+
+
+def test_text_of_a_refusal_stays_on_its_line(fake: Any, caplog: pytest.LogCaptureFixture) -> None:
+    def answer(_: bytes, context: grpc.ServicerContext) -> bytes:
+        context.abort(grpc.StatusCode.PERMISSION_DENIED, "no\nERROR forged \x1b[2J")
+        raise AssertionError
+
+    fake.answer = answer
+    with (
+        caplog.at_level("INFO", "tensorwire"),
+        tensorwire.insecure_channel(fake.target) as channel,
+    ):
+        assert channel.path().transport == "grpc"
+    (told,) = [line for line in caplog.messages if "forged" in line]
+    assert r"no\nERROR forged \x1b[2J" in told
+
+
+@pytest.mark.parametrize(
+    ("dialled", "address", "followed"),
+    [
+        ("127.0.0.1:1", "tcp:127.0.0.1:4000", True),
+        ("localhost:1", "tcp:127.0.0.1:4000", True),
+        ("dns:///localhost:1", "verbs:127.0.0.1:4000", True),
+        ("10.0.0.7:1", "tcp:10.0.0.7:4000", True),
+        ("ipv6:[2001:db8::7]:1", "tcp:[2001:db8::7]:4000", True),
+        ("unix:/a", "tcp:127.0.0.1:4000", True),
+        ("unix:/a", "tcp:10.0.0.7:4000", False),
+        ("10.0.0.7:1", "tcp:10.0.0.8:4000", False),
+        ("10.0.0.7:1", "tcp:127.0.0.1:4000", False),
+        ("10.0.0.7:1", "tcp:169.254.169.254:80", False),
+        ("10.0.0.7:1", "tcp:192.0.2.9:4000", True),
+        ("10.0.0.7:1", "tcp:[2001:db8::8]:4000", True),
+        ("10.0.0.7:1", "shm:/run/user/1000/tensorwire-link-ab12cd/s", True),
+        ("10.0.0.7:1", "shm:/var/run/docker.sock", False),
+        ("10.0.0.7:1", "shm:/tmp/tensorwire-link-ab12cd/../../var/run/docker/s", False),
+    ],
+)
+def test_addresses_are_followed_on_the_host_that_was_called(
+    monkeypatch: pytest.MonkeyPatch, dialled: str, address: str, followed: bool
+) -> None:
+    monkeypatch.setenv(opening.HOSTS_VARIABLE, "192.0.2.0/24, 2001:db8::8")
+    why_not = opening._why_not_followed(address, target.parse(dialled))
+    assert (why_not is None) == followed
+
+
+def test_addresses_elsewhere_are_not_called(fake: Any) -> None:
+    fake.answer = lambda _, __: answer_with(addresses=["tcp:192.0.2.1:9", "tcp:192.0.2.1:10"])
+    with tensorwire.insecure_channel(fake.target) as channel:
+        assert echo(channel) == b"x"
+        assert "TENSORWIRE_DATA_HOSTS=192.0.2.1" in channel.path().reasons["tcp"]
+
+
+def test_a_secret_opens_one_link() -> None:
+    with local("tensorwire") as server:
+        answer = msgspec.msgpack.decode(ask(server.target, _core.hello()))
+        assert answer["connections"] == 1
+
+        def connect(name: str) -> _core.Link:
+            address = next(a for a in answer["addresses"] if a.startswith(f"{name}:"))
+            return _core.connect(
+                address,
+                answer["session"],
+                answer["secret"],
+                answer["instance"],
+                answer["hello"],
+                LIMIT_SECONDS,
+            )
+
+        link = connect("tcp")
+        for name in ("tcp", "shm"):
+            with pytest.raises(_core.StatusError) as caught:
+                connect(name)
+            assert caught.value.code == grpc.StatusCode.UNAUTHENTICATED.value[0]
+        assert link.alive
+        link.close()
+
+
+def test_whoever_asks_for_invitations_without_end_shuts_nobody_out() -> None:
+    """Even one from the same address, which is the nearest that it can get."""
+    with local("tensorwire") as server:
+        core = server.server._core
+        evicted = audit.counts()["eviction", "session"]
+        for _ in range(5000):
+            core.admit(_core.hello(), 1, 30.0, "127.0.0.1")
+        assert audit.counts()["eviction", "session"] >= evicted + 5000 - 4096
+        for transport in OFFERED:
+            with tensorwire.insecure_channel(
+                server.target,
+                transport=transport,  # type: ignore[arg-type]
+            ) as channel:
+                assert echo(channel) == b"x"
 
 
 def test_one_open_for_many_first_calls(fake: Any) -> None:

@@ -295,6 +295,12 @@ def send_rings(connection: socket.socket, size: int, descriptors: Sequence[int])
     _send_setup(connection, (1, 0, 0, 0, size), descriptors)
 
 
+def ring(connection: socket.socket) -> None:
+    """Has the other end look at the rings."""
+    with contextlib.suppress(BlockingIOError):
+        connection.send(_SHM_FRAME.pack(b"TWSHM001", 4, 0, 0, 0, 0), socket.MSG_DONTWAIT)
+
+
 def send_slab(connection: socket.socket, number: int, size: int, descriptor: int) -> None:
     """A slab of generation 1."""
     _send_setup(connection, (2, number, 1, 0, size), [descriptor])
@@ -309,10 +315,9 @@ class ShmLink(Link):
         super().__init__(connection)
         self.ring = ring
         memory = sealed_memory(4096 + 2 * ring, RING_SEALS)
-        self.doorbell, self.their_doorbell = (os.eventfd(0, os.EFD_NONBLOCK) for _ in range(2))
         self.memory = mmap.mmap(memory, 4096 + 2 * ring)
         self._written = self._read = 0
-        send_rings(connection, ring, (memory, self.doorbell, self.their_doorbell))
+        send_rings(connection, ring, (memory,))
         os.close(memory)
 
     def word(self, offset: int) -> int:
@@ -358,9 +363,8 @@ class ShmLink(Link):
         return got
 
     def wake(self) -> None:
-        """Whoever sleeps at the other end: the write to its doorbell orders the stores before."""
-        with contextlib.suppress(BlockingIOError):
-            os.eventfd_write(self.their_doorbell, 1)
+        """Whoever sleeps at the other end: the write to the socket orders the stores before."""
+        ring(self.socket)
         if self.word(640) == 2:
             struct.pack_into("<I", self.memory, 640, 0)
             address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory, 640))
@@ -381,8 +385,6 @@ class ShmLink(Link):
         super().close()
         with contextlib.suppress(BufferError):
             self.memory.close()
-        os.close(self.doorbell)
-        os.close(self.their_doorbell)
 
 
 def sealed_memory(size: int, seals: int) -> int:

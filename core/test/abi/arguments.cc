@@ -139,7 +139,7 @@ TEST_CASE("abi: memory, hellos and servers asked for the impossible") {
   CHECK(tw_server_next(server.get(), &kAtOnce, nullptr, 0, &count, nullptr) == TW_OK);
   CHECK(count == 0);
   uint8_t session[TW_SESSION_SIZE], secret[TW_SECRET_SIZE];
-  CHECK(tw_server_admit(server.get(), hello, sizeof hello, 1, 1, session, secret, nullptr) ==
+  CHECK(tw_server_admit(server.get(), hello, sizeof hello, "", 1, 1, session, secret, nullptr) ==
         kInvalidArgument);
   const Events events(tw_events_create());
   int closed = 7;

@@ -86,7 +86,7 @@ TEST_CASE_TEMPLATE("abi: a forked child has none of its parent's handles", Way,
                           status);
       child_finds.refused(tw_server_listen_local(server.get(), path, sizeof path, &status), status);
       child_finds.refused(
-          tw_server_admit(server.get(), hello, sizeof hello, 1, 1, session, secret, &status),
+          tw_server_admit(server.get(), hello, sizeof hello, "", 1, 1, session, secret, &status),
           status);
       // Memory stays readable, and stays the parent's.
       child_finds.expect(segment(message) == text);

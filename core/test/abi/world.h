@@ -211,7 +211,7 @@ class Server {
     uint8_t hello[TW_HELLO_SIZE], session[TW_SESSION_SIZE], secret[TW_SECRET_SIZE],
         instance[TW_INSTANCE_SIZE];
     REQUIRE(tw_hello(hello, nullptr) == TW_OK);
-    REQUIRE(tw_server_admit(server_, hello, sizeof hello, 1, 60'000'000'000, session, secret,
+    REQUIRE(tw_server_admit(server_, hello, sizeof hello, "", 1, 60'000'000'000, session, secret,
                             nullptr) == TW_OK);
     tw_server_instance(server_, instance);
     const std::string& address = std::string_view(way) == "shm" ? shm_ : tcp_;

@@ -1,6 +1,10 @@
 // What a shared-memory end refuses from the process at the other end of its socket.
 #include <fcntl.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
+
+#include <atomic>
+#include <thread>
 
 #include "memory/memfd.h"
 #include "test/transport/pair.h"
@@ -33,11 +37,9 @@ wire::ShmFrame rings_frame(uint64_t size = kCapacity) {
   return frame;
 }
 
-std::vector<Fd> with_bells(Fd memory) {
+std::vector<Fd> alone(Fd memory) {
   std::vector<Fd> list;
   list.push_back(std::move(memory));
-  list.emplace_back(eventfd(0, EFD_CLOEXEC));
-  list.emplace_back(eventfd(0, EFD_CLOEXEC));
   return list;
 }
 
@@ -50,18 +52,13 @@ Fd ring_memory(size_t size = ring_memory_size(kCapacity), int seals = kSharedSea
 
 TEST_CASE("shm: rings are taken as the protocol has them") {
   Door door;
-  auto descriptors = with_bells(ring_memory());
-  const Fd bell(dup(descriptors[1].get()));
-  const auto accepted = door.accept(rings_frame(), std::move(descriptors));
-  REQUIRE(accepted.ok());
-  // Whatever the peer does to its doorbell, writing to it does not hang this process.
-  CHECK((fcntl(bell.get(), F_GETFL) & O_NONBLOCK) != 0);
+  CHECK(door.accept(rings_frame(), alone(ring_memory())).ok());
 }
 
 TEST_CASE("shm: rings that are not what they must be are refused") {
   const auto refused = [](wire::ShmFrame frame, Fd memory, Code code) {
     Door door;
-    const auto accepted = door.accept(frame, with_bells(std::move(memory)));
+    const auto accepted = door.accept(frame, alone(std::move(memory)));
     REQUIRE_FALSE(accepted.ok());
     CHECK(accepted.status().code() == code);
     CHECK_FALSE(accepted.status().details().empty());
@@ -85,7 +82,8 @@ struct Client {
   Client() {
     Door door;
     socket = std::move(door.theirs);
-    auto accepted = door.accept(rings_frame(), with_bells(ring_memory()));
+    memory = ring_memory();
+    auto accepted = door.accept(rings_frame(), alone(Fd(dup(memory.get()))));
     REQUIRE(accepted.ok());
     server = std::move(*accepted);
     watched = std::make_unique<Watched>(*server);
@@ -97,17 +95,17 @@ struct Client {
   }
 
   // Why the server's end has ended.
-  std::string end() {
+  std::string end(Code code = Code::kInternal) {
     REQUIRE(watched->wait());
     char byte;
     const iovec room = run_of(&byte, 1);
     const auto got = server->receive({&room, 1});
     REQUIRE_FALSE(got.ok());
-    CHECK(got.status().code() == Code::kUnavailable);
+    CHECK(got.status().code() == code);
     return got.status().details();
   }
 
-  Fd socket;
+  Fd socket, memory;
   std::unique_ptr<Transport> server;
   std::unique_ptr<Watched> watched;
 };
@@ -121,7 +119,7 @@ TEST_CASE("shm: who talks nonsense beside the rings is dropped, with the reason"
   }
   SUBCASE("rings again") {
     const Fd memory = ring_memory();
-    const int fds[] = {memory.get(), memory.get(), memory.get()};
+    const int fds[] = {memory.get()};
     REQUIRE(send_shm_frame(client.socket.get(), rings_frame(), fds).ok());
     CHECK(client.end().find("twice") != std::string::npos);
   }
@@ -145,8 +143,114 @@ TEST_CASE("shm: who talks nonsense beside the rings is dropped, with the reason"
     client.says("TWSHM001", 8);
     CHECK_FALSE(client.watched->reports_now());
     client.socket.reset();
-    CHECK(client.end() == "the peer hung up");
+    CHECK(client.end(Code::kUnavailable) == "the peer hung up");
   }
+}
+
+// A slab frame with a descriptor that is no memory file.
+void hand_over(const Client& client, const Fd& fd) {
+  wire::ShmFrame slab;
+  slab.type = wire::ShmFrameType::kSlab;
+  slab.size = 4096;
+  const int fds[] = {fd.get()};
+  REQUIRE(send_shm_frame(client.socket.get(), slab, fds).ok());
+}
+
+TEST_CASE("shm: no descriptor of a peer's holds this end up") {
+  Client client;
+  Fd keep;
+  SUBCASE("a socket that lingers for an hour over what its peer does not read") {
+    auto [sender, receiver] = tcp_sockets();
+    const std::vector<char> bytes(1 << 16);
+    while (::send(sender.get(), bytes.data(), bytes.size(), MSG_DONTWAIT) > 0) {
+    }
+    const linger hour{1, 3600};
+    REQUIRE(setsockopt(sender.get(), SOL_SOCKET, SO_LINGER, &hour, sizeof hour) == 0);
+    hand_over(client, sender);
+    sender.reset();  // the last descriptor of it is now the server's
+    keep = std::move(receiver);
+  }
+  SUBCASE("what was a doorbell once") { hand_over(client, Fd(eventfd(0, EFD_CLOEXEC))); }
+  SUBCASE("two of them") {
+    wire::ShmFrame slab;
+    slab.type = wire::ShmFrameType::kSlab;
+    slab.size = 4096;
+    std::array<std::byte, wire::kShmFrameSize> bytes;
+    wire::encode(bytes, slab);
+    // With the first bytes, and again with the others.
+    for (const size_t part : {size_t{0}, size_t{16}}) {
+      iovec run{bytes.data() + part, 16};
+      alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+      msghdr message{};
+      message.msg_iov = &run;
+      message.msg_iovlen = 1;
+      message.msg_control = control;
+      message.msg_controllen = sizeof control;
+      cmsghdr* const head = CMSG_FIRSTHDR(&message);
+      head->cmsg_level = SOL_SOCKET;
+      head->cmsg_type = SCM_RIGHTS;
+      head->cmsg_len = CMSG_LEN(sizeof(int));
+      const int fd = client.memory.get();
+      std::memcpy(CMSG_DATA(head), &fd, sizeof fd);
+      REQUIRE(sendmsg(client.socket.get(), &message, MSG_NOSIGNAL) == 16);
+    }
+  }
+  CHECK(client.end().find("no memory file, or one too many") != std::string::npos);
+}
+
+TEST_CASE("shm: a peer that takes no ring and makes its socket block does not stop who rings") {
+  Client client;
+  // Its own end only: flags are not shared.
+  REQUIRE(fcntl(client.socket.get(), F_SETFL, 0) == 0);
+  auto map = MemoryMap::map(client.memory.get(), ring_memory_size(kCapacity),
+                            PROT_READ | PROT_WRITE, MAP_SHARED);
+  REQUIRE(map.ok());
+  auto& header = *reinterpret_cast<RingHeader<HardwareAtomics>*>(map->data());
+  char byte = 'x';
+  const iovec run = run_of(&byte, 1);
+  // Many more rings than a socket holds, each for a peer that says it sleeps.
+  for (int i = 0; i < 20'000; ++i) {
+    header.sleep[0].word.store(static_cast<uint32_t>(Sleeper::kBackground));
+    const auto sent = client.server->send({&run, 1});
+    REQUIRE(sent.ok());
+    REQUIRE(*sent == 1);
+    header.rings[1].head.store(header.rings[1].tail.load());
+  }
+}
+
+TEST_CASE("shm: a peer that rings without end is served no more at a time than others") {
+  Client client;
+  REQUIRE(fcntl(client.socket.get(), F_SETFL, O_NONBLOCK) == 0);
+  std::atomic<bool> over{false};
+  std::thread ringer([&] {
+    while (!over.load()) ring_shm_bell(client.socket.get());
+  });
+  // Each poll ends although there is always another ring.
+  for (int i = 0; i < 1000; ++i) REQUIRE(client.watched->wait());
+  over = true;
+  ringer.join();
+  CHECK(client.server->receive({}).ok());
+}
+
+TEST_CASE("shm: a driver that nobody can wake still hears that its peer has gone") {
+  Client client;
+  auto map = MemoryMap::map(client.memory.get(), ring_memory_size(kCapacity),
+                            PROT_READ | PROT_WRITE, MAP_SHARED);
+  REQUIRE(map.ok());
+  auto& word = reinterpret_cast<RingHeader<HardwareAtomics>*>(map->data())->sleep[1].word;
+  client.server->disarm();
+  std::thread driver([&] {
+    // Ends by no deadline of its own.
+    char byte = 0;
+    const iovec room = run_of(&byte, 1);
+    while (client.server->receive({&room, 1}).ok()) (void)client.server->sleep(false, kForever);
+  });
+  // The peer overwrites the word by which the driver is to be woken, as soon as it sleeps.
+  while (word.load() != static_cast<uint32_t>(Sleeper::kDriver)) {
+  }
+  word.store(77);
+  client.server->peer_gone("it has died");
+  driver.join();
 }
 
 TEST_CASE("shm: a frame may come in pieces") {

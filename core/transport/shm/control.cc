@@ -1,17 +1,38 @@
 #include "transport/shm/control.h"
 
+#include <fcntl.h>
 #include <sys/socket.h>
 
 #include <cerrno>
 #include <cstring>
+#include <system_error>
+#include <thread>
+
+#include "base/signals.h"
 
 namespace tw {
+namespace {
+
+// What the kernel knows of the descriptor itself, without asking its file system.
+bool is_memory_file(const Fd& fd) { return fcntl(fd.get(), F_GET_SEALS) >= 0; }
+
+void close_elsewhere(Fd fd) {
+  const int number = fd.release();
+  const SignalsBlocked blocked;
+  try {
+    std::thread([number] { ::close(number); }).detach();
+  } catch (const std::system_error&) {
+    // Without a thread it stays open: better than to wait here.
+  }
+}
+
+}  // namespace
 
 Status send_shm_frame(int socket, const wire::ShmFrame& frame, std::span<const int> descriptors) {
   std::array<std::byte, wire::kShmFrameSize> bytes;
   wire::encode(bytes, frame);
   iovec run{bytes.data(), bytes.size()};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * wire::kRingDescriptors)] = {};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * wire::kMaxShmDescriptors)] = {};
   msghdr message{};
   message.msg_iov = &run;
   message.msg_iovlen = 1;
@@ -36,6 +57,16 @@ Status send_shm_frame(int socket, const wire::ShmFrame& frame, std::span<const i
   }
 }
 
+void ring_shm_bell(int socket) {
+  wire::ShmFrame bell;
+  bell.type = wire::ShmFrameType::kBell;
+  std::array<std::byte, wire::kShmFrameSize> bytes;
+  wire::encode(bytes, bell);
+  while (::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT) < 0 &&
+         errno == EINTR) {
+  }
+}
+
 Result<ShmFrameReader::Got> ShmFrameReader::read(int socket, ShmMessage& out) {
   while (have_ < bytes_.size()) {
     iovec run{bytes_.data() + have_, bytes_.size() - have_};
@@ -49,15 +80,25 @@ Result<ShmFrameReader::Got> ShmFrameReader::read(int socket, ShmMessage& out) {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) return Got::kNothing;
     if (n <= 0) return Got::kEnd;
+    bool strange = false;
     for (cmsghdr* head = CMSG_FIRSTHDR(&message); head; head = CMSG_NXTHDR(&message, head)) {
       if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) continue;
       const size_t count = (head->cmsg_len - CMSG_LEN(0)) / sizeof(int);
       for (size_t i = 0; i < count; ++i) {
         int fd;
         std::memcpy(&fd, CMSG_DATA(head) + i * sizeof(int), sizeof fd);
-        descriptors_.emplace_back(fd);
+        Fd received(fd);
+        if (is_memory_file(received) && descriptors_.size() < wire::kMaxShmDescriptors) {
+          descriptors_.push_back(std::move(received));
+        } else {
+          strange = true;
+          close_elsewhere(std::move(received));
+        }
       }
     }
+    if (strange)
+      return Status{Code::kInternal,
+                    "protocol error: a descriptor that is no memory file, or one too many"};
     if ((message.msg_flags & MSG_CTRUNC) != 0)
       return Status{
           Code::kResourceExhausted,

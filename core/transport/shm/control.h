@@ -1,5 +1,5 @@
-// The unix socket beside a shared-memory link: descriptors travel on it, and its end is the link's
-// end.
+// The unix socket beside a shared-memory link: descriptors travel on it, it rings, and its end is
+// the link's end.
 #pragma once
 
 #include <array>
@@ -21,11 +21,19 @@ struct ShmMessage {
 // ones. UNAVAILABLE: the peer is gone.
 Status send_shm_frame(int socket, const wire::ShmFrame& frame, std::span<const int> descriptors);
 
-// Reads frames, which may come in pieces, without blocking.
+// Has the peer look at the rings. Never blocks, whatever the peer does: a socket's two ends share
+// no flags, and MSG_DONTWAIT is of the call. A peer that has not taken all earlier frames has
+// something to wake up for already.
+void ring_shm_bell(int socket);
+
+// Reads frames, which may come in pieces, without blocking. Descriptors that are no memory files
+// are refused, and closed by a thread that may wait: to look at a file of a peer's file system, or
+// to close a socket of a peer's that lingers, may take as long as the peer likes.
 class ShmFrameReader {
  public:
   enum class Got : uint8_t { kFrame, kNothing, kEnd };
-  // kEnd: the peer closed the socket. INTERNAL: it broke the protocol.
+  // kEnd: the peer closed the socket. INTERNAL: it broke the protocol. RESOURCE_EXHAUSTED: this
+  // process has no descriptors left.
   Result<Got> read(int socket, ShmMessage& message);
 
  private:

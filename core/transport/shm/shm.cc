@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "engine/futex.h"
@@ -17,13 +18,11 @@ Result<MemoryMap> map_rings(int fd, size_t capacity) {
   return MemoryMap::map(fd, ring_memory_size(capacity), PROT_READ | PROT_WRITE, MAP_SHARED);
 }
 
-void write_bell(int fd) {
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t n = ::write(fd, &one, sizeof one);
+Result<Fd> make_nudge() {
+  Fd fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!fd) return errno_status(Code::kResourceExhausted, "cannot create an eventfd", errno);
+  return fd;
 }
-
-// An eventfd of the peer's making is written without blocking, whatever the peer does to it.
-bool make_non_blocking(int fd) { return fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) == 0; }
 
 }  // namespace
 
@@ -34,17 +33,15 @@ Result<std::unique_ptr<Transport>> ShmTransport::offer(Fd socket, const Settings
   if (Status status = seal_memfd(file->get(), kSharedSeals); !status.ok()) return status;
   auto memory = map_rings(file->get(), capacity);
   if (!memory) return memory.status();
-  Fd mine(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), theirs(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!mine || !theirs)
-    return errno_status(Code::kResourceExhausted, "cannot create an eventfd", errno);
+  auto nudge = make_nudge();
+  if (!nudge) return nudge.status();
   wire::ShmFrame frame;
   frame.type = wire::ShmFrameType::kRings;
   frame.size = capacity;
-  const int descriptors[] = {file->get(), mine.get(), theirs.get()};
+  const int descriptors[] = {file->get()};
   if (Status status = send_shm_frame(socket.get(), frame, descriptors); !status.ok()) return status;
   return std::unique_ptr<Transport>(new ShmTransport(std::move(socket), std::move(*memory),
-                                                     capacity, 0, std::move(mine),
-                                                     std::move(theirs), settings));
+                                                     capacity, 0, std::move(*nudge), settings));
 }
 
 Result<std::unique_ptr<Transport>> ShmTransport::accept(Fd socket, ShmMessage rings,
@@ -58,23 +55,20 @@ Result<std::unique_ptr<Transport>> ShmTransport::accept(Fd socket, ShmMessage ri
     return status;
   auto memory = map_rings(rings.descriptors[0].get(), capacity);
   if (!memory) return memory.status();
-  Fd theirs = std::move(rings.descriptors[1]), mine = std::move(rings.descriptors[2]);
-  if (!make_non_blocking(theirs.get()) || !make_non_blocking(mine.get()))
-    return errno_status(Code::kInternal, "a doorbell from the peer is unusable", errno);
+  auto nudge = make_nudge();
+  if (!nudge) return nudge.status();
   return std::unique_ptr<Transport>(new ShmTransport(std::move(socket), std::move(*memory),
-                                                     capacity, 1, std::move(mine),
-                                                     std::move(theirs), settings));
+                                                     capacity, 1, std::move(*nudge), settings));
 }
 
-ShmTransport::ShmTransport(Fd socket, MemoryMap memory, size_t capacity, int side, Fd bell,
-                           Fd peer_bell, const Settings& settings)
+ShmTransport::ShmTransport(Fd socket, MemoryMap memory, size_t capacity, int side, Fd nudge,
+                           const Settings& settings)
     : profile_{
           "shm", Bulk::kMap, settings.coalesce_bytes, settings.eager_bytes, settings.chunk_bytes,
           1},
       socket_(std::move(socket)),
       memory_(std::move(memory)),
-      bell_(std::move(bell)),
-      peer_bell_(std::move(peer_bell)),
+      nudge_(std::move(nudge)),
       rings_(open_rings(memory_.data(), capacity, side)),
       peer_arena_(make_ref<PeerArena>()) {}
 
@@ -82,11 +76,11 @@ ShmTransport::~ShmTransport() { unwatch(); }
 
 Status ShmTransport::gone_status() {
   std::lock_guard lock(gone_mutex_);
-  return {Code::kUnavailable, why_};
+  return why_;
 }
 
 void ShmTransport::ring_peer(Sleeper sleeper) {
-  if (sleeper == Sleeper::kBackground) write_bell(peer_bell_.get());
+  if (sleeper == Sleeper::kBackground) ring_shm_bell(socket_.get());
   if (sleeper == Sleeper::kDriver) futex_wake(rings_.peer_sleep_word(), 1, FutexScope::kShared);
 }
 
@@ -123,16 +117,21 @@ Wake ShmTransport::sleep(bool, Nanos deadline) {
   ring_peer(rings_.after_read());
   if (!rings_.prepare_sleep(Sleeper::kDriver)) return Wake::kReady;
   Wake result = Wake::kReady;
-  if (!interrupted_.load(std::memory_order_seq_cst)) {
-    switch (futex_wait(rings_.sleep_word(), static_cast<uint32_t>(Sleeper::kDriver), deadline,
+  bool asleep = true;
+  while (asleep && !interrupted_.load(std::memory_order_seq_cst)) {
+    const Nanos glance = std::min(deadline, now() + kGlance);
+    switch (futex_wait(rings_.sleep_word(), static_cast<uint32_t>(Sleeper::kDriver), glance,
                        FutexScope::kShared)) {
       case FutexWait::kWoken:
+        asleep = false;
         break;
       case FutexWait::kTimeout:
-        result = Wake::kTimeout;
+        if (glance == deadline) result = Wake::kTimeout;
+        asleep = glance != deadline && !readable();
         break;
       case FutexWait::kSignal:
         result = Wake::kSignal;
+        asleep = false;
         break;
     }
   }
@@ -152,64 +151,75 @@ void ShmTransport::interrupt() {
 
 Status ShmTransport::watch(Poller& poller, Ref<Watcher> watcher) {
   std::lock_guard lock(watch_mutex_);
-  auto bell = poller.watch(bell_.get(), EPOLLIN, watcher, kBell);
-  if (!bell) return bell.status();
-  auto control =
-      poller.watch(socket_.get(), EPOLLIN | EPOLLRDHUP | EPOLLONESHOT, watcher, kControl);
+  auto nudge = poller.watch(nudge_.get(), EPOLLIN, watcher, kNudge);
+  if (!nudge) return nudge.status();
+  auto control = poller.watch(socket_.get(), EPOLLIN | EPOLLRDHUP, watcher, kControl);
   if (!control) {
-    poller.unwatch(*bell, bell_.get());
+    poller.unwatch(*nudge, nudge_.get());
     return control.status();
   }
   poller_ = &poller;
-  bell_watch_ = *bell;
+  nudge_watch_ = *nudge;
   control_watch_ = *control;
   return {};
 }
 
 void ShmTransport::unwatch() {
+  stop_listening();
   Poller* poller;
   {
     std::lock_guard lock(watch_mutex_);
     poller = std::exchange(poller_, nullptr);
   }
-  if (!poller) return;
-  poller->unwatch(bell_watch_, bell_.get());
-  poller->unwatch(control_watch_, socket_.get());
+  if (poller) poller->unwatch(nudge_watch_, nudge_.get());
+}
+
+// What has ended stays readable, and would be reported without end.
+void ShmTransport::stop_listening() {
+  Poller* poller;
+  Poller::Watch watch;
+  {
+    std::lock_guard lock(watch_mutex_);
+    poller = poller_;
+    watch = std::exchange(control_watch_, 0);
+  }
+  if (poller && watch != 0) poller->unwatch(watch, socket_.get());
 }
 
 void ShmTransport::arm(bool) {
   ring_peer(rings_.after_read());
   if (!rings_.prepare_sleep(Sleeper::kBackground) || gone_.load(std::memory_order_acquire))
-    write_bell(bell_.get());
+    (void)eventfd_write(nudge_.get(), 1);
 }
 
 void ShmTransport::disarm() { rings_.awake(); }
 
 Transport::Notice ShmTransport::notice(uint32_t tag, uint32_t) {
-  if (tag == kBell) {
-    uint64_t value;
-    [[maybe_unused]] const ssize_t n = ::read(bell_.get(), &value, sizeof value);
+  if (tag == kNudge) {
+    eventfd_t value;
+    (void)eventfd_read(nudge_.get(), &value);
     return Notice::kActivity;
   }
-  auto open = take_announcements();
-  if (!open) {
-    peer_gone(open.status().details());
-    return Notice::kActivity;
-  }
-  if (!*open) return Notice::kHungUp;
-  std::lock_guard lock(watch_mutex_);
-  if (poller_) poller_->rearm(control_watch_, socket_.get(), EPOLLIN | EPOLLRDHUP | EPOLLONESHOT);
-  return Notice::kNone;
+  auto got = take_announcements(kFramesAtOnce);
+  if (got && *got == ShmFrameReader::Got::kFrame) return Notice::kActivity;
+  if (got && *got == ShmFrameReader::Got::kNothing) return Notice::kNone;
+  stop_listening();
+  if (got) return Notice::kHungUp;
+  const Code code = got.status().code();
+  end({code == Code::kResourceExhausted ? code : Code::kInternal, got.status().details()});
+  return Notice::kActivity;
 }
 
-void ShmTransport::peer_gone(std::string why) {
+void ShmTransport::end(Status why) {
   {
     std::lock_guard lock(gone_mutex_);
-    if (why_.empty()) why_ = std::move(why);
+    if (why_.ok()) why_ = std::move(why);
   }
   gone_.store(true, std::memory_order_release);
   interrupt();
 }
+
+void ShmTransport::peer_gone(std::string why) { end({Code::kUnavailable, std::move(why)}); }
 
 void ShmTransport::hang_up() { ::shutdown(socket_.get(), SHUT_RDWR); }
 
@@ -248,14 +258,15 @@ Status ShmTransport::share(Slab& slab) {
   return {};
 }
 
-Result<bool> ShmTransport::take_announcements() {
+Result<ShmFrameReader::Got> ShmTransport::take_announcements(int most) {
   std::lock_guard lock(control_mutex_);
-  for (;;) {
+  for (int taken = 0; taken < most; ++taken) {
     ShmMessage message;
     auto got = reader_.read(socket_.get(), message);
     if (!got) return got.status();
-    if (*got == ShmFrameReader::Got::kNothing) return true;
-    if (*got == ShmFrameReader::Got::kEnd) return false;
+    if (*got == ShmFrameReader::Got::kEnd) return got;
+    if (*got == ShmFrameReader::Got::kNothing)
+      return taken == 0 ? got : Result(ShmFrameReader::Got::kFrame);
     const wire::ShmFrame& frame = message.frame;
     Status status;
     switch (frame.type) {
@@ -268,16 +279,19 @@ Result<bool> ShmTransport::take_announcements() {
       case wire::ShmFrameType::kSlabGone:
         status = peer_arena_->drop(frame.slab, frame.generation);
         break;
+      case wire::ShmFrameType::kBell:
+        break;  // whoever asks looks at the rings next
     }
     if (!status.ok()) return status;
   }
+  return ShmFrameReader::Got::kFrame;
 }
 
 Result<Located> ShmTransport::locate(const RegionRef& region) {
   auto located = peer_arena_->locate(region);
   if (located) return located;
   // The announcement precedes the descriptor, on its own way.
-  if (auto open = take_announcements(); !open) return open.status();
+  if (auto got = take_announcements(kAllFrames); !got) return got.status();
   return peer_arena_->locate(region);
 }
 

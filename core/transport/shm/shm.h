@@ -42,29 +42,37 @@ class ShmTransport final : public Transport {
   Result<Located> locate(const RegionRef& region) override;
 
  private:
-  static constexpr uint32_t kBell = 1;
+  static constexpr uint32_t kNudge = 1;
   static constexpr uint32_t kControl = 2;
+  static constexpr int kFramesAtOnce = 16;
+  // More than fit into a socket's buffer.
+  static constexpr int kAllFrames = 4096;
+  // A sleeping driver looks up this often: the peer can write to the word that it sleeps on, so
+  // that whoever wants to wake it finds nobody asleep.
+  static constexpr Nanos kGlance = 250 * kMillisecond;
 
-  ShmTransport(Fd socket, MemoryMap memory, size_t capacity, int side, Fd bell, Fd peer_bell,
+  ShmTransport(Fd socket, MemoryMap memory, size_t capacity, int side, Fd nudge,
                const Settings& settings);
   void ring_peer(Sleeper sleeper);
   Status gone_status();
+  void end(Status why);
+  void stop_listening();
   // Tells the peer of shared slabs that the arena has given up, and lets go of them.
   Status take_back();
-  // Takes in the slabs that the peer has announced. False: the peer hung up.
-  Result<bool> take_announcements();
+  // Takes in what the peer has announced; at most `most` frames, as it can send without end. kEnd:
+  // it hung up.
+  Result<ShmFrameReader::Got> take_announcements(int most);
 
   const Profile profile_;
   const Fd socket_;
   const MemoryMap memory_;
-  const Fd bell_;  // the peer writes it while our background sleeps
-  const Fd peer_bell_;
+  const Fd nudge_;  // an eventfd by which this end wakes its own background
   ShmRings rings_;
 
   std::atomic<bool> interrupted_{false};
   std::atomic<bool> gone_{false};
   std::mutex gone_mutex_;  // guards why_
-  std::string why_;
+  Status why_;
 
   std::map<uint32_t, Ref<Slab>> shared_;  // by index; send lock
 
@@ -74,7 +82,7 @@ class ShmTransport final : public Transport {
 
   std::mutex watch_mutex_;  // guards what follows: events may come while watch() is still at it
   Poller* poller_ = nullptr;
-  Poller::Watch bell_watch_ = 0, control_watch_ = 0;
+  Poller::Watch nudge_watch_ = 0, control_watch_ = 0;
 };
 
 }  // namespace tw

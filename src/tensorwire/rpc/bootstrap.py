@@ -22,7 +22,7 @@ from tensorwire.rpc.metadata import USER_AGENT
 
 METHOD: Final = "/tensorwire.v1.Bootstrap/Open"
 
-_CONNECTIONS: Final = 8  # of one client: a try of each address, and connections in parallel
+_CONNECTIONS: Final = 1  # a secret opens one link: whoever overhears it finds it used
 _TTL_SECONDS: Final = 30.0
 
 _Id = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
@@ -41,13 +41,22 @@ class Answer(msgspec.Struct, frozen=True):
     ttl: float
     """Seconds within which the connections must be made."""
     connections: int
-    """How many connections the secret admits."""
+    """How many connections the secret admits; tries that came to nothing do not count."""
     addresses: Annotated[list[_Address], msgspec.Meta(max_length=32)]
     """Best first: ``shm:<socket path>``, ``verbs:<host>:<port>``, ``tcp:<host>:<port>``."""
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(Answer).decode
+
+
+_TRANSIENT: Final = frozenset(
+    (
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+    )
+)
 
 
 class OpenError(Exception):
@@ -66,7 +75,7 @@ def ask(channel: grpc.Channel, timeout: float, wait_for_ready: bool | None) -> A
         data = method(_core.hello(), timeout=timeout, wait_for_ready=wait_for_ready)
     except grpc.RpcError as error:
         code, details = error.code(), error.details()
-        final = code not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+        final = code not in _TRANSIENT
         if code is grpc.StatusCode.UNIMPLEMENTED:
             reason = f"the server has no data plane ({details or code.name})"
         else:
@@ -106,7 +115,9 @@ class Listeners:
             except _core.StatusError as error:
                 self._cannot("shm", "a local socket", error, self._policy.required is not None)
         if self._networks:
-            for host in target.parse(address).hosts or ("127.0.0.1",):
+            # Who bound a unix socket opens no port, unless it asks for one.
+            asked = self._data_port != 0 or self._policy.required in self._networks
+            for host in target.parse(address).hosts or (("127.0.0.1",) if asked else ()):
                 self._listen_tcp(host)
 
     def _find_networks(self) -> tuple[str, ...]:
@@ -148,13 +159,19 @@ class Listeners:
             client = _core.parse_hello(request)
         except _core.StatusError as error:
             context.abort(status.code_of(error.code), error.details)
-        addresses = self.addresses(client, target.peer_host(context.peer()))
+        peer = target.peer_host(context.peer())
+        addresses = self.addresses(client, peer)
         if not addresses:
             context.abort(
                 grpc.StatusCode.FAILED_PRECONDITION,
                 "no transport of the server reaches this client",
             )
-        session, secret = self._core.admit(request, _CONNECTIONS, _TTL_SECONDS)
+        try:
+            session, secret = self._core.admit(
+                request, _CONNECTIONS, _TTL_SECONDS, target.source(peer)
+            )
+        except _core.StatusError as error:
+            context.abort(status.code_of(error.code), error.details)
         # Calls show the peer and the user agent that they would have over gRPC.
         agent = dict(context.invocation_metadata() or ()).get(USER_AGENT, "")
         self._core.introduce(session, context.peer(), str(agent))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
+import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -12,6 +15,11 @@ from tensorwire.rpc import bootstrap, kept, status, target
 from tensorwire.rpc.choice import DATA_PLANE, Policy
 
 _CONNECT_SECONDS: Final = 3.0
+
+HOSTS_VARIABLE: Final = "TENSORWIRE_DATA_HOSTS"
+"""Hosts and networks beside the one that is called, to which servers may send their clients."""
+
+_LOCAL_SOCKET: Final = re.compile(r"/(?:[^/\0]+/)*tensorwire-[^/\0]+/s").fullmatch
 
 
 @dataclass(frozen=True)
@@ -67,6 +75,10 @@ class Opening:
             failures = []
             for address in offered:
                 address = _with_host(address, parsed)
+                elsewhere = _why_not_followed(address, parsed)
+                if elsewhere is not None:
+                    failures.append(f"{address}: {elsewhere}")
+                    continue
                 try:
                     link = self._connect(address, answer)
                 except _core.StatusError as error:
@@ -127,3 +139,29 @@ def _with_host(address: str, parsed: target.Target) -> str:
     if not rest.startswith(":") or not parsed.hosts:
         return address
     return target.address(name, parsed.hosts[0], int(rest[1:]))
+
+
+def _why_not_followed(address: str, parsed: target.Target) -> str | None:
+    """A server may not send its clients to ports of other hosts, nor to other programs' sockets."""
+    name, _, rest = address.partition(":")
+    if name == "shm":
+        return None if _LOCAL_SOCKET(rest) else "not a socket of tensorwire's"
+    host = rest.rpartition(":")[0].strip("[]")
+    called = parsed.hosts[0] if parsed.hosts else "localhost"
+    if host == called or host in target.resolve(called) or _permitted(host):
+        return None
+    if not parsed.hosts and target.is_loopback(host):
+        return None
+    return f"not on the host that was called ({HOSTS_VARIABLE}={host} would permit it)"
+
+
+def _permitted(host: str) -> bool:
+    for entry in os.environ.get(HOSTS_VARIABLE, "").replace(",", " ").split():
+        if entry in ("*", host):
+            return True
+        try:
+            if ipaddress.ip_address(host) in ipaddress.ip_network(entry, strict=False):
+                return True
+        except ValueError:
+            continue
+    return False

@@ -85,6 +85,17 @@ def peer_host(peer: str) -> str:
     return target.hosts[0].partition("%")[0] if target.hosts else ""
 
 
+def source(host: str) -> str:
+    """What may be one greedy program: a host, which is 64 bits of an IPv6 address."""
+    try:
+        number = ipaddress.ip_address(host)
+    except ValueError:
+        return host or "unix"
+    if isinstance(number, ipaddress.IPv4Address) or number.ipv4_mapped:
+        return host
+    return str(ipaddress.ip_network((number, 64), strict=False))
+
+
 def address_towards(host: str) -> str | None:
     """The local number from which this machine talks to ``host``. Nothing is sent."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

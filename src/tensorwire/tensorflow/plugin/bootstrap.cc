@@ -11,6 +11,7 @@ constexpr uint64_t kField = 29783;
 constexpr uint64_t kLengthDelimited = 2;
 constexpr char kVersion = 1;
 constexpr size_t kMaxAddress = 512;
+constexpr size_t kMaxAddresses = 32;
 
 void put_varint(std::string* out, uint64_t value) {
   for (; value > 127; value >>= 7) out->push_back(static_cast<char>(value | 128));
@@ -126,6 +127,8 @@ absl::Status decode_welcome(const std::string& from, Welcome* out) {
     std::string address;
     if (!take_varint(&bytes, &size) || size > kMaxAddress || !take(&bytes, size, &address))
       return short_one;
+    if (out->addresses.size() == kMaxAddresses)
+      return absl::InvalidArgumentError("the peer's welcome has too many addresses");
     out->addresses.push_back(std::move(address));
   }
   return absl::OkStatus();

@@ -98,8 +98,10 @@ absl::Status DataServer::admit(const std::string& hello, Welcome* out) {
   uint8_t session[TW_SESSION_SIZE], secret[TW_SECRET_SIZE], instance[TW_INSTANCE_SIZE];
   uint8_t own[TW_HELLO_SIZE];
   tw_status status{};
-  if (core().server_admit(server_, hello.data(), hello.size(), 1, kInvitationNs, session, secret,
-                          &status) != TW_OK ||
+  // TensorFlow does not tell who asks: all are one source, of which the oldest invitation gives
+  // way.
+  if (core().server_admit(server_, hello.data(), hello.size(), "", 1, kInvitationNs, session,
+                          secret, &status) != TW_OK ||
       core().hello(own, &status) != TW_OK)
     return status_of(status);
   core().server_instance(server_, instance);

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -74,7 +75,8 @@ class Links {
     Breaker& breaker = breakers_[task];
     if (breaker.news())
       LOG(WARNING) << "tensorwire: verbs to " << task
-                   << " is passed over for a while, because its links fail: " << breaker.why();
+                   << " is passed over for a while, because its links fail: "
+                   << absl::CEscape(breaker.why());
     *why = breaker.why();
     return breaker.until();
   }
@@ -158,8 +160,9 @@ Way connect(const std::string& task, const Welcome& welcome) {
       way.link = std::make_shared<PeerLink>(link);
       links().add(where, way.link);
       LOG(INFO) << "tensorwire: " << task << " is reached by " << core().link_transport(link)
-                << (reasons.empty() ? ""
-                                    : absl::StrCat(" (not ", absl::StrJoin(reasons, "; "), ")"));
+                << (reasons.empty()
+                        ? ""
+                        : absl::StrCat(" (not ", absl::CEscape(absl::StrJoin(reasons, "; ")), ")"));
     }
     way.kind = Way::kLink;
     return way;
@@ -280,7 +283,7 @@ class Peers {
     const absl::Status decoded = decode_welcome(field, &welcome);
     const Way way =
         decoded.ok() ? connect(question.task, welcome) : without_link(Way::kNoLink, decoded);
-    if (way.kind != Way::kLink) LOG(WARNING) << "tensorwire: " << way.why.message();
+    if (way.kind != Way::kLink) LOG(WARNING) << "tensorwire: " << absl::CEscape(way.why.message());
     settle(question, way);
   }
 

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "allocator.h"
 #include "bootstrap.h"
@@ -50,7 +51,9 @@ class Worker final : public tf::GrpcWorker, public Servant {
           done(status);
         };
       else
-        LOG(WARNING) << "tensorwire: a peer was not admitted: " << admitted.message();
+        // Whoever reaches the port can cause this line.
+        LOG_EVERY_N_SEC(WARNING, 10)
+            << "tensorwire: a peer was not admitted: " << absl::CEscape(admitted.message());
     }
     GrpcWorker::GetStatusAsync(options, request, response, fail_fast, std::move(done));
   }
