@@ -271,7 +271,7 @@ def test_unix_target(tmp_path: Any, forbid: tuple[str, ...]) -> None:
         tensorwire.insecure_channel(address, forbid=forbid) as channel,
     ):
         assert echo(channel) == b"x"
-        assert channel.path().transport == ("tcp" if forbid else "shm")
+        assert channel.path().transport == ("grpc" if forbid else "shm")
 
 
 def test_service_config_stays_on_grpc(server: Local) -> None:
