@@ -43,15 +43,16 @@ struct Link {
                              &wait, &reply, &status);
     }
     MessageHandle message{reply.message};
-    nb::object initial = metadata_or_none(reply.initial);
-    nb::object trailing = metadata_or_none(reply.trailing);
+    const Metadata initial_metadata{reply.initial};
+    const Metadata trailing_metadata{reply.trailing};
+    nb::object initial = metadata_or_none(initial_metadata);
+    nb::object trailing = metadata_or_none(trailing_metadata);
     if (result == TW_INTERRUPTED) throw nb::python_error();
     nb::object payload_out = message.handle ? received(message.handle, raw) : nb::borrow(Py_None);
-    nb::object code = nb::steal(PyLong_FromLong(result));
-    nb::object details = nb::steal(PyUnicode_DecodeUTF8(
-        status.details, static_cast<Py_ssize_t>(std::strlen(status.details)), "replace"));
-    return nb::steal(PyTuple_Pack(5, code.ptr(), details.ptr(), payload_out.ptr(), initial.ptr(),
-                                  trailing.ptr()));
+    nb::object code = made(PyLong_FromLong(result));
+    nb::object details = decoded(status.details);
+    return made(PyTuple_Pack(5, code.ptr(), details.ptr(), payload_out.ptr(), initial.ptr(),
+                             trailing.ptr()));
   }
 
   ClientCall* start(nb::handle method, nb::handle timeout, nb::handle metadata, nb::handle request,
@@ -272,10 +273,6 @@ NB_MODULE(_core_of_main, m) {
     }
     if (result == kUnavailable) return nb::none();
     check(result, status);
-    const auto decoded = [](const char* text) {
-      return nb::steal(
-          PyUnicode_DecodeUTF8(text, static_cast<Py_ssize_t>(std::strlen(text)), "replace"));
-    };
     return nb::make_tuple(line.kind, line.reason, decoded(line.peer), decoded(line.details),
                           line.more);
   });
@@ -411,8 +408,9 @@ NB_MODULE(_core_of_main, m) {
       .def_prop_ro("peer", [](const ServerCall& c) { return tw_call_peer(c.handle); })
       .def_prop_ro("agent", [](const ServerCall& c) { return tw_call_agent(c.handle); })
       .def_prop_ro("transport", [](const ServerCall& c) { return tw_call_transport(c.handle); })
-      .def_prop_ro("metadata",
-                   [](const ServerCall& c) { return metadata_list(tw_call_metadata(c.handle)); })
+      .def_prop_ro(
+          "metadata",
+          [](const ServerCall& c) { return metadata_list(Metadata{tw_call_metadata(c.handle)}); })
       .def_prop_ro("time_remaining", [](const ServerCall& c) { return c.time_remaining(); })
       .def_prop_ro("active", [](const ServerCall& c) { return tw_call_active(c.handle) != 0; })
       .def("receive", &ServerCall::receive, nb::arg("raw"))

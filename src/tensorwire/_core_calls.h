@@ -16,7 +16,7 @@ struct CallBase {
 
   nb::object time_remaining() const {
     const int64_t left = tw_call_time_left(handle);
-    return left < 0 ? nb::none() : nb::steal(PyFloat_FromDouble(static_cast<double>(left) * 1e-9));
+    return left < 0 ? nb::none() : made(PyFloat_FromDouble(static_cast<double>(left) * 1e-9));
   }
   void notify(Events& queue, uint64_t token) { tw_call_notify(handle, queue.handle, token); }
 
@@ -76,7 +76,7 @@ struct ClientCall : CallBase {
       result = tw_call_initial(handle, &wait, &metadata, &status);
     }
     check(result, status);
-    return metadata_list(metadata);
+    return metadata_list(Metadata{metadata});
   }
   nb::object outcome(nb::object timeout) {
     tw_metadata* trailing = nullptr;
@@ -88,9 +88,10 @@ struct ClientCall : CallBase {
       const NoGil nogil;
       result = tw_call_outcome(handle, &wait, &code, &trailing, &status);
     }
+    const Metadata held{trailing};
     if (result == 4) return nb::none();
     check(result, status);
-    return nb::make_tuple(code, nb::str(status.details), metadata_list(trailing));
+    return nb::make_tuple(code, nb::str(status.details), metadata_list(held));
   }
   bool cancel(int code, const std::string& details) {
     return tw_call_cancel(handle, code, details.c_str()) != 0;
@@ -188,6 +189,8 @@ PyObject* messages_next(PyObject* self) {
   } catch (nb::python_error& error) {
     error.restore();
     return nullptr;
+  } catch (const std::bad_alloc&) {
+    return PyErr_NoMemory();
   }
 }
 

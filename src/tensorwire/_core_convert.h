@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -26,16 +27,23 @@ constexpr int kUnavailable = 14;  // gRPC's
 
 // ---- errors, waits ----
 
+// What a function of Python's has made: nothing where memory is short.
+nb::object made(PyObject* object) {
+  if (!object) throw nb::python_error();
+  return nb::steal(object);
+}
+
+nb::object decoded(const char* text) {
+  return made(PyUnicode_DecodeUTF8(text, static_cast<Py_ssize_t>(std::strlen(text)), "replace"));
+}
+
 [[noreturn]] void raise(int code, const char* details) {
-  nb::object error = nb::steal(PyObject_CallFunction(g_status_error, "is", code, details));
-  if (error.is_valid()) {
-    nb::object number = nb::steal(PyLong_FromLong(code));
-    nb::object text = nb::steal(
-        PyUnicode_DecodeUTF8(details, static_cast<Py_ssize_t>(std::strlen(details)), "replace"));
-    PyObject_SetAttrString(error.ptr(), "code", number.ptr());
-    PyObject_SetAttrString(error.ptr(), "details", text.ptr());
+  nb::object error = made(PyObject_CallFunction(g_status_error, "is", code, details));
+  nb::object number = made(PyLong_FromLong(code));
+  nb::object text = decoded(details);
+  if (PyObject_SetAttrString(error.ptr(), "code", number.ptr()) == 0 &&
+      PyObject_SetAttrString(error.ptr(), "details", text.ptr()) == 0)
     PyErr_SetObject(g_status_error, error.ptr());
-  }
   throw nb::python_error();
 }
 
@@ -232,27 +240,32 @@ class Pairs {
   std::vector<nb::object> kept_;
 };
 
-nb::object metadata_list(tw_metadata* metadata) {
-  nb::object list = nb::steal(PyList_New(0));
+struct MetadataRelease {
+  void operator()(tw_metadata* metadata) const { tw_metadata_release(metadata); }
+};
+using Metadata = std::unique_ptr<tw_metadata, MetadataRelease>;
+
+nb::object metadata_list(const Metadata& metadata) {
+  nb::object list = made(PyList_New(0));
   tw_metadata_each(
-      metadata,
+      metadata.get(),
       [](void* context, const tw_pair* pair) {
         const bool binary =
             pair->key_size > 4 && std::memcmp(pair->key + pair->key_size - 4, "-bin", 4) == 0;
-        nb::object key = nb::steal(
-            PyUnicode_FromStringAndSize(pair->key, static_cast<Py_ssize_t>(pair->key_size)));
+        nb::object key =
+            made(PyUnicode_FromStringAndSize(pair->key, static_cast<Py_ssize_t>(pair->key_size)));
         const auto size = static_cast<Py_ssize_t>(pair->value_size);
-        nb::object value = nb::steal(binary ? PyBytes_FromStringAndSize(pair->value, size)
-                                            : PyUnicode_FromStringAndSize(pair->value, size));
-        nb::object entry = nb::steal(PyTuple_Pack(2, key.ptr(), value.ptr()));
-        PyList_Append(static_cast<PyObject*>(context), entry.ptr());
+        nb::object value = made(binary ? PyBytes_FromStringAndSize(pair->value, size)
+                                       : PyUnicode_FromStringAndSize(pair->value, size));
+        nb::object entry = made(PyTuple_Pack(2, key.ptr(), value.ptr()));
+        if (PyList_Append(static_cast<PyObject*>(context), entry.ptr()) != 0)
+          throw nb::python_error();
       },
       list.ptr());
-  if (metadata) tw_metadata_release(metadata);
   return list;
 }
 
-nb::object metadata_or_none(tw_metadata* metadata) {
+nb::object metadata_or_none(const Metadata& metadata) {
   return metadata ? metadata_list(metadata) : nb::none();
 }
 
@@ -267,7 +280,7 @@ struct MessageHandle {
 nb::object received(tw_message* message, bool raw) {
   const size_t count = tw_message_count(message);
   if (raw) {
-    nb::object list = nb::steal(PyList_New(static_cast<Py_ssize_t>(count)));
+    nb::object list = made(PyList_New(static_cast<Py_ssize_t>(count)));
     for (size_t i = 0; i < count; ++i) {
       nb::object buffer =
           nb::cast(new Buffer(tw_message_buffer(message, i)), nb::rv_policy::take_ownership);
@@ -277,12 +290,11 @@ nb::object received(tw_message* message, bool raw) {
   }
   if (count == 1) {
     const tw_segment segment = tw_message_segment(message, 0);
-    return nb::steal(PyBytes_FromStringAndSize(static_cast<const char*>(segment.data),
-                                               static_cast<Py_ssize_t>(segment.size)));
+    return made(PyBytes_FromStringAndSize(static_cast<const char*>(segment.data),
+                                          static_cast<Py_ssize_t>(segment.size)));
   }
-  nb::object bytes = nb::steal(
-      PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(tw_message_size(message))));
-  if (!bytes.is_valid()) throw nb::python_error();
+  nb::object bytes =
+      made(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(tw_message_size(message))));
   char* at;
   Py_ssize_t size;
   PyBytes_AsStringAndSize(bytes.ptr(), &at, &size);
@@ -297,8 +309,8 @@ nb::object received(tw_message* message, bool raw) {
 nb::object value_of(const char* text) {
   char* end;
   const long long number = std::strtoll(text, &end, 10);
-  if (*text && *end == 0) return nb::steal(PyLong_FromLongLong(number));
-  return nb::steal(PyUnicode_FromString(text));
+  if (*text && *end == 0) return made(PyLong_FromLongLong(number));
+  return made(PyUnicode_FromString(text));
 }
 
 void visit_into_dict(void* context, const char* name, const char* value) {

@@ -169,7 +169,7 @@ struct Remote {
     }
     if (result == 4) return nb::none();
     check(result, status);
-    return nb::steal(PyLong_FromUnsignedLong(value));
+    return made(PyLong_FromUnsignedLong(value));
   }
 };
 

@@ -133,6 +133,36 @@ def test_interrupt_of_a_server_that_waits() -> None:
     assert said == "interrupted"
 
 
+# ----------------------------------------------------------------------------------------- memory
+
+SHORT_OF_MEMORY = """
+    import resource
+    channel = tensorwire.insecure_channel(sys.argv[1], transport="tcp")
+    zeros = channel.unary_unary(path("zeros"))
+    size = 64 << 20
+    def limited(more):
+        pages = int(open("/proc/self/statm").read().split()[0])
+        resource.setrlimit(resource.RLIMIT_AS, (pages * 4096 + more if more else -1, -1))
+    assert len(zeros(b"1000")) == 1000
+    for call in (zeros, lambda request: zeros.future(request).result()):
+        limited(size + (size >> 1))  # enough to receive it, not enough to hand it over
+        try:
+            call(str(size).encode())
+        except MemoryError:
+            print("MemoryError")
+        limited(0)
+        assert len(call(b"1000")) == 1000
+"""
+
+
+def test_a_reply_that_python_has_no_memory_for() -> None:
+    with process(kind="tensorwire") as (target, _):
+        said = output(
+            SHORT_OF_MEMORY, target, env={"TENSORWIRE_POOL_BYTES": "0", "MALLOC_ARENA_MAX": "1"}
+        )
+    assert said.split() == ["MemoryError", "MemoryError"]
+
+
 # ------------------------------------------------------------------------------------------- fork
 
 

@@ -27,7 +27,10 @@ ANSWER_SECONDS: Final = 30.0
 LOG: Final = Path("build/torture.log")
 """What children write to stderr: a server under attack has much to say."""
 _PR_SET_PDEATHSIG: Final = 1
-_prctl: Final = ctypes.CDLL(None).prctl
+_M_MMAP_THRESHOLD: Final = -3
+"""Large blocks are mappings of their own, and gone when freed: glibc would else keep some of them
+for each thread, and nobody could see what is lost."""
+_libc: Final = ctypes.CDLL(None)
 _ours: Final[set[socket.socket]] = set()
 """This process's ends of conversations. A child closes those of its elder siblings, which would
 else not notice when we close them."""
@@ -169,14 +172,16 @@ def _run(
 ) -> None:
     status = 1
     try:
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)
         LOG.parent.mkdir(parents=True, exist_ok=True)
         log = os.open(LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(log, 2)
         os.close(log)
+        faulthandler.enable()
         faulthandler.register(signal.SIGUSR1)
+        _libc.mallopt(_M_MMAP_THRESHOLD, 1 << 20)
         os.environ.update(environment)
         work(Conversation(connection), order)
         status = 0
