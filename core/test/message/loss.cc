@@ -81,7 +81,7 @@ TEST_CASE("loss: a sender that goes frees the callers who wait for it") {
   Ref<Outgoing> waiting;
   const Bytes lent(100);
   {
-    Sender sender(tiny(Bulk::kPush), SIZE_MAX, [](Slab&) { return Status{}; });
+    Sender sender(tiny(Bulk::kPush), [](Slab&) { return Status{}; });
     OutSegment segment{lent.data(), lent.size(), {}, {}};
     auto outgoing = sender.submit(1, {}, std::span(&segment, 1), &event);
     REQUIRE(outgoing.ok());
