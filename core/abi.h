@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/shortage.h"
 #include "call/client.h"
 #include "call/server.h"
 #include "tensorwire.h"
@@ -62,6 +64,12 @@ inline int report(tw_status* status, const Status& from) {
 inline Code code_of(int32_t code) {
   return code >= 0 && code <= static_cast<int32_t>(wire::kHighestCode) ? static_cast<Code>(code)
                                                                        : Code::kUnknown;
+}
+
+// Nothing is thrown across the ABI: in the handler of whatever may allocate.
+inline int no_memory(tw_status* status) {
+  const Shortage shortage;
+  return report(status, Code::kResourceExhausted, "this process has no memory left for it");
 }
 
 inline int inherited(tw_status* status, const char* what) {
@@ -241,6 +249,10 @@ inline void visit_stats(const CallLink& link, const LinkStats& stats, tw_visit_f
   put("calls_dropped", stats.dropped_calls);
   put("segments_sent_crowded", stats.crowded);
   put("backlog_bytes", link.backlog());
+  put("calls_refused", stats.refused_calls);
+  put("calls_waiting", stats.waiting_calls);
+  put("segments_unmappable", stats.unmapped);
+  put("segments_sent_unmappable", stats.sent.unmappable);
   put("copies", stats.copies);
   put("copied_bytes", stats.copied_bytes);
   put("leased_bytes", stats.leased_bytes);

@@ -4,7 +4,7 @@
 using namespace tw;
 using namespace tw::abi;
 
-int tw_call_receive(tw_call* call, const tw_wait* wait, tw_message** out, tw_status* status) {
+int tw_call_receive(tw_call* call, const tw_wait* wait, tw_message** out, tw_status* status) try {
   *out = nullptr;
   if (of(call)->link().inherited()) return inherited(status, "call");
   InMessage message;
@@ -23,6 +23,8 @@ int tw_call_receive(tw_call* call, const tw_wait* wait, tw_message** out, tw_sta
   }
   *out = handle(std::move(message));
   return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
 }
 
 int tw_call_take(tw_call* call, tw_message** out) {
@@ -91,20 +93,24 @@ constexpr size_t kDeferBytes = 1024;
 }  // namespace
 
 int tw_call_send(tw_call* call, tw_payload payload, int end, const tw_wait* wait,
-                 tw_status* status) {
+                 tw_status* status) try {
   return send_in_stream(*of(call), payload, wait, status, [&](Outbox& outbox) {
     const bool defer = outbox.bytes() <= kDeferBytes && of(call)->in_burst();
     return client(call)->send_message(outbox.segments(), end != 0, defer);
   });
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
 }
 
-int tw_call_end_send(tw_call* call, tw_status* status) {
+int tw_call_end_send(tw_call* call, tw_status* status) try {
   if (of(call)->link().inherited()) return inherited(status, "call");
   const Status ended = client(call)->end_send();
   return ended.ok() ? TW_OK : report(status, ended);
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
 }
 
-int tw_call_initial(tw_call* call, const tw_wait* wait, tw_metadata** out, tw_status* status) {
+int tw_call_initial(tw_call* call, const tw_wait* wait, tw_metadata** out, tw_status* status) try {
   *out = nullptr;
   if (of(call)->link().inherited()) return inherited(status, "call");
   switch (wait_through(wait, deadline_of(wait),
@@ -118,10 +124,12 @@ int tw_call_initial(tw_call* call, const tw_wait* wait, tw_metadata** out, tw_st
   }
   *out = handle(client(call)->initial());
   return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
 }
 
 int tw_call_outcome(tw_call* call, const tw_wait* wait, int32_t* code, tw_metadata** trailing,
-                    tw_status* status) {
+                    tw_status* status) try {
   *trailing = nullptr;
   if (of(call)->link().inherited()) return inherited(status, "call");
   if (!of(call)->ended()) {
@@ -140,6 +148,8 @@ int tw_call_outcome(tw_call* call, const tw_wait* wait, int32_t* code, tw_metada
   *trailing = handle(outcome.trailing);
   report(status, outcome.code, outcome.details);
   return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
 }
 
 int tw_call_cancel(tw_call* call, int32_t code, const char* details) {
@@ -165,27 +175,33 @@ int tw_call_active(const tw_call* call) {
   return static_cast<const ServerCall*>(of(call))->active() && !of(call)->link().inherited();
 }
 int tw_call_drop_if_over(tw_call* call) {
-  return of(call)->link().inherited() || server(call)->drop_if_over();
+  if (of(call)->link().inherited() || server(call)->drop_if_over()) return 1;
+  server(call)->begun();
+  return 0;
 }
 void tw_call_link_stats(tw_call* call, tw_visit_fact visit, void* context) {
   visit_stats(of(call)->link(), of(call)->link().stats(), visit, context);
 }
 
-int tw_call_send_initial(tw_call* call, tw_pairs metadata, tw_status* status) {
+int tw_call_send_initial(tw_call* call, tw_pairs metadata, tw_status* status) try {
   if (of(call)->link().inherited()) return inherited(status, "call");
   const Status sent = server(call)->send_initial(Pairs(metadata).entries());
   return sent.ok() ? TW_OK : report(status, sent);
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
 }
 
-int tw_call_reply(tw_call* call, tw_payload payload, const tw_wait* wait, tw_status* status) {
+int tw_call_reply(tw_call* call, tw_payload payload, const tw_wait* wait, tw_status* status) try {
   return send_in_stream(*of(call), payload, wait, status, [&](Outbox& outbox) {
     const bool defer = outbox.bytes() <= kDeferBytes && of(call)->in_burst();
     return server(call)->send_message(outbox.segments(), defer);
   });
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
 }
 
 int tw_call_finish(tw_call* call, int32_t code, const char* details, size_t details_size,
-                   tw_pairs trailing, tw_payload payload, tw_call** next, tw_status* status) {
+                   tw_pairs trailing, tw_payload payload, tw_call** next, tw_status* status) try {
   if (next) *next = nullptr;
   Outbox outbox(payload);
   if (of(call)->link().inherited()) return inherited(status, "call");
@@ -216,6 +232,8 @@ int tw_call_finish(tw_call* call, int32_t code, const char* details, size_t deta
   }
   if (!finished) return report(status, Code::kCancelled, "the call has ended");
   return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
 }
 
 tw_events* tw_events_create() {

@@ -1,11 +1,13 @@
 // The C ABI: links, and calls that need no handle.
+#include <exception>
+
 #include "abi.h"
 
 using namespace tw;
 using namespace tw::abi;
 
 int tw_connect(const tw_invitation* invitation, int64_t timeout_ns, tw_link** out,
-               tw_status* status) {
+               tw_status* status) try {
   auto runtime = Runtime::get();
   if (!runtime) return report(status, runtime.status());
   link::Invitation in;
@@ -28,6 +30,8 @@ int tw_connect(const tw_invitation* invitation, int64_t timeout_ns, tw_link** ou
   if (!link) return report(status, link.status());
   *out = reinterpret_cast<tw_link*>(link->leak());
   return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
 }
 
 const char* tw_link_transport(const tw_link* link) { return of(link)->transport(); }
@@ -59,6 +63,24 @@ void tw_link_release(tw_link* link) {
 
 namespace {
 
+// When memory runs out in the middle of a call: it ends, and the caller's memory is its own again.
+class Abandoning {
+ public:
+  Abandoning(const Ref<ClientCall>& call, const Ref<Outgoing>& outgoing)
+      : call_(call), outgoing_(outgoing) {}
+  ~Abandoning() {
+    if (!call_ || std::uncaught_exceptions() == unwinding_) return;
+    const Shortage shortage;
+    call_->cancel(Code::kResourceExhausted, {});
+    (void)let_go(*call_, outgoing_);
+  }
+
+ private:
+  const Ref<ClientCall>& call_;
+  const Ref<Outgoing>& outgoing_;
+  const int unwinding_ = std::uncaught_exceptions();
+};
+
 // Makes the call and sends its beginning.
 int start(ClientLink& link, std::string_view method, tw_pairs metadata, Outbox& outbox,
           bool has_payload, int flags, bool driving, Nanos deadline, Ref<ClientCall>& call,
@@ -82,11 +104,12 @@ int start(ClientLink& link, std::string_view method, tw_pairs metadata, Outbox& 
 
 int tw_link_start(tw_link* link, const char* method, size_t method_size, tw_pairs metadata,
                   tw_payload payload, int flags, const tw_wait* wait, tw_call** out,
-                  tw_status* status) {
+                  tw_status* status) try {
   const Nanos deadline = deadline_of(wait);
   Outbox outbox(payload);
   Ref<ClientCall> call;
   Ref<Outgoing> outgoing;
+  const Abandoning abandoning(call, outgoing);
   const int result =
       start(*of(link), {method, method_size}, metadata, outbox, payload.segments != nullptr, flags,
             false, deadline, call, outgoing, status);
@@ -114,14 +137,17 @@ int tw_link_start(tw_link* link, const char* method, size_t method_size, tw_pair
   }
   *out = handle(std::move(call));
   return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
 }
 
 int tw_link_unary(tw_link* link, const char* method, size_t method_size, tw_pairs metadata,
-                  tw_payload payload, const tw_wait* wait, tw_reply* reply, tw_status* status) {
+                  tw_payload payload, const tw_wait* wait, tw_reply* reply, tw_status* status) try {
   const Nanos deadline = deadline_of(wait);
   Outbox outbox(payload);
   Ref<ClientCall> call;
   Ref<Outgoing> outgoing;
+  const Abandoning abandoning(call, outgoing);
   const int result =
       start(*of(link), {method, method_size}, metadata, outbox, payload.segments != nullptr,
             TW_HALF_CLOSE, true, deadline, call, outgoing, status);
@@ -141,4 +167,6 @@ int tw_link_unary(tw_link* link, const char* method, size_t method_size, tw_pair
   reply->trailing = handle(outcome.trailing);
   if (outcome.code == Code::kOk && outcome.details.empty()) return TW_OK;
   return report(status, outcome.code, outcome.details);
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
 }

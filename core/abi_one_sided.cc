@@ -40,7 +40,7 @@ void tw_remote_release(tw_remote* remote) {
 }
 
 int tw_remote_expose(tw_remote* remote, void* data, size_t size, uint32_t rights,
-                     const tw_owner* owner, uint64_t* region, tw_status* status) {
+                     const tw_owner* owner, uint64_t* region, tw_status* status) try {
   Hold hold = hold_of(owner);
   if (remote->link->inherited()) return inherited(status, "link");
   auto exposed =
@@ -48,12 +48,16 @@ int tw_remote_expose(tw_remote* remote, void* data, size_t size, uint32_t rights
   if (!exposed) return report(status, exposed.status());
   *region = *exposed;
   return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
 }
 
-int tw_remote_conceal(tw_remote* remote, uint64_t region, tw_status* status) {
+int tw_remote_conceal(tw_remote* remote, uint64_t region, tw_status* status) try {
   if (remote->link->inherited()) return inherited(status, "link");
   const Status concealed = remote->side().conceal(region);
   return concealed.ok() ? TW_OK : report(status, concealed);
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
 }
 
 int tw_remote_region(tw_remote* remote, uint64_t region, uint64_t* size, uint32_t* rights) {
@@ -66,7 +70,7 @@ int tw_remote_region(tw_remote* remote, uint64_t region, uint64_t* size, uint32_
 }
 
 int tw_remote_start(tw_remote* remote, const tw_access_request* request, const tw_owner* owner,
-                    tw_events* queue, uint64_t token, tw_access** out, tw_status* status) {
+                    tw_events* queue, uint64_t token, tw_access** out, tw_status* status) try {
   Hold hold = hold_of(owner);
   if (remote->link->inherited()) return inherited(status, "link");
   if (request->kind < TW_READ || request->kind > TW_COMPARE_SWAP)
@@ -86,6 +90,8 @@ int tw_remote_start(tw_remote* remote, const tw_access_request* request, const t
   if (!started) return report(status, started.status());
   *out = make_ref<tw_access>(remote->link, std::move(*started)).leak();
   return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
 }
 
 int tw_access_wait(tw_access* access, const tw_wait* wait, tw_status* status) {

@@ -7,7 +7,7 @@ using namespace tw::abi;
 
 const char* tw_version() { return TENSORWIRE_VERSION; }
 
-int tw_settings(tw_visit_fact visit, void* context, tw_status* status) {
+int tw_settings(tw_visit_fact visit, void* context, tw_status* status) try {
   auto runtime = Runtime::get();
   if (!runtime) return report(status, runtime.status());
   const Settings& settings = (*runtime)->settings();
@@ -39,6 +39,8 @@ int tw_settings(tw_visit_fact visit, void* context, tw_status* status) {
   visit_number(visit, context, "verbs_qps", settings.verbs_qps);
   visit_number(visit, context, "verbs_cqs", settings.verbs_cqs);
   return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
 }
 
 void tw_host(tw_visit_fact visit, void* context) {
@@ -103,7 +105,7 @@ void tw_audit_close() {
 
 void tw_shut_down() { Runtime::shut_down(); }
 
-int tw_allocate(size_t size, const tw_wait* wait, tw_buffer** out, tw_status* status) {
+int tw_allocate(size_t size, const tw_wait* wait, tw_buffer** out, tw_status* status) try {
   auto runtime = Runtime::get();
   if (!runtime) return report(status, runtime.status());
   Result<Ref<Block>> block = Status{};
@@ -121,6 +123,8 @@ int tw_allocate(size_t size, const tw_wait* wait, tw_buffer** out, tw_status* st
   buffer->block = std::move(*block);
   *out = buffer.leak();
   return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
 }
 
 int tw_publish(const void* data, size_t size) {
@@ -198,12 +202,14 @@ int tw_buffer_leased(const tw_buffer* buffer) { return buffer->view != nullptr; 
 void tw_buffer_expose(tw_buffer* buffer) {
   if (buffer->view) buffer->view->expose();
 }
-int tw_buffer_separate(tw_buffer* buffer, tw_status* status) {
+int tw_buffer_separate(tw_buffer* buffer, tw_status* status) try {
   if (!buffer->view) return TW_OK;
   if (Status separated = buffer->view->separate(); !separated.ok())
     return report(status, separated);
   buffer->data = const_cast<std::byte*>(buffer->view->bytes().data());
   return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
 }
 void tw_buffer_retain(tw_buffer* buffer) { buffer->retain(); }
 void tw_buffer_release(tw_buffer* buffer) { buffer->release(); }
@@ -219,7 +225,7 @@ tw_buffer* tw_message_buffer(tw_message* message, size_t index) {
   auto buffer = make_ref<tw_buffer>();
   buffer->data = const_cast<std::byte*>(segment.data);
   buffer->size = segment.size;
-  buffer->view = segment.view;
+  buffer->view = segment.view();
   buffer->hold = segment.hold;
   return buffer.leak();
 }
@@ -237,13 +243,15 @@ void tw_metadata_each(const tw_metadata* metadata, tw_visit_pair visit, void* co
 }
 void tw_metadata_release(tw_metadata* metadata) { metadata->release(); }
 
-int tw_hello(uint8_t out[TW_HELLO_SIZE], tw_status* status) {
+int tw_hello(uint8_t out[TW_HELLO_SIZE], tw_status* status) try {
   auto runtime = Runtime::get();
   if (!runtime) return report(status, runtime.status());
   std::array<std::byte, wire::kHelloSize> bytes;
   wire::encode_hello(bytes, (*runtime)->hello());
   std::memcpy(out, bytes.data(), bytes.size());
   return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
 }
 
 int tw_parse_hello(const void* hello, size_t size, tw_peer_facts* out, tw_status* status) {

@@ -4,7 +4,7 @@
 using namespace tw;
 using namespace tw::abi;
 
-int tw_server_create(int64_t max_message, tw_server** out, tw_status* status) {
+int tw_server_create(int64_t max_message, tw_server** out, tw_status* status) try {
   auto runtime = Runtime::get();
   if (!runtime) return report(status, runtime.status());
   auto made = Server::create(max_message < 0 ? (*runtime)->settings().max_message_bytes
@@ -12,6 +12,8 @@ int tw_server_create(int64_t max_message, tw_server** out, tw_status* status) {
   if (!made) return report(status, made.status());
   *out = reinterpret_cast<tw_server*>(made->leak());
   return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
 }
 
 void tw_server_instance(const tw_server* server, uint8_t out[TW_INSTANCE_SIZE]) {
@@ -19,26 +21,30 @@ void tw_server_instance(const tw_server* server, uint8_t out[TW_INSTANCE_SIZE]) 
 }
 
 int tw_server_listen_tcp(tw_server* server, const char* host, int port, int* bound,
-                         tw_status* status) {
+                         tw_status* status) try {
   if (of(server)->inherited()) return inherited(status, "server");
   auto opened = of(server)->listener().listen_tcp(host, port);
   if (!opened) return report(status, opened.status());
   *bound = *opened;
   return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
 }
 
-int tw_server_listen_local(tw_server* server, char* path, size_t room, tw_status* status) {
+int tw_server_listen_local(tw_server* server, char* path, size_t room, tw_status* status) try {
   if (of(server)->inherited()) return inherited(status, "server");
   auto opened = of(server)->listener().listen_local();
   if (!opened) return report(status, opened.status());
   if (opened->size() >= room) return report(status, Code::kInternal, "no room for the path");
   std::memcpy(path, opened->c_str(), opened->size() + 1);
   return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
 }
 
 int tw_server_admit(tw_server* server, const void* hello, size_t hello_size, const char* source,
                     int connections, int64_t ttl_ns, uint8_t session[TW_SESSION_SIZE],
-                    uint8_t secret[TW_SECRET_SIZE], tw_status* status) {
+                    uint8_t secret[TW_SECRET_SIZE], tw_status* status) try {
   if (of(server)->inherited()) return inherited(status, "server");
   auto theirs = wire::decode_hello({static_cast<const std::byte*>(hello), hello_size});
   if (!theirs) return report(status, theirs.status());
@@ -47,6 +53,8 @@ int tw_server_admit(tw_server* server, const void* hello, size_t hello_size, con
   std::memcpy(session, ticket->session.data(), TW_SESSION_SIZE);
   std::memcpy(secret, ticket->secret.bytes().data(), TW_SECRET_SIZE);
   return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
 }
 
 void tw_server_introduce(tw_server* server, const uint8_t session[TW_SESSION_SIZE],
@@ -58,10 +66,11 @@ void tw_server_introduce(tw_server* server, const uint8_t session[TW_SESSION_SIZ
 }
 
 int tw_server_next(tw_server* server, const tw_wait* wait, tw_call** calls, size_t room,
-                   size_t* count, tw_status* status) {
+                   size_t* count, tw_status* status) try {
   *count = 0;
   if (of(server)->inherited()) return inherited(status, "server");
   std::vector<Ref<ServerCall>> fresh;
+  fresh.reserve(room);
   bool closed = false;
   const Ended ended = wait_through(wait, deadline_of(wait), [&](Nanos slice) {
     switch (of(server)->next(fresh, room, slice)) {
@@ -80,6 +89,10 @@ int tw_server_next(tw_server* server, const tw_wait* wait, tw_call** calls, size
   if (ended == Ended::kInterrupted) return TW_INTERRUPTED;
   if (closed) return report(status, Code::kUnavailable, "the server is closed");
   for (auto& call : fresh) calls[(*count)++] = handle(std::move(call));
+  return TW_OK;
+} catch (const std::bad_alloc&) {
+  // Whoever calls this serves all peers: it looks again, as after a timeout.
+  const Shortage shortage;
   return TW_OK;
 }
 

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <new>
 
+#include "base/shortage.h"
 #include "wire/bytes.h"
 
 namespace tw {
@@ -61,19 +63,20 @@ Waited Call::wait_message(Nanos deadline) {
 }
 
 bool Call::take(InMessage& message) {
-  InMessage next;  // what `message` held is let go of without the lock: it may give leases back
+  Ref<Parcel> next;
   uint64_t grant;
   bool emptied;
   {
     std::lock_guard lock(mutex_);
     if (inbox_.empty()) return false;
-    next = std::move(inbox_.front());
-    inbox_.pop_front();
+    next = inbox_.pop();
     emptied = inbox_.empty();
-    waiting_messages_.store(static_cast<uint32_t>(inbox_.size()), std::memory_order_release);
-    grant = receive_window_.consume(next.payload_bytes);
+    waiting_messages_.fetch_sub(1, std::memory_order_release);
+    grant = receive_window_.consume(next->payload_bytes());
   }
-  message = std::move(next);
+  // Without the lock: what `message` held may give leases back.
+  message = next->open();
+  on_take();
   if (emptied) on_emptied();
   // After the last message nobody needs credit.
   if (grant != 0 && !input_ended_.load(std::memory_order_acquire) && !ended())
@@ -81,20 +84,20 @@ bool Call::take(InMessage& message) {
   return true;
 }
 
-bool Call::enqueue(InMessage message) {
+bool Call::enqueue(Ref<Parcel> message) {
   {
     std::lock_guard lock(mutex_);
     if (discarding_) return true;
-    if (!receive_window_.arrive(message.payload_bytes)) return false;
-    inbox_.push_back(std::move(message));
-    waiting_messages_.store(static_cast<uint32_t>(inbox_.size()), std::memory_order_release);
+    if (!receive_window_.arrive(message->payload_bytes())) return false;
+    inbox_.push(std::move(message));
+    waiting_messages_.fetch_add(1, std::memory_order_release);
   }
   event_.notify();
   return true;
 }
 
 void Call::discard_input() {
-  std::deque<InMessage> dropped;  // gives leases back, without the lock
+  ParcelQueue dropped;  // gives leases back, without the lock
   std::lock_guard lock(mutex_);
   discarding_ = true;
   dropped.swap(inbox_);
@@ -285,6 +288,8 @@ size_t CallLink::calls() const {
 LinkStats CallLink::stats() {
   LinkStats stats = Link::stats();
   stats.dropped_calls = dropped_calls_.load(std::memory_order_relaxed);
+  stats.refused_calls = refused_calls_.load(std::memory_order_relaxed);
+  stats.waiting_calls = waiting_calls();
   return stats;
 }
 
@@ -381,7 +386,14 @@ void CallLink::on_lost(const Status& why) {
     lost_ = true;
     calls.swap(calls_);
   }
-  for (auto& [stream, call] : calls) call->on_lost(why);
+  for (auto& [stream, call] : calls) {
+    try {
+      call->on_lost(why);
+    } catch (const std::bad_alloc&) {
+      const Shortage shortage;
+      call->on_lost({why.code(), {}});
+    }
+  }
 }
 
 }  // namespace tw

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <atomic>
-#include <deque>
 #include <mutex>
 #include <string>
 #include <unordered_map>
@@ -85,8 +84,10 @@ class Call : public Watcher {
   Call(Ref<CallLink> link, uint64_t stream, Nanos deadline);
 
   friend class CallLink;
+  // The user takes a message.
+  virtual void on_take() {}
   // Baton held. A status that is not ok ends the link.
-  virtual Status on_message(InMessage message) = 0;
+  virtual Status on_message(Ref<Parcel> message) = 0;
   // This end closes the link: the peer is to hear of it while that is possible.
   virtual void on_closing(const Status& why) = 0;
   virtual void on_lost(const Status& why) = 0;
@@ -103,7 +104,7 @@ class Call : public Watcher {
   // Gives up what was left to others.
   void withdraw_kept();
   // The peer's message joins those that wait for take(); false: it was sent without credit.
-  bool enqueue(InMessage message);
+  bool enqueue(Ref<Parcel> message);
   bool input_ended() const { return input_ended_.load(std::memory_order_acquire); }
   void end_input() { input_ended_.store(true, std::memory_order_release); }
   // The messages that nobody has taken, and those to come, are dropped.
@@ -142,7 +143,7 @@ class Call : public Watcher {
   };
 
   std::mutex mutex_;  // guards what follows; no other lock is taken inside
-  std::deque<InMessage> inbox_;
+  ParcelQueue inbox_;
   bool discarding_ = false;
   SendWindow send_window_;
   ReceiveWindow receive_window_;
@@ -156,6 +157,8 @@ class CallLink : public Link {
   size_t calls() const;
   LinkStats stats();
   void count_dropped_call() { dropped_calls_.fetch_add(1, std::memory_order_relaxed); }
+  // Calls that have come, and wait until others of this link have begun to be served.
+  size_t waiting_calls() const { return waiting_calls_.load(std::memory_order_acquire); }
   // Nobody will start a call any more: the link closes once those under way have ended.
   void abandon();
 
@@ -174,6 +177,9 @@ class CallLink : public Link {
   void on_closing(const Status& why) override;
   void on_lost(const Status& why) override;
   void on_timer() override;
+
+  std::atomic<uint64_t> refused_calls_{0};
+  std::atomic<size_t> waiting_calls_{0};
 
  private:
   std::atomic<uint64_t> dropped_calls_{0};

@@ -159,25 +159,25 @@ void ClientCall::on_lost(const Status& why) {
     if (!ending()) conclude({code_of_loss(why), why.details(), {}});
     return;
   }
-  if (!begin_ending()) return;
   Outcome outcome;
   outcome.code = code_of_loss(why);
   outcome.details = why.details();
+  if (!begin_ending()) return;
   end(std::move(outcome));
 }
 
-Status ClientCall::on_message(InMessage message) {
-  auto header = wire::decode_call_header(message.header);
+Status ClientCall::on_message(Ref<Parcel> message) {
+  auto header = wire::decode_call_header(message->header());
   if (!header) return header.status();
   if (header->has(flag::kStart | flag::kCancel))
     return {Code::kInternal, "protocol error: a server may not start or cancel a call"};
   if (peer_done()) return {};  // it crosses this end's verdict
-  if (!message.status.ok()) {
+  if (const Status why = message->status(); !why.ok()) {
     if (until_read_) {
-      send_cancel(message.status.code());
-      conclude({message.status.code(), message.status.details(), {}});
+      send_cancel(why.code());
+      conclude({why.code(), why.details(), {}});
     } else {
-      cancel(message.status.code(), message.status.details());
+      cancel(why.code(), why.details());
     }
     return {};
   }
@@ -186,7 +186,7 @@ Status ClientCall::on_message(InMessage message) {
       return {Code::kInternal, "protocol error: initial metadata came twice"};
     {
       std::lock_guard lock(initial_mutex_);
-      initial_ = {message.header_hold, header->initial};
+      initial_ = {Hold(message), header->initial};
     }
     initial_known_.store(true, std::memory_order_release);
     if (!header->has(flag::kPayload | flag::kEnd)) event_.notify();
@@ -196,7 +196,7 @@ Status ClientCall::on_message(InMessage message) {
   if (last) {
     outcome.code = header->code;
     outcome.details = header->details;
-    if (header->has(flag::kTrailing)) outcome.trailing = {message.header_hold, header->trailing};
+    if (header->has(flag::kTrailing)) outcome.trailing = {Hold(message), header->trailing};
   }
   if (header->has(flag::kPayload) && !enqueue(std::move(message)))
     return {Code::kInternal, "protocol error: a message without credit"};
@@ -227,8 +227,8 @@ Result<Ref<ClientCall>> ClientLink::new_call(Nanos deadline, bool until_read) {
   return call;
 }
 
-Status ClientLink::on_call_message(InMessage message) {
-  Ref<Call> call = find(message.stream);
+Status ClientLink::on_call_message(Ref<Parcel> message) {
+  Ref<Call> call = find(message->stream());
   // Answers may cross the cancellation of their call.
   if (!call) return {};
   return static_cast<ClientCall&>(*call).on_message(std::move(message));

@@ -44,7 +44,7 @@ class ClientCall final : public Call {
   friend class ClientLink;
   ClientCall(Ref<ClientLink> link, uint64_t stream, Nanos deadline, bool until_read);
 
-  Status on_message(InMessage message) override;
+  Status on_message(Ref<Parcel> message) override;
   void on_closing(const Status& why) override;
   void on_lost(const Status& why) override;
   void on_timer() override;
@@ -81,7 +81,7 @@ class ClientLink final : public CallLink {
  private:
   friend class ClientCall;
   using CallLink::CallLink;
-  Status on_call_message(InMessage message) override;
+  Status on_call_message(Ref<Parcel> message) override;
 
   std::atomic<uint64_t> next_stream_{1};
 };

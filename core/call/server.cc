@@ -35,6 +35,15 @@ bool ServerCall::drop_if_over() {
   return true;
 }
 
+void ServerCall::begun() {
+  if (!begun_.load(std::memory_order_relaxed) && !begun_.exchange(true)) server_link().call_begun();
+}
+
+void ServerCall::over() {
+  server_link().handling_.fetch_sub(1, std::memory_order_relaxed);
+  begun();
+}
+
 Status ServerCall::send_initial(std::span<const wire::MetadataEntry> metadata) {
   if (Status status = wire::check_metadata(metadata); !status.ok()) return status;
   if (ended()) return {Code::kCancelled, "the call has ended"};
@@ -86,7 +95,7 @@ bool ServerCall::send_end(Code code, std::string_view details,
     outgoing = std::move(*sent);
   else if (payload)  // what this one message cannot carry, the client must at least hear of
     send_status(sent.status().code(), sent.status().details(), driving);
-  server_link().handling_.fetch_sub(1, std::memory_order_relaxed);
+  over();
   finish_ending(true);
   if (!driving) link_->nudge(event_);
   return true;
@@ -133,20 +142,20 @@ bool ServerCall::finish_and_poll(Code code, std::string_view details,
   return finished;
 }
 
-Status ServerCall::on_message(InMessage message) {
-  auto header = wire::decode_call_header(message.header);
+Status ServerCall::on_message(Ref<Parcel> message) {
+  auto header = wire::decode_call_header(message->header());
   if (!header) return header.status();
   if (header->has(flag::kCancel)) {
     if (begin_ending()) {
-      server_link().handling_.fetch_sub(1, std::memory_order_relaxed);
+      over();
       finish_ending();
     }
     return {};
   }
   if (header->has(flag::kStart))
     return {Code::kInternal, "protocol error: a call was started twice"};
-  if (!message.status.ok()) {
-    finish(message.status.code(), message.status.details());
+  if (const Status why = message->status(); !why.ok()) {
+    finish(why.code(), why.details());
     return {};
   }
   const bool end = header->has(flag::kEnd);
@@ -169,7 +178,7 @@ void ServerCall::on_closing(const Status& why) { finish(Code::kUnavailable, why.
 
 void ServerCall::on_lost(const Status&) {
   if (!begin_ending()) return;
-  server_link().handling_.fetch_sub(1, std::memory_order_relaxed);
+  over();
   finish_ending();
 }
 
@@ -179,22 +188,34 @@ ServerLink::ServerLink(Ref<Server> server, std::unique_ptr<Transport> transport,
     : CallLink(server->runtime_, std::move(transport), std::move(peer), server->max_message_),
       server_(std::move(server)) {}
 
-Status ServerLink::on_call_message(InMessage message) {
-  if (Ref<Call> call = find(message.stream))
-    return static_cast<ServerCall&>(*call).on_message(std::move(message));
+Status ServerLink::on_call_message(Ref<Parcel> message) {
+  // In this order: a call is among the others before it waits no more.
+  const bool some_wait = waiting_calls() != 0;
+  Ref<Call> call = find(message->stream());
+  if (!call && some_wait) {
+    std::lock_guard lock(waiting_mutex_);
+    const size_t before = waiting_.size();
+    auto waits = waiting_.add_to(message);
+    if (!waits) return waits.status();
+    if (waiting_.size() != before) count_dropped_call();
+    waiting_calls_.store(waiting_.size(), std::memory_order_relaxed);
+    if (*waits) return {};
+    call = find(message->stream());  // its turn may just have come
+  }
+  if (call) return static_cast<ServerCall&>(*call).on_message(std::move(message));
   return begin(std::move(message));
 }
 
-Status ServerLink::begin(InMessage message) {
-  auto header = wire::decode_call_header(message.header);
+Status ServerLink::begin(Ref<Parcel> message) {
+  auto header = wire::decode_call_header(message->header());
   if (!header) return header.status();
-  const uint64_t stream = message.stream;
+  const uint64_t stream = message->stream();
   // Without a start it is about a call that has ended here, which the peer does not know yet. Its
   // reply may still be on its way.
   if (header->has(flag::kCancel)) withdraw_stream(stream);
   if (!header->has(flag::kStart)) return {};
-  if (!message.status.ok()) {
-    answer(stream, message.status.code(), message.status.details());
+  if (const Status why = message->status(); !why.ok()) {
+    answer(stream, why.code(), why.details());
     return {};
   }
   {
@@ -209,12 +230,27 @@ Status ServerLink::begin(InMessage message) {
       header->timeout_ns == 0 || header->timeout_ns > static_cast<uint64_t>(kForever)
           ? kForever
           : deadline_after(static_cast<Nanos>(header->timeout_ns));
-  auto call = Ref<ServerCall>::adopt(new ServerCall(Ref<ServerLink>::share(this), stream, deadline,
-                                                    {message.header_hold, header->initial},
-                                                    header->method));
-  if (!add(*call)) return {};
-  handling_.fetch_add(1, std::memory_order_relaxed);
   const bool end = header->has(flag::kEnd);
+  {
+    std::lock_guard lock(waiting_mutex_);
+    if (unbegun_ >= kMostUnbegun) {
+      if (waiting_.add(message, deadline, runtime().settings().stream_window_bytes, end)) {
+        waiting_calls_.store(waiting_.size(), std::memory_order_relaxed);
+        return {};
+      }
+      header =
+          Status{Code::kResourceExhausted, "too many calls wait on this link: try again later"};
+    } else {
+      ++unbegun_;
+    }
+  }
+  if (!header) {
+    refused_calls_.fetch_add(1, std::memory_order_relaxed);
+    answer(stream, header.status().code(), header.status().details());
+    return {};
+  }
+  Ref<ServerCall> call = make_call(message, *header, deadline);
+  if (!call) return {};
   if (header->has(flag::kPayload) && !call->enqueue(std::move(message)))
     return {Code::kInternal, "protocol error: a message without credit"};
   if (end) call->end_input();
@@ -223,6 +259,82 @@ Status ServerLink::begin(InMessage message) {
   else
     server_->queue(std::move(call));
   return {};
+}
+
+// Null: the link has been lost.
+Ref<ServerCall> ServerLink::make_call(const Ref<Parcel>& start, const wire::CallHeaderView& header,
+                                      Nanos deadline) {
+  auto call =
+      Ref<ServerCall>::adopt(new ServerCall(Ref<ServerLink>::share(this), start->stream(), deadline,
+                                            {Hold(start), header.initial}, header.method));
+  if (!add(*call)) return nullptr;
+  handling_.fetch_add(1, std::memory_order_relaxed);
+  return call;
+}
+
+// The waiting lock is held. Null: none waits, or the link has been lost. `refusal`: one of its
+// messages could not be received.
+Ref<ServerCall> ServerLink::next_waiting(Status& refusal) {
+  CallQueue::Entry entry;
+  if (!waiting_.pop(entry)) return nullptr;
+  Ref<ServerCall> call;
+  while (!entry.messages.empty()) {
+    Ref<Parcel> message = entry.messages.pop();
+    const auto header = wire::decode_call_header(message->header());  // it was good before
+    if (!call && !(call = make_call(message, *header, entry.deadline))) return nullptr;
+    const bool end = header->has(flag::kEnd);
+    if (!message->ok())
+      refusal = message->status();
+    else if (header->has(flag::kPayload))
+      (void)call->enqueue(std::move(message));
+    if (end) call->end_input();
+  }
+  waiting_calls_.store(waiting_.size(), std::memory_order_release);
+  return call;
+}
+
+// A call that was handed out needs no place among these any more: those that wait move up.
+void ServerLink::call_begun() {
+  for (bool first = true;; first = false) {
+    Ref<ServerCall> call;
+    Status refusal;
+    {
+      std::lock_guard lock(waiting_mutex_);
+      if (first) --unbegun_;
+      if (unbegun_ >= kMostUnbegun || !(call = next_waiting(refusal))) return;
+      if (refusal.ok())
+        ++unbegun_;
+      else
+        call->begun_ = true;
+    }
+    if (refusal.ok()) {
+      server_->queue(std::move(call));
+    } else {
+      call->finish(refusal.code(), refusal.details());
+    }
+  }
+}
+
+void ServerLink::on_closing(const Status& why) {
+  for (;;) {
+    CallQueue::Entry entry;
+    {
+      std::lock_guard lock(waiting_mutex_);
+      if (!waiting_.pop(entry)) break;
+      waiting_calls_.store(waiting_.size(), std::memory_order_relaxed);
+    }
+    answer(entry.messages.front().stream(), Code::kUnavailable, why.details());
+  }
+  CallLink::on_closing(why);
+}
+
+void ServerLink::on_lost(const Status& why) {
+  {
+    std::lock_guard lock(waiting_mutex_);
+    waiting_.clear();
+    waiting_calls_.store(0, std::memory_order_relaxed);
+  }
+  CallLink::on_lost(why);
 }
 
 void ServerLink::answer(uint64_t stream, Code code, std::string_view details) {
@@ -378,7 +490,8 @@ std::vector<Ref<ServerLink>> Server::links() const {
 
 size_t Server::active() const {
   size_t active = 0;
-  for (const auto& link : links()) active += link->calls() + (link->backlog() != 0);
+  for (const auto& link : links())
+    active += link->calls() + link->waiting_calls() + (link->backlog() != 0);
   return active;
 }
 

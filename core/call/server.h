@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "call/call.h"
+#include "call/call_queue.h"
 #include "link/listener.h"
 
 namespace tw {
@@ -22,6 +23,8 @@ class ServerCall final : public Call {
 
   // True when nobody waits for the call any more. It is over then, and counted as dropped.
   bool drop_if_over();
+  // Somebody serves it from now on; so does who takes a message, or ends the call.
+  void begun();
 
   // Once, before the first message, unless a message or the status takes it along.
   // FAILED_PRECONDITION the second time.
@@ -42,7 +45,7 @@ class ServerCall final : public Call {
   ServerCall(Ref<ServerLink> link, uint64_t stream, Nanos deadline, ReceivedMetadata metadata,
              std::string_view method);
   ServerLink& server_link() const;
-  Status on_message(InMessage message) override;
+  Status on_message(Ref<Parcel> message) override;
   void on_closing(const Status& why) override;
   void on_lost(const Status& why) override;
   bool send_end(Code code, std::string_view details, std::span<const wire::MetadataEntry> trailing,
@@ -53,7 +56,10 @@ class ServerCall final : public Call {
 
   const ReceivedMetadata metadata_;
   const std::string_view method_;
+  void on_take() override { begun(); }
+  void over();
   std::atomic<bool> initial_sent_{false};
+  std::atomic<bool> begun_{false};
 };
 
 // Thread-safe.
@@ -113,16 +119,29 @@ class ServerLink final : public CallLink {
   friend class ServerCall;
   ServerLink(Ref<Server> server, std::unique_ptr<Transport> transport, Peer peer);
 
-  Status on_call_message(InMessage message) override;
+  Status on_call_message(Ref<Parcel> message) override;
   void on_gone() override;
   bool returns_later() const override { return handling_.load(std::memory_order_relaxed) != 0; }
-  Status begin(InMessage message);
+  void on_closing(const Status& why) override;
+  void on_lost(const Status& why) override;
+  Status begin(Ref<Parcel> message);
+  Ref<ServerCall> make_call(const Ref<Parcel>& start, const wire::CallHeaderView& header,
+                            Nanos deadline);
+  Ref<ServerCall> next_waiting(Status& refusal);
+  void call_begun();
   void answer(uint64_t stream, Code code, std::string_view details);
 
   const Ref<Server> server_;
   Ref<ServerCall>* poll_slot_ = nullptr;  // baton: where finish_and_poll wants the next call
   // Calls under way: their replies will take the released leases along.
   std::atomic<uint32_t> handling_{0};
+
+  // Calls that have been handed out and not begun: workers find enough of them, and the others
+  // wait as what the peer has sent.
+  static constexpr size_t kMostUnbegun = 128;
+  std::mutex waiting_mutex_;  // guards what follows; a table of calls' lock is taken inside
+  CallQueue waiting_;
+  size_t unbegun_ = 0;
 };
 
 }  // namespace tw

@@ -8,7 +8,10 @@
 #include <atomic>
 #include <cerrno>
 #include <memory>
+#include <new>
 #include <vector>
+
+#include "base/shortage.h"
 
 namespace tw {
 namespace {
@@ -122,7 +125,11 @@ void Poller::run_timers() {
       due = std::move(timers_.begin()->second);
       timers_.erase(timers_.begin());
     }
-    due->on_timer();
+    try {
+      due->on_timer();
+    } catch (const std::bad_alloc&) {
+      const Shortage shortage;
+    }
   }
 }
 
@@ -156,7 +163,12 @@ bool Poller::poll(Nanos deadline) {
       if (it == entries_.end()) continue;
       entry = it->second;
     }
-    entry.watcher->on_event(entry.tag, events[i].events);
+    // What a watcher cannot do for want of memory is its own loss, and no other's.
+    try {
+      entry.watcher->on_event(entry.tag, events[i].events);
+    } catch (const std::bad_alloc&) {
+      const Shortage shortage;
+    }
   }
   run_timers();
   return !signal;

@@ -123,6 +123,10 @@ Bytes again(const FrameHeader& h, const Bytes& body, const Limits& limits) {
     case FrameType::kAbort:
       end = encode_abort(end, h.stream, h.message);
       break;
+    case FrameType::kUnmappable:
+      encode_if_good(decode_unmappable_body(h, body),
+                     [&](uint64_t lease) { return encode_unmappable(end, lease); });
+      break;
     case FrameType::kGoAway:
       encode_if_good(decode_goaway_body(h, body),
                      [&](const GoAway& a) { return encode_goaway(end, a.code, a.reason); });

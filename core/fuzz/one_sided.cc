@@ -142,13 +142,14 @@ class End final : public Receiver::Sink {
     return {};
   }
   static Status stray() { return wire::protocol_error({"a stray frame"}); }
-  Status on_message(InMessage) override { return stray(); }
+  Status on_message(Ref<Parcel>) override { return stray(); }
   Result<Receiver::Cost> on_wait(uint64_t, std::span<const std::byte>, uint64_t,
                                  const Receiver::Cost&) override {
     return stray();
   }
   void on_chunk(uint64_t, uint64_t, uint32_t, uint64_t, uint64_t) override {}
   Status on_fin(std::span<const uint64_t>) override { return stray(); }
+  Status on_unmappable(uint64_t) override { return stray(); }
   Status on_credit(uint64_t, uint64_t) override { return stray(); }
   void on_go_away(Code, std::string_view) override {}
   Result<InSegment> on_map(const wire::SegmentInfo&) override { return stray(); }

@@ -23,14 +23,15 @@ constexpr uint64_t kWindow = 64 << 10;
 // Everything the machine said, as text: two runs are compared by it.
 class Record final : public Receiver::Sink {
  public:
-  Status on_message(InMessage message) override {
+  Status on_message(Ref<Parcel> parcel) override {
+    const InMessage message = parcel->open();
     note({"message", message.stream, message.payload_bytes, message.segments.size(),
           static_cast<uint64_t>(message.status.code())});
     content(message.header);
     if (message.status.ok()) {
       size_t bytes = 0;
       for (const InSegment& segment : message.segments) {
-        require(segment.view == nullptr, "nothing is mapped here");
+        require(segment.view() == nullptr, "nothing is mapped here");
         content({segment.data, segment.size});
         bytes += segment.size;
       }
@@ -58,6 +59,10 @@ class Record final : public Receiver::Sink {
   Status on_fin(std::span<const uint64_t> ids) override {
     require(!ids.empty(), "a FIN has ids");
     for (const uint64_t id : ids) note({"fin", id});
+    return {};
+  }
+  Status on_unmappable(uint64_t lease) override {
+    note({"unmappable", lease});
     return {};
   }
   Status on_credit(uint64_t stream, uint64_t bytes) override {
@@ -284,7 +289,7 @@ class Peer {
   }
 
   void control(wire::FrameHeader& header, Bytes& body) {
-    switch (input_.byte() % 8) {
+    switch (input_.byte() % 9) {
       case 4: {
         header.type = wire::FrameType::kRegion;
         append(body, wire::Region{input_.byte(), 1u + input_.byte(), 0, 0, input_.byte() % 8u});
@@ -309,6 +314,10 @@ class Peer {
         append(body, uint64_t{input_.byte()});
         append(body, uint64_t{0});
         body.resize(body.size() + length(), std::byte{7});
+        break;
+      case 8:
+        header.type = wire::FrameType::kUnmappable;
+        append(body, uint64_t{input_.byte()});
         break;
       case 0:
         header.type = wire::FrameType::kFin;

@@ -2,8 +2,9 @@
 
 #include <sys/epoll.h>
 
-#include <algorithm>
+#include <new>
 
+#include "base/shortage.h"
 #include "link/one_sided.h"
 
 namespace tw {
@@ -96,7 +97,16 @@ Result<Ref<Outgoing>> Link::send(uint64_t stream, std::span<const std::byte> hea
     if (send_ended_) return death();
     backlog = unsent_.load();
     queue_fins_locked();
-    outgoing = sender_.submit(stream, header, segments, event, std::move(owner));
+    try {
+      outgoing = sender_.submit(stream, header, segments, event, std::move(owner));
+    } catch (const std::bad_alloc&) {
+      // Half a message may be queued: the link cannot go on. Whoever receives finds out.
+      const Shortage shortage;
+      send_broken_ = true;
+      transport_->peer_gone("this process had no memory left for a message to the peer");
+      outgoing =
+          Status(Code::kResourceExhausted, "this process has no memory left for the message");
+    }
     if (!outgoing) return outgoing;
     if (!sender_.crowded().ok()) tell_crowded(sender_.crowded());
     if (!defer || sender_.queued_bytes() >= kDeferLimit) {
@@ -237,66 +247,33 @@ void Link::leave_trace() {
   runtime_.trace_file().add({role(), transport(), peer_.address}, trace_.record());
 }
 
-void Link::count_copy(uint64_t bytes) {
-  std::lock_guard lock(stats_mutex_);
-  ++copies_;
-  copied_bytes_ += bytes;
-}
-
-void Link::count_crowded(Status why) {
-  tell_crowded(why);
-  std::lock_guard lock(stats_mutex_);
-  ++crowded_;
-  crowded_why_ = std::move(why);
-}
-
 // Once for a link: what is sent to it is slower from now on.
 void Link::tell_crowded(const Status& why) {
   if (!crowded_told_.exchange(true))
     runtime_.audit().note(Incident::kBudgetArena, peer_.name(), why.details());
 }
 
-Link::AtomicClass& Link::class_of(uint64_t bytes) {
-  const auto at =
-      std::lower_bound(LinkStats::kClassLimits.begin(), LinkStats::kClassLimits.end(), bytes);
-  return classes_[static_cast<size_t>(at - LinkStats::kClassLimits.begin())];
-}
-
-LinkStats Link::stats() {
-  LinkStats stats;
-  {
-    std::lock_guard lock(send_mutex_);
-    stats.sent = sender_.counters();
-    stats.leases = sender_.leases();
-    stats.leased_bytes = sender_.leased_bytes();
-    stats.unshared = sender_.unshared();
-    stats.crowded_why = sender_.crowded();
-  }
-  stats.facts = transport_->facts();
-  stats.fetches = fetches_.pending();
-  stats.spins = spins_.load(std::memory_order_relaxed);
-  stats.sleeps = sleeps_.load(std::memory_order_relaxed);
-  stats.background_wakes = background_wakes_.load(std::memory_order_relaxed);
-  stats.views = views_.load(std::memory_order_relaxed);
-  std::lock_guard lock(stats_mutex_);
-  stats.received = received_;
-  stats.copies = copies_;
-  stats.copied_bytes = copied_bytes_;
-  stats.crowded = crowded_ + stats.sent.crowded_segments;
-  if (!crowded_why_.ok()) stats.crowded_why = crowded_why_;
-  for (size_t i = 0; i < classes_.size(); ++i) {
-    stats.classes[i].sent = classes_[i].sent.load(std::memory_order_relaxed);
-    stats.classes[i].sent_bytes = classes_[i].sent_bytes.load(std::memory_order_relaxed);
-    stats.classes[i].received = classes_[i].received.load(std::memory_order_relaxed);
-    stats.classes[i].received_bytes = classes_[i].received_bytes.load(std::memory_order_relaxed);
-  }
-  return stats;
-}
-
 // ---- receiving ----
 
-// Baton held. True when bytes came in, or fetches ended.
+// Baton held. True when bytes came in, or fetches ended. A link for which there is no memory is
+// lost: where it stood is not known any more.
 bool Link::step() {
+  try {
+    return move();
+  } catch (const std::bad_alloc&) {
+    out_of_memory();
+    return false;
+  }
+}
+
+// Baton held, in a handler.
+void Link::out_of_memory() {
+  const Shortage shortage;
+  lose({Code::kResourceExhausted, "this process has no memory left for the link"});
+}
+
+// As step().
+bool Link::move() {
   if (state_.load(std::memory_order_relaxed) == State::kLost) return false;
   if (given_up_.load(std::memory_order_relaxed)) {
     const Nanos limit = runtime_.settings().stall / kSecond;
@@ -333,10 +310,7 @@ bool Link::step() {
   }
   if (*got != 0) {
     Status status = receiver_.received(*got);
-    if (status.ok() && receiver_.offered_reads()) {
-      fetches_.add(receiver_.take_reads());
-      status = start_fetches();
-    }
+    if (status.ok() && receiver_.offered_reads()) status = start_fetches();
     if (!status.ok()) {
       fail(std::move(status));
       return false;
@@ -372,14 +346,18 @@ bool Link::take_completions() {
 
 // Baton held. The next ones begin before those that are through are handed up.
 Status Link::start_fetches() {
-  if (Status status = fetches_.start(*transport_, receiver_); !status.ok()) return status;
-  const std::vector<Receiver::Read> done = fetches_.take_done();
-  if (done.empty()) return {};
-  for (const Receiver::Read& read : done)
-    if (Status status = receiver_.read_done(read); !status.ok()) return status;
-  const Sending lock(*this);
-  for (const Receiver::Read& read : done) sender_.fin({&read.rendezvous, 1});
-  flush_locked();
+  do {
+    // What is through makes room for others.
+    if (receiver_.offered_reads()) fetches_.add(receiver_.take_reads());
+    if (Status status = fetches_.start(*transport_, receiver_); !status.ok()) return status;
+    const std::vector<Receiver::Read> done = fetches_.take_done();
+    if (done.empty()) continue;
+    for (const Receiver::Read& read : done)
+      if (Status status = receiver_.read_done(read); !status.ok()) return status;
+    const Sending lock(*this);
+    for (const Receiver::Read& read : done) sender_.fin({&read.rendezvous, 1});
+    flush_locked();
+  } while (receiver_.offered_reads());
   return {};
 }
 
@@ -396,7 +374,13 @@ void Link::hand_on() {
     received_ = receiver_.counters();
   }
   for (;;) {
-    if (fins_due_.load() && !keeps_leases()) (void)flush_all();
+    if (fins_due_.load() && !keeps_leases()) {
+      try {
+        (void)flush_all();
+      } catch (const std::bad_alloc&) {
+        out_of_memory();
+      }
+    }
     // Nobody waits for a closing link to end: each who lets go of it sees whether it has.
     if (state_.load(std::memory_order_acquire) == State::kClosing || given_up_.load() ||
         one_sided_->due()) {
@@ -420,20 +404,31 @@ bool Link::try_drive() {
   return true;
 }
 
-void Link::on_event(uint32_t tag, uint32_t events) {
-  background_wakes_.fetch_add(1, std::memory_order_relaxed);
+// Whether there may be something for whoever drives.
+bool Link::noticed(uint32_t tag, uint32_t events) {
   if (tag == kDeath) {
     transport_->peer_gone("the peer's process (pid " + std::to_string(peer_.pid) + ") has died");
   } else {
     switch (transport_->notice(tag, events)) {
       case Transport::Notice::kNone:
-        return;
+        return false;
       case Transport::Notice::kActivity:
         break;
       case Transport::Notice::kHungUp:
         transport_->peer_gone("the peer closed the connection");
         break;
     }
+  }
+  return true;
+}
+
+void Link::on_event(uint32_t tag, uint32_t events) {
+  background_wakes_.fetch_add(1, std::memory_order_relaxed);
+  try {
+    if (!noticed(tag, events)) return;
+  } catch (const std::bad_alloc&) {
+    const Shortage shortage;
+    transport_->peer_gone("this process had no memory left for what the peer announced");
   }
   // Whoever has the baton learns that there was something, and looks again when letting it go.
   if (!baton_.take_or_flag()) return;
@@ -444,11 +439,12 @@ void Link::on_event(uint32_t tag, uint32_t events) {
   hand_on();  // what is left is reported again
 }
 
-Status Link::on_message(InMessage message) {
-  if (message.payload_bytes >= Pool::kSmallest) runtime_.memory_used();
-  AtomicClass& counters = class_of(message.payload_bytes);
+Status Link::on_message(Ref<Parcel> message) {
+  const size_t bytes = message->payload_bytes();
+  if (bytes >= Pool::kSmallest) runtime_.memory_used();
+  AtomicClass& counters = class_of(bytes);
   bump(counters.received, 1);
-  bump(counters.received_bytes, message.payload_bytes);
+  bump(counters.received_bytes, bytes);
   return on_call_message(std::move(message));
 }
 
@@ -457,6 +453,11 @@ Status Link::on_fin(std::span<const uint64_t> ids) {
   Status status = sender_.on_fin(ids);
   if (sender_.pending()) flush_locked();
   return status;
+}
+
+Status Link::on_unmappable(uint64_t lease) {
+  const Sending lock(*this);
+  return sender_.on_unmappable(lease);
 }
 
 Status Link::on_credit(uint64_t stream, uint64_t bytes) { return on_call_credit(stream, bytes); }
@@ -476,7 +477,16 @@ void Link::on_go_away(Code code, std::string_view reason) {
 Result<InSegment> Link::on_map(const wire::SegmentInfo& segment) {
   auto located = transport_->locate(
       {segment.map.slab, segment.map.generation, segment.map.offset, segment.length});
-  if (!located) return located.status();
+  if (!located) {
+    // The peer pushes what lies there from now on.
+    if (located.status().code() == Code::kResourceExhausted) {
+      unmapped_.fetch_add(1, std::memory_order_relaxed);
+      const Sending lock(*this);
+      if (!send_ended_) sender_.unmappable(segment.map.lease);
+      flush_locked();
+    }
+    return located.status();
+  }
   views_.fetch_add(1, std::memory_order_relaxed);
   auto view = LeasedView::make(*located, returns_, segment.map.lease);
   if (!view) {
@@ -486,7 +496,6 @@ Result<InSegment> Link::on_map(const wire::SegmentInfo& segment) {
   InSegment in;
   in.data = (*view)->bytes().data();
   in.size = segment.length;
-  in.view = view->get();
   in.hold = std::move(*view);
   return in;
 }

@@ -51,10 +51,13 @@ struct LinkStats {
   uint64_t spins = 0, sleeps = 0, background_wakes = 0;
   uint64_t copies = 0, copied_bytes = 0;  // made on the way into the arena
   uint64_t leased_bytes = 0, leases = 0, views = 0;
+  uint64_t unmapped = 0;       // segments of the peer's that could not be mapped here
   uint64_t fetches = 0;        // one-sided reads that are under way, or wait for the transport
   uint64_t dropped_calls = 0;  // nobody waited for them any more when their turn came
   uint64_t crowded = 0;        // segments pushed: the arena had no room, or no lease, for them
   Status crowded_why;          // of the last one
+  uint64_t refused_calls = 0;  // too many others waited already
+  uint64_t waiting_calls = 0;  // that have come, and that nobody serves yet
   Status unshared;             // why memory of the arena was last pushed
   TransportFacts facts;
   struct Class {
@@ -149,7 +152,7 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
   Status start(Poller& poller);
 
   // For the layer above. Baton held:
-  virtual Status on_call_message(InMessage message) = 0;
+  virtual Status on_call_message(Ref<Parcel> message) = 0;
   virtual Result<Receiver::Cost> on_call_wait(uint64_t stream, std::span<const std::byte> header,
                                               uint64_t payload_bytes,
                                               const Receiver::Cost& ahead) = 0;
@@ -202,6 +205,8 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
   friend class OneSided;
 
   bool step();
+  bool move();
+  void out_of_memory();
   bool take_completions();
   Status start_fetches();
   void fail(Status why);
@@ -219,13 +224,15 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
   void watch_reader();
   void look_at_reader();
   void on_event(uint32_t tag, uint32_t events) override;
-  Status on_message(InMessage message) override;
+  bool noticed(uint32_t tag, uint32_t events);
+  Status on_message(Ref<Parcel> message) override;
   Result<Receiver::Cost> on_wait(uint64_t stream, std::span<const std::byte> header,
                                  uint64_t payload_bytes, const Receiver::Cost& ahead) override {
     return on_call_wait(stream, header, payload_bytes, ahead);
   }
   void on_chunk(uint64_t, uint64_t, uint32_t, uint64_t, uint64_t) override {}
   Status on_fin(std::span<const uint64_t> ids) override;
+  Status on_unmappable(uint64_t lease) override;
   Status on_credit(uint64_t stream, uint64_t bytes) override;
   void on_go_away(Code code, std::string_view reason) override;
   Result<InSegment> on_map(const wire::SegmentInfo& segment) override;
@@ -278,6 +285,7 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
   std::vector<uint64_t> fins_;  // fin lock
   std::atomic<bool> fins_due_{false};
   std::atomic<uint64_t> views_{0};  // of the peer's memory, not given back
+  std::atomic<uint64_t> unmapped_{0};
   const Ref<Returns> returns_;
 
   std::atomic<State> state_{State::kOpen};

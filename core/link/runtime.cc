@@ -4,6 +4,7 @@
 
 #include <atomic>
 
+#include "base/shortage.h"
 #include "link/secret.h"
 #include "transport/verbs/library.h"
 
@@ -36,6 +37,7 @@ Result<Runtime*> Runtime::get() {
 Result<std::unique_ptr<Runtime>> Runtime::create() {
   auto settings = settings_from_environment();
   if (!settings) return settings.status();
+  ShortageReserve::keep();
   auto runtime = std::make_unique<Runtime>();
   runtime->settings_ = *settings;
   runtime->traced_ = settings->trace_events;

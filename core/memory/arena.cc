@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -43,8 +44,13 @@ Result<Ref<Block>> Arena::allocate(size_t size, Nanos deadline) {
     note_dropped(dropped);
     if (!extent) return extent.status();
     if (extent->slab) {
-      auto* const block = new Block(Ref<Arena>::share(this), *extent->slab,
-                                    extent->slab->base() + extent->offset, size, extent->length);
+      auto* const block =
+          new (std::nothrow) Block(Ref<Arena>::share(this), *extent->slab,
+                                   extent->slab->base() + extent->offset, size, extent->length);
+      if (!block) {
+        book_->give(*extent->slab, extent->offset);
+        return exhausted(size);
+      }
       *extent->owner = block;
       ++blocks_;
       return Ref<Block>::adopt(block);

@@ -1,6 +1,7 @@
 #include "memory/arena_book.h"
 
 #include <algorithm>
+#include <new>
 #include <tuple>
 
 namespace tw {
@@ -35,8 +36,14 @@ Result<ArenaBook::Extent> ArenaBook::take_small(size_t size) {
     if (!place) return place.status();
     const auto& [home, at] = *place;
     if (!home) return Extent{};
-    at->second.cells = std::make_unique<SmallCells>(SmallCells::class_size(index), run,
-                                                    home->slab->index(), at->first);
+    try {
+      at->second.cells = std::make_unique<SmallCells>(SmallCells::class_size(index), run,
+                                                      home->slab->index(), at->first);
+      small_[index].reserve(small_[index].size() + 1);
+    } catch (const std::bad_alloc&) {
+      give_range(*home, at);
+      throw;
+    }
     list(*at->second.cells);
   }
   SmallCells& cells = *small_[index].back();
@@ -65,13 +72,17 @@ ArenaBook::Place ArenaBook::take_touched(size_t size) {
   if (fit == free_.end()) return {};
   Home& home = *homes_[fit->slab];
   const auto at = home.ranges.find(fit->offset);
-  free_.erase(fit);
   Range& range = at->second;
   if (range.length > size) {
+    // What may fail comes first.
     home.ranges.emplace_hint(std::next(at), at->first + size,
                              Range{range.length - size, false, nullptr, nullptr});
-    free_.insert(Free{range.length - size, home.slab->index(), at->first + size});
+    auto rest = free_.extract(fit);
+    rest.value() = Free{range.length - size, home.slab->index(), at->first + size};
+    free_.insert(std::move(rest));
     range.length = size;
+  } else {
+    free_.erase(fit);
   }
   occupy(home, range);
   return {&home, at};
@@ -97,8 +108,10 @@ Result<ArenaBook::Place> ArenaBook::take_fresh(size_t size) {
     size_t least = 0;
     for (const auto& candidate : homes_) {
       if (!candidate || candidate->dedicated) continue;
-      const auto& last = candidate->ranges.rbegin()->second;
-      const size_t needed = size - (last.taken ? 0 : last.length);
+      // A slab whose first range could not be made has none.
+      const auto last = candidate->ranges.rbegin();
+      const bool at_a_range = last == candidate->ranges.rend() || last->second.taken;
+      const size_t needed = size - (at_a_range ? 0 : last->second.length);
       if (candidate->slab->size() - candidate->mark < needed) continue;
       if (!home || needed < least) std::tie(home, least) = std::pair(candidate.get(), needed);
     }
@@ -143,7 +156,14 @@ void ArenaBook::give(const Slab& slab, size_t offset) {
   SmallCells& cells = *at->second.cells;
   used_ -= cells.cell();
   cells.give(offset);
-  if (cells.listed == SmallCells::kUnlisted) list(cells);
+  // A run that cannot be listed is when its next cell comes home.
+  if (cells.listed == SmallCells::kUnlisted) {
+    try {
+      list(cells);
+    } catch (const std::bad_alloc&) {
+      return;
+    }
+  }
   // One run of each size is kept, so that a lone small block does not make and break one.
   if (cells.empty() && small_[SmallCells::class_of(cells.cell())].size() > 1) {
     unlist(cells);
@@ -171,13 +191,20 @@ void ArenaBook::give_range(Home& home, Ranges::iterator at) {
       home.ranges.erase(at);
       at = previous;
     }
-    free_.insert(Free{at->second.length, index, at->first});
+    // One that cannot be listed is when it is joined with a neighbour.
+    try {
+      free_.insert(Free{at->second.length, index, at->first});
+    } catch (const std::bad_alloc&) {
+    }
   }
   if (home.taken != 0) return;
   home.idle_since = now();
   idle_ += home.mark;
   // What has just become free is likely to be wanted again; of the rest half the cap may idle.
-  while (idle_ > capacity_ / 2 && drop_oldest_idle(&home)) {
+  try {
+    while (idle_ > capacity_ / 2 && drop_oldest_idle(&home)) {
+    }
+  } catch (const std::bad_alloc&) {  // it idles on
   }
 }
 
@@ -189,14 +216,11 @@ Result<ArenaBook::Home*> ArenaBook::add_slab(size_t size, bool dedicated) {
   auto home = std::make_unique<Home>();
   home->slab = std::move(*slab);
   home->dedicated = dedicated;
+  if (index == homes_.size()) homes_.emplace_back();
   by_address_.emplace(home->slab->base(), home.get());
   reserved_ += size;
   Home* const added = home.get();
-  if (gap == homes_.end()) {
-    homes_.push_back(std::move(home));
-  } else {
-    *gap = std::move(home);
-  }
+  homes_[index] = std::move(home);
   return added;
 }
 
@@ -212,13 +236,13 @@ bool ArenaBook::drop_oldest_idle(const Home* spared) {
 
 void ArenaBook::drop(Home& home) {
   const uint32_t index = home.slab->index();
+  dropped_.push_back(home.slab);  // what may fail comes first
   if (!home.dedicated) free_.erase(Free{home.mark, index, 0});
   by_address_.erase(home.slab->base());
   resident_ -= home.mark;
   idle_ -= home.mark;
   reserved_ -= home.slab->size();
   home.slab->drop();
-  dropped_.push_back(std::move(home.slab));
   homes_[index].reset();
 }
 
@@ -239,8 +263,8 @@ bool ArenaBook::give_empty_runs() {
 
 void ArenaBook::list(SmallCells& cells) {
   auto& runs = small_[SmallCells::class_of(cells.cell())];
-  cells.listed = runs.size();
   runs.push_back(&cells);
+  cells.listed = runs.size() - 1;
 }
 
 void ArenaBook::unlist(SmallCells& cells) {

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <string>
@@ -22,7 +23,20 @@ Result<MemoryMap> map_private(const Fd& fd, size_t size, size_t offset) {
 
 }  // namespace
 
-Result<Ref<SlabMapping>> SlabMapping::map(Fd fd, const SlabAnnouncement& announced) {
+SlabMapping::SlabMapping(Fd fd, const SlabAnnouncement& announced, MemoryMap map,
+                         Ref<MappingTally> tally)
+    : fd_(std::move(fd)), announced_(announced), map_(std::move(map)), tally_(std::move(tally)) {
+  tally_->mappings.fetch_add(1, std::memory_order_relaxed);
+  tally_->bytes.fetch_add(announced_.size, std::memory_order_relaxed);
+}
+
+SlabMapping::~SlabMapping() {
+  tally_->mappings.fetch_sub(1, std::memory_order_relaxed);
+  tally_->bytes.fetch_sub(announced_.size, std::memory_order_relaxed);
+}
+
+Result<Ref<SlabMapping>> SlabMapping::map(Fd fd, const SlabAnnouncement& announced,
+                                          Ref<MappingTally> tally) {
   if (announced.size == 0 || announced.size % page_size() != 0) {
     return Status(Code::kInvalidArgument, name_of(announced.index, announced.generation) + ": " +
                                               std::to_string(announced.size) +
@@ -32,7 +46,8 @@ Result<Ref<SlabMapping>> SlabMapping::map(Fd fd, const SlabAnnouncement& announc
   if (!status.ok()) return status;
   auto map = map_private(fd, announced.size, 0);
   if (!map) return map.status();
-  return Ref<SlabMapping>::adopt(new SlabMapping(std::move(fd), announced, std::move(*map)));
+  return Ref<SlabMapping>::adopt(
+      new SlabMapping(std::move(fd), announced, std::move(*map), std::move(tally)));
 }
 
 SlabMapping::Clusters::iterator SlabMapping::cluster_at(size_t offset) {
@@ -143,42 +158,75 @@ void LeasedView::dispose() noexcept {
   delete this;
 }
 
-Status PeerArena::add(Fd fd, const SlabAnnouncement& announced) {
-  const std::string name = name_of(announced.index, announced.generation);
-  std::lock_guard lock(mutex_);
+size_t PeerArena::fair_descriptors() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 64;
+  return std::clamp<size_t>(limit.rlim_cur / 8, 8, 1024);
+}
+
+// The lock is held. The entry of a new slab, in the place of the one before, which is dead.
+Result<PeerArena::Entry*> PeerArena::enter(const SlabAnnouncement& announced) {
   const auto at = slabs_.find(announced.index);
   if (announced.index >= kMaxSlabs ||
       (at != slabs_.end() && announced.generation <= at->second.generation)) {
-    return {Code::kInvalidArgument, "the peer announced " + name + ", which is no new slab"};
+    return Status(Code::kInvalidArgument, "the peer announced " +
+                                              name_of(announced.index, announced.generation) +
+                                              ", which is no new slab");
   }
-  const size_t replaced =
-      at != slabs_.end() && at->second.mapping ? at->second.mapping->announced().size : 0;
-  if (announced.size > limit_ || mapped_ - replaced > limit_ - announced.size) {
-    return {Code::kResourceExhausted, "the peer announced " + name + " of " +
-                                          std::to_string(announced.size) + " bytes on top of " +
-                                          std::to_string(mapped_ - replaced) + ": more than the " +
+  return &slabs_.insert_or_assign(announced.index, Entry{announced.generation, nullptr, {}})
+              .first->second;
+}
+
+// The lock is held.
+Status PeerArena::map(Fd fd, const SlabAnnouncement& announced, Entry& entry) {
+  const size_t bytes = tally_->bytes.load(std::memory_order_relaxed);
+  if (announced.size > limit_ || bytes > limit_ - announced.size) {
+    return {Code::kResourceExhausted, std::to_string(announced.size) + " bytes on top of " +
+                                          std::to_string(bytes) + ": more than the " +
                                           std::to_string(limit_) + " bytes allowed"};
   }
-  auto mapping = SlabMapping::map(std::move(fd), announced);
-  if (!mapping) {
-    return {mapping.status().code(),
-            "the peer announced " + name + ": " + mapping.status().details()};
+  if (tally_->mappings.load(std::memory_order_relaxed) >= descriptors_) {
+    return {Code::kResourceExhausted, "more than the " + std::to_string(descriptors_) +
+                                          " slabs that this process keeps open for one peer"};
   }
-  mapped_ = mapped_ - replaced + announced.size;
-  slabs_.insert_or_assign(announced.index, Entry{announced.generation, std::move(*mapping)});
+  auto mapping = SlabMapping::map(std::move(fd), announced, tally_);
+  if (!mapping) return mapping.status();
+  entry.mapping = std::move(*mapping);
   return {};
+}
+
+Status PeerArena::add(Fd fd, const SlabAnnouncement& announced) {
+  std::lock_guard lock(mutex_);
+  auto entry = enter(announced);
+  if (!entry) return entry.status();
+  Status status = map(std::move(fd), announced, **entry);
+  if (status.ok()) return status;
+  status = {status.code(), "the peer announced " + name_of(announced.index, announced.generation) +
+                               ": " + status.details()};
+  return (*entry)->refused = std::move(status);
+}
+
+Status PeerArena::refuse(const SlabAnnouncement& announced) {
+  std::lock_guard lock(mutex_);
+  auto entry = enter(announced);
+  if (!entry) return entry.status();
+  return (*entry)->refused = {Code::kResourceExhausted,
+                              "there was no descriptor left for " +
+                                  name_of(announced.index, announced.generation) +
+                                  " of the peer: raise the limit of open files (ulimit -n)"};
 }
 
 Status PeerArena::drop(uint32_t index, uint32_t generation) {
   Ref<SlabMapping> mapping;  // unmapped after the lock is gone
   std::lock_guard lock(mutex_);
   const auto at = slabs_.find(index);
-  if (at == slabs_.end() || at->second.generation != generation || !at->second.mapping) {
+  if (at == slabs_.end() || at->second.generation != generation ||
+      (!at->second.mapping && at->second.refused.ok())) {
     return {Code::kInternal,
             "the peer dropped " + name_of(index, generation) + ", which it does not share"};
   }
   std::swap(mapping, at->second.mapping);
-  mapped_ -= mapping->announced().size;
+  at->second.refused = {};
   return {};
 }
 
@@ -193,6 +241,8 @@ Result<Located> PeerArena::locate(const RegionRef& region) {
   const auto at = slabs_.find(region.slab);
   if (at == slabs_.end() || region.generation > at->second.generation)
     return wrong("it has not shared that slab");
+  if (region.generation == at->second.generation && !at->second.refused.ok())
+    return at->second.refused;
   if (region.generation < at->second.generation || !at->second.mapping)
     return wrong("that generation of the slab is dead, its owner has dropped it");
   const SlabMapping& mapping = *at->second.mapping;

@@ -1,6 +1,7 @@
 // The reader's side of leases: slabs of another process, mapped privately, and views into them.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -33,20 +34,27 @@ struct SlabAnnouncement {
 
 class LeasedView;
 
+// What the slabs of one peer take of this process, those included that only views keep.
+class MappingTally final : public RefCounted {
+ public:
+  std::atomic<size_t> mappings{0}, bytes{0};  // each mapping has a descriptor
+};
+
 // One slab of a peer, mapped copy-on-write: writing to it is harmless to the owner. It lives until
 // its last view goes, whatever becomes of the owner.
 class SlabMapping final : public RefCounted {
  public:
   // INVALID_ARGUMENT when the descriptor is not a slab as announced.
-  static Result<Ref<SlabMapping>> map(Fd fd, const SlabAnnouncement& announced);
+  static Result<Ref<SlabMapping>> map(Fd fd, const SlabAnnouncement& announced,
+                                      Ref<MappingTally> tally = make_ref<MappingTally>());
 
   const SlabAnnouncement& announced() const { return announced_; }
 
  private:
   friend class LeasedView;
   friend class PeerArena;
-  SlabMapping(Fd fd, const SlabAnnouncement& announced, MemoryMap map)
-      : fd_(std::move(fd)), announced_(announced), map_(std::move(map)) {}
+  SlabMapping(Fd fd, const SlabAnnouncement& announced, MemoryMap map, Ref<MappingTally> tally);
+  ~SlabMapping() override;
 
   // Live views that overlap, directly or through others: pages up to `end`, an offset in the slab.
   // Blocks share no pages, so a cluster lies in one block, which its leases keep from being reused.
@@ -74,6 +82,7 @@ class SlabMapping final : public RefCounted {
   const Fd fd_;
   const SlabAnnouncement announced_;
   const MemoryMap map_;
+  const Ref<MappingTally> tally_;
   std::mutex mutex_;
   Clusters clusters_;    // guarded by mutex_
   uint64_t faults_ = 0;  // page_faults() when last asked; guarded by mutex_
@@ -122,30 +131,43 @@ class LeasedView final : public RefCounted {
 // All slabs that one peer has handed over. Thread-safe.
 class PeerArena final : public RefCounted {
  public:
-  // `limit`: most bytes of address space that this peer may make us map at a time.
-  explicit PeerArena(size_t limit = size_t{1} << 40) : limit_(limit) {}
+  // Most address space and descriptors that this peer may make us hold at a time.
+  explicit PeerArena(size_t bytes = size_t{1} << 40, size_t descriptors = fair_descriptors())
+      : limit_(bytes), descriptors_(descriptors) {}
+
+  // An eighth of what the process may open (ulimit -n), at most 1024.
+  static size_t fair_descriptors();
 
   // Maps a slab. INVALID_ARGUMENT when the descriptor is not what is announced or the index and
-  // generation are in use; RESOURCE_EXHAUSTED past the limit.
+  // generation are in use. RESOURCE_EXHAUSTED past the limits, or when the system has no means to
+  // map it: the slab is known, and refused.
   Status add(Fd fd, const SlabAnnouncement& announced);
+  // A slab whose descriptor was lost on the way. RESOURCE_EXHAUSTED, or as add().
+  Status refuse(const SlabAnnouncement& announced);
   // The owner has dropped the slab: its references are dead, live views stay readable.
   Status drop(uint32_t index, uint32_t generation);
 
   // Where `region` lies here; it was named by the peer and is checked in full. INTERNAL when it is
-  // not inside a slab that this peer has handed over and not dropped.
+  // not inside a slab that this peer has handed over and not dropped; RESOURCE_EXHAUSTED when that
+  // slab was refused.
   Result<Located> locate(const RegionRef& region);
 
  private:
   static constexpr size_t kMaxSlabs = 4096;
   struct Entry {
     uint32_t generation;       // the last one seen under this index
-    Ref<SlabMapping> mapping;  // null once dropped
+    Ref<SlabMapping> mapping;  // null once dropped, or refused
+    Status refused;            // why there is no mapping of a slab that was not dropped
   };
 
+  Result<Entry*> enter(const SlabAnnouncement& announced);
+  Status map(Fd fd, const SlabAnnouncement& announced, Entry& entry);
+
   const size_t limit_;
+  const size_t descriptors_;
+  const Ref<MappingTally> tally_ = make_ref<MappingTally>();
   std::mutex mutex_;
   std::map<uint32_t, Entry> slabs_;  // by index; guarded by mutex_
-  size_t mapped_ = 0;                // bytes; guarded by mutex_
 };
 
 }  // namespace tw

@@ -109,6 +109,17 @@ Result<MemoryMap> MemoryMap::map_lazily(int fd, size_t size, int flags, size_t o
   return map;
 }
 
+Status MemoryMap::grow(size_t size) {
+  void* const data = mremap(data_, size_, size, MREMAP_MAYMOVE);
+  if (data == MAP_FAILED) {
+    return errno_status(Code::kResourceExhausted, "mapping " + std::to_string(size) + " bytes",
+                        errno);
+  }
+  data_ = static_cast<std::byte*>(data);
+  size_ = size;
+  return {};
+}
+
 MemoryMap::~MemoryMap() {
   if (data_) munmap(data_, size_);
 }

@@ -56,6 +56,9 @@ class MemoryMap {
 
   std::byte* data() const { return data_; }
   size_t size() const { return size_; }
+  // To `size` bytes, of which the first are what they were; they may move. RESOURCE_EXHAUSTED:
+  // nothing has changed.
+  Status grow(size_t size);
 
  private:
   MemoryMap(std::byte* data, size_t size) : data_(data), size_(size) {}

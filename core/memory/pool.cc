@@ -11,6 +11,15 @@ namespace {
 constexpr size_t kHugePage = 2 << 20;
 constexpr std::align_val_t kSmallAlignment{64};
 
+// A wish: without huge pages everything works, slower.
+void wish_huge_pages(const MemoryMap& memory) {
+  if (memory.size() >= kHugePage) madvise(memory.data(), memory.size(), MADV_HUGEPAGE);
+}
+
+Status too_large(size_t size) {
+  return {Code::kResourceExhausted, "no receive buffer has " + std::to_string(size) + " bytes"};
+}
+
 }  // namespace
 
 PoolBuffer::PoolBuffer(Ref<Pool> pool, MemoryMap memory, size_t size)
@@ -40,44 +49,62 @@ void PoolBuffer::dispose() noexcept {
 
 Result<Ref<PoolBuffer>> Pool::get(size_t size) {
   if (size < kSmallest) return Ref<PoolBuffer>::adopt(new PoolBuffer(size));
-  if (size > kLargest) {
-    return Status(Code::kResourceExhausted,
-                  "no receive buffer has " + std::to_string(size) + " bytes");
-  }
+  if (size > kLargest) return too_large(size);
   if (!home_.here()) {
     return Status(Code::kFailedPrecondition,
                   "this pool belongs to the process that forked this one; make a new one here");
   }
   const size_t index = class_of(size);
   const size_t capacity = class_size(index);
-  MemoryMap memory;
-  {
-    std::lock_guard lock(mutex_);
-    stats_.used += capacity;
-    if (auto& candidates = free_[index]; !candidates.empty()) {
-      const auto newest = candidates.back();
-      candidates.pop_back();
-      memory = std::move(newest->memory);
-      idle_.erase(newest);
-      stats_.idle -= capacity;
-      ++stats_.recycled;
-    } else {
-      ++stats_.fresh;
-    }
-  }
+  MemoryMap memory = take_idle(index);
   if (!memory.data()) {
     auto map = MemoryMap::map(-1, capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE);
-    if (!map) {
-      std::lock_guard lock(mutex_);
-      stats_.used -= capacity;
-      --stats_.fresh;
-      return map.status();
-    }
+    if (!map) return map.status();
     memory = std::move(*map);
-    // A wish: without huge pages everything works, slower.
-    if (capacity >= kHugePage) madvise(memory.data(), capacity, MADV_HUGEPAGE);
+    wish_huge_pages(memory);
+    std::lock_guard lock(mutex_);
+    stats_.used += capacity;
+    ++stats_.fresh;
   }
   return Ref<PoolBuffer>::adopt(new PoolBuffer(Ref<Pool>::share(this), std::move(memory), size));
+}
+
+Ref<PoolBuffer> Pool::recycled(size_t size) {
+  if (size < kSmallest || size > kLargest || !home_.here()) return nullptr;
+  MemoryMap memory = take_idle(class_of(size));
+  if (!memory.data()) return nullptr;
+  return Ref<PoolBuffer>::adopt(new PoolBuffer(Ref<Pool>::share(this), std::move(memory), size));
+}
+
+// The newest of a size; empty when none is idle.
+MemoryMap Pool::take_idle(size_t index) {
+  std::lock_guard lock(mutex_);
+  auto& candidates = free_[index];
+  if (candidates.empty()) return {};
+  const auto newest = candidates.back();
+  candidates.pop_back();
+  MemoryMap memory = std::move(newest->memory);
+  idle_.erase(newest);
+  stats_.used += memory.size();
+  stats_.idle -= memory.size();
+  ++stats_.recycled;
+  return memory;
+}
+
+Status PoolBuffer::extend(size_t size) {
+  const size_t before = capacity_;
+  if (size > before) {
+    if (size > Pool::kLargest) return too_large(size);
+    if (Status status = memory_.grow(Pool::class_size(Pool::class_of(size))); !status.ok())
+      return status;
+    wish_huge_pages(memory_);
+    data_ = memory_.data();
+    capacity_ = memory_.size();
+    std::lock_guard lock(pool_->mutex_);
+    pool_->stats_.used += capacity_ - before;
+  }
+  size_ = size;
+  return {};
 }
 
 void Pool::put(MemoryMap memory) noexcept {

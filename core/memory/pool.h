@@ -27,6 +27,9 @@ class PoolBuffer final : public RefCounted {
   size_t size() const { return size_; }          // bytes asked for
   size_t capacity() const { return capacity_; }  // bytes that may be used
   std::span<std::byte> bytes() const { return {data_, size_}; }
+  // Makes room for `size` bytes; the first ones are what they were, and may move. Only for one of
+  // Pool::kSmallest at least that nobody else has been given. RESOURCE_EXHAUSTED.
+  Status extend(size_t size);
 
  private:
   friend class Pool;
@@ -37,9 +40,9 @@ class PoolBuffer final : public RefCounted {
 
   const Ref<Pool> pool_;  // null for small buffers
   MemoryMap memory_;      // empty for small buffers
-  std::byte* const data_;
-  const size_t size_;
-  const size_t capacity_;
+  std::byte* data_;
+  size_t size_;
+  size_t capacity_;
 };
 
 struct PoolStats {
@@ -60,6 +63,10 @@ class Pool final : public RefCounted {
   // A buffer of `size` bytes with undefined contents: page aligned from kSmallest up, aligned to 64
   // below. RESOURCE_EXHAUSTED when the system has no memory.
   Result<Ref<PoolBuffer>> get(size_t size);
+  // One that was used before, if such a one is idle; else null.
+  Ref<PoolBuffer> recycled(size_t size);
+  // Most bytes kept idle.
+  size_t capacity() const { return capacity_; }
 
   // Gives back buffers that have been idle since before `idle_before`.
   void trim(Nanos idle_before = kForever);
@@ -85,6 +92,7 @@ class Pool final : public RefCounted {
   static constexpr size_t kClasses = 4 * (48 - kSmallestPower) + 1;
 
   ~Pool() override = default;
+  MemoryMap take_idle(size_t index);
   void put(MemoryMap memory) noexcept;
   // Takes idle buffers out, oldest first, while more than `keep` bytes are idle or the oldest has
   // been since before `idle_before`. The caller lets them go without the lock.

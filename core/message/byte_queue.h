@@ -13,6 +13,7 @@ class ByteQueue {
   bool empty() const { return head_ == tail_; }
   size_t size() const { return tail_ - head_; }
   const std::byte* data() const { return bytes_.get() + head_; }
+  std::span<std::byte> bytes() { return {bytes_.get() + head_, size()}; }
 
   // Room for n more bytes at the end, which the caller fills. Valid until the next call.
   std::byte* extend(size_t n) {

@@ -30,7 +30,9 @@ struct InSegment {
   const std::byte* data = nullptr;
   size_t size = 0;
   Hold hold;
-  LeasedView* view = nullptr;  // set when they lie in the sender's memory; `hold` keeps it
+
+  // Null unless they lie in the sender's memory.
+  LeasedView* view() const { return dynamic_cast<LeasedView*>(hold.get()); }
 };
 
 // A whole message received. A status that is not ok replaces the segments: the message was too

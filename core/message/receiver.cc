@@ -16,36 +16,17 @@ namespace {
 
 constexpr size_t kStagingBytes = 64 << 10;
 constexpr size_t kAheadBytes = 1 << 10;  // of that, behind a chunk
-constexpr size_t kMaxUnfinished = 65'536;
+constexpr size_t kMaxUnfinished = 2 * wire::kMaxOpenMessages;
 // Of all messages together; senders have a few out for each.
-constexpr size_t kMaxOffers = 4 * kMaxUnfinished;
+constexpr size_t kMaxOffers = 262'144;
+// Scratch for more segments than this is not kept.
+constexpr size_t kKeptInfos = 1024;
 
 // In the words of the wire codec. Cold on purpose: the text is made only when a peer misbehaves.
 [[gnu::cold, gnu::noinline]] Status bad(std::string_view frame, std::string_view field,
                                         uint64_t value, std::initializer_list<Piece> why) {
   return wire::protocol_error({frame, " frame: ", field, " is ", value, ", ", text(why)});
 }
-
-// Header, inline and eager bytes of one message.
-class SmallBlock final : public RefCounted {
- public:
-  static Ref<SmallBlock> create(size_t bytes) {
-    return Ref<SmallBlock>::adopt(new (::operator new(sizeof(SmallBlock) + bytes)) SmallBlock);
-  }
-  std::byte* data() { return reinterpret_cast<std::byte*>(this + 1); }
-
- private:
-  SmallBlock() = default;
-  void dispose() noexcept override {
-    this->~SmallBlock();
-    ::operator delete(this);
-  }
-};
-static_assert(sizeof(SmallBlock) % alignof(std::max_align_t) == 0);
-
-// Small segments start at multiples of this, so that an array of any type can lie there.
-constexpr size_t kAlign = 16;
-constexpr size_t aligned(size_t n) { return (n + kAlign - 1) & ~(kAlign - 1); }
 
 constexpr size_t placed_prefix(wire::FrameType type) {
   return type == wire::FrameType::kOperation ? wire::kOperationPrefixSize
@@ -76,6 +57,10 @@ size_t Receiver::buffers(std::span<iovec, 2> room) {
     room[0] = {staging_.get(), std::min(chunk_left_, staging_size_)};
     return 1;
   }
+  if (chunk_room_ < chunk_left_) {
+    room[0] = {chunk_to_, chunk_room_};
+    return 1;
+  }
   // Heads of what follows, and little of its payload, which would be copied once more from here.
   room[0] = {chunk_to_, chunk_left_};
   room[1] = {staging_.get(), kAheadBytes};
@@ -86,10 +71,16 @@ Status Receiver::received(size_t bytes) {
   if (chunk_left_ != 0) {
     // While a chunk is under way the staging area holds nothing.
     const size_t n = std::min(bytes, chunk_left_);
-    if (chunk_to_) chunk_to_ += n;
+    if (chunk_to_) {
+      chunk_to_ += n;
+      chunk_room_ -= n;
+    }
     chunk_left_ -= n;
     bytes -= n;
-    if (chunk_left_ != 0) return {};
+    if (chunk_left_ != 0) {
+      if (chunk_to_ && chunk_room_ == 0) more_room();
+      return {};
+    }
     if (Status status = end_chunk(); !status.ok()) return status;
   }
   staged_ += bytes;
@@ -117,13 +108,13 @@ Status Receiver::parse() {
     }
     if (available < header->body_length) {
       const size_t needed = wire::kFrameHeaderSize + header->body_length;
-      if (needed > staging_size_) {
-        std::unique_ptr<std::byte[]> grown(new std::byte[needed]);
-        std::memcpy(grown.get(), at, staged_ - parsed_);
+      if (staged_ - parsed_ == staging_size_) {
+        // It grows with what has come, not with what is announced.
+        const size_t size = std::min(needed, 2 * staging_size_);
+        std::unique_ptr<std::byte[]> grown(new std::byte[size]);
+        std::memcpy(grown.get(), at, staged_);
         staging_ = std::move(grown);
-        staging_size_ = needed;
-        staged_ -= parsed_;
-        parsed_ = 0;
+        staging_size_ = size;
       }
       break;
     }
@@ -167,6 +158,12 @@ Status Receiver::frame(const wire::FrameHeader& header, std::span<const std::byt
       note(TraceStep::kCredit, header, 0, *bytes);
       return sink_.on_credit(header.stream, *bytes);
     }
+    case wire::FrameType::kUnmappable: {
+      auto lease = wire::decode_unmappable_body(header, body);
+      if (!lease) return lease.status();
+      note(TraceStep::kFin, header, 0, 0, *lease);
+      return sink_.on_unmappable(*lease);
+    }
     case wire::FrameType::kAbort:
       return abort(header);
     case wire::FrameType::kGoAway: {
@@ -204,163 +201,110 @@ Status Receiver::message_frame(const wire::FrameHeader& header, std::span<const 
   const bool all_inline = std::all_of(infos_.begin(), infos_.end(), [](const SegmentInfo& info) {
     return info.kind == SegmentKind::kInline;
   });
-  if (all_inline && head->total_bytes <= max_message_ && !waiting_.contains(header.stream))
-    return inline_message(header, *head);
-  return announce(header, *head);
+  Status status =
+      all_inline && head->total_bytes <= max_message_ && !waiting_.contains(header.stream)
+          ? inline_message(header, *head)
+          : announce(header, *head, all_inline);
+  if (infos_.size() > kKeptInfos) infos_ = {};
+  return status;
 }
 
-// The hot path of small calls: one allocation for the bytes, one for the list.
+// The hot path of small calls: one allocation.
 Status Receiver::inline_message(const wire::FrameHeader& header, const wire::MessageHead& head) {
-  size_t bytes = aligned(head.header.size());
-  for (const SegmentInfo& info : infos_) bytes += aligned(info.length);
-  Ref<SmallBlock> block = SmallBlock::create(bytes);
-  InMessage message;
-  message.stream = header.stream;
-  std::byte* at = block->data();
-  if (!head.header.empty()) std::memcpy(at, head.header.data(), head.header.size());
-  message.header = {at, head.header.size()};
-  message.header_hold = block;
-  at += aligned(head.header.size());
-  message.segments.reserve(infos_.size());
-  const std::byte* from = head.inline_bytes.data();
-  for (const SegmentInfo& info : infos_) {
-    if (info.length) std::memcpy(at, from, info.length);
-    message.segments.push_back({at, info.length, block, nullptr});
-    from += info.length;
-    at += aligned(info.length);
-  }
-  message.payload_bytes = head.total_bytes;
-  counters_.inline_segments += infos_.size();
-  return deliver(std::move(message));
+  return deliver(packed(header, head));
 }
 
-Status Receiver::announce(const wire::FrameHeader& header, const wire::MessageHead& head) {
-  auto incoming = std::make_unique<Incoming>();
-  incoming->number = header.message;
-  incoming->message.stream = header.stream;
-  incoming->message.payload_bytes = head.total_bytes;
-  incoming->segments.resize(infos_.size());
-  for (size_t i = 0; i < infos_.size(); ++i) {
-    incoming->segments[i].length = infos_[i].length;
-    incoming->segments[i].kind = infos_[i].kind;
-    if (infos_[i].kind != SegmentKind::kInline && infos_[i].kind != SegmentKind::kMap)
-      incoming->left += infos_[i].length;
+Ref<Parcel> Receiver::packed(const wire::FrameHeader& header, const wire::MessageHead& head) {
+  auto parcel = Parcel::whole(header.stream, head.header, infos_, head.inline_bytes);
+  if (parcel) {
+    counters_.inline_segments += infos_.size();
+    return parcel;
   }
-  const bool whole = incoming->left == 0;
+  parcel = Parcel::announced(header.stream, head.header, {});
+  parcel->refuse({Code::kResourceExhausted,
+                  text({"no memory for a message of ", head.total_bytes, " bytes"})});
+  ++counters_.refused;
+  return parcel;
+}
+
+Status Receiver::announce(const wire::FrameHeader& header, const wire::MessageHead& head,
+                          bool all_inline) {
+  Incoming incoming;
+  for (const SegmentInfo& info : infos_) {
+    if (info.kind == SegmentKind::kEager) incoming.eager_left += info.length;
+    if (info.kind != SegmentKind::kInline && info.kind != SegmentKind::kMap)
+      incoming.left += info.length;
+  }
+  const bool unfinished = incoming.left != 0;
   auto waiting = waiting_.find(header.stream);
-  if (whole && waiting == waiting_.end()) {
-    if (Status status = allocate(*incoming, head); !status.ok()) return status;
-    return deliver(std::move(incoming->message));
+  const bool waits = unfinished || waiting != waiting_.end();
+  Cost cost;
+  if (waits) {
+    if (unfinished && unfinished_.size() == kMaxUnfinished)
+      return bad("MESSAGE", "message", header.message,
+                 {"while ", kMaxUnfinished, " messages before it have not ended"});
+    auto judged = sink_.on_wait(header.stream, head.header, head.total_bytes,
+                                waiting == waiting_.end() ? Cost{} : waiting->second.cost);
+    if (!judged) return judged.status();
+    cost = *judged;
   }
-  if (!whole && unfinished_.size() == kMaxUnfinished)
-    return bad("MESSAGE", "message", header.message,
-               {"while ", kMaxUnfinished, " messages before it have not ended"});
-  auto cost = sink_.on_wait(header.stream, head.header, head.total_bytes,
-                            waiting == waiting_.end() ? Cost{} : waiting->second.cost);
-  if (!cost) return cost.status();
-  if (Status status = allocate(*incoming, head); !status.ok()) return status;
-  incoming->cost = *cost;
-  if (!whole) unfinished_.emplace(header.message, incoming.get());
+  if (all_inline && head.total_bytes <= max_message_) {
+    incoming.parcel = packed(header, head);
+  } else {
+    incoming.parcel = Parcel::announced(header.stream, head.header, infos_);
+    if (unfinished) {
+      incoming.kinds.reset(new uint8_t[infos_.size()]);
+      for (size_t i = 0; i < infos_.size(); ++i)
+        incoming.kinds[i] = static_cast<uint8_t>(infos_[i].kind);
+    }
+    if (Status status = take_in(incoming, head); !status.ok()) return status;
+  }
+  if (!waits) return deliver(std::move(incoming.parcel));
+  Ref<Parcel> parcel = incoming.parcel;
+  parcel->set_cost(cost);
+  parcel->set_unfinished(unfinished);
+  if (unfinished) unfinished_.emplace(header.message, std::move(incoming));
   if (waiting == waiting_.end()) waiting = waiting_.try_emplace(header.stream).first;
-  waiting->second.cost.credit += cost->credit;
-  waiting->second.cost.header_bytes += cost->header_bytes;
-  waiting->second.messages.push_back(std::move(incoming));
+  waiting->second.add(cost);
+  waiting->second.parcels.push(std::move(parcel));
   return {};
 }
 
-void Receiver::refuse(Incoming& incoming, Status why) {
-  incoming.message.status = std::move(why);
-  incoming.message.segments.clear();
-  for (Segment& segment : incoming.segments) segment.destination = nullptr;
-  ++counters_.refused;
-}
-
-Status Receiver::allocate(Incoming& incoming, const wire::MessageHead& head) {
-  InMessage& message = incoming.message;
+// What has come with the announcement: inline bytes and mapped segments.
+Status Receiver::take_in(Incoming& incoming, const wire::MessageHead& head) {
+  Parcel& parcel = *incoming.parcel;
   if (head.total_bytes > max_message_)
     refuse(incoming,
            {Code::kResourceExhausted,
             text({"a message of ", head.total_bytes,
                   " bytes is larger than the receiver's limit of ", max_message_, " bytes"})});
-  size_t small = 0;
-  if (message.status.ok())
-    for (const SegmentInfo& info : infos_)
-      if (info.kind == SegmentKind::kInline || info.kind == SegmentKind::kEager)
-        small += aligned(info.length);
-
-  // Small segments in such numbers that they are large together have their memory recycled, too.
-  const bool pooled = small > Pool::kSmallest;
-  const size_t header_bytes = aligned(head.header.size());
-  Ref<SmallBlock> block = SmallBlock::create(header_bytes + (pooled ? 0 : small));
-  if (!head.header.empty()) std::memcpy(block->data(), head.header.data(), head.header.size());
-  message.header = {block->data(), head.header.size()};
-  message.header_hold = block;
-  std::byte* at = block->data() + header_bytes;
-  Hold hold = std::move(block);
-  if (pooled) {
-    auto buffer = pool_.get(small);
-    if (buffer) {
-      at = (*buffer)->data();
-      hold = std::move(*buffer);
-    } else {
-      refuse(incoming, buffer.status());
-    }
-  }
+  else if (Status status = take_small(incoming); !status.ok())
+    refuse(incoming, std::move(status));
   const std::byte* from = head.inline_bytes.data();
-
   for (size_t i = 0; i < infos_.size(); ++i) {
     const SegmentInfo& info = infos_[i];
-    if (info.kind == SegmentKind::kMap) {
+    if (info.kind == SegmentKind::kInline) {
+      if (parcel.ok()) {
+        place_small(incoming, i, from);
+        ++counters_.inline_segments;
+      }
+      from += info.length;
+    } else if (info.kind == SegmentKind::kMap) {
       // Also when refused: letting go of the view gives the lease back.
       auto view = sink_.on_map(info);
       if (!view && view.status().code() != Code::kResourceExhausted) return view.status();
-      if (!message.status.ok()) continue;
+      if (!parcel.ok()) continue;
       if (view) {
         ++counters_.mapped_segments;
-        message.segments.push_back(std::move(*view));
+        parcel.place(i, view->data, std::move(view->hold));
       } else {
         refuse(incoming, view.status());
       }
-      continue;
+    } else if (info.kind == SegmentKind::kEager) {
+      if (parcel.ok()) ++counters_.eager_segments;
     }
-    if (!message.status.ok()) continue;
-    if (info.kind == SegmentKind::kInline || info.kind == SegmentKind::kEager) {
-      if (info.kind == SegmentKind::kInline) {
-        if (info.length) std::memcpy(at, from, info.length);
-        from += info.length;
-        ++counters_.inline_segments;
-      } else {
-        incoming.segments[i].destination = at;
-        ++counters_.eager_segments;
-      }
-      message.segments.push_back({at, info.length, hold, nullptr});
-      at += aligned(info.length);
-      continue;
-    }
-    auto buffer = large_buffer(info);
-    if (!buffer) {
-      refuse(incoming, buffer.status());
-      continue;
-    }
-    incoming.segments[i].destination = buffer->data;
-    message.segments.push_back({buffer->data, info.length, std::move(buffer->hold), nullptr});
   }
   return {};
-}
-
-Result<ReceiveMemory::Buffer> Receiver::large_buffer(const SegmentInfo& info) {
-  if (info.kind == SegmentKind::kRead) {
-    auto buffer = fetched_.get(info.length);
-    if (!buffer) return buffer;
-    ++counters_.read_segments;
-    ++(buffer->in_arena ? counters_.arena_buffers : counters_.pool_buffers);
-    return buffer;
-  }
-  auto buffer = pool_.get(info.length);
-  if (!buffer) return buffer.status();
-  ++counters_.pushed_segments;
-  std::byte* const data = (*buffer)->data();
-  return ReceiveMemory::Buffer{data, std::move(*buffer), false};
 }
 
 Result<Receiver::Incoming*> Receiver::find(const wire::FrameHeader& header,
@@ -368,11 +312,11 @@ Result<Receiver::Incoming*> Receiver::find(const wire::FrameHeader& header,
   auto it = unfinished_.find(header.message);
   if (it == unfinished_.end())
     return bad(frame, "message", header.message, {"which is not under way"});
-  const uint64_t stream = it->second->message.stream;
+  const uint64_t stream = it->second.parcel->stream();
   if (stream != header.stream)
     return bad(frame, "stream", header.stream,
                {"but message ", header.message, " is on stream ", stream});
-  return it->second;
+  return &it->second;
 }
 
 Status Receiver::eager_frame(const wire::FrameHeader& header, std::span<const std::byte> body) {
@@ -380,30 +324,47 @@ Status Receiver::eager_frame(const wire::FrameHeader& header, std::span<const st
   if (!found) return found.status();
   note(TraceStep::kEager, header, header.first_segment, body.size());
   Incoming& incoming = **found;
+  const Parcel& parcel = *incoming.parcel;
   const size_t end = size_t{header.first_segment} + header.segment_count;
-  if (end > incoming.segments.size())
+  if (end > parcel.segments())
     return bad("EAGER", "first_segment", header.first_segment,
                {"with ", header.segment_count, " segments, but message ", header.message, " has ",
-                incoming.segments.size()});
-  const std::byte* from = body.data();
-  size_t left = body.size();
+                parcel.segments()});
+  size_t left = body.size(), used = incoming.small_used, fresh = 0;
   for (size_t i = header.first_segment; i < end; ++i) {
-    Segment& segment = incoming.segments[i];
-    if (segment.kind != SegmentKind::kEager || i < incoming.next_eager)
+    if (incoming.kind(i) != SegmentKind::kEager || i < incoming.next_eager)
       return bad("EAGER", "first_segment", header.first_segment,
                  {"but segment ", i, " is not due in an EAGER frame"});
-    if (segment.length > left)
+    const size_t length = parcel.size_of(i);
+    if (length > left)
       return bad("EAGER", "body_length", header.body_length, {"too short for its segments"});
-    if (segment.destination && segment.length)
-      std::memcpy(segment.destination, from, segment.length);
-    from += segment.length;
-    left -= segment.length;
-    incoming.next_eager = static_cast<uint32_t>(i) + 1;
+    left -= length;
+    used = align_small(used, length) + length;
+    fresh = align_small(fresh, length) + length;
   }
   if (left != 0)
     return bad("EAGER", "body_length", header.body_length,
                {left, " bytes too long for its segments"});
-  return arrived(incoming, body.size());
+  incoming.next_eager = static_cast<uint32_t>(end);
+  if (parcel.ok() && used > incoming.small_size) {
+    // As much as has come before, so that there are few of them.
+    const size_t more = std::min<size_t>(incoming.small_taken, 2 * incoming.eager_left);
+    if (Status status = small_run(incoming, std::max(fresh, more)); !status.ok())
+      refuse(incoming, std::move(status));
+  }
+  if (parcel.ok()) {
+    const std::byte* from = body.data();
+    for (size_t i = header.first_segment; i < end; ++i) {
+      place_small(incoming, i, from);
+      from += parcel.size_of(i);
+    }
+  }
+  incoming.eager_left -= body.size();
+  if (incoming.eager_ahead != 0) {
+    incoming.eager_ahead -= body.size();
+    ahead_ -= body.size();
+  }
+  return arrived(incoming, header.message, body.size());
 }
 
 // The message whose segment a DATA or RTS frame continues, by `length` bytes at `offset`.
@@ -413,21 +374,33 @@ Result<Receiver::Incoming*> Receiver::next_chunk(const wire::FrameHeader& header
   const std::string_view frame = pushed ? "DATA" : "RTS";
   auto found = find(header, frame);
   if (!found) return found.status();
-  auto& segments = (*found)->segments;
-  if (header.first_segment >= segments.size())
-    return bad(frame, "first_segment", header.first_segment,
-               {"but message ", header.message, " has ", segments.size(), " segments"});
-  Segment& segment = segments[header.first_segment];
-  if (segment.kind != kind)
-    return bad(frame, "first_segment", header.first_segment,
+  Incoming& incoming = **found;
+  const Parcel& parcel = *incoming.parcel;
+  const uint32_t at = header.first_segment;
+  if (at >= parcel.segments())
+    return bad(frame, "first_segment", at,
+               {"but message ", header.message, " has ", parcel.segments(), " segments"});
+  if (incoming.kind(at) != kind)
+    return bad(frame, "first_segment", at,
                {"which was not announced as ", pushed ? "PUSH" : "READ"});
-  if (offset != segment.offered)
+  Cursor& cursor = pushed ? incoming.pushed : incoming.read;
+  if (at != cursor.segment) {
+    // On to the next one, if the one before is complete.
+    uint32_t due = cursor.segment;
+    const auto is_one = [&](uint32_t i) { return incoming.kind(i) == kind; };
+    if (!is_one(due) || cursor.offered == parcel.size_of(due)) do
+        ++due;
+      while (due < parcel.segments() && !is_one(due));
+    if (at != due) return bad(frame, "first_segment", at, {"but segment ", due, " is due"});
+    cursor = {at, 0};
+  }
+  if (offset != cursor.offered)
     return bad(frame, pushed ? "offset" : "segment_offset", offset,
-               {"but segment ", header.first_segment, " goes on at ", segment.offered});
-  if (length > segment.length - offset)
+               {"but segment ", at, " goes on at ", cursor.offered});
+  if (length > parcel.size_of(at) - offset)
     return bad(frame, pushed ? "body_length" : "length", pushed ? header.body_length : length,
-               {"beyond the end of segment ", header.first_segment});
-  segment.offered += length;
+               {"beyond the end of segment ", at});
+  cursor.offered += length;
   return found;
 }
 
@@ -440,7 +413,7 @@ Status Receiver::begin_chunk(const wire::FrameHeader& header) {
   auto found = next_chunk(header, SegmentKind::kPush, chunk->offset, chunk->length);
   if (!found) return found.status();
   note(TraceStep::kData, header, chunk->segment, chunk->length);
-  const Segment& segment = (*found)->segments[chunk->segment];
+  Incoming& incoming = **found;
   chunk_type_ = wire::FrameType::kData;
   chunk_message_ = header.message;
   chunk_segment_ = chunk->segment;
@@ -449,10 +422,11 @@ Status Receiver::begin_chunk(const wire::FrameHeader& header) {
 
   parsed_ += wire::kFrameHeaderSize + wire::kDataPrefixSize;
   const size_t here = std::min<size_t>(staged_ - parsed_, chunk->length);
-  std::byte* to = segment.destination ? segment.destination + chunk->offset : nullptr;
+  std::byte* to = chunk_memory(incoming, *chunk, here);
   if (to) {
     std::memcpy(to, staging_.get() + parsed_, here);
     to += here;
+    chunk_room_ -= here;
   }
   return take_rest(to, here, chunk->length);
 }
@@ -477,6 +451,7 @@ Status Receiver::begin_placing(const wire::FrameHeader& header) {
     to = outcome ? sink_.on_outcome(*outcome, here) : outcome.status();
   }
   if (!to) return to.status();
+  chunk_room_ = length - here.size();
   return take_rest(*to, here.size(), length);
 }
 
@@ -494,11 +469,18 @@ Status Receiver::end_chunk() {
   if (chunk_type_ != wire::FrameType::kData) return sink_.on_placed(chunk_type_);
   ++counters_.pushed_chunks;
   // Nothing else was parsed since the chunk began: its message is still there.
-  auto it = unfinished_.find(chunk_message_);
-  if (it->second->message.status.ok())
-    sink_.on_chunk(it->second->message.stream, chunk_message_, chunk_segment_, chunk_offset_,
-                   chunk_length_);
-  return arrived(*it->second, chunk_length_);
+  Incoming& incoming = unfinished_.find(chunk_message_)->second;
+  Parcel& parcel = *incoming.parcel;
+  if (parcel.ok()) {
+    if (chunk_offset_ + chunk_length_ == parcel.size_of(chunk_segment_)) {
+      parcel.place(chunk_segment_, incoming.buffer.data(), incoming.buffer.hold());
+      incoming.buffer = {};
+      borrowed_ -= std::exchange(incoming.borrowed, 0);
+      ++counters_.pushed_segments;
+    }
+    sink_.on_chunk(parcel.stream(), chunk_message_, chunk_segment_, chunk_offset_, chunk_length_);
+  }
+  return arrived(incoming, chunk_message_, chunk_length_);
 }
 
 Status Receiver::rts_frame(const wire::FrameHeader& header, std::span<const std::byte> body) {
@@ -517,23 +499,26 @@ Status Receiver::rts_frame(const wire::FrameHeader& header, std::span<const std:
   read.message = header.message;
   read.segment = header.first_segment;
   read.offset = offer->segment_offset;
-  if (std::byte* const to = (*found)->segments[read.segment].destination) {
-    read.destination = to + offer->segment_offset;
-    read.hold = (*found)->message.segments[read.segment].hold;
-  }
-  reads_.push_back(std::move(read));
+  // Behind those that wait for memory, unless its segment has some.
+  const Parcel& parcel = *(*found)->parcel;
+  if ((parcel.ok() && !parcel.data_of(read.segment) && !later_.empty()) ||
+      !place_read(**found, read))
+    later_.push_back(std::move(read));
+  else
+    reads_.push_back(std::move(read));
   return {};
 }
 
 bool Receiver::wants(const Read& read) const {
   const auto it = unfinished_.find(read.message);
-  return it != unfinished_.end() && it->second->message.status.ok();
+  return it != unfinished_.end() && it->second.parcel->ok();
 }
 
 void Receiver::refuse(uint64_t message, Status why) {
   const auto it = unfinished_.find(message);
-  if (it != unfinished_.end() && it->second->message.status.ok())
-    refuse(*it->second, std::move(why));
+  if (it == unfinished_.end() || !it->second.parcel->ok()) return;
+  refuse(it->second, std::move(why));
+  resume_offers();
 }
 
 Status Receiver::read_done(const Read& read) {
@@ -544,49 +529,58 @@ Status Receiver::read_done(const Read& read) {
   }
   auto it = unfinished_.find(read.message);
   if (it == unfinished_.end()) return {};  // aborted meanwhile
-  if (it->second->message.status.ok())
-    sink_.on_chunk(it->second->message.stream, read.message, read.segment, read.offset,
+  Incoming& incoming = it->second;
+  if (incoming.parcel->ok()) {
+    incoming.unread -= read.from.length;
+    unread_ -= read.from.length;
+    resume_offers();
+  }
+  if (incoming.parcel->ok())
+    sink_.on_chunk(incoming.parcel->stream(), read.message, read.segment, read.offset,
                    read.from.length);
-  return arrived(*it->second, read.from.length);
+  return arrived(incoming, read.message, read.from.length);
 }
 
 Status Receiver::abort(const wire::FrameHeader& header) {
   auto found = find(header, "ABORT");
   if (!found) return found.status();
   note(TraceStep::kAbort, header, 0, 0);
+  let_go(**found);
+  const Ref<Parcel> parcel = (*found)->parcel;
   unfinished_.erase(header.message);
+  resume_offers();
   auto waiting = waiting_.find(header.stream);
-  waiting->second.remove((*found)->cost);
-  std::erase_if(waiting->second.messages, [&](const std::unique_ptr<Incoming>& incoming) {
-    return incoming->number == header.message;
-  });
+  waiting->second.remove(parcel->cost());
+  waiting->second.parcels.remove(*parcel);
   return deliver_waiting(header.stream);
 }
 
-Status Receiver::arrived(Incoming& incoming, uint64_t bytes) {
+Status Receiver::arrived(Incoming& incoming, uint64_t number, uint64_t bytes) {
   incoming.left -= bytes;
   if (incoming.left != 0) return {};
-  unfinished_.erase(incoming.number);
-  return deliver_waiting(incoming.message.stream);
+  let_go(incoming);
+  incoming.parcel->set_unfinished(false);
+  const uint64_t stream = incoming.parcel->stream();
+  unfinished_.erase(number);
+  return deliver_waiting(stream);
 }
 
 Status Receiver::deliver_waiting(uint64_t stream) {
   auto waiting = waiting_.find(stream);
-  auto& messages = waiting->second.messages;
-  while (!messages.empty() && messages.front()->left == 0) {
-    std::unique_ptr<Incoming> incoming = std::move(messages.front());
-    messages.pop_front();
-    waiting->second.remove(incoming->cost);
-    if (Status status = deliver(std::move(incoming->message)); !status.ok()) return status;
+  ParcelQueue& parcels = waiting->second.parcels;
+  while (!parcels.empty() && !parcels.front().unfinished()) {
+    Ref<Parcel> parcel = parcels.pop();
+    waiting->second.remove(parcel->cost());
+    if (Status status = deliver(std::move(parcel)); !status.ok()) return status;
   }
-  if (messages.empty()) waiting_.erase(waiting);
+  if (parcels.empty()) waiting_.erase(waiting);
   return {};
 }
 
-Status Receiver::deliver(InMessage message) {
+Status Receiver::deliver(Ref<Parcel> parcel) {
   ++counters_.messages;
-  counters_.bytes += message.payload_bytes;
-  return sink_.on_message(std::move(message));
+  counters_.bytes += parcel->payload_bytes();
+  return sink_.on_message(std::move(parcel));
 }
 
 }  // namespace tw

@@ -17,9 +17,10 @@
 #include <vector>
 
 #include "base/trace.h"
-#include "memory/pool.h"
+#include "memory/growing_buffer.h"
 #include "memory/receive_memory.h"
 #include "message/message.h"
+#include "message/parcel.h"
 #include "wire/one_sided_frames.h"
 
 namespace tw {
@@ -36,16 +37,12 @@ struct ReceiveCounters {
 
 class Receiver {
  public:
-  // What a message that waits takes of its stream's allowance.
-  struct Cost {
-    uint64_t credit = 0;
-    uint64_t header_bytes = 0;
-  };
+  using Cost = MessageCost;
 
   // What the machine tells the link. A status that is not ok ends the link.
   class Sink {
    public:
-    virtual Status on_message(InMessage message) = 0;
+    virtual Status on_message(Ref<Parcel> message) = 0;
     // A message was announced that has to wait, for bytes of its own or of those before it on its
     // stream. What it costs; `ahead` is the sum of those that wait there already.
     virtual Result<Cost> on_wait(uint64_t stream, std::span<const std::byte> header,
@@ -54,6 +51,8 @@ class Receiver {
     virtual void on_chunk(uint64_t stream, uint64_t message, uint32_t segment, uint64_t offset,
                           uint64_t length) = 0;
     virtual Status on_fin(std::span<const uint64_t> ids) = 0;
+    // The peer cannot map what it has on this lease, which has ended.
+    virtual Status on_unmappable(uint64_t lease) = 0;
     virtual Status on_credit(uint64_t stream, uint64_t bytes) = 0;
     virtual void on_go_away(Code code, std::string_view reason) = 0;
     // The peer's memory behind a MAP segment; letting go of the hold gives the lease back.
@@ -115,24 +114,40 @@ class Receiver {
   const ReceiveCounters& counters() const { return counters_; }
 
  private:
-  struct Segment {
-    uint64_t length = 0;
-    uint64_t offered = 0;  // bytes whose chunks have begun
-    wire::SegmentKind kind = wire::SegmentKind::kInline;
-    std::byte* destination = nullptr;  // null once the message is refused
+  // Where the chunks of one kind have got to: they come in the order of the segments.
+  struct Cursor {
+    uint32_t segment = 0;
+    uint64_t offered = 0;  // bytes of it whose chunks have begun
   };
+  // A message with bytes to come.
   struct Incoming {
-    uint64_t number = 0;
+    Ref<Parcel> parcel;
+    std::unique_ptr<uint8_t[]> kinds;
     uint64_t left = 0;  // bytes still to come
+    Cursor pushed, read;
+    wire::SegmentKind kind(size_t index) const {
+      return static_cast<wire::SegmentKind>(kinds[index]);
+    }
     uint32_t next_eager = 0;
-    Cost cost;
-    std::vector<Segment> segments;
-    InMessage message;
+    // Memory for inline and eager segments: what is used of the last run, and all that was taken.
+    Hold small_hold;
+    std::byte* small = nullptr;
+    size_t small_used = 0, small_size = 0, small_taken = 0;
+    uint64_t eager_left = 0;
+    uint64_t eager_ahead = 0;  // of eager_left, what there is memory for already
+    // Memory of the pushed segment under way.
+    GrowingBuffer buffer;
+    size_t borrowed = 0;  // bytes of recycled memory that wait to be filled
+    uint64_t unread = 0;  // bytes that segments to be read have memory for, and that have not come
   };
   struct Waiting {
-    std::deque<std::unique_ptr<Incoming>> messages;
+    ParcelQueue parcels;
     Cost cost;  // of all of them
 
+    void add(const Cost& one) {
+      cost.credit += one.credit;
+      cost.header_bytes += one.header_bytes;
+    }
     void remove(const Cost& one) {
       cost.credit -= one.credit;
       cost.header_bytes -= one.header_bytes;
@@ -149,7 +164,8 @@ class Receiver {
   Status frame(const wire::FrameHeader& header, std::span<const std::byte> body);
   Status message_frame(const wire::FrameHeader& header, std::span<const std::byte> body);
   Status inline_message(const wire::FrameHeader& header, const wire::MessageHead& head);
-  Status announce(const wire::FrameHeader& header, const wire::MessageHead& head);
+  Ref<Parcel> packed(const wire::FrameHeader& header, const wire::MessageHead& head);
+  Status announce(const wire::FrameHeader& header, const wire::MessageHead& head, bool all_inline);
   Status eager_frame(const wire::FrameHeader& header, std::span<const std::byte> body);
   Status rts_frame(const wire::FrameHeader& header, std::span<const std::byte> body);
   Status begin_chunk(const wire::FrameHeader& header);
@@ -157,12 +173,21 @@ class Receiver {
   Status take_rest(std::byte* to, size_t here, size_t length);
   Status end_chunk();
   Status abort(const wire::FrameHeader& header);
-  Status arrived(Incoming& incoming, uint64_t bytes);
-  Status deliver(InMessage message);
+  Status arrived(Incoming& incoming, uint64_t number, uint64_t bytes);
+  Status deliver(Ref<Parcel> parcel);
   Status deliver_waiting(uint64_t stream);
-  Status allocate(Incoming& incoming, const wire::MessageHead& head);
-  Result<ReceiveMemory::Buffer> large_buffer(const wire::SegmentInfo& info);
+  Status take_in(Incoming& incoming, const wire::MessageHead& head);
+  Status take_small(Incoming& incoming);
+  Status small_run(Incoming& incoming, size_t size);
+  void place_small(Incoming& incoming, size_t index, const std::byte* from);
+  std::byte* chunk_memory(Incoming& incoming, const wire::DataChunk& chunk, size_t here);
+  void more_room();
+  bool may_borrow(size_t bytes) const;
+  void borrow(Incoming& incoming, size_t bytes);
+  void let_go(Incoming& incoming);
   void refuse(Incoming& incoming, Status why);
+  bool place_read(Incoming& incoming, Read& read);
+  void resume_offers();
   Result<Incoming*> find(const wire::FrameHeader& header, std::string_view frame);
   Result<Incoming*> next_chunk(const wire::FrameHeader& header, wire::SegmentKind kind,
                                uint64_t offset, uint64_t length);
@@ -184,14 +209,18 @@ class Receiver {
   uint32_t chunk_segment_ = 0;
   uint64_t chunk_offset_ = 0, chunk_length_ = 0;
   std::byte* chunk_to_ = nullptr;  // null: thrown away
+  size_t chunk_room_ = 0;          // bytes that have room there
   size_t chunk_left_ = 0;
 
   uint64_t last_message_ = 0;
-  std::unordered_map<uint64_t, Incoming*> unfinished_;  // by number; waiting_ owns them
+  std::unordered_map<uint64_t, Incoming> unfinished_;  // by number
   // Streams with an unfinished message: it, and whatever was announced after it.
   std::unordered_map<uint64_t, Waiting> waiting_;
   std::vector<wire::SegmentInfo> infos_;  // scratch
   std::vector<Read> reads_;
+  std::deque<Read> later_;  // offers for which there is no room yet
+  // Of all unfinished messages: their eager_ahead, borrowed and unread.
+  uint64_t ahead_ = 0, borrowed_ = 0, unread_ = 0;
   size_t offers_ = 0;  // ready-to-sends of which read_done() has not heard
   ReceiveCounters counters_;
 };

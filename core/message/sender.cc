@@ -10,6 +10,12 @@ namespace tw {
 using wire::SegmentInfo;
 using wire::SegmentKind;
 
+namespace {
+
+constexpr uint64_t kNoNumber = UINT64_MAX;  // of a message until it is announced
+
+}  // namespace
+
 Sender::Sender(const Profile& profile, Share share, const wire::Limits& limits, Trace* trace)
     : profile_(profile), share_(std::move(share)), limits_(limits), trace_(trace) {}
 
@@ -53,7 +59,13 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
   }
   if (Status status = check_message(infos_, header.size(), limits_); !status.ok()) return status;
 
-  const uint64_t message = next_message_++;
+  const bool bulk = std::any_of(infos_.begin(), infos_.end(), [](const SegmentInfo& info) {
+    return info.kind == SegmentKind::kPush || info.kind == SegmentKind::kRead;
+  });
+  const bool parked = parks(stream, bulk);
+  Parked waits;
+  const uint64_t message = parked ? kNoNumber : next_message_++;
+  ByteQueue& queue = parked ? waits.frames : queue_;
   std::shared_ptr<Transfer> push, read;
   bool borrows = false;
   for (uint32_t i = 0; i < count; ++i) {
@@ -62,6 +74,7 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
     if (info.kind == SegmentKind::kMap) {
       const RegionRef region = segment.block->region(segment.data, segment.size);
       info.map = {region.slab, region.generation, region.offset, next_lease_};
+      if (parked) waits.leases.push_back(next_lease_);
       segment.block->lent();
       leases_.emplace(next_lease_++, Lease{segment.block, nullptr, segment.size, segment.hold});
       lease_bytes(segment.size);
@@ -77,9 +90,9 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
     }
   }
 
-  std::byte* out = queue_.extend(wire::message_prefix_size(infos_) + header.size() + inline_bytes);
+  std::byte* out = queue.extend(wire::message_prefix_size(infos_) + header.size() + inline_bytes);
   out = wire::encode_message_prefix(out, stream, message, infos_, header.size());
-  note(TraceStep::kMessage, stream, message, count, inline_bytes);
+  if (!parked) note(TraceStep::kMessage, stream, message, count, inline_bytes);
   if (!header.empty()) std::memcpy(out, header.data(), header.size());
   out += header.size();
   if (first_inline) {
@@ -90,7 +103,7 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
     counters_.inline_segments += steps_[0].count;
   }
   for (size_t s = 1; s < steps_.size(); ++s)
-    if (!steps_[s].bulk) queue_eager(stream, message, steps_[s], segments);
+    if (!steps_[s].bulk) queue_eager(queue, stream, message, steps_[s], segments);
 
   ++counters_.messages;
   size_t bytes = 0;
@@ -98,32 +111,80 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
   counters_.bytes += bytes;
 
   Ref<Outgoing> outgoing;
-  if (borrows) outgoing = make_ref<Outgoing>(message, bytes, *event, std::move(owner));
+  if (borrows) outgoing = make_ref<Outgoing>(bytes, *event, std::move(owner));
   if (push) {
     push->outgoing = outgoing;
     if (!outgoing) unwaited(*push, bytes);
-    transfers_.push_back(std::move(push));
   }
-  if (read) issue_ready_to_sends(read);
+  if (!parked) {
+    open(std::move(push), std::move(read));
+    return outgoing;
+  }
+  waits.stream = stream;
+  waits.segments = count;
+  waits.push = std::move(push);
+  waits.read = std::move(read);
+  ++parked_streams_[stream];
+  parked_.push_back(std::move(waits));
   return outgoing;
 }
 
+bool Sender::parks(uint64_t stream, bool bulk) const {
+  return (bulk && open_ >= wire::kMaxOpenMessages) ||
+         (!parked_streams_.empty() && parked_streams_.contains(stream));
+}
+
+// Of a message that has just been announced.
+void Sender::open(std::shared_ptr<Transfer> push, std::shared_ptr<Transfer> read) {
+  if (push) {
+    push->open = true;
+    ++open_;
+    transfers_.push_back(std::move(push));
+  }
+  if (read) {
+    read->open = true;
+    ++open_;
+    issue_ready_to_sends(read);
+  }
+}
+
+// Announces what waits, in its order, as far as may be.
+void Sender::unpark() {
+  while (!parked_.empty()) {
+    Parked& next = parked_.front();
+    if ((next.push || next.read) && open_ >= wire::kMaxOpenMessages) return;
+    const uint64_t message = next_message_++;
+    wire::renumber(next.frames.bytes(), message);
+    queue_.append(next.frames.bytes());
+    note(TraceStep::kMessage, next.stream, message, next.segments, 0);
+    for (const auto& transfer : {next.push, next.read})
+      if (transfer) transfer->message = message;
+    if (auto at = parked_streams_.find(next.stream); --at->second == 0) parked_streams_.erase(at);
+    const auto push = std::move(next.push), read = std::move(next.read);
+    parked_.pop_front();
+    open(push, read);
+  }
+}
+
 bool Sender::share(Slab& slab) {
-  Status status = share_(slab);
+  const auto refused = unmappable_.find(slab.index());
+  Status status = refused != unmappable_.end() && refused->second == slab.generation()
+                      ? Status(Code::kResourceExhausted, "the peer has no means to map the slab")
+                      : share_(slab);
   if (status.ok()) return true;
   ++counters_.unshared_segments;
   unshared_ = std::move(status);
   return false;
 }
 
-void Sender::queue_eager(uint64_t stream, uint64_t message, const Step& step,
+void Sender::queue_eager(ByteQueue& queue, uint64_t stream, uint64_t message, const Step& step,
                          std::span<const OutSegment> segments) {
   uint32_t bytes = 0;
   for (uint32_t i = step.first; i < step.first + step.count; ++i)
     bytes += static_cast<uint32_t>(segments[i].size);
   // The announcement says all there is to say of empty segments.
   if (bytes == 0) return;
-  std::byte* out = queue_.extend(wire::kEagerPrefixSize + bytes);
+  std::byte* out = queue.extend(wire::kEagerPrefixSize + bytes);
   out = wire::encode_eager_prefix(out, stream, message, step.first,
                                   static_cast<uint16_t>(step.count), bytes);
   for (uint32_t i = step.first; i < step.first + step.count; ++i) {
@@ -131,6 +192,7 @@ void Sender::queue_eager(uint64_t stream, uint64_t message, const Step& step,
     out += segments[i].size;
   }
   ++counters_.eager_frames;
+  if (message == kNoNumber) return;
   note(TraceStep::kEager, stream, message, step.first, bytes);
 }
 
@@ -174,7 +236,19 @@ Status Sender::on_fin(std::span<const uint64_t> ids) {
     issue_ready_to_sends(lease.transfer);
     if (lease.transfer->outstanding == 0) finish(*lease.transfer);
   }
+  unpark();
   return {};
+}
+
+Status Sender::on_unmappable(uint64_t lease) {
+  if (dropped_) return {};
+  const auto it = leases_.find(lease);
+  if (it == leases_.end() || it->second.transfer)
+    return wire::protocol_error({"UNMAPPABLE frame: lease is ", lease, ", which is not out"});
+  const Slab& slab = it->second.block->slab();
+  unmappable_.insert_or_assign(slab.index(), slab.generation());
+  ++counters_.unmappable;
+  return on_fin({&lease, 1});
 }
 
 void Sender::credit(uint64_t stream, uint64_t bytes) {
@@ -189,6 +263,11 @@ void Sender::fin(std::span<const uint64_t> ids) {
     for (const uint64_t id : ids.first(n)) note(TraceStep::kFin, 0, 0, 0, 0, id);
     ids = ids.subspan(n);
   }
+}
+
+void Sender::unmappable(uint64_t lease) {
+  wire::encode_unmappable(queue_.extend(wire::kUnmappableFrameSize), lease);
+  note(TraceStep::kFin, 0, 0, 0, 0, lease);
 }
 
 void Sender::go_away(Code code, std::string_view reason) {
@@ -222,6 +301,7 @@ void Sender::start_chunk() {
 }
 
 void Sender::finish(Transfer& transfer) {
+  if (std::exchange(transfer.open, false)) --open_;
   if (transfer.outgoing) transfer.outgoing->free();
   transfer.outgoing = nullptr;
   unwaited(transfer, 0);
@@ -272,6 +352,7 @@ void Sender::sent(size_t bytes) {
   queue_.consume(queued);
   bytes -= queued;
   take_chunk();
+  if (!parked_.empty()) unpark();
 }
 
 void Sender::keep(const Ref<Outgoing>& outgoing, std::span<const OutSegment> segments, Hold memory,
@@ -292,6 +373,9 @@ void Sender::keep(const Ref<Outgoing>& outgoing, std::span<const OutSegment> seg
   if (chunk_of_ && chunk_of_->outgoing.get() == outgoing.get()) return take_over(*chunk_of_);
   for (const auto& transfer : transfers_)
     if (transfer->outgoing.get() == outgoing.get()) return take_over(*transfer);
+  for (const Parked& parked : parked_)
+    if (parked.push && parked.push->outgoing.get() == outgoing.get())
+      return take_over(*parked.push);
   spend(memory);  // all of it has been sent meanwhile
 }
 
@@ -339,7 +423,7 @@ Sender::Given Sender::give_up(Which&& which) {
     const auto waiting =
         std::find_if(transfers_.begin(), transfers_.end(),
                      [&](const std::shared_ptr<Transfer>& other) { return which(*other); });
-    if (waiting == transfers_.end()) return Given::kNothing;
+    if (waiting == transfers_.end()) return give_up_parked(which);
     transfer = std::move(*waiting);
     transfers_.erase(waiting);
   }
@@ -347,7 +431,34 @@ Sender::Given Sender::give_up(Which&& which) {
   const bool gives_up = !transfer->exhausted();
   if (gives_up) abort(*transfer);
   finish(*transfer);
+  unpark();
   return gives_up ? Given::kUp : Given::kWhole;
+}
+
+// The peer has heard nothing of it.
+template <class Which>
+Sender::Given Sender::give_up_parked(Which&& which) {
+  const auto at = std::find_if(parked_.begin(), parked_.end(), [&](const Parked& parked) {
+    return parked.push && which(*parked.push);
+  });
+  if (at == parked_.end()) return Given::kNothing;
+  for (const uint64_t id : at->leases) {
+    const auto lease = leases_.find(id);
+    lease->second.block->returned();
+    lease_bytes(-lease->second.bytes);
+    spend(lease->second.hold);
+    leases_.erase(lease);
+  }
+  if (at->read) {
+    for (const BulkSegment& segment : at->read->segments) lease_bytes(-segment.size);
+    finish(*at->read);
+  }
+  finish(*at->push);
+  if (auto stream = parked_streams_.find(at->stream); --stream->second == 0)
+    parked_streams_.erase(stream);
+  parked_.erase(at);
+  unpark();
+  return Given::kUp;
 }
 
 void Sender::abort(const Transfer& transfer) {
@@ -374,6 +485,11 @@ void Sender::drop() {
   chunk_copy_ = {};
   for (const auto& transfer : transfers_) finish(*transfer);
   transfers_.clear();
+  for (const Parked& parked : parked_)
+    for (const auto& transfer : {parked.push, parked.read})
+      if (transfer) finish(*transfer);
+  parked_.clear();
+  parked_streams_.clear();
   for (auto& [id, lease] : leases_) {
     lease.block->returned();
     spend(lease.hold);

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <deque>
 #include <functional>
+#include <list>
 #include <span>
 #include <unordered_map>
 #include <utility>
@@ -30,9 +31,8 @@ namespace tw {
 class Outgoing : public RefCounted {
  public:
   // `event` is told when the memory is free; `owner` keeps it alive.
-  Outgoing(uint64_t message, size_t payload_bytes, Event& event, Hold owner)
-      : message_(message), payload_bytes_(payload_bytes), event_(event), owner_(std::move(owner)) {}
-  uint64_t message() const { return message_; }
+  Outgoing(size_t payload_bytes, Event& event, Hold owner)
+      : payload_bytes_(payload_bytes), event_(event), owner_(std::move(owner)) {}
   size_t payload_bytes() const { return payload_bytes_; }
   // True while the machine may still read the caller's memory.
   bool borrowed() const { return borrowed_.load(std::memory_order_acquire); }
@@ -42,7 +42,6 @@ class Outgoing : public RefCounted {
   }
 
  private:
-  const uint64_t message_;
   const size_t payload_bytes_;
   std::atomic<bool> borrowed_{true};
   Event& event_;
@@ -57,6 +56,7 @@ struct SendCounters {
   uint64_t mapped_segments = 0, read_segments = 0, ready_to_sends = 0;
   uint64_t unshared_segments = 0;  // pushed, although in the arena: their slab cannot be shared
   uint64_t crowded_segments = 0;   // pushed, although in the arena: peers hold too much of it
+  uint64_t unmappable = 0;         // leases that the peer could not map
 };
 
 class Sender {
@@ -92,6 +92,8 @@ class Sender {
 
   void credit(uint64_t stream, uint64_t bytes);
   void fin(std::span<const uint64_t> ids);
+  // Ends a lease on what cannot be mapped here.
+  void unmappable(uint64_t lease);
   void go_away(Code code, std::string_view reason);
   void region(const wire::Region& region);
   void region_gone(uint64_t region);
@@ -99,6 +101,9 @@ class Sender {
   // The peer gave these leases or rendezvous back. kInternal: it never had one of them. After
   // drop() none is out, and what still arrives is no mistake of the peer's.
   Status on_fin(std::span<const uint64_t> ids);
+
+  // The same from a peer that cannot map it: its slab is pushed from now on.
+  Status on_unmappable(uint64_t lease);
 
   bool pending() const { return !queue_.empty() || chunk_left_ != 0 || !transfers_.empty(); }
   size_t queued_bytes() const { return queue_.size(); }
@@ -113,6 +118,8 @@ class Sender {
   // then is their own.
   std::vector<Hold> take_spent() { return std::exchange(spent_, {}); }
 
+  // Messages that wait until fewer before them are unfinished.
+  size_t parked() const { return parked_.size(); }
   size_t leases() const { return leases_.size(); }
   // What the peer has on lease; for kRead also what will be offered to it yet. From any thread.
   size_t leased_bytes() const { return leased_bytes_.load(std::memory_order_relaxed); }
@@ -143,6 +150,7 @@ class Sender {
     Nanos deadline = kForever;
     Ref<Outgoing> outgoing{};  // somebody waits for it
     Hold memory{};             // keeps the memory of a caller who has left
+    bool open = false;         // announced, and not finished
     bool exhausted() const { return segment == segments.size(); }
     size_t next(size_t largest) const { return std::min(largest, segments[segment].size - offset); }
     void advance(size_t bytes) {
@@ -159,13 +167,26 @@ class Sender {
     Hold hold;
   };
 
+  // A message that is not announced yet: too many before it are unfinished, or one of its stream
+  // waits here. Its frames have no number yet.
+  struct Parked {
+    uint64_t stream;
+    ByteQueue frames;
+    std::shared_ptr<Transfer> push, read;
+    std::vector<uint64_t> leases;
+    uint32_t segments = 0;
+  };
+
   bool share(Slab& slab);
+  bool parks(uint64_t stream, bool bulk) const;
+  void open(std::shared_ptr<Transfer> push, std::shared_ptr<Transfer> read);
+  void unpark();
   void note(TraceStep step, uint64_t stream, uint64_t message, size_t segment, uint64_t bytes,
             uint64_t id = 0) {
     if (trace_)
       trace_->note(true, step, stream, message, static_cast<uint32_t>(segment), bytes, id);
   }
-  void queue_eager(uint64_t stream, uint64_t message, const Step& step,
+  void queue_eager(ByteQueue& queue, uint64_t stream, uint64_t message, const Step& step,
                    std::span<const OutSegment> segments);
   void issue_ready_to_sends(const std::shared_ptr<Transfer>& transfer);
   void start_chunk();
@@ -178,10 +199,14 @@ class Sender {
   enum class Given : uint8_t { kNothing, kUp, kWhole };
   template <class Which>
   Given give_up(Which&& which);
+  template <class Which>
+  Given give_up_parked(Which&& which);
   template <class Visit>
   void each_push(Visit&& visit) const {
     if (chunk_of_) visit(*chunk_of_);
     for (const auto& transfer : transfers_) visit(*transfer);
+    for (const Parked& parked : parked_)
+      if (parked.push) visit(*parked.push);
   }
   void unwaited(Transfer& transfer, size_t bytes) {
     backlog_.store(backlog() + bytes - transfer.unwaited, std::memory_order_relaxed);
@@ -197,6 +222,9 @@ class Sender {
 
   ByteQueue queue_;                                  // whole frames, small segments copied in
   std::deque<std::shared_ptr<Transfer>> transfers_;  // pushes that take turns
+  size_t open_ = 0;                                  // transfers that are
+  std::list<Parked> parked_;
+  std::unordered_map<uint64_t, uint32_t> parked_streams_;  // how many messages of each
   // The DATA frame under way; it must end before anything else is sent once it has begun.
   std::shared_ptr<Transfer> chunk_of_;
   std::byte chunk_head_[wire::kDataFramePrefixSize];
@@ -212,6 +240,8 @@ class Sender {
   }
   std::atomic<size_t> leased_bytes_{0};  // written by one thread at a time
   std::atomic<size_t> backlog_{0};       // written by one thread at a time
+  std::unordered_map<uint32_t, uint32_t>
+      unmappable_;  // slabs that the peer cannot map: generations
   std::vector<Hold> spent_;
   bool dropped_ = false;
   std::vector<Step> steps_;               // scratch of submit()

@@ -83,6 +83,7 @@ class Helper {
     return read_thing<T>(from_helper_.get());
   }
 
+  pid_t pid() const { return pid_; }
   void stop() { REQUIRE(::kill(pid_, SIGSTOP) == 0); }
   void go_on() { REQUIRE(::kill(pid_, SIGCONT) == 0); }
   void kill() {

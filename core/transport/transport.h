@@ -133,6 +133,7 @@ class Transport {
   // kMap, kRead. Send lock held: the arena has dropped slabs; the peer is told of those it knows.
   virtual void slabs_dropped() {}
   // kMap. Baton held: the peer's memory named by a descriptor. kInternal: the descriptor is wrong.
+  // kResourceExhausted: its slab cannot be mapped here, now or later.
   virtual Result<Located> locate(const RegionRef& region);
 
   // kRead. Baton held: starts to read `from`, a run of bytes of the peer's arena, into this

@@ -37,6 +37,8 @@ std::string_view name(FrameType type) {
       return "OPERATION";
     case FrameType::kOutcome:
       return "OUTCOME";
+    case FrameType::kUnmappable:
+      return "UNMAPPABLE";
   }
   return "";
 }
@@ -80,6 +82,7 @@ constexpr Uses uses(FrameType type) {
     case FrameType::kRegionGone:
     case FrameType::kOperation:
     case FrameType::kOutcome:
+    case FrameType::kUnmappable:
       break;
   }
   return {};
@@ -165,6 +168,8 @@ Status check_by_type(const FrameHeader& h, const Limits& limits) {
       return check_body_length(h, kOutcomePrefixSize,
                                kOutcomePrefixSize + std::max(uint64_t{limits.max_chunk_bytes},
                                                              uint64_t{kMaxOutcomeDetails}));
+    case FrameType::kUnmappable:
+      return check_body_length(h, kUnmappableBodySize, kUnmappableBodySize);
   }
   return {};
 }
@@ -181,7 +186,7 @@ Result<FrameHeader> decode_frame_header(std::span<const std::byte, kFrameHeaderS
                                         const Limits& limits) {
   const auto type = std::to_integer<uint8_t>(bytes[offsetof(FrameHeader, type)]);
   if (type < static_cast<uint8_t>(FrameType::kMessage) ||
-      type > static_cast<uint8_t>(FrameType::kOutcome)) {
+      type > static_cast<uint8_t>(FrameType::kUnmappable)) {
     return protocol_error({"frame: type is ", type, ", which this version does not know"});
   }
   const auto h = load<FrameHeader>(bytes.data());
@@ -305,6 +310,12 @@ Result<uint64_t> decode_credit_body(const FrameHeader& header, std::span<const s
   const auto bytes = load<uint64_t>(body.data());
   if (bytes == 0) return bad(header.type, "bytes", 0, {"must be at least 1"});
   return bytes;
+}
+
+Result<uint64_t> decode_unmappable_body(const FrameHeader& header,
+                                        std::span<const std::byte> body) {
+  if (Status s = check_size(header, FrameType::kUnmappable, body.size()); !s.ok()) return s;
+  return load<uint64_t>(body.data());
 }
 
 Result<GoAway> decode_goaway_body(const FrameHeader& header, std::span<const std::byte> body) {

@@ -32,6 +32,8 @@ enum class FrameType : uint8_t {
   kRegionGone = 10,  // ... and may not any more
   kOperation = 11,   // a one-sided operation, where no device does it
   kOutcome = 12,     // how it has ended
+  // Ends a lease like FIN: the receiver has no means to map the slab, and wants copies from there.
+  kUnmappable = 13,
 };
 
 enum class SegmentKind : uint32_t {
@@ -93,8 +95,12 @@ inline constexpr size_t kDescriptorSize = 24;
 inline constexpr size_t kDataPrefixSize = 8;  // the offset at the start of a DATA body
 inline constexpr size_t kRtsBodySize = 40;
 inline constexpr size_t kCreditBodySize = 8;
+inline constexpr size_t kUnmappableBodySize = 8;
 inline constexpr size_t kMaxFinIds = 1024;
 inline constexpr size_t kMaxGoAwayReason = 1024;
+// Messages that a sender has announced and whose chunks (DATA, RTS) it has not all sent. A receiver
+// takes twice as many.
+inline constexpr size_t kMaxOpenMessages = 1024;
 
 // What breaks the link when a peer exceeds it. A smaller limit on what one call may receive is not
 // a protocol error and belongs to the layers above.
@@ -159,6 +165,9 @@ struct GoAway {
   std::string_view reason;  // UTF-8; points into the body
 };
 
+// The lease.
+Result<uint64_t> decode_unmappable_body(const FrameHeader& header, std::span<const std::byte> body);
+
 Result<GoAway> decode_goaway_body(const FrameHeader& header, std::span<const std::byte> body);
 
 // ---- encoders ----
@@ -185,12 +194,16 @@ std::byte* encode_eager_prefix(std::byte* out, uint64_t stream, uint64_t message
 std::byte* encode_data_prefix(std::byte* out, uint64_t stream, uint64_t message, uint32_t segment,
                               uint64_t offset, uint32_t length);
 
+// Gives a run of whole MESSAGE and EAGER frames, all of one message, another number.
+void renumber(std::span<std::byte> frames, uint64_t message);
+
 // Whole frames.
 std::byte* encode_rts(std::byte* out, uint64_t stream, uint64_t message, uint32_t segment,
                       const ReadOffer& offer);
 std::byte* encode_fin(std::byte* out, std::span<const uint64_t> ids);  // 1..kMaxFinIds
 std::byte* encode_credit(std::byte* out, uint64_t stream, uint64_t bytes);
 std::byte* encode_abort(std::byte* out, uint64_t stream, uint64_t message);
+std::byte* encode_unmappable(std::byte* out, uint64_t lease);
 // Cuts the reason to kMaxGoAwayReason bytes, never inside a character.
 std::byte* encode_goaway(std::byte* out, Code code, std::string_view reason);
 
@@ -199,6 +212,7 @@ inline constexpr size_t kDataFramePrefixSize = kFrameHeaderSize + kDataPrefixSiz
 inline constexpr size_t kRtsFrameSize = kFrameHeaderSize + kRtsBodySize;
 inline constexpr size_t kCreditFrameSize = kFrameHeaderSize + kCreditBodySize;
 inline constexpr size_t kAbortFrameSize = kFrameHeaderSize;
+inline constexpr size_t kUnmappableFrameSize = kFrameHeaderSize + kUnmappableBodySize;
 inline constexpr size_t kMaxGoAwayFrameSize =
     kFrameHeaderSize + sizeof(uint32_t) + kMaxGoAwayReason;
 inline constexpr size_t fin_frame_size(size_t ids) {

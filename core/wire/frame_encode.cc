@@ -85,6 +85,14 @@ std::byte* encode_eager_prefix(std::byte* out, uint64_t stream, uint64_t message
   return store(out, header);
 }
 
+void renumber(std::span<std::byte> frames, uint64_t message) {
+  while (!frames.empty()) {
+    const auto header = load<FrameHeader>(frames.data());
+    store(frames.data() + offsetof(FrameHeader, message), message);
+    frames = frames.subspan(kFrameHeaderSize + header.body_length);
+  }
+}
+
 std::byte* encode_data_prefix(std::byte* out, uint64_t stream, uint64_t message, uint32_t segment,
                               uint64_t offset, uint32_t length) {
   assert(message != 0 && length != 0 && length <= UINT32_MAX - kDataPrefixSize);
@@ -133,6 +141,13 @@ std::byte* encode_abort(std::byte* out, uint64_t stream, uint64_t message) {
   header.stream = stream;
   header.message = message;
   return store(out, header);
+}
+
+std::byte* encode_unmappable(std::byte* out, uint64_t lease) {
+  FrameHeader header;
+  header.body_length = kUnmappableBodySize;
+  header.type = FrameType::kUnmappable;
+  return store(store(out, header), lease);
 }
 
 std::byte* encode_goaway(std::byte* out, Code code, std::string_view reason) {

@@ -95,6 +95,13 @@ LINK: tuple[Measure, ...] = (
     _plain("link_unshared_segments", "counter", "Segments in the arena that were pushed, because "
            "their slab could not be shared.", "segments_sent_unshared"),
     Measure(
+        "link_unmappable_segments",
+        "counter",
+        "Segments in shared memory whose receiver had no means to map them; it gets copies then.",
+        {"segments_sent_unmappable": ("sent",), "segments_unmappable": ("received",)},
+        ("direction",),
+    ),
+    Measure(
         "link_reads",
         "counter",
         "Chunks that were offered to the peer, and chunks that this end has read.",
@@ -125,6 +132,10 @@ LINK: tuple[Measure, ...] = (
            "no room or no lease for them.", "segments_sent_crowded"),
     _plain("link_backlog_bytes", "gauge", "Payload that waits for the peer to take it, and nobody "
            "waits for.", "backlog_bytes"),
+    _plain("link_refused_calls", "counter", "Calls that came while too many others of their link "
+           "waited.", "calls_refused"),
+    _plain("link_waiting_calls", "gauge", "Calls that nobody has begun to serve, beyond those that "
+           "workers find ready.", "calls_waiting"),
     _plain("link_copies", "counter", "Payloads that were copied into the arena before they left.",
            "copies"),
     _plain("link_copied_bytes", "counter", "Bytes that were copied into the arena.",

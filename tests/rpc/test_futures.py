@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 import pytest
+from tests.rpc.pairings import DATA_PLANE
 from tests.rpc.service import LIMIT_SECONDS, path
 
 
@@ -155,3 +156,11 @@ def test_threads_share_a_multicallable(channel: Any) -> None:
         thread.join(LIMIT_SECONDS)
         assert not thread.is_alive()
     assert wrong == []
+
+
+@pytest.mark.parametrize("pairing", DATA_PLANE, ids=str, indirect=True)
+def test_thousands_at_once(channel: Any) -> None:
+    """More than there are workers, and than a link has ready for them."""
+    requests = [str(i).encode() for i in range(3000)]
+    futures = [start(channel, "echo", request) for request in requests]
+    assert [future.result(3 * LIMIT_SECONDS) for future in futures] == requests

@@ -56,7 +56,7 @@ TEST_CASE("fetching: 10 MB at a chunk of 4 MB are 3 ready-to-sends and 3 reads, 
     const InMessage got = sink.got.take();
     REQUIRE(got.segments.size() == 1);
     CHECK(same(got.segments[0], bytes));
-    CHECK(got.segments[0].view == nullptr);
+    CHECK(got.segments[0].view() == nullptr);
     const LinkStats sent = link->stats();
     CHECK(sent.copies == 0);
     CHECK(sent.sent.read_segments == 1);

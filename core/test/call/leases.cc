@@ -28,7 +28,7 @@ struct Keeper {
   std::vector<bool> keeps() {
     std::vector<bool> mapped;
     std::lock_guard lock(mutex);
-    for (const InMessage& message : kept) mapped.push_back(message.segments[0].view != nullptr);
+    for (const InMessage& message : kept) mapped.push_back(message.segments[0].view() != nullptr);
     return mapped;
   }
   void let_go() {
@@ -131,11 +131,11 @@ TEST_CASE("leases: with a full arena calls are pushed, and nobody waits") {
   const Reply reply = unary(*link, "/t/Echo", {out(bytes)});
   REQUIRE(reply.code == Code::kOk);
   CHECK(same(reply.segments.at(0), bytes));
-  CHECK(reply.segments[0].view == nullptr);
+  CHECK(reply.segments[0].view() == nullptr);
   CHECK(link->stats().crowded == 1);
   CHECK(link->stats().crowded_why.details().find("TENSORWIRE_BUFFER_BYTES") != std::string::npos);
   blocks.clear();
-  CHECK(unary(*link, "/t/Echo", {out(bytes)}).segments.at(0).view != nullptr);
+  CHECK(unary(*link, "/t/Echo", {out(bytes)}).segments.at(0).view() != nullptr);
   CHECK(link->stats().crowded == 1);
 }
 
@@ -150,7 +150,7 @@ TEST_CASE("leases: a closed client keeps what it was lent, until its last view g
       const auto link = house.connect<ShmWay>();
       reply = unary(*link, "/t/Echo", {out(bytes)});
       REQUIRE(reply.code == Code::kOk);
-      REQUIRE(reply.segments[0].view != nullptr);
+      REQUIRE(reply.segments[0].view() != nullptr);
       link->close({Code::kCancelled, "the channel was closed"});
       CHECK_FALSE(link->alive());
     }

@@ -55,7 +55,7 @@ TEST_CASE("lending: arena memory goes without a copy, unpublished, and comes hom
     Closing link(library.house.connect<ShmWay>());
     Reply reply = unary(*link, "/t/Read", {});
     REQUIRE(reply.code == Code::kOk);
-    REQUIRE(reply.segments.at(0).view != nullptr);
+    REQUIRE(reply.segments.at(0).view() != nullptr);
     CHECK(same(reply.segments[0], bytes));
     const auto served = library.links.take();
     CHECK(served->stats().copies == 0);
@@ -74,7 +74,7 @@ TEST_CASE("lending: the part of a block that is lent need not begin where the bl
   Library library({block->data() + 192, 200'000});
   Closing link(library.house.connect<ShmWay>());
   Reply reply = unary(*link, "/t/Read", {});
-  REQUIRE(reply.segments.at(0).view != nullptr);
+  REQUIRE(reply.segments.at(0).view() != nullptr);
   CHECK(same(reply.segments[0], std::span(bytes).subspan(192, 200'000)));
 }
 
@@ -104,7 +104,7 @@ TEST_CASE("lending: with a full arena other memory is pushed, and nobody waits")
   const Reply reply = unary(*link, "/t/Read", {});
   REQUIRE(reply.code == Code::kOk);
   CHECK(same(reply.segments.at(0), bytes));
-  CHECK(reply.segments[0].view == nullptr);
+  CHECK(reply.segments[0].view() == nullptr);
   CHECK(eventually([&] { return library.told == 1; }));
 }
 
@@ -156,7 +156,7 @@ TEST_CASE("lending: an owner may give back leases of the very link that tells it
     Closing link(house.connect<ShmWay>());
     // What was received is lent on. Its last reference goes where the FIN of the second arrives.
     Reply first = unary(*link, "/t/Echo", {out(bytes)});
-    REQUIRE(first.segments.at(0).view != nullptr);
+    REQUIRE(first.segments.at(0).view() != nullptr);
     const auto block = block_of(bytes);
     auto kept = std::make_shared<std::vector<InSegment>>(std::move(first.segments));
     std::vector<OutSegment> message{
@@ -217,7 +217,7 @@ TEST_CASE("lending: memory that is freed while it is on lease stays what it was"
     Library library({data, bytes.size()});
     Closing link(library.house.connect<ShmWay>());
     const Reply reply = unary(*link, "/t/Read", {});
-    REQUIRE(reply.segments.at(0).view != nullptr);
+    REQUIRE(reply.segments.at(0).view() != nullptr);
     CHECK(tw_arena_free(data) == 1);
     auto* const next = static_cast<std::byte*>(tw_arena_allocate(bytes.size()));
     REQUIRE(next != nullptr);

@@ -112,7 +112,7 @@ TEST_CASE("process: what a killed server has lent stays readable") {
   const auto bytes = bytes_of(kLent);
   Reply first = unary(*abroad.link, "/t/Lend", {}), second = unary(*abroad.link, "/t/Lend", {});
   REQUIRE(first.code == Code::kOk);
-  REQUIRE(first.segments.at(0).view != nullptr);
+  REQUIRE(first.segments.at(0).view() != nullptr);
   abroad.helper.kill();
   REQUIRE(eventually([&] { return !abroad.link->alive(); }));
   CHECK(same(second.segments.at(0), bytes));

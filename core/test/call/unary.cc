@@ -130,7 +130,7 @@ TEST_CASE("unary: published memory travels without a copy, other memory with one
     House house([](ServerCall& call) {
       InMessage request;
       REQUIRE(receive(call, request));
-      CHECK(request.segments[0].view != nullptr);
+      CHECK(request.segments[0].view() != nullptr);
       finish(call);
     });
     Closing link(house.connect<ShmWay>());

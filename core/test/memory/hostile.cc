@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <string>
 
 #include "memory/arena.h"
@@ -111,16 +112,57 @@ TEST_CASE("hostile: announcements") {
   CHECK(add(0, 6).ok());  // replaces the dead one, whose space does not count
   CHECK(add(1, 7, 3 * kMiB).ok());
   CHECK(add(2, 8).code() == Code::kResourceExhausted);
+  CHECK(peer->locate({2, 8, 0, 1}).status().code() == Code::kResourceExhausted);
   CHECK(peer->add(Fd(), {3, 9, ~uint64_t{0} - 4095}).code() == Code::kResourceExhausted);
   CHECK(peer->drop(1, 6).code() == Code::kInternal);
   CHECK(peer->drop(9, 1).code() == Code::kInternal);
   CHECK(peer->drop(1, 7).ok());
   CHECK(peer->drop(1, 7).code() == Code::kInternal);
-  CHECK(add(2, 8).ok());
+  CHECK(peer->locate({2, 8, 0, 1}).status().code() == Code::kResourceExhausted);
+  CHECK(peer->drop(2, 8).ok());
+  CHECK(peer->drop(2, 8).code() == Code::kInternal);
+  CHECK(add(2, 9).ok());
   CHECK(add(1, 7).code() == Code::kInvalidArgument);  // a dead generation does not come back
   const Status status = peer->add(Fd(open("/dev/zero", O_RDONLY)), {3, 10, kMiB});
   CHECK(status.code() == Code::kInvalidArgument);
   CHECK(says(status.details(), "slab 3, generation 10"));
+}
+
+size_t open_descriptors() {
+  size_t count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    (void)entry;
+    ++count;
+  }
+  return count;
+}
+
+TEST_CASE("hostile: a peer makes this process keep a few descriptors, never all it may open") {
+  const size_t before = open_descriptors();
+  auto peer = make_ref<PeerArena>(size_t{1} << 40, 3);
+  const auto add = [&](uint32_t index, uint32_t generation) {
+    return peer->add(sealed(kOwnedSeals), {index, generation, kMiB});
+  };
+  class Nobody final : public LeaseReturn {
+    void lease_done(uint64_t) noexcept override {}
+  };
+  // Replaced and dropped ones count as long as a view keeps them.
+  REQUIRE(add(0, 1).ok());
+  auto view = LeasedView::make(*peer->locate({0, 1, 0, 1}), make_ref<Nobody>(), 1);
+  REQUIRE(view.ok());
+  for (uint32_t generation = 2; generation < 50; ++generation) REQUIRE(add(0, generation).ok());
+  REQUIRE(add(1, 1).ok());
+  for (uint32_t index = 2; index < 200; ++index)
+    CHECK(says(add(index, 1).details(), "more than the 3 slabs"));
+  CHECK(open_descriptors() == before + 3);
+  CHECK(peer->refuse({300, 1, kMiB}).code() == Code::kResourceExhausted);
+  CHECK(peer->refuse({4096, 1, kMiB}).code() == Code::kInvalidArgument);
+  CHECK(says(peer->locate({300, 1, 0, 1}).status().details(), "ulimit -n"));
+  *view = nullptr;
+  CHECK(add(2, 2).ok());
+  peer = nullptr;
+  CHECK(open_descriptors() == before);
+  CHECK(PeerArena::fair_descriptors() >= 8);
 }
 
 TEST_CASE("hostile: regions") {

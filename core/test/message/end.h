@@ -85,6 +85,7 @@ struct EndOptions {
   uint64_t max_message = UINT64_MAX;
   uint64_t window = UINT64_MAX;  // bytes and headers of what may wait on a stream
   wire::Limits limits = {};
+  size_t peer_slabs = SIZE_MAX;     // of the peer's that can be mapped
   size_t fetched_limit = SIZE_MAX;  // bytes of the arena for what is read
 };
 
@@ -97,6 +98,7 @@ class End final : public Receiver::Sink {
         sender(
             options.profile, [this](Slab& slab) { return share(slab); }, options.limits),
         window(options.window),
+        peer_memory(make_ref<PeerArena>(size_t{1} << 40, options.peer_slabs)),
         receiver(*pool, *fetched, options.max_message, *this, options.limits) {}
 
   // ------------------------------------------------------------------------------------- sending
@@ -153,7 +155,8 @@ class End final : public Receiver::Sink {
 
   void return_leases() { sender.fin(std::exchange(returns->ids, {})); }
 
-  Status on_message(InMessage message) override {
+  Status on_message(Ref<Parcel> parcel) override {
+    InMessage message = parcel->open();
     Received got;
     got.stream = message.stream;
     got.header.assign(message.header.begin(), message.header.end());
@@ -161,7 +164,7 @@ class End final : public Receiver::Sink {
     got.status = message.status;
     for (const InSegment& in : message.segments) {
       got.segments.emplace_back(in.data, in.data + in.size);
-      got.leased += in.view != nullptr;
+      got.leased += in.view() != nullptr;
     }
     received.push_back(std::move(got));
     if (keep) kept.push_back(std::move(message));
@@ -181,6 +184,7 @@ class End final : public Receiver::Sink {
     fins += ids.size();
     return sender.on_fin(ids);
   }
+  Status on_unmappable(uint64_t lease) override { return sender.on_unmappable(lease); }
   Status on_credit(uint64_t stream, uint64_t bytes) override {
     credits.emplace_back(stream, bytes);
     return {};
@@ -195,13 +199,15 @@ class End final : public Receiver::Sink {
     }
     auto located =
         peer_memory->locate({info.map.slab, info.map.generation, info.map.offset, info.length});
-    if (!located.ok()) return located.status();
+    if (!located.ok()) {
+      if (located.status().code() == Code::kResourceExhausted) sender.unmappable(info.map.lease);
+      return located.status();
+    }
     auto view = LeasedView::make(*located, returns, info.map.lease);
     if (!view.ok()) return view.status();
     InSegment in;
     in.data = (*view)->bytes().data();
     in.size = info.length;
-    in.view = view->get();
     in.hold = *view;
     return in;
   }
@@ -240,7 +246,7 @@ class End final : public Receiver::Sink {
   std::vector<InMessage> kept;
   std::vector<Receiver::Read> reads;                         // in flight
   std::map<std::pair<uint32_t, uint32_t>, Ref<Slab>> slabs;  // what the peer may read
-  const Ref<PeerArena> peer_memory = make_ref<PeerArena>();
+  const Ref<PeerArena> peer_memory;
   const Ref<Returns> returns = make_ref<Returns>();
   Receiver receiver;  // last: it reports to all of the above
 
@@ -250,8 +256,9 @@ class End final : public Receiver::Sink {
     const std::pair key{slab.index(), slab.generation()};
     if (shared_.contains(key)) return {};
     shared_.emplace(key, true);
-    return peer->peer_memory->add(Fd(dup(slab.fd())),
-                                  {slab.index(), slab.generation(), slab.size()});
+    Status status =
+        peer->peer_memory->add(Fd(dup(slab.fd())), {slab.index(), slab.generation(), slab.size()});
+    return status.code() == Code::kResourceExhausted ? Status() : status;
   }
 
   OutSegment segment(const Part& part, Posted& posted) {

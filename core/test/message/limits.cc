@@ -171,7 +171,6 @@ TEST_CASE("limits: no memory for a message refuses it, not the link") {
     link.forge(link.a, data(1, 1, 5, 0, 50));
     link.settle();
     CHECK(link.b.received.empty());
-    CHECK(pool->stats().used == 0);
     // Nothing is read, and each offer is still reported, so that it gets its FIN.
     for (uint64_t offset = 0; offset < huge;) {
       const auto length = std::min<uint64_t>(UINT32_MAX, huge - offset);
@@ -188,23 +187,23 @@ TEST_CASE("limits: no memory for a message refuses it, not the link") {
     CHECK(link.b.received[0].header == Bytes(8));
     CHECK(link.b.received[0].segments.empty());
     CHECK(link.b.received[1].status.ok());
-    CHECK(link.b.chunks.empty());
     CHECK(link.b.receiver.counters().reads == 0);
+    CHECK(link.b.receiver.counters().refused == 1);
+    CHECK(pool->stats().used == 0);
   }
   SUBCASE("for the eager segments together") {
     link.forge(link.a, message(1, 1,
                                std::vector<SegmentInfo>(
                                    65'535, {UINT32_MAX - 1'000'000, SegmentKind::kEager, {}}),
                                Bytes(8), {}));
-    // It is 256 TiB: refused if the system cannot promise so much. It ends as its sender says.
+    // It is 256 TiB, of which nothing comes.
     link.forge(link.a, abort(1, 1));
     link.forge(link.a, message(1, 2, {}, {}, {}));
     link.settle();
     REQUIRE(link.b.received.size() == 1);
-    CHECK(link.b.receiver.counters().refused == 1);
+    CHECK(link.b.receiver.counters().refused == 0);
     CHECK(link.b.received[0].status.ok());
   }
-  CHECK(link.b.receiver.counters().refused == 1);
   CHECK_FALSE(link.b.receiver.midway());
 }
 
@@ -251,6 +250,37 @@ TEST_CASE(
     check_says(link.receive(link.b), Code::kInternal, {"no such slab"});
     CHECK(link.b.received.empty());
   }
+}
+
+TEST_CASE("limits: whoever cannot map a slab refuses one message, and is pushed the others") {
+  EndOptions cannot{tiny(Bulk::kMap)};
+  cannot.peer_slabs = 0;
+  FakeLink link({tiny(Bulk::kMap)}, cannot);
+  REQUIRE(link.a.post(one_block(100)).ok());
+  REQUIRE(link.a.post(one_block(7)).ok());
+  link.settle();
+  REQUIRE(link.b.received.size() == 2);
+  check_says(link.b.received[0].status, Code::kResourceExhausted,
+             {"slab", "more than the 0 slabs"});
+  CHECK(same(link.b.received[1], one_block(7)));
+  CHECK(link.a.sender.counters().unmappable == 1);
+  check_idle(link.a);
+
+  REQUIRE(link.a.post(one_block(100)).ok());
+  link.settle();
+  CHECK(same(link.b.received.at(2), one_block(100)));
+  CHECK(link.a.sender.counters().unshared_segments == 1);
+  check_says(link.a.sender.unshared(), Code::kResourceExhausted, {"the peer has no means to map"});
+  check_idle(link.a);
+}
+
+TEST_CASE("limits: only what is out on a lease can be unmappable") {
+  FakeLink link({tiny(Bulk::kRead)});
+  REQUIRE(link.a.post(one_block(100)).ok());
+  check_says(link.a.sender.on_unmappable(1), Code::kInternal, {"UNMAPPABLE", "lease is 1"});
+  check_says(link.a.sender.on_unmappable(77), Code::kInternal, {"UNMAPPABLE", "lease is 77"});
+  link.lose();
+  CHECK(link.a.sender.on_unmappable(77).ok());
 }
 
 TEST_CASE("limits: what waits behind an unfinished message is charged when it is announced") {

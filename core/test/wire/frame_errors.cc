@@ -26,8 +26,9 @@ TEST_CASE("a body that is cut anywhere is refused") {
     INFO(status.details());
     CHECK(named);
   }
-  for (const Bytes& frame : {sample_rts(), sample_fin(), sample_credit(), sample_goaway(),
-                             sample_region(), sample_region_gone(), sample_swap()}) {
+  for (const Bytes& frame :
+       {sample_rts(), sample_fin(), sample_credit(), sample_unmappable(), sample_goaway(),
+        sample_region(), sample_region_gone(), sample_swap()}) {
     for (size_t cut = 0; cut + kFrameHeaderSize < frame.size(); ++cut) {
       Bytes shorter(frame.begin(),
                     frame.begin() + static_cast<std::ptrdiff_t>(kFrameHeaderSize + cut));
@@ -92,7 +93,7 @@ TEST_CASE("every field of every frame is checked, and named when it is wrong") {
       {sample_message(), 0, 4, 81, {"MESSAGE", "body_length is 81", "below 82"}},
       {sample_message(), 0, 4, 0xffffffff, {"MESSAGE", "body_length is 4294967295", "limit"}},
       {sample_message(), 4, 1, 0, {"type is 0"}},
-      {sample_message(), 4, 1, 13, {"type is 13"}},
+      {sample_message(), 4, 1, 14, {"type is 14"}},
       {sample_message(), 5, 1, 1, {"MESSAGE", "flags is 1"}},
       {sample_message(), 6, 2, 4, {"body_length is 109"}},
       {sample_message(), 6, 2, 0xffff, {"MESSAGE", "body_length is 109", "below"}},
@@ -156,6 +157,8 @@ TEST_CASE("every field of every frame is checked, and named when it is wrong") {
       {sample_abort(), 16, 8, 0, {"ABORT", "message is 0"}},
       {sample_abort(), 24, 4, 1, {"ABORT", "header_length is 1"}},
       {sample_abort(), 28, 4, 1, {"ABORT", "first_segment is 1"}},
+      {sample_unmappable(), 0, 4, 9, {"UNMAPPABLE", "body_length is 9"}},
+      {sample_unmappable(), 8, 8, 1, {"UNMAPPABLE", "stream is 1"}},
       {sample_goaway(), 0, 4, 3, {"GOAWAY", "body_length is 3"}},
       {sample_goaway(), 0, 4, 1029, {"GOAWAY", "body_length is 1029"}},
       {sample_goaway(), 8, 8, 1, {"GOAWAY", "stream is 1"}},

@@ -60,6 +60,8 @@ inline Status verdict(const Bytes& frame, const Limits& limits = kLimits) {
       return of(decode_operation_prefix(*header, body.first<kOperationPrefixSize>(), limits));
     case FrameType::kOutcome:
       return of(decode_outcome_prefix(*header, body.first<kOutcomePrefixSize>(), limits));
+    case FrameType::kUnmappable:
+      return of(decode_unmappable_body(*header, body));
     case FrameType::kEager:
     case FrameType::kAbort:
       break;
@@ -129,6 +131,12 @@ inline Bytes sample_credit() {
 inline Bytes sample_abort() {
   Bytes frame(kAbortFrameSize);
   encode_abort(frame.data(), 2, 1);
+  return frame;
+}
+
+inline Bytes sample_unmappable() {
+  Bytes frame(kUnmappableFrameSize);
+  encode_unmappable(frame.data(), 0x33);
   return frame;
 }
 

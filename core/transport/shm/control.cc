@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/signals.h"
+#include "wire/bytes.h"
 
 namespace tw {
 namespace {
@@ -99,18 +100,21 @@ Result<ShmFrameReader::Got> ShmFrameReader::read(int socket, ShmMessage& out) {
     if (strange)
       return Status{Code::kInternal,
                     "protocol error: a descriptor that is no memory file, or one too many"};
-    if ((message.msg_flags & MSG_CTRUNC) != 0)
-      return Status{
-          Code::kResourceExhausted,
-          "descriptors from the peer were lost: raise the limit of open files (ulimit -n)"};
+    lost_ = lost_ || (message.msg_flags & MSG_CTRUNC) != 0;
     have_ += static_cast<size_t>(n);
   }
   have_ = 0;
   auto frame = wire::decode_shm_frame(bytes_);
   if (!frame) return frame.status();
-  if (descriptors_.size() != wire::descriptors_of(frame->type))
-    return Status{Code::kInternal, "protocol error: " + std::to_string(descriptors_.size()) +
-                                       " descriptors with a shared-memory frame"};
+  if (std::exchange(lost_, false)) {
+    descriptors_.clear();
+    if (frame->type != wire::ShmFrameType::kSlab)
+      return Status{
+          Code::kResourceExhausted,
+          "descriptors from the peer were lost: raise the limit of open files (ulimit -n)"};
+  } else if (descriptors_.size() != wire::descriptors_of(frame->type)) {
+    return wire::protocol_error({descriptors_.size(), " descriptors with a shared-memory frame"});
+  }
   out.frame = *frame;
   out.descriptors = std::exchange(descriptors_, {});
   return Got::kFrame;

@@ -14,6 +14,7 @@ namespace tw {
 
 struct ShmMessage {
   wire::ShmFrame frame;
+  // None with a slab's frame when this process had no room for it (ulimit -n).
   std::vector<Fd> descriptors;
 };
 
@@ -32,14 +33,15 @@ void ring_shm_bell(int socket);
 class ShmFrameReader {
  public:
   enum class Got : uint8_t { kFrame, kNothing, kEnd };
-  // kEnd: the peer closed the socket. INTERNAL: it broke the protocol. RESOURCE_EXHAUSTED: this
-  // process has no descriptors left.
+  // kEnd: the peer closed the socket. INTERNAL: it broke the protocol. RESOURCE_EXHAUSTED: what
+  // the link cannot do without was lost for want of descriptors.
   Result<Got> read(int socket, ShmMessage& message);
 
  private:
   std::array<std::byte, wire::kShmFrameSize> bytes_{};
   size_t have_ = 0;
   std::vector<Fd> descriptors_;
+  bool lost_ = false;  // some of them had no room here
 };
 
 }  // namespace tw

@@ -273,8 +273,12 @@ Result<ShmFrameReader::Got> ShmTransport::take_announcements(int most) {
       case wire::ShmFrameType::kRings:
         return Status{Code::kInternal, "protocol error: rings were offered twice"};
       case wire::ShmFrameType::kSlab:
-        status = peer_arena_->add(std::move(message.descriptors[0]),
-                                  {frame.slab, frame.generation, frame.size});
+        status = message.descriptors.empty()
+                     ? peer_arena_->refuse({frame.slab, frame.generation, frame.size})
+                     : peer_arena_->add(std::move(message.descriptors[0]),
+                                        {frame.slab, frame.generation, frame.size});
+        // The link goes on without it: what lies there is pushed.
+        if (status.code() == Code::kResourceExhausted) status = {};
         break;
       case wire::ShmFrameType::kSlabGone:
         status = peer_arena_->drop(frame.slab, frame.generation);

@@ -1,0 +1,50 @@
+// The calls of one link that nobody has had time for yet. Each is kept as what the peer has sent
+// for it, so that a peer that starts calls without end costs hardly more than what it sends.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <unordered_map>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "message/parcel.h"
+#include "message/window.h"
+
+namespace tw {
+
+// Not thread-safe.
+class CallQueue {
+ public:
+  // Most calls that wait.
+  static constexpr size_t kMost = 10'240;
+
+  struct Entry {
+    Entry() = default;
+    Entry(size_t credit, Nanos until) : window(credit), deadline(until) {}
+    ParcelQueue messages;  // the first one starts the call
+    ReceiveWindow window{0};
+    Nanos deadline = kForever;
+    bool ended = false;  // the client has sent its last message
+  };
+
+  // False: it is full.
+  bool add(Ref<Parcel> start, Nanos deadline, size_t window, bool ended);
+  // A further message of a call that waits; a cancellation takes the call out. False: no call of
+  // that stream waits.
+  Result<bool> add_to(Ref<Parcel>& message);
+  // Takes out the one that has waited longest; false: none waits.
+  bool pop(Entry& entry);
+  bool empty() const { return entries_.empty(); }
+  size_t size() const { return entries_.size(); }
+  void clear() {
+    entries_.clear();
+    order_.clear();
+  }
+
+ private:
+  std::unordered_map<uint64_t, Entry> entries_;  // by stream
+  std::deque<uint64_t> order_;                   // streams; some may have been cancelled
+};
+
+}  // namespace tw

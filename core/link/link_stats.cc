@@ -1,0 +1,59 @@
+// What a link counts.
+#include <algorithm>
+
+#include "link/link.h"
+
+namespace tw {
+
+void Link::count_copy(uint64_t bytes) {
+  std::lock_guard lock(stats_mutex_);
+  ++copies_;
+  copied_bytes_ += bytes;
+}
+
+void Link::count_crowded(Status why) {
+  tell_crowded(why);
+  std::lock_guard lock(stats_mutex_);
+  ++crowded_;
+  crowded_why_ = std::move(why);
+}
+
+Link::AtomicClass& Link::class_of(uint64_t bytes) {
+  const auto at =
+      std::lower_bound(LinkStats::kClassLimits.begin(), LinkStats::kClassLimits.end(), bytes);
+  return classes_[static_cast<size_t>(at - LinkStats::kClassLimits.begin())];
+}
+
+LinkStats Link::stats() {
+  LinkStats stats;
+  {
+    std::lock_guard lock(send_mutex_);
+    stats.sent = sender_.counters();
+    stats.leases = sender_.leases();
+    stats.leased_bytes = sender_.leased_bytes();
+    stats.unshared = sender_.unshared();
+    stats.crowded_why = sender_.crowded();
+  }
+  stats.facts = transport_->facts();
+  stats.fetches = fetches_.pending();
+  stats.spins = spins_.load(std::memory_order_relaxed);
+  stats.sleeps = sleeps_.load(std::memory_order_relaxed);
+  stats.background_wakes = background_wakes_.load(std::memory_order_relaxed);
+  stats.views = views_.load(std::memory_order_relaxed);
+  stats.unmapped = unmapped_.load(std::memory_order_relaxed);
+  std::lock_guard lock(stats_mutex_);
+  stats.received = received_;
+  stats.copies = copies_;
+  stats.copied_bytes = copied_bytes_;
+  stats.crowded = crowded_ + stats.sent.crowded_segments;
+  if (!crowded_why_.ok()) stats.crowded_why = crowded_why_;
+  for (size_t i = 0; i < classes_.size(); ++i) {
+    stats.classes[i].sent = classes_[i].sent.load(std::memory_order_relaxed);
+    stats.classes[i].sent_bytes = classes_[i].sent_bytes.load(std::memory_order_relaxed);
+    stats.classes[i].received = classes_[i].received.load(std::memory_order_relaxed);
+    stats.classes[i].received_bytes = classes_[i].received_bytes.load(std::memory_order_relaxed);
+  }
+  return stats;
+}
+
+}  // namespace tw

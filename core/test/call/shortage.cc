@@ -1,0 +1,221 @@
+// Processes that run short of memory: the call or the link at hand hears of it, the process, its
+// threads and its other peers go on.
+#include "test/shortage.h"
+
+#include <sys/resource.h>
+
+#include <fstream>
+
+#include "test/call/helper.h"
+
+namespace tw::test {
+namespace {
+
+constexpr size_t kLent = 1 << 20;
+
+// Bytes of address space in use.
+size_t address_space() {
+  std::ifstream file("/proc/self/statm");
+  size_t pages = 0;
+  file >> pages;
+  return pages * page_size();
+}
+
+// No more than `bytes` of address space on top of what is in use.
+void leave_address_space(size_t bytes) {
+  const rlim_t most = address_space() + bytes;
+  const rlimit limit{most, RLIM_INFINITY};
+  REQUIRE(setrlimit(RLIMIT_AS, &limit) == 0);
+}
+
+struct Heard {
+  int code = 0;
+  bool right = false;
+  bool leased = false;
+};
+
+TEST_CASE("helper: client without room" * doctest::skip()) {
+  std::array<std::byte, wire::kHelloSize> hello;
+  wire::encode_hello(hello, runtime().hello());
+  write_thing(kToTest, hello);
+  const auto link = follow(read_thing<Invite>(kFromTest));
+  REQUIRE(unary(*link, "/t/Empty", {}).code == Code::kOk);
+  leave_address_space(64 << 20);  // less than a slab
+  const auto bytes = bytes_of(kLent);
+  for (int i = 0; i < 3; ++i) {
+    const Reply reply = unary(*link, "/t/Lend", {});
+    Heard heard;
+    heard.code = static_cast<int>(reply.code);
+    heard.right = reply.segments.size() == 1 && same(reply.segments[0], bytes);
+    heard.leased = reply.segments.size() == 1 && reply.segments[0].view() != nullptr;
+    write_thing(kToTest, heard);
+  }
+  char byte;
+  (void)read(kFromTest, &byte, 1);  // until the test ends
+}
+
+TEST_CASE("shortage: a client that cannot map a slab loses one call, and gets copies afterwards") {
+  ArenaWatch arena;
+  {
+    House house(
+        [](Ref<ServerCall> call) {
+          if (call->method() == "/t/Lend") {
+            answer(*call, {out(bytes_of(kLent))});
+          } else {
+            finish(*call);
+          }
+          return Ref<ServerCall>{};
+        },
+        1);
+    Helper helper("client without room");
+    const auto hello = wire::decode_hello(helper.hear<std::array<std::byte, wire::kHelloSize>>());
+    REQUIRE(hello.ok());
+    auto in = house.invitation(ShmWay::kName);
+    const auto ticket = house.server().listener().admit(*hello, 1, 60 * kSecond);
+    REQUIRE(ticket.ok());
+    in.session = ticket->session;
+    in.secret = ticket->secret;
+    helper.tell(invite(in));
+    const auto first = helper.hear<Heard>();
+    CHECK(first.code == static_cast<int>(Code::kResourceExhausted));
+    for (int i = 0; i < 2; ++i) {
+      const auto next = helper.hear<Heard>();
+      CHECK(next.code == 0);
+      CHECK(next.right);
+      CHECK_FALSE(next.leased);
+    }
+    const auto links = house.server().links();
+    REQUIRE(links.size() == 1);
+    const LinkStats stats = links[0]->stats();
+    CHECK(stats.sent.unmappable == 1);
+    CHECK(stats.sent.pushed_segments == 2);
+    CHECK(stats.leases == 0);
+  }
+  CHECK(arena.restored());
+}
+
+TEST_CASE("helper: server without room" * doctest::skip()) {
+  const auto hello = read_thing<std::array<std::byte, wire::kHelloSize>>(kFromTest);
+  House house([](ServerCall& call) {
+    try {
+      echo(call);
+    } catch (const std::bad_alloc&) {  // the handler's own
+      (void)finish(call, Code::kResourceExhausted);
+    }
+  });
+  const auto ticket =
+      house.server().listener().admit(wire::decode_hello(hello).value(), 64, 60 * kSecond);
+  REQUIRE(ticket.ok());
+  link::Invitation in{house.tcp(), ticket->session, ticket->secret, house.server().instance(),
+                      runtime().hello()};
+  write_thing(kToTest, invite(in));
+  REQUIRE(read_thing<char>(kFromTest) == 'l');
+  leave_address_space(24 << 20);
+  write_thing(kToTest, 'r');
+  char byte;
+  (void)read(kFromTest, &byte, 1);  // until the test ends
+}
+
+TEST_CASE("shortage: a server without address space refuses what is too large, and serves on") {
+  Helper helper("server without room");
+  std::array<std::byte, wire::kHelloSize> hello;
+  wire::encode_hello(hello, runtime().hello());
+  helper.tell(hello);
+  const auto in = helper.hear<Invite>();
+  Closing good(follow(in)), greedy(follow(in));
+  const auto small = bytes_of(1000);
+  REQUIRE(unary(*good, "/t/Echo", {out(small)}).code == Code::kOk);
+  helper.tell('l');
+  REQUIRE(helper.hear<char>() == 'r');
+  const std::vector<std::byte> large(128 << 20);
+  const std::vector<OutSegment> many(60'000);
+  const auto serves_others = [&] {
+    const Reply reply = unary(*good, "/t/Echo", {out(small)});
+    REQUIRE(reply.code == Code::kOk);
+    CHECK(same(reply.segments.at(0), small));
+  };
+  for (int i = 0; i < 3; ++i) {
+    CHECK(unary(*greedy, "/t/Echo", {out(large)}).code == Code::kResourceExhausted);
+    serves_others();
+  }
+  // Frames of the largest size there is: perhaps the link at hand is lost, no other.
+  for (int i = 0; i < 3; ++i) {
+    (void)unary(*greedy, "/t/Echo", many, now() + 10 * kSecond);
+    serves_others();
+  }
+}
+
+// A server whose dispatcher suffers, and calls that are answered by the test.
+struct Suffering {
+  Suffering() : server(Server::create(runtime().settings().max_message_bytes).value()) {
+    auto port = server->listener().listen_tcp("127.0.0.1", 0);
+    REQUIRE(port.ok());
+    address = "tcp:127.0.0.1:" + std::to_string(*port);
+    dispatcher = std::thread([this] {
+      suffer(true);
+      std::vector<Ref<ServerCall>> calls;
+      for (;;) {
+        try {
+          if (server->next(calls, 8, kForever) == Server::Next::kClosed) return;
+          for (auto& call : calls) served.put(std::move(call));
+        } catch (const std::bad_alloc&) {  // its own, as the ABI has it
+        }
+        calls.clear();
+      }
+    });
+    worker = std::thread([this] {
+      while (const Ref<ServerCall> call = served.take()) echo(*call);
+    });
+  }
+  ~Suffering() {
+    fail_allocation(0);
+    server->close();
+    dispatcher.join();
+    served.put(nullptr);
+    worker.join();
+  }
+  Ref<ClientLink> connect() {
+    auto ticket = server->listener().admit(runtime().hello(), 1, 30 * kSecond);
+    REQUIRE(ticket.ok());
+    link::Invitation in{address, ticket->session, ticket->secret, server->instance(),
+                        runtime().hello()};
+    auto connected = link::connect(runtime(), in, patience());
+    REQUIRE(connected.ok());
+    return ClientLink::create(runtime(), std::move(connected->transport),
+                              std::move(connected->peer), runtime().settings().max_message_bytes)
+        .value();
+  }
+
+  const Ref<Server> server;
+  std::string address;
+  Slot<Ref<ServerCall>> served;
+  std::thread dispatcher, worker;
+};
+
+TEST_CASE("shortage: whatever a server's dispatcher has no memory for costs a link at most") {
+  Suffering suffering;
+  Closing good(suffering.connect());
+  const auto bytes = bytes_of(100'000);
+  std::vector<OutSegment> segments{out(std::span(bytes).first(10)),
+                                   out(std::span(bytes).first(17'000)), out(bytes)};
+  bool failed = true;
+  int losses = 0;
+  for (int n = 1; failed; ++n) {
+    REQUIRE(n < 500);
+    CAPTURE(n);
+    Closing victim(suffering.connect());
+    REQUIRE(unary(*victim, "/t/Echo", {}).code == Code::kOk);
+    fail_allocation(n);
+    const Reply reply = unary(*victim, "/t/Echo", segments);
+    failed = allocation_failed();
+    fail_allocation(0);
+    CHECK((reply.code == Code::kOk || reply.code == Code::kUnavailable ||
+           reply.code == Code::kResourceExhausted));
+    losses += reply.code != Code::kOk;
+    CHECK(unary(*good, "/t/Echo", segments).code == Code::kOk);
+  }
+  CHECK(losses != 0);
+}
+
+}  // namespace
+}  // namespace tw::test

@@ -1,0 +1,338 @@
+// What a peer makes a receiver hold: at most twice what it has really sent, and a little more.
+#include <algorithm>
+#include <functional>
+
+#include "test/message/fake_link.h"
+#include "test/message/forge.h"
+#include "test/shortage.h"
+
+namespace tw::test {
+namespace {
+
+using wire::SegmentInfo;
+using wire::SegmentKind;
+
+constexpr size_t kSlack = 1 << 20;
+
+// A receiver whose user takes nothing, and who counts what it holds for that: memory of the heap,
+// and address space of the pool.
+class Hoard final : public Receiver::Sink {
+ public:
+  explicit Hoard(size_t pool_bytes = size_t{1} << 30)
+      : pool(make_ref<Pool>(pool_bytes)),
+        fetched(make_ref<ReceiveMemory>(make_ref<Arena>(0), pool, 0)),
+        before_(live_bytes()),
+        receiver_(std::make_unique<Receiver>(*pool, *fetched, UINT64_MAX, *this)) {}
+
+  // False: the peer has been thrown out.
+  bool hear(std::span<const std::byte> bytes) {
+    for (size_t at = 0; at < bytes.size();) {
+      std::array<iovec, 2> room;
+      const size_t runs = receiver_->buffers(room);
+      size_t moved = 0;
+      for (size_t i = 0; i < runs; ++i) {
+        const size_t length = std::min(room[i].iov_len, bytes.size() - at);
+        std::memcpy(room[i].iov_base, bytes.data() + at, length);
+        at += length;
+        moved += length;
+      }
+      came += moved;
+      if (!receiver_->received(moved).ok()) return false;
+    }
+    return true;
+  }
+  size_t held() const { return live_bytes() - before_ + pool->stats().used; }
+  void check(const std::string& what) const {
+    INFO(what << ": " << held() << " bytes are held for " << came);
+    CHECK(held() <= 2 * came + kSlack);
+  }
+  Receiver& receiver() { return *receiver_; }
+
+  Status on_message(Ref<Parcel> parcel) override {
+    refused += !parcel->ok();
+    messages.push(std::move(parcel));
+    return {};
+  }
+  Result<Receiver::Cost> on_wait(uint64_t, std::span<const std::byte>, uint64_t,
+                                 const Receiver::Cost&) override {
+    return Receiver::Cost{};
+  }
+  void on_chunk(uint64_t, uint64_t, uint32_t, uint64_t, uint64_t) override {}
+  Status on_fin(std::span<const uint64_t>) override { return {}; }
+  Status on_unmappable(uint64_t) override { return {}; }
+  Status on_credit(uint64_t, uint64_t) override { return {}; }
+  void on_go_away(Code, std::string_view) override {}
+  Result<InSegment> on_map(const SegmentInfo&) override { return InSegment{}; }
+  Status on_region(const wire::Region&) override { return {}; }
+  Status on_region_gone(uint64_t) override { return {}; }
+  Result<std::byte*> on_operation(const wire::Operation&, std::span<const std::byte>) override {
+    return nullptr;
+  }
+  Result<std::byte*> on_outcome(const wire::Outcome&, std::span<const std::byte>) override {
+    return nullptr;
+  }
+  Status on_placed(wire::FrameType) override { return {}; }
+
+  const Ref<Pool> pool;
+  const Ref<ReceiveMemory> fetched;
+  ParcelQueue messages;
+  size_t came = 0, refused = 0;
+
+ private:
+  const size_t before_;
+  std::unique_ptr<Receiver> receiver_;
+};
+
+Bytes announced(uint64_t number, SegmentKind kind, uint64_t length, size_t segments = 1,
+                uint64_t stream = 0) {
+  const std::vector<SegmentInfo> list(segments, {length, kind, {}});
+  return message(stream ? stream : number, number, list, Bytes(16),
+                 Bytes(kind == SegmentKind::kInline ? length * segments : 0));
+}
+
+// The beginning of a DATA frame of `bytes`.
+Bytes data_head(uint64_t number, uint32_t segment, uint64_t offset, uint32_t bytes, size_t here) {
+  Bytes out(wire::kDataFramePrefixSize + here);
+  wire::encode_data_prefix(out.data(), number, number, segment, offset, bytes);
+  return out;
+}
+
+TEST_CASE("budget: announcing the largest messages takes no memory") {
+  Hoard hoard;
+  uint64_t number = 1;
+  for (const SegmentKind kind : {SegmentKind::kPush, SegmentKind::kRead, SegmentKind::kEager})
+    for (int i = 0; i < 600; ++i)
+      REQUIRE(hoard.hear(
+          announced(number++, kind, kind == SegmentKind::kEager ? 4 << 20 : uint64_t{16} << 30)));
+  hoard.check("announcements");
+  // Nor do the heads of frames.
+  REQUIRE(hoard.hear(data_head(1, 0, 0, 64 << 20, 100)));
+  hoard.check("a chunk that has begun");
+}
+
+TEST_CASE("budget: messages of many small segments") {
+  for (const uint64_t length : {0, 1, 5, 9, 17, 40}) {
+    CAPTURE(length);
+    Hoard hoard;
+    for (uint64_t number = 1; number <= 3; ++number)
+      REQUIRE(hoard.hear(announced(number, SegmentKind::kInline, length, 65'535)));
+    hoard.check("inline");
+    for (uint64_t number = 4; number <= 6; ++number) {
+      REQUIRE(hoard.hear(announced(number, SegmentKind::kEager, length, 65'535)));
+      if (number == 6) hoard.check("eager, announced");
+      if (length == 0) continue;
+      for (uint32_t first = 0; first < 65'535; first += 4369)
+        REQUIRE(
+            hoard.hear(eager(number, number, first, 4369, static_cast<uint32_t>(4369 * length))));
+    }
+    hoard.check("eager");
+    if (length == 0) continue;
+    REQUIRE(hoard.hear(announced(7, SegmentKind::kPush, length, 65'535)));
+    hoard.check("pushed, announced");
+    for (uint32_t i = 0; i < 65'535; ++i)
+      REQUIRE(hoard.hear(data(7, 7, i, 0, static_cast<uint32_t>(length))));
+    hoard.check("pushed");
+    REQUIRE(hoard.hear(announced(8, SegmentKind::kRead, length, 65'535)));
+    hoard.check("to be read");
+  }
+}
+
+TEST_CASE("budget: small messages that nobody takes") {
+  for (const size_t segments : {0, 1, 2}) {
+    CAPTURE(segments);
+    Hoard hoard;
+    for (uint64_t number = 1; number <= 20'000; ++number)
+      REQUIRE(hoard.hear(announced(number, SegmentKind::kInline, 1, segments)));
+    hoard.check("unread");
+  }
+}
+
+TEST_CASE("budget: as many unfinished messages as there may be, and what waits behind them") {
+  Hoard hoard;
+  uint64_t number = 1;
+  while (hoard.hear(announced(number, SegmentKind::kPush, 100'000)))
+    if (++number > 100'000) break;
+  CHECK(number == 2 * wire::kMaxOpenMessages + 1);
+  hoard.check("unfinished");
+}
+
+TEST_CASE("budget: messages behind an unfinished one") {
+  for (const size_t segments : {0, 1}) {
+    Hoard hoard;
+    REQUIRE(hoard.hear(announced(1, SegmentKind::kPush, 1)));
+    for (uint64_t number = 2; number <= 20'000; ++number)
+      REQUIRE(hoard.hear(announced(number, SegmentKind::kInline, 1, segments, 1)));
+    hoard.check("waiting");
+    REQUIRE(hoard.messages.empty());
+    REQUIRE(hoard.hear(data(1, 1, 0, 0, 1)));
+    hoard.check("unread");
+  }
+}
+
+TEST_CASE("budget: a pushed segment grows with what has come, and is whole in the end") {
+  const uint64_t size = 48 << 20;
+  Bytes all(size);
+  for (size_t i = 0; i < size; ++i) all[i] = static_cast<std::byte>(i % 251);
+  Hoard hoard;
+  REQUIRE(hoard.hear(announced(1, SegmentKind::kPush, size)));
+  uint64_t offset = 0;
+  for (const uint32_t chunk : {1u, 100u, 2000u, 70'000u, 3u << 20, 9u << 20}) {
+    REQUIRE(hoard.hear(data_head(1, 0, offset, chunk, 0)));
+    hoard.check("a chunk that has begun");
+    for (size_t at = 0; at < chunk; at += 1 << 20) {
+      REQUIRE(
+          hoard.hear(std::span(all).subspan(offset + at, std::min<size_t>(chunk - at, 1 << 20))));
+      hoard.check("a chunk under way");
+    }
+    offset += chunk;
+  }
+  REQUIRE(hoard.hear(data_head(1, 0, offset, static_cast<uint32_t>(size - offset), 0)));
+  REQUIRE(hoard.hear(std::span(all).subspan(offset)));
+  REQUIRE_FALSE(hoard.messages.empty());
+  const InMessage whole = hoard.messages.pop()->open();
+  REQUIRE(whole.segments.size() == 1);
+  CHECK(std::memcmp(whole.segments[0].data, all.data(), size) == 0);
+}
+
+TEST_CASE("budget: recycled memory serves a message at once, but not more than half of it a link") {
+  Hoard hoard(64 << 20);
+  {
+    std::vector<Ref<PoolBuffer>> used;
+    for (int i = 0; i < 8; ++i) used.push_back(hoard.pool->get(8 << 20).value());
+  }
+  REQUIRE(hoard.pool->stats().idle == 64 << 20);
+  for (uint64_t number = 1; number <= 8; ++number) {
+    REQUIRE(hoard.hear(announced(number, SegmentKind::kPush, 8 << 20)));
+    REQUIRE(hoard.hear(data(number, number, 0, 0, 10)));
+  }
+  CHECK(hoard.pool->stats().idle == 32 << 20);
+  CHECK(hoard.pool->stats().recycled == 4);
+  REQUIRE(hoard.hear(data(1, 1, 0, 10, (8 << 20) - 10)));
+  REQUIRE(hoard.hear(announced(9, SegmentKind::kPush, 8 << 20)));
+  REQUIRE(hoard.hear(data(9, 9, 0, 0, 10)));
+  CHECK(hoard.pool->stats().recycled == 5);
+  for (uint64_t number = 2; number <= 9; ++number) REQUIRE(hoard.hear(abort(number, number)));
+  hoard.messages.pop();
+  CHECK(hoard.pool->stats().used == 0);
+}
+
+TEST_CASE("budget: what is to be read takes a bounded part of the address space at a time") {
+  Hoard hoard;
+  constexpr uint64_t kSize = uint64_t{600} << 20;
+  for (uint64_t number = 1; number <= 5; ++number) {
+    REQUIRE(hoard.hear(announced(number, SegmentKind::kRead, kSize)));
+    REQUIRE(hoard.hear(rts(number, number, 0, 0, 1000)));
+    REQUIRE(hoard.hear(rts(number, number, 0, 1000, 1000)));
+  }
+  REQUIRE(hoard.hear(announced(6, SegmentKind::kRead, 100)));
+  REQUIRE(hoard.hear(rts(6, 6, 0, 0, 100)));
+  auto reads = hoard.receiver().take_reads();
+  REQUIRE(reads.size() == 2);
+  CHECK(reads[1].destination == reads[0].destination + 1000);
+  CHECK(hoard.pool->stats().used == Pool::class_size(Pool::class_of(kSize)));
+  // The others wait for it, in their order, however it ends.
+  for (const auto& read : reads) REQUIRE(hoard.receiver().read_done(read).ok());
+  REQUIRE_FALSE(hoard.receiver().offered_reads());
+  REQUIRE(hoard.hear(abort(2, 2)));
+  REQUIRE(hoard.hear(abort(1, 1)));
+  reads = hoard.receiver().take_reads();
+  REQUIRE(reads.size() == 4);
+  for (const auto& read : reads) {
+    CHECK((read.destination != nullptr) == (read.message == 3));
+    REQUIRE(hoard.receiver().read_done(read).ok());
+  }
+  hoard.receiver().refuse(3, {Code::kResourceExhausted, "no room"});
+  reads = hoard.receiver().take_reads();
+  REQUIRE(reads.size() == 2);
+  CHECK(reads[0].message == 4);
+  REQUIRE(hoard.hear(abort(4, 4)));
+  REQUIRE(hoard.hear(abort(5, 5)));
+  reads = hoard.receiver().take_reads();
+  REQUIRE(reads.size() == 3);
+  CHECK(reads[2].message == 6);
+  REQUIRE(hoard.receiver().read_done(reads[2]).ok());
+  CHECK_FALSE(hoard.messages.empty());
+}
+
+TEST_CASE("budget: headers and frames of the largest size") {
+  Hoard hoard;
+  for (uint64_t number = 1; number <= 5; ++number)
+    REQUIRE(hoard.hear(message(number, number, {}, Bytes(1 << 20), {})));
+  hoard.check("headers");
+  Bytes frame = announced(6, SegmentKind::kInline, 4'000'000);
+  frame.resize(100);
+  REQUIRE(hoard.hear(frame));
+  hoard.check("a frame that has begun");
+  REQUIRE(hoard.hear(Bytes(1'000'000)));
+  hoard.check("a frame under way");
+}
+
+TEST_CASE("budget: a sender keeps to what its peer holds for it, in the order of each stream") {
+  for (const Bulk bulk : {Bulk::kPush, Bulk::kRead}) {
+    CAPTURE(static_cast<int>(bulk));
+    FakeLink link({tiny(bulk)});
+    link.log = false;
+    constexpr size_t kMessages = 3 * wire::kMaxOpenMessages;
+    const auto sample = [&](size_t i, size_t size) {
+      Bytes bytes(size, static_cast<std::byte>(i));
+      std::memcpy(bytes.data(), &i, sizeof i);
+      return Sample{
+          1 + i % 1500, Bytes(3), {{std::move(bytes), i % 2 ? Owner::kBlock : Owner::kCaller}}};
+    };
+    Ref<Outgoing> given_up;
+    for (size_t i = 0; i < kMessages; ++i) {
+      auto outgoing = link.a.post(sample(i, 40));
+      REQUIRE(outgoing.ok());
+      if (i == kMessages - 2) given_up = *outgoing;
+      // Small ones stay behind what waits on their stream, and pass all others.
+      REQUIRE(link.a.post(sample(i, 8)).ok());
+    }
+    REQUIRE(link.a.post({9000, {}, {{Bytes(5), Owner::kCaller}}}).ok());
+    CHECK(link.a.sender.parked() >= kMessages / 2);
+    REQUIRE(given_up);
+    CHECK(link.a.sender.withdraw(given_up));
+    link.a.reclaim();
+    link.settle();
+    REQUIRE(link.b.received.size() == 2 * kMessages);
+    CHECK(link.a.sender.parked() == 0);
+    std::map<uint64_t, std::pair<size_t, size_t>> last;  // by stream: number and size
+    for (const Received& got : link.b.received) {
+      if (got.stream == 9000) continue;
+      size_t i;
+      std::memcpy(&i, got.segments.at(0).data(), sizeof i);
+      const std::pair now(i, 40 - got.segments[0].size());
+      REQUIRE(got.stream == 1 + i % 1500);
+      if (last.contains(got.stream)) CHECK(last[got.stream] < now);
+      last[got.stream] = now;
+    }
+    check_idle(link.a);
+  }
+}
+
+TEST_CASE("budget: what waits to be announced is let go of with its link") {
+  FakeLink link({tiny(Bulk::kMap)});
+  link.log = false;
+  link.a.shares = false;
+  for (size_t i = 0; i < wire::kMaxOpenMessages; ++i)
+    REQUIRE(link.a.post({1 + i, {}, {{Bytes(40), Owner::kHold}}}).ok());
+  link.a.shares = true;
+  // On a stream that waits, with a lease beside what is pushed.
+  REQUIRE(link.a.post({1, {}, {{Bytes(40), Owner::kBlock}}}).ok());
+  auto mixed = link.a.post({2, {}, {{Bytes(40), Owner::kBlock}, {Bytes(40), Owner::kCaller}}});
+  REQUIRE(mixed.ok());
+  REQUIRE(link.a.post({2, {}, {{Bytes(40), Owner::kBlock}, {Bytes(40), Owner::kHold}}}).ok());
+  CHECK(link.a.sender.leases() == 3);
+  CHECK(link.a.sender.parked() == 2);
+  CHECK(link.a.sender.withdraw(*mixed));
+  CHECK(link.a.sender.leases() == 2);
+  link.a.reclaim();
+  SUBCASE("sent in the end") { link.settle(); }
+  SUBCASE("lost") { link.lose(); }
+  CHECK(link.a.held == 0);
+  CHECK(link.a.sender.parked() == 0);
+  CHECK(link.a.sender.leases() == 0);
+  CHECK(link.a.unfinished.empty());
+}
+
+}  // namespace
+}  // namespace tw::test
