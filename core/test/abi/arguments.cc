@@ -43,7 +43,7 @@ TEST_CASE_TEMPLATE("abi: methods and metadata that cannot be sent are refused, t
                    Way, TENSORWIRE_ABI_WAYS) {
   House house;
   const Link link = house.dial(Way::kName);
-  const std::vector<std::string> methods = {"", "t/Echo", "/\xff", "/" + std::string(5000, 'm')};
+  const std::vector<std::string> methods = {"", "/\xff", "/" + std::string(5000, 'm')};
   for (const std::string& method : methods) {
     const Reply reply = unary(link.get(), method, Payload({"x"}));
     CHECK(reply.code == kInvalidArgument);
