@@ -253,58 +253,60 @@ TEST_CASE("shm: a driver that nobody can wake still hears that its peer has gone
   word.store(77);
   client.server->peer_gone("it has died");
   driver.join();
-  // Lets this process open no more descriptors than it has.
-  class NoMoreDescriptors {
-   public:
-    NoMoreDescriptors() {
-      getrlimit(RLIMIT_NOFILE, &before_);
-      rlimit now = before_;
-      const Fd next(open("/dev/null", O_RDONLY | O_CLOEXEC));  // the lowest that is free
-      now.rlim_cur = static_cast<rlim_t>(next.get());
-      REQUIRE(setrlimit(RLIMIT_NOFILE, &now) == 0);
-    }
-    ~NoMoreDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+}
 
-   private:
-    rlimit before_{};
-  };
-
-  TEST_CASE("shm: a slab for which this process has no descriptor left is refused, not the link") {
-    Client client;
-    auto arena = make_ref<Arena>(size_t{1} << 20, size_t{1} << 20);
-    const auto block = arena->allocate(4096);
-    REQUIRE(block.ok());
-    wire::ShmFrame slab;
-    slab.type = wire::ShmFrameType::kSlab;
-    slab.slab = 3;
-    slab.generation = 4;
-    slab.size = (*block)->slab().size();
-    const int fds[] = {(*block)->slab().fd()};
-    REQUIRE(send_shm_frame(client.socket.get(), slab, fds).ok());
-    {
-      const NoMoreDescriptors limit;
-      const auto located = client.server->locate({3, 4, 0, 1});
-      REQUIRE_FALSE(located.ok());
-      CHECK(located.status().code() == Code::kResourceExhausted);
-      CHECK(located.status().details().find("ulimit -n") != std::string::npos);
-    }
-    slab.generation = 5;
-    REQUIRE(send_shm_frame(client.socket.get(), slab, fds).ok());
-    CHECK(client.server->locate({3, 5, 0, 1}).ok());
+// Lets this process open no more descriptors than it has.
+class NoMoreDescriptors {
+ public:
+  NoMoreDescriptors() {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit now = before_;
+    const Fd next(open("/dev/null", O_RDONLY | O_CLOEXEC));  // the lowest that is free
+    now.rlim_cur = static_cast<rlim_t>(next.get());
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &now) == 0);
   }
+  ~NoMoreDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
 
-  TEST_CASE("shm: a frame may come in pieces") {
-    Client client;
-    wire::ShmFrame gone;
-    gone.type = wire::ShmFrameType::kSlabGone;
-    std::array<std::byte, wire::kShmFrameSize> bytes;
-    wire::encode(bytes, gone);
-    for (const std::byte byte : bytes) {
-      CHECK_FALSE(client.watched->reports_now());
-      client.says(&byte, 1);
-    }
-    CHECK(client.end().find("does not share") != std::string::npos);
+ private:
+  rlimit before_{};
+};
+
+TEST_CASE("shm: a slab for which this process has no descriptor left is refused, not the link") {
+  Client client;
+  auto arena = make_ref<Arena>(size_t{1} << 20, size_t{1} << 20);
+  const auto block = arena->allocate(4096);
+  REQUIRE(block.ok());
+  wire::ShmFrame slab;
+  slab.type = wire::ShmFrameType::kSlab;
+  slab.slab = 3;
+  slab.generation = 4;
+  slab.size = (*block)->slab().size();
+  const int fds[] = {(*block)->slab().fd()};
+  REQUIRE(send_shm_frame(client.socket.get(), slab, fds).ok());
+  {
+    const NoMoreDescriptors limit;
+    const auto located = client.server->locate({3, 4, 0, 1});
+    REQUIRE_FALSE(located.ok());
+    CHECK(located.status().code() == Code::kResourceExhausted);
+    CHECK(located.status().details().find("ulimit -n") != std::string::npos);
   }
+  slab.generation = 5;
+  REQUIRE(send_shm_frame(client.socket.get(), slab, fds).ok());
+  CHECK(client.server->locate({3, 5, 0, 1}).ok());
+}
+
+TEST_CASE("shm: a frame may come in pieces") {
+  Client client;
+  wire::ShmFrame gone;
+  gone.type = wire::ShmFrameType::kSlabGone;
+  std::array<std::byte, wire::kShmFrameSize> bytes;
+  wire::encode(bytes, gone);
+  for (const std::byte byte : bytes) {
+    CHECK_FALSE(client.watched->reports_now());
+    client.says(&byte, 1);
+  }
+  CHECK(client.end().find("does not share") != std::string::npos);
+}
 
 }  // namespace
 }  // namespace tw::test
