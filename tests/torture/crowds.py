@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import grpc
 from tests.torture import service
-from tests.torture.figures import Latency, Row, Say, scaled, tormented
+from tests.torture.figures import SPARE_DESCRIPTORS, Latency, Row, Say, scaled, tormented
 from tests.torture.processes import Conversation, child, descriptors, private_mib, status
 
 FORKS: Final = 1000
@@ -112,7 +112,10 @@ def _forks(transport: str, scale: float, seed: int, say: Say) -> Row:
         for failure in said["failures"]:
             row.fail(failure)
         end = time.monotonic() + 10
-        while descriptors(server.pid) > row.descriptors_before + 4 and time.monotonic() < end:
+        while (
+            descriptors(server.pid) > row.descriptors_before + SPARE_DESCRIPTORS
+            and time.monotonic() < end
+        ):
             time.sleep(0.1)
         row.descriptors_after, row.memory_after = (
             descriptors(server.pid),
@@ -175,7 +178,10 @@ def channels(scale: float, seed: int, say: Say) -> list[Row]:
             )
             client.ask("close", 120)
             end = time.monotonic() + 20
-            while descriptors(server.pid) > row.descriptors_before + 4 and time.monotonic() < end:
+            while (
+                descriptors(server.pid) > row.descriptors_before + SPARE_DESCRIPTORS
+                and time.monotonic() < end
+            ):
                 time.sleep(0.1)
             row.descriptors_after, row.memory_after = (
                 descriptors(server.pid),

@@ -140,7 +140,7 @@ def stay(seconds: float, say: Say, doing: str) -> None:
 
 def settle(row: Row, quiet: dict[str, Any], attacked: dict[str, Any]) -> None:
     """Judges what the good clients have seen, and enters it: latencies of the transport that
-    suffered most."""
+    suffered most, which the torment may judge."""
     for seen in (quiet, attacked):
         for one in seen.values():
             row.good_calls += one["calls"]
@@ -152,7 +152,6 @@ def settle(row: Row, quiet: dict[str, Any], attacked: dict[str, Any]) -> None:
         for name in quiet
     ]
     row.quiet, row.attacked = max(pairs, key=lambda pair: pair[1].p99 / (pair[0].p99 or 1.0))
-    row.judge_latency()
     for name, one in attacked.items():
         if not one["calls"]:
             row.fail(f"the good client of {name} made no call")

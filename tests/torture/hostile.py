@@ -88,7 +88,7 @@ def _attacked(
     row.memory_before, row.descriptors_before = private_mib(server.pid), descriptors(server.pid)
     order |= {
         "host": "127.0.0.1",
-        "source": "127.0.0.2",
+        "source": "127.0.0.1",
         "count": scaled(CONNECTIONS, scale, 20),
         "seconds": max(2.0, MOST_SECONDS * min(1.0, scale * 2)),
     }
@@ -109,6 +109,7 @@ def _attacked(
         if not seen["calls"] and not attacked[name]["calls"]:
             row.fail(f"the good client of {name} does not come back")
     settle(row, quiet, attacked)
+    row.judge_latency()
     row.note = f"at most {most:.0f} MiB"
     if most > row.memory_before + _PEAK_MIB:
         row.fail(f"private memory rose from {row.memory_before:.0f} to {most:.0f} MiB meanwhile")

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import grpc
 from tests.torture import service
-from tests.torture.figures import Row, Say, scaled, tormented
+from tests.torture.figures import SPARE_DESCRIPTORS, Row, Say, scaled, tormented
 from tests.torture.good import calling, phase_seconds, settle, stay
 from tests.torture.processes import (
     Child,
@@ -74,7 +74,8 @@ def clients(transport: str, scale: float, seed: int, say: Say) -> Row:
                 attacked = good.phase()
                 end = time.monotonic() + 10
                 while (
-                    descriptors(server.pid) > row.descriptors_before + 4 and time.monotonic() < end
+                    descriptors(server.pid) > row.descriptors_before + SPARE_DESCRIPTORS
+                    and time.monotonic() < end
                 ):
                     stay(0.1, say, "aftermath")
                 row.memory_after = private_mib(server.pid)
@@ -206,13 +207,15 @@ def interruptible(talk: Conversation, order: dict[str, Any]) -> None:
                     "RuntimeError: release unlocked lock"
                 )
             talk.say({"made": made, "failure": failure})
-            talk.hear()
+            if talk.hear() == "over":
+                return
 
 
 def interrupts(transport: str, scale: float, seed: int, say: Say) -> Row:
     """A client is interrupted in the middle of its calls, and goes on with the same channel."""
     with tormented(f"clients interrupted · {transport}", say) as row:
         rng = random.Random(seed)
+        wanted = scaled(INTERRUPTS, scale, 10)
         lost = 0
         with child(service.serve, {}) as server:
             order = {
@@ -221,8 +224,8 @@ def interrupts(transport: str, scale: float, seed: int, say: Say) -> Row:
                 "seed": seed,
             }
             with child(interruptible, order) as caller:
-                for number in range(scaled(INTERRUPTS, scale, 10)):
-                    if number == scaled(INTERRUPTS, scale, 10) // 5:
+                for number in range(wanted):
+                    if number == wanted // 5:
                         row.memory_before = private_mib(server.pid)
                         row.descriptors_before = descriptors(server.pid)
                     assert caller.talk.hear() == "go"
@@ -241,7 +244,7 @@ def interrupts(transport: str, scale: float, seed: int, say: Say) -> Row:
                     row.good_calls += said["made"]
                     if said["failure"]:
                         row.fail(said["failure"])
-                    caller.talk.say("again")
+                    caller.talk.say("again" if number + 1 < wanted else "over")
                     say(f"{row.attempts} interrupts")
                 row.memory_after = private_mib(server.pid)
                 row.descriptors_after = descriptors(server.pid)
@@ -279,13 +282,14 @@ def stopped_clients(transport: str, scale: float, seed: int, say: Say) -> Row:
                         time.sleep(rng.uniform(0, 0.02))
                         one.stop()
                         row.attempts += 1
-                    stay(1.0, say, f"{row.attempts} stopped")
+                    stay(phase_seconds(scale) / 3, say, f"{row.attempts} stopped")
                     for i, one in enumerate(stopping):
                         _release(row, one, kill=i % 2 == 0)
                 attacked = good.phase()
                 end = time.monotonic() + 10
                 while (
-                    descriptors(server.pid) > row.descriptors_before + 4 and time.monotonic() < end
+                    descriptors(server.pid) > row.descriptors_before + SPARE_DESCRIPTORS
+                    and time.monotonic() < end
                 ):
                     stay(0.1, say, "aftermath")
                 row.memory_after = private_mib(server.pid)

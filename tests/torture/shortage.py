@@ -255,7 +255,12 @@ def arenas(mib: int, scale: float, seed: int, say: Say) -> Row:
                 quiet = good.phase()
                 row.memory_before = private_mib(server.pid)
                 size = max(20_000, (mib << 20) // 64)
-                order = {"target": target, "transport": "shm", "size": size, "count": 32}
+                order = {
+                    "target": target,
+                    "transport": "shm",
+                    "size": size,
+                    "count": scaled(32, min(1.0, scale * 10), 8),
+                }
                 keepers = [
                     stack.enter_context(child(keeper, {**order, "seed": seed + i}))
                     for i in range(6)
@@ -272,12 +277,21 @@ def arenas(mib: int, scale: float, seed: int, say: Say) -> Row:
     return row
 
 
-def run(scale: float, seed: int, say: Say) -> list[Row]:
-    rows = []
-    for transport in DATA_PLANE:
-        rows.append(full_server(transport, scale, seed, say))
-        rows.append(narrow_clients(transport, scale, seed, say))
-        rows.append(address_space("server", transport, scale, seed, say))
-        rows.append(address_space("client", transport, scale, seed, say))
-    rows.extend(arenas(mib, scale, seed, say) for mib in (1, 4, 64))
-    return rows
+def without_descriptors(scale: float, seed: int, say: Say) -> list[Row]:
+    return [
+        torment(transport, scale, seed, say)
+        for transport in DATA_PLANE
+        for torment in (full_server, narrow_clients)
+    ]
+
+
+def without_address_space(scale: float, seed: int, say: Say) -> list[Row]:
+    return [
+        address_space(side, transport, scale, seed, say)
+        for transport in DATA_PLANE
+        for side in ("server", "client")
+    ]
+
+
+def full_arenas(scale: float, seed: int, say: Say) -> list[Row]:
+    return [arenas(mib, scale, seed, say) for mib in (1, 4, 64)]

@@ -57,8 +57,9 @@ CASES = [
 ROUNDS = {
     "strangers": CASES[: len(CASES) // 2],
     "intruders": CASES[len(CASES) // 2 :],
-    "killed": ["killed", "interrupted", "forks"],
-    "crowds": ["channels", "soak"],
+    "killed": ["killed", "interrupted", "stopped"],
+    "shortages": ["without", "full arenas"],
+    "crowds": ["forks", "channels", "soak"],
 }
 
 
