@@ -339,3 +339,57 @@ def test_asynchronous_writers(tensorflow: Any, cluster: Cluster, resource: bool)
                     ended.set()
                 assert writing.result(60) > 0
             assert not any(seen)
+
+
+OPTIMIZERS = (
+    "GradientDescent",
+    "Momentum",
+    "Adam",
+    "Adagrad",
+    "RMSProp",
+    "Ftrl",
+    "Adadelta",
+    "ProximalAdagrad",
+    "ProximalGradientDescent",
+)
+WIDTH = 128
+
+
+def trained(tf: Any, cluster: Cluster, name: str) -> list[float]:
+    """The losses of a network whose layers are reference variables of the ps: one is updated as
+    soon as its gradient has come, while the worker still needs its value for the layer below."""
+    v1 = tf.compat.v1
+    more = (0.9,) if name == "Momentum" else ()
+    with tf.Graph().as_default():
+        made = [tf.sin(tf.linspace(0.0, 9.0 + at, WIDTH * WIDTH)) * 0.1 for at in range(4)]
+        with tf.device(PS):
+            # A server keeps variables by name, also after their session.
+            layers = [
+                v1.Variable(
+                    tf.reshape(each, [WIDTH, WIDTH]), name=f"{name}{at}", use_resource=False
+                )
+                for at, each in enumerate(made)
+            ]
+        with tf.device(WORKER):
+            features = tf.reshape(tf.cos(made[0]), [WIDTH, WIDTH])
+            hidden = features
+            for layer in layers:
+                hidden = tf.tanh(tf.matmul(hidden, layer))
+            loss = tf.reduce_mean(tf.square(hidden - features))
+        with tf.device(PS):
+            optimizer = getattr(v1.train, f"{name}Optimizer")(0.01, *more)
+            train = optimizer.minimize(loss, colocate_gradients_with_ops=True)
+        with session_as_written(tf, cluster.target("worker")) as run:
+            run.run(v1.global_variables_initializer())
+            return [float(run.run([loss, train])[0]) for _ in range(5)]
+
+
+def test_training_with_reference_variables(
+    tensorflow: Any, cluster: Cluster, stock: Cluster
+) -> None:
+    before = cluster.stats("ps")["served_mutable"]
+    for name in OPTIMIZERS:
+        losses = trained(tensorflow, cluster, name)
+        assert losses == trained(tensorflow, stock, name), name
+        assert losses[-1] != losses[0], name
+    assert cluster.stats("ps")["served_mutable"] > before
