@@ -7,22 +7,15 @@
 #include <vector>
 
 #include "test/model/ring_programs.h"
+#include "test/sanitized.h"
 
 namespace tw::model {
 namespace {
 
+using test::kSanitized;
+
 constexpr SleepStyle kBackground{Sleeper::kBackground};
 constexpr SleepStyle kDriver{Sleeper::kDriver};
-
-// Sanitizers look at the explorer, not at the rings, and slow it down thirtyfold: small programs
-// do.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#elif defined(__has_feature)
-constexpr bool kSanitized = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
-#else
-constexpr bool kSanitized = false;
-#endif
 
 using Setup = std::function<void(Program&)>;
 
@@ -66,6 +59,8 @@ class Weakened {
 
 TEST_CASE("rings: bytes arrive in order and nobody sleeps for ever") {
   holds(one_way_of(kBackground, 1, {1, 1}, 2));
+  // Sanitizers look at the explorer, not at the rings, and slow it down thirtyfold: small programs
+  // do.
   if (kSanitized) return;
   holds(one_way_of(kBackground, 1, {3}, 1));
   holds(one_way_of(kDriver, 1, {3}, 1));
