@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "test/call/helper.h"
+#include "test/sanitized.h"
 
 namespace tw::test {
 namespace {
@@ -54,7 +55,9 @@ TEST_CASE("helper: client without room" * doctest::skip()) {
   (void)read(kFromTest, &byte, 1);  // until the test ends
 }
 
-TEST_CASE("shortage: a client that cannot map a slab loses one call, and gets copies afterwards") {
+// Without address space, a sanitizer ends its process.
+TEST_CASE("shortage: a client that cannot map a slab loses one call, and gets copies afterwards" *
+          doctest::skip(kSanitized)) {
   ArenaWatch arena;
   {
     House house(
@@ -116,7 +119,8 @@ TEST_CASE("helper: server without room" * doctest::skip()) {
   (void)read(kFromTest, &byte, 1);  // until the test ends
 }
 
-TEST_CASE("shortage: a server without address space refuses what is too large, and serves on") {
+TEST_CASE("shortage: a server without address space refuses what is too large, and serves on" *
+          doctest::skip(kSanitized)) {
   Helper helper("server without room");
   std::array<std::byte, wire::kHelloSize> hello;
   wire::encode_hello(hello, runtime().hello());
