@@ -14,6 +14,23 @@ std::atomic<bool> failed{false};
 std::atomic<size_t> live{0};
 thread_local bool suffering = false;
 
+}  // namespace
+
+void fail_allocation(int n) {
+  failed = false;
+  countdown = n;
+}
+bool allocation_failed() { return failed; }
+size_t live_bytes() { return live; }
+void suffer(bool yes) { suffering = yes; }
+
+}  // namespace tw::test
+
+#if !TENSORWIRE_THREAD_SANITIZED
+
+namespace tw::test {
+namespace {
+
 bool fails() {
   if (!suffering || countdown.load(std::memory_order_relaxed) == 0) return false;
   if (countdown.fetch_sub(1) != 1) return false;
@@ -47,15 +64,6 @@ void* allocate_or_throw(std::size_t size, std::size_t alignment) {
 }
 
 }  // namespace
-
-void fail_allocation(int n) {
-  failed = false;
-  countdown = n;
-}
-bool allocation_failed() { return failed; }
-size_t live_bytes() { return live; }
-void suffer(bool yes) { suffering = yes; }
-
 }  // namespace tw::test
 
 void* operator new(std::size_t size) { return tw::test::allocate_or_throw(size, 1); }
@@ -77,3 +85,5 @@ void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
 }
 void operator delete[](void* memory) noexcept { tw::test::release(memory); }
 void operator delete[](void* memory, std::size_t) noexcept { tw::test::release(memory); }
+
+#endif

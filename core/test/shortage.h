@@ -3,7 +3,12 @@
 
 #include <cstddef>
 
+#include "test/sanitized.h"
+
 namespace tw::test {
+
+// ThreadSanitizer insists on its own allocator: nothing is counted there, and nothing fails.
+inline constexpr bool kFailsOnDemand = !TENSORWIRE_THREAD_SANITIZED;
 
 // Of the threads that called suffer(), the n-th allocation from now on fails; 0: none does.
 void fail_allocation(int n);

@@ -6,8 +6,9 @@
 namespace tw::test::abi {
 namespace {
 
-TEST_CASE_TEMPLATE("abi: each allocation of a caller may fail, and the next call works", Way,
-                   TENSORWIRE_ABI_WAYS) {
+TEST_CASE_TEMPLATE("abi: each allocation of a caller may fail, and the next call works" *
+                       doctest::skip(!kFailsOnDemand),
+                   Way, TENSORWIRE_ABI_WAYS) {
   House house;
   const std::string text = text_of(60'000);
   const std::vector<std::string_view> parts(20, text);

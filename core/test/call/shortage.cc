@@ -196,7 +196,8 @@ struct Suffering {
   std::thread dispatcher, worker;
 };
 
-TEST_CASE("shortage: whatever a server's dispatcher has no memory for costs a link at most") {
+TEST_CASE("shortage: whatever a server's dispatcher has no memory for costs a link at most" *
+          doctest::skip(!kFailsOnDemand)) {
   Suffering suffering;
   Closing good(suffering.connect());
   const auto bytes = bytes_of(100'000);
