@@ -103,7 +103,10 @@ TEST_CASE("helper: server without room" * doctest::skip()) {
     try {
       echo(call);
     } catch (const std::bad_alloc&) {  // the handler's own
-      (void)finish(call, Code::kResourceExhausted);
+      try {
+        (void)finish(call, Code::kResourceExhausted);
+      } catch (const std::bad_alloc&) {  // the call ends with its link
+      }
     }
   });
   const auto ticket =

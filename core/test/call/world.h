@@ -327,10 +327,12 @@ class House {
 
   void dispatch() {
     std::vector<Ref<ServerCall>> calls;
-    while (server_->next(calls, 64, kForever) != Server::Next::kClosed) {
-      {
+    for (;;) {
+      try {
+        if (server_->next(calls, 64, kForever) == Server::Next::kClosed) return;
         std::lock_guard lock(mutex_);
         for (auto& call : calls) queue_.push_back(std::move(call));
+      } catch (const std::bad_alloc&) {  // its own, as the ABI has it
       }
       calls.clear();
       changed_.notify_all();
