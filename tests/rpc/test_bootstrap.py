@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -68,6 +69,15 @@ def test_request_that_is_no_hello(request_: bytes) -> None:
         assert error.details()
         with tensorwire.insecure_channel(server.target) as channel:
             assert channel.path().transport == "shm"
+
+
+def test_request_in_versions_that_the_server_does_not_speak() -> None:
+    hello = bytearray(_core.hello())
+    hello[8:12] = struct.pack("<HH", 60_000, 60_001)
+    with local("tensorwire") as server:
+        error = refused(server.target, bytes(hello))
+    assert error.code() is grpc.StatusCode.UNIMPLEMENTED
+    assert "60000" in error.details()
 
 
 def test_secure_port_mints_nothing() -> None:
@@ -231,15 +241,33 @@ def aborting(code: grpc.StatusCode) -> Callable[[bytes, grpc.ServicerContext], b
 @pytest.mark.parametrize(
     "code",
     [
-        grpc.StatusCode.UNIMPLEMENTED,
         grpc.StatusCode.PERMISSION_DENIED,
         grpc.StatusCode.FAILED_PRECONDITION,
+        grpc.StatusCode.INVALID_ARGUMENT,
         grpc.StatusCode.UNAUTHENTICATED,
         grpc.StatusCode.INTERNAL,
     ],
 )
-def test_refusal_is_final(fake: Any, code: grpc.StatusCode) -> None:
-    fake.answer = aborting(code)
+def test_refusal_is_for_the_metadata(fake: Any, code: grpc.StatusCode) -> None:
+    refuse = aborting(code)
+    with local("tensorwire") as real, tensorwire.insecure_channel(fake.target) as channel:
+
+        def answer(request: bytes, context: grpc.ServicerContext) -> bytes:
+            if ("x-token", "secret") not in context.invocation_metadata():
+                return refuse(request, context)
+            reply: bytes = ask(real.target, request)
+            return reply
+
+        fake.answer = answer
+        assert echo(channel) == b"x"
+        assert channel.path().transport == "grpc"
+        assert f"{code.name}: not today" in channel.path().reasons["shm"]
+        assert echo(channel, metadata=(("x-token", "secret"),)) == b"x"
+        assert channel.path().transport == "shm"
+
+
+def test_a_server_without_a_data_plane_is_not_asked_again(fake: Any) -> None:
+    fake.answer = aborting(grpc.StatusCode.UNIMPLEMENTED)
     with tensorwire.insecure_channel(fake.target) as channel:
         for _ in range(3):
             assert echo(channel) == b"x"

@@ -8,7 +8,7 @@ client dialled: see ``Listeners.addresses``. Links by RDMA are set up over a TCP
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple, NoReturn
 
 import grpc
 import msgspec
@@ -18,7 +18,8 @@ from tensorwire.host import why_no_verbs
 from tensorwire.log import LOGGER
 from tensorwire.rpc import status, target
 from tensorwire.rpc.choice import Policy
-from tensorwire.rpc.metadata import USER_AGENT
+from tensorwire.rpc.metadata import USER_AGENT, incoming
+from tensorwire.rpc.refusals import Offer, Refusal
 
 METHOD: Final = "/tensorwire.v1.Bootstrap/Open"
 
@@ -60,31 +61,48 @@ _TRANSIENT: Final = frozenset(
 
 
 class OpenError(Exception):
-    """No answer. ``final``: the server has no data plane for this client, and will have none."""
+    """No answer. ``final``: the server has no data plane for this client, and will have none.
+    ``refusal``: it does not give one for the metadata that Open came with."""
 
-    def __init__(self, reason: str, final: bool) -> None:
+    def __init__(self, reason: str, final: bool, refusal: Refusal | None = None) -> None:
         super().__init__(reason)
         self.reason = reason
         self.final = final
+        self.refusal = refusal
 
 
-def ask(channel: grpc.Channel, timeout: float, wait_for_ready: bool | None) -> Answer:
-    """The client's side: one Open over a stock channel. OpenError, also for a malformed answer."""
+def ask(
+    channel: grpc.Channel, timeout: float, wait_for_ready: bool | None, offer: Offer = ()
+) -> Answer:
+    """The client's side: one Open over a stock channel. OpenError, also for a malformed answer.
+
+    offer: metadata of the call that the link is for, which tell the server who asks.
+    """
     method: Any = channel.unary_unary(METHOD, None, None)
     try:
-        data = method(_core.hello(), timeout=timeout, wait_for_ready=wait_for_ready)
+        data = method(_core.hello(), timeout=timeout, wait_for_ready=wait_for_ready, metadata=offer)
     except grpc.RpcError as error:
-        code, details = error.code(), error.details()
-        final = code not in _TRANSIENT
-        if code is grpc.StatusCode.UNIMPLEMENTED:
-            reason = f"the server has no data plane ({details or code.name})"
-        else:
-            reason = f"the server did not open a data plane: {code.name}: {details}"
-        raise OpenError(reason, final) from None
+        raise _no_answer(error) from None
     try:
         return _decode(data)
     except msgspec.DecodeError as error:
         raise OpenError(f"the server's answer to Open is malformed: {error}", True) from None
+
+
+def _no_answer(error: Any) -> OpenError:
+    code, details = error.code(), error.details()
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        return OpenError(f"the server has no data plane ({details or code.name})", True)
+    reason = f"the server did not open a data plane: {code.name}: {details}"
+    if code in _TRANSIENT:
+        return OpenError(reason, False)
+    refusal = Refusal(
+        code.value[0],
+        details or "",
+        incoming(error.initial_metadata()),
+        incoming(error.trailing_metadata()),
+    )
+    return OpenError(reason, False, refusal)
 
 
 class _Door(NamedTuple):
@@ -158,20 +176,19 @@ class Listeners:
         try:
             client = _core.parse_hello(request)
         except _core.StatusError as error:
-            context.abort(status.code_of(error.code), error.details)
+            _refuse(context, error)
         peer = target.peer_host(context.peer())
         addresses = self.addresses(client, peer)
         if not addresses:
             context.abort(
-                grpc.StatusCode.FAILED_PRECONDITION,
-                "no transport of the server reaches this client",
+                grpc.StatusCode.UNIMPLEMENTED, "no transport of the server reaches this client"
             )
         try:
             session, secret = self._core.admit(
                 request, _CONNECTIONS, _TTL_SECONDS, target.source(peer)
             )
         except _core.StatusError as error:
-            context.abort(status.code_of(error.code), error.details)
+            _refuse(context, error)
         # Calls show the peer and the user agent that they would have over gRPC.
         agent = dict(context.invocation_metadata() or ()).get(USER_AGENT, "")
         self._core.introduce(session, context.peer(), str(agent))
@@ -216,3 +233,12 @@ class Listeners:
         for name in self._networks:
             found.extend(target.address(name, *door) for door in dict.fromkeys(doors))
         return found
+
+
+def _refuse(context: grpc.ServicerContext, error: _core.StatusError) -> NoReturn:
+    """UNIMPLEMENTED stands for what no other metadata and no other time will change."""
+    code = status.code_of(error.code)
+    if code is grpc.StatusCode.FAILED_PRECONDITION:  # no version in common
+        code = grpc.StatusCode.UNIMPLEMENTED
+    context.abort(code, error.details)
+    raise AssertionError("abort raises")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import random
 from time import monotonic
 from typing import Final
+
+from tensorwire.rpc import backoff
 
 STEADY_SECONDS: Final = 30.0
 """A link that lived so long was a good one, whatever ended it. An adapter that nobody answers may
@@ -42,8 +43,7 @@ class Breaker:
         self._failures += 1
         self.why = why
         if pause:
-            seconds = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(self._failures - 1, 10))
-            self._until = monotonic() + seconds * random.uniform(0.8, 1.2)
+            self._until = monotonic() + backoff.pause(self._failures, FIRST_PAUSE, LONGEST_PAUSE)
 
     def left(self) -> float:
         """Seconds until the transport may be tried again."""

@@ -35,6 +35,11 @@ _RESERVED: Final = frozenset(
         "x-envoy-peer-metadata",
     )
 )
+# Servers refuse more than 8 KiB of metadata unless they were told otherwise, gRPC's own included,
+# each pair with 32 bytes beside its text, and binary values in Base64.
+_SAFE_BYTES: Final = 7 * 1024
+_PAIR_BYTES: Final = 32
+
 USER_AGENT: Final = "user-agent"
 """Says what made a client's channel. A call's metadata cannot change it."""
 
@@ -90,3 +95,20 @@ def outgoing(
         if key not in _RESERVED and not (client and key == USER_AGENT):
             pairs.append((key, value))
     return pairs
+
+
+def fitting(pairs: Iterable[Pair]) -> tuple[Pair, ...]:
+    """Those that every gRPC server accepts together; the largest are left out first."""
+    kept = list(pairs)
+    excess = sum(map(_size, kept)) - _SAFE_BYTES
+    while excess > 0:
+        largest = max(kept, key=_size)
+        kept.remove(largest)
+        excess -= _size(largest)
+    return tuple(kept)
+
+
+def _size(pair: Pair) -> int:
+    key, value = pair
+    length = len(value) if isinstance(value, str) else -(-len(value) // 3) * 4
+    return len(key) + length + _PAIR_BYTES

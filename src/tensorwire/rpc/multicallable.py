@@ -93,12 +93,13 @@ class _MultiCallable:
         timeout: float | None,
         credentials: grpc.CallCredentials | None,
         wait_for_ready: bool | None,
+        metadata: Metadata,
     ) -> tuple[_core.Link | None, float | None]:
         if timeout is not None and not 0 < timeout < _LONGEST_SECONDS:
             timeout = -1.0
         if credentials is not None:
             return None, timeout  # gRPC decides whether they may be sent
-        return self._uplink.route(timeout, wait_for_ready)
+        return self._uplink.route(timeout, wait_for_ready, metadata)
 
     def _serialized(self, request: Any) -> Any:
         """Raises CallError; StatusError for a request that is too large."""
@@ -127,8 +128,9 @@ class _MultiCallable:
     ) -> Any:
         """A call in progress; a CallError in its place when it could not begin. ``request`` is an
         iterable unless ``one_request``. Raises CallError when that one cannot be serialized."""
+        metadata = _kept(metadata)
         try:
-            link, timeout = self._route(timeout, credentials, wait_for_ready)
+            link, timeout = self._route(timeout, credentials, wait_for_ready, metadata)
         except status.CallError as error:
             return error.begun()
         if link is None:
@@ -155,7 +157,7 @@ class _MultiCallable:
         except _core.StatusError as error:
             return status.BegunCallError(error.code, error.details)
         try:
-            pairs = _pairs(metadata)
+            pairs = status.call_metadata(metadata)
             if timeout is not None and timeout <= 0:
                 return status.BegunCallError(*_TOO_LATE)
             call = link.start(
@@ -171,12 +173,9 @@ class _MultiCallable:
         return begun
 
 
-def _pairs(metadata: Metadata) -> list[meta.Pair] | None:
-    """Raises CallError."""
-    try:
-        return None if metadata is None else meta.outgoing(metadata, client=True)
-    except meta.MetadataError as error:
-        raise status.CallError(status.INTERNAL, f"Invalid metadata: {error}") from None
+def _kept(metadata: Metadata) -> Metadata:
+    """Can be gone through again: by Open, and then by the call."""
+    return metadata if metadata is None or hasattr(metadata, "__len__") else tuple(metadata)
 
 
 class UnaryUnary(_MultiCallable, _UnaryUnary):
@@ -240,14 +239,15 @@ class UnaryUnary(_MultiCallable, _UnaryUnary):
         with_call: bool,
     ) -> Any:
         """Any unary call: the response, or with the ended call if ``with_call``."""
-        link, timeout = self._route(timeout, credentials, wait_for_ready)
+        metadata = _kept(metadata)
+        link, timeout = self._route(timeout, credentials, wait_for_ready, metadata)
         if link is None:
             stock = self._stock()
             return (stock.with_call if with_call else stock)(
                 request, timeout, metadata, credentials, wait_for_ready, compression
             )
         message = self._serialized(request)
-        pairs = _pairs(metadata)
+        pairs = status.call_metadata(metadata)
         if timeout is not None and timeout <= 0:
             raise status.CallError(*_TOO_LATE)
         number, details, response, first, last = link.unary(
@@ -334,7 +334,8 @@ class StreamUnary(_MultiCallable, _StreamUnary):
         wait_for_ready: bool | None = None,
         compression: grpc.Compression | None = None,
     ) -> tuple[Any, grpc.Call]:
-        link, timeout = self._route(timeout, credentials, wait_for_ready)
+        metadata = _kept(metadata)
+        link, timeout = self._route(timeout, credentials, wait_for_ready, metadata)
         if link is None:
             options = (timeout, metadata, credentials, wait_for_ready, compression)
             answer: tuple[Any, grpc.Call] = self._stock().with_call(

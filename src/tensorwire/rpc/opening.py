@@ -13,6 +13,7 @@ from tensorwire import _core, audit
 from tensorwire.host import why_no_verbs
 from tensorwire.rpc import bootstrap, kept, status, target
 from tensorwire.rpc.choice import DATA_PLANE, Policy
+from tensorwire.rpc.refusals import Refusal
 
 _CONNECT_SECONDS: Final = 3.0
 
@@ -27,13 +28,15 @@ class Found:
     """What an attempt came to.
 
     reasons: for each transport that is better than the link's, why it is not the one. unreached:
-    those of them that were tried. final: another attempt would come to the same.
+    those of them that were tried. final: another attempt would come to the same. refusal: one with
+    other metadata might not.
     """
 
     link: _core.Link | None
     reasons: dict[str, str]
     unreached: dict[str, str] = field(default_factory=dict)
     final: bool = False
+    refusal: Refusal | None = None
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class Opening:
             answer = self.ask()
             server = _core.parse_hello(answer.hello)
         except bootstrap.OpenError as error:
-            return self._none(error.reason, error.final)
+            return self._none(error.reason, error.final, error.refusal)
         except _core.StatusError as error:
             return self._none(error.details, final=True)
         reasons: dict[str, str] = {}
@@ -116,8 +119,8 @@ class Opening:
             self.max_message,
         )
 
-    def _none(self, reason: str, final: bool) -> Found:
-        return Found(None, reasons(self.policy, reason), final=final)
+    def _none(self, reason: str, final: bool, refusal: Refusal | None = None) -> Found:
+        return Found(None, reasons(self.policy, reason), final=final, refusal=refusal)
 
 
 def reasons(policy: Policy, reason: str) -> dict[str, str]:

@@ -54,7 +54,7 @@ class Server(grpc.Server):
             pool if self._limit is None else CountingPool(pool, self._limit),
             self._gateway,
             interceptors,
-            handlers=list(handlers),
+            handlers=[self._gateway.handler(), *handlers],
             options=options,
             compression=compression,
             xds=xds,
@@ -227,9 +227,9 @@ def server(
 
     Each insecure port stays an ordinary gRPC port for every client. A tensorwire client asks there
     for the data plane, which listens on the same host and serves the same handlers in the same
-    thread pool, behind the same interceptors. Clients on this host that run as this user get
-    shared memory; RDMA is for clients that have a device where this host has one, too. Secure ports
-    have gRPC only.
+    thread pool, behind the same interceptors, which see the request for the data plane as well and
+    can refuse it. Clients on this host that run as this user get shared memory; RDMA is for clients
+    that have a device where this host has one, too. Secure ports have gRPC only.
 
     transport, forbid: which transports clients are offered, as for ``insecure_channel``; gRPC is
     always served. data_port: the TCP port of the data plane, 0 for any; links by

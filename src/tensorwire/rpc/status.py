@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import grpc
 
+from tensorwire.rpc import metadata
 from tensorwire.rpc.metadata import Metadatum
 
 if TYPE_CHECKING:
@@ -152,3 +153,14 @@ class BegunCallError(CallError, _StockStream):
 
     def __del__(self) -> None:
         """There is nothing to cancel any more."""
+
+
+def call_metadata(
+    given: Iterable[tuple[str | bytes, str | bytes]] | None,
+) -> list[metadata.Pair] | None:
+    """What a client's call sends of the metadata that its caller gave. CallError: they cannot
+    travel. TypeError: they are none."""
+    try:
+        return None if given is None else metadata.outgoing(given, client=True)
+    except metadata.MetadataError as error:
+        raise CallError(INTERNAL, f"Invalid metadata: {error}") from None

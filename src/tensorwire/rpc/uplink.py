@@ -1,19 +1,20 @@
 """A channel's way to its server: opens the data plane, holds the link, and opens it anew.
 
 States: a link is alive, or an attempt to open one is under way, or the next attempt waits for the
-back-off to pass, or the channel is settled on gRPC. Attempts run in a thread of their own, one at a
-time. Calls wait for the first attempt, and for the first one after a link was lost, at most
-``PATIENCE`` seconds; while later attempts run, calls go by gRPC where that is permitted.
+back-off to pass, or the channel is settled on gRPC. A server that refuses the metadata of one call
+may open a link for another one. Attempts run in a thread of their own, one at a time. Calls wait
+for the first attempt, and for the first one after a link was lost, at most ``PATIENCE`` seconds;
+while later attempts run, calls go by gRPC where that is permitted.
 
 Where links by RDMA keep failing, calls take the next best way, and the channel returns to it later.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
-import random
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from time import monotonic
 from typing import Final
 from weakref import ref
@@ -22,11 +23,13 @@ import grpc
 
 from tensorwire import _core
 from tensorwire.log import LOGGER
-from tensorwire.rpc import bootstrap, idle, instrumentation, lifetime, registry, status
+from tensorwire.rpc import backoff, bootstrap, idle, instrumentation, lifetime, registry, status
+from tensorwire.rpc import metadata as meta
 from tensorwire.rpc.breaker import Breaker
 from tensorwire.rpc.choice import DATA_PLANE, Path, Policy
 from tensorwire.rpc.opening import Found, Opening, reasons
 from tensorwire.rpc.options import OWN_CONNECTIONS, Limits, Options
+from tensorwire.rpc.refusals import Offer, Refusal, Refusals
 from tensorwire.rpc.waiting import wait
 from tensorwire.trace import LinkTrace, link_trace
 
@@ -47,13 +50,16 @@ _LESSER: Final = (*DATA_PLANE[DATA_PLANE.index(_FRAGILE) + 1 :], "grpc")
 
 
 class _Attempt:
-    """``patience_ends``: until when calls wait for it that could go by gRPC."""
+    """``offer``: metadata of the call that began it. ``patience_ends``: until when calls wait for
+    it that could go by gRPC. ``refusal``: what the server said to the offer, once it is done."""
 
-    __slots__ = ("done", "patience_ends")
+    __slots__ = ("done", "offer", "patience_ends", "refusal")
 
-    def __init__(self, patience: float) -> None:
+    def __init__(self, offer: Offer, patience: float) -> None:
         self.done = threading.Event()
+        self.offer = offer
         self.patience_ends = monotonic() + patience
+        self.refusal: Refusal | None = None
 
 
 class Uplink:
@@ -85,6 +91,9 @@ class Uplink:
         self._settled = False
         self._failures = 0
         self._next_attempt = 0.0
+        self._longest = _LONGEST_PAUSE if policy.permits("grpc") else _LONGEST_WITHOUT
+        self._refusals = Refusals(_FIRST_PAUSE, self._longest)
+        self._offer: Offer = ()  # with which the present link was asked for
         self._link_since = 0.0
         self._opened = 0
         self._lost_links = 0
@@ -153,18 +162,25 @@ class Uplink:
     # ------------------------------------------------------------------------------- for calls
 
     def route(
-        self, timeout: float | None, wait_for_ready: bool | None
+        self,
+        timeout: float | None,
+        wait_for_ready: bool | None,
+        metadata: Iterable[tuple[str | bytes, str | bytes]] | None = None,
     ) -> tuple[_core.Link | None, float | None]:
         """The link that a call takes (None: gRPC), and how much of its timeout is left.
 
-        Raises CallError where a required transport is missing.
+        metadata: the call's, by which the server's interceptors see who asks for a link.
+
+        Raises CallError where a required transport is missing, with the server's own status if it
+        opens none for these metadata.
         """
         link = self.link
         if link is not None and link.alive:
             return link, timeout
         started = monotonic()
+        offer = () if self._settled else meta.fitting(status.call_metadata(metadata) or ())
         while True:
-            attempt = self._find_or_begin(wait_for_ready)
+            attempt = self._find_or_begin(wait_for_ready, offer)
             link = self.link
             left = None if timeout is None else timeout - (monotonic() - started)
             if attempt is None and link is not None:
@@ -177,25 +193,28 @@ class Uplink:
                     raise status.CallError(status.UNAVAILABLE, self._missing())
                 self._wait_for_next(left)
             elif grpc_may:
-                patience = attempt.patience_ends - monotonic()
+                patience = min(attempt.patience_ends, started + PATIENCE) - monotonic()
                 if left is not None:
                     # A short timeout has to suffice for the attempt and for the call by gRPC.
                     patience = min(patience, left / 2)
-                if patience <= 0 or not wait(attempt.done, patience):
+                ended = patience > 0 and wait(attempt.done, patience)
+                if not ended or (attempt.refusal is not None and attempt.offer == offer):
                     return None, None if timeout is None else timeout - (monotonic() - started)
             elif not wait(attempt.done, left):
                 raise status.CallError(status.DEADLINE_EXCEEDED, self._missing())
+            elif attempt.refusal is not None:
+                if attempt.offer == offer:
+                    raise attempt.refusal.error()
             elif not wait_for_ready and self.link is None:
                 raise status.CallError(status.UNAVAILABLE, self._missing())
 
     def path(self) -> Path:
         """How calls travel; waits for the choice if none was made so far."""
         if not self._closing.is_set():
-            try:
+            if not self._settled:
+                self._check_process()
+            with contextlib.suppress(status.CallError):  # the path tells the reasons
                 self.route(None, None)
-            except status.CallError as error:
-                if error.code() is not grpc.StatusCode.UNAVAILABLE:
-                    raise
         with self._lock:
             return self._path or self._no_link(reasons(self.policy, "the channel was not used"))
 
@@ -211,7 +230,7 @@ class Uplink:
                 "peer": path.peer if path else None,
                 "opened": self._opened,
                 "lost": self._lost_links,
-                "failures": self._failures,
+                "failures": self._failures + self._refusals.in_a_row,
                 "link": link.stats() if link is not None else None,
             }
 
@@ -246,8 +265,9 @@ class Uplink:
 
     # -------------------------------------------------------------------------------- attempts
 
-    def _find_or_begin(self, wait_for_ready: bool | None) -> _Attempt | None:
-        """The attempt under way, if any; begins one where there is no link and it is time."""
+    def _find_or_begin(self, wait_for_ready: bool | None, offer: Offer) -> _Attempt | None:
+        """The attempt under way, if any; begins one where there is no link and it is time.
+        CallError: the offer was refused, and calls have no other way."""
         if self._settled:
             return None
         self._check_process()
@@ -263,17 +283,27 @@ class Uplink:
                 return self._attempt
             left = idle.take(self._key)
             if left is not None:
-                self._take(left.link, left.reasons)
+                self._take(left.link, left.reasons, offer)
                 return None
-            if monotonic() < self._next_attempt:
+            if monotonic() < self._next_attempt or self._refused(offer):
                 return None
-            attempt = self._attempt = _Attempt(0.0 if self._failures else PATIENCE)
+            attempt = self._attempt = _Attempt(offer, 0.0 if self._failures else PATIENCE)
         thread = threading.Thread(
             target=self._run, args=(attempt, wait_for_ready), name="tensorwire-open", daemon=True
         )
         lifetime.close_at_exit(self)
         thread.start()
         return attempt
+
+    def _refused(self, offer: Offer) -> bool:
+        """Lock held. Whether the server has refused the offer, or so many others lately that this
+        one has to wait. CallError instead where gRPC is no way; there no offer has to wait."""
+        refusal = self._refusals.find(offer)
+        if self.policy.permits("grpc"):
+            return refusal is not None or self._refusals.full
+        if refusal is not None:
+            raise refusal.error()
+        return False
 
     def _wait_for_next(self, left: float | None) -> None:
         pause = max(0.0, self._next_attempt - monotonic())
@@ -282,22 +312,29 @@ class Uplink:
         wait(self._closing, pause)
 
     def _run(self, attempt: _Attempt, wait_for_ready: bool | None) -> None:
-        found = self._open(wait_for_ready)
+        found = self._open(wait_for_ready, attempt.offer)
         with self._lock:
             self._attempt = None
             if self._closing.is_set():
                 if found.link is not None:
                     found.link.close()
             elif found.link is not None:
-                self._take(found.link, found.reasons)
+                self._take(found.link, found.reasons, attempt.offer)
             elif found.final:
                 self._settle(found.reasons)
+            elif found.refusal is not None:
+                self._failures = 0
+                self._refusals.add(attempt.offer, found.refusal)
+                attempt.refusal = found.refusal
+                self._choose(self._no_link(found.reasons))
             else:
                 self._pause()
                 self._choose(self._no_link(found.reasons))
         attempt.done.set()
 
-    def _open(self, wait_for_ready: bool | None, better_than: str | None = None) -> Found:
+    def _open(
+        self, wait_for_ready: bool | None, offer: Offer, better_than: str | None = None
+    ) -> Found:
         with self._lock:
             passed_over = {}
             if self._breaker is not None and self._breaker.left():
@@ -307,7 +344,7 @@ class Uplink:
             self.target,
             self.policy,
             self.limits.receive,
-            lambda: bootstrap.ask(self.stock, _OPEN_SECONDS, wait_for_ready),
+            lambda: bootstrap.ask(self.stock, _OPEN_SECONDS, wait_for_ready, offer),
             better_than,
             passed_over,
         )
@@ -342,9 +379,11 @@ class Uplink:
 
     # ------------------------------------------------------------------- the way back to verbs
 
-    def _take(self, link: _core.Link, reasons: Mapping[str, str]) -> None:
+    def _take(self, link: _core.Link, reasons: Mapping[str, str], offer: Offer) -> None:
         """Lock held. Calls go by ``link`` from now on; those on the one before it end there."""
         self._link_since = monotonic()
+        self._offer = offer
+        self._refusals.clear()
         self._opened += 1
         self.link = link
         self._choose(Path(link.transport, link.peer, reasons))
@@ -368,7 +407,8 @@ class Uplink:
             if before is None or not lesser or self._closing.is_set():
                 self._returning = None  # who opens the next link decides anew
                 return None
-        found = self._open(None, before.transport)
+            offer = self._offer
+        found = self._open(None, offer, before.transport)
         with self._lock:
             if found.link is None and self.link is before and not found.final:
                 left = self._breaker.left() if self._breaker is not None else 0.0
@@ -376,7 +416,7 @@ class Uplink:
             self._returning = None
             if found.link is not None:
                 if self.link is before and not self._closing.is_set():
-                    self._take(found.link, found.reasons)
+                    self._take(found.link, found.reasons, offer)
                 else:
                     found.link.close()
             return None
@@ -386,9 +426,8 @@ class Uplink:
     def _pause(self) -> None:
         """Lock held. The next attempt comes later than the last one did."""
         self._failures += 1
-        longest = _LONGEST_PAUSE if self.policy.permits("grpc") else _LONGEST_WITHOUT
-        pause = min(longest, _FIRST_PAUSE * 2.0 ** min(self._failures - 1, 10))
-        self._next_attempt = monotonic() + pause * random.uniform(0.8, 1.2)
+        pause = backoff.pause(self._failures, _FIRST_PAUSE, self._longest)
+        self._next_attempt = monotonic() + pause
 
     # --------------------------------------------------------------------------------- choices
 
