@@ -11,6 +11,11 @@ namespace flag = wire::call_flag;
 
 namespace {
 
+// Once more replies wait for a client than may, and so many bytes of frames among them, a status is
+// cut so short that it takes no more than twice the request that it answers.
+constexpr size_t kFullStatuses = 1 << 20;
+constexpr std::string_view kCutStatus = "the client has yet to take too many replies";
+
 Status unread_replies(size_t bytes) {
   return {Code::kResourceExhausted,
           "the client has yet to take " + std::to_string(bytes) +
@@ -25,6 +30,8 @@ Status unread_replies(size_t bytes) {
 ServerCall::ServerCall(Ref<ServerLink> link, uint64_t stream, Nanos deadline,
                        ReceivedMetadata metadata, std::string_view method)
     : Call(std::move(link), stream, deadline), metadata_(std::move(metadata)), method_(method) {}
+
+size_t ServerCall::most_unread() const { return link_->runtime().settings().buffer_bytes; }
 
 ServerLink& ServerCall::server_link() const { return static_cast<ServerLink&>(*link_); }
 
@@ -47,6 +54,7 @@ void ServerCall::over() {
 Status ServerCall::send_initial(std::span<const wire::MetadataEntry> metadata) {
   if (Status status = wire::check_metadata(metadata); !status.ok()) return status;
   if (ended()) return {Code::kCancelled, "the call has ended"};
+  if (link_->queued() > most_unread()) return unread_replies(link_->queued());
   if (initial_sent_.exchange(true))
     return {Code::kFailedPrecondition, "the call's initial metadata has been sent before"};
   CallHeader header;
@@ -58,6 +66,8 @@ Status ServerCall::send_initial(std::span<const wire::MetadataEntry> metadata) {
 
 Result<Ref<Outgoing>> ServerCall::send_message(std::span<OutSegment> segments, bool defer) {
   if (ended()) return Status{Code::kCancelled, "the call has ended"};
+  // Credit is the client's to give. Large messages wait where they are, small ones are copied.
+  if (link_->queued() > most_unread()) return unread_replies(link_->queued());
   CallHeader header;
   header.flags = flag::kPayload;
   return send(header, segments, false, defer);
@@ -87,14 +97,18 @@ bool ServerCall::send_end(Code code, std::string_view details,
   header.code = code;
   header.details = details;
   header.trailing = trailing;
-  const size_t unread = payload ? link_->backlog() : 0;
-  auto sent = unread > link_->runtime().settings().buffer_bytes
-                  ? Result<Ref<Outgoing>>(unread_replies(unread))
-                  : send(header, segments, driving);
-  if (sent)
-    outgoing = std::move(*sent);
-  else if (payload)  // what this one message cannot carry, the client must at least hear of
-    send_status(sent.status().code(), sent.status().details(), driving);
+  const size_t unread = link_->backlog();
+  const bool crowded = unread > most_unread();
+  if (crowded && link_->queued() > kFullStatuses) {
+    send_status(payload ? Code::kResourceExhausted : code, kCutStatus, driving);
+  } else {
+    auto sent = crowded && payload ? Result<Ref<Outgoing>>(unread_replies(unread))
+                                   : send(header, segments, driving);
+    if (sent)
+      outgoing = std::move(*sent);
+    else if (payload)  // what this one message cannot carry, the client must at least hear of
+      send_status(sent.status().code(), sent.status().details(), driving);
+  }
   over();
   finish_ending(true);
   if (!driving) link_->nudge(event_);

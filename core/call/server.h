@@ -45,6 +45,8 @@ class ServerCall final : public Call {
   ServerCall(Ref<ServerLink> link, uint64_t stream, Nanos deadline, ReceivedMetadata metadata,
              std::string_view method);
   ServerLink& server_link() const;
+  // Bytes of replies that may wait for the client.
+  size_t most_unread() const;
   Status on_message(Ref<Parcel> message) override;
   void on_closing(const Status& why) override;
   void on_lost(const Status& why) override;

@@ -6,6 +6,7 @@
 
 #include "base/shortage.h"
 #include "link/one_sided.h"
+#include "wire/bytes.h"
 
 namespace tw {
 
@@ -196,6 +197,7 @@ void Link::flush_locked() {
   }
   const bool unsent = sender_.pending() || operations.pending();
   unsent_.store(unsent);
+  queued_.store(unsent ? sender_.queued_bytes() : 0, std::memory_order_relaxed);
   if (unsent && !reader_timer_ && !send_broken_) watch_reader();
 }
 
@@ -230,8 +232,9 @@ void Link::return_lease(uint64_t id) {
     waiting = fins_.size();
     // Before the look at the state, as close() stores that before it looks here.
     fins_due_.store(true);
+    // Before the FIN leaves, after which the peer may lend as much again.
+    views_.fetch_sub(1, std::memory_order_release);
   }
-  views_.fetch_sub(1, std::memory_order_release);
   if (waiting < kReturnsTogether && keeps_leases()) {
     std::lock_guard lock(send_mutex_);
     if (!return_timer_ && !send_ended_)
@@ -475,6 +478,9 @@ void Link::on_go_away(Code code, std::string_view reason) {
 }
 
 Result<InSegment> Link::on_map(const wire::SegmentInfo& segment) {
+  if (views_.load(std::memory_order_relaxed) >= wire::kMaxLeases)
+    return wire::protocol_error({"MESSAGE frame: lease is ", segment.map.lease, ", but ",
+                                 wire::kMaxLeases, " before it are out without a FIN"});
   auto located = transport_->locate(
       {segment.map.slab, segment.map.generation, segment.map.offset, segment.length});
   if (!located) {
@@ -570,6 +576,7 @@ void Link::lose(Status why) {
     send_ended_ = true;
     sender_.drop();
     unsent_.store(false);
+    queued_.store(0, std::memory_order_relaxed);
     for (auto* timer : {&defer_timer_, &return_timer_, &reader_timer_}) {
       if (*timer) poller_->cancel_timer(**timer);
       timer->reset();

@@ -119,8 +119,10 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
   // As Sender::keep(); somebody else sends the rest.
   void keep(const Ref<Outgoing>& outgoing, std::span<const OutSegment> segments, Hold memory,
             Nanos deadline);
-  // As Sender::backlog().
-  size_t backlog() const { return sender_.backlog(); }
+  // Bytes of frames that the transport has not taken; payload of large segments is no part of them.
+  size_t queued() const { return queued_.load(std::memory_order_relaxed); }
+  // All that waits for the peer, and nobody waits for.
+  size_t backlog() const { return sender_.backlog() + queued(); }
   // Sends what was deferred; the caller is going to wait on this link.
   void flush();
   // After event.notify() by another thread than the driver: the driver may be who waits for it.
@@ -276,6 +278,7 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
   Nanos reader_moved_ = 0;
   std::atomic<uint64_t> taken_{0};  // bytes that the transport took; the send lock's owner writes
   std::atomic<bool> given_up_{false};  // whoever has the baton loses the link
+  std::atomic<size_t> queued_{0};      // the send lock's owner writes
   // Whether the sender has something left. Its order matters: see kick().
   std::atomic<bool> unsent_{false};
 

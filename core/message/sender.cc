@@ -32,7 +32,7 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
   const bool first_inline = !steps_.empty() && !steps_[0].bulk;
   size_t inline_bytes = 0;
   const size_t held = leased_bytes();
-  size_t promised = 0;
+  size_t promised = 0, mapped = 0;
   for (size_t s = 0; s < steps_.size(); ++s) {
     const Step& step = steps_[s];
     for (uint32_t i = step.first; i < step.first + step.count; ++i) {
@@ -50,10 +50,19 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
         ++counters_.crowded_segments;
         crowded_ = segments[i].block->crowded();
       }
+      if (lendable && profile_.bulk == Bulk::kMap && leases_.size() + mapped >= wire::kMaxLeases) {
+        lendable = false;
+        ++counters_.crowded_segments;
+        crowded_ = {Code::kResourceExhausted,
+                    text({"the peer holds ", wire::kMaxLeases,
+                          " segments on lease, as many as a "
+                          "link may have out: let go of received tensors sooner"})};
+      }
       lendable = lendable && share(segments[i].block->slab());
       info.kind = !lendable                     ? SegmentKind::kPush
                   : profile_.bulk == Bulk::kMap ? SegmentKind::kMap
                                                 : SegmentKind::kRead;
+      mapped += info.kind == SegmentKind::kMap;
       if (info.kind != SegmentKind::kPush) promised += info.length;
     }
   }

@@ -101,6 +101,8 @@ inline constexpr size_t kMaxGoAwayReason = 1024;
 // Messages that a sender has announced and whose chunks (DATA, RTS) it has not all sent. A receiver
 // takes twice as many.
 inline constexpr size_t kMaxOpenMessages = 1024;
+// Leases of one end's memory that its peer holds on a link: MAP segments without a FIN.
+inline constexpr size_t kMaxLeases = 4096;
 
 // What breaks the link when a peer exceeds it. A smaller limit on what one call may receive is not
 // a protocol error and belongs to the layers above.

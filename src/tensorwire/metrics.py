@@ -130,7 +130,7 @@ LINK: tuple[Measure, ...] = (
            "came: they were not run.", "calls_dropped"),
     _plain("link_crowded_segments", "counter", "Segments that were pushed, because the arena had "
            "no room or no lease for them.", "segments_sent_crowded"),
-    _plain("link_backlog_bytes", "gauge", "Payload that waits for the peer to take it, and nobody "
+    _plain("link_backlog_bytes", "gauge", "Bytes that wait for the peer to take them, and nobody "
            "waits for.", "backlog_bytes"),
     _plain("link_refused_calls", "counter", "Calls that came while too many others of their link "
            "waited.", "calls_refused"),
