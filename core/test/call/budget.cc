@@ -154,7 +154,7 @@ struct Victim {
   explicit Victim(size_t buffer_bytes = size_t{1} << 30) : helper("server that is busy") {
     helper.tell(buffer_bytes);
     wire::Hello mine = runtime().hello();
-    mine.stream_window = wire::kMaxStreamWindow;
+    mine.stream_window = wire::kMaxStreamWindow / 2;
     std::array<std::byte, wire::kHelloSize> hello;
     wire::encode_hello(hello, mine);
     helper.tell(hello);
@@ -238,6 +238,43 @@ TEST_CASE("budget: a peer that starts calls without end") {
     REQUIRE(peer.says(all));
   };
   check_held(say, kRefused);
+}
+
+TEST_CASE("budget: a peer that grants credit without end") {
+  check_held([](Forger& peer) {
+    REQUIRE(peer.says(call_message(2, 2, kStart, "/t/Hang", SegmentKind::kInline, 0, 0)));
+    Bytes all;
+    // To a call that has ended, to one that goes on, and to none.
+    for (int i = 0; i < 50'000; ++i) {
+      for (const uint64_t stream : {1, 2, 999}) {
+        all.resize(all.size() + wire::kCreditFrameSize);
+        wire::encode_credit(all.data() + all.size() - wire::kCreditFrameSize, stream, 1000);
+      }
+    }
+    REQUIRE(peer.says(all));
+  });
+}
+
+TEST_CASE("budget: a peer that goes away without end") {
+  check_held([](Forger& peer) {
+    const std::string why(wire::kMaxGoAwayReason, '?');
+    Bytes frame(wire::kMaxGoAwayFrameSize);
+    wire::encode_goaway(frame.data(), Code::kUnavailable, why);
+    for (int i = 0; i < 2000; ++i) REQUIRE(peer.says(frame));
+  });
+}
+
+TEST_CASE("budget: a peer that gives back what it does not have loses its link") {
+  const auto told = [](const Bytes& bytes) {
+    Victim victim;
+    Forger peer(victim.invite);
+    (void)peer.says(bytes);
+    peer.hears(wire::FrameType::kGoAway, 1);
+  };
+  told(fin({7}));
+  Bytes unmappable(wire::kUnmappableFrameSize);
+  wire::encode_unmappable(unmappable.data(), 7);
+  told(unmappable);
 }
 
 // Messages that name the first byte of a block, with these leases.

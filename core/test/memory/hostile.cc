@@ -9,6 +9,7 @@
 
 #include "memory/arena.h"
 #include "memory/mapping.h"
+#include "test/shortage.h"
 
 namespace tw {
 namespace {
@@ -163,6 +164,21 @@ TEST_CASE("hostile: a peer makes this process keep a few descriptors, never all 
   peer = nullptr;
   CHECK(open_descriptors() == before);
   CHECK(PeerArena::fair_descriptors() >= 8);
+}
+
+TEST_CASE("hostile: what is remembered of slabs that are not kept is little") {
+  constexpr size_t kSlabs = 4096, kOnTheWire = 32;
+  const size_t before = test::live_bytes();
+  auto peer = make_ref<PeerArena>(kMiB);
+  for (uint32_t round = 1; round <= 3; ++round) {
+    for (uint32_t index = 0; index < kSlabs; ++index)
+      CHECK(peer->add(Fd(), {index, round, 2 * kMiB}).code() == Code::kResourceExhausted);
+    const size_t held = test::live_bytes() - before;
+    CAPTURE(held);
+    CHECK(held <= 2 * round * kSlabs * kOnTheWire + kMiB);
+  }
+  CHECK(peer->add(Fd(), {kSlabs, 1, kMiB}).code() == Code::kInvalidArgument);
+  CHECK(says(peer->locate({5, 3, 0, 1}).status().details(), "slab 5"));
 }
 
 TEST_CASE("hostile: regions") {

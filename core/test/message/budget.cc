@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <functional>
 
+#include "message/initiator.h"
+#include "message/target.h"
 #include "test/message/fake_link.h"
 #include "test/message/forge.h"
 #include "test/shortage.h"
@@ -63,18 +65,27 @@ class Hoard final : public Receiver::Sink {
   Status on_credit(uint64_t, uint64_t) override { return {}; }
   void on_go_away(Code, std::string_view) override {}
   Result<InSegment> on_map(const SegmentInfo&) override { return InSegment{}; }
-  Status on_region(const wire::Region&) override { return {}; }
-  Status on_region_gone(uint64_t) override { return {}; }
-  Result<std::byte*> on_operation(const wire::Operation&, std::span<const std::byte>) override {
-    return nullptr;
+  Status on_region(const wire::Region& region) override { return initiator.on_region(region); }
+  Status on_region_gone(uint64_t region) override { return initiator.on_region_gone(region); }
+  Result<std::byte*> on_operation(const wire::Operation& operation,
+                                  std::span<const std::byte> here) override {
+    return target.on_operation(operation, here);
   }
-  Result<std::byte*> on_outcome(const wire::Outcome&, std::span<const std::byte>) override {
-    return nullptr;
+  Result<std::byte*> on_outcome(const wire::Outcome& outcome,
+                                std::span<const std::byte> here) override {
+    return initiator.on_outcome(outcome, here);
   }
-  Status on_placed(wire::FrameType) override { return {}; }
+  Status on_placed(wire::FrameType type) override {
+    if (type == wire::FrameType::kOutcome) return initiator.outcome_arrived();
+    target.operation_arrived();
+    return {};
+  }
 
   const Ref<Pool> pool;
   const Ref<ReceiveMemory> fetched;
+  FrameQueue out;  // of one-sided operations, and nobody takes them
+  Target target{out};
+  Initiator initiator{out, 4 << 20, false};
   ParcelQueue messages;
   size_t came = 0, refused = 0;
 
@@ -267,6 +278,100 @@ TEST_CASE("budget: headers and frames of the largest size") {
   hoard.check("a frame under way");
 }
 
+TEST_CASE("budget: messages that are given up leave nothing") {
+  Hoard hoard;
+  for (uint64_t number = 1; number <= 50'000; ++number) {
+    REQUIRE(hoard.hear(announced(number, SegmentKind::kPush, 100'000, 10)));
+    REQUIRE(hoard.hear(abort(number, number)));
+  }
+  CHECK(hoard.held() <= kSlack);
+}
+
+TEST_CASE("budget: as many offers to read as there may be") {
+  constexpr size_t kOffers = 262'144;
+  Hoard hoard;
+  // As the link keeps them until the transport has room.
+  std::deque<Receiver::Read> waiting;
+  size_t offers = 0;
+  const auto offer = [&](uint64_t number) {
+    if (!hoard.hear(rts(number, number, 0, offers % 1000, 1))) return false;
+    ++offers;
+    for (Receiver::Read& read : hoard.receiver().take_reads()) waiting.push_back(std::move(read));
+    return true;
+  };
+  uint64_t number = 0;
+  do {
+    if (offers % 1000 == 0) REQUIRE(hoard.hear(announced(++number, SegmentKind::kRead, 1000)));
+  } while (offer(number));
+  CHECK(offers == kOffers);
+  hoard.check("offers");
+}
+
+Bytes region(uint64_t id) {
+  Bytes out(wire::kRegionFrameSize);
+  wire::encode_region(out.data(), {id, 4096, 0, 0, wire::kRegionRights});
+  return out;
+}
+
+TEST_CASE("budget: as many regions as there may be") {
+  Hoard hoard;
+  uint64_t id = 0;
+  while (hoard.hear(region(++id)))
+    if (id > 100'000) break;
+  CHECK(id == wire::kMaxRegions + 1);
+  hoard.check("regions");
+}
+
+TEST_CASE("budget: regions that are taken back leave nothing") {
+  Hoard hoard;
+  for (uint64_t id = 1; id <= 100'000; ++id) {
+    REQUIRE(hoard.hear(region(id)));
+    Bytes gone(wire::kRegionGoneFrameSize);
+    wire::encode_region_gone(gone.data(), id);
+    REQUIRE(hoard.hear(gone));
+  }
+  CHECK(hoard.held() <= kSlack);
+}
+
+Bytes access(const wire::Operation& operation) {
+  Bytes out(wire::kOperationFramePrefixSize);
+  wire::encode_operation_prefix(out.data(), operation);
+  return out;
+}
+
+TEST_CASE("budget: operations whose outcomes nobody takes") {
+  for (const uint64_t region : {1, 999}) {
+    CAPTURE(region);
+    Hoard hoard;
+    Bytes memory(4096);
+    hoard.target.expose({1, memory.size(), 0, 0, wire::kRegionRights}, memory.data(), nullptr);
+    uint64_t id = 0;
+    while (hoard.hear(access({++id, region, 0, 4096, 0, 0, wire::OperationKind::kRead, 0})))
+      if (id > 10'000) break;
+    CHECK(id == wire::kMaxOperations + 1);
+    hoard.check("outcomes");
+  }
+}
+
+TEST_CASE("budget: values that nobody takes, of writes with immediate") {
+  Hoard hoard;
+  Bytes memory(8);
+  hoard.target.expose({1, memory.size(), 0, 0, wire::kRegionRights}, memory.data(), nullptr);
+  for (uint64_t id = 1; id <= 2 * Target::kMaxImmediates; ++id) {
+    REQUIRE(hoard.hear(access({id, 1, 0, 0, 0, 0, wire::OperationKind::kWriteImmediate, 7})));
+    hoard.out.drop();  // the outcome is taken
+  }
+  CHECK(hoard.target.immediates() == Target::kMaxImmediates);
+  hoard.check("values");
+}
+
+TEST_CASE("budget: outcomes of nothing end the link") {
+  Hoard hoard;
+  Bytes outcome(wire::kOutcomeFramePrefixSize);
+  wire::encode_outcome_prefix(outcome.data(), {1, Code::kOk, 0});
+  CHECK_FALSE(hoard.hear(outcome));
+}
+
 TEST_CASE("budget: a sender keeps to what its peer holds for it, in the order of each stream") {
   for (const Bulk bulk : {Bulk::kPush, Bulk::kRead}) {
     CAPTURE(static_cast<int>(bulk));
@@ -307,6 +412,29 @@ TEST_CASE("budget: a sender keeps to what its peer holds for it, in the order of
     }
     check_idle(link.a);
   }
+}
+
+TEST_CASE("budget: a sender has no more on lease than its peer holds for it") {
+  FakeLink link({tiny(Bulk::kMap)}, {tiny(Bulk::kMap)},
+                make_ref<Arena>(size_t{256} << 20, size_t{64} << 20));
+  link.log = false;
+  link.b.keep = true;
+  const auto post = [&](size_t messages, size_t segments) {
+    const std::vector<Part> parts(segments, {Bytes(40, std::byte{5}), Owner::kBlock});
+    for (size_t i = 0; i < messages; ++i) REQUIRE(link.a.post({1, {}, parts}).ok());
+    link.settle();
+  };
+  post(1000, 4);
+  post(1, 200);  // some of these
+  CHECK(link.a.sender.leases() == wire::kMaxLeases);
+  CHECK(link.a.sender.counters().crowded_segments == 4000 + 200 - wire::kMaxLeases);
+  REQUIRE(link.b.received.size() == 1001);
+  CHECK(link.b.received.back().leased == wire::kMaxLeases - 4000);
+  for (const Bytes& got : link.b.received.back().segments) CHECK(got == Bytes(40, std::byte{5}));
+  link.b.kept.clear();
+  link.settle();
+  post(1, 1);
+  CHECK(link.b.received.back().leased == 1);
 }
 
 TEST_CASE("budget: what waits to be announced is let go of with its link") {
