@@ -11,6 +11,7 @@
 
 #include <cerrno>
 #include <string>
+#include <vector>
 
 #include "base/fd.h"
 
@@ -43,7 +44,8 @@ void write_thing(int fd, const T& thing) {
 
 class Helper {
  public:
-  explicit Helper(const char* role) {
+  // `setting`, if any, is a variable more in its environment.
+  explicit Helper(const char* role, const char* setting = nullptr) {
     int up[2], down[2];
     REQUIRE(pipe2(up, O_CLOEXEC) == 0);
     REQUIRE(pipe2(down, O_CLOEXEC) == 0);
@@ -62,7 +64,11 @@ class Helper {
     std::string name = "-tc=helper: " + std::string(role);
     char program[] = "/proc/self/exe", no_skip[] = "--no-skip", minimal[] = "-m";
     char* const arguments[] = {program, no_skip, minimal, name.data(), nullptr};
-    REQUIRE(posix_spawn(&pid_, program, &actions, nullptr, arguments, environ) == 0);
+    std::vector<char*> environment;
+    if (setting) environment.push_back(const_cast<char*>(setting));
+    for (char** entry = environ; *entry; ++entry) environment.push_back(*entry);
+    environment.push_back(nullptr);
+    REQUIRE(posix_spawn(&pid_, program, &actions, nullptr, arguments, environment.data()) == 0);
     posix_spawn_file_actions_destroy(&actions);
   }
   ~Helper() {
