@@ -75,7 +75,7 @@ bool Call::take(InMessage& message) {
     grant = receive_window_.consume(next->payload_bytes());
   }
   // Without the lock: what `message` held may give leases back.
-  message = next->open();
+  message = Parcel::open(std::move(next));
   on_take();
   if (emptied) on_emptied();
   // After the last message nobody needs credit.

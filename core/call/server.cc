@@ -245,24 +245,22 @@ Status ServerLink::begin(Ref<Parcel> message) {
           ? kForever
           : deadline_after(static_cast<Nanos>(header->timeout_ns));
   const bool end = header->has(flag::kEnd);
-  {
-    std::lock_guard lock(waiting_mutex_);
-    if (unbegun_ >= kMostUnbegun) {
-      if (waiting_.add(message, deadline, runtime().settings().stream_window_bytes, end)) {
-        waiting_calls_.store(waiting_.size(), std::memory_order_relaxed);
-        return {};
-      }
-      header =
-          Status{Code::kResourceExhausted, "too many calls wait on this link: try again later"};
-    } else {
-      ++unbegun_;
+  if (waiting_calls() != 0 || unbegun_.load(std::memory_order_relaxed) >= kMostUnbegun) {
+    bool waits;
+    {
+      std::lock_guard lock(waiting_mutex_);
+      waits = waiting_.add(message, deadline, runtime().settings().stream_window_bytes, end);
+      // In this order, and in the other one in call_begun(): one of the two sees the other.
+      waiting_calls_.store(waiting_.size(), std::memory_order_seq_cst);
     }
-  }
-  if (!header) {
-    refused_calls_.fetch_add(1, std::memory_order_relaxed);
-    answer(stream, header.status().code(), header.status().details());
+    if (!waits) {
+      refused_calls_.fetch_add(1, std::memory_order_relaxed);
+      answer(stream, Code::kResourceExhausted, "too many calls wait on this link: try again later");
+    }
+    move_up();
     return {};
   }
+  unbegun_.fetch_add(1, std::memory_order_relaxed);
   Ref<ServerCall> call = make_call(message, *header, deadline);
   if (!call) return {};
   if (header->has(flag::kPayload) && !call->enqueue(std::move(message)))
@@ -307,17 +305,24 @@ Ref<ServerCall> ServerLink::next_waiting(Status& refusal) {
   return call;
 }
 
-// A call that was handed out needs no place among these any more: those that wait move up.
+// A call that was handed out needs no place among these any more.
 void ServerLink::call_begun() {
-  for (bool first = true;; first = false) {
+  unbegun_.fetch_sub(1, std::memory_order_seq_cst);
+  if (waiting_calls_.load(std::memory_order_seq_cst) != 0) move_up();
+}
+
+// Hands out those that wait, as far as there is room.
+void ServerLink::move_up() {
+  for (;;) {
     Ref<ServerCall> call;
     Status refusal;
     {
       std::lock_guard lock(waiting_mutex_);
-      if (first) --unbegun_;
-      if (unbegun_ >= kMostUnbegun || !(call = next_waiting(refusal))) return;
+      if (unbegun_.load(std::memory_order_seq_cst) >= kMostUnbegun ||
+          !(call = next_waiting(refusal)))
+        return;
       if (refusal.ok())
-        ++unbegun_;
+        unbegun_.fetch_add(1, std::memory_order_relaxed);
       else
         call->begun_ = true;
     }

@@ -131,6 +131,7 @@ class ServerLink final : public CallLink {
                             Nanos deadline);
   Ref<ServerCall> next_waiting(Status& refusal);
   void call_begun();
+  void move_up();
   void answer(uint64_t stream, Code code, std::string_view details);
 
   const Ref<Server> server_;
@@ -141,9 +142,9 @@ class ServerLink final : public CallLink {
   // Calls that have been handed out and not begun: workers find enough of them, and the others
   // wait as what the peer has sent.
   static constexpr size_t kMostUnbegun = 128;
+  std::atomic<size_t> unbegun_{0};
   std::mutex waiting_mutex_;  // guards what follows; a table of calls' lock is taken inside
   CallQueue waiting_;
-  size_t unbegun_ = 0;
 };
 
 }  // namespace tw

@@ -24,7 +24,7 @@ constexpr uint64_t kWindow = 64 << 10;
 class Record final : public Receiver::Sink {
  public:
   Status on_message(Ref<Parcel> parcel) override {
-    const InMessage message = parcel->open();
+    const InMessage message = Parcel::open(std::move(parcel));
     note({"message", message.stream, message.payload_bytes, message.segments.size(),
           static_cast<uint64_t>(message.status.code())});
     content(message.header);

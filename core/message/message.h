@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <typeinfo>
 #include <vector>
 
 #include "base/ref.h"
@@ -32,7 +33,11 @@ struct InSegment {
   Hold hold;
 
   // Null unless they lie in the sender's memory.
-  LeasedView* view() const { return dynamic_cast<LeasedView*>(hold.get()); }
+  LeasedView* view() const {
+    const RefCounted* const held = hold.get();
+    return held && typeid(*held) == typeid(LeasedView) ? static_cast<LeasedView*>(hold.get())
+                                                       : nullptr;
+  }
 };
 
 // A whole message received. A status that is not ok replaces the segments: the message was too

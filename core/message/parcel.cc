@@ -76,30 +76,31 @@ void Parcel::refuse(Status why) {
   for (size_t i = 0; i < count_; ++i) place(i, nullptr, nullptr);
 }
 
-InMessage Parcel::open() {
+InMessage Parcel::open(Ref<Parcel> parcel) {
+  Parcel& self = *parcel;
   InMessage message;
-  message.stream = stream_;
-  message.header = header();
-  message.header_hold = Hold::share(this);
-  message.payload_bytes = payload_bytes_;
-  if (refusal_) {
-    message.status = *refusal_;
+  message.stream = self.stream_;
+  message.header = self.header();
+  message.header_hold = std::move(parcel);
+  message.payload_bytes = self.payload_bytes_;
+  if (self.refusal_) {
+    message.status = *self.refusal_;
     return message;
   }
-  message.segments.reserve(count_);
-  if (!packed_) {
-    for (size_t i = 0; i < count_; ++i) {
-      InSegment& segment = message.segments.emplace_back(std::move(places()[i]));
-      if (segment.size == 0) segment = {tail(), 0, message.header_hold};
+  message.segments.reserve(self.count_);
+  if (!self.packed_) {
+    for (size_t i = 0; i < self.count_; ++i) {
+      InSegment& segment = message.segments.emplace_back(std::move(self.places()[i]));
+      if (segment.size == 0) segment = {self.tail(), 0, message.header_hold};
     }
     return message;
   }
-  const std::byte* const base = reinterpret_cast<const std::byte*>(this);
-  size_t at = static_cast<size_t>(header_at() + header_length_ - base);
-  for (size_t i = 0; i < count_; ++i) {
-    const size_t length = lengths()[i];
+  const std::byte* const base = reinterpret_cast<const std::byte*>(&self);
+  size_t at = static_cast<size_t>(self.header_at() + self.header_length_ - base);
+  for (size_t i = 0; i < self.count_; ++i) {
+    const size_t length = self.lengths()[i];
     if (length != 0) at = align_small(at, length);
-    message.segments.push_back({base + at, length, message.header_hold});
+    message.segments.emplace_back(base + at, length, message.header_hold);
     at += length;
   }
   return message;

@@ -58,7 +58,7 @@ class Parcel final : public RefCounted {
   void refuse(Status why);
 
   // For the user, once.
-  InMessage open();
+  static InMessage open(Ref<Parcel> parcel);
 
  private:
   friend class ParcelQueue;

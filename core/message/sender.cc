@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "wire/bytes.h"
 
@@ -33,6 +34,7 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
   size_t inline_bytes = 0;
   const size_t held = leased_bytes();
   size_t promised = 0, mapped = 0;
+  bool bulk = false;  // takes more than its announcement
   for (size_t s = 0; s < steps_.size(); ++s) {
     const Step& step = steps_[s];
     for (uint32_t i = step.first; i < step.first + step.count; ++i) {
@@ -64,17 +66,15 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
                                                 : SegmentKind::kRead;
       mapped += info.kind == SegmentKind::kMap;
       if (info.kind != SegmentKind::kPush) promised += info.length;
+      bulk = bulk || info.kind != SegmentKind::kMap;
     }
   }
   if (Status status = check_message(infos_, header.size(), limits_); !status.ok()) return status;
 
-  const bool bulk = std::any_of(infos_.begin(), infos_.end(), [](const SegmentInfo& info) {
-    return info.kind == SegmentKind::kPush || info.kind == SegmentKind::kRead;
-  });
-  const bool parked = parks(stream, bulk);
-  Parked waits;
-  const uint64_t message = parked ? kNoNumber : next_message_++;
-  ByteQueue& queue = parked ? waits.frames : queue_;
+  std::optional<Parked> waits;
+  if (parks(stream, bulk)) waits.emplace();
+  const uint64_t message = waits ? kNoNumber : next_message_++;
+  ByteQueue& queue = waits ? waits->frames : queue_;
   std::shared_ptr<Transfer> push, read;
   bool borrows = false;
   for (uint32_t i = 0; i < count; ++i) {
@@ -83,7 +83,7 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
     if (info.kind == SegmentKind::kMap) {
       const RegionRef region = segment.block->region(segment.data, segment.size);
       info.map = {region.slab, region.generation, region.offset, next_lease_};
-      if (parked) waits.leases.push_back(next_lease_);
+      if (waits) waits->leases.push_back(next_lease_);
       segment.block->lent();
       leases_.emplace(next_lease_++, Lease{segment.block, nullptr, segment.size, segment.hold});
       lease_bytes(segment.size);
@@ -101,7 +101,7 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
 
   std::byte* out = queue.extend(wire::message_prefix_size(infos_) + header.size() + inline_bytes);
   out = wire::encode_message_prefix(out, stream, message, infos_, header.size());
-  if (!parked) note(TraceStep::kMessage, stream, message, count, inline_bytes);
+  if (!waits) note(TraceStep::kMessage, stream, message, count, inline_bytes);
   if (!header.empty()) std::memcpy(out, header.data(), header.size());
   out += header.size();
   if (first_inline) {
@@ -125,16 +125,16 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
     push->outgoing = outgoing;
     if (!outgoing) unwaited(*push, bytes);
   }
-  if (!parked) {
-    open(std::move(push), std::move(read));
+  if (!waits) {
+    if (bulk) open(std::move(push), std::move(read));
     return outgoing;
   }
-  waits.stream = stream;
-  waits.segments = count;
-  waits.push = std::move(push);
-  waits.read = std::move(read);
+  waits->stream = stream;
+  waits->segments = count;
+  waits->push = std::move(push);
+  waits->read = std::move(read);
   ++parked_streams_[stream];
-  parked_.push_back(std::move(waits));
+  parked_.push_back(*std::move(waits));
   return outgoing;
 }
 

@@ -200,7 +200,7 @@ TEST_CASE("budget: a pushed segment grows with what has come, and is whole in th
   REQUIRE(hoard.hear(data_head(1, 0, offset, static_cast<uint32_t>(size - offset), 0)));
   REQUIRE(hoard.hear(std::span(all).subspan(offset)));
   REQUIRE_FALSE(hoard.messages.empty());
-  const InMessage whole = hoard.messages.pop()->open();
+  const InMessage whole = Parcel::open(hoard.messages.pop());
   REQUIRE(whole.segments.size() == 1);
   CHECK(std::memcmp(whole.segments[0].data, all.data(), size) == 0);
 }

@@ -156,7 +156,7 @@ class End final : public Receiver::Sink {
   void return_leases() { sender.fin(std::exchange(returns->ids, {})); }
 
   Status on_message(Ref<Parcel> parcel) override {
-    InMessage message = parcel->open();
+    InMessage message = Parcel::open(std::move(parcel));
     Received got;
     got.stream = message.stream;
     got.header.assign(message.header.begin(), message.header.end());
