@@ -293,7 +293,7 @@ def test_open_carries_what_a_call_by_grpc_would(server: Local, guard: Guard) -> 
         ("x-key-bin", b""),
         (b"x-bytes", b"text"),
         ("user-agent", "forged"),
-        ("grpc-timeout", "1n"),
+        ("grpc-tags-bin", b"x"),
         ("te", "x"),
     )
     with grpc.insecure_channel(server.target) as stock:
