@@ -13,7 +13,7 @@ struct Identity {
   uint32_t uid = 0;  // effective
 };
 
-// Read anew each time, because a fork changes it.
+// Takes some system calls.
 Identity read_identity();
 
 }  // namespace tw

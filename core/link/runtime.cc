@@ -1,6 +1,7 @@
 #include "link/runtime.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 #include <atomic>
 
@@ -42,13 +43,22 @@ Result<std::unique_ptr<Runtime>> Runtime::create() {
   runtime->settings_ = *settings;
   runtime->traced_ = settings->trace_events;
   runtime->trace_file_.emplace(settings->trace_folder);
-  if (Status status = link::fill_random(runtime->instance_); !status.ok()) return status;
+  wire::InstanceId instance;
+  if (Status status = link::fill_random(instance); !status.ok()) return status;
+  runtime->hello_ = wire::local_hello(instance, settings->stream_window_bytes);
   runtime->arena_ = make_ref<Arena>(settings->buffer_bytes);
   runtime->pool_ = make_ref<Pool>(settings->pool_bytes);
   // What is received leaves senders half of the arena.
   runtime->receive_memory_ =
       make_ref<ReceiveMemory>(runtime->arena_, runtime->pool_, settings->buffer_bytes / 2);
   return runtime;
+}
+
+wire::Hello Runtime::hello() const {
+  // Of all that it says, a process can change its user alone.
+  wire::Hello hello = hello_;
+  hello.uid = ::geteuid();
+  return hello;
 }
 
 Result<Poller*> Runtime::background() { return poller_of(background_, "tensorwire"); }

@@ -31,8 +31,8 @@ class Runtime {
   static void shut_down();
 
   const Settings& settings() const { return settings_; }
-  const wire::InstanceId& instance() const { return instance_; }
-  wire::Hello hello() const { return wire::local_hello(instance_, settings_.stream_window_bytes); }
+  const wire::InstanceId& instance() const { return hello_.instance; }
+  wire::Hello hello() const;
   Arena& arena() { return *arena_; }
   Pool& pool() { return *pool_; }
   ReceiveMemory& receive_memory() { return *receive_memory_; }
@@ -86,7 +86,7 @@ class Runtime {
   void trim();
 
   Settings settings_;
-  wire::InstanceId instance_{};
+  wire::Hello hello_;  // as it was at first
   std::optional<link::TraceFile> trace_file_;
   Ref<Arena> arena_;
   Ref<Pool> pool_;

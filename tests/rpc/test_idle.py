@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from time import monotonic
 from typing import Any
@@ -105,9 +106,40 @@ def test_a_link_that_died_is_not_taken(pairing: Pairing) -> None:
     with local("tensorwire") as server:
         call_once(pairing, server.target)
         server.server.stop(None)
+        limit = monotonic() + LIMIT_SECONDS
+        while any(kept.left.link.alive for kept in idle._holder.idle._kept):
+            assert monotonic() < limit
         with (
             local("tensorwire", address=server.target),
             pairing.channel(server.target) as channel,
         ):
             echo = channel.unary_unary(path("echo"))
             assert echo(b"x", wait_for_ready=True, timeout=LIMIT_SECONDS) == b"x"
+
+
+def threads() -> list[str]:
+    """Those of channels that this process has."""
+    names = (thread.name for thread in threading.enumerate())
+    return [name for name in names if name in ("tensorwire-open", "tensorwire-idle")]
+
+
+@pytest.mark.usefixtures("kept_long")
+@pytest.mark.parametrize("pairing", DATA_PLANE, ids=str)
+def test_the_thread_that_opened_a_link_closes_it(pairing: Pairing) -> None:
+    with local("tensorwire") as server:
+        call_once(pairing, server.target)
+        assert threads() == ["tensorwire-open"]
+        idle.clear()
+        assert threads() == []
+        until_links(server, 0)
+
+
+@pytest.mark.usefixtures("kept_long")
+@pytest.mark.parametrize("pairing", DATA_PLANE, ids=str)
+def test_that_thread_keeps_no_channel_alive(pairing: Pairing) -> None:
+    with local("tensorwire") as server:
+        channel = pairing.channel(server.target)
+        assert channel.unary_unary(path("echo"))(b"x") == b"x"
+        assert len(server.server.paths()) == 1
+        del channel
+        until_links(server, 0)

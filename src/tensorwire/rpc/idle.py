@@ -29,12 +29,13 @@ class _Kept(NamedTuple):
 
 
 class _Idle:
-    """Thread-safe. Its thread lives as long as there is something to close."""
+    """Thread-safe. Its thread lives as long as there is something to close, or soon may be."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()  # guards what follows
         self._kept: list[_Kept] = []  # oldest first
         self._thread: threading.Thread | None = None
+        self._stays_until = 0.0  # the thread, though there be nothing to close
 
     def keep(self, key: Hashable, left: Left) -> bool:
         """False: there is nobody who would close it."""
@@ -47,6 +48,7 @@ class _Idle:
                     return False
                 self._thread = thread
                 lifetime.close_at_exit(self)
+            # The thread need not hear of it: it looks again within KEEP_SECONDS.
             self._kept.append(_Kept(key, left, monotonic() + KEEP_SECONDS))
             surplus = self._kept.pop(0) if len(self._kept) > MOST else None
         if surplus is not None:
@@ -63,24 +65,36 @@ class _Idle:
                         return kept.left
         return None
 
+    def stand_by(self) -> None:
+        """Makes the thread of the caller ours, if there is none, until nothing was kept for
+        KEEP_SECONDS."""
+        with self._changed:
+            if self._thread is not None:
+                return
+            self._thread = threading.current_thread()
+            self._stays_until = monotonic() + KEEP_SECONDS
+            lifetime.close_at_exit(self)
+        self._run()
+
     def _run(self) -> None:
         while True:
             with self._changed:
+                until = self._kept[0].until if self._kept else self._stays_until
+                pause = until - monotonic()
+                if pause > 0.0:
+                    self._changed.wait(pause)
+                    continue
                 if not self._kept:
                     self._thread = None
                     return
-                oldest = self._kept[0]
-                pause = oldest.until - monotonic()
-                if pause > 0.0:
-                    del oldest
-                    self._changed.wait(pause)
-                    continue
-                del self._kept[0]
+                oldest = self._kept.pop(0)
             oldest.left.link.close()
+            del oldest
 
     def close_at_exit(self) -> None:
         with self._changed:
             kept, self._kept = self._kept, []
+            self._stays_until = 0.0
             thread = self._thread
             self._changed.notify_all()
         for each in kept:
@@ -114,6 +128,12 @@ def keep(key: Hashable, left: Left) -> None:
 def take(key: Hashable) -> Left | None:
     """The link that a channel with the same key has left, if it is alive."""
     return _holder.idle.take(key)
+
+
+def stand_by() -> None:
+    """For a thread that has opened a link and has nothing else to do: its channel may be closed
+    after one call, which then need not start a thread."""
+    _holder.idle.stand_by()
 
 
 def clear() -> None:

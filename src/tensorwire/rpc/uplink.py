@@ -12,9 +12,10 @@ Where links by RDMA keep failing, calls take the next best way, and the channel 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from time import monotonic
 from typing import Final
 from weakref import ref
@@ -240,7 +241,8 @@ class Uplink:
             link = self.link
         return None if link is None else link_trace(link.transport, link.peer, *link.trace())
 
-    def close(self) -> None:
+    def close(self, *, leave_link: bool = True) -> None:
+        """leave_link: to the next channel with the same arguments."""
         with self._lock:
             if self._closing.is_set():
                 return
@@ -249,7 +251,9 @@ class Uplink:
             stock, path = self._stock, self._path
         if lifetime.generation() != self._generation:
             return  # the parent's
-        if link is not None:
+        if link is not None and not leave_link:
+            link.close()
+        elif link is not None:
             idle.keep(self._key, idle.Left(link, path.reasons if path is not None else {}))
         if stock is not None:
             stock.close()
@@ -257,7 +261,7 @@ class Uplink:
     def close_at_exit(self) -> None:
         """Also waits for the threads."""
         attempt, returning = self._attempt, self._returning
-        self.close()
+        self.close(leave_link=False)
         if attempt is not None:
             attempt.done.wait(lifetime.JOIN_SECONDS)
         if returning is not None:
@@ -288,8 +292,9 @@ class Uplink:
             if monotonic() < self._next_attempt or self._refused(offer):
                 return None
             attempt = self._attempt = _Attempt(offer, 0.0 if self._failures else PATIENCE)
+        errand = [functools.partial(self._run, attempt, wait_for_ready)]
         thread = threading.Thread(
-            target=self._run, args=(attempt, wait_for_ready), name="tensorwire-open", daemon=True
+            target=_attempt, args=(errand,), name="tensorwire-open", daemon=True
         )
         lifetime.close_at_exit(self)
         thread.start()
@@ -311,7 +316,8 @@ class Uplink:
             raise status.CallError(status.DEADLINE_EXCEEDED, self._missing())
         wait(self._closing, pause)
 
-    def _run(self, attempt: _Attempt, wait_for_ready: bool | None) -> None:
+    def _run(self, attempt: _Attempt, wait_for_ready: bool | None) -> bool:
+        """Whether the channel has got a link."""
         found = self._open(wait_for_ready, attempt.offer)
         with self._lock:
             self._attempt = None
@@ -330,7 +336,9 @@ class Uplink:
             else:
                 self._pause()
                 self._choose(self._no_link(found.reasons))
+            taken = self.link is not None
         attempt.done.set()
+        return taken
 
     def _open(
         self, wait_for_ready: bool | None, offer: Offer, better_than: str | None = None
@@ -473,6 +481,12 @@ class Uplink:
 
 def _closed(target: str) -> ValueError:
     return ValueError(f"Cannot invoke RPC on closed channel! ({target})")
+
+
+def _attempt(errand: list[Callable[[], bool]]) -> None:
+    """Body of a thread that keeps nothing alive while it stands by."""
+    if errand.pop()():
+        idle.stand_by()
 
 
 def _return(uplink: ref[Uplink], closing: threading.Event, pause: float | None) -> None:
