@@ -100,7 +100,7 @@ InMessage Parcel::open(Ref<Parcel> parcel) {
   for (size_t i = 0; i < self.count_; ++i) {
     const size_t length = self.lengths()[i];
     if (length != 0) at = align_small(at, length);
-    message.segments.emplace_back(base + at, length, message.header_hold);
+    message.segments.push_back({base + at, length, message.header_hold});
     at += length;
   }
   return message;
