@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <new>
 #include <span>
@@ -72,10 +73,19 @@ inline int no_memory(tw_status* status) {
   return report(status, Code::kResourceExhausted, "this process has no memory left for it");
 }
 
+// Where the result can say no more than that nothing was done.
+template <class Result>
+Result none(Result nothing = {}) {
+  const Shortage shortage;
+  return nothing;
+}
+
 inline int inherited(tw_status* status, const char* what) {
-  return report(status, Code::kFailedPrecondition,
-                std::string("this ") + what +
-                    " was made before fork() and belongs to the parent process: make a new one");
+  char text[128];
+  std::snprintf(text, sizeof text,
+                "this %s was made before fork() and belongs to the parent process: make a new one",
+                what);
+  return report(status, Code::kFailedPrecondition, text);
 }
 
 inline Nanos deadline_of(const tw_wait* wait) {
@@ -108,6 +118,16 @@ class Owner final : public RefCounted {
   const tw_owner owner_;
 };
 
+// The owner is told even when there is no memory for its message.
+inline Hold lent_by(const tw_owner& owner) {
+  try {
+    return make_ref<Owner>(owner);
+  } catch (const std::bad_alloc&) {
+    owner.release(owner.context);
+    throw;
+  }
+}
+
 // The segments of a payload, without an allocation for the usual few. Make it before anything can
 // fail: from then on lent memory finds its way home.
 class Outbox {
@@ -118,16 +138,24 @@ class Outbox {
       keeper_.context = const_cast<tw_keeper*>(from);
       keeper_.hold = [](void* context) {
         const auto* const asked = static_cast<const tw_keeper*>(context);
-        return Hold(make_ref<Owner>(asked->keep(asked->context)));
+        return lent_by(asked->keep(asked->context));
       };
     }
-    if (count_ > kFewSegments) many_.resize(count_);
-    for (size_t i = 0; i < count_; ++i) {
-      OutSegment& segment = segments()[i];
-      segment.data = static_cast<const std::byte*>(payload.segments[i].data);
-      segment.size = payload.segments[i].size;
-      if (payload.owners && payload.owners[i].release)
-        segment.hold = make_ref<Owner>(payload.owners[i]);
+    size_t taken = 0;
+    try {
+      if (count_ > kFewSegments) many_.resize(count_);
+      while (taken < count_) {
+        const size_t i = taken++;
+        OutSegment& segment = segments()[i];
+        segment.data = static_cast<const std::byte*>(payload.segments[i].data);
+        segment.size = payload.segments[i].size;
+        if (payload.owners && payload.owners[i].release) segment.hold = lent_by(payload.owners[i]);
+      }
+    } catch (const std::bad_alloc&) {
+      for (; payload.owners && taken < count_; ++taken)
+        if (const tw_owner& owner = payload.owners[taken]; owner.release)
+          owner.release(owner.context);
+      throw;
     }
   }
   std::span<OutSegment> segments() { return {count_ > kFewSegments ? many_.data() : few_, count_}; }
@@ -179,10 +207,11 @@ inline tw_metadata* handle(ReceivedMetadata metadata) {
   return out.leak();
 }
 
-inline tw_message* handle(InMessage message) {
+// The next message; null: none is there. std::bad_alloc leaves it where it is.
+inline tw_message* take(Call& call) {
+  if (!call.has_message()) return nullptr;
   auto out = make_ref<tw_message>();
-  out->message = std::move(message);
-  return out.leak();
+  return call.take(out->message) ? out.leak() : nullptr;
 }
 
 // Makes the caller's memory its own again, whatever became of the call. True when the message was

@@ -7,9 +7,8 @@ using namespace tw::abi;
 int tw_call_receive(tw_call* call, const tw_wait* wait, tw_message** out, tw_status* status) try {
   *out = nullptr;
   if (of(call)->link().inherited()) return inherited(status, "call");
-  InMessage message;
   // Without a wait while messages are there: a stream is read at full speed.
-  if (!of(call)->take(message)) {
+  if (!(*out = take(*of(call)))) {
     switch (wait_through(wait, deadline_of(wait),
                          [&](Nanos slice) { return of(call)->wait_message(slice); })) {
       case Ended::kDone:
@@ -19,19 +18,21 @@ int tw_call_receive(tw_call* call, const tw_wait* wait, tw_message** out, tw_sta
       case Ended::kInterrupted:
         return TW_INTERRUPTED;
     }
-    if (!of(call)->take(message)) return TW_OK;
+    *out = take(*of(call));
   }
-  *out = handle(std::move(message));
   return TW_OK;
 } catch (const std::bad_alloc&) {
   return no_memory(status);
 }
 
-int tw_call_take(tw_call* call, tw_message** out) {
-  InMessage message;
-  if (of(call)->link().inherited() || !of(call)->take(message)) return 0;
-  *out = handle(std::move(message));
+int tw_call_take(tw_call* call, tw_message** out) try {
+  if (of(call)->link().inherited()) return 0;
+  tw_message* const message = take(*of(call));
+  if (!message) return 0;
+  *out = message;
   return 1;
+} catch (const std::bad_alloc&) {
+  return none(0);
 }
 
 int tw_call_sendable(tw_call* call) {
@@ -43,11 +44,17 @@ int64_t tw_call_time_left(const tw_call* call) {
   const Nanos deadline = of(call)->deadline();
   return deadline == kForever ? -1 : std::max<Nanos>(0, deadline - now());
 }
-void tw_call_notify(tw_call* call, tw_events* queue, uint64_t token) {
+int tw_call_notify(tw_call* call, tw_events* queue, uint64_t token) try {
   of(call)->notify(Ref<EventQueue>::share(of(queue)), token);
+  return 1;
+} catch (const std::bad_alloc&) {
+  return none(0);
 }
-void tw_call_notify_cut(tw_call* call, tw_events* queue, uint64_t token) {
+int tw_call_notify_cut(tw_call* call, tw_events* queue, uint64_t token) try {
   of(call)->notify(Ref<EventQueue>::share(of(queue)), token, true);
+  return 1;
+} catch (const std::bad_alloc&) {
+  return none(0);
 }
 void tw_call_release(tw_call* call) {
   if (!of(call)->link().inherited()) of(call)->release();
@@ -152,9 +159,12 @@ int tw_call_outcome(tw_call* call, const tw_wait* wait, int32_t* code, tw_metada
   return no_memory(status);
 }
 
-int tw_call_cancel(tw_call* call, int32_t code, const char* details) {
+int tw_call_cancel(tw_call* call, int32_t code, const char* details) try {
   if (of(call)->link().inherited()) return 0;
   return client(call)->cancel(code_of(code), details ? details : "");
+} catch (const std::bad_alloc&) {
+  const Shortage shortage;
+  return client(call)->cancel(code_of(code), {});
 }
 
 void tw_call_method(const tw_call* call, const char** method, size_t* size) {
@@ -162,8 +172,12 @@ void tw_call_method(const tw_call* call, const char** method, size_t* size) {
   *method = name.data();
   *size = name.size();
 }
-tw_metadata* tw_call_metadata(const tw_call* call) {
-  return handle(static_cast<const ServerCall*>(of(call))->metadata());
+int tw_call_metadata(const tw_call* call, tw_metadata** out, tw_status* status) try {
+  *out = nullptr;
+  *out = handle(static_cast<const ServerCall*>(of(call))->metadata());
+  return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
 }
 const char* tw_call_peer(const tw_call* call) {
   const Peer& peer = of(call)->link().peer();
@@ -174,13 +188,17 @@ const char* tw_call_transport(const tw_call* call) { return of(call)->link().tra
 int tw_call_active(const tw_call* call) {
   return static_cast<const ServerCall*>(of(call))->active() && !of(call)->link().inherited();
 }
-int tw_call_drop_if_over(tw_call* call) {
+int tw_call_drop_if_over(tw_call* call) try {
   if (of(call)->link().inherited() || server(call)->drop_if_over()) return 1;
   server(call)->begun();
   return 0;
+} catch (const std::bad_alloc&) {
+  return none(of(call)->ended() ? 1 : 0);
 }
-void tw_call_link_stats(tw_call* call, tw_visit_fact visit, void* context) {
+void tw_call_link_stats(tw_call* call, tw_visit_fact visit, void* context) try {
   visit_stats(of(call)->link(), of(call)->link().stats(), visit, context);
+} catch (const std::bad_alloc&) {
+  const Shortage shortage;
 }
 
 int tw_call_send_initial(tw_call* call, tw_pairs metadata, tw_status* status) try {
@@ -236,15 +254,17 @@ int tw_call_finish(tw_call* call, int32_t code, const char* details, size_t deta
   return no_memory(status);
 }
 
-tw_events* tw_events_create() {
+tw_events* tw_events_create() try {
   return reinterpret_cast<tw_events*>(make_ref<EventQueue>().leak());
+} catch (const std::bad_alloc&) {
+  return none<tw_events*>();
 }
 size_t tw_events_wait(tw_events* queue, const tw_wait* wait, uint64_t* tokens, size_t room,
                       int* closed) {
   *closed = 0;
-  std::vector<uint64_t> taken;
+  size_t taken = 0;
   (void)wait_through(wait, deadline_of(wait), [&](Nanos slice) {
-    switch (of(queue)->take(taken, room, slice)) {
+    switch (of(queue)->take({tokens, room}, taken, slice)) {
       case EventQueue::Taken::kClosed:
         *closed = 1;
         return Waited::kDone;
@@ -257,9 +277,13 @@ size_t tw_events_wait(tw_events* queue, const tw_wait* wait, uint64_t* tokens, s
     }
     return Waited::kDone;
   });
-  std::copy(taken.begin(), taken.end(), tokens);
-  return taken.size();
+  return taken;
 }
-void tw_events_push(tw_events* queue, uint64_t token) { of(queue)->push(token); }
+int tw_events_push(tw_events* queue, uint64_t token) try {
+  of(queue)->push(token);
+  return 1;
+} catch (const std::bad_alloc&) {
+  return none(0);
+}
 void tw_events_close(tw_events* queue) { of(queue)->close(); }
 void tw_events_release(tw_events* queue) { of(queue)->release(); }

@@ -37,27 +37,34 @@ int tw_connect(const tw_invitation* invitation, int64_t timeout_ns, tw_link** ou
 const char* tw_link_transport(const tw_link* link) { return of(link)->transport(); }
 const char* tw_link_peer(const tw_link* link) { return of(link)->peer().address.c_str(); }
 int tw_link_alive(const tw_link* link) { return of(link)->alive() && !of(link)->inherited(); }
-void tw_link_death(const tw_link* link, tw_status* why) {
+void tw_link_death(const tw_link* link, tw_status* why) try {
   if (of(link)->inherited())
     inherited(why, "link");
   else
     report(why, of(link)->death());
+} catch (const std::bad_alloc&) {
+  no_memory(why);
 }
-void tw_link_stats(tw_link* link, tw_visit_fact visit, void* context) {
+void tw_link_stats(tw_link* link, tw_visit_fact visit, void* context) try {
   visit_stats(*of(link), of(link)->stats(), visit, context);
+} catch (const std::bad_alloc&) {
+  const Shortage shortage;
 }
-uint64_t tw_link_trace(const tw_link* link, tw_visit_event visit, void* context) {
+uint64_t tw_link_trace(const tw_link* link, tw_visit_event visit, void* context) try {
   if (of(link)->inherited()) return 0;
   const Trace::Record record = of(link)->trace();
   visit_trace(record, visit, context);
   return record.total;
+} catch (const std::bad_alloc&) {
+  return none<uint64_t>();
 }
 void tw_link_close(tw_link* link) {
-  if (!of(link)->inherited()) of(link)->close({Code::kCancelled, "the channel was closed"});
+  if (of(link)->inherited()) return;
+  of(link)->surely([&] { of(link)->close({Code::kCancelled, "the channel was closed"}); });
 }
 void tw_link_release(tw_link* link) {
   if (of(link)->inherited()) return;
-  of(link)->abandon();
+  of(link)->surely([&] { of(link)->abandon(); });
   of(link)->release();
 }
 
@@ -160,8 +167,7 @@ int tw_link_unary(tw_link* link, const char* method, size_t method_size, tw_pair
   if (ended == Ended::kInterrupted) return TW_INTERRUPTED;
   // Another thread may still be writing the outcome down.
   while (!call->ended()) (void)call->wait_ended(kForever);
-  InMessage message;
-  if (call->take(message)) reply->message = handle(std::move(message));
+  reply->message = take(*call);
   reply->initial = handle(call->initial());
   const Outcome& outcome = call->outcome();
   reply->trailing = handle(outcome.trailing);

@@ -12,9 +12,9 @@ struct tw_remote final : RefCounted {
 };
 
 struct tw_access final : RefCounted {
-  tw_access(Ref<CallLink> on, Ref<Access> of) : link(std::move(on)), access(std::move(of)) {}
+  explicit tw_access(Ref<CallLink> on) : link(std::move(on)) {}
   const Ref<CallLink> link;
-  const Ref<Access> access;
+  Ref<Access> access;
 };
 
 static_assert(TW_MAY_READ == kMayRead && TW_MAY_WRITE == kMayWrite && TW_MAY_UPDATE == kMayUpdate);
@@ -28,13 +28,21 @@ namespace {
 
 Hold hold_of(const tw_owner* owner) {
   if (!owner || !owner->release) return nullptr;
-  return make_ref<Owner>(*owner);
+  return lent_by(*owner);
 }
 
 }  // namespace
 
-tw_remote* tw_link_remote(tw_link* link) { return make_ref<tw_remote>(*of(link)).leak(); }
-tw_remote* tw_call_remote(tw_call* call) { return make_ref<tw_remote>(of(call)->link()).leak(); }
+tw_remote* tw_link_remote(tw_link* link) try {
+  return make_ref<tw_remote>(*of(link)).leak();
+} catch (const std::bad_alloc&) {
+  return none<tw_remote*>();
+}
+tw_remote* tw_call_remote(tw_call* call) try {
+  return make_ref<tw_remote>(of(call)->link()).leak();
+} catch (const std::bad_alloc&) {
+  return none<tw_remote*>();
+}
 void tw_remote_release(tw_remote* remote) {
   if (!remote->link->inherited()) remote->release();
 }
@@ -60,13 +68,15 @@ int tw_remote_conceal(tw_remote* remote, uint64_t region, tw_status* status) try
   return no_memory(status);
 }
 
-int tw_remote_region(tw_remote* remote, uint64_t region, uint64_t* size, uint32_t* rights) {
+int tw_remote_region(tw_remote* remote, uint64_t region, uint64_t* size, uint32_t* rights) try {
   if (remote->link->inherited()) return 0;
   const auto known = remote->side().remote(region);
   if (!known) return 0;
   *size = known->length;
   *rights = known->rights;
   return 1;
+} catch (const std::bad_alloc&) {
+  return none(0);
 }
 
 int tw_remote_start(tw_remote* remote, const tw_access_request* request, const tw_owner* owner,
@@ -84,17 +94,23 @@ int tw_remote_start(tw_remote* remote, const tw_access_request* request, const t
   wanted.operand = request->operand;
   wanted.expected = request->expected;
   wanted.immediate = request->immediate;
+  // All that takes memory comes before the operation begins.
+  auto handle = make_ref<tw_access>(remote->link);
   std::function<void()> told;
-  if (queue) told = [events = Ref<EventQueue>::share(of(queue)), token] { events->push(token); };
+  if (queue) {
+    auto place = std::make_shared<EventQueue::Place>(Ref<EventQueue>::share(of(queue)));
+    told = [place = std::move(place), token] { place->push(token); };
+  }
   auto started = remote->side().start(wanted, std::move(hold), std::move(told));
   if (!started) return report(status, started.status());
-  *out = make_ref<tw_access>(remote->link, std::move(*started)).leak();
+  handle->access = std::move(*started);
+  *out = handle.leak();
   return TW_OK;
 } catch (const std::bad_alloc&) {
   return no_memory(status);
 }
 
-int tw_access_wait(tw_access* access, const tw_wait* wait, tw_status* status) {
+int tw_access_wait(tw_access* access, const tw_wait* wait, tw_status* status) try {
   if (access->link->inherited()) return inherited(status, "operation");
   OneSided& side = access->link->one_sided();
   switch (wait_through(wait, deadline_of(wait),
@@ -109,6 +125,8 @@ int tw_access_wait(tw_access* access, const tw_wait* wait, tw_status* status) {
   while (!access->access->ended()) (void)side.wait(*access->access, kForever);
   const Status& how = access->access->status();
   return how.ok() ? TW_OK : report(status, how);
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
 }
 
 int tw_access_ended(const tw_access* access) {
@@ -119,7 +137,7 @@ void tw_access_release(tw_access* access) {
 }
 
 int tw_remote_immediate(tw_remote* remote, const tw_wait* wait, uint32_t* value,
-                        tw_status* status) {
+                        tw_status* status) try {
   if (remote->link->inherited()) return inherited(status, "link");
   const Nanos deadline = deadline_of(wait);
   while (!remote->side().take_immediate(*value)) {
@@ -136,4 +154,6 @@ int tw_remote_immediate(tw_remote* remote, const tw_wait* wait, uint32_t* value,
     if (remote->side().over()) return report(status, remote->link->death());
   }
   return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
 }

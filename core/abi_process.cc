@@ -43,21 +43,25 @@ int tw_settings(tw_visit_fact visit, void* context, tw_status* status) try {
   return no_memory(status);
 }
 
-void tw_host(tw_visit_fact visit, void* context) {
+void tw_host(tw_visit_fact visit, void* context) try {
   auto runtime = Runtime::get();
   const Settings settings = runtime ? (*runtime)->settings() : Settings{};
   for (const auto& [name, value] : link::host_facts(settings))
     visit(context, name.c_str(), value.c_str());
+} catch (const std::bad_alloc&) {
+  const Shortage shortage;
 }
 
-int tw_trace(size_t events, tw_status* status) {
+int tw_trace(size_t events, tw_status* status) try {
   auto runtime = Runtime::get();
   if (!runtime) return report(status, runtime.status());
   (*runtime)->trace(events);
   return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
 }
 
-int tw_incidents(tw_visit_incident visit, void* context, tw_status* status) {
+int tw_incidents(tw_visit_incident visit, void* context, tw_status* status) try {
   auto runtime = Runtime::get();
   if (!runtime) return report(status, runtime.status());
   for (size_t i = 0; i < kIncidents; ++i) {
@@ -66,9 +70,11 @@ int tw_incidents(tw_visit_incident visit, void* context, tw_status* status) {
     visit(context, name.kind, name.reason, (*runtime)->audit().count(incident));
   }
   return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
 }
 
-int tw_audit_next(const tw_wait* wait, tw_audit_line* out, tw_status* status) {
+int tw_audit_next(const tw_wait* wait, tw_audit_line* out, tw_status* status) try {
   auto runtime = Runtime::get();
   if (!runtime) return report(status, runtime.status());
   Audit::Line line;
@@ -97,10 +103,14 @@ int tw_audit_next(const tw_wait* wait, tw_audit_line* out, tw_status* status) {
   copy_text(out->peer, line.peer);
   copy_text(out->details, line.what);
   return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
 }
 
-void tw_audit_close() {
+void tw_audit_close() try {
   if (auto runtime = Runtime::get()) (*runtime)->audit().close();
+} catch (const std::bad_alloc&) {
+  const Shortage shortage;  // there was no runtime, and nobody waits for its audit
 }
 
 void tw_shut_down() { Runtime::shut_down(); }
@@ -127,23 +137,27 @@ int tw_allocate(size_t size, const tw_wait* wait, tw_buffer** out, tw_status* st
   return no_memory(status);
 }
 
-int tw_publish(const void* data, size_t size) {
+int tw_publish(const void* data, size_t size) try {
   auto runtime = Runtime::get();
   if (!runtime) return 0;
   const Ref<Block> block = (*runtime)->arena().find(data, size);
   if (!block) return 0;
   block->publish();
   return 1;
+} catch (const std::bad_alloc&) {
+  return none(0);
 }
 
-int tw_published(const void* data, size_t size) {
+int tw_published(const void* data, size_t size) try {
   auto runtime = Runtime::get();
   if (!runtime) return 0;
   const Ref<Block> block = (*runtime)->arena().find(data, size);
   return block && block->published();
+} catch (const std::bad_alloc&) {
+  return none(0);
 }
 
-void tw_arena(tw_visit_fact visit, void* context) {
+void tw_arena(tw_visit_fact visit, void* context) try {
   auto runtime = Runtime::get();
   if (!runtime) return;
   const ArenaStats arena = (*runtime)->arena().stats();
@@ -158,32 +172,40 @@ void tw_arena(tw_visit_fact visit, void* context) {
   const PoolStats pool = (*runtime)->pool().stats();
   visit_number(visit, context, "pool_used", pool.used);
   visit_number(visit, context, "pool_idle", pool.idle);
+} catch (const std::bad_alloc&) {
+  const Shortage shortage;
 }
 
-void* tw_arena_allocate(size_t size) {
+void* tw_arena_allocate(size_t size) try {
   auto runtime = Runtime::get();
   if (!runtime) return nullptr;
   auto block = (*runtime)->arena().allocate(std::max(size, page_size()));
   if (!block) return nullptr;
   (*runtime)->memory_used();
   return block->leak()->data();
+} catch (const std::bad_alloc&) {
+  return none<void*>();
 }
 
-int tw_arena_holds(const void* data, size_t size) {
+int tw_arena_holds(const void* data, size_t size) try {
   auto runtime = Runtime::get();
   return runtime && (*runtime)->arena().find(data, size);
+} catch (const std::bad_alloc&) {
+  return none(0);
 }
 
-int tw_arena_free(void* data) {
+int tw_arena_free(void* data) try {
   auto runtime = Runtime::get();
   if (!runtime) return 0;
   const Ref<Block> block = (*runtime)->arena().find(data, 0);
   if (!block || block->data() != data) return 0;
   block->release();  // the reference that tw_arena_allocate leaked
   return 1;
+} catch (const std::bad_alloc&) {
+  return none(0);  // there was no runtime, hence no block
 }
 
-void tw_copy(void* to, const void* from, size_t size) {
+void tw_copy(void* to, const void* from, size_t size) try {
   auto runtime = Runtime::get();
   if (runtime && reinterpret_cast<uintptr_t>(to) % 64 == 0) {
     (*runtime)->copier().copy(static_cast<std::byte*>(to), static_cast<const std::byte*>(from),
@@ -191,6 +213,9 @@ void tw_copy(void* to, const void* from, size_t size) {
   } else if (size != 0) {
     std::memcpy(to, from, size);
   }
+} catch (const std::bad_alloc&) {
+  const Shortage shortage;
+  std::memcpy(to, from, size);
 }
 
 void* tw_buffer_data(const tw_buffer* buffer) { return buffer->data; }
@@ -220,7 +245,7 @@ tw_segment tw_message_segment(const tw_message* message, size_t index) {
   const InSegment& segment = message->message.segments[index];
   return {segment.data, segment.size};
 }
-tw_buffer* tw_message_buffer(tw_message* message, size_t index) {
+tw_buffer* tw_message_buffer(tw_message* message, size_t index) try {
   const InSegment& segment = message->message.segments[index];
   auto buffer = make_ref<tw_buffer>();
   buffer->data = const_cast<std::byte*>(segment.data);
@@ -228,6 +253,8 @@ tw_buffer* tw_message_buffer(tw_message* message, size_t index) {
   buffer->view = segment.view();
   buffer->hold = segment.hold;
   return buffer.leak();
+} catch (const std::bad_alloc&) {
+  return none<tw_buffer*>();
 }
 void tw_message_release(tw_message* message) { message->release(); }
 
@@ -254,7 +281,7 @@ int tw_hello(uint8_t out[TW_HELLO_SIZE], tw_status* status) try {
   return no_memory(status);
 }
 
-int tw_parse_hello(const void* hello, size_t size, tw_peer_facts* out, tw_status* status) {
+int tw_parse_hello(const void* hello, size_t size, tw_peer_facts* out, tw_status* status) try {
   auto runtime = Runtime::get();
   if (!runtime) return report(status, runtime.status());
   auto theirs = wire::decode_hello({static_cast<const std::byte*>(hello), size});
@@ -267,4 +294,6 @@ int tw_parse_hello(const void* hello, size_t size, tw_peer_facts* out, tw_status
   *out = {*version, wire::same_host(ours, *theirs), wire::same_user(ours, *theirs),
           static_cast<int32_t>(theirs->pid)};
   return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
 }

@@ -57,12 +57,15 @@ int tw_server_admit(tw_server* server, const void* hello, size_t hello_size, con
   return no_memory(status);
 }
 
-void tw_server_introduce(tw_server* server, const uint8_t session[TW_SESSION_SIZE],
-                         const char* caller, const char* agent) {
-  if (of(server)->inherited()) return;
+int tw_server_introduce(tw_server* server, const uint8_t session[TW_SESSION_SIZE],
+                        const char* caller, const char* agent, tw_status* status) try {
+  if (of(server)->inherited()) return inherited(status, "server");
   wire::SessionId id;
   std::memcpy(id.data(), session, TW_SESSION_SIZE);
   of(server)->listener().introduce(id, caller, agent);
+  return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
 }
 
 int tw_server_next(tw_server* server, const tw_wait* wait, tw_call** calls, size_t room,
@@ -100,21 +103,26 @@ void tw_server_refuse(tw_server* server) {
   if (!of(server)->inherited()) of(server)->refuse();
 }
 size_t tw_server_active(const tw_server* server) { return of(server)->active(); }
-void tw_server_stats(tw_server* server, void (*begin)(void*), tw_visit_fact visit, void* context) {
+void tw_server_stats(tw_server* server, void (*begin)(void*), tw_visit_fact visit,
+                     void* context) try {
   if (of(server)->inherited()) return;
-  for (const auto& link : of(server)->links()) {
+  of(server)->each_link([&](ServerLink& link) {
     begin(context);
-    visit_stats(*link, link->stats(), visit, context);
-  }
+    visit_stats(link, link.stats(), visit, context);
+  });
+} catch (const std::bad_alloc&) {
+  const Shortage shortage;
 }
 void tw_server_trace(const tw_server* server, tw_begin_trace begin, tw_visit_event visit,
-                     void* context) {
+                     void* context) try {
   if (of(server)->inherited()) return;
-  for (const auto& link : of(server)->links()) {
-    const Trace::Record record = link->trace();
-    begin(context, link->transport(), link->peer().address.c_str(), record.total);
+  of(server)->each_link([&](const ServerLink& link) {
+    const Trace::Record record = link.trace();
+    begin(context, link.transport(), link.peer().address.c_str(), record.total);
     visit_trace(record, visit, context);
-  }
+  });
+} catch (const std::bad_alloc&) {
+  const Shortage shortage;
 }
 void tw_server_close(tw_server* server) {
   if (!of(server)->inherited()) of(server)->close();

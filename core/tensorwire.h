@@ -7,6 +7,10 @@
 // Results: 0 is success, a positive number a gRPC status code whose sentence is in *status (which
 // may be null), and TW_INTERRUPTED means that tw_wait.interrupted asked to give up.
 //
+// Memory: no function throws. One that has no memory for its work gives RESOURCE_EXHAUSTED; one
+// without a status gives null or 0, and nothing was done. Visits stop early, and may have begun.
+// What closes or releases does its work nevertheless: a link to which that cannot be told is lost.
+//
 // Waiting: each function that may wait takes a tw_wait. It waits no longer than timeout_ns
 // (negative: for ever), and calls interrupted(context), with no lock held, on each signal and at
 // least every quarter of a second.
@@ -179,7 +183,8 @@ void tw_buffer_release(tw_buffer* buffer);
 size_t tw_message_count(const tw_message* message);
 size_t tw_message_size(const tw_message* message);  // bytes of all segments
 tw_segment tw_message_segment(const tw_message* message, size_t index);
-tw_buffer* tw_message_buffer(tw_message* message, size_t index);  // a new reference
+// A new reference; null: no memory.
+tw_buffer* tw_message_buffer(tw_message* message, size_t index);
 void tw_message_release(tw_message* message);
 
 size_t tw_metadata_count(const tw_metadata* metadata);  // null counts as empty
@@ -220,7 +225,8 @@ const char* tw_link_peer(const tw_link* link);
 int tw_link_alive(const tw_link* link);
 void tw_link_death(const tw_link* link, tw_status* why);
 void tw_link_stats(tw_link* link, tw_visit_fact visit, void* context);
-// What the link has kept, oldest first; the result counts all that it has noted.
+// What the link has kept, oldest first; the result counts all that it has noted. 0 as well without
+// memory for it.
 uint64_t tw_link_trace(const tw_link* link, tw_visit_event visit, void* context);
 void tw_link_close(tw_link* link);
 // The link closes once the calls that are under way have ended.
@@ -253,15 +259,17 @@ int tw_link_unary(tw_link* link, const char* method, size_t method_size, tw_pair
 // Either end:
 // The next message; *out is null after the last one.
 int tw_call_receive(tw_call* call, const tw_wait* wait, tw_message** out, tw_status* status);
-// The same without waiting or looking at the link: 0 when no message is there yet.
+// The same without waiting or looking at the link: 0 when no message is there yet, or no memory for
+// one; it can still be taken then.
 int tw_call_take(tw_call* call, tw_message** out);
 // Whether a small message can be sent without waiting.
 int tw_call_sendable(tw_call* call);
 int tw_call_ended(const tw_call* call);
 int64_t tw_call_time_left(const tw_call* call);  // ns, negative: no deadline
-void tw_call_notify(tw_call* call, tw_events* queue, uint64_t token);
+// Puts the token into the queue once the call has ended. 0: no memory, it never comes.
+int tw_call_notify(tw_call* call, tw_events* queue, uint64_t token);
 // The same, but not for a call that tw_call_finish ends: it was cancelled or its link is lost.
-void tw_call_notify_cut(tw_call* call, tw_events* queue, uint64_t token);
+int tw_call_notify_cut(tw_call* call, tw_events* queue, uint64_t token);
 void tw_call_release(tw_call* call);
 
 // The client's end:
@@ -274,11 +282,13 @@ int tw_call_initial(tw_call* call, const tw_wait* wait, tw_metadata** out, tw_st
 // Waits for the end, then gives the call's code in *code. DEADLINE_EXCEEDED: `wait` ended first.
 int tw_call_outcome(tw_call* call, const tw_wait* wait, int32_t* code, tw_metadata** trailing,
                     tw_status* status);
-int tw_call_cancel(tw_call* call, int32_t code, const char* details);  // 0: it had ended
+// 0: it had ended. Without memory for the details, it ends without them.
+int tw_call_cancel(tw_call* call, int32_t code, const char* details);
 
 // The server's end:
 void tw_call_method(const tw_call* call, const char** method, size_t* size);
-tw_metadata* tw_call_metadata(const tw_call* call);  // a new reference, null: empty
+// A new reference, null: empty.
+int tw_call_metadata(const tw_call* call, tw_metadata** out, tw_status* status);
 const char* tw_call_peer(const tw_call* call);
 const char* tw_call_agent(const tw_call* call);  // empty: unknown
 const char* tw_call_transport(const tw_call* call);
@@ -298,20 +308,21 @@ int tw_call_finish(tw_call* call, int32_t code, const char* details, size_t deta
 
 // ---- events ----
 
-tw_events* tw_events_create(void);
+tw_events* tw_events_create(void);  // null: no memory
 // Up to `room` tokens; 0 once closed, or on timeout (then *closed is 0). Several threads may wait:
 // each token goes to one.
 size_t tw_events_wait(tw_events* queue, const tw_wait* wait, uint64_t* tokens, size_t room,
                       int* closed);
-// A token of the caller's own.
-void tw_events_push(tw_events* queue, uint64_t token);
+// A token of the caller's own. 0: no memory for it. Tokens that are taken leave their room to
+// others, and a queue has room for a few from its beginning.
+int tw_events_push(tw_events* queue, uint64_t token);
 void tw_events_close(tw_events* queue);
 void tw_events_release(tw_events* queue);
 
 // ---- one-sided operations ----
 
 // The other process of a link, as seen from either end: its memory for this process, and this
-// process's for it. A new reference, which keeps no link open.
+// process's for it. A new reference, which keeps no link open. Null: no memory.
 tw_remote* tw_link_remote(tw_link* link);
 tw_remote* tw_call_remote(tw_call* call);
 void tw_remote_release(tw_remote* remote);
@@ -382,8 +393,8 @@ int tw_server_admit(tw_server* server, const void* hello, size_t hello_size, con
                     uint8_t secret[TW_SECRET_SIZE], tw_status* status);
 // What the bootstrap knows of the session's client, before that hears of it: where it came from
 // (tw_call_peer) and its program (tw_call_agent).
-void tw_server_introduce(tw_server* server, const uint8_t session[TW_SESSION_SIZE],
-                         const char* caller, const char* agent);
+int tw_server_introduce(tw_server* server, const uint8_t session[TW_SESSION_SIZE],
+                        const char* caller, const char* agent, tw_status* status);
 // Up to `room` new calls in `calls`, their number in *count: 0 on timeout. Also drives all links
 // that nobody else drives, so one thread should always be in here. UNAVAILABLE once the server is
 // closed.
@@ -407,7 +418,7 @@ void tw_server_release(tw_server* server);
 // would be two arenas). A plugin refuses a table of another version than the one it was built for,
 // or a smaller one. The version changes with each change of a function or type that is in use;
 // entries are only added at the end.
-enum { TW_TABLE_VERSION = 2 };
+enum { TW_TABLE_VERSION = 3 };
 
 typedef struct tw_table {
   uint32_t version;

@@ -69,18 +69,21 @@ bool Call::take(InMessage& message) {
   {
     std::lock_guard lock(mutex_);
     if (inbox_.empty()) return false;
+    message.segments.reserve(inbox_.front().segments());
     next = inbox_.pop();
     emptied = inbox_.empty();
     waiting_messages_.fetch_sub(1, std::memory_order_release);
     grant = receive_window_.consume(next->payload_bytes());
   }
   // Without the lock: what `message` held may give leases back.
-  message = Parcel::open(std::move(next));
-  on_take();
-  if (emptied) on_emptied();
-  // After the last message nobody needs credit.
-  if (grant != 0 && !input_ended_.load(std::memory_order_acquire) && !ended())
-    link_->send_credit(stream_, grant);
+  Parcel::open(std::move(next), message);
+  link_->surely([&] {
+    on_take();
+    if (emptied) on_emptied();
+    // After the last message nobody needs credit.
+    if (grant != 0 && !input_ended_.load(std::memory_order_acquire) && !ended())
+      link_->send_credit(stream_, grant);
+  });
   return true;
 }
 
@@ -132,7 +135,7 @@ void Call::pace(const Outgoing& outgoing) {
 }
 
 void Call::withdraw_kept() {
-  if (kept_.load()) link_->withdraw_stream(stream_);
+  if (kept_.load()) link_->surely([this] { link_->withdraw_stream(stream_); });
 }
 
 Status Call::leave(const Ref<Outgoing>& outgoing, std::span<OutSegment> segments,
@@ -253,15 +256,16 @@ Result<Ref<Outgoing>> Call::send(const wire::CallHeader& header, std::span<OutSe
 // ---- ending ----
 
 void Call::notify(Ref<EventQueue> queue, uint64_t token, bool if_cut) {
+  Note note{EventQueue::Place(std::move(queue)), token, if_cut};
   {
     std::lock_guard lock(mutex_);
     if (!ended()) {
-      notes_.push_back({std::move(queue), token, if_cut});
+      notes_.push_back(std::move(note));
       return;
     }
     if (if_cut && finished_) return;
   }
-  queue->push(token);
+  note.place.push(token);
 }
 
 void Call::finish_ending(bool finished) {
@@ -274,8 +278,8 @@ void Call::finish_ending(bool finished) {
   }
   link_->remove(stream_);
   event_.notify();
-  for (const Note& note : notes)
-    if (!(note.if_cut && finished)) note.queue->push(note.token);
+  for (Note& note : notes)
+    if (!(note.if_cut && finished)) note.place.push(note.token);
 }
 
 // ---- the link ----
@@ -311,7 +315,7 @@ void CallLink::remove(uint64_t stream) {
     calls_.erase(it);
     idle = abandoned_ && calls_.empty();
   }
-  if (idle) look_soon();
+  if (idle) surely([this] { look_soon(); });
 }
 
 void CallLink::abandon() {

@@ -43,7 +43,9 @@ class Call : public Watcher {
 
   // Until there is a message to take, or surely none.
   Waited wait_message(Nanos deadline);
-  // The next message from the peer; false: none (any more).
+  // There is a message to take; another thread may take it first.
+  bool has_message() const { return !empty(); }
+  // The next message from the peer; false: none (any more). std::bad_alloc leaves it where it is.
   bool take(InMessage& message);
   Waited wait_ended(Nanos deadline);
 
@@ -77,7 +79,7 @@ class Call : public Watcher {
   bool in_burst();
 
   // Puts `token` into `queue` once the call has ended, at once if it has. `if_cut`: not when its
-  // server's end finishes it.
+  // server's end finishes it. std::bad_alloc: it never comes.
   void notify(Ref<EventQueue> queue, uint64_t token, bool if_cut = false);
 
  protected:
@@ -137,7 +139,7 @@ class Call : public Watcher {
   std::atomic<bool> kept_{false};
 
   struct Note {
-    Ref<EventQueue> queue;
+    EventQueue::Place place;
     uint64_t token;
     bool if_cut;
   };

@@ -63,7 +63,7 @@ ReceivedMetadata ClientCall::initial() {
 bool ClientCall::cancel(Code code, std::string details) {
   if (!begin_ending()) return false;
   cancelled_.store(true);
-  if (!peer_done()) send_cancel(code);
+  if (!peer_done()) link_->surely([&] { send_cancel(code); });
   if (until_read_) discard_input();
   Outcome outcome;
   outcome.code = code;

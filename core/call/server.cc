@@ -3,6 +3,9 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
+#include <new>
+
+#include "base/shortage.h"
 
 namespace tw {
 
@@ -90,25 +93,28 @@ bool ServerCall::send_end(Code code, std::string_view details,
                           std::span<const wire::MetadataEntry> trailing, bool payload,
                           std::span<OutSegment> segments, bool driving, Ref<Outgoing>& outgoing) {
   if (!begin_ending()) return false;
-  CallHeader header;
-  header.flags = flag::kEnd;
-  if (payload) header.flags |= flag::kPayload;
-  if (!trailing.empty()) header.flags |= flag::kTrailing;
-  header.code = code;
-  header.details = details;
-  header.trailing = trailing;
-  const size_t unread = link_->backlog();
-  const bool crowded = unread > most_unread();
-  if (crowded && link_->queued() > kFullStatuses) {
-    send_status(payload ? Code::kResourceExhausted : code, kCutStatus, driving);
-  } else {
-    auto sent = crowded && payload ? Result<Ref<Outgoing>>(unread_replies(unread))
-                                   : send(header, segments, driving);
-    if (sent)
-      outgoing = std::move(*sent);
-    else if (payload)  // what this one message cannot carry, the client must at least hear of
-      send_status(sent.status().code(), sent.status().details(), driving);
-  }
+  // Whatever becomes of the reply, the call has ended.
+  link_->surely([&] {
+    CallHeader header;
+    header.flags = flag::kEnd;
+    if (payload) header.flags |= flag::kPayload;
+    if (!trailing.empty()) header.flags |= flag::kTrailing;
+    header.code = code;
+    header.details = details;
+    header.trailing = trailing;
+    const size_t unread = link_->backlog();
+    const bool crowded = unread > most_unread();
+    if (crowded && link_->queued() > kFullStatuses) {
+      send_status(payload ? Code::kResourceExhausted : code, kCutStatus, driving);
+    } else {
+      auto sent = crowded && payload ? Result<Ref<Outgoing>>(unread_replies(unread))
+                                     : send(header, segments, driving);
+      if (sent)
+        outgoing = std::move(*sent);
+      else if (payload)  // what this one message cannot carry, the client must at least hear of
+        send_status(sent.status().code(), sent.status().details(), driving);
+    }
+  });
   over();
   finish_ending(true);
   if (!driving) link_->nudge(event_);
@@ -126,8 +132,15 @@ void ServerCall::send_status(Code code, std::string_view details, bool driving) 
 // Nobody waits for a reply that is slow to be taken.
 void ServerCall::depart(const Ref<Outgoing>& outgoing, std::span<OutSegment> segments,
                         const Keeper& keeper) {
-  if (Status status = leave(outgoing, segments, keeper); !status.ok())
-    send_status(status.code(), status.details(), false);
+  Status status;
+  try {
+    status = leave(outgoing, segments, keeper);
+  } catch (const std::bad_alloc&) {
+    const Shortage shortage;  // the caller's memory is its own again all the same
+    if (link_->withdraw(outgoing))
+      status = {Code::kResourceExhausted, "this process has no memory left for the message"};
+  }
+  if (!status.ok()) link_->surely([&] { send_status(status.code(), status.details(), false); });
 }
 
 bool ServerCall::finish_and_poll(Code code, std::string_view details,
@@ -308,7 +321,7 @@ Ref<ServerCall> ServerLink::next_waiting(Status& refusal) {
 // A call that was handed out needs no place among these any more.
 void ServerLink::call_begun() {
   unbegun_.fetch_sub(1, std::memory_order_seq_cst);
-  if (waiting_calls_.load(std::memory_order_seq_cst) != 0) move_up();
+  if (waiting_calls_.load(std::memory_order_seq_cst) != 0) surely([this] { move_up(); });
 }
 
 // Hands out those that wait, as far as there is room.
@@ -390,7 +403,7 @@ class Server::Rest final : public Watcher {
  private:
   void on_event(uint32_t, uint32_t) override {
     server_->poller_->poll(0);
-    if (!server_->links().empty()) return;
+    if (!server_->deserted()) return;
     std::lock_guard lock(mutex_);
     background_->unwatch(watch_, server_->poller_->fd());
   }
@@ -486,7 +499,12 @@ void Server::rest() {
     std::lock_guard lock(mutex_);
     if (polling_ != 0 || links_.empty() || std::exchange(rest_begun_, true)) return;
   }
-  (void)make_ref<Rest>(Ref<Server>::share(this))->begin();
+  try {
+    (void)make_ref<Rest>(Ref<Server>::share(this))->begin();
+  } catch (const std::bad_alloc&) {
+    // Nobody would see leases come home.
+    each_link([](ServerLink& link) { link.starve(); });
+  }
 }
 
 void Server::forget(ServerLink& link) {
@@ -499,18 +517,31 @@ void Server::forget(ServerLink& link) {
   if (closed_ && links_.empty()) poller_->wake();  // Rest has nothing left to do
 }
 
-std::vector<Ref<ServerLink>> Server::links() const {
-  std::vector<Ref<ServerLink>> links;
+// The link after `last`, null at the end.
+Ref<ServerLink> Server::link_after(const ServerLink* last) const {
   std::lock_guard lock(mutex_);
-  links.reserve(links_.size());
-  for (const auto& [key, link] : links_) links.push_back(link);
-  return links;
+  const auto at = links_.upper_bound(const_cast<ServerLink*>(last));
+  return at == links_.end() ? nullptr : at->second;
+}
+
+Ref<ServerCall> Server::take_front() {
+  std::lock_guard lock(mutex_);
+  if (calls_.empty()) return nullptr;
+  Ref<ServerCall> call = std::move(calls_.front());
+  calls_.pop_front();
+  return call;
+}
+
+bool Server::deserted() const {
+  std::lock_guard lock(mutex_);
+  return links_.empty();
 }
 
 size_t Server::active() const {
   size_t active = 0;
-  for (const auto& link : links())
-    active += link->calls() + link->waiting_calls() + (link->backlog() != 0);
+  each_link([&](const ServerLink& link) {
+    active += link.calls() + link.waiting_calls() + (link.backlog() != 0);
+  });
   return active;
 }
 
@@ -519,19 +550,24 @@ void Server::refuse() {
     std::lock_guard lock(mutex_);
     if (std::exchange(refusing_, true)) return;
   }
-  for (const auto& link : links()) link->go_away(Code::kUnavailable, "the server is shutting down");
+  each_link([](ServerLink& link) {
+    link.surely([&] { link.go_away(Code::kUnavailable, "the server is shutting down"); });
+  });
 }
 
 void Server::close() {
   refuse();
-  std::deque<Ref<ServerCall>> calls;  // let go of without the lock: they may hold leases
   {
     std::lock_guard lock(mutex_);
     if (std::exchange(closed_, true)) return;
-    calls.swap(calls_);
+  }
+  // One by one, let go of without the lock: they may hold leases.
+  for (Ref<ServerCall> call = take_front(); call; call = take_front()) {
   }
   listener_->close();
-  for (const auto& link : links()) link->close({Code::kCancelled, "the server was closed"});
+  each_link([](ServerLink& link) {
+    link.surely([&] { link.close({Code::kCancelled, "the server was closed"}); });
+  });
   poller_->wake();
   rest();
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deque>
+#include <map>
 #include <vector>
 
 #include "call/call.h"
@@ -84,7 +85,9 @@ class Server final : public RefCounted {
   void refuse();
   size_t active() const;
   void close();
-  std::vector<Ref<ServerLink>> links() const;
+  // Visits the links without a lock, and without memory of its own.
+  template <class Visit>
+  void each_link(Visit&& visit) const;
   bool inherited() const { return !home_.here(); }
 
  private:
@@ -94,8 +97,11 @@ class Server final : public RefCounted {
   Server(Runtime& runtime, std::unique_ptr<Poller> poller, uint64_t max_message);
   void queue(Ref<ServerCall> call);
   Ref<ServerCall> take_queued(const ServerLink& link);
+  Ref<ServerCall> take_front();
   void forget(ServerLink& link);
   void rest();
+  Ref<ServerLink> link_after(const ServerLink* last) const;
+  bool deserted() const;
 
   Runtime& runtime_;
   const Birthplace home_;
@@ -105,7 +111,7 @@ class Server final : public RefCounted {
 
   mutable std::mutex mutex_;  // guards what follows; no other lock is taken inside
   std::deque<Ref<ServerCall>> calls_;
-  std::unordered_map<ServerLink*, Ref<ServerLink>> links_;
+  std::map<ServerLink*, Ref<ServerLink>> links_;
   bool refusing_ = false;
   bool closed_ = false;
   int polling_ = 0;  // threads in the poller, by next()
@@ -146,5 +152,11 @@ class ServerLink final : public CallLink {
   std::mutex waiting_mutex_;  // guards what follows; a table of calls' lock is taken inside
   CallQueue waiting_;
 };
+
+template <class Visit>
+void Server::each_link(Visit&& visit) const {
+  Ref<ServerLink> link = link_after(nullptr);
+  for (; link; link = link_after(link.get())) visit(*link);
+}
 
 }  // namespace tw

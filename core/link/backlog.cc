@@ -87,7 +87,7 @@ void Link::look_at_reader() {
   }
   after_flush(backlog, false);
   if (!stalled) return;
-  given_up_.store(true);
+  given_up_.store(GivenUp::kStalled);
   kick(false);
 }
 

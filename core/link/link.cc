@@ -25,7 +25,7 @@ class Link::Returns final : public LeaseReturn {
       std::lock_guard lock(mutex_);
       if (link_ && link_->try_retain()) link = Ref<Link>::adopt(link_);
     }
-    if (link) link->return_lease(id);
+    if (link) link->surely([&] { link->return_lease(id); });
   }
   void forget() {
     std::lock_guard lock(mutex_);
@@ -92,7 +92,7 @@ Result<Ref<Outgoing>> Link::send(uint64_t stream, std::span<const std::byte> hea
   uint64_t bytes = 0;
   for (const OutSegment& segment : segments) bytes += segment.size;
   Result<Ref<Outgoing>> outgoing = Ref<Outgoing>{};
-  bool backlog;
+  bool backlog, starved = false;
   {
     const Sending lock(*this);
     if (send_ended_) return death();
@@ -101,24 +101,26 @@ Result<Ref<Outgoing>> Link::send(uint64_t stream, std::span<const std::byte> hea
     try {
       outgoing = sender_.submit(stream, header, segments, event, std::move(owner));
     } catch (const std::bad_alloc&) {
-      // Half a message may be queued: the link cannot go on. Whoever receives finds out.
+      // Half a message may be queued: the link cannot go on.
       const Shortage shortage;
-      send_broken_ = true;
-      transport_->peer_gone("this process had no memory left for a message to the peer");
+      send_broken_ = starved = true;
       outgoing =
           Status(Code::kResourceExhausted, "this process has no memory left for the message");
     }
-    if (!outgoing) return outgoing;
-    if (!sender_.crowded().ok()) tell_crowded(sender_.crowded());
-    if (!defer || sender_.queued_bytes() >= kDeferLimit) {
-      flush_locked();
-    } else if (!defer_timer_) {
-      defer_timer_ = poller_->add_timer(now() + kDeferTime, Ref<Watcher>::share(this));
+    if (outgoing) {
+      if (!sender_.crowded().ok()) tell_crowded(sender_.crowded());
+      if (!defer || sender_.queued_bytes() >= kDeferLimit) {
+        flush_locked();
+      } else if (!defer_timer_) {
+        defer_timer_ = poller_->add_timer(now() + kDeferTime, Ref<Watcher>::share(this));
+      }
+      AtomicClass& counters = class_of(bytes);
+      bump(counters.sent, 1);
+      bump(counters.sent_bytes, bytes);
     }
-    AtomicClass& counters = class_of(bytes);
-    bump(counters.sent, 1);
-    bump(counters.sent_bytes, bytes);
   }
+  if (starved) starve();
+  if (!outgoing) return outgoing;
   // Whoever has lent its memory waits until it is free.
   after_flush(backlog, driving || *outgoing);
   return outgoing;
@@ -275,15 +277,36 @@ void Link::out_of_memory() {
   lose({Code::kResourceExhausted, "this process has no memory left for the link"});
 }
 
+void Link::starve() noexcept {
+  const Shortage shortage;
+  given_up_.store(GivenUp::kStarved);
+  kick(false);
+}
+
+// Baton held.
+void Link::give_up(GivenUp why) {
+  if (why == GivenUp::kStarved) return out_of_memory();
+  const Nanos limit = runtime_.settings().stall / kSecond;
+  Status stalled(Code::kUnavailable, "the peer has read nothing for " + std::to_string(limit) +
+                                         " s of what waits for it (TENSORWIRE_STALL_SECONDS)");
+  runtime_.audit().note(Incident::kBudgetStalled, peer_.name(), stalled.details());
+  lose(std::move(stalled));
+}
+
+// Baton held.
+void Link::flush_returns() {
+  try {
+    (void)flush_all();
+  } catch (const std::bad_alloc&) {
+    out_of_memory();
+  }
+}
+
 // As step().
 bool Link::move() {
   if (state_.load(std::memory_order_relaxed) == State::kLost) return false;
-  if (given_up_.load(std::memory_order_relaxed)) {
-    const Nanos limit = runtime_.settings().stall / kSecond;
-    Status why(Code::kUnavailable, "the peer has read nothing for " + std::to_string(limit) +
-                                       " s of what waits for it (TENSORWIRE_STALL_SECONDS)");
-    runtime_.audit().note(Incident::kBudgetStalled, peer_.name(), why.details());
-    lose(std::move(why));
+  if (const GivenUp why = given_up_.load(std::memory_order_relaxed); why != GivenUp::kNo) {
+    give_up(why);
     return false;
   }
   if (unsent_.load(std::memory_order_relaxed)) {
@@ -377,16 +400,10 @@ void Link::hand_on() {
     received_ = receiver_.counters();
   }
   for (;;) {
-    if (fins_due_.load() && !keeps_leases()) {
-      try {
-        (void)flush_all();
-      } catch (const std::bad_alloc&) {
-        out_of_memory();
-      }
-    }
+    if (fins_due_.load() && !keeps_leases()) flush_returns();
     // Nobody waits for a closing link to end: each who lets go of it sees whether it has.
-    if (state_.load(std::memory_order_acquire) == State::kClosing || given_up_.load() ||
-        one_sided_->due()) {
+    if (state_.load(std::memory_order_acquire) == State::kClosing ||
+        given_up_.load() != GivenUp::kNo || one_sided_->due()) {
       while (step()) {
       }
     }
@@ -539,10 +556,11 @@ void Link::close(Status why) {
   on_closing(why);
   go_away(Code::kOk, "");
   State open = State::kOpen;
+  Status death = why;  // whoever changes the state has to get to the end
   {
     std::lock_guard lock(death_mutex_);
     if (!state_.compare_exchange_strong(open, State::kClosing)) return;
-    death_ = why;
+    death_ = std::move(death);
   }
   on_lost(why);
   one_sided_->close(why);
@@ -553,10 +571,11 @@ void Link::close(Status why) {
 void Link::lose(Status why) {
   if (state_.load(std::memory_order_relaxed) == State::kLost) return;
   bool open;
+  Status death = why;
   {
     std::lock_guard lock(death_mutex_);
     open = state_.exchange(State::kClosing, std::memory_order_acq_rel) == State::kOpen;
-    if (open) death_ = why;
+    if (open) death_ = std::move(death);
   }
   if (why.code() == Code::kInternal)
     runtime_.audit().note(Incident::kProtocolBroken, peer_.name(), why.details());

@@ -102,6 +102,19 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
 
   // Lets calls that are under way go on, and asks the peer to start no others.
   void go_away(Code code, std::string_view reason);
+  // Does what the peer or this end counts on, and nobody else would do. Without the memory for it
+  // the link is lost: where it stands is not known. No lock of the link's held.
+  template <class Work>
+  void surely(Work&& work) noexcept {
+    try {
+      work();
+    } catch (const std::bad_alloc&) {
+      starve();
+    }
+  }
+  // In a handler of std::bad_alloc, from any thread and with no lock of the link's: whoever drives
+  // it loses it.
+  void starve() noexcept;
   // Ends it: no more calls; the transport stays until the last lease of either side has come home,
   // or the peer dies.
   void close(Status why);
@@ -186,6 +199,7 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
 
  private:
   enum class State : uint8_t { kOpen, kClosing, kLost };
+  enum class GivenUp : uint8_t { kNo, kStalled, kStarved };
   // A deferred message waits until this much has gathered.
   static constexpr size_t kDeferLimit = 16 << 10;
   // ... or until this time has passed.
@@ -209,6 +223,8 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
   bool step();
   bool move();
   void out_of_memory();
+  void give_up(GivenUp why);
+  void flush_returns();
   bool take_completions();
   Status start_fetches();
   void fail(Status why);
@@ -277,8 +293,8 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
   uint64_t reader_took_ = 0;
   Nanos reader_moved_ = 0;
   std::atomic<uint64_t> taken_{0};  // bytes that the transport took; the send lock's owner writes
-  std::atomic<bool> given_up_{false};  // whoever has the baton loses the link
-  std::atomic<size_t> queued_{0};      // the send lock's owner writes
+  std::atomic<GivenUp> given_up_{GivenUp::kNo};  // whoever has the baton loses the link
+  std::atomic<size_t> queued_{0};                // the send lock's owner writes
   // Whether the sender has something left. Its order matters: see kick().
   std::atomic<bool> unsent_{false};
 
@@ -346,7 +362,7 @@ Waited Link::drive(Done&& done, Nanos deadline) {
       continue;
     }
     if (state_.load(std::memory_order_relaxed) == State::kLost) return Waited::kDone;
-    if (fins_due_.load(std::memory_order_relaxed)) (void)flush_all();
+    if (fins_due_.load(std::memory_order_relaxed)) flush_returns();
     sleeps_.fetch_add(1, std::memory_order_relaxed);
     switch (transport_->sleep(unsent_.load(), deadline)) {
       case Wake::kReady:

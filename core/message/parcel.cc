@@ -76,24 +76,25 @@ void Parcel::refuse(Status why) {
   for (size_t i = 0; i < count_; ++i) place(i, nullptr, nullptr);
 }
 
-InMessage Parcel::open(Ref<Parcel> parcel) {
+void Parcel::open(Ref<Parcel> parcel, InMessage& message) {
   Parcel& self = *parcel;
-  InMessage message;
+  message.segments.clear();
   message.stream = self.stream_;
   message.header = self.header();
   message.header_hold = std::move(parcel);
   message.payload_bytes = self.payload_bytes_;
   if (self.refusal_) {
-    message.status = *self.refusal_;
-    return message;
+    message.status = std::move(*self.refusal_);
+    return;
   }
+  message.status = {};
   message.segments.reserve(self.count_);
   if (!self.packed_) {
     for (size_t i = 0; i < self.count_; ++i) {
       InSegment& segment = message.segments.emplace_back(std::move(self.places()[i]));
       if (segment.size == 0) segment = {self.tail(), 0, message.header_hold};
     }
-    return message;
+    return;
   }
   const std::byte* const base = reinterpret_cast<const std::byte*>(&self);
   size_t at = static_cast<size_t>(self.header_at() + self.header_length_ - base);
@@ -103,7 +104,6 @@ InMessage Parcel::open(Ref<Parcel> parcel) {
     message.segments.push_back({base + at, length, message.header_hold});
     at += length;
   }
-  return message;
 }
 
 void ParcelQueue::push(Ref<Parcel> parcel) {

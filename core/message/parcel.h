@@ -57,8 +57,13 @@ class Parcel final : public RefCounted {
   // Lets go of the segments: the message is handed up without them.
   void refuse(Status why);
 
-  // For the user, once.
-  static InMessage open(Ref<Parcel> parcel);
+  // For the user, once. Takes no memory when `message` has capacity for all segments.
+  static void open(Ref<Parcel> parcel, InMessage& message);
+  static InMessage open(Ref<Parcel> parcel) {
+    InMessage message;
+    open(std::move(parcel), message);
+    return message;
+  }
 
  private:
   friend class ParcelQueue;

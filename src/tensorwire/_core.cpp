@@ -369,7 +369,7 @@ NB_MODULE(_core_of_main, m) {
            nb::arg("end") = false, nb::arg("until_read") = false, nb::rv_policy::take_ownership)
       .def("stats", &Link::stats)
       .def(
-          "remote", [](Link& l) { return new Remote(tw_link_remote(l.handle)); },
+          "remote", [](Link& l) { return new Remote(there(tw_link_remote(l.handle))); },
           nb::rv_policy::take_ownership)
       .def("trace", &Link::trace)
       .def("close", [](Link& l) {
@@ -408,9 +408,13 @@ NB_MODULE(_core_of_main, m) {
       .def_prop_ro("peer", [](const ServerCall& c) { return tw_call_peer(c.handle); })
       .def_prop_ro("agent", [](const ServerCall& c) { return tw_call_agent(c.handle); })
       .def_prop_ro("transport", [](const ServerCall& c) { return tw_call_transport(c.handle); })
-      .def_prop_ro(
-          "metadata",
-          [](const ServerCall& c) { return metadata_list(Metadata{tw_call_metadata(c.handle)}); })
+      .def_prop_ro("metadata",
+                   [](const ServerCall& c) {
+                     tw_metadata* metadata = nullptr;
+                     tw_status status{};
+                     check(tw_call_metadata(c.handle, &metadata, &status), status);
+                     return metadata_list(Metadata{metadata});
+                   })
       .def_prop_ro("time_remaining", [](const ServerCall& c) { return c.time_remaining(); })
       .def_prop_ro("active", [](const ServerCall& c) { return tw_call_active(c.handle) != 0; })
       .def("receive", &ServerCall::receive, nb::arg("raw"))
@@ -432,7 +436,7 @@ NB_MODULE(_core_of_main, m) {
           "notify", [](ServerCall& c, Events& queue, uint64_t token) { c.notify(queue, token); },
           nb::arg("queue"), nb::arg("token"))
       .def(
-          "remote", [](ServerCall& c) { return new Remote(tw_call_remote(c.handle)); },
+          "remote", [](ServerCall& c) { return new Remote(there(tw_call_remote(c.handle))); },
           nb::rv_policy::take_ownership)
       .def("stats", [](ServerCall& c) {
         nb::dict dict;
@@ -481,8 +485,10 @@ NB_MODULE(_core_of_main, m) {
           "introduce",
           [](Server& s, const nb::bytes& session, const std::string& caller,
              const std::string& agent) {
-            tw_server_introduce(s.handle, exactly<TW_SESSION_SIZE>(session, "session"),
-                                caller.c_str(), agent.c_str());
+            tw_status status{};
+            check(tw_server_introduce(s.handle, exactly<TW_SESSION_SIZE>(session, "session"),
+                                      caller.c_str(), agent.c_str(), &status),
+                  status);
           },
           nb::arg("session"), nb::arg("caller"), nb::arg("agent"))
       .def("next", &Server::next, nb::arg("timeout").none() = nb::none())

@@ -18,7 +18,9 @@ struct CallBase {
     const int64_t left = tw_call_time_left(handle);
     return left < 0 ? nb::none() : made(PyFloat_FromDouble(static_cast<double>(left) * 1e-9));
   }
-  void notify(Events& queue, uint64_t token) { tw_call_notify(handle, queue.handle, token); }
+  void notify(Events& queue, uint64_t token) {
+    if (!tw_call_notify(handle, queue.handle, token)) throw std::bad_alloc();
+  }
 
   // Null when there is and will be no message.
   nb::object next(bool raw) {

@@ -269,6 +269,13 @@ nb::object metadata_or_none(const Metadata& metadata) {
   return metadata ? metadata_list(metadata) : nb::none();
 }
 
+// A handle that is null only for want of memory.
+template <class Handle>
+Handle* there(Handle* handle) {
+  if (!handle) throw std::bad_alloc();
+  return handle;
+}
+
 struct MessageHandle {
   tw_message* handle = nullptr;
   ~MessageHandle() {
@@ -283,7 +290,7 @@ nb::object received(tw_message* message, bool raw) {
     nb::object list = made(PyList_New(static_cast<Py_ssize_t>(count)));
     for (size_t i = 0; i < count; ++i) {
       nb::object buffer =
-          nb::cast(new Buffer(tw_message_buffer(message, i)), nb::rv_policy::take_ownership);
+          nb::cast(new Buffer(there(tw_message_buffer(message, i))), nb::rv_policy::take_ownership);
       PyList_SetItem(list.ptr(), static_cast<Py_ssize_t>(i), buffer.release().ptr());
     }
     return list;

@@ -7,7 +7,7 @@
 namespace {
 
 struct Events {
-  tw_events* handle = tw_events_create();
+  tw_events* handle = there(tw_events_create());
   Events() = default;
   Events(const Events&) = delete;
   Events& operator=(const Events&) = delete;

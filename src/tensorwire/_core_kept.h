@@ -5,6 +5,7 @@
 #include <Python.h>
 
 #include <atomic>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -71,7 +72,7 @@ class KeptObjects {
   }
   void close() { tw_events_close(events_); }
   void reset() {
-    events_ = tw_events_create();
+    events_ = created();
     spent_.store(nullptr, std::memory_order_relaxed);
     hooked_ = false;
   }
@@ -82,10 +83,17 @@ class KeptObjects {
     while (!spent_.compare_exchange_weak(kept->next, kept, std::memory_order_release,
                                          std::memory_order_relaxed)) {
     }
-    if (!kept->next) tw_events_push(events_, 0);
+    // Few of these wait at once: a queue has room for them.
+    if (!kept->next) (void)tw_events_push(events_, 0);
   }
 
-  tw_events* events_ = tw_events_create();
+  static tw_events* created() {
+    tw_events* const events = tw_events_create();
+    if (!events) throw std::bad_alloc();
+    return events;
+  }
+
+  tw_events* events_ = created();
   std::atomic<Kept*> spent_{nullptr};
   PyObject* hook_ = nullptr;  // guarded by the GIL, as what follows
   bool hooked_ = false;

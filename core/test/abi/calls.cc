@@ -51,7 +51,9 @@ TEST_CASE_TEMPLATE("abi: status and metadata travel both ways", Way, TENSORWIRE_
   const tw_pairs list{pairs.data(), pairs.size()};
   House house([&](Call call) {
     CHECK(method_of(call.get()) == "/t/Any");
-    CHECK(entries(Metadata(tw_call_metadata(call.get()))) == want);
+    tw_metadata* metadata = nullptr;
+    CHECK(tw_call_metadata(call.get(), &metadata, nullptr) == TW_OK);
+    CHECK(entries(Metadata(metadata)) == want);
     CHECK(std::string_view(tw_call_transport(call.get())) == Way::kName);
     CHECK(std::string_view(tw_call_peer(call.get())).size() > 0);
     CHECK(tw_call_send_initial(call.get(), list, nullptr) == TW_OK);
@@ -209,8 +211,8 @@ TEST_CASE_TEMPLATE("abi: the ends of calls are told to a queue", Way, TENSORWIRE
 
   const Call call = start(link.get(), "/t/Any");
   const Call served = server.next();
-  tw_call_notify(call.get(), events.get(), 11);
-  tw_call_notify(served.get(), events.get(), 12);
+  CHECK(tw_call_notify(call.get(), events.get(), 11) == 1);
+  CHECK(tw_call_notify(served.get(), events.get(), 12) == 1);
   CHECK(tw_call_cancel(call.get(), kCancelled, nullptr) == 1);
   REQUIRE(tw_events_wait(events.get(), &kPatience, tokens, 1, &closed) == 1);
   CHECK(tokens[0] == 11);
@@ -225,7 +227,7 @@ TEST_CASE_TEMPLATE("abi: the ends of calls are told to a queue", Way, TENSORWIRE
   CHECK(tokens[0] == 12);
   CHECK_FALSE(tw_call_active(served.get()));
   CHECK(tw_call_reply(served.get(), Payload({"x"}), &kPatience, nullptr) == kCancelled);
-  tw_call_notify(call.get(), events.get(), 13);  // has ended already
+  CHECK(tw_call_notify(call.get(), events.get(), 13) == 1);  // has ended already
   tw_events_close(events.get());
   CHECK(tw_events_wait(events.get(), &kPatience, tokens, 4, &closed) == 1);
   CHECK(tokens[0] == 13);

@@ -6,6 +6,48 @@
 namespace tw::test::abi {
 namespace {
 
+// The n-th allocation of this thread fails, for as long as it lives.
+class Failing {
+ public:
+  explicit Failing(int n) {
+    suffer(true);
+    fail_allocation(n);
+  }
+  ~Failing() { (void)end(); }
+  Failing(const Failing&) = delete;
+  Failing& operator=(const Failing&) = delete;
+  // Whether it has come to that.
+  bool end() {
+    const bool failed = allocation_failed();
+    fail_allocation(0);
+    suffer(false);
+    return failed;
+  }
+};
+
+// Runs `function` with its first, second, ... allocation failing, until it needs no more of them.
+template <class Function>
+int fail_each(Function&& function) {
+  for (int n = 1;; ++n) {
+    Failing failing(n);
+    function();
+    if (!failing.end()) return n - 1;
+  }
+}
+
+void ignore_fact(void*, const char*, const char*) {}
+void ignore_event(void*, const tw_trace_event*) {}
+void ignore_incident(void*, const char*, const char*, uint64_t) {}
+
+// Has whoever serves the links look at them once.
+void drive(Server& server) {
+  const tw_wait briefly{1'000'000, nullptr, nullptr};
+  tw_call* call = nullptr;
+  size_t count = 0;
+  CHECK(tw_server_next(server.get(), &briefly, &call, 1, &count, nullptr) == TW_OK);
+  CHECK(count == 0);
+}
+
 TEST_CASE_TEMPLATE("abi: each allocation of a caller may fail, and the next call works" *
                        doctest::skip(!kFailsOnDemand),
                    Way, TENSORWIRE_ABI_WAYS) {
@@ -37,6 +79,225 @@ TEST_CASE_TEMPLATE("abi: each allocation of a caller may fail, and the next call
     refused += code != kOk;
   }
   CHECK(refused != 0);
+}
+
+TEST_CASE_TEMPLATE("abi: a message that finds no memory can still be taken" *
+                       doctest::skip(!kFailsOnDemand),
+                   Way, TENSORWIRE_ABI_WAYS) {
+  Server server;
+  const Link link = server.connect(Way::kName);
+  const Call call = start(link.get(), "/t/Stream");
+  const Call served = server.next();
+  REQUIRE(served);
+  int left = 0;
+  bool failed = true;
+  for (int n = 1; failed; ++n) {
+    REQUIRE(n < 100);
+    CAPTURE(n);
+    const std::string text = text_of(100, static_cast<unsigned>(n));
+    REQUIRE(tw_call_send(call.get(), Payload({text}), 0, &kPatience, nullptr) == TW_OK);
+    tw_message* taken = nullptr;
+    for (;;) {
+      Failing failing(n);
+      const int got = tw_call_take(served.get(), &taken);
+      failed = failing.end();
+      if (got || failed) break;
+      drive(server);
+    }
+    left += taken == nullptr;
+    if (!taken) REQUIRE(tw_call_take(served.get(), &taken) == 1);
+    CHECK(segment(Message(taken)) == text);
+  }
+  CHECK(left == 2);  // its handle, and the list of its segments
+}
+
+TEST_CASE("abi: what has no status throws nothing" * doctest::skip(!kFailsOnDemand)) {
+  Server server;
+  const Link link = server.connect("shm");
+  const std::string text = text_of(5000);
+  const tw_pair pair{"key", 3, "value", 5};
+  tw_call* started = nullptr;
+  REQUIRE(tw_link_start(link.get(), "/t/Call", 7, {&pair, 1}, Payload({text}), 0, nullptr, &started,
+                        nullptr) == TW_OK);
+  const Call call(started);
+  const Call served = server.next();
+  REQUIRE(served);
+  const Message message = receive(served.get());
+  const Events events(tw_events_create());
+  uint8_t hello[TW_HELLO_SIZE], session[TW_SESSION_SIZE], secret[TW_SECRET_SIZE];
+  REQUIRE(tw_hello(hello, nullptr) == TW_OK);
+  REQUIRE(tw_server_admit(server.get(), hello, sizeof hello, "", 1, 60'000'000'000, session, secret,
+                          nullptr) == TW_OK);
+  const std::string name(100, 'n');
+
+  tw_events* queue = nullptr;
+  CHECK(fail_each([&] { queue = tw_events_create(); }) == 2);
+  REQUIRE(queue);
+  tw_events_release(queue);
+  size_t noted = 0;
+  const int notes = fail_each([&] {
+    noted += tw_call_notify(call.get(), events.get(), 7) != 0;
+    noted += tw_call_notify_cut(call.get(), events.get(), 7) != 0;
+  });
+  CHECK(notes != 0);
+  size_t pushed = 0;
+  const int pushes = fail_each([&] {
+    for (int i = 0; i < 200; ++i) pushed += tw_events_push(events.get(), 7) != 0;
+  });
+  CHECK(pushes != 0);
+
+  int status = -1;
+  tw_metadata* metadata = nullptr;
+  CHECK(fail_each([&] { status = tw_call_metadata(served.get(), &metadata, nullptr); }) == 1);
+  CHECK(status == kOk);
+  CHECK(tw_metadata_count(metadata) == 1);
+  tw_metadata_release(metadata);
+
+  tw_buffer* buffer = nullptr;
+  CHECK(fail_each([&] { buffer = tw_message_buffer(message.get(), 0); }) == 1);
+  tw_buffer_release(buffer);
+  tw_remote* remote = nullptr;
+  CHECK(fail_each([&] { remote = tw_link_remote(link.get()); }) == 1);
+  uint64_t size;
+  uint32_t rights;
+  CHECK(fail_each([&] { (void)tw_remote_region(remote, 99, &size, &rights); }) == 0);
+  tw_remote_release(remote);
+  CHECK(fail_each([&] { remote = tw_call_remote(served.get()); }) == 1);
+  tw_remote_release(remote);
+
+  CHECK(fail_each([&] {
+          status = tw_server_introduce(server.get(), session, name.c_str(), name.c_str(), nullptr);
+        }) == 2);
+  CHECK(status == kOk);
+  fail_each([&] { tw_link_stats(link.get(), ignore_fact, nullptr); });
+  fail_each([&] { tw_call_link_stats(served.get(), ignore_fact, nullptr); });
+  fail_each([&] { tw_server_stats(server.get(), [](void*) {}, ignore_fact, nullptr); });
+  REQUIRE(tw_trace(100, nullptr) == TW_OK);
+  REQUIRE(tw_call_send(call.get(), Payload({text}), 0, &kPatience, nullptr) == TW_OK);
+  CHECK(fail_each([&] { tw_link_trace(link.get(), ignore_event, nullptr); }) != 0);
+  fail_each([&] {
+    tw_server_trace(
+        server.get(), [](void*, const char*, const char*, uint64_t) {}, ignore_event, nullptr);
+  });
+  fail_each([&] { (void)tw_trace(0, nullptr); });
+  size_t active = 0;
+  CHECK(fail_each([&] { active = tw_server_active(server.get()); }) == 0);
+  CHECK(active == 1);
+
+  tw_status why{};
+  tw_peer_facts facts;
+  fail_each([&] { tw_link_death(link.get(), &why); });
+  fail_each([&] { (void)tw_parse_hello(hello, sizeof hello, &facts, nullptr); });
+  fail_each([&] { (void)tw_parse_hello(hello, 3, &facts, nullptr); });
+  fail_each([&] { (void)tw_settings(ignore_fact, nullptr, nullptr); });
+  fail_each([&] { tw_host(ignore_fact, nullptr); });
+  fail_each([&] { tw_arena(ignore_fact, nullptr); });
+  fail_each([&] { (void)tw_incidents(ignore_incident, nullptr, nullptr); });
+  void* block = nullptr;
+  fail_each([&] {
+    if (block) tw_arena_free(block);
+    block = tw_arena_allocate(5000);
+  });
+  REQUIRE(block);
+  int done = 0;
+  fail_each([&] {
+    done = tw_arena_holds(block, 5000) && tw_publish(block, 5000) && tw_published(block, 5000);
+    tw_copy(block, text.data(), text.size());
+  });
+  CHECK(done);
+  CHECK(std::memcmp(block, text.data(), text.size()) == 0);
+  CHECK(tw_arena_free(block));
+
+  // All that was promised comes.
+  CHECK(tw_call_cancel(call.get(), kCancelled, "enough") == 1);
+  uint64_t tokens[1024];
+  size_t came = 0;
+  int closed = 0;
+  CHECK(fail_each([&] {
+          while (const size_t more = tw_events_wait(events.get(), &kAtOnce, tokens, 1024, &closed))
+            came += more;
+        }) == 0);
+  CHECK(came == noted + pushed);
+}
+
+// Each way to end it all, with each allocation failing in turn.
+TEST_CASE_TEMPLATE("abi: what closes and releases does so without memory" *
+                       doctest::skip(!kFailsOnDemand),
+                   Way, TENSORWIRE_ABI_WAYS) {
+  using End = void (*)(Server&, Link&, Call&, Call&);
+  const std::pair<const char*, End> ends[] = {
+      {"cancel",
+       [](Server&, Link&, Call& call, Call&) {
+         (void)tw_call_cancel(call.get(), kCancelled, "a sentence that is not short");
+       }},
+      {"close the link", [](Server&, Link& link, Call&, Call&) { tw_link_close(link.get()); }},
+      {"release the link",
+       [](Server&, Link& link, Call& call, Call&) {
+         link.reset();
+         (void)tw_call_cancel(call.get(), kCancelled, nullptr);
+       }},
+      {"close the server",
+       [](Server& server, Link&, Call&, Call&) {
+         tw_server_refuse(server.get());
+         tw_server_close(server.get());
+       }},
+      {"release the server",
+       [](Server& server, Link&, Call&, Call& served) {
+         server.release();
+         served.reset();
+       }},
+      {"finish",
+       [](Server&, Link&, Call&, Call& served) {
+         if (finish(served.get(), kNotFound, "a sentence that is not short") != kOk)
+           (void)finish(served.get(), kNotFound);
+       }},
+  };
+  for (const auto& [name, end] : ends) {
+    CAPTURE(std::string(name));
+    bool failed = true;
+    for (int n = 1; failed; ++n) {
+      REQUIRE(n < 200);
+      CAPTURE(n);
+      Server server;
+      Link link = server.connect(Way::kName);
+      Call call = start(link.get(), "/t/Call");
+      Call served = server.next();
+      REQUIRE(served);
+      const Events events(tw_events_create());
+      REQUIRE(tw_call_notify(call.get(), events.get(), 1) == 1);
+      REQUIRE(tw_call_notify(served.get(), events.get(), 2) == 1);
+      {
+        Failing failing(n);
+        end(server, link, call, served);
+        failed = failing.end();
+      }
+      // Both ends of the call end, by a message or with the link.
+      std::atomic<bool> over{false};
+      std::thread driver([&] {
+        const tw_wait briefly{1'000'000, nullptr, nullptr};
+        tw_call* none = nullptr;
+        size_t count = 0;
+        while (!over && server.get() &&
+               tw_server_next(server.get(), &briefly, &none, 1, &count, nullptr) == TW_OK) {
+        }
+      });
+      int32_t code = 0;
+      tw_metadata* trailing = nullptr;
+      CHECK(tw_call_outcome(call.get(), &kPatience, &code, &trailing, nullptr) == TW_OK);
+      CHECK(code != kOk);
+      const Metadata held(trailing);
+      uint64_t tokens[2];
+      int closed = 0;
+      for (size_t came = 0; came < 2;) {
+        const size_t more = tw_events_wait(events.get(), &kPatience, tokens, 2 - came, &closed);
+        CHECK(more != 0);
+        if (more == 0) break;
+        came += more;
+      }
+      over = true;
+      driver.join();
+    }
+  }
 }
 
 }  // namespace

@@ -362,7 +362,7 @@ TEST_CASE("budget: what a peer has on lease is counted as it counts it, and the 
     const Reply copies = unary(*client, "/t/Many", {});
     REQUIRE(copies.segments.size() == kMany);
     CHECK(copies.segments[0].view() == nullptr);
-    const auto links = house.server().links();
+    const auto links = links_of(house.server());
     REQUIRE(links.size() == 1);
     CHECK(links[0]->stats().crowded_why.details().find("4096 segments on lease") !=
           std::string::npos);

@@ -19,7 +19,7 @@ Bytes header_of(uint8_t flags, std::string_view details = {}) {
   return bytes;
 }
 
-size_t links(House& house) { return house.server().links().size(); }
+size_t links(House& house) { return links_of(house.server()).size(); }
 
 // A client as far as the handshake; then it sends what it likes.
 struct Forger {

@@ -79,7 +79,7 @@ bool ended_by_its_deadline(Nanos time) {
   const auto& served = *taken;
   CHECK(served->deadline() <= now() + time);
   std::vector<uint64_t> tokens;
-  REQUIRE(queue->take(tokens, 10, patience()) == EventQueue::Taken::kTokens);
+  REQUIRE(take_tokens(*queue, tokens, 10, patience()) == EventQueue::Taken::kTokens);
   CHECK(tokens == std::vector<uint64_t>{77});
   CHECK(now() >= deadline);
   CHECK(call->outcome().code == Code::kDeadlineExceeded);
@@ -104,7 +104,7 @@ TEST_CASE_TEMPLATE("ending: who ends a call wakes the thread that waits for it a
   Closing link(server.house.connect<Way>());
   const auto call = start(*link, "/t/Long");
   const auto served = server.calls.take();
-  const auto links = server.house.server().links();
+  const auto links = links_of(server.house.server());
   REQUIRE(links.size() == 1);
   const auto sleeps = [](Link& of) { return of.stats().sleeps; };
   const uint64_t before = sleeps(*links[0]);
@@ -151,10 +151,10 @@ TEST_CASE_TEMPLATE("ending: whatever races to end a call, it ends once", Way, TE
   }
   std::vector<uint64_t> tokens, seen;
   while (seen.size() < kRounds) {
-    REQUIRE(queue->take(tokens, 1000, patience()) == EventQueue::Taken::kTokens);
+    REQUIRE(take_tokens(*queue, tokens, 1000, patience()) == EventQueue::Taken::kTokens);
     seen.insert(seen.end(), tokens.begin(), tokens.end());
   }
-  CHECK(queue->take(tokens, 1, 0) == EventQueue::Taken::kTimeout);
+  CHECK(take_tokens(*queue, tokens, 1, 0) == EventQueue::Taken::kTimeout);
   std::sort(seen.begin(), seen.end());
   for (uint64_t i = 0; i < kRounds; ++i) CHECK(seen[i] == i);
   CHECK(eventually([&] { return house.server().active() == 0; }));
@@ -228,7 +228,7 @@ TEST_CASE_TEMPLATE("ending: a closed server ends the calls under way at both end
   CHECK(served->ended());
   CHECK_FALSE(finish(*served));
   CHECK(unary(*link, "/t/New", {}).code == Code::kUnavailable);
-  CHECK(eventually([&] { return server.house.server().links().empty(); }));
+  CHECK(eventually([&] { return links_of(server.house.server()).empty(); }));
 }
 
 TEST_CASE_TEMPLATE("ending: a closed client ends the calls under way at both ends", Way,
@@ -243,7 +243,7 @@ TEST_CASE_TEMPLATE("ending: a closed client ends the calls under way at both end
   CHECK(call->outcome().details == "the channel was closed");
   CHECK(served->wait_ended(patience()) == Waited::kDone);
   CHECK(unary(*link, "/t/New", {}).code == Code::kUnavailable);
-  CHECK(eventually([&] { return server.house.server().links().empty(); }));
+  CHECK(eventually([&] { return links_of(server.house.server()).empty(); }));
   CHECK(eventually([&] { return link->references() == 1 + call->references(); }));
 }
 
@@ -257,7 +257,7 @@ TEST_CASE_TEMPLATE("ending: an abandoned link closes after its last call", Way, 
   CHECK(finish(*served));
   REQUIRE(call->wait_ended(patience()) == Waited::kDone);
   CHECK(call->outcome().code == Code::kOk);
-  CHECK(eventually([&] { return !link->alive() && server.house.server().links().empty(); }));
+  CHECK(eventually([&] { return !link->alive() && links_of(server.house.server()).empty(); }));
 }
 
 TEST_CASE_TEMPLATE("ending: links close while eight threads call on them", Way, TENSORWIRE_LINKS) {
@@ -289,7 +289,7 @@ TEST_CASE_TEMPLATE("ending: links close while eight threads call on them", Way, 
     for (auto& thread : threads) thread.join();
     CHECK(wrong == 0);
     link->close({Code::kCancelled, "the test is over"});
-    CHECK(eventually([&] { return house.server().links().empty(); }));
+    CHECK(eventually([&] { return links_of(house.server()).empty(); }));
   }
   CHECK(arena.restored());
 }

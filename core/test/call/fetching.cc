@@ -179,7 +179,7 @@ TEST_CASE("fetching: a fetch that fails ends the link's calls as unavailable") {
     const auto block = published(bytes_of(9 * kMB));
     const Reply reply = unary(*link, "/t/Take", {whole(block)});
     CHECK(reply.code == Code::kUnavailable);
-    CHECK(eventually([&] { return sink.house.server().links().empty(); }));
+    CHECK(eventually([&] { return links_of(sink.house.server()).empty(); }));
     CHECK(sink.house.device->revocations() >= 1);
   }
   CHECK(arena.restored());
@@ -247,7 +247,7 @@ TEST_CASE("fetching: a lost link's memory is let go of only after the device was
     CHECK((*call)->outcome().code == Code::kUnavailable);
     CHECK(looks >= 1);
     CHECK(early == 0);
-    CHECK(eventually([&] { return sink.house.server().links().empty(); }));
+    CHECK(eventually([&] { return links_of(sink.house.server()).empty(); }));
   }
   CHECK(arena.restored());
 }
@@ -263,14 +263,14 @@ TEST_CASE("fetching: a link that closes ends what it fetches first") {
     std::thread caller(
         [&] { CHECK(unary(*link, "/t/Take", {whole(block)}).code == Code::kUnavailable); });
     REQUIRE(eventually([&] { return device->under_way() == 3; }));
-    for (const auto& served : sink.house.server().links())
+    for (const auto& served : links_of(sink.house.server()))
       served->close({Code::kCancelled, "the test is over"});
     REQUIRE(eventually([&] { return !link->alive(); }));
     CHECK(link->stats().leases == 3);
-    CHECK(sink.house.server().links().size() == 1);
+    CHECK(links_of(sink.house.server()).size() == 1);
     device->hold_up(false);
     caller.join();
-    CHECK(eventually([&] { return sink.house.server().links().empty(); }));
+    CHECK(eventually([&] { return links_of(sink.house.server()).empty(); }));
     CHECK(device->revocations() == 0);
     CHECK(eventually([&] { return link->stats().leases == 0; }));
   }

@@ -155,10 +155,10 @@ TEST_CASE("leases: a closed client keeps what it was lent, until its last view g
       CHECK_FALSE(link->alive());
     }
     // The link lingers for the sake of the view, at both ends.
-    CHECK(house.server().links().size() == 1);
+    CHECK(links_of(house.server()).size() == 1);
     CHECK(same(reply.segments[0], bytes));
     reply.segments.clear();
-    CHECK(eventually([&] { return house.server().links().empty(); }));
+    CHECK(eventually([&] { return links_of(house.server()).empty(); }));
   }
   CHECK(arena.restored());
 }
@@ -175,12 +175,12 @@ TEST_CASE("leases: a closed server leaves what it has lent, and gets it back") {
   // The calls end although the link lingers.
   REQUIRE(beside->wait_ended(patience()) == Waited::kDone);
   CHECK(beside->outcome().code == Code::kUnavailable);
-  CHECK(house.server().links().size() == 1);
+  CHECK(links_of(house.server()).size() == 1);
   CHECK(same(reply.segments[0], bytes));
   CHECK_FALSE(arena.restored_now());
   reply.segments.clear();
   CHECK(arena.restored());
-  CHECK(eventually([&] { return house.server().links().empty(); }));
+  CHECK(eventually([&] { return links_of(house.server()).empty(); }));
   CHECK(eventually([&] { return house.server().references() == 1; }));
 }
 
@@ -216,9 +216,9 @@ TEST_CASE("leases: a server that nobody polls any more still gets back what it h
   }
   client.join();
   CHECK(reply.code == Code::kOk);
-  CHECK(server->links().size() == 1);
+  CHECK(links_of(*server).size() == 1);
   reply.segments.clear();
-  CHECK(eventually([&] { return server->links().empty(); }));
+  CHECK(eventually([&] { return links_of(*server).empty(); }));
   link->close({Code::kCancelled, "the test is over"});
   CHECK(arena.restored());
 }
@@ -272,7 +272,7 @@ TEST_CASE("leases: views go on any thread, in any order, while the link works an
     for (int t = 0; t < 2; ++t) bin.put({});
     for (auto& dropper : droppers) dropper.join();
     CHECK(wrong == 0);
-    CHECK(eventually([&] { return house.server().links().empty(); }));
+    CHECK(eventually([&] { return links_of(house.server()).empty(); }));
   }
   CHECK(arena.restored());
 }

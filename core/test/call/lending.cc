@@ -259,24 +259,24 @@ TEST_CASE_TEMPLATE("ending: who serves hears of a call that is cut, not of one i
     CHECK(finish(*served));
     served->notify(queue, 2, true);
     served->notify(queue, 3);
-    REQUIRE(queue->take(tokens, 8, patience()) == EventQueue::Taken::kTokens);
+    REQUIRE(take_tokens(*queue, tokens, 8, patience()) == EventQueue::Taken::kTokens);
     CHECK(tokens == std::vector<uint64_t>{3});
 
     call = start(*link, "/t/Long");
     served = calls.take();
     served->notify(queue, 4, true);
     CHECK(call->cancel(Code::kCancelled, ""));
-    REQUIRE(queue->take(tokens, 8, patience()) == EventQueue::Taken::kTokens);
+    REQUIRE(take_tokens(*queue, tokens, 8, patience()) == EventQueue::Taken::kTokens);
     CHECK(tokens == std::vector<uint64_t>{4});
     served->notify(queue, 5, true);
-    REQUIRE(queue->take(tokens, 8, patience()) == EventQueue::Taken::kTokens);
+    REQUIRE(take_tokens(*queue, tokens, 8, patience()) == EventQueue::Taken::kTokens);
     CHECK(tokens == std::vector<uint64_t>{5});
 
     call = start(*link, "/t/Long");
     served = calls.take();
     served->notify(queue, 6, true);
   }
-  REQUIRE(queue->take(tokens, 8, patience()) == EventQueue::Taken::kTokens);
+  REQUIRE(take_tokens(*queue, tokens, 8, patience()) == EventQueue::Taken::kTokens);
   CHECK(tokens == std::vector<uint64_t>{6});
   house.close();
 }

@@ -210,8 +210,8 @@ template <class Way>
 struct Writer {
   Writer(OneSidedHouse<Way>& house, std::atomic<int>& live) : helper("one-sided client") {
     helper.tell(invite(house.invitation(Way::kName)));
-    CHECK(eventually([&] { return house.server().links().size() == 1; }));
-    link = house.server().links().at(0);
+    CHECK(eventually([&] { return links_of(house.server()).size() == 1; }));
+    link = links_of(house.server()).at(0);
     auto memory = make_ref<Storage>(kSize, live);
     region = link->one_sided().expose(memory->data(), kSize, kMayWrite, memory).value();
     helper.tell(region);
@@ -247,7 +247,7 @@ TEST_CASE_TEMPLATE("one-sided: a writer that is killed leaves nothing behind", W
   Writer<Way> writer(house, live);
   writer.helper.kill();
   CHECK(eventually([&] { return live == 0; }));
-  CHECK(eventually([&] { return house.server().links().empty(); }));
+  CHECK(eventually([&] { return links_of(house.server()).empty(); }));
 }
 
 TEST_CASE_TEMPLATE("one-sided: a peer that closes its link ends operations on its memory", Way,

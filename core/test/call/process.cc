@@ -98,7 +98,7 @@ TEST_CASE_TEMPLATE("process: a killed server ends all calls as unavailable", Way
     for (auto& thread : threads) thread.join();
     CHECK(unavailable == 4);
     std::vector<uint64_t> tokens;
-    CHECK(queue->take(tokens, 1, patience()) == EventQueue::Taken::kTokens);
+    CHECK(take_tokens(*queue, tokens, 1, patience()) == EventQueue::Taken::kTokens);
     CHECK(idle->outcome().code == Code::kUnavailable);
     CHECK_FALSE(idle->outcome().details.empty());
     CHECK(unary(*abroad.link, "/t/Echo", {}).code == Code::kUnavailable);
@@ -183,12 +183,12 @@ TEST_CASE_TEMPLATE("process: a killed client leaves nothing behind at its server
     helper.tell(invite(in));
     CHECK(helper.hear<char>() == 'r');
     const auto served = hanging.take();
-    CHECK(house.server().links().size() == 2);
+    CHECK(links_of(house.server()).size() == 2);
     CHECK(served->active());
     helper.kill();
     CHECK(served->wait_ended(patience()) == Waited::kDone);
     CHECK_FALSE(served->active());
-    CHECK(eventually([&] { return house.server().links().size() == 1; }));
+    CHECK(eventually([&] { return links_of(house.server()).size() == 1; }));
     CHECK(house.server().active() == 0);
     CHECK(unary(*other, "/t/Echo", {}).code == Code::kOk);
   }

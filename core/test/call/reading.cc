@@ -47,12 +47,12 @@ TEST_CASE_TEMPLATE("reading: a call lasts until its messages have been taken", W
   InMessage message;
   for (uint32_t i = 0; i < Told::kMessages; ++i) {
     CHECK_FALSE(call.ended());
-    CHECK(queue->take(tokens, 1, 0) == EventQueue::Taken::kTimeout);
+    CHECK(take_tokens(*queue, tokens, 1, 0) == EventQueue::Taken::kTimeout);
     REQUIRE(receive(call, message));
     CHECK(same(message.segments.at(0), bytes_of(100, i)));
   }
   CHECK(call.ended());
-  CHECK(queue->take(tokens, 1, 0) == EventQueue::Taken::kTokens);
+  CHECK(take_tokens(*queue, tokens, 1, 0) == EventQueue::Taken::kTokens);
   CHECK(nothing_left(call));
   CHECK(call.outcome().code == Code::kOutOfRange);
   CHECK(call.outcome().details == "no more");
@@ -160,8 +160,8 @@ TEST_CASE_TEMPLATE("reading: whoever takes the last message or cancels, it ends 
   }
   std::vector<uint64_t> tokens;
   for (size_t seen = 0; seen < kRounds; seen += tokens.size())
-    REQUIRE(queue->take(tokens, 1000, patience()) == EventQueue::Taken::kTokens);
-  CHECK(queue->take(tokens, 1, 0) == EventQueue::Taken::kTimeout);
+    REQUIRE(take_tokens(*queue, tokens, 1000, patience()) == EventQueue::Taken::kTokens);
+  CHECK(take_tokens(*queue, tokens, 1, 0) == EventQueue::Taken::kTimeout);
 }
 
 }  // namespace

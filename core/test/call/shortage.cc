@@ -87,7 +87,7 @@ TEST_CASE("shortage: a client that cannot map a slab loses one call, and gets co
       CHECK(next.right);
       CHECK_FALSE(next.leased);
     }
-    const auto links = house.server().links();
+    const auto links = links_of(house.server());
     REQUIRE(links.size() == 1);
     const LinkStats stats = links[0]->stats();
     CHECK(stats.sent.unmappable == 1);

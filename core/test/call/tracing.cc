@@ -58,12 +58,12 @@ Traced trace_of(House& house, const std::vector<size_t>& sizes) {
     REQUIRE(eventually([&] { return link->stats().leases == 0; }));
     traced.client = link->trace();
     REQUIRE(eventually([&] {
-      const auto served = house.server().links();
+      const auto served = links_of(house.server());
       return !served.empty() && served.front()->calls() == 0;
     }));
-    traced.server = house.server().links().front()->trace();
+    traced.server = links_of(house.server()).front()->trace();
   }
-  REQUIRE(eventually([&] { return house.server().links().empty(); }));
+  REQUIRE(eventually([&] { return links_of(house.server()).empty(); }));
   return traced;
 }
 

@@ -41,7 +41,7 @@ struct Queue {
     REQUIRE(send(*call, {out(bytes)}, true));
     return call;
   }
-  size_t waiting() { return house.server().links().at(0)->waiting_calls(); }
+  size_t waiting() { return links_of(house.server()).at(0)->waiting_calls(); }
 
   std::vector<uint32_t> served;  // the worker's
   Slot<bool> gate;
@@ -59,7 +59,7 @@ TEST_CASE("waiting: calls are served in their order, with all that was sent for 
   CHECK(queue.house.server().active() == kCalls + 1);
   for (uint32_t i = kCalls - 10; i < kCalls; ++i) REQUIRE(calls[i]->cancel(Code::kCancelled, ""));
   REQUIRE(eventually([&] { return queue.waiting() == kCalls - 137; }));
-  CHECK(queue.house.server().links().at(0)->stats().dropped_calls == 10);
+  CHECK(links_of(queue.house.server()).at(0)->stats().dropped_calls == 10);
   queue.gate.put(true);
   for (uint32_t i = 0; i < kCalls - 10; ++i) {
     REQUIRE(in_time(calls[i]->wait_ended(patience())));
@@ -80,11 +80,11 @@ TEST_CASE("waiting: calls end with their link") {
   REQUIRE(eventually([&] { return queue.waiting() == kCalls - 127; }));
   SUBCASE("closed by the server") {
     queue.gate.put(true);
-    queue.house.server().links().at(0)->close({Code::kUnavailable, "going"});
+    links_of(queue.house.server()).at(0)->close({Code::kUnavailable, "going"});
   }
   SUBCASE("closed by the client") {
     queue.link->close({Code::kCancelled, "gone"});
-    CHECK(eventually([&] { return queue.house.server().links().empty(); }));
+    CHECK(eventually([&] { return links_of(queue.house.server()).empty(); }));
     queue.gate.put(true);
   }
   for (const auto& call : calls) {

@@ -47,6 +47,22 @@ inline Runtime& runtime() {
   return **got;
 }
 
+// What an event queue has, at most `room` tokens.
+inline EventQueue::Taken take_tokens(EventQueue& queue, std::vector<uint64_t>& tokens, size_t room,
+                                     Nanos deadline) {
+  tokens.resize(room);
+  size_t count = 0;
+  const EventQueue::Taken taken = queue.take(tokens, count, deadline);
+  tokens.resize(count);
+  return taken;
+}
+
+inline std::vector<Ref<ServerLink>> links_of(const Server& server) {
+  std::vector<Ref<ServerLink>> links;
+  server.each_link([&](ServerLink& link) { links.push_back(Ref<ServerLink>::share(&link)); });
+  return links;
+}
+
 // ---- payload ----
 // payload
 

@@ -86,7 +86,7 @@ class BufferReceive final : public Completion {
       add_payloads(trailing, &status);
     } else {
       tw_message* message = nullptr;
-      status = absl::InternalError("the answer has no message");
+      status = absl::InternalError("the answer has no message, or no memory was left for it");
       if (core().call_take(call_, &message)) {
         status = receive_buffer(message, to_);
         core().message_release(message);

@@ -1,5 +1,8 @@
 #include "completion.h"
 
+#include <new>
+#include <thread>
+
 #include "thread.h"
 
 namespace tensorwire {
@@ -31,6 +34,7 @@ class Threads {
 
  private:
   Threads() : queue_(core().events_create()) {
+    if (!queue_) throw std::bad_alloc();
     for (int i = 0; i < kThreads; ++i) start_thread("tensorwire-done", [this] { run(); }).detach();
   }
 
@@ -49,13 +53,19 @@ class Threads {
 }  // namespace
 
 void when_ended(tw_call* call, Completion* completion) {
-  core().call_notify(call, Threads::get().queue(), reinterpret_cast<uint64_t>(completion));
+  if (core().call_notify(call, Threads::get().queue(), reinterpret_cast<uint64_t>(completion)))
+    return;
+  core().call_cancel(call, static_cast<int>(absl::StatusCode::kResourceExhausted),
+                     "this process has no memory left for it");
+  completion->call_ended();
 }
 
 void run_soon(std::function<void()> body) {
-  core().events_push(
-      Threads::get().queue(),
-      reinterpret_cast<uint64_t>(static_cast<Completion*>(new Task(std::move(body)))));
+  const auto token =
+      reinterpret_cast<uint64_t>(static_cast<Completion*>(new Task(std::move(body))));
+  // Without memory, until the threads have made room: whoever asks may hold locks that the task
+  // needs, so that it cannot run here.
+  while (!core().events_push(Threads::get().queue(), token)) std::this_thread::yield();
 }
 
 }  // namespace tensorwire

@@ -78,6 +78,7 @@ absl::Status DataServer::start(Servant* servant, const std::string& host,
   if (made->addresses_.empty())
     return status.code != TW_OK ? status_of(status) : absl::FailedPreconditionError(no_verbs);
   made->cut_ = core().events_create();
+  if (!made->cut_) return absl::ResourceExhaustedError("no memory for a queue of ended calls");
   made->dispatcher_ =
       start_thread("tensorwire-serve", [server = made.get()] { server->dispatch(); });
   made->watcher_ = start_thread("tensorwire-cut", [server = made.get()] { server->watch(); });
@@ -142,7 +143,8 @@ void DataServer::take(tw_call* call) {
   else
     served->answer(absl::UnimplementedError(absl::StrCat("unknown method ", method)));
   // What has to be waited for may be waited for in vain.
-  if (!served->answered()) core().call_notify_cut(call, cut_, served->id());
+  if (!served->answered() && !core().call_notify_cut(call, cut_, served->id()))
+    served->answer(absl::ResourceExhaustedError("the worker has no memory left for it"));
 }
 
 void DataServer::recv_tensor(const std::shared_ptr<Served>& served, const Request& request) {

@@ -114,7 +114,7 @@ void Receive::call_ended() {
                               &tensor, &dead);
       core().message_release(message);
     } else {
-      status = absl::InternalError("the answer has no message");
+      status = absl::InternalError("the answer has no message, or no memory was left for it");
     }
     if (!status.ok()) status = remote_error(static_cast<int>(status.code()), status.message());
   }

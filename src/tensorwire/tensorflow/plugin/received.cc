@@ -116,6 +116,7 @@ absl::Status receive_tensor(tw_message* message, By by, tf::Allocator* allocator
   }
   if (body.size >= kSmall) {
     tw_buffer* const buffer = core().message_buffer(message, 1);
+    if (!buffer) return no_memory(body.size);
     const bool leased = core().buffer_leased(buffer) != 0;
     if (aligned(body.data) && core().buffer_separate(buffer, nullptr) == TW_OK) {
       tf::core::RefCountPtr<tf::TensorBuffer> held(new ReceivedBuffer(buffer));
