@@ -179,7 +179,7 @@ void tw_arena(tw_visit_fact visit, void* context) try {
 void* tw_arena_allocate(size_t size) try {
   auto runtime = Runtime::get();
   if (!runtime) return nullptr;
-  auto block = (*runtime)->arena().allocate(std::max(size, page_size()));
+  auto block = (*runtime)->arena().allocate_with_room(std::max(size, page_size()));
   if (!block) return nullptr;
   (*runtime)->memory_used();
   return block->leak()->data();

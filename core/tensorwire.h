@@ -157,7 +157,8 @@ int tw_publish(const void* data, size_t size);
 int tw_published(const void* data, size_t size);
 void tw_arena(tw_visit_fact visit, void* context);
 // For allocators: a block of at least a page without a handle, aligned to 4096 bytes. Null: the
-// arena has no room now, and somebody else should serve.
+// arena has no room now, and somebody else should serve; for more than an eighth of the arena also
+// when less than an eighth would be left, which is kept for smaller blocks.
 void* tw_arena_allocate(size_t size);
 // Whether [data, data + size) lies in one live block of the arena.
 int tw_arena_holds(const void* data, size_t size);

@@ -31,6 +31,16 @@ Arena::Arena(size_t capacity, size_t slab_size)
 Arena::~Arena() = default;
 
 Result<Ref<Block>> Arena::allocate(size_t size, Nanos deadline) {
+  return allocate(size, deadline, 0);
+}
+
+Result<Ref<Block>> Arena::allocate_with_room(size_t size) {
+  const size_t eighth = capacity_ / 8;
+  return allocate(size, 0, size > eighth ? eighth : 0);
+}
+
+// `room`: what is free afterwards at least, or the block is refused.
+Result<Ref<Block>> Arena::allocate(size_t size, Nanos deadline, size_t room) {
   if (!home_.here()) {
     return Status(Code::kFailedPrecondition,
                   "this arena belongs to the process that forked this one; make a new one here");
@@ -38,6 +48,7 @@ Result<Ref<Block>> Arena::allocate(size_t size, Nanos deadline) {
   std::vector<Ref<Slab>> dropped;  // unmapped without the lock
   std::unique_lock lock(mutex_);
   if (size > capacity_) return exhausted(size);
+  if (room != 0 && book_->used() + size + room > capacity_) return exhausted(size);
   const uint64_t interruptions = interruptions_;
   for (;;) {
     auto extent = book_->take(size);

@@ -90,6 +90,10 @@ class Arena final : public RefCounted {
   // blocks to be freed. RESOURCE_EXHAUSTED names TENSORWIRE_BUFFER_BYTES (and comes at once when
   // `size` can never fit); CANCELLED after interrupt(); FAILED_PRECONDITION in a forked child.
   Result<Ref<Block>> allocate(size_t size, Nanos deadline = 0);
+  // As allocate(), without a wait, for an allocator whose user does not know what will be sent:
+  // what takes more than an eighth of the arena leaves an eighth free, so that a few large blocks
+  // that never leave the process do not keep smaller ones out that do.
+  Result<Ref<Block>> allocate_with_room(size_t size);
   // Ends every wait that is going on in allocate().
   void interrupt();
 
@@ -125,6 +129,7 @@ class Arena final : public RefCounted {
     return held < capacity_ - std::min(leased, capacity_) &&
            (leased + size <= capacity_ - capacity_ / 8 || leased <= capacity_ / 8);
   }
+  Result<Ref<Block>> allocate(size_t size, Nanos deadline, size_t room);
   void free(Block& block) noexcept;
   Status exhausted(size_t size) const;
   void note_dropped(std::vector<Ref<Slab>>& to);

@@ -168,6 +168,19 @@ TEST_CASE("arena: the cap is on resident bytes") {
   CHECK(must(arena->allocate(2 * kMiB)));
 }
 
+TEST_CASE("arena: large blocks of an allocator leave room for smaller ones") {
+  auto arena = make_ref<Arena>(64 * kMiB, 16 * kMiB);
+  CHECK_FALSE(arena->allocate_with_room(64 * kMiB).ok());
+  CHECK_FALSE(arena->allocate_with_room(56 * kMiB + page_size()).ok());
+  const Ref<Block> large = must(arena->allocate_with_room(56 * kMiB));
+  CHECK_FALSE(arena->allocate_with_room(8 * kMiB + page_size()).ok());
+  {
+    const Ref<Block> small = must(arena->allocate_with_room(8 * kMiB));
+    CHECK_FALSE(arena->allocate_with_room(page_size()).ok());
+  }
+  must(arena->allocate(8 * kMiB));  // whoever asks for arena memory gets it
+}
+
 TEST_CASE("arena: dropping slabs") {
   auto arena = make_ref<Arena>(32 * kMiB, 8 * kMiB);
 
