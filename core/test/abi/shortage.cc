@@ -252,8 +252,10 @@ TEST_CASE_TEMPLATE("abi: what closes and releases does so without memory" *
            (void)finish(served.get(), kNotFound);
        }},
   };
-  for (const auto& [name, end] : ends) {
-    CAPTURE(std::string(name));
+  for (const auto& entry : ends) {
+    const std::string name = entry.first;
+    const auto& end = entry.second;
+    CAPTURE(name);
     bool failed = true;
     for (int n = 1; failed; ++n) {
       REQUIRE(n < 200);
