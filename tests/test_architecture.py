@@ -39,6 +39,7 @@ PYTHON_RANKS = {
     "torch": 4,
     "bench": 5,
     "cli": 6,
+    "__main__": 7,
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.MULTILINE)

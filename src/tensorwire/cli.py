@@ -8,12 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar, cast
 
-try:
-    import typer
-except ModuleNotFoundError as missing:
-    raise SystemExit(
-        "This command needs typer and rich: pip install 'tensorwire[cli]'"
-    ) from missing
+import typer
 
 from tensorwire.bench.files import check_file, check_plot
 from tensorwire.bench.terminal import console, progress_bar
@@ -33,7 +28,7 @@ app = typer.Typer(
     name="tensorwire",
     help="Tensor communication for gRPC services and distributed training.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
@@ -48,7 +43,7 @@ def main() -> None:
 
 @app.callback(invoke_without_command=True)
 def options(
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    version: Annotated[bool, typer.Option("--version", "-V", help="Print the version.")] = False,
 ) -> None:
     if version:
         from importlib.metadata import version as installed

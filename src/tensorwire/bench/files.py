@@ -30,7 +30,7 @@ def check_plot(path: Path) -> None:
     """The same for a plot, whose ending is its format."""
     check_file(path)
     if find_spec("matplotlib") is None:
-        raise ValueError("needs matplotlib: pip install 'tensorwire[bench]'")
+        raise ValueError("needs matplotlib: pip install matplotlib")
     from matplotlib.backend_bases import FigureCanvasBase
 
     formats = FigureCanvasBase.get_supported_filetypes()

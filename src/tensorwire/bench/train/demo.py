@@ -25,7 +25,9 @@ NETWORK = Options(
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tensorwire.bench.train.demo")
-    parser.add_argument("--plot", type=Path, default=Path("demo.png"), help="default %(default)s")
+    parser.add_argument(
+        "--plot", type=Path, default=Path("build/demo.png"), help="default %(default)s"
+    )
     parser.add_argument("--steps", type=int, default=NETWORK.num_batches)
     arguments = parser.parse_args()
     try:
