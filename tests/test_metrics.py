@@ -15,7 +15,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 import tensorwire
@@ -199,8 +199,19 @@ def test_the_documentation_lists_every_metric() -> None:
 
 
 def test_a_registry_has_them_once(prometheus: CollectorRegistry) -> None:
+    first = metrics.register(prometheus)
+    assert metrics.register(prometheus) is first
+    prometheus.unregister(first)
+    second = metrics.register(prometheus)
+    assert second is not first
+    assert metrics.register(prometheus) is second
+
+
+def test_names_that_others_have_taken() -> None:
+    taken = CollectorRegistry()
+    Gauge("tensorwire_links", "not ours", registry=taken)
     with pytest.raises(ValueError, match="Duplicated"):
-        metrics.register(prometheus)
+        metrics.register(taken)
 
 
 @pytest.mark.parametrize(

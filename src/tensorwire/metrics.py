@@ -9,7 +9,8 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
+from weakref import WeakKeyDictionary
 
 from prometheus_client.core import REGISTRY, CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -321,11 +322,21 @@ class LinkCollector(Collector):
             yield family
 
 
+_registered: Final[WeakKeyDictionary[CollectorRegistry, LinkCollector]] = WeakKeyDictionary()
+
+
 def register(registry: CollectorRegistry = REGISTRY) -> LinkCollector:
     """Adds the metrics to a Prometheus registry; ``registry.unregister`` takes them out again.
 
-    Raises ValueError when they are in it already.
+    Where they are in it already, the same collector is returned. Raises ValueError when others have
+    taken their names.
     """
     collector = LinkCollector()
-    registry.register(collector)
+    try:
+        registry.register(collector)
+    except ValueError:
+        if registry not in _registered:
+            raise
+        return _registered[registry]
+    _registered[registry] = collector
     return collector

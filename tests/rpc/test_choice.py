@@ -304,3 +304,15 @@ def test_data_port() -> None:
     ):
         assert echo(channel) == b"x"
         assert channel.path().peer == f"ipv4:127.0.0.1:{port}"
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp", "grpc"])
+def test_channels_and_servers_say_which_way_calls_go(server: Local, transport: Any) -> None:
+    assert repr(server.server) == "<tensorwire.Server: links none>"
+    with tensorwire.insecure_channel(server.target, transport=transport) as channel:
+        said = f"<tensorwire.Channel to {server.target}: "
+        assert repr(channel) in (f"{said}no call yet>", f"{said}grpc>")
+        echo(channel)
+        assert repr(channel) == f"{said}{transport}>"
+        by = "none" if transport == "grpc" else f"1 by {transport}"
+        assert repr(server.server) == f"<tensorwire.Server: links {by}>"

@@ -95,6 +95,11 @@ class Channel(grpc.Channel):
     def unsubscribe(self, callback: Callable[[grpc.ChannelConnectivity], None]) -> None:
         self._uplink.stock.unsubscribe(callback)
 
+    def __repr__(self) -> str:
+        stats = self._uplink.stats()
+        way = stats["transport"] or "no call yet"
+        return f"<tensorwire.Channel to {stats['target']}: {way}>"
+
     def path(self) -> Path:
         """How calls travel, and why not better. Waits for the choice, at most a second, if no call
         has led to one; at a server that did not answer by then it says that they go by gRPC."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent import futures
 from time import monotonic
@@ -114,6 +115,11 @@ class Server(grpc.Server):
         port = self._stock.add_secure_port(address, server_credentials)
         LOGGER.info("%s: calls stay on gRPC, because the port is secure", address)
         return port
+
+    def __repr__(self) -> str:
+        links = Counter(path.transport for path in self.paths())
+        ways = ", ".join(f"{count} by {name}" for name, count in sorted(links.items()))
+        return f"<tensorwire.Server: links {ways or 'none'}>"
 
     def paths(self) -> list[Path]:
         """How calls come in over each link that is alive. Calls over gRPC are not listed."""
