@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from collections.abc import Sequence
@@ -214,7 +215,22 @@ def examine_host() -> tuple[list[Finding], dict[str, Any]]:
 
     settings = _core.settings()
     found = examine(facts(), int(settings["buffer_bytes"]))
-    return [*found, _permitted()], dict(settings)
+    return [*found, _permitted(), *_unknown_settings()], dict(settings)
+
+
+def _unknown_settings() -> list[Finding]:
+    from tensorwire.environment import unknown
+
+    return [
+        Finding(
+            "environment",
+            name,
+            "warn",
+            "no setting has this name: it has no effect",
+            f"unset {name}" + (f"  # {near} is a setting" if near else ""),
+        )
+        for name, near in unknown(os.environ).items()
+    ]
 
 
 def _permitted() -> Finding:

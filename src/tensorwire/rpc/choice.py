@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from tensorwire.environment import tell_unknown
+
 Transport = Literal["auto", "shm", "verbs", "tcp", "grpc"]
 DATA_PLANE: Final = ("shm", "verbs", "tcp")  # best first
 TRANSPORTS: Final = (*DATA_PLANE, "grpc")
@@ -56,6 +58,7 @@ class Policy:
 def policy(transport: str | None, forbid: str | Iterable[str]) -> Policy:
     """The arguments of a channel or server; what they leave open, TENSORWIRE_TRANSPORT and
     TENSORWIRE_FORBID decide. ValueError: an unknown name, or nothing is left."""
+    tell_unknown()
     origin = f"transport={transport!r}"
     if transport is None:
         transport = os.environ.get("TENSORWIRE_TRANSPORT") or "auto"

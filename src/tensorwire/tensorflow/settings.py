@@ -6,6 +6,7 @@ import logging
 import os
 import re
 
+from tensorwire.environment import tell_unknown
 from tensorwire.host import rdma_devices
 
 log = logging.getLogger("tensorwire")
@@ -25,6 +26,7 @@ def wanted() -> bool:
     """
     from tensorwire import _core
 
+    tell_unknown()
     switch = os.environ.get("TF_RDMA_ENABLED", "")
     if switch.lower() not in SWITCH:
         raise ValueError(_refusal("TF_RDMA_ENABLED", switch, "true or false"))

@@ -1,0 +1,58 @@
+"""The names of all settings in the environment. One that is misspelt has no effect, and is told."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from difflib import get_close_matches
+from functools import cache
+from typing import Final
+
+from tensorwire.log import LOGGER
+
+_VERBS: Final = (
+    *("DEVICE", "GID_INDEX", "PKEY_INDEX", "MTU", "SERVICE_LEVEL", "TRAFFIC_CLASS", "QUEUE_DEPTH"),
+    *("TIMEOUT", "RETRY_COUNT", "INLINE_BYTES", "QPS", "CQS"),
+)
+NAMES: Final = frozenset(
+    [
+        *(f"TENSORWIRE_{name}" for name in ("TRANSPORT", "FORBID", "DATA_HOSTS")),
+        *(f"TENSORWIRE_{name}_BYTES" for name in ("BUFFER", "POOL", "RING", "STREAM_WINDOW")),
+        *(f"TENSORWIRE_{name}_BYTES" for name in ("COALESCE", "EAGER", "CHUNK", "MAX_MESSAGE")),
+        *(f"TENSORWIRE_{name}" for name in ("TCP_CONGESTION", "SPIN_US", "STALL_SECONDS")),
+        *(f"TENSORWIRE_{name}" for name in ("TRACE", "TRACE_FOLDER", "TF_ARENA")),
+        *(f"TENSORWIRE_VERBS_{name}" for name in _VERBS),
+        *(f"TF_RDMA_{name}" for name in ("ENABLED", "DEV_NAME")),
+        *(f"TF_RDMA_{name}_SIZE" for name in ("BUF", "CHUNK", "ACC")),
+    ]
+)
+_OWN: Final = frozenset(["TENSORWIRE_RUN"])  # from one of our processes to the next
+
+
+_PREFIXES: Final = ("TENSORWIRE_", "TF_RDMA_")
+
+
+def _words(name: str) -> str:
+    for prefix in _PREFIXES:
+        name = name.removeprefix(prefix)
+    return name
+
+
+def unknown(found: Iterable[str]) -> dict[str, str]:
+    """Names that look like settings and are none, each with the one that was probably meant, ""
+    where no name is near."""
+    by_words = {_words(name): name for name in sorted(NAMES)}
+    result = {}
+    for name in sorted(set(found) - NAMES - _OWN):
+        if name.startswith(_PREFIXES):
+            near = get_close_matches(_words(name), by_words, 1, 0.75)
+            result[name] = by_words[near[0]] if near else ""
+    return result
+
+
+@cache
+def tell_unknown() -> None:
+    """One warning for each, once in a process."""
+    for name, near in unknown(os.environ).items():
+        meant = f"; did you mean {near}?" if near else ""
+        LOGGER.warning("%s in the environment is no setting and has no effect%s", name, meant)
