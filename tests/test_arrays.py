@@ -229,7 +229,7 @@ def test_torch_tensors_over_the_arena_travel_published() -> None:
     assert is_published(tensor)
 
 
-@pytest.mark.parametrize("thing", [1, "x", b"x", None, [1, 2], {"a": np.zeros(1)}, object()])
+@pytest.mark.parametrize("thing", [1, "x", b"x", None, [1, 2], {"a": 1}, object()])
 def test_what_is_no_tensor(thing: object) -> None:
     for function in (tensorwire.publish, tensorwire.empty_like):
         with pytest.raises(TypeError, match=f"a {type(thing).__name__} is no tensor"):
@@ -241,3 +241,33 @@ def test_what_cannot_travel_cannot_be_published() -> None:
         tensorwire.publish(np.array([object()]))
     with pytest.raises(TypeError, match="structured dtype"):
         tensorwire.publish(np.zeros(2, "f4,i4"))
+
+
+def test_publish_of_a_tree() -> None:
+    weights = {
+        "layer": {"kernel": np.ones((64, 64), np.float32), "bias": tensorwire.zeros(64)},
+        "steps": 3,
+        "history": [np.arange(5), None, ("a", np.float32(2.5))],
+    }
+    published = tensorwire.publish(weights)
+    assert list(published) == list(weights)
+    kernel, bias = published["layer"]["kernel"], published["layer"]["bias"]
+    assert is_published(kernel)
+    assert is_published(bias)
+    assert np.array_equal(kernel, weights["layer"]["kernel"])  # type: ignore[index]
+    assert bias.ctypes.data == weights["layer"]["bias"].ctypes.data  # type: ignore[index]
+    assert published["steps"] == 3
+    array, nothing, pair = published["history"]
+    assert is_published(array)
+    assert nothing is None
+    assert pair == ("a", 2.5)
+    assert isinstance(pair, tuple)
+
+
+def test_a_tree_that_cannot_be_published_names_the_place() -> None:
+    with pytest.raises(TypeError, match=r"tensor\['a'\]\[1\]: .*Python objects"):
+        tensorwire.publish({"a": [1, np.array([object()])]})
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(TypeError, match="holding itself"):
+        tensorwire.publish(endless)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
-from typing import Any, Final, SupportsIndex
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, SupportsIndex, TypeVar, overload
 
 import numpy as np
 
 from tensorwire import _core
-from tensorwire.tensors import dtypes, frameworks
+from tensorwire.tensors import MAX_DEPTH, dtypes, frameworks
+from tensorwire.tensors.errors import PartError
 
 __all__ = ["ArenaFullError", "arena_stats", "empty", "empty_like", "full", "publish", "zeros"]
 
 Array = np.ndarray[Any, Any]
 Shape = SupportsIndex | Sequence[SupportsIndex]
+Key = TypeVar("Key")
 
 _RESOURCE_EXHAUSTED: Final = 8
 _MAX_BYTES: Final = (1 << 63) - 1
@@ -72,7 +74,21 @@ def empty_like(tensor: object, *, timeout: float | None = 0.0) -> Array:
     return empty(shape, dtypes.resolve(name), timeout=timeout)
 
 
-def publish(tensor: object, *, timeout: float | None = 0.0) -> Array:
+@overload
+def publish(  # type: ignore[overload-overlap]
+    tensor: Mapping[Key, Any], *, timeout: float | None = 0.0
+) -> dict[Key, Any]: ...
+@overload
+def publish(  # type: ignore[overload-overlap]
+    tensor: list[Any], *, timeout: float | None = 0.0
+) -> list[Any]: ...
+@overload
+def publish(  # type: ignore[overload-overlap]
+    tensor: tuple[Any, ...], *, timeout: float | None = 0.0
+) -> tuple[Any, ...]: ...
+@overload
+def publish(tensor: object, *, timeout: float | None = 0.0) -> Array: ...
+def publish(tensor: object, *, timeout: float | None = 0.0) -> object:
     """A read-only array with the values of ``tensor`` that travels without a copy.
 
     A dense tensor that lies in the arena is published where it is: its whole block counts as
@@ -81,9 +97,50 @@ def publish(tensor: object, *, timeout: float | None = 0.0) -> Array:
     over it, promises not to write through them: receivers may be reading the very same memory.
     Any other tensor, of any framework, is copied once into the arena.
 
-    Raises ``TypeError`` for what is no tensor or cannot travel, ``ArenaFullError`` when a copy has
-    no room.
+    Of a dict (or other mapping), list or tuple, such as a ``state_dict``, each tensor in it, at any
+    depth: the result is a new dict, list or tuple of the same shape, in which what is no tensor is
+    as it was.
+
+    Raises ``TypeError`` for what is no tensor, has none in it or cannot travel, ``ArenaFullError``
+    when a copy has no room; what was published before then stays so.
     """
+    if not isinstance(tensor, (Mapping, list, tuple)):
+        return _publish_one(tensor, timeout)
+    published: list[Array] = []
+    try:
+        tree = _publish_all(tensor, timeout, published, 0)
+    except PartError as error:
+        raise TypeError(error.sentence("tensor")) from error.__cause__
+    if not published:
+        raise TypeError(f"a {type(tensor).__name__} is no tensor, and there is none in it")
+    return tree
+
+
+def _publish_all(part: object, timeout: float | None, published: list[Array], depth: int) -> Any:
+    """Raises PartError."""
+    if not isinstance(part, (Mapping, list, tuple)):
+        try:
+            if frameworks.signature(part) is None:
+                return part
+            published.append(_publish_one(part, timeout))
+        except TypeError as error:
+            raise PartError(str(error)) from error
+        return published[-1]
+    if depth >= MAX_DEPTH:
+        raise PartError(f"nested deeper than {MAX_DEPTH} levels, or holding itself")
+    found = {}
+    key: object = None
+    try:
+        for key, item in part.items() if isinstance(part, Mapping) else enumerate(part):
+            found[key] = _publish_all(item, timeout, published, depth + 1)
+    except PartError as error:
+        raise error.within(key) from error.__cause__
+    if isinstance(part, Mapping):
+        return found
+    return list(found.values()) if isinstance(part, list) else tuple(found.values())
+
+
+def _publish_one(tensor: object, timeout: float | None) -> Array:
     host = frameworks.as_host(tensor)
     if host is None:
         raise TypeError(f"a {type(tensor).__name__} is no tensor")
