@@ -11,6 +11,7 @@ import ctypes
 import os
 import random
 import resource
+import signal
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -122,6 +123,9 @@ def serve(talk: Conversation, order: dict[str, Any]) -> None:
     server.add_generic_rpc_handlers((handlers(),))
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
+    if order.get("until interrupted"):
+        # A campaign in the background of a shell has inherited that it is ignored.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     talk.say(port)
     if order.get("until interrupted"):
         try:
