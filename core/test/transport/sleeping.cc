@@ -307,6 +307,7 @@ class Player {
       if (received_ == goal && owed == 0) owed = goal - sent_;
       if (!moved) rest(owed != 0);
     }
+    transport_.arm(false);  // who leaves hands on: over verbs the other end may rely on it
   }
 
  private:
@@ -376,6 +377,7 @@ class End {
       if (n == 0 && transport_.sleep(unsent_, deadline) == Wake::kTimeout && received < goal)
         failed_ = true;
     }
+    transport_.arm(false);  // who leaves hands on: over verbs the other end may rely on it
   }
 
  private:
