@@ -1,7 +1,6 @@
 #include "link/runtime.h"
 
 #include <pthread.h>
-#include <unistd.h>
 
 #include <atomic>
 
@@ -43,9 +42,7 @@ Result<std::unique_ptr<Runtime>> Runtime::create() {
   runtime->settings_ = *settings;
   runtime->traced_ = settings->trace_events;
   runtime->trace_file_.emplace(settings->trace_folder);
-  wire::InstanceId instance;
-  if (Status status = link::fill_random(instance); !status.ok()) return status;
-  runtime->hello_ = wire::local_hello(instance, settings->stream_window_bytes);
+  if (Status status = link::fill_random(runtime->instance_); !status.ok()) return status;
   runtime->arena_ = make_ref<Arena>(settings->buffer_bytes);
   runtime->pool_ = make_ref<Pool>(settings->pool_bytes);
   // What is received leaves senders half of the arena.
@@ -55,10 +52,8 @@ Result<std::unique_ptr<Runtime>> Runtime::create() {
 }
 
 wire::Hello Runtime::hello() const {
-  // Of all that it says, a process can change its user alone.
-  wire::Hello hello = hello_;
-  hello.uid = ::geteuid();
-  return hello;
+  // Read anew each time: what could not be read for want of descriptors can be later.
+  return wire::local_hello(instance_, settings_.stream_window_bytes);
 }
 
 Result<Poller*> Runtime::background() { return poller_of(background_, "tensorwire"); }

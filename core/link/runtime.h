@@ -31,7 +31,7 @@ class Runtime {
   static void shut_down();
 
   const Settings& settings() const { return settings_; }
-  const wire::InstanceId& instance() const { return hello_.instance; }
+  const wire::InstanceId& instance() const { return instance_; }
   wire::Hello hello() const;
   Arena& arena() { return *arena_; }
   Pool& pool() { return *pool_; }
@@ -86,7 +86,7 @@ class Runtime {
   void trim();
 
   Settings settings_;
-  wire::Hello hello_;  // as it was at first
+  wire::InstanceId instance_{};
   std::optional<link::TraceFile> trace_file_;
   Ref<Arena> arena_;
   Ref<Pool> pool_;
