@@ -79,11 +79,6 @@ Status Link::start(Poller& poller) {
   return status;
 }
 
-Status Link::death() const {
-  std::lock_guard lock(death_mutex_);
-  return death_;
-}
-
 // ---- sending ----
 
 Result<Ref<Outgoing>> Link::send(uint64_t stream, std::span<const std::byte> header,
@@ -247,11 +242,6 @@ void Link::return_lease(uint64_t id) {
   if (state_.load(std::memory_order_acquire) == State::kClosing) kick(false);
 }
 
-void Link::leave_trace() {
-  if (!trace_.on() || trace_left_.exchange(true)) return;
-  runtime_.trace_file().add({role(), transport(), peer_.address}, trace_.record());
-}
-
 // Once for a link: what is sent to it is slower from now on.
 void Link::tell_crowded(const Status& why) {
   if (!crowded_told_.exchange(true))
@@ -269,28 +259,6 @@ bool Link::step() {
     out_of_memory();
     return false;
   }
-}
-
-// Baton held, in a handler.
-void Link::out_of_memory() {
-  const Shortage shortage;
-  lose({Code::kResourceExhausted, "this process has no memory left for the link"});
-}
-
-void Link::starve() noexcept {
-  const Shortage shortage;
-  given_up_.store(GivenUp::kStarved);
-  kick(false);
-}
-
-// Baton held.
-void Link::give_up(GivenUp why) {
-  if (why == GivenUp::kStarved) return out_of_memory();
-  const Nanos limit = runtime_.settings().stall / kSecond;
-  Status stalled(Code::kUnavailable, "the peer has read nothing for " + std::to_string(limit) +
-                                         " s of what waits for it (TENSORWIRE_STALL_SECONDS)");
-  runtime_.audit().note(Incident::kBudgetStalled, peer_.name(), stalled.details());
-  lose(std::move(stalled));
 }
 
 // Baton held.
@@ -385,12 +353,6 @@ Status Link::start_fetches() {
     flush_locked();
   } while (receiver_.offered_reads());
   return {};
-}
-
-// Baton held. What the peer did wrong, it is told.
-void Link::fail(Status why) {
-  if (why.code() == Code::kInternal) go_away(why.code(), why.details());
-  lose(std::move(why));
 }
 
 // Baton held; afterwards not.
@@ -533,84 +495,5 @@ Result<std::byte*> Link::on_outcome(const wire::Outcome& outcome, std::span<cons
   return one_sided_->on_outcome(outcome, here);
 }
 Status Link::on_placed(wire::FrameType type) { return one_sided_->on_placed(type); }
-
-// ---- ending ----
-
-void Link::go_away(Code code, std::string_view reason) {
-  const Sending lock(*this);
-  if (send_ended_) return;
-  sender_.go_away(code, reason);
-  flush_locked();
-}
-
-bool Link::drained() {
-  if (fetches_.pending() != 0) return false;
-  if (views_.load(std::memory_order_acquire) != 0 || fins_due_.load(std::memory_order_acquire))
-    return false;
-  std::lock_guard lock(send_mutex_);
-  return sender_.leases() == 0 && !sender_.pending() && one_sided_->idle();
-}
-
-void Link::close(Status why) {
-  if (state_.load(std::memory_order_acquire) != State::kOpen) return;
-  on_closing(why);
-  go_away(Code::kOk, "");
-  State open = State::kOpen;
-  Status death = why;  // whoever changes the state has to get to the end
-  {
-    std::lock_guard lock(death_mutex_);
-    if (!state_.compare_exchange_strong(open, State::kClosing)) return;
-    death_ = std::move(death);
-  }
-  on_lost(why);
-  one_sided_->close(why);
-  kick(false);
-}
-
-// Baton held.
-void Link::lose(Status why) {
-  if (state_.load(std::memory_order_relaxed) == State::kLost) return;
-  bool open;
-  Status death = why;
-  {
-    std::lock_guard lock(death_mutex_);
-    open = state_.exchange(State::kClosing, std::memory_order_acq_rel) == State::kOpen;
-    if (open) death_ = std::move(death);
-  }
-  if (why.code() == Code::kInternal)
-    runtime_.audit().note(Incident::kProtocolBroken, peer_.name(), why.details());
-  else if (why.code() == Code::kResourceExhausted)
-    runtime_.audit().note(Incident::kBudgetLink, peer_.name(), why.details());
-  bool touched = fetches_.under_way();
-  {
-    std::lock_guard lock(send_mutex_);
-    send_broken_ = true;
-    touched = touched || sender_.leases() != 0 || one_sided_->touches();
-  }
-  // A device may be reading what is lent, and writing what is fetched or exposed: it stops before
-  // any of that memory is let go of.
-  if (touched) transport_->revoke();
-  {
-    const Sending lock(*this);
-    send_ended_ = true;
-    sender_.drop();
-    unsent_.store(false);
-    queued_.store(0, std::memory_order_relaxed);
-    for (auto* timer : {&defer_timer_, &return_timer_, &reader_timer_}) {
-      if (*timer) poller_->cancel_timer(**timer);
-      timer->reset();
-    }
-  }
-  fetches_.drop();
-  one_sided_->drop(why);
-  if (open) on_lost(why);
-  state_.store(State::kLost, std::memory_order_release);
-  transport_->hang_up();
-  transport_->unwatch();
-  if (death_watch_ != 0) poller_->unwatch(std::exchange(death_watch_, 0), peer_.pidfd.get());
-  runtime_.move_out(*this);
-  leave_trace();
-  on_gone();
-}
 
 }  // namespace tw

@@ -237,6 +237,8 @@ def terminated(target: str, transport: Transport) -> None:
 
 
 def interrupted(target: str, transport: Transport) -> None:
+    # What was started in the background of a shell has inherited that it is ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     unary(target, transport)
     channel = kept[0]
     key = f"{os.getpid()}".encode()
