@@ -1,9 +1,31 @@
 // The C ABI: the process, its memory, and what comes ahead of a link.
 #include "abi.h"
 #include "link/host_facts.h"
+#include "memory/huge_pages.h"
 
 using namespace tw;
 using namespace tw::abi;
+
+namespace {
+
+void copy(void* to, const void* from, size_t size, Copier::Destination destination) {
+  if (size < Copier::kShared) {
+    if (size != 0) std::memcpy(to, from, size);
+    return;
+  }
+  try {
+    if (auto runtime = Runtime::get()) {
+      (*runtime)->copier().copy(static_cast<std::byte*>(to), static_cast<const std::byte*>(from),
+                                size, destination);
+      return;
+    }
+  } catch (const std::bad_alloc&) {
+    const Shortage shortage;
+  }
+  std::memcpy(to, from, size);
+}
+
+}  // namespace
 
 const char* tw_version() { return TENSORWIRE_VERSION; }
 
@@ -205,17 +227,8 @@ int tw_arena_free(void* data) try {
   return none(0);  // there was no runtime, hence no block
 }
 
-void tw_copy(void* to, const void* from, size_t size) try {
-  auto runtime = Runtime::get();
-  if (runtime && reinterpret_cast<uintptr_t>(to) % 64 == 0) {
-    (*runtime)->copier().copy(static_cast<std::byte*>(to), static_cast<const std::byte*>(from),
-                              size);
-  } else if (size != 0) {
-    std::memcpy(to, from, size);
-  }
-} catch (const std::bad_alloc&) {
-  const Shortage shortage;
-  std::memcpy(to, from, size);
+void tw_copy(void* to, const void* from, size_t size) {
+  copy(to, from, size, Copier::Destination::kUsed);
 }
 
 void* tw_buffer_data(const tw_buffer* buffer) { return buffer->data; }
@@ -244,6 +257,14 @@ size_t tw_message_size(const tw_message* message) { return message->message.payl
 tw_segment tw_message_segment(const tw_message* message, size_t index) {
   const InSegment& segment = message->message.segments[index];
   return {segment.data, segment.size};
+}
+void tw_message_copy(const tw_message* message, void* to) {
+  wish_huge_pages(to, message->message.payload_bytes);
+  auto* at = static_cast<std::byte*>(to);
+  for (const InSegment& segment : message->message.segments) {
+    copy(at, segment.data, segment.size, Copier::Destination::kFresh);
+    at += segment.size;
+  }
 }
 tw_buffer* tw_message_buffer(tw_message* message, size_t index) try {
   const InSegment& segment = message->message.segments[index];

@@ -184,6 +184,9 @@ void tw_buffer_release(tw_buffer* buffer);
 size_t tw_message_count(const tw_message* message);
 size_t tw_message_size(const tw_message* message);  // bytes of all segments
 tw_segment tw_message_segment(const tw_message* message, size_t index);
+// All segments, one after the other, at the speed of the machine. `to`: tw_message_size bytes that
+// nothing has been written to yet, so that it gets huge pages where the system has them.
+void tw_message_copy(const tw_message* message, void* to);
 // A new reference; null: no memory.
 tw_buffer* tw_message_buffer(tw_message* message, size_t index);
 void tw_message_release(tw_message* message);

@@ -101,6 +101,22 @@ def test_rpc_options_narrow_what_is_measured() -> None:
 
 
 @pytest.mark.timeout(120)
+def test_rpc_of_what_grpc_users_have() -> None:
+    report = rpc(
+        *("--transport", "shm", "--sizes", "64K", "--cases", "request", "--reads", "yes"),
+        *("--payload", "bytes,protobuf"),
+    )
+    found = [(row["contender"], row["payload"], row["origin"]) for row in report["rows"]]
+    assert sorted(found) == [
+        ("grpcio", "bytes", "ordinary"),
+        ("grpcio", "protobuf", "ordinary"),
+        ("tensorwire", "bytes", "ordinary"),
+        ("tensorwire", "protobuf", "ordinary"),
+    ]
+    assert report["environment"]["settings"]["payloads"] == ["bytes", "protobuf"]
+
+
+@pytest.mark.timeout(120)
 def test_rpc_for_people_and_into_files(tmp_path: Path) -> None:
     output, plot = tmp_path / "figures.json", tmp_path / "figures.png"
     result = run(
@@ -124,6 +140,7 @@ def test_rpc_for_people_and_into_files(tmp_path: Path) -> None:
         ("--sizes", "", "empty"),
         ("--cases", "push", "push"),
         ("--origin", "here", "here"),
+        ("--payload", "bytes,json", "json"),
         ("--reads", "maybe", "maybe"),
         ("--peers", "nng", "nng"),
         ("--rounds", "0", "--rounds"),
@@ -148,6 +165,13 @@ def test_a_plot_needs_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
     result = run("bench", "rpc", "--plot", "x.png")
     assert result.exit_code == 2
     assert "needs matplotlib: pip install" in result.output
+
+
+def test_a_protobuf_payload_needs_protobuf(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tensorwire.bench.peers.messages.find_spec", lambda name: None)
+    result = run("bench", "rpc", "--payload", "protobuf")
+    assert result.exit_code == 2
+    assert "needs protobuf: pip install" in result.output
 
 
 def test_missing_figures_are_an_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@
 #include "base/signals.h"
 #include "engine/futex.h"
 #include "engine/spin.h"
+#include "memory/huge_pages.h"
 
 #if defined(__x86_64__)
 #include <emmintrin.h>
@@ -17,8 +18,6 @@
 namespace tw {
 namespace {
 
-// To wake the assistant costs 5 to 50 us, a tenth of what copying this much takes.
-constexpr size_t kShared = 4 << 20;
 constexpr size_t kPiece = 512 << 10;
 // From this size on the copy does not stay in a core's caches, and stores that go around them save
 // reading the destination first.
@@ -27,7 +26,9 @@ constexpr size_t kStreamed = 16 << 20;
 void copy_piece(std::byte* to, const std::byte* from, size_t size, bool streamed) {
 #if defined(__x86_64__)
   if (streamed) {
-    for (; size >= 64; size -= 64, to += 64, from += 64) {
+    const size_t head = std::min(size, -reinterpret_cast<uintptr_t>(to) % 64);
+    std::memcpy(to, from, head);
+    for (to += head, from += head, size -= head; size >= 64; size -= 64, to += 64, from += 64) {
       const auto* const in = reinterpret_cast<const __m128i*>(from);
       auto* const out = reinterpret_cast<__m128i*>(to);
       const __m128i a = _mm_loadu_si128(in), b = _mm_loadu_si128(in + 1);
@@ -42,12 +43,12 @@ void copy_piece(std::byte* to, const std::byte* from, size_t size, bool streamed
 #else
   static_cast<void>(streamed);
 #endif
-  std::memcpy(to, from, size);
+  if (size != 0) std::memcpy(to, from, size);
 }
 
 }  // namespace
 
-void Copier::copy(std::byte* to, const std::byte* from, size_t size) {
+void Copier::copy(std::byte* to, const std::byte* from, size_t size, Destination destination) {
   std::unique_lock turn(turn_, std::defer_lock);
   if (size < kShared || !turn.try_lock() || !assisted()) {
     copy_piece(to, from, size, size >= kStreamed);
@@ -56,6 +57,8 @@ void Copier::copy(std::byte* to, const std::byte* from, size_t size) {
   to_ = to;
   from_ = from;
   size_ = size;
+  piece_ = destination == Destination::kFresh ? kHugePage : kPiece;
+  before_ = reinterpret_cast<uintptr_t>(to) % piece_;
   next_.store(0, std::memory_order_relaxed);
   state_.store(kOffered, std::memory_order_release);
   futex_wake(state_, 1);
@@ -63,12 +66,15 @@ void Copier::copy(std::byte* to, const std::byte* from, size_t size) {
   settle();
 }
 
+// Pieces end at addresses that are multiples of their size.
 void Copier::copy_pieces() {
   const bool streamed = size_ >= kStreamed;
   for (;;) {
-    const size_t begin = next_.fetch_add(kPiece, std::memory_order_relaxed);
+    const size_t at = next_.fetch_add(piece_, std::memory_order_relaxed);
+    const size_t begin = std::max(at, before_) - before_;
     if (begin >= size_) return;
-    copy_piece(to_ + begin, from_ + begin, std::min(kPiece, size_ - begin), streamed);
+    const size_t end = std::min(at + piece_ - before_, size_);
+    copy_piece(to_ + begin, from_ + begin, end - begin, streamed);
   }
 }
 

@@ -5,16 +5,12 @@
 #include <new>
 #include <string>
 
+#include "memory/huge_pages.h"
+
 namespace tw {
 namespace {
 
-constexpr size_t kHugePage = 2 << 20;
 constexpr std::align_val_t kSmallAlignment{64};
-
-// A wish: without huge pages everything works, slower.
-void wish_huge_pages(const MemoryMap& memory) {
-  if (memory.size() >= kHugePage) madvise(memory.data(), memory.size(), MADV_HUGEPAGE);
-}
 
 Status too_large(size_t size) {
   return {Code::kResourceExhausted, "no receive buffer has " + std::to_string(size) + " bytes"};
@@ -61,7 +57,7 @@ Result<Ref<PoolBuffer>> Pool::get(size_t size) {
     auto map = MemoryMap::map(-1, capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE);
     if (!map) return map.status();
     memory = std::move(*map);
-    wish_huge_pages(memory);
+    wish_huge_pages(memory.data(), memory.size());
     std::lock_guard lock(mutex_);
     stats_.used += capacity;
     ++stats_.fresh;
@@ -97,7 +93,7 @@ Status PoolBuffer::extend(size_t size) {
     if (size > Pool::kLargest) return too_large(size);
     if (Status status = memory_.grow(Pool::class_size(Pool::class_of(size))); !status.ok())
       return status;
-    wish_huge_pages(memory_);
+    wish_huge_pages(memory_.data(), memory_.size());
     data_ = memory_.data();
     capacity_ = memory_.size();
     std::lock_guard lock(pool_->mutex_);

@@ -283,9 +283,13 @@ struct MessageHandle {
   }
 };
 
+// From this size on others may have the GIL while a message is copied, which takes 30 us and more.
+constexpr size_t kCopiedWithoutGil = 1 << 20;
+
 // bytes when not raw, else a list of Buffer.
 nb::object received(tw_message* message, bool raw) {
   const size_t count = tw_message_count(message);
+  const size_t size = tw_message_size(message);
   if (raw) {
     nb::object list = made(PyList_New(static_cast<Py_ssize_t>(count)));
     for (size_t i = 0; i < count; ++i) {
@@ -295,20 +299,18 @@ nb::object received(tw_message* message, bool raw) {
     }
     return list;
   }
-  if (count == 1) {
+  if (count == 1 && size < kCopiedWithoutGil) {
     const tw_segment segment = tw_message_segment(message, 0);
     return made(PyBytes_FromStringAndSize(static_cast<const char*>(segment.data),
-                                          static_cast<Py_ssize_t>(segment.size)));
+                                          static_cast<Py_ssize_t>(size)));
   }
-  nb::object bytes =
-      made(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(tw_message_size(message))));
-  char* at;
-  Py_ssize_t size;
-  PyBytes_AsStringAndSize(bytes.ptr(), &at, &size);
-  for (size_t i = 0; i < count; ++i) {
-    const tw_segment segment = tw_message_segment(message, i);
-    if (segment.size) std::memcpy(at, segment.data, segment.size);
-    at += segment.size;
+  nb::object bytes = made(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size)));
+  void* const to = PyBytes_AsString(bytes.ptr());
+  if (size < kCopiedWithoutGil) {
+    tw_message_copy(message, to);
+  } else {
+    const NoGil nogil;  // nobody else knows the object yet
+    tw_message_copy(message, to);
   }
   return bytes;
 }

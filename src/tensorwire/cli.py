@@ -56,6 +56,7 @@ def options(
     epilog="Examples:\n\n"
     "[bold]tensorwire bench rpc[/]\n\n"
     "[bold]tensorwire bench rpc --transport shm --sizes 8 --rounds 9[/]\n\n"
+    "[bold]tensorwire bench rpc --payload bytes,protobuf --sizes 1M,64M[/]\n\n"
     "[bold]tensorwire bench rpc --peers zmq,flight,nixl,mpi --json --output figures.json[/]\n\n"
     "Exit codes: 0 all figures are there, 1 some are missing (the notes say why), 2 wrong usage."
 )
@@ -68,8 +69,14 @@ def rpc(
         str, typer.Option(help="Bytes of payload; K, M and G are powers of 1024.")
     ] = "8,512K,64M",
     cases: Annotated[str, typer.Option(help="request, pull, stream.")] = "request,pull,stream",
+    payload: Annotated[
+        str,
+        typer.Option(
+            help="array, bytes (identity serializers), protobuf (a message with a bytes field)."
+        ),
+    ] = "array",
     origin: Annotated[
-        str, typer.Option(help="ordinary (any memory), published (in the arena).")
+        str, typer.Option(help="Of arrays: ordinary (any memory), published (in the arena).")
     ] = "ordinary,published",
     reads: Annotated[
         str, typer.Option(help="Whether the receiver adds up all it received: no, yes.")
@@ -94,10 +101,11 @@ def rpc(
     printed only when the calls took the transport that was asked for.
     """
     from tensorwire.bench import rpc as command
+    from tensorwire.bench.files import check_payload
     from tensorwire.bench.peers import NAMES
     from tensorwire.bench.report import plot as draw
     from tensorwire.bench.report import print_table
-    from tensorwire.bench.work import CASES, ORIGINS, parse_size
+    from tensorwire.bench.work import CASES, ORIGINS, PAYLOADS, parse_size
 
     others = [name for name in NAMES if name not in ("tensorwire", "grpcio")]
     named = choices("--peers", ",".join(peers), [*others, "all"]) if peers else []
@@ -111,7 +119,10 @@ def rpc(
         rounds=rounds,
         seconds=seconds,
         callers=callers,
+        payloads=choices("--payload", payload, PAYLOADS),
     )
+    for each in wanted.payloads:
+        usage("--payload", check_payload, each)
     writable("--output", output)
     writable("--plot", plot, check_plot)
     with progress_bar() as progress:

@@ -35,6 +35,17 @@ def test_every_case_arrives(contender: Contender) -> None:
         assert visits.cpu_seconds > 0
 
 
+@pytest.mark.parametrize("transport", ["shm", "tcp", "grpc"])
+def test_other_payloads_than_arrays(transport: str) -> None:
+    contender = Contender("grpcio" if transport == "grpc" else "tensorwire", transport)
+    works = runner.duty(contender, plan(SIZES, payloads=["bytes", "protobuf"]))
+    assert {work.payload for work in works} == {"bytes", "protobuf"}
+    assert {work.origin for work in works} == {"ordinary"}
+    results = runner.run([contender], works, rounds=1, seconds=0.001)
+    assert results.notes == []
+    assert {work for _, work in results.visits} == set(works)
+
+
 @pytest.mark.parametrize("name", ["tensorwire", "grpcio", "sockets", "zmq"])
 def test_several_callers_share_a_client(name: str) -> None:
     library = peer(name)
@@ -86,5 +97,6 @@ def test_a_congestion_control_that_does_not_exist_is_no_contender() -> None:
 
 
 def test_what_a_library_has_not() -> None:
+    assert not peer("zmq").supports(Work("request", 8, payload="bytes"))
     assert not peer("nixl").supports(Work("stream", 8))
     assert not peer("mpi").supports(Work("request", 8, callers=2))

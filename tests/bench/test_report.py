@@ -18,6 +18,7 @@ def row(contender: str, case: str = "request", size: int = 8, **more: Any) -> di
         "transport": "tcp",
         "case": case,
         "size": size,
+        "payload": "array",
         "origin": "ordinary",
         "reads": False,
         "callers": 1,
@@ -51,6 +52,7 @@ REPORT: dict[str, Any] = {
         row("tensorwire", "stream", origin="published"),
         row("grpcio"),
         row("tensorwire", reads=True),
+        row("tensorwire", payload="protobuf"),
     ],
 }
 
@@ -66,7 +68,13 @@ def test_the_table_holds_every_row_and_note() -> None:
     text = printed()
     for expected in (
         *("request 8", "request 64M", "stream 8", "note on zmq", "12.3 us", "2.35 ms", "81 k"),
-        *("published", "[not installed]", "bbr by default", "cubic on tensorwire's links"),
+        *(
+            "published",
+            "protobuf",
+            "[not installed]",
+            "bbr by default",
+            "cubic on tensorwire's links",
+        ),
     ):
         assert expected in text
 
@@ -76,6 +84,7 @@ def test_rows_come_by_case_and_size_the_baseline_first() -> None:
     assert found == [
         ("request", 8, "grpcio"),
         ("request", 8, "zmq"),
+        ("request", 8, "tensorwire"),
         ("request", 8, "tensorwire"),
         ("request", 64 << 20, "grpcio"),
         ("request", 64 << 20, "tensorwire"),

@@ -65,7 +65,9 @@ def pairs(monkeypatch: pytest.MonkeyPatch) -> dict[Contender, FakePair]:
             return None
 
         def supports(self, work: Work) -> bool:
-            return work.case in self.cases
+            return work.case in self.cases and (
+                work.payload == "array" or "published" in self.origins
+            )
 
     monkeypatch.setattr(runner, "start", start)
     monkeypatch.setattr(runner, "peer", AlwaysViable)
@@ -120,6 +122,17 @@ def test_cases_that_a_peer_lacks_are_left_out(pairs: dict[Contender, FakePair]) 
     results = runner.run([GRPC, nixl], plan([8], origins=["ordinary"]), 1, 0.1)
     assert {work.case for contender, work in results.visits if contender == nixl} == {"request"}
     assert not results.failed
+
+
+def test_a_peer_that_has_nothing_to_do_is_not_started(pairs: dict[Contender, FakePair]) -> None:
+    ours = Contender("tensorwire", "shm")
+    works = plan([8], cases=["request"], payloads=["bytes"])
+    told: list[str] = []
+    results = runner.run([ZMQ, ours], works, 1, 0.1, lambda now, done, total: told.append(now))
+    assert {contender for contender, _ in results.visits} == {ours}
+    assert results.notes == []
+    assert {row["payload"] for row in runner.rows(results)} == {"bytes"}
+    assert pairs[ZMQ].visits == 0
 
 
 @pytest.mark.parametrize("origins", [["published"], ["ordinary", "published"]])

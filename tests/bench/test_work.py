@@ -54,6 +54,15 @@ def test_a_streams_receiver_never_adds_up() -> None:
     assert not any(w.reads for w in work.plan([8], cases=["stream"]))
 
 
+def test_only_arrays_are_published() -> None:
+    works = work.plan([8], cases=["request"], reads=[False], payloads=["array", "bytes"])
+    assert [(w.payload, w.origin) for w in works] == [
+        ("array", "ordinary"),
+        ("array", "published"),
+        ("bytes", "ordinary"),
+    ]
+
+
 def test_works_are_comparable_across_origins_only() -> None:
     base = work.Work("request", 8)
     assert base.comparable == work.Work("request", 8, "published").comparable
@@ -62,6 +71,7 @@ def test_works_are_comparable_across_origins_only() -> None:
         work.Work("request", 16),
         work.Work("request", 8, reads=True),
         work.Work("request", 8, callers=2),
+        work.Work("request", 8, payload="bytes"),
     ):
         assert other.comparable != base.comparable
 

@@ -34,6 +34,9 @@ TEST_CASE_TEMPLATE("abi: messages of all sizes come back as they were", Way, TEN
     CHECK(tw_message_size(reply.message.get()) == 300'018);
     CHECK(segment(reply.message, 1) == large);
     CHECK(segment(reply.message, 2).empty());
+    std::string joined(300'018 + 1, '.');
+    tw_message_copy(reply.message.get(), joined.data());
+    CHECK(joined == small + large + small + '.');
     Facts stats;
     tw_link_stats(link.get(), visit_facts, &stats);
     CHECK(stats.at("transport") == Way::kName);

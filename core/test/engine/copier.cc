@@ -32,26 +32,37 @@ void fill(std::byte* to, size_t size, uint32_t seed) {
   }
 }
 
-// Copies `size` bytes from an address `skew` beyond alignment, and looks at the bytes and beyond.
-void check(Copier& copier, size_t size, size_t skew, uint32_t seed) {
-  const auto from = bytes(size + skew);
-  const auto to = bytes(size + 1);
-  fill(from.get() + skew, size, seed);
-  to[size] = std::byte{0x5a};
-  copier.copy(to.get(), from.get() + skew, size);
-  CHECK(std::memcmp(to.get(), from.get() + skew, size) == 0);
-  CHECK(to[size] == std::byte{0x5a});
+using Destination = Copier::Destination;
+
+struct Skew {
+  size_t to = 0, from = 0;  // beyond alignment
+};
+
+// Copies `size` bytes, and looks at them and what is around them.
+void check(Copier& copier, size_t size, Skew skew, uint32_t seed,
+           Destination destination = Destination::kUsed) {
+  const auto from = bytes(size + skew.from);
+  const auto to = bytes(size + skew.to + 2);
+  std::byte* const at = to.get() + skew.to + 1;
+  fill(from.get() + skew.from, size, seed);
+  at[-1] = at[size] = std::byte{0x5a};
+  copier.copy(at, from.get() + skew.from, size, destination);
+  CHECK(std::memcmp(at, from.get() + skew.from, size) == 0);
+  CHECK(at[-1] == std::byte{0x5a});
+  CHECK(at[size] == std::byte{0x5a});
 }
 
 TEST_CASE("copier: every byte arrives, around each size at which it works differently") {
   Copier copier;
-  for (const size_t size : {size_t{0}, size_t{1}, size_t{63}, 4 * kMi - 1, 4 * kMi, 4 * kMi + 1,
-                            4 * kMi + 512 * 1024, 16 * kMi - 1, 16 * kMi, 16 * kMi + 65})
-    for (const size_t skew : {0, 1, 8}) {
-      CAPTURE(size);
-      CAPTURE(skew);
-      check(copier, size, skew, static_cast<uint32_t>(size + skew));
-    }
+  for (const auto destination : {Destination::kUsed, Destination::kFresh})
+    for (const size_t size : {size_t{0}, size_t{1}, size_t{63}, 4 * kMi - 1, 4 * kMi, 4 * kMi + 1,
+                              4 * kMi + 512 * 1024, 16 * kMi - 1, 16 * kMi, 16 * kMi + 65})
+      for (const Skew skew : {Skew{63, 0}, Skew{63, 1}, Skew{63, 8}, Skew{31, 0}, Skew{0, 7}}) {
+        CAPTURE(size);
+        CAPTURE(skew.to);
+        CAPTURE(skew.from);
+        check(copier, size, skew, static_cast<uint32_t>(size + skew.from), destination);
+      }
 }
 
 TEST_CASE("copier: several threads at once, each gets its own bytes") {
@@ -60,16 +71,16 @@ TEST_CASE("copier: several threads at once, each gets its own bytes") {
   for (uint32_t i = 0; i < 4; ++i)
     threads.emplace_back([&copier, i] {
       for (uint32_t round = 0; round < 8; ++round)
-        check(copier, 4 * kMi + i * 4096 + round, i, i * 100 + round);
+        check(copier, 4 * kMi + i * 4096 + round, {63, i}, i * 100 + round);
     });
 }
 
 TEST_CASE("copier: it copies alone after stop, which ends once") {
   Copier copier;
-  check(copier, 5 * kMi, 0, 1);
+  check(copier, 5 * kMi, {}, 1);
   copier.stop();
   copier.stop();
-  check(copier, 5 * kMi, 0, 2);
+  check(copier, 5 * kMi, {}, 2);
 }
 
 TEST_CASE("copier: stop without a copy") { Copier().stop(); }

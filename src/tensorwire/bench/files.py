@@ -39,3 +39,11 @@ def check_plot(path: Path) -> None:
         raise ValueError(
             f"{path} has an ending that is no format of plots: use one of {', '.join(formats)}"
         )
+
+
+def check_payload(payload: str) -> None:
+    """ValueError when this kind of payload cannot be made here."""
+    from tensorwire.bench.peers.messages import why_no_protobuf
+
+    if payload == "protobuf" and (reason := why_no_protobuf()) is not None:
+        raise ValueError(reason)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from tensorwire.bench.work import CASES, format_size
+from tensorwire.bench.work import CASES, PAYLOADS, format_size
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -15,7 +15,7 @@ LEGEND = (
     "one message where the case is stream.",
     "read: the receiver adds up all bytes; otherwise it is handed them and looks at none.",
     "CPU: seconds of both processes, all their threads, for 10^9 bytes of payload.",
-    "x grpcio: how many times faster than grpcio (sync, identity serializers, ready bytes) at the "
+    "x grpcio: how many times faster than grpcio (sync, ready messages) at the "
     "same case, size and reading, in the same rounds, by p50 (several callers: by msg/s); x p99: "
     "by p99.",
 )
@@ -28,6 +28,7 @@ def ordered(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         key=lambda row: (
             CASES.index(row["case"]),
             row["size"],
+            PAYLOADS.index(row["payload"]),
             row["reads"],
             row["contender"] != "grpcio",
         ),
@@ -58,7 +59,7 @@ def rate(value: float) -> str:
 COLUMNS: tuple[tuple[str, Callable[[dict[str, Any]], str]], ...] = (
     ("contender", lambda row: row["contender"]),
     ("path", lambda row: row["transport"]),
-    ("payload", lambda row: row["origin"]),
+    ("payload", lambda row: row["origin"] if row["payload"] == "array" else row["payload"]),
     ("read", lambda row: "yes" if row["reads"] else "no"),
     ("p50", lambda row: duration(row["p50_us"])),
     ("p99", lambda row: duration(row["p99_us"])),
@@ -127,6 +128,8 @@ def plot(report: dict[str, Any], path: str) -> None:
                 label = f"{row['contender']} {row['transport']}"
                 if row["origin"] == "published":
                     label += ", published"
+                if row["payload"] != "array":
+                    label += f", {row['payload']}"
                 series.setdefault(label, []).append((row["size"], row["p50_us"]))
         for label, points in series.items():
             axis.plot(*zip(*points, strict=True), marker="o", label=label)

@@ -14,7 +14,8 @@ LIMITS = ("sockets", "memcpy")
 
 @dataclass(frozen=True)
 class Options:
-    """transports: Tensorwire's; sizes: in bytes; peers: beside grpcio; seconds: of one visit."""
+    """transports: Tensorwire's; sizes: in bytes; peers: beside grpcio; seconds: of one visit;
+    payloads: what the programs have (see ``Work``)."""
 
     transports: Sequence[str]
     sizes: Sequence[int]
@@ -25,6 +26,7 @@ class Options:
     rounds: int
     seconds: float
     callers: int
+    payloads: Sequence[str]
 
 
 def run(
@@ -37,7 +39,14 @@ def run(
     """
     before = environment.describe(asdict(options), ())
     asked = runner.contenders(options.transports, options.peers)
-    works = plan(options.sizes, options.cases, options.origins, options.reads, options.callers)
+    works = plan(
+        options.sizes,
+        options.cases,
+        options.origins,
+        options.reads,
+        options.callers,
+        options.payloads,
+    )
     results = runner.run(asked, works, options.rounds, options.seconds, progress)
     rows = runner.rows(results)
     notes = [*results.notes, *environment.caveats({row["transport"] for row in rows})]

@@ -77,7 +77,7 @@ def run(
         pairs: dict[tuple[Contender, bool], Pair] = {}
         for contender in asked:
             progress(f"starting {contender.name} {contender.transport}", 0, 0)
-            for reads in dict.fromkeys(work.reads for work in works):
+            for reads in dict.fromkeys(work.reads for work in duty(contender, works)):
                 _start(stack, pairs, contender, reads, results)
         duties = {contender: duty(contender, works) for contender, _ in pairs}
         total = rounds * sum(map(len, duties.values()))
@@ -195,6 +195,7 @@ def rows(results: Results) -> list[dict[str, Any]]:
                 "transport": visits[0].path,
                 "case": work.case,
                 "size": work.size,
+                "payload": work.payload,
                 "origin": work.origin,
                 "reads": work.reads,
                 "callers": work.callers,

@@ -13,6 +13,7 @@ Array = npt.NDArray[np.float32]
 
 CASES = ("request", "pull", "stream")
 ORIGINS = ("ordinary", "published")
+PAYLOADS = ("array", "bytes", "protobuf")
 _UNITS = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -26,6 +27,8 @@ class Work:
     origin: ``ordinary`` memory, or an array that was ``published`` in the sender's arena.
     reads: whether the receiver adds up everything that it received.
     callers: threads that call at the same time.
+    payload: what both programs have: an ``array``, ``bytes``, or a generated ``protobuf`` message
+        with one field of bytes.
     """
 
     case: str
@@ -33,14 +36,15 @@ class Work:
     origin: str = "ordinary"
     reads: bool = False
     callers: int = 1
+    payload: str = "array"
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
     @property
-    def comparable(self) -> tuple[str, int, bool, int]:
+    def comparable(self) -> tuple[str, int, bool, int, str]:
         """Equal for works whose receivers do the same: those may be divided by each other."""
-        return self.case, self.size, self.reads, self.callers
+        return self.case, self.size, self.reads, self.callers, self.payload
 
 
 def plan(
@@ -49,16 +53,20 @@ def plan(
     origins: Sequence[str] = ORIGINS,
     reads: Sequence[bool] = (False, True),
     callers: int = 1,
+    payloads: Sequence[str] = ("array",),
 ) -> list[Work]:
-    """Every combination that means something; a stream's receiver counts and never adds up."""
-    return [
-        Work(case, size, origin, read, callers)
+    """Every combination that means something, each once: a stream's receiver counts and never adds
+    up, and only arrays can be published."""
+    works = (
+        Work(case, size, origin if payload == "array" else "ordinary", read, callers, payload)
         for size in sizes
         for case in cases
+        for payload in payloads
         for origin in origins
         for read in reads
         if not (case == "stream" and read)
-    ]
+    )
+    return list(dict.fromkeys(works))
 
 
 def parse_size(text: str, multiple: int = 8) -> int:

@@ -58,6 +58,7 @@ class Peer(abc.ABC):
     transports: tuple[str, ...]
     cases: frozenset[str] = frozenset({"request", "pull", "stream"})
     origins: frozenset[str] = frozenset({"ordinary"})
+    payloads: frozenset[str] = frozenset({"array"})
     concurrent: bool = True
     """Whether several threads may call at the same time."""
 
@@ -66,7 +67,11 @@ class Peer(abc.ABC):
         """None, or the reason why this cannot be measured here, with the command that mends it."""
 
     def supports(self, work: Work) -> bool:
-        return work.case in self.cases and (self.concurrent or work.callers == 1)
+        return (
+            work.case in self.cases
+            and work.payload in self.payloads
+            and (self.concurrent or work.callers == 1)
+        )
 
     def join(self) -> None:
         """Called first thing in both processes: for libraries in which they start up together."""

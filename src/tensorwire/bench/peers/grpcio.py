@@ -1,14 +1,14 @@
 """Stock grpcio, the baseline: sync calls, identity serializers, default options but for the limits
 on message sizes.
 
-Its messages are ready ``bytes``: the copy out of an array that a real program pays first is left
-out of its time. Received messages become arrays without a copy.
+Its messages are ready: the copy out of an array that a real program pays first is left out of its
+time. Received bytes become arrays without a copy.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -16,116 +16,111 @@ from typing import Any
 import grpc
 
 from tensorwire.bench.peers.base import ANSWER, Call, Client, Peer, Server, Stream, ready
-from tensorwire.bench.work import Work, answer, payload, view
+from tensorwire.bench.peers.messages import Messages, of_grpc
+from tensorwire.bench.work import PAYLOADS, Work, answer
 
-SERVICE = "tensorwire.bench.Calls"
 WORKERS = 16
 OPTIONS = (("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1))
 
 
-def method(name: str) -> str:
-    return f"/{SERVICE}/{name}"
+def service(payload: str) -> str:
+    return f"tensorwire.bench.{payload}"
+
+
+def method(payload: str, name: str) -> str:
+    return f"/{service(payload)}/{name}"
 
 
 class Calls(Server):
-    """The service, with what differs between libraries left open: how messages become arrays."""
+    """One service for each kind of payload; what they are to the library is left open."""
 
-    def __init__(self) -> None:
-        self.reply: Any = b""
+    def __init__(self, messages: Mapping[str, Messages]) -> None:
+        self.messages = messages
+        self.reply: Any = None
 
     def prepare(self, work: Work) -> None:
-        self.reply = b""
+        self.reply = None
         if work.case == "pull":
-            self.reply = payload(work.size).tobytes()
+            self.reply = self.messages[work.payload].make(work)
 
-    def array(self, message: Any) -> Any:
-        return view(message)
+    def handlers(self) -> list[grpc.GenericRpcHandler]:
+        return [self._handler(payload, each) for payload, each in self.messages.items()]
 
-    def take(self, request: Any, context: grpc.ServicerContext) -> bytes:
-        return ANSWER.pack(answer(self.array(request), False))
+    def _handler(self, payload: str, messages: Messages) -> grpc.GenericRpcHandler:
+        array, deserializer = messages.array, messages.deserializer
 
-    def add(self, request: Any, context: grpc.ServicerContext) -> bytes:
-        return ANSWER.pack(answer(self.array(request), True))
+        def take(request: Any, context: grpc.ServicerContext) -> bytes:
+            return ANSWER.pack(answer(array(request), False))
 
-    def give(self, request: Any, context: grpc.ServicerContext) -> Any:
-        return self.reply
+        def add(request: Any, context: grpc.ServicerContext) -> bytes:
+            return ANSWER.pack(answer(array(request), True))
 
-    def count(self, requests: Iterator[Any], context: grpc.ServicerContext) -> bytes:
-        return ANSWER.pack(sum(1 for _ in requests))
+        def give(request: Any, context: grpc.ServicerContext) -> Any:
+            return self.reply
 
+        def count(requests: Iterator[Any], context: grpc.ServicerContext) -> bytes:
+            return ANSWER.pack(sum(1 for _ in requests))
 
-def handlers(
-    calls: Calls,
-    deserializer: Callable[[Any], Any] | None = None,
-    serializer: Callable[[Any], Any] | None = None,
-) -> grpc.GenericRpcHandler:
-    """deserializer: of requests that carry a payload; serializer: of replies that do."""
-    unary = grpc.unary_unary_rpc_method_handler
-    return grpc.method_handlers_generic_handler(
-        SERVICE,
-        {
-            "Take": unary(calls.take, request_deserializer=deserializer),
-            "Add": unary(calls.add, request_deserializer=deserializer),
-            "Give": unary(calls.give, response_serializer=serializer),
-            "Count": grpc.stream_unary_rpc_method_handler(
-                calls.count, request_deserializer=deserializer
-            ),
-        },
-    )
+        unary = grpc.unary_unary_rpc_method_handler
+        return grpc.method_handlers_generic_handler(
+            service(payload),
+            {
+                "Take": unary(take, request_deserializer=deserializer),
+                "Add": unary(add, request_deserializer=deserializer),
+                "Give": unary(give, response_serializer=messages.serializer),
+                "Count": grpc.stream_unary_rpc_method_handler(
+                    count, request_deserializer=deserializer
+                ),
+            },
+        )
 
 
 class Caller(Client):
-    """The stub; a subclass says how arrays become messages and back."""
+    """The stubs."""
 
-    serializer: Callable[[Any], Any] | None = None
-    deserializer: Callable[[Any], Any] | None = None
-
-    def __init__(self, channel: grpc.Channel) -> None:
+    def __init__(self, channel: grpc.Channel, messages: Mapping[str, Messages]) -> None:
         self.channel = channel
+        self.messages = messages
 
     def path(self) -> str:
         return "grpc"
 
-    def message(self, work: Work) -> Any:
-        return payload(work.size).tobytes()
-
-    def array(self, message: Any) -> Any:
-        return view(message)
-
     def call(self, work: Work) -> AbstractContextManager[Call]:
-        reads = work.reads
+        reads, messages = work.reads, self.messages[work.payload]
         if work.case == "pull":
             pull: grpc.UnaryUnaryMultiCallable[Any, Any] = self.channel.unary_unary(
-                method("Give"), response_deserializer=type(self).deserializer
+                method(work.payload, "Give"), response_deserializer=messages.deserializer
             )
-            array = self.array
+            array = messages.array
             return ready(lambda: answer(array(pull(b"\0" * 8)), reads))
         push: grpc.UnaryUnaryMultiCallable[Any, Any] = self.channel.unary_unary(
-            method("Add" if reads else "Take"), request_serializer=type(self).serializer
+            method(work.payload, "Add" if reads else "Take"), request_serializer=messages.serializer
         )
-        message, unpack = self.message(work), ANSWER.unpack
+        message, unpack = messages.make(work), ANSWER.unpack
         return ready(lambda: unpack(push(message))[0])
 
     def stream(self, work: Work) -> AbstractContextManager[Stream]:
+        messages = self.messages[work.payload]
         send: grpc.StreamUnaryMultiCallable[Any, Any] = self.channel.stream_unary(
-            method("Count"), request_serializer=type(self).serializer
+            method(work.payload, "Count"), request_serializer=messages.serializer
         )
-        message, unpack = self.message(work), ANSWER.unpack
+        message, unpack = messages.make(work), ANSWER.unpack
         return ready(lambda count: unpack(send(itertools.repeat(message, count)))[0])
 
 
 class Grpcio(Peer):
     name = "grpcio"
     transports = ("grpc",)
+    payloads = frozenset(PAYLOADS)
 
     def viable(self, transport: str) -> str | None:
         return None
 
     @contextmanager
     def serve(self, transport: str) -> Iterator[Server]:
-        calls = Calls()
+        calls = Calls(of_grpc())
         server = grpc.server(
-            ThreadPoolExecutor(WORKERS), options=OPTIONS, handlers=[handlers(calls)]
+            ThreadPoolExecutor(WORKERS), options=OPTIONS, handlers=calls.handlers()
         )
         calls.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
         server.start()
@@ -137,7 +132,7 @@ class Grpcio(Peer):
     @contextmanager
     def connect(self, transport: str, address: str) -> Iterator[Client]:
         with grpc.insecure_channel(address, options=OPTIONS) as channel:
-            yield Caller(channel)
+            yield Caller(channel, of_grpc())
 
 
 def make() -> Peer:

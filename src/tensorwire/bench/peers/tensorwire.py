@@ -1,4 +1,4 @@
-"""Tensorwire itself: the same service and stub as grpcio's, on arrays instead of bytes."""
+"""Tensorwire itself: the same services and stubs as grpcio's."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import numpy as np
 
 import tensorwire
 from tensorwire.bench.peers.base import Client, Peer, Server
-from tensorwire.bench.peers.grpcio import OPTIONS, WORKERS, Caller, Calls, handlers
-from tensorwire.bench.work import Array, Work, fill, payload
+from tensorwire.bench.peers.grpcio import OPTIONS, WORKERS, Caller, Calls
+from tensorwire.bench.peers.messages import Messages, of_grpc
+from tensorwire.bench.work import PAYLOADS, Array, Work, fill, payload, view
 from tensorwire.host import why_no_verbs
 from tensorwire.rpc import segments
 
@@ -36,37 +37,30 @@ def first(buffers: Sequence[Any]) -> Any:
     return buffers[0]
 
 
-class _Calls(Calls):
-    def prepare(self, work: Work) -> None:
-        self.reply = None
-        if work.case == "pull":
-            self.reply = memory(work)
+def messages() -> dict[str, Messages]:
+    """grpcio's, but for arrays, which need not become bytes."""
+    return {**of_grpc(), "array": Messages(memory, view, one_segment, first)}
 
 
 class _Caller(Caller):
-    serializer = staticmethod(one_segment)
-    deserializer = staticmethod(first)
-
     def path(self) -> str:
         return self.channel.path().transport  # type: ignore[attr-defined,no-any-return]
-
-    def message(self, work: Work) -> Array:
-        return memory(work)
 
 
 class Tensorwire(Peer):
     name = "tensorwire"
     transports = ("shm", "verbs", "tcp")
     origins = frozenset({"ordinary", "published"})
+    payloads = frozenset(PAYLOADS)
 
     def viable(self, transport: str) -> str | None:
         return why_no_verbs() if transport == "verbs" else None
 
     @contextmanager
     def serve(self, transport: str) -> Iterator[Server]:
-        calls = _Calls()
+        calls = Calls(messages())
         server = tensorwire.server(ThreadPoolExecutor(WORKERS), options=OPTIONS)
-        server.add_generic_rpc_handlers((handlers(calls, first, one_segment),))
+        server.add_generic_rpc_handlers(tuple(calls.handlers()))
         calls.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
         server.start()
         try:
@@ -78,7 +72,7 @@ class Tensorwire(Peer):
     def connect(self, transport: str, address: str) -> Iterator[Client]:
         required = cast("Transport", transport)
         with tensorwire.insecure_channel(address, options=OPTIONS, transport=required) as channel:
-            yield _Caller(channel)
+            yield _Caller(channel, messages())
 
 
 def make() -> Peer:

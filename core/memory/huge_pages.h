@@ -1,0 +1,16 @@
+// Huge pages for memory that is about to be filled: 64 MiB of fresh memory in small pages take 26
+// ms to copy to and 4 ms to give back, in huge ones 7 and 0.4 ms.
+#pragma once
+
+#include <cstddef>
+
+namespace tw {
+
+// Of x86-64 and, with pages of 4 KiB, aarch64.
+inline constexpr size_t kHugePage = 2 << 20;
+
+// Asks for huge pages in [data, data + size); memory around it that lies in the same pages is not
+// concerned. A wish: without them everything works, slower.
+void wish_huge_pages(void* data, size_t size) noexcept;
+
+}  // namespace tw

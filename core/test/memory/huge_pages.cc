@@ -1,0 +1,70 @@
+#include "memory/huge_pages.h"
+
+#include <doctest/doctest.h>
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <fstream>
+#include <string>
+
+#include "memory/memfd.h"
+
+namespace tw {
+namespace {
+
+MemoryMap anonymous(size_t size) {
+  auto map = MemoryMap::map(-1, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE);
+  REQUIRE(map.ok());
+  return std::move(*map);
+}
+
+// Whether the kernel has been asked for huge pages at this address.
+bool wished(const std::byte* address) {
+  const auto at = reinterpret_cast<uintptr_t>(address);
+  std::ifstream file("/proc/self/smaps");
+  std::string line;
+  bool here = false;
+  while (std::getline(file, line)) {
+    size_t dash = 0;
+    if (line.find("VmFlags:") == 0) {
+      if (here) return line.find(" hg") != std::string::npos;
+    } else if (line.find('-') < line.find(' ')) {
+      const uintptr_t begin = std::stoull(line, &dash, 16);
+      here = at >= begin && at < std::stoull(line.substr(dash + 1), nullptr, 16);
+    }
+  }
+  return false;
+}
+
+bool kernel_has_huge_pages() {
+  return std::ifstream("/sys/kernel/mm/transparent_hugepage/enabled").good();
+}
+
+TEST_CASE("huge pages: they are wished for in the range, and nowhere else") {
+  if (!kernel_has_huge_pages()) return;
+  const MemoryMap map = anonymous(3 * kHugePage);
+  std::byte* const begin = map.data() + page_size() + 48;
+  wish_huge_pages(begin, kHugePage - 1);
+  CHECK_FALSE(wished(begin + page_size()));
+  wish_huge_pages(begin, kHugePage);
+  CHECK(wished(begin + page_size()));
+  CHECK(wished(begin + kHugePage - page_size()));
+  CHECK_FALSE(wished(begin));
+  CHECK_FALSE(wished(begin + kHugePage));
+}
+
+TEST_CASE("huge pages: where there are none to be had nothing happens") {
+  std::byte* gone;
+  {
+    const MemoryMap map = anonymous(2 * kHugePage);
+    gone = map.data();
+  }
+  errno = EDOM;
+  wish_huge_pages(gone, 2 * kHugePage);
+  wish_huge_pages(nullptr, 0);
+  CHECK(errno == EDOM);
+}
+
+}  // namespace
+}  // namespace tw
