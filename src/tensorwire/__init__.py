@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tensorwire import rpc, service, tensors, trace
+    from tensorwire import protobuf, rpc, service, tensors, trace
     from tensorwire._core import __version__
     from tensorwire.arrays import (
         ArenaFullError,
@@ -42,6 +42,7 @@ __all__ = [
     "empty_like",
     "full",
     "insecure_channel",
+    "protobuf",
     "publish",
     "rpc",
     "secure_channel",
@@ -74,7 +75,7 @@ _HOMES = {
     ),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
-_MODULES = ("rpc", "service", "tensors", "trace")
+_MODULES = ("protobuf", "rpc", "service", "tensors", "trace")
 
 
 def __getattr__(name: str) -> Any:

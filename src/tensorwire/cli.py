@@ -72,7 +72,8 @@ def rpc(
     payload: Annotated[
         str,
         typer.Option(
-            help="array, bytes (identity serializers), protobuf (a message with a bytes field)."
+            help="array, bytes (identity serializers), protobuf (a message with a bytes field), "
+            "protobuf-codec (the same with tensorwire.protobuf)."
         ),
     ] = "array",
     origin: Annotated[

@@ -1,4 +1,4 @@
-"""The service of ``service.proto`` with the stubs and servicers that protoc generates for it."""
+"""What protoc generates, and the service of ``service.proto`` with it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ from typing import Any
 
 import grpc
 
+SOURCE = Path(__file__).with_name("service.proto")
 
-def generate(folder: Path) -> Path:
+
+def generate(folder: Path, *sources: Path) -> Path:
+    """``sources``: of one folder; ``service.proto`` if there are none."""
+    files = sources or (SOURCE,)
     # In a process of its own: in one that has loaded TensorFlow, protoc crashes.
-    protoc = [sys.executable, "-m", "grpc_tools.protoc", f"-I{Path(__file__).parent}"]
+    protoc = [sys.executable, "-m", "grpc_tools.protoc", f"-I{files[0].parent}"]
     outputs = [f"--python_out={folder}", f"--grpc_python_out={folder}"]
-    subprocess.run([*protoc, *outputs, "service.proto"], check=True, timeout=60)
+    subprocess.run([*protoc, *outputs, *map(str, files)], check=True, timeout=60)
     sys.path.insert(0, str(folder))
     return folder
 

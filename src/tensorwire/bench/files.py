@@ -45,5 +45,5 @@ def check_payload(payload: str) -> None:
     """ValueError when this kind of payload cannot be made here."""
     from tensorwire.bench.peers.messages import why_no_protobuf
 
-    if payload == "protobuf" and (reason := why_no_protobuf()) is not None:
+    if payload.startswith("protobuf") and (reason := why_no_protobuf()) is not None:
         raise ValueError(reason)

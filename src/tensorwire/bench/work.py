@@ -13,7 +13,7 @@ Array = npt.NDArray[np.float32]
 
 CASES = ("request", "pull", "stream")
 ORIGINS = ("ordinary", "published")
-PAYLOADS = ("array", "bytes", "protobuf")
+PAYLOADS = ("array", "bytes", "protobuf", "protobuf-codec")
 _UNITS = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -28,7 +28,8 @@ class Work:
     reads: whether the receiver adds up everything that it received.
     callers: threads that call at the same time.
     payload: what both programs have: an ``array``, ``bytes``, or a generated ``protobuf`` message
-        with one field of bytes.
+        with one field of bytes; ``protobuf-codec`` is the same with ``tensorwire.protobuf`` where
+        both ends are tensorwire's.
     """
 
     case: str

@@ -58,5 +58,5 @@ def of_grpc() -> dict[str, Messages]:
     pays first is left out."""
     found = {"array": BYTES, "bytes": BYTES}
     if why_no_protobuf() is None:
-        found["protobuf"] = protobuf()
+        found["protobuf"] = found["protobuf-codec"] = protobuf()
     return found

@@ -12,7 +12,7 @@ import numpy as np
 import tensorwire
 from tensorwire.bench.peers.base import Client, Peer, Server
 from tensorwire.bench.peers.grpcio import OPTIONS, WORKERS, Caller, Calls
-from tensorwire.bench.peers.messages import Messages, of_grpc
+from tensorwire.bench.peers.messages import Messages, of_grpc, why_no_protobuf
 from tensorwire.bench.work import PAYLOADS, Array, Work, fill, payload, view
 from tensorwire.host import why_no_verbs
 from tensorwire.rpc import segments
@@ -37,9 +37,33 @@ def first(buffers: Sequence[Any]) -> Any:
     return buffers[0]
 
 
+def coded() -> Messages:
+    """Of the same class as plain protobuf's, with an array attached and a view received."""
+    from google.protobuf.wrappers_pb2 import BytesValue
+
+    from tensorwire.protobuf import Attached
+    from tensorwire.protobuf.codec import Codec
+
+    def attached(work: Work) -> Attached[BytesValue]:
+        made = Attached(BytesValue())
+        made["value"] = payload(work.size)
+        return made
+
+    codec = Codec(views=True, segments=True)
+    return Messages(
+        attached,
+        lambda message: view(message["value"]),
+        codec.serializer(BytesValue.SerializeToString),
+        codec.deserializer(BytesValue.FromString),
+    )
+
+
 def messages() -> dict[str, Messages]:
     """grpcio's, but for arrays, which need not become bytes."""
-    return {**of_grpc(), "array": Messages(memory, view, one_segment, first)}
+    found = {**of_grpc(), "array": Messages(memory, view, one_segment, first)}
+    if why_no_protobuf() is None:
+        found["protobuf-codec"] = coded()
+    return found
 
 
 class _Caller(Caller):
