@@ -73,7 +73,6 @@ int tw_server_next(tw_server* server, const tw_wait* wait, tw_call** calls, size
   *count = 0;
   if (of(server)->inherited()) return inherited(status, "server");
   std::vector<Ref<ServerCall>> fresh;
-  fresh.reserve(room);
   bool closed = false;
   const Ended ended = wait_through(wait, deadline_of(wait), [&](Nanos slice) {
     switch (of(server)->next(fresh, room, slice)) {

@@ -282,7 +282,7 @@ Status ServerLink::begin(Ref<Parcel> message) {
   if (poll_slot_ && !*poll_slot_)
     *poll_slot_ = std::move(call);
   else
-    server_->queue(std::move(call));
+    server_->queue(*this, std::move(call));
   return {};
 }
 
@@ -340,7 +340,7 @@ void ServerLink::move_up() {
         call->begun_ = true;
     }
     if (refusal.ok()) {
-      server_->queue(std::move(call));
+      server_->queue(*this, std::move(call));
     } else {
       call->finish(refusal.code(), refusal.details());
     }
@@ -439,52 +439,68 @@ void Server::arrived(link::Connected connected) {
   (void)link->start(*poller_);  // one that cannot be looked after is lost, hence forgotten
 }
 
-void Server::queue(Ref<ServerCall> call) {
+void Server::queue(ServerLink& link, Ref<ServerCall> call) {
   {
     std::lock_guard lock(mutex_);
     if (closed_) return;  // it ends with its link
-    calls_.push_back(std::move(call));
+    link.queued_.push_back(std::move(call));
+    if (link.queued_.size() == 1) turns_.splice(turns_.end(), link.no_turn_);
   }
   poller_->wake();
 }
 
-Ref<ServerCall> Server::take_queued(const ServerLink& link) {
+Ref<ServerCall> Server::take_locked(ServerLink& link) {
+  Ref<ServerCall> call = std::move(link.queued_.front());
+  link.queued_.pop_front();
+  if (link.queued_.empty())
+    link.no_turn_.splice(link.no_turn_.begin(), turns_, link.turn_);
+  else
+    turns_.splice(turns_.end(), turns_, link.turn_);
+  return call;
+}
+
+Ref<ServerCall> Server::take_queued(ServerLink& link) {
   for (;;) {
     Ref<ServerCall> call;
     {
       std::lock_guard lock(mutex_);
-      const auto it = std::find_if(calls_.begin(), calls_.end(),
-                                   [&](const auto& queued) { return &queued->link() == &link; });
-      if (it == calls_.end()) return nullptr;
-      call = std::move(*it);
-      calls_.erase(it);
+      if (link.queued_.empty()) return nullptr;
+      call = take_locked(link);
     }
     if (!call->drop_if_over()) return call;
   }
 }
 
+Ref<ServerCall> Server::take_turn() {
+  std::lock_guard lock(mutex_);
+  return turns_.empty() ? nullptr : take_locked(*turns_.front());
+}
+
 Server::Next Server::next(std::vector<Ref<ServerCall>>& calls, size_t room, Nanos deadline) {
+  calls.reserve(room);
   for (;;) {
+    bool behind;
     {
       std::lock_guard lock(mutex_);
-      while (!calls_.empty() && calls.size() < room) {
-        calls.push_back(std::move(calls_.front()));
-        calls_.pop_front();
+      // Between two batches all links are read, however many calls of some are queued.
+      behind = std::exchange(behind_, false);
+      if (!behind) {
+        while (calls.size() < room && !turns_.empty())
+          calls.push_back(take_locked(*turns_.front()));
+        behind_ = !turns_.empty();
+        if (calls.empty() && closed_) break;
       }
-      if (calls.empty()) {
-        if (closed_) break;
-        ++polling_;
-      }
+      if (calls.empty()) ++polling_;
     }
     if (!calls.empty()) {
       std::erase_if(calls, [](const auto& call) { return call->drop_if_over(); });
       if (calls.empty()) continue;
       return Next::kCalls;
     }
-    const bool signal = !poller_->poll(deadline);
+    const bool signal = !poller_->poll(behind ? 0 : deadline);
     std::lock_guard lock(mutex_);
     --polling_;
-    if (!calls_.empty() || closed_) continue;
+    if (!turns_.empty() || closed_) continue;
     if (signal) return Next::kSignal;
     if (now() >= deadline) return Next::kTimeout;
   }
@@ -524,14 +540,6 @@ Ref<ServerLink> Server::link_after(const ServerLink* last) const {
   return at == links_.end() ? nullptr : at->second;
 }
 
-Ref<ServerCall> Server::take_front() {
-  std::lock_guard lock(mutex_);
-  if (calls_.empty()) return nullptr;
-  Ref<ServerCall> call = std::move(calls_.front());
-  calls_.pop_front();
-  return call;
-}
-
 bool Server::deserted() const {
   std::lock_guard lock(mutex_);
   return links_.empty();
@@ -562,7 +570,7 @@ void Server::close() {
     if (std::exchange(closed_, true)) return;
   }
   // One by one, let go of without the lock: they may hold leases.
-  for (Ref<ServerCall> call = take_front(); call; call = take_front()) {
+  for (Ref<ServerCall> call = take_turn(); call; call = take_turn()) {
   }
   listener_->close();
   each_link([](ServerLink& link) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deque>
+#include <list>
 #include <map>
 #include <vector>
 
@@ -74,8 +75,8 @@ class Server final : public RefCounted {
   link::Listener& listener() { return *listener_; }
 
   enum class Next : uint8_t { kCalls, kTimeout, kSignal, kClosed };
-  // At most `room` new calls; those that nobody waits for any more are dropped. Whoever is in here
-  // drives all links that nobody else drives; one thread at a time.
+  // At most `room` new calls, of one link after the other; those that nobody waits for any more are
+  // dropped. Whoever is in here drives all links that nobody else drives; one thread at a time.
   Next next(std::vector<Ref<ServerCall>>& calls, size_t room, Nanos deadline);
 
   // A peer that has proved itself: by the listener, or to whoever made the transport.
@@ -95,9 +96,10 @@ class Server final : public RefCounted {
   friend class ServerCall;
   class Rest;
   Server(Runtime& runtime, std::unique_ptr<Poller> poller, uint64_t max_message);
-  void queue(Ref<ServerCall> call);
-  Ref<ServerCall> take_queued(const ServerLink& link);
-  Ref<ServerCall> take_front();
+  void queue(ServerLink& link, Ref<ServerCall> call);
+  Ref<ServerCall> take_queued(ServerLink& link);
+  Ref<ServerCall> take_turn();
+  Ref<ServerCall> take_locked(ServerLink& link);
   void forget(ServerLink& link);
   void rest();
   Ref<ServerLink> link_after(const ServerLink* last) const;
@@ -110,7 +112,10 @@ class Server final : public RefCounted {
   Ref<link::Listener> listener_;
 
   mutable std::mutex mutex_;  // guards what follows; no other lock is taken inside
-  std::deque<Ref<ServerCall>> calls_;
+  // Links with queued calls, which keep them. They take turns: a client that starts many calls
+  // keeps only itself waiting.
+  std::list<ServerLink*> turns_;
+  bool behind_ = false;  // next() had no room for all
   std::map<ServerLink*, Ref<ServerLink>> links_;
   bool refusing_ = false;
   bool closed_ = false;
@@ -149,6 +154,12 @@ class ServerLink final : public CallLink {
   // wait as what the peer has sent.
   static constexpr size_t kMostUnbegun = 128;
   std::atomic<size_t> unbegun_{0};
+
+  // Guarded by the server's mutex. The place among the turns is here while no call is queued.
+  std::deque<Ref<ServerCall>> queued_;
+  std::list<ServerLink*> no_turn_{this};
+  const std::list<ServerLink*>::iterator turn_ = no_turn_.begin();
+
   std::mutex waiting_mutex_;  // guards what follows; a table of calls' lock is taken inside
   CallQueue waiting_;
 };

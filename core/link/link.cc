@@ -12,7 +12,7 @@ namespace tw {
 
 // How long the background thread stays with one link: a peer that sends without end keeps it
 // neither from other links nor from deadlines.
-constexpr Nanos kTurn = kMillisecond;
+constexpr Nanos kTurn = 100 * kMicrosecond;
 
 // Views may die on any thread and after their link: they reach it through this.
 class Link::Returns final : public LeaseReturn {

@@ -8,6 +8,7 @@
 // docs/threads.md tells the whole story.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <memory>
@@ -293,6 +294,8 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
   uint64_t reader_took_ = 0;
   Nanos reader_moved_ = 0;
   std::atomic<uint64_t> taken_{0};  // bytes that the transport took; the send lock's owner writes
+  // What had been taken when the reader was found to be slow: nobody waits for it until it moves.
+  std::atomic<uint64_t> behind_at_{~uint64_t{0}};
   std::atomic<GivenUp> given_up_{GivenUp::kNo};  // whoever has the baton loses the link
   std::atomic<size_t> queued_{0};                // the send lock's owner writes
   // Whether the sender has something left. Its order matters: see kick().
@@ -377,14 +380,21 @@ Waited Link::drive(Done&& done, Nanos deadline) {
 
 template <class Wait>
 void Link::at_pace(Wait&& wait) {
-  const Nanos begun = now();
   const uint64_t before = taken_.load(std::memory_order_relaxed);
+  if (before == behind_at_.load(std::memory_order_relaxed)) return;
+  const Nanos begun = now();
+  uint64_t last = before;
   for (Nanos until = begun + kPaceGrace;;) {
     if (wait(until) != Waited::kTimeout) return;
-    const uint64_t taken = taken_.load(std::memory_order_relaxed) - before;
-    const Nanos next = begun + kPaceGrace + static_cast<Nanos>(taken) * kPacePerByte;
-    if (next <= until) return;
-    until = next;
+    const uint64_t taken = taken_.load(std::memory_order_relaxed);
+    const Nanos due = begun + kPaceGrace + static_cast<Nanos>(taken - before) * kPacePerByte;
+    // What the kernel has buffered at once is no promise that more is taken.
+    if (taken == last || due <= until) {
+      behind_at_.store(taken, std::memory_order_relaxed);
+      return;
+    }
+    last = taken;
+    until = std::min(due, until + kPaceGrace);
   }
 }
 

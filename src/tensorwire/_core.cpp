@@ -107,13 +107,15 @@ struct Server {
 
   nb::object next(nb::object timeout) {
     const tw_wait wait = wait_for(timeout);
-    tw_call* calls[64];
+    // Few at a time: between two batches others get their turn.
+    constexpr size_t kRoom = 16;
+    tw_call* calls[kRoom];
     size_t count = 0;
     tw_status status{};
     int result;
     {
       const NoGil nogil;
-      result = tw_server_next(handle, &wait, calls, 64, &count, &status);
+      result = tw_server_next(handle, &wait, calls, kRoom, &count, &status);
     }
     if (result == kUnavailable) return nb::none();
     check(result, status);

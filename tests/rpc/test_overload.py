@@ -10,6 +10,7 @@ from tests.rpc.pairings import DATA_PLANE, Pairing, local
 from tests.rpc.service import LIMIT_SECONDS, path
 
 QUEUED = 20
+_APART = (("grpc.use_local_subchannel_pool", 1),)
 
 
 def dropped(server: Any) -> int:
@@ -38,3 +39,32 @@ def test_calls_that_ended_in_the_queue_are_not_run(pairing: Pairing, how: str) -
         assert not [n for n in range(QUEUED) if diary.has(f"queued{n} started")]
         if pairing in DATA_PLANE:
             assert dropped(server.server) == QUEUED
+
+
+@pytest.mark.parametrize("pairing", DATA_PLANE, ids=str)
+def test_who_starts_many_calls_keeps_only_itself_waiting(pairing: Pairing) -> None:
+    with (
+        local(pairing.server, workers=1) as server,
+        pairing.channel(server.target, options=_APART) as greedy,
+        pairing.channel(server.target, options=_APART) as modest,
+    ):
+        diary, gates = server.service.diary, server.service.gates
+        first = greedy.unary_unary(path("pass_gate")).future(b"gate")
+        diary.read("gate started")
+        for n in range(QUEUED):
+            gates[f"queued{n}"].set()
+        queued = [
+            greedy.unary_unary(path("pass_gate")).future(f"queued{n}".encode())
+            for n in range(QUEUED)
+        ]
+        one = modest.unary_unary(path("pass_gate")).future(b"one")
+        for channel in (greedy, modest):  # answered without a worker: all before it is known
+            with pytest.raises(grpc.RpcError, match="UNIMPLEMENTED"):
+                channel.unary_unary("/no/Method")(b"", timeout=LIMIT_SECONDS)
+        gates["gate"].set()
+        diary.read("one started")
+        assert sum(diary.has(f"queued{n} started") for n in range(QUEUED)) <= 2
+        gates["one"].set()
+        assert [call.result(LIMIT_SECONDS) for call in (first, one, *queued)] == [b"passed"] * (
+            QUEUED + 2
+        )

@@ -127,7 +127,7 @@ def calling(
 
 def phase_seconds(scale: float) -> float:
     """Of a phase in which nothing happens: enough calls for a p99, or a look at the harness."""
-    return max(0.1, 3.0 * min(1.0, scale * 10))
+    return max(0.1, 5.0 * min(1.0, scale * 10))
 
 
 def stay(seconds: float, say: Say, doing: str) -> None:
@@ -151,7 +151,7 @@ def settle(row: Row, quiet: dict[str, Any], attacked: dict[str, Any]) -> None:
         (Latency.of(quiet[name]["milliseconds"]), Latency.of(attacked[name]["milliseconds"]))
         for name in quiet
     ]
-    row.quiet, row.attacked = max(pairs, key=lambda pair: pair[1].p99 / (pair[0].p99 or 1.0))
+    row.quiet, row.attacked = max(pairs, key=lambda pair: pair[1].p99 - 2 * pair[0].p99)
     for name, one in attacked.items():
         if not one["calls"]:
             row.fail(f"the good client of {name} made no call")

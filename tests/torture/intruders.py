@@ -23,7 +23,7 @@ from tests.torture.wire import Link, ShmLink
 Mischief = Callable[[Link, random.Random], None]
 
 _ECHO: Final = f"/{service.NAME}/Echo"
-_MAKE: Final = f"/{service.NAME}/Make"
+_FILL: Final = f"/{service.NAME}/Fill"
 _BATCH: Final = 8
 
 
@@ -91,9 +91,9 @@ def small_calls(link: Link, rng: random.Random) -> None:
 
 
 def unread_replies(link: Link, rng: random.Random) -> None:
-    asked = b"%d 1" % rng.randrange(1, _often(rng, 100_000, 4_000_000) + 1)
+    asked = b"%d" % rng.randrange(1, _often(rng, 100_000, 4_000_000) + 1)
     for number in range(1, rng.randrange(2, 8)):
-        link.send(wire.unary(number, number, _MAKE, asked))
+        link.send(wire.unary(number, number, _FILL, asked))
 
 
 def credit_overflow(link: Link, rng: random.Random) -> None:
@@ -149,7 +149,7 @@ def cancels(link: Link, rng: random.Random) -> None:
 def never_fin(link: Link, rng: random.Random) -> None:
     """Takes replies, and gives no lease back."""
     for number in range(1, rng.randrange(2, 6)):
-        link.send(wire.unary(number, number, _MAKE, b"%d 1" % rng.randrange(20_000, 500_000)))
+        link.send(wire.unary(number, number, _FILL, b"%d" % rng.randrange(20_000, 500_000)))
         link.frame()
 
 

@@ -35,6 +35,7 @@ _HEAP_FIELDS: Final = (
     *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
 )
 _BLOCK: Final = random.Random(0).randbytes(1 << 16)
+_ZEROS: Final = bytes(4 << 20)
 
 
 class WrongBytesError(Exception):
@@ -78,6 +79,11 @@ def _make(request: bytes, context: grpc.ServicerContext) -> bytes:
     return sealed(made(size, key))
 
 
+def _fill(request: bytes, context: grpc.ServicerContext) -> Any:
+    """A reply that costs the handler nothing: what it costs then is the runtime's."""
+    return memoryview(_ZEROS)[: int(request)]
+
+
 def _add(request: Any, context: grpc.ServicerContext) -> Any:
     return {"array": request["array"] + np.uint8(1)}
 
@@ -96,6 +102,7 @@ def handlers() -> grpc.GenericRpcHandler:
     table: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
         "Echo": grpc.unary_unary_rpc_method_handler(_echo),
         "Make": grpc.unary_unary_rpc_method_handler(_make),
+        "Fill": grpc.unary_unary_rpc_method_handler(_fill),
         "Add": grpc.unary_unary_rpc_method_handler(
             _add,
             request_deserializer=tensors.deserializer,

@@ -94,5 +94,65 @@ TEST_CASE("waiting: calls end with their link") {
   }
 }
 
+// A server whose calls the test takes itself.
+struct Turns {
+  Turns() : server(Server::create(runtime().settings().max_message_bytes).value()) {
+    const auto bound = server->listener().listen_tcp("127.0.0.1", 0);
+    REQUIRE(bound.ok());
+    port = *bound;
+  }
+  ~Turns() {
+    server->close();
+    std::vector<Ref<ServerCall>> calls;
+    while (server->next(calls, 64, patience()) != Server::Next::kClosed) calls.clear();
+  }
+
+  Ref<ClientLink> connect() {
+    std::atomic<bool> there{false};
+    std::thread door([&] {
+      std::vector<Ref<ServerCall>> none;
+      while (!there) (void)server->next(none, 1, now() + kMillisecond);
+    });
+    const auto ticket = server->listener().admit(runtime().hello(), 1, 30 * kSecond);
+    link::Invitation in;
+    in.address = "tcp:127.0.0.1:" + std::to_string(port);
+    in.session = ticket->session;
+    in.secret = ticket->secret;
+    in.instance = server->instance();
+    in.hello = runtime().hello();
+    auto connected = link::connect(runtime(), in, patience());
+    there = true;
+    door.join();
+    REQUIRE(connected.ok());
+    auto link =
+        ClientLink::create(runtime(), std::move(connected->transport), std::move(connected->peer),
+                           runtime().settings().max_message_bytes);
+    REQUIRE(link.ok());
+    return std::move(*link);
+  }
+
+  const Ref<Server> server;
+  int port = 0;
+};
+
+TEST_CASE("waiting: one call comes before most of the many of another link") {
+  Turns turns;
+  Closing greedy(turns.connect()), modest(turns.connect());
+  std::vector<Ref<ClientCall>> many;
+  for (int i = 0; i < 100; ++i) many.push_back(start(*greedy, "/t/Many"));
+  const Ref<ClientCall> one = start(*modest, "/t/One");
+  size_t before = 0;
+  for (bool found = false; !found;) {
+    std::vector<Ref<ServerCall>> calls;
+    REQUIRE(turns.server->next(calls, 8, patience()) == Server::Next::kCalls);
+    for (const auto& call : calls) {
+      found = found || call->method() == "/t/One";
+      before += !found;
+      finish(*call);
+    }
+  }
+  CHECK(before < 32);
+}
+
 }  // namespace
 }  // namespace tw::test

@@ -7,7 +7,6 @@ call's link for the next one, which so needs no hand-off between threads.
 from __future__ import annotations
 
 import threading
-from collections import deque
 from concurrent import futures
 from time import monotonic
 from typing import Final
@@ -17,6 +16,7 @@ from tensorwire.log import LOGGER
 from tensorwire.rpc import kept, status
 from tensorwire.rpc.limit import Limit
 from tensorwire.rpc.methods import Method, Methods
+from tensorwire.rpc.turns import Turns
 
 # A worker goes back to the pool after that time: others may wait for it who are not seen here.
 _SLICE_SECONDS: Final = 0.02
@@ -38,8 +38,8 @@ class Dispatcher:
         self._pool = pool
         self._methods = methods
         self._limit = limit
-        # Calls in the pool's queue: one job for each. While there are any, workers come back.
-        self._waiting: deque[_core.ServerCall] = deque()
+        # The pool's queue holds one job for each of these. While there are any, workers come back.
+        self._waiting = Turns()
         self._thread = threading.Thread(target=self._run, name="tensorwire-server", daemon=True)
 
     def start(self) -> None:
@@ -76,13 +76,11 @@ class Dispatcher:
         elif method is not None and method.pool is not None:
             self._submit_elsewhere(call, method)
         else:
-            self._waiting.append(call)
+            self._waiting.add(call)
             try:
                 self._pool.submit(self._work)
             except RuntimeError:
-                try:
-                    self._waiting.remove(call)
-                except ValueError:
+                if not self._waiting.remove(call):
                     return  # the job of another call has taken it
                 self._leave()
                 call.finish(*_NO_POOL)
@@ -104,12 +102,9 @@ class Dispatcher:
             self._serve(call, method)
 
     def _work(self) -> None:
-        waiting = self._waiting
-        try:
-            call: _core.ServerCall | None = waiting.popleft()
-        except IndexError:
+        call = self._waiting.take()
+        if call is None:
             return
-        assert call is not None
         if call.drop_if_over():
             self._leave()
             return
@@ -140,7 +135,7 @@ class Dispatcher:
         if ending is None:
             return None
         try:
-            if self._waiting or monotonic() > leave_at:
+            if self._waiting.peers or monotonic() > leave_at:
                 call.finish(*ending)
                 return None
             return call.finish_and_next(*ending)
