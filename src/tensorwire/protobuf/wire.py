@@ -48,6 +48,8 @@ class _UnusualError(Exception):
 
 
 def varint(value: int) -> bytes:
+    if value < 0x80:
+        return bytes((value,))
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -108,15 +110,15 @@ class _Reader:
         counts: dict[int, int] = {}
         maps: dict[int, Path] = {}
         while at < end:
-            number, body, length, at = self._field(at, end)
-            field = plan.get(number)
-            if field is None or body is None:
+            number, tag_end, body, at = self._field(at, end)
+            field = plan.get(number) if body else None
+            if field is None:
                 continue
             index = counts.get(number, 0)
             counts[number] = index + 1
             if index and not field.repeated:
                 raise _UnusualError  # protobuf takes the last one, or merges them
-            if length < self._least:
+            if at - body < self._least:
                 continue
             where = (*path, *field.step)
             if field.entry is not None:
@@ -133,7 +135,7 @@ class _Reader:
                     continue
                 if field.entry is not None:
                     maps[number] = where[:-1]
-            pieces += self._pieces(copied, body - len(varint(length)))
+            pieces += self._pieces(copied, tag_end)
             pieces.append(varint(sum(map(len, inner))))
             pieces += inner
             copied = at
@@ -159,8 +161,8 @@ class _Reader:
                 fields += self._pieces(start, at)
         return b"".join(fields)
 
-    def _field(self, at: int, end: int) -> tuple[int, int | None, int, int]:
-        """Its number, where its bytes begin (None for numbers), how many these are, its end."""
+    def _field(self, at: int, end: int) -> tuple[int, int, int, int]:
+        """Its number, where its tag ends, where its bytes begin (0 if it is a number), its end."""
         self._fields_left -= 1
         if self._fields_left < 0:
             raise _UnusualError
@@ -168,7 +170,7 @@ class _Reader:
         number, kind = tag >> 3, tag & 7
         if not 0 < number <= MAX_NUMBER:
             raise _UnusualError
-        body, length = None, 0
+        tag_end, body = at, 0
         if kind == BYTES:
             length, body = self._varint(at)
             at = body + length
@@ -180,11 +182,13 @@ class _Reader:
             raise _UnusualError  # groups
         if at > end:
             raise _UnusualError
-        return number, body, length, at
+        return number, tag_end, body, at
 
     def _varint(self, at: int) -> tuple[int, int]:
         """A tag or a length, and where it ends. As long as it has to be, which leaves out what
         implementations differ in."""
+        if self._begin <= at < self._end and (byte := self._segment[at - self._begin]) < 0x80:
+            return byte, at + 1  # most are short
         value = shift = 0
         while True:
             byte = self._byte(at)
