@@ -19,6 +19,7 @@ import pytest
 import tensorwire
 from tensorwire import service, tensors
 from tensorwire.service import ServiceError
+from tensorwire.service.messages import encoder_for
 from tensorwire.tensors import DecodeError, TensorSpec
 
 Points = Annotated[np.ndarray, TensorSpec(shape=(None, 3), dtype="float32")]
@@ -194,6 +195,19 @@ def test_arguments_arrive_as_in_a_local_call(client: Sample) -> None:
     assert result == {"rest": (1, (2,)), "key": "k", "more": {"other": b"o"}}
     assert client.echo(value=1) == {"value": 1, "rest": (), "key": "default", "more": {}}
     assert client.inherited() == "inherited"
+
+
+def test_interceptors_around_a_channel_do_not_join_segments() -> None:
+    class Pass(grpc.UnaryUnaryClientInterceptor):
+        def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
+            return continuation(details, request)
+
+    with (
+        tensorwire.insecure_channel("127.0.0.1:1") as channel,
+        grpc.insecure_channel("127.0.0.1:1") as stock,
+    ):
+        assert encoder_for(grpc.intercept_channel(channel, Pass(), Pass())) is tensors.dumps
+        assert encoder_for(grpc.intercept_channel(stock, Pass())) is not tensors.dumps
 
 
 def test_tensors_are_checked_and_come_back(client: Sample) -> None:

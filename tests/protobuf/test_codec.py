@@ -286,6 +286,44 @@ def test_named_fields_are_views_of_any_length(coded: Any, code: Generated) -> No
         assert reply["data"] == b"x"
 
 
+class Watch(grpc.UnaryUnaryClientInterceptor):
+    """Sees requests as the caller gave them."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
+        self.seen.append(request)
+        return continuation(details, request)
+
+
+class CountSegments(Servicer):
+    def Echo(self, request: Any, context: grpc.ServicerContext) -> Any:
+        owners = {id(request["parts", index].obj) for index in (0, 1)}
+        return self.code.everything.Everything(number=len(owners))
+
+
+def test_interceptors_see_what_is_attached_and_copy_nothing(code: Generated) -> None:
+    add = code.everything_grpc.add_CallsServicer_to_server
+    watch = Watch()
+    with (
+        local(
+            "tensorwire",
+            prepare=lambda server: protobuf.add_to_server(
+                add, CountSegments(code, True), server, views=True
+            ),
+        ) as server,
+        tensorwire.insecure_channel(server.target, transport="shm") as channel,
+    ):
+        intercepted: Any = grpc.intercept_channel(channel, watch, Watch())
+        request = Attached(code.everything.Everything())
+        request["parts"] = [np.zeros(SIZE), np.ones(SIZE)]
+        for each in (channel, intercepted):
+            reply = protobuf.stub(code.everything_grpc.CallsStub, each).Echo(request)
+            assert reply.number == 2, "the buffers were joined"
+    assert watch.seen == [request]
+
+
 def test_names_that_no_message_has(coded: Any, code: Generated) -> None:
     with pytest.raises(ValueError, match="no reply has a bytes field dta"):
         coded(views=["data", "dta"])

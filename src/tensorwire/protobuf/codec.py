@@ -12,6 +12,7 @@ from tensorwire import rpc
 from tensorwire.protobuf.attached import Attached, received
 from tensorwire.protobuf.fields import Choice, Plan, plan_of
 from tensorwire.protobuf.wire import LARGE, take_apart
+from tensorwire.rpc.instrumentation import bare
 
 S = TypeVar("S")
 Transform = Callable[[Any], Any]
@@ -24,15 +25,17 @@ def stub(
 ) -> S:
     """``stub_class(channel)`` whose methods take messages, and ``Attached`` in place of them.
 
-    channel: of tensorwire or stock. views: which bytes fields of replies come as views. The methods
-    whose replies have such fields, at any depth, return ``Attached``, whoever sent them; the others
-    return messages, as all do with False. True: all fields that hold LARGE bytes (64 KiB) or more.
-    Names, as ``"raw_output_contents"`` or ``"inference.ModelInferResponse.raw_output_contents"``:
-    these fields, of any length.
+    channel: of tensorwire or stock, with or without interceptors around it.
+
+    views: which bytes fields of replies come as views. The methods whose replies have such fields,
+    at any depth, return ``Attached``, whoever sent them; the others return messages, as all do with
+    False. True: all fields that hold LARGE bytes (64 KiB) or more. Names, as
+    ``"raw_output_contents"`` or ``"inference.ModelInferResponse.raw_output_contents"``: these
+    fields, of any length.
 
     Raises ``ValueError`` for a name that no reply has a bytes field of.
     """
-    codec = Codec(views, isinstance(channel, rpc.Channel))
+    codec = Codec(views, isinstance(bare(channel), rpc.Channel))
     made = stub_class(_Channel(channel, codec))
     codec.check("reply")
     return made

@@ -61,7 +61,7 @@ class _NotOpen(grpc.ServerInterceptor):
 
 
 def bare(channel: Any) -> grpc.Channel:
-    """A channel of grpcio without the interceptors around it."""
+    """A channel without the interceptors around it."""
     innermost: grpc.Channel = _layers(channel)[-1]
     return innermost
 
@@ -80,7 +80,7 @@ def around(channel: grpc.Channel, inner: grpc.Channel) -> grpc.Channel | None:
 
 
 def _layers(channel: Any) -> list[Any]:
-    """From the outermost to grpcio's own."""
+    """From the outermost to the one that makes calls."""
     layers = [channel]
     while isinstance(inner := getattr(layers[-1], "_channel", None), grpc.Channel):
         layers.append(inner)
