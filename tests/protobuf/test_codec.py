@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -17,6 +18,7 @@ from tests.rpc.service import path
 import tensorwire
 from tensorwire import _core, protobuf
 from tensorwire.protobuf import LARGE, Attached
+from tensorwire.protobuf.codec import Codec
 
 SIZE = LARGE + 1000
 
@@ -255,6 +257,81 @@ def test_views_outlive_message_channel_and_server(pairing: Pairing, code: Genera
         array = np.frombuffer(stub.Echo(request)["data"], np.uint8)
     assert not array.flags.writeable
     assert (array == data).all()
+
+
+def test_the_lease_ends_with_the_last_view(code: Generated) -> None:
+    class Servicer:
+        def Echo(self, request: Any, context: grpc.ServicerContext) -> Any:
+            reply = Attached(code.everything.Everything())
+            reply["data"] = tensorwire.publish(np.zeros(1 << 20, np.uint8))
+            return reply
+
+        Split = Join = Each = Fail = Ping = Echo
+
+    add = code.everything_grpc.add_CallsServicer_to_server
+    with (
+        local(
+            "tensorwire", prepare=lambda server: protobuf.add_to_server(add, Servicer(), server)
+        ) as server,
+        tensorwire.insecure_channel(server.target, transport="shm") as channel,
+    ):
+        stub = protobuf.stub(code.everything_grpc.CallsStub, channel, views=True)
+        reply = stub.Echo(code.everything.Everything())
+        array = np.frombuffer(reply["data"], np.uint8)
+        del reply
+        held = tensorwire.arena_stats()["leased"]
+        assert held >= array.nbytes
+        assert not array.any()
+        del array
+        for _ in range(1000):  # each call takes along what is given back
+            if tensorwire.arena_stats()["leased"] < held:
+                break
+            channel.unary_unary(path("echo"))(b"")
+        assert tensorwire.arena_stats()["leased"] < held
+
+
+def test_asyncio(code: Generated) -> None:
+    class Servicer:
+        async def Echo(self, request: Any, context: Any) -> Any:
+            return request
+
+        async def Each(self, requests: Any, context: Any) -> Any:
+            async for request in requests:
+                yield request
+
+        Split = Each
+        Join = Fail = Ping = Echo
+
+    async def talk() -> None:
+        server = grpc.aio.server()
+        add = code.everything_grpc.add_CallsServicer_to_server
+        protobuf.add_to_server(add, Servicer(), server, views=True)
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            stub = protobuf.stub(code.everything_grpc.CallsStub, channel, views=True)
+            request = attach_all(everything(code))
+            assert (await stub.Echo(request)).plain() == everything(code)
+            replies = [reply.plain() async for reply in stub.Each(iter([request] * 2))]
+            assert replies == [everything(code)] * 2
+        await server.stop(None)
+
+    asyncio.run(talk())
+
+
+def test_what_a_deserializer_of_the_users_does_stays(code: Generated) -> None:
+    kind = code.everything.Everything
+
+    def checked(data: bytes) -> Any:
+        message = kind.FromString(data)
+        if message.name == "bad":
+            raise ValueError("bad")
+        return message
+
+    take: Any = Codec(True, segments=True).deserializer(checked)
+    assert take([kind(name="good", data=bytes(SIZE)).SerializeToString()])["data"] == bytes(SIZE)
+    with pytest.raises(ValueError, match="bad"):
+        take([kind(name="bad", data=bytes(SIZE)).SerializeToString()])
 
 
 @pytest.fixture

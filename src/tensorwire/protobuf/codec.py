@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 import grpc
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 
 from tensorwire import rpc
 from tensorwire.protobuf.attached import Attached, received
@@ -21,7 +21,10 @@ _ARITIES: Final = ("unary_unary", "unary_stream", "stream_unary", "stream_stream
 
 
 def stub(
-    stub_class: Callable[[Any], S], channel: grpc.Channel, *, views: bool | Iterable[str] = False
+    stub_class: Callable[[Any], S],
+    channel: grpc.Channel | grpc.aio.Channel,
+    *,
+    views: bool | Iterable[str] = False,
 ) -> S:
     """``stub_class(channel)`` whose methods take messages, and ``Attached`` in place of them.
 
@@ -44,7 +47,7 @@ def stub(
 def add_to_server(
     add: Callable[[Any, Any], object],
     servicer: object,
-    server: grpc.Server,
+    server: grpc.Server | grpc.aio.Server,
     *,
     views: bool | Iterable[str] = False,
 ) -> None:
@@ -102,7 +105,7 @@ class Codec:
         if not plan:
             return original
         least = LARGE if self._choice.names is None else 1
-        return _Deserializer(original, type(example), plan, least)
+        return _Deserializer(original, plan, least)
 
 
 class _Deserializer:
@@ -110,9 +113,8 @@ class _Deserializer:
 
     __tensorwire_segments__ = True
 
-    def __init__(self, original: Transform, kind: Any, plan: Plan, least: int) -> None:
+    def __init__(self, original: Transform, plan: Plan, least: int) -> None:
         self._original = original
-        self._parse = kind.FromString
         self._plan = plan
         self._least = least
 
@@ -124,8 +126,8 @@ class _Deserializer:
         if parts is not None:
             skeleton, found = parts
             try:
-                attached = received(self._parse(skeleton), found)
-            except (DecodeError, ValueError):  # ValueError: text that is not UTF-8, in Python
+                attached = received(self._original(skeleton), found)
+            except Exception:  # whatever it is, the whole message decides
                 attached = None
             if attached is not None:
                 return attached
