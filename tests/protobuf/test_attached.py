@@ -222,6 +222,24 @@ def test_messages_that_were_changed_since(everything: Any) -> None:
     assert made.plain().parts == [b"b", b"inside"]
 
 
+def test_detaching(everything: Any) -> None:
+    attached = Attached(everything())
+    attached["chosen"] = b"a"
+    attached["chosen_blob", "data"] = b"b"
+    with pytest.raises(ValueError, match=r"chosen has left the message .* detach"):
+        attached.plain()
+    del attached["chosen"]
+    attached["parts"] = [b"c", b"d"]
+    del attached["parts", 0]
+    assert attached.plain() == everything(chosen_blob={"data": b"b"}, parts=[b"", b"d"])
+    del attached["parts"]
+    for wrong in ("parts", ("chosen_blob", "name"), "none"):
+        with pytest.raises(KeyError, match="nothing is attached"):
+            del attached[wrong]
+    del attached["chosen_blob"]
+    assert attached.plain() == attached.message == everything(chosen_blob={}, parts=[b"", b""])
+
+
 def test_required_fields_and_what_this_side_does_not_know(code: Generated) -> None:
     old, newer = code.old.Old, code.old.Newer
     with pytest.raises(EncodeError, match="data"):

@@ -52,8 +52,8 @@ class Attached(Generic[M]):
     long as they, or arrays over them, live. What was not attached is read from ``message``.
 
     ``message`` is an ordinary message, which holds empty bytes in the places of what is attached.
-    Its other fields may be changed at any time; lists and maps that something attached is in must
-    keep their order and keys.
+    Its other fields may be changed at any time. Lists and maps that something attached is in must
+    keep their order and keys; ``del request["data"]`` detaches.
 
     Raises ``KeyError`` for a field, or a key of a map, that does not exist, ``IndexError`` for an
     index, ``TypeError`` for a path that does not end at bytes and for what has no memory.
@@ -110,6 +110,16 @@ class Attached(Generic[M]):
         if is_repeated(field):
             return [self._view((*where, index), item) for index, item in enumerate(value)]
         return self._view(where, value)
+
+    def __delitem__(self, path: str | Path) -> None:
+        """Detaches what is attached there or below. The message keeps its empty bytes. Raises
+        ``KeyError`` when nothing is."""
+        steps = path if isinstance(path, tuple) else (path,)
+        below = [where for where in self._buffers if where[: len(steps)] == steps]
+        if not below:
+            raise KeyError(f"nothing is attached to {path!r}")
+        for where in below:
+            del self._buffers[where]
 
     def _view(self, where: Path, inside: bytes) -> memoryview:
         attached = self._buffers.get(where)
@@ -286,7 +296,10 @@ def _value(field: AnyField, value: Any, attached: Any) -> list[Piece]:
 
 
 def _left(field: AnyField) -> ValueError:
-    return ValueError(f"something was attached to {field.full_name} that has left the message")
+    return ValueError(
+        f"{field.full_name} has left the message since something was attached to it: detach that "
+        "(del attached[...])"
+    )
 
 
 def _framed(number: int, pieces: list[Piece]) -> list[Piece]:
