@@ -188,6 +188,7 @@ void tw_arena(tw_visit_fact visit, void* context) try {
   visit_number(visit, context, "resident", arena.resident);
   visit_number(visit, context, "used", arena.used);
   visit_number(visit, context, "leased", arena.leased);
+  visit_number(visit, context, "wanted", arena.wanted);
   visit_number(visit, context, "high_water", arena.high_water);
   visit_number(visit, context, "slabs", arena.slabs);
   visit_number(visit, context, "blocks", arena.blocks);

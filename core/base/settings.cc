@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/text.h"
+#include "base/usable_memory.h"
 
 namespace tw {
 namespace {
@@ -67,14 +68,6 @@ std::optional<uint64_t> parse_size(std::string_view value) {
   return *number * factor;
 }
 
-// The largest unit that divides `bytes`, as a user would write it.
-std::string size_text(uint64_t bytes) {
-  for (const auto& [unit, suffix] : {std::pair{kTi, "T"}, {kGi, "G"}, {kMi, "M"}, {kKi, "K"}}) {
-    if (bytes != 0 && bytes % unit == 0) return text({bytes / unit, suffix});
-  }
-  return text({bytes});
-}
-
 Status refuse(const Variable& variable, std::string_view permitted) {
   return {Code::kInvalidArgument,
           text({variable.name, "=", quoted(variable.value), " is not permitted: set ", permitted})};
@@ -126,14 +119,17 @@ bool device_entry(std::string_view entry) {
 
 class Environment {
  public:
-  // The first of two names that is set wins.
-  void size(size_t& out, const char* name, const Range& range, const char* guide_name = nullptr,
+  // The first of two names that is set wins. False: neither is.
+  bool size(size_t& out, const char* name, const Range& range, const char* guide_name = nullptr,
             const Range& guide_range = {}) {
     if (const auto variable = lookup(name)) {
       store(out, *variable, parse_size(variable->value), range);
     } else if (const auto guide = guide_name ? lookup(guide_name) : std::nullopt) {
       store(out, *guide, parse_size(guide->value), guide_range);
+    } else {
+      return false;
     }
+    return true;
   }
 
   template <class T>
@@ -218,9 +214,11 @@ Result<Settings> settings_from_environment() {
             kCoalesce);
   from.size(s.eager_bytes, "TENSORWIRE_EAGER_BYTES", {0, kMi});
   from.size(s.chunk_bytes, "TENSORWIRE_CHUNK_BYTES", kChunk, "TF_RDMA_CHUNK_SIZE", kChunk);
-  from.size(s.buffer_bytes, "TENSORWIRE_BUFFER_BYTES", {kMi, kTi}, "TF_RDMA_BUF_SIZE",
-            {kGi, kTi, Shape::kMultipleOfGb});
-  s.pool_bytes = std::max(s.pool_bytes, s.buffer_bytes);
+  s.buffer_bytes = arena_share(usable_memory());
+  const bool sized = from.size(s.buffer_bytes, "TENSORWIRE_BUFFER_BYTES", {kMi, kTi},
+                               "TF_RDMA_BUF_SIZE", {kGi, kTi, Shape::kMultipleOfGb});
+  s.unread_bytes = sized ? s.buffer_bytes : std::min(s.buffer_bytes, s.unread_bytes);
+  s.pool_bytes = sized ? std::max(s.buffer_bytes, s.pool_bytes) : s.unread_bytes;
   from.size(s.pool_bytes, "TENSORWIRE_POOL_BYTES", {0, kTi});
   from.size(s.max_message_bytes, "TENSORWIRE_MAX_MESSAGE_BYTES", {kKi, 16 * kGi});
   from.size(s.stream_window_bytes, "TENSORWIRE_STREAM_WINDOW_BYTES", {64 * kKi, kGi});

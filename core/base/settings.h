@@ -16,9 +16,13 @@ struct Settings {
   size_t coalesce_bytes = 8 << 10;  // TENSORWIRE_COALESCE_BYTES, TF_RDMA_ACC_SIZE
   size_t eager_bytes = 16 << 10;    // TENSORWIRE_EAGER_BYTES
   size_t chunk_bytes = 4 << 20;     // TENSORWIRE_CHUNK_BYTES, TF_RDMA_CHUNK_SIZE
-  size_t buffer_bytes =
-      size_t{1} << 30;  // TENSORWIRE_BUFFER_BYTES, TF_RDMA_BUF_SIZE: cap of the arena
-  // TENSORWIRE_POOL_BYTES: recycled receive buffers kept; no less than the arena unless set
+  // TENSORWIRE_BUFFER_BYTES, TF_RDMA_BUF_SIZE: cap of the arena; else a share of the memory
+  size_t buffer_bytes = size_t{1} << 30;
+  // What may wait for a client that does not take its replies: as much as the arena is told to
+  // hold; 1 GiB, if the arena has so much, where nobody says.
+  size_t unread_bytes = size_t{1} << 30;
+  // TENSORWIRE_POOL_BYTES: recycled receive buffers kept; else as unread_bytes, and 1 GiB at least
+  // where the arena's size is set
   size_t pool_bytes = size_t{1} << 30;
   size_t max_message_bytes = size_t{16} << 30;  // TENSORWIRE_MAX_MESSAGE_BYTES
   size_t stream_window_bytes = 16 << 20;        // TENSORWIRE_STREAM_WINDOW_BYTES

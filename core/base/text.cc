@@ -1,6 +1,7 @@
 #include "base/text.h"
 
 #include <charconv>
+#include <utility>
 
 namespace tw {
 
@@ -19,6 +20,14 @@ std::string text(std::initializer_list<Piece> pieces) {
   std::string out;
   for (const Piece& piece : pieces) piece.append_to(out);
   return out;
+}
+
+std::string size_text(uint64_t bytes) {
+  for (const auto& [shift, suffix] : {std::pair{40, "T"}, {30, "G"}, {20, "M"}, {10, "K"}}) {
+    const uint64_t unit = uint64_t{1} << shift;
+    if (bytes != 0 && bytes % unit == 0) return text({bytes / unit, suffix});
+  }
+  return text({bytes});
 }
 
 std::string quoted(std::string_view bytes, size_t limit) {

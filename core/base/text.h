@@ -34,6 +34,10 @@ class Piece {
 
 std::string text(std::initializer_list<Piece> pieces);
 
+// As a user would write it in a setting: with the largest of the units K, M, G and T that divides
+// it.
+std::string size_text(uint64_t bytes);
+
 // `bytes` between single quotes, made safe for a log: control and non-ASCII bytes as \xNN, and cut
 // after `limit` bytes, because a peer may have chosen them.
 std::string quoted(std::string_view bytes, size_t limit = 64);

@@ -193,7 +193,7 @@ Status Call::on_credit(uint64_t bytes) {
 void Call::stage(std::span<OutSegment> segments) {
   if (link_->profile().bulk == Bulk::kPush) return;
   Runtime& runtime = link_->runtime();
-  size_t held = link_->leased_bytes();
+  size_t held = link_->leased_bytes(), refused = 0;
   for (OutSegment& segment : segments) {
     if (segment.block || !link_->bulk(segment.size)) continue;
     if (Ref<Block> block = runtime.arena().find(segment.data, segment.size);
@@ -202,10 +202,11 @@ void Call::stage(std::span<OutSegment> segments) {
       continue;
     }
     if (!runtime.arena().spares(segment.size, held)) {
-      link_->count_crowded(runtime.arena().crowded(segment.size));
+      link_->count_crowded(runtime.arena().crowded(segment.size, held + refused, refused));
+      refused += segment.size;
       continue;
     }
-    auto block = runtime.arena().allocate(segment.size);
+    auto block = runtime.arena().allocate_to_send(segment.size);
     if (!block) {
       link_->count_crowded(block.status());
       continue;

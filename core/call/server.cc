@@ -34,7 +34,7 @@ ServerCall::ServerCall(Ref<ServerLink> link, uint64_t stream, Nanos deadline,
                        ReceivedMetadata metadata, std::string_view method)
     : Call(std::move(link), stream, deadline), metadata_(std::move(metadata)), method_(method) {}
 
-size_t ServerCall::most_unread() const { return link_->runtime().settings().buffer_bytes; }
+size_t ServerCall::most_unread() const { return link_->runtime().settings().unread_bytes; }
 
 ServerLink& ServerCall::server_link() const { return static_cast<ServerLink&>(*link_); }
 

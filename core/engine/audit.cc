@@ -57,7 +57,7 @@ void Audit::note(Incident incident, std::string_view peer, std::string_view what
   try {
     {
       const std::lock_guard lock(mutex_);
-      if (queue_.size() < kMostQueued && may_tell(entry, at)) {
+      if (queue_.size() < kMostQueued && may_tell(static_cast<size_t>(incident), at)) {
         queue_.push_back({incident, std::string(peer), std::string(what), entry.untold});
         entry.untold = 0;
       } else {
@@ -73,9 +73,10 @@ void Audit::note(Incident incident, std::string_view peer, std::string_view what
 }
 
 // Mutex held. A line moves the time at which the burst is whole again by one pace.
-bool Audit::may_tell(Entry& entry, Nanos at) {
+bool Audit::may_tell(size_t incident, Nanos at) {
+  Entry& entry = entries_[incident];
   const Nanos full_at = std::max(entry.full_at, at) + kPace;
-  if (full_at > at + kBurst * kPace) return false;
+  if (full_at > at + burst_of(static_cast<Incident>(incident)) * kPace) return false;
   entry.full_at = full_at;
   return true;
 }
@@ -86,8 +87,9 @@ Nanos Audit::take_untold(Line& line, Nanos at) {
   for (size_t i = 0; i < kIncidents; ++i) {
     Entry& entry = entries_[i];
     if (entry.untold == 0) continue;
-    if (!closed_ && !may_tell(entry, at)) {
-      first = std::min(first, entry.full_at - (kBurst - 1) * kPace);
+    if (!closed_ && !may_tell(i, at)) {
+      const int others = burst_of(static_cast<Incident>(i)) - 1;
+      first = std::min(first, entry.full_at - others * kPace);
       continue;
     }
     line = {static_cast<Incident>(i), std::move(entry.peer), std::move(entry.what),

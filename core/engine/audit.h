@@ -47,8 +47,12 @@ IncidentName name_of(Incident incident);
 // Thread-safe; its lock is the innermost of all.
 class Audit {
  public:
-  // Of one reason so many lines at once ...
+  // Of one reason so many lines at once, ...
   static constexpr int kBurst = 5;
+  // ... if it is not one that all links of a process are likely to share: that is told once, ...
+  static constexpr int burst_of(Incident incident) {
+    return incident == Incident::kBudgetArena ? 1 : kBurst;
+  }
   // ... and then one each time.
   static constexpr Nanos kPace = 10 * kSecond;
 
@@ -84,7 +88,7 @@ class Audit {
     std::string peer, what;  // of the last one that was not told
   };
 
-  bool may_tell(Entry& entry, Nanos at);
+  bool may_tell(size_t incident, Nanos at);
   // A line about what was not told, if it is due. Else when the first one will be.
   Nanos take_untold(Line& line, Nanos at);
 

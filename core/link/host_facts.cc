@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "base/fd.h"
+#include "base/usable_memory.h"
 #include "engine/spin.h"
 #include "memory/memfd.h"
 #include "memory/private_pages.h"
@@ -54,6 +55,7 @@ std::vector<std::pair<std::string, std::string>> host_facts(const Settings& sett
       {"congestion_same_host", same_host_congestion(settings)},
       {"memlock_bytes", limit(RLIMIT_MEMLOCK)},
       {"nofile", limit(RLIMIT_NOFILE)},
+      {"memory_limit", std::to_string(group_memory_limit())},
       {"page_size", std::to_string(page_size())},
   };
   if (const auto library = verbs::Library::get(); !library) {

@@ -242,9 +242,11 @@ void Link::return_lease(uint64_t id) {
   if (state_.load(std::memory_order_acquire) == State::kClosing) kick(false);
 }
 
-// Once for a link: what is sent to it is slower from now on.
+// Once for a link, what is sent to it is slower from now on; and when the arena is found to be
+// smaller still than was told.
 void Link::tell_crowded(const Status& why) {
-  if (!crowded_told_.exchange(true))
+  const bool told = crowded_told_.load(std::memory_order_relaxed) || crowded_told_.exchange(true);
+  if (runtime_.arena().take_wanted() != 0 || !told)
     runtime_.audit().note(Incident::kBudgetArena, peer_.name(), why.details());
 }
 

@@ -1,12 +1,14 @@
 #include "memory/arena.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <iterator>
 #include <new>
 #include <string>
 #include <vector>
 
+#include "base/text.h"
 #include "memory/arena_book.h"
 
 namespace tw {
@@ -104,12 +106,47 @@ Status Arena::exhausted(size_t size) const {
               " of these leased to peers; release buffers sooner or raise the limit"};
 }
 
-Status Arena::crowded(size_t size) const {
+Status Arena::crowded(size_t size, size_t held, size_t fresh) const {
+  const size_t on_lease = leased() + fresh + size;
+  const size_t enough = want(std::max(on_lease + held + size, on_lease / 7 * 8));
   return {Code::kResourceExhausted,
-          "no lease for " + bytes(size) + ": peers hold " + bytes(leased()) +
-              " of the arena on lease, and a peer may hold as much as the others leave free; raise "
-              "TENSORWIRE_BUFFER_BYTES (" +
-              bytes(capacity_) + ") or let go of received tensors sooner"};
+          text({"copied for want of a lease: ", size, " bytes; the peer holds ", held,
+                " bytes of the arena, all peers ", leased(),
+                ", and a peer may hold as much as all leave free: TENSORWIRE_BUFFER_BYTES is ",
+                size_text(capacity_), ", and ", size_text(enough),
+                " would have been enough; or let go of received tensors sooner"})};
+}
+
+Result<Ref<Block>> Arena::allocate_to_send(size_t size) {
+  auto block = allocate(size);
+  if (!block && block.status().code() == Code::kResourceExhausted) {
+    const size_t used = stats().used;
+    return Status(Code::kResourceExhausted,
+                  text({"copied for want of room: ", size, " bytes; ", used,
+                        " bytes of the arena are in use, ", leased(),
+                        " of these on lease to peers: TENSORWIRE_BUFFER_BYTES is ",
+                        size_text(capacity_), ", and ", size_text(want(used + 2 * size)),
+                        " would have been enough; or release buffers sooner"}));
+  }
+  return block;
+}
+
+size_t Arena::want(size_t least) const {
+  const size_t enough = std::bit_ceil(std::max(least, capacity_ + 1));
+  size_t before = wanted_.load(std::memory_order_relaxed);
+  while (before < enough &&
+         !wanted_.compare_exchange_weak(before, enough, std::memory_order_relaxed)) {
+  }
+  return enough;
+}
+
+size_t Arena::take_wanted() {
+  const size_t wanted = wanted_.load(std::memory_order_relaxed);
+  size_t told = told_.load(std::memory_order_relaxed);
+  while (told < wanted) {
+    if (told_.compare_exchange_weak(told, wanted, std::memory_order_relaxed)) return wanted;
+  }
+  return 0;
 }
 
 void Arena::interrupt() {
@@ -139,13 +176,13 @@ Ref<Block> Arena::find(const void* p, size_t size) {
   return block->try_retain() ? Ref<Block>::adopt(block) : nullptr;
 }
 
-bool Block::lendable(size_t held, size_t promised) const {
-  // What somebody has on lease already takes no more of the arena.
-  const size_t more = leases_.load(std::memory_order_relaxed) == 0 ? capacity_ : 0;
-  return arena_->spares(more, held, arena_->leased() + promised);
+bool Block::lendable(size_t held, size_t fresh) const {
+  return arena_->spares(on_lease() ? 0 : capacity_, held, arena_->leased() + fresh);
 }
 
-Status Block::crowded() const { return arena_->crowded(capacity_); }
+Status Block::crowded(size_t held, size_t fresh) const {
+  return arena_->crowded(capacity_, held, fresh);
+}
 
 void Block::lent() { arena_->lease_began(*this); }
 void Block::returned() { arena_->lease_ended(*this); }
@@ -177,6 +214,7 @@ ArenaStats Arena::stats() const {
   stats.resident = book_->resident();
   stats.used = book_->used();
   stats.leased = leased();
+  stats.wanted = wanted_.load(std::memory_order_relaxed);
   stats.high_water = book_->high_water();
   stats.slabs = book_->slabs();
   stats.blocks = blocks_;

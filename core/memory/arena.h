@@ -41,10 +41,12 @@ class Block final : public RefCounted {
   // can drop its private pages without hitting a neighbour. Smaller blocks travel by copy.
   bool leasable() const { return capacity_ % page_size() == 0; }
 
-  // Whether a peer that holds `held` bytes of the arena on lease, and is about to get `promised`
-  // more, may have this block, too: see Arena::spares().
-  bool lendable(size_t held, size_t promised = 0) const;
-  Status crowded() const;  // why not
+  // Whether some peer has it on lease: then another one takes no more of the arena.
+  bool on_lease() const { return leases_.load(std::memory_order_relaxed) != 0; }
+  // Whether a peer that holds `held` bytes of the arena on lease may have this block, too: see
+  // Arena::spares(). `fresh`: bytes among `held` that are on lease to nobody yet, but about to be.
+  bool lendable(size_t held, size_t fresh = 0) const;
+  Status crowded(size_t held, size_t fresh = 0) const;  // why not
   // A peer was told of the block, and has given it back or died.
   void lent();
   void returned();
@@ -73,6 +75,7 @@ struct ArenaStats {
   size_t resident = 0;    // bytes handed out at least once since their slab was made
   size_t used = 0;        // bytes in live blocks, rounding included
   size_t leased = 0;      // bytes in blocks that a peer may be reading
+  size_t wanted = 0;      // cap that would have spared the copies made for want of room; 0: none
   size_t high_water = 0;  // highest `resident` so far
   size_t slabs = 0;
   size_t blocks = 0;
@@ -105,8 +108,14 @@ class Arena final : public RefCounted {
   // and many get like shares. An eighth stays free for what is born there, unless hardly anything
   // is on lease: then one block may be as large as it likes.
   bool spares(size_t size, size_t held) const { return spares(size, held, leased()); }
-  // Why not, in a sentence that names the setting.
-  Status crowded(size_t size) const;
+  // Why not, in a sentence that names the setting, its value, and one that would have been enough.
+  // `held`, `fresh`: as in Block::lendable(), what was refused before of the same message included.
+  Status crowded(size_t size, size_t held, size_t fresh = 0) const;
+  // For what needs room to be sent: as allocate(), and a refusal counts as want of room.
+  Result<Ref<Block>> allocate_to_send(size_t size);
+  // The cap that was found wanting, if it is more than the last answer: for those who tell it.
+  // A power of two, so that it grows a few times in a process's life at most.
+  size_t take_wanted();
 
   // Gives back slabs that have been wholly free since before `idle_before`.
   void trim(Nanos idle_before = kForever);
@@ -132,6 +141,8 @@ class Arena final : public RefCounted {
   Result<Ref<Block>> allocate(size_t size, Nanos deadline, size_t room);
   void free(Block& block) noexcept;
   Status exhausted(size_t size) const;
+  // A cap from `least` up that is above the present one.
+  size_t want(size_t least) const;
   void note_dropped(std::vector<Ref<Slab>>& to);
 
   const Birthplace home_;
@@ -143,6 +154,8 @@ class Arena final : public RefCounted {
   size_t waiters_ = 0;               // guarded by mutex_
   uint64_t interruptions_ = 0;       // guarded by mutex_
   std::atomic<int64_t> leased_{0};
+  mutable std::atomic<size_t> wanted_{0};
+  std::atomic<size_t> told_{0};
   std::atomic<uint64_t> slabs_dropped_{0};
 };
 

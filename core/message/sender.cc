@@ -33,7 +33,7 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
   const bool first_inline = !steps_.empty() && !steps_[0].bulk;
   size_t inline_bytes = 0;
   const size_t held = leased_bytes();
-  size_t promised = 0, mapped = 0;
+  size_t promised = 0, fresh = 0, refused = 0, mapped = 0;
   bool bulk = false;  // takes more than its announcement
   for (size_t s = 0; s < steps_.size(); ++s) {
     const Step& step = steps_[s];
@@ -47,10 +47,11 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
       bool lendable =
           profile_.bulk != Bulk::kPush && segments[i].block && segments[i].block->leasable();
       // A peer that sits on too many leases is sent copies: it must not keep the arena from others.
-      if (lendable && !segments[i].block->lendable(held + promised, promised)) {
+      if (lendable && !segments[i].block->lendable(held + promised, fresh)) {
         lendable = false;
         ++counters_.crowded_segments;
-        crowded_ = segments[i].block->crowded();
+        crowded_ = segments[i].block->crowded(held + promised + refused, fresh + refused);
+        refused += segments[i].block->capacity();
       }
       if (lendable && profile_.bulk == Bulk::kMap && leases_.size() + mapped >= wire::kMaxLeases) {
         lendable = false;
@@ -65,7 +66,10 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
                   : profile_.bulk == Bulk::kMap ? SegmentKind::kMap
                                                 : SegmentKind::kRead;
       mapped += info.kind == SegmentKind::kMap;
-      if (info.kind != SegmentKind::kPush) promised += info.length;
+      if (info.kind != SegmentKind::kPush) {
+        promised += info.length;
+        if (!segments[i].block->on_lease()) fresh += segments[i].block->capacity();
+      }
       bulk = bulk || info.kind != SegmentKind::kMap;
     }
   }

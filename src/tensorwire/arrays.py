@@ -170,7 +170,8 @@ def _publish_one(tensor: object, timeout: float | None) -> Array:
 def arena_stats() -> dict[str, int]:
     """State of this process's arena.
 
-    In bytes: ``capacity`` (the limit), ``reserved`` (address space), ``resident``, ``used`` (blocks
+    In bytes: ``capacity`` (the limit), ``wanted`` (a limit that would have spared the copies that
+    were made for want of room or of a lease; 0: there were none), ``reserved`` (address space), ``resident``, ``used`` (blocks
     that are alive), ``leased`` (read by other processes), ``high_water`` (of ``resident``). Counts:
     ``slabs``, ``blocks``. Beside the arena, memory for messages that arrive over a network, in
     bytes: ``pool_used``, ``pool_idle``.

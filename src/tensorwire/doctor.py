@@ -60,7 +60,8 @@ class PeerReport:
     """What calls to one peer get.
 
     transport, peer, reasons: of ``channel.path()``. error: why there was no answer, else empty.
-    ping_us: median time of an empty call. note: why there are no transfers.
+    ping_us: median time of an empty call. note: why there are no transfers. crowded: of
+        ``channel.path()``, after them.
     """
 
     target: str
@@ -71,6 +72,7 @@ class PeerReport:
     ping_us: float | None = None
     transfers: tuple[Transfer, ...] = ()
     note: str = ""
+    crowded: str = ""
 
 
 def examine(found: Facts, buffer_bytes: int) -> list[Finding]:
@@ -275,7 +277,7 @@ def examine_peer(
                     return replace(report, note=note)
                 transfer = Transfer(nbytes, seconds, nbytes / seconds / 1e9)
                 report = replace(report, transfers=(*report.transfers, transfer))
-            return report
+            return replace(report, crowded=channel.path().crowded)
         except UnreachableError as error:
             path = channel.path()
             return PeerReport(target, reasons=dict(path.reasons), error=str(error))
@@ -339,6 +341,8 @@ def print_peer(report: PeerReport, console: Console) -> None:
         line(f"{report.target}: calls go by {report.transport} to {report.peer}")
     for name, why in report.reasons.items():
         line(f"  not {name}: {why}")
+    if report.crowded:
+        line(f"  crowded: {report.crowded}")
     if report.ping_us is not None:
         line(f"  an empty call: {report.ping_us:.0f} us")
     for transfer in report.transfers:

@@ -59,7 +59,7 @@ def facts() -> Facts:
         pidfd=bool(native["pidfd"]),
         pagemap_scan=bool(native["pagemap_scan"]),
         memory_free=memory_free(),
-        memory_limit=memory_limit(),
+        memory_limit=int(native["memory_limit"]) or UNLIMITED,
         memlock=resource.getrlimit(resource.RLIMIT_MEMLOCK)[0],
         nofile=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         tcp_receive=largest_buffer("tcp_rmem"),
@@ -79,23 +79,6 @@ def memory_free() -> int:
         if name == "MemAvailable":
             return int(value.split()[0]) * 1024
     return UNLIMITED
-
-
-def memory_limit(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
-    """The smallest limit of the control groups (version 2) that hold this process."""
-    limits = []
-    for line in own.read_text().splitlines() if own.exists() else []:
-        hierarchy, _, group = line.split(":", 2)
-        if hierarchy == "0":
-            path = root / group.lstrip("/")
-            for folder in (path, *path.parents):
-                if not folder.is_relative_to(root):
-                    break
-                limit = folder / "memory.max"
-                text = limit.read_text().strip() if limit.exists() else "max"
-                if text != "max":
-                    limits.append(int(text))
-    return min(limits, default=UNLIMITED)
 
 
 def largest_buffer(name: str) -> int:

@@ -2,9 +2,12 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <utility>
 #include <vector>
+
+#include "base/usable_memory.h"
 
 namespace tw {
 namespace {
@@ -61,7 +64,7 @@ TEST_CASE("settings default when nothing, or an empty string, is set") {
     REQUIRE(result.ok());
     CHECK(result->coalesce_bytes == defaults.coalesce_bytes);
     CHECK(result->chunk_bytes == defaults.chunk_bytes);
-    CHECK(result->buffer_bytes == defaults.buffer_bytes);
+    CHECK(result->buffer_bytes == arena_share(usable_memory()));
     CHECK(result->spin == defaults.spin);
     CHECK(result->stall == defaults.stall);
     CHECK(result->tcp_congestion == "auto");
@@ -122,8 +125,13 @@ TEST_CASE("every setting is read") {
   CHECK(s->verbs_cqs == 64);
 }
 
-TEST_CASE("the pool keeps as much as the arena may hold, and at least a gigabyte") {
+TEST_CASE("what is sized after the arena follows what was set, not what the machine has") {
   constexpr size_t kGiB = size_t{1} << 30;
+  const auto nothing = with({});
+  CHECK(nothing->pool_bytes == std::min(nothing->buffer_bytes, kGiB));
+  CHECK(nothing->unread_bytes == nothing->pool_bytes);
+  CHECK(with({{"TENSORWIRE_BUFFER_BYTES", "4G"}})->unread_bytes == 4 * kGiB);
+  CHECK(with({{"TENSORWIRE_BUFFER_BYTES", "1M"}})->unread_bytes == 1 << 20);
   CHECK(with({{"TENSORWIRE_BUFFER_BYTES", "4G"}})->pool_bytes == 4 * kGiB);
   CHECK(with({{"TF_RDMA_BUF_SIZE", "4294967296"}})->pool_bytes == 4 * kGiB);
   CHECK(with({{"TF_RDMA_BUF_SIZE", "4G"}})->buffer_bytes == 4 * kGiB);

@@ -157,7 +157,7 @@ TEST_CASE("slow reader: it keeps no more memory waiting than the arena may hold"
   Library library(Keeper::How::kHold, 1);
   Reader reader(library.house);
   // The frames that announce them count, too.
-  const int fit = static_cast<int>(runtime().settings().buffer_bytes / kLarge);
+  const int fit = static_cast<int>(runtime().settings().unread_bytes / kLarge);
   for (int i = 0; i < fit + 3; ++i) reader.call(static_cast<uint64_t>(i) + 1, "/t/Large");
   CHECK(eventually([&] { return library.left == fit + 3; }));
   CHECK(library.kept == fit);

@@ -73,8 +73,19 @@ TEST_CASE("arena: readers that hoard leave each other shares, and some for what 
   for (int i = 0; i < 10; ++i) (void)hoard();
   CHECK(arena->stats().leased <= 56 * kMiB);
   CHECK_FALSE(arena->spares(64 * kKiB, 0));
-  CHECK(arena->crowded(1).details().find("TENSORWIRE_BUFFER_BYTES (67108864 bytes)") !=
+  CHECK(arena->stats().wanted == 0);
+  CHECK(arena->take_wanted() == 0);
+  CHECK(arena->crowded(1, 0).details().find(
+            "TENSORWIRE_BUFFER_BYTES is 64M, and 128M would have been enough") !=
         std::string::npos);
+  CHECK(arena->take_wanted() == 128 * kMiB);
+  // What a peer may hold is what all leave free: 60 MiB beside what is on lease and 30 MiB to be.
+  const Status more = blocks[0]->crowded(60 * kMiB, 30 * kMiB);
+  CHECK(more.details().find("and 256M would have been enough") != std::string::npos);
+  CHECK(arena->stats().wanted == 256 * kMiB);
+  CHECK(arena->take_wanted() == 256 * kMiB);
+  CHECK(arena->crowded(1, 0).details().find("128M") != std::string::npos);
+  CHECK(arena->take_wanted() == 0);
   CHECK(arena->allocate(7 * kMiB).ok());
   // What is on lease already may go to others, who take no more of the arena.
   CHECK(blocks[0]->lendable(0));
@@ -151,6 +162,13 @@ TEST_CASE("arena: the cap is on resident bytes") {
   auto c = must(arena->allocate(2 * kMiB));
   auto d = must(arena->allocate(2 * kMiB));
   d->lent();
+  const auto to_send = arena->allocate_to_send(kMiB);
+  REQUIRE_FALSE(to_send.ok());
+  CHECK(to_send.status().details().find(
+            "8388608 bytes of the arena are in use, 2097152 of these") != std::string::npos);
+  CHECK(to_send.status().details().find("is 8M, and 16M would have been enough") !=
+        std::string::npos);
+  CHECK(arena->stats().wanted == 16 * kMiB);
   const auto full = arena->allocate(1);
   REQUIRE_FALSE(full.ok());
   CHECK(full.status().code() == Code::kResourceExhausted);

@@ -25,10 +25,34 @@ class Path:
     """Address of the peer as gRPC writes it; the channel's target where gRPC carries the calls."""
     reasons: Mapping[str, str] = field(default_factory=dict)
     """For each better transport, why it is not the one."""
+    crowded: str = ""
+    """What has been copied on this way so far because an arena had no room, or no lease, for it:
+    how many tensors, and the setting that mends it. Empty: nothing."""
 
     def __str__(self) -> str:
-        reasons = "; ".join(f"not {name}: {why}" for name, why in self.reasons.items())
-        return f"{self.transport} to {self.peer}" + (f" ({reasons})" if reasons else "")
+        remarks = [f"not {name}: {why}" for name, why in self.reasons.items()]
+        if self.crowded:
+            remarks.append(f"crowded: {self.crowded}")
+        return f"{self.transport} to {self.peer}" + (f" ({'; '.join(remarks)})" if remarks else "")
+
+
+# Where nothing but want of room makes a sender copy what is large.
+_WITHOUT_COPIES: Final = ("shm", "verbs")
+
+
+def crowded(link: Mapping[str, object]) -> str:
+    """Of the statistics of a link: what ``Path.crowded`` says."""
+    found = []
+    if link["transport"] in _WITHOUT_COPIES:
+        if sent := link["segments_sent_crowded"]:
+            found.append(f"tensors sent as copies: {sent} (the last: {link['crowded_reason']})")
+        # What this process could not map comes as copies, too.
+        if not link["segments_unmappable"] and (came := link["segments_received_pushed"]):
+            found.append(
+                f"tensors that came as copies: {came}, most likely because the peer's arena is too "
+                "small (its log names the setting and a size that is enough)"
+            )
+    return "; ".join(found)
 
 
 @dataclass(frozen=True)

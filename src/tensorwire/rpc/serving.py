@@ -14,7 +14,7 @@ import grpc
 from tensorwire import _core, audit
 from tensorwire.log import LOGGER
 from tensorwire.rpc import bootstrap, instrumentation, lifetime, probe, registry, status
-from tensorwire.rpc.choice import Path, Transport, policy
+from tensorwire.rpc.choice import Path, Transport, crowded, policy
 from tensorwire.rpc.dispatch import Dispatcher
 from tensorwire.rpc.gateway import Gateway
 from tensorwire.rpc.limit import CountingPool, Limit
@@ -123,7 +123,10 @@ class Server(grpc.Server):
 
     def paths(self) -> list[Path]:
         """How calls come in over each link that is alive. Calls over gRPC are not listed."""
-        return [Path(str(link["transport"]), str(link["peer"])) for link in self.stats()]
+        return [
+            Path(str(link["transport"]), str(link["peer"]), crowded=crowded(link))
+            for link in self.stats()
+        ]
 
     def stats(self) -> list[dict[str, object]]:
         """The counters of each link."""

@@ -12,6 +12,7 @@ Where links by RDMA keep failing, calls take the next best way, and the channel 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import os
 import threading
@@ -27,7 +28,7 @@ from tensorwire.log import LOGGER
 from tensorwire.rpc import backoff, bootstrap, idle, instrumentation, lifetime, registry, status
 from tensorwire.rpc import metadata as meta
 from tensorwire.rpc.breaker import Breaker
-from tensorwire.rpc.choice import DATA_PLANE, Path, Policy
+from tensorwire.rpc.choice import DATA_PLANE, Path, Policy, crowded
 from tensorwire.rpc.opening import Found, Opening, reasons
 from tensorwire.rpc.options import OWN_CONNECTIONS, Limits, Options
 from tensorwire.rpc.refusals import Offer, Refusal, Refusals
@@ -217,7 +218,9 @@ class Uplink:
             with contextlib.suppress(status.CallError):  # the path tells the reasons
                 self.route(None, None)
         with self._lock:
-            return self._path or self._no_link(reasons(self.policy, "the channel was not used"))
+            link = self.link
+            path = self._path or self._no_link(reasons(self.policy, "the channel was not used"))
+        return path if link is None else dataclasses.replace(path, crowded=crowded(link.stats()))
 
     def stats(self) -> dict[str, object]:
         """``target``: the channel's; ``transport`` and ``peer`` as in the path; ``opened``: links
