@@ -5,7 +5,7 @@ trains on that and publishes new weights. Training and playing are stand-ins her
 real, and every element of every pull is looked at and checked.
 
     python examples/actor_learner.py                          # a learner and four actors, here
-    python examples/actor_learner.py --library both           # the same program over stock grpcio, too
+    python examples/actor_learner.py --library both           # over stock grpcio, too
     python examples/actor_learner.py --actors 0 --port 50051  # a learner alone, until Ctrl-C
     python examples/actor_learner.py --join 127.0.0.1:50051   # an actor for it
 """
@@ -235,8 +235,10 @@ def main() -> None:
     libraries = ("tensorwire", "grpcio") if arguments.library == "both" else (arguments.library,)
     seconds = [run(library, arguments) for library in libraries]
     if len(seconds) == 2:
-        print(f"tensorwire took {seconds[0]:.2f} s and grpcio {seconds[1]:.2f} s: "
-              f"{seconds[1] / seconds[0]:.1f}x")
+        print(
+            f"tensorwire took {seconds[0]:.2f} s and grpcio {seconds[1]:.2f} s: "
+            f"{seconds[1] / seconds[0]:.1f}x"
+        )
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ GOOD = Facts(
     runtime_folder="/run/user/1000",
     runtime_folder_writable=True,
     dev_shm=64 << 20,
+    shared_huge_pages="advise",
     rdma=(),
 )
 
@@ -55,6 +56,7 @@ def test_a_good_host_has_nothing_to_mend() -> None:
         ({"uid": 65534}, "user", "fail", "--user"),
         ({"pidfd": False}, "pidfd", "fail", "Linux 5.3"),
         ({"pagemap_scan": False}, "PAGEMAP_SCAN", "warn", "Linux 6.7"),
+        ({"shared_huge_pages": "never"}, "huge pages for shared memory", "warn", "echo advise"),
         ({"memory_free": 1 << 30}, "memory", "warn", "TENSORWIRE_BUFFER_BYTES=256M"),
         ({"memory_limit": 400 << 20}, "memory", "warn", "TENSORWIRE_BUFFER_BYTES=100M"),
         ({"runtime_folder_writable": False}, "folder for sockets", "fail", "XDG_RUNTIME_DIR"),

@@ -5,8 +5,6 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-import pytest
-
 from tensorwire import host
 
 
@@ -20,6 +18,13 @@ def test_facts_are_plausible() -> None:
         facts.congestion
         in Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
     )
+
+
+def test_when_the_kernel_gives_huge_pages_to_shared_memory(tmp_path: Path) -> None:
+    file = tmp_path / "shmem_enabled"
+    assert host.shared_huge_pages(file) == ""
+    file.write_text("always within_size advise [never] deny force\n")
+    assert host.shared_huge_pages(file) == "never"
 
 
 def test_rdma_devices(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 #include <sys/mman.h>
 
+#include "memory/huge_pages.h"
+
 namespace tw {
 
 Result<Ref<Slab>> Slab::make(uint32_t index, uint32_t generation, size_t size) {
@@ -10,6 +12,7 @@ Result<Ref<Slab>> Slab::make(uint32_t index, uint32_t generation, size_t size) {
   // The owner's only mapping comes before the seals, which forbid any other that can write.
   auto map = MemoryMap::map_lazily(writable->get(), size, MAP_SHARED);
   if (!map) return map.status();
+  wish_huge_pages(map->data(), map->size());
   if (Status status = seal_memfd(writable->get(), kOwnedSeals); !status.ok()) return status;
   auto readable = reopen_read_only(writable->get());
   if (!readable) return readable.status();

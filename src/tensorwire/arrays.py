@@ -171,10 +171,10 @@ def arena_stats() -> dict[str, int]:
     """State of this process's arena.
 
     In bytes: ``capacity`` (the limit), ``wanted`` (a limit that would have spared the copies that
-    were made for want of room or of a lease; 0: there were none), ``reserved`` (address space), ``resident``, ``used`` (blocks
-    that are alive), ``leased`` (read by other processes), ``high_water`` (of ``resident``). Counts:
-    ``slabs``, ``blocks``. Beside the arena, memory for messages that arrive over a network, in
-    bytes: ``pool_used``, ``pool_idle``.
+    were made for want of room or of a lease; 0: there were none), ``reserved`` (address space),
+    ``resident``, ``used`` (blocks that are alive), ``leased`` (read by other processes),
+    ``high_water`` (of ``resident``). Counts: ``slabs``, ``blocks``. Beside the arena, memory for
+    messages that arrive over a network, in bytes: ``pool_used``, ``pool_idle``.
     """
     return _core.arena_stats()
 

@@ -92,6 +92,7 @@ def examine(found: Facts, buffer_bytes: int) -> list[Finding]:
             "ok",
             "not used: shared memory is anonymous, so the size of this file system limits nothing",
         ),
+        _huge_pages(found),
         _files(found),
         _buffers(found),
         _congestion(found),
@@ -157,6 +158,15 @@ def _runtime_folder(found: Facts) -> Finding:
     meaning = "a server cannot offer shm: it makes its socket there"
     mend = "export XDG_RUNTIME_DIR=$(mktemp -d)"
     return Finding("folder for sockets", value, "fail", meaning, mend)
+
+
+def _huge_pages(found: Facts) -> Finding:
+    value = found.shared_huge_pages or "unknown"
+    if value not in ("never", "deny"):
+        return Finding("huge pages for shared memory", value, "ok", "")
+    meaning = "memory that shm uses for the first time takes several times longer"
+    mend = "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled  # as root"
+    return Finding("huge pages for shared memory", value, "warn", meaning, mend)
 
 
 def _files(found: Facts) -> Finding:

@@ -20,7 +20,8 @@ class Facts:
     memory_limit: of the control groups around this process. tcp_receive, tcp_send: up to which
     the kernel grows the buffers of a TCP socket. congestion: what a new TCP socket gets;
     congestion_same_host: what Tensorwire sets on links within a host. runtime_folder: where the
-    sockets of the data plane are made. rdma: devices. uid: of this process.
+    sockets of the data plane are made. shared_huge_pages: when the kernel gives them to shared
+    memory, in its own words; empty where it has none. rdma: devices. uid: of this process.
     """
 
     kernel: str
@@ -41,6 +42,7 @@ class Facts:
     runtime_folder: str
     runtime_folder_writable: bool
     dev_shm: int
+    shared_huge_pages: str
     rdma: tuple[str, ...]
 
 
@@ -69,6 +71,7 @@ def facts() -> Facts:
         runtime_folder=runtime_folder,
         runtime_folder_writable=os.access(runtime_folder, os.W_OK | os.X_OK),
         dev_shm=file_system_size("/dev/shm"),
+        shared_huge_pages=shared_huge_pages(),
         rdma=rdma_devices(),
     )
 
@@ -92,6 +95,14 @@ def file_system_size(path: str) -> int:
     except FileNotFoundError:
         return 0
     return found.f_frsize * found.f_blocks
+
+
+def shared_huge_pages(
+    path: Path = Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled"),
+) -> str:
+    """Of ``always within_size [never]`` the one in brackets."""
+    text = path.read_text() if path.exists() else ""
+    return text.partition("[")[2].partition("]")[0]
 
 
 def rdma_devices(root: Path = Path("/sys/class/infiniband")) -> tuple[str, ...]:

@@ -156,8 +156,13 @@ LINK: tuple[Measure, ...] = (
 MEMORY: tuple[Measure, ...] = (
     _plain("arena_capacity_bytes", "gauge", "Most memory that the arena may hold.", "capacity"),
     _plain("arena_reserved_bytes", "gauge", "Address space of the arena.", "reserved"),
-    _plain("arena_wanted_bytes", "gauge", "The least capacity, as a power of two, that would have "
-           "spared the copies made so far for want of room; 0: none were made.", "wanted"),
+    _plain(
+        "arena_wanted_bytes",
+        "gauge",
+        "The least capacity, as a power of two, that would have "
+        "spared the copies made so far for want of room; 0: none were made.",
+        "wanted",
+    ),
     _plain("arena_resident_bytes", "gauge", "Memory that the arena holds.", "resident"),
     _plain("arena_high_water_bytes", "gauge", "The most that the arena has held.", "high_water"),
     _plain("arena_used_bytes", "gauge", "Memory in blocks that are alive.", "used"),

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.rpc.pairings import ROOT, process
+
 import tensorwire
 from tensorwire import doctor, service
-from tests.rpc.pairings import ROOT, process
 
 MIB = 1 << 20
 

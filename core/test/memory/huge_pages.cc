@@ -9,6 +9,7 @@
 #include <string>
 
 #include "memory/memfd.h"
+#include "memory/slab.h"
 
 namespace tw {
 namespace {
@@ -52,6 +53,13 @@ TEST_CASE("huge pages: they are wished for in the range, and nowhere else") {
   CHECK(wished(begin + kHugePage - page_size()));
   CHECK_FALSE(wished(begin));
   CHECK_FALSE(wished(begin + kHugePage));
+}
+
+TEST_CASE("huge pages: slabs wish for them") {
+  if (!kernel_has_huge_pages()) return;
+  const auto slab = Slab::make(0, 1, 2 * kHugePage);
+  REQUIRE(slab.ok());
+  CHECK(wished((*slab)->base()));
 }
 
 TEST_CASE("huge pages: where there are none to be had nothing happens") {
