@@ -30,20 +30,21 @@ build: .venv/built ## compile the core and install tensorwire (editable) into .v
 
 .venv/ready: requirements/dev.txt | system-build
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install -q --disable-pip-version-check -r $<
+	scripts/telling "Python tools into .venv" $(BIN)/pip install -q --disable-pip-version-check -r $<
 	touch $@
 
 # Without what the packages ask for: one of them asks for the package tensorflow, which would be laid
 # over tensorflow-cpu. The file names all that is needed.
 .venv/tensorflow: requirements/tensorflow.txt .venv/ready
-	$(BIN)/pip install -q --disable-pip-version-check --no-deps -r $<
+	scripts/telling "TensorFlow into .venv" $(BIN)/pip install -q --disable-pip-version-check --no-deps -r $<
 	touch $@
 
 # The oldest TensorFlow needs older packages than .venv has, and Python 3.11 at most. As above, without
 # what the packages ask for.
 .venv-oldest/ready: requirements/tensorflow-oldest.txt
 	$(PYTHON) -m venv .venv-oldest
-	.venv-oldest/bin/pip install -q --disable-pip-version-check --no-deps -r $<
+	scripts/telling "an old TensorFlow into .venv-oldest" \
+	  .venv-oldest/bin/pip install -q --disable-pip-version-check --no-deps -r $<
 	touch $@
 
 # PyTorch's GPU libraries are left out: pip has to find a CPU build of it. The tests that want a
@@ -51,14 +52,15 @@ build: .venv/built ## compile the core and install tensorwire (editable) into .v
 .PHONY: frameworks
 frameworks: .venv/frameworks ## add PyTorch and JAX (CPU builds, Python 3.11) to .venv for the tests
 .venv/frameworks: requirements/frameworks.txt .venv/tensorflow
-	$(BIN)/pip install -q --disable-pip-version-check --no-deps -r $<
+	scripts/telling "PyTorch and JAX into .venv" $(BIN)/pip install -q --disable-pip-version-check --no-deps -r $<
 	touch $@
 
 # Python files are used where they are; only native sources and build files make this run again.
 # `build/` keeps the objects, so that a change costs one compilation.
 .venv/built: .venv/ready pyproject.toml CMakeLists.txt core/CMakeLists.txt $(wildcard src/tensorwire/_core*.cpp src/tensorwire/_core*.h) \
              $(shell find core \( -name test -o -name fuzz \) -prune -o -name '*.cc' -print -o -name '*.h' -print)
-	$(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation \
+	scripts/telling "tensorwire's core, compiled" \
+	  $(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation \
 	  --config-settings=cmake.define.TENSORWIRE_WERROR=ON --editable .
 	touch $@
 

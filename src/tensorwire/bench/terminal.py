@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from tensorwire import progress
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -25,7 +27,12 @@ def console() -> Console:
 
 @contextmanager
 def progress_bar() -> Iterator[Progress]:
-    """A bar on standard error, so that standard output holds the result only."""
+    """A bar on standard error, so that standard output holds the result only; where that is no
+    terminal, a line each ten seconds."""
+    if not sys.stderr.isatty():
+        with _plain() as plain:
+            yield plain
+        return
     from rich import progress as rich_progress
     from rich.console import Console
 
@@ -43,4 +50,16 @@ def progress_bar() -> Iterator[Progress]:
         def update(now: str, done: int, total: int) -> None:
             bar.update(task, description=now, completed=done, total=total or None)
 
+        yield update
+
+
+@contextmanager
+def _plain() -> Iterator[Progress]:
+    state = "starting"
+
+    def update(now: str, done: int, total: int) -> None:
+        nonlocal state
+        state = f"{now}: {done} of {total}" if total else now
+
+    with progress.lines(lambda: state):
         yield update

@@ -23,10 +23,11 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tensorwire import progress
 from tensorwire.tensorflow.errors import BuildError, UnsupportedError
 
 log = logging.getLogger("tensorwire")
@@ -346,35 +347,46 @@ class _Build:
 
 
 class _Step:
-    """Says how far the build is: on a terminal with every step, else once."""
+    """How far the build is; on a terminal it says so with every step."""
 
     def __init__(self, version: str, steps: int) -> None:
         self._text = f"tensorwire: building the plugin for TensorFlow {version}"
         self._steps = steps
-        self._done = -1
-        self._live = sys.stderr.isatty()
-        if not self._live:
-            print(f"{self._text}, once; it takes about a minute", file=sys.stderr, flush=True)
-        self()
+        self._done = 0
+        self.live = sys.stderr.isatty()
 
     def __call__(self) -> None:
         self._done += 1
-        if self._live:
-            text = f"\r\033[K{self._text}: {self._done} of {self._steps}"
-            print(text, end="", file=sys.stderr, flush=True)
+        self.show()
+
+    def __str__(self) -> str:
+        if self._done == 0:
+            return f"{self._text}, once; it takes about a minute"
+        return f"{self._text}: {self._done} of {self._steps}"
+
+    def show(self) -> None:
+        if self.live:
+            print(
+                f"\r\033[K{self._text}: {self._done} of {self._steps}",
+                end="",
+                file=sys.stderr,
+                flush=True,
+            )
 
     def clear(self) -> None:
-        if self._live:
+        if self.live:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
 @contextmanager
 def _progress(version: str, steps: int) -> Iterator[_Step]:
     step = _Step(version, steps)
-    try:
-        yield step
-    finally:
-        step.clear()
+    with nullcontext() if step.live else progress.lines(lambda: str(step)):
+        step.show()
+        try:
+            yield step
+        finally:
+            step.clear()
 
 
 @contextmanager
@@ -382,7 +394,7 @@ def _lock(path: Path) -> Iterator[None]:
     """Held by one process at a time, and by none that has died."""
     with path.open("w") as file:
         begin = time.monotonic()
-        said = False
+        say_at = SAY_SECONDS
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -394,10 +406,11 @@ def _lock(path: Path) -> Iterator[None]:
                     f"another process has been building the plugin for {waited:.0f} s: end the one "
                     f"that holds {path}, and try again"
                 )
-            if waited > SAY_SECONDS and not said:
-                said = True
-                text = "tensorwire: waiting for the plugin, which another process is building"
-                print(text, file=sys.stderr, flush=True)
+            if waited > say_at:
+                say_at += progress.SECONDS
+                progress.say(
+                    "tensorwire: waiting for the plugin, which another process is building"
+                )
             time.sleep(LOOK_SECONDS)
         yield
 

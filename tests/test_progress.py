@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from tensorwire import progress
+from tensorwire.bench import terminal
+
+
+def test_lines_go_on_until_the_work_is_over(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = 0
+    enough = threading.Event()
+
+    def state() -> str:
+        nonlocal asked
+        asked += 1
+        if asked == 3:
+            enough.set()
+        return f"step {asked}"
+
+    with progress.lines(state, seconds=0.01):
+        assert enough.wait(20)
+    told = capsys.readouterr()
+    assert told.out == ""
+    lines = told.err.splitlines()
+    assert lines[:2] == ["step 1", "step 2"]
+    assert len(lines) == asked
+    assert not [t for t in threading.enumerate() if t.name == "tensorwire-progress"]
+
+
+def test_a_bar_without_a_terminal_is_lines(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "SECONDS", 0.01)
+    said = ""
+    with terminal.progress_bar() as update:
+        update("tensorwire, round 1", 3, 40)
+        while "tensorwire, round 1: 3 of 40\n" not in said:
+            said += capsys.readouterr().err
+        update("drawing", 0, 0)
+        while not said.endswith("drawing\n"):
+            said += capsys.readouterr().err
+    assert said.startswith("starting\n")
