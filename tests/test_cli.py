@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +187,41 @@ def test_missing_figures_are_an_exit_code(monkeypatch: pytest.MonkeyPatch) -> No
     report = json.loads(result.stdout)
     assert {row["contender"] for row in report["rows"]} == {"grpcio"}
     assert "TENSORWIRE_BUFFER_BYTES" in report["environment"]["notes"][0]
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "says"),
+    [
+        (signal.SIGINT, 130, "tensorwire: interrupted\n"),
+        (signal.SIGTERM, 143, "tensorwire: ended by SIGTERM\n"),
+    ],
+)
+def test_what_ends_a_command_leaves_nothing_behind(
+    number: signal.Signals, code: int, says: str, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "tensorwire", "bench", "rpc", "--sizes", "8", "--seconds", "9"]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # what a child inherits
+    try:
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "TMPDIR": str(tmp_path)},
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert process.stderr is not None
+    said = process.stderr.readline()  # it measures, or is about to
+    while not list(tmp_path.glob("tensorwire-bench-*")):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(number)
+    out, rest = process.communicate(timeout=60)
+    assert (process.returncode, out) == (code, "")
+    assert (said + rest).endswith(says)
+    assert "Traceback" not in said + rest
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_doctor_for_programs() -> None:

@@ -38,14 +38,14 @@ class Lines:
 
 def run(spec: str, *command: str, **options: object) -> tuple[int, Lines]:
     lines = Lines()
-    code = launch.run(
+    ended = launch.run(
         launch.cluster(spec),
         command,
         output=lines,
         timeout=PATIENCE,
         **options,  # type: ignore[arg-type]
     )
-    return code, lines
+    return ended.code, lines
 
 
 def wait_for(path: Path) -> str:
@@ -103,7 +103,7 @@ def test_much_output_arrives_whole() -> None:
 
 def test_lines_are_prefixed(capfd: pytest.CaptureFixture[str]) -> None:
     cluster = launch.cluster("ps=1,worker=1")
-    assert launch.run(cluster, ["sh", "-c", "echo to {job}; echo no >&2"], serving=()) == 0
+    assert launch.run(cluster, ["sh", "-c", "echo to {job}; echo no >&2"], serving=()) == (0, "")
     found = capfd.readouterr()
     assert sorted(found.out.splitlines()) == ["[ps 0]     to ps", "[worker 0] to worker"]
     assert sorted(found.err.splitlines()) == ["[ps 0]     no", "[worker 0] no"]
@@ -111,13 +111,13 @@ def test_lines_are_prefixed(capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_a_command_may_be_made_for_each_task_and_other_braces_stay() -> None:
     lines = Lines()
-    code = launch.run(
+    ended = launch.run(
         launch.cluster("a=1,b=1"),
         lambda task: ["echo", task.address, "{index}"] if task.job == "a" else ["echo", '{"x": 1}'],
         output=lines,
         timeout=PATIENCE,
     )
-    assert code == 0
+    assert ended.code == 0
     assert lines.of("a", 0)[0].endswith(" {index}")
     assert lines.of("b", 0) == ['{"x": 1}']
 
@@ -161,6 +161,41 @@ def test_one_failure_ends_all(
     assert says in capfd.readouterr().err
 
 
+def test_the_first_that_failed_is_named_with_its_last_lines() -> None:
+    script = """
+    echo "2026-01-01 00:00:00.000001: I tensorflow/core/platform/cpu.cc:1] banner" >&2
+    if [ {index} = 1 ]; then
+      seq 100 >&2; echo "ValueError: the cause" >&2; exit 3
+    fi
+    trap 'echo "a consequence" >&2; exit 4' TERM
+    while :; do sleep 0.01; done
+    """
+    lines = Lines()
+    ended = launch.run(
+        launch.cluster("worker=2"), ["sh", "-c", script], output=lines, timeout=PATIENCE
+    )
+    assert ended.code == 3
+    why = ended.why.splitlines()
+    assert why[0] == "worker 1 failed with exit code 3"
+    assert why[-1] == "    ValueError: the cause"
+    assert len(why) == 1 + launch.LAST_LINES
+    assert "a consequence" in lines.of("worker", 0, "stderr")
+
+
+def test_the_banner_of_tensorflow_is_no_cause() -> None:
+    script = """
+    echo "2026-01-01 00:00:00.000001: W tensorflow/core/x.cc:1] warning" >&2
+    echo "WARNING: All log messages before absl::InitializeLog() is called ..." >&2
+    echo "I0000 00:00:1.1 1 port.cc:153] oneDNN custom operations are on." >&2
+    echo "the cause" >&2
+    exit 3
+    """
+    ended = launch.run(
+        launch.cluster("worker=1"), ["sh", "-c", script], output=Lines(), timeout=PATIENCE
+    )
+    assert ended.why.splitlines() == ["worker 0 failed with exit code 3", "    the cause"]
+
+
 def test_a_serving_process_that_fails_ends_all() -> None:
     code, _ = run("ps=1,worker=1", "sh", "-c", "test {job} = worker && exec sleep 1000; exit 3")
     assert code == 3
@@ -195,7 +230,8 @@ def test_what_a_task_has_started_ends_with_it(tmp_path: Path) -> None:
 def test_time_is_up() -> None:
     lines = Lines()
     cluster = launch.cluster("ps=1")
-    assert launch.run(cluster, ["sleep", "1000"], output=lines, timeout=0.1) == launch.TIMED_OUT
+    ended = launch.run(cluster, ["sleep", "1000"], output=lines, timeout=0.1)
+    assert ended == (launch.TIMED_OUT, "0.1 s have passed")
 
 
 def test_from_another_thread() -> None:
@@ -209,7 +245,7 @@ def test_from_another_thread() -> None:
 LAUNCHER = """
 import sys
 from tensorwire import launch
-sys.exit(launch.run(launch.cluster("worker=2"), ["sh", "-c", sys.argv[1]], timeout=60))
+sys.exit(launch.run(launch.cluster("worker=2"), ["sh", "-c", sys.argv[1]], timeout=60).code)
 """
 
 

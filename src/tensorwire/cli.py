@@ -6,10 +6,12 @@ import json
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import typer
+import typer.core
 
+from tensorwire import signals
 from tensorwire.bench.files import check_file, check_plot
 from tensorwire.bench.terminal import console, progress_bar
 from tensorwire.bench.train import command as train_command
@@ -24,8 +26,18 @@ TRANSPORTS = ("auto", "shm", "verbs", "tcp", "grpc")
 PROGRAM = "What to run, with its arguments, as without tensorwire."
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
+
+class Commands(typer.core.TyperGroup):
+    """All commands: what ends them from outside ends them in order."""
+
+    def invoke(self, ctx: Any) -> Any:
+        with signals.ending():
+            return super().invoke(ctx)
+
+
 app = typer.Typer(
     name="tensorwire",
+    cls=Commands,
     help="Tensor communication for gRPC services and distributed training.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -250,10 +262,12 @@ def run(
     added = environment(stats=stats, fallback=fallback)
     if launch is not None:
         cluster = usage("--launch", launcher.cluster, launch)
-        code = usage(
+        ended = usage(
             "--launch", lambda words: launcher.run(cluster, words, environment=added), command
         )
-        raise typer.Exit(code)
+        if ended.why:
+            print(f"tensorwire: {ended.why}", file=sys.stderr)
+        raise typer.Exit(ended.code)
     try:
         os.execvpe(command[0], command, {**os.environ, **added})
     except OSError as error:

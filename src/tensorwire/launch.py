@@ -1,7 +1,7 @@
 """Runs a cluster of processes on this machine: one command, once for each task of each job.
 
     cluster = launch.cluster("ps=1,worker=2")
-    code = launch.run(cluster, ["python", "train.py", "--task_index={index}"])
+    ended = launch.run(cluster, ["python", "train.py", "--task_index={index}"])
 
 Every process finds the cluster in ``TF_CONFIG`` and in the placeholders of its command. All of them
 end when one fails, when the last one that returns has returned, or when this process is told to.
@@ -20,12 +20,13 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import IO
+from typing import IO, NamedTuple
 
 HOST = "127.0.0.1"
 GRACE_SECONDS = 10.0
@@ -44,6 +45,14 @@ PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 JOB = re.compile(r"[a-z][a-z0-9_]*")
 PLACEHOLDER = re.compile(r"\{(?:(job)|(index)|([a-z][a-z0-9_]*)_hosts)\}")
+
+LAST_LINES = 12
+"""Of a process that failed, in what is said of it at the end."""
+# What TensorFlow says whenever it starts: notes and warnings of its native log.
+BANNER = re.compile(
+    r"\d{4}-\d\d-\d\d [\d:.]+: [IW] |[IW]0000 |WARNING: All log messages before absl::"
+    r"|To enable the following instructions: |E0000 .*Unable to register cu"
+)
 
 # Runs in each new process before its command: whoever kills the launcher kills the command, too.
 # A launcher that has gone before the request would never be noticed, hence the look at its pid.
@@ -166,6 +175,15 @@ def free_ports(count: int) -> list[int]:
             each.close()
 
 
+class Ended(NamedTuple):
+    """code: 0; else the exit code of the process that failed first (128 + n after signal n; 127:
+    there is no such command), ``TIMED_OUT``, or 128 + n when this process got signal n. why: empty,
+    or a sentence, and the last lines that the failed process wrote to its stderr."""
+
+    code: int
+    why: str = ""
+
+
 Command = Sequence[str] | Callable[[Task], Sequence[str]]
 Output = Callable[[Task, str, bytes], None]
 """Called with a task, ``stdout`` or ``stderr``, and a line with its end, if it has one."""
@@ -180,7 +198,7 @@ def run(
     output: Output | None = None,
     grace: float = GRACE_SECONDS,
     timeout: float | None = None,
-) -> int:
+) -> Ended:
     """Runs ``command`` for every task and returns when all processes have ended.
 
     command: words, in which ``Cluster.fill`` replaces placeholders, or a function that gives them.
@@ -190,11 +208,9 @@ def run(
     grace: seconds between SIGTERM and SIGKILL, and between a signal passed on and SIGTERM.
     timeout: seconds after which all are ended.
 
-    Returns 0; else the exit code of the first that failed (128 + n after signal n; 127: there is
-    no such command), ``TIMED_OUT``, or 128 + n when this process got signal n. SIGINT, SIGTERM and
-    SIGHUP are passed on; sent once more, they end the processes faster. They are handled only when
-    this runs in the main thread. The thread must live until this returns: with it end all
-    processes, also when it is killed.
+    SIGINT, SIGTERM and SIGHUP are passed on; sent once more, they end the processes faster. They
+    are handled only when this runs in the main thread. The thread must live until this returns:
+    with it end all processes, also when it is killed.
     Raises ValueError for a placeholder or a serving job that the cluster has not.
     """
     served = cluster.serving if serving is None else frozenset(serving)
@@ -280,6 +296,10 @@ class _Running:
         """What was sent to all processes last; None as long as nothing has to end."""
         self._escalates = 0.0
         self._code = 0
+        self._why = ""
+        self._failed: Task | None = None
+        self._last = {task: deque[str](maxlen=LAST_LINES) for task in cluster.tasks}
+        """Of what each has written to its stderr."""
 
     def interrupt(self, number: int) -> None:
         """For a signal that this process got; safe in a signal handler."""
@@ -302,7 +322,7 @@ class _Running:
             assert file is not None
             self._pipes.register(file, selectors.EVENT_READ, _Pipe(task, stream, file))
 
-    def wait(self, timeout: float | None) -> int:
+    def wait(self, timeout: float | None) -> Ended:
         """Until all have ended."""
         ends = None if timeout is None else time.monotonic() + timeout
         while self._alive:
@@ -313,7 +333,7 @@ class _Running:
             while self._received:
                 self._signalled(self._received.pop(0))
             if ends is not None and self._sent is None and now > ends:
-                self._fail(TIMED_OUT, f"{timeout:g} s have passed; ending all processes")
+                self._fail(TIMED_OUT, f"{timeout:g} s have passed", "; ending all processes")
             if self._sent is not None and now > self._escalates:
                 self._escalate()
             returned = self._returning and all(task.job in self._serving for task in self._alive)
@@ -323,7 +343,8 @@ class _Running:
         drained = time.monotonic() + DRAIN_SECONDS
         while self._pipes.get_map() and time.monotonic() < drained:
             self._read()
-        return self._code
+        last = self._last[self._failed] if self._failed is not None else ()
+        return Ended(self._code, "\n    ".join([self._why, *last]))
 
     def close(self) -> None:
         """Leaves nothing behind, whatever has gone wrong."""
@@ -346,18 +367,21 @@ class _Running:
             how = f"failed with exit code {code}"
             if code < 0:
                 code, how = 128 - code, f"was ended by {signal.Signals(-code).name}"
-            self._fail(code, f"{task} {how}" + ("; ending the others" if self._alive else ""))
+            self._failed = task
+            self._fail(code, f"{task} {how}", "; ending the others" if self._alive else "")
 
     def _signalled(self, number: int) -> None:
         if self._sent is None:
             self._code = 128 + number
+            name = signal.Signals(number).name
+            self._why = "interrupted" if number == signal.SIGINT else f"ended by {name}"
             self._send(signal.Signals(number))
         else:
             self._escalate()
 
-    def _fail(self, code: int, why: str) -> None:
-        print(f"tensorwire: {why}", file=sys.stderr, flush=True)
-        self._code = code
+    def _fail(self, code: int, why: str, what_follows: str) -> None:
+        print(f"tensorwire: {why}{what_follows}", file=sys.stderr, flush=True)
+        self._code, self._why = code, why
         self._send(signal.SIGTERM)
 
     def _escalate(self) -> None:
@@ -381,10 +405,16 @@ class _Running:
             whole = lines[-1].endswith((b"\n", b"\r")) or len(lines[-1]) > LONGEST_LINE
             pipe.rest = b"" if whole else lines.pop()
             for line in lines:
-                self._output(pipe.task, pipe.stream, line)
+                self._take(pipe, line)
+
+    def _take(self, pipe: _Pipe, line: bytes) -> None:
+        self._output(pipe.task, pipe.stream, line)
+        text = line.decode(errors="replace").rstrip()
+        if pipe.stream == "stderr" and text and not BANNER.match(text):
+            self._last[pipe.task].append(text)
 
     def _end(self, pipe: _Pipe) -> None:
         pipe.file.close()
         if pipe.rest:
-            self._output(pipe.task, pipe.stream, pipe.rest)
+            self._take(pipe, pipe.rest)
             pipe.rest = b""

@@ -141,6 +141,8 @@ def run(command: Sequence[str], events: int) -> tuple[int, list[LinkTrace]]:
                 break
             except KeyboardInterrupt:
                 continue  # the program was told, too; it decides
+            except SystemExit:
+                process.terminate()
         return (code if code >= 0 else 128 - code), read(folder)
 
 

@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tensorwire import signals
 from tensorwire.bench.inventories import load
 from tensorwire.bench.parameter_server import GRADIENT
 from tensorwire.bench.processes import START_SECONDS, expect, started
@@ -119,4 +120,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with signals.ending():
+        main()

@@ -11,6 +11,7 @@ from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
 
+from tensorwire import signals
 from tensorwire.bench.files import check_file, check_plot
 from tensorwire.bench.train.models import MODELS
 from tensorwire.bench.train.options import (
@@ -39,7 +40,8 @@ EPILOG = (
     "[bold]tensorwire train --model lenet --data_name digits --num_batches 200[/]\n\n"
     "[bold]tensorwire train --job_name ps --ps_hosts a:5000 --worker_hosts b:5000,c:5000[/]  "
     "and so for each process, with its --task_index\n\n"
-    "Exit codes: 0 done, 1 training failed, 2 wrong usage."
+    "Exit codes: 0 done, 1 training failed, 2 wrong usage; with --local or --compare that of the "
+    "first process that failed, 130 after Ctrl-C, 143 after SIGTERM."
 )
 
 
@@ -298,7 +300,9 @@ def started(run: Callable[[], T]) -> T:
         return run()
     except OptionError as error:
         raise wrong(error.option, error) from None
-    except (ClusterError, TooShortError) as error:
+    except ClusterError as error:
+        end(str(error), error.code)
+    except TooShortError as error:
         end(str(error))
     except ValueError as error:
         raise wrong("local", error) from None
@@ -322,13 +326,14 @@ def wrong(option: str, error: ValueError) -> typer.BadParameter:
     return typer.BadParameter(str(error), param_hint=f"--{option}")
 
 
-def end(why: str) -> NoReturn:
+def end(why: str, code: int = 1) -> NoReturn:
     print(f"tensorwire train: {why}", file=sys.stderr)
-    raise typer.Exit(1)
+    raise typer.Exit(code)
 
 
 def solo() -> None:
     """The command by itself."""
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command(**SETTINGS)(train)
-    app()
+    with signals.ending():
+        app()

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from tensorwire import signals
 from tensorwire.bench.files import check_plot
 from tensorwire.bench.terminal import console, progress_bar
 from tensorwire.bench.train import compare
@@ -61,4 +62,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with signals.ending():
+        main()

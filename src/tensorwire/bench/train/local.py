@@ -6,7 +6,6 @@ import json
 import os
 import sys
 import tempfile
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,6 @@ from tensorwire import launch
 from tensorwire.bench.train.options import OptionError, Options
 
 JOBS = ("ps", "worker")
-LAST_LINES = 8
 LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 
 Lines = Callable[[str, int, str], None]
@@ -24,7 +22,8 @@ Lines = Callable[[str, int, str], None]
 
 
 class ClusterError(RuntimeError):
-    """A process of the cluster failed. code: its exit code."""
+    """The cluster ended too early. code: that of the process that failed first, or 128 + n when
+    signal n has ended all."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -84,7 +83,6 @@ def run(
         raise OptionError("job_name", "--local makes the cluster itself: no job_name, no hosts")
     for task in where.tasks:
         task_options(options, where, task).check()
-    last: deque[str] = deque(maxlen=LAST_LINES)
     with tempfile.TemporaryDirectory(prefix="tensorwire-train-") as folder:
 
         def output_of(task: launch.Task) -> Path:
@@ -96,16 +94,14 @@ def run(
 
         def take(task: launch.Task, stream: str, line: bytes) -> None:
             text = line.decode(errors="replace").rstrip("\r\n")
-            if stream == "stderr":
-                last.append(f"{task}: {text}")
-            elif show is not None:
+            if stream == "stdout" and show is not None:
                 show(task.job, task.index, text)
 
         # TensorFlow's native log is long and says nothing here that its exceptions do not say.
         quiet = {LOG_LEVEL: os.environ.get(LOG_LEVEL, "3"), **(environment or {})}
-        code = launch.run(where, command, environment=quiet, output=None if show is None else take)
-        if code:
-            raise ClusterError(code, "\n".join(["a process of the cluster failed", *last]))
+        ended = launch.run(where, command, environment=quiet, output=None if show is None else take)
+        if ended.code:
+            raise ClusterError(ended.code, ended.why)
         found = {task: json.loads(output_of(task).read_text()) for task in where.tasks}
     return Outcome(
         [found[task] for task in where.jobs["worker"]],
