@@ -26,21 +26,30 @@ import numpy as np
 
 import tensorwire
 from tensorwire import service
+from tensorwire.service import ServiceError
 
 Weights = dict[str, np.ndarray[Any, Any]]
 
 # Stock gRPC refuses messages of more than 4 MB unless it is told not to.
-OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+OPTIONS = [
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+]
+START_SECONDS = 60
+CALL_SECONDS = 600
 
 
 @service.define(name="example.Learner")
 class Learner:
     """What actors can call."""
 
-    def __init__(self, weights: int, tensors: int, batches: int, in_arena: bool) -> None:
-        """weights: bytes, in so many tensors. batches: of experience, for one step of training.
-        in_arena: whether weights are born where actors on this host can read them in place."""
-        self._batches = batches
+    def __init__(self, weights: int, tensors: int, actors: int, in_arena: bool) -> None:
+        """weights: bytes, in so many tensors. actors: how many begin together; a step of training
+        takes one batch of experience for each. in_arena: whether weights are born where actors on
+        this host can read them in place."""
+        self._actors = actors
+        self._batches = max(actors, 1)
+        self._joined = 0
         self._in_arena = in_arena
         self._elements = max(weights // 4 // tensors, 1)
         self._tensors = tensors
@@ -48,8 +57,20 @@ class Learner:
         self._waiting: list[np.ndarray[Any, Any]] = []
         self._pushed = threading.Condition()
         self._ended = False
+        self.began = 0.0  # when all actors were there
         self.reports: list[dict[str, Any]] = []
         self._weights = self._next_weights(None)
+
+    def join(self) -> None:
+        """Returns when all actors are there, so that none is timed while another one starts."""
+        with self._pushed:
+            self._joined += 1
+            self.began = time.perf_counter()
+            self._pushed.notify_all()
+            if not self._pushed.wait_for(lambda: self._joined >= self._actors, START_SECONDS):
+                raise ServiceError(
+                    grpc.StatusCode.DEADLINE_EXCEEDED, "the other actors are missing"
+                )
 
     def pull(self) -> tuple[int, Weights]:
         """The newest weights and their version. They are read-only: a new version is new memory,
@@ -72,7 +93,7 @@ class Learner:
         while True:
             with self._pushed:
                 self._pushed.wait_for(lambda: self._ended or len(self._waiting) >= self._batches)
-                if self._ended:
+                if len(self._waiting) < self._batches:
                     return
                 del self._waiting[: self._batches]  # "training"; their memory goes back to actors
             weights = self._next_weights(self._weights)
@@ -81,6 +102,7 @@ class Learner:
                 self._version += 1
 
     def end(self) -> None:
+        """Training ends when it has used what was pushed."""
         with self._pushed:
             self._ended = True
             self._pushed.notify_all()
@@ -105,6 +127,7 @@ class Learner:
 
 def act(address: str, library: str, pulls: int, pushes: int, rollout: int) -> None:
     """An actor: pulls, plays and pushes, and reports how long that took."""
+    channel: grpc.Channel
     if library == "grpcio":
         channel = grpc.insecure_channel(address, options=OPTIONS)
     else:
@@ -112,12 +135,16 @@ def act(address: str, library: str, pulls: int, pushes: int, rollout: int) -> No
     experience = np.zeros(max(rollout // 4, 1), np.float32)
     pull_seconds, read_seconds, push_seconds = [], [], []
     with channel:
-        learner = service.client(Learner, channel, timeout=600)
+        learner = service.client(Learner, channel, timeout=CALL_SECONDS, wait_for_ready=True)
+        learner.join()
         for _ in range(pulls):
             begin = time.perf_counter()
-            version, weights = learner.pull()
+            version, weights = learner.pull()  # the version before is kept until then
             pulled = time.perf_counter()
-            for name, tensor in weights.items():  # "playing": every element is looked at
+            for (
+                name,
+                tensor,
+            ) in weights.items():  # "playing": every element is looked at
                 if tensor.max() != version or tensor[0] != version:
                     raise SystemExit(f"{name} of version {version} is wrong")
             pull_seconds.append(pulled - begin)
@@ -131,7 +158,7 @@ def act(address: str, library: str, pulls: int, pushes: int, rollout: int) -> No
                 "pull": pull_seconds,
                 "read": read_seconds,
                 "push": push_seconds,
-                "path": str(channel.path()) if library == "tensorwire" else "grpc",
+                "path": str(channel.path()) if isinstance(channel, tensorwire.Channel) else "grpc",
             }
         )
 
@@ -151,29 +178,31 @@ def serve(library: str, port: int, learner: Learner, workers: int) -> tuple[grpc
 def run(library: str, arguments: argparse.Namespace) -> float:
     """The whole job, with processes of their own for the actors; its seconds."""
     learner = Learner(
-        arguments.weights, arguments.tensors, max(arguments.actors, 1), library == "tensorwire"
+        arguments.weights, arguments.tensors, arguments.actors, library == "tensorwire"
     )
     server, address = serve(library, arguments.port, learner, max(arguments.actors, 4))
     trainer = threading.Thread(target=learner.train)
     trainer.start()
+    actors: list[subprocess.Popen[bytes]] = []
     try:
         print(f"{library}: the learner listens on {address}", flush=True)
         if arguments.actors == 0:
             server.wait_for_termination()
-        begin = time.perf_counter()
         command = [sys.executable, __file__, "--join", address, "--library", library]
         for name in ("pulls", "pushes", "rollout"):
             command += [f"--{name}", str(getattr(arguments, name))]
-        actors = [subprocess.Popen(command) for _ in range(arguments.actors)]
+        actors += [subprocess.Popen(command) for _ in range(arguments.actors)]
         codes = [actor.wait() for actor in actors]
-        seconds = time.perf_counter() - begin
+        seconds = time.perf_counter() - learner.began
         if any(codes):
             raise SystemExit(f"an actor failed (exit codes {codes})")
+        learner.end()
+        trainer.join()
         show(library, learner, arguments, seconds)
         return seconds
-    except KeyboardInterrupt:
-        raise SystemExit(130) from None
     finally:
+        for actor in actors:
+            actor.kill()  # those that have ended do not mind
         learner.end()
         trainer.join()
         server.stop(None).wait()
@@ -235,11 +264,14 @@ def main() -> None:
     libraries = ("tensorwire", "grpcio") if arguments.library == "both" else (arguments.library,)
     seconds = [run(library, arguments) for library in libraries]
     if len(seconds) == 2:
-        print(
-            f"tensorwire took {seconds[0]:.2f} s and grpcio {seconds[1]:.2f} s: "
-            f"{seconds[1] / seconds[0]:.1f}x"
-        )
+        ours, theirs = seconds
+        print(f"tensorwire took {ours:.2f} s and grpcio {theirs:.2f} s: {theirs / ours:.1f}x")
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+    except grpc.RpcError as error:
+        raise SystemExit(f"{error.code().name}: {error.details()}") from None

@@ -110,9 +110,9 @@ Status Arena::crowded(size_t size, size_t held, size_t fresh) const {
   const size_t on_lease = leased() + fresh + size;
   const size_t enough = want(std::max(on_lease + held + size, on_lease / 7 * 8));
   return {Code::kResourceExhausted,
-          text({"copied for want of a lease: ", size, " bytes; the peer holds ", held,
-                " bytes of the arena, all peers ", leased(),
-                ", and a peer may hold as much as all leave free: TENSORWIRE_BUFFER_BYTES is ",
+          text({"copied for want of a lease: ", size, " bytes, with which the peer would hold ",
+                held + size, " bytes of the arena; all peers hold ", leased(),
+                ", and one may hold as much as all leave free: TENSORWIRE_BUFFER_BYTES is ",
                 size_text(capacity_), ", and ", size_text(enough),
                 " would have been enough; or let go of received tensors sooner"})};
 }

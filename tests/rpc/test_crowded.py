@@ -110,7 +110,7 @@ def test_what_finds_no_lease_is_told_where_people_look(monkeypatch: pytest.Monke
             assert path.crowded in str(path)
         told = lender.ask()
         reason = re.compile(
-            r"the peer holds \d+ bytes of the arena.*TENSORWIRE_BUFFER_BYTES is 32M, "
+            r"the peer would hold \d+ bytes of the arena.*TENSORWIRE_BUFFER_BYTES is 32M, "
             r"and 64M would have been enough"
         )
         assert told["arena"]["wanted"] == 64 * MIB
