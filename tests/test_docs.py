@@ -1,12 +1,15 @@
 """The Python examples of README.md and docs/ run, each page in a namespace of its own.
 
-``<!-- needs: module -->`` on the line before a block skips it where the module is not installed.
+``<!-- needs: module -->`` on the line before a block skips it where the module is not installed;
+``<!-- file: name.py -->`` makes it a file of a program, which runs in processes of its own.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import re
+import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = [*ROOT.glob("README.md"), *sorted((ROOT / "docs").rglob("*.md"))]
 
 FENCE = re.compile(r"^( *)(`{3,})(.*)$")
-NEEDS = re.compile(r"^ *<!-- needs: (\w+) -->$")
+MARK = re.compile(r"^ *<!-- (needs|file): ([\w.]+) -->$")
 # A run takes a free port instead: another run may be on at the same time.
 FIXED_PORT = re.compile(r"(?<=start_http_server\()\d+(?=\))")
 
@@ -29,6 +32,7 @@ class Block(NamedTuple):
     """Of its first line of code, from 0."""
     code: str
     needs: str | None
+    file: str | None
 
 
 def blocks(text: str) -> Iterator[Block]:
@@ -44,9 +48,15 @@ def blocks(text: str) -> Iterator[Block]:
         while lines[at].strip() != ticks:
             at += 1
         if language.strip() == "python":
-            needs = NEEDS.match(lines[start - 2]) if start >= 2 else None
+            mark = MARK.match(lines[start - 2]) if start >= 2 else None
+            kind, value = mark.groups() if mark else (None, None)
             code = "\n".join(line.removeprefix(indent) for line in lines[start:at])
-            yield Block(start, code, needs[1] if needs else None)
+            yield Block(
+                start,
+                code,
+                value if kind == "needs" else None,
+                value if kind == "file" else None,
+            )
         at += 1
 
 
@@ -57,6 +67,8 @@ def run(page: Path) -> int:
     sys.modules[module.__name__] = module
     try:
         for block in blocks(page.read_text()):
+            if block.file:
+                continue
             if block.needs and importlib.util.find_spec(block.needs) is None:
                 continue
             # Leading newlines make tracebacks point into the page.
@@ -71,11 +83,65 @@ def run(page: Path) -> int:
 
 @pytest.mark.parametrize(
     "page",
-    [page for page in PAGES if any(blocks(page.read_text()))],
+    [page for page in PAGES if any(not block.file for block in blocks(page.read_text()))],
     ids=lambda page: str(page.relative_to(ROOT)),
 )
 def test_examples_run(page: Path) -> None:
     assert run(page)
+
+
+def test_the_model_server_of_the_tutorial(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "tutorials" / "model_server.md").read_text()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    for block in blocks(page):
+        assert block.file
+        (tmp_path / block.file).write_text(block.code.replace("50051", port))
+    command = [sys.executable, "-u"]
+    with subprocess.Popen(
+        [*command, "server.py"], stdout=subprocess.PIPE, cwd=tmp_path, text=True
+    ) as server:
+        try:
+            assert server.stdout is not None
+            assert server.stdout.readline() == f"serving at 127.0.0.1:{port}\n"
+            client = subprocess.run(
+                [*command, "client.py"], stdout=subprocess.PIPE, cwd=tmp_path, text=True, check=True
+            )
+        finally:
+            server.kill()
+    (shown,) = re.findall(r"^```text\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    assert client.stdout == shown
+
+
+SOURCES = [
+    source
+    for folder, suffixes in (("core", (".cc", ".h")), ("src", (".py", ".cc", ".h")))
+    for source in sorted((ROOT / folder).rglob("*"))
+    if source.suffix in suffixes and not {"test", "fuzz"} & set(source.parts)
+]
+
+
+def test_the_messages_of_troubleshooting_are_those_of_the_code() -> None:
+    """In the first column, `…` stands for what differs; what is between stands in literals."""
+    code = "".join(source.read_text() for source in SOURCES)
+    code = re.sub(r"\"\s+f?\"", "", code).replace('\\"', '"')
+    rows = (ROOT / "docs" / "troubleshooting.md").read_text().splitlines()
+    messages = [
+        message
+        for row in rows
+        if row.startswith("| ") and "gRPC's own" not in row
+        for message in re.findall("`([^`]*)`", row.split("|")[1])
+        if " " in message
+    ]
+    assert len(messages) > 50
+    absent = [
+        (message, part)
+        for message in messages
+        for part in filter(None, (part.strip() for part in message.split("…")))
+        if part not in code
+    ]
+    assert absent == []
 
 
 def test_the_guides_have_examples() -> None:
