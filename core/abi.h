@@ -111,11 +111,18 @@ Ended wait_through(const tw_wait* wait, Nanos deadline, Operation&& operation) {
 class Owner final : public RefCounted {
  public:
   explicit Owner(const tw_owner& owner) : owner_(owner) {}
+  // Gives the context back, and tells nobody.
+  void* disown() {
+    owner_.release = nullptr;
+    return owner_.context;
+  }
 
  private:
-  ~Owner() override { owner_.release(owner_.context); }
+  ~Owner() override {
+    if (owner_.release) owner_.release(owner_.context);
+  }
 
-  const tw_owner owner_;
+  tw_owner owner_;
 };
 
 // The owner is told even when there is no memory for its message.

@@ -8,6 +8,8 @@ using namespace tw::abi;
 
 namespace {
 
+static_assert(TW_SMALLEST_POSTED == PostedBuffer::kSmallest);
+
 void copy(void* to, const void* from, size_t size, Copier::Destination destination) {
   if (size < Copier::kShared) {
     if (size != 0) std::memcpy(to, from, size);
@@ -195,6 +197,7 @@ void tw_arena(tw_visit_fact visit, void* context) try {
   const PoolStats pool = (*runtime)->pool().stats();
   visit_number(visit, context, "pool_used", pool.used);
   visit_number(visit, context, "pool_idle", pool.idle);
+  visit_number(visit, context, "pool_posted", pool.posted);
 } catch (const std::bad_alloc&) {
   const Shortage shortage;
 }
@@ -266,6 +269,28 @@ void tw_message_copy(const tw_message* message, void* to) {
     copy(at, segment.data, segment.size, Copier::Destination::kFresh);
     at += segment.size;
   }
+}
+int tw_message_leased(const tw_message* message) {
+  return std::ranges::any_of(message->message.segments,
+                             [](const InSegment& segment) { return segment.view() != nullptr; });
+}
+
+void tw_post(void* data, size_t size, const tw_owner* owner) try {
+  const Hold held = lent_by(*owner);
+  auto runtime = Runtime::get();
+  if (!runtime || size < PostedBuffer::kSmallest) return;
+  wish_huge_pages(data, size);
+  (*runtime)->pool().post(make_ref<PostedBuffer>(static_cast<std::byte*>(data), size, held));
+  (*runtime)->memory_used();
+} catch (const std::bad_alloc&) {
+  const Shortage shortage;  // the owner has been told, or is by now
+}
+void* tw_message_posted(tw_message* message) {
+  const auto& segments = message->message.segments;
+  if (segments.size() != 1) return nullptr;
+  RefCounted* const held = segments[0].hold.get();
+  if (!held || typeid(*held) != typeid(PostedBuffer)) return nullptr;
+  return static_cast<Owner*>(static_cast<PostedBuffer*>(held)->owner().get())->disown();
 }
 tw_buffer* tw_message_buffer(tw_message* message, size_t index) try {
   const InSegment& segment = message->message.segments[index];

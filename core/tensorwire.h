@@ -187,6 +187,18 @@ tw_segment tw_message_segment(const tw_message* message, size_t index);
 // All segments, one after the other, at the speed of the machine. `to`: tw_message_size bytes that
 // nothing has been written to yet, so that it gets huge pages where the system has them.
 void tw_message_copy(const tw_message* message, void* to);
+// Whether a segment lies in the sender's memory.
+int tw_message_leased(const tw_message* message);
+
+// Posts memory for a message of one segment that is received by copy and has exactly `size` bytes,
+// TW_SMALLEST_POSTED at least, over whatever link: nothing else has to touch it then. Nobody else
+// may meanwhile. A few can be posted; the oldest go, and what nobody needed for a minute. `owner`
+// is told of each that goes, perhaps before this returns.
+#define TW_SMALLEST_POSTED (4u << 20)
+void tw_post(void* data, size_t size, const tw_owner* owner);
+// The context of the owner whose memory the message has been received into, and who has that memory
+// back; from then on the message may only be released. Null: it lies somewhere else.
+void* tw_message_posted(tw_message* message);
 // A new reference; null: no memory.
 tw_buffer* tw_message_buffer(tw_message* message, size_t index);
 void tw_message_release(tw_message* message);

@@ -305,6 +305,7 @@ bool Link::move() {
     return false;
   }
   if (*got != 0) {
+    came_ += *got;
     Status status = receiver_.received(*got);
     if (status.ok() && receiver_.offered_reads()) status = start_fetches();
     if (!status.ok()) {
@@ -417,9 +418,16 @@ void Link::on_event(uint32_t tag, uint32_t events) {
   // Whoever has the baton learns that there was something, and looks again when letting it go.
   if (!baton_.take_or_flag()) return;
   transport_->disarm();
-  const Nanos until = now() + kTurn;
-  while (step() && now() < until) {
-  }
+  const Nanos begun = now();
+  const uint64_t before = came_;
+  // Others wait for this thread: it polls only for a message that comes in at a good pace.
+  const auto pays = [&] {
+    return receiver_.midway() && now() - begun < static_cast<Nanos>(came_ - before) * kPacePerByte;
+  };
+  do {
+    if (step()) continue;
+    if (!pays() || !spinner_([&] { return transport_->readable() && step(); })) break;
+  } while (now() < begun + kTurn);
   hand_on();  // what is left is reported again
 }
 

@@ -279,6 +279,7 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
   Receiver receiver_;  // baton
   Fetches fetches_;    // baton
   Spinner spinner_;    // baton
+  uint64_t came_ = 0;  // baton: bytes that the transport has brought
 
   std::mutex send_mutex_;
   Sender sender_;                 // send lock

@@ -116,7 +116,8 @@ void Runtime::trim() {
   trimming_.store(false, std::memory_order_relaxed);
   // Until nothing is idle any more; then the next use begins anew.
   const ArenaStats arena = arena_->stats();
-  if (arena.resident > arena.used || pool_->stats().idle != 0) schedule_trim();
+  const PoolStats pool = pool_->stats();
+  if (arena.resident > arena.used || pool.idle + pool.posted != 0) schedule_trim();
 }
 
 void Runtime::trace(size_t events) {

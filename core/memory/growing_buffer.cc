@@ -34,6 +34,16 @@ bool GrowingBuffer::recycle(Pool& pool, size_t size) {
   return true;
 }
 
+bool GrowingBuffer::land(Pool& pool, size_t size) {
+  if (size < PostedBuffer::kSmallest) return false;
+  Ref<PostedBuffer> buffer = pool.take_posted(size);
+  if (!buffer) return false;
+  data_ = buffer->data();
+  capacity_ = size;
+  hold_ = std::move(buffer);
+  return true;
+}
+
 Status GrowingBuffer::reserve(Pool& pool, size_t size, size_t filled, size_t room) {
   if (room <= capacity_) return {};
   const size_t wanted = std::min(size, std::max(room, 2 * filled));

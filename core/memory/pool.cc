@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <new>
 #include <string>
 
@@ -132,11 +133,47 @@ std::list<Pool::Idle> Pool::evict(size_t keep, Nanos idle_before) {
   return out;
 }
 
+void Pool::post(Ref<PostedBuffer> buffer) {
+  if (!home_.here()) return;
+  std::list<Posted> fresh, surplus;  // let go of without the lock
+  fresh.push_back({std::move(buffer), now()});
+  std::lock_guard lock(mutex_);
+  stats_.posted += fresh.front().buffer->size();
+  posted_.splice(posted_.end(), fresh);
+  surplus = withdraw(kMostPosted, 0);
+}
+
+Ref<PostedBuffer> Pool::take_posted(size_t size) {
+  if (posted_count_.load(std::memory_order_relaxed) == 0 || !home_.here()) return nullptr;
+  std::list<Posted> taken;
+  std::lock_guard lock(mutex_);
+  const auto found = std::ranges::find_if(
+      posted_, [&](const Posted& posted) { return posted.buffer->size() == size; });
+  if (found == posted_.end()) return nullptr;
+  taken.splice(taken.end(), posted_, found);
+  stats_.posted -= size;
+  posted_count_.store(posted_.size(), std::memory_order_relaxed);
+  return std::move(taken.front().buffer);
+}
+
+std::list<Pool::Posted> Pool::withdraw(size_t keep, Nanos since_before) {
+  std::list<Posted> out;
+  while (!posted_.empty() && (posted_.size() > keep || stats_.posted > capacity_ ||
+                              posted_.front().since < since_before)) {
+    stats_.posted -= posted_.front().buffer->size();
+    out.splice(out.end(), posted_, posted_.begin());
+  }
+  posted_count_.store(posted_.size(), std::memory_order_relaxed);
+  return out;
+}
+
 void Pool::trim(Nanos idle_before) {
   if (!home_.here()) return;
   std::list<Idle> old;
+  std::list<Posted> unused;
   std::lock_guard lock(mutex_);
   old = evict(capacity_, idle_before);
+  unused = withdraw(kMostPosted, idle_before);
 }
 
 PoolStats Pool::stats() const {

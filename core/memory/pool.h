@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -14,6 +15,7 @@
 #include "base/ref.h"
 #include "base/status.h"
 #include "memory/memfd.h"
+#include "memory/posted_buffer.h"
 
 namespace tw {
 
@@ -52,6 +54,7 @@ struct PoolStats {
   uint64_t recycled = 0;  // buffers that were served from idle memory
   uint64_t fresh = 0;     // buffers that needed new pages
   uint64_t dropped = 0;   // idle buffers given back to the system
+  size_t posted = 0;      // bytes of buffers that wait to be filled
 };
 
 // Thread-safe.
@@ -65,10 +68,16 @@ class Pool final : public RefCounted {
   Result<Ref<PoolBuffer>> get(size_t size);
   // One that was used before, if such a one is idle; else null.
   Ref<PoolBuffer> recycled(size_t size);
-  // Most bytes kept idle.
+
+  // For a segment of exactly its size. Of too many the oldest go, so this one perhaps.
+  void post(Ref<PostedBuffer> buffer);
+  // The one posted first of this size; null: there is none.
+  Ref<PostedBuffer> take_posted(size_t size);
+
+  // Most bytes kept idle, and again most bytes posted.
   size_t capacity() const { return capacity_; }
 
-  // Gives back buffers that have been idle since before `idle_before`.
+  // Gives back buffers that have been idle, or posted, since before `idle_before`.
   void trim(Nanos idle_before = kForever);
 
   PoolStats stats() const;
@@ -76,6 +85,8 @@ class Pool final : public RefCounted {
   // Below this nothing is recycled: the allocator of the process does better.
   static constexpr size_t kSmallest = 32 << 10;
   static constexpr size_t kLargest = size_t{1} << 48;
+  // Enough for a stream whose next messages come while one is handed out.
+  static constexpr size_t kMostPosted = 4;
   // Four sizes for each power of two: at most a fifth of a buffer is unused.
   static constexpr size_t class_of(size_t size);
   static constexpr size_t class_size(size_t index);
@@ -85,6 +96,10 @@ class Pool final : public RefCounted {
   struct Idle {
     MemoryMap memory;
     size_t index;
+    Nanos since;
+  };
+  struct Posted {
+    Ref<PostedBuffer> buffer;
     Nanos since;
   };
   static constexpr size_t kSmallestPower = 15;
@@ -97,13 +112,17 @@ class Pool final : public RefCounted {
   // Takes idle buffers out, oldest first, while more than `keep` bytes are idle or the oldest has
   // been since before `idle_before`. The caller lets them go without the lock.
   std::list<Idle> evict(size_t keep, Nanos idle_before);
+  // The same for posted ones, more than `keep` of them or more bytes than the capacity.
+  std::list<Posted> withdraw(size_t keep, Nanos since_before);
 
   const Birthplace home_;
   const size_t capacity_;
   mutable std::mutex mutex_;
   std::list<Idle> idle_;                                             // oldest first
   std::array<std::list<std::list<Idle>::iterator>, kClasses> free_;  // of each size, oldest first
-  PoolStats stats_;                                                  // all three guarded by mutex_
+  std::list<Posted> posted_;                                         // oldest first
+  PoolStats stats_;                                                  // all guarded by mutex_
+  std::atomic<size_t> posted_count_{0};                              // of posted_
 };
 
 constexpr size_t Pool::class_of(size_t size) {

@@ -97,7 +97,7 @@ std::byte* Receiver::chunk_memory(Incoming& incoming, const wire::DataChunk& chu
   if (!incoming.parcel->ok()) return nullptr;
   const size_t size = incoming.parcel->size_of(chunk.segment);
   if (chunk.offset == 0 && size >= Pool::kSmallest && may_borrow(size) &&
-      incoming.buffer.recycle(pool_, size))
+      (incoming.buffer.land(pool_, size) || incoming.buffer.recycle(pool_, size)))
     borrow(incoming, size);
   const size_t room = std::min<size_t>(chunk.length, std::max(here, kAheadChunk));
   Status status = incoming.buffer.reserve(pool_, size, chunk.offset, chunk.offset + room);

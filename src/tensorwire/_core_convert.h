@@ -286,6 +286,31 @@ struct MessageHandle {
 // From this size on others may have the GIL while a message is copied, which takes 30 us and more.
 constexpr size_t kCopiedWithoutGil = 1 << 20;
 
+// Readies memory for the next message of this size, to be handed out as it is.
+void post_bytes(size_t size) {
+  PyObject* const bytes = PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size));
+  if (!bytes) return PyErr_Clear();  // the next message is copied
+  auto* const kept = new (std::nothrow) Kept{bytes, {}};
+  if (!kept) return Py_DECREF(bytes);
+  const tw_owner owner = KeptObjects::get().keep(kept);
+  tw_post(PyBytes_AsString(bytes), size, &owner);
+  KeptObjects::get().need_thread();
+}
+
+// The object into which the message was received; else nothing.
+nb::object posted(tw_message* message) {
+  static size_t last = 0;  // guarded by the GIL
+  const size_t size = tw_message_size(message);
+  auto* const kept = static_cast<Kept*>(tw_message_posted(message));
+  nb::object bytes = nb::steal(kept ? std::exchange(kept->object, nullptr) : nullptr);
+  if (kept) kept->free();
+  // Messages of one size are expected to go on. Those that lie in the sender's memory land nowhere.
+  const bool again = std::exchange(last, size) == size;
+  if (bytes.is_valid() || (again && tw_message_count(message) == 1 && !tw_message_leased(message)))
+    post_bytes(size);
+  return bytes;
+}
+
 // bytes when not raw, else a list of Buffer.
 nb::object received(tw_message* message, bool raw) {
   const size_t count = tw_message_count(message);
@@ -298,6 +323,9 @@ nb::object received(tw_message* message, bool raw) {
       PyList_SetItem(list.ptr(), static_cast<Py_ssize_t>(i), buffer.release().ptr());
     }
     return list;
+  }
+  if (size >= TW_SMALLEST_POSTED) {
+    if (nb::object bytes = posted(message); bytes.is_valid()) return bytes;
   }
   if (count == 1 && size < kCopiedWithoutGil) {
     const tw_segment segment = tw_message_segment(message, 0);

@@ -171,6 +171,9 @@ MEMORY: tuple[Measure, ...] = (
     _plain("arena_blocks", "gauge", "Blocks that are alive.", "blocks"),
     _plain("pool_used_bytes", "gauge", "Received memory that is in use.", "pool_used"),
     _plain("pool_idle_bytes", "gauge", "Memory kept for what is received next.", "pool_idle"),
+    _plain(
+        "pool_posted_bytes", "gauge", "Memory made ready for the bytes of a message.", "pool_posted"
+    ),
 )
 
 LINKS = Measure("links", "gauge", "Links that are alive.", {}, ("role", "transport"))

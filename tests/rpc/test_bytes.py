@@ -7,11 +7,14 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from tests.rpc.pairings import DATA_PLANE, ROOT, Pairing, local
 from tests.rpc.service import path
+
+from tensorwire.rpc import segments
 
 KI, MI = 1 << 10, 1 << 20
 UNLOCKED = MI
@@ -28,8 +31,13 @@ ANY_SIZE = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_len
 
 
 @pytest.fixture(params=DATA_PLANE, ids=str)
-def channel(request: pytest.FixtureRequest) -> Iterator[Any]:
-    pairing: Pairing = request.param
+def pairing(request: pytest.FixtureRequest) -> Pairing:
+    found: Pairing = request.param
+    return found
+
+
+@pytest.fixture
+def channel(pairing: Pairing) -> Iterator[Any]:
     with (
         local("tensorwire", options=ANY_SIZE) as server,
         pairing.channel(server.target, options=ANY_SIZE) as channel,
@@ -72,6 +80,42 @@ def test_bytes_that_are_kept(channel: Any) -> None:
     sent = [bytes([i]) * (SHARED + i) for i in range(4)]
     kept = [echo(data) for data in sent]
     assert kept == sent
+
+
+def different(count: int) -> list[bytes]:
+    return [bytes([i]) * (SHARED + 4096) for i in range(count)]
+
+
+def test_bytes_of_one_size_that_are_kept(channel: Any) -> None:
+    echo = channel.unary_unary(path("echo"))
+    sent = different(8)
+    kept = [echo(data) for data in sent]
+    assert kept == sent
+    stream = channel.stream_stream(path("chat"))
+    kept += stream(iter(sent))
+    assert kept == sent * 2
+
+
+def test_bytes_of_one_size_in_several_threads(channel: Any) -> None:
+    echo = channel.unary_unary(path("echo"))
+    sent = different(24)
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(echo, sent)) == sent
+
+
+def test_arrays_of_the_same_size_are_handed_out_as_they_come(channel: Any) -> None:
+    sent = different(4)
+    echo = channel.unary_unary(path("echo"))
+    views = channel.unary_unary(path("echo"), response_deserializer=segments(list))
+    kept = [(echo(data), views(data)) for data in sent]
+    assert [reply for reply, _ in kept] == sent
+    assert [b"".join(buffers) for _, buffers in kept] == sent
+
+
+def run(program: str, *arguments: str) -> None:
+    """In a process of its own."""
+    command = [sys.executable, "-c", textwrap.dedent(program), *arguments]
+    subprocess.run(command, cwd=ROOT, check=True, timeout=60)
 
 
 WITHOUT_ADVICE = """
@@ -126,9 +170,30 @@ def test_where_the_kernel_gives_no_huge_pages() -> None:
     number = {"x86_64": "28", "aarch64": "233"}.get(platform.machine())
     if number is None:
         return
-    subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(WITHOUT_ADVICE), number],
-        cwd=ROOT,
-        check=True,
-        timeout=60,
-    )
+    run(WITHOUT_ADVICE, number)
+
+
+POSTED = """
+    import tensorwire
+    from tests.rpc.pairings import local
+    from tests.rpc.service import path
+    from tests.rpc.test_bytes import ANY_SIZE, SHARED, pattern
+
+    data = pattern(SHARED + 7)
+    with (
+        local("tensorwire", options=ANY_SIZE) as server,
+        tensorwire.insecure_channel(server.target, options=ANY_SIZE, transport="tcp") as channel,
+    ):
+        echo = channel.unary_unary(path("echo"))
+        for _ in range(6):
+            assert echo(data) == data
+            # Made ready with the first reply; each that is used is followed by another one.
+            assert tensorwire.arena_stats()["pool_posted"] == len(data)
+        assert echo(b"small") == b"small"
+        assert echo(data[1:]) == data[1:]
+        assert echo(data) == data
+"""
+
+
+def test_a_size_that_comes_again_finds_memory_ready() -> None:
+    run(POSTED)

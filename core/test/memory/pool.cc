@@ -129,6 +129,72 @@ TEST_CASE("pool: buffers keep it alive") {
   std::memset(buffer->data(), 1, buffer->size());
 }
 
+// Memory that was posted, and how often it came home.
+struct Home {
+  class Owner final : public RefCounted {
+   public:
+    explicit Owner(int& returns) : returns_(returns) {}
+
+   private:
+    ~Owner() override { ++returns_; }
+    int& returns_;
+  };
+
+  Ref<PostedBuffer> buffer(size_t size) {
+    return make_ref<PostedBuffer>(&byte, size, make_ref<Owner>(returns));
+  }
+  std::byte byte{};
+  int returns = 0;
+};
+
+TEST_CASE("pool: what is posted serves one of exactly its size, the first one first") {
+  auto pool = make_ref<Pool>(64 * kMiB);
+  CHECK_FALSE(pool->take_posted(4 * kMiB));
+  Home first, second;
+  pool->post(first.buffer(4 * kMiB));
+  pool->post(second.buffer(4 * kMiB));
+  CHECK(pool->stats().posted == 8 * kMiB);
+  CHECK_FALSE(pool->take_posted(4 * kMiB - 1));
+  CHECK_FALSE(pool->take_posted(4 * kMiB + 1));
+  Ref<PostedBuffer> taken = pool->take_posted(4 * kMiB);
+  REQUIRE(taken);
+  CHECK(taken->data() == &first.byte);
+  CHECK(first.returns == 0);
+  taken = nullptr;
+  CHECK(first.returns == 1);
+  CHECK(pool->take_posted(4 * kMiB)->data() == &second.byte);
+  CHECK(second.returns == 1);
+  CHECK_FALSE(pool->take_posted(4 * kMiB));
+  CHECK(pool->stats().posted == 0);
+}
+
+TEST_CASE("pool: what is posted is bounded, the oldest goes first, and what nobody needs goes") {
+  auto pool = make_ref<Pool>(64 * kMiB);
+  Home few[Pool::kMostPosted], more, large, huge;
+  for (Home& home : few) pool->post(home.buffer(4 * kMiB));
+  CHECK(few[0].returns == 0);
+  pool->post(more.buffer(5 * kMiB));
+  CHECK(few[0].returns == 1);
+  CHECK(few[1].returns == 0);
+  pool->post(large.buffer(60 * kMiB));
+  CHECK(few[Pool::kMostPosted - 1].returns == 1);
+  CHECK(more.returns == 1);
+  CHECK(pool->stats().posted == 60 * kMiB);
+  pool->post(huge.buffer(65 * kMiB));
+  CHECK(huge.returns == 1);
+  CHECK(pool->stats().posted == 0);
+
+  const Nanos before = now();
+  pool->post(more.buffer(5 * kMiB));
+  pool->trim(before);
+  CHECK(more.returns == 1);
+  pool->trim();
+  CHECK(more.returns == 2);
+  pool->post(more.buffer(5 * kMiB));
+  pool = nullptr;
+  CHECK(more.returns == 3);
+}
+
 TEST_CASE("pool: threads") {
   auto pool = make_ref<Pool>(2 * kMiB);
   std::vector<std::thread> threads;

@@ -227,6 +227,38 @@ TEST_CASE("budget: recycled memory serves a message at once, but not more than h
   CHECK(hoard.pool->stats().used == 0);
 }
 
+TEST_CASE("budget: posted memory counts as recycled memory does, and comes home") {
+  constexpr size_t kSize = 8 << 20;
+  Hoard hoard(32 << 20);
+  std::array<Bytes, 3> memory;
+  for (Bytes& each : memory) {
+    each.resize(kSize);
+    hoard.pool->post(make_ref<PostedBuffer>(each.data(), kSize, nullptr));
+  }
+  // Two of them are half of the pool's bytes.
+  for (uint64_t number = 1; number <= 3; ++number) {
+    REQUIRE(hoard.hear(announced(number, SegmentKind::kPush, kSize)));
+    REQUIRE(hoard.hear(data(number, number, 0, 0, 10)));
+  }
+  CHECK(hoard.pool->stats().posted == kSize);
+  CHECK(hoard.pool->stats().used < kSize);
+  // A message that is given up lets go of its memory.
+  REQUIRE(hoard.hear(abort(1, 1)));
+  REQUIRE(hoard.hear(abort(3, 3)));
+  CHECK(hoard.pool->stats().used == 0);
+  REQUIRE(hoard.hear(data_head(2, 0, 10, kSize - 10, 0)));
+  Bytes rest(kSize - 10, std::byte{9});
+  REQUIRE(hoard.hear(rest));
+  REQUIRE_FALSE(hoard.messages.empty());
+  const InMessage whole = Parcel::open(hoard.messages.pop());
+  CHECK(whole.segments[0].data == memory[1].data());
+  CHECK(std::memcmp(memory[1].data() + 10, rest.data(), rest.size()) == 0);
+  // There is room for another one.
+  REQUIRE(hoard.hear(announced(4, SegmentKind::kPush, kSize)));
+  REQUIRE(hoard.hear(data(4, 4, 0, 0, 10)));
+  CHECK(hoard.pool->stats().posted == 0);
+}
+
 TEST_CASE("budget: what is to be read takes a bounded part of the address space at a time") {
   Hoard hoard;
   constexpr uint64_t kSize = uint64_t{600} << 20;
