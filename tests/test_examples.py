@@ -54,6 +54,24 @@ def test_actor_learner() -> None:
     assert re.search(r"^tensorwire took .* and grpcio .*: [\d.]+x$", said, re.MULTILINE)
 
 
+def test_model_server() -> None:
+    said = run("model_server", "--requests", "5", "--clients", "2", "--library", "both")
+    assert "tensorwire: calls went by shm to" in said
+    assert "grpcio: calls went by grpc" in said
+    assert len(re.findall(r"^\w+: 10 predictions for 1\.05 MB each: p50", said, re.MULTILINE)) == 2
+    assert re.search(r"^a call takes grpcio [\d.]+ times as long$", said, re.MULTILINE)
+
+
+def test_streaming() -> None:
+    said = run("streaming", "--frames", "12", "--look-ms", "5", "--library", "both")
+    assert "tensorwire: frames went by shm to" in said
+    assert "grpcio: frames went by grpc" in said
+    ahead = re.search(r"^tensorwire: the camera was at most (\d+) frames ahead", said, re.MULTILINE)
+    # 16 MiB are under way, and one more; another one is being made, and one looked at.
+    assert ahead is not None
+    assert int(ahead[1]) <= 6
+
+
 def test_actors_join_a_learner_and_ctrl_c_ends_it() -> None:
     alone = command("actor_learner", "--actors", "0", "--weights", "1M")
     with subprocess.Popen(
