@@ -330,7 +330,9 @@ def print_findings(findings: Sequence[Finding], console: Console) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table("", "this host", "", "", header_style="bold", box=None, padding=(0, 1))
+    table = Table(header_style="bold", box=None, padding=(0, 1))
+    for heading in ("", "this host", "", ""):
+        table.add_column(heading, overflow="fold")
     for finding in findings:
         verdict = Text(finding.verdict, STYLES[finding.verdict])
         table.add_row(verdict, finding.subject, finding.value, finding.meaning)

@@ -23,6 +23,7 @@ def row(contender: str, case: str = "request", size: int = 8, **more: Any) -> di
         "reads": False,
         "callers": 1,
         "p50_us": 12.3456,
+        "p50_spread": 0.25,
         "p99_us": 2345.6,
         "gb_per_s": 1.5,
         "msgs_per_s": 81_000.0,
@@ -57,8 +58,8 @@ REPORT: dict[str, Any] = {
 }
 
 
-def printed() -> str:
-    console = Console(file=io.StringIO(), width=200)
+def printed(width: int = 200) -> str:
+    console = Console(file=io.StringIO(), width=width)
     report.print_table(REPORT, console)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
@@ -77,6 +78,35 @@ def test_the_table_holds_every_row_and_note() -> None:
         ),
     ):
         assert expected in text
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 200])
+def test_no_line_is_too_long_and_no_cell_is_cut(width: int) -> None:
+    text = printed(width)
+    assert "\N{HORIZONTAL ELLIPSIS}" not in text
+    assert all(len(line) <= width for line in text.splitlines())
+    table = text.split("Without")[0].split("2 CPUs")[0]
+    assert all(line == line.rstrip() for line in table.splitlines())
+    assert "12.3 us" in text
+    flat = " ".join(text.split())
+    assert ("Without" in flat) == (width < 200)
+    assert "note on zmq" in flat
+
+
+def test_what_is_only_announced_has_no_rate() -> None:
+    lent = row(
+        "tensorwire", transport="shm", origin="published", size=1 << 20, ratio_to_grpcio=900.0
+    )
+    cells = {column.name: column.cell for column in report.COLUMNS}
+    assert [cells[name](lent) for name in ("GB/s", "CPU s/GB", "x grpcio", "x p99")] == [""] * 4
+    for more in (
+        {"reads": True},
+        {"transport": "tcp"},
+        {"origin": "ordinary"},
+        {"case": "stream"},
+        {"size": 8},
+    ):
+        assert cells["x grpcio"]({**lent, **more}) == "900"
 
 
 def test_rows_come_by_case_and_size_the_baseline_first() -> None:

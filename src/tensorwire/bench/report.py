@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from tensorwire.bench import terminal
+from tensorwire.bench.terminal import Column
 from tensorwire.bench.work import CASES, PAYLOADS, format_size
 
 if TYPE_CHECKING:
@@ -12,13 +14,18 @@ if TYPE_CHECKING:
 
 LEGEND = (
     "p50 and p99: the median over the rounds of each round's own quantile; of a stream's time for "
-    "one message where the case is stream.",
-    "read: the receiver adds up all bytes; otherwise it is handed them and looks at none.",
+    "one message where the case is stream. spread: of the rounds' p50, largest less smallest.",
+    "read: the receiver adds up all bytes; otherwise it is handed them and looks at none. What is "
+    "published, goes over shm and is not read is only announced: there is no rate and no ratio.",
     "CPU: seconds of both processes, all their threads, for 10^9 bytes of payload.",
     "x grpcio: how many times faster than grpcio (sync, ready messages) at the "
     "same case, size and reading, in the same rounds, by p50 (several callers: by msg/s); x p99: "
     "by p99.",
 )
+
+
+LENT = 64 << 10
+"""Bytes from which an array is surely lent; a smaller one may be in the message itself."""
 
 
 def ordered(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -56,48 +63,58 @@ def rate(value: float) -> str:
     return significant(value)
 
 
-COLUMNS: tuple[tuple[str, Callable[[dict[str, Any]], str]], ...] = (
-    ("contender", lambda row: row["contender"]),
-    ("path", lambda row: row["transport"]),
-    ("payload", lambda row: row["origin"] if row["payload"] == "array" else row["payload"]),
-    ("read", lambda row: "yes" if row["reads"] else "no"),
-    ("p50", lambda row: duration(row["p50_us"])),
-    ("p99", lambda row: duration(row["p99_us"])),
-    ("GB/s", lambda row: significant(row["gb_per_s"])),
-    ("msg/s", lambda row: rate(row["msgs_per_s"])),
-    ("CPU s/GB", lambda row: optional(row["cpu_s_per_gb"])),
-    ("x grpcio", lambda row: optional(row["ratio_to_grpcio"])),
-    ("x p99", lambda row: optional(row["p99_ratio_to_grpcio"])),
-    ("note", lambda row: row["note"]),
-)
-TEXT_COLUMNS = {"contender", "path", "payload", "read", "note"}
+def looks(row: dict[str, Any]) -> bool:
+    """Whether bytes are moved or read. An array of the arena that goes over shared memory and is
+    not read is only announced: its time is one, but no rate."""
+    lent = row["origin"] == "published" and row["transport"] == "shm" and row["size"] >= LENT
+    return bool(row["reads"] or not lent or row["case"] == "stream")
 
 
 def optional(value: float | None) -> str:
     return "" if value is None else significant(value)
 
 
+def measured(name: str) -> Callable[[dict[str, Any]], str]:
+    return lambda row: optional(row[name]) if looks(row) else ""
+
+
+COLUMNS = (
+    Column("contender", lambda row: row["contender"], text=True),
+    Column("path", lambda row: row["transport"], text=True),
+    Column(
+        "payload",
+        lambda row: row["origin"] if row["payload"] == "array" else row["payload"],
+        text=True,
+    ),
+    Column("read", lambda row: "yes" if row["reads"] else "no", text=True, leaves=1),
+    Column("p50", lambda row: duration(row["p50_us"])),
+    Column("spread", lambda row: f"{row['p50_spread']:.0%}", leaves=4),
+    Column("p99", lambda row: duration(row["p99_us"]), leaves=3),
+    Column("GB/s", measured("gb_per_s"), leaves=5),
+    Column("msg/s", lambda row: rate(row["msgs_per_s"]), leaves=7),
+    Column("CPU s/GB", measured("cpu_s_per_gb"), leaves=6),
+    Column("x grpcio", measured("ratio_to_grpcio")),
+    Column("x p99", measured("p99_ratio_to_grpcio"), leaves=8),
+    Column("note", lambda row: row["note"], text=True, leaves=9),
+)
+
+
 def print_table(report: dict[str, Any], console: Console) -> None:
     """report: what ``--json`` prints."""
-    from rich.table import Table
-
     environment = report["environment"]
-    table = Table(title="tensorwire bench rpc", title_justify="left", header_style="bold")
-    table.add_column("case")
-    for name, _ in COLUMNS:
-        table.add_column(name, justify="left" if name in TEXT_COLUMNS else "right", no_wrap=True)
-    before = None
+    groups: dict[str, list[dict[str, Any]]] = {}
     for row in ordered(report["rows"]):
         group = f"{row['case']} {format_size(row['size'])}"
         if row["callers"] > 1:
             group += f" x{row['callers']}"
-        if before is not None and group != before:
-            table.add_section()
-        style = "bold" if row["contender"] == "tensorwire" else None
-        cells = [cell(row) for _, cell in COLUMNS]
-        table.add_row("" if group == before else group, *cells, style=style)
-        before = group
-    console.print(table)
+        groups.setdefault(group, []).append(row)
+    left_out = terminal.print_table(
+        console,
+        "tensorwire bench rpc",
+        COLUMNS,
+        groups.items(),
+        lambda row: bool(row["contender"] == "tensorwire"),
+    )
     control = environment["congestion_control"]
     console.print(
         f"{environment['cpus']} CPUs ({environment['cpu']}), kernel {environment['kernel']}, "
@@ -105,8 +122,13 @@ def print_table(report: dict[str, Any], console: Console) -> None:
         f"TCP congestion control: {control['default']} by default here, "
         f"{control['same_host_links']} on tensorwire's links within a host.",
         highlight=False,
+        markup=False,
     )
-    for line in (*LEGEND, *environment["notes"]):
+    lines = [*LEGEND, *environment["notes"]]
+    if COLUMNS[-1] in left_out:
+        notes = {f"{row['contender']} {row['transport']}": row["note"] for row in report["rows"]}
+        lines += [f"{who}: {note}" for who, note in notes.items() if note]
+    for line in lines:
         console.print(f"- {line}", highlight=False, markup=False)
 
 

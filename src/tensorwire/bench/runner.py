@@ -176,6 +176,12 @@ def _times_faster(work: Work, visits: list[Visit], base: list[Visit]) -> float:
     return statistics.median(v.p50_us for v in base) / statistics.median(v.p50_us for v in visits)
 
 
+def spread(medians: Sequence[float]) -> float:
+    """How far the rounds are apart: the largest less the smallest, as a part of the median."""
+    middle = statistics.median(medians)
+    return (max(medians) - min(medians)) / middle if middle else 0.0
+
+
 def rows(results: Results) -> list[dict[str, Any]]:
     """One row for each contender and work, as documented in ``docs/benchmarks.md``."""
     baseline = {
@@ -200,6 +206,7 @@ def rows(results: Results) -> list[dict[str, Any]]:
                 "reads": work.reads,
                 "callers": work.callers,
                 "p50_us": p50,
+                "p50_spread": spread([visit.p50_us for visit in visits]),
                 "p99_us": p99,
                 "gb_per_s": statistics.median(v.calls * gigabytes / v.seconds for v in visits),
                 "msgs_per_s": statistics.median(v.calls / v.seconds for v in visits),

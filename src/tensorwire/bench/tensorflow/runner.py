@@ -17,7 +17,7 @@ from tensorwire.bench.control import AgentError, Control
 from tensorwire.bench.measure import Visit
 from tensorwire.bench.pair import VISIT_FACTOR
 from tensorwire.bench.processes import START_SECONDS, expect, started
-from tensorwire.bench.runner import Contender, Progress, rotated
+from tensorwire.bench.runner import Contender, Progress, rotated, spread
 from tensorwire.bench.tensorflow.cases import JOB, STEP_MILLISECONDS, Work
 from tensorwire.bench.tensorflow.paths import STOCK, Counts, PathError, Taken, grown, taken
 from tensorwire.host import why_no_verbs
@@ -158,6 +158,7 @@ def rows(results: Results) -> list[dict[str, Any]]:
                 "case": work.case,
                 "size": work.size,
                 "p50_ms": p50,
+                "p50_spread": spread([visit.p50_us for visit in visits]),
                 "p99_ms": p99,
                 "cpu_s_per_step": statistics.median(v.cpu_seconds / v.calls for v in visits),
                 "ratio_to_grpc": _median_ms(base, "p50_us") / p50 if base else None,
