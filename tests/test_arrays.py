@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from typing import Any
 
 import ml_dtypes
@@ -116,6 +118,24 @@ def test_a_full_arena_names_its_setting() -> None:
     with pytest.raises(tensorwire.ArenaFullError, match="TENSORWIRE_BUFFER_BYTES"):
         tensorwire.publish(np.broadcast_to(np.uint8(0), too_much))
     assert tensorwire.zeros(3).tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("setting", "capacity"),
+    [("", 1 << 30), ("TENSORWIRE_BUFFER_BYTES", 32 << 20), ("TF_RDMA_BUF_SIZE", 3 << 30)],
+)
+def test_the_arena_is_sized_from_what_the_process_may_use_unless_it_is_set(
+    setting: str, capacity: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("TENSORWIRE_BUFFER_BYTES", "TF_RDMA_BUF_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    if setting:
+        monkeypatch.setenv(setting, str(capacity))
+    code = "import tensorwire; print(tensorwire.arena_stats()['capacity'])"
+    # A quarter of 4 GiB is 1 GiB, and so is the least of a machine with two or more.
+    limited = ["sh", "-c", 'ulimit -v 4194304 && exec "$@"', "sh", sys.executable, "-c", code]
+    found = subprocess.run(limited, capture_output=True, check=True)
+    assert int(found.stdout) == capacity
 
 
 def test_arena_stats() -> None:

@@ -79,7 +79,8 @@ def publish(data: BytesLike) -> bool:
 
 def is_published(data: BytesLike) -> bool: ...
 def arena_stats() -> dict[str, int]:
-    """capacity, reserved, resident, used, leased, high_water (bytes); slabs, blocks (counts)."""
+    """capacity, wanted, reserved, resident, used, leased, high_water (bytes); slabs, blocks
+    (counts)."""
 
 Step: TypeAlias = tuple[int, str, str, int, int, int, int, int]
 """time (ns), ``sent`` or ``received``, name, stream, message, segment, bytes, id."""
