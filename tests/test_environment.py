@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,7 +22,7 @@ def as_in_a_new_process() -> None:
     environment.tell_unknown.cache_clear()
 
 
-def test_every_setting_is_known_and_documented() -> None:
+def test_every_setting_is_known() -> None:
     sources = [
         *(ROOT / "core" / "base").glob("settings.cc"),
         *(ROOT / "src" / "tensorwire").rglob("*.py"),
@@ -32,8 +36,62 @@ def test_every_setting_is_known_and_documented() -> None:
     composed = {name for name in environment.NAMES if name not in read}
     assert read - environment.NAMES == {"TENSORWIRE_RUN"}
     assert all("VERBS" in name for name in composed)
-    pages = "".join(page.read_text() for page in (ROOT / "docs").glob("*.md"))
-    assert [name for name in sorted(environment.NAMES) if f"`{name}`" not in pages] == []
+
+
+def documented() -> dict[str, tuple[str, str]]:
+    """Of each setting on the page the default and what is permitted."""
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in (ROOT / "docs" / "settings.md").read_text().splitlines()
+        if re.match(r"\| `(TENSORWIRE|TF_RDMA)_", line)
+    ]
+    assert all(len(row) == 5 and re.search(r"\]\([a-z-]+\.md", row[4]) for row in rows)
+    names = [row[0].strip("`") for row in rows]
+    assert sorted(names) == sorted(environment.NAMES)
+    return {name: (row[1].strip("`"), row[2]) for name, row in zip(names, rows, strict=True)}
+
+
+# Refuses a value that no setting takes, each in turn, and then tells the defaults.
+LOOK = """
+import json, os, sys
+from tensorwire import _core
+for name in sys.argv[1:]:
+    os.environ[name] = "?!"
+    try:
+        _core.settings()
+    except _core.StatusError as error:
+        print(json.dumps([name, error.args[1]]))
+    del os.environ[name]
+print(json.dumps(["", _core.settings()]))
+"""
+
+
+def test_the_page_of_settings_has_their_defaults_and_ranges() -> None:
+    page = documented()
+    ranges = {name: r[1] for name, r in page.items() if re.match(r"[0-9]+[KMGT]? to ", r[1])}
+    process = subprocess.run(
+        [sys.executable, "-c", LOOK, *sorted(ranges)],
+        env={k: v for k, v in os.environ.items() if k not in environment.NAMES},
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    *refused, (_, settings) = map(json.loads, process.stdout.splitlines())
+    refusals = dict(refused)
+    for name, permitted in ranges.items():
+        assert refusals[name].endswith(f" from {permitted}"), refusals.get(name)
+    units = {"": 0, "K": 10, "M": 20, "G": 30}
+    checked = set()
+    for name, (default, _) in page.items():
+        key = name.removeprefix("TENSORWIRE_").lower()
+        number = re.fullmatch("([0-9]+)([KMG]?)", default)
+        if number is not None:
+            expected = int(number[1]) << units[number[2]]
+            assert settings["trace_events" if key == "trace" else key] == expected, name
+            checked.add(key)
+    others = {"buffer_bytes", "pool_bytes", "tcp_congestion", "trace_events"}
+    assert settings.keys() - checked == others | {
+        f"verbs_{name}" for name in ("device", "gid_index", "mtu")
+    }
 
 
 def test_the_nearest_name() -> None:
