@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import re
 from typing import Any
 
 import grpc
@@ -219,6 +220,13 @@ def test_every_option_is_in_the_migration_table() -> None:
     page = (ROOT / "docs" / "migration.md").read_text()
     names = (*options.HONOURED, *options.HONOURED_BY_SERVERS, *options.NO_EFFECT)
     assert [name for name in (*names, *options.CONNECTION) if f"`{name}" not in page] == []
+
+
+@pytest.mark.parametrize("part", [grpc.Channel, grpc.Server, grpc.ServicerContext, grpc.Future])
+def test_the_interface_of_grpcio_is_in_the_migration_table(part: type) -> None:
+    page = (ROOT / "docs" / "migration.md").read_text()
+    names = [name for name in dir(part) if not name.startswith("_")]
+    assert [name for name in names if not re.search(rf"`{name}\b", page)] == []
 
 
 @pytest.mark.parametrize("pairing", DATA_PLANE, ids=str)
