@@ -90,28 +90,40 @@ def test_examples_run(page: Path) -> None:
     assert run(page)
 
 
-def test_the_model_server_of_the_tutorial(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "tutorials" / "model_server.md").read_text()
+@pytest.mark.parametrize(
+    ("tutorial", "clients"),
+    [
+        ("model_server", [["client.py"]]),
+        ("parameter_server", [["worker.py", "0"], ["worker.py", "1"]]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_programs_of_tutorials(tutorial: str, clients: list[list[str]], tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "tutorials" / f"{tutorial}.md").read_text()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
     for block in blocks(page):
         assert block.file
         (tmp_path / block.file).write_text(block.code.replace("50051", port))
-    command = [sys.executable, "-u"]
-    with subprocess.Popen(
-        [*command, "server.py"], stdout=subprocess.PIPE, cwd=tmp_path, text=True
-    ) as server:
+
+    def start(*arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, *arguments]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, cwd=tmp_path, text=True)
+
+    with start("server.py") as server:
         try:
             assert server.stdout is not None
             assert server.stdout.readline() == f"serving at 127.0.0.1:{port}\n"
-            client = subprocess.run(
-                [*command, "client.py"], stdout=subprocess.PIPE, cwd=tmp_path, text=True, check=True
-            )
+            running = [start(*arguments) for arguments in clients]
+            printed = [client.communicate()[0] for client in running]
         finally:
             server.kill()
+    assert [client.returncode for client in running] == [0] * len(clients)
     (shown,) = re.findall(r"^```text\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
-    assert client.stdout == shown
+    assert "".join(printed) == shown
+    run_it = page[page.index("## Run it") : page.index("```text")]
+    assert all(f"python {' '.join(arguments)}" in run_it for arguments in clients)
 
 
 SOURCES = [
