@@ -1,6 +1,10 @@
 """Sphinx settings; `make docs` builds with every warning an error."""
 
+import os
 from importlib.metadata import version as installed_version
+from typing import Any
+
+os.environ["TYPER_USE_RICH"] = "0"  # help as plain text
 
 project = "Tensorwire"
 author = "The Tensorwire authors"
@@ -16,3 +20,30 @@ autodoc_inherit_docstrings = False
 
 html_theme = "furo"
 html_title = f"Tensorwire {release}"
+
+
+def commands(command: Any, name: str) -> dict[str, str]:
+    """The help of a command, or of all commands of a group."""
+    group = getattr(command, "commands", None)
+    if group is None:
+        with command.context_class(command, info_name=name, terminal_width=90) as context:
+            return {name: command.get_help(context)}
+    return {k: v for word in group for k, v in commands(group[word], f"{name} {word}").items()}
+
+
+def add_help(app: Any, page: str, source: list[str]) -> None:
+    """What the commands say of themselves, to the page ``cli``."""
+    if page == "cli":
+        import typer
+
+        from tensorwire.cli import app as cli
+
+        found = commands(typer.main.get_command(cli), "tensorwire")
+        source[0] += "".join(
+            f"\n## {name}\n\n```text\n{text}\n```\n" for name, text in found.items()
+        )
+
+
+def setup(app: Any) -> None:
+    app.connect("source-read", add_help)
+    app.connect("env-get-outdated", lambda *_: ["cli"])

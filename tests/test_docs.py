@@ -14,9 +14,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
+import typer
+
+from tensorwire import cli
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [*ROOT.glob("README.md"), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -161,6 +164,19 @@ def test_messages_are_those_of_the_code(page: str, least: int) -> None:
         if part not in code
     ]
     assert absent == []
+
+
+def test_every_command_is_in_the_table() -> None:
+    page = (ROOT / "docs" / "cli.md").read_text()
+    found = re.findall(r"^\| `(tensorwire(?: [a-z]+)+)", page, re.MULTILINE)
+
+    def leaves(command: Any, name: str) -> Iterator[str]:
+        for word, inner in getattr(command, "commands", {}).items():
+            yield from leaves(inner, f"{name} {word}")
+        if not hasattr(command, "commands"):
+            yield name
+
+    assert sorted(found) == sorted(leaves(typer.main.get_command(cli.app), "tensorwire"))
 
 
 def test_the_guides_have_examples() -> None:
