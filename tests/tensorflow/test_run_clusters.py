@@ -161,8 +161,8 @@ def test_strategies(program: str, spec: str, receivers: tuple[str, ...]) -> None
         assert result.by_grpc(task) == 0, result.err
 
 
-def test_the_guides_program(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "tensorflow.md").read_text()
+def test_the_program_of_the_tutorial(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "tutorials" / "tensorflow_job.md").read_text()
     found = re.search(r"^```py\n(# train\.py\n.*?)^```", page, re.DOTALL | re.MULTILINE)
     assert found is not None
     program = tmp_path / "train.py"
