@@ -177,6 +177,10 @@ bench: build ## measure against grpcio and others (ARGS="--sizes 8,64M --json ..
 
 # ---- the rest ----
 
+.PHONY: newcomer
+newcomer: ## do what a newcomer does, with an empty home (ARGS="wheel": see scripts/newcomer)
+	scripts/newcomer $(ARGS)
+
 .PHONY: clean system-build system-test system-sanitize
 clean: ## remove everything that was generated
 	rm -rf build dist .venv .venv-oldest .mypy_cache .pytest_cache .ruff_cache .hypothesis

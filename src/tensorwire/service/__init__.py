@@ -7,15 +7,17 @@ A call's request is the dict of its arguments by name, in the format of ``tensor
 parameter annotated as an iterator is streamed: its items follow as messages of their own.
 """
 
-from tensorwire.service.client import client, with_options
+from tensorwire.service.client import Future, client, future, with_options
 from tensorwire.service.description import define
 from tensorwire.service.server import ServiceError, add_to_server, context
 
 __all__ = [
+    "Future",
     "ServiceError",
     "add_to_server",
     "client",
     "context",
     "define",
+    "future",
     "with_options",
 ]

@@ -9,6 +9,8 @@ import typing
 from collections.abc import Callable
 from typing import Annotated, Any, Final
 
+import numpy as np
+
 from tensorwire.tensors import TensorSpec
 from tensorwire.tensors.errors import PartError
 
@@ -24,8 +26,9 @@ def origin_of(hint: Any) -> Any:
     return typing.get_origin(hint) or hint
 
 
-def checker(hint: Any) -> Check | None:
-    """What enforces the TensorSpecs inside an annotation; None if there are none.
+def checker(hint: Any, strict: bool = False) -> Check | None:
+    """What enforces the TensorSpecs inside an annotation; None if there are none. strict: plain
+    types and arrays, too.
 
     Of a stream, it is the check of one item.
     """
@@ -34,10 +37,15 @@ def checker(hint: Any) -> Check | None:
         for extra in arguments[1:]:
             if isinstance(extra, TensorSpec):
                 return _tensor_checker(extra)
-        return checker(arguments[0])
+        return checker(arguments[0], strict)
     if origin in STREAMS:
-        return checker(arguments[0])
-    parts = [checker(argument) for argument in arguments if argument is not Ellipsis]
+        return checker(arguments[0], strict)
+    if strict:
+        if hint is np.ndarray or origin is np.ndarray:
+            return _tensor_checker(TensorSpec(dtype=_dtype_of(arguments)))
+        if hint in _PLAIN:
+            return _plain_checker(hint)
+    parts = [checker(argument, strict) for argument in arguments if argument is not Ellipsis]
     if not any(parts):
         return None
     if origin in (typing.Union, types.UnionType):
@@ -58,6 +66,45 @@ def _tensor_checker(spec: TensorSpec) -> Check:
             raise PartError(wrong)
 
     return check
+
+
+def _dtype_of(arguments: tuple[Any, ...]) -> Any:
+    """Of ``np.ndarray[shape, np.dtype[np.float32]]``, or ``NDArray[np.float32]``; None for any."""
+    if len(arguments) < 2:
+        return None
+    scalar = typing.get_args(arguments[1])
+    # A kind of scalars, as np.floating is one, has no dtype of its own.
+    concrete = scalar and isinstance(scalar[0], type) and not scalar[0].__subclasses__()
+    return np.dtype(scalar[0]) if concrete else None
+
+
+_PLAIN: Final[dict[Any, tuple[type, ...]]] = {
+    bool: (bool, np.bool_),
+    int: (int, np.integer),
+    float: (float, int, np.floating, np.integer),
+    complex: (complex, float, int, np.number),
+    str: (str,),
+    bytes: (bytes,),
+    list: (list,),
+    tuple: (tuple,),
+    dict: (dict,),
+}
+"""What an annotation admits, as type checkers have it, and NumPy's scalars."""
+
+
+def _plain_checker(hint: Any) -> Check:
+    admitted = _PLAIN[hint]
+
+    def check(value: Any) -> None:
+        truth = isinstance(value, (bool, np.bool_)) and hint is not bool
+        if truth or not isinstance(value, admitted):
+            raise PartError(f"expected a value of type {hint.__name__}, got {_kind(value)}")
+
+    return check
+
+
+def _kind(value: Any) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"
 
 
 def _union_checker(

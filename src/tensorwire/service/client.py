@@ -6,7 +6,7 @@ import inspect
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 import grpc
 
@@ -18,6 +18,7 @@ from tensorwire.tensors import DecodeError
 if TYPE_CHECKING:
     from tensorwire.tensors import Framework
 
+P = ParamSpec("P")
 T = TypeVar("T")
 Metadata = Sequence[tuple[str, str | bytes]]
 
@@ -76,6 +77,58 @@ def with_options(client: T, **options: Any) -> T:
     return typing.cast(T, type(client)(client._calls, client._encode, changed))
 
 
+def future(method: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+    """Begins a call of a client's method, and does not wait for its reply:
+    ``future(model.predict, batch).result()`` is ``model.predict(batch)``.
+
+    Raises what the method raises before anything is sent, and ``TypeError`` for a method that
+    streams its reply (iterate over it), and for what is no method of a client.
+    """
+    begin = getattr(method, "__tensorwire_begin__", None)
+    proxy = getattr(method, "__self__", None)
+    if begin is None or not isinstance(proxy, _Proxy):
+        raise TypeError(f"{method!r} is no method of a service.client")
+    return typing.cast("Future[T]", begin(proxy, *args, **kwargs))
+
+
+class Future(Generic[T]):
+    """A reply that is on its way. Thread-safe."""
+
+    def __init__(self, method: Method, call: Any, proxy: _Proxy, requests: _Requests | None):
+        self._method = method
+        self._call = call
+        self._proxy = proxy
+        self._requests = requests
+
+    def result(self, timeout: float | None = None) -> T:
+        """The reply. timeout: seconds to wait here; the call goes on beyond it.
+
+        Raises what the method raises once it has been sent, ``grpc.FutureTimeoutError``, and
+        ``grpc.FutureCancelledError`` after ``cancel()``.
+        """
+        try:
+            message = self._call.result(timeout)
+        except grpc.RpcError:
+            _raise_cause(self._requests)
+            raise
+        return typing.cast(T, self._proxy._decode(self._method, message))
+
+    def cancel(self) -> bool:
+        """Ends the call. False when it has ended before."""
+        return bool(self._call.cancel())
+
+    def cancelled(self) -> bool:
+        return bool(self._call.cancelled())
+
+    def done(self) -> bool:
+        """Whether ``result`` would return, or raise, at once."""
+        return bool(self._call.done())
+
+    def add_done_callback(self, callback: Callable[[Future[T]], None]) -> None:
+        """``callback(self)`` on another thread once the call has ended; here if it has."""
+        self._call.add_done_callback(lambda _: callback(self))
+
+
 class _Proxy:
     """State of a client; ``client`` derives a class with the methods of the service."""
 
@@ -90,28 +143,42 @@ class _Proxy:
         self._options = options
 
     def _call(self, method: Method, arguments: dict[str, Any]) -> Any:
-        options = self._options
-        items: Any = arguments.pop(method.stream) if method.stream else None
-        wrong = method.argument_objection(arguments)
-        if wrong:
-            raise ValueError(f"{method.path}: {wrong}")
-        request = self._encode(arguments)
-        requests: _Requests | None = None
-        if method.stream:
-            requests = _Requests(method, request, iter(items), self._encode)
+        message, requests = self._requests(method, arguments)
         try:
-            reply = self._calls[method.name](
-                request if requests is None else requests,
-                timeout=options.timeout,
-                metadata=options.metadata,
-                wait_for_ready=options.wait_for_ready,
-            )
+            reply = self._calls[method.name](message, **self._keywords())
         except grpc.RpcError:
             _raise_cause(requests)
             raise
         if method.stream_reply:
             return self._replies(method, reply, requests)
         return self._decode(method, reply)
+
+    def _begin(self, method: Method, arguments: dict[str, Any]) -> Future[Any]:
+        if method.stream_reply:
+            raise TypeError(f"{method.name}() streams its reply: call it, and iterate over that")
+        message, requests = self._requests(method, arguments)
+        multicallable: Any = self._calls[method.name]
+        return Future(method, multicallable.future(message, **self._keywords()), self, requests)
+
+    def _requests(self, method: Method, arguments: dict[str, Any]) -> tuple[Any, _Requests | None]:
+        """What to call with; with a streamed parameter that is all of its messages."""
+        items: Any = arguments.pop(method.stream) if method.stream else None
+        wrong = method.argument_objection(arguments)
+        if wrong:
+            raise ValueError(f"{method.path}: {wrong}")
+        request = self._encode(arguments)
+        if not method.stream:
+            return request, None
+        requests = _Requests(method, request, iter(items), self._encode)
+        return requests, requests
+
+    def _keywords(self) -> dict[str, Any]:
+        options = self._options
+        return {
+            "timeout": options.timeout,
+            "metadata": options.metadata,
+            "wait_for_ready": options.wait_for_ready,
+        }
 
     def _replies(self, method: Method, call: Any, requests: _Requests | None) -> Iterator[Any]:
         try:
@@ -178,12 +245,17 @@ def _raise_cause(requests: _Requests | None) -> None:
 def _proxy_method(method: Method) -> Callable[..., Any]:
     signature = method.signature
 
-    def call(self: _Proxy, /, *args: Any, **kwargs: Any) -> Any:
+    def bound(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         try:
-            arguments = dict(signature.bind(*args, **kwargs).arguments)
+            return dict(signature.bind(*args, **kwargs).arguments)
         except TypeError as error:
             raise TypeError(f"{method.name}(): {error}") from None
-        return self._call(method, arguments)
+
+    def call(self: _Proxy, /, *args: Any, **kwargs: Any) -> Any:
+        return self._call(method, bound(args, kwargs))
+
+    def begin(self: _Proxy, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        return self._begin(method, bound(args, kwargs))
 
     call.__name__ = method.name
     call.__qualname__ = method.name
@@ -191,4 +263,5 @@ def _proxy_method(method: Method) -> Callable[..., Any]:
     itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
     shown = [itself, *signature.parameters.values()]
     call.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
+    call.__tensorwire_begin__ = begin  # type: ignore[attr-defined]
     return call

@@ -88,10 +88,15 @@ class Service:
 def define(cls: type[T], /) -> type[T]: ...
 @overload
 def define(
-    *, name: str | None = None, framework: Framework = "numpy"
+    *, name: str | None = None, framework: Framework = "numpy", strict: bool = False
 ) -> Callable[[type[T]], type[T]]: ...
 def define(
-    cls: type[T] | None = None, /, *, name: str | None = None, framework: Framework = "numpy"
+    cls: type[T] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    framework: Framework = "numpy",
+    strict: bool = False,
 ) -> type[T] | Callable[[type[T]], type[T]]:
     """Makes the public methods of a class callable from other processes; returns the class.
 
@@ -100,10 +105,12 @@ def define(
     ``Generator``, streams its reply. A parameter annotated as ``Iterator`` (at most one) is
     streamed to the server. Arguments and results are what ``tensors.dumps`` takes. Inside an
     annotation, ``Annotated[np.ndarray, TensorSpec(shape=(None, 3), dtype="float32")]`` is checked
-    at both ends; no other annotation is.
+    at both ends; no other annotation is, unless it is strict.
 
     name: the service's name on the wire, by default the name of the class. framework: what tensors
-    in arguments are given to the methods as.
+    in arguments are given to the methods as. strict: annotations of arrays (``np.ndarray``, or
+    ``NDArray[np.float32]``; a tensor of any framework will do), of bool, int, float, complex, str,
+    bytes, and lists, tuples and dicts of these are checked at both ends, too.
 
     Raises ``TypeError`` for async methods, for several streamed parameters, for annotations that
     cannot be evaluated, and for a class without public methods.
@@ -114,7 +121,7 @@ def define(
         if not _NAME.fullmatch(service_name):
             raise ValueError(f"a service's name is dotted identifiers, not {service_name!r}")
         methods = {
-            attribute: _describe(f"/{service_name}/{attribute}", attribute, function)
+            attribute: _describe(f"/{service_name}/{attribute}", attribute, function, strict)
             for base in reversed(cls.__mro__)
             for attribute, function in vars(base).items()
             if not attribute.startswith("_") and inspect.isfunction(function)
@@ -134,7 +141,7 @@ def service_of(cls: type) -> Service:
     return found
 
 
-def _describe(path: str, name: str, function: Callable[..., Any]) -> Method:
+def _describe(path: str, name: str, function: Callable[..., Any], strict: bool) -> Method:
     where = function.__qualname__
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         raise TypeError(f"{where} is async: a service's methods are plain functions")
@@ -152,7 +159,7 @@ def _describe(path: str, name: str, function: Callable[..., Any]) -> Method:
     streams = [p.name for p in parameters if origins.get(p.name) in checks.STREAMS]
     if len(streams) > 1:
         raise TypeError(f"{where} streams {' and '.join(streams)}: at most one parameter can be")
-    found = {p.name: checks.checker(hints.get(p.name)) for p in parameters}
+    found = {p.name: checks.checker(hints.get(p.name), strict) for p in parameters}
     stream = streams[0] if streams else None
     return Method(
         name=name,
@@ -163,6 +170,6 @@ def _describe(path: str, name: str, function: Callable[..., Any]) -> Method:
         or origins.get("return") in checks.STREAMS,
         argument_checks={name: check for name, check in found.items() if check and name != stream},
         item_check=found[stream] if stream else None,
-        reply_check=checks.checker(hints.get("return")),
+        reply_check=checks.checker(hints.get("return"), strict),
         doc=function.__doc__,
     )

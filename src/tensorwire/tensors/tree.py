@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
+import enum
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
@@ -177,10 +180,30 @@ class Flattener:
             self.tokens.append((wire.BYTES, 0, bytes(obj)))
         elif not self._add_tensor(obj):
             cls = type(obj)
-            hint = "; make it an array first (np.asarray)" if hasattr(obj, "__array__") else ""
             raise PartError(
-                f"a {cls.__module__}.{cls.__qualname__} is neither a tensor nor a plain value{hint}"
+                f"a {cls.__module__}.{cls.__qualname__} is neither a tensor nor a plain value: "
+                f"{_instead(obj)}"
             )
+
+
+def _instead(obj: Any) -> str:
+    """What may be sent for an object that may not."""
+    if hasattr(obj, "__array__"):
+        return "make it an array first (np.asarray)"
+    if dataclasses.is_dataclass(obj) and not isinstance(obj, type):
+        return "send its fields as a dict (vars, or dataclasses.asdict, which copies)"
+    if isinstance(obj, enum.Enum):
+        return "send its name or its value"
+    if isinstance(obj, (datetime.date, datetime.time)):
+        return "send its isoformat()"
+    if isinstance(obj, datetime.timedelta):
+        return "send its total_seconds()"
+    if isinstance(obj, (set, frozenset)):
+        return "send a list"
+    return (
+        "tensors, None, bool, int, float, complex, str, bytes, and lists, tuples and dicts of them "
+        "may be sent"
+    )
 
 
 def paths(tokens: list[Any]) -> Iterator[str]:
