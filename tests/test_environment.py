@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[1]
 @pytest.fixture(autouse=True)
 def as_in_a_new_process() -> None:
     environment.tell_unknown.cache_clear()
+    environment.check.cache_clear()
 
 
 def test_every_setting_is_known() -> None:
@@ -121,3 +122,55 @@ def test_doctor_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
     (finding,) = (f for f in doctor.examine_host()[0] if f.subject == "environment")
     assert (finding.value, finding.verdict) == ("TENSORWIRE_CHUNK_BYTE", "warn")
     assert "TENSORWIRE_CHUNK_BYTES" in finding.mend
+
+
+# Of a process that has no runtime yet, whose settings would be those in force.
+REFUSED = """
+import os, sys
+from concurrent.futures import ThreadPoolExecutor
+import tensorwire
+os.environ[sys.argv[1]] = sys.argv[2]
+for do in (
+    lambda: tensorwire.insecure_channel("127.0.0.1:1"),
+    lambda: tensorwire.server(ThreadPoolExecutor(1)),
+):
+    try:
+        do()
+    except tensorwire.SettingError as error:
+        assert sys.argv[1] in str(error) and isinstance(error, ValueError)
+    else:
+        raise AssertionError("nothing was raised")
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("TENSORWIRE_EAGER_BYTES", "x"),
+        ("TENSORWIRE_TRANSPORT", "pigeon"),
+        ("TENSORWIRE_FORBID", "?"),
+    ],
+)
+def test_a_wrong_value_is_refused_before_anything_starts(name: str, value: str) -> None:
+    subprocess.run([sys.executable, "-c", REFUSED, name, value], check=True)
+
+
+def test_a_wrong_value_ends_no_command_with_a_traceback() -> None:
+    programs = {
+        "import tensorwire; tensorwire.empty(3)": "SettingError: TENSORWIRE_EAGER_BYTES='x'",
+        "from tensorwire import audit, cli; audit.follow(); cli.app(['doctor'])": "",
+    }
+    for program, last in programs.items():
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "TENSORWIRE_EAGER_BYTES": "x"},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 1
+        assert "thread" not in done.stderr
+        if last:
+            assert done.stderr.splitlines()[-1].partition("SettingError")[2].startswith(": TENSOR")
+        else:
+            assert "Traceback" not in done.stderr
+            assert "unset TENSORWIRE_EAGER_BYTES" in done.stdout

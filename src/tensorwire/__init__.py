@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         publish,
         zeros,
     )
+    from tensorwire.environment import SettingError
     from tensorwire.rpc import (
         CallError,
         Channel,
@@ -36,6 +37,7 @@ __all__ = [
     "Channel",
     "Path",
     "Server",
+    "SettingError",
     "__version__",
     "arena_stats",
     "empty",
@@ -64,6 +66,7 @@ _HOMES = {
         "publish",
         "zeros",
     ),
+    "tensorwire.environment": ("SettingError",),
     "tensorwire.rpc": (
         "CallError",
         "Channel",

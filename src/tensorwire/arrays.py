@@ -9,7 +9,7 @@ from typing import Any, Final, SupportsIndex, TypeVar, overload
 
 import numpy as np
 
-from tensorwire import _core
+from tensorwire import _core, environment
 from tensorwire.tensors import MAX_DEPTH, dtypes, frameworks
 from tensorwire.tensors.errors import PartError
 
@@ -194,6 +194,7 @@ def _allocate(nbytes: int, timeout: float | None) -> _core.Buffer:
     except _core.StatusError as error:
         if error.code == _RESOURCE_EXHAUSTED:
             raise ArenaFullError(error.details) from None
+        environment.check()  # it says more of a setting that is wrong
         raise
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+from contextlib import suppress
 from typing import Final
 
 from tensorwire import _core
@@ -53,10 +54,11 @@ class _Follower:
 
 
 def _log_lines() -> None:
-    while (line := _core.audit_next()) is not None:
-        kind, reason, peer, details, more = line
-        others = f" ({more} more since the last line)" if more else ""
-        LOGGER.warning("%s, %s: %s: %s%s", kind, reason, peer or "?", details, others)
+    with suppress(_core.StatusError):  # without a runtime, which others tell, nothing happens
+        while (line := _core.audit_next()) is not None:
+            kind, reason, peer, details, more = line
+            others = f" ({more} more since the last line)" if more else ""
+            LOGGER.warning("%s, %s: %s: %s%s", kind, reason, peer or "?", details, others)
 
 
 _follower: Final = _Follower()

@@ -223,9 +223,14 @@ def size(nbytes: int) -> str:
 
 def examine_host() -> tuple[list[Finding], dict[str, Any]]:
     """The findings about this host, and the settings in force."""
-    from tensorwire import _core
+    from tensorwire import environment
 
-    settings = _core.settings()
+    try:
+        settings = environment.settings()
+    except environment.SettingError as error:
+        name = str(error).partition("=")[0]
+        wrong = Finding("settings", name, "fail", str(error), f"unset {name}  # or correct it")
+        return [wrong, *_unknown_settings()], {}
     found = examine(facts(), int(settings["buffer_bytes"]))
     return [*found, _permitted(), *_unknown_settings()], dict(settings)
 

@@ -1,4 +1,5 @@
-"""The names of all settings in the environment. One that is misspelt has no effect, and is told."""
+"""The settings in the environment. A value that is not permitted is refused before anything starts;
+a name that is misspelt has no effect, and is told."""
 
 from __future__ import annotations
 
@@ -48,6 +49,31 @@ def unknown(found: Iterable[str]) -> dict[str, str]:
             near = get_close_matches(_words(name), by_words, 1, 0.75)
             result[name] = by_words[near[0]] if near else ""
     return result
+
+
+class SettingError(ValueError):
+    """A value in the environment that is not permitted. It says of which setting, and what is."""
+
+
+def settings() -> dict[str, int | str | bool]:
+    """Those of the core as they are now, by names as in ``TENSORWIRE_<NAME>``, lower case.
+
+    Raises SettingError.
+    """
+    from tensorwire import _core
+
+    try:
+        return _core.settings()
+    except _core.StatusError as error:
+        raise SettingError(error.details) from None
+
+
+@cache
+def check() -> None:
+    """Raises SettingError. The first time in a process that nothing is wrong, unknown names are
+    told."""
+    settings()
+    tell_unknown()
 
 
 @cache

@@ -163,7 +163,7 @@ def test_sizes_that_are_not_permitted(name: str, value: str, permitted: str) -> 
     done = subprocess.run(
         [sys.executable, "-c", program, name, value], capture_output=True, text=True, timeout=60
     )
-    assert f"ValueError: {name}='{value}' is not permitted" in done.stderr
+    assert f"SettingError: {name}='{value}' is not permitted" in done.stderr
     assert permitted in done.stderr
 
 

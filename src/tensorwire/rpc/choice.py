@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from tensorwire.environment import tell_unknown
+from tensorwire import environment
 
 Transport = Literal["auto", "shm", "verbs", "tcp", "grpc"]
 DATA_PLANE: Final = ("shm", "verbs", "tcp")  # best first
@@ -81,20 +81,22 @@ class Policy:
 
 def policy(transport: str | None, forbid: str | Iterable[str]) -> Policy:
     """The arguments of a channel or server; what they leave open, TENSORWIRE_TRANSPORT and
-    TENSORWIRE_FORBID decide. ValueError: an unknown name, or nothing is left."""
-    tell_unknown()
-    origin = f"transport={transport!r}"
+    TENSORWIRE_FORBID decide. ValueError: an unknown name, or nothing is left; SettingError: any
+    setting in the environment has a value that is not permitted."""
+    environment.check()
+    origin, error = f"transport={transport!r}", ValueError
     if transport is None:
         transport = os.environ.get("TENSORWIRE_TRANSPORT") or "auto"
-        origin = f"TENSORWIRE_TRANSPORT={transport}"
+        origin, error = f"TENSORWIRE_TRANSPORT={transport}", environment.SettingError
     if transport != "auto":
-        _check((transport,), origin, ("auto", *TRANSPORTS))
+        _check((transport,), origin, ("auto", *TRANSPORTS), error)
     names = _names(forbid)
-    forbid_origin = f"forbid={sorted(names)}"
+    forbid_origin, error = f"forbid={sorted(names)}", ValueError
     if not names:
         names = _names(os.environ.get("TENSORWIRE_FORBID", ""))
         forbid_origin = f"TENSORWIRE_FORBID={','.join(sorted(names))}"
-    _check(names, forbid_origin, TRANSPORTS)
+        error = environment.SettingError
+    _check(names, forbid_origin, TRANSPORTS, error)
     if transport in names or names.issuperset(TRANSPORTS):
         raise ValueError(f"{origin} and {forbid_origin} leave no transport")
     return Policy(None if transport == "auto" else transport, names, origin)
@@ -106,8 +108,10 @@ def _names(forbid: str | Iterable[str]) -> frozenset[str]:
     return frozenset(forbid)
 
 
-def _check(names: Collection[str], origin: str, known: Iterable[str]) -> None:
+def _check(
+    names: Collection[str], origin: str, known: Iterable[str], error: type[ValueError]
+) -> None:
     known = tuple(known)
     for name in names:
         if name not in known:
-            raise ValueError(f"{origin}: {name!r} is none of {', '.join(known)}")
+            raise error(f"{origin}: {name!r} is none of {', '.join(known)}")

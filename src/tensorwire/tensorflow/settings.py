@@ -6,7 +6,8 @@ import logging
 import os
 import re
 
-from tensorwire.environment import tell_unknown
+from tensorwire import environment
+from tensorwire.environment import SettingError
 from tensorwire.host import rdma_devices
 
 log = logging.getLogger("tensorwire")
@@ -21,22 +22,17 @@ DEVICES = re.compile(
 def wanted() -> bool:
     """Whether TF_RDMA_ENABLED leaves tensorwire on.
 
-    Looks at all settings, so that a wrong one is refused before anything starts: ValueError names
+    Looks at all settings, so that a wrong one is refused before anything starts: SettingError names
     the variable and what is permitted.
     """
-    from tensorwire import _core
-
-    tell_unknown()
+    environment.tell_unknown()
     switch = os.environ.get("TF_RDMA_ENABLED", "")
     if switch.lower() not in SWITCH:
-        raise ValueError(_refusal("TF_RDMA_ENABLED", switch, "true or false"))
+        raise SettingError(_refusal("TF_RDMA_ENABLED", switch, "true or false"))
     if not SWITCH[switch.lower()]:
         return False
     _check_devices(os.environ.get("TF_RDMA_DEV_NAME", ""), rdma_devices())
-    try:
-        _core.settings()
-    except _core.StatusError as error:
-        raise ValueError(error.args[1]) from None
+    environment.settings()
     return True
 
 
@@ -59,7 +55,7 @@ def _check_devices(names: str, present: tuple[str, ...]) -> None:
         return
     if not DEVICES.fullmatch(names):
         permitted = "names of RDMA devices, such as mlx5_0 or mlx5_0:1,mlx5_1:1"
-        raise ValueError(_refusal("TF_RDMA_DEV_NAME", names, permitted))
+        raise SettingError(_refusal("TF_RDMA_DEV_NAME", names, permitted))
     if not present:
         log.warning(
             "TF_RDMA_DEV_NAME=%s: this host has no RDMA device; tensors go by shared memory or TCP",
@@ -69,7 +65,7 @@ def _check_devices(names: str, present: tuple[str, ...]) -> None:
     for entry in names.split(","):
         if entry.partition(":")[0].strip() not in present:
             permitted = f"the name of a device of this host: {', '.join(present)}"
-            raise ValueError(_refusal("TF_RDMA_DEV_NAME", names, permitted))
+            raise SettingError(_refusal("TF_RDMA_DEV_NAME", names, permitted))
 
 
 def _refusal(name: str, value: str, permitted: str) -> str:
