@@ -136,8 +136,10 @@ def test_the_command_shows_both_ends_of_every_link(tmp_path: Path, transport: st
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     output = tmp_path / "steps.json"
+    chrome = tmp_path / "chrome.json"
     done = command(
-        "--events", "--output", str(output), "--", sys.executable, str(program), transport, "7"
+        *("--events", "--output", str(output), "--chrome", str(chrome)),
+        *("--", sys.executable, str(program), transport, "7"),
     )
     assert done.returncode == 7, done.stderr
     assert "traced" in done.stdout
@@ -150,6 +152,38 @@ def test_the_command_shows_both_ends_of_every_link(tmp_path: Path, transport: st
     assert ends["client"]["steps"]["sent"]["MESSAGE"] == {"count": 3, "bytes": 3000}
     assert ends["server"]["steps"]["received"]["MESSAGE"] == {"count": 3, "bytes": 3000}
     assert ends["client"]["total"] == len(ends["client"]["events"])
+    shown = json.loads(chrome.read_text())["traceEvents"]
+    threads = [event for event in shown if event["name"] == "thread_name"]
+    assert {event["args"]["name"].split()[0] for event in threads} == {"client", "server"}
+    assert sum(event["ph"] == "i" for event in shown) == sum(link["total"] for link in links)
+
+
+def test_a_read_takes_its_time_in_a_timeline() -> None:
+    def event(time_ns: int, step: trace.Step, id: int) -> trace.Event:
+        return trace.Event(time_ns, "sent", step, 1, 2, 3, 4096, id)
+
+    link = trace.LinkTrace(
+        transport="verbs",
+        peer="unix:",
+        total=4,
+        events=(
+            event(1000, "READ", 7),
+            event(2000, "READ", 8),
+            event(5500, "READ_DONE", 7),
+            event(6000, "READ_DONE", 9),  # begun before what was kept
+        ),
+        steps={"sent": {}, "received": {}},
+        role="client",
+        pid=42,
+    )
+    shown = [one for one in trace.as_chrome([link])["traceEvents"] if one["ph"] != "M"]
+    assert [(one["ph"], one["name"], one["ts"]) for one in shown] == [
+        ("X", "READ", 1.0),
+        ("i", "READ_DONE", 6.0),
+    ]
+    assert shown[0]["dur"] == 4.5
+    assert shown[0]["args"]["bytes"] == 4096
+    assert {one["pid"] for one in shown} == {42}
 
 
 def test_a_file_that_cannot_be_written_is_said_before_the_program_runs(tmp_path: Path) -> None:

@@ -282,6 +282,7 @@ def run(
     "[bold]tensorwire trace -- python train.py[/]\n\n"
     "[bold]tensorwire trace --events --keep 200 -- python client.py[/]\n\n"
     "[bold]tensorwire trace --json --output steps.json -- python train.py[/]\n\n"
+    "[bold]tensorwire trace --chrome steps.json -- python train.py[/]  (for ui.perfetto.dev)\n\n"
     "Exit codes: the program's; 2 wrong usage, 127 no such program.",
 )
 def trace(
@@ -295,6 +296,10 @@ def trace(
         int, typer.Option(min=1, max=10_000_000, help="Steps that each link keeps; counts are all.")
     ] = 100_000,
     output: Annotated[Path | None, typer.Option(help="Write the JSON object to this file.")] = None,
+    chrome: Annotated[
+        Path | None,
+        typer.Option(help="Write the kept steps for ui.perfetto.dev or chrome://tracing."),
+    ] = None,
     json_: Json = False,
 ) -> None:
     """Run a program, and show the protocol steps of every link in all of its processes.
@@ -306,6 +311,7 @@ def trace(
     from tensorwire import trace as tracing
 
     writable("--output", output)
+    writable("--chrome", chrome)
     try:
         code, links = tracing.run(command, keep)
     except OSError as error:
@@ -314,6 +320,8 @@ def trace(
     report = {"links": [tracing.as_dict(link, events=events) for link in links]}
     if output is not None:
         output.write_text(json.dumps(report, indent=2) + "\n")
+    if chrome is not None:
+        chrome.write_text(json.dumps(tracing.as_chrome(links)) + "\n")
     if json_:
         print(json.dumps(report, indent=2))
     else:

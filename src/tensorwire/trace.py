@@ -164,6 +164,40 @@ def as_dict(link: LinkTrace, *, events: bool) -> dict[str, Any]:
     return fields
 
 
+def as_chrome(links: Sequence[LinkTrace]) -> dict[str, Any]:
+    """The steps that were kept in the Trace Event Format, which ``ui.perfetto.dev`` and
+    ``chrome://tracing`` show: a process for each process, a thread for each link. A read is as long
+    as it took, all other steps are instants. Times are microseconds of ``time.monotonic_ns()``.
+    """
+    events: list[dict[str, Any]] = []
+    for number, link in enumerate(links, 1):
+        where = {"pid": link.pid, "tid": number}
+        for kind, name in (
+            ("process_name", f"pid {link.pid}"),
+            ("thread_name", f"{link.role} over {link.transport} to {link.peer}"),
+        ):
+            events.append({"ph": "M", "name": kind, **where, "args": {"name": name}})
+        begun: dict[int, int] = {}
+        for event in link.events:
+            at = event.time_ns / 1e3
+            step = {
+                **where,
+                "cat": event.direction,
+                "args": {
+                    name: getattr(event, name)
+                    for name in ("direction", "stream", "message", "segment", "bytes", "id")
+                },
+            }
+            if event.step == "READ":
+                begun[event.id] = event.time_ns
+            elif event.step == "READ_DONE" and event.id in begun:
+                begin = begun.pop(event.id) / 1e3
+                events.append({"ph": "X", "name": "READ", "ts": begin, "dur": at - begin, **step})
+            else:
+                events.append({"ph": "i", "s": "t", "name": event.step, "ts": at, **step})
+    return {"traceEvents": events, "displayTimeUnit": "ns"}
+
+
 def print_links(links: Sequence[LinkTrace], console: Console, *, events: bool) -> None:
     from rich.table import Table
 
