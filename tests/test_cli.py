@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +191,30 @@ def test_missing_figures_are_an_exit_code(monkeypatch: pytest.MonkeyPatch) -> No
     assert "TENSORWIRE_BUFFER_BYTES" in report["environment"]["notes"][0]
 
 
+def test_an_interrupted_run_keeps_its_figures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextlib.contextmanager
+    def impatient() -> Iterator[Callable[[str, int, int], None]]:
+        def update(now: str, done: int, total: int) -> None:
+            if done == 3:
+                raise KeyboardInterrupt
+
+        yield update
+
+    monkeypatch.setattr("tensorwire.cli.progress_bar", impatient)
+    output = tmp_path / "figures.json"
+    done = run(
+        *("bench", "rpc", "--sizes", "8", "--cases", "request", "--seconds", "0.01"),
+        *("--no-limits", "--output", str(output)),
+    )
+    assert done.exit_code == 130
+    assert "interrupted after 3 of" in done.stdout
+    report = json.loads(output.read_text())
+    assert report["environment"]["interrupted"]
+    assert len(report["rows"]) == 3
+
+
 @pytest.mark.parametrize(
     ("number", "code", "says"),
     [
@@ -217,9 +243,9 @@ def test_what_ends_a_command_leaves_nothing_behind(
         assert process.poll() is None
         time.sleep(0.01)
     process.send_signal(number)
-    out, rest = process.communicate(timeout=60)
-    assert (process.returncode, out) == (code, "")
-    assert (said + rest).endswith(says)
+    _, rest = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert says in said + rest
     assert "Traceback" not in said + rest
     assert list(tmp_path.iterdir()) == []
 

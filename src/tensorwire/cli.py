@@ -70,7 +70,8 @@ def options(
     "[bold]tensorwire bench rpc --transport shm --sizes 8 --rounds 9[/]\n\n"
     "[bold]tensorwire bench rpc --payload bytes,protobuf --sizes 1M,64M[/]\n\n"
     "[bold]tensorwire bench rpc --peers zmq,flight,nixl,mpi --json --output figures.json[/]\n\n"
-    "Exit codes: 0 all figures are there, 1 some are missing (the notes say why), 2 wrong usage."
+    "Exit codes: 0 all figures are there, 1 some are missing (the notes say why), 2 wrong usage, "
+    "130 after Ctrl-C, which ends with the figures that there are."
 )
 def rpc(
     transport: Annotated[
@@ -148,6 +149,8 @@ def rpc(
         print(json.dumps(report, indent=2))
     else:
         print_table(report, console())
+    if report["environment"]["interrupted"]:
+        raise KeyboardInterrupt
     raise typer.Exit(0 if complete else 1)
 
 

@@ -50,5 +50,6 @@ def run(
     results = runner.run(asked, works, options.rounds, options.seconds, progress)
     rows = runner.rows(results)
     notes = [*results.notes, *environment.caveats({row["transport"] for row in rows})]
-    report = {"environment": {**before, "notes": notes}, "rows": rows}
+    described = {**before, "notes": notes, "interrupted": results.interrupted}
+    report = {"environment": described, "rows": rows}
     return report, not results.failed

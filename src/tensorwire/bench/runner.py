@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -41,6 +41,8 @@ class Results:
     notes: list[str] = field(default_factory=list)
     failed: bool = False
     """Whether a contender that should have run gave no figures, or not the ones asked for."""
+    interrupted: bool = False
+    """By Ctrl-C: the figures are those of the visits before it."""
 
 
 def contenders(transports: Sequence[str], peers: Iterable[str]) -> list[Contender]:
@@ -71,6 +73,7 @@ def run(
     moves on by one from round to round. seconds: of one visit, not counting its warm-up. All
     agents run from the beginning to the end; those that are not visited wait without using CPU.
     What reads has agents of its own: to a receiver that has read an arena, it is other memory.
+    Ctrl-C ends the run with the figures that there are.
     """
     results = Results()
     with ExitStack() as stack:
@@ -82,18 +85,32 @@ def run(
         duties = {contender: duty(contender, works) for contender, _ in pairs}
         total = rounds * sum(map(len, duties.values()))
         done = 0
-        for size in dict.fromkeys(work.size for work in works):
-            groups = dict.fromkeys(work.comparable for work in works if work.size == size)
-            for turn in range(rounds):
-                for group in groups:
-                    for contender in rotated(list(duties), turn):
-                        for work in duties[contender]:
-                            if work.comparable == group and (contender, work.reads) in pairs:
-                                progress(_describe(contender, work), done, total)
-                                _visit(pairs, contender, work, seconds, results)
-                                done += 1
+        try:
+            for contender, work in _visits(works, rounds, duties):
+                if (contender, work.reads) in pairs:
+                    progress(_describe(contender, work), done, total)
+                    _visit(pairs, contender, work, seconds, results)
+                    done += 1
+        except KeyboardInterrupt:
+            results.interrupted = results.failed = True
+            results.notes.append(f"interrupted after {done} of {total} visits")
+            return results
         progress("done", total, total)
     return results
+
+
+def _visits(
+    works: Sequence[Work], rounds: int, duties: Mapping[Contender, Sequence[Work]]
+) -> Iterator[tuple[Contender, Work]]:
+    """In their order: what is compared comes together."""
+    for size in dict.fromkeys(work.size for work in works):
+        groups = dict.fromkeys(work.comparable for work in works if work.size == size)
+        for turn in range(rounds):
+            for group in groups:
+                for contender in rotated(list(duties), turn):
+                    for work in duties[contender]:
+                        if work.comparable == group:
+                            yield contender, work
 
 
 def duty(contender: Contender, works: Sequence[Work]) -> list[Work]:
