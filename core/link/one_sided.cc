@@ -69,10 +69,14 @@ Status OneSided::conceal(uint64_t region) {
   bool backlog, dead;
   {
     const Link::Sending lock(link_);
-    const bool inbound = target_.inbound() == region;
-    gone = target_.conceal(region);
-    if (!gone) return no_such_region(region);
-    if (inbound) misplace();
+    {
+      // An answer that has begun is copied: meanwhile nothing that is received is stored there.
+      std::lock_guard places(place_mutex_);
+      const bool inbound = target_.inbound() == region;
+      gone = target_.conceal(region);
+      if (!gone) return no_such_region(region);
+      misplaced_ = misplaced_ || inbound;
+    }
     backlog = link_.unsent_.load();
     dead = link_.send_broken_;
     if (!dead) {
