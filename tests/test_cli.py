@@ -253,7 +253,7 @@ def test_what_ends_a_command_leaves_nothing_behind(
 def test_doctor_for_programs() -> None:
     result = run("doctor", "--json")
     report = json.loads(result.stdout)
-    assert set(report) == {"host", "settings", "rdma", "peer"}
+    assert set(report) == {"versions", "host", "settings", "rdma", "peer"}
     assert report["peer"] is None
     verdicts = {finding["verdict"] for finding in report["host"]}
     assert verdicts <= {"ok", "warn", "fail"}

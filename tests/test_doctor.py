@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import platform
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -11,9 +12,11 @@ from typing import Any
 import grpc
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
 import tensorwire
 from tensorwire import doctor
+from tensorwire.cli import app
 from tensorwire.host import UNLIMITED, Facts
 
 GOOD = Facts(
@@ -218,3 +221,22 @@ def test_peers_in_words() -> None:
         "ps1:1: no answer: UNAVAILABLE: nobody",
     ):
         assert expected in text
+
+
+def test_versions() -> None:
+    found = doctor.versions()
+    assert found["Python"] == platform.python_version()
+    assert found["tensorwire"] == tensorwire.__version__
+    assert {"numpy", "grpcio"} <= set(found)
+    assert "no-such-package" not in found
+
+
+def test_a_bug_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENSORWIRE_TRANSPORT", "tcp")
+    done = CliRunner().invoke(app, ["doctor", "--report"])
+    assert done.exit_code == 0, done.stdout
+    lines = done.stdout.splitlines()
+    assert (lines[0], lines[-1]) == ("```text", "```")
+    assert "TENSORWIRE_TRANSPORT=tcp" in lines
+    assert f"Python {platform.python_version()}" in done.stdout
+    assert all(len(line) <= 100 for line in lines)

@@ -337,6 +337,7 @@ def trace(
     "[bold]tensorwire doctor[/]\n\n"
     "[bold]tensorwire doctor localhost:50051[/]\n\n"
     "[bold]tensorwire doctor ps0:50051 --transport tcp --json[/]\n\n"
+    "[bold]tensorwire doctor --report[/]  (for a bug report)\n\n"
     "Exit codes: 0 nothing is broken (there may be warnings), 1 a transport cannot work here, a "
     "setting is wrong or the peer did not answer, 2 wrong usage."
 )
@@ -351,6 +352,9 @@ def doctor(
         str | None, typer.Option(help="Require auto, shm, verbs, tcp or grpc for calls to TARGET.")
     ] = None,
     timeout: Annotated[float, typer.Option(min=0.001, help="Seconds for one call.")] = 5.0,
+    report: Annotated[
+        bool, typer.Option("--report", help="Print all of it as Markdown, for a bug report.")
+    ] = False,
     json_: Json = False,
 ) -> None:
     """Show what this host has, what calls to TARGET would get, and what mends the rest.
@@ -363,6 +367,7 @@ def doctor(
 
     from tensorwire import doctor as command
     from tensorwire import rdma
+    from tensorwire.environment import given
     from tensorwire.tensorflow import checkup
 
     if transport is not None:
@@ -373,13 +378,16 @@ def doctor(
     findings += [*by_rdma, *checkup.examine()]
     peer = None if target is None else command.examine_peer(target, required, timeout)
     if json_:
-        report = {
+        found = {
+            "versions": command.versions(),
             "host": [asdict(finding) for finding in findings],
             "settings": settings,
             "rdma": asdict(adapters),
             "peer": None if peer is None else asdict(peer),
         }
-        print(json.dumps(report, indent=2))
+        print(json.dumps(found, indent=2))
+    elif report:
+        command.print_report(findings, peer, given())
     else:
         command.print_findings(findings, console())
         if peer is not None:

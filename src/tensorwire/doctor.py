@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -221,6 +222,25 @@ def size(nbytes: int) -> str:
     return str(nbytes)
 
 
+PACKAGES = (
+    *("tensorwire", "numpy", "grpcio", "msgspec", "protobuf", "ml_dtypes"),
+    *("tensorflow", "tensorflow-cpu", "torch", "jax"),
+)
+
+
+def versions() -> dict[str, str]:
+    """Of Python, the C library, and what is installed of the packages that matter."""
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
+    name, number = platform.libc_ver()
+    found = {"Python": platform.python_version(), name or "libc": number or "unknown"}
+    for package in PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
+
+
 def examine_host() -> tuple[list[Finding], dict[str, Any]]:
     """The findings about this host, and the settings in force."""
     from tensorwire import environment
@@ -232,7 +252,13 @@ def examine_host() -> tuple[list[Finding], dict[str, Any]]:
         wrong = Finding("settings", name, "fail", str(error), f"unset {name}  # or correct it")
         return [wrong, *_unknown_settings()], {}
     found = examine(facts(), int(settings["buffer_bytes"]))
-    return [*found, _permitted(), *_unknown_settings()], dict(settings)
+    here = ", ".join(f"{name} {number}" for name, number in versions().items())
+    return [
+        Finding("versions", here, "ok", ""),
+        *found,
+        _permitted(),
+        *_unknown_settings(),
+    ], dict(settings)
 
 
 def _unknown_settings() -> list[Finding]:
@@ -345,6 +371,22 @@ def print_findings(findings: Sequence[Finding], console: Console) -> None:
     for finding in findings:
         if finding.mend:
             console.print(f"{finding.subject}: {finding.mend}", markup=False, highlight=False)
+
+
+def print_report(
+    findings: Sequence[Finding], peer: PeerReport | None, environment: Mapping[str, str]
+) -> None:
+    """All of it as Markdown, for a bug report. environment: the settings that are set."""
+    from rich.console import Console
+
+    console = Console(width=100, force_terminal=False, no_color=True)
+    console.print("```text")
+    print_findings(findings, console)
+    if peer is not None:
+        print_peer(peer, console)
+    for name, value in sorted(environment.items()):
+        console.print(f"{name}={value}", markup=False, highlight=False, soft_wrap=True)
+    console.print("```")
 
 
 def print_peer(report: PeerReport, console: Console) -> None:

@@ -51,6 +51,11 @@ def unknown(found: Iterable[str]) -> dict[str, str]:
     return result
 
 
+def given() -> dict[str, str]:
+    """What looks like a setting in the environment of this process, known or not."""
+    return {name: value for name, value in os.environ.items() if name.startswith(_PREFIXES)}
+
+
 class SettingError(ValueError):
     """A value in the environment that is not permitted. It says of which setting, and what is."""
 
