@@ -103,7 +103,6 @@ def test_what_is_only_announced_has_no_rate() -> None:
         {"reads": True},
         {"transport": "tcp"},
         {"origin": "ordinary"},
-        {"case": "stream"},
         {"size": 8},
     ):
         assert cells["x grpcio"]({**lent, **more}) == "900"

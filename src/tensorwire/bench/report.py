@@ -67,7 +67,7 @@ def looks(row: dict[str, Any]) -> bool:
     """Whether bytes are moved or read. An array of the arena that goes over shared memory and is
     not read is only announced: its time is one, but no rate."""
     lent = row["origin"] == "published" and row["transport"] == "shm" and row["size"] >= LENT
-    return bool(row["reads"] or not lent or row["case"] == "stream")
+    return bool(row["reads"] or not lent)
 
 
 def optional(value: float | None) -> str:
