@@ -15,6 +15,8 @@ from tests.torture.processes import Child, Conversation, child, descriptors, pri
 SECONDS: Final = 600.0
 MAY_GROW_MIB: Final = 4.0
 """In the last third, beyond the most that was seen in the second."""
+_LEVEL_SECONDS: Final = 60.0
+"""A soak must last as long for its memory to be judged: it rises for some seconds at first."""
 _THREADS: Final = 2
 _KEPT: Final = 8
 
@@ -94,7 +96,7 @@ def _soak(everyone: dict[str, Child], seconds: float, say: Say) -> list[Row]:
                 row.attempts = row.good_calls = said["made"]
                 for failure in said["failures"]:
                     row.fail(failure)
-            _judge(row, samples[name])
+            _judge(row, samples[name], seconds)
             row.note = (
                 f"heap {held['arenas'] + held['mapped']:.0f} MiB, of it used {held['used']:.0f}; "
                 f"{status(one.pid, 'Threads')} threads"
@@ -104,11 +106,12 @@ def _soak(everyone: dict[str, Child], seconds: float, say: Say) -> list[Row]:
     return rows
 
 
-def _judge(row: Row, told: list[tuple[float, int]]) -> None:
+def _judge(row: Row, told: list[tuple[float, int]], seconds: float) -> None:
     second, last = told[len(told) // 3 : 2 * len(told) // 3], told[2 * len(told) // 3 :]
     row.memory_before, row.memory_after = (max(mib for mib, _ in part) for part in (second, last))
     row.descriptors_before, row.descriptors_after = (
         max(count for _, count in part) for part in (second, last)
     )
-    row.judge_memory(MAY_GROW_MIB)
+    if seconds >= _LEVEL_SECONDS:
+        row.judge_memory(MAY_GROW_MIB)
     row.judge_descriptors(4 * SPARE_DESCRIPTORS)

@@ -105,6 +105,7 @@ def test_rows_are_medians_over_rounds() -> None:
         "case": "tensor",
         "size": 64,
         "p50_ms": 1.0,
+        "p50_spread": 6.5,
         "p99_ms": 2.0,
         "cpu_s_per_step": 0.05,
         "ratio_to_grpc": 8.5,
