@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import collections.abc
-import dataclasses
-import datetime
 import inspect
 import logging
 import re
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator
 from concurrent import futures
 from functools import partial
 from typing import Annotated, Any
@@ -17,7 +15,6 @@ from typing import Annotated, Any
 import grpc
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 import tensorwire
 from tensorwire import service, tensors
@@ -545,82 +542,6 @@ def test_an_interface_and_its_implementation() -> None:
     server.stop(None).wait()
 
 
-def test_checks_that_an_annotation_asks_for() -> None:
-    from tensorwire.service import checks
-
-    good, bad = points(), np.zeros(1)
-
-    def verdict(hint: Any, value: Any) -> str:
-        check = checks.checker(hint)
-        assert check is not None
-        try:
-            check(value)
-        except Exception as error:
-            return str(error)
-        return ""
-
-    for hint, fitting, wrong in (
-        (Sequence[Points], [good], [bad]),
-        (Mapping[int, Points], {1: good}, {1: bad}),
-        (tuple[Points, ...], (good, good), (good, bad)),
-        (tuple[Points, Any], (good, bad), (bad, good)),
-        (Points | Annotated[np.ndarray, TensorSpec((2,))], good, bad),
-        (Annotated[list[Points], "note"], [good], [bad]),
-        (Iterator[Points], good, bad),
-        (list[Points] | None, None, [bad]),
-    ):
-        assert verdict(hint, fitting) == ""
-        assert "expected a tensor" in verdict(hint, wrong)
-    unchecked: tuple[Any, ...] = (int, Any, None, list[int], Points | int, Annotated[int, "x"], "x")
-    assert [checks.checker(hint) for hint in unchecked] == [None] * len(unchecked)
-
-
-Floats = NDArray[np.float32]
-
-
-@service.define(strict=True)
-class Strict:
-    def scale(self, x: Floats, by: float, names: list[str] | None = None) -> np.ndarray:
-        return x * np.float32(by)
-
-    def wrong(self) -> int:
-        return "no number"  # type: ignore[return-value]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("text", 1), "argument x: expected a tensor float32"),
-        ((np.zeros(2), 1), r"argument x: expected a tensor float32.*, got float64\[2\]"),
-        ((points(), "2"), "argument by: expected a value of type float, got a str"),
-        ((points(), True), "argument by: expected a value of type float, got a bool"),
-        ((points(), 1, "abc"), "argument names: expected a list or tuple, got a str"),
-        ((points(), 1, ["a", 2]), r"argument names\[1\]: expected a value of type str, got a int"),
-    ],
-)
-def test_strict_annotations(arguments: tuple[Any, ...], message: str) -> None:
-    with grpc.insecure_channel("127.0.0.1:1") as nowhere:
-        client = service.client(Strict, nowhere)
-        with pytest.raises(ValueError, match=f"^/Strict/scale: {message}"):
-            client.scale(*arguments)
-
-
-def test_strict_services_serve() -> None:
-    server = tensorwire.server(futures.ThreadPoolExecutor(1))
-    service.add_to_server(Strict(), server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    with tensorwire.insecure_channel(f"127.0.0.1:{port}") as channel:
-        client = service.client(Strict, channel, timeout=20)
-        kinds: tuple[Any, ...] = (2, 2.0, np.float64(2), np.int8(2))
-        for by in kinds:
-            assert client.scale(points([1, 1, 1]), by, None).tolist() == [[2, 2, 2]]
-        assert client.scale(points([1, 1, 1]), 1, ["a"]).tolist() == [[1, 1, 1]]
-        details = failing(grpc.StatusCode.INTERNAL, client.wrong)
-        assert details == "result of /Strict/wrong: reply: expected a value of type int, got a str"
-    server.stop(None).wait()
-
-
 def test_futures(bench: Bench) -> None:
     client = bench.client
     begun = [service.future(client.echo, n) for n in range(5)]
@@ -657,42 +578,3 @@ def test_futures_of_what_fails(client: Sample) -> None:
 
     with pytest.raises(OSError, match="disk is gone"):
         service.future(client.total, 0.0, items()).result(20)
-
-
-@pytest.mark.parametrize(
-    ("value", "hint"),
-    [
-        (dataclasses.make_dataclass("D", ["x"])(1), "send its fields as a dict"),
-        (grpc.StatusCode.OK, "send its name or its value"),
-        (datetime.datetime(2026, 1, 1), r"send its isoformat\(\)"),
-        (datetime.timedelta(1), r"send its total_seconds\(\)"),
-        ({1}, "send a list"),
-        (object(), "tensors, None, bool, .* may be sent"),
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_what_may_be_sent_instead(value: object, hint: str) -> None:
-    with pytest.raises(TypeError, match=f"neither a tensor nor a plain value: {hint}"):
-        tensors.dumps(value)
-
-
-def test_a_service_can_ask_for_a_framework() -> None:
-    torch: Any = pytest.importorskip("torch", exc_type=ImportError)
-
-    @service.define(framework="torch")
-    class Torch:
-        def double(self, x: Any) -> Any:
-            return x.mul_(2)
-
-    server = grpc.server(futures.ThreadPoolExecutor(1))
-    service.add_to_server(Torch(), server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    source = torch.ones(3)
-    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-        client = service.client(Torch, channel, timeout=20, framework="same")
-        result = client.double(source)
-        assert type(result) is torch.Tensor
-        assert (result.tolist(), source.tolist()) == ([2, 2, 2], [1, 1, 1])
-        assert type(service.with_options(client, framework="numpy").double(source)) is np.ndarray
-    server.stop(None).wait()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import array
 import collections
 import ctypes
+import dataclasses
+import datetime
 import enum
 import math
 import mmap
@@ -511,3 +513,24 @@ def test_importing_and_using_tensors_loads_no_framework() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout.strip() == "[]"
+
+
+class Shade(enum.Enum):
+    DARK = 1
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"),
+    [
+        (dataclasses.make_dataclass("D", ["x"])(1), "send its fields as a dict"),
+        (Shade.DARK, "send its name or its value"),
+        (datetime.datetime(2026, 1, 1), r"send its isoformat\(\)"),
+        (datetime.timedelta(1), r"send its total_seconds\(\)"),
+        ({1}, "send a list"),
+        (object(), "tensors, None, bool, .* may be sent"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_may_be_sent_instead(value: object, hint: str) -> None:
+    with pytest.raises(TypeError, match=f"neither a tensor nor a plain value: {hint}"):
+        tensors.dumps(value)

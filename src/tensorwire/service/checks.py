@@ -72,10 +72,10 @@ def _dtype_of(arguments: tuple[Any, ...]) -> Any:
     """Of ``np.ndarray[shape, np.dtype[np.float32]]``, or ``NDArray[np.float32]``; None for any."""
     if len(arguments) < 2:
         return None
-    scalar = typing.get_args(arguments[1])
-    # A kind of scalars, as np.floating is one, has no dtype of its own.
-    concrete = scalar and isinstance(scalar[0], type) and not scalar[0].__subclasses__()
-    return np.dtype(scalar[0]) if concrete else None
+    (scalar,) = typing.get_args(arguments[1]) or (None,)
+    # A kind of scalars, as np.floating is one, has no dtype of its own; neither has Any.
+    kind = isinstance(scalar, type) and issubclass(scalar, np.generic)
+    return np.dtype(scalar) if kind and not scalar.__subclasses__() else None
 
 
 _PLAIN: Final[dict[Any, tuple[type, ...]]] = {
