@@ -15,7 +15,7 @@ from tests.torture.figures import Row, Say, scaled, tormented
 
 EXITS: Final = 100
 """Of each way over each of two transports: 200 of each way."""
-_SECONDS: Final = 1200
+_SECONDS: Final = 2400
 _SAID: Final = re.compile(r"(.+), (shm|tcp): (\d+) of (\d+) went wrong")
 
 
