@@ -46,6 +46,7 @@ int tw_settings(tw_visit_fact visit, void* context, tw_status* status) try {
   visit_number(visit, context, "trace_events", settings.trace_events);
   visit_number(visit, context, "spin_us", settings.spin / kMicrosecond);
   visit_number(visit, context, "stall_seconds", settings.stall / kSecond);
+  visit(context, "runtime_dir", settings.runtime_dir.c_str());
   visit(context, "tcp_congestion", settings.tcp_congestion.c_str());
   std::string devices;
   for (const std::string& device : settings.verbs_devices)

@@ -214,8 +214,8 @@ enum { TW_HELLO_SIZE = 96, TW_SESSION_SIZE = 16, TW_SECRET_SIZE = 32, TW_INSTANC
 int tw_hello(uint8_t out[TW_HELLO_SIZE], tw_status* status);
 
 typedef struct tw_peer_facts {
-  uint16_t version;  // the highest that both speak
-  int32_t same_host;
+  uint16_t version;   // the highest that both speak
+  int32_t same_host;  // the same kernel: shared memory can work
   int32_t same_user;
   int32_t pid;
 } tw_peer_facts;

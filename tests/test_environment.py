@@ -89,7 +89,7 @@ def test_the_page_of_settings_has_their_defaults_and_ranges() -> None:
             expected = int(number[1]) << units[number[2]]
             assert settings["trace_events" if key == "trace" else key] == expected, name
             checked.add(key)
-    others = {"buffer_bytes", "pool_bytes", "tcp_congestion", "trace_events"}
+    others = {"buffer_bytes", "pool_bytes", "runtime_dir", "tcp_congestion", "trace_events"}
     assert settings.keys() - checked == others | {
         f"verbs_{name}" for name in ("device", "gid_index", "mtu")
     }

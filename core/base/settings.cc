@@ -167,6 +167,20 @@ class Environment {
     out = std::move(list);
   }
 
+  // An absolute path, without slashes at its end.
+  void folder(std::string& out, const char* name, size_t longest) {
+    const auto variable = lookup(name);
+    if (!variable) return;
+    const size_t end = variable->value.find_last_not_of('/');
+    const std::string_view value = variable->value.substr(0, end + 1);
+    if (variable->value.front() == '/' && !value.empty() && value.size() <= longest) {
+      out = value;
+    } else {
+      fail(refuse(*variable,
+                  text({"the absolute path of a folder, of ", longest, " bytes at most"})));
+    }
+  }
+
   // The name of a congestion control, as the kernel spells them (at most 15 characters).
   void congestion(std::string& out, const char* name) {
     const auto variable = lookup(name);
@@ -227,6 +241,7 @@ Result<Settings> settings_from_environment() {
   from.number(s.stall, "TENSORWIRE_STALL_SECONDS", {0, 86'400}, kSecond);
   from.number(s.trace_events, "TENSORWIRE_TRACE", {0, 10'000'000});
   if (const auto folder = lookup("TENSORWIRE_TRACE_FOLDER")) s.trace_folder = folder->value;
+  from.folder(s.runtime_dir, "TENSORWIRE_RUNTIME_DIR", kLongestRuntimeDir);
   from.congestion(s.tcp_congestion, "TENSORWIRE_TCP_CONGESTION");
   from.devices(s.verbs_devices, "TENSORWIRE_VERBS_DEVICE", "TF_RDMA_DEV_NAME");
   from.number(s.verbs_gid_index, "TENSORWIRE_VERBS_GID_INDEX", {0, 255});

@@ -32,6 +32,9 @@ struct Settings {
   std::string tcp_congestion = "auto";  // TENSORWIRE_TCP_CONGESTION: auto | system | <name>
   size_t trace_events = 0;              // TENSORWIRE_TRACE: protocol steps kept for each link
   std::string trace_folder;             // TENSORWIRE_TRACE_FOLDER: where ended links leave them
+  // TENSORWIRE_RUNTIME_DIR: where servers make their sockets for shared memory, and where clients
+  // look for them that do not find them where the server has them. Empty: XDG_RUNTIME_DIR or /tmp
+  std::string runtime_dir;
 
   // RDMA ports, "mlx5_0,mlx5_1:2": without a port number the first active one; several share each
   // link. Empty: the closest, then the fastest. TENSORWIRE_VERBS_DEVICE, TF_RDMA_DEV_NAME
@@ -48,6 +51,9 @@ struct Settings {
   uint32_t verbs_qps = 1;             // TENSORWIRE_VERBS_QPS: queue pairs per rail and link
   uint32_t verbs_cqs = 1;             // TENSORWIRE_VERBS_CQS: completion queues per device
 };
+
+// A longer one leaves no room for a socket's address below it.
+inline constexpr size_t kLongestRuntimeDir = 82;
 
 // INVALID_ARGUMENT names the variable, what it holds and the permitted range.
 Result<Settings> settings_from_environment();

@@ -47,6 +47,7 @@ void one(fuzz::Input input) {
   require(features.ok() == ((theirs->required & ~ours.features) == 0), "required bits are known");
   if (!features.ok()) require_sentence(features);
   require(same_host(ours, *theirs) == false, "an unknown host is nobody's");
+  require(same_pids(ours, *theirs) == false, "nor are its processes");
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "link/local_folder.h"
 #include "link/peer_process.h"
 #include "transport/shm/shm.h"
 #include "transport/tcp/tcp.h"
@@ -48,6 +49,21 @@ Status finish_connect(int socket, const sockaddr* to, socklen_t size, Nanos dead
   return {};
 }
 
+// What is missing where a server's socket cannot be reached.
+std::string remedy(int error) {
+  switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+      return "; containers of one host need the server's folder in common: give both -v tw:/run/tw "
+             "-e TENSORWIRE_RUNTIME_DIR=/run/tw";
+    case EACCES:
+    case EPERM:
+      return "; both processes have to run as one user, containers with the same --user";
+    default:
+      return {};
+  }
+}
+
 Result<Fd> connect_unix(const std::string& path, Nanos deadline, const std::string& address) {
   sockaddr_un to{};
   to.sun_family = AF_UNIX;
@@ -66,12 +82,25 @@ Result<Fd> connect_unix(const std::string& path, Nanos deadline, const std::stri
       setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
     }
     if (::connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof to) == 0) break;
-    if (errno != EINTR && errno != EAGAIN)
-      return errno_status(Code::kUnavailable, "cannot connect to " + address, errno);
+    if (const int error = errno; error != EINTR && error != EAGAIN) {
+      const Status why = errno_status(Code::kUnavailable, "cannot connect to " + address, error);
+      return Status{why.code(), why.details() + remedy(error)};
+    }
   }
   if (fcntl(fd.get(), F_SETFL, O_NONBLOCK) != 0)
     return errno_status(Code::kInternal, "cannot make a socket non-blocking", errno);
   return fd;
+}
+
+// By the path that the server has told, or by the one that its folder has here.
+Result<Fd> connect_local(const std::string& path, const std::string& runtime_dir, Nanos deadline,
+                         const std::string& address) {
+  auto told = connect_unix(path, deadline, address);
+  if (told || told.status().code() != Code::kUnavailable) return told;
+  const std::string here = LocalFolder::elsewhere(path, runtime_dir);
+  if (here.empty()) return told;
+  auto found = connect_unix(here, deadline, "shm:" + here);
+  return found ? std::move(found) : std::move(told);
 }
 
 Result<Fd> connect_tcp(const std::string& where, Nanos deadline, const std::string& address) {
@@ -132,6 +161,27 @@ Status shake_hands(int socket, ClientHandshake& handshake, Nanos deadline,
     if (Status status = await(socket, POLLIN, deadline, address); !status.ok()) return status;
   }
   return handshake.failure();
+}
+
+// The two ends of a unix socket tell each other which processes they are.
+Status meet(int socket, Peer& peer, Nanos deadline, const std::string& address) {
+  if (Status status = tell_process(socket); !status.ok()) return status;
+  ShmFrameReader reader;
+  for (;;) {
+    ShmMessage message;
+    const auto got = reader.read(socket, message);
+    if (!got) return got.status();
+    if (*got == ShmFrameReader::Got::kEnd)
+      return {Code::kUnavailable, "the peer closed the connection: " + address};
+    if (*got == ShmFrameReader::Got::kNothing) {
+      if (Status status = await(socket, POLLIN, deadline, address); !status.ok()) return status;
+      continue;
+    }
+    if (message.frame.type != wire::ShmFrameType::kProcess)
+      return {Code::kInternal, "protocol error: the server does not say which process it is"};
+    if (!message.descriptors.empty()) peer.pidfd = std::move(message.descriptors[0]);
+    return {};
+  }
 }
 
 // Sends all of `bytes`, or fills them.
@@ -211,16 +261,19 @@ Result<Connected> connect(Runtime& runtime, const Invitation& invitation, Nanos 
   if (verbs)
     if (auto context = runtime.verbs(); !context) return context.status();
   const std::string where = address.substr(address.find(':') + 1);
-  auto socket =
-      shm ? connect_unix(where, deadline, address) : connect_tcp(where, deadline, address);
+  auto socket = shm ? connect_local(where, runtime.settings().runtime_dir, deadline, address)
+                    : connect_tcp(where, deadline, address);
   if (!socket) return socket.status();
 
   Connected connected;
+  bool known = true;
   if (shm) {
     auto peer = unix_peer(socket->get());
     if (!peer) return peer.status();
     connected.peer = std::move(*peer);
-    if (Status status = watch_unix_peer(socket->get(), connected.peer); !status.ok()) return status;
+    const auto by_socket = watch_unix_peer(socket->get(), connected.peer);
+    if (!by_socket) return by_socket.status();
+    known = *by_socket;
   } else {
     connected.peer.address = socket_address(socket->get(), true);
   }
@@ -234,13 +287,17 @@ Result<Connected> connect(Runtime& runtime, const Invitation& invitation, Nanos 
   if (Status status = shake_hands(socket->get(), handshake, deadline, address); !status.ok())
     return status;
 
-  const bool same_host = wire::same_host(ours, invitation.hello);
-  if (!shm && same_host && invitation.hello.pid != 0) {
+  if (!known)
+    if (Status status = meet(socket->get(), connected.peer, deadline, address); !status.ok())
+      return status;
+
+  if (!shm && wire::same_pids(ours, invitation.hello) && invitation.hello.pid != 0) {
     connected.peer.pid = static_cast<int>(invitation.hello.pid);
     auto watched = watch_process(connected.peer.pid);
     if (!watched) return watched.status();
     connected.peer.pidfd = std::move(*watched);
   }
+  const bool same_host = wire::same_host(ours, invitation.hello);
   auto transport = shm ? ShmTransport::offer(std::move(*socket), runtime.settings())
                    : verbs
                        ? set_up_verbs(runtime, std::move(*socket), deadline, address)

@@ -10,6 +10,7 @@
 #include "base/fd.h"
 #include "base/usable_memory.h"
 #include "engine/spin.h"
+#include "link/local_folder.h"
 #include "memory/memfd.h"
 #include "memory/private_pages.h"
 #include "transport/tcp/tcp.h"
@@ -49,6 +50,7 @@ std::vector<std::pair<std::string, std::string>> host_facts(const Settings& sett
       {"memfd_sealing", sealing ? "1" : "0"},
       {"pidfd", self ? "1" : "0"},
       {"pagemap_scan", page_scan_ioctl_works() ? "1" : "0"},
+      {"runtime_folder", LocalFolder::base(settings.runtime_dir)},
       {"boot_id", read_line("/proc/sys/kernel/random/boot_id")},
       {"congestion_default", read_line("/proc/sys/net/ipv4/tcp_congestion_control")},
       {"congestion_available", read_line("/proc/sys/net/ipv4/tcp_available_congestion_control")},

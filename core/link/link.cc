@@ -392,7 +392,8 @@ bool Link::try_drive() {
 // Whether there may be something for whoever drives.
 bool Link::noticed(uint32_t tag, uint32_t events) {
   if (tag == kDeath) {
-    transport_->peer_gone("the peer's process (pid " + std::to_string(peer_.pid) + ") has died");
+    const std::string pid = peer_.pid == 0 ? "" : " (pid " + std::to_string(peer_.pid) + ")";
+    transport_->peer_gone("the peer's process" + pid + " has died");
   } else {
     switch (transport_->notice(tag, events)) {
       case Transport::Notice::kNone:

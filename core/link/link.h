@@ -31,7 +31,7 @@ namespace tw {
 // Who is at the other end.
 struct Peer {
   std::string address;  // as gRPC writes it: ipv4:127.0.0.1:4242, unix:
-  int pid = 0;          // 0 unless it runs on this host
+  int pid = 0;          // 0 unless it runs on this host and this pid namespace knows it
   Fd pidfd;             // readable once it has died; none when it runs elsewhere
   // The credit with which it lets each stream towards it begin, bytes.
   uint64_t stream_window = wire::kDefaultStreamWindow;

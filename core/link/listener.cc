@@ -166,6 +166,13 @@ class Listener::Arrival final : public Watcher {
     give_up();
   }
 
+  // Its death would not be seen: it has died already, or there is no descriptor to watch it by.
+  void unwatched(const Status& why) {
+    if (why.code() == Code::kUnavailable) return gone();
+    note(Incident::kBudgetDescriptors, why);
+    give_up();
+  }
+
   void note(Incident incident, const Status& why) {
     listener_->runtime_.audit().note(incident, peer_.name(), why.details());
   }
@@ -190,21 +197,31 @@ class Listener::Arrival final : public Watcher {
   void take_rings() {
     ShmMessage message;
     auto got = rings_.read(socket_.get(), message);
+    // Where the kernel does not say who the client is, the two tell each other first.
+    if (got && *got == ShmFrameReader::Got::kFrame && !met_ &&
+        message.frame.type == wire::ShmFrameType::kProcess) {
+      met_ = true;
+      if (!message.descriptors.empty()) peer_.pidfd = std::move(message.descriptors[0]);
+      if (const Status told = tell_process(socket_.get()); !told.ok()) return unwatched(told);
+      message = {};
+      got = rings_.read(socket_.get(), message);
+    }
     if (got && *got == ShmFrameReader::Got::kNothing) return wait_for(EPOLLIN);
     if (!got) {
       note(Incident::kHandshakeSetup, got.status());
       return give_up();
     }
     if (*got == ShmFrameReader::Got::kEnd) return gone();
-    if (Status watched = watch_unix_peer(socket_.get(), peer_); !watched.ok()) return gone();
+    const auto watched = watch_unix_peer(socket_.get(), peer_);
+    if (!watched) return unwatched(watched.status());
     finish();
     become(ShmTransport::accept(std::move(socket_), std::move(message),
                                 listener_->runtime_.settings()));
   }
 
-  // A client on this host is watched by its process. False: it has died.
+  // A client of this pid namespace is watched by its process. False: it has died.
   bool know_process() {
-    if (!wire::same_host(listener_->runtime_.hello(), client_) || client_.pid == 0) return true;
+    if (!wire::same_pids(listener_->runtime_.hello(), client_) || client_.pid == 0) return true;
     auto watched = watch_process(static_cast<int>(client_.pid));
     if (!watched) return false;
     peer_.pid = static_cast<int>(client_.pid);
@@ -328,6 +345,7 @@ class Listener::Arrival final : public Watcher {
   const bool local_;  // it came in by the unix socket
   ServerHandshake handshake_;
   ShmFrameReader rings_;
+  bool met_ = false;  // the client has said which process it is
   enum class JoiningStep : uint8_t { kOffer, kAnswer, kReady };
   JoiningStep joining_step_ = JoiningStep::kOffer;
   std::unique_ptr<verbs::Joining> joining_;
@@ -381,7 +399,7 @@ Result<int> Listener::listen_tcp(const std::string& host, int port) {
 }
 
 Result<std::string> Listener::listen_local() {
-  auto folder = LocalFolder::make();
+  auto folder = LocalFolder::make(runtime_.settings().runtime_dir);
   if (!folder) return folder.status();
   const std::string path = folder->socket();
   sockaddr_un address{};

@@ -12,6 +12,8 @@
 #include <memory>
 #include <string_view>
 
+#include "base/settings.h"
+
 namespace tw::link {
 namespace {
 
@@ -21,6 +23,14 @@ constexpr char kMark[] = "tensorwire-link";
 // Entries of the folder that all share. Whoever fills it delays a server's start by a tenth of a
 // second at most.
 constexpr int kMostEntries = 100'000;
+
+static_assert(kLongestRuntimeDir + kPrefix.size() + sizeof "/XXXXXX/s" <=
+              sizeof(sockaddr_un::sun_path));
+
+bool usable(const std::string& base) {
+  return base.starts_with('/') && base.size() <= kLongestRuntimeDir &&
+         ::faccessat(AT_FDCWD, (base + "/.").c_str(), W_OK | X_OK, AT_EACCESS) == 0;
+}
 
 // Whether `folder` has an entry `name` that is of this user and of the kind `type` (S_IF...).
 bool has(const Fd& folder, const char* name, mode_t type) {
@@ -58,16 +68,34 @@ void remove_what_was_left(const std::string& base) {
 
 }  // namespace
 
-Result<LocalFolder> LocalFolder::make() {
-  const char* const wished = std::getenv("XDG_RUNTIME_DIR");
-  std::string base = wished && *wished ? wished : "/tmp";
-  const std::string name = "/" + std::string(kPrefix) + "XXXXXX";
-  if (base.size() + name.size() + sizeof "/s" > sizeof(sockaddr_un::sun_path)) base = "/tmp";
+std::string LocalFolder::base(const std::string& wished) {
+  if (!wished.empty()) return wished;
+  const char* const session = std::getenv("XDG_RUNTIME_DIR");
+  std::string base = session ? session : "";
+  while (base.ends_with('/')) base.pop_back();
+  return usable(base) ? base : "/tmp";
+}
+
+std::string LocalFolder::elsewhere(const std::string& path, const std::string& wished) {
+  const size_t socket = path.rfind('/');
+  if (wished.empty() || socket == std::string::npos || socket == 0) return {};
+  const size_t folder = path.rfind('/', socket - 1);
+  if (folder == std::string::npos) return {};
+  const std::string_view name = std::string_view(path).substr(folder + 1, socket - folder - 1);
+  if (!name.starts_with(kPrefix) || path.substr(socket + 1) != kSocket) return {};
+  std::string found = wished + path.substr(folder);
+  return found == path ? std::string() : found;
+}
+
+Result<LocalFolder> LocalFolder::make(const std::string& wished) {
+  const std::string base = LocalFolder::base(wished);
   remove_what_was_left(base);
-  std::string path = base + name;
+  std::string path = base + "/" + std::string(kPrefix) + "XXXXXX";
   // mkdtemp makes it 0700.
-  if (!::mkdtemp(path.data()))
-    return errno_status(Code::kUnavailable, "cannot make a folder like " + path, errno);
+  if (!::mkdtemp(path.data())) {
+    const std::string who = wished.empty() ? "" : " (TENSORWIRE_RUNTIME_DIR)";
+    return errno_status(Code::kUnavailable, "cannot make a folder like " + path + who, errno);
+  }
   LocalFolder folder(std::move(path), Fd());
   folder.lock_.reset(::open(folder.path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!folder.lock_ || ::flock(folder.lock_.get(), LOCK_EX | LOCK_NB) != 0 ||

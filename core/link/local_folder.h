@@ -15,9 +15,14 @@ namespace tw::link {
 // the mark is somebody else's and left alone.
 class LocalFolder {
  public:
-  // Below XDG_RUNTIME_DIR, or /tmp where there is none or its name is too long for a socket's
-  // address. UNAVAILABLE.
-  static Result<LocalFolder> make();
+  // Below base(wished). UNAVAILABLE.
+  static Result<LocalFolder> make(const std::string& wished);
+  // `wished` (Settings::runtime_dir), whatever it is; where that is empty XDG_RUNTIME_DIR, or /tmp
+  // where that is not set, cannot be written to, or is too long for a socket's address.
+  static std::string base(const std::string& wished);
+  // Where the socket at `path` is found by who has its base at `wished`: another container, to
+  // which the same folder is another path. Empty: nowhere else.
+  static std::string elsewhere(const std::string& path, const std::string& wished);
   LocalFolder(LocalFolder&& other) noexcept = default;
   LocalFolder& operator=(LocalFolder&&) = delete;
   ~LocalFolder();

@@ -101,8 +101,11 @@ Status check_features(const Hello& ours, const Hello& theirs) {
 }
 
 bool same_host(const Hello& a, const Hello& b) {
-  return a.boot_id != decltype(a.boot_id){} && a.boot_id == b.boot_id && a.pid_namespace != 0 &&
-         a.pid_namespace == b.pid_namespace;
+  return a.boot_id != decltype(a.boot_id){} && a.boot_id == b.boot_id;
+}
+
+bool same_pids(const Hello& a, const Hello& b) {
+  return same_host(a, b) && a.pid_namespace != 0 && a.pid_namespace == b.pid_namespace;
 }
 
 bool same_user(const Hello& a, const Hello& b) { return a.uid == b.uid && a.uid != kOverflowUid; }

@@ -54,8 +54,10 @@ Result<uint16_t> common_version(const Hello& ours, const Hello& theirs);
 // FAILED_PRECONDITION names a feature that one end requires and the other does not offer.
 Status check_features(const Hello& ours, const Hello& theirs);
 
-// Same kernel boot and pid namespace: shared memory can work and death is seen by pidfd.
+// Same kernel boot: shared memory can work, whatever namespaces the two live in.
 bool same_host(const Hello& a, const Hello& b);
+// Same kernel boot and pid namespace: what one calls its pid is the same process to the other.
+bool same_pids(const Hello& a, const Hello& b);
 // Same user, by what the two say of themselves: good for choosing a transport, never for trust. The
 // overflow uid stands for "some user that this namespace cannot name", hence equals nobody.
 bool same_user(const Hello& a, const Hello& b);

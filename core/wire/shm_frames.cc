@@ -6,14 +6,16 @@ namespace tw::wire {
 
 static_assert(sizeof(ShmFrame) == kShmFrameSize);
 
-size_t descriptors_of(ShmFrameType type) {
-  switch (type) {
+size_t descriptors_of(const ShmFrame& frame) {
+  switch (frame.type) {
     case ShmFrameType::kRings:
     case ShmFrameType::kSlab:
       return 1;
     case ShmFrameType::kSlabGone:
     case ShmFrameType::kBell:
       return 0;
+    case ShmFrameType::kProcess:
+      return frame.size;
   }
   return 0;
 }
@@ -27,11 +29,12 @@ Result<ShmFrame> decode_shm_frame(std::span<const std::byte, kShmFrameSize> byte
   if (frame.magic != ShmFrame{}.magic)
     return protocol_error({"a shared-memory frame without its magic"});
   const auto type = static_cast<uint32_t>(frame.type);
-  if (type < 1 || type > 4) return protocol_error({"shared-memory frame type ", type});
+  if (type < 1 || type > 5) return protocol_error({"shared-memory frame type ", type});
   if (frame.zero != 0)
     return protocol_error({"zero field of a shared-memory frame is ", frame.zero});
-  if (descriptors_of(frame.type) != 0 && frame.size == 0)
-    return protocol_error({"size 0 in a shared-memory frame"});
+  const bool sized = frame.type == ShmFrameType::kRings || frame.type == ShmFrameType::kSlab;
+  if ((sized && frame.size == 0) || (frame.type == ShmFrameType::kProcess && frame.size > 1))
+    return protocol_error({"size ", frame.size, " in a shared-memory frame of type ", type});
   return frame;
 }
 

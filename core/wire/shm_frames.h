@@ -16,6 +16,8 @@ enum class ShmFrameType : uint32_t {
   kSlab = 2,      // a slab can be mapped from now on: its read-only descriptor; size = its bytes
   kSlabGone = 3,  // the sender has dropped a slab; no descriptor
   kBell = 4,      // look at the rings; no descriptor
+  // Before the rings, from both ends: a pidfd of the sender; size = 1, or 0 where it has none.
+  kProcess = 5,
 };
 
 struct ShmFrame {
@@ -32,8 +34,8 @@ struct ShmFrame {
 inline constexpr size_t kShmFrameSize = 32;
 inline constexpr size_t kMaxShmDescriptors = 1;  // that come with one frame
 
-// How many descriptors come with a frame of this type.
-size_t descriptors_of(ShmFrameType type);
+// How many descriptors come with it.
+size_t descriptors_of(const ShmFrame& frame);
 
 void encode(std::span<std::byte, kShmFrameSize> out, const ShmFrame& frame);
 // INTERNAL, "protocol error: ...", names the field.

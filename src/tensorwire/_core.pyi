@@ -134,7 +134,7 @@ class Peer:
     def version(self) -> int: ...
     @property
     def same_host(self) -> bool:
-        """Same kernel boot and pid namespace: shm can work, and death is seen by pidfd."""
+        """Same kernel boot: shm can work, whatever namespaces the two live in."""
     @property
     def same_user(self) -> bool: ...
     @property

@@ -126,10 +126,11 @@ def _user(found: Facts) -> Finding:
 
 def _death(found: Facts) -> Finding:
     if found.pidfd:
-        return Finding("pidfd", "yes", "ok", "a killed peer on this host is noticed at once")
-    meaning = "shm cannot work: the death of a peer would not be noticed"
+        meaning = "a killed peer on this host is noticed at once, in any container"
+        return Finding("pidfd", "yes", "ok", meaning)
+    meaning = "a killed peer is not noticed while children of it hold its connections open"
     mend = "uname -r  # run on Linux 5.3 or newer, and let seccomp permit pidfd_open"
-    return Finding("pidfd", "no", "fail", meaning, mend)
+    return Finding("pidfd", "no", "warn", meaning, mend)
 
 
 def _page_scan(found: Facts) -> Finding:
@@ -155,9 +156,13 @@ def _memory(found: Facts, buffer_bytes: int) -> Finding:
 def _runtime_folder(found: Facts) -> Finding:
     value = found.runtime_folder
     if found.runtime_folder_writable:
-        return Finding("folder for sockets", value, "ok", "XDG_RUNTIME_DIR, else /tmp")
+        meaning = "containers that share it, and a user, get shm (TENSORWIRE_RUNTIME_DIR)"
+        return Finding("folder for sockets", value, "ok", meaning)
     meaning = "a server cannot offer shm: it makes its socket there"
-    mend = "export XDG_RUNTIME_DIR=$(mktemp -d)"
+    mend = (
+        "export TENSORWIRE_RUNTIME_DIR=$(mktemp -d)  # containers: "
+        "-v tw:/run/tw -e TENSORWIRE_RUNTIME_DIR=/run/tw, with the same --user"
+    )
     return Finding("folder for sockets", value, "fail", meaning, mend)
 
 

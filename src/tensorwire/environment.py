@@ -21,7 +21,7 @@ NAMES: Final = frozenset(
         *(f"TENSORWIRE_{name}_BYTES" for name in ("BUFFER", "POOL", "RING", "STREAM_WINDOW")),
         *(f"TENSORWIRE_{name}_BYTES" for name in ("COALESCE", "EAGER", "CHUNK", "MAX_MESSAGE")),
         *(f"TENSORWIRE_{name}" for name in ("TCP_CONGESTION", "SPIN_US", "STALL_SECONDS")),
-        *(f"TENSORWIRE_{name}" for name in ("TRACE", "TRACE_FOLDER", "TF_ARENA")),
+        *(f"TENSORWIRE_{name}" for name in ("TRACE", "TRACE_FOLDER", "TF_ARENA", "RUNTIME_DIR")),
         *(f"TENSORWIRE_VERBS_{name}" for name in _VERBS),
         *(f"TF_RDMA_{name}" for name in ("ENABLED", "DEV_NAME")),
         *(f"TF_RDMA_{name}_SIZE" for name in ("BUF", "CHUNK", "ACC")),

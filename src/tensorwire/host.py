@@ -51,7 +51,7 @@ def facts() -> Facts:
     from tensorwire import _core
 
     native = _core.host()
-    runtime_folder = os.environ.get("XDG_RUNTIME_DIR") or "/tmp"
+    runtime_folder = str(native["runtime_folder"])
     return Facts(
         kernel=platform.release(),
         machine=platform.machine(),

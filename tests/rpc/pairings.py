@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,11 +54,15 @@ PAIRINGS = (
 
 
 @contextlib.contextmanager
-def process(**order: Any) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """A server in another process: target and process."""
+def process(
+    *, within: Sequence[str] = (), env: Mapping[str, str] | None = None, **order: Any
+) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """A server in another process: target and process. within: a command that runs it. env: more
+    variables."""
     with subprocess.Popen(
-        [sys.executable, "-m", "tests.rpc.peer", json.dumps(order)],
+        [*within, sys.executable, "-m", "tests.rpc.peer", json.dumps(order)],
         cwd=ROOT,
+        env={**os.environ, **(env or {})},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -144,6 +144,27 @@ def test_addresses(bound: str, client: Any, peer: str, addresses: list[str]) -> 
     assert listeners.addresses(client, peer) == addresses
 
 
+@pytest.mark.parametrize(
+    ("bound", "client", "peer", "addresses"),
+    [
+        ("127.0.0.1:1", ANYWHERE, "10.9.9.9", []),
+        ("10.0.0.7:1", ANYWHERE, "10.9.9.9", ["tcp:node7:4000"]),
+        ("0.0.0.0:1", ANYWHERE, "10.9.9.9", ["tcp:node7:4000"]),
+        ("0.0.0.0:1", HERE, "10.9.9.9", ["shm:/tmp/x/data", "tcp:node7:4000"]),
+        ("0.0.0.0:1", ANYWHERE, "127.0.0.1", ["tcp:127.0.0.1:4000", "tcp:node7:4000"]),
+    ],
+)
+def test_advertised_host(bound: str, client: Any, peer: str, addresses: list[str]) -> None:
+    listeners = bootstrap.Listeners(
+        Core(),  # type: ignore[arg-type]
+        choice.policy(None, ["verbs"]),
+        0,
+        "node7",
+    )
+    listeners.listen(bound)
+    assert listeners.addresses(client, peer) == addresses
+
+
 @pytest.mark.parametrize(("transport", "data_port"), [("tcp", 0), (None, 4000)])
 def test_unix_server_opens_a_port_that_is_asked_for(transport: str | None, data_port: int) -> None:
     listeners = bootstrap.Listeners(
@@ -466,6 +487,34 @@ def test_addresses_elsewhere_are_not_called(fake: Any) -> None:
     with tensorwire.insecure_channel(fake.target) as channel:
         assert echo(channel) == b"x"
         assert "TENSORWIRE_DATA_HOSTS=192.0.2.1" in channel.path().reasons["tcp"]
+
+
+def test_advertised_host_is_followed_where_the_client_permits_it(
+    fake: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As behind a load balancer: the data plane is at another address than the one dialled."""
+    with local("tensorwire", address="0.0.0.0:0", forbid="shm", advertise_host="127.0.0.2") as real:
+
+        def answer(request: bytes, context: grpc.ServicerContext) -> bytes:
+            fields = msgspec.msgpack.decode(ask(real.target, request))
+            assert fields["addresses"][-1].startswith("tcp:127.0.0.2:")
+            return msgspec.msgpack.encode(fields | {"addresses": fields["addresses"][-1:]})
+
+        fake.answer = answer
+        with tensorwire.insecure_channel(fake.target) as channel:
+            assert channel.path().transport == "grpc"
+            assert f"{opening.HOSTS_VARIABLE}=127.0.0.2" in channel.path().reasons["tcp"]
+        monkeypatch.setenv(opening.HOSTS_VARIABLE, "127.0.0.2")
+        with tensorwire.insecure_channel(fake.target) as channel:
+            assert echo(channel) == b"x"
+            assert channel.path().peer.startswith("ipv4:127.0.0.2:")
+
+
+def test_a_data_port_that_is_closed_comes_with_its_remedy(fake: Any) -> None:
+    fake.answer = lambda _, __: answer_with(addresses=["tcp:127.0.0.1:1"])
+    with tensorwire.insecure_channel(fake.target) as channel:
+        assert echo(channel) == b"x"
+        assert "its data_port and advertise_host" in channel.path().reasons["tcp"]
 
 
 def test_a_secret_opens_one_link() -> None:

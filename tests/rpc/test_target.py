@@ -35,6 +35,17 @@ def test_parse(text: str, parsed: Target) -> None:
     assert target.parse(text) == parsed
 
 
+@pytest.mark.parametrize("name", ["node7", "node-7.example", "10.0.0.7", "fd00::7", "[fd00::7]"])
+def test_one_host(name: str) -> None:
+    assert target.one_host(name) == name.strip("[]")
+
+
+@pytest.mark.parametrize("name", ["", "node7:50052", "10.0.0.7:1", "0.0.0.0", "::", "[::]", "a b"])
+def test_what_is_not_one_host(name: str) -> None:
+    with pytest.raises(ValueError, match="host"):
+        target.one_host(name)
+
+
 def resolving(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
     def getaddrinfo(*_: object, **__: object) -> list[Any]:
         return [(None, None, None, "", (address, 0)) for address in addresses]

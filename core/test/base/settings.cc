@@ -42,6 +42,7 @@ constexpr const char* kAll[] = {
     "TENSORWIRE_VERBS_CQS",
     "TENSORWIRE_TRACE",
     "TENSORWIRE_TRACE_FOLDER",
+    "TENSORWIRE_RUNTIME_DIR",
 };
 
 // Runs settings_from_environment with exactly these variables, and puts the others back.
@@ -96,7 +97,8 @@ TEST_CASE("every setting is read") {
                        {"TENSORWIRE_VERBS_QPS", "16"},
                        {"TENSORWIRE_VERBS_CQS", "64"},
                        {"TENSORWIRE_TRACE", "8"},
-                       {"TENSORWIRE_TRACE_FOLDER", "/traces"}});
+                       {"TENSORWIRE_TRACE_FOLDER", "/traces"},
+                       {"TENSORWIRE_RUNTIME_DIR", "/run/tw/"}});
   REQUIRE(s.ok());
   CHECK(s->coalesce_bytes == 1);
   CHECK(s->eager_bytes == 2);
@@ -111,6 +113,7 @@ TEST_CASE("every setting is read") {
   CHECK(s->tcp_congestion == "bbr");
   CHECK(s->trace_events == 8);
   CHECK(s->trace_folder == "/traces");
+  CHECK(s->runtime_dir == "/run/tw");
   CHECK(s->verbs_devices == std::vector<std::string>{"mlx5_0"});
   CHECK(s->verbs_gid_index == 255);
   CHECK(s->verbs_pkey_index == 65535);
@@ -147,6 +150,18 @@ TEST_CASE("RDMA devices are a list of names, with ports or without, under either
   CHECK(with({{"TF_RDMA_DEV_NAME", "a"}, {"TENSORWIRE_VERBS_DEVICE", "b:255"}})->verbs_devices ==
         std::vector<std::string>{"b:255"});
   CHECK(with({})->verbs_devices.empty());
+}
+
+TEST_CASE("a folder for sockets is an absolute path that leaves room for their names") {
+  const std::string longest = "/" + std::string(kLongestRuntimeDir - 1, 'x');
+  CHECK(with({{"TENSORWIRE_RUNTIME_DIR", longest.c_str()}})->runtime_dir == longest);
+  for (const std::string& wrong : {longest + "x", std::string("tw"), std::string("/")}) {
+    const auto s = with({{"TENSORWIRE_RUNTIME_DIR", wrong.c_str()}});
+    REQUIRE_FALSE(s.ok());
+    CHECK(s.status().code() == Code::kInvalidArgument);
+    CHECK(s.status().details().find("TENSORWIRE_RUNTIME_DIR") != std::string::npos);
+    CHECK(s.status().details().find("absolute") != std::string::npos);
+  }
 }
 
 TEST_CASE("a congestion control may have the longest name that the kernel has") {

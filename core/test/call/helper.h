@@ -38,4 +38,13 @@ inline Ref<ClientLink> follow(const Invite& from) {
       .value();
 }
 
+// A child that does nothing but hold what its parent held, until the test has ended.
+inline void fork_a_holder() {
+  if (fork() != 0) return;
+  char byte;
+  while (read(kFromTest, &byte, 1) > 0) {
+  }
+  _exit(0);
+}
+
 }  // namespace tw::test

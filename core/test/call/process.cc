@@ -1,21 +1,12 @@
 // Calls between processes, one of which is killed.
 #include <atomic>
 
-#include "test/call/helper.h"
+#include "test/call/abroad.h"
 
 namespace tw::test {
 namespace {
 
 constexpr size_t kLent = 1 << 20;
-
-// A child that does nothing but hold what its parent held, until the test has ended.
-void fork_a_holder() {
-  if (fork() != 0) return;
-  char byte;
-  while (read(kFromTest, &byte, 1) > 0) {
-  }
-  _exit(0);
-}
 
 TEST_CASE("helper: server" * doctest::skip()) {
   const auto hello = read_thing<std::array<std::byte, wire::kHelloSize>>(kFromTest);
@@ -53,21 +44,6 @@ TEST_CASE("helper: server" * doctest::skip()) {
   char byte;
   (void)read(kFromTest, &byte, 1);  // until the test ends, or this process is killed
 }
-
-// A server in another process, and a link to it.
-template <class Way>
-struct Abroad {
-  Abroad() : helper("server") {
-    std::array<std::byte, wire::kHelloSize> hello;
-    wire::encode_hello(hello, runtime().hello());
-    helper.tell(hello);
-    const auto shm = helper.template hear<Invite>(), tcp = helper.template hear<Invite>();
-    link = follow(std::string_view(Way::kName) == "shm" ? shm : tcp);
-  }
-  ~Abroad() { link->close({Code::kCancelled, "the test is over"}); }
-  Helper helper;
-  Ref<ClientLink> link;
-};
 
 TEST_CASE_TEMPLATE("process: a killed server ends all calls as unavailable", Way, TENSORWIRE_WAYS) {
   ArenaWatch arena;

@@ -70,7 +70,7 @@ std::string folder_of(const LocalFolder& folder) {
 
 // Makes a folder with its socket, as a server does, and leaves it when it is killed.
 TEST_CASE("helper: owns a local folder" * doctest::skip()) {
-  const auto folder = LocalFolder::make();
+  const auto folder = LocalFolder::make({});
   REQUIRE(folder.ok());
   bind_socket(folder->socket());
   Path path{};
@@ -84,7 +84,7 @@ TEST_CASE("helper: owns a local folder" * doctest::skip()) {
 TEST_CASE("local folder: it goes with its owner") {
   const Base base;
   {
-    const auto folder = LocalFolder::make();
+    const auto folder = LocalFolder::make({});
     REQUIRE(folder.ok());
     bind_socket(folder->socket());
     CHECK(base.names().size() == 1);
@@ -95,13 +95,57 @@ TEST_CASE("local folder: it goes with its owner") {
   CHECK(base.names().empty());
 }
 
+TEST_CASE("local folder: it is where it is wished, or not at all") {
+  const Base base;
+  fs::create_directory(base / "wished");
+  {
+    const auto folder = LocalFolder::make(base / "wished");
+    REQUIRE(folder.ok());
+    CHECK(fs::path(folder_of(*folder)).parent_path() == base / "wished");
+  }
+  const auto none = LocalFolder::make(base / "nowhere");
+  REQUIRE_FALSE(none.ok());
+  CHECK(none.status().code() == Code::kUnavailable);
+  CHECK(none.status().details().find("(TENSORWIRE_RUNTIME_DIR)") != std::string::npos);
+  CHECK(none.status().details().find(base / "nowhere") != std::string::npos);
+}
+
+TEST_CASE("local folder: a session's folder that is of no use gives way to /tmp") {
+  const Base base;
+  const std::string good = base / "";
+  CHECK(LocalFolder::base({}) + "/" == good);
+  setenv("XDG_RUNTIME_DIR", good.c_str(), 1);
+  CHECK(LocalFolder::base({}) + "/" == good);
+  write_file(base / "file");
+  const std::string long_name(80, 'x');
+  fs::create_directory(base / long_name);
+  for (const std::string& bad :
+       {base / "nowhere", base / "file", std::string("relative"), base / long_name}) {
+    setenv("XDG_RUNTIME_DIR", bad.c_str(), 1);
+    CHECK(LocalFolder::base({}) == "/tmp");
+    const auto folder = LocalFolder::make({});
+    REQUIRE(folder.ok());
+    CHECK(folder_of(*folder).starts_with("/tmp/tensorwire-link-"));
+  }
+}
+
+TEST_CASE("local folder: a socket is looked for elsewhere by the folder's own name only") {
+  const std::string told = "/run/tw/tensorwire-link-ab12cd/s";
+  CHECK(LocalFolder::elsewhere(told, "/mnt") == "/mnt/tensorwire-link-ab12cd/s");
+  CHECK(LocalFolder::elsewhere(told, "/run/tw").empty());
+  CHECK(LocalFolder::elsewhere(told, "").empty());
+  for (const char* strange : {"", "s", "/s", "/run/docker.sock", "/run/other/s",
+                              "tensorwire-link-a/s", "/run/tensorwire-link-ab12cd/other"})
+    CHECK(LocalFolder::elsewhere(strange, "/mnt").empty());
+}
+
 TEST_CASE("local folder: what killed servers left behind is removed") {
   const Base base;
   Helper killed("owns a local folder"), alive("owns a local folder");
   const std::string left = killed.hear<Path>().data(), owned = alive.hear<Path>().data();
   killed.kill();
   CHECK(fs::exists(left));
-  const auto next = LocalFolder::make();
+  const auto next = LocalFolder::make({});
   REQUIRE(next.ok());
   CHECK_FALSE(fs::exists(left));
   CHECK(fs::exists(owned + "/s"));
@@ -129,7 +173,7 @@ TEST_CASE("local folder: what only looks like one is left alone") {
   for (const auto& entry : fs::directory_iterator(base / ""))
     fs::last_write_time(entry.path(), fs::file_time_type::clock::now() - std::chrono::hours(24));
   const auto before = base.names();
-  const auto folder = LocalFolder::make();
+  const auto folder = LocalFolder::make({});
   REQUIRE(folder.ok());
   auto after = base.names();
   after.erase(fs::path(folder_of(*folder)).filename());
@@ -147,7 +191,7 @@ TEST_CASE("local folder: a user's file in a folder that was left behind stays") 
   write_file(left + "/notes");
   REQUIRE(fs::remove(left + "/s"));
   write_file(left + "/s");
-  REQUIRE(LocalFolder::make().ok());
+  REQUIRE(LocalFolder::make({}).ok());
   CHECK(fs::exists(left + "/notes"));
   CHECK(fs::exists(left + "/s"));
 }
@@ -165,7 +209,7 @@ TEST_CASE("local folder: a crowd of others does not stop the sweep") {
     if (geteuid() == 0) REQUIRE(chown(path.c_str(), 12345, 12345) == 0);
     if (geteuid() != 0) fs::remove(path + "/tensorwire-link");
   }
-  const auto next = LocalFolder::make();
+  const auto next = LocalFolder::make({});
   REQUIRE(next.ok());
   CHECK_FALSE(fs::exists(left));
   CHECK(base.names().size() == 301);

@@ -4,6 +4,8 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <thread>
@@ -123,7 +125,23 @@ TEST_CASE("shm: who talks nonsense beside the rings is dropped, with the reason"
     const Fd memory = ring_memory();
     const int fds[] = {memory.get()};
     REQUIRE(send_shm_frame(client.socket.get(), rings_frame(), fds).ok());
-    CHECK(client.end().find("twice") != std::string::npos);
+    CHECK(client.end().find("out of place") != std::string::npos);
+  }
+  SUBCASE("a process after the rings") {
+    wire::ShmFrame process;
+    process.type = wire::ShmFrameType::kProcess;
+    REQUIRE(send_shm_frame(client.socket.get(), process, {}).ok());
+    CHECK(client.end().find("out of place") != std::string::npos);
+  }
+  SUBCASE("a process for a slab") {
+    wire::ShmFrame slab;
+    slab.type = wire::ShmFrameType::kSlab;
+    slab.size = 4096;
+    const Fd self(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
+    REQUIRE(self);
+    const int fds[] = {self.get()};
+    REQUIRE(send_shm_frame(client.socket.get(), slab, fds).ok());
+    CHECK(client.end().find("slab 0, generation 0") != std::string::npos);
   }
   SUBCASE("a slab that is none") {
     wire::ShmFrame slab;
@@ -197,7 +215,7 @@ TEST_CASE("shm: no descriptor of a peer's holds this end up") {
       REQUIRE(sendmsg(client.socket.get(), &message, MSG_NOSIGNAL) == 16);
     }
   }
-  CHECK(client.end().find("no memory file, or one too many") != std::string::npos);
+  CHECK(client.end().find("of no kind that belongs here, or one too many") != std::string::npos);
 }
 
 TEST_CASE("shm: a peer that takes no ring and makes its socket block does not stop who rings") {

@@ -161,20 +161,25 @@ TEST_CASE("a Hello tells hosts and users apart") {
   CHECK(decode_hello(encoded(self)).ok());
   REQUIRE(self.boot_id != decltype(self.boot_id){});
   CHECK(same_host(self, local_hello({})));
+  CHECK(same_pids(self, local_hello({})));
   CHECK(same_user(self, local_hello({})));
 
   Hello other = self;
   other.boot_id[15] ^= 1;
   CHECK_FALSE(same_host(self, other));
+  CHECK_FALSE(same_pids(self, other));
   other = self;
   ++other.pid_namespace;
-  CHECK_FALSE(same_host(self, other));
+  CHECK(same_host(self, other));
+  CHECK_FALSE(same_pids(self, other));
   other = self;
   other.uid = self.uid + 1;
   CHECK_FALSE(same_user(self, other));
 
   Hello unknown;
   CHECK_FALSE(same_host(unknown, unknown));
+  unknown.boot_id = self.boot_id;
+  CHECK_FALSE(same_pids(unknown, unknown));
   unknown.uid = kOverflowUid;
   CHECK_FALSE(same_user(unknown, unknown));
 }

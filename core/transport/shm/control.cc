@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 
 #include <cerrno>
 #include <cstring>
@@ -16,6 +17,12 @@ namespace {
 
 // What the kernel knows of the descriptor itself, without asking its file system.
 bool is_memory_file(const Fd& fd) { return fcntl(fd.get(), F_GET_SEALS) >= 0; }
+bool is_pidfd(const Fd& fd) {
+  constexpr auto kByPidfd = static_cast<idtype_t>(3);  // P_PIDFD of newer headers
+  siginfo_t info;
+  return waitid(kByPidfd, static_cast<id_t>(fd.get()), &info, WEXITED | WNOHANG | WNOWAIT) == 0 ||
+         errno == ECHILD;
+}
 
 void close_elsewhere(Fd fd) {
   const int number = fd.release();
@@ -89,7 +96,8 @@ Result<ShmFrameReader::Got> ShmFrameReader::read(int socket, ShmMessage& out) {
         int fd;
         std::memcpy(&fd, CMSG_DATA(head) + i * sizeof(int), sizeof fd);
         Fd received(fd);
-        if (is_memory_file(received) && descriptors_.size() < wire::kMaxShmDescriptors) {
+        if (descriptors_.size() < wire::kMaxShmDescriptors &&
+            (is_memory_file(received) || is_pidfd(received))) {
           descriptors_.push_back(std::move(received));
         } else {
           strange = true;
@@ -99,7 +107,7 @@ Result<ShmFrameReader::Got> ShmFrameReader::read(int socket, ShmMessage& out) {
     }
     if (strange)
       return Status{Code::kInternal,
-                    "protocol error: a descriptor that is no memory file, or one too many"};
+                    "protocol error: a descriptor of no kind that belongs here, or one too many"};
     lost_ = lost_ || (message.msg_flags & MSG_CTRUNC) != 0;
     have_ += static_cast<size_t>(n);
   }
@@ -112,7 +120,7 @@ Result<ShmFrameReader::Got> ShmFrameReader::read(int socket, ShmMessage& out) {
       return Status{
           Code::kResourceExhausted,
           "descriptors from the peer were lost: raise the limit of open files (ulimit -n)"};
-  } else if (descriptors_.size() != wire::descriptors_of(frame->type)) {
+  } else if (descriptors_.size() != wire::descriptors_of(*frame)) {
     return wire::protocol_error({descriptors_.size(), " descriptors with a shared-memory frame"});
   }
   out.frame = *frame;

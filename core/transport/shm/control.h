@@ -27,9 +27,9 @@ Status send_shm_frame(int socket, const wire::ShmFrame& frame, std::span<const i
 // something to wake up for already.
 void ring_shm_bell(int socket);
 
-// Reads frames, which may come in pieces, without blocking. Descriptors that are no memory files
-// are refused, and closed by a thread that may wait: to look at a file of a peer's file system, or
-// to close a socket of a peer's that lingers, may take as long as the peer likes.
+// Reads frames, which may come in pieces, without blocking. Descriptors that are neither memory
+// files nor pidfds are refused, and closed by a thread that may wait: to look at a file of a peer's
+// file system, or to close a socket of a peer's that lingers, may take as long as the peer likes.
 class ShmFrameReader {
  public:
   enum class Got : uint8_t { kFrame, kNothing, kEnd };

@@ -271,7 +271,8 @@ Result<ShmFrameReader::Got> ShmTransport::take_announcements(int most) {
     Status status;
     switch (frame.type) {
       case wire::ShmFrameType::kRings:
-        return Status{Code::kInternal, "protocol error: rings were offered twice"};
+      case wire::ShmFrameType::kProcess:
+        return Status{Code::kInternal, "protocol error: rings, or a process, out of place"};
       case wire::ShmFrameType::kSlab:
         status = message.descriptors.empty()
                      ? peer_arena_->refuse({frame.slab, frame.generation, frame.size})

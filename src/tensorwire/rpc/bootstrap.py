@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, NamedTuple, NoReturn
 import grpc
 import msgspec
 
-from tensorwire import _core
+from tensorwire import _core, environment
 from tensorwire.host import why_no_verbs
 from tensorwire.log import LOGGER
 from tensorwire.rpc import status, target
@@ -115,23 +115,32 @@ class _Door(NamedTuple):
 class Listeners:
     """The server's side: where the data plane listens, and what a client is told about it."""
 
-    def __init__(self, core: _core.Server, policy: Policy, data_port: int) -> None:
+    def __init__(
+        self,
+        core: _core.Server,
+        policy: Policy,
+        data_port: int,
+        advertise_host: str | None = None,
+    ) -> None:
         self._core = core
         self._policy = policy
         self._data_port = data_port
+        self._advertised = advertise_host
         self._doors: list[_Door] = []
         self._networks: tuple[str, ...] = ()  # the transports that the doors lead to
         self._local: str | None = None
 
     def listen(self, address: str) -> None:
         """Beside a gRPC port that was bound to ``address``. RuntimeError: a transport that is
-        required, or a TCP port that was asked for, cannot be had."""
+        required, a TCP port that was asked for, or a socket in the folder of
+        TENSORWIRE_RUNTIME_DIR, cannot be had."""
         self._networks = self._find_networks()
         if self._policy.permits("shm") and self._local is None:
             try:
                 self._local = self._core.listen_local()
             except _core.StatusError as error:
-                self._cannot("shm", "a local socket", error, self._policy.required is not None)
+                wished = self._policy.required is not None or environment.settings()["runtime_dir"]
+                self._cannot("shm", "a local socket", error, bool(wished))
         if self._networks:
             # Who bound a unix socket opens no port, unless it asks for one.
             asked = self._data_port != 0 or self._policy.required in self._networks
@@ -211,6 +220,8 @@ class Listeners:
         that came by loopback gets loopback. Another one is told to take the host that it dialled,
         which is right behind address translation, too, and in second place gets the interface by
         which this machine answers it, which is right where the dialled name is that of a proxy.
+        A host that the user wants to be advertised takes the place of all of these for clients of
+        other hosts. One that came by loopback hears it last: a sidecar may have brought it here.
         Whoever listens at a wrong address fails the proof, which does it no good.
         """
         found: list[str] = []
@@ -219,7 +230,10 @@ class Listeners:
         near = not peer or target.is_loopback(peer)
         doors: list[_Door] = []
         for host, port in self._doors:
-            if host not in target.WILDCARDS:
+            if self._advertised is not None and not near:
+                if not target.is_loopback(host):
+                    doors.append(_Door(self._advertised, port))
+            elif host not in target.WILDCARDS:
                 if near or not target.is_loopback(host):
                     doors.append(_Door(host, port))
             elif near:
@@ -230,6 +244,8 @@ class Listeners:
                 interface = target.address_towards(peer)
                 if interface is not None:
                     doors.append(_Door(interface, port))
+        if self._advertised is not None and near:
+            doors.extend([_Door(self._advertised, port) for _, port in self._doors])
         for name in self._networks:
             found.extend(target.address(name, *door) for door in dict.fromkeys(doors))
         return found

@@ -20,7 +20,7 @@ _CONNECT_SECONDS: Final = 3.0
 HOSTS_VARIABLE: Final = "TENSORWIRE_DATA_HOSTS"
 """Hosts and networks beside the one that is called, to which servers may send their clients."""
 
-_LOCAL_SOCKET: Final = re.compile(r"/(?:[^/\0]+/)*tensorwire-[^/\0]+/s").fullmatch
+_LOCAL_SOCKET: Final = re.compile(r"/(?:[^/\0]*/)*tensorwire-[^/\0]+/s").fullmatch
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Opening:
                 except _core.StatusError as error:
                     final &= error.code == status.FAILED_PRECONDITION
                     code = status.code_of(error.code).name
-                    failures.append(f"{address}: {code}: {error.details}")
+                    failures.append(f"{address}: {code}: {error.details}{_remedy(name, error)}")
                 else:
                     return Found(link, reasons, unreached)
             reasons[name] = unreached[name] = ", ".join(failures)
@@ -130,10 +130,16 @@ def reasons(policy: Policy, reason: str) -> dict[str, str]:
 
 def _why_not_offered(name: str, server: _core.Peer) -> str:
     if name == "shm" and not server.same_host:
-        return "the server runs on another host or in another container"
+        return "the server runs on another host, or under another kernel"
     if name == "shm" and not server.same_user:
-        return "the server runs as another user"
+        return "the server runs as another user: start both as one, containers with the same --user"
     return "the server does not offer it"
+
+
+def _remedy(name: str, error: _core.StatusError) -> str:
+    if name == "shm" or error.code not in (status.UNAVAILABLE, status.DEADLINE_EXCEEDED):
+        return ""
+    return "; clients need the server's data port, too (its data_port and advertise_host)"
 
 
 def _with_host(address: str, parsed: target.Target) -> str:

@@ -13,7 +13,7 @@ import grpc
 
 from tensorwire import _core, audit
 from tensorwire.log import LOGGER
-from tensorwire.rpc import bootstrap, instrumentation, lifetime, probe, registry, status
+from tensorwire.rpc import bootstrap, instrumentation, lifetime, probe, registry, status, target
 from tensorwire.rpc.choice import Path, Transport, crowded, policy
 from tensorwire.rpc.dispatch import Dispatcher
 from tensorwire.rpc.gateway import Gateway
@@ -41,9 +41,11 @@ class Server(grpc.Server):
         transport: str | None,
         forbid: str | Iterable[str],
         data_port: int,
+        advertise_host: str | None,
     ) -> None:
         self._generation = lifetime.generation()
         self._policy = policy(transport, forbid)
+        self._advertised = None if advertise_host is None else target.one_host(advertise_host)
         why_not = lifetime.using_grpc()
         if why_not is not None:
             raise status.CallError(status.FAILED_PRECONDITION, why_not)
@@ -104,7 +106,9 @@ class Server(grpc.Server):
                 tell_what_has_no_effect(self._options, server=True)
                 audit.follow()
                 self._core = _core.Server(self._limits.receive)
-                self._listeners = bootstrap.Listeners(self._core, self._policy, self._data_port)
+                self._listeners = bootstrap.Listeners(
+                    self._core, self._policy, self._data_port, self._advertised
+                )
                 self._dispatcher = Dispatcher(self._core, self._pool, self._methods, self._limit)
                 self._gateway.serve_open(self._listeners.answer)
             self._listeners.listen(address)
@@ -231,6 +235,7 @@ def server(
     transport: Transport | None = None,
     forbid: str | Iterable[str] = (),
     data_port: int = 0,
+    advertise_host: str | None = None,
 ) -> Server:
     """``grpc.server`` whose tensorwire clients get shared memory, RDMA or TCP beside gRPC.
 
@@ -242,7 +247,10 @@ def server(
 
     transport, forbid: which transports clients are offered, as for ``insecure_channel``; gRPC is
     always served. data_port: the TCP port of the data plane, 0 for any; links by
-    RDMA are set up there, too.
+    RDMA are set up there, too. advertise_host: the name or address, without a port, under which
+    clients of other hosts are told to reach that port; without it they are told the address that
+    the server is bound to, or, where it is bound to all of them, the host that they dialled. A
+    client follows it if it is the host that it dialled, or if its TENSORWIRE_DATA_HOSTS permits it.
 
     options: as for gRPC. Limits of messages and metadata hold on every transport; what has no
     effect on the data plane is named in a warning. By gRPC, messages of 4 MB are accepted unless
@@ -250,7 +258,8 @@ def server(
     maximum_concurrent_rpcs: counts the calls of all transports together. compression, xds: for
     gRPC only.
 
-    Raises ValueError for unknown transports, or when none is left.
+    Raises ValueError for unknown transports, when none is left, or for an ``advertise_host`` that
+    is no host.
     """
     return Server(
         thread_pool,
@@ -263,4 +272,5 @@ def server(
         transport,
         forbid,
         data_port,
+        advertise_host,
     )

@@ -14,6 +14,8 @@ _SCHEME: Final = re.compile(
 ).fullmatch
 _AUTHORITY: Final = re.compile(r"//[^/]*/").match
 
+_HOST_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}").fullmatch
+
 WILDCARDS: Final = ("0.0.0.0", "::")
 
 
@@ -76,6 +78,23 @@ def is_loopback(address: str) -> bool:
         return False
     mapped = getattr(number, "ipv4_mapped", None)
     return bool(mapped.is_loopback if mapped else number.is_loopback)
+
+
+def one_host(name: str) -> str:
+    """A name or a number under which clients can reach one host, an IPv6 number without brackets.
+    ValueError: it is none, or stands for all interfaces."""
+    bare = name[1:-1] if name.startswith("[") and name.endswith("]") else name
+    try:
+        number = ipaddress.ip_address(bare)
+    except ValueError:
+        if _HOST_NAME(name) is None:
+            raise ValueError(
+                f"{name!r} is neither the name nor the address of a host (without a port)"
+            ) from None
+        return name
+    if number.is_unspecified or "%" in bare:
+        raise ValueError(f"{name!r} means no host to clients on other hosts")
+    return bare
 
 
 def peer_host(peer: str) -> str:
