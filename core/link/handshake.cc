@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/sha256.h"
 #include "base/text.h"
 
 namespace tw::link {
@@ -151,17 +152,13 @@ void ClientHandshake::on_server_proof() {
   if (!answer.ok()) return fail(answer.status());
   if (answer->code != 0) return fail(refused_by_server(answer->code));
   transcript_.server_nonce = answer->nonce;
-  const auto expected = prove(secret_, kServerLabel, transcript_);
-  if (!expected.ok()) return fail(expected.status());
-  if (!same_proof(answer->proof, *expected)) {
+  if (!same_digest(answer->proof, prove(secret_, kServerLabel, transcript_))) {
     return fail({Code::kUnauthenticated,
                  "the server cannot prove that it minted this session: another process, or another "
                  "instance of the server, listens at its data address"});
   }
   wire::ClientProof own;
-  const auto proof = prove(secret_, kClientLabel, transcript_);
-  if (!proof.ok()) return fail(proof.status());
-  own.proof = *proof;
+  own.proof = prove(secret_, kClientLabel, transcript_);
   advance(Event::kGood);
   send(own);
 }
@@ -222,11 +219,9 @@ void ServerHandshake::on_open() {
   if (Status s = fill_random(transcript_.server_nonce); !s.ok()) {
     return refuse_now<wire::ServerProof>(std::move(s));
   }
-  const auto proof = prove(secret_, kServerLabel, transcript_);
-  if (!proof.ok()) return refuse_now<wire::ServerProof>(proof.status());
   wire::ServerProof answer;
   answer.nonce = transcript_.server_nonce;
-  answer.proof = *proof;
+  answer.proof = prove(secret_, kServerLabel, transcript_);
   advance(Event::kGood);
   send(answer);
 }
@@ -235,9 +230,7 @@ void ServerHandshake::on_client_proof() {
   const auto own = wire::decode_client_proof(frame<wire::kClientProofSize>());
   if (!own.ok()) return fail(own.status());
   if (!refusal_.ok()) return refuse_now<wire::ServerReady>(std::move(refusal_));
-  const auto expected = prove(secret_, kClientLabel, transcript_);
-  if (!expected.ok()) return refuse_now<wire::ServerReady>(expected.status());
-  if (!same_proof(own->proof, *expected)) {
+  if (!same_digest(own->proof, prove(secret_, kClientLabel, transcript_))) {
     return refuse_now<wire::ServerReady>(
         {Code::kUnauthenticated, "the client knows the id of a session, but not its secret"},
         Incident::kHandshakeProof);

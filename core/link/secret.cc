@@ -1,13 +1,12 @@
 #include "link/secret.h"
 
 #include <errno.h>
-#include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
+#include <string.h>
 #include <sys/random.h>
 
 #include <algorithm>
 
+#include "base/sha256.h"
 #include "wire/bytes.h"
 
 namespace tw::link {
@@ -42,35 +41,23 @@ Result<Secret> Secret::random() {
   return secret;
 }
 
-void Secret::wipe() { OPENSSL_cleanse(bytes_.data(), bytes_.size()); }
+void Secret::wipe() { explicit_bzero(bytes_.data(), bytes_.size()); }
 
-Result<wire::Proof> prove(const Secret& secret, std::string_view label, const Transcript& about) {
+wire::Proof prove(const Secret& secret, std::string_view label, const Transcript& about) {
   static_assert(kServerLabel.size() == kClientLabel.size(), "one length keeps the fields apart");
   constexpr size_t kSize = kServerLabel.size() + sizeof about.version + sizeof about.transport +
                            sizeof about.session + sizeof about.instance +
                            sizeof about.client_nonce + sizeof about.server_nonce;
-  std::array<std::byte, kSize> said;
-  std::byte* end = wire::store_bytes(said.data(), label.data(), kServerLabel.size());
+  std::array<uint8_t, kSize> said;
+  std::byte* end = wire::store_bytes(std::as_writable_bytes(std::span(said)).data(), label.data(),
+                                     kServerLabel.size());
   end = wire::store(end, about.version);
   end = wire::store(end, about.transport);
   end = wire::store(end, about.session);
   end = wire::store(end, about.instance);
   end = wire::store(end, about.client_nonce);
   wire::store(end, about.server_nonce);
-
-  wire::Proof proof{};
-  unsigned int length = 0;
-  const unsigned char* made =
-      HMAC(EVP_sha256(), secret.bytes().data(), static_cast<int>(Secret::kSize),
-           reinterpret_cast<const unsigned char*>(said.data()), said.size(), proof.data(), &length);
-  if (made == nullptr || length != proof.size()) {
-    return Status(Code::kUnavailable, "OpenSSL cannot compute HMAC-SHA256 on this host");
-  }
-  return proof;
-}
-
-bool same_proof(const wire::Proof& a, const wire::Proof& b) {
-  return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+  return hmac_sha256(secret.bytes(), said);
 }
 
 }  // namespace tw::link

@@ -51,8 +51,6 @@ inline constexpr std::string_view kServerLabel = "tensorwire server proof 1";
 inline constexpr std::string_view kClientLabel = "tensorwire client proof 1";
 
 // HMAC-SHA256 keyed by the secret over label and transcript, fields in the order above.
-Result<wire::Proof> prove(const Secret& secret, std::string_view label, const Transcript& about);
-// In constant time.
-bool same_proof(const wire::Proof& a, const wire::Proof& b);
+wire::Proof prove(const Secret& secret, std::string_view label, const Transcript& about);
 
 }  // namespace tw::link

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <initializer_list>
 #include <random>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,6 +33,14 @@ inline Bytes hex(std::string_view digits) {
                [](char c) { return c != ' ' && c != '\n'; });
   for (size_t i = 0; i + 1 < packed.size(); i += 2) {
     out.push_back(static_cast<std::byte>(value(packed[i]) << 4 | value(packed[i + 1])));
+  }
+  return out;
+}
+
+inline std::string digits(std::span<const uint8_t> bytes) {
+  std::string out;
+  for (const uint8_t byte : bytes) {
+    for (const int digit : {byte >> 4, byte & 15}) out += "0123456789abcdef"[digit];
   }
   return out;
 }

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <endian.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -224,9 +225,9 @@ Result<std::vector<Device>> list_devices(const Library& library,
 }
 
 int numa_distance(const Library& library, int node) {
-  unsigned cpu = 0;
   unsigned here = 0;
-  if (node < 0 || getcpu(&cpu, &here) != 0) return 10;
+  // glibc has getcpu() since 2.29 only.
+  if (node < 0 || syscall(SYS_getcpu, nullptr, &here, nullptr) != 0) return 10;
   const auto line = library.attribute(text({"/sys/devices/system/node/node", here, "/distance"}));
   if (!line) return 10;
   const char* at = line->data();
