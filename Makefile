@@ -64,12 +64,17 @@ frameworks: .venv/frameworks ## add PyTorch and JAX (CPU builds, Python 3.11) to
 	  --config-settings=cmake.define.TENSORWIRE_WERROR=ON --editable .
 	touch $@
 
-.PHONY: wheel
+.PHONY: wheel sdist
 wheel: .venv/ready ## build the wheel into dist/ and check that it stays under 10 MB
 	rm -rf dist
 	$(BIN)/pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w dist .
 	ls -l dist
 	test "$$(stat -c %s dist/*.whl)" -lt 10000000
+
+sdist: .venv/ready ## build the source distribution into dist/
+	rm -f dist/*.tar.gz
+	$(BIN)/python -c 'from scikit_build_core.build import build_sdist; build_sdist("dist")'
+	ls -l dist/*.tar.gz
 
 # ---- tests ----
 
