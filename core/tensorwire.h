@@ -111,8 +111,8 @@ void tw_shut_down(void);
 
 // ---- traces ----
 
-// A protocol step of a link: MESSAGE, EAGER, DATA, RTS, READ, READ_DONE, FIN, CREDIT, ABORT,
-// GOAWAY, SEND (docs/trace.md).
+// A protocol step of a link: MESSAGE, MAP, EAGER, DATA, RTS, READ, READ_DONE, FIN, CREDIT,
+// ABORT, GOAWAY, SEND (docs/trace.md).
 typedef struct tw_trace_event {
   int64_t time_ns;   // of CLOCK_MONOTONIC
   const char* step;  // static

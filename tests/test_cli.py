@@ -209,7 +209,8 @@ def test_an_interrupted_run_keeps_its_figures(
         *("--no-limits", "--output", str(output)),
     )
     assert done.exit_code == 130
-    assert "interrupted after 3 of" in done.stdout
+    assert "tensorwire bench rpc: 50 visits, a few seconds" in done.stderr
+    assert "interrupted after 3 of 50 visits" in done.stdout
     report = json.loads(output.read_text())
     assert report["environment"]["interrupted"]
     assert len(report["rows"]) == 3

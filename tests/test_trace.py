@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -13,6 +14,7 @@ from typing import Any
 
 import grpc
 import pytest
+from rich.console import Console
 
 import tensorwire
 from tensorwire import trace
@@ -156,6 +158,49 @@ def test_the_command_shows_both_ends_of_every_link(tmp_path: Path, transport: st
     threads = [event for event in shown if event["name"] == "thread_name"]
     assert {event["args"]["name"].split()[0] for event in threads} == {"client", "server"}
     assert sum(event["ph"] == "i" for event in shown) == sum(link["total"] for link in links)
+
+
+def test_what_is_lent_counts_as_payload(server: tuple[Any, str]) -> None:
+    _, target = server
+    payload = tensorwire.zeros(1 << 20, "uint8")
+    trace.keep(1000)
+    try:
+        for transport in ("shm", "tcp"):
+            with tensorwire.insecure_channel(target, transport=transport) as channel:
+                call: Any = channel.unary_unary("/test/Take")
+                call([payload, b"0123456789"])
+                found = channel.trace()
+                assert found is not None
+                assert found.payload("sent") == (1 << 20) + 10
+                if transport == "shm":
+                    (lent,) = (event for event in found.events if event.step == "MAP")
+                    assert (lent.segment, lent.bytes) == (0, 1 << 20)
+    finally:
+        trace.keep(0)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_tables_fit_and_no_number_is_cut(width: int) -> None:
+    large = 123_456_789_012
+    event = trace.Event(5, "received", "READ_DONE", 1234, 5678, 3, large, 90_123)
+    link = trace.LinkTrace(
+        transport="shm",
+        peer="unix:",
+        total=9,
+        events=(event,),
+        steps={"sent": {"MAP": (2, large)}, "received": {"READ_DONE": (1, large)}},
+        role="client",
+        pid=42,
+    )
+    console = Console(file=io.StringIO(), width=width)
+    trace.print_links([link], console, events=True)
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert all(len(line) <= width and line == line.rstrip() for line in lines)
+    rows = [line.split() for line in lines]
+    assert ["MAP", "2", f"{large:,}", "0", "0"] in rows
+    assert ["payload", f"{large:,}", "0"] in rows
+    assert any(f"{large:,}" in row and "5678" in row for row in rows)
 
 
 def test_a_read_takes_its_time_in_a_timeline() -> None:

@@ -198,6 +198,10 @@ Status Receiver::message_frame(const wire::FrameHeader& header, std::span<const 
   auto head = wire::decode_message_body(header, body, limits_, infos_);
   if (!head) return head.status();
   note(TraceStep::kMessage, header, infos_.size(), head->inline_bytes.size());
+  if (trace_ && trace_->on())
+    for (size_t i = 0; i < infos_.size(); ++i)
+      if (const SegmentInfo& info = infos_[i]; info.kind == SegmentKind::kMap)
+        note(TraceStep::kMap, header, i, info.length, info.map.lease);
   const bool all_inline = std::all_of(infos_.begin(), infos_.end(), [](const SegmentInfo& info) {
     return info.kind == SegmentKind::kInline;
   });

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
 
 #include "wire/bytes.h"
 
@@ -105,7 +104,11 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
 
   std::byte* out = queue.extend(wire::message_prefix_size(infos_) + header.size() + inline_bytes);
   out = wire::encode_message_prefix(out, stream, message, infos_, header.size());
-  if (!waits) note(TraceStep::kMessage, stream, message, count, inline_bytes);
+  note_in_turn(waits, TraceStep::kMessage, stream, message, count, inline_bytes);
+  if (mapped != 0 && tracing())
+    for (uint32_t i = 0; i < count; ++i)
+      if (const SegmentInfo& info = infos_[i]; info.kind == SegmentKind::kMap)
+        note_in_turn(waits, TraceStep::kMap, stream, message, i, info.length, info.map.lease);
   if (!header.empty()) std::memcpy(out, header.data(), header.size());
   out += header.size();
   if (first_inline) {
@@ -116,7 +119,7 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
     counters_.inline_segments += steps_[0].count;
   }
   for (size_t s = 1; s < steps_.size(); ++s)
-    if (!steps_[s].bulk) queue_eager(queue, stream, message, steps_[s], segments);
+    if (!steps_[s].bulk) queue_eager(waits, stream, message, steps_[s], segments);
 
   ++counters_.messages;
   size_t bytes = 0;
@@ -134,7 +137,6 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
     return outgoing;
   }
   waits->stream = stream;
-  waits->segments = count;
   waits->push = std::move(push);
   waits->read = std::move(read);
   ++parked_streams_[stream];
@@ -169,7 +171,8 @@ void Sender::unpark() {
     const uint64_t message = next_message_++;
     wire::renumber(next.frames.bytes(), message);
     queue_.append(next.frames.bytes());
-    note(TraceStep::kMessage, next.stream, message, next.segments, 0);
+    for (const TraceEvent& event : next.noted)
+      note(event.step, event.stream, message, event.segment, event.bytes, event.id);
     for (const auto& transfer : {next.push, next.read})
       if (transfer) transfer->message = message;
     if (auto at = parked_streams_.find(next.stream); --at->second == 0) parked_streams_.erase(at);
@@ -190,14 +193,14 @@ bool Sender::share(Slab& slab) {
   return false;
 }
 
-void Sender::queue_eager(ByteQueue& queue, uint64_t stream, uint64_t message, const Step& step,
-                         std::span<const OutSegment> segments) {
+void Sender::queue_eager(std::optional<Parked>& waits, uint64_t stream, uint64_t message,
+                         const Step& step, std::span<const OutSegment> segments) {
   uint32_t bytes = 0;
   for (uint32_t i = step.first; i < step.first + step.count; ++i)
     bytes += static_cast<uint32_t>(segments[i].size);
   // The announcement says all there is to say of empty segments.
   if (bytes == 0) return;
-  std::byte* out = queue.extend(wire::kEagerPrefixSize + bytes);
+  std::byte* out = (waits ? waits->frames : queue_).extend(wire::kEagerPrefixSize + bytes);
   out = wire::encode_eager_prefix(out, stream, message, step.first,
                                   static_cast<uint16_t>(step.count), bytes);
   for (uint32_t i = step.first; i < step.first + step.count; ++i) {
@@ -205,8 +208,7 @@ void Sender::queue_eager(ByteQueue& queue, uint64_t stream, uint64_t message, co
     out += segments[i].size;
   }
   ++counters_.eager_frames;
-  if (message == kNoNumber) return;
-  note(TraceStep::kEager, stream, message, step.first, bytes);
+  note_in_turn(waits, TraceStep::kEager, stream, message, step.first, bytes);
 }
 
 void Sender::issue_ready_to_sends(const std::shared_ptr<Transfer>& transfer) {

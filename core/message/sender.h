@@ -12,6 +12,7 @@
 #include <deque>
 #include <functional>
 #include <list>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <utility>
@@ -174,7 +175,7 @@ class Sender {
     ByteQueue frames;
     std::shared_ptr<Transfer> push, read;
     std::vector<uint64_t> leases;
-    uint32_t segments = 0;
+    std::vector<TraceEvent> noted;  // once it is announced
   };
 
   bool share(Slab& slab);
@@ -186,8 +187,18 @@ class Sender {
     if (trace_)
       trace_->note(true, step, stream, message, static_cast<uint32_t>(segment), bytes, id);
   }
-  void queue_eager(ByteQueue& queue, uint64_t stream, uint64_t message, const Step& step,
-                   std::span<const OutSegment> segments);
+  bool tracing() const { return trace_ && trace_->on(); }
+  // Of a message that may have to wait: then at its turn.
+  void note_in_turn(std::optional<Parked>& waits, TraceStep step, uint64_t stream, uint64_t message,
+                    uint32_t segment, uint64_t bytes, uint64_t id = 0) {
+    if (!tracing()) return;
+    if (waits)
+      waits->noted.push_back({0, step, true, segment, stream, 0, bytes, id});
+    else
+      note(step, stream, message, segment, bytes, id);
+  }
+  void queue_eager(std::optional<Parked>& waits, uint64_t stream, uint64_t message,
+                   const Step& step, std::span<const OutSegment> segments);
   void issue_ready_to_sends(const std::shared_ptr<Transfer>& transfer);
   void start_chunk();
   void finish(Transfer& transfer);

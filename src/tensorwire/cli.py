@@ -13,10 +13,13 @@ import typer.core
 
 from tensorwire import signals
 from tensorwire.bench.files import check_file, check_plot
-from tensorwire.bench.terminal import console, progress_bar
+from tensorwire.bench.terminal import announce, progress_bar
 from tensorwire.bench.train import command as train_command
+from tensorwire.terminal import console
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from tensorwire.rpc.choice import Transport
 
 S = TypeVar("S")
@@ -70,8 +73,9 @@ def options(
     "[bold]tensorwire bench rpc --transport shm --sizes 8 --rounds 9[/]\n\n"
     "[bold]tensorwire bench rpc --payload bytes,protobuf --sizes 1M,64M[/]\n\n"
     "[bold]tensorwire bench rpc --peers zmq,flight,nixl,mpi --json --output figures.json[/]\n\n"
-    "Exit codes: 0 all figures are there, 1 some are missing (the notes say why), 2 wrong usage, "
-    "130 after Ctrl-C, which ends with the figures that there are."
+    "Exit codes: 0 all figures are there, 1 some are missing (the notes say why; --peers all misses"
+    " no peer that is not installed), 2 wrong usage, 130 after Ctrl-C, which ends with the figures "
+    "that there are."
 )
 def rpc(
     transport: Annotated[
@@ -134,23 +138,18 @@ def rpc(
         seconds=seconds,
         callers=callers,
         payloads=choices("--payload", payload, PAYLOADS),
+        may_lack=[name for name in others if name not in named],
     )
     for each in wanted.payloads:
         usage("--payload", check_payload, each)
     writable("--output", output)
     writable("--plot", plot, check_plot)
+    announce("tensorwire bench rpc", command.forecast(wanted))
     with progress_bar() as progress:
         report, complete = command.run(wanted, progress)
-    if output is not None:
-        output.write_text(json.dumps(report, indent=2) + "\n")
     if plot is not None:
         draw(report, str(plot))
-    if json_:
-        print(json.dumps(report, indent=2))
-    else:
-        print_table(report, console())
-    if report["environment"]["interrupted"]:
-        raise KeyboardInterrupt
+    hand_over(report, output, json_, print_table)
     raise typer.Exit(0 if complete else 1)
 
 
@@ -159,7 +158,8 @@ def rpc(
     "[bold]tensorwire bench tensorflow[/]\n\n"
     "[bold]tensorwire bench tensorflow --cases tensor --sizes 4,1M,64M --rounds 9[/]\n\n"
     "[bold]tensorwire bench tensorflow --transport tcp --json --output figures.json[/]\n\n"
-    "Exit codes: 0 all figures are there, 1 some are missing (the notes say why), 2 wrong usage."
+    "Exit codes: 0 all figures are there, 1 some are missing (the notes say why), 2 wrong usage, "
+    "130 after Ctrl-C, which ends with the figures that there are."
 )
 def tensorflow(
     transport: Annotated[
@@ -206,18 +206,14 @@ def tensorflow(
         seconds=seconds,
     )
     writable("--output", output)
+    announce("tensorwire bench tensorflow", runner.forecast(wanted))
     try:
         with progress_bar() as progress:
             report, complete = runner.run(wanted, progress)
     except PluginError as error:
         print(f"tensorwire bench tensorflow: {error}", file=sys.stderr)
         raise typer.Exit(1) from None
-    if output is not None:
-        output.write_text(json.dumps(report, indent=2) + "\n")
-    if json_:
-        print(json.dumps(report, indent=2))
-    else:
-        table.print_table(report, console())
+    hand_over(report, output, json_, table.print_table)
     raise typer.Exit(0 if complete else 1)
 
 
@@ -307,9 +303,10 @@ def trace(
 ) -> None:
     """Run a program, and show the protocol steps of every link in all of its processes.
 
-    MESSAGE, EAGER, DATA; RTS, READ and FIN of what is read from the sender's memory; CREDIT, ABORT,
-    GOAWAY; SEND: what the transport took at once. A process that is killed leaves nothing of the
-    links that it had then.
+    MESSAGE, EAGER, DATA; MAP of what is lent in shared memory; RTS, READ and FIN of what is read
+    from the sender's memory; CREDIT, ABORT, GOAWAY; SEND: what the transport took at once. The
+    payload is the bytes of tensors and other segments. A process that is killed leaves nothing of
+    the links that it had then.
     """
     from tensorwire import trace as tracing
 
@@ -394,6 +391,24 @@ def doctor(
             command.print_peer(peer, console())
     broken = any(finding.verdict == "fail" for finding in findings)
     raise typer.Exit(1 if broken or (peer is not None and peer.error) else 0)
+
+
+def hand_over(
+    report: dict[str, Any],
+    output: Path | None,
+    json_: bool,
+    print_table: Callable[[dict[str, Any], Console], None],
+) -> None:
+    """Writes and prints the figures of a run, also of one that Ctrl-C has ended; after those the
+    command ends as Ctrl-C ends it."""
+    if output is not None:
+        output.write_text(json.dumps(report, indent=2) + "\n")
+    if json_:
+        print(json.dumps(report, indent=2))
+    else:
+        print_table(report, console())
+    if report["environment"]["interrupted"]:
+        raise KeyboardInterrupt
 
 
 def words(option: str, text: str) -> list[str]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tensorwire.host import UNLIMITED, Facts, facts
+from tensorwire.terminal import show
 
 if TYPE_CHECKING:
     import grpc
@@ -372,10 +373,11 @@ def print_findings(findings: Sequence[Finding], console: Console) -> None:
     for finding in findings:
         verdict = Text(finding.verdict, STYLES[finding.verdict])
         table.add_row(verdict, finding.subject, finding.value, finding.meaning)
-    console.print(table)
+    show(console, table)
     for finding in findings:
-        if finding.mend:
-            console.print(f"{finding.subject}: {finding.mend}", markup=False, highlight=False)
+        if finding.mend:  # in one line, which can be copied
+            mend = f"{finding.subject}: {finding.mend}"
+            console.print(mend, markup=False, highlight=False, soft_wrap=True)
 
 
 def print_report(

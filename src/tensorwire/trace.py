@@ -16,12 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from tensorwire.terminal import Column, fitted, show, tell_left_out
+
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 Direction = Literal["sent", "received"]
 Step = Literal[
     "MESSAGE",
+    "MAP",
     "EAGER",
     "DATA",
     "RTS",
@@ -34,6 +38,8 @@ Step = Literal[
     "SEND",
 ]
 STEPS: tuple[Step, ...] = get_args(Step)
+PAYLOAD: tuple[Step, ...] = ("MESSAGE", "MAP", "EAGER", "DATA", "RTS")
+"""Each byte of payload is in one of these, at either end."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,7 @@ class Event:
     time_ns: of ``time.monotonic_ns()``. direction: as seen from this end; a READ is ``sent`` when
     it begins and ``received`` when it is done. segment: the one it is about, or its first; for
     MESSAGE how many there are. bytes: of payload; for SEND, of anything. id: the rendezvous of RTS,
-    READ, READ_DONE and FIN, or the lease of a FIN. What does not apply to a step is 0.
+    READ, READ_DONE and FIN, or the lease of MAP and FIN. What does not apply to a step is 0.
     """
 
     time_ns: int
@@ -74,6 +80,10 @@ class LinkTrace:
 
     def count(self, step: Step, direction: Direction) -> int:
         return self.steps[direction].get(step, (0, 0))[0]
+
+    def payload(self, direction: Direction) -> int:
+        """Bytes of tensors and other segments, however they travelled."""
+        return sum(self.steps[direction].get(step, (0, 0))[1] for step in PAYLOAD)
 
 
 def keep(events: int) -> None:
@@ -158,6 +168,7 @@ def as_dict(link: LinkTrace, *, events: bool) -> dict[str, Any]:
             direction: {step: {"count": c, "bytes": b} for step, (c, b) in steps.items()}
             for direction, steps in link.steps.items()
         },
+        "payload": {direction: link.payload(direction) for direction in get_args(Direction)},
     }
     if events:
         fields["events"] = [vars(event) for event in link.events]
@@ -209,14 +220,16 @@ def print_links(links: Sequence[LinkTrace], console: Console, *, events: bool) -
             markup=False,
             highlight=False,
         )
-        table = Table("step", header_style="bold", box=None, padding=(0, 2))
+        table = Table("step", header_style="bold", box=None, padding=(0, 1))
         for heading in ("sent", "bytes", "received", "bytes"):
-            table.add_column(heading, justify="right")
+            table.add_column(heading, justify="right", no_wrap=True)
         for step in STEPS:
             sent, received = (link.steps[way].get(step, (0, 0)) for way in get_args(Direction))
             if sent[0] or received[0]:
                 table.add_row(step, *(f"{figure:,}" for figure in (*sent, *received)))
-        console.print(table)
+        sums = [f"{link.payload(way):,}" for way in get_args(Direction)]
+        table.add_row("payload", "", sums[0], "", sums[1])
+        show(console, table)
         if events:
             _print_events(link, console)
 
@@ -224,20 +237,28 @@ def print_links(links: Sequence[LinkTrace], console: Console, *, events: bool) -
 def _print_events(link: LinkTrace, console: Console) -> None:
     from rich.table import Table
 
-    headings = ("ms", "", "step", "stream", "message", "segment", "bytes", "id")
-    table = Table(header_style="bold", box=None, padding=(0, 2))
-    for heading in headings:
-        table.add_column(heading, justify="left" if heading in ("", "step") else "right")
+    begin = link.events[0].time_ns if link.events else 0
+    columns = (
+        Column("ms", lambda event: f"{(event.time_ns - begin) / 1e6:.3f}"),
+        Column("", lambda event: event.direction, text=True),
+        Column("step", lambda event: event.step, text=True),
+        Column("stream", lambda event: str(event.stream), leaves=2),
+        Column("message", lambda event: str(event.message)),
+        Column("segment", lambda event: str(event.segment), leaves=1),
+        Column("bytes", lambda event: f"{event.bytes:,}"),
+        Column("id", lambda event: str(event.id), leaves=3),
+    )
+
+    def table(shown: Sequence[Column]) -> Table:
+        made = Table(header_style="bold", box=None, padding=(0, 1))
+        for column in shown:
+            column.head(made)
+        for event in link.events:
+            made.add_row(*(column.cell(event) for column in shown))
+        return made
+
     if link.total > len(link.events):
         console.print(f"the last {len(link.events):,} of {link.total:,} steps (--keep)")
-    begin = link.events[0].time_ns if link.events else 0
-    for event in link.events:
-        table.add_row(
-            f"{(event.time_ns - begin) / 1e6:.3f}",
-            event.direction,
-            event.step,
-            *(str(n) for n in (event.stream, event.message, event.segment)),
-            f"{event.bytes:,}",
-            str(event.id),
-        )
-    console.print(table)
+    fitting, left_out = fitted(console, columns, table)
+    show(console, fitting)
+    tell_left_out(console, left_out)

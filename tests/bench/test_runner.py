@@ -205,12 +205,28 @@ def test_auto_takes_whatever_is_chosen(pairs: dict[Contender, FakePair]) -> None
     assert row["transport"] == "shm"
 
 
-def test_what_is_not_installed_is_a_note_and_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("may_lack", "failed"), [([], True), (["zmq"], False)])
+def test_what_is_not_installed_is_a_note_and_a_failure_where_it_was_named(
+    monkeypatch: pytest.MonkeyPatch, may_lack: list[str], failed: bool
+) -> None:
     monkeypatch.setattr("tensorwire.bench.peers.zmq.find_spec", lambda name: None)
-    results = runner.run([ZMQ], [REQUEST], 1, 0.1)
-    assert not results.failed
+    results = runner.run([ZMQ], [REQUEST], 1, 0.1, may_lack=may_lack)
+    assert results.failed is failed
     assert "pip install pyzmq" in results.notes[0]
     assert results.visits == {}
+    assert runner.forecast([ZMQ], [REQUEST], 1, 0.1).visits == 0
+
+
+def test_how_much_there_is_to_do_is_known_before(pairs: dict[Contender, FakePair]) -> None:
+    works = plan([8, 64 << 20], cases=["request"], origins=["ordinary"], reads=[False])
+    asked = [GRPC, ZMQ, SOCKETS]
+    found = runner.forecast(asked, works, 3, 0.1)
+    seen: list[int] = []
+    runner.run(asked, works, 3, 0.1, lambda now, done, total: seen.append(total))
+    assert found.visits == seen[-1] == 18
+    large = runner.forecast(asked, works[1:], 3, 0.1)
+    assert large.visits == 9
+    assert found.seconds - large.seconds < large.seconds  # calls of 64 MiB outlast their visit
 
 
 def rows_of(visits: dict[tuple[Contender, Work], list[Visit]]) -> list[dict[str, Any]]:

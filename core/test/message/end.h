@@ -96,10 +96,10 @@ class End final : public Receiver::Sink {
         pool(std::move(buffers)),
         fetched(make_ref<ReceiveMemory>(arena, pool, options.fetched_limit)),
         sender(
-            options.profile, [this](Slab& slab) { return share(slab); }, options.limits),
+            options.profile, [this](Slab& slab) { return share(slab); }, options.limits, &trace),
         window(options.window),
         peer_memory(make_ref<PeerArena>(size_t{1} << 40, options.peer_slabs)),
-        receiver(*pool, *fetched, options.max_message, *this, options.limits) {}
+        receiver(*pool, *fetched, options.max_message, *this, options.limits, &trace) {}
 
   // ------------------------------------------------------------------------------------- sending
 
@@ -228,6 +228,7 @@ class End final : public Receiver::Sink {
   const Ref<Pool> pool;
   const Ref<ReceiveMemory> fetched;
   Event event;
+  Trace trace;  // off
   Sender sender;
   End* peer = nullptr;
   std::vector<Posted> unfinished;

@@ -295,6 +295,63 @@ TEST_CASE("trace: credit, GOAWAY and more FINs than one frame holds") {
   check_idle(link.a);
 }
 
+// Bytes of payload that an end has noted with these steps.
+uint64_t noted(const End& end, bool sent, std::initializer_list<TraceStep> steps) {
+  const Trace::Record record = end.trace.record();
+  uint64_t bytes = 0;
+  for (const TraceStep step : steps) bytes += record.sums[sent][static_cast<size_t>(step)].bytes;
+  return bytes;
+}
+
+TEST_CASE("trace: both ends note each byte of payload once, whatever carries it") {
+  const auto payload = {TraceStep::kMessage, TraceStep::kMap, TraceStep::kEager, TraceStep::kData,
+                        TraceStep::kRts};
+  for (const Bulk bulk : {Bulk::kPush, Bulk::kRead, Bulk::kMap}) {
+    CAPTURE(static_cast<int>(bulk));
+    FakeLink link({usual(bulk)});
+    for (End* end : {&link.a, &link.b}) end->trace.keep(100);
+    post(link.a, sample_of({10, 20'000, 30, 40'000}, Owner::kBlock));
+    link.settle();
+    CHECK(noted(link.a, true, payload) == 60'040);
+    CHECK(noted(link.b, false, payload) == 60'040);
+    if (bulk != Bulk::kMap) continue;
+    std::vector<TraceEvent> maps;
+    for (const TraceEvent& event : link.b.trace.record().events)
+      if (event.step == TraceStep::kMap) maps.push_back(event);
+    REQUIRE(maps.size() == 2);
+    CHECK(maps[0].segment == 1);
+    CHECK(maps[1].segment == 3);
+    CHECK(maps[1].bytes == 40'000);
+    CHECK(maps[0].id != maps[1].id);
+    for (const TraceEvent& map : maps) CHECK(map.message == 1);
+  }
+}
+
+TEST_CASE("trace: a message that waits to be announced is noted at its turn") {
+  const auto announced = {TraceStep::kMessage, TraceStep::kMap, TraceStep::kEager};
+  FakeLink link({tiny(Bulk::kMap)});
+  link.log = false;
+  link.a.shares = false;  // these are pushed
+  for (size_t i = 0; i < wire::kMaxOpenMessages; ++i)
+    REQUIRE(link.a.post({1 + i, {}, {{Bytes(40), Owner::kHold}}}).ok());
+  link.a.shares = true;
+  for (End* end : {&link.a, &link.b}) end->trace.keep(10);
+  post(link.a, {1,
+                {},
+                {{Bytes(3), Owner::kCaller},
+                 {Bytes(50), Owner::kBlock},
+                 {Bytes(5), Owner::kCaller},
+                 {Bytes(40), Owner::kHold}}});
+  REQUIRE(link.a.sender.parked() == 1);
+  CHECK(noted(link.a, true, announced) == 0);
+  link.settle();
+  REQUIRE(link.a.sender.parked() == 0);
+  CHECK(noted(link.a, true, announced) == 58);
+  CHECK(noted(link.b, false, announced) == 58);
+  const Trace::Record record = link.a.trace.record();
+  CHECK(record.sums[1][static_cast<size_t>(TraceStep::kMessage)].count == 1);
+}
+
 TEST_CASE("trace: what the wire cannot carry is refused at the sender and leaves nothing behind") {
   EndOptions options{usual(Bulk::kMap)};
   options.limits.max_message_bytes = 100'000;

@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tensorwire import signals
+from tensorwire import signals, terminal
 from tensorwire.bench.inventories import load
 from tensorwire.bench.parameter_server import GRADIENT
 from tensorwire.bench.processes import START_SECONDS, expect, started
@@ -96,9 +96,7 @@ def table(outcomes: list[Outcome]) -> Table:
 
 
 def main() -> None:
-    from rich.console import Console
-
-    console = Console()
+    console = terminal.console()
     inventory = load(MODEL)
     console.print(
         f"One parameter server and {CLIENTS} clients, each a process; each step of a client pulls "
@@ -111,7 +109,7 @@ def main() -> None:
         with console.status(f"{library}: {SECONDS:.0f} s of pulls and pushes"):
             outcomes.append(run(library))
         console.print(f"{library}: done, the parameters are what the pushes add up to")
-    console.print(table(outcomes))
+    terminal.show(console, table(outcomes))
     console.print(
         "Push includes applying the gradients. Copies: how often the library copied each byte on "
         "its way; x grpcio: steps/s against grpcio's.",

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from tensorwire.bench import terminal
-from tensorwire.bench.terminal import Column
 from tensorwire.bench.work import CASES, PAYLOADS, format_size
+from tensorwire.terminal import Column, show
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -116,20 +116,19 @@ def print_table(report: dict[str, Any], console: Console) -> None:
         lambda row: bool(row["contender"] == "tensorwire"),
     )
     control = environment["congestion_control"]
-    console.print(
+    show(
+        console,
         f"{environment['cpus']} CPUs ({environment['cpu']}), kernel {environment['kernel']}, "
         f"Python {environment['python']}, load before {environment['load_average']:.1f}. "
         f"TCP congestion control: {control['default']} by default here, "
         f"{control['same_host_links']} on tensorwire's links within a host.",
-        highlight=False,
-        markup=False,
     )
     lines = [*LEGEND, *environment["notes"]]
     if COLUMNS[-1] in left_out:
         notes = {f"{row['contender']} {row['transport']}": row["note"] for row in report["rows"]}
         lines += [f"{who}: {note}" for who, note in notes.items() if note]
     for line in lines:
-        console.print(f"- {line}", highlight=False, markup=False)
+        show(console, f"- {line}")
 
 
 def plot(report: dict[str, Any], path: str) -> None:
@@ -141,9 +140,9 @@ def plot(report: dict[str, Any], path: str) -> None:
 
     rows = [row for row in ordered(report["rows"]) if not row["reads"] and row["size"]]
     cases = list(dict.fromkeys(row["case"] for row in rows))
-    figure = Figure(figsize=(6 * len(cases), 5), layout="constrained")
-    axes = figure.subplots(1, len(cases), squeeze=False)[0]
-    for axis, case in zip(axes, cases, strict=True):
+    figure = Figure(figsize=(6 * max(len(cases), 1), 5), layout="constrained")
+    axes = figure.subplots(1, max(len(cases), 1), squeeze=False)[0]
+    for axis, case in zip(axes, cases, strict=False):
         series: dict[str, list[tuple[int, float]]] = {}
         for row in rows:
             if row["case"] == case:

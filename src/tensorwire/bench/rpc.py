@@ -7,15 +7,17 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tensorwire.bench import environment, runner
-from tensorwire.bench.work import plan
+from tensorwire.bench.course import Forecast, Progress
+from tensorwire.bench.work import Work, plan
 
 LIMITS = ("sockets", "memcpy")
 
 
 @dataclass(frozen=True)
 class Options:
-    """transports: Tensorwire's; sizes: in bytes; peers: beside grpcio; seconds: of one visit;
-    payloads: what the programs have (see ``Work``)."""
+    """transports: Tensorwire's; sizes: in bytes; peers: beside grpcio, of which those in
+    ``may_lack`` need not be installed; seconds: of one visit; payloads: what the programs have (see
+    ``Work``)."""
 
     transports: Sequence[str]
     sizes: Sequence[int]
@@ -27,27 +29,39 @@ class Options:
     seconds: float
     callers: int
     payloads: Sequence[str]
+    may_lack: Sequence[str] = ()
+
+    @property
+    def contenders(self) -> list[runner.Contender]:
+        """Raises ValueError for a peer that does not exist."""
+        return runner.contenders(self.transports, self.peers)
+
+    @property
+    def works(self) -> list[Work]:
+        return plan(self.sizes, self.cases, self.origins, self.reads, self.callers, self.payloads)
+
+
+def forecast(options: Options) -> Forecast:
+    return runner.forecast(options.contenders, options.works, options.rounds, options.seconds)
 
 
 def run(
-    options: Options, progress: runner.Progress = lambda now, done, total: None
+    options: Options, progress: Progress = lambda now, done, total: None
 ) -> tuple[dict[str, Any], bool]:
     """The report, ``{"environment": {...}, "rows": [...]}``, and whether all that was asked for is
-    in it: a contender that is not installed may be missing, one that failed may not.
+    in it.
 
     Raises ValueError for a peer that does not exist.
     """
     before = environment.describe(asdict(options), ())
-    asked = runner.contenders(options.transports, options.peers)
-    works = plan(
-        options.sizes,
-        options.cases,
-        options.origins,
-        options.reads,
-        options.callers,
-        options.payloads,
+    results = runner.run(
+        options.contenders,
+        options.works,
+        options.rounds,
+        options.seconds,
+        progress,
+        may_lack=options.may_lack,
     )
-    results = runner.run(asked, works, options.rounds, options.seconds, progress)
     rows = runner.rows(results)
     notes = [*results.notes, *environment.caveats({row["transport"] for row in rows})]
     described = {**before, "notes": notes, "interrupted": results.interrupted}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tensorwire.bench import course
 from tensorwire.bench.control import AgentError
+from tensorwire.bench.course import Course, Forecast, Progress, tour
 from tensorwire.bench.measure import Visit
 from tensorwire.bench.pair import Pair, start
 from tensorwire.bench.peers import peer
@@ -18,8 +20,10 @@ from tensorwire.host import same_host_congestion_control
 
 BASELINE = "grpcio"
 OWN = "tensorwire"
-Progress = Callable[[str, int, int], None]
-"""Told what is measured now, how many visits are done, and how many there are."""
+START_SECONDS = 1.0
+"""About: of both processes of a contender."""
+VISIT_OVERHEAD = 0.05
+"""Seconds, about: of a visit, outside of its calls."""
 
 
 @dataclass(frozen=True)
@@ -31,18 +35,13 @@ class Contender:
 
 
 @dataclass
-class Results:
+class Results(Course):
     """Visits by contender and work, and why some of them are missing."""
 
     visits: dict[tuple[Contender, Work], list[Visit]] = field(
         default_factory=lambda: defaultdict(list)
     )
     comments: dict[Contender, str] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    failed: bool = False
-    """Whether a contender that should have run gave no figures, or not the ones asked for."""
-    interrupted: bool = False
-    """By Ctrl-C: the figures are those of the visits before it."""
 
 
 def contenders(transports: Sequence[str], peers: Iterable[str]) -> list[Contender]:
@@ -60,12 +59,29 @@ def contenders(transports: Sequence[str], peers: Iterable[str]) -> list[Contende
     return list(dict.fromkeys(found))
 
 
+def forecast(
+    asked: Sequence[Contender], works: Sequence[Work], rounds: int, seconds: float
+) -> Forecast:
+    """Of a run; contenders that are not installed have no part in it."""
+    total = Forecast()
+    for contender in asked:
+        if peer(contender.name).viable(contender.transport) is not None:
+            continue
+        own = duty(contender, works)
+        total += Forecast(0, START_SECONDS * len({work.reads for work in own}))
+        for work in own:
+            total += course.visits(rounds, work.size, seconds, VISIT_OVERHEAD)
+    return total
+
+
 def run(
     asked: Sequence[Contender],
     works: Sequence[Work],
     rounds: int,
     seconds: float,
     progress: Progress = lambda now, done, total: None,
+    *,
+    may_lack: Collection[str] = (),
 ) -> Results:
     """Measures every contender on every work that it supports.
 
@@ -74,6 +90,8 @@ def run(
     agents run from the beginning to the end; those that are not visited wait without using CPU.
     What reads has agents of its own: to a receiver that has read an arena, it is other memory.
     Ctrl-C ends the run with the figures that there are.
+
+    may_lack: names of contenders that need not be installed.
     """
     results = Results()
     with ExitStack() as stack:
@@ -81,21 +99,16 @@ def run(
         for contender in asked:
             progress(f"starting {contender.name} {contender.transport}", 0, 0)
             for reads in dict.fromkeys(work.reads for work in duty(contender, works)):
-                _start(stack, pairs, contender, reads, results)
+                _start(stack, pairs, contender, reads, results, may_lack)
         duties = {contender: duty(contender, works) for contender, _ in pairs}
-        total = rounds * sum(map(len, duties.values()))
-        done = 0
-        try:
-            for contender, work in _visits(works, rounds, duties):
-                if (contender, work.reads) in pairs:
-                    progress(_describe(contender, work), done, total)
-                    _visit(pairs, contender, work, seconds, results)
-                    done += 1
-        except KeyboardInterrupt:
-            results.interrupted = results.failed = True
-            results.notes.append(f"interrupted after {done} of {total} visits")
-            return results
-        progress("done", total, total)
+        tour(
+            ((c, work) for c, work in _visits(works, rounds, duties) if (c, work.reads) in pairs),
+            rounds * sum(map(len, duties.values())),
+            lambda turn: _describe(*turn),
+            lambda turn: _visit(pairs, *turn, seconds, results),
+            results,
+            progress,
+        )
     return results
 
 
@@ -139,6 +152,7 @@ def _start(
     contender: Contender,
     reads: bool,
     results: Results,
+    may_lack: Collection[str],
 ) -> None:
     label = f"{contender.name} over {contender.transport}"
     try:
@@ -146,7 +160,7 @@ def _start(
         reason = library.viable(contender.transport)
         if reason is not None:
             results.notes.append(f"{label}: left out: {reason}")
-            results.failed |= contender.name == OWN  # a peer need not be there, this was asked for
+            results.failed |= contender.name.partition("-")[0] not in may_lack
             return
         pair = stack.enter_context(start(contender.name, contender.transport))
     except (AgentError, ImportError) as error:

@@ -1,45 +1,23 @@
-"""Where tables and progress go."""
+"""Tables of measurements, and the progress of a run."""
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from tensorwire import progress
+from tensorwire.terminal import Column, fitted, show, tell_left_out
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from tensorwire.bench.runner import Progress
-
-PLAIN_WIDTH = 180
-"""Characters of a line that goes into a file or a pipe."""
-
-
-def console() -> Console:
-    """Where tables go: as wide as the terminal or ``COLUMNS`` says, or wide enough for a file."""
-    from rich.console import Console
-
-    return Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else PLAIN_WIDTH)
-
+    from tensorwire.bench.course import Forecast, Progress
 
 Row = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Column:
-    """cell: the text for a row. text: aligned to the left, as numbers are not. leaves: where there
-    is no room, columns with the largest go first; those with 0 stay."""
-
-    name: str
-    cell: Callable[[Row], str]
-    text: bool = False
-    leaves: int = 0
 
 
 def print_table(
@@ -51,32 +29,11 @@ def print_table(
 ) -> list[Column]:
     """A table of groups of rows, no wider than the console. Columns for which there is no room are
     left out, said so below, and returned."""
-    from rich.measure import Measurement
-
     groups = list(groups)
-    shown, left_out = list(columns), []
-    unbounded = console.options.update(max_width=100 * PLAIN_WIDTH)
-    while True:
-        table = _table(shown, groups, bold)
-        wide = Measurement.get(console, unbounded, table).maximum > console.width
-        may_go = [column for column in shown if column.leaves]
-        if not (wide and may_go):
-            break
-        left_out.append(max(may_go, key=lambda column: column.leaves))
-        shown.remove(left_out[-1])
+    table, left_out = fitted(console, columns, lambda shown: _table(shown, groups, bold))
     console.print(title, style="bold", highlight=False)
-    if console.is_terminal:
-        console.print(table)
-    else:
-        with console.capture() as captured:
-            console.print(table)
-        for line in captured.get().splitlines():
-            console.print(line.rstrip(), markup=False, highlight=False)
-    if left_out:
-        names = ", ".join(column.name for column in columns if column in left_out)
-        console.print(
-            f"Without {names}: a wider terminal shows them, --json has them all.", highlight=False
-        )
+    show(console, table)
+    tell_left_out(console, left_out)
     return left_out
 
 
@@ -91,7 +48,7 @@ def _table(
     table = Table(header_style="bold", box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("case", no_wrap=True)
     for column in columns:
-        table.add_column(column.name, justify="left" if column.text else "right", no_wrap=True)
+        column.head(table)
     for place, (group, rows) in enumerate(groups):
         if place:
             table.add_section()
@@ -100,6 +57,21 @@ def _table(
             style = "bold" if bold(row) else None
             table.add_row("" if number else group, *cells, style=style)
     return table
+
+
+def announce(command: str, forecast: Forecast) -> None:
+    """Says on standard error what a run will come to, before it begins."""
+    progress.say(f"{command}: {forecast.visits} visits, {about(forecast.seconds)}")
+
+
+def about(seconds: float) -> str:
+    """A length of time as people say it."""
+    if seconds < 10:
+        return "a few seconds"
+    for limit, unit, name in ((90, 1, "s"), (5400, 60, "min")):
+        if seconds < limit:
+            return f"about {seconds / unit:.0f} {name}"
+    return f"about {seconds / 3600:.1f} h"
 
 
 @contextmanager
@@ -133,10 +105,17 @@ def progress_bar() -> Iterator[Progress]:
 @contextmanager
 def _plain() -> Iterator[Progress]:
     state = "starting"
+    first: tuple[float, int] | None = None  # when something was done, and how much then
 
     def update(now: str, done: int, total: int) -> None:
-        nonlocal state
+        nonlocal state, first
         state = f"{now}: {done} of {total}" if total else now
+        clock = monotonic()
+        if done and first is None:
+            first = clock, done
+        elif first is not None and first[1] < done < total:
+            left = (clock - first[0]) / (done - first[1]) * (total - done)
+            state += f", {about(left)} left"
 
     with progress.lines(lambda: state):
         yield update

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from tensorwire.bench.tensorflow import runner, table
 from tensorwire.bench.tensorflow.cases import Work
 from tensorwire.bench.tensorflow.paths import PathError, Taken
 from tensorwire.cli import app
+from tensorwire.tensorflow import build
 
 SHM, TCP = Contender("tensorwire", "shm"), Contender("tensorwire", "tcp")
 WORK = Work("tensor", 64)
@@ -84,6 +87,35 @@ def test_who_fails_is_stopped_and_the_others_go_on(
     assert clusters["shm"].visits == 2
     assert str(error) in results.notes[0]
     assert seen[-1] == (12, 12)
+
+
+def test_an_interrupted_run_keeps_its_figures(
+    clusters: dict[str, FakeCluster], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    @contextmanager
+    def impatient() -> Iterator[Callable[[str, int, int], None]]:
+        def update(now: str, done: int, total: int) -> None:
+            if done == 4:
+                raise KeyboardInterrupt
+
+        yield update
+
+    monkeypatch.setattr("tensorwire.cli.progress_bar", impatient)
+    monkeypatch.setattr(build, "installed", lambda: SimpleNamespace(version="2.0"))
+    monkeypatch.setattr(build, "plugin", lambda tensorflow: None)
+    output = tmp_path / "figures.json"
+    sizes = ("--cases", "tensor", "--sizes", "4,8")
+    done = CliRunner().invoke(app, ["bench", "tensorflow", *sizes, "--output", str(output)])
+    assert done.exit_code == 130, done.output
+    assert "tensorwire bench tensorflow: 30 visits, about" in done.stderr
+    assert "interrupted after 4 of 30 visits" in done.stdout
+    report = json.loads(output.read_text())
+    assert report["environment"]["interrupted"]
+    assert [(row["contender"], row["size"]) for row in report["rows"]] == [
+        ("grpc", 4),
+        ("tensorwire", 4),
+        ("tensorwire", 4),
+    ]
 
 
 def test_rows_are_medians_over_rounds() -> None:

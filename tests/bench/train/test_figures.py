@@ -146,6 +146,37 @@ def test_a_comparison_interleaves(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "equal bit for bit" in shown.getvalue()
 
 
+def test_an_interrupted_comparison_keeps_the_runs_that_were_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runs = 0
+
+    def run(options: Options, spec: str, **more: Any) -> local.Outcome:
+        nonlocal runs
+        runs += 1
+        if runs > last:
+            raise local.ClusterError(compare.INTERRUPTED, "interrupted")
+        return local.Outcome([worker()], [])
+
+    monkeypatch.setattr(local, "run", run)
+    arguments: dict[str, Any] = {"environment": {}, "progress": lambda *_: None}
+    last = 4
+    report = compare.run(Options(), "ps=1,worker=1", 3, **arguments)
+    assert report["interrupted"]
+    assert [len(row["images_per_second_of_rounds"]) for row in report["rows"]] == [2, 1, 1]
+    runs, last = 0, 1
+    report = compare.run(Options(), "ps=1,worker=1", 3, **arguments)
+    assert [row["contender"] for row in report["rows"]] == ["grpc"]
+    assert report["losses_equal"] is None
+    shown = StringIO()
+    compare.print_table(report, Console(file=shown, width=80))
+    assert "Interrupted" in shown.getvalue()
+    assert all(line == line.rstrip() for line in shown.getvalue().splitlines())
+    runs, last = 0, 0
+    with pytest.raises(local.ClusterError):
+        compare.run(Options(), "ps=1,worker=1", 3, **arguments)
+
+
 def test_other_losses_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def run(options: Options, spec: str, **more: Any) -> local.Outcome:
         other = options.server_protocol != "grpc"

@@ -12,12 +12,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tensorwire import launch
-from tensorwire.bench import environment
+from tensorwire.bench import course, environment
 from tensorwire.bench.control import AgentError, Control
+from tensorwire.bench.course import Course, Forecast, Progress, tour
 from tensorwire.bench.measure import Visit
 from tensorwire.bench.pair import VISIT_FACTOR
 from tensorwire.bench.processes import START_SECONDS, expect, started
-from tensorwire.bench.runner import Contender, Progress, rotated, spread
+from tensorwire.bench.runner import Contender, rotated, spread
 from tensorwire.bench.tensorflow.cases import JOB, STEP_MILLISECONDS, Work
 from tensorwire.bench.tensorflow.paths import STOCK, Counts, PathError, Taken, grown, taken
 from tensorwire.host import why_no_verbs
@@ -25,6 +26,10 @@ from tensorwire.host import why_no_verbs
 BASELINE = Contender("grpc", STOCK)
 VISIT_SECONDS = START_SECONDS + STEP_MILLISECONDS / 1e3
 """Of a visit, beside what was asked for: making a session, filling variables, the last step."""
+CLUSTER_SECONDS = 8.0
+"""About: of the start of a cluster, most of it for importing TensorFlow."""
+VISIT_OVERHEAD = 0.3
+"""Seconds, about: of a visit, outside of its steps."""
 
 
 @dataclass(frozen=True)
@@ -90,13 +95,12 @@ def start(transport: str) -> Iterator[Cluster]:
 
 
 @dataclass
-class Results:
+class Results(Course):
     """Visits, and why some are missing."""
 
     visits: dict[tuple[Contender, Work], list[tuple[Visit, Taken]]] = field(
         default_factory=lambda: defaultdict(list)
     )
-    notes: list[str] = field(default_factory=list)
 
 
 def measure(
@@ -108,9 +112,9 @@ def measure(
 ) -> Results:
     """Each round visits each contender once; the order moves on by one from round to round. All
     clusters run from the beginning to the end; those not visited wait without using CPU. A
-    contender that fails, or takes another way than it should, is measured no more."""
+    contender that fails, or takes another way than it should, is measured no more. Ctrl-C ends the
+    run with the figures that there are."""
     results = Results()
-    total, done = len(asked) * len(works) * rounds, 0
     with ExitStack() as stack:
         clusters: dict[Contender, Cluster] = {}
         for contender in asked:
@@ -118,29 +122,50 @@ def measure(
             missing = why_no_verbs() if contender.transport == "verbs" else None
             if missing is not None:
                 results.notes.append(f"{contender.name} over verbs: left out: {missing}")
+                results.failed = True
                 continue
             try:
                 clusters[contender] = stack.enter_context(start(contender.transport))
             except AgentError as error:
                 results.notes.append(f"{contender.name} over {contender.transport}: {error}")
-        for work in works:
-            for turn in range(rounds):
-                for contender in rotated(list(asked), turn):
-                    name = f"{contender.name} {contender.transport}: {work.case} of {work.size} B"
-                    progress(name, done, total)
-                    done += 1
-                    if contender not in clusters:
-                        continue
-                    try:
-                        found = clusters[contender].visit(work, seconds)
-                    except (AgentError, PathError) as error:
-                        results.notes.append(f"{name}: {error}, so it was stopped")
-                        results.visits.pop((contender, work), None)
-                        del clusters[contender]
-                    else:
-                        results.visits[contender, work].append(found)
-    progress("done", total, total)
+                results.failed = True
+        tour(
+            (
+                (contender, work)
+                for work in works
+                for turn in range(rounds)
+                for contender in rotated(list(asked), turn)
+                if contender in clusters
+            ),
+            len(clusters) * len(works) * rounds,
+            lambda turn: _describe(*turn),
+            lambda turn: _visit(clusters, *turn, seconds, results),
+            results,
+            progress,
+        )
     return results
+
+
+def _describe(contender: Contender, work: Work) -> str:
+    return f"{contender.name} {contender.transport}: {work.case} of {work.size} B"
+
+
+def _visit(
+    clusters: dict[Contender, Cluster],
+    contender: Contender,
+    work: Work,
+    seconds: float,
+    results: Results,
+) -> None:
+    try:
+        found = clusters[contender].visit(work, seconds)
+    except (AgentError, PathError) as error:
+        results.notes.append(f"{_describe(contender, work)}: {error}, so it was stopped")
+        results.failed = True
+        results.visits.pop((contender, work), None)
+        del clusters[contender]
+    else:
+        results.visits[contender, work].append(found)
 
 
 def rows(results: Results) -> list[dict[str, Any]]:
@@ -174,6 +199,22 @@ def _median_ms(visits: Sequence[Visit], name: str) -> float:
     return float(statistics.median(getattr(visit, name) for visit in visits)) / 1e3
 
 
+def contenders(options: Options) -> list[Contender]:
+    return [BASELINE, *(Contender("tensorwire", name) for name in options.transports)]
+
+
+def forecast(options: Options) -> Forecast:
+    """Of a run; where there is no device for it, verbs has no part in it."""
+    total = Forecast()
+    for contender in contenders(options):
+        if contender.transport == "verbs" and why_no_verbs() is not None:
+            continue
+        total += Forecast(0, CLUSTER_SECONDS)
+        for work in options.works:
+            total += course.visits(options.rounds, work.moved, options.seconds, VISIT_OVERHEAD)
+    return total
+
+
 def run(
     options: Options, progress: Progress = lambda now, done, total: None
 ) -> tuple[dict[str, Any], bool]:
@@ -189,9 +230,12 @@ def run(
     tensorflow = build.installed()
     build.plugin(tensorflow)  # now: the agents have no time to wait for it
     before["versions"]["tensorflow"] = tensorflow.version
-    asked = [BASELINE, *(Contender("tensorwire", name) for name in options.transports)]
-    results = measure(asked, options.works, options.rounds, options.seconds, progress)
+    results = measure(contenders(options), options.works, options.rounds, options.seconds, progress)
     table = rows(results)
     caveats = environment.caveats({row["transport"] for row in table})
-    report = {"environment": {**before, "notes": [*results.notes, *caveats]}, "rows": table}
-    return report, not results.notes
+    described = {
+        **before,
+        "notes": [*results.notes, *caveats],
+        "interrupted": results.interrupted,
+    }
+    return {"environment": described, "rows": table}, not results.failed

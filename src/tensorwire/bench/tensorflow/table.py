@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from tensorwire.bench import terminal
 from tensorwire.bench.report import duration, optional, significant
-from tensorwire.bench.terminal import Column
 from tensorwire.bench.work import format_size
+from tensorwire.terminal import Column, show
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -48,12 +48,11 @@ def print_table(report: dict[str, Any], console: Console) -> None:
         lambda row: bool(row["contender"] == "tensorwire"),
     )
     environment = report["environment"]
-    console.print(
+    show(
+        console,
         f"{environment['cpus']} CPUs ({environment['cpu']}), kernel {environment['kernel']}, "
         f"TensorFlow {environment['versions']['tensorflow']}, "
         f"load before {environment['load_average']:.1f}.",
-        highlight=False,
-        markup=False,
     )
     for line in (*LEGEND, *environment["notes"]):
-        console.print(f"- {line}", highlight=False, markup=False)
+        show(console, f"- {line}")

@@ -216,6 +216,8 @@ def train(
         output.write_text(json.dumps(report, indent=2) + "\n")
     if json_:
         print(json.dumps(report, indent=2))
+    if report.get("interrupted"):
+        raise KeyboardInterrupt
 
 
 def environment_for(
@@ -279,8 +281,9 @@ def whole_cluster(
 def comparison(
     options: Options, spec: str, environment: dict[str, str], rounds: int, quiet: bool
 ) -> dict[str, Any]:
-    from tensorwire.bench.terminal import console, progress_bar
+    from tensorwire.bench.terminal import progress_bar
     from tensorwire.bench.train import compare
+    from tensorwire.terminal import console
 
     with progress_bar() as progress:
         report = started(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+import signal
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
@@ -13,6 +14,7 @@ from tensorwire.bench.environment import caveats
 from tensorwire.bench.train import local
 from tensorwire.bench.train.figures import Figures, arena_bytes, figures
 from tensorwire.bench.train.options import STOCK, TENSORWIRE, OptionError, Options
+from tensorwire.terminal import Column, fitted, show, tell_left_out
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 Progress = Callable[[str, int, int], None]
 """Called with what runs now, and how many of all steps are done."""
 
+INTERRUPTED = 128 + signal.SIGINT
 CEILING = "no communication"
 CONTENDERS = (STOCK, TENSORWIRE, CEILING)
 
@@ -33,7 +36,8 @@ def run(
     progress: Progress,
     contenders: tuple[str, ...] = CONTENDERS,
 ) -> dict[str, Any]:
-    """Runs each contender once in every round, and returns the report.
+    """Runs each contender once in every round, and returns the report. Ctrl-C ends it with the
+    runs that are done, if there are any.
 
     Raises as ``local.run`` does, and TooShortError when there are too few steps to measure.
     """
@@ -42,26 +46,34 @@ def run(
     steps = options.warmup + options.num_batches
     total = steps * rounds * len(contenders)
     found: dict[str, list[tuple[Figures, local.Outcome]]] = {name: [] for name in contenders}
-    done = 0
-    for round_ in range(1, rounds + 1):
-        for name in contenders:
-            label = f"round {round_} of {rounds}, {name}"
-            progress(label, done, total)
+    interrupted = False
+    turns = [(round_, name) for round_ in range(1, rounds + 1) for name in contenders]
+    for done, (round_, name) in enumerate(turns):
+        label = f"round {round_} of {rounds}, {name}"
+        progress(label, done * steps, total)
+        try:
             outcome = local.run(
                 for_contender(options, name),
                 spec,
-                show=_shower(options, label, done, total, progress),
+                show=_shower(options, label, done * steps, total, progress),
                 environment=environment,
             )
-            found[name].append((figures(outcome.workers, outcome.servers), outcome))
-            done += steps
-    outcomes = [outcome for runs in found.values() for _, outcome in runs]
+        except local.ClusterError as error:
+            if error.code != INTERRUPTED or done == 0:
+                raise
+            interrupted = True
+            break
+        found[name].append((figures(outcome.workers, outcome.servers), outcome))
+    ran = {name: runs for name, runs in found.items() if runs}
+    outcomes = [outcome for runs in ran.values() for _, outcome in runs]
     arena = arena_bytes(process for o in outcomes for process in (*o.workers, *o.servers))
+    comparable = options.cross_replica_sync and {STOCK, TENSORWIRE} <= ran.keys()
     return {
         "settings": {**settings(options, spec, rounds, environment), "arena_bytes": arena},
-        "rows": [row(name, found[name]) for name in contenders],
-        "losses_equal": losses_equal(found) if options.cross_replica_sync else None,
-        "curves": {name: curve(runs[0][1]) for name, runs in found.items()},
+        "rows": [row(name, runs) for name, runs in ran.items()],
+        "losses_equal": losses_equal(ran) if comparable else None,
+        "curves": {name: curve(runs[0][1]) for name, runs in ran.items()},
+        "interrupted": interrupted,
     }
 
 
@@ -144,30 +156,42 @@ def print_table(report: dict[str, Any], console: Console) -> None:
     from rich.table import Table
 
     s = report["settings"]
-    table = Table(
-        title=f"{s['model']}, batch size {s['batch_size']}, {s['variable_update']}, {s['cluster']}",
-        title_justify="left",
-    )
-    table.add_column("")
-    for heading in ("images/s", "steps/s", "x grpc", "CPU s/step", "MB/step", "copies/step"):
-        table.add_column(heading, justify="right")
-    table.add_column("path")
     stock = next((r for r in report["rows"] if r["contender"] == STOCK), None)
-    for r in report["rows"]:
-        ratio = None if stock is None else r["images_per_second"] / stock["images_per_second"]
-        table.add_row(
-            r["contender"],
-            f"{r['images_per_second']:.1f}",
-            f"{r['steps_per_second']:.2f}",
-            "-" if ratio is None else f"{ratio:.2f}",
-            f"{r['cpu_seconds_per_step']:.3f}",
-            number(r["bytes_per_step"], 1e6),
-            number(r["copies_per_step"], 1),
-            r["path"],
-        )
-    console.print(table)
+
+    def ratio(r: dict[str, Any]) -> str:
+        if stock is None:
+            return "-"
+        return f"{r['images_per_second'] / stock['images_per_second']:.2f}"
+
+    columns = (
+        Column("", lambda r: r["contender"], text=True),
+        Column("images/s", lambda r: f"{r['images_per_second']:.1f}"),
+        Column("steps/s", lambda r: f"{r['steps_per_second']:.2f}", leaves=4),
+        Column("x grpc", ratio),
+        Column("CPU s/step", lambda r: f"{r['cpu_seconds_per_step']:.3f}", leaves=2),
+        Column("MB/step", lambda r: number(r["bytes_per_step"], 1e6), leaves=3),
+        Column("copies/step", lambda r: number(r["copies_per_step"], 1), leaves=1),
+        Column("path", lambda r: r["path"], text=True),
+    )
+
+    def table(shown: Sequence[Column]) -> Table:
+        made = Table()
+        for column in shown:
+            column.head(made)
+        for r in report["rows"]:
+            made.add_row(*(column.cell(r) for column in shown))
+        return made
+
+    fitting, left_out = fitted(console, columns, table)
+    console.print(
+        f"{s['model']}, batch size {s['batch_size']}, {s['variable_update']}, {s['cluster']}",
+        style="italic",
+        highlight=False,
+    )
+    show(console, fitting)
+    tell_left_out(console, left_out)
     for line in notes(report):
-        console.print(line, highlight=False)
+        show(console, line)
 
 
 def number(value: float | None, unit: float) -> str:
@@ -194,6 +218,8 @@ def notes(report: dict[str, Any]) -> list[str]:
     if report["losses_equal"] is not None:
         same = "equal bit for bit" if report["losses_equal"] else "NOT equal"
         lines.append(f"Losses of all runs with communication: {same}.")
+    if report["interrupted"]:
+        lines.append("Interrupted: these are the runs that were done.")
     return lines
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from tensorwire import signals
 from tensorwire.bench.files import check_plot
-from tensorwire.bench.terminal import console, progress_bar
+from tensorwire.bench.terminal import progress_bar
 from tensorwire.bench.train import compare
 from tensorwire.bench.train.command import LOCAL, started
 from tensorwire.bench.train.options import STOCK, TENSORWIRE, Options
+from tensorwire.terminal import console
 
 NETWORK = Options(
     model="fcn5",
@@ -53,6 +54,8 @@ def main() -> None:
             )
         )
     compare.print_table(report, screen)
+    if report["interrupted"]:
+        raise KeyboardInterrupt
     first, last = (report["curves"][TENSORWIRE]["losses"][place] for place in (0, -1))
     compare.draw(report, arguments.plot)
     screen.print(
