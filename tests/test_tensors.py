@@ -21,6 +21,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tensorwire
 from tensorwire import tensors
 from tensorwire.tensors import DecodeError, TensorSpec
 
@@ -501,6 +502,21 @@ def test_without_ml_dtypes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
     with pytest.raises(DecodeError, match=r"obj\[0\]: dtype bfloat16 needs the package ml_dtypes"):
         tensors.loads(segments)
+
+
+def test_a_dtype_of_ones_own_without_ml_dtypes(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = np.zeros(2, ml_dtypes.bfloat16)
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    for use in (
+        lambda: tensorwire.empty(2, "bfloat16"),
+        lambda: TensorSpec((None,), "bfloat16"),
+        lambda: tensorwire.empty_like(source),
+        lambda: tensorwire.publish(source),
+    ):
+        with pytest.raises(TypeError, match=r"dtype bfloat16 .* pip install ml_dtypes"):
+            use()
+    with pytest.raises(TypeError, match=r"tensor\['w'\]: dtype bfloat16 .* pip install ml_dtypes"):
+        tensorwire.publish({"w": source})
 
 
 def test_importing_and_using_tensors_loads_no_framework() -> None:

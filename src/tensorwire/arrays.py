@@ -37,8 +37,8 @@ def empty(shape: Shape, dtype: object = np.float32, *, timeout: float | None = 0
 
     timeout: how many seconds to wait for room when the arena is full, None for ever.
 
-    Raises ``ArenaFullError``, ``TypeError`` for a dtype that cannot travel, ``ValueError`` for a
-    negative or overflowing shape.
+    Raises ``ArenaFullError``, ``TypeError`` for a dtype that cannot travel or needs ml_dtypes where
+    that is not installed, ``ValueError`` for a negative or overflowing shape.
     """
     extents = _extents(shape)
     parsed = dtypes.parse(dtype)
@@ -71,7 +71,7 @@ def empty_like(tensor: object, *, timeout: float | None = 0.0) -> Array:
     if found is None:
         raise TypeError(f"a {type(tensor).__name__} is no tensor")
     name, shape = found
-    return empty(shape, dtypes.resolve(name), timeout=timeout)
+    return empty(shape, dtypes.own(name), timeout=timeout)
 
 
 @overload
@@ -101,8 +101,9 @@ def publish(tensor: object, *, timeout: float | None = 0.0) -> object:
     depth: the result is a new dict, list or tuple of the same shape, in which what is no tensor is
     as it was.
 
-    Raises ``TypeError`` for what is no tensor, has none in it or cannot travel, ``ArenaFullError``
-    when a copy has no room; what was published before then stays so.
+    Raises ``TypeError`` for what is no tensor, has none in it, cannot travel, or has a dtype that
+    needs ml_dtypes where that is not installed; ``ArenaFullError`` when a copy has no room. What
+    was published before then stays so.
     """
     if not isinstance(tensor, (Mapping, list, tuple)):
         return _publish_one(tensor, timeout)
@@ -144,7 +145,7 @@ def _publish_one(tensor: object, timeout: float | None) -> Array:
     host = frameworks.as_host(tensor)
     if host is None:
         raise TypeError(f"a {type(tensor).__name__} is no tensor")
-    array, dtype = host.array, dtypes.resolve(host.dtype)
+    array, dtype = host.array, dtypes.own(host.dtype)
     if array.dtype != dtype:
         array = array.view(dtype)
     order = frameworks.dense_order(array)

@@ -111,22 +111,38 @@ def resolve(name: str) -> DType:
     itemsize_of(name)
     if name in EXTENDED:
         try:
-            import ml_dtypes
-        except ImportError:
-            raise DecodeError(
-                f"dtype {name} needs the package ml_dtypes (pip install ml_dtypes) unless the "
-                "tensor is asked for in a framework that has the type itself"
-            ) from None
-        scalar = getattr(ml_dtypes, name, None)
-        if scalar is None:
-            raise DecodeError(f"the installed ml_dtypes {ml_dtypes.__version__} has no {name}")
-        extended: DType = np.dtype(scalar)
-        return extended
+            return _extended(name)
+        except LookupError as missing:
+            way_out = "or ask for the tensor in a framework that has the type itself"
+            raise DecodeError(f"{missing.args[0]}, {way_out}") from None
     try:
         dtype = np.dtype(name.removeprefix(">"))
     except (TypeError, ValueError) as error:
         raise DecodeError(f"unknown dtype {name[:40]!r}: {error}") from None
     return dtype.newbyteorder(">") if name.startswith(">") else dtype
+
+
+def own(name: str) -> DType:
+    """As ``resolve``, for a name that no peer has chosen: it raises ``TypeError``."""
+    try:
+        return _extended(name) if name in EXTENDED else resolve(name)
+    except (LookupError, DecodeError) as error:
+        raise TypeError(error.args[0]) from None
+
+
+def _extended(name: str) -> DType:
+    """Raises LookupError with what to install."""
+    try:
+        import ml_dtypes
+    except ImportError:
+        text = f"dtype {name} needs the package ml_dtypes: pip install ml_dtypes"
+        raise LookupError(text) from None
+    scalar = getattr(ml_dtypes, name, None)
+    if scalar is None:
+        version = ml_dtypes.__version__
+        raise LookupError(f"ml_dtypes {version} has no {name}: pip install --upgrade ml_dtypes")
+    extended: DType = np.dtype(scalar)
+    return extended
 
 
 def storage(name: str) -> DType:
@@ -138,12 +154,13 @@ def storage(name: str) -> DType:
 
 def parse(dtype: object) -> DType:
     """What a user means by ``dtype``: anything NumPy takes, a name of ml_dtypes, or the dtype of a
-    framework (``torch.float32``, ``tf.float32``). ``TypeError`` if it cannot travel."""
+    framework (``torch.float32``, ``tf.float32``). ``TypeError`` if it cannot travel, or needs
+    ml_dtypes where that is missing."""
     if isinstance(dtype, str) and dtype.removeprefix(">") in _itemsize_of:
-        return resolve(dtype)
+        return own(dtype)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(dtype, getattr(torch, "dtype", ())):
-        return resolve(str(dtype).removeprefix("torch."))
+        return own(str(dtype).removeprefix("torch."))
     tensorflow = sys.modules.get("tensorflow")
     if tensorflow is not None and isinstance(dtype, getattr(tensorflow, "DType", ())):
         dtype = dtype.as_numpy_dtype  # type: ignore[attr-defined]
