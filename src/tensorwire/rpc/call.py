@@ -12,7 +12,8 @@ import grpc
 
 from tensorwire import _core
 from tensorwire.log import LOGGER
-from tensorwire.rpc import events, status
+from tensorwire.rpc import blocking, events, status
+from tensorwire.rpc.blocking import running_loop
 from tensorwire.rpc.metadata import Metadatum, incoming
 from tensorwire.rpc.payload import Transform, takes_segments
 
@@ -211,6 +212,18 @@ class ActiveCall(grpc.Call, _Future):
     # ----------------------------------------------------------------------------- as a future
 
     def result(self, timeout: float | None = None) -> Any:
+        if running_loop() is not None and timeout != 0 and self._in_progress():
+            blocking.warn("result() of a call in progress")
+        return self.wait_for_result(timeout)
+
+    def _in_progress(self) -> bool:
+        """Of a forked child's copy of its parent's call: no."""
+        try:
+            return not self._call.ended
+        except _core.StatusError:
+            return False
+
+    def wait_for_result(self, timeout: float | None = None) -> Any:
         outcome = self._wait(timeout)
         if outcome.number == status.OK:
             return outcome.response
@@ -278,6 +291,8 @@ class ResponseStream(ActiveCall):
         self._messages = call.messages(self._raw)
 
     def __iter__(self) -> ResponseStream:
+        if running_loop() is not None:
+            blocking.warn("waiting for streamed replies")
         return self
 
     def __next__(self) -> Any:

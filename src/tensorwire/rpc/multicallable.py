@@ -14,8 +14,9 @@ import grpc
 
 from tensorwire import _core
 from tensorwire.log import LOGGER
+from tensorwire.rpc import blocking, status
 from tensorwire.rpc import metadata as meta
-from tensorwire.rpc import status
+from tensorwire.rpc.blocking import running_loop
 from tensorwire.rpc.call import (
     BAD_RESPONSE,
     ActiveCall,
@@ -72,6 +73,13 @@ class _MultiCallable:
         self._serializer = bounded(method.serializer, uplink.limits.send)
         self._raw = takes_segments(method.deserializer)
         self._by_grpc: Any = None
+        self._told = False
+
+    def _tell(self) -> None:
+        """A call that blocks has begun in a thread whose event loop runs: told once."""
+        if not self._told:
+            blocking.warn(f"a call of {self._name}")
+            self._told = True
 
     def _stock(self) -> Any:
         """The same method on stock gRPC."""
@@ -190,6 +198,8 @@ class UnaryUnary(_MultiCallable, _UnaryUnary):
         wait_for_ready: bool | None = None,
         compression: grpc.Compression | None = None,
     ) -> Any:
+        if running_loop() is not None:
+            self._tell()
         link = self._uplink.link
         try:
             if link is None or metadata is not None or credentials is not None or not link.alive:
@@ -273,6 +283,8 @@ class UnaryUnary(_MultiCallable, _UnaryUnary):
         wait_for_ready: bool | None = None,
         compression: grpc.Compression | None = None,
     ) -> tuple[Any, grpc.Call]:
+        if running_loop() is not None:
+            self._tell()
         try:
             response: tuple[Any, grpc.Call] = self._call(
                 request, timeout, metadata, credentials, wait_for_ready, compression, True
@@ -334,6 +346,8 @@ class StreamUnary(_MultiCallable, _StreamUnary):
         wait_for_ready: bool | None = None,
         compression: grpc.Compression | None = None,
     ) -> tuple[Any, grpc.Call]:
+        if running_loop() is not None:
+            self._tell()
         metadata = _kept(metadata)
         link, timeout = self._route(timeout, credentials, wait_for_ready, metadata)
         if link is None:
@@ -344,7 +358,7 @@ class StreamUnary(_MultiCallable, _StreamUnary):
             return answer
         call = self._start(link, ResponseFuture, False, request_iterator, timeout, metadata)
         try:
-            return call.result(), call
+            return call.wait_for_result(), call
         except BaseException:
             call.cancel()  # Ctrl-C
             raise
