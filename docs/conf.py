@@ -20,6 +20,9 @@ autodoc_inherit_docstrings = False
 
 html_theme = "furo"
 html_title = f"Tensorwire {release}"
+html_static_path = ["_static"]
+html_css_files = ["pages.css"]
+html_js_files = ["copy.js"]
 
 
 def commands(command: Any, name: str) -> dict[str, str]:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
+from xml.etree import ElementTree
 
 import pytest
 import typer
@@ -177,6 +178,62 @@ def test_every_command_is_in_the_table() -> None:
             yield name
 
     assert sorted(found) == sorted(leaves(typer.main.get_command(cli.app), "tensorwire"))
+
+
+@pytest.mark.parametrize(
+    "page", [*PAGES, *ROOT.glob("*.md")], ids=lambda page: str(page.relative_to(ROOT))
+)
+def test_every_fence_has_a_language(page: Path) -> None:
+    ends = None
+    for number, line in enumerate(page.read_text().splitlines(), 1):
+        fence = FENCE.match(line)
+        if fence and ends is None:
+            assert fence[3].strip(), f"line {number}"
+            ends = fence[2]
+        elif line.strip() == ends:
+            ends = None
+    assert ends is None
+
+
+PICTURE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def test_pictures_are_there_and_say_what_they_show() -> None:
+    shown = set()
+    for page in PAGES:
+        for words, target in PICTURE.findall(page.read_text()):
+            assert len(words) > 20, f"{page.name}: {target}"
+            shown.add((page.parent / target).resolve())
+    drawings = set((ROOT / "docs" / "images").iterdir())
+    assert drawings <= shown
+    assert all(picture.is_file() for picture in shown)
+
+
+@pytest.mark.parametrize(
+    "drawing", sorted((ROOT / "docs" / "images").glob("*.svg")), ids=lambda path: path.stem
+)
+def test_drawings_suit_light_and_dark_and_fetch_nothing(drawing: Path) -> None:
+    text = drawing.read_text()
+    image = ElementTree.fromstring(text)
+    title = image.find(f"{SVG}title")
+    assert title is not None
+    assert title.text
+    assert "prefers-color-scheme: dark" in text
+    # A background of their own: words can be read whatever the page behind them looks like.
+    background = next(iter(image.iter(f"{SVG}rect")))
+    width, height = image.attrib["viewBox"].split()[2:]
+    assert (background.get("class"), background.get("width"), background.get("height")) == (
+        "page",
+        width,
+        height,
+    )
+    links = [value for each in image.iter() for value in each.attrib.values() if "//" in value]
+    assert links == []
+    assert {each.tag.removeprefix(SVG) for each in image.iter()} <= {
+        *("svg", "title", "style", "defs", "marker", "rect", "path", "text")
+    }
+    assert len(text) < 8192
 
 
 def test_the_guides_have_examples() -> None:
