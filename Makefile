@@ -57,7 +57,7 @@ frameworks: .venv/frameworks ## add PyTorch and JAX (CPU builds, Python 3.11) to
 
 # Python files are used where they are; only native sources and build files make this run again.
 # `build/` keeps the objects, so that a change costs one compilation.
-.venv/built: .venv/ready pyproject.toml CMakeLists.txt core/CMakeLists.txt $(wildcard src/tensorwire/_core*.cpp src/tensorwire/_core*.h) \
+.venv/built: .venv/ready pyproject.toml CMakeLists.txt core/CMakeLists.txt $(wildcard src/tensorwire/_core*.cpp src/tensorwire/_core*.h src/tensorwire/_core.map) \
              $(shell find core \( -name test -o -name fuzz \) -prune -o -name '*.cc' -print -o -name '*.h' -print)
 	scripts/telling "tensorwire's core, compiled" \
 	  $(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation \

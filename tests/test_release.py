@@ -77,7 +77,7 @@ def test_the_sdist_has_what_a_wheel_is_built_from_and_no_tests(sdist: Path) -> N
     for folder in ("core", "src"):
         for file in (ROOT / folder).rglob("*"):
             path = file.relative_to(ROOT)
-            kinds = {".cc", ".cpp", ".h", ".py", ".pyi", ".tsv", ".typed", ".txt"}
+            kinds = {".cc", ".cpp", ".h", ".py", ".map", ".pyi", ".tsv", ".typed", ".txt"}
             if path.suffix in kinds and path.parts[:2] not in {("core", "test"), ("core", "fuzz")}:
                 needed.add(str(path))
     assert needed <= names
