@@ -64,7 +64,7 @@ frameworks: .venv/frameworks ## add PyTorch and JAX (CPU builds, Python 3.11) to
 	  --config-settings=cmake.define.TENSORWIRE_WERROR=ON --editable .
 	touch $@
 
-.PHONY: wheel sdist
+.PHONY: wheel sdist wheels try-wheels
 wheel: .venv/ready ## build the wheel into dist/ and check that it stays under 10 MB
 	rm -rf dist
 	$(BIN)/pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w dist .
@@ -75,6 +75,20 @@ sdist: .venv/ready ## build the source distribution into dist/
 	rm -f dist/*.tar.gz
 	$(BIN)/python -c 'from scikit_build_core.build import build_sdist; build_sdist("dist")'
 	ls -l dist/*.tar.gz
+
+# What makes wheels of a release; its own environment, because zig is large and nobody else needs it.
+.venv-wheels/ready: requirements/wheels.txt
+	$(PYTHON) -m venv .venv-wheels
+	scripts/telling "the tools for wheels into .venv-wheels" \
+	  .venv-wheels/bin/pip install -q --disable-pip-version-check -r $<
+	touch $@
+
+# Any Python from 3.12 on makes the wheel of the stable ABI, which serves all of these.
+wheels: .venv-wheels/ready | system-build ## build a release's wheels into dist/: manylinux_2_28, x86-64 and aarch64
+	scripts/wheels $$(scripts/pythons 3.10 3.11 3.12)
+
+try-wheels: ## try the wheels in dist/ with each Python from 3.10 to 3.14 that is on this machine
+	scripts/try-wheels $(or $(PYTHONS),$$(scripts/pythons 3.10 3.11 3.12 3.13 3.14))
 
 # ---- tests ----
 
@@ -163,6 +177,7 @@ LOCK := uv pip compile -q --upgrade --universal --python-version 3.10 --no-annot
           --custom-compile-command "make lock"
 lock: ## renew requirements/*.txt from *.in (needs uv)
 	cd requirements && $(LOCK) dev.in -o dev.txt
+	cd requirements && $(LOCK) wheels.in -o wheels.txt
 	cd requirements && $(LOCK) --no-emit-package tensorflow tensorflow.in -o tensorflow.txt
 	cd requirements && $(subst 3.10,3.11,$(LOCK)) --no-emit-package tensorflow tensorflow-oldest.in -o tensorflow-oldest.txt
 	cd requirements && $(subst 3.10,3.11,$(LOCK)) frameworks.in -o frameworks.txt
@@ -188,7 +203,7 @@ newcomer: ## do what a newcomer does, with an empty home (ARGS="wheel": see scri
 
 .PHONY: clean system-build system-test system-sanitize
 clean: ## remove everything that was generated
-	rm -rf build dist .venv .venv-oldest .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf build dist .venv .venv-oldest .venv-wheels .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests docs -name __pycache__ -prune -exec rm -rf {} +
 
 system-build system-test system-sanitize: system-%:
