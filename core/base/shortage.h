@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <new>
 
 namespace tw {
 
@@ -30,5 +31,17 @@ class Shortage {
   Shortage(const Shortage&) = delete;
   Shortage& operator=(const Shortage&) = delete;
 };
+
+// Does it; false: there was no memory for it.
+template <class Work>
+bool has_memory_for(Work&& work) {
+  try {
+    work();
+    return true;
+  } catch (const std::bad_alloc&) {
+    const Shortage shortage;
+    return false;
+  }
+}
 
 }  // namespace tw

@@ -1,5 +1,7 @@
 #include "call/client.h"
 
+#include "base/shortage.h"
+
 namespace tw {
 
 using wire::CallHeader;
@@ -137,7 +139,9 @@ void ClientCall::on_timer() {
     std::lock_guard lock(timer_mutex_);
     timed_ = false;
   }
-  cancel(Code::kDeadlineExceeded, kDeadlineDetails);
+  std::string details;
+  (void)has_memory_for([&] { details = kDeadlineDetails; });  // it holds without a sentence, too
+  cancel(Code::kDeadlineExceeded, std::move(details));
 }
 
 namespace {

@@ -54,7 +54,9 @@ class End final : public Receiver::Sink {
     wanted.local = memory->data();
     ++submitted_;
     auto started = initiator_.submit(wanted, memory, [this] { ++told_; });
-    if (!started) {
+    if (started) {
+      initiator_.fill();
+    } else {
       fuzz::require_sentence(started.status());
       --submitted_;
     }
@@ -119,7 +121,8 @@ class End final : public Receiver::Sink {
     }
     require(answers == asked_.size(), "one answer for each");
     initiator_.drop({Code::kUnavailable, "over"});
-    for (const auto& access : initiator_.take_ended()) access->finish();
+    auto ended = initiator_.take_ended();
+    while (const auto access = ended.pop()) access->finish();
     require(told_ == submitted_, "each of ours ended once");
     (void)target_.drop();
   }

@@ -117,9 +117,11 @@ void Link::give_up(GivenUp why) {
   lose(std::move(stalled));
 }
 
-void Link::leave_trace() {
+void Link::leave_trace() noexcept {
   if (!trace_.on() || trace_left_.exchange(true)) return;
-  runtime_.trace_file().add({role(), transport(), peer_.address}, trace_.record());
+  // Without memory the trace is lost, and nothing else.
+  (void)has_memory_for(
+      [&] { runtime_.trace_file().add({role(), transport(), peer_.address}, trace_.record()); });
 }
 
 }  // namespace tw

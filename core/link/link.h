@@ -264,7 +264,7 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
   Status on_placed(wire::FrameType type) override;
   void slabs_dropped() override;
   void keep_trace(size_t events) override { trace_.keep(events); }
-  void leave_trace() override;
+  void leave_trace() noexcept override;
 
   static constexpr uint32_t kDeath = 100;  // tag of the pidfd
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/shortage.h"
 #include "wire/bytes.h"
 
 namespace tw {
@@ -39,7 +40,7 @@ Result<uint64_t> OneSided::expose(std::byte* data, size_t size, Rights rights, H
     return Status{Code::kInvalidArgument,
                   "memory for atomic updates must begin at a multiple of 8 bytes"};
   wire::Region region;
-  bool backlog;
+  bool backlog, starved = false;
   {
     const Link::Sending lock(link_);
     if (Status status = usable(); !status.ok()) return status;
@@ -57,8 +58,16 @@ Result<uint64_t> OneSided::expose(std::byte* data, size_t size, Rights rights, H
     region.rights = rights;
     target_.expose(region, data, std::move(hold));
     backlog = link_.unsent_.load();
-    link_.sender_.region(region);
-    link_.flush_locked();
+    // The peer may have been told, or not: the link, which then keeps the memory, is lost.
+    starved = !has_memory_for([&] {
+      link_.sender_.region(region);
+      link_.flush_locked();
+    });
+    link_.send_broken_ = link_.send_broken_ || starved;
+  }
+  if (starved) {
+    link_.starve();
+    return Status{Code::kResourceExhausted, "this process has no memory left for the region"};
   }
   link_.after_flush(backlog, false);
   return region.id;
@@ -117,17 +126,27 @@ std::optional<OneSided::Remote> OneSided::remote(uint64_t region) {
 Result<Ref<Access>> OneSided::start(const AccessRequest& request, Hold hold,
                                     std::function<void()> told, bool driving) {
   Result<Ref<Access>> access = Ref<Access>{};
-  bool backlog;
+  bool backlog, starved = false;
   {
     const Link::Sending lock(link_);
     if (Status status = usable(); !status.ok()) return status;
     backlog = link_.unsent_.load();
     access = initiator_.submit(request, std::move(hold), std::move(told));
     if (!access) return access;
-    if (device_)
+    if (device_) {
       due_.store(true);
-    else
-      link_.flush_locked();
+    } else {
+      // Half an operation may be queued when it fails: the access ends with the link.
+      starved = !has_memory_for([&] {
+        initiator_.fill();
+        link_.flush_locked();
+      });
+      link_.send_broken_ = link_.send_broken_ || starved;
+    }
+  }
+  if (starved) {
+    link_.starve();
+    return access;
   }
   if (device_)
     link_.kick(driving);
@@ -202,19 +221,19 @@ Status OneSided::on_placed(wire::FrameType type) {
 
 void OneSided::settle() {
   if (!std::exchange(unsettled_, false)) return;
-  std::vector<Ref<Access>> ended;
+  EndedAccesses ended;
   {
     const Link::Sending lock(link_);
     if (out_.pending()) link_.flush_locked();
     ended = initiator_.take_ended();
     immediates_.store(target_.immediates(), std::memory_order_release);
   }
-  finish(ended);
+  finish(std::move(ended));
   immediate_.notify();
 }
 
-void OneSided::finish(const std::vector<Ref<Access>>& ended) {
-  for (const Ref<Access>& access : ended) {
+void OneSided::finish(EndedAccesses ended) {
+  while (const Ref<Access> access = ended.pop()) {
     access->finish();
     link_.nudge(access->event());
   }
@@ -274,7 +293,7 @@ Status OneSided::take_immediates() {
 
 void OneSided::close(const Status& why) {
   std::vector<Hold> holds;
-  std::vector<Ref<Access>> ended;
+  EndedAccesses ended;
   bool dead;
   {
     const Link::Sending lock(link_);
@@ -290,7 +309,7 @@ void OneSided::close(const Status& why) {
     ended = initiator_.take_ended();
   }
   if (dead) link_.transport_->revoke();
-  finish(ended);
+  finish(std::move(ended));
   immediate_.notify();
   link_.nudge(immediate_);
 }
@@ -298,7 +317,7 @@ void OneSided::close(const Status& why) {
 // Baton held.
 void OneSided::drop(const Status& why) {
   std::vector<Hold> holds;
-  std::vector<Ref<Access>> ended;
+  EndedAccesses ended;
   {
     const Link::Sending lock(link_);
     out_.drop();
@@ -307,7 +326,7 @@ void OneSided::drop(const Status& why) {
     ended = initiator_.take_ended();
   }
   due_.store(false);
-  finish(ended);
+  finish(std::move(ended));
   immediate_.notify();
 }
 

@@ -49,8 +49,8 @@ class OneSided {
   // back, so a wait that runs out of time leaves it under way. `told`: see Access. With `driving`
   // the caller is going to wait for it.
   // NOT_FOUND, PERMISSION_DENIED, OUT_OF_RANGE, INVALID_ARGUMENT, UNIMPLEMENTED, or why the link is
-  // not alive: nothing has begun. An access ends with these, as the peer saw it, or with the
-  // link's status.
+  // not alive: nothing has begun; nor has it after std::bad_alloc. An access ends with these, as
+  // the peer saw it, or with the link's status.
   Result<Ref<Access>> start(const AccessRequest& request, Hold hold,
                             std::function<void()> told = {}, bool driving = false);
   Waited wait(Access& access, Nanos deadline);
@@ -102,7 +102,7 @@ class OneSided {
 
   Status usable() const;
   void misplace();
-  void finish(const std::vector<Ref<Access>>& ended);
+  void finish(EndedAccesses ended);
 
   Link& link_;
   const bool device_;

@@ -64,7 +64,7 @@ class Runtime {
     // As Trace::keep(); also when it moves in while traces are kept.
     virtual void keep_trace(size_t events) = 0;
     // Once: the runtime shuts down.
-    virtual void leave_trace() = 0;
+    virtual void leave_trace() noexcept = 0;
 
    protected:
     ~Tenant() = default;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
-#include <iterator>
 #include <new>
 #include <string>
 #include <vector>
@@ -54,7 +53,7 @@ Result<Ref<Block>> Arena::allocate(size_t size, Nanos deadline, size_t room) {
   const uint64_t interruptions = interruptions_;
   for (;;) {
     auto extent = book_->take(size);
-    note_dropped(dropped);
+    dropped = take_dropped();
     if (!extent) return extent.status();
     if (extent->slab) {
       auto* const block =
@@ -88,10 +87,10 @@ Result<Ref<Block>> Arena::allocate(size_t size, Nanos deadline, size_t room) {
   }
 }
 
-void Arena::note_dropped(std::vector<Ref<Slab>>& to) {
-  auto more = book_->take_dropped();
-  slabs_dropped_.fetch_add(more.size(), std::memory_order_release);
-  std::move(more.begin(), more.end(), std::back_inserter(to));
+std::vector<Ref<Slab>> Arena::take_dropped() noexcept {
+  auto dropped = book_->take_dropped();
+  slabs_dropped_.fetch_add(dropped.size(), std::memory_order_release);
+  return dropped;
 }
 
 Status Arena::exhausted(size_t size) const {
@@ -161,7 +160,7 @@ void Arena::free(Block& block) noexcept {
   std::lock_guard lock(mutex_);
   book_->give(*block.slab_, static_cast<size_t>(block.data_ - block.slab_->base()));
   --blocks_;
-  note_dropped(dropped);
+  dropped = take_dropped();
   if (waiters_ != 0) space_.notify_all();
 }
 
@@ -202,7 +201,7 @@ void Arena::trim(Nanos idle_before) {
   std::vector<Ref<Slab>> dropped;
   std::lock_guard lock(mutex_);
   book_->trim(idle_before);
-  note_dropped(dropped);
+  dropped = take_dropped();
 }
 
 ArenaStats Arena::stats() const {

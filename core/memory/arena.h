@@ -143,7 +143,7 @@ class Arena final : public RefCounted {
   Status exhausted(size_t size) const;
   // A cap from `least` up that is above the present one.
   size_t want(size_t least) const;
-  void note_dropped(std::vector<Ref<Slab>>& to);
+  std::vector<Ref<Slab>> take_dropped() noexcept;  // to be let go of without the lock
 
   const Birthplace home_;
   const size_t capacity_;

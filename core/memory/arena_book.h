@@ -46,7 +46,7 @@ class ArenaBook {
   void trim(Nanos idle_before);
   // Slabs dropped since the last call. Letting them go unmaps them, which takes long: do it without
   // the lock.
-  std::vector<Ref<Slab>> take_dropped() { return std::exchange(dropped_, {}); }
+  std::vector<Ref<Slab>> take_dropped() noexcept { return std::exchange(dropped_, {}); }
 
   size_t resident() const { return resident_; }
   size_t high_water() const { return high_water_; }

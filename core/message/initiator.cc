@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/shortage.h"
 #include "wire/bytes.h"
 
 namespace tw {
@@ -16,6 +17,20 @@ void Access::finish() {
   ended_.store(true, std::memory_order_release);
   event_.notify();
   if (told_) told_();
+}
+
+void EndedAccesses::push(Ref<Access> access) noexcept {
+  Access* const added = access.get();
+  (last_ ? last_->next_ : first_) = std::move(access);
+  last_ = added;
+}
+
+Ref<Access> EndedAccesses::pop() noexcept {
+  Ref<Access> access = std::move(first_);
+  if (!access) return access;
+  first_ = std::move(access->next_);
+  if (!first_) last_ = nullptr;
+  return access;
 }
 
 Status Initiator::on_region(const wire::Region& region) {
@@ -32,9 +47,10 @@ Status Initiator::on_region_gone(uint64_t region) {
     return wire::protocol_error(
         {"REGION_GONE frame: region is ", region, ", which is not exposed"});
   // The device must not be asked with a key that is no good any more.
+  const Status gone = no_such_region(region);
   std::erase_if(waiting_, [&](const Ref<Access>& access) {
     if (access->request_.region != region) return false;
-    fail(*access, no_such_region(region));
+    fail(*access, gone);
     end_if_done(access);
     return true;
   });
@@ -58,7 +74,6 @@ Result<Ref<Access>> Initiator::submit(const AccessRequest& request, Hold hold,
     return status;
   auto access = make_ref<Access>(request, std::move(hold), std::move(told));
   waiting_.push_back(access);
-  if (!device_) fill();
   return access;
 }
 
@@ -95,7 +110,6 @@ void Initiator::taken(const Operation& piece) {
   waiting_.pop_front();
 }
 
-// Queues the pieces that the window admits.
 void Initiator::fill() {
   while (const auto piece = next()) {
     const Access& access = *waiting_.front();
@@ -159,7 +173,7 @@ Status Initiator::outcome_arrived() {
       return wire::protocol_error({"OUTCOME frame: details are not UTF-8: ", quoted(details)});
     status = {outcome_.code, std::string(details)};
   }
-  end_piece(outcome_.id, std::move(status));
+  end_piece(outcome_.id, status);
   fill();
   return {};
 }
@@ -172,7 +186,7 @@ Status Initiator::completed(const Completion& completion) {
   return {};
 }
 
-void Initiator::end_piece(uint64_t id, Status status) {
+void Initiator::end_piece(uint64_t id, const Status& status) {
   auto it = pieces_.find(id);
   Ref<Access> access = std::move(it->second.access);
   outstanding_bytes_ -= it->second.length;
@@ -181,24 +195,35 @@ void Initiator::end_piece(uint64_t id, Status status) {
   if (!status.ok()) {
     if (!access->all_issued_)
       std::erase_if(waiting_, [&](const Ref<Access>& one) { return one.get() == access.get(); });
-    fail(*access, std::move(status));
+    fail(*access, status);
   }
   end_if_done(std::move(access));
 }
 
-void Initiator::end_if_done(Ref<Access> access) {
-  if (access->all_issued_ && access->outstanding_ == 0) ended_.push_back(std::move(access));
+void Initiator::end_if_done(Ref<Access> access) noexcept {
+  if (access->all_issued_ && access->outstanding_ == 0) ended_.push(std::move(access));
+}
+
+void Initiator::fail(Access& access, const Status& why) noexcept {
+  access.all_issued_ = true;
+  if (!access.status_.ok()) return;
+  // It ends without a sentence, too.
+  if (!has_memory_for([&] { access.status_ = why; })) access.status_ = Status(why.code(), {});
+}
+
+// Those that have pieces under way end with the last of these.
+void Initiator::fail_waiting(const Status& why) {
+  while (!waiting_.empty()) {
+    const Ref<Access> access = std::move(waiting_.front());
+    waiting_.pop_front();
+    fail(*access, why);
+    end_if_done(access);
+  }
 }
 
 void Initiator::close(const Status& why) {
   closed_ = why;
-  if (device_) {
-    for (Ref<Access>& access : std::exchange(waiting_, {})) {
-      fail(*access, why);
-      end_if_done(std::move(access));
-    }
-    return;
-  }
+  if (device_) return fail_waiting(why);
   out_.take_back([](const FrameQueue::Frame& frame) { return !frame.outcome; },
                  [](const FrameQueue::Frame&) { return false; });
   drop(why);
@@ -207,11 +232,7 @@ void Initiator::close(const Status& why) {
 void Initiator::drop(const Status& why) {
   closed_ = why;
   inbound_ = false;
-  // Those in both end with their last piece.
-  for (Ref<Access>& access : std::exchange(waiting_, {})) {
-    fail(*access, why);
-    end_if_done(std::move(access));
-  }
+  fail_waiting(why);
   for (auto& [id, piece] : std::exchange(pieces_, {})) {
     --piece.access->outstanding_;
     fail(*piece.access, why);

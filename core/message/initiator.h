@@ -13,7 +13,7 @@
 #include <optional>
 #include <span>
 #include <unordered_map>
-#include <vector>
+#include <utility>
 
 #include "base/ref.h"
 #include "engine/event.h"
@@ -51,6 +51,7 @@ class Access final : public RefCounted {
   void finish();
 
  private:
+  friend class EndedAccesses;
   friend class Initiator;
 
   const AccessRequest request_;
@@ -63,6 +64,31 @@ class Access final : public RefCounted {
   uint64_t issued_ = 0;       // bytes
   uint32_t outstanding_ = 0;  // pieces
   bool all_issued_ = false;
+  Ref<Access> next_;  // of those that have ended
+};
+
+// Accesses in the order of their ends. They are linked through each other: an end takes no memory.
+class EndedAccesses {
+ public:
+  EndedAccesses() = default;
+  EndedAccesses(EndedAccesses&& other) noexcept { *this = std::move(other); }
+  EndedAccesses& operator=(EndedAccesses&& other) noexcept {
+    std::swap(first_, other.first_);
+    std::swap(last_, other.last_);
+    return *this;
+  }
+  ~EndedAccesses() {
+    while (pop()) {
+    }
+  }
+
+  void push(Ref<Access> access) noexcept;
+  Ref<Access> pop() noexcept;  // null: there is none
+  bool empty() const { return !first_; }
+
+ private:
+  Ref<Access> first_;
+  Access* last_ = nullptr;
 };
 
 class Initiator {
@@ -84,8 +110,11 @@ class Initiator {
   const wire::Region* region(uint64_t id) const;
 
   // NOT_FOUND, PERMISSION_DENIED, OUT_OF_RANGE, INVALID_ARGUMENT: it cannot be right, and nothing
-  // has begun.
+  // has begun; nor has it after std::bad_alloc. Without a device, fill() is due.
   Result<Ref<Access>> submit(const AccessRequest& request, Hold hold, std::function<void()> told);
+  // Without a device: queues the pieces that the window admits. After std::bad_alloc the link
+  // cannot go on.
+  void fill();
 
   // The piece that is due, if the window has room for one.
   std::optional<Operation> next() const;
@@ -107,7 +136,7 @@ class Initiator {
   // The link is lost, and the device has stopped: all of them end.
   void drop(const Status& why);
   // What has ended since: call finish() of each without the link's locks.
-  std::vector<Ref<Access>> take_ended() { return std::exchange(ended_, {}); }
+  EndedAccesses take_ended() { return std::move(ended_); }
 
  private:
   struct Piece {
@@ -116,14 +145,10 @@ class Initiator {
     uint64_t length;
   };
 
-  void fill();
-  void issued(Access& access, uint64_t length);
-  void end_piece(uint64_t id, Status status);
-  void end_if_done(Ref<Access> access);
-  static void fail(Access& access, Status why) {
-    if (access.status_.ok()) access.status_ = std::move(why);
-    access.all_issued_ = true;
-  }
+  void end_piece(uint64_t id, const Status& status);
+  void end_if_done(Ref<Access> access) noexcept;
+  void fail_waiting(const Status& why);
+  static void fail(Access& access, const Status& why) noexcept;
 
   FrameQueue& out_;
   const size_t piece_bytes_;
@@ -133,7 +158,7 @@ class Initiator {
   std::unordered_map<uint64_t, Piece> pieces_;
   uint64_t next_id_ = 1;
   uint64_t outstanding_bytes_ = 0;
-  std::vector<Ref<Access>> ended_;
+  EndedAccesses ended_;
   Status closed_;
 
   // The OUTCOME under way.

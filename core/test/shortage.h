@@ -19,4 +19,33 @@ size_t live_bytes();
 // The calling thread is one whose allocations fail.
 void suffer(bool yes);
 
+// The n-th allocation of this thread fails, for as long as it lives.
+class Failing {
+ public:
+  explicit Failing(int n) {
+    suffer(true);
+    fail_allocation(n);
+  }
+  ~Failing() { (void)end(); }
+  Failing(const Failing&) = delete;
+  Failing& operator=(const Failing&) = delete;
+  // Whether it has come to that.
+  bool end() {
+    const bool failed = allocation_failed();
+    fail_allocation(0);
+    suffer(false);
+    return failed;
+  }
+};
+
+// Runs `function` with its first, second, ... allocation failing, until it needs no more of them.
+template <class Function>
+int fail_each(Function&& function) {
+  for (int n = 1;; ++n) {
+    Failing failing(n);
+    function();
+    if (!failing.end()) return n - 1;
+  }
+}
+
 }  // namespace tw::test

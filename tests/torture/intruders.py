@@ -1,7 +1,8 @@
 """Those who are somebody: links that were proved as they should be, whose owners then misbehave.
 
 Each kind gets a fresh link and does its worst. What must end the link is looked at; whatever else
-happens is judged by what the good clients notice.
+happens is judged by what the good clients notice. Guests do nothing bad: they show what as many
+links cost in any case.
 """
 
 from __future__ import annotations
@@ -38,6 +39,12 @@ def _must_end(link: Link, what: str) -> None:
 
 
 # ----------------------------------------------------------------------------------- on every link
+
+
+def guest(link: Link, rng: random.Random) -> None:
+    """Who behaves: a call, and its reply."""
+    link.send(wire.unary(1, 1, _ECHO, service.sealed(rng.randbytes(100))))
+    link.frame()
 
 
 def garbage(link: Link, rng: random.Random) -> None:
@@ -253,6 +260,7 @@ _ANY: Final = ("tcp", "unix")
 _UNIX: Final = ("unix",)
 _MISCHIEF: Final[dict[str, tuple[tuple[str, ...], Mischief, int, bool]]] = {
     # the name: its doors, what it does, how many links of it stay open, whether it brings the rings
+    "guests": (_ANY, guest, 0, True),
     "garbage frames": (_ANY, garbage, 10, True),
     "damaged frames": (_ANY, damaged, 10, True),
     "oversized frames": (_ANY, oversized, 0, True),

@@ -1,5 +1,6 @@
 // One-sided operations through the C ABI: exposed memory, operations, their ends, and handles.
 #include "test/abi/world.h"
+#include "test/shortage.h"
 
 namespace tw::test::abi {
 namespace {
@@ -210,6 +211,63 @@ TEST_CASE_TEMPLATE("abi: ends are told by owner and token, and handles go in any
           kCancelled);
     CHECK(local_told.times == 21);
   }
+}
+
+TEST_CASE_TEMPLATE("abi: one-sided operations without memory are a status" *
+                       doctest::skip(!kFailsOnDemand),
+                   Way, TENSORWIRE_ABI_WAYS) {
+  alignas(8) char memory[64]{}, local[64]{};
+  Told region_told, local_told;
+  const Events queue(tw_events_create());
+  const tw_owner region_owner = region_told.owner(), local_owner = local_told.owner();
+  int exposed = 0, ended = 0;
+  const auto allowed = [](int code) {
+    return code == TW_OK || code == kResourceExhausted || code == kUnavailable;
+  };
+  bool failed = true;
+  for (int n = 1; failed; ++n) {
+    REQUIRE(n < 100);
+    CAPTURE(n);
+    Ends ends(Way::kName);
+    uint64_t region = 0;
+    {
+      Failing failing(n);
+      CHECK(allowed(tw_remote_expose(ends.there.get(), memory, sizeof memory, kAllRights,
+                                     &region_owner, &region, nullptr)));
+      failed = failing.end();
+    }
+    tw_link_close(ends.link.get());
+    ++exposed;
+    CHECK(eventually([&] { return region_told.times == exposed; }));
+  }
+  CHECK(exposed > 1);
+  failed = true;
+  for (int n = 1; failed; ++n) {
+    REQUIRE(n < 100);
+    CAPTURE(n);
+    Ends ends(Way::kName);
+    uint64_t region = 0;
+    REQUIRE(tw_remote_expose(ends.there.get(), memory, sizeof memory, kAllRights, nullptr, &region,
+                             nullptr) == TW_OK);
+    await_region(ends.here.get(), region);
+    const auto wanted = request(TW_READ, region, 0, local, sizeof local);
+    tw_access* access = nullptr;
+    {
+      Failing failing(n);
+      const int started =
+          tw_remote_start(ends.here.get(), &wanted, &local_owner, queue.get(), 7, &access, nullptr);
+      CHECK(allowed(started));
+      if (started == TW_OK) CHECK(allowed(tw_access_wait(access, &kPatience, nullptr)));
+      failed = failing.end();
+    }
+    const Access held(access);
+    // A wait that found no memory has left the operation as it was.
+    if (access) CHECK(allowed(tw_access_wait(access, &kPatience, nullptr)));
+    tw_link_close(ends.link.get());
+    ++ended;
+    CHECK(eventually([&] { return local_told.times == ended; }));
+  }
+  CHECK(ended > 1);
 }
 
 }  // namespace

@@ -230,5 +230,49 @@ TEST_CASE("shortage: whatever a server's dispatcher has no memory for costs a li
   CHECK(losses != 0);
 }
 
+TEST_CASE_TEMPLATE("shortage: a deadline ends its call without memory" *
+                       doctest::skip(!kFailsOnDemand),
+                   Way, TENSORWIRE_LINKS) {
+  House house(echo);
+  bool failed = true;
+  for (int n = 1; failed; ++n) {
+    CAPTURE(n);
+    Closing link(house.connect<Way>());
+    const auto call = start(*link, "/t/Echo", now() + 60 * kSecond);
+    Watcher& timed = *call;
+    {
+      Failing failing(n);
+      timed.on_timer();
+      failed = failing.end();
+    }
+    CHECK(call->ended());
+    CHECK(call->outcome().code == Code::kDeadlineExceeded);
+  }
+}
+
+TEST_CASE("helper: leaves without memory" * doctest::skip()) {
+  const int n = read_thing<int>(kFromTest);
+  House house(echo);
+  const auto link = house.connect<ShmWay>();
+  runtime().trace(100);
+  REQUIRE(unary(*link, "/t/Echo", {}).code == Code::kOk);
+  Failing failing(n);
+  Runtime::shut_down();
+  write_thing(kToTest, failing.end());
+  _exit(0);
+}
+
+TEST_CASE("shortage: a process shuts down without memory" * doctest::skip(!kFailsOnDemand)) {
+  bool failed = true;
+  int n = 1;
+  for (; failed; ++n) {
+    CAPTURE(n);
+    Helper helper("leaves without memory");
+    helper.tell(n);
+    failed = helper.hear<bool>();
+  }
+  CHECK(n > 3);  // a trace was left
+}
+
 }  // namespace
 }  // namespace tw::test

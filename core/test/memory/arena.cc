@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "test/shortage.h"
+
 namespace tw {
 namespace {
 
@@ -254,6 +256,28 @@ TEST_CASE("arena: dropping slabs") {
     CHECK(arena->stats().reserved == 0);
     CHECK(must(arena->allocate(kMiB)));
   }
+}
+
+// The last reference may go anywhere.
+TEST_CASE("arena: blocks come home without memory" * doctest::skip(!test::kFailsOnDemand)) {
+  bool failed = true;
+  int n = 1;
+  for (; failed; ++n) {
+    CAPTURE(n);
+    auto arena = make_ref<Arena>(32 * kMiB, 8 * kMiB);
+    std::vector<Ref<Block>> blocks;
+    for (size_t size : {10 * kMiB, 10 * kMiB, 9 * kMiB, 5 * kKiB, 5 * kKiB, size_t{100}})
+      blocks.push_back(must(arena->allocate(size)));
+    {
+      test::Failing failing(n);
+      blocks.clear();
+      failed = failing.end();
+    }
+    CHECK(arena->stats().blocks == 0);
+    CHECK(arena->stats().used == 0);
+    CHECK(must(arena->allocate(30 * kMiB)));
+  }
+  CHECK(n > 3);  // slabs were dropped
 }
 
 TEST_CASE("arena: find") {

@@ -63,10 +63,13 @@ class Side final : public Receiver::Sink {
   }
 
   Result<Ref<Access>> start(const AccessRequest& request, Hold hold = {}) {
-    return initiator.submit(request, std::move(hold), [this] { ++told; });
+    auto access = initiator.submit(request, std::move(hold), [this] { ++told; });
+    if (access) initiator.fill();
+    return access;
   }
   void finish() {
-    for (const auto& access : initiator.take_ended()) access->finish();
+    auto ended = initiator.take_ended();
+    while (const auto access = ended.pop()) access->finish();
   }
 
   // At most `most` bytes leave.
