@@ -34,5 +34,5 @@ PARTS: Final[dict[str, Named]] = {
     "forks": Named(crowds.forks, 1.5),
     "channels": Named(crowds.channels, 0.3),
     "soak": Named(soak.run, 10.2),
-    "exits": Named(exits.run, 6.0),
+    "exits": Named(exits.run, 10.0),
 }
