@@ -136,3 +136,10 @@ def test_a_typed_client_is_told_where_it_is_called() -> None:
         (found,) = told(lambda: client.double(np.ones(2)))
         assert found.filename == __file__
         assert "Doubler/double" in str(found.message)
+
+
+def test_a_call_that_cannot_begin_fails_as_any_other(channel: Any) -> None:
+    lengths = channel.stream_unary(path("length"))
+    lengths(iter([b"x"]))
+    with pytest.raises(grpc.RpcError):
+        lengths.with_call(iter([b"x"]), metadata=[("x y", "v")])

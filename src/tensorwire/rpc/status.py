@@ -118,6 +118,8 @@ class CallError(_StockError, grpc.Call, _Future):
             raise grpc.FutureCancelledError
         raise self
 
+    wait_for_result = result  # as calls that are under way have it
+
     def exception(self, timeout: float | None = None) -> CallError:
         if self._cancelled:
             raise grpc.FutureCancelledError
