@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # `make demo` and `make test` set up all they need; `make help` lists the rest.
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the files of the C ABI share: handles, conversions, and waits that return to the caller for
 // signals.
 #pragma once

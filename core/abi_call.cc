@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The C ABI: calls at either end, and the queue of ended ones.
 #include "abi.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The C ABI: links, and calls that need no handle.
 #include <exception>
 

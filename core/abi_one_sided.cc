@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The C ABI: one-sided operations at either end of a link.
 #include "abi.h"
 #include "link/one_sided.h"

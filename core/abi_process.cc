@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The C ABI: the process, its memory, and what comes ahead of a link.
 #include "abi.h"
 #include "link/host_facts.h"

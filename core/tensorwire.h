@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The C ABI of the tensorwire runtime: the one door for the Python binding, framework plugins and
 // foreign code.
 //

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sphinx settings; `make docs` builds with every warning an error."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reinforcement learning's way of moving tensors: a learner hands its weights to many actors.
 
 Each actor pulls the newest weights, plays with them, and pushes what it has seen. The learner

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A model behind a typed service: clients send batches and get predictions.
 
 The model is a linear layer; what is timed is a whole call, and clients check every answer.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Frames of a camera on a stream: a server sends, a viewer looks, and a slow viewer slows the
 camera down instead of filling memory.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The package's long description: the beginning of README.md, for readers outside the repository.
 
 Pictures and links that lead into the repository are left out. pyproject.toml names this as the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arrows point downwards: no file includes or imports anything from a layer above its own.
 
 `violations(root)` looks at a source tree. The tests apply it to this repository and, to show that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """tensorwire.empty and friends, publish: arrays in the arena and what marks them read-only."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ``tensorwire`` command: options, output for programs and for people, exit codes."""
 
 from __future__ import annotations

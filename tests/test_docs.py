@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Python examples of README.md and docs/ run, each page in a namespace of its own.
 
 ``<!-- needs: module -->`` on the line before a block skips it where the module is not installed;

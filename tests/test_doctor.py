@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Judging a host and a peer."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings that are misspelt."""
 
 from __future__ import annotations

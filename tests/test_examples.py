@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The programs in examples/ run, at sizes that take no time, and say what they did."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A local cluster of processes: what each is told, how all of them end, and that none stays."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What peers did wrong reaches the log, in lines that they cannot shape."""
 
 from __future__ import annotations

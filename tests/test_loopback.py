@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A process's transfer to itself: what it finds out."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prometheus metrics: complete, declared, and never falling."""
 
 from __future__ import annotations

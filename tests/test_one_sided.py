@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One-sided operations through the binding: memory of Python objects on both ends of a link."""
 
 import gc

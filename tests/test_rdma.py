@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What doctor says about RDMA, for hosts of all kinds."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The version has one place, the changelog knows it, and the source distribution builds a wheel."""
 
 from __future__ import annotations
@@ -109,3 +110,20 @@ def test_the_description_leads_nowhere_that_is_not_there(metadata: Message) -> N
     assert "pip install tensorwire" in text
     targets = re.findall(r"\]\(([^)]*)\)", text)
     assert [target for target in targets if not target.startswith("https://")] == []
+
+
+def test_each_source_names_its_licence() -> None:
+    """In its first line, or in the second where the first says what runs it."""
+    sources = [ROOT / "CMakeLists.txt", ROOT / "Makefile", ROOT / ".ci" / "run"]
+    for folder in ("core", "src", "tests", "examples", "scripts"):
+        sources += [file for file in (ROOT / folder).rglob("*") if file.is_file()]
+    kinds = {".cc", ".cpp", ".h", ".proto", ".py", ".pyi", ".sh", ".txt", ""}
+    without = []
+    for source in sources:
+        if source.suffix not in kinds or "__pycache__" in source.parts:
+            continue
+        lines = source.read_text().splitlines() or [""]
+        line = lines[1] if lines[0].startswith("#!") else lines[0]
+        if line.lstrip("/# ") != "SPDX-License-Identifier: Apache-2.0":
+            without.append(str(source.relative_to(ROOT)))
+    assert without == []

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """tensorwire.service: calls between a class and its proxy, with stock gRPC at any of the ends."""
 
 from __future__ import annotations

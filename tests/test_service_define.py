@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `service.define` can be told, and what annotations admit."""
 
 from __future__ import annotations

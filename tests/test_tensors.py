@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """tensorwire.tensors: what goes in comes out, over the same memory."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tensors of PyTorch, TensorFlow and JAX: no copy where there is a way, and said so where not.
 
 What a receiver does to a received tensor never reaches the sender; memory of the runtime itself is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """tensorwire.tensors against bytes of a stranger: a DecodeError that says what is wrong."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a receiver may do with received tensors: writing raises or stays private, never crashes and
 never reaches the sender. The messages here are really received, over a channel of tensorwire.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables: as wide as there is room for, no number cut, no padding in a pipe."""
 
 from __future__ import annotations

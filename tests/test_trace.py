@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Traces: what a channel, a server and a whole program show of their links' steps."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tells a process from the children that fork() makes of it: a child inherits copies of objects,
 // but not the right to release what they stand for.
 #pragma once

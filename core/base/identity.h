@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which process this is, and on which kernel: what tells two processes of one host from others.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shared ownership by an intrusive count. Ref<T> is one pointer wide.
 #pragma once
 

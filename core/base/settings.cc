@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads the settings from the environment: one table row for each of them.
 #include "base/settings.h"
 

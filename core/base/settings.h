@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a user can set: defaults, then TENSORWIRE_* (and the RDMA-TensorFlow guide's TF_RDMA_*) from
 // the environment, read once when the runtime starts.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SHA-256 (FIPS 180-4) and HMAC over it (RFC 2104), for the proofs of a handshake.
 //
 // Both take the same time for all inputs of one length: no branch and no address depends on what

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // When memory runs out: std::bad_alloc ends what was under way, never the process or one of its
 // threads.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Signals belong to the threads of the user's program: threads of the runtime start with all of
 // them blocked.
 #pragma once

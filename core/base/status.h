@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Errors as values: a gRPC status code and a sentence for people.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The protocol steps of one link, for whoever wants to see what became of a message. Off, a step
 // costs one load.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How much memory this process may use, and what share of it is the arena's unless somebody says.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One RPC: a stream of messages in each direction, with deadline, metadata, cancellation and a
 // status. What both ends of it have in common, and the link that carries calls.
 #pragma once

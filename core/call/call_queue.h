@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The calls of one link that nobody has had time for yet. Each is kept as what the peer has sent
 // for it, so that a peer that starts calls without end costs hardly more than what it sends.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The client's end: starts calls on a link and learns how they end.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where ended calls are announced to threads of the layer above, which may then run the user's
 // callbacks.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The server's end: listens, takes in links, and hands out the calls that arrive on them.
 #pragma once
 

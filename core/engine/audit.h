@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What peers did wrong: counted by kind and reason, and told in lines for a log.
 //
 // A stranger must not be able to fill a disk. So of each reason only so many lines are told at

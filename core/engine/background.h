@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A thread that runs a Poller and never touches Python.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who drives a link. One thread at a time holds the baton and moves the link's bytes; the others
 // sleep on their own Event and are woken either because what they wait for has happened or because
 // the baton has become free.

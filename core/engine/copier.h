@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copying a tensor to where another process will read it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a thread waits on while another thread drives its link: a sequence number that grows with
 // each thing that happens. Read the number, test the condition, then wait for the number to change.
 #pragma once

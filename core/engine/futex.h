@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The two futex operations the engine needs. `shared` words live in memory that processes share.
 #pragma once
 

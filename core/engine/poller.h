@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // epoll and timers for whatever nobody is driving at the moment: idle links, listeners, deaths,
 // deadlines.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How long to poll before sleeping: up to the budget while polling pays, next to nothing while it
 // does not.
 #pragma once

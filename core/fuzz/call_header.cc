@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Call headers: what decodes is within the limits, passes the sender's checks, and encodes to the
 // same bytes again.
 #include "wire/call_header.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Frames: what decodes is within the limits, and encodes to the same bytes again.
 #include "wire/frame.h"
 

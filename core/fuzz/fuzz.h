@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the fuzzers share: inputs in memory of exactly their size, and properties that must hold.
 #pragma once
 

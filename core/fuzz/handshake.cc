@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The handshake: strangers get nowhere, changed bytes are noticed, and neither end ever takes more
 // bytes than one frame.
 #include "link/handshake.h"

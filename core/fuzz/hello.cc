@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hellos: what decodes encodes to the same bytes again but for the reserved ones, and two of them
 // agree on a version that both speak.
 #include "wire/hello.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One-sided operations: whatever a peer sends about regions, nothing outside of what is exposed is
 // touched, each operation gets one answer in its order, and each of ours ends once.
 #include <algorithm>

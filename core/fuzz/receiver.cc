@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The receiving half of the message machine: a peer's bytes, cut anywhere, get the same answer; no
 // message takes more memory than its limit, and all of it comes back.
 #include "message/receiver.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sessions that a server has minted over the bootstrap and that may still open links.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a link has yet to send, and a peer that does not take it.
 #include "link/link.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The client's way to a link: connect, prove, set up the transport.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who stands at a door of a server, and who has to go when it is full.
 #pragma once
 

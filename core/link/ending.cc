@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a link ends: in order, by its peer's fault, or for want of memory.
 #include <new>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one-sided reads of a link: started in the order in which the peer offered them, as many as
 // the transport takes at a time, ended in any. No locks: whoever holds the link's baton calls it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The handshake of a data connection as two state machines without I/O: bytes in, bytes out.
 //
 // The driver of either machine loops until finished():

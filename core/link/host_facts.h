@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What this host offers to the runtime, for people who ask why a link went the way it did.
 #pragma once
 

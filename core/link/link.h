@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A live connection to one authenticated peer: who drives it, what it sends and receives, and how
 // it ends.
 //

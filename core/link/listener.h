@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The server's way to links: listening sockets, and strangers on them until they have proved a
 // secret.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A folder for a server's local socket, which only this user may enter.
 #pragma once
 

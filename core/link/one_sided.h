@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One-sided operations on a link: memory that this end lets its peer at, and accesses of the
 // peer's. The machines behind it are Target and Initiator; where the transport has a device for it
 // (Profile::one_sided), that one does the work, else both are joined by frames.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shared secrets of the handshake, random bytes, and the proof that one knows a secret.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Leaves the traces of ended links in a folder: a file for each process, in it a line of JSON for
 // each link.
 #pragma once

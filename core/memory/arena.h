@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The arena: this process's shareable memory, cut into blocks that peers may read on a lease.
 #pragma once
 

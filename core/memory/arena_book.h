@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The arena's book-keeping: which slabs there are and which of their bytes are taken. No locks and
 // no waiting: the arena calls it under its mutex. It lives in private memory, never in the slabs.
 //

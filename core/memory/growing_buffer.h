@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory for bytes that a peer has announced and that come piece by piece. It grows with what has
 // come, so that announcing costs the peer as much as us; a recycled buffer has room for all at
 // once.

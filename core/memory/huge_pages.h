@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Huge pages for memory that is about to be filled: 64 MiB of fresh memory in small pages take 26
 // ms to copy to and 4 ms to give back, in huge ones 7 and 0.4 ms.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The reader's side of leases: slabs of another process, mapped privately, and views into them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Anonymous memory files that two processes share: making, sealing, checking and mapping them.
 #pragma once
 

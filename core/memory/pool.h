@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The pool: receive buffers in ordinary memory, recycled because fresh pages are dear.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory that a user has made ready for what is received next, so that it comes straight to where
 // it is wanted.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finding and dropping the pages of a private file mapping that this process has written to.
 #pragma once
 

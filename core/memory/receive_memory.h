@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where segments land that are fetched one-sidedly: in blocks of this process's own arena, whose
 // slabs a device knows already, as long as these leave the senders their share of it; else in
 // buffers of the pool.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a run of bytes in an arena is named to another process: by numbers, never by a pointer.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A slab: one sealed memory file of this process's arena.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small blocks: equal cells in a run of pages that holds nothing else.
 #pragma once
 

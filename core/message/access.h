@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What an operation on an exposed region has to keep to. The initiator checks it against what was
 // announced, and the target against what it exposed: an honest mistake never leaves the process.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bytes waiting to be sent: appended at the end, taken from the front, in one contiguous run.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whole frames waiting to be sent, in order, whose bodies stay where they are until the transport
 // takes them.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The side of one-sided operations that wants something: what the peer has exposed, and this end's
 // operations on it. No I/O, no locks: the link calls it under its send lock.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the message machine takes in and hands up: a small header and a list of segments.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A received message as it is kept until its user takes it: one run of memory, hardly larger than
 // what the peer has sent.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which protocol each segment of a message takes (AR-gRPC, HiPC'18, section IV): consecutive small
 // segments are gathered in order into eager sends, larger ones go eagerly alone, the rest goes in
 // bulk.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The receiving half of the message machine: takes bytes, hands up messages. No I/O, no locks:
 // whoever holds the link's baton calls it.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the bytes of unfinished messages go: how much memory is taken ahead of what has come.
 #include <algorithm>
 #include <cstring>

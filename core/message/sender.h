@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sending half of the message machine: turns messages into bytes for a transport. No I/O, no
 // locks: the link calls it under its send lock.
 //

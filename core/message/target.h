@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The side of one-sided operations whose memory it is: what this end has exposed to its peer, and
 // where no device does it, the peer's operations on it. No I/O, no locks: the link calls it under
 // its send lock.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Byte credit of one stream in one direction. A message may start while the credit is positive and
 // may take it below zero, so that a message larger than the window passes, alone.
 #pragma once

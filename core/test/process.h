@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A second process for tests: this binary again, which runs one hidden case in a role. It can be
 // killed, unlike a thread.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether a sanitizer watches: what a program takes of memory and time is not its own then.
 #pragma once
 

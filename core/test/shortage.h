@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An allocator that counts, and fails on demand.
 #pragma once
 

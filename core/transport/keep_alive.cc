@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transport/keep_alive.h"
 
 #include <netinet/in.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A tcp connection whose end is a link's end.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The contract of a transport: how bytes move on one link. docs/new-transport.md explains how to
 // write another.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reading and writing of plain little-endian values in byte buffers, and sums that cannot overflow.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The header of a message that belongs to a call: what the call layer says beside the segments.
 // Most messages of a stream need the fixed part only.
 //

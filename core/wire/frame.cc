@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decoders of frames: all that a peer may have chosen is checked here.
 #include "wire/frame.h"
 

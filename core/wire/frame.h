@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Frames: what travels on a link once its handshake is over. Every frame is a FrameHeader and
 // body_length bytes; docs/wire-format.md has the byte tables.
 //

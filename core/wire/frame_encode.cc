@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Encoders of frames. What they are given is the local sender's, already checked by it.
 #include <cassert>
 

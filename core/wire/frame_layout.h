@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The layout of frames, shared by their decoders and encoders only.
 #pragma once
 

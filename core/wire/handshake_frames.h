@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The fixed-size frames that open a data connection. Until they are through, nothing else that a
 // stranger sends is read.
 //

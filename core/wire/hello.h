@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hello: who a process is and what it speaks, exchanged over the bootstrap before any connection.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bodies of the frames by which processes let each other at their memory: REGION and
 // REGION_GONE announce it, OPERATION asks for an access that no device does, OUTCOME answers.
 #pragma once

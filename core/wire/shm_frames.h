@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fixed-size messages on the unix socket of a shared-memory link, each with descriptors beside it
 // (SCM_RIGHTS).
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "wire/verbs_frames.h"
 
 #include "wire/bytes.h"

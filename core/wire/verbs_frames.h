@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the two ends of a verbs link tell each other: fixed-size frames on the tcp connection beside
 // the queue pairs, and the transport's own SENDs.
 //

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Adaptive tensor communication: gRPC calls over shared memory and TCP, tensors without copies.
 
 Names are imported at first use, so that ``import tensorwire`` costs nothing.

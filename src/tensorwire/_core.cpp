@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The Python binding: tensorwire.h as the classes and functions of _core.pyi. It decides nothing.
 #include "_core_calls.h"
 #include "_core_convert.h"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The native runtime as Python sees it: a thin binding over ``core/tensorwire.h``.
 
 Conventions of the whole module

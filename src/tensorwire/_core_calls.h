@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls in the binding, of both ends, and the iterator over their messages.
 #pragma once
 

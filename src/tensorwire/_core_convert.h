@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the binding converts between Python and tensorwire.h, and how it waits without the GIL.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Queues of ended calls in the binding.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Objects whose memory a message needs for longer than the call that sent it. The runtime lets go
 // of them in threads that must not take the GIL; a thread of Python's frees them.
 #pragma once

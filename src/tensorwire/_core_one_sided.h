@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One-sided operations in the binding: who keeps the memory of Python objects that a peer, or the
 // runtime, may touch.
 #pragma once

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arrays born in the arena, from where they travel to processes on this host without a copy."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What peers did wrong: refused handshakes, broken protocols, exceeded budgets.
 
 Each is counted by its kind and its reason, which are fixed words, and told in a line of the log. A

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ``tensorwire`` command. Each subcommand imports what it needs when it runs."""
 
 from __future__ import annotations

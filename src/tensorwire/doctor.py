@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``tensorwire doctor``: what this host has, what a peer would get, and what mends the rest."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The settings in the environment. A value that is not permitted is refused before anything starts;
 a name that is misspelt has no effect, and is told."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What this host offers to a process: limits, kernel features, memory, congestion controls."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a cluster of processes on this machine: one command, once for each task of each job.
 
     cluster = launch.cluster("ps=1,worker=2")

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The logger of this package. What peers wrote into an error cannot end a line of the log."""
 
 from __future__ import annotations

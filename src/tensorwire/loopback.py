@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A transfer from this process to itself, for ``tensorwire doctor``: whether a transport really
 moves bytes here, and the right ones."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prometheus metrics of all links and channels of this process, and of its memory.
 
 ``register()`` is all that a program has to call; values are read when Prometheus asks for them.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Progress of long work where no terminal shows a bar: lines on standard error."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What ``tensorwire doctor`` says about RDMA."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How Ctrl-C and SIGTERM end a command: in order, with a word and a shell's exit code."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables for people: no wider than the terminal, no number cut, no padding where none is needed."""
 
 from __future__ import annotations

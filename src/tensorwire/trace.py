@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What links do, step by step: which protocol each message took, and when.
 
 ``keep(10_000)`` (or ``TENSORWIRE_TRACE=10000`` in the environment) has every link of this process

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every contender that can run here really moves the payload, in two processes, on its path."""
 
 from __future__ import annotations

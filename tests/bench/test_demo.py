@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The demonstration: a parameter server and two clients, and what they leave behind."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether files can be written, before anything is measured for them."""
 
 from __future__ import annotations

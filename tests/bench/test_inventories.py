@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tensors of the models, against what tf_cnn_benchmarks' model files come to."""
 
 from __future__ import annotations

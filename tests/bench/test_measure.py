@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Timing: quantiles, warm-up, several callers, and refusing wrong answers."""
 
 from __future__ import annotations

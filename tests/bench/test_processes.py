@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processes that take part in a measurement: errors come with their cause, and nothing stays."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A run: who takes part, in which order, what becomes of failures, and the rows."""
 
 from __future__ import annotations

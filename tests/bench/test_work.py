@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is measured: sizes, plans, payloads and the answers that prove their arrival."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What protoc makes of the .proto files here."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``Attached``: what goes where, what is read back, and the message that it stands for."""
 
 from __future__ import annotations

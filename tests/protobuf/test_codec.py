@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Generated stubs and servicers with the codec at both ends, at one, and with stock gRPC."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """KServe's inference protocol, which Triton speaks too: tensors in ``raw_input_contents``."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the codec makes of any bytes is what protobuf makes of them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fixtures: a pairing, and a channel to a server in another process."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ways for a process that uses tensorwire to end, with threads in the middle of everything:
 ``python -m tests.rpc.exits 200`` goes each of them so often and prints what came of it; the tests
 go each of them ``TIMES``.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What protoc generates, and the service of ``service.proto`` with it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who talks to whom, and by what: every conformance test runs over all of these."""
 
 from __future__ import annotations

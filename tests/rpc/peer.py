@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A server in a process of its own: ``python -m tests.rpc.peer '{"kind": "tensorwire"}'``.
 
 Writes its port to stdout and stops when stdin ends.

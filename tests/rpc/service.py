@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hand-written handlers that show each feature of a call; messages are plain bytes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Interceptors of a server see Open with the metadata of the call that asks for a link, and may
 refuse it."""
 

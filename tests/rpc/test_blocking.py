@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls that block a running event loop are told, once; others are not."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bootstrap/Open: what the server answers to whom, and what the client makes of each answer."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Messages as ``bytes``: what identity serializers hand over and get, in all sizes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The choice of a transport: arguments, environment, what is said of it, and what is an error."""
 
 from __future__ import annotations

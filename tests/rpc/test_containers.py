@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Server and client in containers of one host, as far as the kernel's namespaces make them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An arena that is too small is slower, and says so: in numbers, in the path and in the log."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The same calls over grpcio and over ours, made up by hypothesis: what a program sees of them is
 the same."""
 

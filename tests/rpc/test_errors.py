@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What programs do with errors and ended calls beside reading them."""
 
 from __future__ import annotations

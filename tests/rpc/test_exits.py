@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The process ends with its own status and without a word, whatever its threads are doing."""
 
 from __future__ import annotations

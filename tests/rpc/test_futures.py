@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``future()`` over every pairing: the interfaces of grpc.Future and grpc.Call."""
 
 from __future__ import annotations

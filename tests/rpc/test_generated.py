@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stubs and servicers that protoc generated, unchanged, over every pairing."""
 
 from __future__ import annotations

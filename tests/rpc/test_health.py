@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """grpcio's own health service on our servers: it uses pools and callbacks of its own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a closed channel leaves to the next one: its link, for a moment."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tracing and metrics tools see users' calls over each transport as on grpcio, and never Open."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Interceptors of either side over every pairing: grpcio's own machinery on our objects."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Start, stop, close, loss and return of servers and channels."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Concurrency and message size: limits that hold over all transports together."""
 
 from __future__ import annotations

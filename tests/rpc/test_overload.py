@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """More calls than a server can serve: what nobody waits for any more is not run."""
 
 from __future__ import annotations

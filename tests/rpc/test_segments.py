@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Messages of several segments, over the data plane and joined over gRPC."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Peers that stop, or keep what they get, while others go on: the bill is their own."""
 
 from __future__ import annotations

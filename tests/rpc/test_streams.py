@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Streams in either direction over every pairing."""
 
 from __future__ import annotations

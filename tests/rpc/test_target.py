@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Targets and addresses: what they say about the machines behind them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Unary calls over every pairing and transport: results, errors, and what goes with them."""
 
 from __future__ import annotations

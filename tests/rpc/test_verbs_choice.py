@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RDMA as a way for calls: who offers it, who takes it, what is said where it is missing, and what
 becomes of a channel whose links by it fail. No device is needed: links by ``verbs`` are links by
 tcp under another name here."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Clusters of real TensorFlow servers, each in a process of its own, with the plugin or without."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A TensorFlow server in a process of its own, for tests: started by ``conftest.Cluster``.
 
 Says ``ready``, then answers each line on standard input by one of JSON. It ends with its input.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When the plugin passes links by RDMA over, and for how long."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The build of the plugin: what is compiled and how, when not again, what a user is told if it
 fails. The compiler is a script that notes what it was asked for, TensorFlow an empty folder."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``enable``: once, from any thread, with settings that are permitted, and errors that help."""
 
 from __future__ import annotations

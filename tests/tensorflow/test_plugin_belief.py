@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How long the plugin believes what it knows of the way to a worker, and who asks anew."""
 
 from __future__ import annotations

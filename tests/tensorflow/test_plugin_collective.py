@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ring allreduce between real servers: what is summed, and which way the buffers go."""
 
 from __future__ import annotations

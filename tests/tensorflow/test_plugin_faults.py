@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What goes wrong while tensors are in flight: killed peers, aborted steps, a full arena."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What TensorFlow writes to whoever else refers to it never changes under its reader."""
 
 from __future__ import annotations

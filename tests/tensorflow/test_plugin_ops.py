@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operations on tensors that lie in their sender's memory: none crashes or reaches the sender."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which way tensors go between real servers, and that they arrive as they were sent."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TensorFlow 2's strategies on clusters of real servers; the coordinator is one of them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The arena for what is sent only: the sites that allocate it are found out in the first steps."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests as TensorFlow Serving has them: a map of ``TensorProto``, whose bytes are views."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``tensorwire run`` and the programs under it, with a plugin that does nothing: what is injected,
 who inherits it, what ends a program, and what is printed at its end."""
 

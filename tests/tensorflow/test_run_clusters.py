@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Unmodified TensorFlow programs under ``tensorwire run --launch``, one for each of TensorFlow's
 ways to make a cluster: they compute what they should, and their tensors take tensorwire's way."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whole training programs against stock TensorFlow: the same numbers, and TensorFlow's own error
 when a peer dies."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A plugin that compiles in a second and does nothing, for what Python does with any plugin."""
 
 from __future__ import annotations

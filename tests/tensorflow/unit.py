@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A file of the plugin that needs no TensorFlow, alone with a program that drives it."""
 
 from __future__ import annotations

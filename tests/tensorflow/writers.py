@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every operation of TensorFlow that writes to a variable, found in its registry, with variables
 and arguments for it."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``python -m tests.torture``: the campaign, or parts of it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The parts of the campaign, in order, and how long each takes on an idle machine of two cores."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A great many at once: forked children, and channels."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ways in which a process can end while it uses Tensorwire, each many times.
 
 The ways themselves are those of the RPC package's own test; here they get a larger count.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows of figures, and the table that they make."""
 
 from __future__ import annotations

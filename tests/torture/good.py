@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Good clients: they call while others torment the server, and nothing may happen to them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hostile connections of every kind at every door, while good clients call."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """As much of HTTP/2 (RFC 9113) and gRPC as ``Bootstrap/Open`` takes: strangers choose the address
 that they come from, which grpcio's clients cannot, and send what grpcio never would."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Those who are somebody: links that were proved as they should be, whose owners then misbehave.
 
 Each kind gets a fresh link and does its worst. What must end the link is looked at; whatever else

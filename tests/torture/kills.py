@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processes that are killed, stopped and interrupted at random points of whatever they do."""
 
 from __future__ import annotations

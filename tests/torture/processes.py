@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Children of the campaign: forked from a process that has loaded everything and started nothing,
 so that one costs milliseconds. They end with it, and only they are ever killed."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The service under torment, and calls of it whose every byte is checked.
 
 A request is its CRC and then a body that no other request has; the server checks it and answers

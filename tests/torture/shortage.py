@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processes that have too little of something: descriptors, address space, arena."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ten minutes of everything that a good client may do. Memory has to level off."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Those who are nobody: connections to each door that never prove anything.
 
 Each kind is a generator that makes one connection each time it is asked.

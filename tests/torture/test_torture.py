@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The campaign's harness, and a small round of its torments; ``make torture`` is the real one."""
 
 from __future__ import annotations

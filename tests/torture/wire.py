@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The wire format, as docs/wire-format.md says it: a peer that shares no code with the core.
 
 Structures and the handshake, frames, and the two kinds of links. What is sent is the caller's

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One end of links, in a process of its own: ``python -m tests.verbs.agent``.
 
 Takes orders as JSON lines on stdin and answers each on stdout; ends with stdin. It uses the native

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """These tests need RDMA devices: ``make test-verbs`` runs them in a machine that has some."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the kernel knows of RDMA, and the wire between the two devices of the test machine."""
 
 from __future__ import annotations

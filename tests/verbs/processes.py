@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Agents in processes of their own, and links between them."""
 
 from __future__ import annotations

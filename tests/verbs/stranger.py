@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Connects a queue pair of its own to somebody else's, and tries to get or to leave something.
 
     stranger.py DEVICE QUEUE_PAIR_NUMBER send|read|write REMOTE_KEY

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A channel that may choose: when the wire is out it goes on by TCP, and says so."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A bad wire, a wire that is cut, and peers that die, between two devices."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Many links at once, and what is left of them: counted by the kernel's resource tracker."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What goes over the wire for messages of every size: the protocol steps of real processes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Strangers at the data port and at the queue pairs get nothing, and disturb nobody."""
 
 from __future__ import annotations

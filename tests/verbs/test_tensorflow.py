@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A parameter server and two workers: over RDMA the same losses as over stock gRPC."""
 
 from __future__ import annotations

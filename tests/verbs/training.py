@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One task of two clusters at once, for a process that a fork server makes.
 
 The workers train the same model twice, over stock gRPC and over tensorwire, and tell the losses bit

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arguments that the header permits but nobody sensible passes, and sentences that are too long.
 #include <limits>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls through the C ABI: replies, streams, time limits, cancellation, events.
 #include "engine/spin.h"
 #include "test/abi/world.h"

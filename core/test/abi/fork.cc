@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A forked child: the parent's handles fail there with a clear error, and releasing them does
 // nothing.
 #include <sys/wait.h>

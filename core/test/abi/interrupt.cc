@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Signals end every function that waits, and what it worked on goes on.
 #include <pthread.h>
 #include <signal.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Buffers through the C ABI: published and received memory, and handles released in any order.
 #include "test/abi/world.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One-sided operations through the C ABI: exposed memory, operations, their ends, and handles.
 #include "test/abi/world.h"
 #include "test/shortage.h"

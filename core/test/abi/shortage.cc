@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a caller has no memory for is a status, never an exception.
 #include "test/shortage.h"
 

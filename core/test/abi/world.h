@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Servers and clients through the C ABI alone, in one process.
 #pragma once
 

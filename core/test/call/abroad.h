@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A server in another process: what it does is in process.cc.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a hostile peer makes a server's process hold: at most twice what it has really sent, and
 // 1 MiB.
 #include <fstream>

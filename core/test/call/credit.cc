@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Peers that send more than the credit of their stream, by frames that no client of ours would
 // send.
 #include "test/call/world.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How calls end before their time: cancellation, deadlines, closed and lost links.
 #include <atomic>
 

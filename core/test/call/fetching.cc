@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls whose large segments are fetched by the receiver: what becomes of their memory when the
 // device is slow, fails, or is stopped in the middle.
 #include <atomic>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a process that was started for a test comes to a link.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory that is lent over shared-memory links: when it comes home, and what happens when there is
 // none.
 #include <atomic>

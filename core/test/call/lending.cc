@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory that its owner lends to a message: it travels as it is, and the owner hears once when
 // nobody reads it any more.
 #include <atomic>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Links over shared memory on a kernel that does not say which process is at a socket's other end:
 // the two tell each other, and notice each other's death all the same.
 #include <linux/filter.h>

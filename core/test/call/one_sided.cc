@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One suite of one-sided operations over every transport: whether a device does them or the peer's
 // runtime, they mean the same.
 #include "test/call/one_sided.h"

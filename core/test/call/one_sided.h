@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Both ends of a link for tests of one-sided operations, and memory to expose.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One-sided operations whose region, link or peer goes while they are under way.
 #include <algorithm>
 

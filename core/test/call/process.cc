@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls between processes, one of which is killed.
 #include <atomic>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls that last until their messages have been taken, whatever ends them.
 #include <atomic>
 

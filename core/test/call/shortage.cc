@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Processes that run short of memory: the call or the link at hand hears of it, the process, its
 // threads and its other peers go on.
 #include "test/shortage.h"

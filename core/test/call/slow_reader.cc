@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A peer that takes its replies slowly, or not at all: it holds up no worker, keeps no more memory
 // than it may, and loses what it has given up.
 #include <atomic>

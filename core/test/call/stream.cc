@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Streams from end to end: order, flow control, half-close, metadata, gathered messages.
 #include <atomic>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The protocol of AR-gRPC (HiPC'18) as the traces of real links show it: what small, middling and
 // large segments turn into, around every threshold, and that settings move these.
 #include <map>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Unary calls from end to end: payloads of all sizes, statuses, metadata, many callers at once.
 #include <atomic>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls that nobody has begun to serve: beyond a few they wait as what was sent for them.
 #include "test/call/world.h"
 

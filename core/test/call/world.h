@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A server with its dispatcher and workers, and clients of it, in one process: real listeners,
 // admissions, handshakes, links and calls, over each transport.
 #pragma once

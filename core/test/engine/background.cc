@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The thread behind a Poller: what it does to the signals of the thread that starts it.
 #include "engine/background.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Limits for tests that wait on other threads and processes.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Strangers at a server's doors, and clients that come with the wrong papers.
 #include "link/listener.h"
 

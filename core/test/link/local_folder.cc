@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Folders for sockets: what killed servers leave behind goes, and nothing else does.
 #include "link/local_folder.h"
 

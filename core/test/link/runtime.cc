@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is the process's, as its peers hear of it.
 #include "link/runtime.h"
 

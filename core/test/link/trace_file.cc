@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files of traces: each process writes to one that it has made.
 #include "link/trace_file.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Peers that lie about the memory they share.
 #include <doctest/doctest.h>
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a peer makes a receiver hold: at most twice what it has really sent, and a little more.
 #include <algorithm>
 #include <functional>

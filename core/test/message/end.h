@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One end of a fake link: a sender and a receiver with real memory behind them, and a record of all
 // that the receiver hands up.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two ends joined by byte pipes that the test moves: how many bytes, in how many pieces, and when.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Frames as a peer could send them that is no sender of ours. Payload is zeros.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Peers that break the protocol: each mistake is an INTERNAL error that names the frame, the field
 // and its value.
 #include "test/message/fake_link.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is not lent, and what is refused: the message in question goes another way or is thrown
 // away, its stream and the link go on.
 #include "test/message/fake_link.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The link is lost after every byte and every step: nothing stays lent, held, queued or waited for.
 #include "test/message/fake_link.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the machine should do with a message, said in another way than the machine says it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One-sided operations between two machines without any I/O: what each does, in which order, how
 // they end, and what a peer that breaks the rules gets.
 #include "test/message/one_sided.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two ends of a link that carries nothing but one-sided operations: both machines, a receiver, and
 // byte pipes that the test moves.
 #pragma once

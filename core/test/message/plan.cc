@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The plan of a message against an independent model of AR-gRPC's decision rule.
 #include "message/plan.h"
 

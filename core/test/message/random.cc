@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random messages, memory, thresholds and deliveries: whatever happens in between, everything that
 // was sent arrives.
 #include <map>

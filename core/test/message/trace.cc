@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The frames that messages turn into, as AR-gRPC (HiPC'18) describes the protocol.
 #include "test/message/fake_link.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Credit: both ends of a stream's window, joined by grants that may be late.
 #include "message/window.h"
 

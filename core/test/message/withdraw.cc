@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Giving up a message at every step of its way: its memory is the caller's again at once, the peer
 // drops it, and what comes after it arrives.
 #include <set>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Depth first through all states; states that have been seen are not entered again.
 #include <algorithm>
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The explorer itself, on programs whose outcomes the C++ standard settles.
 #include <doctest/doctest.h>
 

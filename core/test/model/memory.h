@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The memory of a program under exploration: what each thread may still read, and who has touched
 // what.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An exhaustive explorer of small concurrent programs under the C++ memory model.
 //
 // A program is a handful of threads over locations of this header's types. explore() runs every

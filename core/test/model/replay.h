@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Running the threads of a program one step at a time, by running them again from the beginning.
 #pragma once
 

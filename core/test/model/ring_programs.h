@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The shared-memory rings, exactly as they are, under the explorer: programs of two or three
 // threads that move a few bytes and sleep whenever they can.
 #pragma once

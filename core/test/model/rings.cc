@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rings' memory orders: enough, and none to spare.
 #include <doctest/doctest.h>
 

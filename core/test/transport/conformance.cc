@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What every transport must do with bytes, and how its end is seen. See sleeping.cc for the waits.
 #include <random>
 #include <thread>

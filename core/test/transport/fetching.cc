@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a transport must do whose large segments are fetched (Bulk::kRead).
 #include <set>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table of transports for the conformance suite: each maker joins two ends in one process, so
 // that ThreadSanitizer sees both.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A transport of kind kRead without hardware: the pipes and announcements of shared memory, and a
 // thread that plays the device. It fetches by copying, ends fetches in any order, takes few at a
 // time, and can be held up or made to fail by a test.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transport/shm/ring.h"
 
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a shared-memory end refuses from the process at the other end of its socket.
 #include <fcntl.h>
 #include <sys/eventfd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How every transport sleeps and is woken: drivers, the background, interruptions, and no wake-up
 // that gets lost.
 #include <pthread.h>

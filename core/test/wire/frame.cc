@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "wire/frame.h"
 
 #include "test/wire/frame_samples.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a peer can do wrong with frames.
 #include <limits>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One good frame of each type, and what the decoders say of a frame.
 #pragma once
 

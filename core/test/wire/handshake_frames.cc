@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "wire/handshake_frames.h"
 
 #include "test/wire/support.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random bytes from fixed seeds and shorthands for the tests of this folder and of link/.
 #pragma once
 

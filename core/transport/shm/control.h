@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The unix socket beside a shared-memory link: descriptors travel on it, it rings, and its end is
 // the link's end.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two byte rings in memory shared by two processes, one for each direction, and the protocol by
 // which an end that sleeps is woken.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shared memory: two byte rings for what is small, descriptors into the sender's arena for what is
 // large.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TCP: vectored sends straight from the tensor, receives straight into the final buffer.
 #pragma once
 

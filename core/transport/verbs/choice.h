@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which ports and addresses links use.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Completion queues, which the links of a device share, and who looks after each.
 //
 // Whoever polls a queue hands every completion to the link that it belongs to. So that nothing

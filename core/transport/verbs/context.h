@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RDMA for one process: the library, the devices that links use, and their domains.
 #pragma once
 

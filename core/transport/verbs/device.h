@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What RDMA devices this host has, with their ports and addresses.
 #pragma once
 

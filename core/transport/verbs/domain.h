@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One opened device: its protection domain, what is registered in it, and what happens to it.
 #pragma once
 

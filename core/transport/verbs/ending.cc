@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The endpoint's half that ends it: memory is taken back at once, the last SENDs go out, and the
 // queue pairs go when they have.
 #include <sched.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One end of a link: its queue pairs, the buffers of the byte pipe, and everything that is under
 // way through them. It outlives its transport until the last SENDs have gone out.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How two ends of a link join their queue pairs, over a connection that has proved who is there.
 //
 //   client: offers a queue pair for each of its ports (or several)

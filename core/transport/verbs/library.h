@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libibverbs, found at run time. The only file that includes <infiniband/verbs.h>: without that
 // header the runtime is built without the rest of this folder.
 #pragma once

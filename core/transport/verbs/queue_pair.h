@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A reliable connected queue pair: its life, and the account of what it has been asked to do.
 #pragma once
 

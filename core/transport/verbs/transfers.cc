@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The endpoint's half that deals with memory: slabs of both ends, fetches, one-sided operations and
 // exposed regions.
 #include <arpa/inet.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RDMA: SENDs for what is small, RDMA READs from the sender's arena for what is large, and a tcp
 // connection beside the queue pairs, whose end is the link's end.
 #pragma once

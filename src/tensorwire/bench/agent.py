@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One end of a contender in a process of its own: ``python -m tensorwire.bench.agent``.
 
 Arguments: ``server`` or ``client``, the contender, its transport, the path of the bench's unix

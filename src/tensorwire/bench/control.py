@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the bench says to its agents: one JSON object in a line, over a unix socket."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The course of a run: how long it will take, its visits in turn, and what ends it early."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How much CPU time processes have used, all their threads together, ended ones too."""
 
 from __future__ import annotations

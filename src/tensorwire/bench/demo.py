@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``make demo``: a parameter server and two clients move ResNet-50's tensors, over grpcio and over
 tensorwire, and the figures of both are printed side by side."""
 

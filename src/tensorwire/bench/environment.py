@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where figures were made: host, versions, and the load that was there before."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether a file that a command writes at its end can be written, asked before it begins."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Timing calls inside the client's process: warm-up, one or several callers, quantiles."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A contender under measurement: its server and its client, connected and spoken to."""
 
 from __future__ import annotations

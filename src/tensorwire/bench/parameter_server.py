@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A parameter server and its clients: ``python -m tensorwire.bench.parameter_server``.
 
 Pull answers with all parameters, Push carries one gradient for each of them and applies it. The

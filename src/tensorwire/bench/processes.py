@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Starting processes that take part in a measurement, and ending them whatever happens."""
 
 from __future__ import annotations

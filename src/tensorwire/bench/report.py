@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A run's results for people: one table, and a picture where matplotlib is installed."""
 
 from __future__ import annotations

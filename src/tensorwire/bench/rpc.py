@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``tensorwire bench rpc``: one run from its options to its report."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A whole run: contenders side by side, visited in turn, round after round."""
 
 from __future__ import annotations

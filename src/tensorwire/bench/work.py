@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What one figure is about: the case, the size, and what both ends do with the payload."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Generated protobuf messages whose large ``bytes`` fields travel without protobuf's copies.
 
 ``stub`` and ``add_to_server`` wrap what protoc generated. ``Attached`` is a message together with

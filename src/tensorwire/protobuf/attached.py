@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Messages with memory that stands in for some of their bytes fields."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stubs and servicers that protoc generated, with messages as ``Attached`` where that is wanted."""
 
 from __future__ import annotations

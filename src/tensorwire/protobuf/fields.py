@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What descriptors say: which fields hold bytes, and which of them may come as views."""
 
 from __future__ import annotations

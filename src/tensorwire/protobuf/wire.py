@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Protobuf's format, as far as it takes to cut fields out: the one place that reads what a peer
 chose.
 

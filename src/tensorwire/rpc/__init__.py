@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """gRPC-compatible channels and servers over shared memory, TCP and gRPC.
 
 ``insecure_channel``, ``secure_channel`` and ``server`` take the arguments of their namesakes in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Exponential back-off."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a handler for one call: one function for each arity, all of the form ``(method, call) ->
 Ending``. What users see of failures is as with grpcio."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls that block a thread whose event loop is running: nothing else on the loop goes on
 meanwhile. Python's ``warnings`` tells it, and silences it."""
 

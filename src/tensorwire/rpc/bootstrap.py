@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bootstrap/Open: how a client learns over gRPC where the data plane is, and the secret for it.
 
 The request is the client's Hello in the wire codec's own form; the answer is the MessagePack map

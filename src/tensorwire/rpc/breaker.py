@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A circuit breaker: a transport whose links keep failing is passed over for a while."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls at the client: in progress, and ended well. A failed one is a ``status.CallError``."""
 
 from __future__ import annotations

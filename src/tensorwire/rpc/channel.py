@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Channels: ``grpc.Channel`` whose calls take the best transport that reaches the server."""
 
 from __future__ import annotations

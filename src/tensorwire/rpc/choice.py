@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which transports a channel or a server may use, and what was chosen for it and why."""
 
 from __future__ import annotations

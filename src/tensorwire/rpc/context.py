@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The context that handlers get for a call on the data plane."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The data plane of a server: takes new calls from the core and serves them in the user's pool.
 
 One thread waits for calls and hands each to the pool. A worker that has served a call polls the

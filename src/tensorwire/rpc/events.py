@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Callbacks at the end of calls: one thread of the process runs them."""
 
 from __future__ import annotations

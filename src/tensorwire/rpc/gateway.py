@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The gRPC plane of a server: everything that the wrapped stock server asks us about a call."""
 
 from __future__ import annotations

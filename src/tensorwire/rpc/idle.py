@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Links of closed channels, kept for a moment, so that a program that makes a channel for each call
 opens one link, not one for each."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tools that trace calls (OpenTelemetry, Sentry, ddtrace) replace ``grpc.server``,
 ``grpc.insecure_channel`` and ``grpc.secure_channel`` by functions that add interceptors. Here those
 interceptors are put where they see the user's calls, whichever way these go, and never Open.

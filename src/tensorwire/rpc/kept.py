@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Frees the objects that a message needed for longer than the call that sent it: the runtime's own
 threads may not."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The end of the interpreter and fork(): what has to be closed, and what is not ours any more."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The number of calls that a server serves at a time, over all planes together."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Metadata in the two forms it has: pairs that the core sends, and what users give and get."""
 
 from __future__ import annotations

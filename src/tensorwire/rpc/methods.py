@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A server's methods: which handler serves a call, with what the data plane needs of it at hand."""
 
 from __future__ import annotations

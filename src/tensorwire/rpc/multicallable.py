@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What ``channel.unary_unary(...)`` and its siblings return: one method of a server, callable.
 
 Each call takes the link where there is one, else whatever ``Uplink.route`` says. ``UnaryUnary`` has

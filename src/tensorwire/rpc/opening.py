@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One attempt to open a link: asks for the data plane, and connects by the best transport."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Channel and server options of gRPC: what counts on the data plane as well, and what does not."""
 
 from __future__ import annotations

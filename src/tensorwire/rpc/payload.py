@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Messages of several segments, and what becomes of them on stock gRPC, which knows only bytes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A method of every server that takes any message and answers with an empty one, so that
 ``tensorwire doctor`` can time the way to it. The server's interceptors see its calls, too."""
 

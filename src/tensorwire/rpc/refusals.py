@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which metadata a server has refused to open a link for.
 
 A server's interceptors see Open with the metadata of the call that asks for a link, so that a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The open channels and servers of this process, for whoever watches all of them."""
 
 from __future__ import annotations

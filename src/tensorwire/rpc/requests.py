@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sends the messages of a client's request iterator, in a thread of its own: the iterator may block
 while the call ends, and replies may have to be read before it goes on."""
 

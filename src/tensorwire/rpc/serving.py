@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Servers: ``grpc.Server`` that serves the same handlers on a gRPC port and on a data plane."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Status codes, and the errors that calls end with."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a channel's target or a server's address says about the machines behind it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls that wait for a worker of the pool."""
 
 from __future__ import annotations

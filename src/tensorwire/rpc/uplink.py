@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A channel's way to its server: opens the data plane, holds the link, and opens it anew.
 
 States: a link is alive, or an attempt to open one is under way, or the next attempt waits for the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Waiting for an event so that Ctrl-C ends it at once."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Typed services without .proto files: a class's public methods as remote calls with tensors.
 
 ``define`` marks a class, ``add_to_server`` serves an instance of it on any ``grpc.Server``, and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Annotations as checks: what makes a TensorSpec inside an annotation hold."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The client's side of a service: a proxy with the methods of the class."""
 
 from __future__ import annotations

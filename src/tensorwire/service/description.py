@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a service is: the methods of a class, their signatures, streams and checks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How objects become the messages of a channel or server, which is tensorwire's or stock gRPC's."""
 
 from __future__ import annotations

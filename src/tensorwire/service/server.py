@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The server's side of a service: handlers that decode, check, call and encode."""
 
 from __future__ import annotations

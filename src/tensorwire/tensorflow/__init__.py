@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TensorFlow clusters whose tensors travel by tensorwire.
 
 ``enable()`` teaches TensorFlow the server protocol ``grpc+tensorwire``: its servers go on talking

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builds the plugin for the TensorFlow that is installed, once, and keeps it for later processes.
 
 TensorFlow's C++ interface differs with every release, so that there is one build for each of them,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Changes the protocol of servers at the few places where TensorFlow's Python hands the
 description of a server to its C++."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What went which way, printed at the end of a process (``tensorwire run --stats``)."""
 
 from __future__ import annotations

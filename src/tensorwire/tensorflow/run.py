@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``tensorwire run``: a TensorFlow program as it is, whose servers get tensorwire.
 
 ``environment`` is what the program is started with. It makes every Python among its processes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The RDMA-TensorFlow guide's settings that are not sizes; the core reads those."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nested objects of tensors and plain values as message segments, and back, without copying.
 
 ``dumps`` gives a header and one segment for each tensor; the segments lie over the tensors' own

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The element types that travel, and their names on the wire.
 
 A name is NumPy's own, or that of ml_dtypes, with ``>`` in front for big-endian elements. A type is

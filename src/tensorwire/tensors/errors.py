@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The errors of this package, and how an error inside a nested object names its place."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tensors of other frameworks, seen as NumPy arrays over the same memory, and back.
 
 No framework is imported to find out whether an object is one of its tensors: an object of a

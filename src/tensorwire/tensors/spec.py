@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a tensor must look like: the check behind ``loads(like=)`` and service annotations."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nested objects as a flat list of tokens and a list of tensors, and back."""
 
 from __future__ import annotations

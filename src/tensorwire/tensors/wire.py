@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The header of a tensor message, as bytes: the one place that reads what a peer chose.
 
 A message is a header segment and one segment for each tensor. The header segment is a fixed prefix

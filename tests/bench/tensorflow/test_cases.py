@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The checks of the cases: what arrives wrong is seen."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which way tensors went: rows about another way than the one asked for are refused."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A run over TensorFlow clusters: its order, its failures, its figures; and a real one."""
 
 from __future__ import annotations

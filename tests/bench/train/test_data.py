@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Readers of data files, and what they say about broken ones."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Figures of a run, from what its processes wrote down, and the comparison of several."""
 
 from __future__ import annotations

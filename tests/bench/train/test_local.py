@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Real clusters on this machine: a parameter server and two workers, each a process."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every tensor of every model, as TensorFlow builds it, against the inventories of the package."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The options of ``tensorwire train``: what goes together, and how the command line says it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The lines of tf_cnn_benchmarks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Waiting for peers, and noticing that one has gone."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A cluster that the chief connects to by hand: a variable on one task, read by another."""
 
 from __future__ import annotations

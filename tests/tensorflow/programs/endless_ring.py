@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MultiWorkerMirroredStrategy without an end: says ``step`` after each one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keras's fit under ParameterServerStrategy."""
 
 from __future__ import annotations

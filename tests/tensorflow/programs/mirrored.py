@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MultiWorkerMirroredStrategy: the workers add up their tensors by a ring."""
 
 from __future__ import annotations

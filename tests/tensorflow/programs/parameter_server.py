@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ParameterServerStrategy, driven by a ClusterCoordinator on the chief."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Between-graph replication with TensorFlow 1's servers and sessions: each worker trains a variable
 of its own on the parameter server."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a command over real kernel verbs (Soft-RoCE) in a virtual machine, thrown away afterwards.
 
     python -m tests.verbs.vm [options] -- COMMAND [ARGUMENT...]

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Second process of the guest, in its final root: network, devices, the command, and off.
 # /run/verbs-vm is shared with the host: `order` and `command` come from there, the rest goes there.
 job=/run/verbs-vm

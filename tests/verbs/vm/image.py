@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the virtual machine is made of: packages of this host's distribution, kept in a cache.
 
 An image is a folder of its own for each recipe (the text of this folder's files) and distribution:

@@ -1,4 +1,5 @@
 #!/bin/busybox sh
+# SPDX-License-Identifier: Apache-2.0
 # First process of the guest. Its root becomes the host's, read-only over 9p, with the image's packages
 # and a layer in memory above it: what is written there is seen by the guest only and lost with it.
 b=/bin/busybox

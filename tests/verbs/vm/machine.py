@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs one command in the virtual machine."""
 
 from __future__ import annotations

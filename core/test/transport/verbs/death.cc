@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The peer's process is killed while its memory is read.
 #include <atomic>
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a device reports beside completions, as Soft-RoCE never does: its functions, with events of
 // the test's own.
 #include <sys/eventfd.h>

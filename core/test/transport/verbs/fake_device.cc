@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "test/transport/verbs/fake_device.h"
 
 #include <arpa/inet.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A host with RDMA devices that are not there: what Soft-RoCE cannot show. Devices, ports and
 // addresses are data; registrations and windows are counted; transfers are not simulated.
 #pragma once

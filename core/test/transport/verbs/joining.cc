@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How two ends join, or say why they cannot.
 #include "transport/verbs/joining.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the verbs transport does beside the conformance suite: how bytes become SENDs and READs,
 // credit, many links, memory taken back.
 #include <sys/resource.h>

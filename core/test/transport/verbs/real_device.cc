@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What only a device can answer. Where there is none these tests say so and are skipped; Soft-RoCE
 // will do: modprobe rdma_rxe; rdma link add rxe0 type rxe netdev lo
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Exposed regions: the device itself sees to bounds and rights.
 #include <sys/mman.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RDMA for tests: one context for all of them, and pairs of transports joined in this process.
 #pragma once
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The trainable tensors of well-known image models, as tf_cnn_benchmarks trains them.
 
 One file for each model: a line for each tensor in the order of creation, its name (numbered, for

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The contenders by name. Each module is imported only when its contender runs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The interface of everything that can be measured: a server, a client, and calls to time."""
 
 from __future__ import annotations

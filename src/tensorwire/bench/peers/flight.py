@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arrow Flight: record batches of one float32 column in both directions of one long exchange, which
 is the cheapest thing that Flight offers (a call of its own for each batch costs more)."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stock grpcio, the baseline: sync calls, identity serializers, default options but for the limits
 on message sizes.
 

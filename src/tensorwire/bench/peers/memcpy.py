@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Limit line: one copy inside one process, into memory that was touched before."""
 
 from __future__ import annotations

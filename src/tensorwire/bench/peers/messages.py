@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What programs hand to gRPC and get from it: their payload, and the serializers of stub and
 servicer that go with it."""
 

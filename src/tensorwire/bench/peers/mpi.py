@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MPI between two ranks of one host, into memory that is used again. Both ranks spin while they
 wait, so their latency is bought with two whole cores; no status, no metadata, no deadlines."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NIXL over UCX: one-sided WRITE with a notification and READ, between registered memory that is
 used again. Both ends poll while they wait; no status, no metadata, no deadlines, no streams."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Limit line: plain Python TCP sockets, one connection for each caller, into memory that is used
 again; no metadata, no status, no framing (both ends know the size beforehand).
 

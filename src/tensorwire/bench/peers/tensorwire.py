@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tensorwire itself: the same services and stubs as grpcio's."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """pyzmq: REQ to ROUTER for calls and DEALER to ROUTER for streams, arrays handed over and received
 without a copy where ZeroMQ can."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One task of a cluster: ``python -m tensorwire.bench.tensorflow.agent``.
 
 Arguments: the task's index, its transport (``grpc`` is stock TensorFlow), the addresses of all

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is measured: steps of a session over two tasks, each with a result that is checked.
 
 Task 0 drives the session and computes, as a worker does; task 1 holds the variables, as a parameter

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which way the tensors of a visit went, from what both processes counted before and after it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A training benchmark for TensorFlow clusters, with the options and output of tf_cnn_benchmarks.
 
 ``options`` says what is asked for, ``models`` and ``data`` what is computed on, ``updates`` how

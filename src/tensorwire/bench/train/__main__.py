@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``python -m tensorwire.bench.train``: the ``train`` command by itself."""
 
 from tensorwire.bench.train.command import solo

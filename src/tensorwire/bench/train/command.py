@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ``tensorwire train`` command line: tf_cnn_benchmarks' flags, with _ or - between words."""
 
 from __future__ import annotations

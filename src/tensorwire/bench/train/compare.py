@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The same training over stock gRPC, over tensorwire, and without communication, side by side."""
 
 from __future__ import annotations

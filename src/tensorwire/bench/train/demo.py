@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``make demo``: a network learns handwritten digits on a parameter server and two workers, over
 stock gRPC and over tensorwire, with the same seed: the same losses, in less time."""
 

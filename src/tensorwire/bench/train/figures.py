@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Figures of one run of a cluster, from what its processes wrote down.
 
 They are about the time in which all workers were beyond their first steps and none had finished.

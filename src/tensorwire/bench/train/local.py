@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A whole cluster on this machine."""
 
 from __future__ import annotations

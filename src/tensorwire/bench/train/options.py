@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What ``tensorwire train`` is asked to do, and whether that can be done."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The lines that training prints: those of tf_cnn_benchmarks, for scripts that read them."""
 
 from __future__ import annotations

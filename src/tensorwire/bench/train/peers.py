@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether a cluster's other processes are there. TensorFlow waits for ever for one that is not."""
 
 from __future__ import annotations

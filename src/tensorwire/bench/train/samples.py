@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a process of the cluster has used and moved, looked at from time to time."""
 
 from __future__ import annotations

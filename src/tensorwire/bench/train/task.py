@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One process of a training cluster: a parameter server, a worker, or both in one alone."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How the workers of a cluster agree on the parameters: one class for each ``variable_update``.
 
 Each is told of a model's parameters while the model is built, and then makes the operations of one

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tensors that are born in the arena, so that they can be sent without a copy.
 #pragma once
 

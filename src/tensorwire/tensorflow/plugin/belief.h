@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How long it is believed what was found out about the way to a worker, and who asks anew.
 #pragma once
 

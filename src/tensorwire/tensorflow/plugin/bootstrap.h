@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How two workers learn of each other's plugin: by a field that TensorFlow's GetStatus messages do
 // not know, and that a worker without the plugin leaves unanswered.
 //

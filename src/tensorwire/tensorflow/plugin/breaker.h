@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where links by RDMA to a worker keep failing, they are passed over for a while.
 #pragma once
 

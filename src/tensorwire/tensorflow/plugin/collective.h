@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where TensorFlow's collectives (ring, tree) come by: buffers of other workers are fetched over a
 // link, or by TensorFlow's own RecvBuf where there is none.
 #pragma once

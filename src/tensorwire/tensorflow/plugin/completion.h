@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs what waits for calls to end, on threads of the plugin's own: as on the threads of
 // TensorFlow's gRPC, callbacks of TensorFlow's may block there. Core threads never run any.
 #pragma once

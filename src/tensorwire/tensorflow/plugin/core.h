@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The runtime as the plugin sees it: the function table that the package hands over. The plugin
 // never links to the runtime, because two copies of it would be two arenas.
 #pragma once

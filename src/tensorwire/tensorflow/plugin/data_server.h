@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The worker's end of the data plane: admits peers, takes their requests and answers each when
 // TensorFlow has what it asks for.
 #pragma once

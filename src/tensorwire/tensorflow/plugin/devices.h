@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Devices for a server whose process had its allocator before the plugin came.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The plugin's doors. The package loads the library, and hands over the runtime's function table
 // ahead of anything else.
 #include <algorithm>

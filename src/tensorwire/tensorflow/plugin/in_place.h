@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory that TensorFlow writes to whoever else refers to it, and which therefore is never lent.
 //
 // - What reference variables hold: their updates (AssignAdd, Apply..., Scatter...) write where it

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels that take the place of TensorFlow's own on the CPU, see in_place.h.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ways to other workers: for each, a link, or TensorFlow's own gRPC when there can be none.
 //
 // A worker is known by its name and by the worker cache through which TensorFlow reaches it, since

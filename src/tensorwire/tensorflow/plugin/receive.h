@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One tensor on its way from another worker. It first finds its way (a link, or gRPC), and ends
 // once, with the tensor or an error; TensorFlow may abort it at any time.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tensors made of what was received: in place where that can be, else copied.
 #pragma once
 

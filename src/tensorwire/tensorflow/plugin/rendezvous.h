@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where TensorFlow's receive operations come by: tensors of other workers are fetched over a link,
 // or by TensorFlow's own RecvTensor where there is none.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What one worker asks another for, and how a tensor is described in the answer. Both ends are
 // plugins of the same package, but everything that a peer chose is checked in full.
 //

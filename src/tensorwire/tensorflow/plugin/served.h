@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One request while it is served. It is answered once at most, on whichever thread has the answer:
 // TensorFlow forgets those of steps that it is never told to run.
 #pragma once

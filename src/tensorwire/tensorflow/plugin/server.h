@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The protocol "grpc+tensorwire": TensorFlow's own gRPC server, whose tensors travel by tensorwire
 // wherever the peer has it too.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the user may set for the plugin, read once from the environment when it starts. What is
 // about the runtime (sizes, buffers) the runtime reads itself.
 #pragma once

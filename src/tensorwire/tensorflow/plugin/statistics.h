@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What went which way. Counters only grow, from the start of the process on.
 #pragma once
 

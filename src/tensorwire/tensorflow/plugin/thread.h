@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Threads of the plugin. They block all signals, which are the application's, and mostly live as
 // long as the process, as the threads of TensorFlow's servers do: nothing they touch is destroyed.
 #pragma once

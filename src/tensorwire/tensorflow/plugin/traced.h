@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which allocations are of tensors that are sent (TENSORWIRE_TF_ARENA=traced). A block in ordinary
 // memory is remembered with the site that allocated it; when it is sent, its site is traced from
 // then on, and what it allocates later is born in the arena. The method of "RPC Considered Harmful"

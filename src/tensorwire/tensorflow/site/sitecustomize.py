@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Python runs this first in every program under ``tensorwire run``, because its folder leads
 PYTHONPATH: it waits until TensorFlow has been imported and then enables tensorwire.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The data sets by name, and how a folder is recognised as one of them."""
 
 from __future__ import annotations

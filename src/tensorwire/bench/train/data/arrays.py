@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Data sets that fit into memory, as arrays of bytes: MNIST, CIFAR-10, scikit-learn's digits."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MNIST's idx files: a magic number, big-endian dimensions, bytes. Plain or compressed by gzip."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A worker's inputs as tensors: one batch of images and labels each step."""
 
 from __future__ import annotations

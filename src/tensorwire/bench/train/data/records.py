@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TFRecord files: their framing is checked here before TensorFlow trains for hours on them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The models by name: what they read, and where their layers are written down."""
 
 from __future__ import annotations

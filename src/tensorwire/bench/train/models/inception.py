@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GoogLeNet (Szegedy et al. 2014), Inception v3 (2015) and Inception v4 (2016).
 
 A module is written as its branches; a branch is its convolutions, each (filters, size), after a

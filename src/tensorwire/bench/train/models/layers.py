@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The layers that the models are made of. Activations are float32, batch first, channels last."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models that are one chain of layers. Each returns the features below the last, linear layer."""
 
 from __future__ import annotations

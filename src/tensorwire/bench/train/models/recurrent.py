@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One recurrent layer. An image is read as a sequence: each of its rows is one step."""
 
 from __future__ import annotations

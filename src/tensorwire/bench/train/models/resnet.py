@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Residual networks with bottleneck blocks (He et al. 2015)."""
 
 from __future__ import annotations
