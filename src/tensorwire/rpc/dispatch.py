@@ -14,7 +14,7 @@ from typing import Final
 
 from tensorwire import _core
 from tensorwire.log import LOGGER
-from tensorwire.rpc import kept, status
+from tensorwire.rpc import kept, lifetime, status
 from tensorwire.rpc.limit import Limit
 from tensorwire.rpc.methods import Method, Methods
 from tensorwire.rpc.turns import Turns
@@ -45,7 +45,7 @@ class Dispatcher:
 
     def start(self) -> None:
         kept.free_in_background()
-        self._thread.start()
+        lifetime.start(self._thread)
 
     def join(self, timeout: float | None = None) -> None:
         """Waits for the thread that ends when the core's server is closed."""

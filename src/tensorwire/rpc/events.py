@@ -30,10 +30,9 @@ class _Events:
     def watch(self, call: Ending, callback: Callable[[], object]) -> None:
         with self._lock:
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="tensorwire-events", daemon=True
-                )
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="tensorwire-events", daemon=True)
+                lifetime.start(thread)
+                self._thread = thread
                 lifetime.close_at_exit(self)
             token = next(self._tokens)
             self._callbacks[token] = callback

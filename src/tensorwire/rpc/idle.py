@@ -44,7 +44,7 @@ class _Idle:
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name="tensorwire-idle", daemon=True)
                 try:
-                    thread.start()  # and waits for the lock
+                    lifetime.start(thread)  # which waits for the lock
                 except RuntimeError:
                     return False
                 self._thread = thread

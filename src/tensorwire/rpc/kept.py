@@ -15,7 +15,7 @@ class _Thread:
     def __init__(self) -> None:
         self._thread = threading.Thread(target=self._run, name="tensorwire-memory", daemon=True)
         lifetime.close_at_exit(self)
-        self._thread.start()
+        lifetime.start(self._thread)
 
     def _run(self) -> None:
         while _core.free_kept():

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol
 
 from tensorwire import _core
@@ -31,7 +32,9 @@ class _Process:
         self.generation = generation
         self.heir = heir
         self.used_grpc = False
-        self.lock = threading.Lock()
+        self.lock = threading.Condition()  # guards what follows
+        self.starting = 0  # blocks of starting_threads() that have not ended
+        self.ender: int | None = None  # the thread that ends the interpreter, once it does
         self.servers: weakref.WeakSet[Closable] = weakref.WeakSet()
         self.others: weakref.WeakSet[Closable] = weakref.WeakSet()
         self.after_fork: list[Callable[[], None]] = []
@@ -52,6 +55,30 @@ def close_at_exit(thing: Closable, *, server: bool = False) -> None:
     peers; the rest once all of the user's threads have ended."""
     with _process.lock:
         (_process.servers if server else _process.others).add(thing)
+
+
+@contextlib.contextmanager
+def starting_threads() -> Iterator[None]:
+    """Threads are started in this block only, by us and by grpcio on our behalf. Once the
+    interpreter ends, it raises RuntimeError in all threads but the one that ends it, as
+    ``Thread.start`` does from Python 3.12 on: before that, a thread that was started and has not
+    begun to run when its state is freed ends the process by SIGSEGV."""
+    process = _process
+    with process.lock:
+        if process.ender not in (None, threading.get_ident()):
+            raise RuntimeError("no thread can be started: the interpreter is ending")
+        process.starting += 1
+    try:
+        yield
+    finally:
+        with process.lock:
+            process.starting -= 1
+            process.lock.notify_all()
+
+
+def start(thread: threading.Thread) -> None:
+    with starting_threads():
+        thread.start()
 
 
 def using_grpc() -> str | None:
@@ -78,6 +105,9 @@ def _close_servers() -> None:
 
 
 def _close_others() -> None:
+    with _process.lock:
+        _process.ender = threading.get_ident()
+        _process.lock.wait_for(lambda: not _process.starting, JOIN_SECONDS)
     _close(_process.servers)
     _close(_process.others)
 

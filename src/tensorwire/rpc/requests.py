@@ -11,7 +11,7 @@ from typing import Any
 
 from tensorwire import _core
 from tensorwire.log import LOGGER
-from tensorwire.rpc import status
+from tensorwire.rpc import lifetime, status
 from tensorwire.rpc.payload import Transform
 
 
@@ -26,7 +26,7 @@ def send_all(requests: Iterable[Any], call: _core.Call, serializer: Transform | 
         daemon=True,
     )
     try:
-        thread.start()
+        lifetime.start(thread)
     except BaseException:  # Ctrl-C, or no thread is to be had
         call.cancel()
         raise

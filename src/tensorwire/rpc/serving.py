@@ -105,7 +105,8 @@ class Server(grpc.Server):
         if self._policy.data_plane:
             if self._listeners is None:
                 tell_what_has_no_effect(self._options, server=True)
-                audit.follow()
+                with lifetime.starting_threads():
+                    audit.follow()
                 self._core = _core.Server(self._limits.receive)
                 self._listeners = bootstrap.Listeners(
                     self._core, self._policy, self._data_port, self._advertised
@@ -144,7 +145,7 @@ class Server(grpc.Server):
     # ---------------------------------------------------------------------------- start and stop
 
     def start(self) -> None:
-        with self._changed:
+        with lifetime.starting_threads(), self._changed:
             self._stock.start()
             if self._dispatcher is not None:
                 self._dispatcher.start()
@@ -171,7 +172,7 @@ class Server(grpc.Server):
                     self._core.refuse()
                 # No daemon: a program that ends after stop() still lets its calls have their grace.
                 self._stopper = threading.Thread(target=self._drain, name="tensorwire-stop")
-                self._stopper.start()
+                lifetime.start(self._stopper)
             self._changed.notify_all()
         if grace is None:
             if self._core is not None:
@@ -179,7 +180,8 @@ class Server(grpc.Server):
             self._stock.stop(None)
             wait(self._stopped)
         else:
-            self._stock.stop(grace)
+            with lifetime.starting_threads():
+                self._stock.stop(grace)
         return self._stopped
 
     def _drain(self) -> None:

@@ -301,7 +301,13 @@ class Uplink:
             target=_attempt, args=(errand,), name="tensorwire-open", daemon=True
         )
         lifetime.close_at_exit(self)
-        thread.start()
+        try:
+            lifetime.start(thread)
+        except BaseException:  # Ctrl-C, or no thread is to be had
+            with self._lock:
+                self._attempt = None
+            attempt.done.set()
+            raise
         return attempt
 
     def _refused(self, offer: Offer) -> bool:
@@ -402,13 +408,15 @@ class Uplink:
         pause = self._breaker.left() if self._breaker is not None else 0.0
         if pause and self._returning is None and link.transport in _LESSER:
             lifetime.close_at_exit(self)
-            self._returning = threading.Thread(
+            thread = threading.Thread(
                 target=_return,
                 args=(ref(self), self._closing, pause),
                 name="tensorwire-return",
                 daemon=True,
             )
-            self._returning.start()
+            with contextlib.suppress(RuntimeError):  # without a thread, calls go by this link
+                lifetime.start(thread)
+                self._returning = thread
 
     def _try_better(self) -> float | None:
         """Takes a better link than the present one if there is one now. When to try again, in

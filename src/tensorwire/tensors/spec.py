@@ -33,7 +33,7 @@ class TensorSpec:
 
     @property
     def numpy_dtype(self) -> dtypes.DType | None:
-        """The same as NumPy's dtype; ``DecodeError`` if it takes ml_dtypes, which is missing."""
+        """The same as NumPy's dtype; TypeError if it takes ml_dtypes, which is missing."""
         return None if self._name is None else dtypes.own(self._name)
 
     @classmethod
