@@ -61,7 +61,8 @@ def test_packets_that_come_twice_or_in_another_order(wired: Linked) -> None:
 
 def test_a_wire_that_is_cut_for_3_seconds_loses_the_link_at_most_and_no_data() -> None:
     """Longer than all repeats: what was under way ends UNAVAILABLE. Soft-RoCE now and then never
-    counts its repeats; then calls go on once the port is up. A new link works in any case."""
+    counts its repeats; then calls go on once the port is up, or the link is given up because its
+    device is silent. A new link works in any case."""
     short = {"TENSORWIRE_VERBS_TIMEOUT": "16", "TENSORWIRE_VERBS_RETRY_COUNT": "2"}
     with linked({**NEAR, **short}, {**FAR, **short}) as wired:
         client, server = wired.client, wired.server

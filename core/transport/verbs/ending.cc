@@ -96,7 +96,7 @@ void Endpoint::bury() {
   std::vector<Exposed> exposed;
   std::vector<std::unique_ptr<QueuePair>> pairs;
   std::deque<Ended> ended;
-  std::optional<Poller::Timer> linger;
+  std::optional<Poller::Timer> linger, expecting;
   {
     std::lock_guard lock(mutex_);
     if (std::exchange(buried_, true)) return;
@@ -106,9 +106,11 @@ void Endpoint::bury() {
     ended.swap(ended_);
     waiting_.clear();
     linger.swap(linger_);
+    expecting.swap(expecting_);
     close_side();
   }
-  if (linger) background_.cancel_timer(*linger);
+  for (const auto& timer : {linger, expecting})
+    if (timer) background_.cancel_timer(*timer);
   // A window may keep its queue pair.
   exposed.clear();
   for (const auto& pair : pairs) {

@@ -352,6 +352,7 @@ void Endpoint::on_event(const Event& event) {
       for (const auto& pair : pairs_)
         if (failure_.ok() && !leaving_ && pair->room(2))
           post_empty_write(*pair, Posted::Kind::kProbe);
+      expect_progress();
       break;
     case Event::Kind::kPortDown:  // it may come up again: the retries decide
     case Event::Kind::kPortChanged:
@@ -397,6 +398,7 @@ bool Endpoint::doze(Attention attention, bool want_send) {
   want_send_ = want_send;
   if (due_locked()) return false;
   attention_ = attention;
+  expect_progress();
   return true;
 }
 

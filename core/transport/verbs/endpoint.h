@@ -185,6 +185,11 @@ class Endpoint final : public Observer, private Sink {
   size_t freest_pair() const;
   void look_for_room();
 
+  // Mutex held. While requests are under way, looks after them from time to time.
+  void expect_progress();
+  void check_progress(Nanos time);
+  Nanos patience() const;
+
   void flush();
   void bury();
 
@@ -230,7 +235,7 @@ class Endpoint final : public Observer, private Sink {
   bool closed_ = false;    // the side connection has been ended
   bool released_ = false;  // the transport is gone
   bool buried_ = false;
-  std::optional<Poller::Timer> linger_;
+  std::optional<Poller::Timer> linger_, expecting_;
 };
 
 }  // namespace tw::verbs

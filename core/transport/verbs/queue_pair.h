@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "base/settings.h"
@@ -79,6 +80,11 @@ class QueuePair {
   size_t bytes_under_way() const { return bytes_; }
   size_t largest() const { return largest_; }
   bool idle() const { return posted_.empty(); }
+  // Whether no request has completed since this was asked last, though some were under way.
+  bool stalled() {
+    const auto oldest = idle() ? std::nullopt : std::optional(first_);
+    return std::exchange(seen_, oldest) == oldest && oldest;
+  }
   // The request that is posted next, and whether one that was has completed.
   uint64_t next() const { return first_ + posted_.size(); }
   bool through(uint64_t request) const { return request < first_ || posted_.empty(); }
@@ -121,6 +127,7 @@ class QueuePair {
 
   std::deque<Posted> posted_;
   uint64_t first_ = 0;  // the id of the first of them
+  std::optional<uint64_t> seen_;
   uint32_t reads_ = 0, unsignalled_ = 0;
   size_t bytes_ = 0;
 };

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -112,6 +113,30 @@ VerbsWorld& eventful_world() {
   return *new VerbsWorld(small_settings(), library);
 }
 
+// A device that takes requests, and from some time on neither carries them out nor fails them.
+struct Silent {
+  inline static std::atomic<bool> silent{false};
+  inline static int (*post)(ibv_qp*, ibv_send_wr*, ibv_send_wr**) = nullptr;  // the device's own
+
+  static int post_or_not(ibv_qp* pair, ibv_send_wr* request, ibv_send_wr** bad) {
+    return silent ? 0 : post(pair, request, bad);
+  }
+  static ibv_context* open(ibv_device* device) {
+    ibv_context* const context = (*verbs::Library::get())->open_device(device);
+    if (context) post = std::exchange(context->ops.post_send, post_or_not);
+    return context;
+  }
+};
+
+VerbsWorld& silent_world() {
+  auto& library = *new verbs::Library(**verbs::Library::get());
+  library.open_device = Silent::open;
+  Settings settings = small_settings();
+  settings.verbs_timeout = 12;
+  settings.verbs_retry_count = 6;
+  return *new VerbsWorld(settings, library);
+}
+
 void pass_bytes(Transport& from, Transport& to) {
   REQUIRE(send_pattern(from, 0, 1000) == 1000);
   for (uint64_t at = 0; at < 1000;) {
@@ -166,6 +191,20 @@ TEST_CASE("verbs events: a device that is lost ends its links, and is opened ane
   CHECK(Eventful::opened() == opened + 1);
   REQUIRE(next.a->share((*memory)->slab()).ok());
   pass_bytes(*next.a, *next.b);
+}
+
+TEST_CASE("verbs events: a device that neither completes nor fails a request ends its link") {
+  TENSORWIRE_NEEDS_VERBS;
+  VerbsWorld& world = silent_world();
+  REQUIRE(world.here());
+  TransportPair pair = world.join(verbs_world());
+  pass_bytes(*pair.a, *pair.b);
+  pass_bytes(*pair.b, *pair.a);
+  Silent::silent = true;
+  REQUIRE(send_pattern(*pair.a, 0, 1000) == 1000);
+  check_says(its_end(*pair.a), Code::kUnavailable,
+             {"RDMA device", "has neither completed nor failed a request for 1 s"});
+  Silent::silent = false;
 }
 
 }  // namespace
