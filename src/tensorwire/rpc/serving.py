@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -210,7 +211,9 @@ class Server(grpc.Server):
         get the grace, because cutting them off has grpcio's clients write a line about it."""
         if self._core is not None:
             self._core.close()
-        self._stock.stop(lifetime.JOIN_SECONDS)
+        # Python 3.12.0 and 3.12.1 start no thread here, which grpcio ends the grace by.
+        with contextlib.suppress(RuntimeError):
+            self._stock.stop(lifetime.JOIN_SECONDS)
         if self._dispatcher is not None:
             self._dispatcher.join(lifetime.JOIN_SECONDS)
         self._stock.wait_for_termination(lifetime.JOIN_SECONDS)
