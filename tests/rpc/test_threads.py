@@ -59,6 +59,15 @@ def test_callbacks_are_called_once_there_is_a_thread(
         assert done.wait(LIMIT_SECONDS)
 
 
+def test_a_server_stops_once_there_is_a_thread(shortage: set[str]) -> None:
+    with local("tensorwire") as server:
+        shortage.add("tensorwire-stop")
+        with pytest.raises(RuntimeError, match=NO_THREAD):
+            server.server.stop(None)
+        shortage.clear()
+        assert server.server.stop(0).wait(LIMIT_SECONDS)
+
+
 def test_no_thread_is_started_beside_the_end_of_the_interpreter() -> None:
     """Before Python 3.12 that ended the process by SIGSEGV now and then. The thread that runs the
     exit handlers may: what it starts has begun when it goes on."""

@@ -172,8 +172,9 @@ class Server(grpc.Server):
                 if self._core is not None:
                     self._core.refuse()
                 # No daemon: a program that ends after stop() still lets its calls have their grace.
-                self._stopper = threading.Thread(target=self._drain, name="tensorwire-stop")
-                lifetime.start(self._stopper)
+                stopper = threading.Thread(target=self._drain, name="tensorwire-stop")
+                lifetime.start(stopper)  # and waits for the lock
+                self._stopper = stopper
             self._changed.notify_all()
         if grace is None:
             if self._core is not None:
