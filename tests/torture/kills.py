@@ -251,7 +251,7 @@ def interrupts(transport: str, scale: float, seed: int, say: Say) -> Row:
                 row.descriptors_after = descriptors(server.pid)
             row.judge_memory(32)
             row.judge_descriptors()
-        if lost > row.attempts // 100:
+        if lost > 1 + row.attempts // 100:
             row.fail(f"{lost} interrupts were lost")
         row.note = f"{lost} came in a destructor and were sent again" if lost else ""
     return row
