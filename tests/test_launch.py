@@ -162,13 +162,15 @@ def test_one_failure_ends_all(
     assert says in capfd.readouterr().err
 
 
-def test_the_first_that_failed_is_named_with_its_last_lines() -> None:
-    script = """
+def test_the_first_that_failed_is_named_with_its_last_lines(tmp_path: Path) -> None:
+    script = f"""
     echo "2026-01-01 00:00:00.000001: I tensorflow/core/platform/cpu.cc:1] banner" >&2
-    if [ {index} = 1 ]; then
+    if [ {{index}} = 1 ]; then
+      until [ -e {tmp_path}/trapped ]; do sleep 0.01; done
       seq 100 >&2; echo "ValueError: the cause" >&2; exit 3
     fi
     trap 'echo "a consequence" >&2; exit 4' TERM
+    : > {tmp_path}/trapped
     while :; do sleep 0.01; done
     """
     lines = Lines()
