@@ -3,24 +3,31 @@
 // threads.
 #pragma once
 
+#include <sys/mman.h>
+
 #include <atomic>
-#include <cstdlib>
+#include <cstddef>
 #include <new>
 
 namespace tw {
 
-// A little memory kept for whoever cleans up after std::bad_alloc. Costs no page until then.
+// A little address space kept for whoever cleans up after std::bad_alloc. No block of the heap, as
+// the allocator would give that to threads of one of its arenas only. Costs no page.
 class ShortageReserve {
  public:
   static void keep() noexcept {
-    void* const fresh = std::malloc(kBytes);
+    void* const fresh =
+        mmap(nullptr, kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (fresh == MAP_FAILED) return;
     void* none = nullptr;
-    if (!reserve_.compare_exchange_strong(none, fresh)) std::free(fresh);
+    if (!reserve_.compare_exchange_strong(none, fresh)) munmap(fresh, kBytes);
   }
-  static void spend() noexcept { std::free(reserve_.exchange(nullptr)); }
+  static void spend() noexcept {
+    if (void* const kept = reserve_.exchange(nullptr)) munmap(kept, kBytes);
+  }
 
  private:
-  static constexpr std::size_t kBytes = 96 << 10;  // of the heap, not a mapping of its own
+  static constexpr std::size_t kBytes = 4 << 20;  // an arena grows by as much as 1 MiB at once
   inline static std::atomic<void*> reserve_{nullptr};
 };
 
