@@ -69,7 +69,7 @@ def test_a_server_stops_once_there_is_a_thread(shortage: set[str]) -> None:
 
 
 def test_no_thread_is_started_beside_the_end_of_the_interpreter() -> None:
-    """Before Python 3.12 that ended the process by SIGSEGV now and then. The thread that runs the
+    """With Python 3.11.2 that ended the process by SIGSEGV now and then. The thread that runs the
     exit handlers may: what it starts has begun when it goes on."""
     said = output(
         """

@@ -61,8 +61,8 @@ def close_at_exit(thing: Closable, *, server: bool = False) -> None:
 def starting_threads() -> Iterator[None]:
     """Threads are started in this block only, by us and by grpcio on our behalf. Once the
     interpreter ends, it raises RuntimeError in all threads but the one that ends it, as
-    ``Thread.start`` does from Python 3.12 on: before that, a thread that was started and has not
-    begun to run when its state is freed ends the process by SIGSEGV."""
+    ``Thread.start`` does from Python 3.12 on: with some before it (seen with 3.11.2), a thread that
+    was started and has not begun to run when its state is freed ends the process by SIGSEGV."""
     process = _process
     with process.lock:
         if process.ender not in (None, threading.get_ident()):
