@@ -245,7 +245,8 @@ def test_versions() -> None:
     found = doctor.versions()
     assert found["Python"] == platform.python_version()
     assert found["tensorwire"] == tensorwire.__version__
-    assert {"numpy", "grpcio"} <= set(found)
+    assert {"numpy", "grpcio", "grpcio-health-checking", "rich", "typer"} <= set(found)
+    assert int(found["wire format"]) >= 1
     assert "no-such-package" not in found
 
 

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+import tensorwire
 from tensorwire import doctor, environment
+from tensorwire.rpc.choice import policy
 
 ROOT = Path(__file__).parents[1]
 
@@ -21,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 @pytest.fixture(autouse=True)
 def as_in_a_new_process() -> None:
     environment.tell_unknown.cache_clear()
-    environment.check.cache_clear()
+    environment._check_once.cache_clear()
 
 
 def test_every_setting_is_known() -> None:
@@ -130,7 +132,7 @@ REFUSED = """
 import os, sys
 from concurrent.futures import ThreadPoolExecutor
 import tensorwire
-os.environ[sys.argv[1]] = sys.argv[2]
+os.environ.update(setting.split("=") for setting in sys.argv[1:])
 for do in (
     lambda: tensorwire.insecure_channel("127.0.0.1:1"),
     lambda: tensorwire.server(ThreadPoolExecutor(1)),
@@ -138,40 +140,112 @@ for do in (
     try:
         do()
     except tensorwire.SettingError as error:
-        assert sys.argv[1] in str(error) and isinstance(error, ValueError)
+        assert sys.argv[1].partition("=")[0] in str(error) and isinstance(error, ValueError)
     else:
         raise AssertionError("nothing was raised")
 """
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    "settings",
     [
-        ("TENSORWIRE_EAGER_BYTES", "x"),
-        ("TENSORWIRE_TRANSPORT", "pigeon"),
-        ("TENSORWIRE_FORBID", "?"),
+        ["TENSORWIRE_EAGER_BYTES=x"],
+        ["TENSORWIRE_TRANSPORT=pigeon"],
+        ["TENSORWIRE_FORBID=?"],
+        ["TENSORWIRE_FORBID=shm,verbs,tcp,grpc"],
+        ["TENSORWIRE_FORBID=tcp", "TENSORWIRE_TRANSPORT=tcp"],
+        ["TENSORWIRE_DATA_HOSTS=10.0.0.0/33"],
+    ],
+    ids=lambda settings: " ".join(settings),
+)
+def test_a_wrong_value_is_refused_before_anything_starts(settings: list[str]) -> None:
+    subprocess.run([sys.executable, "-c", REFUSED, *settings], check=True)
+
+
+def test_a_setting_that_contradicts_an_argument_is_a_wrong_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TENSORWIRE_FORBID", "tcp")
+    with pytest.raises(environment.SettingError, match="transport='tcp' and TENSORWIRE_FORBID=tcp"):
+        policy("tcp", ())
+    monkeypatch.setenv("TENSORWIRE_TRANSPORT", "tcp")
+    with pytest.raises(environment.SettingError, match="TENSORWIRE_TRANSPORT=tcp and forbid="):
+        policy(None, ["tcp"])
+    with pytest.raises(ValueError, match="leave no transport") as caught:
+        policy("tcp", ["tcp"])
+    assert not isinstance(caught.value, environment.SettingError)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    ["*", "node7", "node-7.cluster.local.", "7th", "10.0.0.7", "10.0.0.0/8", "fe80::1", "::/0"],
+)
+def test_hosts_and_networks(entry: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENSORWIRE_DATA_HOSTS", f"{entry}, other")
+    assert [str(found).partition("/")[0] for found in environment.data_hosts()] == [
+        entry.partition("/")[0],
+        "other",
+    ]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "10.0.0.0/33",
+        "10.0.0.256",
+        "10.0.0",
+        "7",
+        "node7:4000",
+        "[::1]",
+        "node7/8",
+        "http://a",
+        "*.a",
     ],
 )
-def test_a_wrong_value_is_refused_before_anything_starts(name: str, value: str) -> None:
-    subprocess.run([sys.executable, "-c", REFUSED, name, value], check=True)
+def test_what_is_neither_host_nor_network(entry: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENSORWIRE_DATA_HOSTS", f"node7,{entry}")
+    with pytest.raises(environment.SettingError) as caught:
+        environment.check()
+    assert f"{entry!r} is neither a host nor a network" in str(caught.value)
 
 
-def test_a_wrong_value_ends_no_command_with_a_traceback() -> None:
-    programs = {
-        "import tensorwire; tensorwire.empty(3)": "SettingError: TENSORWIRE_EAGER_BYTES='x'",
-        "from tensorwire import audit, cli; audit.follow(); cli.app(['doctor'])": "",
-    }
-    for program, last in programs.items():
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            env={**os.environ, "TENSORWIRE_EAGER_BYTES": "x"},
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 1
-        assert "thread" not in done.stderr
-        if last:
-            assert done.stderr.splitlines()[-1].partition("SettingError")[2].startswith(": TENSOR")
-        else:
-            assert "Traceback" not in done.stderr
-            assert "unset TENSORWIRE_EAGER_BYTES" in done.stdout
+def test_a_wrong_value_ends_an_array_with_its_name() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "import tensorwire; tensorwire.empty(3)"],
+        env={**os.environ, "TENSORWIRE_EAGER_BYTES": "x"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert "SettingError: TENSORWIRE_EAGER_BYTES='x'" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("setting", "arguments", "says"),
+    [
+        ("TENSORWIRE_EAGER_BYTES=x", [], "unset TENSORWIRE_EAGER_BYTES"),
+        ("TENSORWIRE_DATA_HOSTS=a/8", [], "unset TENSORWIRE_DATA_HOSTS"),
+        ("TENSORWIRE_EAGER_BYTES=x", ["h:1"], "h:1: no answer: not called: TENSORWIRE_EAGER_BYTES"),
+        (
+            "TENSORWIRE_FORBID=shm",
+            ["h:1", "--transport", "shm"],
+            "not called: transport='shm' and TENSORWIRE_FORBID=shm leave no transport",
+        ),
+        ("TENSORWIRE_FORBID=shm,verbs,tcp,grpc", ["h:1"], "not called: TENSORWIRE_FORBID="),
+    ],
+)
+def test_a_wrong_value_ends_no_command_with_a_traceback(
+    setting: str, arguments: list[str], says: str
+) -> None:
+    program = "import sys; from tensorwire import audit, cli; audit.follow(); cli.main()"
+    name, _, value = setting.partition("=")
+    done = subprocess.run(
+        [sys.executable, "-c", program, "doctor", *arguments],
+        env={**os.environ, name: value},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert done.stderr == ""
+    assert says in done.stdout
+    assert f"tensorwire {tensorwire.__version__}" in done.stdout

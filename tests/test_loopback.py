@@ -29,6 +29,12 @@ def test_without_a_device_the_reason_is_told() -> None:
     assert str(why_no_verbs()) in str(caught.value)
 
 
+def test_a_setting_that_forbids_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENSORWIRE_FORBID", "tcp")
+    with pytest.raises(loopback.LoopbackError, match="TENSORWIRE_FORBID=tcp leave no transport"):
+        loopback.transfer("tcp", 20.0)
+
+
 def serving(behavior: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     service, _, method = loopback.METHOD[1:].partition("/")
     handler: Any = grpc.unary_unary_rpc_method_handler(behavior)

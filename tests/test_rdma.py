@@ -142,6 +142,14 @@ def test_a_transfer_that_fails_breaks_the_host(monkeypatch: pytest.MonkeyPatch) 
     assert "TENSORWIRE_FORBID=verbs" in finding.mend
 
 
+def test_what_is_forbidden_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENSORWIRE_FORBID", "verbs")
+    monkeypatch.setattr(loopback, "transfer", None)
+    finding = rdma.examine_loopback()
+    assert (finding.value, finding.verdict) == ("not tried", "ok")
+    assert "TENSORWIRE_FORBID=verbs" in finding.meaning
+
+
 def test_without_a_device_nothing_is_transferred(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rdma, "look", lambda: Rdma(why_not="none"))
     monkeypatch.setattr(loopback, "transfer", None)

@@ -230,18 +230,23 @@ def size(nbytes: int) -> str:
 
 
 PACKAGES = (
-    *("tensorwire", "numpy", "grpcio", "msgspec", "protobuf", "ml_dtypes"),
-    *("tensorflow", "tensorflow-cpu", "torch", "jax"),
+    *("tensorwire", "numpy", "grpcio", "grpcio-health-checking", "msgspec", "protobuf"),
+    *("ml_dtypes", "tensorflow", "tensorflow-cpu", "torch", "jax", "rich", "typer"),
 )
 
 
 def versions() -> dict[str, str]:
-    """Of Python, the C library, and what is installed of the packages that matter."""
+    """Of Python, the C library, the wire format, and what is installed of the packages that
+    matter."""
     import platform
     from importlib.metadata import PackageNotFoundError, version
 
+    from tensorwire import _core
+
     name, number = platform.libc_ver()
     found = {"Python": platform.python_version(), name or "libc": number or "unknown"}
+    with suppress(_core.StatusError):  # without a runtime, where a setting is wrong
+        found["wire format"] = str(_core.parse_hello(_core.hello()).version)
     for package in PACKAGES:
         with suppress(PackageNotFoundError):
             found[package] = version(package)
@@ -252,20 +257,17 @@ def examine_host() -> tuple[list[Finding], dict[str, Any]]:
     """The findings about this host, and the settings in force."""
     from tensorwire import environment
 
+    here = ", ".join(f"{name} {number}" for name, number in versions().items())
+    found = [Finding("versions", here, "ok", "")]
     try:
         settings = environment.settings()
+        environment.data_hosts()
     except environment.SettingError as error:
         name = str(error).partition("=")[0]
         wrong = Finding("settings", name, "fail", str(error), f"unset {name}  # or correct it")
-        return [wrong, *_unknown_settings()], {}
-    found = examine(facts(), int(settings["buffer_bytes"]))
-    here = ", ".join(f"{name} {number}" for name, number in versions().items())
-    return [
-        Finding("versions", here, "ok", ""),
-        *found,
-        _permitted(),
-        *_unknown_settings(),
-    ], dict(settings)
+        return [*found, wrong, *_unknown_settings()], {}
+    found += [*examine(facts(), int(settings["buffer_bytes"])), _permitted()]
+    return [*found, *_unknown_settings()], dict(settings)
 
 
 def _unknown_settings() -> list[Finding]:
@@ -301,14 +303,18 @@ def examine_peer(
 ) -> PeerReport:
     """Calls ``target`` (as for ``insecure_channel``) and times it.
 
-    A peer that cannot be reached is a report, too, not an exception. timeout: seconds that one call
-    may take. Raises ValueError for a transport that does not exist.
+    A peer that cannot be reached, or may not be by the settings, is a report, too, not an
+    exception. timeout: seconds that one call may take.
     """
     import numpy as np
 
     import tensorwire
 
-    with tensorwire.insecure_channel(target, transport=transport) as channel:
+    try:
+        opened = tensorwire.insecure_channel(target, transport=transport)
+    except ValueError as error:
+        return PeerReport(target, error=f"not called: {error}")
+    with opened as channel:
         take = Take(channel, timeout)
         try:
             take.seconds(b"")

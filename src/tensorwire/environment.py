@@ -4,10 +4,12 @@ a name that is misspelt has no effect, and is told."""
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final
 
 from tensorwire.log import LOGGER
@@ -74,10 +76,47 @@ def settings() -> dict[str, int | str | bool]:
         raise SettingError(error.details) from None
 
 
-@cache
+DATA_HOSTS: Final = "TENSORWIRE_DATA_HOSTS"
+"""Hosts and networks beside the one that is called, to which servers may send their clients."""
+
+_HOST_NAME: Final = re.compile(r"(?:[\w-]+\.)*[\w-]*[^\W\d][\w-]*\.?", re.ASCII).fullmatch
+"""Its last label is no number: what has one is an address, or a mistake in one."""
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+def data_hosts() -> tuple[str | Network, ...]:
+    """The entries of TENSORWIRE_DATA_HOSTS as they are now: names and ``*`` as they are written,
+    addresses and networks as networks. Raises SettingError."""
+    return _hosts(os.environ.get(DATA_HOSTS, ""))
+
+
+@lru_cache(maxsize=8)
+def _hosts(value: str) -> tuple[str | Network, ...]:
+    found: list[str | Network] = []
+    for entry in value.replace(",", " ").split():
+        try:
+            found.append(ipaddress.ip_network(entry, strict=False))
+        except ValueError:
+            if entry != "*" and not _HOST_NAME(entry):
+                raise SettingError(
+                    f"{DATA_HOSTS}={value!r}: {entry!r} is neither a host nor a network: set names, "
+                    "addresses and networks with commas between (10.0.0.0/8,node7), or *"
+                ) from None
+            found.append(entry)
+    return tuple(found)
+
+
 def check() -> None:
     """Raises SettingError. The first time in a process that nothing is wrong, unknown names are
     told."""
+    _check_once()
+    data_hosts()
+
+
+@cache
+def _check_once() -> None:
+    """What the core has read once, it does not read again."""
     settings()
     tell_unknown()
 

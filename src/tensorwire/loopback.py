@@ -49,7 +49,7 @@ def transfer(transport: Transport, timeout: float) -> int:
             server.stop(None)
     except grpc.RpcError as error:
         raise LoopbackError(f"{error.code().name}: {error.details()}") from None
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:
         raise LoopbackError(str(error)) from None
     finally:
         pool.shutdown()

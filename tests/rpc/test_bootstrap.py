@@ -17,7 +17,7 @@ from tests.rpc.pairings import local
 from tests.rpc.service import LIMIT_SECONDS, path
 
 import tensorwire
-from tensorwire import _core, audit
+from tensorwire import _core, audit, environment
 from tensorwire.host import why_no_verbs
 from tensorwire.rpc import bootstrap, choice, opening, target
 
@@ -478,7 +478,7 @@ def test_text_of_a_refusal_stays_on_its_line(fake: Any, caplog: pytest.LogCaptur
 def test_addresses_are_followed_on_the_host_that_was_called(
     monkeypatch: pytest.MonkeyPatch, dialled: str, address: str, followed: bool
 ) -> None:
-    monkeypatch.setenv(opening.HOSTS_VARIABLE, "192.0.2.0/24, 2001:db8::8")
+    monkeypatch.setenv(environment.DATA_HOSTS, "192.0.2.0/24, 2001:db8::8")
     why_not = opening._why_not_followed(address, target.parse(dialled))
     assert (why_not is None) == followed
 
@@ -510,8 +510,8 @@ def test_advertised_host_is_followed_where_the_client_permits_it(
 
         fake.answer = answer
         with tensorwire.insecure_channel(fake.target) as channel:
-            assert f"{opening.HOSTS_VARIABLE}=127.0.0.2" in why_not_tcp(channel)
-        monkeypatch.setenv(opening.HOSTS_VARIABLE, "127.0.0.2")
+            assert f"{environment.DATA_HOSTS}=127.0.0.2" in why_not_tcp(channel)
+        monkeypatch.setenv(environment.DATA_HOSTS, "127.0.0.2")
         with tensorwire.insecure_channel(fake.target) as channel:
             while channel.stats()["opened"] == 0:
                 assert echo(channel) == b"x"

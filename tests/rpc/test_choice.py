@@ -72,7 +72,7 @@ def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         ("carrier pigeon", (), "transport='carrier pigeon'.*none of auto, shm, verbs, tcp, grpc"),
         (None, ["shn"], "'shn' is none of shm, verbs, tcp, grpc"),
         ("shm", ["shm"], "leave no transport"),
-        ("auto", ["shm", "verbs", "tcp", "grpc"], "leave no transport"),
+        ("auto", ["shm", "verbs", "tcp", "grpc"], "leaves no transport"),
     ],
 )
 def test_bad_arguments(transport: Any, forbid: Any, sentence: str) -> None:

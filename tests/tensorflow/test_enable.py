@@ -12,6 +12,7 @@ import pytest
 from tests.tensorflow.tiny import Tiny
 
 import tensorwire.tensorflow
+from tensorwire import SettingError
 from tensorwire.tensorflow import settings
 
 pytestmark = pytest.mark.timeout(120)
@@ -81,7 +82,7 @@ def test_the_stock_engine_is_kept_where_it_is_wanted(tiny: Tiny) -> None:
     ("environment", "says"),
     [
         ({"REFUSE": "too late"}, "PluginError: the plugin does not start: too late"),
-        ({"REFUSE": "A=1 is wrong", "WRONG_SETTING": "1"}, "ValueError: A=1 is wrong"),
+        ({"REFUSE": "A=1 is wrong", "WRONG_SETTING": "1"}, "SettingError: A=1 is wrong"),
         ({"OTHER_TABLE": "1"}, "BuildError: the plugin was built for version "),
     ],
     ids=["refuses", "setting", "other table"],
@@ -133,6 +134,7 @@ def test_the_switch(value: str, expected: bool, monkeypatch: pytest.MonkeyPatch)
     ("name", "value", "permitted"),
     [
         ("TF_RDMA_ENABLED", "perhaps", "set true or false"),
+        ("TENSORWIRE_TF_ARENA", "x", "set auto, traced or off"),
         ("TF_RDMA_DEV_NAME", "mlx5 0", "set names of RDMA devices, such as mlx5_0"),
         ("TF_RDMA_DEV_NAME", "../x", "set names of RDMA devices"),
         ("TF_RDMA_DEV_NAME", "mlx5_0,", "set names of RDMA devices"),
@@ -143,7 +145,7 @@ def test_values_that_are_not_permitted(
     name: str, value: str, permitted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(name, value)
-    with pytest.raises(ValueError, match=f"{name}='{value}' is not permitted: {permitted}"):
+    with pytest.raises(SettingError, match=f"{name}='{value}' is not permitted: {permitted}"):
         settings.wanted()
 
 

@@ -82,24 +82,30 @@ class Policy:
 
 def policy(transport: str | None, forbid: str | Iterable[str]) -> Policy:
     """The arguments of a channel or server; what they leave open, TENSORWIRE_TRANSPORT and
-    TENSORWIRE_FORBID decide. ValueError: an unknown name, or nothing is left; SettingError: any
-    setting in the environment has a value that is not permitted."""
+    TENSORWIRE_FORBID decide. ValueError: an unknown name, or nothing is left; SettingError, which
+    is one: a setting in the environment has part in that, or any other has a value that is not
+    permitted."""
     environment.check()
     origin, error = f"transport={transport!r}", ValueError
     if transport is None:
-        transport = os.environ.get("TENSORWIRE_TRANSPORT") or "auto"
-        origin, error = f"TENSORWIRE_TRANSPORT={transport}", environment.SettingError
+        transport = "auto"
+        if setting := os.environ.get("TENSORWIRE_TRANSPORT"):
+            transport, error = setting, environment.SettingError
+            origin = f"TENSORWIRE_TRANSPORT={transport}"
     if transport != "auto":
         _check((transport,), origin, ("auto", *TRANSPORTS), error)
     names = _names(forbid)
-    forbid_origin, error = f"forbid={sorted(names)}", ValueError
+    forbid_origin, forbid_error = f"forbid={sorted(names)}", ValueError
     if not names:
         names = _names(os.environ.get("TENSORWIRE_FORBID", ""))
         forbid_origin = f"TENSORWIRE_FORBID={','.join(sorted(names))}"
-        error = environment.SettingError
-    _check(names, forbid_origin, TRANSPORTS, error)
-    if transport in names or names.issuperset(TRANSPORTS):
-        raise ValueError(f"{origin} and {forbid_origin} leave no transport")
+        forbid_error = environment.SettingError
+    _check(names, forbid_origin, TRANSPORTS, forbid_error)
+    if names.issuperset(TRANSPORTS):
+        raise forbid_error(f"{forbid_origin} leaves no transport")
+    if transport in names:
+        contradiction = forbid_error if error is ValueError else error
+        raise contradiction(f"{origin} and {forbid_origin} leave no transport")
     return Policy(None if transport == "auto" else transport, names, origin)
 
 

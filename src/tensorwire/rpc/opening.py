@@ -4,22 +4,18 @@
 from __future__ import annotations
 
 import ipaddress
-import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from tensorwire import _core, audit
+from tensorwire import _core, audit, environment
 from tensorwire.host import why_no_verbs
 from tensorwire.rpc import bootstrap, kept, status, target
 from tensorwire.rpc.choice import DATA_PLANE, Policy
 from tensorwire.rpc.refusals import Refusal
 
 _CONNECT_SECONDS: Final = 3.0
-
-HOSTS_VARIABLE: Final = "TENSORWIRE_DATA_HOSTS"
-"""Hosts and networks beside the one that is called, to which servers may send their clients."""
 
 _LOCAL_SOCKET: Final = re.compile(r"/(?:[^/\0]*/)*tensorwire-[^/\0]+/s").fullmatch
 
@@ -162,16 +158,18 @@ def _why_not_followed(address: str, parsed: target.Target) -> str | None:
         return None
     if not parsed.hosts and target.is_loopback(host):
         return None
-    return f"not on the host that was called ({HOSTS_VARIABLE}={host} would permit it)"
+    return f"not on the host that was called ({environment.DATA_HOSTS}={host} would permit it)"
 
 
 def _permitted(host: str) -> bool:
-    for entry in os.environ.get(HOSTS_VARIABLE, "").replace(",", " ").split():
-        if entry in ("*", host):
-            return True
-        try:
-            if ipaddress.ip_address(host) in ipaddress.ip_network(entry, strict=False):
-                return True
-        except ValueError:
-            continue
-    return False
+    try:
+        entries = environment.data_hosts()
+    except environment.SettingError:
+        return False  # set since the channel was made, which would have refused it
+    if "*" in entries or host in entries:
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return any(address in entry for entry in entries if not isinstance(entry, str))

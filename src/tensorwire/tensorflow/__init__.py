@@ -72,7 +72,7 @@ def enable(*, replace_grpc: bool = False) -> Engine:
     ``grpc+tensorwire`` get stock ``grpc``.
 
     Raises UnsupportedError, BuildError or, for an environment variable with a value that is not
-    permitted, ValueError.
+    permitted, SettingError.
     """
     from tensorwire.tensorflow import build, protocol, settings
 
@@ -123,7 +123,7 @@ def _own_scope(version: str) -> int:
 def _load(plugin: Path, mode: int) -> None:
     global _library
     import tensorflow as tf
-    from tensorwire import _core, audit
+    from tensorwire import _core, audit, environment
 
     mend = f"remove {plugin.parent} and try again"
     try:
@@ -148,7 +148,7 @@ def _load(plugin: Path, mode: int) -> None:
     why = ctypes.create_string_buffer(ERROR_ROOM)
     code = start(table, why, ERROR_ROOM)
     if code == INVALID_ARGUMENT:
-        raise ValueError(why.value.decode(errors="replace"))
+        raise environment.SettingError(why.value.decode(errors="replace"))
     if code != 0:
         raise PluginError(f"the plugin does not start: {why.value.decode(errors='replace')}")
     _library = library

@@ -15,6 +15,7 @@ log = logging.getLogger("tensorwire")
 
 SWITCH = {"": True, "true": True, "1": True, "false": False, "0": False}
 TRANSPORTS = {"shm", "verbs", "tcp"}
+ARENA = ("auto", "traced", "off")
 DEVICES = re.compile(
     r"[A-Za-z0-9_.-]{1,63}(:[0-9]{1,3})?( *, *[A-Za-z0-9_.-]{1,63}(:[0-9]{1,3})?)*"
 )
@@ -32,6 +33,9 @@ def wanted() -> bool:
         raise SettingError(_refusal("TF_RDMA_ENABLED", switch, "true or false"))
     if not SWITCH[switch.lower()]:
         return False
+    arena = os.environ.get("TENSORWIRE_TF_ARENA", "")
+    if arena and arena not in ARENA:
+        raise SettingError(_refusal("TENSORWIRE_TF_ARENA", arena, "auto, traced or off"))
     _check_devices(os.environ.get("TF_RDMA_DEV_NAME", ""), rdma_devices())
     environment.settings()
     return True
