@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scripts that set up and check: what they leave alone, and that they are never silent."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def program(path: Path, *lines: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("\n".join(("#!/bin/sh", *lines, "")))
+    path.chmod(0o755)
+
+
+def test_everything_is_checked_in_an_empty_home(tmp_path: Path) -> None:
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci" / "run")
+    program(tmp_path / "scripts" / "system-packages")
+    program(
+        tmp_path / "bin" / "make",
+        'echo "make $2 in $HOME with $(ls -A "$HOME")"',
+        'echo "$XDG_CACHE_HOME $PYENV_ROOT $PIP_CONFIG_FILE"',
+        'touch "$HOME/left-by-$2"',
+    )
+    home = tmp_path / "home"
+    config = home / ".config" / "pip" / "pip.conf"
+    config.parent.mkdir(parents=True)
+    config.touch()
+    (tmp_path / "tmp").mkdir()
+    known = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "TMPDIR": str(tmp_path / "tmp")}
+    done = subprocess.run(
+        [tmp_path / ".ci" / "run"],
+        env={**known, "HOME": str(home)},
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    made = [line for line in done.stdout.splitlines() if line.startswith("make ")]
+    empty = made[0].split()[3]
+    assert made[0] == f"make demo in {empty} with "
+    assert made[-1].startswith(f"make test in {empty} ")
+    assert Path(empty).parent == tmp_path / "tmp"
+    assert f"{empty}/.cache {home}/.pyenv {config}" in done.stdout.splitlines()
+    assert list((tmp_path / "tmp").iterdir()) == []
+    assert [path.name for path in home.iterdir()] == [".config"]
+
+
+def test_the_installation_of_system_packages_is_told(tmp_path: Path) -> None:
+    tools = tmp_path / "tools"
+    program(tools / "apt-get", f'echo "$@" >> {tmp_path}/calls')
+    for name in ("bash", "basename", "dirname", "sed", "sleep"):
+        found = shutil.which(name)
+        assert found is not None
+        (tools / name).symlink_to(found)
+    unshare = shutil.which("unshare") or "unshare"
+    as_root = [] if os.geteuid() == 0 else [unshare, "--user", "--map-root-user"]
+    done = subprocess.run(
+        [*as_root, ROOT / "scripts" / "system-packages", "build"],
+        env={"PATH": str(tools)},
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    update, install = (tmp_path / "calls").read_text().splitlines()
+    assert update.startswith("update")
+    assert {"g++", "cmake", "ninja-build"} <= set(install.split())
+    told = done.stdout.splitlines()
+    assert told[0].startswith("installing system packages: g++ cmake")
+    assert "the lists of packages ..." in told
+    assert "system packages ..." in told
