@@ -69,7 +69,9 @@ def show(console: Console, what: Table | str) -> None:
         console.print(line.rstrip(), markup=False, highlight=False, soft_wrap=True)
 
 
-def tell_left_out(console: Console, columns: Sequence[Column]) -> None:
+def tell_left_out(console: Console, columns: Sequence[Column], *, json: bool = True) -> None:
+    """json: whether the command has that option."""
     if columns:
         names = ", ".join(column.name for column in columns)
-        show(console, f"Without {names}: a wider terminal shows them, --json has them all.")
+        others = ", --json has them all" if json else ""
+        show(console, f"Without {names}: a wider terminal shows them{others}.")

@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import pytest
+from rich.console import Console
 
 from tensorwire.bench import demo
+from tensorwire.bench.control import AgentError
 from tensorwire.bench.inventories import load
 from tensorwire.bench.parameter_server import Joined, Parameters
 
@@ -34,12 +38,52 @@ def test_arrays_survive_being_joined() -> None:
         np.testing.assert_array_equal(sent, received)
 
 
+BASE = demo.Outcome("grpcio", "grpc", 1.2345678, 1.3456789, 2.0, 0.4, None)
+OURS = demo.Outcome("tensorwire", "shm, tcp", 0.01, 0.02, 2046.0, 12.5, 0.0)
+
+
+def printed(width: int) -> list[str]:
+    console = Console(file=io.StringIO(), width=width)
+    demo.print_table([BASE, OURS], console)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().splitlines()
+
+
 def test_the_table_compares_with_the_first() -> None:
-    base = demo.Outcome("grpcio", "grpc", 0.2, 0.3, 2.0, 0.4, None)
-    ours = demo.Outcome("tensorwire", "shm", 0.01, 0.02, 30.0, 6.0, 0.0)
-    table = demo.table([base, ours])
-    assert list(table.columns[-1].cells) == ["1.0", "15.0"]
-    assert list(table.columns[-2].cells) == ["unknown", "0.0"]
+    lines = printed(80)
+    assert all(len(line) <= 80 for line in lines)
+    base, ours = (line.split() for line in lines[3:5])
+    assert base[:4] == ["grpcio", "grpc", "1234.6", "ms"]
+    assert base[-2:] == ["unknown", "1.0"]
+    assert ours[-2:] == ["0.0", "1023.0"]
+
+
+def test_the_table_has_no_line_that_is_too_long() -> None:
+    lines = printed(66)
+    assert all(len(line) <= 66 for line in lines)
+    assert lines[-1] == "Without GB/s, copies: a wider terminal shows them."
+    assert lines[3].split()[:4] == ["grpcio", "grpc", "1234.6", "ms"]
+
+
+def test_what_runs_is_told_where_there_is_no_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(demo, "run", lambda library: {"grpcio": BASE, "tensorwire": OURS}[library])
+    demo.main()
+    assert [line.partition(":")[0] for line in capsys.readouterr().err.splitlines()] == [
+        "grpcio",
+        "tensorwire",
+    ]
+
+
+@pytest.mark.parametrize("error", [AgentError("no answer in time"), RuntimeError("was lost")])
+def test_a_failure_is_one_sentence(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def fail(library: str) -> demo.Outcome:
+        raise error
+
+    monkeypatch.setattr(demo, "run", fail)
+    with pytest.raises(SystemExit, match=f"^tensorwire: grpcio: {error}$"):
+        demo.main()
 
 
 def test_the_service_applies_gradients() -> None:

@@ -6,15 +6,19 @@ from __future__ import annotations
 
 import statistics
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tensorwire import signals, terminal
+from tensorwire import progress, signals, terminal
+from tensorwire.bench.control import AgentError
 from tensorwire.bench.inventories import load
 from tensorwire.bench.parameter_server import GRADIENT
 from tensorwire.bench.processes import START_SECONDS, expect, started
+from tensorwire.terminal import Column
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
 MODEL = "resnet50"
@@ -74,26 +78,45 @@ def run(library: str, model: str = MODEL, seconds: float = SECONDS) -> Outcome:
     )
 
 
-def table(outcomes: list[Outcome]) -> Table:
+def _copies(outcome: Outcome) -> str:
+    return "unknown" if outcome.copies is None else f"{outcome.copies:.1f}"
+
+
+def print_table(outcomes: Sequence[Outcome], console: Console) -> None:
+    """outcomes: grpcio's first, with which the others are compared."""
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    result = Table(header_style="bold")
-    for name in ("", "path", "pull", "push", "steps/s", "GB/s", "copies", "x grpcio"):
-        left = name in ("", "path")
-        result.add_column(name, justify="left" if left else "right", no_wrap=True)
     base = outcomes[0]
-    for outcome in outcomes:
-        result.add_row(
-            outcome.library,
-            outcome.path,
-            f"{outcome.pull_s * 1e3:.1f} ms",
-            f"{outcome.push_s * 1e3:.1f} ms",
-            f"{outcome.steps_per_s:.1f}",
-            f"{outcome.gb_per_s:.2f}",
-            "unknown" if outcome.copies is None else f"{outcome.copies:.1f}",
-            f"{outcome.steps_per_s / base.steps_per_s:.1f}",
-        )
-    return result
+    columns = (
+        Column("", lambda outcome: outcome.library, text=True),
+        Column("path", lambda outcome: outcome.path, text=True),
+        Column("pull", lambda outcome: f"{outcome.pull_s * 1e3:.1f} ms"),
+        Column("push", lambda outcome: f"{outcome.push_s * 1e3:.1f} ms"),
+        Column("steps/s", lambda outcome: f"{outcome.steps_per_s:.1f}", leaves=1),
+        Column("GB/s", lambda outcome: f"{outcome.gb_per_s:.2f}", leaves=2),
+        Column("copies", _copies, leaves=3),
+        Column("x grpcio", lambda outcome: f"{outcome.steps_per_s / base.steps_per_s:.1f}"),
+    )
+
+    def table(shown: Sequence[Column]) -> Table:
+        made = Table(header_style="bold", box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+        for column in shown:
+            column.head(made)
+        for outcome in outcomes:
+            made.add_row(*(column.cell(outcome) for column in shown))
+        return made
+
+    fitting, left_out = terminal.fitted(console, columns, table)
+    terminal.show(console, fitting)
+    terminal.tell_left_out(console, left_out, json=False)
+
+
+def _told(library: str) -> Outcome:
+    """``run``, of which is told that it runs."""
+    now = f"{library}: {SECONDS:.0f} s of pulls and pushes, after the start of the processes"
+    with progress.lines(lambda: now):
+        return run(library)
 
 
 def main() -> None:
@@ -107,10 +130,12 @@ def main() -> None:
     )
     outcomes = []
     for library in LIBRARIES:
-        with console.status(f"{library}: {SECONDS:.0f} s of pulls and pushes"):
-            outcomes.append(run(library))
+        try:
+            outcomes.append(_told(library))
+        except (AgentError, RuntimeError) as error:
+            sys.exit(f"tensorwire: {library}: {error}")
         console.print(f"{library}: done, the parameters are what the pushes add up to")
-    terminal.show(console, table(outcomes))
+    print_table(outcomes, console)
     console.print(
         "Push includes applying the gradients. Copies: how often the library copied each byte on "
         "its way; x grpcio: steps/s against grpcio's.",
