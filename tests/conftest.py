@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +21,17 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.fixture
+def folders() -> Iterator[dict[str, Path]]:
+    """Empty folders for all that a process may leave behind, by the variables that name them. Their
+    names are short: a socket's path has little room."""
+    with tempfile.TemporaryDirectory(prefix="tw-") as name:
+        found = {variable: Path(name) / variable for variable in ("TMPDIR", "XDG_RUNTIME_DIR")}
+        for folder in found.values():
+            folder.mkdir(mode=0o700)
+        yield found
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -136,6 +136,39 @@ def test_rpc_for_people_and_into_files(tmp_path: Path) -> None:
     assert plot.stat().st_size > 1000
 
 
+def test_figures_outlive_a_full_disk(tmp_path: Path) -> None:
+    measure = (
+        *("bench", "rpc", *QUICK, "--transport", "shm", "--sizes", "8", "--cases", "request"),
+        *("--reads", "no", "--no-limits"),
+    )
+    output, plot = tmp_path / "figures.json", tmp_path / "figures.png"
+    plot.symlink_to("/dev/full")
+    result = run(*measure, "--output", str(output), "--plot", str(plot))
+    assert result.exit_code == 1
+    assert f"tensorwire: cannot write to {plot} (No space left on device)\n" in result.stderr
+    assert json.loads(output.read_text())["rows"]
+    assert "request 8" in result.stdout
+
+    result = run(*measure, "--output", "/dev/full", "--plot", str(tmp_path / "other.png"))
+    assert result.exit_code == 1
+    assert "tensorwire: cannot write to /dev/full (No space left on device)\n" in result.stderr
+    assert "request 8" in result.stdout
+    assert (tmp_path / "other.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("arguments", [("doctor", "--json"), ("--version",), ("trace", "true")])
+def test_standard_output_that_is_full_is_one_sentence(arguments: tuple[str, ...]) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "tensorwire", *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert done.returncode == 1
+    assert done.stderr == "tensorwire: [Errno 28] No space left on device\n"
+
+
 @pytest.mark.parametrize(
     ("option", "value", "complaint"),
     [
@@ -225,7 +258,7 @@ def test_an_interrupted_run_keeps_its_figures(
     ],
 )
 def test_what_ends_a_command_leaves_nothing_behind(
-    number: signal.Signals, code: int, says: str, tmp_path: Path
+    number: signal.Signals, code: int, says: str, folders: dict[str, Path]
 ) -> None:
     command = [sys.executable, "-m", "tensorwire", "bench", "rpc", "--sizes", "8", "--seconds", "9"]
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # what a child inherits
@@ -235,13 +268,14 @@ def test_what_ends_a_command_leaves_nothing_behind(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "TMPDIR": str(tmp_path)},
+            env={**os.environ, **{name: str(path) for name, path in folders.items()}},
         )
     finally:
         signal.signal(signal.SIGINT, before)
     assert process.stderr is not None
     said = process.stderr.readline()  # it measures, or is about to
-    while not list(tmp_path.glob("tensorwire-bench-*")):
+    # The folder of a conversation, and the server's door to shared memory.
+    while not all(any(folder.iterdir()) for folder in folders.values()):
         assert process.poll() is None
         time.sleep(0.01)
     process.send_signal(number)
@@ -249,7 +283,7 @@ def test_what_ends_a_command_leaves_nothing_behind(
     assert process.returncode == code
     assert says in said + rest
     assert "Traceback" not in said + rest
-    assert list(tmp_path.iterdir()) == []
+    assert [list(folder.iterdir()) for folder in folders.values()] == [[], []]
 
 
 def test_doctor_for_programs() -> None:

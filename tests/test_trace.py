@@ -161,6 +161,15 @@ def test_the_command_shows_both_ends_of_every_link(tmp_path: Path, transport: st
     assert sum(event["ph"] == "i" for event in shown) == sum(link["total"] for link in links)
 
 
+@pytest.mark.parametrize("option", ["--output", "--chrome"])
+@pytest.mark.parametrize(("program", "code"), [("true", 1), ("exit 7", 7)])
+def test_a_file_that_cannot_be_written_is_told(option: str, program: str, code: int) -> None:
+    done = command(option, "/dev/full", "--", "sh", "-c", program)
+    assert done.returncode == code
+    assert done.stderr == "tensorwire: cannot write to /dev/full (No space left on device)\n"
+    assert "No link was opened" in done.stdout
+
+
 def test_what_is_lent_counts_as_payload(server: tuple[Any, str]) -> None:
     _, target = server
     payload = tensorwire.zeros(1 << 20, "uint8")

@@ -13,7 +13,7 @@ import typer
 import typer.core
 
 from tensorwire import signals
-from tensorwire.bench.files import check_file, check_plot
+from tensorwire.bench.files import check_file, check_plot, save
 from tensorwire.bench.terminal import announce, progress_bar
 from tensorwire.bench.train import command as train_command
 from tensorwire.terminal import console
@@ -75,8 +75,8 @@ def options(
     "[bold]tensorwire bench rpc --payload bytes,protobuf --sizes 1M,64M[/]\n\n"
     "[bold]tensorwire bench rpc --peers zmq,flight,nixl,mpi --json --output figures.json[/]\n\n"
     "Exit codes: 0 all figures are there, 1 some are missing (the notes say why; --peers all misses"
-    " no peer that is not installed), 2 wrong usage, 130 after Ctrl-C, which ends with the figures "
-    "that there are."
+    " no peer that is not installed) or a file could not be written, 2 wrong usage, 130 after "
+    "Ctrl-C, which ends with the figures that there are."
 )
 def rpc(
     transport: Annotated[
@@ -148,10 +148,10 @@ def rpc(
     announce("tensorwire bench rpc", command.forecast(wanted))
     with progress_bar() as progress:
         report, complete = command.run(wanted, progress)
-    if plot is not None:
-        draw(report, str(plot))
-    hand_over(report, output, json_, print_table)
-    raise typer.Exit(0 if complete else 1)
+    saved = hand_over(
+        report, output, json_, print_table, lambda: save(plot, lambda path: draw(report, str(path)))
+    )
+    raise typer.Exit(0 if complete and saved else 1)
 
 
 @bench.command(
@@ -159,8 +159,8 @@ def rpc(
     "[bold]tensorwire bench tensorflow[/]\n\n"
     "[bold]tensorwire bench tensorflow --cases tensor --sizes 4,1M,64M --rounds 9[/]\n\n"
     "[bold]tensorwire bench tensorflow --transport tcp --json --output figures.json[/]\n\n"
-    "Exit codes: 0 all figures are there, 1 some are missing (the notes say why), 2 wrong usage, "
-    "130 after Ctrl-C, which ends with the figures that there are."
+    "Exit codes: 0 all figures are there, 1 some are missing (the notes say why) or a file could "
+    "not be written, 2 wrong usage, 130 after Ctrl-C, which ends with the figures that there are."
 )
 def tensorflow(
     transport: Annotated[
@@ -214,8 +214,8 @@ def tensorflow(
     except PluginError as error:
         print(f"tensorwire bench tensorflow: {error}", file=sys.stderr)
         raise typer.Exit(1) from None
-    hand_over(report, output, json_, table.print_table)
-    raise typer.Exit(0 if complete else 1)
+    saved = hand_over(report, output, json_, table.print_table)
+    raise typer.Exit(0 if complete and saved else 1)
 
 
 @app.command(
@@ -283,7 +283,7 @@ def run(
     "[bold]tensorwire trace --events --keep 200 -- python client.py[/]\n\n"
     "[bold]tensorwire trace --json --output steps.json -- python train.py[/]\n\n"
     "[bold]tensorwire trace --chrome steps.json -- python train.py[/]  (for ui.perfetto.dev)\n\n"
-    "Exit codes: the program's; 2 wrong usage, 127 no such program.",
+    "Exit codes: the program's; 1 a file could not be written, 2 wrong usage, 127 no such program.",
 )
 def trace(
     command: Annotated[
@@ -319,15 +319,13 @@ def trace(
         print(f"tensorwire: cannot run {command[0]!r}: {error.strerror}", file=sys.stderr)
         raise typer.Exit(127) from None
     report = {"links": [tracing.as_dict(link, events=events) for link in links]}
-    if output is not None:
-        output.write_text(json.dumps(report, indent=2) + "\n")
-    if chrome is not None:
-        chrome.write_text(json.dumps(tracing.as_chrome(links)) + "\n")
+    saved = save(output, lambda path: path.write_text(json.dumps(report, indent=2) + "\n"))
+    saved &= save(chrome, lambda path: path.write_text(json.dumps(tracing.as_chrome(links)) + "\n"))
     if json_:
         print(json.dumps(report, indent=2))
     else:
         tracing.print_links(links, console(), events=events)
-    raise typer.Exit(code)
+    raise typer.Exit(code or int(not saved))
 
 
 @app.command(
@@ -399,17 +397,20 @@ def hand_over(
     output: Path | None,
     json_: bool,
     print_table: Callable[[dict[str, Any], Console], None],
-) -> None:
-    """Writes and prints the figures of a run, also of one that Ctrl-C has ended; after those the
-    command ends as Ctrl-C ends it."""
-    if output is not None:
-        output.write_text(json.dumps(report, indent=2) + "\n")
+    draw: Callable[[], bool] = lambda: True,
+) -> bool:
+    """Writes, prints and draws the figures of a run, also of one that Ctrl-C has ended; after those
+    the command ends as Ctrl-C ends it. Whether all files could be written; one that could not keeps
+    nothing else from being done."""
+    saved = save(output, lambda path: path.write_text(json.dumps(report, indent=2) + "\n"))
     if json_:
         print(json.dumps(report, indent=2))
     else:
         print_table(report, console())
+    saved &= draw()
     if report["environment"]["interrupted"]:
         raise KeyboardInterrupt
+    return saved
 
 
 def words(option: str, text: str) -> list[str]:

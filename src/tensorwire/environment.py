@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
-from functools import cache, lru_cache
+from functools import cache
 from typing import Final
 
 from tensorwire.log import LOGGER
@@ -88,23 +88,20 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 def data_hosts() -> tuple[str | Network, ...]:
     """The entries of TENSORWIRE_DATA_HOSTS as they are now: names and ``*`` as they are written,
     addresses and networks as networks. Raises SettingError."""
-    return _hosts(os.environ.get(DATA_HOSTS, ""))
+    value = os.environ.get(DATA_HOSTS, "")
+    return tuple(_host(entry, value) for entry in value.replace(",", " ").split())
 
 
-@lru_cache(maxsize=8)
-def _hosts(value: str) -> tuple[str | Network, ...]:
-    found: list[str | Network] = []
-    for entry in value.replace(",", " ").split():
-        try:
-            found.append(ipaddress.ip_network(entry, strict=False))
-        except ValueError:
-            if entry != "*" and not _HOST_NAME(entry):
-                raise SettingError(
-                    f"{DATA_HOSTS}={value!r}: {entry!r} is neither a host nor a network: set names, "
-                    "addresses and networks with commas between (10.0.0.0/8,node7), or *"
-                ) from None
-            found.append(entry)
-    return tuple(found)
+def _host(entry: str, value: str) -> str | Network:
+    if entry == "*" or _HOST_NAME(entry):
+        return entry
+    try:
+        return ipaddress.ip_network(entry, strict=False)
+    except ValueError:
+        raise SettingError(
+            f"{DATA_HOSTS}={value!r}: {entry!r} is neither a host nor a network: "
+            "set names, addresses and networks with commas between (10.0.0.0/8,node7), or *"
+        ) from None
 
 
 def check() -> None:

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How Ctrl-C and SIGTERM end a command: in order, with a word and a shell's exit code."""
+"""How Ctrl-C, SIGTERM and a full disk end a command: in order, with a word and an exit code."""
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 import sys
 import threading
@@ -14,7 +16,8 @@ from types import FrameType
 @contextmanager
 def ending() -> Iterator[None]:
     """Within it SIGTERM raises SystemExit with code 143, so that processes and folders that were
-    made are cleared away; KeyboardInterrupt becomes SystemExit with code 130. In the main thread.
+    made are cleared away; KeyboardInterrupt becomes SystemExit with code 130, and an OSError, such
+    as that of standard output that cannot be written to, with code 1. In the main thread.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -23,12 +26,32 @@ def ending() -> Iterator[None]:
     if before != signal.SIG_IGN:
         signal.signal(signal.SIGTERM, _terminated)
     try:
-        yield
+        try:
+            yield
+        finally:
+            _flush()
     except KeyboardInterrupt:
         print("tensorwire: interrupted", file=sys.stderr, flush=True)
         raise SystemExit(128 + signal.SIGINT) from None
+    except OSError as error:
+        if error.errno != errno.EPIPE:  # whoever has closed the pipe has seen enough
+            print(f"tensorwire: {error}", file=sys.stderr, flush=True)
+        raise SystemExit(1) from None
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _flush() -> None:
+    """What could not be written now is not tried again when the interpreter ends."""
+    if sys.stdout is None:
+        return
+    try:
+        sys.stdout.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+        raise
 
 
 def _terminated(number: int, _frame: FrameType | None) -> None:

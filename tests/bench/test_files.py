@@ -37,6 +37,16 @@ def test_a_pipe_is_not_opened(tmp_path: Path) -> None:
     files.check_file(Path("/dev/null"))
 
 
+def test_a_file_that_cannot_be_written_after_all(capsys: pytest.CaptureFixture[str]) -> None:
+    full = Path("/dev/full")
+    files.check_file(full)
+    assert not files.save(full, lambda path: path.write_text("figures"))
+    assert capsys.readouterr().err == (
+        "tensorwire: cannot write to /dev/full (No space left on device)\n"
+    )
+    assert files.save(None, lambda path: path.write_text("figures"))
+
+
 def test_a_name_in_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     files.check_file(Path("new.json"))

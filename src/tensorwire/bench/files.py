@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a file that a command writes at its end can be written, asked before it begins."""
+"""The files that a command writes at its end. Whether they can be written is asked before it
+begins; if they cannot after all, that is one sentence."""
 
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -25,6 +28,26 @@ def check_file(path: Path) -> None:
             target.unlink()
     except OSError as error:
         raise ValueError(f"cannot write to {path} ({error.strerror}): name another file") from None
+
+
+def write(path: Path, make: Callable[[Path], object]) -> None:
+    """``make(path)``, which writes the file. ValueError when that is not possible."""
+    try:
+        make(path)
+    except OSError as error:
+        raise ValueError(f"cannot write to {path} ({error.strerror or error})") from None
+
+
+def save(path: Path | None, make: Callable[[Path], object]) -> bool:
+    """``write``, where there is a path. When that is not possible, it is told on standard error;
+    returns False then, and the command should end with code 1."""
+    if path is not None:
+        try:
+            write(path, make)
+        except ValueError as error:
+            print(f"tensorwire: {error}", file=sys.stderr, flush=True)
+            return False
+    return True
 
 
 def check_plot(path: Path) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from io import StringIO
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
 from tensorwire.bench.train import compare, local
 from tensorwire.bench.train.figures import (
@@ -21,6 +23,7 @@ from tensorwire.bench.train.figures import (
     path,
 )
 from tensorwire.bench.train.options import Options
+from tensorwire.cli import app
 from tensorwire.tensorflow.build import SOURCES
 
 
@@ -214,6 +217,26 @@ def test_the_transport_of_the_environment_is_told(monkeypatch: pytest.MonkeyPatc
     assert compare.settings(Options(), "worker=2", 1, {})["transport"] == "shm"
     given = {"TENSORWIRE_TRANSPORT": "tcp"}
     assert compare.settings(Options(), "worker=2", 1, given)["transport"] == "tcp"
+
+
+def test_figures_outlive_a_plot_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+    outcome = local.Outcome([worker(), worker()], [])
+    monkeypatch.setattr(local, "run", lambda *_, **__: outcome)
+    output, plot = tmp_path / "figures.json", tmp_path / "plot.png"
+    plot.symlink_to("/dev/full")
+    arguments = ["train", "--compare", "--model=lenet", "--rounds=1", "--num-batches=20"]
+    done = CliRunner().invoke(app, [*arguments, f"--output={output}", f"--plot={plot}"])
+    assert done.exit_code == 1
+    assert f"tensorwire: cannot write to {plot} (No space left on device)\n" in done.stderr
+    assert "images/s" in done.stdout
+    assert len(json.loads(output.read_text())["rows"]) == 3
+    done = CliRunner().invoke(app, [*arguments, "--output=/dev/full", f"--plot={tmp_path}/x.png"])
+    assert done.exit_code == 1
+    assert "tensorwire: cannot write to /dev/full" in done.stderr
+    assert (tmp_path / "x.png").exists()
 
 
 def test_the_plot(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, NoReturn, TypeVar
 import typer
 
 from tensorwire import signals
-from tensorwire.bench.files import check_file, check_plot
+from tensorwire.bench.files import check_file, check_plot, save
 from tensorwire.bench.train.models import MODELS
 from tensorwire.bench.train.options import (
     DEVICES,
@@ -41,8 +41,9 @@ EPILOG = (
     "[bold]tensorwire train --model lenet --data_name digits --num_batches 200[/]\n\n"
     "[bold]tensorwire train --job_name ps --ps_hosts a:5000 --worker_hosts b:5000,c:5000[/]  "
     "and so for each process, with its --task_index\n\n"
-    "Exit codes: 0 done, 1 training failed, 2 wrong usage; with --local or --compare that of the "
-    "first process that failed, 130 after Ctrl-C, 143 after SIGTERM."
+    "Exit codes: 0 done, 1 training failed or a file could not be written, 2 wrong usage; with "
+    "--local or --compare that of the first process that failed, 130 after Ctrl-C, 143 after "
+    "SIGTERM."
 )
 
 
@@ -202,23 +203,29 @@ def train(
         checked(options.check)
         os.environ.update(environment)  # read when the server protocol is loaded
         result = one_process(options, sys.stderr if json_ else sys.stdout)
-        if json_ and result is not None:
+        if result is None:
+            return
+        saved = save(output, lambda path: path.write_text(json.dumps(result) + "\n"))
+        if json_:
             print(json.dumps(result, indent=2))
-        return
+        raise typer.Exit(0 if saved else 1)
     if compare:
-        report = comparison(options, cluster, environment, rounds or ROUNDS, json_)
-        if plot is not None:
-            from tensorwire.bench.train.compare import draw
-
-            draw(report, plot)
+        report = comparison(options, cluster, environment, rounds or ROUNDS)
     else:
         report = whole_cluster(options, cluster, environment, json_)
-    if output is not None:
-        output.write_text(json.dumps(report, indent=2) + "\n")
+    saved = save(output, lambda path: path.write_text(json.dumps(report, indent=2) + "\n"))
     if json_:
         print(json.dumps(report, indent=2))
+    if compare:
+        from tensorwire.bench.train.compare import draw, print_table
+        from tensorwire.terminal import console
+
+        if not json_:
+            print_table(report, console())
+        saved &= save(plot, lambda path: draw(report, path))
     if report.get("interrupted"):
         raise KeyboardInterrupt
+    raise typer.Exit(0 if saved else 1)
 
 
 def environment_for(
@@ -280,19 +287,15 @@ def whole_cluster(
 
 
 def comparison(
-    options: Options, spec: str, environment: dict[str, str], rounds: int, quiet: bool
+    options: Options, spec: str, environment: dict[str, str], rounds: int
 ) -> dict[str, Any]:
     from tensorwire.bench.terminal import progress_bar
     from tensorwire.bench.train import compare
-    from tensorwire.terminal import console
 
     with progress_bar() as progress:
-        report = started(
+        return started(
             lambda: compare.run(options, spec, rounds, environment=environment, progress=progress)
         )
-    if not quiet:
-        compare.print_table(report, console())
-    return report
 
 
 def started(run: Callable[[], T]) -> T:
@@ -338,6 +341,5 @@ def end(why: str, code: int = 1) -> NoReturn:
 def solo() -> None:
     """The command by itself."""
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command(**SETTINGS)(train)
-    with signals.ending():
-        app()
+    app.command(**SETTINGS)(signals.ending()(train))
+    app()

@@ -4,14 +4,16 @@ stock gRPC and over tensorwire, with the same seed: the same losses, in less tim
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from tensorwire import signals
-from tensorwire.bench.files import check_plot
+from tensorwire.bench.files import check_plot, save
 from tensorwire.bench.terminal import progress_bar
 from tensorwire.bench.train import compare
-from tensorwire.bench.train.command import LOCAL, started
+from tensorwire.bench.train.command import LOCAL, parsed, started
 from tensorwire.bench.train.options import STOCK, TENSORWIRE, Options
 from tensorwire.terminal import console
 
@@ -26,17 +28,14 @@ NETWORK = Options(
 )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tensorwire.bench.train.demo")
-    parser.add_argument(
-        "--plot", type=Path, default=Path("build/demo.png"), help="default %(default)s"
-    )
-    parser.add_argument("--steps", type=int, default=NETWORK.num_batches)
-    arguments = parser.parse_args()
-    try:
-        check_plot(arguments.plot)
-    except ValueError as error:
-        parser.error(str(error))
+def demo(
+    plot: Annotated[Path, typer.Option(help="Draw the losses into this file.")] = Path(
+        "build/demo.png"
+    ),
+    steps: Annotated[int, typer.Option(min=1, help="Of each worker.")] = NETWORK.num_batches,
+) -> None:
+    """A network learns handwritten digits over stock gRPC and over tensorwire, side by side."""
+    parsed("plot", check_plot, plot)
     screen = console()
     screen.print(
         f"Five fully connected layers (204 MiB of parameters) learn digits on {LOCAL}: "
@@ -46,7 +45,7 @@ def main() -> None:
     with progress_bar() as progress:
         report = started(
             lambda: compare.run(
-                NETWORK.but(num_batches=arguments.steps),
+                NETWORK.but(num_batches=steps),
                 LOCAL,
                 1,
                 environment={},
@@ -58,13 +57,13 @@ def main() -> None:
     if report["interrupted"]:
         raise KeyboardInterrupt
     first, last = (report["curves"][TENSORWIRE]["losses"][place] for place in (0, -1))
-    compare.draw(report, arguments.plot)
     screen.print(
-        f"Loss {first:.3f} to {last:.3f}; over steps and over time: {arguments.plot}",
-        highlight=False,
+        f"Loss {first:.3f} to {last:.3f}; over steps and over time: {plot}", highlight=False
     )
+    raise typer.Exit(0 if save(plot, lambda path: compare.draw(report, path)) else 1)
 
 
 if __name__ == "__main__":
-    with signals.ending():
-        main()
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command()(signals.ending()(demo))
+    app()

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
+from tensorwire.bench.files import write
 from tensorwire.bench.train import output, peers
 from tensorwire.bench.train.data import inputs
 from tensorwire.bench.train.models import find as find_model
@@ -30,10 +31,12 @@ class TrainingError(RuntimeError):
 
 
 def run(options: Options, show: output.Print) -> dict[str, Any] | None:
-    """Trains, or serves parameters until the process is ended. Returns a worker's result.
+    """Trains and returns a worker's result; or serves parameters until the process is ended, and
+    writes what was sampled to ``options.output``.
 
-    Raises TrainingError, and ValueError when the data cannot be had. The process should end at once
-    then: TensorFlow may wait half a minute for a lost peer before it lets go of a session.
+    Raises TrainingError, and ValueError when the data cannot be had or the file cannot be written.
+    The process should end at once then: TensorFlow may wait half a minute for a lost peer before it
+    lets go of a session.
     """
     server = serve(options) if options.job_name else None
     if options.job_name == "ps":
@@ -42,13 +45,11 @@ def run(options: Options, show: output.Print) -> dict[str, Any] | None:
         return None
     try:
         peers.reach(others(options))
-        result = Worker(options, server, show).run()
+        return Worker(options, server, show).run()
     except peers.PeerError as error:
         raise TrainingError(str(error)) from error
     except tf.errors.OpError as error:
         raise TrainingError(explain(error, options)) from error
-    write(options, result)
-    return result
 
 
 def others(options: Options) -> peers.Peers:
@@ -67,12 +68,9 @@ def wait_for_end(options: Options) -> None:
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     samples = Samples(options.server_protocol == TENSORWIRE)
     ended.wait()
-    write(options, {"task_index": options.task_index, "samples": samples.close()})
-
-
-def write(options: Options, result: dict[str, Any]) -> None:
+    result = {"task_index": options.task_index, "samples": samples.close()}
     if options.output is not None:
-        options.output.write_text(json.dumps(result) + "\n")
+        write(options.output, lambda path: path.write_text(json.dumps(result) + "\n"))
 
 
 def serve(options: Options) -> Any:
