@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -185,8 +186,43 @@ def test_the_first_that_failed_is_named_with_its_last_lines(tmp_path: Path) -> N
     assert "a consequence" in lines.of("worker", 0, "stderr")
 
 
+def test_the_first_that_failed_is_known_however_late_that_is_seen(tmp_path: Path) -> None:
+    """worker 1 ends before worker 0 does, and nobody looks until both have."""
+    script = f"""
+    if [ {{job}} = talker ]; then echo go; exit; fi
+    echo $$ > {tmp_path}/pid{{index}}
+    until [ -e {tmp_path}/end{{index}} ]; do sleep 0.01; done
+    exit 1{{index}}
+    """
+    pids: list[int] = []
+
+    def output(task: Task, stream: str, line: bytes) -> None:
+        for index in (1, 0):
+            pids.append(int(wait_for(tmp_path / f"pid{index}")))
+            (tmp_path / f"end{index}").touch()
+            assert gone(pids[-1])
+
+    ended = launch.run(
+        launch.cluster("worker=2,talker=1"), ["sh", "-c", script], output=output, timeout=PATIENCE
+    )
+    assert len(pids) == 2
+    assert ended == (11, "worker 1 failed with exit code 11")
+
+
+def test_without_pidfd_ends_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(pid: int) -> int:
+        raise OSError(errno.ENOSYS, "not here")
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    assert run("worker=2", "sh", "-c", "exit {index}")[0] == 1
+
+
 def test_the_banner_of_tensorflow_is_no_cause() -> None:
-    script = """
+    cuda = "Attempting to register factory for plugin cuDNN when one has already been registered"
+    script = f"""
+    echo "2026-01-01 00:00:00.000001: E external/local_xla/x.cc:9261] Unable to register cuDNN \
+factory: {cuda}" >&2
+    echo "E0000 00:00:1.1 1 cuda_fft.cc:467] Unable to register cuFFT factory: {cuda}" >&2
     echo "2026-01-01 00:00:00.000001: W tensorflow/core/x.cc:1] warning" >&2
     echo "WARNING: All log messages before absl::InitializeLog() is called ..." >&2
     echo "I0000 00:00:1.1 1 port.cc:153] oneDNN custom operations are on." >&2

@@ -23,7 +23,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -32,7 +32,8 @@ from typing import IO, NamedTuple
 HOST = "127.0.0.1"
 GRACE_SECONDS = 10.0
 LOOK_SECONDS = 0.2
-"""How often processes are looked at when none of them writes anything."""
+"""How often signals and the time are looked at when no process writes or ends; and processes, where
+the kernel cannot tell of their ends."""
 DRAIN_SECONDS = 2.0
 """For the last output, when a process that left its group keeps the pipe open."""
 LONGEST_LINE = 1 << 16
@@ -49,10 +50,12 @@ PLACEHOLDER = re.compile(r"\{(?:(job)|(index)|([a-z][a-z0-9_]*)_hosts)\}")
 
 LAST_LINES = 12
 """Of a process that failed, in what is said of it at the end."""
-# What TensorFlow says whenever it starts: notes and warnings of its native log.
+# What TensorFlow says whenever it starts: notes and warnings of its native log, and that a library
+# of the GPU's was registered before, which it calls an error.
 BANNER = re.compile(
     r"\d{4}-\d\d-\d\d [\d:.]+: [IW] |[IW]0000 |WARNING: All log messages before absl::"
-    r"|To enable the following instructions: |E0000 .*Unable to register cu"
+    r"|To enable the following instructions: "
+    r"|(\d{4}-\d\d-\d\d [\d:.]+: E |E0000 ).*Unable to register cu"
 )
 
 # Runs in each new process before its command: whoever kills the launcher kills the command, too.
@@ -291,7 +294,10 @@ class _Running:
         self._output = output
         self._grace = grace
         self._alive: dict[Task, subprocess.Popen[bytes]] = {}
-        self._pipes = selectors.DefaultSelector()
+        self._ends: dict[Task, int] = {}
+        """A pidfd of each process, where the kernel has them."""
+        self._events = selectors.DefaultSelector()
+        """Tells of ends in their order."""
         self._received: list[int] = []
         self._sent: signal.Signals | None = None
         """What was sent to all processes last; None as long as nothing has to end."""
@@ -319,16 +325,20 @@ class _Running:
             start_new_session=True,
         )
         self._alive[task] = process
+        # Linux before 5.3, or a Python from there, has none; seccomp may not permit it.
+        with suppress(OSError, AttributeError):
+            self._ends[task] = os.pidfd_open(process.pid)
+            self._events.register(self._ends[task], selectors.EVENT_READ, task)
         for stream, file in (("stdout", process.stdout), ("stderr", process.stderr)):
             assert file is not None
-            self._pipes.register(file, selectors.EVENT_READ, _Pipe(task, stream, file))
+            self._events.register(file, selectors.EVENT_READ, _Pipe(task, stream, file))
 
     def wait(self, timeout: float | None) -> Ended:
         """Until all have ended."""
         ends = None if timeout is None else time.monotonic() + timeout
         while self._alive:
-            self._read()
-            for task in list(self._alive):
+            self._wait()
+            for task in [task for task in self._alive if task not in self._ends]:
                 self._look(task)
             now = time.monotonic()
             while self._received:
@@ -342,8 +352,8 @@ class _Running:
             if returned and self._sent in (None, signal.SIGINT):
                 self._send(signal.SIGTERM)
         drained = time.monotonic() + DRAIN_SECONDS
-        while self._pipes.get_map() and time.monotonic() < drained:
-            self._read()
+        while self._events.get_map() and time.monotonic() < drained:
+            self._wait()
         last = self._last[self._failed] if self._failed is not None else ()
         return Ended(self._code, "\n    ".join([self._why, *last]))
 
@@ -352,9 +362,12 @@ class _Running:
         for process in self._alive.values():
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        for key in list(self._pipes.get_map().values()):
-            self._end(key.data)
-        self._pipes.close()
+        for key in list(self._events.get_map().values()):
+            if isinstance(key.data, _Pipe):
+                self._end(key.data)
+        for pidfd in self._ends.values():
+            os.close(pidfd)
+        self._events.close()
 
     def _look(self, task: Task) -> None:
         process = self._alive[task]
@@ -364,6 +377,9 @@ class _Running:
         os.killpg(process.pid, signal.SIGKILL)
         code = process.wait()
         del self._alive[task]
+        if task in self._ends:
+            self._events.unregister(self._ends[task])
+            os.close(self._ends.pop(task))
         if code != 0 and self._sent is None:
             how = f"failed with exit code {code}"
             if code < 0:
@@ -394,19 +410,25 @@ class _Running:
         for process in self._alive.values():
             os.killpg(process.pid, number)
 
-    def _read(self) -> None:
-        for key, _ in self._pipes.select(LOOK_SECONDS):
-            pipe = key.data
-            data = os.read(pipe.file.fileno(), LONGEST_LINE)
-            if not data:
-                self._pipes.unregister(pipe.file)
-                self._end(pipe)
-                continue
-            lines = (pipe.rest + data).splitlines(keepends=True)
-            whole = lines[-1].endswith((b"\n", b"\r")) or len(lines[-1]) > LONGEST_LINE
-            pipe.rest = b"" if whole else lines.pop()
-            for line in lines:
-                self._take(pipe, line)
+    def _wait(self) -> None:
+        """For output and ends of processes, and deals with them in their order."""
+        for key, _ in self._events.select(LOOK_SECONDS):
+            if isinstance(key.data, _Pipe):
+                self._read(key.data)
+            else:
+                self._look(key.data)
+
+    def _read(self, pipe: _Pipe) -> None:
+        data = os.read(pipe.file.fileno(), LONGEST_LINE)
+        if not data:
+            self._events.unregister(pipe.file)
+            self._end(pipe)
+            return
+        lines = (pipe.rest + data).splitlines(keepends=True)
+        whole = lines[-1].endswith((b"\n", b"\r")) or len(lines[-1]) > LONGEST_LINE
+        pipe.rest = b"" if whole else lines.pop()
+        for line in lines:
+            self._take(pipe, line)
 
     def _take(self, pipe: _Pipe, line: bytes) -> None:
         self._output(pipe.task, pipe.stream, line)
