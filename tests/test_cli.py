@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -66,6 +67,23 @@ def test_version(option: str) -> None:
     result = run(option)
     assert result.exit_code == 0
     assert result.output.strip()[0].isdigit()
+
+
+def test_shells_complete_the_command() -> None:
+    """In bash, with the script that the command prints for it."""
+    command = shutil.which("tensorwire", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    assert command is not None
+    program = """
+    eval "$("$0" --show-completion)"
+    complete -p tensorwire >&2
+    COMP_WORDS=(tensorwire bench "$1") COMP_CWORD=2
+    _tensorwire_completion "$0"
+    echo "${COMPREPLY[@]}"
+    """
+    words = ["bash", "-c", program, command, "r"]
+    done = subprocess.run(words, check=True, capture_output=True, text=True)
+    assert "-F _tensorwire_completion tensorwire" in done.stderr
+    assert done.stdout == "rpc\n"
 
 
 def test_the_package_can_be_run() -> None:
