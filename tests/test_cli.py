@@ -103,7 +103,12 @@ def test_rpc_measures_all_that_is_asked_for() -> None:
     ours = [row for row in rows if row["contender"] == "tensorwire"]
     assert {row["transport"] for row in ours} == {"shm", "tcp"}
     assert {row["origin"] for row in ours} == {"ordinary", "published"}
-    assert all(row["ratio_to_grpcio"] > 0 for row in rows)
+    announced = [row for row in rows if row["ratio_to_grpcio"] is None]
+    assert all(row["ratio_to_grpcio"] > 0 for row in rows if row not in announced)
+    assert {(row["transport"], row["origin"], row["reads"]) for row in announced} == {
+        ("shm", "published", False)
+    }
+    assert {row["size"] for row in announced} == {65536}
     assert {"sockets", "memcpy", "grpcio"} <= {row["contender"] for row in rows}
     assert report["environment"]["settings"]["rounds"] == 1
 

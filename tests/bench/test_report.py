@@ -94,19 +94,19 @@ def test_no_line_is_too_long_and_no_cell_is_cut(width: int) -> None:
     assert "note on zmq" in flat
 
 
-def test_what_is_only_announced_has_no_rate() -> None:
-    lent = row(
-        "tensorwire", transport="shm", origin="published", size=1 << 20, ratio_to_grpcio=900.0
-    )
+def test_a_figure_that_is_not_there_is_an_empty_cell() -> None:
+    names = {
+        "GB/s": "gb_per_s",
+        "msg/s": "msgs_per_s",
+        "CPU s/GB": "cpu_s_per_gb",
+        "x grpcio": "ratio_to_grpcio",
+        "x p99": "p99_ratio_to_grpcio",
+    }
+    announced = row("tensorwire") | dict.fromkeys(names.values())
     cells = {column.name: column.cell for column in report.COLUMNS}
-    assert [cells[name](lent) for name in ("GB/s", "CPU s/GB", "x grpcio", "x p99")] == [""] * 4
-    for more in (
-        {"reads": True},
-        {"transport": "tcp"},
-        {"origin": "ordinary"},
-        {"size": 8},
-    ):
-        assert cells["x grpcio"]({**lent, **more}) == "900"
+    assert [cells[name](announced) for name in names] == [""] * 5
+    assert cells["p50"](announced) == "12.3 us"
+    assert cells["msg/s"](row("tensorwire")) == "81 k"
 
 
 def test_rows_come_by_case_and_size_the_baseline_first() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -263,6 +264,27 @@ def test_published_arrays_are_compared_with_the_same_work_of_grpcio() -> None:
         }
     )
     assert found[2]["ratio_to_grpcio"] == 20
+
+
+def test_what_is_only_announced_has_a_time_but_no_rate_and_no_ratio() -> None:
+    announced = Work("request", 1 << 20, "published")
+    shm, tcp = Contender("tensorwire", "shm"), Contender("tensorwire", "tcp")
+
+    def figures(contender: Contender, work: Work) -> tuple[float, list[float | None]]:
+        base = {(GRPC, replace(work, origin="ordinary")): [visit_of(100)]}
+        visit = replace(visit_of(5), path=contender.transport)
+        _, row = rows_of({**base, (contender, work): [visit]})
+        rates = ("gb_per_s", "msgs_per_s", "cpu_s_per_gb", "ratio_to_grpcio", "p99_ratio_to_grpcio")
+        return row["p50_us"], [row[name] for name in rates]
+
+    assert figures(shm, announced) == (5, [None] * 5)
+    for contender, work in (
+        (tcp, announced),
+        (shm, replace(announced, reads=True)),
+        (shm, replace(announced, origin="ordinary")),
+        (shm, replace(announced, size=8)),
+    ):
+        assert None not in figures(contender, work)[1]
 
 
 def test_several_callers_are_compared_by_what_they_get_done() -> None:

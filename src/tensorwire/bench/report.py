@@ -25,10 +25,6 @@ LEGEND = (
 )
 
 
-LENT = 64 << 10
-"""Bytes from which an array is surely lent; a smaller one may be in the message itself."""
-
-
 def ordered(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """By case and size; inside those the baseline first, then as they come."""
     return sorted(
@@ -64,19 +60,9 @@ def rate(value: float) -> str:
     return significant(value)
 
 
-def looks(row: dict[str, Any]) -> bool:
-    """Whether bytes are moved or read. An array of the arena that goes over shared memory and is
-    not read is only announced: its time is one, but no rate."""
-    lent = row["origin"] == "published" and row["transport"] == "shm" and row["size"] >= LENT
-    return bool(row["reads"] or not lent)
-
-
-def optional(value: float | None) -> str:
-    return "" if value is None else significant(value)
-
-
-def measured(name: str) -> Callable[[dict[str, Any]], str]:
-    return lambda row: optional(row[name]) if looks(row) else ""
+def optional(value: float | None, text: Callable[[float], str] = significant) -> str:
+    """Empty where there is no such figure."""
+    return "" if value is None else text(value)
 
 
 COLUMNS = (
@@ -91,11 +77,11 @@ COLUMNS = (
     Column("p50", lambda row: duration(row["p50_us"])),
     Column("spread", lambda row: f"{row['p50_spread']:.0%}", leaves=4),
     Column("p99", lambda row: duration(row["p99_us"]), leaves=3),
-    Column("GB/s", measured("gb_per_s"), leaves=5),
-    Column("msg/s", lambda row: rate(row["msgs_per_s"]), leaves=7),
-    Column("CPU s/GB", measured("cpu_s_per_gb"), leaves=6),
-    Column("x grpcio", measured("ratio_to_grpcio")),
-    Column("x p99", measured("p99_ratio_to_grpcio"), leaves=8),
+    Column("GB/s", lambda row: optional(row["gb_per_s"]), leaves=5),
+    Column("msg/s", lambda row: optional(row["msgs_per_s"], rate), leaves=7),
+    Column("CPU s/GB", lambda row: optional(row["cpu_s_per_gb"]), leaves=6),
+    Column("x grpcio", lambda row: optional(row["ratio_to_grpcio"])),
+    Column("x p99", lambda row: optional(row["p99_ratio_to_grpcio"]), leaves=8),
     Column("note", lambda row: row["note"], text=True, leaves=9),
 )
 

@@ -214,6 +214,17 @@ def spread(medians: Sequence[float]) -> float:
     return (max(medians) - min(medians)) / middle if middle else 0.0
 
 
+LENT = 64 << 10
+"""Bytes from which an array is surely lent; a smaller one may be in the message itself."""
+
+
+def moves(work: Work, path: str) -> bool:
+    """Whether bytes are moved or read. An array of the arena that goes over shared memory and is
+    not read is only announced: its time is that of a call, and there is no rate."""
+    lent = work.origin == "published" and path == "shm" and work.size >= LENT
+    return work.reads or not lent
+
+
 def rows(results: Results) -> list[dict[str, Any]]:
     """One row for each contender and work, as documented in ``docs/benchmarks.md``."""
     baseline = {
@@ -225,7 +236,8 @@ def rows(results: Results) -> list[dict[str, Any]]:
     for (contender, work), visits in results.visits.items():
         p50 = statistics.median(visit.p50_us for visit in visits)
         p99 = statistics.median(visit.p99_us for visit in visits)
-        base = baseline.get(work.comparable)
+        moved = moves(work, visits[0].path)
+        base = baseline.get(work.comparable) if moved else None
         gigabytes = work.size / 1e9
         table.append(
             {
@@ -240,12 +252,16 @@ def rows(results: Results) -> list[dict[str, Any]]:
                 "p50_us": p50,
                 "p50_spread": spread([visit.p50_us for visit in visits]),
                 "p99_us": p99,
-                "gb_per_s": statistics.median(v.calls * gigabytes / v.seconds for v in visits),
-                "msgs_per_s": statistics.median(v.calls / v.seconds for v in visits),
+                "gb_per_s": statistics.median(v.calls * gigabytes / v.seconds for v in visits)
+                if moved
+                else None,
+                "msgs_per_s": statistics.median(v.calls / v.seconds for v in visits)
+                if moved
+                else None,
                 "cpu_s_per_gb": statistics.median(
                     v.cpu_seconds / (v.calls * gigabytes) for v in visits
                 )
-                if work.size
+                if moved and work.size
                 else None,
                 "ratio_to_grpcio": _times_faster(work, visits, base) if base else None,
                 "p99_ratio_to_grpcio": statistics.median(v.p99_us for v in base) / p99
