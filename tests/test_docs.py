@@ -181,9 +181,10 @@ def test_every_command_is_in_the_table() -> None:
     assert sorted(found) == sorted(leaves(typer.main.get_command(cli.app), "tensorwire"))
 
 
-@pytest.mark.parametrize(
-    "page", [*PAGES, *ROOT.glob("*.md")], ids=lambda page: str(page.relative_to(ROOT))
-)
+MARKDOWN = sorted({*PAGES, *ROOT.glob("*.md"), *(ROOT / ".github").rglob("*.md")})
+
+
+@pytest.mark.parametrize("page", MARKDOWN, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_fence_has_a_language(page: Path) -> None:
     ends = None
     for number, line in enumerate(page.read_text().splitlines(), 1):
@@ -194,6 +195,35 @@ def test_every_fence_has_a_language(page: Path) -> None:
         elif line.strip() == ends:
             ends = None
     assert ends is None
+
+
+# A row of a table, a line with a link, or one that is a span of code: these cannot be wrapped.
+UNBROKEN = re.compile(r" *(\|.*|.*\]\(.*|(- )?\S*`[^`]*`\S*)")
+
+
+@pytest.mark.parametrize("page", MARKDOWN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_prose_is_wrapped_at_100_columns(page: Path) -> None:
+    ends = None
+    long = []
+    for number, line in enumerate(page.read_text().splitlines(), 1):
+        fence = FENCE.match(line)
+        if fence and ends is None:
+            ends = fence[2]
+        elif ends is not None:
+            ends = None if line.strip() == ends else ends
+        elif len(line) > 100 and not UNBROKEN.fullmatch(line):
+            long.append((number, len(line)))
+    assert long == []
+
+
+@pytest.mark.parametrize("page", MARKDOWN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_row_is_cut_off_its_table(page: Path) -> None:
+    """A table has its ruler in its second line; a row after an empty line would be a paragraph."""
+    lines = page.read_text().splitlines()
+    rows = [n for n, line in enumerate(lines) if line.lstrip().startswith("|")]
+    heads = [n for n in rows if n - 1 not in rows]
+    ruler = re.compile(r" *\|[-:| ]+\|")
+    assert [n + 1 for n in heads if not ruler.fullmatch(lines[n + 1])] == []
 
 
 PICTURE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
@@ -235,6 +265,12 @@ def test_drawings_suit_light_and_dark_and_fetch_nothing(drawing: Path) -> None:
         *("svg", "title", "style", "defs", "marker", "rect", "path", "text")
     }
     assert len(text) < 8192
+
+
+def test_the_home_page_shows_five_lines() -> None:
+    page = (ROOT / "docs" / "index.md").read_text()
+    shown = re.sub("<!--.*?-->", "", page, flags=re.DOTALL)
+    assert len("\n".join(block.code for block in blocks(shown)).splitlines()) <= 5
 
 
 def test_the_guides_have_examples() -> None:

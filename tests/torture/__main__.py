@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 import sys
+import textwrap
 from pathlib import Path
 from typing import Final
 
@@ -29,7 +30,7 @@ def chosen(only: list[str]) -> list[str]:
 
 
 def write_docs(rows: list[Row], command: str, seed: int) -> None:
-    text = f"{circumstances(command, seed)}\n\n{table(rows)}\n"
+    text = f"{textwrap.fill(circumstances(command, seed), 100)}\n\n{table(rows)}\n"
     page, count = _BETWEEN.subn(lambda found: found[1] + text + found[2], DOCS.read_text())
     if count != 1:
         raise SystemExit(f"{DOCS} has no place for the table")
