@@ -185,12 +185,16 @@ lock: ## renew requirements/*.txt from *.in (needs uv)
 
 # ---- what tensorwire does ----
 
-.PHONY: demo demo-rpc bench
+.PHONY: demo demo-rpc bench figures
 demo: build .venv/tensorflow ## train on a parameter server and two workers, over gRPC and over tensorwire
 	$(BIN)/python -m tensorwire.bench.train.demo $(ARGS)
 
 demo-rpc: build ## a parameter server and two clients of our own, over tensorwire and over grpcio
 	$(BIN)/python -m tensorwire.bench.demo $(ARGS)
+
+# ARGS: names of sets, such as "rpc bytes"; "--list" shows all, with their commands.
+figures: build .venv/tensorflow ## measure what pages quote, on an idle machine (docs/figures.md)
+	$(BIN)/python -m tests.figures $(ARGS)
 
 bench: build ## measure against grpcio and others (ARGS="--sizes 8,64M --json ...")
 	$(BIN)/tensorwire bench rpc $(ARGS)

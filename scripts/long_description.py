@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The package's long description: the beginning of README.md, for readers outside the repository.
 
-Pictures and links that lead into the repository are left out. pyproject.toml names this as the
-provider of the field ``readme``.
+Comments, and pictures and links that lead into the repository, are left out. pyproject.toml names
+this as the provider of the field ``readme``.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 END = "\n## Two commands"
+COMMENT = re.compile(r"<!--.*?-->\n*", re.DOTALL)
 PICTURE = re.compile(r"!\[[^\]]*\]\((?!https:)[^)]*\)\n*")
 LINK = re.compile(r"\[([^\]]*)\]\((?!https:)[^)]*\)")
 INSTALL = """
@@ -32,5 +33,5 @@ def dynamic_metadata(settings: Mapping[str, Any], project: Mapping[str, Any]) ->
     beginning, end, _ = Path("README.md").read_text(encoding="utf-8").partition(END)
     if not end:
         raise ValueError(f"README.md has no {END.strip()!r}, before which the description ends")
-    text = LINK.sub(r"\1", PICTURE.sub("", beginning)) + INSTALL
+    text = LINK.sub(r"\1", PICTURE.sub("", COMMENT.sub("", beginning))) + INSTALL
     return {"readme": {"content-type": "text/markdown", "text": text}}

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables of calls, measured by ``tensorwire bench rpc``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from tests.figures.rows import MB, WAYS, Line, Row, Rows, part, table, times, with_ratio
+from tests.figures.sets import load
+
+from tensorwire.bench.report import duration, rate
+
+
+def call(rows: Rows, way: str, case: str, size: int, **more: Any) -> Row | None:
+    contender = "grpcio" if way == "grpcio" else "tensorwire"
+    wanted = {"origin": "ordinary", "reads": False, "payload": "array", **more}
+    if way == "grpcio":
+        return rows.one(
+            contender=contender, case=case, size=size, **{**wanted, "origin": "ordinary"}
+        )
+    return rows.one(contender=contender, transport=way, case=case, size=size, **wanted)
+
+
+def time_of(row: Row | None, *, bold: bool = False) -> str:
+    if row is None:
+        return ""
+    ratio = row["ratio_to_grpcio"] if row["contender"] != "grpcio" else None
+    return with_ratio(duration(row["p50_us"]), ratio, bold=bold)
+
+
+def ratio_of(row: Row | None, name: str = "ratio_to_grpcio") -> str:
+    return "" if row is None else times(row[name])
+
+
+def times_of(rows: Rows, label: str, case: str, size: int, **more: Any) -> Line:
+    """A line with the times of all three."""
+    found = [call(rows, way, case, size, **more) for way in ("grpcio", *WAYS)]
+    return [label, time_of(found[0]), time_of(found[1], bold=True), time_of(found[2])]
+
+
+def readme_calls() -> str:
+    rows, ready = Rows(load("rpc")), Rows(load("bytes"))
+    stream = [call(rows, way, "stream", 8) for way in ("grpcio", *WAYS)]
+    cpu = [call(rows, way, "request", 64 * MB) for way in ("grpcio", *WAYS)]
+    lines = [
+        times_of(rows, "8 B, p50", "request", 8),
+        times_of(rows, "512 KiB from an ordinary array", "request", MB // 2),
+        times_of(rows, "64 MiB from an ordinary array", "request", 64 * MB),
+        times_of(
+            rows,
+            "64 MiB published, all of it read",
+            "request",
+            64 * MB,
+            origin="published",
+            reads=True,
+        ),
+        times_of(rows, "64 MiB published, not read", "request", 64 * MB, origin="published"),
+        times_of(
+            ready,
+            "64 MiB as `bytes`, stubs and servicers unchanged (*)",
+            "request",
+            64 * MB,
+            payload="bytes",
+        ),
+        [
+            "8 B messages on one stream",
+            *(
+                ""
+                if row is None
+                else with_ratio(
+                    f"{rate(row['msgs_per_s'])}/s",
+                    row["ratio_to_grpcio"] if row["contender"] != "grpcio" else None,
+                    bold=row["transport"] == "shm",
+                )
+                for row in stream
+            ),
+        ],
+        [
+            "CPU seconds per GB at 64 MiB",
+            *("" if row is None else f"{row['cpu_s_per_gb']:.2g}" for row in cpu),
+        ],
+    ]
+    return table(["request", "grpcio", "tensorwire, shm", "tensorwire, tcp"], lines)
+
+
+def calls() -> str:
+    rows = Rows(load("rpc"))
+
+    def line(label: str, case: str, size: int, **more: Any) -> Line:
+        return [label, *(ratio_of(call(rows, way, case, size, **more)) for way in WAYS)]
+
+    def with_p99(way: str) -> str:
+        row = call(rows, way, "request", 8)
+        return f"{ratio_of(row)} ({ratio_of(row, 'p99_ratio_to_grpcio')})" if row else ""
+
+    def against_8_bytes() -> str:
+        large = call(rows, "shm", "request", 64 * MB, origin="published")
+        small = call(rows, "shm", "request", 8)
+        return f"{large['p50_us'] / small['p50_us']:.2f}x its time" if large and small else ""
+
+    def cpu(way: str) -> str:
+        ours, theirs = (call(rows, each, "request", 64 * MB) for each in (way, "grpcio"))
+        return part(theirs["cpu_s_per_gb"] / ours["cpu_s_per_gb"]) if ours and theirs else ""
+
+    published: dict[str, Any] = {"origin": "published", "reads": True}
+    return table(
+        ["case", "shm", "tcp"],
+        [
+            ["8 B request, p50 (p99)", *(with_p99(way) for way in WAYS)],
+            line("512 KiB request", "request", MB // 2),
+            line("64 MiB request, ordinary array", "request", 64 * MB),
+            line(
+                "64 MiB request, published, receiver reads all of it",
+                "request",
+                64 * MB,
+                **published,
+            ),
+            ["64 MiB request, published, not read: against the 8 B call", against_8_bytes(), ""],
+            line("64 MiB pull, ordinary", "pull", 64 * MB),
+            line("64 MiB pull, published, read", "pull", 64 * MB, **published),
+            line("8 B messages on one stream, messages/s", "stream", 8),
+            ["CPU seconds per GB at 64 MiB", *(cpu(way) for way in WAYS)],
+            *against_others(rows),
+        ],
+    )
+
+
+OTHERS: Final = {
+    "nixl": ("NIXL", "shm", True),
+    "mpi": ("MPICH", "shm", True),
+    "zmq": ("pyzmq", "tcp", False),
+    "flight": ("Arrow Flight", "tcp", False),
+    "sockets-cubic": ("plain sockets with cubic", "tcp", False),
+}
+"""Their names, the way that they are compared with, and whether both ends read: over shared memory
+what is published is compared."""
+
+
+def against_others(rows: Rows) -> Iterator[Line]:
+    for name, (title, way, reads) in OTHERS.items():
+        wanted = {"case": "request", "size": 64 * MB, "reads": reads, "payload": "array"}
+        theirs = rows.one(contender=name, **wanted)
+        origin = "published" if reads else "ordinary"
+        ours = rows.one(contender="tensorwire", transport=way, origin=origin, **wanted)
+        ratio = times(theirs["p50_us"] / ours["p50_us"]) if theirs and ours else ""
+        label = f"64 MiB request against {title}" + (
+            " (ours published, both read)" if reads else ""
+        )
+        yield [label, ratio, ""] if way == "shm" else [label, "", ratio]
+
+
+SIZES: Final = {
+    "0 B": 0, "8 B": 8, "512 B": 512, "4 KiB": 4 << 10, "16 KiB": 16 << 10, "64 KiB": 64 << 10,
+    "256 KiB": 256 << 10, "1 MiB": MB, "4 MiB": 4 * MB, "16 MiB": 16 * MB, "64 MiB": 64 * MB,
+    "256 MiB": 256 * MB, "1 GiB": 1 << 30,
+}  # fmt: skip
+
+
+def sizes() -> str:
+    rows = Rows(load("sizes"))
+    lines = [times_of(rows, label, "request", size) for label, size in SIZES.items()]
+    return table(["request from an ordinary array", "grpcio", "shm", "tcp"], lines)
+
+
+def ready_bytes() -> str:
+    rows = Rows(load("bytes"))
+    return table(
+        ["payload, case", "grpcio", "shm", "tcp"],
+        [
+            times_of(rows, f"`{payload}`, {size // MB} MiB, {case}", case, size, payload=payload)
+            for payload in ("bytes", "protobuf")
+            for size in (MB, 64 * MB)
+            for case in ("request", "pull")
+        ],
+    )
+
+
+def _protobuf(rows: Rows, way: str, case: str, size: int, codec: bool) -> Row | None:
+    """With the codec, too, compared with grpcio and the message as it is: that is the row shown."""
+    payload = "protobuf-codec" if codec else "protobuf"
+    row = call(rows, way, case, size, payload=payload, reads=True)
+    stock = call(rows, "grpcio", case, size, payload="protobuf", reads=True)
+    if row is None or stock is None:
+        return None
+    return {**row, "ratio_to_grpcio": stock["p50_us"] / row["p50_us"]}
+
+
+def protobuf_large() -> str:
+    rows = Rows(load("protobuf"))
+
+    def line(label: str, way: str, codec: bool) -> Line:
+        row = _protobuf(rows, way, "request", 64 * MB, codec)
+        if row is None:
+            return [label, "", ""]
+        ratio = "" if way == "grpcio" else times(row["ratio_to_grpcio"], bold=codec)
+        return [label, duration(row["p50_us"]), ratio]
+
+    return table(
+        ["64 MiB in a `bytes` field, all of it read", "time of a call", "against grpcio"],
+        [
+            line("grpcio", "grpcio", False),
+            line("tensorwire, generated code as it is: shm", "shm", False),
+            line("tcp", "tcp", False),
+            line("tensorwire with `tensorwire.protobuf`: shm", "shm", True),
+            line("tcp", "tcp", True),
+        ],
+    )
+
+
+def protobuf_others() -> str:
+    rows = Rows(load("protobuf"))
+    cases = {
+        "8 B": ("request", 8),
+        "1 MiB, request": ("request", MB),
+        "1 MiB, reply": ("pull", MB),
+        "64 MiB, reply": ("pull", 64 * MB),
+    }
+    return table(
+        ["the same for", "grpcio", "as it is, shm", "with the codec, shm", "with the codec, tcp"],
+        [
+            [
+                label,
+                *(
+                    time_of(_protobuf(rows, way, case, size, codec), bold=codec and way == "shm")
+                    for way, codec in (
+                        ("grpcio", False),
+                        ("shm", False),
+                        ("shm", True),
+                        ("tcp", True),
+                    )
+                ),
+            ]
+            for label, (case, size) in cases.items()
+        ],
+    )

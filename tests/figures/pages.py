@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which table is on which page, and putting them there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tests.figures import calls, steps
+from tests.figures.rows import MB, Line, Rows, table, times
+from tests.figures.sets import ROOT, file_of, load
+
+from tensorwire.bench.report import duration
+
+
+def home() -> str:
+    rows, variables = Rows(load("rpc")), Rows(load("tensorflow"))
+
+    def line(label: str, size: int) -> Line:
+        row = calls.call(rows, "shm", "request", size)
+        if row is None:
+            return [label, ""]
+        return [label, f"{duration(row['p50_us'])}, {times(row['ratio_to_grpcio'], bold=True)}"]
+
+    row = steps.step(variables, "shm", "tensor", 64 * MB)
+    time = (
+        f"{duration(row['p50_ms'] * 1e3)}, {times(row['ratio_to_grpc'], bold=True)}" if row else ""
+    )
+    return table(
+        ["", "over shared memory, against gRPC"],
+        [
+            line("a call of 8 bytes", 8),
+            line("a request of 64 MiB, from an ordinary array", 64 * MB),
+            ["a TensorFlow variable of 64 MiB, read by another process", time],
+        ],
+    )
+
+
+class Table(NamedTuple):
+    """On a page between ``<!-- figures: NAME -->`` and ``<!-- end of figures -->``."""
+
+    name: str
+    page: str
+    sets: Sequence[str]
+    render: Callable[[], str]
+
+    @property
+    def measured(self) -> bool:
+        """Whether there is a file of each set. Without, the page keeps what was written there."""
+        return all(file_of(name).exists() for name in self.sets)
+
+    @property
+    def text(self) -> str:
+        folder = "docs/figures" if self.page == "README.md" else "figures"
+        links = " and ".join(f"[{name}.json]({folder}/{name}.json)" for name in self.sets)
+        return f"{self.render()}\n\nMade from {links}.\n"
+
+
+TABLES: Final = (
+    Table("steps", "README.md", ["tensorflow"], steps.readme_steps),
+    Table("calls", "README.md", ["rpc", "bytes"], calls.readme_calls),
+    Table("home", "docs/index.md", ["rpc", "tensorflow"], home),
+    Table("calls", "docs/figures.md", ["rpc"], calls.calls),
+    Table("sizes", "docs/figures.md", ["sizes"], calls.sizes),
+    Table("steps", "docs/figures.md", ["tensorflow"], steps.steps),
+    Table("training", "docs/figures.md", ["training"], steps.training),
+    Table("bytes", "docs/benchmarks.md", ["bytes"], calls.ready_bytes),
+    Table("large", "docs/protobuf.md", ["protobuf"], calls.protobuf_large),
+    Table("others", "docs/protobuf.md", ["protobuf"], calls.protobuf_others),
+    Table("steps", "docs/tensorflow.md", ["tensorflow"], steps.guide_steps),
+    Table("training", "docs/tensorflow.md", ["training"], steps.guide_training),
+)
+
+
+def place(name: str) -> re.Pattern[str]:
+    return re.compile(
+        rf"(<!-- figures: {name} -->\n\n)(.*?)(\n<!-- end of figures -->\n)", re.DOTALL
+    )
+
+
+def write(root: Path = ROOT) -> list[str]:
+    """Puts the tables of all sets that have files into their pages, and returns which.
+
+    Raises ValueError where a page has no place for its table.
+    """
+    written = []
+    for each in TABLES:
+        if not each.measured:
+            continue
+        page = root / each.page
+        text = page.read_text()
+        found = place(each.name).search(text)
+        if found is None:
+            raise ValueError(f"{each.page} has no place for the figures {each.name!r}")
+        page.write_text(text[: found.start(2)] + each.text + text[found.end(2) :])
+        written.append(f"{each.page}: {each.name}")
+    return written

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables of TensorFlow: its steps, measured by ``tensorwire bench tensorflow``, and training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from tests.figures.rows import MB, WAYS, Row, Rows, part, table, times, with_ratio
+from tests.figures.sets import TRAINED, load
+
+from tensorwire.bench.report import duration, significant
+
+
+def step(rows: Rows, way: str, case: str, size: int) -> Row | None:
+    contender = "grpc" if way == "grpc" else "tensorwire"
+    return rows.one(contender=contender, transport=way, case=case, size=size)
+
+
+STEPS: Final = {
+    "a variable read by another process, 1 MiB": ("tensor", MB),
+    "16 MiB": ("tensor", 16 * MB),
+    "64 MiB": ("tensor", 64 * MB),
+    "256 MiB": ("tensor", 256 * MB),
+    "parameter-server step, 100 MiB read and applied": ("ps-step", 100 * MB),
+    "ring allreduce, 64 MiB": ("allreduce", 64 * MB),
+}
+
+
+def readme_steps() -> str:
+    rows = Rows(load("tensorflow"))
+
+    def cell(way: str, case: str, size: int) -> str:
+        row = step(rows, way, case, size)
+        if row is None:
+            return ""
+        ratio = row["ratio_to_grpc"] if way != "grpc" else None
+        return with_ratio(duration(row["p50_ms"] * 1e3), ratio, bold=way == "shm")
+
+    lines = [
+        [label, *(cell(way, case, size) for way in ("grpc", *WAYS))]
+        for label, (case, size) in STEPS.items()
+    ]
+    return table(["step", "grpc", "shm", "tcp only"], lines)
+
+
+def _step_ratio(rows: Rows, way: str, case: str, size: int, *, cpu: bool = False) -> str:
+    row, stock = step(rows, way, case, size), step(rows, "grpc", case, size)
+    if row is None or stock is None:
+        return ""
+    less = part(stock["cpu_s_per_step"] / row["cpu_s_per_step"])
+    return times(row["ratio_to_grpc"]) + (f" ({less})" if cpu else "")
+
+
+def _variables(rows: Rows, way: str) -> str:
+    return ", ".join(
+        filter(None, (_step_ratio(rows, way, "tensor", size * MB) for size in (1, 16, 64, 256)))
+    )
+
+
+def steps() -> str:
+    rows = Rows(load("tensorflow"))
+    return table(
+        ["case", "shm", "tcp only"],
+        [
+            [
+                "one tensor between two processes: 4 B",
+                *(_step_ratio(rows, way, "tensor", 4) for way in WAYS),
+            ],
+            ["1, 16, 64, 256 MiB", *(_variables(rows, way) for way in WAYS)],
+            [
+                "parameter-server step, 100 MiB (CPU seconds)",
+                *(_step_ratio(rows, way, "ps-step", 100 * MB, cpu=True) for way in WAYS),
+            ],
+            [
+                "ring allreduce, 64 MiB, 2 workers (CPU seconds)",
+                *(_step_ratio(rows, way, "allreduce", 64 * MB, cpu=True) for way in WAYS),
+            ],
+        ],
+    )
+
+
+def guide_steps() -> str:
+    rows = Rows(load("tensorflow"))
+    return table(
+        ["step", "shared memory", "TCP only"],
+        [
+            [
+                "a variable of 1, 16, 64, 256 MiB read by another process",
+                *(_variables(rows, way) for way in WAYS),
+            ],
+            [
+                "parameter-server step, 100 MiB read and updated",
+                *(_step_ratio(rows, way, "ps-step", 100 * MB) for way in WAYS),
+            ],
+            [
+                "ring allreduce of 64 MiB, 2 workers",
+                *(_step_ratio(rows, way, "allreduce", 64 * MB) for way in WAYS),
+            ],
+        ],
+    )
+
+
+class Training(NamedTuple):
+    """One model; a row for each contender. ``tcp``: of the run without shared memory."""
+
+    model: str
+    batch: int
+    grpc: Row
+    shm: Row
+    tcp: Row | None
+    ceiling: Row
+
+
+def trained() -> Iterator[Training]:
+    reports = iter(load("training"))
+    for model, batch, with_tcp in TRAINED:
+        report = next(reports)
+        assert (report["settings"]["model"], report["settings"]["batch_size"]) == (model, batch)
+        rows = {row["contender"]: row for row in report["rows"]}
+        tcp = None
+        if with_tcp:
+            (tcp,) = (r for r in next(reports)["rows"] if r["contender"] == "grpc+tensorwire")
+        yield Training(
+            model, batch, rows["grpc"], rows["grpc+tensorwire"], tcp, rows["no communication"]
+        )
+
+
+def training() -> str:
+    def speed(row: Row | None, stock: Row | None = None) -> str:
+        if row is None:
+            return ""
+        images = significant(row["images_per_second"])
+        return with_ratio(
+            images, row["images_per_second"] / stock["images_per_second"] if stock else None
+        )
+
+    return table(
+        [
+            "model, batch",
+            "grpc",
+            "shm",
+            "tcp only",
+            "no communication",
+            "CPU seconds per step, grpc and shm",
+        ],
+        [
+            [
+                f"{each.model} {each.batch}",
+                speed(each.grpc),
+                speed(each.shm, each.grpc),
+                speed(each.tcp, each.grpc),
+                speed(each.ceiling),
+                ", ".join(f"{row['cpu_seconds_per_step']:.2f}" for row in (each.grpc, each.shm)),
+            ]
+            for each in trained()
+        ],
+    )
+
+
+MODELS: Final = {
+    "alexnet": "AlexNet",
+    "vgg16": "VGG-16",
+    "fcn5": "fully connected (fcn5)",
+    "resnet50": "ResNet-50",
+    "inception3": "Inception v3",
+}
+
+
+def guide_training() -> str:
+    return table(
+        ["model, batch", "shared memory", "of what no communication gives"],
+        [
+            [
+                f"{MODELS[each.model]} {each.batch}",
+                times(each.shm["images_per_second"] / each.grpc["images_per_second"]),
+                f"{each.shm['images_per_second'] / each.ceiling['images_per_second']:.2f}",
+            ]
+            for each in trained()
+        ],
+    )
