@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -20,6 +21,11 @@ ROOT = Path(__file__).resolve().parents[1]
 BUILD_SDIST = (
     "import sys; from scikit_build_core.build import build_sdist; build_sdist(sys.argv[1])"
 )
+WHEELS_METADATA = (
+    "import sys; from scikit_build_core.build import prepare_metadata_for_build_wheel as prepare; "
+    "prepare(sys.argv[1])"
+)
+REPOSITORY = "https://forge.example/somebody/tensorwire"
 MEGABYTE = 1_000_000
 
 
@@ -64,8 +70,11 @@ def test_the_changelog_has_the_version() -> None:
 
 @pytest.fixture(scope="module")
 def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As the workflow of releases makes it."""
     folder = tmp_path_factory.mktemp("sdist")
-    subprocess.run([sys.executable, "-c", BUILD_SDIST, str(folder)], check=True, cwd=ROOT)
+    command = [sys.executable, "-c", BUILD_SDIST, str(folder)]
+    environment = {**os.environ, "REPOSITORY_URL": REPOSITORY}
+    subprocess.run(command, check=True, cwd=ROOT, env=environment)
     (made,) = folder.iterdir()
     assert made.name == f"tensorwire-{declared()}.tar.gz"
     return made
@@ -83,7 +92,10 @@ def test_the_sdist_has_what_a_wheel_is_built_from_and_no_tests(sdist: Path) -> N
                 needed.add(str(path))
     assert needed <= names
     others = ("tests/", "core/test/", "core/fuzz/", "scripts/", "requirements/", ".", "build/")
-    assert [name for name in names if name.startswith(others)] == ["scripts/long_description.py"]
+    assert sorted(name for name in names if name.startswith(others)) == [
+        "scripts/long_description.py",
+        "scripts/project_urls.py",
+    ]
     assert sdist.stat().st_size < MEGABYTE
 
 
@@ -108,8 +120,61 @@ def test_the_description_leads_nowhere_that_is_not_there(metadata: Message) -> N
     assert isinstance(text, str)
     assert "## Quick start" in text
     assert "pip install tensorwire" in text
+    assert "<!--" not in text
     targets = re.findall(r"\]\(([^)]*)\)", text)
     assert [target for target in targets if not target.startswith("https://")] == []
+
+
+def metadata_of_a_wheel(root: Path, folder: Path, repository: str = "") -> Message:
+    """Of one that is built in ``root``; ``folder`` is made."""
+    folder.mkdir()
+    subprocess.run(
+        [sys.executable, "-c", WHEELS_METADATA, str(folder)],
+        check=True,
+        cwd=root,
+        env={**os.environ, "REPOSITORY_URL": repository},
+    )
+    (found,) = folder.glob("*/METADATA")
+    return message_from_bytes(found.read_bytes())
+
+
+def test_the_links_are_those_of_the_repository_that_makes_the_release(
+    sdist: Path, metadata: Message, tmp_path: Path
+) -> None:
+    links = metadata.get_all("Project-URL", [])
+    assert links[0] == f"Source, {REPOSITORY}"
+    assert f"Changelog, {REPOSITORY}/blob/v{declared()}/CHANGELOG.md" in links
+    paths = re.findall(rf"/blob/v{re.escape(declared())}/(\S+)", " ".join(links))
+    assert paths
+    assert all((ROOT / path).is_file() for path in paths)
+    wheel = metadata_of_a_wheel(ROOT, tmp_path / "release", f"{REPOSITORY}/")
+    assert wheel.get_all("Project-URL") == links
+    # Whoever builds a wheel of the source distribution, in whatever workflow, gets the same.
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path, filter="data")
+    unpacked = tmp_path / f"tensorwire-{declared()}"
+    again = metadata_of_a_wheel(unpacked, tmp_path / "again", "https://forge.example/other/thing")
+    assert again.get_all("Project-URL") == links
+
+
+def test_a_build_that_is_no_release_has_no_links(tmp_path: Path) -> None:
+    assert metadata_of_a_wheel(ROOT, tmp_path / "wheel").get_all("Project-URL") is None
+
+
+def test_the_workflow_of_releases_names_the_repository() -> None:
+    workflow = (ROOT / ".github" / "workflows" / "release.yml").read_text()
+    assert "REPOSITORY_URL: ${{ github.server_url }}/${{ github.repository }}" in workflow
+    assert 'environment-pass = ["REPOSITORY_URL"]' in (ROOT / "pyproject.toml").read_text()
+
+
+def test_the_forge_does_what_must_hold_before_a_change_goes_in() -> None:
+    """But for what needs a virtual machine of its own."""
+    script = (ROOT / ".ci" / "run").read_text()
+    stages = re.findall(r"^stage ([a-z-]+)$", script, re.MULTILINE)
+    stages += re.findall(r"^for target in (.*); do$", script, re.MULTILINE)[0].split()
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+    (steps,) = re.findall(r"step: \[(.*)\]", workflow)
+    assert steps.split(", ") == [stage for stage in stages if stage != "test-verbs"]
 
 
 def test_each_source_names_its_licence() -> None:
