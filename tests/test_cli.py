@@ -240,12 +240,15 @@ def test_missing_figures_are_an_exit_code(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("TENSORWIRE_BUFFER_BYTES", "nonsense")
     result = run(
         *("bench", "rpc", *QUICK, "--transport", "shm", "--sizes", "8", "--no-limits"),
-        *("--cases", "request", "--json"),
+        *("--cases", "request", "--reads", "no", "--json"),
     )
     assert result.exit_code == 1
     report = json.loads(result.stdout)
     assert {row["contender"] for row in report["rows"]} == {"grpcio"}
-    assert "TENSORWIRE_BUFFER_BYTES" in report["environment"]["notes"][0]
+    (note,) = report["environment"]["notes"]
+    assert "SettingError: TENSORWIRE_BUFFER_BYTES='nonsense' is not permitted" in note
+    assert "Traceback" not in note
+    assert "File" not in note
 
 
 def test_an_interrupted_run_keeps_its_figures(

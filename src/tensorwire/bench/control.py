@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from tensorwire.environment import SettingError
+
 
 class AgentError(Exception):
     """An agent reported an error, fell silent or died."""
@@ -50,6 +52,8 @@ def conversation(path: str) -> Iterator[Control]:
     except Exception as error:
         with suppress(OSError):  # the bench may be gone: that may be the very error
             control.send({"error": f"{type(error).__name__}: {error}"})
+        if isinstance(error, SettingError):  # whose sentence is all that a user needs
+            raise SystemExit(1) from None
         raise
     finally:
         control.close()
