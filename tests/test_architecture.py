@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrows point downwards: no file includes or imports anything from a layer above its own.
+"""Arrows point downwards: no file includes or imports anything from a layer above its own, and
+the files of one folder do not include or import each other in a circle.
 
 `violations(root)` looks at a source tree. The tests apply it to this repository and, to show that
 it can find something, to small trees that break one rule each.
@@ -16,9 +17,22 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# Lowest first; files directly in core/ (the C ABI) stand above them all.
-CORE_LAYERS = ("base", "wire", "memory", "engine", "transport", "message", "link", "call")
-ABI = len(CORE_LAYERS)
+# Lowest first. The one file directly in core/ is the C ABI's header, which abi implements.
+CORE_LAYERS = (
+    "base",
+    "wire",
+    "memory",
+    "engine",
+    "transport",
+    "message",
+    "process",
+    "meet",
+    "link",
+    "access",
+    "call",
+    "abi",
+)
+ABI = CORE_LAYERS.index("abi")
 TRANSPORTS = ("shm", "tcp", "verbs")
 
 PYTHON_IN_CORE = re.compile(r"Python\.h|nanobind/|tensorflow/|torch/")
@@ -27,21 +41,19 @@ SYSTEM_IO = re.compile(r"sys/(socket|epoll|eventfd|mman|un)\.h|netinet/|fcntl\.h
 FRAMEWORK_HEADERS = {"tensorflow": ("absl/", "google/protobuf/", "tensorflow/", "tsl/")}
 WITHOUT_IO = ("wire", "message")
 
-# Modules of one rank that are both named here do not know each other; one that is not named stands
-# beside rpc and may know it.
-PYTHON_RANKS = {
-    "tensors": 0,
-    "rpc": 1,
-    "remote": 2,
-    "graph": 2,
-    "collective": 3,
-    "simulate": 3,
-    "tensorflow": 4,
-    "torch": 4,
-    "bench": 5,
-    "cli": 6,
-    "__main__": 7,
-}
+# Every module, lowest first; those of one rank do not know each other.
+PYTHON_LAYERS = (
+    ("_core",),
+    ("log", "launch", "loopback", "progress", "signals", "tensors", "terminal"),
+    ("audit", "environment", "host", "trace"),
+    ("arrays", "rpc"),
+    ("doctor", "metrics", "protobuf", "service"),
+    ("rdma", "tensorflow"),
+    ("bench",),
+    ("cli",),
+    ("__main__",),
+)
+PYTHON_RANKS = {name: rank for rank, names in enumerate(PYTHON_LAYERS) for name in names}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.MULTILINE)
 
@@ -77,6 +89,8 @@ def include_violations(core: Path, file: Path) -> Iterator[str]:
         there = PurePosixPath(name)
         if not (core / there).is_file():
             yield f'core/{here}: "{name}" is not a path from core/'
+        elif len(there.parts) > 1 and there.parts[0] not in CORE_LAYERS:
+            yield f'core/{here}: "{name}" belongs to no layer'
         elif layer(there) > layer(here):
             yield f'core/{here}: arrow points upwards to "{name}"'
         elif there.parts[0] == "transport" and there.parts[1] in TRANSPORTS:
@@ -86,22 +100,23 @@ def include_violations(core: Path, file: Path) -> Iterator[str]:
                 yield f'core/{here}: a transport does not know another: "{name}"'
 
 
-def imported_packages(package: Path, file: Path) -> Iterator[str]:
-    """The first name below `tensorwire` of everything that `file` imports at run time."""
+def imported_modules(package: Path, file: Path) -> Iterator[str]:
+    """The full names of everything that `file` imports at run time; of `from m import n` both."""
     parts = ("tensorwire", *file.relative_to(package).with_suffix("").parts)
     for node in ast.walk(without_type_checking(ast.parse(file.read_text()))):
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             base = ".".join(parts[: -node.level]) if node.level else ""
             module = ".".join(filter(None, (base, node.module)))
-            names = [f"{module}.{alias.name}" for alias in node.names]
-        else:
-            continue
-        for name in names:
-            top, _, rest = name.partition(".")
-            if top == "tensorwire" and rest:
-                yield rest.partition(".")[0]
+            yield module
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def imported_packages(package: Path, file: Path) -> set[str]:
+    """The first name below `tensorwire` of everything that `file` imports at run time."""
+    names = (name.split(".") for name in imported_modules(package, file))
+    return {parts[1] for parts in names if parts[0] == "tensorwire" and len(parts) > 1}
 
 
 def without_type_checking(tree: ast.Module) -> ast.Module:
@@ -122,11 +137,63 @@ def import_violations(package: Path, file: Path) -> Iterator[str]:
     if here == Path("__init__.py"):
         return  # it gathers the public names
     mine = here.parts[0].removesuffix(".py")
-    rank = PYTHON_RANKS.get(mine, PYTHON_RANKS["rpc"])
-    for other in imported_packages(package, file):
-        above = PYTHON_RANKS.get(other, rank) - rank
-        if above > 0 or (above == 0 and mine != other and {mine, other} <= PYTHON_RANKS.keys()):
+    if mine not in PYTHON_RANKS:
+        yield f"tensorwire/{here}: {mine} is not one of the modules"
+        return
+    for other in sorted(imported_packages(package, file) - {mine}):
+        # Public names of the package itself are none of its modules.
+        if PYTHON_RANKS.get(other, -1) >= PYTHON_RANKS[mine]:
             yield f"tensorwire/{here}: {mine} must not import tensorwire.{other}"
+
+
+Graph = dict[str, set[str]]
+
+
+def circle(graph: Graph) -> list[str]:
+    """The names on one way round, sorted; empty: there is none."""
+    graph = {name: there & graph.keys() - {name} for name, there in graph.items()}
+    while ends := {name for name, there in graph.items() if not there}:
+        graph = {name: there - ends for name, there in graph.items() if name not in ends}
+    # What is left leads to a circle; those that nothing left leads to are not on it.
+    while starts := graph.keys() - set().union(*graph.values()):
+        graph = {name: there for name, there in graph.items() if name not in starts}
+    return sorted(graph)
+
+
+def include_graph(core: Path, folder: Path) -> Graph:
+    """The units of a folder, each a header and what implements it, by what they include."""
+    graph: Graph = {}
+    for file in sorted(folder.iterdir()):
+        if file.suffix in {".h", ".cc"}:
+            names = [core / name for quote, name in includes(file) if quote == '"']
+            graph.setdefault(file.stem, set()).update(n.stem for n in names if n.parent == folder)
+    return graph
+
+
+def import_graph(package: Path, folder: Path) -> Graph:
+    prefix = ".".join(("tensorwire", *folder.relative_to(package).parts)) + "."
+    return {
+        file.stem: {
+            name.removeprefix(prefix).partition(".")[0]
+            for name in imported_modules(package, file)
+            if name.startswith(prefix)
+        }
+        for file in sorted(folder.glob("*.py"))
+        if file.stem != "__init__"
+    }
+
+
+def circles(root: Path) -> Iterator[str]:
+    core, package = root / "core", root / "src" / "tensorwire"
+    for folder in sorted({file.parent for file in native_files(core)}):
+        here = folder.relative_to(core)
+        if not here.parts or here.parts[0] in {"test", "fuzz"}:
+            continue
+        if units := circle(include_graph(core, folder)):
+            yield f"core/{here}: in a circle: {', '.join(units)}"
+    for folder in sorted({file.parent for file in package.rglob("*.py")}):
+        if modules := circle(import_graph(package, folder)):
+            yield f"tensorwire/{folder.relative_to(package)}: in a circle: {', '.join(modules)}"
 
 
 def binding_violations(package: Path, file: Path) -> Iterator[str]:
@@ -148,7 +215,7 @@ def violations(root: Path) -> list[str]:
         found += binding_violations(package, file)
     for file in sorted(package.rglob("*.py")):
         found += import_violations(package, file)
-    return found
+    return found + list(circles(root))
 
 
 def test_arrows_point_downwards() -> None:
@@ -156,22 +223,35 @@ def test_arrows_point_downwards() -> None:
     assert violations(ROOT) == []
 
 
+def test_every_module_is_there() -> None:
+    """A layer that no longer exists would be checked in vain."""
+    package = ROOT / "src" / "tensorwire"
+    modules = {file.stem for file in package.iterdir() if file.suffix in {".py", ".pyi"}}
+    modules |= {file.parent.name for file in package.glob("*/__init__.py")}
+    assert modules - {"__init__"} == set(PYTHON_RANKS)
+    folders = {entry.name for entry in (ROOT / "core").iterdir() if entry.is_dir()}
+    assert folders - {"test", "fuzz"} == set(CORE_LAYERS)
+
+
 TREE = {
     "core/tensorwire.h": "",
+    "core/abi/abi.h": '#include "link/link.h"\n#include "tensorwire.h"\n',
     "core/base/status.h": "",
     "core/wire/frame.h": '#include "base/status.h"\n',
     "core/transport/transport.h": "#include <sys/socket.h>\n",
     "core/transport/shm/ring.h": '#include "transport/transport.h"\n',
     "core/transport/tcp/socket.h": "",
     "core/message/machine.h": '#include "transport/transport.h"\n',
-    "core/link/link.h": '#include "transport/tcp/socket.h"\n',
+    "core/link/link.h": '#include "link/fetches.h"\n#include "transport/tcp/socket.h"\n',
+    "core/link/fetches.h": "",
     "core/test/anything.cc": '#include "link/link.h"\n',
     "src/tensorwire/_core.cpp": '#include <nanobind/nanobind.h>\n#include "tensorwire.h"\n',
     "src/tensorwire/__init__.py": "from . import rpc\n",
     "src/tensorwire/tensors.py": "import tensorwire._core\n",
     "src/tensorwire/rpc/__init__.py": "from .channel import Channel\n",
     "src/tensorwire/rpc/channel.py": "from typing import TYPE_CHECKING\nfrom .. import tensors\n"
-    "if TYPE_CHECKING:\n    from tensorwire.bench import rows\n",
+    "from . import call\nif TYPE_CHECKING:\n    from tensorwire.bench import rows\n",
+    "src/tensorwire/rpc/call.py": "",
     "src/tensorwire/tensorflow/plugin/server.cc": '#include "tensorflow/core/server.h"\n'
     '#include "tensorwire.h"\n',
     "src/tensorwire/bench/__init__.py": "import tensorwire.rpc\n",
@@ -204,21 +284,26 @@ def test_checker_accepts_a_good_tree(tmp_path: Path) -> None:
         ("core/wire/frame.h", '#include "../link/link.h"', "not a path"),
         ("core/base/status.h", "#include <Python.h>", "no Python"),
         ("core/util/misc.h", "", "not one of the layers"),
+        ("core/link/link.h", '#include "abi/abi.h"', "upwards"),
+        ("core/link/link.h", '#include "test/anything.cc"', "no layer"),
+        ("core/link/fetches.cc", '#include "link/link.h"', "circle: fetches, link"),
+        ("src/tensorwire/misc.py", "", "not one of the modules"),
         ("src/tensorwire/_core.cpp", '#include "link/link.h"', "only tensorwire.h"),
         ("src/tensorwire/tensorflow/plugin/a.cc", '#include "link/link.h"', "only tensorwire.h"),
-        ("src/tensorwire/torch/a.cc", '#include "tensorflow/core/a.h"', "only tensorwire.h"),
+        ("src/tensorwire/bench/a.cc", '#include "tensorflow/core/a.h"', "only tensorwire.h"),
         ("src/tensorwire/rpc/channel.py", "import tensorwire.bench", "tensorwire.bench"),
         ("src/tensorwire/rpc/channel.py", "from .. import bench", "tensorwire.bench"),
         ("src/tensorwire/rpc/aio/channel.py", "from ...bench import rpc", "tensorwire.bench"),
         ("src/tensorwire/rpc/__init__.py", "from ..cli import main", "tensorwire.cli"),
         ("src/tensorwire/tensors.py", "def f():\n    import tensorwire.rpc", "tensorwire.rpc"),
-        ("src/tensorwire/torch/__init__.py", "import tensorwire.tensorflow", "tensorflow"),
+        ("src/tensorwire/service/__init__.py", "import tensorwire.protobuf", "protobuf"),
+        ("src/tensorwire/rpc/call.py", "from .channel import Channel", "circle: call, channel"),
     ],
 )
 def test_checker_finds(tmp_path: Path, file: str, text: str, complaint: str) -> None:
     found = violations(write_tree(tmp_path, **{file: text}))
     assert len(found) == 1
-    assert file.removeprefix("src/") in found[0]
+    assert file.removeprefix("src/") in found[0] or "circle" in found[0]
     assert complaint in found[0]
 
 

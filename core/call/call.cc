@@ -23,7 +23,7 @@ constexpr Nanos kBurstGap = 30 * kMicrosecond;
 // Of what its owner may write again, and has not been sent.
 class Copies final : public RefCounted {
  public:
-  static Result<Hold> make(std::span<OutSegment> segments, CallLink& link) {
+  static Result<Hold> make(std::span<OutSegment> segments, Link& link) {
     auto copies = make_ref<Copies>();
     Runtime& runtime = link.runtime();
     for (OutSegment& segment : segments) {
@@ -44,17 +44,18 @@ class Copies final : public RefCounted {
 
 }  // namespace
 
-Call::Call(Ref<CallLink> link, uint64_t stream, Nanos deadline)
-    : link_(std::move(link)),
+Call::Call(Ref<CallPort> port, uint64_t stream, Nanos deadline)
+    : port_(std::move(port)),
+      link_(port_->link()),
       stream_(stream),
       deadline_(deadline),
-      send_window_(link_->peer().stream_window),
-      receive_window_(link_->runtime().settings().stream_window_bytes) {}
+      send_window_(link_.peer().stream_window),
+      receive_window_(link_.runtime().settings().stream_window_bytes) {}
 
 // ---- receiving ----
 
 Waited Call::wait_message(Nanos deadline) {
-  return link_->wait(
+  return link_.wait(
       event_,
       [this] {
         return waiting_messages_.load(std::memory_order_acquire) != 0 ||
@@ -78,12 +79,12 @@ bool Call::take(InMessage& message) {
   }
   // Without the lock: what `message` held may give leases back.
   Parcel::open(std::move(next), message);
-  link_->surely([&] {
+  link_.surely([&] {
     on_take();
     if (emptied) on_emptied();
     // After the last message nobody needs credit.
     if (grant != 0 && !input_ended_.load(std::memory_order_acquire) && !ended())
-      link_->send_credit(stream_, grant);
+      link_.send_credit(stream_, grant);
   });
   return true;
 }
@@ -114,29 +115,28 @@ int64_t Call::peer_credit() {
 }
 
 Waited Call::wait_ended(Nanos deadline) {
-  return link_->wait(event_, [this] { return ended(); }, deadline);
+  return link_.wait(event_, [this] { return ended(); }, deadline);
 }
 
 // ---- sending ----
 
 Waited Call::wait_sendable(Nanos deadline) {
   if (sendable()) return Waited::kDone;
-  link_->flush();
-  return link_->wait(event_, [this] { return sendable(); }, deadline);
+  link_.flush();
+  return link_.wait(event_, [this] { return sendable(); }, deadline);
 }
 
 Waited Call::wait_sent(const Outgoing& outgoing, Nanos deadline) {
-  return link_->wait(event_, [&] { return !outgoing.borrowed() || over(); }, deadline);
+  return link_.wait(event_, [&] { return !outgoing.borrowed() || over(); }, deadline);
 }
 
 void Call::pace(const Outgoing& outgoing) {
-  link_->at_pace([&](Nanos until) {
-    return link_->wait(event_, [&] { return !outgoing.borrowed(); }, until);
-  });
+  link_.at_pace(
+      [&](Nanos until) { return link_.wait(event_, [&] { return !outgoing.borrowed(); }, until); });
 }
 
 void Call::withdraw_kept() {
-  if (kept_.load()) link_->surely([this] { link_->withdraw_stream(stream_); });
+  if (kept_.load()) link_.surely([this] { link_.withdraw_stream(stream_); });
 }
 
 Status Call::leave(const Ref<Outgoing>& outgoing, std::span<OutSegment> segments,
@@ -146,37 +146,37 @@ Status Call::leave(const Ref<Outgoing>& outgoing, std::span<OutSegment> segments
   Status status;
   switch (keeper.how) {
     case Keeper::How::kWait:
-      while (link_->wait(
-                 event_, [&] { return !outgoing->borrowed(); }, deadline_) == Waited::kSignal) {
+      while (
+          link_.wait(event_, [&] { return !outgoing->borrowed(); }, deadline_) == Waited::kSignal) {
       }
-      (void)link_->withdraw(outgoing);
+      (void)link_.withdraw(outgoing);
       return {};
     case Keeper::How::kHold:
       memory = keeper.hold(keeper.context);
       break;
     case Keeper::How::kCopy:
-      if (auto copies = Copies::make(segments, *link_)) {
+      if (auto copies = Copies::make(segments, link_)) {
         memory = std::move(*copies);
         break;
       } else {
         status = copies.status();
       }
-      return link_->withdraw(outgoing) ? status : Status{};
+      return link_.withdraw(outgoing) ? status : Status{};
   }
-  link_->keep(outgoing, segments, std::move(memory), deadline_);
+  link_.keep(outgoing, segments, std::move(memory), deadline_);
   kept_.store(true);
   return {};
 }
 
 bool Call::withdraw(const Ref<Outgoing>& outgoing) {
-  if (!link_->withdraw(outgoing)) return false;
+  if (!link_.withdraw(outgoing)) return false;
   {
     std::lock_guard lock(mutex_);
     send_window_.refund(outgoing->payload_bytes());
     sendable_.store(send_window_.open(), std::memory_order_release);
   }
   event_.notify();
-  link_->nudge(event_);
+  link_.nudge(event_);
   return true;
 }
 
@@ -192,28 +192,28 @@ Status Call::on_credit(uint64_t bytes) {
 }
 
 void Call::stage(std::span<OutSegment> segments) {
-  if (link_->profile().bulk == Bulk::kPush) return;
-  Runtime& runtime = link_->runtime();
-  size_t held = link_->leased_bytes(), refused = 0;
+  if (link_.profile().bulk == Bulk::kPush) return;
+  Runtime& runtime = link_.runtime();
+  size_t held = link_.leased_bytes(), refused = 0;
   for (OutSegment& segment : segments) {
-    if (segment.block || !link_->bulk(segment.size)) continue;
+    if (segment.block || !link_.bulk(segment.size)) continue;
     if (Ref<Block> block = runtime.arena().find(segment.data, segment.size);
         block && (segment.hold || block->published())) {
       segment.block = std::move(block);
       continue;
     }
     if (!runtime.arena().spares(segment.size, held)) {
-      link_->count_crowded(runtime.arena().crowded(segment.size, held + refused, refused));
+      link_.count_crowded(runtime.arena().crowded(segment.size, held + refused, refused));
       refused += segment.size;
       continue;
     }
     auto block = runtime.arena().allocate_to_send(segment.size);
     if (!block) {
-      link_->count_crowded(block.status());
+      link_.count_crowded(block.status());
       continue;
     }
     runtime.copier().copy((*block)->data(), segment.data, segment.size);
-    link_->count_copy(segment.size);
+    link_.count_copy(segment.size);
     runtime.memory_used();
     held += segment.size;
     segment.data = (*block)->data();
@@ -251,8 +251,8 @@ Result<Ref<Outgoing>> Call::send(const wire::CallHeader& header, std::span<OutSe
   wire::encode_call_header(out, header);
   bool borrows = false;
   for (const OutSegment& segment : segments) borrows = borrows || (!segment.block && !segment.hold);
-  return link_->send(stream_, {out, size}, segments, &event_,
-                     borrows ? Hold(Ref<Call>::share(this)) : Hold{}, driving, defer);
+  return link_.send(stream_, {out, size}, segments, &event_,
+                    borrows ? Hold(Ref<Call>::share(this)) : Hold{}, driving, defer);
 }
 
 // ---- ending ----
@@ -278,35 +278,35 @@ void Call::finish_ending(bool finished) {
     ended_.store(true);
     notes.swap(notes_);
   }
-  link_->remove(stream_);
+  port_->remove(stream_);
   event_.notify();
   for (Note& note : notes)
     if (!(note.if_cut && finished)) note.place.push(note.token);
 }
 
-// ---- the link ----
+// ---- the port ----
 
-size_t CallLink::calls() const {
+size_t CallPort::calls() const {
   std::lock_guard lock(calls_mutex_);
   return calls_.size();
 }
 
-LinkStats CallLink::stats() {
-  LinkStats stats = Link::stats();
+LinkStats CallPort::stats() {
+  LinkStats stats = link_.stats();
   stats.dropped_calls = dropped_calls_.load(std::memory_order_relaxed);
   stats.refused_calls = refused_calls_.load(std::memory_order_relaxed);
   stats.waiting_calls = waiting_calls();
   return stats;
 }
 
-bool CallLink::add(Call& call) {
+bool CallPort::add(Call& call) {
   std::lock_guard lock(calls_mutex_);
-  if (lost_) return false;
+  if (closed_) return false;
   calls_.emplace(call.stream(), Ref<Call>::share(&call));
   return true;
 }
 
-void CallLink::remove(uint64_t stream) {
+void CallPort::remove(uint64_t stream) {
   Ref<Call> last;
   bool idle;
   {
@@ -317,28 +317,27 @@ void CallLink::remove(uint64_t stream) {
     calls_.erase(it);
     idle = abandoned_ && calls_.empty();
   }
-  if (idle) surely([this] { look_soon(); });
+  if (idle) link_.surely([this] { link_.look_soon(); });
 }
 
-void CallLink::abandon() {
+void CallPort::abandon() {
   {
     std::lock_guard lock(calls_mutex_);
     abandoned_ = true;
     if (!calls_.empty()) return;
   }
-  close({Code::kCancelled, "the channel was closed"});
+  link_.close({Code::kCancelled, "the channel was closed"});
 }
 
-void CallLink::on_timer() {
-  Link::on_timer();
+void CallPort::on_timer() {
   {
     std::lock_guard lock(calls_mutex_);
     if (!abandoned_ || !calls_.empty()) return;
   }
-  close({Code::kCancelled, "the channel was closed"});
+  link_.close({Code::kCancelled, "the channel was closed"});
 }
 
-Ref<Call> CallLink::find(uint64_t stream) const {
+Ref<Call> CallPort::find(uint64_t stream) const {
   std::lock_guard lock(calls_mutex_);
   auto it = calls_.find(stream);
   return it == calls_.end() ? Ref<Call>{} : it->second;
@@ -346,15 +345,16 @@ Ref<Call> CallLink::find(uint64_t stream) const {
 
 // The same verdict that the call would give once the message is handed up, but before its bytes are
 // taken in. A stream without a call is one that has ended here or whose start waits, too.
-Result<Receiver::Cost> CallLink::on_call_wait(uint64_t stream, std::span<const std::byte> header,
-                                              uint64_t payload_bytes, const Receiver::Cost& ahead) {
+Result<Receiver::Cost> CallPort::on_wait(uint64_t stream, std::span<const std::byte> header,
+                                         uint64_t payload_bytes, const Receiver::Cost& ahead) {
   auto decoded = wire::decode_call_header(header);
   if (!decoded) return decoded.status();
   Receiver::Cost cost;
   if (decoded->has(wire::call_flag::kPayload)) {
     const Ref<Call> call = find(stream);
     const int64_t credit =
-        call ? call->peer_credit() : static_cast<int64_t>(runtime().settings().stream_window_bytes);
+        call ? call->peer_credit()
+             : static_cast<int64_t>(link_.runtime().settings().stream_window_bytes);
     if (credit <= 0 || ahead.credit >= static_cast<uint64_t>(credit))
       return wire::protocol_error({"a message without credit"});
     cost.credit = window_cost(payload_bytes);
@@ -370,13 +370,13 @@ Result<Receiver::Cost> CallLink::on_call_wait(uint64_t stream, std::span<const s
   return cost;
 }
 
-Status CallLink::on_call_credit(uint64_t stream, uint64_t bytes) {
+Status CallPort::on_credit(uint64_t stream, uint64_t bytes) {
   // Credit may cross the end of its call.
   Ref<Call> call = find(stream);
   return call ? call->on_credit(bytes) : Status{};
 }
 
-void CallLink::on_closing(const Status& why) {
+void CallPort::on_closing(const Status& why) {
   std::vector<Ref<Call>> calls;
   {
     std::lock_guard lock(calls_mutex_);
@@ -385,11 +385,11 @@ void CallLink::on_closing(const Status& why) {
   for (auto& call : calls) call->on_closing(why);
 }
 
-void CallLink::on_lost(const Status& why) {
+void CallPort::end_all(const Status& why) {
   std::unordered_map<uint64_t, Ref<Call>> calls;
   {
     std::lock_guard lock(calls_mutex_);
-    lost_ = true;
+    closed_ = true;
     calls.swap(calls_);
   }
   for (auto& [stream, call] : calls) {

@@ -10,14 +10,18 @@
 #include <utility>
 #include <vector>
 
-#include "call/events.h"
+#include "access/port.h"
+#include "call/window.h"
+#include "engine/event_queue.h"
 #include "link/link.h"
-#include "message/window.h"
 #include "wire/call_header.h"
 
 namespace tw {
 
-class CallLink;
+class CallPort;
+
+// As gRPC words it.
+inline constexpr const char* kDeadlineDetails = "Deadline Exceeded";
 
 // Metadata as it was received, kept where it arrived.
 struct ReceivedMetadata {
@@ -37,7 +41,8 @@ struct Keeper {
 // loss of its link.
 class Call : public Watcher {
  public:
-  CallLink& link() const { return *link_; }
+  CallPort& port() const { return *port_; }
+  Link& link() const { return link_; }
   uint64_t stream() const { return stream_; }
   Nanos deadline() const { return deadline_; }
   bool ended() const { return ended_.load(); }
@@ -84,9 +89,9 @@ class Call : public Watcher {
   void notify(Ref<EventQueue> queue, uint64_t token, bool if_cut = false);
 
  protected:
-  Call(Ref<CallLink> link, uint64_t stream, Nanos deadline);
+  Call(Ref<CallPort> port, uint64_t stream, Nanos deadline);
 
-  friend class CallLink;
+  friend class CallPort;
   // The user takes a message.
   virtual void on_take() {}
   // Baton held. A status that is not ok ends the link.
@@ -123,7 +128,8 @@ class Call : public Watcher {
   bool ending() const { return ending_.load(std::memory_order_acquire); }
   void finish_ending(bool finished = false);
 
-  const Ref<CallLink> link_;
+  const Ref<CallPort> port_;
+  Link& link_;  // the port's
   const uint64_t stream_;
   const Nanos deadline_;
   Event event_;
@@ -154,9 +160,16 @@ class Call : public Watcher {
   std::vector<Note> notes_;
 };
 
-// A link with its calls. The two ends differ in who starts them.
-class CallLink : public Link {
+// The calls of a link. The two ends differ in who starts them.
+class CallPort : public MessagePort {
  public:
+  // A reference to it is one to its link.
+  void retain() const noexcept { link_.retain(); }
+  void release() const noexcept { link_.release(); }
+  Link& link() const { return link_; }
+  // Operations on exposed memory, on the same link.
+  AccessPort& access() const { return access_; }
+
   size_t calls() const;
   LinkStats stats();
   void count_dropped_call() { dropped_calls_.fetch_add(1, std::memory_order_relaxed); }
@@ -167,28 +180,34 @@ class CallLink : public Link {
 
  protected:
   friend class Call;
-  using Link::Link;
+  explicit CallPort(Link& link) : link_(link), access_(link.attach<AccessPort>()) {}
 
-  // The call takes part until remove(). False: the link has been lost.
+  // The call takes part until remove(). False: the link carries none any more.
   bool add(Call& call);
   void remove(uint64_t stream);
   Ref<Call> find(uint64_t stream) const;
 
-  Result<Receiver::Cost> on_call_wait(uint64_t stream, std::span<const std::byte> header,
-                                      uint64_t payload_bytes, const Receiver::Cost& ahead) override;
-  Status on_call_credit(uint64_t stream, uint64_t bytes) override;
+  Result<Receiver::Cost> on_wait(uint64_t stream, std::span<const std::byte> header,
+                                 uint64_t payload_bytes, const Receiver::Cost& ahead) override;
+  Status on_credit(uint64_t stream, uint64_t bytes) override;
   void on_closing(const Status& why) override;
-  void on_lost(const Status& why) override;
+  void on_closed(const Status& why) override { end_all(why); }
+  void on_lost(const Status& why) override { end_all(why); }
   void on_timer() override;
+  // The link carries no calls any more; perhaps more than once.
+  virtual void end_all(const Status& why);
+
+  Link& link_;
 
   std::atomic<uint64_t> refused_calls_{0};
   std::atomic<size_t> waiting_calls_{0};
 
  private:
+  AccessPort& access_;
   std::atomic<uint64_t> dropped_calls_{0};
   mutable std::mutex calls_mutex_;  // guards what follows; no other lock is taken inside
   std::unordered_map<uint64_t, Ref<Call>> calls_;
-  bool lost_ = false;
+  bool closed_ = false;
   bool abandoned_ = false;
 };
 

@@ -9,8 +9,8 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "call/window.h"
 #include "message/parcel.h"
-#include "message/window.h"
 
 namespace tw {
 

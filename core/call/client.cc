@@ -8,10 +8,8 @@ namespace tw {
 using wire::CallHeader;
 namespace flag = wire::call_flag;
 
-constexpr const char* kDeadlineDetails = "Deadline Exceeded";
-
-ClientCall::ClientCall(Ref<ClientLink> link, uint64_t stream, Nanos deadline, bool until_read)
-    : Call(std::move(link), stream, deadline), until_read_(until_read) {}
+ClientCall::ClientCall(Ref<ClientPort> port, uint64_t stream, Nanos deadline, bool until_read)
+    : Call(std::move(port), stream, deadline), until_read_(until_read) {}
 
 Result<Ref<Outgoing>> ClientCall::begin(std::string_view method,
                                         std::span<const wire::MetadataEntry> metadata,
@@ -53,7 +51,7 @@ Status ClientCall::end_send() {
 }
 
 Waited ClientCall::wait_initial(Nanos deadline) {
-  return link_->wait(
+  return link_.wait(
       event_, [this] { return initial_known_.load(std::memory_order_acquire) || over(); },
       deadline);
 }
@@ -66,13 +64,13 @@ ReceivedMetadata ClientCall::initial() {
 bool ClientCall::cancel(Code code, std::string details) {
   if (!begin_ending()) return false;
   cancelled_.store(true);
-  if (!peer_done()) link_->surely([&] { send_cancel(code); });
+  if (!peer_done()) link_.surely([&] { send_cancel(code); });
   if (until_read_) discard_input();
   Outcome outcome;
   outcome.code = code;
   outcome.details = std::move(details);
   end(std::move(outcome));
-  link_->nudge(event_);
+  link_.nudge(event_);
   return true;
 }
 
@@ -115,7 +113,7 @@ void ClientCall::end(Outcome outcome) {
   {
     std::lock_guard lock(timer_mutex_);
     if (timed_) {
-      if (auto poller = link_->runtime().background(); poller) (*poller)->cancel_timer(timer_);
+      if (auto poller = link_.runtime().background(); poller) (*poller)->cancel_timer(timer_);
       timed_ = false;
     }
   }
@@ -126,7 +124,7 @@ void ClientCall::end(Outcome outcome) {
 
 Status ClientCall::watch_deadline() {
   if (deadline_ == kForever) return {};
-  auto poller = link_->runtime().background();
+  auto poller = link_.runtime().background();
   if (!poller) return poller.status();
   std::lock_guard lock(timer_mutex_);
   if (ending()) return {};  // it has looked for the timer already, or will after this
@@ -209,30 +207,30 @@ Status ClientCall::on_message(Ref<Parcel> message) {
   return {};
 }
 
-// ---- the link ----
+// ---- the port ----
 
-Result<Ref<ClientLink>> ClientLink::create(Runtime& runtime, std::unique_ptr<Transport> transport,
+Result<Ref<ClientPort>> ClientPort::create(Runtime& runtime, std::unique_ptr<Transport> transport,
                                            Peer peer, uint64_t max_message) {
   auto poller = runtime.background();
   if (!poller) return poller.status();
-  auto link = Ref<ClientLink>::adopt(
-      new ClientLink(runtime, std::move(transport), std::move(peer), max_message));
+  const auto link = make_ref<Link>(runtime, std::move(transport), std::move(peer), max_message);
+  const auto port = Ref<ClientPort>::share(&link->attach<ClientPort>());
   if (Status status = link->start(**poller); !status.ok()) return status;
-  return link;
+  return port;
 }
 
-Result<Ref<ClientCall>> ClientLink::new_call(Nanos deadline, bool until_read) {
+Result<Ref<ClientCall>> ClientPort::new_call(Nanos deadline, bool until_read) {
   auto call = Ref<ClientCall>::adopt(
-      new ClientCall(Ref<ClientLink>::share(this),
+      new ClientCall(Ref<ClientPort>::share(this),
                      next_stream_.fetch_add(1, std::memory_order_relaxed), deadline, until_read));
-  if (!alive() || !add(*call)) {
-    Status why = death();
+  if (!link_.alive() || !add(*call)) {
+    Status why = link_.death();
     return Status{Code::kUnavailable, why.ok() ? "the link is closed" : why.details()};
   }
   return call;
 }
 
-Status ClientLink::on_call_message(Ref<Parcel> message) {
+Status ClientPort::on_message(Ref<Parcel> message) {
   Ref<Call> call = find(message->stream());
   // Answers may cross the cancellation of their call.
   if (!call) return {};

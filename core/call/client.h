@@ -8,7 +8,7 @@
 
 namespace tw {
 
-class ClientLink;
+class ClientPort;
 
 // How a call ended, and the metadata that came with it.
 struct Outcome {
@@ -42,8 +42,8 @@ class ClientCall final : public Call {
   Status watch_deadline();
 
  private:
-  friend class ClientLink;
-  ClientCall(Ref<ClientLink> link, uint64_t stream, Nanos deadline, bool until_read);
+  friend class ClientPort;
+  ClientCall(Ref<ClientPort> port, uint64_t stream, Nanos deadline, bool until_read);
 
   Status on_message(Ref<Parcel> message) override;
   void on_closing(const Status& why) override;
@@ -69,10 +69,12 @@ class ClientCall final : public Call {
   bool timed_ = false;
 };
 
-class ClientLink final : public CallLink {
+class ClientPort final : public CallPort {
  public:
-  static Result<Ref<ClientLink>> create(Runtime& runtime, std::unique_ptr<Transport> transport,
+  // A link that carries calls of this end.
+  static Result<Ref<ClientPort>> create(Runtime& runtime, std::unique_ptr<Transport> transport,
                                         Peer peer, uint64_t max_message);
+  explicit ClientPort(Link& link) : CallPort(link) {}
 
   const char* role() const override { return "client"; }
   // `until_read`: however the server ends the call, it lasts until its messages have been taken.
@@ -81,8 +83,7 @@ class ClientLink final : public CallLink {
 
  private:
   friend class ClientCall;
-  using CallLink::CallLink;
-  Status on_call_message(Ref<Parcel> message) override;
+  Status on_message(Ref<Parcel> message) override;
 
   std::atomic<uint64_t> next_stream_{1};
 };

@@ -31,34 +31,34 @@ Status unread_replies(size_t bytes) {
 
 // ---- the call ----
 
-ServerCall::ServerCall(Ref<ServerLink> link, uint64_t stream, Nanos deadline,
+ServerCall::ServerCall(Ref<ServerPort> port, uint64_t stream, Nanos deadline,
                        ReceivedMetadata metadata, std::string_view method)
-    : Call(std::move(link), stream, deadline), metadata_(std::move(metadata)), method_(method) {}
+    : Call(std::move(port), stream, deadline), metadata_(std::move(metadata)), method_(method) {}
 
-size_t ServerCall::most_unread() const { return link_->runtime().settings().unread_bytes; }
+size_t ServerCall::most_unread() const { return link_.runtime().settings().unread_bytes; }
 
-ServerLink& ServerCall::server_link() const { return static_cast<ServerLink&>(*link_); }
+ServerPort& ServerCall::server_port() const { return static_cast<ServerPort&>(*port_); }
 
 bool ServerCall::drop_if_over() {
   if (active()) return false;
-  finish(Code::kDeadlineExceeded, "Deadline Exceeded");
-  link_->count_dropped_call();
+  finish(Code::kDeadlineExceeded, kDeadlineDetails);
+  port_->count_dropped_call();
   return true;
 }
 
 void ServerCall::begun() {
-  if (!begun_.load(std::memory_order_relaxed) && !begun_.exchange(true)) server_link().call_begun();
+  if (!begun_.load(std::memory_order_relaxed) && !begun_.exchange(true)) server_port().call_begun();
 }
 
 void ServerCall::over() {
-  server_link().handling_.fetch_sub(1, std::memory_order_relaxed);
+  server_port().handling_.fetch_sub(1, std::memory_order_relaxed);
   begun();
 }
 
 Status ServerCall::send_initial(std::span<const wire::MetadataEntry> metadata) {
   if (Status status = wire::check_metadata(metadata); !status.ok()) return status;
   if (ended()) return {Code::kCancelled, "the call has ended"};
-  if (link_->queued() > most_unread()) return unread_replies(link_->queued());
+  if (link_.queued() > most_unread()) return unread_replies(link_.queued());
   if (initial_sent_.exchange(true))
     return {Code::kFailedPrecondition, "the call's initial metadata has been sent before"};
   CallHeader header;
@@ -71,7 +71,7 @@ Status ServerCall::send_initial(std::span<const wire::MetadataEntry> metadata) {
 Result<Ref<Outgoing>> ServerCall::send_message(std::span<OutSegment> segments, bool defer) {
   if (ended()) return Status{Code::kCancelled, "the call has ended"};
   // Credit is the client's to give. Large messages wait where they are, small ones are copied.
-  if (link_->queued() > most_unread()) return unread_replies(link_->queued());
+  if (link_.queued() > most_unread()) return unread_replies(link_.queued());
   CallHeader header;
   header.flags = flag::kPayload;
   return send(header, segments, false, defer);
@@ -95,7 +95,7 @@ bool ServerCall::send_end(Code code, std::string_view details,
                           std::span<OutSegment> segments, bool driving, Ref<Outgoing>& outgoing) {
   if (!begin_ending()) return false;
   // Whatever becomes of the reply, the call has ended.
-  link_->surely([&] {
+  link_.surely([&] {
     CallHeader header;
     header.flags = flag::kEnd;
     if (payload) header.flags |= flag::kPayload;
@@ -103,9 +103,9 @@ bool ServerCall::send_end(Code code, std::string_view details,
     header.code = code;
     header.details = details;
     header.trailing = trailing;
-    const size_t unread = link_->backlog();
+    const size_t unread = link_.backlog();
     const bool crowded = unread > most_unread();
-    if (crowded && link_->queued() > kFullStatuses) {
+    if (crowded && link_.queued() > kFullStatuses) {
       send_status(payload ? Code::kResourceExhausted : code, kCutStatus, driving);
     } else {
       auto sent = crowded && payload ? Result<Ref<Outgoing>>(unread_replies(unread))
@@ -118,7 +118,7 @@ bool ServerCall::send_end(Code code, std::string_view details,
   });
   over();
   finish_ending(true);
-  if (!driving) link_->nudge(event_);
+  if (!driving) link_.nudge(event_);
   return true;
 }
 
@@ -138,34 +138,34 @@ void ServerCall::depart(const Ref<Outgoing>& outgoing, std::span<OutSegment> seg
     status = leave(outgoing, segments, keeper);
   } catch (const std::bad_alloc&) {
     const Shortage shortage;  // the caller's memory is its own again all the same
-    if (link_->withdraw(outgoing))
+    if (link_.withdraw(outgoing))
       status = {Code::kResourceExhausted, "this process has no memory left for the message"};
   }
-  if (!status.ok()) link_->surely([&] { send_status(status.code(), status.details(), false); });
+  if (!status.ok()) link_.surely([&] { send_status(status.code(), status.details(), false); });
 }
 
 bool ServerCall::finish_and_poll(Code code, std::string_view details,
                                  std::span<const wire::MetadataEntry> trailing, bool payload,
                                  std::span<OutSegment> segments, const Keeper& keeper,
                                  Ref<ServerCall>& next) {
-  ServerLink& link = server_link();
+  ServerPort& port = server_port();
   // Taken ahead of the reply: the next request then finds somebody awake, and needs no doorbell.
-  if (!link.try_drive()) {
+  if (!link_.try_drive()) {
     const bool finished = finish(code, details, trailing, payload, segments, keeper);
-    next = link.server_->take_queued(link);
+    next = port.server_->take_queued(port);
     return finished;
   }
-  link.poll_slot_ = &next;
+  port.poll_slot_ = &next;
   Ref<Outgoing> outgoing;
   const bool finished = send_end(code, details, trailing, payload, segments, true, outgoing);
   if (!outgoing) {
-    next = link.server_->take_queued(link);
+    next = port.server_->take_queued(port);
   } else {
     const auto sent = [&] { return !outgoing->borrowed(); };
-    link.at_pace([&](Nanos until) { return link.drive(sent, until); });
+    link_.at_pace([&](Nanos until) { return link_.drive(sent, until); });
   }
-  link.drive_briefly([&] { return static_cast<bool>(next) || (outgoing && outgoing->borrowed()); },
-                     [&] { link.poll_slot_ = nullptr; });
+  link_.drive_briefly([&] { return static_cast<bool>(next) || (outgoing && outgoing->borrowed()); },
+                      [&] { port.poll_slot_ = nullptr; });
   if (outgoing) depart(outgoing, segments, keeper);
   return finished;
 }
@@ -210,13 +210,9 @@ void ServerCall::on_lost(const Status&) {
   finish_ending();
 }
 
-// ---- the link ----
+// ---- the port ----
 
-ServerLink::ServerLink(Ref<Server> server, std::unique_ptr<Transport> transport, Peer peer)
-    : CallLink(server->runtime_, std::move(transport), std::move(peer), server->max_message_),
-      server_(std::move(server)) {}
-
-Status ServerLink::on_call_message(Ref<Parcel> message) {
+Status ServerPort::on_message(Ref<Parcel> message) {
   // In this order: a call is among the others before it waits no more.
   const bool some_wait = waiting_calls() != 0;
   Ref<Call> call = find(message->stream());
@@ -234,13 +230,13 @@ Status ServerLink::on_call_message(Ref<Parcel> message) {
   return begin(std::move(message));
 }
 
-Status ServerLink::begin(Ref<Parcel> message) {
+Status ServerPort::begin(Ref<Parcel> message) {
   auto header = wire::decode_call_header(message->header());
   if (!header) return header.status();
   const uint64_t stream = message->stream();
   // Without a start it is about a call that has ended here, which the peer does not know yet. Its
   // reply may still be on its way.
-  if (header->has(flag::kCancel)) withdraw_stream(stream);
+  if (header->has(flag::kCancel)) link_.withdraw_stream(stream);
   if (!header->has(flag::kStart)) return {};
   if (const Status why = message->status(); !why.ok()) {
     answer(stream, why.code(), why.details());
@@ -263,7 +259,7 @@ Status ServerLink::begin(Ref<Parcel> message) {
     bool waits;
     {
       std::lock_guard lock(waiting_mutex_);
-      waits = waiting_.add(message, deadline, runtime().settings().stream_window_bytes, end);
+      waits = waiting_.add(message, deadline, link_.runtime().settings().stream_window_bytes, end);
       // In this order, and in the other one in call_begun(): one of the two sees the other.
       waiting_calls_.store(waiting_.size(), std::memory_order_seq_cst);
     }
@@ -288,10 +284,10 @@ Status ServerLink::begin(Ref<Parcel> message) {
 }
 
 // Null: the link has been lost.
-Ref<ServerCall> ServerLink::make_call(const Ref<Parcel>& start, const wire::CallHeaderView& header,
+Ref<ServerCall> ServerPort::make_call(const Ref<Parcel>& start, const wire::CallHeaderView& header,
                                       Nanos deadline) {
   auto call =
-      Ref<ServerCall>::adopt(new ServerCall(Ref<ServerLink>::share(this), start->stream(), deadline,
+      Ref<ServerCall>::adopt(new ServerCall(Ref<ServerPort>::share(this), start->stream(), deadline,
                                             {Hold(start), header.initial}, header.method));
   if (!add(*call)) return nullptr;
   handling_.fetch_add(1, std::memory_order_relaxed);
@@ -300,7 +296,7 @@ Ref<ServerCall> ServerLink::make_call(const Ref<Parcel>& start, const wire::Call
 
 // The waiting lock is held. Null: none waits, or the link has been lost. `refusal`: one of its
 // messages could not be received.
-Ref<ServerCall> ServerLink::next_waiting(Status& refusal) {
+Ref<ServerCall> ServerPort::next_waiting(Status& refusal) {
   CallQueue::Entry entry;
   if (!waiting_.pop(entry)) return nullptr;
   Ref<ServerCall> call;
@@ -320,13 +316,13 @@ Ref<ServerCall> ServerLink::next_waiting(Status& refusal) {
 }
 
 // A call that was handed out needs no place among these any more.
-void ServerLink::call_begun() {
+void ServerPort::call_begun() {
   unbegun_.fetch_sub(1, std::memory_order_seq_cst);
-  if (waiting_calls_.load(std::memory_order_seq_cst) != 0) surely([this] { move_up(); });
+  if (waiting_calls_.load(std::memory_order_seq_cst) != 0) link_.surely([this] { move_up(); });
 }
 
 // Hands out those that wait, as far as there is room.
-void ServerLink::move_up() {
+void ServerPort::move_up() {
   for (;;) {
     Ref<ServerCall> call;
     Status refusal;
@@ -348,7 +344,7 @@ void ServerLink::move_up() {
   }
 }
 
-void ServerLink::on_closing(const Status& why) {
+void ServerPort::on_closing(const Status& why) {
   for (;;) {
     CallQueue::Entry entry;
     {
@@ -358,29 +354,29 @@ void ServerLink::on_closing(const Status& why) {
     }
     answer(entry.messages.front().stream(), Code::kUnavailable, why.details());
   }
-  CallLink::on_closing(why);
+  CallPort::on_closing(why);
 }
 
-void ServerLink::on_lost(const Status& why) {
+void ServerPort::end_all(const Status& why) {
   {
     std::lock_guard lock(waiting_mutex_);
     waiting_.clear();
     waiting_calls_.store(0, std::memory_order_relaxed);
   }
-  CallLink::on_lost(why);
+  CallPort::end_all(why);
 }
 
-void ServerLink::answer(uint64_t stream, Code code, std::string_view details) {
+void ServerPort::answer(uint64_t stream, Code code, std::string_view details) {
   CallHeader header;
   header.flags = flag::kEnd;
   header.code = code;
   header.details = details;
   std::vector<std::byte> bytes(wire::call_header_size(header));
   wire::encode_call_header(bytes.data(), header);
-  (void)send(stream, bytes, {}, nullptr, {});
+  (void)link_.send(stream, bytes, {}, nullptr, {});
 }
 
-void ServerLink::on_gone() { server_->forget(*this); }
+void ServerPort::on_gone() { server_->forget(*this); }
 
 // ---- the server ----
 
@@ -425,48 +421,49 @@ Result<Ref<Server>> Server::create(uint64_t max_message) {
 
 Server::Server(Runtime& runtime, std::unique_ptr<Poller> poller, uint64_t max_message)
     : runtime_(runtime), max_message_(max_message), poller_(std::move(poller)) {
-  listener_ = make_ref<link::Listener>(
-      runtime_, *poller_, [this](link::Connected connected) { arrived(std::move(connected)); });
+  listener_ = make_ref<meet::Listener>(
+      runtime_, *poller_, [this](meet::Connected connected) { arrived(std::move(connected)); });
 }
 
-void Server::arrived(link::Connected connected) {
-  auto link = Ref<ServerLink>::adopt(new ServerLink(
-      Ref<Server>::share(this), std::move(connected.transport), std::move(connected.peer)));
+void Server::arrived(meet::Connected connected) {
+  const auto link = make_ref<Link>(runtime_, std::move(connected.transport),
+                                   std::move(connected.peer), max_message_);
+  ServerPort& port = link->attach<ServerPort>(Ref<Server>::share(this));
   {
     std::lock_guard lock(mutex_);
     if (closed_) return;
-    links_.emplace(link.get(), link);
+    ports_.emplace(&port, Ref<ServerPort>::share(&port));
   }
   (void)link->start(*poller_);  // one that cannot be looked after is lost, hence forgotten
 }
 
-void Server::queue(ServerLink& link, Ref<ServerCall> call) {
+void Server::queue(ServerPort& port, Ref<ServerCall> call) {
   {
     std::lock_guard lock(mutex_);
     if (closed_) return;  // it ends with its link
-    link.queued_.push_back(std::move(call));
-    if (link.queued_.size() == 1) turns_.splice(turns_.end(), link.no_turn_);
+    port.queued_.push_back(std::move(call));
+    if (port.queued_.size() == 1) turns_.splice(turns_.end(), port.no_turn_);
   }
   poller_->wake();
 }
 
-Ref<ServerCall> Server::take_locked(ServerLink& link) {
-  Ref<ServerCall> call = std::move(link.queued_.front());
-  link.queued_.pop_front();
-  if (link.queued_.empty())
-    link.no_turn_.splice(link.no_turn_.begin(), turns_, link.turn_);
+Ref<ServerCall> Server::take_locked(ServerPort& port) {
+  Ref<ServerCall> call = std::move(port.queued_.front());
+  port.queued_.pop_front();
+  if (port.queued_.empty())
+    port.no_turn_.splice(port.no_turn_.begin(), turns_, port.turn_);
   else
-    turns_.splice(turns_.end(), turns_, link.turn_);
+    turns_.splice(turns_.end(), turns_, port.turn_);
   return call;
 }
 
-Ref<ServerCall> Server::take_queued(ServerLink& link) {
+Ref<ServerCall> Server::take_queued(ServerPort& port) {
   for (;;) {
     Ref<ServerCall> call;
     {
       std::lock_guard lock(mutex_);
-      if (link.queued_.empty()) return nullptr;
-      call = take_locked(link);
+      if (port.queued_.empty()) return nullptr;
+      call = take_locked(port);
     }
     if (!call->drop_if_over()) return call;
   }
@@ -514,42 +511,42 @@ Server::Next Server::next(std::vector<Ref<ServerCall>>& calls, size_t room, Nano
 void Server::rest() {
   {
     std::lock_guard lock(mutex_);
-    if (polling_ != 0 || links_.empty() || std::exchange(rest_begun_, true)) return;
+    if (polling_ != 0 || ports_.empty() || std::exchange(rest_begun_, true)) return;
   }
   try {
     (void)make_ref<Rest>(Ref<Server>::share(this))->begin();
   } catch (const std::bad_alloc&) {
     // Nobody would see leases come home.
-    each_link([](ServerLink& link) { link.starve(); });
+    each_port([](ServerPort& port) { port.link().starve(); });
   }
 }
 
-void Server::forget(ServerLink& link) {
-  Ref<ServerLink> last;
+void Server::forget(ServerPort& port) {
+  Ref<ServerPort> last;
   std::lock_guard lock(mutex_);
-  auto it = links_.find(&link);
-  if (it == links_.end()) return;
+  auto it = ports_.find(&port);
+  if (it == ports_.end()) return;
   last = std::move(it->second);
-  links_.erase(it);
-  if (closed_ && links_.empty()) poller_->wake();  // Rest has nothing left to do
+  ports_.erase(it);
+  if (closed_ && ports_.empty()) poller_->wake();  // Rest has nothing left to do
 }
 
-// The link after `last`, null at the end.
-Ref<ServerLink> Server::link_after(const ServerLink* last) const {
+// The port after `last`, null at the end.
+Ref<ServerPort> Server::port_after(const ServerPort* last) const {
   std::lock_guard lock(mutex_);
-  const auto at = links_.upper_bound(const_cast<ServerLink*>(last));
-  return at == links_.end() ? nullptr : at->second;
+  const auto at = ports_.upper_bound(const_cast<ServerPort*>(last));
+  return at == ports_.end() ? nullptr : at->second;
 }
 
 bool Server::deserted() const {
   std::lock_guard lock(mutex_);
-  return links_.empty();
+  return ports_.empty();
 }
 
 size_t Server::active() const {
   size_t active = 0;
-  each_link([&](const ServerLink& link) {
-    active += link.calls() + link.waiting_calls() + (link.backlog() != 0);
+  each_port([&](const ServerPort& port) {
+    active += port.calls() + port.waiting_calls() + (port.link().backlog() != 0);
   });
   return active;
 }
@@ -559,7 +556,8 @@ void Server::refuse() {
     std::lock_guard lock(mutex_);
     if (std::exchange(refusing_, true)) return;
   }
-  each_link([](ServerLink& link) {
+  each_port([](ServerPort& port) {
+    Link& link = port.link();
     link.surely([&] { link.go_away(Code::kUnavailable, "the server is shutting down"); });
   });
 }
@@ -574,7 +572,8 @@ void Server::close() {
   for (Ref<ServerCall> call = take_turn(); call; call = take_turn()) {
   }
   listener_->close();
-  each_link([](ServerLink& link) {
+  each_port([](ServerPort& port) {
+    Link& link = port.link();
     link.surely([&] { link.close({Code::kCancelled, "the server was closed"}); });
   });
   poller_->wake();

@@ -9,12 +9,12 @@
 
 #include "call/call.h"
 #include "call/call_queue.h"
-#include "link/listener.h"
+#include "meet/listener.h"
 
 namespace tw {
 
 class Server;
-class ServerLink;
+class ServerPort;
 
 class ServerCall final : public Call {
  public:
@@ -44,10 +44,10 @@ class ServerCall final : public Call {
                        std::span<OutSegment> segments, const Keeper& keeper, Ref<ServerCall>& next);
 
  private:
-  friend class ServerLink;
-  ServerCall(Ref<ServerLink> link, uint64_t stream, Nanos deadline, ReceivedMetadata metadata,
+  friend class ServerPort;
+  ServerCall(Ref<ServerPort> port, uint64_t stream, Nanos deadline, ReceivedMetadata metadata,
              std::string_view method);
-  ServerLink& server_link() const;
+  ServerPort& server_port() const;
   // Bytes of replies that may wait for the client.
   size_t most_unread() const;
   Status on_message(Ref<Parcel> message) override;
@@ -73,7 +73,7 @@ class Server final : public RefCounted {
   static Result<Ref<Server>> create(uint64_t max_message);
 
   const wire::InstanceId& instance() const { return runtime_.instance(); }
-  link::Listener& listener() { return *listener_; }
+  meet::Listener& listener() { return *listener_; }
 
   enum class Next : uint8_t { kCalls, kTimeout, kSignal, kClosed };
   // At most `room` new calls, of one link after the other; those that nobody waits for any more are
@@ -81,63 +81,64 @@ class Server final : public RefCounted {
   Next next(std::vector<Ref<ServerCall>>& calls, size_t room, Nanos deadline);
 
   // A peer that has proved itself: by the listener, or to whoever made the transport.
-  void arrived(link::Connected connected);
+  void arrived(meet::Connected connected);
 
   // No new calls: peers are told, and what starts nevertheless is answered UNAVAILABLE.
   void refuse();
   size_t active() const;
   void close();
-  // Visits the links without a lock, and without memory of its own.
+  // Visits the ports of all links without a lock, and without memory of its own.
   template <class Visit>
-  void each_link(Visit&& visit) const;
+  void each_port(Visit&& visit) const;
   bool inherited() const { return !home_.here(); }
 
  private:
-  friend class ServerLink;
+  friend class ServerPort;
   friend class ServerCall;
   class Rest;
   Server(Runtime& runtime, std::unique_ptr<Poller> poller, uint64_t max_message);
-  void queue(ServerLink& link, Ref<ServerCall> call);
-  Ref<ServerCall> take_queued(ServerLink& link);
+  void queue(ServerPort& port, Ref<ServerCall> call);
+  Ref<ServerCall> take_queued(ServerPort& port);
   Ref<ServerCall> take_turn();
-  Ref<ServerCall> take_locked(ServerLink& link);
-  void forget(ServerLink& link);
+  Ref<ServerCall> take_locked(ServerPort& port);
+  void forget(ServerPort& port);
   void rest();
-  Ref<ServerLink> link_after(const ServerLink* last) const;
+  Ref<ServerPort> port_after(const ServerPort* last) const;
   bool deserted() const;
 
   Runtime& runtime_;
   const Birthplace home_;
   const uint64_t max_message_;
   const std::unique_ptr<Poller> poller_;
-  Ref<link::Listener> listener_;
+  Ref<meet::Listener> listener_;
 
   mutable std::mutex mutex_;  // guards what follows; no other lock is taken inside
   // Links with queued calls, which keep them. They take turns: a client that starts many calls
   // keeps only itself waiting.
-  std::list<ServerLink*> turns_;
+  std::list<ServerPort*> turns_;
   bool behind_ = false;  // next() had no room for all
-  std::map<ServerLink*, Ref<ServerLink>> links_;
+  std::map<ServerPort*, Ref<ServerPort>> ports_;
   bool refusing_ = false;
   bool closed_ = false;
   int polling_ = 0;  // threads in the poller, by next()
   bool rest_begun_ = false;
 };
 
-class ServerLink final : public CallLink {
+class ServerPort final : public CallPort {
  public:
+  ServerPort(Link& link, Ref<Server> server) : CallPort(link), server_(std::move(server)) {}
+
   const char* role() const override { return "server"; }
 
  private:
   friend class Server;
   friend class ServerCall;
-  ServerLink(Ref<Server> server, std::unique_ptr<Transport> transport, Peer peer);
 
-  Status on_call_message(Ref<Parcel> message) override;
+  Status on_message(Ref<Parcel> message) override;
   void on_gone() override;
   bool returns_later() const override { return handling_.load(std::memory_order_relaxed) != 0; }
   void on_closing(const Status& why) override;
-  void on_lost(const Status& why) override;
+  void end_all(const Status& why) override;
   Status begin(Ref<Parcel> message);
   Ref<ServerCall> make_call(const Ref<Parcel>& start, const wire::CallHeaderView& header,
                             Nanos deadline);
@@ -158,17 +159,17 @@ class ServerLink final : public CallLink {
 
   // Guarded by the server's mutex. The place among the turns is here while no call is queued.
   std::deque<Ref<ServerCall>> queued_;
-  std::list<ServerLink*> no_turn_{this};
-  const std::list<ServerLink*>::iterator turn_ = no_turn_.begin();
+  std::list<ServerPort*> no_turn_{this};
+  const std::list<ServerPort*>::iterator turn_ = no_turn_.begin();
 
   std::mutex waiting_mutex_;  // guards what follows; a table of calls' lock is taken inside
   CallQueue waiting_;
 };
 
 template <class Visit>
-void Server::each_link(Visit&& visit) const {
-  Ref<ServerLink> link = link_after(nullptr);
-  for (; link; link = link_after(link.get())) visit(*link);
+void Server::each_port(Visit&& visit) const {
+  Ref<ServerPort> port = port_after(nullptr);
+  for (; port; port = port_after(port.get())) visit(*port);
 }
 
 }  // namespace tw

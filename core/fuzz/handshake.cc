@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The handshake: strangers get nowhere, changed bytes are noticed, and neither end ever takes more
 // bytes than one frame.
-#include "link/handshake.h"
+#include "meet/handshake.h"
 
 #include <algorithm>
 
@@ -9,7 +9,7 @@
 #include "wire/shm_frames.h"
 #include "wire/verbs_frames.h"
 
-namespace tw::link {
+namespace tw::meet {
 namespace {
 
 using fuzz::Bytes;
@@ -127,9 +127,9 @@ void one(fuzz::Input input) {
 }
 
 }  // namespace
-}  // namespace tw::link
+}  // namespace tw::meet
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  tw::link::one({data, size});
+  tw::meet::one({data, size});
   return 0;
 }

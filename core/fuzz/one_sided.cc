@@ -6,11 +6,11 @@
 #include <cstring>
 #include <memory>
 
+#include "access/initiator.h"
+#include "access/target.h"
 #include "fuzz/fuzz.h"
 #include "memory/pool.h"
-#include "message/initiator.h"
 #include "message/receiver.h"
-#include "message/target.h"
 #include "wire/bytes.h"
 
 namespace tw {

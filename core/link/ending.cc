@@ -4,7 +4,6 @@
 
 #include "base/shortage.h"
 #include "link/link.h"
-#include "link/one_sided.h"
 
 namespace tw {
 
@@ -25,12 +24,12 @@ bool Link::drained() {
   if (views_.load(std::memory_order_acquire) != 0 || fins_due_.load(std::memory_order_acquire))
     return false;
   std::lock_guard lock(send_mutex_);
-  return sender_.leases() == 0 && !sender_.pending() && one_sided_->idle();
+  return sender_.leases() == 0 && !sender_.pending() && memory_->idle();
 }
 
 void Link::close(Status why) {
   if (state_.load(std::memory_order_acquire) != State::kOpen) return;
-  on_closing(why);
+  messages_->on_closing(why);
   go_away(Code::kOk, "");
   State open = State::kOpen;
   Status death = why;  // whoever changes the state has to get to the end
@@ -39,8 +38,8 @@ void Link::close(Status why) {
     if (!state_.compare_exchange_strong(open, State::kClosing)) return;
     death_ = std::move(death);
   }
-  on_lost(why);
-  one_sided_->close(why);
+  messages_->on_closed(why);
+  memory_->on_closed(why);
   kick(false);
 }
 
@@ -62,7 +61,7 @@ void Link::lose(Status why) {
   {
     std::lock_guard lock(send_mutex_);
     send_broken_ = true;
-    touched = touched || sender_.leases() != 0 || one_sided_->touches();
+    touched = touched || sender_.leases() != 0 || memory_->touches();
   }
   // A device may be reading what is lent, and writing what is fetched or exposed: it stops before
   // any of that memory is let go of.
@@ -79,15 +78,15 @@ void Link::lose(Status why) {
     }
   }
   fetches_.drop();
-  one_sided_->drop(why);
-  if (open) on_lost(why);
+  memory_->on_lost(why);
+  messages_->on_lost(why);
   state_.store(State::kLost, std::memory_order_release);
   transport_->hang_up();
   transport_->unwatch();
   if (death_watch_ != 0) poller_->unwatch(std::exchange(death_watch_, 0), peer_.pidfd.get());
   runtime_.move_out(*this);
   leave_trace();
-  on_gone();
+  messages_->on_gone();
 }
 
 // Baton held. What the peer did wrong, it is told.
@@ -121,8 +120,9 @@ void Link::give_up(GivenUp why) {
 void Link::leave_trace() noexcept {
   if (!trace_.on() || trace_left_.exchange(true)) return;
   // Without memory the trace is lost, and nothing else.
-  (void)has_memory_for(
-      [&] { runtime_.trace_file().add({role(), transport(), peer_.address}, trace_.record()); });
+  (void)has_memory_for([&] {
+    runtime_.trace_file().add({messages_->role(), transport(), peer_.address}, trace_.record());
+  });
 }
 
 }  // namespace tw

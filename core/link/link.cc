@@ -6,7 +6,6 @@
 #include <new>
 
 #include "base/shortage.h"
-#include "link/one_sided.h"
 #include "wire/bytes.h"
 
 namespace tw {
@@ -48,7 +47,6 @@ Link::Link(Runtime& runtime, std::unique_ptr<Transport> transport, Peer peer, ui
       sender_(
           transport_->profile(), [this](Slab& slab) { return transport_->share(slab); }, {},
           &trace_),
-      one_sided_(std::make_unique<OneSided>(*this)),
       returns_(make_ref<Returns>(*this)) {
   (void)baton_.try_take();  // until start() hands it on
   transport_->set_trace(trace_);
@@ -162,6 +160,7 @@ void Link::on_timer() {
   }
   after_flush(flush_all(), false);
   look_at_reader();
+  messages_->on_timer();
   if (state_.load(std::memory_order_acquire) == State::kClosing) kick(false);
 }
 
@@ -170,7 +169,7 @@ void Link::on_timer() {
 // something counts as left.
 void Link::flush_locked() {
   iovec runs[16];
-  FrameQueue& operations = one_sided_->out();
+  FrameQueue& operations = memory_->out();
   while (!send_broken_ && (sender_.pending() || operations.pending())) {
     if (!sender_.pending()) turn_ended_ = true;
     if (turn_ended_ && !operations.midway())
@@ -288,15 +287,15 @@ bool Link::move() {
   if (state_.load(std::memory_order_relaxed) == State::kLost) return false;
   // After the completions, which may have made room for what was refused.
   Status started = fetches_.waiting() ? start_fetches() : Status{};
-  if (started.ok() && one_sided_->due()) started = one_sided_->start_due();
+  if (started.ok() && memory_->due()) started = memory_->start_due();
   if (!started.ok()) {
     fail(std::move(started));
     return false;
   }
-  one_sided_->settle();
+  memory_->settle();
   Result<size_t> got = 0;
   {
-    const auto places = one_sided_->guard_places(receiver_);
+    const auto places = memory_->guard_places(receiver_);
     iovec room[2];
     const size_t runs = receiver_.buffers(room);
     got = transport_->receive({room, runs});
@@ -313,7 +312,7 @@ bool Link::move() {
       fail(std::move(status));
       return false;
     }
-    one_sided_->settle();
+    memory_->settle();
     return true;
   }
   if (state_.load(std::memory_order_relaxed) == State::kClosing && drained()) lose(death());
@@ -330,15 +329,15 @@ bool Link::take_completions() {
   while (const size_t count = status.ok() ? transport_->completed(ended) : 0) {
     any = true;
     for (size_t i = 0; i < count && status.ok(); ++i)
-      status = ended[i].id & Initiator::kPieceBit ? one_sided_->on_completion(ended[i])
-                                                  : fetches_.ended(ended[i]);
+      status = ended[i].id & Operation::kIdBit ? memory_->on_completion(ended[i])
+                                               : fetches_.ended(ended[i]);
   }
-  if (device && status.ok()) status = one_sided_->take_immediates();
+  if (device && status.ok()) status = memory_->take_immediates();
   if (any && status.ok()) status = start_fetches();  // and their FINs
   if (!status.ok())
     fail(std::move(status));
   else if (device)
-    one_sided_->settle();
+    memory_->settle();
   return any;
 }
 
@@ -369,7 +368,7 @@ void Link::hand_on() {
     if (fins_due_.load() && !keeps_leases()) flush_returns();
     // Nobody waits for a closing link to end: each who lets go of it sees whether it has.
     if (state_.load(std::memory_order_acquire) == State::kClosing ||
-        given_up_.load() != GivenUp::kNo || one_sided_->due()) {
+        given_up_.load() != GivenUp::kNo || memory_->due()) {
       while (step()) {
       }
     }
@@ -439,7 +438,7 @@ Status Link::on_message(Ref<Parcel> message) {
   AtomicClass& counters = class_of(bytes);
   bump(counters.received, 1);
   bump(counters.received_bytes, bytes);
-  return on_call_message(std::move(message));
+  return messages_->on_message(std::move(message));
 }
 
 Status Link::on_fin(std::span<const uint64_t> ids) {
@@ -454,8 +453,6 @@ Status Link::on_unmappable(uint64_t lease) {
   return sender_.on_unmappable(lease);
 }
 
-Status Link::on_credit(uint64_t stream, uint64_t bytes) { return on_call_credit(stream, bytes); }
-
 void Link::on_go_away(Code code, std::string_view reason) {
   {
     std::lock_guard lock(death_mutex_);
@@ -465,7 +462,6 @@ void Link::on_go_away(Code code, std::string_view reason) {
                                         : "the peer is going away: " + std::string(reason)};
   }
   away_.store(true, std::memory_order_release);
-  on_peer_away(code, reason);
 }
 
 Result<InSegment> Link::on_map(const wire::SegmentInfo& segment) {
@@ -496,16 +492,5 @@ Result<InSegment> Link::on_map(const wire::SegmentInfo& segment) {
   in.hold = std::move(*view);
   return in;
 }
-
-Status Link::on_region(const wire::Region& region) { return one_sided_->on_region(region); }
-Status Link::on_region_gone(uint64_t region) { return one_sided_->on_region_gone(region); }
-Result<std::byte*> Link::on_operation(const wire::Operation& operation,
-                                      std::span<const std::byte> here) {
-  return one_sided_->on_operation(operation, here);
-}
-Result<std::byte*> Link::on_outcome(const wire::Outcome& outcome, std::span<const std::byte> here) {
-  return one_sided_->on_outcome(outcome, here);
-}
-Status Link::on_placed(wire::FrameType type) { return one_sided_->on_placed(type); }
 
 }  // namespace tw

@@ -22,29 +22,14 @@
 #include "engine/baton.h"
 #include "engine/spin.h"
 #include "link/fetches.h"
-#include "link/runtime.h"
+#include "link/port.h"
+#include "meet/peer.h"
 #include "message/receiver.h"
 #include "message/sender.h"
+#include "process/runtime.h"
 #include "transport/transport.h"
 
 namespace tw {
-
-// Who is at the other end.
-struct Peer {
-  std::string address;  // as gRPC writes it: ipv4:127.0.0.1:4242, unix:
-  int pid = 0;          // 0 unless it runs on this host and this pid namespace knows it
-  Fd pidfd;             // readable once it has died; none when it runs elsewhere
-  // The credit with which it lets each stream towards it begin, bytes.
-  uint64_t stream_window = wire::kDefaultStreamWindow;
-  uint64_t features = wire::kFeatures;  // that its Hello offered
-  // Of a client, as the bootstrap saw it: where it came from, and by what program. Empty: unknown.
-  std::string caller, agent;
-
-  // For people.
-  std::string name() const {
-    return pid == 0 ? address : address + " (pid " + std::to_string(pid) + ")";
-  }
-};
 
 // Counters of a link, as a snapshot.
 struct LinkStats {
@@ -70,17 +55,25 @@ struct LinkStats {
   std::array<Class, kClassLimits.size() + 1> classes{};
 };
 
-class OneSided;
-
 enum class Waited : uint8_t { kDone, kTimeout, kSignal };
 
-// The call layer derives from it.
-class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
+class Link final : public Watcher, private Receiver::Sink, private Runtime::Tenant {
  public:
+  Link(Runtime& runtime, std::unique_ptr<Transport> transport, Peer peer, uint64_t max_message);
   ~Link() override;
 
-  // Which end this is: client, server.
-  virtual const char* role() const = 0;
+  // Before start(): what rides on it, one of each kind.
+  template <class P, class... A>
+  P& attach(A&&... arguments) {
+    auto port = std::make_unique<P>(*this, std::forward<A>(arguments)...);
+    P& attached = *port;
+    take(std::move(port));
+    return attached;
+  }
+  // Lets the poller look after the link while nobody drives it; nobody can before. A link that
+  // cannot be looked after is lost.
+  Status start(Poller& poller);
+
   const char* transport() const { return transport_->profile().name; }
   const Profile& profile() const { return transport_->profile(); }
   // Whether a segment of this size is not copied when it is sent.
@@ -91,6 +84,8 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
     return state_.load(std::memory_order_acquire) == State::kOpen &&
            !away_.load(std::memory_order_relaxed);
   }
+  // This end has closed it, or it is lost.
+  bool closed() const { return state_.load(std::memory_order_acquire) != State::kOpen; }
   // Why it is not alive; ok while it is.
   Status death() const;
   LinkStats stats();
@@ -98,9 +93,6 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
 
   // True in a forked child: the link is the parent's.
   bool inherited() const { return !home_.here(); }
-
-  // Operations on exposed memory: link/one_sided.h.
-  OneSided& one_sided() { return *one_sided_; }
 
   // Lets calls that are under way go on, and asks the peer to start no others.
   void go_away(Code code, std::string_view reason);
@@ -162,31 +154,8 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
   template <class Done>
   Waited wait(Event& event, Done&& done, Nanos deadline);
 
- protected:
-  Link(Runtime& runtime, std::unique_ptr<Transport> transport, Peer peer, uint64_t max_message);
-  // Lets the poller look after the link while nobody drives it; nobody can before. A link that
-  // cannot be looked after is lost.
-  Status start(Poller& poller);
-
-  // For the layer above. Baton held:
-  virtual Status on_call_message(Ref<Parcel> message) = 0;
-  virtual Result<Receiver::Cost> on_call_wait(uint64_t stream, std::span<const std::byte> header,
-                                              uint64_t payload_bytes,
-                                              const Receiver::Cost& ahead) = 0;
-  virtual Status on_call_credit(uint64_t stream, uint64_t bytes) = 0;
-  virtual void on_peer_away(Code, std::string_view) {}
-  // True while leases may wait for the next message instead of being given back at once.
-  virtual bool returns_later() const { return false; }
-  // This end closes the link, which can still carry messages; perhaps more than once.
-  virtual void on_closing(const Status&) {}
-  // Once, with no lock of the link's but perhaps the baton; the link is no longer alive.
-  virtual void on_lost(const Status& why) = 0;
-  // Baton held. Once, after on_lost(): not even leases are left.
-  virtual void on_gone() {}
-
-  // Has on_timer() called soon, by the poller's thread and with no lock held.
+  // Has on_timer() of the ports called soon, by the poller's thread and with no lock held.
   void look_soon() { poller_->add_timer(0, Ref<Watcher>::share(this)); }
-  void on_timer() override;
 
   // A server's worker: takes the baton ahead of its reply, so that the next request needs no
   // doorbell.
@@ -198,6 +167,19 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
   // hands the baton on.
   template <class Done, class Last>
   void drive_briefly(Done&& done, Last&& last);
+
+  // ---- for ports that have frames of their own ----
+
+  class Sending;  // the send lock
+  // No lock held, after Sending. `backlog`: something was left to be sent before; now that it has
+  // gone, the driver may be the one who waits for that.
+  void after_flush(bool backlog, bool driving);
+  // No lock held: something is left for whoever drives. With `driving` the caller is going to.
+  void kick(bool driving);
+  // No lock held: see Transport::revoke().
+  void revoke() { transport_->revoke(); }
+  // Baton held.
+  Transport& device() { return *transport_; }
 
  private:
   enum class State : uint8_t { kOpen, kClosing, kLost };
@@ -219,8 +201,9 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
   static constexpr size_t kReturnsTogether = 16;
 
   class Returns;  // where views give leases back; outlives the link
-  class Sending;  // the send lock
-  friend class OneSided;
+
+  void take(std::unique_ptr<MessagePort> port) { messages_ = std::move(port); }
+  void take(std::unique_ptr<MemoryPort> port) { memory_ = std::move(port); }
 
   bool step();
   bool move();
@@ -234,35 +217,40 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
   void lose(Status why);
   void flush_locked();
   bool flush_all();
-  void after_flush(bool backlog, bool driving);
   void queue_fins_locked();
   void return_lease(uint64_t id);
-  bool keeps_leases() const { return state_.load() == State::kOpen && returns_later(); }
-  void kick(bool driving);
+  bool keeps_leases() const { return state_.load() == State::kOpen && messages_->returns_later(); }
   bool drained();
   void tell_crowded(const Status& why);
   void watch_reader();
   void look_at_reader();
   void on_event(uint32_t tag, uint32_t events) override;
+  void on_timer() override;
   bool noticed(uint32_t tag, uint32_t events);
   Status on_message(Ref<Parcel> message) override;
   Result<Receiver::Cost> on_wait(uint64_t stream, std::span<const std::byte> header,
                                  uint64_t payload_bytes, const Receiver::Cost& ahead) override {
-    return on_call_wait(stream, header, payload_bytes, ahead);
+    return messages_->on_wait(stream, header, payload_bytes, ahead);
   }
   void on_chunk(uint64_t, uint64_t, uint32_t, uint64_t, uint64_t) override {}
   Status on_fin(std::span<const uint64_t> ids) override;
   Status on_unmappable(uint64_t lease) override;
-  Status on_credit(uint64_t stream, uint64_t bytes) override;
+  Status on_credit(uint64_t stream, uint64_t bytes) override {
+    return messages_->on_credit(stream, bytes);
+  }
   void on_go_away(Code code, std::string_view reason) override;
   Result<InSegment> on_map(const wire::SegmentInfo& segment) override;
-  Status on_region(const wire::Region& region) override;
-  Status on_region_gone(uint64_t region) override;
+  Status on_region(const wire::Region& region) override { return memory_->on_region(region); }
+  Status on_region_gone(uint64_t region) override { return memory_->on_region_gone(region); }
   Result<std::byte*> on_operation(const wire::Operation& operation,
-                                  std::span<const std::byte> here) override;
+                                  std::span<const std::byte> here) override {
+    return memory_->on_operation(operation, here);
+  }
   Result<std::byte*> on_outcome(const wire::Outcome& outcome,
-                                std::span<const std::byte> here) override;
-  Status on_placed(wire::FrameType type) override;
+                                std::span<const std::byte> here) override {
+    return memory_->on_outcome(outcome, here);
+  }
+  Status on_placed(wire::FrameType type) override { return memory_->on_placed(type); }
   void slabs_dropped() override;
   void keep_trace(size_t events) override { trace_.keep(events); }
   void leave_trace() noexcept override;
@@ -285,7 +273,7 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
   std::mutex send_mutex_;
   Sender sender_;                 // send lock
   bool turn_ended_ = true;        // send lock: the sender is between two frames
-  bool operations_turn_ = false;  // send lock: frames of one_sided_ are due, not the sender's
+  bool operations_turn_ = false;  // send lock: frames of memory_ are due, not the sender's
   bool send_broken_ = false;      // send lock: the transport takes nothing any more
   bool send_ended_ = false;       // send lock: everything was let go of
   // Send lock: timers for what was deferred, and for leases that wait to be taken along.
@@ -303,7 +291,8 @@ class Link : public Watcher, private Receiver::Sink, private Runtime::Tenant {
   // Whether the sender has something left. Its order matters: see kick().
   std::atomic<bool> unsent_{false};
 
-  const std::unique_ptr<OneSided> one_sided_;
+  std::unique_ptr<MessagePort> messages_;
+  std::unique_ptr<MemoryPort> memory_;
 
   std::mutex fin_mutex_;
   std::vector<uint64_t> fins_;  // fin lock
@@ -346,6 +335,18 @@ class Link::Sending {
   ~Sending() { spent_ = link_.sender_.take_spent(); }
   Sending(const Sending&) = delete;
   Sending& operator=(const Sending&) = delete;
+
+  // For ports. Everything was let go of; nothing can be sent any more.
+  bool ended() const { return link_.send_ended_; }
+  // The transport takes nothing any more.
+  bool broken() const { return link_.send_broken_; }
+  // Half a frame may be queued: nothing that follows would be understood.
+  void break_off() { link_.send_broken_ = true; }
+  // Something is left to be sent.
+  bool backlog() const { return link_.unsent_.load(); }
+  void flush() { link_.flush_locked(); }
+  Sender& sender() { return link_.sender_; }
+  Transport& transport() { return *link_.transport_; }
 
  private:
   Link& link_;

@@ -23,7 +23,7 @@ inline constexpr int kFromTest = 3, kToTest = 4;
 
 inline bool read_all(int fd, void* out, size_t size) {
   for (size_t done = 0; done < size;) {
-    const ssize_t n = read(fd, static_cast<char*>(out) + done, size - done);
+    const ssize_t n = ::read(fd, static_cast<char*>(out) + done, size - done);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return false;
     done += static_cast<size_t>(n);
@@ -40,7 +40,7 @@ T read_thing(int fd) {
 
 template <class T>
 void write_thing(int fd, const T& thing) {
-  REQUIRE(write(fd, &thing, sizeof thing) == static_cast<ssize_t>(sizeof thing));
+  REQUIRE(::write(fd, &thing, sizeof thing) == static_cast<ssize_t>(sizeof thing));
 }
 
 class Helper {
@@ -77,7 +77,7 @@ class Helper {
     to_helper_.reset();
     // What it has forked holds the other end until it has heard that this one is closed.
     char last;
-    while (read(from_helper_.get(), &last, 1) > 0) {
+    while (::read(from_helper_.get(), &last, 1) > 0) {
     }
   }
 

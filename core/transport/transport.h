@@ -56,8 +56,10 @@ struct RemoteKey {
 // A one-sided operation. `local` stays valid, and its memory is not freed, until it has ended.
 struct Operation {
   enum class Kind : uint8_t { kRead, kWrite, kWriteImmediate, kFetchAdd, kCompareSwap };
+  // Set in the names of operations, and not in those of fetches.
+  static constexpr uint64_t kIdBit = uint64_t{1} << 63;
   Kind kind = Kind::kRead;
-  uint64_t id = 0;  // the caller's name for it, in one space with those of fetch()
+  uint64_t id = kIdBit;  // the caller's name for it, in one space with those of fetch()
   std::byte* local = nullptr;
   size_t length = 0;     // 8 for the atomics, whose old value goes to `local`
   RemoteKey remote;      // of the first byte

@@ -16,9 +16,9 @@ struct Abroad {
     const auto shm = helper.template hear<Invite>(), tcp = helper.template hear<Invite>();
     link = follow(std::string_view(Way::kName) == "shm" ? shm : tcp);
   }
-  ~Abroad() { link->close({Code::kCancelled, "the test is over"}); }
+  ~Abroad() { link->link().close({Code::kCancelled, "the test is over"}); }
   Helper helper;
-  Ref<ClientLink> link;
+  Ref<ClientPort> link;
 };
 
 }  // namespace tw::test

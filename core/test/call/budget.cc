@@ -58,7 +58,7 @@ TEST_CASE("helper: server that is busy" * doctest::skip()) {
       house.server().listener().admit(wire::decode_hello(hello).value(), 8, 60 * kSecond);
   REQUIRE(ticket.ok());
   for (const std::string& address : {house.tcp(), house.shm()}) {
-    link::Invitation in{address, ticket->session, ticket->secret, house.server().instance(),
+    meet::Invitation in{address, ticket->session, ticket->secret, house.server().instance(),
                         runtime().hello()};
     write_thing(kToTest, invite(in));
   }
@@ -70,9 +70,9 @@ TEST_CASE("helper: server that is busy" * doctest::skip()) {
 class Forger {
  public:
   explicit Forger(const Invite& invite) {
-    link::Invitation in{invite.address, invite.session, link::Secret(invite.secret),
+    meet::Invitation in{invite.address, invite.session, meet::Secret(invite.secret),
                         invite.instance, wire::decode_hello(invite.hello).value()};
-    auto connected = link::connect(runtime(), in, patience());
+    auto connected = meet::connect(runtime(), in, patience());
     REQUIRE_MESSAGE(connected.ok(), connected.status().details());
     transport_ = std::move(connected->transport);
   }
@@ -363,7 +363,7 @@ TEST_CASE("budget: what a peer has on lease is counted as it counts it, and the 
     const Reply copies = unary(*client, "/t/Many", {});
     REQUIRE(copies.segments.size() == kMany);
     CHECK(copies.segments[0].view() == nullptr);
-    const auto links = links_of(house.server());
+    const auto links = ports_of(house.server());
     REQUIRE(links.size() == 1);
     CHECK(links[0]->stats().crowded_why.details().find("4096 segments on lease") !=
           std::string::npos);

@@ -20,14 +20,14 @@ Bytes header_of(uint8_t flags, std::string_view details = {}) {
   return bytes;
 }
 
-size_t links(House& house) { return links_of(house.server()).size(); }
+size_t links(House& house) { return ports_of(house.server()).size(); }
 
 // A client as far as the handshake; then it sends what it likes.
 struct Forger {
   explicit Forger(House& at, const char* way)
       : house(at),
         transport(std::move(
-            link::connect(runtime(), house.invitation(way), patience()).value().transport)) {}
+            meet::connect(runtime(), house.invitation(way), patience()).value().transport)) {}
   // False once the server has hung up.
   bool send(const Bytes& bytes) {
     const Nanos deadline = patience();
@@ -82,7 +82,7 @@ TEST_CASE_TEMPLATE("credit: a peer cannot hide behind an unfinished message", Wa
   CHECK(started.take()->stream() == 3);
   (void)forger.small(1, 1);
   CHECK(eventually([&] { return links(house) == 1; }));
-  CHECK(other->alive());
+  CHECK(other->link().alive());
 }
 
 TEST_CASE_TEMPLATE("credit: what is no message of a call, or only headers, is bounded as well", Way,

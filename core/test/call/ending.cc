@@ -105,9 +105,9 @@ TEST_CASE_TEMPLATE("ending: who ends a call wakes the thread that waits for it a
   Closing link(server.house.connect<Way>());
   const auto call = start(*link, "/t/Long");
   const auto served = server.calls.take();
-  const auto links = links_of(server.house.server());
+  const auto links = ports_of(server.house.server());
   REQUIRE(links.size() == 1);
-  const auto sleeps = [](Link& of) { return of.stats().sleeps; };
+  const auto sleeps = [](CallPort& of) { return of.stats().sleeps; };
   const uint64_t before = sleeps(*links[0]);
 
   // Nobody else waits on either link, so each of the two drives its own.
@@ -192,9 +192,9 @@ TEST_CASE_TEMPLATE("ending: a server that refuses finishes what it has begun", W
   const auto call = start(*link, "/t/Long");
   const auto served = server.calls.take();
   server.house.server().refuse();
-  REQUIRE(eventually([&] { return !link->alive(); }));
-  CHECK(link->death().code() == Code::kUnavailable);
-  CHECK(link->death().details().find("shutting down") != std::string::npos);
+  REQUIRE(eventually([&] { return !link->link().alive(); }));
+  CHECK(link->link().death().code() == Code::kUnavailable);
+  CHECK(link->link().death().details().find("shutting down") != std::string::npos);
   CHECK(unary(*link, "/t/New", {}).code == Code::kUnavailable);
   // A client that has not heard of it yet is told so for each call.
   Closing unaware(server.house.connect<Way>());
@@ -229,7 +229,7 @@ TEST_CASE_TEMPLATE("ending: a closed server ends the calls under way at both end
   CHECK(served->ended());
   CHECK_FALSE(finish(*served));
   CHECK(unary(*link, "/t/New", {}).code == Code::kUnavailable);
-  CHECK(eventually([&] { return links_of(server.house.server()).empty(); }));
+  CHECK(eventually([&] { return ports_of(server.house.server()).empty(); }));
 }
 
 TEST_CASE_TEMPLATE("ending: a closed client ends the calls under way at both ends", Way,
@@ -238,14 +238,14 @@ TEST_CASE_TEMPLATE("ending: a closed client ends the calls under way at both end
   const auto link = server.house.connect<Way>();
   const auto call = start(*link, "/t/Long");
   const auto served = server.calls.take();
-  link->close({Code::kCancelled, "the channel was closed"});
+  link->link().close({Code::kCancelled, "the channel was closed"});
   CHECK(call->ended());
   CHECK(call->outcome().code == Code::kCancelled);
   CHECK(call->outcome().details == "the channel was closed");
   CHECK(served->wait_ended(patience()) == Waited::kDone);
   CHECK(unary(*link, "/t/New", {}).code == Code::kUnavailable);
-  CHECK(eventually([&] { return links_of(server.house.server()).empty(); }));
-  CHECK(eventually([&] { return link->references() == 1 + call->references(); }));
+  CHECK(eventually([&] { return ports_of(server.house.server()).empty(); }));
+  CHECK(eventually([&] { return link->link().references() == 1 + call->references(); }));
 }
 
 TEST_CASE_TEMPLATE("ending: an abandoned link closes after its last call", Way, TENSORWIRE_LINKS) {
@@ -254,11 +254,12 @@ TEST_CASE_TEMPLATE("ending: an abandoned link closes after its last call", Way, 
   const auto call = start(*link, "/t/Long");
   const auto served = server.calls.take();
   link->abandon();
-  CHECK(link->alive());
+  CHECK(link->link().alive());
   CHECK(finish(*served));
   REQUIRE(call->wait_ended(patience()) == Waited::kDone);
   CHECK(call->outcome().code == Code::kOk);
-  CHECK(eventually([&] { return !link->alive() && links_of(server.house.server()).empty(); }));
+  CHECK(
+      eventually([&] { return !link->link().alive() && ports_of(server.house.server()).empty(); }));
 }
 
 TEST_CASE_TEMPLATE("ending: links close while eight threads call on them", Way, TENSORWIRE_LINKS) {
@@ -284,13 +285,13 @@ TEST_CASE_TEMPLATE("ending: links close while eight threads call on them", Way, 
       });
     CHECK(eventually([&] { return good >= 50; }));
     if (round % 2)
-      link->close({Code::kCancelled, "enough"});
+      link->link().close({Code::kCancelled, "enough"});
     else
       house.close();
     for (auto& thread : threads) thread.join();
     CHECK(wrong == 0);
-    link->close({Code::kCancelled, "the test is over"});
-    CHECK(eventually([&] { return links_of(house.server()).empty(); }));
+    link->link().close({Code::kCancelled, "the test is over"});
+    CHECK(eventually([&] { return ports_of(house.server()).empty(); }));
   }
   CHECK(arena.restored());
 }
@@ -303,11 +304,11 @@ struct Loose {
     peer = std::move(pair.b);
     Peer who;
     who.address = "test:";
-    auto made = ClientLink::create(runtime(), std::move(pair.a), std::move(who), 1 << 20);
+    auto made = ClientPort::create(runtime(), std::move(pair.a), std::move(who), 1 << 20);
     REQUIRE(made.ok());
     link = std::move(*made);
   }
-  ~Loose() { link->close({Code::kCancelled, "the test is over"}); }
+  ~Loose() { link->link().close({Code::kCancelled, "the test is over"}); }
   // Devices have settings of their own.
   static TransportPair make() {
     if constexpr (requires { Maker::make(runtime().settings()); })
@@ -316,7 +317,7 @@ struct Loose {
       return Maker::make();
   }
   std::unique_ptr<Transport> peer;
-  Ref<ClientLink> link;
+  Ref<ClientPort> link;
 };
 
 TEST_CASE_TEMPLATE("ending: a lost link ends every call, and every wait", Maker,
@@ -342,8 +343,8 @@ TEST_CASE_TEMPLATE("ending: a lost link ends every call, and every wait", Maker,
     CHECK(unavailable == 6);
     REQUIRE(idle->wait_ended(patience()) == Waited::kDone);
     CHECK(idle->outcome().code == Code::kUnavailable);
-    CHECK_FALSE(loose.link->alive());
-    CHECK(loose.link->death().code() == Code::kUnavailable);
+    CHECK_FALSE(loose.link->link().alive());
+    CHECK(loose.link->link().death().code() == Code::kUnavailable);
     CHECK(loose.link->calls() == 0);
   }
   CHECK(arena.restored());
@@ -360,7 +361,7 @@ TEST_CASE_TEMPLATE("ending: a peer that breaks the protocol loses its link, and 
   REQUIRE(call->wait_ended(patience()) == Waited::kDone);
   CHECK(call->outcome().code == Code::kUnavailable);
   CHECK(call->outcome().details.find("protocol error") != std::string::npos);
-  CHECK(loose.link->death().code() == Code::kInternal);
+  CHECK(loose.link->link().death().code() == Code::kInternal);
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ struct Sink {
             [this](Ref<ServerCall> call) {
               InMessage request;
               if (receive(*call, request)) {
-                links.put(Ref<CallLink>::share(&call->link()));
+                links.put(Ref<CallPort>::share(&call->port()));
                 got.put(std::move(request));
               }
               finish(*call);
@@ -26,7 +26,7 @@ struct Sink {
             },
             2) {}
 
-  Slot<Ref<CallLink>> links;
+  Slot<Ref<CallPort>> links;
   Slot<InMessage> got;
   House house;
 };
@@ -180,7 +180,7 @@ TEST_CASE("fetching: a fetch that fails ends the link's calls as unavailable") {
     const auto block = published(bytes_of(9 * kMB));
     const Reply reply = unary(*link, "/t/Take", {whole(block)});
     CHECK(reply.code == Code::kUnavailable);
-    CHECK(eventually([&] { return links_of(sink.house.server()).empty(); }));
+    CHECK(eventually([&] { return ports_of(sink.house.server()).empty(); }));
     CHECK(sink.house.device->revocations() >= 1);
   }
   CHECK(arena.restored());
@@ -248,7 +248,7 @@ TEST_CASE("fetching: a lost link's memory is let go of only after the device was
     CHECK((*call)->outcome().code == Code::kUnavailable);
     CHECK(looks >= 1);
     CHECK(early == 0);
-    CHECK(eventually([&] { return links_of(sink.house.server()).empty(); }));
+    CHECK(eventually([&] { return ports_of(sink.house.server()).empty(); }));
   }
   CHECK(arena.restored());
 }
@@ -264,14 +264,14 @@ TEST_CASE("fetching: a link that closes ends what it fetches first") {
     std::thread caller(
         [&] { CHECK(unary(*link, "/t/Take", {whole(block)}).code == Code::kUnavailable); });
     REQUIRE(eventually([&] { return device->under_way() == 3; }));
-    for (const auto& served : links_of(sink.house.server()))
-      served->close({Code::kCancelled, "the test is over"});
-    REQUIRE(eventually([&] { return !link->alive(); }));
+    for (const auto& served : ports_of(sink.house.server()))
+      served->link().close({Code::kCancelled, "the test is over"});
+    REQUIRE(eventually([&] { return !link->link().alive(); }));
     CHECK(link->stats().leases == 3);
-    CHECK(links_of(sink.house.server()).size() == 1);
+    CHECK(ports_of(sink.house.server()).size() == 1);
     device->hold_up(false);
     caller.join();
-    CHECK(eventually([&] { return links_of(sink.house.server()).empty(); }));
+    CHECK(eventually([&] { return ports_of(sink.house.server()).empty(); }));
     CHECK(device->revocations() == 0);
     CHECK(eventually([&] { return link->stats().leases == 0; }));
   }

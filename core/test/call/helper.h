@@ -14,12 +14,12 @@ namespace tw::test {
 struct Invite {
   char address[160];
   wire::SessionId session;
-  std::array<uint8_t, link::Secret::kSize> secret;
+  std::array<uint8_t, meet::Secret::kSize> secret;
   wire::InstanceId instance;
   std::array<std::byte, wire::kHelloSize> hello;
 };
 
-inline Invite invite(const link::Invitation& in) {
+inline Invite invite(const meet::Invitation& in) {
   Invite out{};
   std::strncpy(out.address, in.address.c_str(), sizeof out.address - 1);
   out.session = in.session;
@@ -29,12 +29,12 @@ inline Invite invite(const link::Invitation& in) {
   return out;
 }
 
-inline Ref<ClientLink> follow(const Invite& from) {
-  link::Invitation in{from.address, from.session, link::Secret(from.secret), from.instance,
+inline Ref<ClientPort> follow(const Invite& from) {
+  meet::Invitation in{from.address, from.session, meet::Secret(from.secret), from.instance,
                       wire::decode_hello(from.hello).value()};
-  auto connected = link::connect(runtime(), in, patience());
+  auto connected = meet::connect(runtime(), in, patience());
   REQUIRE_MESSAGE(connected.ok(), connected.status().details());
-  return ClientLink::create(runtime(), std::move(connected->transport), std::move(connected->peer),
+  return ClientPort::create(runtime(), std::move(connected->transport), std::move(connected->peer),
                             runtime().settings().max_message_bytes)
       .value();
 }
@@ -43,7 +43,7 @@ inline Ref<ClientLink> follow(const Invite& from) {
 inline void fork_a_holder() {
   if (fork() != 0) return;
   char byte;
-  while (read(kFromTest, &byte, 1) > 0) {
+  while (::read(kFromTest, &byte, 1) > 0) {
   }
   _exit(0);
 }

@@ -152,14 +152,14 @@ TEST_CASE("leases: a closed client keeps what it was lent, until its last view g
       reply = unary(*link, "/t/Echo", {out(bytes)});
       REQUIRE(reply.code == Code::kOk);
       REQUIRE(reply.segments[0].view() != nullptr);
-      link->close({Code::kCancelled, "the channel was closed"});
-      CHECK_FALSE(link->alive());
+      link->link().close({Code::kCancelled, "the channel was closed"});
+      CHECK_FALSE(link->link().alive());
     }
     // The link lingers for the sake of the view, at both ends.
-    CHECK(links_of(house.server()).size() == 1);
+    CHECK(ports_of(house.server()).size() == 1);
     CHECK(same(reply.segments[0], bytes));
     reply.segments.clear();
-    CHECK(eventually([&] { return links_of(house.server()).empty(); }));
+    CHECK(eventually([&] { return ports_of(house.server()).empty(); }));
   }
   CHECK(arena.restored());
 }
@@ -176,12 +176,12 @@ TEST_CASE("leases: a closed server leaves what it has lent, and gets it back") {
   // The calls end although the link lingers.
   REQUIRE(beside->wait_ended(patience()) == Waited::kDone);
   CHECK(beside->outcome().code == Code::kUnavailable);
-  CHECK(links_of(house.server()).size() == 1);
+  CHECK(ports_of(house.server()).size() == 1);
   CHECK(same(reply.segments[0], bytes));
   CHECK_FALSE(arena.restored_now());
   reply.segments.clear();
   CHECK(arena.restored());
-  CHECK(eventually([&] { return links_of(house.server()).empty(); }));
+  CHECK(eventually([&] { return ports_of(house.server()).empty(); }));
   CHECK(eventually([&] { return house.server().references() == 1; }));
 }
 
@@ -192,15 +192,15 @@ TEST_CASE("leases: a server that nobody polls any more still gets back what it h
   REQUIRE(path.ok());
   const auto ticket = server->listener().admit(runtime().hello(), 1, 30 * kSecond);
   REQUIRE(ticket.ok());
-  Ref<ClientLink> link;
+  Ref<ClientPort> link;
   Reply reply;
   std::atomic<bool> replied{false};
   std::thread client([&] {
-    link::Invitation in{"shm:" + *path, ticket->session, ticket->secret, server->instance(),
+    meet::Invitation in{"shm:" + *path, ticket->session, ticket->secret, server->instance(),
                         runtime().hello()};
-    auto connected = link::connect(runtime(), in, patience());
+    auto connected = meet::connect(runtime(), in, patience());
     REQUIRE(connected.ok());
-    link = ClientLink::create(runtime(), std::move(connected->transport),
+    link = ClientPort::create(runtime(), std::move(connected->transport),
                               std::move(connected->peer), 1 << 20)
                .value();
     const auto bytes = bytes_of(300'000);
@@ -217,10 +217,10 @@ TEST_CASE("leases: a server that nobody polls any more still gets back what it h
   }
   client.join();
   CHECK(reply.code == Code::kOk);
-  CHECK(links_of(*server).size() == 1);
+  CHECK(ports_of(*server).size() == 1);
   reply.segments.clear();
-  CHECK(eventually([&] { return links_of(*server).empty(); }));
-  link->close({Code::kCancelled, "the test is over"});
+  CHECK(eventually([&] { return ports_of(*server).empty(); }));
+  link->link().close({Code::kCancelled, "the test is over"});
   CHECK(arena.restored());
 }
 
@@ -240,7 +240,7 @@ TEST_CASE("leases: a server's call hears of a client that closes while it holds 
   const Reply reply = unary(*link, "/t/Echo", {out(bytes)});
   const auto call = start(*link, "/t/Long");
   const auto served = calls.take();
-  link->close({Code::kCancelled, "the channel was closed"});
+  link->link().close({Code::kCancelled, "the channel was closed"});
   CHECK(served->wait_ended(patience()) == Waited::kDone);
   CHECK(same(reply.segments.at(0), bytes));
 }
@@ -269,11 +269,11 @@ TEST_CASE("leases: views go on any thread, in any order, while the link works an
         }
       });
     for (auto& caller : callers) caller.join();
-    link->close({Code::kCancelled, "while views are still there"});
+    link->link().close({Code::kCancelled, "while views are still there"});
     for (int t = 0; t < 2; ++t) bin.put({});
     for (auto& dropper : droppers) dropper.join();
     CHECK(wrong == 0);
-    CHECK(eventually([&] { return links_of(house.server()).empty(); }));
+    CHECK(eventually([&] { return ports_of(house.server()).empty(); }));
   }
   CHECK(arena.restored());
 }

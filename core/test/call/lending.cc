@@ -37,12 +37,12 @@ struct Library {
       : house(
             [this, from](Ref<ServerCall> call) {
               answer(*call, {lent(from, told)});
-              links.put(Ref<CallLink>::share(&call->link()));
+              links.put(Ref<CallPort>::share(&call->port()));
               return Ref<ServerCall>{};
             },
             1) {}
   std::atomic<int> told{0};
-  Slot<Ref<CallLink>> links;
+  Slot<Ref<CallPort>> links;
   House house;
 };
 
@@ -115,7 +115,7 @@ TEST_CASE_TEMPLATE("lending: the owner hears also when the message never leaves"
   std::atomic<int> told{0};
   House house(echo);
   const auto link = house.connect<Way>();
-  link->close({Code::kCancelled, "the channel was closed"});
+  link->link().close({Code::kCancelled, "the channel was closed"});
   CHECK(unary(*link, "/t/Echo", {lent(bytes, told)}).code != Code::kOk);
   CHECK(told == 1);
 }

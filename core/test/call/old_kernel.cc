@@ -40,7 +40,7 @@ TEST_CASE("helper: client on an old kernel" * doctest::skip()) {
   if (!possible) return;
   {
     Abroad<ShmWay> abroad;
-    REQUIRE(abroad.link->peer().pidfd);
+    REQUIRE(abroad.link->link().peer().pidfd);
     const auto bytes = bytes_of(300'000);
     const Reply reply = unary(*abroad.link, "/t/Echo", {out(bytes)});
     REQUIRE(reply.code == Code::kOk);
@@ -60,7 +60,7 @@ TEST_CASE("helper: client on an old kernel" * doctest::skip()) {
 TEST_CASE("helper: client that forks" * doctest::skip()) {
   const auto link = follow(read_thing<Invite>(kFromTest));
   fork_a_holder();
-  write_thing(kToTest, static_cast<bool>(link->peer().pidfd));
+  write_thing(kToTest, static_cast<bool>(link->link().peer().pidfd));
   char byte;
   (void)read(kFromTest, &byte, 1);  // until it is killed
 }
@@ -74,9 +74,9 @@ TEST_CASE("helper: server on an old kernel" * doctest::skip()) {
     Helper client("client that forks");
     client.tell(invite(house.invitation("shm")));
     REQUIRE(client.hear<bool>());
-    REQUIRE(eventually([&] { return links_of(house.server()).size() == 1; }));
+    REQUIRE(eventually([&] { return ports_of(house.server()).size() == 1; }));
     client.kill();
-    REQUIRE(eventually([&] { return links_of(house.server()).empty(); }));
+    REQUIRE(eventually([&] { return ports_of(house.server()).empty(); }));
   }
   write_thing(kToTest, true);
 }

@@ -38,7 +38,7 @@ TEST_CASE("helper: server" * doctest::skip()) {
   auto ticket = house.server().listener().admit(wire::decode_hello(hello).value(), 2, 60 * kSecond);
   REQUIRE(ticket.ok());
   for (const std::string& address : {house.shm(), house.tcp()}) {
-    link::Invitation in{address, ticket->session, ticket->secret, house.server().instance(),
+    meet::Invitation in{address, ticket->session, ticket->secret, house.server().instance(),
                         runtime().hello()};
     write_thing(kToTest, invite(in));
   }
@@ -91,7 +91,7 @@ TEST_CASE("process: what a killed server has lent stays readable") {
   REQUIRE(first.code == Code::kOk);
   REQUIRE(first.segments.at(0).view() != nullptr);
   abroad.helper.kill();
-  REQUIRE(eventually([&] { return !abroad.link->alive(); }));
+  REQUIRE(eventually([&] { return !abroad.link->link().alive(); }));
   CHECK(same(second.segments.at(0), bytes));
   second.segments.clear();
   CHECK(same(first.segments[0], bytes));
@@ -110,7 +110,7 @@ TEST_CASE_TEMPLATE("process: what a killed server was lent comes home", Way, TEN
       CHECK(unary(*abroad.link, "/t/Keep", {out({block->data(), block->size()})}).code ==
             Code::kOk);
   }
-  const bool lends = abroad.link->profile().bulk == Bulk::kMap;
+  const bool lends = abroad.link->link().profile().bulk == Bulk::kMap;
   CHECK(abroad.link->stats().leases == (lends ? 3 : 0));
   CHECK(arena.restored_now() != lends);
   abroad.helper.kill();
@@ -160,12 +160,12 @@ TEST_CASE_TEMPLATE("process: a killed client leaves nothing behind at its server
     helper.tell(invite(in));
     CHECK(helper.hear<char>() == 'r');
     const auto served = hanging.take();
-    CHECK(links_of(house.server()).size() == 2);
+    CHECK(ports_of(house.server()).size() == 2);
     CHECK(served->active());
     helper.kill();
     CHECK(served->wait_ended(patience()) == Waited::kDone);
     CHECK_FALSE(served->active());
-    CHECK(eventually([&] { return links_of(house.server()).size() == 1; }));
+    CHECK(eventually([&] { return ports_of(house.server()).size() == 1; }));
     CHECK(house.server().active() == 0);
     CHECK(unary(*other, "/t/Echo", {}).code == Code::kOk);
   }

@@ -13,16 +13,16 @@ struct Told {
 
   template <class Way>
   static Told by(House& house, Nanos deadline = kForever) {
-    Told told{Ref<ClientLink>(house.connect<Way>()), {}};
+    Told told{Ref<ClientPort>(house.connect<Way>()), {}};
     told.call = start(*told.link, "/t/Many", deadline, {}, true);
     REQUIRE(eventually([&] { return told.call->over(); }));
     return told;
   }
   ~Told() {
-    if (link) link->close({Code::kCancelled, "the test is over"});
+    if (link) link->link().close({Code::kCancelled, "the test is over"});
   }
 
-  Ref<ClientLink> link;
+  Ref<ClientPort> link;
   Ref<ClientCall> call;
 };
 
@@ -101,8 +101,8 @@ TEST_CASE_TEMPLATE("reading: a lost link takes nothing of a call that has come w
   House house(many);
   Told told = Told::by<Way>(house);
   house.close();
-  REQUIRE(eventually([&] { return !told.link->alive(); }));
-  told.link->close({Code::kUnavailable, "for good"});
+  REQUIRE(eventually([&] { return !told.link->link().alive(); }));
+  told.link->link().close({Code::kUnavailable, "for good"});
   InMessage message;
   for (uint32_t i = 0; i < Told::kMessages; ++i) REQUIRE(receive(*told.call, message));
   CHECK(nothing_left(*told.call));
@@ -113,7 +113,7 @@ TEST_CASE_TEMPLATE("reading: the user's close cancels a call that has not been r
                    TENSORWIRE_LINKS) {
   House house(many);
   Told told = Told::by<Way>(house);
-  told.link->close({Code::kCancelled, "the channel was closed"});
+  told.link->link().close({Code::kCancelled, "the channel was closed"});
   CHECK(told.call->wait_ended(patience()) == Waited::kDone);
   CHECK(nothing_left(*told.call));
   CHECK(told.call->outcome().code == Code::kCancelled);

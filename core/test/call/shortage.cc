@@ -88,7 +88,7 @@ TEST_CASE("shortage: a client that cannot map a slab loses one call, and gets co
       CHECK(next.right);
       CHECK_FALSE(next.leased);
     }
-    const auto links = links_of(house.server());
+    const auto links = ports_of(house.server());
     REQUIRE(links.size() == 1);
     const LinkStats stats = links[0]->stats();
     CHECK(stats.sent.unmappable == 1);
@@ -113,7 +113,7 @@ TEST_CASE("helper: server without room" * doctest::skip()) {
   const auto ticket =
       house.server().listener().admit(wire::decode_hello(hello).value(), 64, 60 * kSecond);
   REQUIRE(ticket.ok());
-  link::Invitation in{house.tcp(), ticket->session, ticket->secret, house.server().instance(),
+  meet::Invitation in{house.tcp(), ticket->session, ticket->secret, house.server().instance(),
                       runtime().hello()};
   write_thing(kToTest, invite(in));
   REQUIRE(read_thing<char>(kFromTest) == 'l');
@@ -187,14 +187,14 @@ struct Suffering {
     served.put(nullptr);
     worker.join();
   }
-  Ref<ClientLink> connect() {
+  Ref<ClientPort> connect() {
     auto ticket = server->listener().admit(runtime().hello(), 1, 30 * kSecond);
     REQUIRE(ticket.ok());
-    link::Invitation in{address, ticket->session, ticket->secret, server->instance(),
+    meet::Invitation in{address, ticket->session, ticket->secret, server->instance(),
                         runtime().hello()};
-    auto connected = link::connect(runtime(), in, patience());
+    auto connected = meet::connect(runtime(), in, patience());
     REQUIRE(connected.ok());
-    return ClientLink::create(runtime(), std::move(connected->transport),
+    return ClientPort::create(runtime(), std::move(connected->transport),
                               std::move(connected->peer), runtime().settings().max_message_bytes)
         .value();
   }

@@ -17,7 +17,7 @@ namespace flag = wire::call_flag;
 class Reader {
  public:
   explicit Reader(House& house) {
-    auto connected = link::connect(runtime(), house.invitation("tcp"), patience());
+    auto connected = meet::connect(runtime(), house.invitation("tcp"), patience());
     REQUIRE(connected.ok());
     transport_ = std::move(connected->transport);
     sender_.emplace(transport_->profile(), [](Slab&) { return Status(); });
@@ -151,7 +151,7 @@ TEST_CASE("slow reader: what it asked for is given up at the deadline, and when 
   CHECK(library.kept == 2);
   reader.cancel(2);
   CHECK(eventually([&] { return library.told == 2; }));
-  CHECK(links_of(library.house.server()).size() == 1);
+  CHECK(ports_of(library.house.server()).size() == 1);
 }
 
 TEST_CASE("slow reader: it keeps no more memory waiting than the arena may hold") {
@@ -162,7 +162,7 @@ TEST_CASE("slow reader: it keeps no more memory waiting than the arena may hold"
   for (int i = 0; i < fit + 3; ++i) reader.call(static_cast<uint64_t>(i) + 1, "/t/Large");
   CHECK(eventually([&] { return library.left == fit + 3; }));
   CHECK(library.kept == fit);
-  const auto link = links_of(library.house.server()).at(0);
+  const auto link = ports_of(library.house.server()).at(0);
   CHECK(link->stats().sent.pushed_segments == static_cast<uint64_t>(fit));
   CHECK(library.house.server().active() == 1);  // it still sends
 }

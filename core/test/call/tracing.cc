@@ -57,14 +57,14 @@ Traced trace_of(House& house, const std::vector<size_t>& sizes) {
     Closing link(house.connect<Way>());
     REQUIRE(unary(*link, "/t/Take", segments).code == Code::kOk);
     REQUIRE(eventually([&] { return link->stats().leases == 0; }));
-    traced.client = link->trace();
+    traced.client = link->link().trace();
     REQUIRE(eventually([&] {
-      const auto served = links_of(house.server());
+      const auto served = ports_of(house.server());
       return !served.empty() && served.front()->calls() == 0;
     }));
-    traced.server = links_of(house.server()).front()->trace();
+    traced.server = ports_of(house.server()).front()->link().trace();
   }
-  REQUIRE(eventually([&] { return links_of(house.server()).empty(); }));
+  REQUIRE(eventually([&] { return ports_of(house.server()).empty(); }));
   return traced;
 }
 
@@ -163,15 +163,15 @@ TEST_CASE("tracing: off by default, and what is switched on later begins then") 
   Closing link(house.connect<ShmWay>());
   const auto bytes = bytes_of(100);
   CHECK(unary(*link, "/t/Echo", {out(bytes)}).code == Code::kOk);
-  CHECK(link->trace().total == 0);
+  CHECK(link->link().trace().total == 0);
   {
     const Tracing on;
     CHECK(unary(*link, "/t/Echo", {out(bytes)}).code == Code::kOk);
-    const Trace::Record record = link->trace();
+    const Trace::Record record = link->link().trace();
     CHECK(Traced::count(record, true, TraceStep::kMessage) == 1);
     CHECK(Traced::count(record, false, TraceStep::kMessage) == 1);
   }
-  CHECK(link->trace().total == 0);
+  CHECK(link->link().trace().total == 0);
 }
 
 }  // namespace

@@ -182,7 +182,7 @@ TEST_CASE_TEMPLATE("unary: a message above the limit is refused, and the link go
     REQUIRE(good.code == Code::kOk);
     CHECK(same(good.segments[0], small));
   }
-  CHECK(link->alive());
+  CHECK(link->link().alive());
 }
 
 TEST_CASE_TEMPLATE("unary: what the caller chose wrongly is refused before it is sent", Way,

@@ -42,7 +42,7 @@ struct Queue {
     REQUIRE(send(*call, {out(bytes)}, true));
     return call;
   }
-  size_t waiting() { return links_of(house.server()).at(0)->waiting_calls(); }
+  size_t waiting() { return ports_of(house.server()).at(0)->waiting_calls(); }
 
   std::vector<uint32_t> served;  // the worker's
   Slot<bool> gate;
@@ -60,7 +60,7 @@ TEST_CASE("waiting: calls are served in their order, with all that was sent for 
   CHECK(queue.house.server().active() == kCalls + 1);
   for (uint32_t i = kCalls - 10; i < kCalls; ++i) REQUIRE(calls[i]->cancel(Code::kCancelled, ""));
   REQUIRE(eventually([&] { return queue.waiting() == kCalls - 137; }));
-  CHECK(links_of(queue.house.server()).at(0)->stats().dropped_calls == 10);
+  CHECK(ports_of(queue.house.server()).at(0)->stats().dropped_calls == 10);
   queue.gate.put(true);
   for (uint32_t i = 0; i < kCalls - 10; ++i) {
     REQUIRE(in_time(calls[i]->wait_ended(patience())));
@@ -81,11 +81,11 @@ TEST_CASE("waiting: calls end with their link") {
   REQUIRE(eventually([&] { return queue.waiting() == kCalls - 127; }));
   SUBCASE("closed by the server") {
     queue.gate.put(true);
-    links_of(queue.house.server()).at(0)->close({Code::kUnavailable, "going"});
+    ports_of(queue.house.server()).at(0)->link().close({Code::kUnavailable, "going"});
   }
   SUBCASE("closed by the client") {
-    queue.link->close({Code::kCancelled, "gone"});
-    CHECK(eventually([&] { return links_of(queue.house.server()).empty(); }));
+    queue.link->link().close({Code::kCancelled, "gone"});
+    CHECK(eventually([&] { return ports_of(queue.house.server()).empty(); }));
     queue.gate.put(true);
   }
   for (const auto& call : calls) {
@@ -108,25 +108,25 @@ struct Turns {
     while (server->next(calls, 64, patience()) != Server::Next::kClosed) calls.clear();
   }
 
-  Ref<ClientLink> connect() {
+  Ref<ClientPort> connect() {
     std::atomic<bool> there{false};
     std::thread door([&] {
       std::vector<Ref<ServerCall>> none;
       while (!there) (void)server->next(none, 1, now() + kMillisecond);
     });
     const auto ticket = server->listener().admit(runtime().hello(), 1, 30 * kSecond);
-    link::Invitation in;
+    meet::Invitation in;
     in.address = "tcp:127.0.0.1:" + std::to_string(port);
     in.session = ticket->session;
     in.secret = ticket->secret;
     in.instance = server->instance();
     in.hello = runtime().hello();
-    auto connected = link::connect(runtime(), in, patience());
+    auto connected = meet::connect(runtime(), in, patience());
     there = true;
     door.join();
     REQUIRE(connected.ok());
     auto link =
-        ClientLink::create(runtime(), std::move(connected->transport), std::move(connected->peer),
+        ClientPort::create(runtime(), std::move(connected->transport), std::move(connected->peer),
                            runtime().settings().max_message_bytes);
     REQUIRE(link.ok());
     return std::move(*link);

@@ -20,8 +20,7 @@
 #include <utility>
 #include <vector>
 
-#include "call/client.h"
-#include "call/server.h"
+#include "call/blocking.h"
 #include "test/engine/patience.h"
 #include "test/transport/pair.h"
 
@@ -58,10 +57,10 @@ inline EventQueue::Taken take_tokens(EventQueue& queue, std::vector<uint64_t>& t
   return taken;
 }
 
-inline std::vector<Ref<ServerLink>> links_of(const Server& server) {
-  std::vector<Ref<ServerLink>> links;
-  server.each_link([&](ServerLink& link) { links.push_back(Ref<ServerLink>::share(&link)); });
-  return links;
+inline std::vector<Ref<ServerPort>> ports_of(const Server& server) {
+  std::vector<Ref<ServerPort>> ports;
+  server.each_port([&](ServerPort& port) { ports.push_back(Ref<ServerPort>::share(&port)); });
+  return ports;
 }
 
 // ---- payload ----
@@ -146,38 +145,30 @@ struct Reply {
 
 using Entries = std::vector<wire::MetadataEntry>;
 
-// As the C ABI makes one: staged, sent, waited for.
-inline Reply unary(ClientLink& link, std::string_view method, std::vector<OutSegment> segments,
+inline Reply unary(ClientPort& port, std::string_view method, std::vector<OutSegment> segments,
                    Nanos deadline = patience(), const Entries& metadata = {}) {
   Reply reply;
-  const auto failed = [&](const Status& status) {
-    reply.code = status.code();
-    reply.details = status.details();
+  Beginning beginning;
+  beginning.method = method;
+  beginning.metadata = metadata;
+  beginning.payload = true;
+  beginning.segments = segments;
+  Ref<ClientCall> call;
+  if (const auto done = unary(port, beginning, {deadline}, call); !done) {
+    reply.code = done.status().code();
+    reply.details = done.status().details();
     return reply;
-  };
-  auto made = link.new_call(deadline);
-  if (!made) return failed(made.status());
-  ClientCall& call = **made;
-  call.stage(segments);
-  auto begun = call.begin(method, metadata, segments, true, true, true);
-  if (!begun) {
-    call.cancel(begun.status().code(), "");
-    return failed(begun.status());
   }
-  if (call.wait_ended(deadline) == Waited::kTimeout)
-    call.cancel(Code::kDeadlineExceeded, "Deadline Exceeded");
-  if (*begun && (*begun)->borrowed()) call.withdraw(*begun);
-  (void)call.wait_ended(kForever);
-  REQUIRE(call.ended());
+  REQUIRE(call->ended());
   InMessage message;
-  if (call.take(message)) {
+  if (call->take(message)) {
     reply.segments = std::move(message.segments);
     reply.payload_bytes = message.payload_bytes;
   }
-  reply.initial = call.initial();
-  reply.code = call.outcome().code;
-  reply.details = call.outcome().details;
-  reply.trailing = call.outcome().trailing;
+  reply.initial = call->initial();
+  reply.code = call->outcome().code;
+  reply.details = call->outcome().details;
+  reply.trailing = call->outcome().trailing;
   return reply;
 }
 
@@ -188,13 +179,15 @@ inline bool in_time(Waited waited) {
 }
 
 // A started call whose messages follow one by one.
-inline Ref<ClientCall> start(ClientLink& link, std::string_view method, Nanos deadline = kForever,
+inline Ref<ClientCall> start(ClientPort& port, std::string_view method, Nanos deadline = kForever,
                              const Entries& metadata = {}, bool until_read = false) {
-  auto call = link.new_call(deadline, until_read);
-  REQUIRE(call.ok());
-  REQUIRE((*call)->begin(method, metadata, {}, false, false, false).ok());
-  REQUIRE((*call)->watch_deadline().ok());
-  return std::move(*call);
+  Beginning beginning;
+  beginning.method = method;
+  beginning.metadata = metadata;
+  beginning.until_read = until_read;
+  Ref<ClientCall> call;
+  REQUIRE(start(port, beginning, {deadline}, call).ok());
+  return call;
 }
 
 // Attempts with more and more time, until it was enough for what has to come before the deadline: a
@@ -207,29 +200,18 @@ void until_enough(Nanos time, Try&& attempt) {
   }
 }
 
-// Sends one message as the C ABI does; false: the call has ended.
-template <class Send>
-bool send_one(Call& call, std::vector<OutSegment> segments, Send&& send) {
-  if (!in_time(call.wait_sendable(patience())) || call.over()) return false;
-  call.stage(segments);
-  auto sent = send(std::span<OutSegment>(segments));
-  if (!sent) return false;
-  if (*sent) {
-    (void)in_time(call.wait_sent(**sent, patience()));
-    if ((*sent)->borrowed()) call.withdraw(*sent);
-  }
-  return true;
+// One message of a stream; false: the call has ended.
+inline bool sent(const Result<bool>& done) {
+  if (!done) CHECK(done.status().code() != Code::kDeadlineExceeded);
+  return done.ok();
 }
 
-inline bool send(ClientCall& call, std::vector<OutSegment> segments, bool end = false,
-                 bool defer = false) {
-  return send_one(call, std::move(segments),
-                  [&](std::span<OutSegment> list) { return call.send_message(list, end, defer); });
+inline bool send(ClientCall& call, std::vector<OutSegment> segments, bool end = false) {
+  return sent(send(call, segments, end, {patience()}));
 }
 
-inline bool send(ServerCall& call, std::vector<OutSegment> segments, bool defer = false) {
-  return send_one(call, std::move(segments),
-                  [&](std::span<OutSegment> list) { return call.send_message(list, defer); });
+inline bool send(ServerCall& call, std::vector<OutSegment> segments) {
+  return sent(send(call, segments, {patience()}));
 }
 
 // The next message; false: none any more.
@@ -292,10 +274,10 @@ class House {
   const std::string& shm() const { return shm_; }
   const std::string& tcp() const { return tcp_; }
 
-  link::Invitation invitation(std::string_view way, int connections = 1, Nanos ttl = 30 * kSecond) {
+  meet::Invitation invitation(std::string_view way, int connections = 1, Nanos ttl = 30 * kSecond) {
     auto ticket = server_->listener().admit(runtime().hello(), connections, ttl);
     REQUIRE(ticket.ok());
-    link::Invitation in;
+    meet::Invitation in;
     // One port serves tcp and verbs.
     in.address = way == "shm" ? shm_ : std::string(way) + tcp_.substr(tcp_.find(':'));
     in.session = ticket->session;
@@ -306,13 +288,13 @@ class House {
   }
 
   template <class Way>
-  Ref<ClientLink> connect(uint64_t max_message = runtime().settings().max_message_bytes,
+  Ref<ClientPort> connect(uint64_t max_message = runtime().settings().max_message_bytes,
                           uint64_t stream_window = wire::kMaxStreamWindow) {
     auto connected = dial<Way>();
     REQUIRE_MESSAGE(connected.ok(), connected.status().details());
     auto& credit = connected->peer.stream_window;
     credit = std::min(credit, stream_window);
-    auto link = ClientLink::create(runtime(), std::move(connected->transport),
+    auto link = ClientPort::create(runtime(), std::move(connected->transport),
                                    std::move(connected->peer), max_message);
     REQUIRE(link.ok());
     return std::move(*link);
@@ -341,7 +323,7 @@ class House {
 
  private:
   template <class Way>
-  Result<link::Connected> dial() {
+  Result<meet::Connected> dial() {
     if constexpr (std::is_same_v<Way, ReadWay>) {
       device = make_ref<ReadDevice>();
       TransportPair pair = Read::make(read_settings, device);
@@ -354,9 +336,9 @@ class House {
         return other;
       };
       server_->arrived({std::move(pair.b), peer(End::kClient)});
-      return link::Connected{std::move(pair.a), peer(End::kServer)};
+      return meet::Connected{std::move(pair.a), peer(End::kServer)};
     } else {
-      return link::connect(runtime(), invitation(Way::kName), patience());
+      return meet::connect(runtime(), invitation(Way::kName), patience());
     }
   }
 
@@ -402,11 +384,11 @@ class House {
 
 // Ends a link when its test does.
 struct Closing {
-  explicit Closing(Ref<ClientLink> of) : link(std::move(of)) {}
-  ~Closing() { link->close({Code::kCancelled, "the test is over"}); }
-  ClientLink* operator->() const { return link.get(); }
-  ClientLink& operator*() const { return *link; }
-  const Ref<ClientLink> link;
+  explicit Closing(Ref<ClientPort> of) : link(std::move(of)) {}
+  ~Closing() { link->link().close({Code::kCancelled, "the test is over"}); }
+  ClientPort* operator->() const { return link.get(); }
+  ClientPort& operator*() const { return *link; }
+  const Ref<ClientPort> link;
 };
 
 // Whether all arena memory beyond what was in use at the beginning has come home.

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <functional>
 
-#include "message/initiator.h"
-#include "message/target.h"
+#include "access/initiator.h"
+#include "access/target.h"
 #include "test/message/fake_link.h"
 #include "test/message/forge.h"
 #include "test/shortage.h"

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the files of the C ABI share: handles and conversions.
+#pragma once
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <new>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/shortage.h"
+#include "call/blocking.h"
+#include "tensorwire.h"
+#include "wire/bytes.h"
+
+// Handles are the objects themselves, with these in between where the runtime has values.
+struct tw_buffer final : tw::RefCounted {
+  std::byte* data = nullptr;
+  size_t size = 0;
+  bool readonly = true;
+  tw::LeasedView* view = nullptr;
+  tw::Ref<tw::Block> block;  // of this process's arena
+  tw::Hold hold;             // received
+};
+
+struct tw_message final : tw::RefCounted {
+  tw::InMessage message;
+};
+
+struct tw_metadata final : tw::RefCounted {
+  tw::ReceivedMetadata metadata;
+};
+
+namespace tw::abi {
+
+inline constexpr size_t kFewSegments = 8;
+
+// Cut to fit, and terminated.
+template <size_t kRoom>
+void copy_text(char (&out)[kRoom], std::string_view text) {
+  text = wire::cut_utf8(text, kRoom - 1);
+  std::memcpy(out, text.data(), text.size());
+  out[text.size()] = 0;
+}
+
+inline int report(tw_status* status, Code code, std::string_view details) {
+  if (status) {
+    status->code = static_cast<int32_t>(code);
+    copy_text(status->details, details);
+  }
+  return static_cast<int>(code);
+}
+
+inline int report(tw_status* status, const Status& from) {
+  return report(status, from.code(), from.details());
+}
+
+// What a caller gave as a status code: gRPC knows no others than these.
+inline Code code_of(int32_t code) {
+  return code >= 0 && code <= static_cast<int32_t>(wire::kHighestCode) ? static_cast<Code>(code)
+                                                                       : Code::kUnknown;
+}
+
+// Nothing is thrown across the ABI: in the handler of whatever may allocate.
+inline int no_memory(tw_status* status) {
+  const Shortage shortage;
+  return report(status, Code::kResourceExhausted, "this process has no memory left for it");
+}
+
+// Where the result can say no more than that nothing was done.
+template <class Result>
+Result none(Result nothing = {}) {
+  const Shortage shortage;
+  return nothing;
+}
+
+inline int inherited(tw_status* status, const char* what) {
+  char text[128];
+  std::snprintf(text, sizeof text,
+                "this %s was made before fork() and belongs to the parent process: make a new one",
+                what);
+  return report(status, Code::kFailedPrecondition, text);
+}
+
+inline Wait wait_of(const tw_wait* wait) {
+  if (!wait) return {};
+  return {wait->timeout_ns < 0 ? kForever : deadline_after(wait->timeout_ns), wait->interrupted,
+          wait->context};
+}
+
+// TW_OK: the wait is over. `late`: what did not happen in time.
+inline int report(tw_status* status, Ended ended, std::string_view late) {
+  if (ended == Ended::kInterrupted) return TW_INTERRUPTED;
+  return ended == Ended::kTimeout ? report(status, Code::kDeadlineExceeded, late) : TW_OK;
+}
+
+// What a blocking call says: false for interrupted.
+inline int report(tw_status* status, const Result<bool>& done) {
+  if (!done) return report(status, done.status());
+  return *done ? TW_OK : TW_INTERRUPTED;
+}
+
+// Tells the owner of lent memory, when the last reference goes.
+class Owner final : public RefCounted {
+ public:
+  explicit Owner(const tw_owner& owner) : owner_(owner) {}
+  // Gives the context back, and tells nobody.
+  void* disown() {
+    owner_.release = nullptr;
+    return owner_.context;
+  }
+
+ private:
+  ~Owner() override {
+    if (owner_.release) owner_.release(owner_.context);
+  }
+
+  tw_owner owner_;
+};
+
+// The owner is told even when there is no memory for its message.
+inline Hold lent_by(const tw_owner& owner) {
+  try {
+    return make_ref<Owner>(owner);
+  } catch (const std::bad_alloc&) {
+    owner.release(owner.context);
+    throw;
+  }
+}
+
+// The segments of a payload, without an allocation for the usual few. Make it before anything can
+// fail: from then on lent memory finds its way home.
+class Outbox {
+ public:
+  explicit Outbox(tw_payload payload) : count_(payload.segments ? payload.count : 0) {
+    if (const tw_keeper* const from = payload.keeper) {
+      keeper_.how = from->keep ? Keeper::How::kHold : Keeper::How::kCopy;
+      keeper_.context = const_cast<tw_keeper*>(from);
+      keeper_.hold = [](void* context) {
+        const auto* const asked = static_cast<const tw_keeper*>(context);
+        return lent_by(asked->keep(asked->context));
+      };
+    }
+    size_t taken = 0;
+    try {
+      if (count_ > kFewSegments) many_.resize(count_);
+      while (taken < count_) {
+        const size_t i = taken++;
+        OutSegment& segment = segments()[i];
+        segment.data = static_cast<const std::byte*>(payload.segments[i].data);
+        segment.size = payload.segments[i].size;
+        if (payload.owners && payload.owners[i].release) segment.hold = lent_by(payload.owners[i]);
+      }
+    } catch (const std::bad_alloc&) {
+      for (; payload.owners && taken < count_; ++taken)
+        if (const tw_owner& owner = payload.owners[taken]; owner.release)
+          owner.release(owner.context);
+      throw;
+    }
+  }
+  std::span<OutSegment> segments() { return {count_ > kFewSegments ? many_.data() : few_, count_}; }
+  const Keeper& keeper() const { return keeper_; }
+
+ private:
+  const size_t count_;
+  Keeper keeper_;
+  OutSegment few_[kFewSegments];
+  std::vector<OutSegment> many_;
+};
+
+class Pairs {
+ public:
+  explicit Pairs(tw_pairs pairs) {
+    entries_.reserve(pairs.count);
+    for (size_t i = 0; i < pairs.count; ++i)
+      entries_.push_back({{pairs.pairs[i].key, pairs.pairs[i].key_size},
+                          {pairs.pairs[i].value, pairs.pairs[i].value_size}});
+  }
+  std::span<const wire::MetadataEntry> entries() const { return entries_; }
+
+ private:
+  std::vector<wire::MetadataEntry> entries_;
+};
+
+inline Call* of(tw_call* call) { return reinterpret_cast<Call*>(call); }
+inline const Call* of(const tw_call* call) { return reinterpret_cast<const Call*>(call); }
+inline ClientCall* client(tw_call* call) { return static_cast<ClientCall*>(of(call)); }
+inline ServerCall* server(tw_call* call) { return static_cast<ServerCall*>(of(call)); }
+inline tw_call* handle(Ref<Call> call) { return reinterpret_cast<tw_call*>(call.leak()); }
+inline ClientPort* of(tw_link* link) { return reinterpret_cast<ClientPort*>(link); }
+inline const ClientPort* of(const tw_link* link) {
+  return reinterpret_cast<const ClientPort*>(link);
+}
+inline Server* of(tw_server* server) { return reinterpret_cast<Server*>(server); }
+inline const Server* of(const tw_server* server) { return reinterpret_cast<const Server*>(server); }
+inline EventQueue* of(tw_events* queue) { return reinterpret_cast<EventQueue*>(queue); }
+
+inline tw_metadata* handle(ReceivedMetadata metadata) {
+  if (metadata.view.empty()) return nullptr;
+  auto out = make_ref<tw_metadata>();
+  out->metadata = std::move(metadata);
+  return out.leak();
+}
+
+// The next message; null: none is there. std::bad_alloc leaves it where it is.
+inline tw_message* take(Call& call) {
+  if (!call.has_message()) return nullptr;
+  auto out = make_ref<tw_message>();
+  return call.take(out->message) ? out.leak() : nullptr;
+}
+
+template <class Set>
+void visit_number(tw_visit_fact visit, void* context, const char* name, Set number) {
+  visit(context, name, std::to_string(number).c_str());
+}
+
+inline void visit_trace(const Trace::Record& record, tw_visit_event visit, void* context) {
+  for (const TraceEvent& event : record.events) {
+    const tw_trace_event out{event.time,   name_of(event.step), event.sent,  event.segment,
+                             event.stream, event.message,       event.bytes, event.id};
+    visit(context, &out);
+  }
+}
+
+inline void visit_stats(const CallPort& port, const LinkStats& stats, tw_visit_fact visit,
+                        void* context) {
+  visit(context, "transport", port.link().transport());
+  visit(context, "peer", port.link().peer().address.c_str());
+  const auto put = [&](const char* name, uint64_t value) {
+    visit_number(visit, context, name, value);
+  };
+  put("messages_sent", stats.sent.messages);
+  put("bytes_sent", stats.sent.bytes);
+  put("segments_sent_inline", stats.sent.inline_segments);
+  put("frames_sent_eager", stats.sent.eager_frames);
+  put("segments_sent_pushed", stats.sent.pushed_segments);
+  put("chunks_sent", stats.sent.pushed_chunks);
+  put("segments_sent_mapped", stats.sent.mapped_segments);
+  put("segments_sent_read", stats.sent.read_segments);
+  put("ready_to_sends", stats.sent.ready_to_sends);
+  put("segments_sent_unshared", stats.sent.unshared_segments);
+  put("messages_received", stats.received.messages);
+  put("bytes_received", stats.received.bytes);
+  put("segments_received_inline", stats.received.inline_segments);
+  put("segments_received_eager", stats.received.eager_segments);
+  put("segments_received_pushed", stats.received.pushed_segments);
+  put("chunks_received", stats.received.pushed_chunks);
+  put("segments_received_mapped", stats.received.mapped_segments);
+  put("segments_received_read", stats.received.read_segments);
+  put("reads", stats.received.reads);
+  put("read_bytes", stats.received.read_bytes);
+  put("read_buffers_arena", stats.received.arena_buffers);
+  put("read_buffers_pool", stats.received.pool_buffers);
+  put("reads_pending", stats.fetches);
+  put("messages_refused", stats.received.refused);
+  put("calls", port.calls());
+  put("calls_dropped", stats.dropped_calls);
+  put("segments_sent_crowded", stats.crowded);
+  put("backlog_bytes", port.link().backlog());
+  put("calls_refused", stats.refused_calls);
+  put("calls_waiting", stats.waiting_calls);
+  put("segments_unmappable", stats.unmapped);
+  put("segments_sent_unmappable", stats.sent.unmappable);
+  put("copies", stats.copies);
+  put("copied_bytes", stats.copied_bytes);
+  put("leased_bytes", stats.leased_bytes);
+  put("leases", stats.leases);
+  put("views", stats.views);
+  put("spins", stats.spins);
+  put("sleeps", stats.sleeps);
+  put("background_wakes", stats.background_wakes);
+  if (!stats.crowded_why.ok())
+    visit(context, "crowded_reason", stats.crowded_why.details().c_str());
+  if (!stats.unshared.ok()) visit(context, "unshared_reason", stats.unshared.details().c_str());
+  put("registrations", stats.facts.registrations);
+  put("fetch_registrations", stats.facts.fetch_registrations);
+  for (size_t i = 0; i < stats.classes.size(); ++i) {
+    const std::string upto =
+        i < LinkStats::kClassLimits.size() ? std::to_string(LinkStats::kClassLimits[i]) : "inf";
+    put(("class." + upto + ".messages_sent").c_str(), stats.classes[i].sent);
+    put(("class." + upto + ".bytes_sent").c_str(), stats.classes[i].sent_bytes);
+    put(("class." + upto + ".messages_received").c_str(), stats.classes[i].received);
+    put(("class." + upto + ".bytes_received").c_str(), stats.classes[i].received_bytes);
+  }
+}
+
+}  // namespace tw::abi

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C ABI: calls at either end, and the queue of ended ones.
+#include "abi/abi.h"
+
+using namespace tw;
+using namespace tw::abi;
+
+int tw_call_receive(tw_call* call, const tw_wait* wait, tw_message** out, tw_status* status) try {
+  *out = nullptr;
+  if (of(call)->link().inherited()) return inherited(status, "call");
+  // Without a wait while messages are there: a stream is read at full speed.
+  if ((*out = take(*of(call)))) return TW_OK;
+  const Ended ended = wait_message(*of(call), wait_of(wait));
+  if (ended != Ended::kDone) return report(status, ended, "no message came in time");
+  *out = take(*of(call));
+  return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
+}
+
+int tw_call_take(tw_call* call, tw_message** out) try {
+  if (of(call)->link().inherited()) return 0;
+  tw_message* const message = take(*of(call));
+  if (!message) return 0;
+  *out = message;
+  return 1;
+} catch (const std::bad_alloc&) {
+  return none(0);
+}
+
+int tw_call_sendable(tw_call* call) {
+  return !of(call)->link().inherited() && of(call)->sendable();
+}
+
+int tw_call_ended(const tw_call* call) { return of(call)->ended() || of(call)->link().inherited(); }
+int64_t tw_call_time_left(const tw_call* call) {
+  const Nanos deadline = of(call)->deadline();
+  return deadline == kForever ? -1 : std::max<Nanos>(0, deadline - now());
+}
+int tw_call_notify(tw_call* call, tw_events* queue, uint64_t token) try {
+  of(call)->notify(Ref<EventQueue>::share(of(queue)), token);
+  return 1;
+} catch (const std::bad_alloc&) {
+  return none(0);
+}
+int tw_call_notify_cut(tw_call* call, tw_events* queue, uint64_t token) try {
+  of(call)->notify(Ref<EventQueue>::share(of(queue)), token, true);
+  return 1;
+} catch (const std::bad_alloc&) {
+  return none(0);
+}
+void tw_call_release(tw_call* call) {
+  if (!of(call)->link().inherited()) of(call)->release();
+}
+
+int tw_call_send(tw_call* call, tw_payload payload, int end, const tw_wait* wait,
+                 tw_status* status) try {
+  Outbox outbox(payload);
+  if (of(call)->link().inherited()) return inherited(status, "call");
+  return report(status, send(*client(call), outbox.segments(), end != 0, wait_of(wait)));
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
+}
+
+int tw_call_end_send(tw_call* call, tw_status* status) try {
+  if (of(call)->link().inherited()) return inherited(status, "call");
+  const Status ended = client(call)->end_send();
+  return ended.ok() ? TW_OK : report(status, ended);
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
+}
+
+int tw_call_initial(tw_call* call, const tw_wait* wait, tw_metadata** out, tw_status* status) try {
+  *out = nullptr;
+  if (of(call)->link().inherited()) return inherited(status, "call");
+  const Ended ended = wait_initial(*client(call), wait_of(wait));
+  if (ended != Ended::kDone) return report(status, ended, "no initial metadata came in time");
+  *out = handle(client(call)->initial());
+  return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
+}
+
+int tw_call_outcome(tw_call* call, const tw_wait* wait, int32_t* code, tw_metadata** trailing,
+                    tw_status* status) try {
+  *trailing = nullptr;
+  if (of(call)->link().inherited()) return inherited(status, "call");
+  if (!of(call)->ended()) {
+    const Ended ended = wait_ended(*of(call), wait_of(wait));
+    if (ended != Ended::kDone) return report(status, ended, "the call has not ended yet");
+  }
+  const Outcome& outcome = client(call)->outcome();
+  *code = static_cast<int32_t>(outcome.code);
+  *trailing = handle(outcome.trailing);
+  report(status, outcome.code, outcome.details);
+  return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
+}
+
+int tw_call_cancel(tw_call* call, int32_t code, const char* details) try {
+  if (of(call)->link().inherited()) return 0;
+  return client(call)->cancel(code_of(code), details ? details : "");
+} catch (const std::bad_alloc&) {
+  const Shortage shortage;
+  return client(call)->cancel(code_of(code), {});
+}
+
+void tw_call_method(const tw_call* call, const char** method, size_t* size) {
+  const std::string_view name = static_cast<const ServerCall*>(of(call))->method();
+  *method = name.data();
+  *size = name.size();
+}
+int tw_call_metadata(const tw_call* call, tw_metadata** out, tw_status* status) try {
+  *out = nullptr;
+  *out = handle(static_cast<const ServerCall*>(of(call))->metadata());
+  return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
+}
+const char* tw_call_peer(const tw_call* call) {
+  const Peer& peer = of(call)->link().peer();
+  return (peer.caller.empty() ? peer.address : peer.caller).c_str();
+}
+const char* tw_call_agent(const tw_call* call) { return of(call)->link().peer().agent.c_str(); }
+const char* tw_call_transport(const tw_call* call) { return of(call)->link().transport(); }
+int tw_call_active(const tw_call* call) {
+  return static_cast<const ServerCall*>(of(call))->active() && !of(call)->link().inherited();
+}
+int tw_call_drop_if_over(tw_call* call) try {
+  if (of(call)->link().inherited() || server(call)->drop_if_over()) return 1;
+  server(call)->begun();
+  return 0;
+} catch (const std::bad_alloc&) {
+  return none(of(call)->ended() ? 1 : 0);
+}
+void tw_call_link_stats(tw_call* call, tw_visit_fact visit, void* context) try {
+  CallPort& port = of(call)->port();
+  visit_stats(port, port.stats(), visit, context);
+} catch (const std::bad_alloc&) {
+  const Shortage shortage;
+}
+
+int tw_call_send_initial(tw_call* call, tw_pairs metadata, tw_status* status) try {
+  if (of(call)->link().inherited()) return inherited(status, "call");
+  const Status sent = server(call)->send_initial(Pairs(metadata).entries());
+  return sent.ok() ? TW_OK : report(status, sent);
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
+}
+
+int tw_call_reply(tw_call* call, tw_payload payload, const tw_wait* wait, tw_status* status) try {
+  Outbox outbox(payload);
+  if (of(call)->link().inherited()) return inherited(status, "call");
+  return report(status, send(*server(call), outbox.segments(), wait_of(wait)));
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
+}
+
+int tw_call_finish(tw_call* call, int32_t code, const char* details, size_t details_size,
+                   tw_pairs trailing, tw_payload payload, tw_call** next, tw_status* status) try {
+  if (next) *next = nullptr;
+  Outbox outbox(payload);
+  if (of(call)->link().inherited()) return inherited(status, "call");
+  Ref<ServerCall> following;
+  const bool finished = finish(*server(call), code_of(code), {details, details_size},
+                               Pairs(trailing).entries(), payload.segments != nullptr,
+                               outbox.segments(), outbox.keeper(), next ? &following : nullptr);
+  if (following) *next = handle(std::move(following));
+  if (!finished) return report(status, Code::kCancelled, "the call has ended");
+  return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
+}
+
+tw_events* tw_events_create() try {
+  return reinterpret_cast<tw_events*>(make_ref<EventQueue>().leak());
+} catch (const std::bad_alloc&) {
+  return none<tw_events*>();
+}
+size_t tw_events_wait(tw_events* queue, const tw_wait* wait, uint64_t* tokens, size_t room,
+                      int* closed) {
+  *closed = 0;
+  size_t taken = 0;
+  (void)wait_through(wait_of(wait), [&](Nanos slice) {
+    switch (of(queue)->take({tokens, room}, taken, slice)) {
+      case EventQueue::Taken::kClosed:
+        *closed = 1;
+        return Waited::kDone;
+      case EventQueue::Taken::kTokens:
+        return Waited::kDone;
+      case EventQueue::Taken::kTimeout:
+        return Waited::kTimeout;
+      case EventQueue::Taken::kSignal:
+        return Waited::kSignal;
+    }
+    return Waited::kDone;
+  });
+  return taken;
+}
+int tw_events_push(tw_events* queue, uint64_t token) try {
+  of(queue)->push(token);
+  return 1;
+} catch (const std::bad_alloc&) {
+  return none(0);
+}
+void tw_events_close(tw_events* queue) { of(queue)->close(); }
+void tw_events_release(tw_events* queue) { of(queue)->release(); }

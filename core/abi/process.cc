@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C ABI: the process, its memory, and what comes ahead of a link.
+#include "abi/abi.h"
+#include "memory/huge_pages.h"
+#include "process/host_facts.h"
+
+using namespace tw;
+using namespace tw::abi;
+
+namespace {
+
+static_assert(TW_SMALLEST_POSTED == PostedBuffer::kSmallest);
+
+void copy(void* to, const void* from, size_t size, Copier::Destination destination) {
+  if (size < Copier::kShared) {
+    if (size != 0) std::memcpy(to, from, size);
+    return;
+  }
+  try {
+    if (auto runtime = Runtime::get()) {
+      (*runtime)->copier().copy(static_cast<std::byte*>(to), static_cast<const std::byte*>(from),
+                                size, destination);
+      return;
+    }
+  } catch (const std::bad_alloc&) {
+    const Shortage shortage;
+  }
+  std::memcpy(to, from, size);
+}
+
+}  // namespace
+
+const char* tw_version() { return TENSORWIRE_VERSION; }
+
+int tw_settings(tw_visit_fact visit, void* context, tw_status* status) try {
+  auto runtime = Runtime::get();
+  if (!runtime) return report(status, runtime.status());
+  const Settings& settings = (*runtime)->settings();
+  visit_number(visit, context, "coalesce_bytes", settings.coalesce_bytes);
+  visit_number(visit, context, "eager_bytes", settings.eager_bytes);
+  visit_number(visit, context, "chunk_bytes", settings.chunk_bytes);
+  visit_number(visit, context, "buffer_bytes", settings.buffer_bytes);
+  visit_number(visit, context, "pool_bytes", settings.pool_bytes);
+  visit_number(visit, context, "max_message_bytes", settings.max_message_bytes);
+  visit_number(visit, context, "stream_window_bytes", settings.stream_window_bytes);
+  visit_number(visit, context, "ring_bytes", settings.ring_bytes);
+  visit_number(visit, context, "trace_events", settings.trace_events);
+  visit_number(visit, context, "spin_us", settings.spin / kMicrosecond);
+  visit_number(visit, context, "stall_seconds", settings.stall / kSecond);
+  visit(context, "runtime_dir", settings.runtime_dir.c_str());
+  visit(context, "tcp_congestion", settings.tcp_congestion.c_str());
+  std::string devices;
+  for (const std::string& device : settings.verbs_devices)
+    devices += (devices.empty() ? "" : ",") + device;
+  visit(context, "verbs_device", devices.c_str());
+  visit(context, "verbs_gid_index", std::to_string(settings.verbs_gid_index).c_str());
+  visit_number(visit, context, "verbs_pkey_index", settings.verbs_pkey_index);
+  visit_number(visit, context, "verbs_mtu", settings.verbs_mtu);
+  visit_number(visit, context, "verbs_service_level", settings.verbs_service_level);
+  visit_number(visit, context, "verbs_traffic_class", settings.verbs_traffic_class);
+  visit_number(visit, context, "verbs_queue_depth", settings.verbs_queue_depth);
+  visit_number(visit, context, "verbs_timeout", settings.verbs_timeout);
+  visit_number(visit, context, "verbs_retry_count", settings.verbs_retry_count);
+  visit_number(visit, context, "verbs_inline_bytes", settings.verbs_inline_bytes);
+  visit_number(visit, context, "verbs_qps", settings.verbs_qps);
+  visit_number(visit, context, "verbs_cqs", settings.verbs_cqs);
+  return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
+}
+
+void tw_host(tw_visit_fact visit, void* context) try {
+  auto runtime = Runtime::get();
+  const Settings settings = runtime ? (*runtime)->settings() : Settings{};
+  for (const auto& [name, value] : host_facts(settings))
+    visit(context, name.c_str(), value.c_str());
+} catch (const std::bad_alloc&) {
+  const Shortage shortage;
+}
+
+int tw_trace(size_t events, tw_status* status) try {
+  auto runtime = Runtime::get();
+  if (!runtime) return report(status, runtime.status());
+  (*runtime)->trace(events);
+  return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
+}
+
+int tw_incidents(tw_visit_incident visit, void* context, tw_status* status) try {
+  auto runtime = Runtime::get();
+  if (!runtime) return report(status, runtime.status());
+  for (size_t i = 0; i < kIncidents; ++i) {
+    const auto incident = static_cast<Incident>(i);
+    const IncidentName name = name_of(incident);
+    visit(context, name.kind, name.reason, (*runtime)->audit().count(incident));
+  }
+  return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
+}
+
+int tw_audit_next(const tw_wait* wait, tw_audit_line* out, tw_status* status) try {
+  auto runtime = Runtime::get();
+  if (!runtime) return report(status, runtime.status());
+  Audit::Line line;
+  bool closed = false;
+  const Ended ended = wait_through(wait_of(wait), [&](Nanos slice) {
+    switch ((*runtime)->audit().next(line, slice)) {
+      case Audit::Next::kClosed:
+        closed = true;
+        return Waited::kDone;
+      case Audit::Next::kLine:
+        return Waited::kDone;
+      case Audit::Next::kTimeout:
+        return Waited::kTimeout;
+      case Audit::Next::kSignal:
+        return Waited::kSignal;
+    }
+    return Waited::kDone;
+  });
+  if (ended == Ended::kInterrupted) return TW_INTERRUPTED;
+  if (ended == Ended::kTimeout) return report(status, Code::kDeadlineExceeded, "nothing to tell");
+  if (closed) return report(status, Code::kUnavailable, "the audit is closed");
+  const IncidentName name = name_of(line.incident);
+  out->kind = name.kind;
+  out->reason = name.reason;
+  out->more = line.more;
+  copy_text(out->peer, line.peer);
+  copy_text(out->details, line.what);
+  return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
+}
+
+void tw_audit_close() try {
+  if (auto runtime = Runtime::get()) (*runtime)->audit().close();
+} catch (const std::bad_alloc&) {
+  const Shortage shortage;  // there was no runtime, and nobody waits for its audit
+}
+
+void tw_shut_down() { Runtime::shut_down(); }
+
+int tw_allocate(size_t size, const tw_wait* wait, tw_buffer** out, tw_status* status) try {
+  auto runtime = Runtime::get();
+  if (!runtime) return report(status, runtime.status());
+  Result<Ref<Block>> block = Status{};
+  const Ended ended = wait_through(wait_of(wait), [&](Nanos slice) {
+    block = (*runtime)->arena().allocate(size, slice);
+    if (block || block.status().code() != Code::kResourceExhausted) return Waited::kDone;
+    return Waited::kTimeout;
+  });
+  if (ended == Ended::kInterrupted) return TW_INTERRUPTED;
+  if (!block) return report(status, block.status());
+  auto buffer = make_ref<tw_buffer>();
+  buffer->data = (*block)->data();
+  buffer->size = size;
+  buffer->readonly = false;
+  buffer->block = std::move(*block);
+  *out = buffer.leak();
+  return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
+}
+
+int tw_publish(const void* data, size_t size) try {
+  auto runtime = Runtime::get();
+  if (!runtime) return 0;
+  const Ref<Block> block = (*runtime)->arena().find(data, size);
+  if (!block) return 0;
+  block->publish();
+  return 1;
+} catch (const std::bad_alloc&) {
+  return none(0);
+}
+
+int tw_published(const void* data, size_t size) try {
+  auto runtime = Runtime::get();
+  if (!runtime) return 0;
+  const Ref<Block> block = (*runtime)->arena().find(data, size);
+  return block && block->published();
+} catch (const std::bad_alloc&) {
+  return none(0);
+}
+
+void tw_arena(tw_visit_fact visit, void* context) try {
+  auto runtime = Runtime::get();
+  if (!runtime) return;
+  const ArenaStats arena = (*runtime)->arena().stats();
+  visit_number(visit, context, "capacity", arena.capacity);
+  visit_number(visit, context, "reserved", arena.reserved);
+  visit_number(visit, context, "resident", arena.resident);
+  visit_number(visit, context, "used", arena.used);
+  visit_number(visit, context, "leased", arena.leased);
+  visit_number(visit, context, "wanted", arena.wanted);
+  visit_number(visit, context, "high_water", arena.high_water);
+  visit_number(visit, context, "slabs", arena.slabs);
+  visit_number(visit, context, "blocks", arena.blocks);
+  const PoolStats pool = (*runtime)->pool().stats();
+  visit_number(visit, context, "pool_used", pool.used);
+  visit_number(visit, context, "pool_idle", pool.idle);
+  visit_number(visit, context, "pool_posted", pool.posted);
+} catch (const std::bad_alloc&) {
+  const Shortage shortage;
+}
+
+void* tw_arena_allocate(size_t size) try {
+  auto runtime = Runtime::get();
+  if (!runtime) return nullptr;
+  auto block = (*runtime)->arena().allocate_with_room(std::max(size, page_size()));
+  if (!block) return nullptr;
+  (*runtime)->memory_used();
+  return block->leak()->data();
+} catch (const std::bad_alloc&) {
+  return none<void*>();
+}
+
+int tw_arena_holds(const void* data, size_t size) try {
+  auto runtime = Runtime::get();
+  return runtime && (*runtime)->arena().find(data, size);
+} catch (const std::bad_alloc&) {
+  return none(0);
+}
+
+int tw_arena_free(void* data) try {
+  auto runtime = Runtime::get();
+  if (!runtime) return 0;
+  const Ref<Block> block = (*runtime)->arena().find(data, 0);
+  if (!block || block->data() != data) return 0;
+  block->release();  // the reference that tw_arena_allocate leaked
+  return 1;
+} catch (const std::bad_alloc&) {
+  return none(0);  // there was no runtime, hence no block
+}
+
+void tw_copy(void* to, const void* from, size_t size) {
+  copy(to, from, size, Copier::Destination::kUsed);
+}
+
+void* tw_buffer_data(const tw_buffer* buffer) { return buffer->data; }
+size_t tw_buffer_size(const tw_buffer* buffer) { return buffer->size; }
+int tw_buffer_readonly(const tw_buffer* buffer) {
+  return buffer->readonly || (buffer->block && buffer->block->published());
+}
+int tw_buffer_leased(const tw_buffer* buffer) { return buffer->view != nullptr; }
+void tw_buffer_expose(tw_buffer* buffer) {
+  if (buffer->view) buffer->view->expose();
+}
+int tw_buffer_separate(tw_buffer* buffer, tw_status* status) try {
+  if (!buffer->view) return TW_OK;
+  if (Status separated = buffer->view->separate(); !separated.ok())
+    return report(status, separated);
+  buffer->data = const_cast<std::byte*>(buffer->view->bytes().data());
+  return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
+}
+void tw_buffer_retain(tw_buffer* buffer) { buffer->retain(); }
+void tw_buffer_release(tw_buffer* buffer) { buffer->release(); }
+
+size_t tw_message_count(const tw_message* message) { return message->message.segments.size(); }
+size_t tw_message_size(const tw_message* message) { return message->message.payload_bytes; }
+tw_segment tw_message_segment(const tw_message* message, size_t index) {
+  const InSegment& segment = message->message.segments[index];
+  return {segment.data, segment.size};
+}
+void tw_message_copy(const tw_message* message, void* to) {
+  wish_huge_pages(to, message->message.payload_bytes);
+  auto* at = static_cast<std::byte*>(to);
+  for (const InSegment& segment : message->message.segments) {
+    copy(at, segment.data, segment.size, Copier::Destination::kFresh);
+    at += segment.size;
+  }
+}
+int tw_message_leased(const tw_message* message) {
+  return std::ranges::any_of(message->message.segments,
+                             [](const InSegment& segment) { return segment.view() != nullptr; });
+}
+
+void tw_post(void* data, size_t size, const tw_owner* owner) try {
+  const Hold held = lent_by(*owner);
+  auto runtime = Runtime::get();
+  if (!runtime || size < PostedBuffer::kSmallest) return;
+  wish_huge_pages(data, size);
+  (*runtime)->pool().post(make_ref<PostedBuffer>(static_cast<std::byte*>(data), size, held));
+  (*runtime)->memory_used();
+} catch (const std::bad_alloc&) {
+  const Shortage shortage;  // the owner has been told, or is by now
+}
+void* tw_message_posted(tw_message* message) {
+  const auto& segments = message->message.segments;
+  if (segments.size() != 1) return nullptr;
+  RefCounted* const held = segments[0].hold.get();
+  if (!held || typeid(*held) != typeid(PostedBuffer)) return nullptr;
+  return static_cast<Owner*>(static_cast<PostedBuffer*>(held)->owner().get())->disown();
+}
+tw_buffer* tw_message_buffer(tw_message* message, size_t index) try {
+  const InSegment& segment = message->message.segments[index];
+  auto buffer = make_ref<tw_buffer>();
+  buffer->data = const_cast<std::byte*>(segment.data);
+  buffer->size = segment.size;
+  buffer->view = segment.view();
+  buffer->hold = segment.hold;
+  return buffer.leak();
+} catch (const std::bad_alloc&) {
+  return none<tw_buffer*>();
+}
+void tw_message_release(tw_message* message) { message->release(); }
+
+size_t tw_metadata_count(const tw_metadata* metadata) {
+  return metadata ? metadata->metadata.view.size() : 0;
+}
+void tw_metadata_each(const tw_metadata* metadata, tw_visit_pair visit, void* context) {
+  if (!metadata) return;
+  for (const wire::MetadataEntry entry : metadata->metadata.view) {
+    const tw_pair pair{entry.key.data(), entry.key.size(), entry.value.data(), entry.value.size()};
+    visit(context, &pair);
+  }
+}
+void tw_metadata_release(tw_metadata* metadata) { metadata->release(); }
+
+int tw_hello(uint8_t out[TW_HELLO_SIZE], tw_status* status) try {
+  auto runtime = Runtime::get();
+  if (!runtime) return report(status, runtime.status());
+  std::array<std::byte, wire::kHelloSize> bytes;
+  wire::encode_hello(bytes, (*runtime)->hello());
+  std::memcpy(out, bytes.data(), bytes.size());
+  return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
+}
+
+int tw_parse_hello(const void* hello, size_t size, tw_peer_facts* out, tw_status* status) try {
+  auto runtime = Runtime::get();
+  if (!runtime) return report(status, runtime.status());
+  auto theirs = wire::decode_hello({static_cast<const std::byte*>(hello), size});
+  if (!theirs) return report(status, theirs.status());
+  const wire::Hello ours = (*runtime)->hello();
+  auto version = wire::common_version(ours, *theirs);
+  if (!version) return report(status, version.status());
+  if (Status features = wire::check_features(ours, *theirs); !features.ok())
+    return report(status, features);
+  *out = {*version, wire::same_host(ours, *theirs), wire::same_user(ours, *theirs),
+          static_cast<int32_t>(theirs->pid)};
+  return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
+}

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "access/initiator.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "base/shortage.h"
+#include "wire/bytes.h"
+
+namespace tw {
+
+using wire::OperationKind;
+
+void Access::finish() {
+  hold_ = nullptr;
+  ended_.store(true, std::memory_order_release);
+  event_.notify();
+  if (told_) told_();
+}
+
+void EndedAccesses::push(Ref<Access> access) noexcept {
+  Access* const added = access.get();
+  (last_ ? last_->next_ : first_) = std::move(access);
+  last_ = added;
+}
+
+Ref<Access> EndedAccesses::pop() noexcept {
+  Ref<Access> access = std::move(first_);
+  if (!access) return access;
+  first_ = std::move(access->next_);
+  if (!first_) last_ = nullptr;
+  return access;
+}
+
+Status Initiator::on_region(const wire::Region& region) {
+  if (regions_.size() >= wire::kMaxRegions)
+    return wire::protocol_error({"REGION frame: id is ", region.id, ", while ", wire::kMaxRegions,
+                                 " others have not gone"});
+  if (!regions_.emplace(region.id, region).second)
+    return wire::protocol_error({"REGION frame: id is ", region.id, ", which is exposed already"});
+  return {};
+}
+
+Status Initiator::on_region_gone(uint64_t region) {
+  if (regions_.erase(region) == 0)
+    return wire::protocol_error(
+        {"REGION_GONE frame: region is ", region, ", which is not exposed"});
+  // The device must not be asked with a key that is no good any more.
+  const Status gone = no_such_region(region);
+  std::erase_if(waiting_, [&](const Ref<Access>& access) {
+    if (access->request_.region != region) return false;
+    fail(*access, gone);
+    end_if_done(access);
+    return true;
+  });
+  return {};
+}
+
+const wire::Region* Initiator::region(uint64_t id) const {
+  auto it = regions_.find(id);
+  return it == regions_.end() ? nullptr : &it->second;
+}
+
+Result<Ref<Access>> Initiator::submit(const AccessRequest& request, Hold hold,
+                                      std::function<void()> told) {
+  if (!closed_.ok()) return closed_;
+  if (wire::updates(request.kind) && request.length != sizeof(uint64_t))
+    return Status{Code::kInvalidArgument, "an atomic works on 8 bytes"};
+  const wire::Region* const known = region(request.region);
+  if (!known) return no_such_region(request.region);
+  if (Status status = check_access(request.kind, request.offset, request.length, *known);
+      !status.ok())
+    return status;
+  auto access = make_ref<Access>(request, std::move(hold), std::move(told));
+  waiting_.push_back(access);
+  return access;
+}
+
+std::optional<Operation> Initiator::next() const {
+  if (waiting_.empty() || pieces_.size() >= kWindowPieces) return std::nullopt;
+  const Access& access = *waiting_.front();
+  const AccessRequest& request = access.request_;
+  const uint64_t left = request.length - access.issued_;
+  Operation piece;
+  piece.length = std::min<uint64_t>(left, piece_bytes_);
+  if (!pieces_.empty() && outstanding_bytes_ + piece.length > kWindowBytes) return std::nullopt;
+  piece.kind = static_cast<Operation::Kind>(request.kind);
+  // The value goes with the last byte.
+  if (request.kind == OperationKind::kWriteImmediate && piece.length != left)
+    piece.kind = Operation::Kind::kWrite;
+  if (piece.kind == Operation::Kind::kWriteImmediate) piece.immediate = request.immediate;
+  piece.id = next_id_ | Operation::kIdBit;
+  piece.local = request.local ? request.local + access.issued_ : nullptr;
+  piece.operand = request.operand;
+  piece.expected = request.expected;
+  if (const wire::Region* const known = region(request.region))
+    piece.remote = {known->address + request.offset + access.issued_, known->key};
+  return piece;
+}
+
+void Initiator::taken(const Operation& piece) {
+  Ref<Access> access = waiting_.front();
+  pieces_.emplace(next_id_++, Piece{access, access->issued_, piece.length});
+  outstanding_bytes_ += piece.length;
+  ++access->outstanding_;
+  access->issued_ += piece.length;
+  if (access->issued_ != access->request_.length) return;
+  access->all_issued_ = true;
+  waiting_.pop_front();
+}
+
+void Initiator::fill() {
+  while (const auto piece = next()) {
+    const Access& access = *waiting_.front();
+    const AccessRequest& request = access.request_;
+    wire::Operation operation;
+    operation.id = next_id_;
+    operation.region = request.region;
+    operation.offset = request.offset + access.issued_;
+    operation.length = piece->length;
+    operation.kind = static_cast<OperationKind>(piece->kind);
+    if (wire::updates(operation.kind)) operation.operand = request.operand;
+    if (operation.kind == OperationKind::kCompareSwap) operation.expected = request.expected;
+    operation.immediate = piece->immediate;
+    FrameQueue::Frame frame;
+    frame.id = next_id_;
+    std::byte* end = wire::encode_operation_prefix(frame.head.data(), operation);
+    if (wire::writes(operation.kind)) {
+      if (piece->length <= frame.head.size() - wire::kOperationFramePrefixSize) {
+        end = wire::store_bytes(end, piece->local, piece->length);
+      } else {
+        frame.body = piece->local;
+        frame.body_size = piece->length;
+      }
+    }
+    frame.head_size = static_cast<size_t>(end - frame.head.data());
+    out_.push(frame);
+    taken(*piece);
+  }
+}
+
+Result<std::byte*> Initiator::on_outcome(const wire::Outcome& outcome,
+                                         std::span<const std::byte> here) {
+  outcome_ = outcome;
+  inbound_ = false;
+  auto it = pieces_.find(outcome.id);
+  if (it == pieces_.end()) {
+    if (!closed_.ok()) return nullptr;
+    return wire::protocol_error({"OUTCOME frame: id is ", outcome.id, ", which is not under way"});
+  }
+  std::byte* to = details_.data();
+  if (outcome.code == Code::kOk) {
+    const AccessRequest& request = it->second.access->request_;
+    const uint64_t due = wire::writes(request.kind) ? 0 : it->second.length;
+    if (outcome.length != due)
+      return wire::protocol_error({"OUTCOME frame: id is ", outcome.id, ", with ", outcome.length,
+                                   " bytes instead of ", due});
+    to = request.local + it->second.offset;
+    inbound_ = due != 0;
+  }
+  if (!here.empty()) std::memcpy(to, here.data(), here.size());
+  return to + here.size();
+}
+
+Status Initiator::outcome_arrived() {
+  inbound_ = false;
+  if (!pieces_.contains(outcome_.id)) return {};  // closed meanwhile
+  Status status;
+  if (outcome_.code != Code::kOk) {
+    const std::string_view details(reinterpret_cast<const char*>(details_.data()), outcome_.length);
+    if (!wire::is_utf8(details))
+      return wire::protocol_error({"OUTCOME frame: details are not UTF-8: ", quoted(details)});
+    status = {outcome_.code, std::string(details)};
+  }
+  end_piece(outcome_.id, status);
+  fill();
+  return {};
+}
+
+Status Initiator::completed(const Completion& completion) {
+  const uint64_t id = completion.id & ~Operation::kIdBit;
+  if (!pieces_.contains(id))
+    return {Code::kInternal, text({"local error: operation ", id, " has ended twice"})};
+  end_piece(id, completion.status);
+  return {};
+}
+
+void Initiator::end_piece(uint64_t id, const Status& status) {
+  auto it = pieces_.find(id);
+  Ref<Access> access = std::move(it->second.access);
+  outstanding_bytes_ -= it->second.length;
+  pieces_.erase(it);
+  --access->outstanding_;
+  if (!status.ok()) {
+    if (!access->all_issued_)
+      std::erase_if(waiting_, [&](const Ref<Access>& one) { return one.get() == access.get(); });
+    fail(*access, status);
+  }
+  end_if_done(std::move(access));
+}
+
+void Initiator::end_if_done(Ref<Access> access) noexcept {
+  if (access->all_issued_ && access->outstanding_ == 0) ended_.push(std::move(access));
+}
+
+void Initiator::fail(Access& access, const Status& why) noexcept {
+  access.all_issued_ = true;
+  if (!access.status_.ok()) return;
+  // It ends without a sentence, too.
+  if (!has_memory_for([&] { access.status_ = why; })) access.status_ = Status(why.code(), {});
+}
+
+// Those that have pieces under way end with the last of these.
+void Initiator::fail_waiting(const Status& why) {
+  while (!waiting_.empty()) {
+    const Ref<Access> access = std::move(waiting_.front());
+    waiting_.pop_front();
+    fail(*access, why);
+    end_if_done(access);
+  }
+}
+
+void Initiator::close(const Status& why) {
+  closed_ = why;
+  if (device_) return fail_waiting(why);
+  out_.take_back([](const FrameQueue::Frame& frame) { return !frame.outcome; },
+                 [](const FrameQueue::Frame&) { return false; });
+  drop(why);
+}
+
+void Initiator::drop(const Status& why) {
+  closed_ = why;
+  inbound_ = false;
+  fail_waiting(why);
+  for (auto& [id, piece] : std::exchange(pieces_, {})) {
+    --piece.access->outstanding_;
+    fail(*piece.access, why);
+    end_if_done(std::move(piece.access));
+  }
+  outstanding_bytes_ = 0;
+}
+
+}  // namespace tw

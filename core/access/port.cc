@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "access/port.h"
+
+#include <utility>
+
+#include "base/shortage.h"
+#include "wire/bytes.h"
+
+namespace tw {
+namespace {
+
+Status status_of_loss(const Status& why) {
+  return why.code() == Code::kCancelled ? why : Status{Code::kUnavailable, why.details()};
+}
+
+}  // namespace
+
+AccessPort::AccessPort(Link& link)
+    : link_(link),
+      device_(link.profile().one_sided),
+      supported_((link.peer().features & wire::kOneSided) != 0),
+      target_(out_),
+      initiator_(out_, link.profile().chunk_bytes, device_) {}
+
+// Send lock held.
+Status AccessPort::usable(const Link::Sending& sending) const {
+  if (sending.ended() || over()) return status_of_loss(link_.death());
+  if (supported_) return {};
+  return {Code::kUnimplemented,
+          "the peer at " + link_.peer().address + " runs a version without one-sided operations"};
+}
+
+// ---- memory of this end ----
+
+Result<uint64_t> AccessPort::expose(std::byte* data, size_t size, Rights rights, Hold hold) {
+  if (!data || size == 0) return Status{Code::kInvalidArgument, "a region needs at least 1 byte"};
+  if ((rights & ~wire::kRegionRights) != 0)
+    return Status{Code::kInvalidArgument, text({"rights are ", rights, "; known are ",
+                                                wire::kRegionRights, " and its parts"})};
+  if ((rights & kMayUpdate) != 0 && reinterpret_cast<uintptr_t>(data) % sizeof(uint64_t) != 0)
+    return Status{Code::kInvalidArgument,
+                  "memory for atomic updates must begin at a multiple of 8 bytes"};
+  wire::Region region;
+  bool backlog, starved = false;
+  {
+    Link::Sending sending(link_);
+    if (Status status = usable(sending); !status.ok()) return status;
+    if (target_.regions() == wire::kMaxRegions)
+      return Status{Code::kResourceExhausted,
+                    text({wire::kMaxRegions, " regions are exposed on this link already"})};
+    if (device_) {
+      auto key = sending.transport().expose(data, size, rights);
+      if (!key) return key.status();
+      region.address = key->address;
+      region.key = key->key;
+    }
+    region.id = target_.next_region();
+    region.length = size;
+    region.rights = rights;
+    target_.expose(region, data, std::move(hold));
+    backlog = sending.backlog();
+    // The peer may have been told, or not: the link, which then keeps the memory, is lost.
+    starved = !has_memory_for([&] {
+      sending.sender().region(region);
+      sending.flush();
+    });
+    if (starved) sending.break_off();
+  }
+  if (starved) {
+    link_.starve();
+    return Status{Code::kResourceExhausted, "this process has no memory left for the region"};
+  }
+  link_.after_flush(backlog, false);
+  return region.id;
+}
+
+Status AccessPort::conceal(uint64_t region) {
+  std::optional<Target::Concealed> gone;
+  bool backlog, dead;
+  {
+    Link::Sending sending(link_);
+    {
+      // An answer that has begun is copied: meanwhile nothing that is received is stored there.
+      std::lock_guard places(place_mutex_);
+      const bool inbound = target_.inbound() == region;
+      gone = target_.conceal(region);
+      if (!gone) return no_such_region(region);
+      misplaced_ = misplaced_ || inbound;
+    }
+    backlog = sending.backlog();
+    dead = sending.broken();
+    if (!dead) {
+      sending.sender().region_gone(region);
+      sending.flush();
+      if (device_) sending.transport().conceal({gone->region.address, gone->region.key});
+    }
+  }
+  // With a transport that failed nobody can speak of keys any more.
+  if (dead) link_.revoke();
+  link_.after_flush(backlog, false);
+  return {};
+}
+
+// Send lock held. From the return on nothing that is being received is stored where it was going
+// to.
+void AccessPort::misplace() {
+  std::lock_guard lock(place_mutex_);
+  misplaced_ = true;
+}
+
+// ---- memory of the peer ----
+
+std::optional<AccessPort::Remote> AccessPort::remote(uint64_t region) {
+  const Link::Sending sending(link_);
+  const wire::Region* const known = initiator_.region(region);
+  if (!known) return std::nullopt;
+  return Remote{known->length, known->rights};
+}
+
+Result<Ref<Access>> AccessPort::start(const AccessRequest& request, Hold hold,
+                                      std::function<void()> told, bool driving) {
+  Result<Ref<Access>> access = Ref<Access>{};
+  bool backlog, starved = false;
+  {
+    Link::Sending sending(link_);
+    if (Status status = usable(sending); !status.ok()) return status;
+    backlog = sending.backlog();
+    access = initiator_.submit(request, std::move(hold), std::move(told));
+    if (!access) return access;
+    if (device_) {
+      due_.store(true);
+    } else {
+      // Half an operation may be queued when it fails: the access ends with the link.
+      starved = !has_memory_for([&] {
+        initiator_.fill();
+        sending.flush();
+      });
+      if (starved) sending.break_off();
+    }
+  }
+  if (starved) {
+    link_.starve();
+    return access;
+  }
+  if (device_)
+    link_.kick(driving);
+  else
+    link_.after_flush(backlog, driving);
+  return access;
+}
+
+Waited AccessPort::wait(Access& access, Nanos deadline) {
+  return link_.wait(access.event(), [&] { return access.ended(); }, deadline);
+}
+
+bool AccessPort::take_immediate(uint32_t& value) {
+  const Link::Sending sending(link_);
+  const bool taken = target_.take_immediate(value);
+  immediates_.store(target_.immediates(), std::memory_order_release);
+  return taken;
+}
+
+Waited AccessPort::wait_immediate(Nanos deadline) {
+  return link_.wait(
+      immediate_, [this] { return immediates_.load(std::memory_order_acquire) != 0 || over(); },
+      deadline);
+}
+
+bool AccessPort::over() const { return link_.closed(); }
+
+// ---- frames ----
+
+Status AccessPort::on_region(const wire::Region& region) {
+  const Link::Sending sending(link_);
+  return initiator_.on_region(region);
+}
+
+Status AccessPort::on_region_gone(uint64_t region) {
+  const Link::Sending sending(link_);
+  unsettled_ = true;
+  return initiator_.on_region_gone(region);
+}
+
+Result<std::byte*> AccessPort::on_operation(const wire::Operation& operation,
+                                            std::span<const std::byte> here) {
+  if (device_)
+    return wire::protocol_error(
+        {"OPERATION frame: id is ", operation.id, ", on a link whose devices do the operations"});
+  const Link::Sending sending(link_);
+  return target_.on_operation(operation, here);
+}
+
+Result<std::byte*> AccessPort::on_outcome(const wire::Outcome& outcome,
+                                          std::span<const std::byte> here) {
+  if (device_)
+    return wire::protocol_error(
+        {"OUTCOME frame: id is ", outcome.id, ", on a link whose devices do the operations"});
+  const Link::Sending sending(link_);
+  return initiator_.on_outcome(outcome, here);
+}
+
+Status AccessPort::on_placed(wire::FrameType type) {
+  unsettled_ = true;
+  const Link::Sending sending(link_);
+  {
+    std::lock_guard places(place_mutex_);
+    misplaced_ = false;
+  }
+  if (type == wire::FrameType::kOutcome) return initiator_.outcome_arrived();
+  target_.operation_arrived();
+  return {};
+}
+
+void AccessPort::settle_now() {
+  unsettled_ = false;
+  EndedAccesses ended;
+  {
+    Link::Sending sending(link_);
+    if (out_.pending()) sending.flush();
+    ended = initiator_.take_ended();
+    immediates_.store(target_.immediates(), std::memory_order_release);
+  }
+  finish(std::move(ended));
+  immediate_.notify();
+}
+
+void AccessPort::finish(EndedAccesses ended) {
+  while (const Ref<Access> access = ended.pop()) {
+    access->finish();
+    link_.nudge(access->event());
+  }
+}
+
+// ---- the device ----
+
+Status AccessPort::start_due() {
+  if (!due_.exchange(false)) return {};
+  const Link::Sending sending(link_);
+  while (const auto piece = initiator_.next()) {
+    auto started = link_.device().start(*piece);
+    if (!started) {
+      const Code code = started.status().code();
+      if (code == Code::kInternal || code == Code::kUnavailable) return started.status();
+      // This end's device cannot do it; everything else is well.
+      initiator_.taken(*piece);
+      if (Status status = initiator_.completed({piece->id, started.status()}); !status.ok())
+        return status;
+      unsettled_ = true;
+      continue;
+    }
+    if (!*started) {
+      due_.store(true);
+      break;
+    }
+    initiator_.taken(*piece);
+  }
+  return {};
+}
+
+Status AccessPort::on_completion(const Completion& completion) {
+  unsettled_ = true;
+  due_.store(true);
+  const Link::Sending sending(link_);
+  return initiator_.completed(completion);
+}
+
+Status AccessPort::take_immediates() {
+  uint32_t values[64];
+  while (const size_t count = link_.device().immediates(values)) {
+    unsettled_ = true;
+    const Link::Sending sending(link_);
+    for (size_t i = 0; i < count; ++i)
+      if (!target_.add_immediate(values[i]))
+        return {Code::kResourceExhausted,
+                text({"nobody takes the values of the peer's writes with immediate, of which ",
+                      Target::kMaxImmediates, " wait"})};
+  }
+  return {};
+}
+
+// ---- ending ----
+
+void AccessPort::on_closed(const Status& why) {
+  std::vector<Hold> holds;
+  EndedAccesses ended;
+  bool dead;
+  {
+    Link::Sending sending(link_);
+    dead = sending.broken();
+    if (target_.inbound() != 0 || initiator_.inbound()) misplace();
+    for (const uint64_t id : target_.ids()) {
+      auto gone = target_.conceal(id);
+      if (device_ && !dead) sending.transport().conceal({gone->region.address, gone->region.key});
+      holds.push_back(std::move(gone->hold));
+    }
+    target_.close({Code::kUnavailable, "the peer has closed the link"});
+    initiator_.close(status_of_loss(why));
+    ended = initiator_.take_ended();
+  }
+  if (dead) link_.revoke();
+  finish(std::move(ended));
+  immediate_.notify();
+  link_.nudge(immediate_);
+}
+
+// Baton held.
+void AccessPort::on_lost(const Status& why) {
+  std::vector<Hold> holds;
+  EndedAccesses ended;
+  {
+    Link::Sending sending(link_);
+    out_.drop();
+    holds = target_.drop();
+    initiator_.drop(status_of_loss(why));
+    ended = initiator_.take_ended();
+  }
+  due_.store(false);
+  finish(std::move(ended));
+  immediate_.notify();
+}
+
+}  // namespace tw

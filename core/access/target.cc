@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "access/target.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "wire/bytes.h"
+
+namespace tw {
+
+using wire::OperationKind;
+
+namespace {
+
+// The value before it.
+uint64_t update(std::byte* at, const wire::Operation& operation) {
+  std::atomic_ref<uint64_t> word(*reinterpret_cast<uint64_t*>(at));
+  if (operation.kind == OperationKind::kFetchAdd)
+    return word.fetch_add(operation.operand, std::memory_order_acq_rel);
+  uint64_t expected = operation.expected;
+  word.compare_exchange_strong(expected, operation.operand, std::memory_order_acq_rel);
+  return expected;
+}
+static_assert(std::atomic_ref<uint64_t>::is_always_lock_free);
+
+FrameQueue::Frame failure(uint64_t id, const Status& status) {
+  FrameQueue::Frame frame;
+  const std::string_view details =
+      wire::cut_utf8(status.details(), frame.head.size() - wire::kOutcomeFramePrefixSize);
+  frame.outcome = true;
+  frame.id = id;
+  std::byte* const end = wire::store_bytes(
+      wire::encode_outcome_prefix(frame.head.data(),
+                                  {id, status.code(), static_cast<uint32_t>(details.size())}),
+      details.data(), details.size());
+  frame.head_size = static_cast<size_t>(end - frame.head.data());
+  return frame;
+}
+
+}  // namespace
+
+void Target::expose(const wire::Region& region, std::byte* data, Hold hold) {
+  regions_.emplace(region.id, Exposed{region, data, std::move(hold)});
+}
+
+std::optional<Target::Concealed> Target::conceal(uint64_t region) {
+  auto it = regions_.find(region);
+  if (it == regions_.end()) return std::nullopt;
+  Concealed concealed{it->second.region, std::move(it->second.hold)};
+  regions_.erase(it);
+  if (inbound_region_ == region) {
+    verdict_ = no_such_region(region);
+    inbound_region_ = 0;
+  }
+  out_.take_back(
+      [&](const FrameQueue::Frame& frame) { return frame.outcome && frame.region == region; },
+      [&](FrameQueue::Frame& frame) {
+        // It stays in its place: outcomes come in the order of their operations.
+        frame = failure(frame.id, no_such_region(region));
+        return true;
+      });
+  return concealed;
+}
+
+std::vector<uint64_t> Target::ids() const {
+  std::vector<uint64_t> ids;
+  ids.reserve(regions_.size());
+  for (const auto& [id, region] : regions_) ids.push_back(id);
+  return ids;
+}
+
+Status Target::check(const wire::Operation& operation) const {
+  if (!closed_.ok()) return closed_;
+  auto it = regions_.find(operation.region);
+  if (it == regions_.end()) return no_such_region(operation.region);
+  if (operation.kind == OperationKind::kWriteImmediate && immediates_.size() == kMaxImmediates)
+    return {Code::kResourceExhausted, text({"the peer has not taken the values of the last ",
+                                            kMaxImmediates, " writes with immediate"})};
+  return check_access(operation.kind, operation.offset, operation.length, it->second.region);
+}
+
+Result<std::byte*> Target::on_operation(const wire::Operation& operation,
+                                        std::span<const std::byte> here) {
+  if (out_.size() >= wire::kMaxOperations)
+    return wire::protocol_error({"OPERATION frame: id is ", operation.id, ", while ",
+                                 wire::kMaxOperations, " before it wait for their OUTCOME"});
+  operation_ = operation;
+  verdict_ = check(operation);
+  inbound_region_ = 0;
+  if (!verdict_.ok() || !wire::writes(operation.kind)) return nullptr;
+  std::byte* const to = regions_.at(operation.region).data + operation.offset;
+  if (!here.empty()) std::memcpy(to, here.data(), here.size());
+  inbound_region_ = operation.region;
+  return to + here.size();
+}
+
+void Target::operation_arrived() {
+  inbound_region_ = 0;
+  if (!verdict_.ok()) {
+    out_.push(failure(operation_.id, verdict_));
+    return;
+  }
+  const wire::Operation& operation = operation_;
+  if (wire::writes(operation.kind)) {
+    if (operation.kind == OperationKind::kWriteImmediate)
+      immediates_.push_back(operation.immediate);
+    return answer(operation.id, nullptr, 0, 0);
+  }
+  // It may have been concealed since the operation was checked.
+  const auto region = regions_.find(operation.region);
+  if (region == regions_.end()) {
+    out_.push(failure(operation.id, no_such_region(operation.region)));
+    return;
+  }
+  std::byte* const at = region->second.data + operation.offset;
+  if (operation.kind == OperationKind::kRead)
+    return answer(operation.id, at, operation.length, operation.region);
+  const uint64_t before = update(at, operation);
+  answer(operation.id, reinterpret_cast<const std::byte*>(&before), sizeof before, 0);
+}
+
+// `region` zero: the bytes are few, and copied.
+void Target::answer(uint64_t id, const std::byte* body, size_t size, uint64_t region) {
+  FrameQueue::Frame frame;
+  frame.outcome = true;
+  frame.id = id;
+  frame.region = region;
+  std::byte* end =
+      wire::encode_outcome_prefix(frame.head.data(), {id, Code::kOk, static_cast<uint32_t>(size)});
+  if (region == 0) {
+    end = wire::store_bytes(end, body, size);
+  } else {
+    frame.body = body;
+    frame.body_size = size;
+  }
+  frame.head_size = static_cast<size_t>(end - frame.head.data());
+  out_.push(frame);
+}
+
+bool Target::add_immediate(uint32_t value) {
+  if (immediates_.size() == kMaxImmediates) return false;
+  immediates_.push_back(value);
+  return true;
+}
+
+bool Target::take_immediate(uint32_t& value) {
+  if (immediates_.empty()) return false;
+  value = immediates_.front();
+  immediates_.pop_front();
+  return true;
+}
+
+std::vector<Hold> Target::drop() {
+  std::vector<Hold> holds;
+  for (auto& [id, exposed] : regions_) holds.push_back(std::move(exposed.hold));
+  regions_.clear();
+  inbound_region_ = 0;
+  return holds;
+}
+
+}  // namespace tw

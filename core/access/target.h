@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// The side of one-sided operations whose memory it is: what this end has exposed to its peer, and
+// where no device does it, the peer's operations on it. No I/O, no locks: the link calls it under
+// its send lock.
+//
+// An operation takes effect when its frame arrives; what is read is gathered later, as the
+// transport takes it. So each operation sees all writes and updates that were issued before it, and
+// a write that overtakes a read may show there.
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "access/access.h"
+#include "base/ref.h"
+#include "message/frame_queue.h"
+
+namespace tw {
+
+class Target {
+ public:
+  // Writes with immediate whose values nobody has taken.
+  static constexpr size_t kMaxImmediates = 65'536;
+
+  explicit Target(FrameQueue& out) : out_(out) {}
+
+  uint64_t next_region() { return next_region_++; }
+  // `hold` keeps the memory until conceal() or drop().
+  void expose(const wire::Region& region, std::byte* data, Hold hold);
+  struct Concealed {
+    wire::Region region;
+    Hold hold;
+  };
+  // Afterwards nothing here refers to the memory; of what is being received into it, see inbound().
+  std::optional<Concealed> conceal(uint64_t region);
+  size_t regions() const { return regions_.size(); }
+  std::vector<uint64_t> ids() const;
+
+  // An OPERATION has come, with the first bytes of its payload. Where the others belong; null: they
+  // are thrown away. kInternal: the peer broke the protocol.
+  Result<std::byte*> on_operation(const wire::Operation& operation,
+                                  std::span<const std::byte> here);
+  // ... and with all of its payload now.
+  void operation_arrived();
+  // The region into which a payload is being received; zero: none.
+  uint64_t inbound() const { return inbound_region_; }
+
+  // The value of a write with immediate; false: as many as may wait do.
+  bool add_immediate(uint32_t value);
+  bool take_immediate(uint32_t& value);
+  size_t immediates() const { return immediates_.size(); }
+
+  // The link is closing: the peer's operations end with this from now on.
+  void close(Status why) { closed_ = std::move(why); }
+  // The link is lost: the holds of all regions.
+  std::vector<Hold> drop();
+
+ private:
+  struct Exposed {
+    wire::Region region;
+    std::byte* data;
+    Hold hold;
+  };
+
+  Status check(const wire::Operation& operation) const;
+  void answer(uint64_t id, const std::byte* body, size_t size, uint64_t region);
+
+  FrameQueue& out_;
+  std::unordered_map<uint64_t, Exposed> regions_;
+  uint64_t next_region_ = 1;
+  Status closed_;
+
+  // The operation under way.
+  wire::Operation operation_;
+  Status verdict_;
+  uint64_t inbound_region_ = 0;
+
+  std::deque<uint32_t> immediates_;
+};
+
+}  // namespace tw

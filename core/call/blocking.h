@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls as they are made by who blocks on them: begun, sent, waited for. Whatever becomes of a
+// call, the memory that was lent to it is the caller's again on return, or its keeper's.
+#pragma once
+
+#include <algorithm>
+#include <span>
+#include <string_view>
+
+#include "call/client.h"
+#include "call/server.h"
+
+namespace tw {
+
+// How long a caller waits.
+struct Wait {
+  Nanos deadline = kForever;
+  // Asked after each signal, and now and then in case one came just before the wait began; not 0
+  // ends the wait. Null: signals change nothing.
+  int (*interrupted)(void* context) = nullptr;
+  void* context = nullptr;
+};
+
+enum class Ended : uint8_t { kDone, kTimeout, kInterrupted };
+
+// Repeats operation(deadline), which returns a Waited, through signals.
+template <class Operation>
+Ended wait_through(const Wait& wait, Operation&& operation) {
+  constexpr Nanos kSlice = 250 * kMillisecond;
+  for (;;) {
+    const Nanos slice = wait.interrupted ? std::min(wait.deadline, now() + kSlice) : wait.deadline;
+    const Waited waited = operation(slice);
+    if (waited == Waited::kDone) return Ended::kDone;
+    if (wait.interrupted && wait.interrupted(wait.context) != 0) return Ended::kInterrupted;
+    if (waited == Waited::kTimeout && slice == wait.deadline) return Ended::kTimeout;
+  }
+}
+
+// How a call begins.
+struct Beginning {
+  std::string_view method;
+  std::span<const wire::MetadataEntry> metadata;
+  bool payload = false;  // with a first message, which is `segments`
+  std::span<OutSegment> segments;
+  Keeper keeper;
+  bool end = false;         // it is the last one
+  bool until_read = false;  // see ClientPort::new_call()
+};
+
+// All of these: true: done; false: interrupted, and the call, where it has begun, is cancelled.
+// std::bad_alloc: it is cancelled, too.
+
+// Begins a call, which others wait for, and returns once its first message has been sent or left
+// to its keeper. `call` ends at the deadline even if nobody waits for it. A status: it has not
+// begun.
+Result<bool> start(ClientPort& port, const Beginning& beginning, const Wait& wait,
+                   Ref<ClientCall>& call);
+
+// Makes a call with one message each way, and waits for its end, at the latest at the deadline: its
+// outcome says how. `end` is implied. A status: it has not begun.
+Result<bool> unary(ClientPort& port, const Beginning& beginning, const Wait& wait,
+                   Ref<ClientCall>& call);
+
+// One more message of a stream, once the peer has credit for it. DEADLINE_EXCEEDED: the peer will
+// not see the message. CANCELLED: the call has ended.
+Result<bool> send(ClientCall& call, std::span<OutSegment> segments, bool end, const Wait& wait);
+Result<bool> send(ServerCall& call, std::span<OutSegment> segments, const Wait& wait);
+
+// Finishes a call; details or metadata that gRPC does not allow make it end with an error instead.
+// `next`: where the next call of the same link goes, see ServerCall::finish_and_poll(); null: none
+// is wanted. False: the call had ended, nothing was sent.
+bool finish(ServerCall& call, Code code, std::string_view details,
+            std::span<const wire::MetadataEntry> trailing, bool payload,
+            std::span<OutSegment> segments, const Keeper& keeper, Ref<ServerCall>* next);
+
+// Waits of who looks at a call. Timeout: not yet.
+inline Ended wait_message(Call& call, const Wait& wait) {
+  return wait_through(wait, [&](Nanos until) { return call.wait_message(until); });
+}
+inline Ended wait_ended(Call& call, const Wait& wait) {
+  return wait_through(wait, [&](Nanos until) { return call.wait_ended(until); });
+}
+inline Ended wait_initial(ClientCall& call, const Wait& wait) {
+  return wait_through(wait, [&](Nanos until) { return call.wait_initial(until); });
+}
+
+}  // namespace tw

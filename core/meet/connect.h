@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// The client's way to a link: connect, prove, set up the transport.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "meet/handshake.h"
+#include "meet/peer.h"
+#include "process/runtime.h"
+#include "transport/transport.h"
+
+namespace tw::meet {
+
+struct Connected {
+  std::unique_ptr<Transport> transport;
+  Peer peer;
+};
+
+// What the bootstrap told about the server.
+struct Invitation {
+  std::string address;  // shm:<socket path>, tcp:<host>:<port> or verbs:<host>:<port>
+  wire::SessionId session{};
+  Secret secret;
+  wire::InstanceId instance{};
+  wire::Hello hello;
+};
+
+// Blocks until the deadline at most. UNAVAILABLE, DEADLINE_EXCEEDED, UNAUTHENTICATED,
+// PERMISSION_DENIED, FAILED_PRECONDITION, INVALID_ARGUMENT (the address), RESOURCE_EXHAUSTED.
+Result<Connected> connect(Runtime& runtime, const Invitation& invitation, Nanos deadline);
+
+}  // namespace tw::meet

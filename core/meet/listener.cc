@@ -1,0 +1,560 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "meet/listener.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/text.h"
+#include "meet/peer_process.h"
+#include "transport/shm/shm.h"
+#include "transport/tcp/tcp.h"
+#include "transport/verbs/joining.h"
+#include "transport/verbs/library.h"
+
+namespace tw::meet {
+
+// One connection on its way to becoming a link.
+class Listener::Arrival final : public Watcher {
+ public:
+  Arrival(Ref<Listener> listener, Fd socket, Peer peer,
+          const std::vector<wire::Transport>& transports)
+      : listener_(std::move(listener)),
+        began_(now()),
+        socket_(std::move(socket)),
+        local_(transports.front() == wire::Transport::kShm),
+        handshake_(transports, listener_->runtime_.instance(), listener_->admissions_),
+        peer_(std::move(peer)) {}
+
+  void begin() {
+    {
+      std::lock_guard lock(mutex_);
+      if (stopped_) return;
+      auto watch = listener_->poller_.watch(socket_.get(), EPOLLONESHOT, Ref<Watcher>::share(this));
+      if (!watch) {
+        note(Incident::kBudgetDescriptors, watch.status());
+        return give_up();
+      }
+      watch_ = *watch;
+      timer_ = listener_->poller_.add_timer(began_ + std::min(kFirstFrame, listener_->patience_),
+                                            Ref<Watcher>::share(this));
+    }
+    // Mostly the first frame is there already, so that it does not count as silent.
+    on_event(0, 0);
+  }
+
+  // Makes room for another one.
+  void evict() {
+    std::lock_guard lock(mutex_);
+    if (stopped_) return;
+    note(Incident::kEvictedStranger,
+         {Code::kResourceExhausted,
+          text({"it gave way to another connection, in state ", name(handshake_.state())})});
+    stopped_ = true;
+    dismiss();
+  }
+
+  // Ends it from outside.
+  void stop() {
+    std::lock_guard lock(mutex_);
+    stopped_ = true;
+    dismiss();
+  }
+
+ private:
+  // Mutex held. For good when it has failed, or because a link takes over the socket.
+  void finish() {
+    if (watch_ == 0) return;
+    listener_->poller_.cancel_timer(timer_);
+    listener_->poller_.unwatch(std::exchange(watch_, 0), socket_.get());
+  }
+
+  void on_timer() override {
+    const Ref<Arrival> keep = Ref<Arrival>::share(this);
+    std::lock_guard lock(mutex_);
+    if (watch_ == 0) return;
+    const bool silent = handshake_.state() == HandshakeState::kAwaitOpen;
+    if (const Nanos end = began_ + listener_->patience_; !silent && now() < end) {
+      timer_ = listener_->poller_.add_timer(end, Ref<Watcher>::share(this));
+      return;
+    }
+    note(silent ? Incident::kHandshakeSilent : Incident::kHandshakeLate,
+         {Code::kDeadlineExceeded,
+          silent ? "it said nothing"
+                 : text({"it took too long, in state ", name(handshake_.state())})});
+    give_up();
+  }
+
+  void on_event(uint32_t, uint32_t) override {
+    const Ref<Arrival> keep = Ref<Arrival>::share(this);
+    Ref<Arrival> displaced;  // told without the lock, as it has one of its own
+    {
+      std::lock_guard lock(mutex_);
+      if (watch_ != 0) go_on(displaced);
+    }
+    if (displaced) displaced->evict();
+  }
+
+  // Mutex held.
+  void go_on(Ref<Arrival>& displaced) {
+    const auto before = stage();
+    while (!handshake_.finished()) {
+      const auto out = handshake_.outgoing();
+      const auto in = handshake_.space();
+      const ssize_t n =
+          !out.empty() ? ::send(socket_.get(), out.data(), out.size(), MSG_NOSIGNAL | MSG_DONTWAIT)
+                       : ::recv(socket_.get(), in.data(), in.size(), MSG_DONTWAIT);
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0 && errno == EAGAIN) {
+        if (stage() != before) listener_->advance(*this, stage());
+        return wait_for(out.empty() ? EPOLLIN : EPOLLOUT);
+      }
+      if (n < 0 || (n == 0 && out.empty())) {
+        handshake_.closed();
+        break;
+      }
+      const auto count = static_cast<size_t>(n);
+      if (!(out.empty() ? handshake_.received(count) : handshake_.sent(count)).ok()) break;
+    }
+    if (!handshake_.done()) {
+      note(handshake_.incident(), handshake_.failure());
+      return give_up();
+    }
+    if (before != Stage::kProved) {
+      client_ = handshake_.client().hello;
+      peer_.caller = handshake_.client().caller;
+      peer_.agent = handshake_.client().agent;
+      peer_.stream_window = client_.stream_window;
+      peer_.features = client_.features;
+      listener_->advance(*this, Stage::kProved);
+      if (handshake_.transport() == wire::Transport::kVerbs)
+        displaced = listener_->move_to_joining(*this, source_of(peer_));
+    }
+    if (local_) return take_rings();
+    if (handshake_.transport() == wire::Transport::kVerbs) return join_by_verbs();
+    if (!know_process()) return gone();
+    const bool same_host = wire::same_host(listener_->runtime_.hello(), client_);
+    finish();
+    become(TcpTransport::create(std::move(socket_), same_host, listener_->runtime_.settings()));
+  }
+
+  using Stage = Crowd<Arrival*>::Stage;
+  Stage stage() const {
+    if (handshake_.done()) return Stage::kProved;
+    return handshake_.state() == HandshakeState::kAwaitOpen ? Stage::kSilent : Stage::kSpoke;
+  }
+
+  // It went away while its transport was set up.
+  void gone() {
+    note(Incident::kHandshakeLeft, {});
+    give_up();
+  }
+  // It said something else than what sets a transport up.
+  void broken() {
+    note(Incident::kHandshakeSetup,
+         {Code::kInternal, text({"what should set up ",
+                                 wire::transport_name(handshake_.transport()), " does not"})});
+    give_up();
+  }
+
+  // Its death would not be seen: it has died already, or there is no descriptor to watch it by.
+  void unwatched(const Status& why) {
+    if (why.code() == Code::kUnavailable) return gone();
+    note(Incident::kBudgetDescriptors, why);
+    give_up();
+  }
+
+  void note(Incident incident, const Status& why) {
+    listener_->runtime_.audit().note(incident, peer_.name(), why.details());
+  }
+
+  void wait_for(uint32_t events) {
+    listener_->poller_.rearm(watch_, socket_.get(), events | EPOLLONESHOT);
+  }
+
+  // Mutex held. At once, though an errand may keep this object.
+  void dismiss() {
+    finish();
+    if (handshake_.admitted() && !std::exchange(settled_, true))
+      listener_->admissions_.give_back(handshake_.session());
+    if (socket_) ::shutdown(socket_.get(), SHUT_RDWR);
+  }
+
+  void give_up() {
+    dismiss();
+    listener_->leave(*this);
+  }
+
+  void take_rings() {
+    ShmMessage message;
+    auto got = rings_.read(socket_.get(), message);
+    // Where the kernel does not say who the client is, the two tell each other first.
+    if (got && *got == ShmFrameReader::Got::kFrame && !met_ &&
+        message.frame.type == wire::ShmFrameType::kProcess) {
+      met_ = true;
+      if (!message.descriptors.empty()) peer_.pidfd = std::move(message.descriptors[0]);
+      if (const Status told = tell_process(socket_.get()); !told.ok()) return unwatched(told);
+      message = {};
+      got = rings_.read(socket_.get(), message);
+    }
+    if (got && *got == ShmFrameReader::Got::kNothing) return wait_for(EPOLLIN);
+    if (!got) {
+      note(Incident::kHandshakeSetup, got.status());
+      return give_up();
+    }
+    if (*got == ShmFrameReader::Got::kEnd) return gone();
+    const auto watched = watch_unix_peer(socket_.get(), peer_);
+    if (!watched) return unwatched(watched.status());
+    finish();
+    become(ShmTransport::accept(std::move(socket_), std::move(message),
+                                listener_->runtime_.settings()));
+  }
+
+  // A client of this pid namespace is watched by its process. False: it has died.
+  bool know_process() {
+    if (!wire::same_pids(listener_->runtime_.hello(), client_) || client_.pid == 0) return true;
+    auto watched = watch_process(static_cast<int>(client_.pid));
+    if (!watched) return false;
+    peer_.pid = static_cast<int>(client_.pid);
+    peer_.pidfd = std::move(*watched);
+    return true;
+  }
+
+  // The frame that is due comes whole before it is read, and goes whole. False: later, or never.
+  bool receive_frame(size_t size) {
+    while (through_ < size) {
+      const ssize_t n =
+          ::recv(socket_.get(), frame_.data() + through_, size - through_, MSG_DONTWAIT);
+      if (n > 0) {
+        through_ += static_cast<size_t>(n);
+      } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
+        gone();
+        return false;
+      } else if (errno == EAGAIN) {
+        wait_for(EPOLLIN);
+        return false;
+      }
+    }
+    through_ = 0;
+    return true;
+  }
+  bool send_frame(size_t size) {
+    while (through_ < size) {
+      const ssize_t n = ::send(socket_.get(), frame_.data() + through_, size - through_,
+                               MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (n > 0) {
+        through_ += static_cast<size_t>(n);
+      } else if (n < 0 && errno == EAGAIN) {
+        wait_for(EPOLLOUT);
+        return false;
+      } else if (n == 0 || errno != EINTR) {
+        give_up();
+        return false;
+      }
+    }
+    through_ = 0;
+    return true;
+  }
+
+  void join_by_verbs() {
+    if (joining_step_ == JoiningStep::kOffer) {
+      if (!receive_frame(wire::kVerbsOfferSize)) return;
+      const auto offer =
+          wire::decode_verbs_offer(std::span<const std::byte, wire::kVerbsOfferSize>(frame_));
+      if (!offer || offer->code != 0) return broken();
+      auto errands = listener_->runtime_.errands();
+      if (!errands) return give_up();
+      joining_step_ = JoiningStep::kAnswer;
+      (*errands)->add_timer(
+          0, [self = Ref<Arrival>::share(this), offer = *offer] { self->answer(offer); });
+      return;
+    }
+    if (joining_step_ == JoiningStep::kAnswer) {
+      if (!send_frame(wire::kVerbsOfferSize)) return;
+      if (!joining_) return give_up();  // that was a refusal
+      joining_step_ = JoiningStep::kReady;
+    }
+    if (!receive_frame(wire::kVerbsReadySize)) return;
+    const auto ready = wire::decode_verbs_ready(
+        std::span<const std::byte, wire::kVerbsReadySize>(frame_.data(), wire::kVerbsReadySize));
+    if (!ready || ready->code != 0) return broken();
+    if (!know_process()) return gone();
+    finish();
+    become(joining_->become(std::move(socket_)));
+  }
+
+  bool waits() {
+    std::lock_guard lock(mutex_);
+    return watch_ != 0;
+  }
+
+  // Opens devices, and brings queue pairs up, for which the kernel may look for an address for a
+  // second each: an errand, during which the socket is not watched.
+  void answer(const wire::VerbsOffer& offer) {
+    Runtime& runtime = listener_->runtime_;
+    // Many may be queued whose time is over.
+    if (!waits() || runtime.leaving()) return;
+    std::unique_ptr<verbs::Joining> made;
+    wire::VerbsOffer out;
+    out.code = static_cast<uint32_t>(Code::kFailedPrecondition);
+    if constexpr (verbs::kBuilt) {
+      auto context = runtime.verbs();
+      auto background = runtime.background();
+      if (context && background) {
+        auto joining = verbs::Joining::answer(Ref<verbs::Context>::share(*context), runtime.arena(),
+                                              **background, offer);
+        if (joining) {
+          out = (*joining)->frame();
+          made = std::move(*joining);
+        } else {
+          out = verbs::refusal(joining.status().code(), *context);
+        }
+      }
+    }
+    std::lock_guard lock(mutex_);
+    if (watch_ == 0) return;
+    wire::encode(frame_, out);
+    joining_ = std::move(made);
+    wait_for(EPOLLOUT);
+  }
+
+  void become(Result<std::unique_ptr<Transport>> transport) {
+    if (!transport) {
+      note(Incident::kHandshakeSetup, transport.status());
+      return give_up();
+    }
+    settled_ = true;
+    listener_->admissions_.settle(handshake_.session());
+    listener_->arrived_({std::move(*transport), std::move(peer_)});
+    listener_->leave(*this);
+  }
+
+  const Ref<Listener> listener_;
+  const Nanos began_;
+  std::mutex mutex_;  // guards what follows; taken before the listener's
+  Fd socket_;
+  const bool local_;  // it came in by the unix socket
+  ServerHandshake handshake_;
+  ShmFrameReader rings_;
+  bool met_ = false;  // the client has said which process it is
+  enum class JoiningStep : uint8_t { kOffer, kAnswer, kReady };
+  JoiningStep joining_step_ = JoiningStep::kOffer;
+  std::unique_ptr<verbs::Joining> joining_;
+  std::array<std::byte, wire::kVerbsOfferSize> frame_{};
+  size_t through_ = 0;  // bytes of it that have
+  wire::Hello client_;  // of the process that asked for the session
+  Peer peer_;
+  Poller::Watch watch_ = 0;
+  Poller::Timer timer_{};
+  bool stopped_ = false;
+  bool settled_ = false;  // its admission was used, or given back
+};
+
+size_t Listener::room() {
+  rlimit limit{};
+  const bool known = getrlimit(RLIMIT_NOFILE, &limit) == 0;
+  return std::clamp<size_t>(known ? limit.rlim_cur / 8 : 0, 32, 1024);
+}
+
+Listener::Listener(Runtime& runtime, Poller& poller, Arrived arrived, Nanos patience)
+    : runtime_(runtime),
+      poller_(poller),
+      arrived_(std::move(arrived)),
+      patience_(patience),
+      joining_(room()) {}
+
+Listener::~Listener() = default;
+
+Result<int> Listener::listen_tcp(const std::string& host, int port) {
+  addrinfo hints{}, *list = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV | AI_PASSIVE;
+  const std::string service = std::to_string(port);
+  if (const int error =
+          getaddrinfo(host.empty() ? nullptr : host.c_str(), service.c_str(), &hints, &list);
+      error != 0)
+    return Status{Code::kInvalidArgument,
+                  "not an address to listen on: " + host + ": " + gai_strerror(error)};
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, freeaddrinfo);
+  Fd socket(::socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket) return errno_status(Code::kResourceExhausted, "cannot create a socket", errno);
+  const int on = 1, off = 0;
+  setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (list->ai_family == AF_INET6)
+    setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+  if (::bind(socket.get(), list->ai_addr, list->ai_addrlen) != 0)
+    return errno_status(Code::kUnavailable, "cannot listen on " + host + ":" + service, errno);
+  std::vector<wire::Transport> transports{wire::Transport::kTcp};
+  if (runtime_.verbs()) transports.push_back(wire::Transport::kVerbs);
+  return open(std::move(socket), std::move(transports));
+}
+
+Result<std::string> Listener::listen_local() {
+  auto folder = LocalFolder::make(runtime_.settings().runtime_dir);
+  if (!folder) return folder.status();
+  const std::string path = folder->socket();
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path.data(), path.size());
+  Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket || ::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
+    return errno_status(Code::kUnavailable, "cannot listen on " + path, errno);
+  {
+    std::lock_guard lock(mutex_);
+    folders_.push_back(std::move(*folder));
+  }
+  auto opened = open(std::move(socket), {wire::Transport::kShm});
+  if (!opened) return opened.status();
+  return path;
+}
+
+Result<int> Listener::open(Fd socket, std::vector<wire::Transport> transports) {
+  if (::listen(socket.get(), 1024) != 0)
+    return errno_status(Code::kUnavailable, "cannot listen", errno);
+  int port = 0;
+  if (transports.front() == wire::Transport::kTcp) {
+    const std::string address = socket_address(socket.get(), false);
+    port = std::atoi(address.c_str() + address.rfind(':') + 1);
+  }
+  std::lock_guard lock(mutex_);
+  if (closed_) return Status{Code::kFailedPrecondition, "the server is closed"};
+  auto watch = poller_.watch(socket.get(), EPOLLIN | EPOLLONESHOT, Ref<Watcher>::share(this),
+                             static_cast<uint32_t>(doors_.size()));
+  if (!watch) return watch.status();
+  doors_.push_back({std::move(socket), *watch, std::move(transports), Crowd<Arrival*>(room())});
+  return port;
+}
+
+Result<Admissions::Ticket> Listener::admit(const wire::Hello& client, int connections, Nanos ttl,
+                                           std::string_view source) {
+  auto ticket = admissions_.mint(connections, ttl, now(), source, client);
+  if (ticket && ticket->evicted)
+    runtime_.audit().note(Incident::kEvictedSession, source,
+                          "another invitation that was not used yet gave way to the one for this");
+  return ticket;
+}
+
+void Listener::introduce(const wire::SessionId& session, std::string caller, std::string agent) {
+  admissions_.introduce(session, std::move(caller), std::move(agent));
+}
+
+void Listener::on_event(uint32_t tag, uint32_t) {
+  for (int i = 0; i < kAcceptsAtOnce; ++i)
+    if (!accept(tag)) return;
+  std::lock_guard lock(mutex_);
+  if (!closed_) poller_.rearm(doors_[tag].watch, doors_[tag].socket.get(), EPOLLIN | EPOLLONESHOT);
+}
+
+// Lets one stranger in. False: nobody else now, and the door is looked after.
+bool Listener::accept(size_t number) {
+  Ref<Arrival> arrival, displaced;
+  {
+    std::lock_guard lock(mutex_);
+    if (closed_) return false;
+    Door& door = doors_[number];
+    Fd socket(::accept4(door.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket && (errno == EINTR || errno == ECONNABORTED)) return true;
+    if (!socket && errno == EAGAIN) {
+      poller_.rearm(door.watch, door.socket.get(), EPOLLIN | EPOLLONESHOT);
+      return false;
+    }
+    if (!socket) {
+      const Status why =
+          errno_status(Code::kResourceExhausted, "cannot accept a connection", errno);
+      runtime_.audit().note(Incident::kBudgetDescriptors, "", why.details());
+      displaced = take(door.crowd.victim(Crowd<Arrival*>::Stage::kSilent));
+      if (!displaced) {
+        poller_.add_timer(now() + kRetry, Ref<Watcher>::share(this));
+        return false;
+      }
+    } else {
+      Result<Peer> peer = Peer{};
+      if (door.transports.front() == wire::Transport::kShm)
+        peer = unix_peer(socket.get());
+      else
+        peer->address = socket_address(socket.get(), true);
+      if (!peer) {
+        runtime_.audit().note(Incident::kHandshakeUser, "unix:", peer.status().details());
+        return true;
+      }
+      if (door.crowd.full()) displaced = take(door.crowd.victim());
+      const std::string source = source_of(*peer);
+      arrival = make_ref<Arrival>(Ref<Listener>::share(this), std::move(socket), std::move(*peer),
+                                  door.transports);
+      door.crowd.enter(arrival.get(), source);
+      arrivals_.emplace(arrival.get(), Entry{arrival, number});
+    }
+  }
+  if (displaced) displaced->evict();
+  if (arrival) arrival->begin();
+  return true;
+}
+
+// Mutex held. The caller lets go of it without.
+Ref<Listener::Arrival> Listener::take(Arrival* arrival) {
+  const auto it = arrivals_.find(arrival);
+  if (it == arrivals_.end()) return nullptr;
+  Ref<Arrival> taken = std::move(it->second.arrival);
+  crowd(it->second.door).leave(arrival);
+  arrivals_.erase(it);
+  return taken;
+}
+
+void Listener::advance(Arrival& arrival, Crowd<Arrival*>::Stage stage) {
+  std::lock_guard lock(mutex_);
+  if (const auto it = arrivals_.find(&arrival); it != arrivals_.end())
+    crowd(it->second.door).advance(&arrival, stage);
+}
+
+// The door is free for others. Who has to give way, if anybody.
+Ref<Listener::Arrival> Listener::move_to_joining(Arrival& arrival, const std::string& source) {
+  std::lock_guard lock(mutex_);
+  const auto it = arrivals_.find(&arrival);
+  if (it == arrivals_.end()) return nullptr;
+  crowd(it->second.door).leave(&arrival);
+  it->second.door = kJoining;
+  Ref<Arrival> displaced;
+  if (joining_.full()) displaced = take(joining_.victim());
+  joining_.enter(&arrival, source);
+  joining_.advance(&arrival, Crowd<Arrival*>::Stage::kProved);
+  return displaced;
+}
+
+void Listener::on_timer() {
+  std::lock_guard lock(mutex_);
+  for (const Door& door : doors_)
+    poller_.rearm(door.watch, door.socket.get(), EPOLLIN | EPOLLONESHOT);
+}
+
+void Listener::leave(Arrival& arrival) {
+  Ref<Arrival> last;
+  std::lock_guard lock(mutex_);
+  last = take(&arrival);
+}
+
+void Listener::close() {
+  std::vector<Door> doors;
+  std::unordered_map<Arrival*, Entry> arrivals;
+  std::vector<LocalFolder> folders;
+  {
+    std::lock_guard lock(mutex_);
+    closed_ = true;
+    doors.swap(doors_);
+    arrivals.swap(arrivals_);
+    folders.swap(folders_);
+  }
+  for (Door& door : doors) poller_.unwatch(door.watch, door.socket.get());
+  for (auto& [key, entry] : arrivals) entry.arrival->stop();
+}
+
+}  // namespace tw::meet

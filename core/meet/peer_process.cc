@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "meet/peer_process.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "transport/shm/control.h"
+
+namespace tw::meet {
+namespace {
+
+#ifndef SO_PEERPIDFD
+constexpr int SO_PEERPIDFD = 77;
+#endif
+
+}  // namespace
+
+Result<Fd> watch_process(int pid) {
+  Fd fd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  if (fd || errno == ENOSYS || errno == EPERM || errno == EINVAL) return fd;
+  return errno_status(Code::kUnavailable, "the peer's process (pid " + std::to_string(pid) + ")",
+                      errno);
+}
+
+Result<Peer> unix_peer(int socket) {
+  ucred credentials{};
+  socklen_t size = sizeof credentials;
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0)
+    return errno_status(Code::kPermissionDenied, "the peer's user is unknown", errno);
+  if (credentials.uid != ::geteuid() || credentials.uid == wire::kOverflowUid)
+    return Status{Code::kPermissionDenied,
+                  "the peer runs as user " + std::to_string(credentials.uid) +
+                      ", and shared memory is for processes of one user only"};
+  Peer peer;
+  peer.address = "unix:";
+  peer.pid = credentials.pid;
+  return peer;
+}
+
+Result<bool> watch_unix_peer(int socket, Peer& peer) {
+  int pidfd = -1;
+  socklen_t size = sizeof pidfd;
+  // Taken from the socket it cannot be a later process's with the same number, and needs no number.
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &size) == 0) {
+    peer.pidfd.reset(pidfd);
+    return true;
+  }
+  switch (errno) {
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+      return errno_status(Code::kResourceExhausted, "the peer's process cannot be watched", errno);
+    case ENODATA:
+    case ENOENT:
+    case ESRCH:
+    case EINVAL:
+      return errno_status(Code::kUnavailable, "the peer's process has died", errno);
+    default:
+      return false;
+  }
+}
+
+Status tell_process(int socket) {
+  const Fd self(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
+  if (!self && (errno == EMFILE || errno == ENFILE))
+    return errno_status(Code::kResourceExhausted, "the peer cannot be told of this process", errno);
+  wire::ShmFrame frame;
+  frame.type = wire::ShmFrameType::kProcess;
+  frame.size = self ? 1 : 0;
+  const int descriptors[] = {self.get()};
+  return send_shm_frame(socket, frame, std::span(descriptors).first(frame.size));
+}
+
+std::string socket_address(int socket, bool of_peer) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  auto* const any = reinterpret_cast<sockaddr*>(&address);
+  if ((of_peer ? getpeername(socket, any, &size) : getsockname(socket, any, &size)) != 0) return {};
+  char text[INET6_ADDRSTRLEN];
+  if (address.ss_family == AF_INET) {
+    const auto* in = reinterpret_cast<const sockaddr_in*>(&address);
+    inet_ntop(AF_INET, &in->sin_addr, text, sizeof text);
+    return std::string("ipv4:") + text + ":" + std::to_string(ntohs(in->sin_port));
+  }
+  if (address.ss_family == AF_INET6) {
+    const auto* in = reinterpret_cast<const sockaddr_in6*>(&address);
+    inet_ntop(AF_INET6, &in->sin6_addr, text, sizeof text);
+    return std::string("ipv6:[") + text + "]:" + std::to_string(ntohs(in->sin6_port));
+  }
+  return "unix:";
+}
+
+std::string source_of(const Peer& peer) {
+  if (peer.pid != 0) return "pid " + std::to_string(peer.pid);
+  const std::string host = peer.address.substr(0, peer.address.rfind(':'));
+  in6_addr number{};
+  if (!host.starts_with("ipv6:[") ||
+      inet_pton(AF_INET6, host.substr(6, host.size() - 7).c_str(), &number) != 1 ||
+      IN6_IS_ADDR_V4MAPPED(&number))
+    return host;
+  std::memset(number.s6_addr + 8, 0, 8);
+  char text[INET6_ADDRSTRLEN];
+  return std::string("ipv6:") + inet_ntop(AF_INET6, &number, text, sizeof text) + "/64";
+}
+
+}  // namespace tw::meet

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// What this host offers to the runtime, for people who ask why a link went the way it did.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/settings.h"
+
+namespace tw {
+
+// Names and values; numbers are decimal, yes and no are 1 and 0.
+std::vector<std::pair<std::string, std::string>> host_facts(const Settings& settings);
+
+}  // namespace tw

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "process/runtime.h"
+
+#include <pthread.h>
+
+#include <atomic>
+
+#include "base/random.h"
+#include "base/shortage.h"
+#include "transport/verbs/library.h"
+
+namespace tw {
+namespace {
+
+std::mutex g_mutex;  // guards g_runtime
+std::atomic<Runtime*> g_runtime{nullptr};
+
+void in_child() {
+  // The parent's runtime has no threads here and its descriptors are shared with the parent: it is
+  // left as it is. The child has one thread, so the lock can be made anew.
+  new (&g_mutex) std::mutex;
+  g_runtime.store(nullptr, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+Result<Runtime*> Runtime::get() {
+  if (Runtime* runtime = g_runtime.load(std::memory_order_acquire)) return runtime;
+  std::lock_guard lock(g_mutex);
+  if (Runtime* runtime = g_runtime.load(std::memory_order_relaxed)) return runtime;
+  [[maybe_unused]] static const int registered = pthread_atfork(nullptr, nullptr, in_child);
+  auto runtime = create();
+  if (!runtime) return runtime.status();
+  g_runtime.store(runtime->release(), std::memory_order_release);
+  return g_runtime.load(std::memory_order_relaxed);
+}
+
+Result<std::unique_ptr<Runtime>> Runtime::create() {
+  auto settings = settings_from_environment();
+  if (!settings) return settings.status();
+  ShortageReserve::keep();
+  auto runtime = std::make_unique<Runtime>();
+  runtime->settings_ = *settings;
+  runtime->traced_ = settings->trace_events;
+  runtime->trace_file_.emplace(settings->trace_folder);
+  if (Status status = fill_random(runtime->instance_); !status.ok()) return status;
+  runtime->arena_ = make_ref<Arena>(settings->buffer_bytes);
+  runtime->pool_ = make_ref<Pool>(settings->pool_bytes);
+  // What is received leaves senders half of the arena.
+  runtime->receive_memory_ =
+      make_ref<ReceiveMemory>(runtime->arena_, runtime->pool_, settings->buffer_bytes / 2);
+  return runtime;
+}
+
+wire::Hello Runtime::hello() const {
+  // Read anew each time: what could not be read for want of descriptors can be later.
+  return wire::local_hello(instance_, settings_.stream_window_bytes);
+}
+
+Result<Poller*> Runtime::background() { return poller_of(background_, "tensorwire"); }
+
+Result<Poller*> Runtime::errands() { return poller_of(errands_, "tensorwire-wait"); }
+
+Result<Poller*> Runtime::poller_of(std::unique_ptr<Background>& thread, const char* name) {
+  std::lock_guard lock(mutex_);
+  if (!thread) {
+    if (leaving()) return Status{Code::kUnavailable, "the process is about to end"};
+    auto started = Background::start(name);
+    if (!started) return started.status();
+    thread = std::move(*started);
+  }
+  return &thread->poller();
+}
+
+Result<verbs::Context*> Runtime::verbs() {
+  auto library = verbs::Library::get();
+  if constexpr (verbs::kBuilt) {
+    if (!library) return library.status();
+    auto poller = background();
+    if (!poller) return poller.status();
+    std::lock_guard lock(verbs_mutex_);
+    if (!verbs_) {
+      auto opened = verbs::Context::open(**library, settings_, **poller);
+      if (!opened) return opened.status();
+      verbs_ = std::move(*opened);
+    }
+    return verbs_.get();
+  } else {
+    return library.status();
+  }
+}
+
+Ref<verbs::Context> Runtime::opened_verbs() {
+  std::lock_guard lock(verbs_mutex_);
+  return verbs_;
+}
+
+void Runtime::schedule_trim() {
+  auto poller = background();
+  if (!poller || trimming_.exchange(true, std::memory_order_relaxed)) return;
+  (*poller)->add_timer(now() + kIdle, [this] { trim(); });
+}
+
+void Runtime::trim() {
+  const Nanos idle_before = now() - kIdle;
+  arena_->trim(idle_before);
+  pool_->trim(idle_before);
+  {
+    std::lock_guard lock(tenants_mutex_);
+    if (const uint64_t drops = arena_->slabs_dropped(); drops != drops_told_) {
+      drops_told_ = drops;
+      for (Tenant* tenant : tenants_) tenant->slabs_dropped();
+      if constexpr (verbs::kBuilt)
+        if (const auto rdma = opened_verbs()) rdma->slabs_dropped();
+    }
+  }
+  trimming_.store(false, std::memory_order_relaxed);
+  // Until nothing is idle any more; then the next use begins anew.
+  const ArenaStats arena = arena_->stats();
+  const PoolStats pool = pool_->stats();
+  if (arena.resident > arena.used || pool.idle + pool.posted != 0) schedule_trim();
+}
+
+void Runtime::trace(size_t events) {
+  std::lock_guard lock(tenants_mutex_);
+  traced_ = events;
+  for (Tenant* tenant : tenants_) tenant->keep_trace(events);
+}
+
+void Runtime::move_in(Tenant& tenant) {
+  std::lock_guard lock(tenants_mutex_);
+  tenants_.insert(&tenant);
+  if (traced_ != 0) tenant.keep_trace(traced_);
+}
+
+void Runtime::move_out(Tenant& tenant) {
+  std::lock_guard lock(tenants_mutex_);
+  tenants_.erase(&tenant);
+}
+
+void Runtime::shut_down() {
+  Runtime* const runtime = g_runtime.load(std::memory_order_acquire);
+  if (!runtime) return;
+  Background *background, *errands;
+  {
+    std::lock_guard lock(runtime->mutex_);
+    runtime->leaving_.store(true, std::memory_order_release);
+    background = runtime->background_.get();
+    errands = runtime->errands_.get();
+  }
+  // Without the lock: a thread that is joined may want it.
+  if (errands) errands->stop();
+  if (background) background->stop();
+  runtime->copier_.stop();
+  runtime->audit_.close();
+  std::lock_guard lock(runtime->tenants_mutex_);
+  for (Tenant* tenant : runtime->tenants_) tenant->leave_trace();
+}
+
+}  // namespace tw

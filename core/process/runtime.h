@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// What all links of a process share.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <unordered_set>
+
+#include "base/settings.h"
+#include "engine/audit.h"
+#include "engine/background.h"
+#include "engine/copier.h"
+#include "memory/arena.h"
+#include "memory/pool.h"
+#include "memory/receive_memory.h"
+#include "process/trace_file.h"
+#include "transport/verbs/context.h"
+#include "wire/hello.h"
+
+namespace tw {
+
+// One per process, made at first use, never destroyed: links and views may outlive main(). A forked
+// child gets a fresh one, and what it inherited is left alone.
+class Runtime {
+ public:
+  // INVALID_ARGUMENT: a TENSORWIRE_* variable is wrong.
+  static Result<Runtime*> get();
+  // Joins the threads of its own; the runtime must not be used afterwards. For the end of the
+  // interpreter.
+  static void shut_down();
+
+  const Settings& settings() const { return settings_; }
+  const wire::InstanceId& instance() const { return instance_; }
+  wire::Hello hello() const;
+  Arena& arena() { return *arena_; }
+  Pool& pool() { return *pool_; }
+  ReceiveMemory& receive_memory() { return *receive_memory_; }
+  Copier& copier() { return copier_; }
+  // Where what peers did wrong is counted and told.
+  Audit& audit() { return audit_; }
+  // The background, which serves all links; its thread starts with the first of them.
+  // RESOURCE_EXHAUSTED.
+  Result<Poller*> background();
+  // A thread of its own for what a kernel may block for seconds: each timer set here is an errand.
+  Result<Poller*> errands();
+  // It shuts down: errands that are still due are left undone.
+  bool leaving() const { return leaving_.load(std::memory_order_acquire); }
+  // RDMA, looked for and opened at the first call that finds it. The status says why there is none.
+  Result<verbs::Context*> verbs();
+  // The same, if it has been opened.
+  Ref<verbs::Context> opened_verbs();
+
+  // Has all links, those of now and those to come, keep traces of so many events; 0: none.
+  void trace(size_t events);
+
+  TraceFile& trace_file() { return *trace_file_; }
+
+  // A link, as far as the runtime knows it.
+  class Tenant {
+   public:
+    // The arena has dropped slabs. Called by the background.
+    virtual void slabs_dropped() = 0;
+    // As Trace::keep(); also when it moves in while traces are kept.
+    virtual void keep_trace(size_t events) = 0;
+    // Once: the runtime shuts down.
+    virtual void leave_trace() noexcept = 0;
+
+   protected:
+    ~Tenant() = default;
+  };
+  void move_in(Tenant& tenant);
+  void move_out(Tenant& tenant);
+  // Memory of the arena or the pool has been used: what then lies idle for a minute goes back to
+  // the system.
+  void memory_used() {
+    if (!trimming_.load(std::memory_order_relaxed)) schedule_trim();
+  }
+
+ private:
+  static constexpr Nanos kIdle = 60 * kSecond;
+
+  static Result<std::unique_ptr<Runtime>> create();
+  Result<Poller*> poller_of(std::unique_ptr<Background>& thread, const char* name);
+  void schedule_trim();
+  void trim();
+
+  Settings settings_;
+  wire::InstanceId instance_{};
+  std::optional<TraceFile> trace_file_;
+  Ref<Arena> arena_;
+  Ref<Pool> pool_;
+  Ref<ReceiveMemory> receive_memory_;
+  Copier copier_;
+  Audit audit_;
+  std::atomic<bool> leaving_{false};
+  std::mutex mutex_;  // guards the next two
+  std::unique_ptr<Background> background_, errands_;
+  std::mutex verbs_mutex_;             // guards verbs_
+  Ref<verbs::Context> verbs_;          // kept once it is there
+  std::atomic<bool> trimming_{false};  // a timer is set
+  std::mutex tenants_mutex_;           // guards what follows; taken before a link's locks
+  std::unordered_set<Tenant*> tenants_;
+  uint64_t drops_told_ = 0;
+  size_t traced_ = 0;  // events that each link keeps
+};
+
+}  // namespace tw

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Leaves the traces of ended links in a folder: a file for each process, in it a line of JSON for
+// each link.
+#pragma once
+
+#include <mutex>
+#include <string>
+
+#include "base/fd.h"
+#include "base/trace.h"
+
+namespace tw {
+
+struct TracedLink {
+  const char* role;  // of this end: client, server
+  const char* transport;
+  std::string peer;
+};
+
+// Thread-safe. Whoever cannot write says so once, on stderr: nobody waits for what is left here.
+class TraceFile {
+ public:
+  // Empty: nothing is left anywhere.
+  explicit TraceFile(std::string folder) : folder_(std::move(folder)) {}
+
+  void add(const TracedLink& link, const Trace::Record& record);
+
+ private:
+  const std::string folder_;
+  std::mutex mutex_;  // guards what follows
+  Fd file_;
+  bool failed_ = false;
+};
+
+// As one line. Steps: name to [count, bytes]; events: [time ns, "sent" or "received", step, stream,
+// message, segment, bytes, id].
+std::string trace_line(const TracedLink& link, const Trace::Record& record);
+
+}  // namespace tw

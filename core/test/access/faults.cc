@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: Apache-2.0
+// One-sided operations whose region, link or peer goes while they are under way.
+#include <algorithm>
+
+#include "test/access/one_sided.h"
+#include "test/call/helper.h"
+
+namespace tw::test {
+namespace {
+
+constexpr size_t kSize = 32 << 20;
+
+TEST_CASE_TEMPLATE("one-sided: a region concealed under fire is not touched any more", Way,
+                   TENSORWIRE_ONE_SIDED_WAYS) {
+  if (!possible<Way>()) return;
+  std::atomic<int> live{0};
+  {
+    OneSidedHouse<Way> house;
+    Ends<Way> ends(house);
+    if (!by_runtime(*ends.client)) return;
+    std::atomic<uint64_t> target{0};
+    std::atomic<bool> over{false};
+    std::atomic<uint64_t> done{0}, refused{0}, wrong{0};
+    const auto fire = [&](Kind kind) {
+      std::vector<std::byte> local(300'000);
+      while (!over) {
+        const Status status = run(ends.here(), access(kind, target, 0, local.data(),
+                                                      wire::updates(kind) ? 8 : local.size()));
+        done += status.ok();
+        refused += status.code() == Code::kNotFound;
+        wrong += !status.ok() && status.code() != Code::kNotFound;
+      }
+    };
+    std::vector<std::thread> threads;
+    for (const Kind kind : {Kind::kWrite, Kind::kRead, Kind::kFetchAdd})
+      threads.emplace_back(fire, kind);
+    for (int round = 0; round < 30; ++round) {
+      const auto [region, memory] = expose(ends, 300'000, kAllRights, live);
+      const uint64_t before = done;
+      target = region;
+      CHECK(eventually([&] { return done >= before + 5; }));
+      CHECK(ends.there().conceal(region).ok());
+      // Freed by now: a sanitizer sees whoever still looks there.
+      CHECK(live == 0);
+      (void)memory;
+    }
+    over = true;
+    for (auto& thread : threads) thread.join();
+    CHECK(wrong == 0);
+    CHECK(refused > 0);
+    CHECK(ends.client->link().alive());
+    CHECK(unary(*ends.client, "/t/Echo", {out(bytes_of(10))}).code == Code::kOk);
+  }
+}
+
+// ---- another process ----
+
+// Exposes memory on request and serves it.
+TEST_CASE("helper: one-sided server" * doctest::skip()) {
+  const auto hello = read_thing<std::array<std::byte, wire::kHelloSize>>(kFromTest);
+  std::atomic<int> live{0};
+  House house([&](Ref<ServerCall> call) {
+    auto memory = make_ref<Storage>(kSize, live);
+    const uint64_t region =
+        call->port().access().expose(memory->data(), kSize, kAllRights, memory).value();
+    answer(*call, {out(std::as_bytes(std::span(&region, 1)))});
+    return Ref<ServerCall>{};
+  });
+  auto ticket = house.server().listener().admit(wire::decode_hello(hello).value(), 2, 60 * kSecond);
+  REQUIRE(ticket.ok());
+  for (const std::string& address : {house.shm(), house.tcp()}) {
+    meet::Invitation in{address, ticket->session, ticket->secret, house.server().instance(),
+                        runtime().hello()};
+    write_thing(kToTest, invite(in));
+  }
+  char byte;
+  (void)::read(kFromTest, &byte, 1);  // until the test ends, or this process is killed
+}
+
+// A server in another process, a link to it, and a region there.
+template <class Way>
+struct Abroad {
+  Abroad() : helper("one-sided server") {
+    std::array<std::byte, wire::kHelloSize> hello;
+    wire::encode_hello(hello, runtime().hello());
+    helper.tell(hello);
+    const auto shm = helper.template hear<Invite>(), tcp = helper.template hear<Invite>();
+    Invite chosen = std::string_view(Way::kName) == "shm" ? shm : tcp;
+    if (std::string_view(Way::kName) == "verbs") {
+      const std::string address = "verbs" + std::string(std::strchr(tcp.address, ':'));
+      address.copy(chosen.address, sizeof chosen.address - 1);
+      chosen.address[address.size()] = 0;
+    }
+    link = follow(chosen);
+    const Reply reply = unary(*link, "/t/Expose", {});
+    REQUIRE(reply.segments.size() == 1);
+    std::memcpy(&region, reply.segments[0].data, sizeof region);
+  }
+  ~Abroad() { link->link().close({Code::kCancelled, "the test is over"}); }
+
+  // Operations that a stopped peer leaves under way.
+  std::vector<Ref<Access>> leave_under_way(std::atomic<int>& live) {
+    std::vector<Ref<Access>> started;
+    for (const Kind kind : {Kind::kRead, Kind::kWrite, Kind::kFetchAdd, Kind::kWriteImmediate}) {
+      const size_t size = wire::updates(kind) ? 8 : kSize;
+      auto local = make_ref<Storage>(size, live);
+      auto begun = link->access().start(access(kind, region, 0, local->data(), size), local,
+                                        [this] { ++told; });
+      REQUIRE(begun.ok());
+      started.push_back(std::move(*begun));
+    }
+    return started;
+  }
+
+  Helper helper;
+  Ref<ClientPort> link;
+  uint64_t region = 0;
+  std::atomic<int> told{0};
+};
+
+TEST_CASE_TEMPLATE("one-sided: a killed peer ends all operations as unavailable", Way,
+                   TENSORWIRE_ONE_SIDED_WAYS) {
+  if (!possible<Way>()) return;
+  std::atomic<int> live{0};
+  Abroad<Way> abroad;
+  if (!by_runtime(*abroad.link)) return;
+  std::byte byte{};
+  REQUIRE(read(abroad.link->access(), abroad.region, kSize - 1, {&byte, 1}).ok());
+  auto mine = make_ref<Storage>(64, live);
+  REQUIRE(abroad.link->access().expose(mine->data(), 64, kAllRights, mine).ok());
+  mine = nullptr;
+  abroad.helper.stop();
+  const auto started = abroad.leave_under_way(live);
+  CHECK(live == 5);
+  std::thread waits(
+      [&] { CHECK(ended(abroad.link->access(), *started[0]).code() == Code::kUnavailable); });
+  abroad.helper.kill();
+  waits.join();
+  for (const auto& one : started) {
+    CHECK(ended(abroad.link->access(), *one).code() == Code::kUnavailable);
+    CHECK(one->status().details().size() > 10);
+  }
+  CHECK(eventually([&] { return live == 0; }));
+  CHECK(eventually([&] { return abroad.told == 4; }));
+  CHECK(read(abroad.link->access(), abroad.region, 0, {&byte, 1}).code() == Code::kUnavailable);
+  CHECK(abroad.link->access().expose(&byte, 1, kMayRead, {}).status().code() == Code::kUnavailable);
+  CHECK(abroad.link->access().wait_immediate(patience()) == Waited::kDone);
+}
+
+TEST_CASE_TEMPLATE("one-sided: a link that is closed ends its operations at once", Way,
+                   TENSORWIRE_ONE_SIDED_WAYS) {
+  if (!possible<Way>()) return;
+  std::atomic<int> live{0};
+  Abroad<Way> abroad;
+  if (!by_runtime(*abroad.link)) return;
+  auto mine = make_ref<Storage>(64, live);
+  const uint64_t region = abroad.link->access().expose(mine->data(), 64, kAllRights, mine).value();
+  mine = nullptr;
+  abroad.helper.stop();
+  const auto started = abroad.leave_under_way(live);
+  std::thread waits(
+      [&] { CHECK(ended(abroad.link->access(), *started[1]).code() == Code::kCancelled); });
+  abroad.link->link().close({Code::kCancelled, "enough"});
+  waits.join();
+  for (const auto& one : started) {
+    CHECK(one->ended());
+    CHECK(one->status().code() == Code::kCancelled);
+  }
+  CHECK(eventually([&] { return live == 0; }));
+  CHECK(abroad.told == 4);
+  CHECK(abroad.link->access().conceal(region).code() == Code::kNotFound);
+  std::byte byte{};
+  CHECK(read(abroad.link->access(), abroad.region, 0, {&byte, 1}).code() == Code::kCancelled);
+  abroad.helper.go_on();
+}
+
+TEST_CASE_TEMPLATE("one-sided: a wait that runs out of time leaves the operation under way", Way,
+                   TENSORWIRE_ONE_SIDED_WAYS) {
+  if (!possible<Way>()) return;
+  std::atomic<int> live{0};
+  Abroad<Way> abroad;
+  if (!by_runtime(*abroad.link)) return;
+  abroad.helper.stop();
+  const auto started = abroad.leave_under_way(live);
+  for (const auto& one : started)
+    CHECK(abroad.link->access().wait(*one, now() + kMillisecond) == Waited::kTimeout);
+  CHECK(live == 4);
+  abroad.helper.go_on();
+  for (const auto& one : started) CHECK(ended(abroad.link->access(), *one).ok());
+  CHECK(live == 0);
+}
+
+// Writes into a region of its server until it is killed.
+TEST_CASE("helper: one-sided client" * doctest::skip()) {
+  const auto link = follow(read_thing<Invite>(kFromTest));
+  const auto region = read_thing<uint64_t>(kFromTest);
+  arrived(link->access(), region);
+  std::vector<std::byte> local(kSize, std::byte{1});
+  for (Status status; status.ok();) {
+    status = write(link->access(), region, 0, local);
+    write_thing(kToTest, static_cast<int>(status.code()));
+  }
+  char byte;
+  (void)::read(kFromTest, &byte, 1);
+}
+
+// A server here, and another process that writes into its region.
+template <class Way>
+struct Writer {
+  Writer(OneSidedHouse<Way>& house, std::atomic<int>& live) : helper("one-sided client") {
+    helper.tell(invite(house.invitation(Way::kName)));
+    CHECK(eventually([&] { return ports_of(house.server()).size() == 1; }));
+    link = ports_of(house.server()).at(0);
+    auto memory = make_ref<Storage>(kSize, live);
+    region = link->access().expose(memory->data(), kSize, kMayWrite, memory).value();
+    helper.tell(region);
+    CHECK(helper.template hear<int>() == 0);
+  }
+  Helper helper;
+  Ref<ServerPort> link;
+  uint64_t region;
+};
+
+TEST_CASE_TEMPLATE("one-sided: a region is concealed while a write into it stands still", Way,
+                   TENSORWIRE_ONE_SIDED_WAYS) {
+  if (!possible<Way>()) return;
+  std::atomic<int> live{0};
+  OneSidedHouse<Way> house;
+  Writer<Way> writer(house, live);
+  if (!by_runtime(*writer.link)) return;
+  writer.helper.stop();
+  CHECK(writer.link->access().conceal(writer.region).ok());
+  CHECK(live == 0);
+  writer.helper.go_on();
+  int code = 0;
+  while (code == 0) code = writer.helper.template hear<int>();
+  CHECK(code == static_cast<int>(Code::kNotFound));
+  CHECK(writer.link->link().alive());
+}
+
+TEST_CASE_TEMPLATE("one-sided: a writer that is killed leaves nothing behind", Way,
+                   TENSORWIRE_ONE_SIDED_WAYS) {
+  if (!possible<Way>()) return;
+  std::atomic<int> live{0};
+  OneSidedHouse<Way> house;
+  Writer<Way> writer(house, live);
+  writer.helper.kill();
+  CHECK(eventually([&] { return live == 0; }));
+  CHECK(eventually([&] { return ports_of(house.server()).empty(); }));
+}
+
+TEST_CASE_TEMPLATE("one-sided: a peer that closes its link ends operations on its memory", Way,
+                   TENSORWIRE_ONE_SIDED_WAYS) {
+  if (!possible<Way>()) return;
+  std::atomic<int> live{0};
+  OneSidedHouse<Way> house;
+  Ends<Way> ends(house);
+  const auto [region, memory] = expose(ends, 1 << 20, kAllRights, live);
+  std::vector<std::byte> local(1 << 20);
+  std::thread closes([&] { house.server().close(); });
+  Status status;
+  while (status.ok()) status = read(ends.here(), region, 0, local);
+  CHECK(status.code() == Code::kUnavailable);
+  closes.join();
+  CHECK(eventually([&] { return live == 0; }));
+  (void)memory;
+}
+
+// ---- where a device does the operations, also for a peer that stands still ----
+
+constexpr int kCanary = 0x55;
+
+void set_canary(const Storage& memory) {
+  std::memset(memory.data(), kCanary, memory.bytes().size());
+}
+bool untouched(const Storage& memory) {
+  const auto bytes = memory.bytes();
+  return bytes.front() == std::byte{kCanary} &&
+         std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0;
+}
+
+TEST_CASE("one-sided: verbs: a region concealed under fire is not touched any more") {
+  if (!possible<VerbsWay>()) return;
+  constexpr size_t kBytes = 1 << 20;
+  std::atomic<int> live{0};
+  for (int round = 0; round < 5; ++round) {
+    OneSidedHouse<VerbsWay> house;
+    Ends<VerbsWay> ends(house);
+    auto memory = make_ref<Storage>(kBytes, live);
+    const auto exposed = ends.there().expose(memory->data(), kBytes, kAllRights, memory);
+    REQUIRE_MESSAGE(exposed.ok(), exposed.status().details());
+    arrived(ends.here(), *exposed);
+    std::atomic<uint64_t> done{0};
+    std::vector<std::thread> threads;
+    for (const Kind kind : {Kind::kWrite, Kind::kRead, Kind::kFetchAdd}) {
+      threads.emplace_back([&, kind] {
+        std::vector<std::byte> local(kBytes);
+        const size_t size = wire::updates(kind) ? 8 : kBytes;
+        Status status;
+        AccessRequest request = access(kind, *exposed, 0, local.data(), size);
+        request.operand = 1;
+        for (; status.ok(); done += status.ok()) status = run(ends.here(), request);
+        // As the region is known to be gone, or the device refuses and the link is lost.
+        CHECK((status.code() == Code::kNotFound || status.code() == Code::kPermissionDenied ||
+               status.code() == Code::kUnavailable));
+      });
+    }
+    CHECK(eventually([&] { return done >= 5; }));
+    CHECK(ends.there().conceal(*exposed).ok());
+    set_canary(*memory);
+    for (auto& thread : threads) thread.join();
+    CHECK(untouched(*memory));
+  }
+  CHECK(live == 0);
+}
+
+// Reads, writes and atomics, one after the other until one fails, and memory of this end's that may
+// tell of late ones.
+struct Busy {
+  explicit Busy(AccessPort& side, uint64_t region) {
+    for (const Kind kind : {Kind::kRead, Kind::kWrite, Kind::kFetchAdd}) {
+      const size_t size = wire::updates(kind) ? 8 : kSize;
+      memory.push_back(make_ref<Storage>(size, live));
+      threads.emplace_back([this, &side, region, kind, own = memory.back()] {
+        AccessRequest request = access(kind, region, 0, own->data(), own->bytes().size());
+        Status status;
+        for (; status.ok(); done += status.ok()) status = run(side, request);
+        codes.put(status.code());
+        set_canary(*own);
+      });
+    }
+    CHECK(eventually([this] { return done >= 5; }));
+  }
+  void end_as(Code code) {
+    for (auto& thread : threads) thread.join();
+    for (const auto& one : memory) {
+      CHECK(codes.take() == code);
+      CHECK(untouched(*one));
+    }
+  }
+
+  std::atomic<int> live{0};
+  std::atomic<uint64_t> done{0};
+  Slot<Code> codes;
+  std::vector<Ref<Storage>> memory;
+  std::vector<std::thread> threads;
+};
+
+TEST_CASE("one-sided: verbs: a peer that is killed ends what is under way") {
+  if (!possible<VerbsWay>()) return;
+  Abroad<VerbsWay> abroad;
+  Busy operations(abroad.link->access(), abroad.region);
+  abroad.helper.kill();
+  operations.end_as(Code::kUnavailable);
+}
+
+TEST_CASE("one-sided: verbs: a link that is closed ends what is under way") {
+  if (!possible<VerbsWay>()) return;
+  Abroad<VerbsWay> abroad;
+  Busy operations(abroad.link->access(), abroad.region);
+  abroad.link->link().close({Code::kCancelled, "enough"});
+  operations.end_as(Code::kCancelled);
+}
+
+}  // namespace
+}  // namespace tw::test
