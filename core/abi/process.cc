@@ -71,9 +71,14 @@ int tw_settings(tw_visit_fact visit, void* context, tw_status* status) try {
 
 void tw_host(tw_visit_fact visit, void* context) try {
   auto runtime = Runtime::get();
-  const Settings settings = runtime ? (*runtime)->settings() : Settings{};
-  for (const auto& [name, value] : host_facts(settings))
-    visit(context, name.c_str(), value.c_str());
+  const auto tell = [&](const Settings& settings, std::span<const std::unique_ptr<Kind>> kinds) {
+    for (const auto& [name, value] : host_facts(settings, kinds))
+      visit(context, name.c_str(), value.c_str());
+  };
+  if (runtime) return tell((*runtime)->settings(), (*runtime)->kinds());
+  const Settings usual;
+  const auto arena = make_ref<Arena>(usual.buffer_bytes);
+  tell(usual, make_kinds({usual, *arena, [&] { return Result<Poller*>(runtime.status()); }}));
 } catch (const std::bad_alloc&) {
   const Shortage shortage;
 }

@@ -17,12 +17,13 @@ using fuzz::require;
 using fuzz::require_sentence;
 
 constexpr wire::InstanceId kInstance = {1};
+constexpr uint16_t kTransport = 2;
 
 struct Pair {
   Admissions admissions;
   Admissions::Ticket ticket = *admissions.mint(1, 30 * kSecond);
-  ClientHandshake client{1, wire::Transport::kTcp, ticket.session, kInstance, ticket.secret};
-  ServerHandshake server{{wire::Transport::kTcp}, kInstance, admissions};
+  ClientHandshake client{1, kTransport, ticket.session, kInstance, ticket.secret};
+  ServerHandshake server{{kTransport}, kInstance, admissions};
 };
 
 // A stranger talks to one machine in portions of its choice.

@@ -7,16 +7,11 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include <array>
 #include <cerrno>
 #include <cstring>
 
 #include "meet/peer_process.h"
 #include "process/local_folder.h"
-#include "transport/shm/shm.h"
-#include "transport/tcp/tcp.h"
-#include "transport/verbs/joining.h"
-#include "transport/verbs/library.h"
 
 namespace tw::meet {
 namespace {
@@ -95,12 +90,12 @@ Result<Fd> connect_unix(const std::string& path, Nanos deadline, const std::stri
 
 // By the path that the server has told, or by the one that its folder has here.
 Result<Fd> connect_local(const std::string& path, const std::string& runtime_dir, Nanos deadline,
-                         const std::string& address) {
+                         const std::string& address, std::string_view kind) {
   auto told = connect_unix(path, deadline, address);
   if (told || told.status().code() != Code::kUnavailable) return told;
   const std::string here = LocalFolder::elsewhere(path, runtime_dir);
   if (here.empty()) return told;
-  auto found = connect_unix(here, deadline, "shm:" + here);
+  auto found = connect_unix(here, deadline, std::string(kind) + ":" + here);
   return found ? std::move(found) : std::move(told);
 }
 
@@ -164,86 +159,30 @@ Status shake_hands(int socket, ClientHandshake& handshake, Nanos deadline,
   return handshake.failure();
 }
 
-// The two ends of a unix socket tell each other which processes they are.
-Status meet(int socket, Peer& peer, Nanos deadline, const std::string& address) {
-  if (Status status = tell_process(socket); !status.ok()) return status;
-  ShmFrameReader reader;
+Result<Setup::Made> set_up(Setup& setup, Fd socket, Nanos deadline, const std::string& address) {
   for (;;) {
-    ShmMessage message;
-    const auto got = reader.read(socket, message);
-    if (!got) return got.status();
-    if (*got == ShmFrameReader::Got::kEnd)
-      return {Code::kUnavailable, "the peer closed the connection: " + address};
-    if (*got == ShmFrameReader::Got::kNothing) {
-      if (Status status = await(socket, POLLIN, deadline, address); !status.ok()) return status;
-      continue;
+    const auto next = setup.go_on(socket.get());
+    if (!next) {
+      const Status& why = next.status();
+      if (why.code() != Code::kUnavailable) return why;
+      return Status{why.code(), why.details() + ": " + address};
     }
-    if (message.frame.type != wire::ShmFrameType::kProcess)
-      return {Code::kInternal, "protocol error: the server does not say which process it is"};
-    if (!message.descriptors.empty()) peer.pidfd = std::move(message.descriptors[0]);
-    return {};
-  }
-}
-
-// Sends all of `bytes`, or fills them.
-template <class Move>
-Status move_all(int socket, short events, size_t size, Nanos deadline, const std::string& address,
-                Move&& move) {
-  for (size_t done = 0; done < size;) {
-    const ssize_t n = move(done);
-    if (n > 0) {
-      done += static_cast<size_t>(n);
-    } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
-      return {Code::kUnavailable,
-              "the peer closed the connection while RDMA was set up: " + address};
-    } else if (errno == EAGAIN) {
-      if (Status status = await(socket, events, deadline, address); !status.ok()) return status;
+    Status waited;
+    switch (*next) {
+      case Setup::Next::kDone:
+        return setup.become(std::move(socket));
+      case Setup::Next::kErrand:
+        setup.errand();
+        break;
+      case Setup::Next::kRead:
+        waited = await(socket.get(), POLLIN, deadline, address);
+        break;
+      case Setup::Next::kWrite:
+        waited = await(socket.get(), POLLOUT, deadline, address);
+        break;
     }
+    if (!waited.ok()) return waited;
   }
-  return {};
-}
-
-Status send_all(int socket, std::span<const std::byte> bytes, Nanos deadline,
-                const std::string& address) {
-  return move_all(socket, POLLOUT, bytes.size(), deadline, address, [&](size_t done) {
-    return ::send(socket, bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
-  });
-}
-
-Status receive_all(int socket, std::span<std::byte> bytes, Nanos deadline,
-                   const std::string& address) {
-  return move_all(socket, POLLIN, bytes.size(), deadline, address, [&](size_t done) {
-    return ::recv(socket, bytes.data() + done, bytes.size() - done, 0);
-  });
-}
-
-// The client's half of what joins two ends by queue pairs.
-Result<std::unique_ptr<Transport>> set_up_verbs(Runtime& runtime, Fd socket, Nanos deadline,
-                                                const std::string& address) {
-  if constexpr (!verbs::kBuilt) return runtime.verbs().status();
-  auto context = runtime.verbs();
-  if (!context) return context.status();
-  auto background = runtime.background();
-  if (!background) return background.status();
-  auto joining =
-      verbs::Joining::offer(Ref<verbs::Context>::share(*context), runtime.arena(), **background);
-  if (!joining) return joining.status();
-  std::array<std::byte, wire::kVerbsOfferSize> bytes;
-  wire::encode(bytes, (*joining)->frame());
-  if (Status status = send_all(socket.get(), bytes, deadline, address); !status.ok()) return status;
-  if (Status status = receive_all(socket.get(), bytes, deadline, address); !status.ok())
-    return status;
-  const auto answer = wire::decode_verbs_offer(bytes);
-  if (!answer) return answer.status();
-  const Status accepted = (*joining)->accept(*answer);
-  wire::VerbsReady ready;
-  ready.code = static_cast<uint32_t>(accepted.code());
-  std::array<std::byte, wire::kVerbsReadySize> last;
-  wire::encode(last, ready);
-  const Status sent = send_all(socket.get(), last, deadline, address);
-  if (!accepted.ok()) return accepted;
-  if (!sent.ok()) return sent;
-  return (*joining)->become(std::move(socket));
 }
 
 }  // namespace
@@ -255,56 +194,45 @@ Result<Connected> connect(Runtime& runtime, const Invitation& invitation, Nanos 
   if (!version) return version.status();
   if (Status status = wire::check_features(ours, invitation.hello); !status.ok()) return status;
 
-  const bool shm = address.starts_with("shm:"), verbs = address.starts_with("verbs:");
-  if (!shm && !verbs && !address.starts_with("tcp:"))
-    return Status{Code::kInvalidArgument, "not an address of a data plane: " + address};
-  // The reason why there is no RDMA here, before anybody is asked for it.
-  if (verbs)
-    if (auto context = runtime.verbs(); !context) return context.status();
-  const std::string where = address.substr(address.find(':') + 1);
-  auto socket = shm ? connect_local(where, runtime.settings().runtime_dir, deadline, address)
-                    : connect_tcp(where, deadline, address);
+  const size_t colon = address.find(':');
+  Kind* const kind = colon == std::string::npos ? nullptr : runtime.kind(address.substr(0, colon));
+  if (!kind) return Status{Code::kInvalidArgument, "not an address of a data plane: " + address};
+  // The reason why this process cannot, before anybody is asked.
+  if (Status why = kind->why_not(); !why.ok()) return why;
+  const bool local = kind->door() == Kind::Door::kLocal;
+  const std::string where = address.substr(colon + 1);
+  auto socket =
+      local ? connect_local(where, runtime.settings().runtime_dir, deadline, address, kind->name())
+            : connect_tcp(where, deadline, address);
   if (!socket) return socket.status();
 
   Connected connected;
-  bool known = true;
-  if (shm) {
+  if (local) {
     auto peer = unix_peer(socket->get());
     if (!peer) return peer.status();
     connected.peer = std::move(*peer);
-    const auto by_socket = watch_unix_peer(socket->get(), connected.peer);
-    if (!by_socket) return by_socket.status();
-    known = *by_socket;
   } else {
     connected.peer.address = socket_address(socket->get(), true);
   }
   connected.peer.stream_window = invitation.hello.stream_window;
   connected.peer.features = invitation.hello.features;
-  const auto kind = shm     ? wire::Transport::kShm
-                    : verbs ? wire::Transport::kVerbs
-                            : wire::Transport::kTcp;
-  ClientHandshake handshake(*version, kind, invitation.session, invitation.instance,
+  ClientHandshake handshake(*version, kind->code(), invitation.session, invitation.instance,
                             invitation.secret);
   if (Status status = shake_hands(socket->get(), handshake, deadline, address); !status.ok())
     return status;
 
-  if (!known)
-    if (Status status = meet(socket->get(), connected.peer, deadline, address); !status.ok())
-      return status;
-
-  if (!shm && wire::same_pids(ours, invitation.hello) && invitation.hello.pid != 0) {
+  if (!local && wire::same_pids(ours, invitation.hello) && invitation.hello.pid != 0) {
     connected.peer.pid = static_cast<int>(invitation.hello.pid);
     auto watched = watch_process(connected.peer.pid);
     if (!watched) return watched.status();
     connected.peer.pidfd = std::move(*watched);
   }
-  const bool same_host = wire::same_host(ours, invitation.hello);
-  auto transport = shm ? ShmTransport::offer(std::move(*socket), runtime.settings())
-                   : verbs
-                       ? set_up_verbs(runtime, std::move(*socket), deadline, address)
-                       : TcpTransport::create(std::move(*socket), same_host, runtime.settings());
-  if (!transport) return transport.status();
-  connected.transport = std::move(*transport);
+  auto setup = kind->offer({wire::same_host(ours, invitation.hello)});
+  if (!setup) return setup.status();
+  auto made = set_up(**setup, std::move(*socket), deadline, address);
+  if (!made) return made.status();
+  connected.transport = std::move(made->transport);
+  if (made->process) connected.peer.pidfd = std::move(made->process);
   return connected;
 }
 

@@ -19,7 +19,7 @@ struct Connected {
 
 // What the bootstrap told about the server.
 struct Invitation {
-  std::string address;  // shm:<socket path>, tcp:<host>:<port> or verbs:<host>:<port>
+  std::string address;  // <kind>:<path of the socket>, or <kind>:<host>:<port>
   wire::SessionId session{};
   Secret secret;
   wire::InstanceId instance{};

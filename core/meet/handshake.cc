@@ -123,7 +123,7 @@ Status Handshake::misuse(std::string_view what) {
 
 // ---- the client ----
 
-ClientHandshake::ClientHandshake(uint16_t version, wire::Transport transport,
+ClientHandshake::ClientHandshake(uint16_t version, uint16_t transport,
                                  const wire::SessionId& session, const wire::InstanceId& instance,
                                  const Secret& secret)
     : Handshake(State::kSendOpen, kTable), secret_(secret) {
@@ -174,8 +174,8 @@ void ClientHandshake::on_ready() {
 
 // ---- the server ----
 
-ServerHandshake::ServerHandshake(std::vector<wire::Transport> transports,
-                                 const wire::InstanceId& instance, Admissions& admissions)
+ServerHandshake::ServerHandshake(std::vector<uint16_t> transports, const wire::InstanceId& instance,
+                                 Admissions& admissions)
     : Handshake(State::kAwaitOpen, kTable),
       transports_(std::move(transports)),
       admissions_(admissions) {
@@ -209,9 +209,8 @@ void ServerHandshake::on_open() {
   }
   if (std::find(transports_.begin(), transports_.end(), open->transport) == transports_.end()) {
     return refuse_now<wire::ServerProof>(
-        {Code::kFailedPrecondition,
-         text({"the client expects transport ", wire::transport_name(open->transport),
-               " where this server offers ", wire::transport_name(transports_.front())})},
+        {Code::kFailedPrecondition, text({"the client expects transport ", open->transport,
+                                          " where this server offers ", transports_.front()})},
         Incident::kHandshakeVersion);
   }
   Result<Secret> secret = admissions_.find(open->session);

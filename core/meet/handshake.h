@@ -72,7 +72,7 @@ class Handshake {
 
   // The version and the transport that were agreed on; good once done.
   uint16_t version() const { return transcript_.version; }
-  wire::Transport transport() const { return transcript_.transport; }
+  uint16_t transport() const { return transcript_.transport; }
   const wire::SessionId& session() const { return transcript_.session; }
 
  protected:
@@ -121,7 +121,7 @@ class ClientHandshake final : public Handshake {
  public:
   // instance: of the server that minted the session. A peer that is another instance fails the
   // proof.
-  ClientHandshake(uint16_t version, wire::Transport transport, const wire::SessionId& session,
+  ClientHandshake(uint16_t version, uint16_t transport, const wire::SessionId& session,
                   const wire::InstanceId& instance, const Secret& secret);
 
  private:
@@ -145,9 +145,9 @@ class ClientHandshake final : public Handshake {
 // does not speak the protocol gets no answer at all.
 class ServerHandshake final : public Handshake {
  public:
-  // transports: those that the connection may become, by where it arrived. `admissions` outlives
-  // this object.
-  ServerHandshake(std::vector<wire::Transport> transports, const wire::InstanceId& instance,
+  // transports: the codes of those that the connection may become, by where it arrived.
+  // `admissions` outlives this object.
+  ServerHandshake(std::vector<uint16_t> transports, const wire::InstanceId& instance,
                   Admissions& admissions);
 
   // Refuses the client, in the answer to its next frame, for a reason that lies outside of the
@@ -188,7 +188,7 @@ class ServerHandshake final : public Handshake {
     send(frame);
   }
 
-  const std::vector<wire::Transport> transports_;
+  const std::vector<uint16_t> transports_;
   Admissions& admissions_;
   Secret secret_;
   Status refusal_;

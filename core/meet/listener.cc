@@ -17,23 +17,18 @@
 
 #include "base/text.h"
 #include "meet/peer_process.h"
-#include "transport/shm/shm.h"
-#include "transport/tcp/tcp.h"
-#include "transport/verbs/joining.h"
-#include "transport/verbs/library.h"
 
 namespace tw::meet {
 
 // One connection on its way to becoming a link.
 class Listener::Arrival final : public Watcher {
  public:
-  Arrival(Ref<Listener> listener, Fd socket, Peer peer,
-          const std::vector<wire::Transport>& transports)
+  Arrival(Ref<Listener> listener, Fd socket, Peer peer, const std::vector<Kind*>& kinds)
       : listener_(std::move(listener)),
         began_(now()),
         socket_(std::move(socket)),
-        local_(transports.front() == wire::Transport::kShm),
-        handshake_(transports, listener_->runtime_.instance(), listener_->admissions_),
+        kinds_(kinds),
+        handshake_(codes(kinds), listener_->runtime_.instance(), listener_->admissions_),
         peer_(std::move(peer)) {}
 
   void begin() {
@@ -72,6 +67,12 @@ class Listener::Arrival final : public Watcher {
   }
 
  private:
+  static std::vector<uint16_t> codes(const std::vector<Kind*>& kinds) {
+    std::vector<uint16_t> codes;
+    for (const Kind* kind : kinds) codes.push_back(kind->code());
+    return codes;
+  }
+
   // Mutex held. For good when it has failed, or because a link takes over the socket.
   void finish() {
     if (watch_ == 0) return;
@@ -137,15 +138,58 @@ class Listener::Arrival final : public Watcher {
       peer_.stream_window = client_.stream_window;
       peer_.features = client_.features;
       listener_->advance(*this, Stage::kProved);
-      if (handshake_.transport() == wire::Transport::kVerbs)
-        displaced = listener_->move_to_joining(*this, source_of(peer_));
+      if (Status status = begin_setup(); !status.ok()) return give_up_for(status);
     }
-    if (local_) return take_rings();
-    if (handshake_.transport() == wire::Transport::kVerbs) return join_by_verbs();
-    if (!know_process()) return gone();
-    const bool same_host = wire::same_host(listener_->runtime_.hello(), client_);
+    set_up(displaced);
+  }
+
+  Status begin_setup() {
+    const auto kind = std::ranges::find(kinds_, handshake_.transport(), &Kind::code);
+    auto setup = (*kind)->accept({wire::same_host(listener_->runtime_.hello(), client_)});
+    if (!setup) return setup.status();
+    kind_ = *kind;
+    setup_ = std::move(*setup);
+    return {};
+  }
+
+  // Mutex held.
+  void set_up(Ref<Arrival>& displaced) {
+    const auto next = setup_->go_on(socket_.get());
+    if (!next) return give_up_for(next.status());
+    switch (*next) {
+      case Setup::Next::kRead:
+        return wait_for(EPOLLIN);
+      case Setup::Next::kWrite:
+        return wait_for(EPOLLOUT);
+      case Setup::Next::kErrand:
+        displaced = listener_->move_to_joining(*this, source_of(peer_));
+        return send_on_errand();
+      case Setup::Next::kDone:
+        break;
+    }
+    if (kind_->door() == Kind::Door::kHost && !know_process()) return gone();
     finish();
-    become(TcpTransport::create(std::move(socket_), same_host, listener_->runtime_.settings()));
+    auto made = setup_->become(std::move(socket_));
+    if (!made) {
+      note(Incident::kHandshakeSetup, made.status());
+      return give_up();
+    }
+    if (made->process) peer_.pidfd = std::move(made->process);
+    become(std::move(made->transport));
+  }
+
+  // Mutex held. The kernel may take seconds for it, during which the socket is not watched.
+  void send_on_errand() {
+    auto errands = listener_->runtime_.errands();
+    if (!errands) return give_up();
+    (*errands)->add_timer(0, [self = Ref<Arrival>::share(this)] {
+      // Many may be queued whose time is over.
+      if (!self->waits() || self->listener_->runtime_.leaving()) return;
+      self->setup_->errand();
+      std::lock_guard lock(self->mutex_);
+      // By the poller's thread again, which takes in links.
+      if (self->watch_ != 0) self->wait_for(EPOLLOUT);
+    });
   }
 
   using Stage = Crowd<Arrival*>::Stage;
@@ -159,19 +203,20 @@ class Listener::Arrival final : public Watcher {
     note(Incident::kHandshakeLeft, {});
     give_up();
   }
-  // It said something else than what sets a transport up.
-  void broken() {
-    note(Incident::kHandshakeSetup,
-         {Code::kInternal, text({"what should set up ",
-                                 wire::transport_name(handshake_.transport()), " does not"})});
-    give_up();
-  }
-
-  // Its death would not be seen: it has died already, or there is no descriptor to watch it by.
-  void unwatched(const Status& why) {
-    if (why.code() == Code::kUnavailable) return gone();
-    note(Incident::kBudgetDescriptors, why);
-    give_up();
+  // Its transport cannot be set up.
+  void give_up_for(const Status& why) {
+    switch (why.code()) {
+      case Code::kUnavailable:
+        return gone();
+      case Code::kFailedPrecondition:  // the client has been told
+        return give_up();
+      case Code::kResourceExhausted:
+        note(Incident::kBudgetDescriptors, why);
+        return give_up();
+      default:
+        note(Incident::kHandshakeSetup, why);
+        return give_up();
+    }
   }
 
   void note(Incident incident, const Status& why) {
@@ -195,31 +240,6 @@ class Listener::Arrival final : public Watcher {
     listener_->leave(*this);
   }
 
-  void take_rings() {
-    ShmMessage message;
-    auto got = rings_.read(socket_.get(), message);
-    // Where the kernel does not say who the client is, the two tell each other first.
-    if (got && *got == ShmFrameReader::Got::kFrame && !met_ &&
-        message.frame.type == wire::ShmFrameType::kProcess) {
-      met_ = true;
-      if (!message.descriptors.empty()) peer_.pidfd = std::move(message.descriptors[0]);
-      if (const Status told = tell_process(socket_.get()); !told.ok()) return unwatched(told);
-      message = {};
-      got = rings_.read(socket_.get(), message);
-    }
-    if (got && *got == ShmFrameReader::Got::kNothing) return wait_for(EPOLLIN);
-    if (!got) {
-      note(Incident::kHandshakeSetup, got.status());
-      return give_up();
-    }
-    if (*got == ShmFrameReader::Got::kEnd) return gone();
-    const auto watched = watch_unix_peer(socket_.get(), peer_);
-    if (!watched) return unwatched(watched.status());
-    finish();
-    become(ShmTransport::accept(std::move(socket_), std::move(message),
-                                listener_->runtime_.settings()));
-  }
-
   // A client of this pid namespace is watched by its process. False: it has died.
   bool know_process() {
     if (!wire::same_pids(listener_->runtime_.hello(), client_) || client_.pid == 0) return true;
@@ -230,112 +250,16 @@ class Listener::Arrival final : public Watcher {
     return true;
   }
 
-  // The frame that is due comes whole before it is read, and goes whole. False: later, or never.
-  bool receive_frame(size_t size) {
-    while (through_ < size) {
-      const ssize_t n =
-          ::recv(socket_.get(), frame_.data() + through_, size - through_, MSG_DONTWAIT);
-      if (n > 0) {
-        through_ += static_cast<size_t>(n);
-      } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
-        gone();
-        return false;
-      } else if (errno == EAGAIN) {
-        wait_for(EPOLLIN);
-        return false;
-      }
-    }
-    through_ = 0;
-    return true;
-  }
-  bool send_frame(size_t size) {
-    while (through_ < size) {
-      const ssize_t n = ::send(socket_.get(), frame_.data() + through_, size - through_,
-                               MSG_NOSIGNAL | MSG_DONTWAIT);
-      if (n > 0) {
-        through_ += static_cast<size_t>(n);
-      } else if (n < 0 && errno == EAGAIN) {
-        wait_for(EPOLLOUT);
-        return false;
-      } else if (n == 0 || errno != EINTR) {
-        give_up();
-        return false;
-      }
-    }
-    through_ = 0;
-    return true;
-  }
-
-  void join_by_verbs() {
-    if (joining_step_ == JoiningStep::kOffer) {
-      if (!receive_frame(wire::kVerbsOfferSize)) return;
-      const auto offer =
-          wire::decode_verbs_offer(std::span<const std::byte, wire::kVerbsOfferSize>(frame_));
-      if (!offer || offer->code != 0) return broken();
-      auto errands = listener_->runtime_.errands();
-      if (!errands) return give_up();
-      joining_step_ = JoiningStep::kAnswer;
-      (*errands)->add_timer(
-          0, [self = Ref<Arrival>::share(this), offer = *offer] { self->answer(offer); });
-      return;
-    }
-    if (joining_step_ == JoiningStep::kAnswer) {
-      if (!send_frame(wire::kVerbsOfferSize)) return;
-      if (!joining_) return give_up();  // that was a refusal
-      joining_step_ = JoiningStep::kReady;
-    }
-    if (!receive_frame(wire::kVerbsReadySize)) return;
-    const auto ready = wire::decode_verbs_ready(
-        std::span<const std::byte, wire::kVerbsReadySize>(frame_.data(), wire::kVerbsReadySize));
-    if (!ready || ready->code != 0) return broken();
-    if (!know_process()) return gone();
-    finish();
-    become(joining_->become(std::move(socket_)));
-  }
-
   bool waits() {
     std::lock_guard lock(mutex_);
     return watch_ != 0;
   }
 
-  // Opens devices, and brings queue pairs up, for which the kernel may look for an address for a
-  // second each: an errand, during which the socket is not watched.
-  void answer(const wire::VerbsOffer& offer) {
-    Runtime& runtime = listener_->runtime_;
-    // Many may be queued whose time is over.
-    if (!waits() || runtime.leaving()) return;
-    std::unique_ptr<verbs::Joining> made;
-    wire::VerbsOffer out;
-    out.code = static_cast<uint32_t>(Code::kFailedPrecondition);
-    if constexpr (verbs::kBuilt) {
-      auto context = runtime.verbs();
-      auto background = runtime.background();
-      if (context && background) {
-        auto joining = verbs::Joining::answer(Ref<verbs::Context>::share(*context), runtime.arena(),
-                                              **background, offer);
-        if (joining) {
-          out = (*joining)->frame();
-          made = std::move(*joining);
-        } else {
-          out = verbs::refusal(joining.status().code(), *context);
-        }
-      }
-    }
-    std::lock_guard lock(mutex_);
-    if (watch_ == 0) return;
-    wire::encode(frame_, out);
-    joining_ = std::move(made);
-    wait_for(EPOLLOUT);
-  }
-
-  void become(Result<std::unique_ptr<Transport>> transport) {
-    if (!transport) {
-      note(Incident::kHandshakeSetup, transport.status());
-      return give_up();
-    }
+  // Mutex held.
+  void become(std::unique_ptr<Transport> transport) {
     settled_ = true;
     listener_->admissions_.settle(handshake_.session());
-    listener_->arrived_({std::move(*transport), std::move(peer_)});
+    listener_->arrived_({std::move(transport), std::move(peer_)});
     listener_->leave(*this);
   }
 
@@ -343,15 +267,11 @@ class Listener::Arrival final : public Watcher {
   const Nanos began_;
   std::mutex mutex_;  // guards what follows; taken before the listener's
   Fd socket_;
-  const bool local_;  // it came in by the unix socket
+  const std::vector<Kind*> kinds_;  // what it may become
   ServerHandshake handshake_;
-  ShmFrameReader rings_;
-  bool met_ = false;  // the client has said which process it is
-  enum class JoiningStep : uint8_t { kOffer, kAnswer, kReady };
-  JoiningStep joining_step_ = JoiningStep::kOffer;
-  std::unique_ptr<verbs::Joining> joining_;
-  std::array<std::byte, wire::kVerbsOfferSize> frame_{};
-  size_t through_ = 0;  // bytes of it that have
+  // Once it has proved itself. During an errand nobody else touches the setup.
+  Kind* kind_ = nullptr;
+  std::unique_ptr<Setup> setup_;
   wire::Hello client_;  // of the process that asked for the session
   Peer peer_;
   Poller::Watch watch_ = 0;
@@ -394,9 +314,7 @@ Result<int> Listener::listen_tcp(const std::string& host, int port) {
     setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
   if (::bind(socket.get(), list->ai_addr, list->ai_addrlen) != 0)
     return errno_status(Code::kUnavailable, "cannot listen on " + host + ":" + service, errno);
-  std::vector<wire::Transport> transports{wire::Transport::kTcp};
-  if (runtime_.verbs()) transports.push_back(wire::Transport::kVerbs);
-  return open(std::move(socket), std::move(transports));
+  return open(std::move(socket), Kind::Door::kHost);
 }
 
 Result<std::string> Listener::listen_local() {
@@ -413,25 +331,28 @@ Result<std::string> Listener::listen_local() {
     std::lock_guard lock(mutex_);
     folders_.push_back(std::move(*folder));
   }
-  auto opened = open(std::move(socket), {wire::Transport::kShm});
+  auto opened = open(std::move(socket), Kind::Door::kLocal);
   if (!opened) return opened.status();
   return path;
 }
 
-Result<int> Listener::open(Fd socket, std::vector<wire::Transport> transports) {
+Result<int> Listener::open(Fd socket, Kind::Door at) {
   if (::listen(socket.get(), 1024) != 0)
     return errno_status(Code::kUnavailable, "cannot listen", errno);
   int port = 0;
-  if (transports.front() == wire::Transport::kTcp) {
+  if (at == Kind::Door::kHost) {
     const std::string address = socket_address(socket.get(), false);
     port = std::atoi(address.c_str() + address.rfind(':') + 1);
   }
+  std::vector<Kind*> kinds;
+  for (const auto& kind : runtime_.kinds())
+    if (kind->door() == at && kind->why_not().ok()) kinds.push_back(kind.get());
   std::lock_guard lock(mutex_);
   if (closed_) return Status{Code::kFailedPrecondition, "the server is closed"};
   auto watch = poller_.watch(socket.get(), EPOLLIN | EPOLLONESHOT, Ref<Watcher>::share(this),
                              static_cast<uint32_t>(doors_.size()));
   if (!watch) return watch.status();
-  doors_.push_back({std::move(socket), *watch, std::move(transports), Crowd<Arrival*>(room())});
+  doors_.push_back({std::move(socket), *watch, at, std::move(kinds), Crowd<Arrival*>(room())});
   return port;
 }
 
@@ -479,7 +400,7 @@ bool Listener::accept(size_t number) {
       }
     } else {
       Result<Peer> peer = Peer{};
-      if (door.transports.front() == wire::Transport::kShm)
+      if (door.at == Kind::Door::kLocal)
         peer = unix_peer(socket.get());
       else
         peer->address = socket_address(socket.get(), true);
@@ -490,7 +411,7 @@ bool Listener::accept(size_t number) {
       if (door.crowd.full()) displaced = take(door.crowd.victim());
       const std::string source = source_of(*peer);
       arrival = make_ref<Arrival>(Ref<Listener>::share(this), std::move(socket), std::move(*peer),
-                                  door.transports);
+                                  door.kinds);
       door.crowd.enter(arrival.get(), source);
       arrivals_.emplace(arrival.get(), Entry{arrival, number});
     }

@@ -26,8 +26,8 @@ class Listener final : public Watcher {
   Listener(Runtime& runtime, Poller& poller, Arrived arrived, Nanos patience = 5 * kSecond);
   ~Listener() override;
 
-  // The bound port, of the addresses tcp: and, where this process has RDMA, verbs:. UNAVAILABLE:
-  // the address is taken or not this host's. INVALID_ARGUMENT: no address.
+  // The bound port, for all kinds of transports that come by the TCP door and that this process
+  // has. UNAVAILABLE: the address is taken or not this host's. INVALID_ARGUMENT: no address.
   Result<int> listen_tcp(const std::string& host, int port);
   // Path of a socket in a fresh folder that only this user may enter; both are removed by close().
   Result<std::string> listen_local();
@@ -47,7 +47,8 @@ class Listener final : public Watcher {
   struct Door {
     Fd socket;
     Poller::Watch watch;
-    std::vector<wire::Transport> transports;  // what its connections may become
+    Kind::Door at;
+    std::vector<Kind*> kinds;  // what its connections may become
     Crowd<Arrival*> crowd;
   };
   struct Entry {
@@ -55,7 +56,7 @@ class Listener final : public Watcher {
     size_t door;  // or kJoining
   };
 
-  // Where those stand whose queue pairs are being brought up.
+  // Where those stand whose setup takes long.
   static constexpr size_t kJoining = SIZE_MAX;
   // The first frame has to be there within this.
   static constexpr Nanos kFirstFrame = kSecond;
@@ -64,7 +65,7 @@ class Listener final : public Watcher {
   // Without descriptors to accept with, it tries again after this.
   static constexpr Nanos kRetry = 100 * kMillisecond;
 
-  Result<int> open(Fd socket, std::vector<wire::Transport> transports);
+  Result<int> open(Fd socket, Kind::Door at);
   void on_event(uint32_t tag, uint32_t events) override;
   void on_timer() override;
   bool accept(size_t door);

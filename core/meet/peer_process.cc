@@ -10,17 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "transport/shm/control.h"
-
 namespace tw::meet {
-namespace {
-
-#ifndef SO_PEERPIDFD
-constexpr int SO_PEERPIDFD = 77;
-#endif
-
-}  // namespace
-
 Result<Fd> watch_process(int pid) {
   Fd fd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   if (fd || errno == ENOSYS || errno == EPERM || errno == EINVAL) return fd;
@@ -41,40 +31,6 @@ Result<Peer> unix_peer(int socket) {
   peer.address = "unix:";
   peer.pid = credentials.pid;
   return peer;
-}
-
-Result<bool> watch_unix_peer(int socket, Peer& peer) {
-  int pidfd = -1;
-  socklen_t size = sizeof pidfd;
-  // Taken from the socket it cannot be a later process's with the same number, and needs no number.
-  if (getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &size) == 0) {
-    peer.pidfd.reset(pidfd);
-    return true;
-  }
-  switch (errno) {
-    case EMFILE:
-    case ENFILE:
-    case ENOMEM:
-      return errno_status(Code::kResourceExhausted, "the peer's process cannot be watched", errno);
-    case ENODATA:
-    case ENOENT:
-    case ESRCH:
-    case EINVAL:
-      return errno_status(Code::kUnavailable, "the peer's process has died", errno);
-    default:
-      return false;
-  }
-}
-
-Status tell_process(int socket) {
-  const Fd self(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
-  if (!self && (errno == EMFILE || errno == ENFILE))
-    return errno_status(Code::kResourceExhausted, "the peer cannot be told of this process", errno);
-  wire::ShmFrame frame;
-  frame.type = wire::ShmFrameType::kProcess;
-  frame.size = self ? 1 : 0;
-  const int descriptors[] = {self.get()};
-  return send_shm_frame(socket, frame, std::span(descriptors).first(frame.size));
 }
 
 std::string socket_address(int socket, bool of_peer) {

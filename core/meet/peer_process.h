@@ -10,16 +10,6 @@ namespace tw::meet {
 // user, or to one that this namespace cannot name. Its death is not watched yet.
 Result<Peer> unix_peer(int socket);
 
-// Has its death be seen from now on, whatever pid namespace it lives in. False: this kernel does
-// not say which process is at the other end (Linux < 6.5), so that this has to be told by
-// tell_process() of the other end. UNAVAILABLE: it has died. RESOURCE_EXHAUSTED.
-Result<bool> watch_unix_peer(int socket, Peer& peer);
-
-// Hands this process's pidfd to the other end, which can watch it by that, wherever it lives. A
-// peer that hands over another one's deceives itself: its link lasts as long as that process, at
-// most. RESOURCE_EXHAUSTED, UNAVAILABLE.
-Status tell_process(int socket);
-
 // The process that called itself `pid` in this process's pid namespace, over an authenticated
 // channel. UNAVAILABLE: it has died. Without pidfds (Linux < 5.3) its death is seen by end of file
 // only.

@@ -38,7 +38,7 @@ class Secret {
 // What both proofs of one handshake are about; they differ by their label only.
 struct Transcript {
   uint16_t version = 0;
-  wire::Transport transport = wire::Transport::kTcp;
+  uint16_t transport = 0;
   wire::SessionId session{};
   wire::InstanceId instance{};  // of the server
   wire::Nonce client_nonce{};

@@ -7,7 +7,6 @@
 
 #include "base/random.h"
 #include "base/shortage.h"
-#include "transport/verbs/library.h"
 
 namespace tw {
 namespace {
@@ -49,6 +48,8 @@ Result<std::unique_ptr<Runtime>> Runtime::create() {
   // What is received leaves senders half of the arena.
   runtime->receive_memory_ =
       make_ref<ReceiveMemory>(runtime->arena_, runtime->pool_, settings->buffer_bytes / 2);
+  runtime->kinds_ = make_kinds(
+      {runtime->settings_, *runtime->arena_, [of = runtime.get()] { return of->background(); }});
   return runtime;
 }
 
@@ -72,27 +73,10 @@ Result<Poller*> Runtime::poller_of(std::unique_ptr<Background>& thread, const ch
   return &thread->poller();
 }
 
-Result<verbs::Context*> Runtime::verbs() {
-  auto library = verbs::Library::get();
-  if constexpr (verbs::kBuilt) {
-    if (!library) return library.status();
-    auto poller = background();
-    if (!poller) return poller.status();
-    std::lock_guard lock(verbs_mutex_);
-    if (!verbs_) {
-      auto opened = verbs::Context::open(**library, settings_, **poller);
-      if (!opened) return opened.status();
-      verbs_ = std::move(*opened);
-    }
-    return verbs_.get();
-  } else {
-    return library.status();
-  }
-}
-
-Ref<verbs::Context> Runtime::opened_verbs() {
-  std::lock_guard lock(verbs_mutex_);
-  return verbs_;
+Kind* Runtime::kind(std::string_view name) const {
+  for (const auto& kind : kinds_)
+    if (kind->name() == name) return kind.get();
+  return nullptr;
 }
 
 void Runtime::schedule_trim() {
@@ -110,8 +94,7 @@ void Runtime::trim() {
     if (const uint64_t drops = arena_->slabs_dropped(); drops != drops_told_) {
       drops_told_ = drops;
       for (Tenant* tenant : tenants_) tenant->slabs_dropped();
-      if constexpr (verbs::kBuilt)
-        if (const auto rdma = opened_verbs()) rdma->slabs_dropped();
+      for (const auto& kind : kinds_) kind->slabs_dropped();
     }
   }
   trimming_.store(false, std::memory_order_relaxed);

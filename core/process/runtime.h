@@ -6,7 +6,10 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
+#include <string_view>
 #include <unordered_set>
+#include <vector>
 
 #include "base/settings.h"
 #include "engine/audit.h"
@@ -16,7 +19,7 @@
 #include "memory/pool.h"
 #include "memory/receive_memory.h"
 #include "process/trace_file.h"
-#include "transport/verbs/context.h"
+#include "transport/kind.h"
 #include "wire/hello.h"
 
 namespace tw {
@@ -47,10 +50,10 @@ class Runtime {
   Result<Poller*> errands();
   // It shuts down: errands that are still due are left undone.
   bool leaving() const { return leaving_.load(std::memory_order_acquire); }
-  // RDMA, looked for and opened at the first call that finds it. The status says why there is none.
-  Result<verbs::Context*> verbs();
-  // The same, if it has been opened.
-  Ref<verbs::Context> opened_verbs();
+  // The kinds of transports, best first.
+  std::span<const std::unique_ptr<Kind>> kinds() const { return kinds_; }
+  // Null: there is none of that name.
+  Kind* kind(std::string_view name) const;
 
   // Has all links, those of now and those to come, keep traces of so many events; 0: none.
   void trace(size_t events);
@@ -97,8 +100,7 @@ class Runtime {
   std::atomic<bool> leaving_{false};
   std::mutex mutex_;  // guards the next two
   std::unique_ptr<Background> background_, errands_;
-  std::mutex verbs_mutex_;             // guards verbs_
-  Ref<verbs::Context> verbs_;          // kept once it is there
+  std::vector<std::unique_ptr<Kind>> kinds_;
   std::atomic<bool> trimming_{false};  // a timer is set
   std::mutex tenants_mutex_;           // guards what follows; taken before a link's locks
   std::unordered_set<Tenant*> tenants_;

@@ -55,9 +55,7 @@ Result<ClientOpen> decode_client_open(std::span<const std::byte, kClientOpenSize
   const auto frame = load<ClientOpen>(bytes.data());
   if (Status s = check_magic("ClientOpen", frame.magic, kClientOpenMagic); !s.ok()) return s;
   if (frame.version == 0) return bad("ClientOpen", "version", frame.version);
-  if (transport_name(frame.transport).empty()) {
-    return bad("ClientOpen", "transport", static_cast<uint16_t>(frame.transport));
-  }
+  if (frame.transport == 0) return bad("ClientOpen", "transport", 0);
   if (frame.zero != 0) return bad("ClientOpen", "zero", frame.zero);
   return frame;
 }
@@ -87,18 +85,6 @@ void encode(std::span<std::byte, kClientProofSize> out, const ClientProof& frame
 }
 void encode(std::span<std::byte, kServerReadySize> out, const ServerReady& frame) {
   store(out.data(), frame);
-}
-
-std::string_view transport_name(Transport transport) {
-  switch (transport) {
-    case Transport::kShm:
-      return "shm";
-    case Transport::kTcp:
-      return "tcp";
-    case Transport::kVerbs:
-      return "verbs";
-  }
-  return {};
 }
 
 }  // namespace tw::wire

@@ -21,8 +21,6 @@ using Nonce = std::array<uint8_t, 32>;
 using Proof = std::array<uint8_t, 32>;
 using Magic = std::array<char, 8>;
 
-enum class Transport : uint16_t { kShm = 1, kTcp = 2, kVerbs = 3 };
-
 inline constexpr Magic kClientOpenMagic = {'T', 'W', 'O', 'P', 'E', 'N', '0', '1'};
 inline constexpr Magic kServerProofMagic = {'T', 'W', 'S', 'P', 'R', 'F', '0', '1'};
 inline constexpr Magic kClientProofMagic = {'T', 'W', 'C', 'P', 'R', 'F', '0', '1'};
@@ -31,7 +29,7 @@ inline constexpr Magic kServerReadyMagic = {'T', 'W', 'R', 'E', 'A', 'D', 'Y', '
 struct ClientOpen {
   Magic magic = kClientOpenMagic;
   uint16_t version = 0;
-  Transport transport = Transport::kTcp;
+  uint16_t transport = 0;  // what the connection is to become: the code of its kind, not 0
   uint32_t zero = 0;
   SessionId session{};
   Nonce nonce{};
@@ -80,7 +78,5 @@ void encode(std::span<std::byte, kClientOpenSize> out, const ClientOpen& frame);
 void encode(std::span<std::byte, kServerProofSize> out, const ServerProof& frame);
 void encode(std::span<std::byte, kClientProofSize> out, const ClientProof& frame);
 void encode(std::span<std::byte, kServerReadySize> out, const ServerReady& frame);
-
-std::string_view transport_name(Transport transport);
 
 }  // namespace tw::wire

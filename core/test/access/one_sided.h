@@ -22,9 +22,9 @@ struct VerbsWay {
 template <class Way>
 bool possible() {
   if (std::string_view(Way::kName) != "verbs") return true;
-  const auto context = runtime().verbs();
-  if (!context.ok()) MESSAGE("skipped: " << context.status().details());
-  return context.ok();
+  const Status why_not = runtime().kind(Way::kName)->why_not();
+  if (!why_not.ok()) MESSAGE("skipped: " << why_not.details());
+  return why_not.ok();
 }
 
 inline constexpr Rights kAllRights = kMayRead | kMayWrite | kMayUpdate;

@@ -93,10 +93,9 @@ void shake(const Fd& fd, meet::ClientHandshake& handshake, int steps) {
 }
 
 meet::ClientHandshake papers(const meet::Invitation& in) {
-  const auto kind = in.address.starts_with("shm:")     ? wire::Transport::kShm
-                    : in.address.starts_with("verbs:") ? wire::Transport::kVerbs
-                                                       : wire::Transport::kTcp;
-  return meet::ClientHandshake(1, kind, in.session, in.instance, in.secret);
+  const Kind* const kind = runtime().kind(in.address.substr(0, in.address.find(':')));
+  REQUIRE(kind);
+  return meet::ClientHandshake(1, kind->code(), in.session, in.instance, in.secret);
 }
 
 TEST_CASE_TEMPLATE("listener: who does not speak the protocol is dismissed, links go on", Way,

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kinds of transports: what each asks of its process, and how two ends that know each other
+// make one of a connection. docs/new-transport.md explains how to write another.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/settings.h"
+#include "base/status.h"
+#include "memory/arena.h"
+#include "transport/transport.h"
+
+namespace tw {
+
+// What a transport may use of its process. Lives as long as the process.
+struct Surroundings {
+  const Settings& settings;
+  Arena& arena;
+  // The poller of the background's thread. UNAVAILABLE, RESOURCE_EXHAUSTED.
+  std::function<Result<Poller*>()> background;
+};
+
+// Makes a transport of a connection on which both ends have proved who they are. Either end has
+// one, and drives it without waiting:
+//   kRead, kWrite: go_on() again once the socket is readable, writable
+//   kErrand:       errand(), for which the kernel may take seconds, then go_on() again
+//   kDone:         become(), once
+class Setup {
+ public:
+  virtual ~Setup() = default;
+
+  enum class Next : uint8_t { kRead, kWrite, kErrand, kDone };
+  // UNAVAILABLE: the peer went away. FAILED_PRECONDITION: the two cannot be joined in this way; a
+  // server has told its client. RESOURCE_EXHAUSTED. INTERNAL: the peer broke the protocol.
+  virtual Result<Next> go_on(int socket) = 0;
+  virtual void errand() {}
+
+  struct Made {
+    std::unique_ptr<Transport> transport;
+    Fd process;  // readable once the peer's process has died; none: the setup does not know it
+  };
+  virtual Result<Made> become(Fd socket) = 0;
+};
+
+// What the ends know of each other before a setup.
+struct Meeting {
+  bool same_host = false;  // they run under one kernel
+};
+
+// One kind; a process has one object for each. Thread-safe.
+class Kind {
+ public:
+  virtual ~Kind() = default;
+
+  // In addresses ("<name>:<where>"), settings, statistics and logs.
+  virtual std::string_view name() const = 0;
+  // In the handshake.
+  virtual uint16_t code() const = 0;
+  // By which of a server's sockets its connections come: the unix one, for processes of one user
+  // and host, or the TCP one.
+  enum class Door : uint8_t { kLocal, kHost };
+  virtual Door door() const = 0;
+
+  // Ok, or why this process cannot have links of this kind, and what to do about it.
+  virtual Status why_not() { return {}; }
+  virtual Result<std::unique_ptr<Setup>> offer(const Meeting& meeting) = 0;   // the client's
+  virtual Result<std::unique_ptr<Setup>> accept(const Meeting& meeting) = 0;  // the server's
+
+  // The arena has dropped slabs.
+  virtual void slabs_dropped() {}
+  // What this host offers to it, for people: names and values.
+  virtual std::vector<std::pair<std::string, std::string>> facts() { return {}; }
+};
+
+// All that this build knows, best first.
+std::vector<std::unique_ptr<Kind>> make_kinds(const Surroundings& surroundings);
+
+}  // namespace tw
