@@ -33,7 +33,13 @@ CORE_LAYERS = (
     "abi",
 )
 ABI = CORE_LAYERS.index("abi")
-TRANSPORTS = ("shm", "tcp", "verbs")
+TRANSPORTS = ("shm", "verbs", "tcp", "loop")
+# The types and the namespaces of transports, and their names as text.
+OF_A_TRANSPORT = re.compile(
+    rf"\b(?:{'|'.join(name.title() for name in TRANSPORTS)})[A-Z]\w*"
+    rf'|\b(?:{"|".join(TRANSPORTS)})::|"(?:{"|".join(TRANSPORTS)})[":]'
+)
+COMMENT = re.compile(r"//[^\n]*")
 
 PYTHON_IN_CORE = re.compile(r"Python\.h|nanobind/|tensorflow/|torch/")
 SYSTEM_IO = re.compile(r"sys/(socket|epoll|eventfd|mman|un)\.h|netinet/|fcntl\.h|poll\.h|unistd\.h")
@@ -93,11 +99,15 @@ def include_violations(core: Path, file: Path) -> Iterator[str]:
             yield f'core/{here}: "{name}" belongs to no layer'
         elif layer(there) > layer(here):
             yield f'core/{here}: arrow points upwards to "{name}"'
-        elif there.parts[0] == "transport" and there.parts[1] in TRANSPORTS:
-            if here.parts[0] == "message":
-                yield f'core/{here}: message rides on any transport, but includes "{name}"'
-            elif here.parts[0] == "transport" and here.parts[1] != there.parts[1]:
-                yield f'core/{here}: a transport does not know another: "{name}"'
+        elif (
+            there.parts[0] == "transport"
+            and there.parts[1] in TRANSPORTS
+            and here.parts[:2] != there.parts[:2]
+        ):
+            yield f'core/{here}: the other side of a transport: "{name}"'
+    if layer(here) > CORE_LAYERS.index("transport"):
+        for match in OF_A_TRANSPORT.finditer(COMMENT.sub("", file.read_text())):
+            yield f"core/{here}: names a transport: {match[0]}"
 
 
 def imported_modules(package: Path, file: Path) -> Iterator[str]:
@@ -231,6 +241,8 @@ def test_every_module_is_there() -> None:
     assert modules - {"__init__"} == set(PYTHON_RANKS)
     folders = {entry.name for entry in (ROOT / "core").iterdir() if entry.is_dir()}
     assert folders - {"test", "fuzz"} == set(CORE_LAYERS)
+    transports = {entry.name for entry in (ROOT / "core/transport").iterdir() if entry.is_dir()}
+    assert transports == set(TRANSPORTS)
 
 
 TREE = {
@@ -242,7 +254,7 @@ TREE = {
     "core/transport/shm/ring.h": '#include "transport/transport.h"\n',
     "core/transport/tcp/socket.h": "",
     "core/message/machine.h": '#include "transport/transport.h"\n',
-    "core/link/link.h": '#include "link/fetches.h"\n#include "transport/tcp/socket.h"\n',
+    "core/link/link.h": '#include "link/fetches.h"\n#include "transport/transport.h"\n',
     "core/link/fetches.h": "",
     "core/test/anything.cc": '#include "link/link.h"\n',
     "src/tensorwire/_core.cpp": '#include <nanobind/nanobind.h>\n#include "tensorwire.h"\n',
@@ -276,10 +288,13 @@ def test_checker_accepts_a_good_tree(tmp_path: Path) -> None:
         ("core/base/status.h", '#include "wire/frame.h"', "upwards"),
         ("core/link/link.h", '  # include "tensorwire.h"', "upwards"),
         ("core/transport/transport.h", '#include "message/machine.h"', "upwards"),
-        ("core/transport/shm/ring.h", '#include "transport/tcp/socket.h"', "another"),
-        ("core/transport/tcp/socket.h", '#include "transport/shm/ring.h"', "another"),
-        ("core/transport/transport.h", '#include "transport/shm/ring.h"', "another"),
-        ("core/message/machine.h", '#include "transport/shm/ring.h"', "any transport"),
+        ("core/transport/shm/ring.h", '#include "transport/tcp/socket.h"', "other side"),
+        ("core/transport/tcp/socket.h", '#include "transport/shm/ring.h"', "other side"),
+        ("core/transport/transport.h", '#include "transport/shm/ring.h"', "other side"),
+        ("core/message/machine.h", '#include "transport/shm/ring.h"', "other side"),
+        ("core/link/link.h", "auto made = ShmTransport::make(); // over shm", "ShmTransport"),
+        ("core/link/link.h", 'bool rdma() { return name() == "verbs"; }', '"verbs"'),
+        ("core/meet/connect.cc", "auto context = verbs::open();", "verbs::"),
         ("core/message/machine.h", "#include <sys/socket.h>", "no I/O"),
         ("core/wire/frame.h", '#include "../link/link.h"', "not a path"),
         ("core/base/status.h", "#include <Python.h>", "no Python"),

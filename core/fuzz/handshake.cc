@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "fuzz/fuzz.h"
-#include "wire/shm_frames.h"
-#include "wire/verbs_frames.h"
+#include "transport/shm/wire.h"
+#include "transport/verbs/wire.h"
 
 namespace tw::meet {
 namespace {

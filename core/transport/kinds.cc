@@ -6,7 +6,8 @@
 #define TENSORWIRE_KINDS(KIND) \
   KIND(shm)                    \
   KIND(verbs)                  \
-  KIND(tcp)
+  KIND(tcp)                    \
+  KIND(loop)
 
 #define TENSORWIRE_DECLARE(name)                                     \
   namespace tw::name {                                               \

@@ -32,6 +32,9 @@ struct ShmWay {
 struct TcpWay {
   static constexpr const char* kName = "tcp";
 };
+struct LoopWay {
+  static constexpr const char* kName = "loop";
+};
 // Large segments are fetched; without listener and handshake.
 struct ReadWay {
   static constexpr const char* kName = "read";
@@ -39,7 +42,7 @@ struct ReadWay {
 // The tables of transports: each case that takes a Way runs once for each. By the listener, and all
 // that carry links.
 #define TENSORWIRE_WAYS tw::test::ShmWay, tw::test::TcpWay
-#define TENSORWIRE_LINKS TENSORWIRE_WAYS, tw::test::ReadWay
+#define TENSORWIRE_LINKS TENSORWIRE_WAYS, tw::test::ReadWay, tw::test::LoopWay
 
 inline Runtime& runtime() {
   auto got = Runtime::get();
@@ -278,8 +281,9 @@ class House {
     auto ticket = server_->listener().admit(runtime().hello(), connections, ttl);
     REQUIRE(ticket.ok());
     meet::Invitation in;
-    // One port serves tcp and verbs.
-    in.address = way == "shm" ? shm_ : std::string(way) + tcp_.substr(tcp_.find(':'));
+    const bool local = runtime().kind(way)->door() == Kind::Door::kLocal;
+    const std::string& door = local ? shm_ : tcp_;
+    in.address = std::string(way) + door.substr(door.find(':'));
     in.session = ticket->session;
     in.secret = ticket->secret;
     in.instance = server_->instance();

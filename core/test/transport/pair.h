@@ -19,6 +19,7 @@
 
 #include "test/engine/patience.h"
 #include "test/transport/read.h"
+#include "transport/loop/loop.h"
 #include "transport/shm/shm.h"
 #include "transport/tcp/tcp.h"
 
@@ -92,6 +93,20 @@ struct Tcp {
   }
 };
 
+struct Loop {
+  static constexpr bool kMaps = false;
+  static constexpr bool kShares = false;
+  static constexpr int kRounds = 200;
+  static const char* missing() { return nullptr; }
+
+  static TransportPair make(const Settings& settings = small_settings()) {
+    auto wires = LoopWires::create();
+    REQUIRE(wires.ok());
+    return {std::make_unique<LoopTransport>(*wires, 0, settings),
+            std::make_unique<LoopTransport>(*wires, 1, settings)};
+  }
+};
+
 // Needs a device; see verbs/world.cc.
 struct Verbs {
   static constexpr bool kMaps = false;
@@ -125,7 +140,7 @@ struct Read {
 #else
 #define TENSORWIRE_READERS tw::test::Read
 #endif
-#define TENSORWIRE_TRANSPORTS tw::test::Shm, tw::test::Tcp, TENSORWIRE_READERS
+#define TENSORWIRE_TRANSPORTS tw::test::Shm, tw::test::Tcp, tw::test::Loop, TENSORWIRE_READERS
 
 // The first line of every case of the suite.
 #define TENSORWIRE_NEEDS(Maker)               \

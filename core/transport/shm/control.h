@@ -9,7 +9,7 @@
 
 #include "base/fd.h"
 #include "base/status.h"
-#include "wire/shm_frames.h"
+#include "transport/shm/wire.h"
 
 namespace tw {
 

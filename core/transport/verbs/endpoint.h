@@ -30,7 +30,7 @@
 #include "transport/verbs/completion_queue.h"
 #include "transport/verbs/context.h"
 #include "transport/verbs/queue_pair.h"
-#include "wire/verbs_frames.h"
+#include "transport/verbs/wire.h"
 
 namespace tw::verbs {
 

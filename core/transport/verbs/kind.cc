@@ -14,7 +14,7 @@
 #include "transport/verbs/context.h"
 #include "transport/verbs/facts.h"
 #include "transport/verbs/joining.h"
-#include "wire/verbs_frames.h"
+#include "transport/verbs/wire.h"
 #endif
 
 namespace tw::verbs {

@@ -14,7 +14,7 @@
 #include "transport/verbs/completion_queue.h"
 #include "transport/verbs/context.h"
 #include "transport/verbs/domain.h"
-#include "wire/verbs_frames.h"
+#include "transport/verbs/wire.h"
 
 struct ibv_qp;
 struct ibv_send_wr;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "wire/shm_frames.h"
-
 #include <doctest/doctest.h>
 
 #include "test/wire/support.h"
+#include "transport/shm/wire.h"
 
 namespace tw::wire {
 namespace {

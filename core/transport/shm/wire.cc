@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "wire/shm_frames.h"
+#include "transport/shm/wire.h"
 
 #include "wire/bytes.h"
 

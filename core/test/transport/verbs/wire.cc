@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "wire/verbs_frames.h"
+#include "transport/verbs/wire.h"
 
 #include "test/wire/support.h"
 
