@@ -21,7 +21,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 
 .PHONY: help
 help: ## show this list
-	@grep -hE '^[a-z-]+:.* ## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.* ## (.*)/  \1\t\2/' | expand -t 25
+	@grep -hE '^[a-z0-9-]+:.* ## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.* ## (.*)/  \1\t\2/' | expand -t 25
 
 # ---- Python ----
 
@@ -92,7 +92,7 @@ try-wheels: ## try the wheels in dist/ with each Python from 3.10 to 3.14 that i
 
 # ---- tests ----
 
-.PHONY: test test-oldest-tensorflow test-core test-verbs torture asan tsan fuzz
+.PHONY: test test-oldest-tensorflow test-core test-verbs torture asan tsan fuzz check-aarch64
 test: test-core build .venv/tensorflow ## run every test: the core's and Python's
 	$(BIN)/python -m tensorwire.tensorflow.build
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
@@ -154,6 +154,16 @@ fuzz: | system-sanitize ## run each fuzzer for FUZZ_SECONDS (10)
 	  build/asan/fuzz/$$name -max_total_time=$(FUZZ_SECONDS) -timeout=5 -rss_limit_mb=2048 -verbosity=0 \
 	    -print_final_stats=1 -artifact_prefix=build/fuzz/$$name- build/fuzz/$$name; \
 	done
+
+# What a machine of that kind has of its own, such as weaker memory orders, only such a machine shows.
+AARCH64 = $(CORE_ONLY) -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_COMPILER=$(CLANGXX) \
+            -DCMAKE_CXX_COMPILER_TARGET=aarch64-linux-gnu -DCMAKE_SYSTEM_NAME=Linux \
+            -DCMAKE_SYSTEM_PROCESSOR=aarch64
+check-aarch64: | system-sanitize ## compile the core for 64-bit Arm, and run tests of it in an emulator (Debian)
+	scripts/aarch64 packages $(CLANGXX)
+	cmake -S . -B build/aarch64 -G Ninja $(AARCH64)
+	cmake --build build/aarch64 --target core_tests
+	scripts/aarch64 run build/aarch64/core_tests
 
 # ---- style and documentation ----
 
