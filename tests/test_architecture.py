@@ -50,8 +50,8 @@ WITHOUT_IO = ("wire", "message")
 # Every module, lowest first; those of one rank do not know each other.
 PYTHON_LAYERS = (
     ("_core",),
-    ("log", "launch", "loopback", "progress", "signals", "tensors", "terminal"),
-    ("audit", "environment", "host", "trace"),
+    ("leftovers", "log", "loopback", "progress", "signals", "tensors", "terminal"),
+    ("audit", "environment", "host", "launch", "trace"),
     ("arrays", "rpc"),
     ("doctor", "metrics", "protobuf", "service"),
     ("rdma", "tensorflow"),

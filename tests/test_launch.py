@@ -266,6 +266,29 @@ def test_what_a_task_has_started_ends_with_it(tmp_path: Path) -> None:
     assert gone(int(child.read_text()))
 
 
+SERVES_UNTIL_KILLED = """
+import os, signal
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+import tensorwire
+server = tensorwire.server(ThreadPoolExecutor(1))
+server.add_insecure_port("127.0.0.1:0")
+server.start()
+print(*Path(os.environ["XDG_RUNTIME_DIR"]).iterdir(), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_is_killed_leaves_no_socket(
+    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folders["XDG_RUNTIME_DIR"]))
+    code, lines = run("worker=1", sys.executable, "-c", SERVES_UNTIL_KILLED)
+    assert code == 137
+    assert "/tensorwire-link-" in lines.of("worker", 0)[0]
+    assert list(folders["XDG_RUNTIME_DIR"].iterdir()) == []
+
+
 def test_time_is_up() -> None:
     lines = Lines()
     cluster = launch.cluster("ps=1")

@@ -29,6 +29,8 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, NamedTuple
 
+from tensorwire import leftovers
+
 HOST = "127.0.0.1"
 GRACE_SECONDS = 10.0
 LOOK_SECONDS = 0.2
@@ -232,6 +234,7 @@ def run(
             return running.wait(timeout)
     finally:
         running.close()
+        leftovers.remove()
 
 
 def _variables(cluster: Cluster, task: Task) -> dict[str, str]:

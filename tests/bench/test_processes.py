@@ -107,6 +107,27 @@ def test_a_process_that_does_not_end_is_killed(
     assert not alive(mark)
 
 
+SERVES = """
+from concurrent.futures import ThreadPoolExecutor
+import tensorwire
+server = tensorwire.server(ThreadPoolExecutor(1))
+server.add_insecure_port("127.0.0.1:0")
+server.start()
+"""
+
+
+def test_what_is_killed_leaves_no_socket(
+    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folders["XDG_RUNTIME_DIR"]))
+    monkeypatch.setattr(processes, "STOP_SECONDS", 0.01)
+    with begin(SERVES + HELLO + "    import signal; signal.pause()"):
+        assert [path.name[:16] for path in folders["XDG_RUNTIME_DIR"].iterdir()] == [
+            "tensorwire-link-"
+        ]
+    assert list(folders["XDG_RUNTIME_DIR"].iterdir()) == []
+
+
 BENCH = """
 import signal, sys
 from tensorwire.bench.processes import started

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import IO, Any
 
+from tensorwire import leftovers
 from tensorwire.bench.control import AgentError, Control
 
 START_SECONDS = 60.0
@@ -31,7 +32,8 @@ def started(commands: Callable[[str], list[list[str]]], agents: int) -> Iterator
     """Runs ``commands(path)`` and yields the ``agents`` conversations that their processes open at
     that unix socket, each with its first message, in the order of the messages' ``role``.
 
-    The processes are told to end by closing their conversations; those that do not are killed.
+    The processes are told to end by closing their conversations; those that do not are killed, and
+    leave no sockets either.
     An AgentError that passes through gets the last lines of what they wrote to their output.
     """
     with tempfile.TemporaryFile() as log:
@@ -50,6 +52,8 @@ def started(commands: Callable[[str], list[list[str]]], agents: int) -> Iterator
         except AgentError as error:
             # Only now have the processes ended, and written all that they had to say.
             raise AgentError(f"{error}{_tail(log)}") from error
+        finally:
+            leftovers.remove()
 
 
 def expect(control: Control, timeout: float, *others: Control) -> dict[str, Any]:
