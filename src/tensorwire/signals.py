@@ -9,7 +9,8 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from tempfile import TemporaryDirectory
 from types import FrameType
 
 
@@ -39,6 +40,45 @@ def ending() -> Iterator[None]:
         raise SystemExit(1) from None
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def folder(prefix: str) -> Iterator[str]:
+    """A temporary folder, as ``tempfile.TemporaryDirectory`` makes it. No signal comes between its
+    making and the certainty that it is removed, nor into its removal."""
+    with ExitStack() as stack:
+        with _held():
+            name = stack.enter_context(TemporaryDirectory(prefix=prefix))
+        try:
+            yield name
+        finally:
+            with _held():
+                stack.close()
+
+
+@contextmanager
+def _held() -> Iterator[None]:
+    """What would end this process waits until the block has ended. In the main thread.
+
+    A mask would not do: the kernel gives a signal to any thread that does not block it, and Python
+    runs the handler in the main thread all the same.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = {
+        number: signal.signal(number, lambda number, _: came.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+        if callable(signal.getsignal(number))
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for late in came:
+            signal.raise_signal(late)
 
 
 def _flush() -> None:

@@ -11,12 +11,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from tensorwire import signals
 from tensorwire.terminal import Column, fitted, show, tell_left_out
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def run(command: Sequence[str], events: int) -> tuple[int, list[LinkTrace]]:
 
     OSError: it cannot be started.
     """
-    with tempfile.TemporaryDirectory(prefix="tensorwire-trace-") as name:
+    with signals.folder("tensorwire-trace-") as name:
         folder = Path(name)
         process = subprocess.Popen(command, env={**os.environ, **environment(folder, events)})
         while True:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import IO, Any
 
-from tensorwire import leftovers
+from tensorwire import leftovers, signals
 from tensorwire.bench.control import AgentError, Control
 
 START_SECONDS = 60.0
@@ -39,9 +39,7 @@ def started(commands: Callable[[str], list[list[str]]], agents: int) -> Iterator
     with tempfile.TemporaryFile() as log:
         try:
             with ExitStack() as stack:
-                folder = stack.enter_context(
-                    tempfile.TemporaryDirectory(prefix="tensorwire-bench-")
-                )
+                folder = stack.enter_context(signals.folder("tensorwire-bench-"))
                 path = os.path.join(folder, "control")
                 listener = stack.enter_context(socket.socket(socket.AF_UNIX))
                 listener.bind(path)

@@ -6,13 +6,12 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tensorwire import launch
+from tensorwire import launch, signals
 from tensorwire.bench.train.options import OptionError, Options
 
 JOBS = ("ps", "worker")
@@ -84,7 +83,7 @@ def run(
         raise OptionError("job_name", "--local makes the cluster itself: no job_name, no hosts")
     for task in where.tasks:
         task_options(options, where, task).check()
-    with tempfile.TemporaryDirectory(prefix="tensorwire-train-") as folder:
+    with signals.folder("tensorwire-train-") as folder:
 
         def output_of(task: launch.Task) -> Path:
             return Path(folder) / f"{task.job}{task.index}.json"
