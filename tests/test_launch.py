@@ -13,6 +13,8 @@ import sys
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -313,6 +315,20 @@ sys.exit(launch.run(launch.cluster("worker=2"), ["sh", "-c", sys.argv[1]], timeo
 
 def launcher(script: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", LAUNCHER, script], stderr=subprocess.DEVNULL)
+
+
+def test_a_signal_that_comes_before_any_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    handled = launch._signals
+
+    @contextmanager
+    def early(take: Callable[[int], None]) -> Iterator[None]:
+        with handled(take):
+            signal.raise_signal(signal.SIGTERM)
+            yield
+
+    monkeypatch.setattr(launch, "_signals", early)
+    ended = launch.run(launch.cluster("ps=1,worker=2"), ["sleep", "1000"], timeout=PATIENCE)
+    assert ended == (128 + signal.SIGTERM, "ended by SIGTERM")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

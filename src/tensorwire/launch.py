@@ -339,7 +339,7 @@ class _Running:
     def wait(self, timeout: float | None) -> Ended:
         """Until all have ended."""
         ends = None if timeout is None else time.monotonic() + timeout
-        while self._alive:
+        while self._alive or self._received:  # a signal may come before the first has started
             self._wait()
             for task in [task for task in self._alive if task not in self._ends]:
                 self._look(task)

@@ -32,7 +32,7 @@ def test_sigterm_leaves_nothing_behind(tmp_path: Path, folders: dict[str, Path])
             time.sleep(0.01)
         process.terminate()
         _, said = process.communicate(timeout=60)
-    assert process.returncode == 143
+    assert process.returncode == 143, said
     assert "ended by SIGTERM" in said
     assert "Traceback" not in said
     assert [list(folder.iterdir()) for folder in folders.values()] == [[], []]
