@@ -192,6 +192,16 @@ def test_standard_output_that_is_full_is_one_sentence(arguments: tuple[str, ...]
     assert done.stderr == "tensorwire: [Errno 28] No space left on device\n"
 
 
+@pytest.mark.parametrize("arguments", [("doctor", "--json"), ("doctor",), ("--version",)])
+def test_who_closes_the_pipe_hears_no_more(arguments: tuple[str, ...]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "tensorwire", *arguments]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
 @pytest.mark.parametrize(
     ("option", "value", "complaint"),
     [
@@ -306,7 +316,7 @@ def test_what_ends_a_command_leaves_nothing_behind(
         time.sleep(0.01)
     process.send_signal(number)
     _, rest = process.communicate(timeout=60)
-    assert process.returncode == code
+    assert process.returncode == code, said + rest
     assert says in said + rest
     assert "Traceback" not in said + rest
     assert [list(folder.iterdir()) for folder in folders.values()] == [[], []]

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import errno
 import os
+import select
 import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from tempfile import TemporaryDirectory
 from types import FrameType
 
@@ -30,13 +30,15 @@ def ending() -> Iterator[None]:
         try:
             yield
         finally:
-            _flush()
+            if sys.stdout is not None:
+                sys.stdout.flush()
     except KeyboardInterrupt:
         print("tensorwire: interrupted", file=sys.stderr, flush=True)
         raise SystemExit(128 + signal.SIGINT) from None
     except OSError as error:
-        if error.errno != errno.EPIPE:  # whoever has closed the pipe has seen enough
+        if not _nobody_reads():
             print(f"tensorwire: {error}", file=sys.stderr, flush=True)
+        _give_up_output()
         raise SystemExit(1) from None
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -81,17 +83,23 @@ def _held() -> Iterator[None]:
             signal.raise_signal(late)
 
 
-def _flush() -> None:
-    """What could not be written now is not tried again when the interpreter ends."""
-    if sys.stdout is None:
-        return
+def _nobody_reads() -> bool:
+    """Whether standard output is a pipe whose reader, such as ``head``, has seen enough."""
+    output = select.poll()
+    with suppress(AttributeError, OSError, ValueError):  # there is none, or it is no file
+        output.register(sys.stdout.fileno(), 0)
+    return any(events & select.POLLERR for _, events in output.poll(0))
+
+
+def _give_up_output() -> None:
+    """What cannot be written now is not tried again when the interpreter ends."""
     try:
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except OSError:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
-        raise
 
 
 def _terminated(number: int, _frame: FrameType | None) -> None:
