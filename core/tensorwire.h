@@ -42,6 +42,8 @@ typedef struct tw_events tw_events;      // a queue of ended calls
 typedef struct tw_server tw_server;      // a listener, its links and the calls on them
 typedef struct tw_remote tw_remote;      // the process at the other end of a link, and its memory
 typedef struct tw_access tw_access;      // a one-sided operation under way
+typedef struct tw_tagged tw_tagged;      // the tagged messages of a link
+typedef struct tw_receive tw_receive;    // a tagged message that is asked for
 
 typedef struct tw_status {
   int32_t code;
@@ -395,6 +397,42 @@ void tw_access_release(tw_access* access);
 // time; else why none will come.
 int tw_remote_immediate(tw_remote* remote, const tw_wait* wait, uint32_t* value, tw_status* status);
 
+// ---- tagged messages ----
+
+// Either end of a link sends messages with a tag, and the other one asks for them by it. Those of
+// one tag are received in the order in which they were sent. What nobody has asked for waits,
+// within one credit for all tags: then its sender waits.
+
+// A new reference, which keeps no link open. Null: no memory.
+tw_tagged* tw_link_tagged(tw_link* link);
+tw_tagged* tw_call_tagged(tw_call* call);
+void tw_tagged_release(tw_tagged* tagged);
+
+// Tags go up to this.
+#define TW_MAX_TAG (UINT64_MAX >> 1)
+
+// Sends a message once the peer has credit for it. `payload` has no keeper. INVALID_ARGUMENT,
+// UNIMPLEMENTED (the peer knows no tagged messages), DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, or why
+// the link is gone: the peer will not see the message; nor will it when this is interrupted.
+int tw_tagged_send(tw_tagged* tagged, uint64_t tag, tw_payload payload, const tw_wait* wait,
+                   tw_status* status);
+// Asks for the next message of a tag. With `into`, `size` bytes that nobody else touches until
+// `owner` is told, its segments come there, one after the other; null: they stay where they come
+// to lie, and `owner` is not looked at. Once it has ended `queue` gets the token (may be null).
+// INVALID_ARGUMENT, UNIMPLEMENTED: nothing has begun, and `owner` has been told.
+int tw_tagged_receive(tw_tagged* tagged, uint64_t tag, void* into, size_t size,
+                      const tw_owner* owner, tw_events* queue, uint64_t token, tw_receive** out,
+                      tw_status* status);
+// The message, once: afterwards null. OUT_OF_RANGE: it is larger than `size`, and was dropped.
+// CANCELLED, or why the link is gone: none came. DEADLINE_EXCEEDED: it has not ended yet.
+int tw_receive_wait(tw_receive* receive, const tw_wait* wait, tw_message** message,
+                    tw_status* status);
+int tw_receive_ended(const tw_receive* receive);
+// Ends it as CANCELLED. 0: it had ended.
+int tw_receive_cancel(tw_receive* receive);
+// One that has not ended goes on; a message that was not taken is dropped.
+void tw_receive_release(tw_receive* receive);
+
 // ---- server ----
 
 int tw_server_create(int64_t max_message, tw_server** out, tw_status* status);
@@ -437,66 +475,126 @@ void tw_server_release(tw_server* server);
 // entries are only added at the end.
 enum { TW_TABLE_VERSION = 3 };
 
+// All functions, by name and in the order of the table.
+#define TW_TABLE(ENTRY)                              \
+  ENTRY(runtime_version, tw_version)                 \
+  ENTRY(settings, tw_settings)                       \
+  ENTRY(arena, tw_arena)                             \
+  ENTRY(arena_allocate, tw_arena_allocate)           \
+  ENTRY(arena_holds, tw_arena_holds)                 \
+  ENTRY(arena_free, tw_arena_free)                   \
+  ENTRY(copy, tw_copy)                               \
+  ENTRY(buffer_data, tw_buffer_data)                 \
+  ENTRY(buffer_size, tw_buffer_size)                 \
+  ENTRY(buffer_leased, tw_buffer_leased)             \
+  ENTRY(buffer_expose, tw_buffer_expose)             \
+  ENTRY(buffer_release, tw_buffer_release)           \
+  ENTRY(message_count, tw_message_count)             \
+  ENTRY(message_segment, tw_message_segment)         \
+  ENTRY(message_buffer, tw_message_buffer)           \
+  ENTRY(message_release, tw_message_release)         \
+  ENTRY(metadata_each, tw_metadata_each)             \
+  ENTRY(metadata_release, tw_metadata_release)       \
+  ENTRY(hello, tw_hello)                             \
+  ENTRY(parse_hello, tw_parse_hello)                 \
+  ENTRY(connect, tw_connect)                         \
+  ENTRY(link_transport, tw_link_transport)           \
+  ENTRY(link_peer, tw_link_peer)                     \
+  ENTRY(link_alive, tw_link_alive)                   \
+  ENTRY(link_death, tw_link_death)                   \
+  ENTRY(link_stats, tw_link_stats)                   \
+  ENTRY(link_close, tw_link_close)                   \
+  ENTRY(link_release, tw_link_release)               \
+  ENTRY(link_start, tw_link_start)                   \
+  ENTRY(call_take, tw_call_take)                     \
+  ENTRY(call_notify, tw_call_notify)                 \
+  ENTRY(call_notify_cut, tw_call_notify_cut)         \
+  ENTRY(call_release, tw_call_release)               \
+  ENTRY(call_outcome, tw_call_outcome)               \
+  ENTRY(call_cancel, tw_call_cancel)                 \
+  ENTRY(call_method, tw_call_method)                 \
+  ENTRY(call_metadata, tw_call_metadata)             \
+  ENTRY(call_peer, tw_call_peer)                     \
+  ENTRY(call_transport, tw_call_transport)           \
+  ENTRY(call_active, tw_call_active)                 \
+  ENTRY(call_finish, tw_call_finish)                 \
+  ENTRY(events_create, tw_events_create)             \
+  ENTRY(events_wait, tw_events_wait)                 \
+  ENTRY(events_push, tw_events_push)                 \
+  ENTRY(events_close, tw_events_close)               \
+  ENTRY(events_release, tw_events_release)           \
+  ENTRY(server_create, tw_server_create)             \
+  ENTRY(server_instance, tw_server_instance)         \
+  ENTRY(server_listen_tcp, tw_server_listen_tcp)     \
+  ENTRY(server_listen_local, tw_server_listen_local) \
+  ENTRY(server_admit, tw_server_admit)               \
+  ENTRY(server_next, tw_server_next)                 \
+  ENTRY(server_stats, tw_server_stats)               \
+  ENTRY(server_close, tw_server_close)               \
+  ENTRY(server_release, tw_server_release)           \
+  ENTRY(host, tw_host)                               \
+  ENTRY(buffer_separate, tw_buffer_separate)         \
+  ENTRY(shut_down, tw_shut_down)                     \
+  ENTRY(trace, tw_trace)                             \
+  ENTRY(incidents, tw_incidents)                     \
+  ENTRY(audit_next, tw_audit_next)                   \
+  ENTRY(audit_close, tw_audit_close)                 \
+  ENTRY(allocate, tw_allocate)                       \
+  ENTRY(publish, tw_publish)                         \
+  ENTRY(published, tw_published)                     \
+  ENTRY(buffer_readonly, tw_buffer_readonly)         \
+  ENTRY(buffer_retain, tw_buffer_retain)             \
+  ENTRY(message_size, tw_message_size)               \
+  ENTRY(message_copy, tw_message_copy)               \
+  ENTRY(message_leased, tw_message_leased)           \
+  ENTRY(post, tw_post)                               \
+  ENTRY(message_posted, tw_message_posted)           \
+  ENTRY(metadata_count, tw_metadata_count)           \
+  ENTRY(link_trace, tw_link_trace)                   \
+  ENTRY(link_unary, tw_link_unary)                   \
+  ENTRY(call_receive, tw_call_receive)               \
+  ENTRY(call_sendable, tw_call_sendable)             \
+  ENTRY(call_ended, tw_call_ended)                   \
+  ENTRY(call_time_left, tw_call_time_left)           \
+  ENTRY(call_send, tw_call_send)                     \
+  ENTRY(call_end_send, tw_call_end_send)             \
+  ENTRY(call_initial, tw_call_initial)               \
+  ENTRY(call_agent, tw_call_agent)                   \
+  ENTRY(call_drop_if_over, tw_call_drop_if_over)     \
+  ENTRY(call_link_stats, tw_call_link_stats)         \
+  ENTRY(call_send_initial, tw_call_send_initial)     \
+  ENTRY(call_reply, tw_call_reply)                   \
+  ENTRY(link_remote, tw_link_remote)                 \
+  ENTRY(call_remote, tw_call_remote)                 \
+  ENTRY(remote_release, tw_remote_release)           \
+  ENTRY(remote_expose, tw_remote_expose)             \
+  ENTRY(remote_conceal, tw_remote_conceal)           \
+  ENTRY(remote_region, tw_remote_region)             \
+  ENTRY(remote_start, tw_remote_start)               \
+  ENTRY(access_wait, tw_access_wait)                 \
+  ENTRY(access_ended, tw_access_ended)               \
+  ENTRY(access_release, tw_access_release)           \
+  ENTRY(remote_immediate, tw_remote_immediate)       \
+  ENTRY(link_tagged, tw_link_tagged)                 \
+  ENTRY(call_tagged, tw_call_tagged)                 \
+  ENTRY(tagged_release, tw_tagged_release)           \
+  ENTRY(tagged_send, tw_tagged_send)                 \
+  ENTRY(tagged_receive, tw_tagged_receive)           \
+  ENTRY(receive_wait, tw_receive_wait)               \
+  ENTRY(receive_ended, tw_receive_ended)             \
+  ENTRY(receive_cancel, tw_receive_cancel)           \
+  ENTRY(receive_release, tw_receive_release)         \
+  ENTRY(server_introduce, tw_server_introduce)       \
+  ENTRY(server_refuse, tw_server_refuse)             \
+  ENTRY(server_active, tw_server_active)             \
+  ENTRY(server_trace, tw_server_trace)
+
 typedef struct tw_table {
   uint32_t version;
   uint32_t size;  // bytes of the table
-  __typeof__(&tw_version) runtime_version;
-  __typeof__(&tw_settings) settings;
-  __typeof__(&tw_arena) arena;
-  __typeof__(&tw_arena_allocate) arena_allocate;
-  __typeof__(&tw_arena_holds) arena_holds;
-  __typeof__(&tw_arena_free) arena_free;
-  __typeof__(&tw_copy) copy;
-  __typeof__(&tw_buffer_data) buffer_data;
-  __typeof__(&tw_buffer_size) buffer_size;
-  __typeof__(&tw_buffer_leased) buffer_leased;
-  __typeof__(&tw_buffer_expose) buffer_expose;
-  __typeof__(&tw_buffer_release) buffer_release;
-  __typeof__(&tw_message_count) message_count;
-  __typeof__(&tw_message_segment) message_segment;
-  __typeof__(&tw_message_buffer) message_buffer;
-  __typeof__(&tw_message_release) message_release;
-  __typeof__(&tw_metadata_each) metadata_each;
-  __typeof__(&tw_metadata_release) metadata_release;
-  __typeof__(&tw_hello) hello;
-  __typeof__(&tw_parse_hello) parse_hello;
-  __typeof__(&tw_connect) connect;
-  __typeof__(&tw_link_transport) link_transport;
-  __typeof__(&tw_link_peer) link_peer;
-  __typeof__(&tw_link_alive) link_alive;
-  __typeof__(&tw_link_death) link_death;
-  __typeof__(&tw_link_stats) link_stats;
-  __typeof__(&tw_link_close) link_close;
-  __typeof__(&tw_link_release) link_release;
-  __typeof__(&tw_link_start) link_start;
-  __typeof__(&tw_call_take) call_take;
-  __typeof__(&tw_call_notify) call_notify;
-  __typeof__(&tw_call_notify_cut) call_notify_cut;
-  __typeof__(&tw_call_release) call_release;
-  __typeof__(&tw_call_outcome) call_outcome;
-  __typeof__(&tw_call_cancel) call_cancel;
-  __typeof__(&tw_call_method) call_method;
-  __typeof__(&tw_call_metadata) call_metadata;
-  __typeof__(&tw_call_peer) call_peer;
-  __typeof__(&tw_call_transport) call_transport;
-  __typeof__(&tw_call_active) call_active;
-  __typeof__(&tw_call_finish) call_finish;
-  __typeof__(&tw_events_create) events_create;
-  __typeof__(&tw_events_wait) events_wait;
-  __typeof__(&tw_events_push) events_push;
-  __typeof__(&tw_events_close) events_close;
-  __typeof__(&tw_events_release) events_release;
-  __typeof__(&tw_server_create) server_create;
-  __typeof__(&tw_server_instance) server_instance;
-  __typeof__(&tw_server_listen_tcp) server_listen_tcp;
-  __typeof__(&tw_server_listen_local) server_listen_local;
-  __typeof__(&tw_server_admit) server_admit;
-  __typeof__(&tw_server_next) server_next;
-  __typeof__(&tw_server_stats) server_stats;
-  __typeof__(&tw_server_close) server_close;
-  __typeof__(&tw_server_release) server_release;
-  __typeof__(&tw_host) host;
-  __typeof__(&tw_buffer_separate) buffer_separate;
+#define TW_TABLE_FIELD(name, function) __typeof__(&function) name;
+  TW_TABLE(TW_TABLE_FIELD)
+#undef TW_TABLE_FIELD
 } tw_table;
 
 const tw_table* tw_get_table(void);

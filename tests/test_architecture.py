@@ -29,6 +29,7 @@ CORE_LAYERS = (
     "meet",
     "link",
     "access",
+    "tagged",
     "call",
     "abi",
 )

@@ -4,6 +4,7 @@
 #include <exception>
 
 #include "base/shortage.h"
+#include "link/staging.h"
 
 namespace tw {
 namespace {
@@ -51,7 +52,7 @@ Status begin(ClientPort& port, const Beginning& beginning, bool end, bool drivin
   auto made = port.new_call(deadline, beginning.until_read);
   if (!made) return made.status();
   call = std::move(*made);
-  call->stage(beginning.segments);
+  stage(port.link(), beginning.segments);
   auto begun = call->begin(beginning.method, beginning.metadata, beginning.segments,
                            beginning.payload, end, driving);
   if (!begun) {
@@ -75,7 +76,7 @@ Result<bool> send_in_stream(Call& call, std::span<OutSegment> segments, Wait wai
       return false;
   }
   if (call.over()) return Status{Code::kCancelled, "the call has ended"};
-  call.stage(segments);
+  stage(call.link(), segments);
   size_t bytes = 0;
   for (const OutSegment& segment : segments) bytes += segment.size;
   auto sent = send(bytes <= kDeferBytes && call.in_burst());
@@ -154,7 +155,7 @@ Result<bool> send(ServerCall& call, std::span<OutSegment> segments, const Wait& 
 bool finish(ServerCall& call, Code code, std::string_view details,
             std::span<const wire::MetadataEntry> trailing, bool payload,
             std::span<OutSegment> segments, const Keeper& keeper, Ref<ServerCall>* next) {
-  call.stage(segments);
+  stage(call.link(), segments);
   Status checked = wire::check_metadata(trailing);
   if (checked.ok()) checked = wire::check_details(details);
   if (!checked.ok()) {

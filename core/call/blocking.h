@@ -3,38 +3,14 @@
 // call, the memory that was lent to it is the caller's again on return, or its keeper's.
 #pragma once
 
-#include <algorithm>
 #include <span>
 #include <string_view>
 
 #include "call/client.h"
 #include "call/server.h"
+#include "link/waiting.h"
 
 namespace tw {
-
-// How long a caller waits.
-struct Wait {
-  Nanos deadline = kForever;
-  // Asked after each signal, and now and then in case one came just before the wait began; not 0
-  // ends the wait. Null: signals change nothing.
-  int (*interrupted)(void* context) = nullptr;
-  void* context = nullptr;
-};
-
-enum class Ended : uint8_t { kDone, kTimeout, kInterrupted };
-
-// Repeats operation(deadline), which returns a Waited, through signals.
-template <class Operation>
-Ended wait_through(const Wait& wait, Operation&& operation) {
-  constexpr Nanos kSlice = 250 * kMillisecond;
-  for (;;) {
-    const Nanos slice = wait.interrupted ? std::min(wait.deadline, now() + kSlice) : wait.deadline;
-    const Waited waited = operation(slice);
-    if (waited == Waited::kDone) return Ended::kDone;
-    if (wait.interrupted && wait.interrupted(wait.context) != 0) return Ended::kInterrupted;
-    if (waited == Waited::kTimeout && slice == wait.deadline) return Ended::kTimeout;
-  }
-}
 
 // How a call begins.
 struct Beginning {

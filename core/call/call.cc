@@ -191,37 +191,6 @@ Status Call::on_credit(uint64_t bytes) {
   return {};
 }
 
-void Call::stage(std::span<OutSegment> segments) {
-  if (link_.profile().bulk == Bulk::kPush) return;
-  Runtime& runtime = link_.runtime();
-  size_t held = link_.leased_bytes(), refused = 0;
-  for (OutSegment& segment : segments) {
-    if (segment.block || !link_.bulk(segment.size)) continue;
-    if (Ref<Block> block = runtime.arena().find(segment.data, segment.size);
-        block && (segment.hold || block->published())) {
-      segment.block = std::move(block);
-      continue;
-    }
-    if (!runtime.arena().spares(segment.size, held)) {
-      link_.count_crowded(runtime.arena().crowded(segment.size, held + refused, refused));
-      refused += segment.size;
-      continue;
-    }
-    auto block = runtime.arena().allocate_to_send(segment.size);
-    if (!block) {
-      link_.count_crowded(block.status());
-      continue;
-    }
-    runtime.copier().copy((*block)->data(), segment.data, segment.size);
-    link_.count_copy(segment.size);
-    runtime.memory_used();
-    held += segment.size;
-    segment.data = (*block)->data();
-    segment.block = std::move(*block);
-    segment.hold = nullptr;
-  }
-}
-
 bool Call::in_burst() {
   const Nanos at = now();
   const bool quick = at - last_send_.load(std::memory_order_relaxed) < kBurstGap;

@@ -11,9 +11,10 @@
 #include <vector>
 
 #include "access/port.h"
-#include "call/window.h"
 #include "engine/event_queue.h"
 #include "link/link.h"
+#include "link/window.h"
+#include "tagged/port.h"
 #include "wire/call_header.h"
 
 namespace tw {
@@ -76,10 +77,6 @@ class Call : public Watcher {
   // Gives up what has not been sent whole. True: the peer will not see the message, and its credit
   // has come back.
   bool withdraw(const Ref<Outgoing>& outgoing);
-
-  // Copies into the arena whatever the transport lends from there and does not lie there published.
-  // What finds no room is pushed: nobody waits for others to let go of theirs.
-  void stage(std::span<OutSegment> segments);
 
   // For streams: whether messages follow one another so fast that a small one may wait for company.
   bool in_burst();
@@ -169,6 +166,8 @@ class CallPort : public MessagePort {
   Link& link() const { return link_; }
   // Operations on exposed memory, on the same link.
   AccessPort& access() const { return access_; }
+  // Tagged messages, likewise.
+  TaggedPort& tagged() const { return tagged_; }
 
   size_t calls() const;
   LinkStats stats();
@@ -180,7 +179,9 @@ class CallPort : public MessagePort {
 
  protected:
   friend class Call;
-  explicit CallPort(Link& link) : link_(link), access_(link.attach<AccessPort>()) {}
+  explicit CallPort(Link& link)
+      : link_(link), access_(link.attach<AccessPort>()), tagged_(link.attach<TaggedPort>()) {}
+  Streams streams() const override { return Streams::kCalls; }
 
   // The call takes part until remove(). False: the link carries none any more.
   bool add(Call& call);
@@ -204,6 +205,7 @@ class CallPort : public MessagePort {
 
  private:
   AccessPort& access_;
+  TaggedPort& tagged_;
   std::atomic<uint64_t> dropped_calls_{0};
   mutable std::mutex calls_mutex_;  // guards what follows; no other lock is taken inside
   std::unordered_map<uint64_t, Ref<Call>> calls_;

@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "call/window.h"
+#include "link/window.h"
 #include "message/parcel.h"
 
 namespace tw {

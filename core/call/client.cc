@@ -213,7 +213,8 @@ Result<Ref<ClientPort>> ClientPort::create(Runtime& runtime, std::unique_ptr<Tra
                                            Peer peer, uint64_t max_message) {
   auto poller = runtime.background();
   if (!poller) return poller.status();
-  const auto link = make_ref<Link>(runtime, std::move(transport), std::move(peer), max_message);
+  const auto link =
+      make_ref<Link>(runtime, std::move(transport), std::move(peer), max_message, "client");
   const auto port = Ref<ClientPort>::share(&link->attach<ClientPort>());
   if (Status status = link->start(**poller); !status.ok()) return status;
   return port;

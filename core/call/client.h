@@ -76,7 +76,6 @@ class ClientPort final : public CallPort {
                                         Peer peer, uint64_t max_message);
   explicit ClientPort(Link& link) : CallPort(link) {}
 
-  const char* role() const override { return "client"; }
   // `until_read`: however the server ends the call, it lasts until its messages have been taken.
   // UNAVAILABLE: the link is lost or the peer is going away.
   Result<Ref<ClientCall>> new_call(Nanos deadline, bool until_read = false);

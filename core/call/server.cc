@@ -427,7 +427,7 @@ Server::Server(Runtime& runtime, std::unique_ptr<Poller> poller, uint64_t max_me
 
 void Server::arrived(meet::Connected connected) {
   const auto link = make_ref<Link>(runtime_, std::move(connected.transport),
-                                   std::move(connected.peer), max_message_);
+                                   std::move(connected.peer), max_message_, "server");
   ServerPort& port = link->attach<ServerPort>(Ref<Server>::share(this));
   {
     std::lock_guard lock(mutex_);

@@ -128,8 +128,6 @@ class ServerPort final : public CallPort {
  public:
   ServerPort(Link& link, Ref<Server> server) : CallPort(link), server_(std::move(server)) {}
 
-  const char* role() const override { return "server"; }
-
  private:
   friend class Server;
   friend class ServerCall;

@@ -29,7 +29,7 @@ bool Link::drained() {
 
 void Link::close(Status why) {
   if (state_.load(std::memory_order_acquire) != State::kOpen) return;
-  messages_->on_closing(why);
+  for (const auto& port : messages_) port->on_closing(why);
   go_away(Code::kOk, "");
   State open = State::kOpen;
   Status death = why;  // whoever changes the state has to get to the end
@@ -38,7 +38,7 @@ void Link::close(Status why) {
     if (!state_.compare_exchange_strong(open, State::kClosing)) return;
     death_ = std::move(death);
   }
-  messages_->on_closed(why);
+  for (const auto& port : messages_) port->on_closed(why);
   memory_->on_closed(why);
   kick(false);
 }
@@ -79,14 +79,14 @@ void Link::lose(Status why) {
   }
   fetches_.drop();
   memory_->on_lost(why);
-  messages_->on_lost(why);
+  for (const auto& port : messages_) port->on_lost(why);
   state_.store(State::kLost, std::memory_order_release);
   transport_->hang_up();
   transport_->unwatch();
   if (death_watch_ != 0) poller_->unwatch(std::exchange(death_watch_, 0), peer_.pidfd.get());
   runtime_.move_out(*this);
   leave_trace();
-  messages_->on_gone();
+  for (const auto& port : messages_) port->on_gone();
 }
 
 // Baton held. What the peer did wrong, it is told.
@@ -120,9 +120,8 @@ void Link::give_up(GivenUp why) {
 void Link::leave_trace() noexcept {
   if (!trace_.on() || trace_left_.exchange(true)) return;
   // Without memory the trace is lost, and nothing else.
-  (void)has_memory_for([&] {
-    runtime_.trace_file().add({messages_->role(), transport(), peer_.address}, trace_.record());
-  });
+  (void)has_memory_for(
+      [&] { runtime_.trace_file().add({role_, transport(), peer_.address}, trace_.record()); });
 }
 
 }  // namespace tw

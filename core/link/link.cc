@@ -37,10 +37,12 @@ class Link::Returns final : public LeaseReturn {
   Link* link_;
 };
 
-Link::Link(Runtime& runtime, std::unique_ptr<Transport> transport, Peer peer, uint64_t max_message)
+Link::Link(Runtime& runtime, std::unique_ptr<Transport> transport, Peer peer, uint64_t max_message,
+           const char* role)
     : runtime_(runtime),
       transport_(std::move(transport)),
       peer_(std::move(peer)),
+      role_(role),
       receiver_(runtime.pool(), runtime.receive_memory(), max_message, *this, {}, &trace_),
       fetches_(trace_),
       spinner_(runtime.settings().spin),
@@ -160,7 +162,7 @@ void Link::on_timer() {
   }
   after_flush(flush_all(), false);
   look_at_reader();
-  messages_->on_timer();
+  for (const auto& port : messages_) port->on_timer();
   if (state_.load(std::memory_order_acquire) == State::kClosing) kick(false);
 }
 
@@ -438,7 +440,7 @@ Status Link::on_message(Ref<Parcel> message) {
   AtomicClass& counters = class_of(bytes);
   bump(counters.received, 1);
   bump(counters.received_bytes, bytes);
-  return messages_->on_message(std::move(message));
+  return port_of(message->stream()).on_message(std::move(message));
 }
 
 Status Link::on_fin(std::span<const uint64_t> ids) {
@@ -462,6 +464,8 @@ void Link::on_go_away(Code code, std::string_view reason) {
                                         : "the peer is going away: " + std::string(reason)};
   }
   away_.store(true, std::memory_order_release);
+  if (code != Code::kOk) return;
+  for (const auto& port : messages_) port->on_peer_closed();
 }
 
 Result<InSegment> Link::on_map(const wire::SegmentInfo& segment) {

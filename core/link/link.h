@@ -23,6 +23,7 @@
 #include "engine/spin.h"
 #include "link/fetches.h"
 #include "link/port.h"
+#include "link/waiting.h"
 #include "meet/peer.h"
 #include "message/receiver.h"
 #include "message/sender.h"
@@ -55,11 +56,11 @@ struct LinkStats {
   std::array<Class, kClassLimits.size() + 1> classes{};
 };
 
-enum class Waited : uint8_t { kDone, kTimeout, kSignal };
-
 class Link final : public Watcher, private Receiver::Sink, private Runtime::Tenant {
  public:
-  Link(Runtime& runtime, std::unique_ptr<Transport> transport, Peer peer, uint64_t max_message);
+  // role: which end this is, for people: client, server.
+  Link(Runtime& runtime, std::unique_ptr<Transport> transport, Peer peer, uint64_t max_message,
+       const char* role);
   ~Link() override;
 
   // Before start(): what rides on it, one of each kind.
@@ -74,6 +75,7 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Tena
   // cannot be looked after is lost.
   Status start(Poller& poller);
 
+  const char* role() const { return role_; }
   const char* transport() const { return transport_->profile().name; }
   const Profile& profile() const { return transport_->profile(); }
   // Whether a segment of this size is not copied when it is sent.
@@ -202,7 +204,10 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Tena
 
   class Returns;  // where views give leases back; outlives the link
 
-  void take(std::unique_ptr<MessagePort> port) { messages_ = std::move(port); }
+  void take(std::unique_ptr<MessagePort> port) {
+    auto& place = messages_[static_cast<size_t>(port->streams())];
+    place = std::move(port);
+  }
   void take(std::unique_ptr<MemoryPort> port) { memory_ = std::move(port); }
 
   bool step();
@@ -219,7 +224,11 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Tena
   bool flush_all();
   void queue_fins_locked();
   void return_lease(uint64_t id);
-  bool keeps_leases() const { return state_.load() == State::kOpen && messages_->returns_later(); }
+  bool keeps_leases() const { return state_.load() == State::kOpen && calls().returns_later(); }
+  MessagePort& calls() const {
+    return *messages_[static_cast<size_t>(MessagePort::Streams::kCalls)];
+  }
+  MessagePort& port_of(uint64_t stream) const { return *messages_[MessagePort::kind_of(stream)]; }
   bool drained();
   void tell_crowded(const Status& why);
   void watch_reader();
@@ -230,13 +239,16 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Tena
   Status on_message(Ref<Parcel> message) override;
   Result<Receiver::Cost> on_wait(uint64_t stream, std::span<const std::byte> header,
                                  uint64_t payload_bytes, const Receiver::Cost& ahead) override {
-    return messages_->on_wait(stream, header, payload_bytes, ahead);
+    return port_of(stream).on_wait(stream, header, payload_bytes, ahead);
   }
   void on_chunk(uint64_t, uint64_t, uint32_t, uint64_t, uint64_t) override {}
+  Ref<PostedBuffer> on_land(uint64_t stream, uint64_t size) override {
+    return port_of(stream).on_land(stream, size);
+  }
   Status on_fin(std::span<const uint64_t> ids) override;
   Status on_unmappable(uint64_t lease) override;
   Status on_credit(uint64_t stream, uint64_t bytes) override {
-    return messages_->on_credit(stream, bytes);
+    return port_of(stream).on_credit(stream, bytes);
   }
   void on_go_away(Code code, std::string_view reason) override;
   Result<InSegment> on_map(const wire::SegmentInfo& segment) override;
@@ -262,6 +274,7 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Tena
   std::atomic<bool> trace_left_{false};
   const std::unique_ptr<Transport> transport_;
   const Peer peer_;
+  const char* const role_;
   const Birthplace home_;
 
   Baton baton_;
@@ -291,7 +304,7 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Tena
   // Whether the sender has something left. Its order matters: see kick().
   std::atomic<bool> unsent_{false};
 
-  std::unique_ptr<MessagePort> messages_;
+  std::array<std::unique_ptr<MessagePort>, MessagePort::kKinds> messages_;
   std::unique_ptr<MemoryPort> memory_;
 
   std::mutex fin_mutex_;

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "memory/posted_buffer.h"
 #include "message/frame_queue.h"
 #include "message/receiver.h"
 #include "transport/transport.h"
@@ -42,14 +43,25 @@ class Port {
 // not ok ends the link.
 class MessagePort : public Port {
  public:
-  // Any thread. Which end this is, for people: client, server.
-  virtual const char* role() const = 0;
+  // Whose they are: see wire::kTaggedStreams.
+  enum class Streams : uint8_t { kCalls, kTagged };
+  static constexpr size_t kKinds = 2;
+  virtual Streams streams() const = 0;
+  static size_t kind_of(uint64_t stream) {
+    return static_cast<size_t>((stream & wire::kTaggedStreams) != 0 ? Streams::kTagged
+                                                                    : Streams::kCalls);
+  }
 
   virtual Status on_message(Ref<Parcel> message) = 0;
   // As Receiver::Sink::on_wait().
   virtual Result<Receiver::Cost> on_wait(uint64_t stream, std::span<const std::byte> header,
                                          uint64_t payload_bytes, const Receiver::Cost& ahead) = 0;
   virtual Status on_credit(uint64_t stream, uint64_t bytes) = 0;
+  // The peer has closed the link: it begins no message any more.
+  virtual void on_peer_closed() {}
+  // The next message to be handed up on this stream has one segment, of `size` bytes, which is
+  // about to come: the memory it is wanted in, of at least as many; null: anywhere.
+  virtual Ref<PostedBuffer> on_land(uint64_t, uint64_t) { return nullptr; }
   // Any thread. True while leases may wait for the next message instead of being given back at
   // once.
   virtual bool returns_later() const { return false; }

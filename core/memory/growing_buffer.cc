@@ -37,7 +37,10 @@ bool GrowingBuffer::recycle(Pool& pool, size_t size) {
 
 bool GrowingBuffer::land(Pool& pool, size_t size) {
   if (size < PostedBuffer::kSmallest) return false;
-  Ref<PostedBuffer> buffer = pool.take_posted(size);
+  return land(pool.take_posted(size), size);
+}
+
+bool GrowingBuffer::land(Ref<PostedBuffer> buffer, size_t size) {
   if (!buffer) return false;
   data_ = buffer->data();
   capacity_ = size;

@@ -30,6 +30,8 @@ class GrowingBuffer {
   bool recycle(Pool& pool, size_t size);
   // As recycle(), in memory that was posted for `size` bytes. False: none was.
   bool land(Pool& pool, size_t size);
+  // As recycle(), in this memory. False: it is null.
+  bool land(Ref<PostedBuffer> buffer, size_t size);
   // Room for `room` of the `size` bytes that there will be in the end; the first `filled` bytes
   // stay what they are and may move. RESOURCE_EXHAUSTED.
   Status reserve(Pool& pool, size_t size, size_t filled, size_t room);

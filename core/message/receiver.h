@@ -51,6 +51,9 @@ class Receiver {
     // A chunk of a message that is not yet whole is in place.
     virtual void on_chunk(uint64_t stream, uint64_t message, uint32_t segment, uint64_t offset,
                           uint64_t length) = 0;
+    // The next message to be handed up on this stream has one segment, of `size` bytes, which is
+    // about to come in chunks: the memory it is wanted in; null: anywhere.
+    virtual Ref<PostedBuffer> on_land(uint64_t, uint64_t) { return nullptr; }
     virtual Status on_fin(std::span<const uint64_t> ids) = 0;
     // The peer cannot map what it has on this lease, which has ended.
     virtual Status on_unmappable(uint64_t lease) = 0;
@@ -181,6 +184,7 @@ class Receiver {
   Status take_small(Incoming& incoming);
   Status small_run(Incoming& incoming, size_t size);
   void place_small(Incoming& incoming, size_t index, const std::byte* from);
+  bool land(Incoming& incoming, size_t size);
   std::byte* chunk_memory(Incoming& incoming, const wire::DataChunk& chunk, size_t here);
   void more_room();
   bool may_borrow(size_t bytes) const;

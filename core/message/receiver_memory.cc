@@ -93,11 +93,20 @@ void Receiver::place_small(Incoming& incoming, size_t index, const std::byte* fr
   incoming.small_used = at + size;
 }
 
+// Whether its only segment comes straight to where the user wants it.
+bool Receiver::land(Incoming& incoming, size_t size) {
+  const Parcel& parcel = *incoming.parcel;
+  if (parcel.segments() != 1) return false;
+  const auto waiting = waiting_.find(parcel.stream());
+  if (waiting == waiting_.end() || &waiting->second.parcels.front() != &parcel) return false;
+  return incoming.buffer.land(sink_.on_land(parcel.stream(), size), size);
+}
+
 // Where a chunk belongs of which `here` bytes have come; null: nowhere.
 std::byte* Receiver::chunk_memory(Incoming& incoming, const wire::DataChunk& chunk, size_t here) {
   if (!incoming.parcel->ok()) return nullptr;
   const size_t size = incoming.parcel->size_of(chunk.segment);
-  if (chunk.offset == 0 && size >= Pool::kSmallest && may_borrow(size) &&
+  if (chunk.offset == 0 && !land(incoming, size) && size >= Pool::kSmallest && may_borrow(size) &&
       (incoming.buffer.land(pool_, size) || incoming.buffer.recycle(pool_, size)))
     borrow(incoming, size);
   const size_t room = std::min<size_t>(chunk.length, std::max(here, kAheadChunk));

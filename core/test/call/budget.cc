@@ -226,6 +226,20 @@ TEST_CASE("budget: a peer whose messages nobody takes") {
   });
 }
 
+TEST_CASE("budget: a peer that sends tagged messages nobody asks for") {
+  check_held([](Forger& peer) {
+    // As many as the credit is for, each with a tag of its own.
+    const uint64_t most = runtime().settings().stream_window_bytes / 1281;
+    Bytes all;
+    for (uint64_t tag = 0; tag < most; ++tag) {
+      const Bytes one = message(wire::kTaggedStreams | tag, tag + 2,
+                                {1, {1, SegmentKind::kInline, {}}}, {}, Bytes(1));
+      all.insert(all.end(), one.begin(), one.end());
+    }
+    REQUIRE(peer.says(all));
+  });
+}
+
 // Some find a worker or wait, and the others are told to come again.
 TEST_CASE("budget: a peer that starts calls without end") {
   constexpr size_t kRefused = 632;

@@ -230,7 +230,7 @@ TEST_CASE("fetching: a lost link's memory is let go of only after the device was
       Ref<Block> block = block_of(bytes);
       std::vector<OutSegment> segments = {whole(block)};
       segments[0].hold = make_ref<Canary>(std::move(block), freed);
-      (*call)->stage(segments);
+      stage((*call)->link(), segments);
       REQUIRE((*call)->begin("/t/Take", {}, segments, true, true, false).ok());
     }
     REQUIRE(eventually([&] { return device->under_way() == 3; }));

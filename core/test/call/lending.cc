@@ -138,7 +138,7 @@ TEST_CASE_TEMPLATE("lending: the owner hears when the reader is lost", Way, TENS
     std::vector<OutSegment> segments{lent({block->data(), bytes.size()}, told)};
     auto call = link->new_call(kForever);
     REQUIRE(call.ok());
-    (*call)->stage(segments);
+    stage((*call)->link(), segments);
     REQUIRE((*call)->begin("/t/Long", {}, segments, true, false, false).ok());
     segments.clear();
     go_on.put(true);

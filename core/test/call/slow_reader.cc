@@ -93,7 +93,7 @@ struct Library {
                 return Ref<ServerCall>{};
               }
               std::vector<OutSegment> segments{out(large)};
-              call->stage(segments);
+              stage(call->link(), segments);
               Ref<ServerCall> next;
               if (handled.fetch_add(1) % 2 == 0)
                 (void)call->finish(Code::kOk, {}, {}, true, segments, keeper);

@@ -105,7 +105,7 @@ TEST_CASE_TEMPLATE("unary: a worker that polls takes the next call of its link",
         Ref<ServerCall> next;
         if (!receive(*call, request)) return next;
         auto segments = outs(request.segments);
-        call->stage(segments);
+        stage(call->link(), segments);
         call->finish_and_poll(Code::kOk, {}, {}, true, segments, {}, next);
         return next;
       },

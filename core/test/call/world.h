@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "call/blocking.h"
+#include "link/staging.h"
 #include "test/engine/patience.h"
 #include "test/transport/pair.h"
 
@@ -233,7 +234,7 @@ inline bool finish(ServerCall& call, Code code = Code::kOk, std::string_view det
 
 inline bool answer(ServerCall& call, std::vector<OutSegment> segments,
                    const Entries& trailing = {}) {
-  call.stage(segments);
+  stage(call.link(), segments);
   return call.finish(Code::kOk, {}, trailing, true, segments);
 }
 

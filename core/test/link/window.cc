@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Credit: both ends of a stream's window, joined by grants that may be late.
-#include "call/window.h"
+#include "link/window.h"
 
 #include <deque>
 

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C ABI: tagged messages at either end of a link.
+#include "abi/abi.h"
+#include "tagged/port.h"
+
+using namespace tw;
+using namespace tw::abi;
+
+struct tw_tagged final : RefCounted {
+  explicit tw_tagged(TaggedPort& of) : port(Ref<TaggedPort>::share(&of)) {}
+  const Ref<TaggedPort> port;
+};
+
+struct tw_receive final : RefCounted {
+  explicit tw_receive(Ref<TaggedPort> on) : port(std::move(on)) {}
+  const Ref<TaggedPort> port;
+  Ref<TaggedReceive> receive;
+};
+
+static_assert(TW_MAX_TAG == TaggedPort::kMaxTag);
+
+tw_tagged* tw_link_tagged(tw_link* link) try {
+  return make_ref<tw_tagged>(of(link)->tagged()).leak();
+} catch (const std::bad_alloc&) {
+  return none<tw_tagged*>();
+}
+tw_tagged* tw_call_tagged(tw_call* call) try {
+  return make_ref<tw_tagged>(of(call)->port().tagged()).leak();
+} catch (const std::bad_alloc&) {
+  return none<tw_tagged*>();
+}
+void tw_tagged_release(tw_tagged* tagged) {
+  if (!tagged->port->link().inherited()) tagged->release();
+}
+
+int tw_tagged_send(tw_tagged* tagged, uint64_t tag, tw_payload payload, const tw_wait* wait,
+                   tw_status* status) try {
+  const Wait until = wait_of(wait);
+  Outbox outbox(payload);
+  if (tagged->port->link().inherited()) return inherited(status, "link");
+  if (payload.keeper)
+    return report(status, Code::kInvalidArgument, "a tagged message is kept by its owners only");
+  return report(status, tagged->port->send(tag, outbox.segments(), until));
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
+}
+
+int tw_tagged_receive(tw_tagged* tagged, uint64_t tag, void* into, size_t size,
+                      const tw_owner* owner, tw_events* queue, uint64_t token, tw_receive** out,
+                      tw_status* status) try {
+  Ref<PostedBuffer> memory;
+  if (into) {
+    if (!owner || !owner->release)
+      return report(status, Code::kInvalidArgument, "memory to receive into needs an owner");
+    memory = make_ref<PostedBuffer>(static_cast<std::byte*>(into), size, lent_by(*owner));
+  }
+  if (tagged->port->link().inherited()) return inherited(status, "link");
+  std::optional<EventQueue::Place> place;
+  if (queue) place.emplace(Ref<EventQueue>::share(of(queue)));
+  auto handle = make_ref<tw_receive>(tagged->port);
+  auto begun = tagged->port->receive(tag, std::move(memory), std::move(place), token);
+  if (!begun) return report(status, begun.status());
+  handle->receive = std::move(*begun);
+  *out = handle.leak();
+  return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
+}
+
+int tw_receive_wait(tw_receive* receive, const tw_wait* wait, tw_message** message,
+                    tw_status* status) try {
+  *message = nullptr;
+  if (receive->port->link().inherited()) return inherited(status, "receive");
+  const Ended ended = receive->port->wait(*receive->receive, wait_of(wait));
+  if (ended != Ended::kDone) return report(status, ended, "the message has not come yet");
+  if (const Status& how = receive->receive->status(); !how.ok()) return report(status, how);
+  auto out = make_ref<tw_message>();
+  if (receive->receive->take(out->message)) *message = out.leak();
+  return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
+}
+int tw_receive_ended(const tw_receive* receive) {
+  return receive->receive->ended() || receive->port->link().inherited();
+}
+int tw_receive_cancel(tw_receive* receive) try {
+  return !receive->port->link().inherited() && receive->port->cancel(*receive->receive);
+} catch (const std::bad_alloc&) {
+  return none(0);
+}
+void tw_receive_release(tw_receive* receive) {
+  if (!receive->port->link().inherited()) receive->release();
+}

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// Payload on its way into memory that the peer can reach.
+#pragma once
+
+#include <span>
+
+#include "link/link.h"
+
+namespace tw {
+
+// Copies into the arena whatever the transport lends from there and does not lie there published.
+// What finds no room is pushed: nobody waits for others to let go of theirs. std::bad_alloc.
+void stage(Link& link, std::span<OutSegment> segments);
+
+}  // namespace tw

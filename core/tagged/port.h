@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tagged messages on a link: either end sends, and the other one asks for them by their tag.
+//
+// Messages of one tag are received in the order in which they were sent; those of different tags
+// have no order. What nobody has asked for waits, within one credit for all tags: a sender without
+// credit waits until something was received.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <utility>
+
+#include "engine/event_queue.h"
+#include "link/link.h"
+#include "link/window.h"
+
+namespace tw {
+
+class TaggedPort;
+
+// One message that is asked for. It ends exactly once: with the message, or with a status. Dropping
+// the last reference gives up what came and was not taken.
+class TaggedReceive final : public RefCounted {
+ public:
+  bool ended() const { return ended_.load(std::memory_order_acquire); }
+  // Good once it has ended. OUT_OF_RANGE: the message is larger than the memory for it, and was
+  // dropped. CANCELLED, or why the link carries no messages any more: none came.
+  // RESOURCE_EXHAUSTED: it could not be received here.
+  const Status& status() const { return status_; }
+  // After it has ended well: its segments. With memory of the caller's they are one, which lies
+  // there. False: it was taken before. std::bad_alloc leaves it where it is. Not from two threads
+  // at once.
+  bool take(InMessage& message);
+
+ private:
+  friend class TaggedPort;
+  TaggedReceive(Ref<TaggedPort> port, uint64_t stream, Ref<PostedBuffer> into,
+                std::optional<EventQueue::Place> place, uint64_t token);
+  ~TaggedReceive() override;
+  void end(Ref<Parcel> parcel);
+  void end(Status why);
+  void finish();
+
+  const Ref<TaggedPort> port_;
+  const uint64_t stream_;
+  const Ref<PostedBuffer> into_;
+  Event event_;
+  std::atomic<bool> ended_{false};
+  Status status_;       // written once, before ended()
+  Ref<Parcel> parcel_;  // likewise; whoever takes it empties it
+  std::optional<EventQueue::Place> place_;
+  const uint64_t token_;
+  // The port's:
+  Ref<TaggedReceive> next_;  // of those of its tag that wait
+};
+
+// Thread-safe.
+class TaggedPort final : public MessagePort {
+ public:
+  explicit TaggedPort(Link& link);
+  ~TaggedPort() override;
+
+  // A reference to it is one to its link.
+  void retain() const noexcept { link_.retain(); }
+  void release() const noexcept { link_.release(); }
+  Link& link() const { return link_; }
+
+  static constexpr uint64_t kMaxTag = wire::kTaggedStreams - 1;
+
+  // Sends a message once the peer has credit for it, and returns when the caller's memory is its
+  // own again; what has an owner of its own is lent until that is told. False: interrupted.
+  // INVALID_ARGUMENT: no tag, or more than a message can carry. UNIMPLEMENTED: the peer knows no
+  // tagged messages. DEADLINE_EXCEEDED. RESOURCE_EXHAUSTED. Or why the link carries none any more.
+  // With any of these, and when it is interrupted, the peer will not see the message.
+  Result<bool> send(uint64_t tag, std::span<OutSegment> segments, const Wait& wait);
+
+  // Asks for the next message of a tag. `into`: memory that is large enough for all of it and that
+  // nobody else touches until its owner is told; null: the message stays where it comes to lie.
+  // `place`: where `token` goes once it has ended. INVALID_ARGUMENT: no tag.
+  Result<Ref<TaggedReceive>> receive(uint64_t tag, Ref<PostedBuffer> into = nullptr,
+                                     std::optional<EventQueue::Place> place = std::nullopt,
+                                     uint64_t token = 0);
+  Ended wait(TaggedReceive& receive, const Wait& wait);
+  // Ends it as CANCELLED. False: it has ended.
+  bool cancel(TaggedReceive& receive);
+
+  // Messages that have come, and that nobody has asked for.
+  size_t waiting() const;
+
+ private:
+  friend class TaggedReceive;
+  // Receives that wait for messages, or messages that wait for receives.
+  struct Tag {
+    ParcelQueue messages;
+    Ref<TaggedReceive> first;
+    TaggedReceive* last = nullptr;
+
+    bool empty() const { return messages.empty() && !first; }
+    void push(Ref<TaggedReceive> receive);
+    Ref<TaggedReceive> pop();
+    Ref<TaggedReceive> remove(TaggedReceive& receive);
+  };
+
+  Streams streams() const override { return Streams::kTagged; }
+  Status on_message(Ref<Parcel> message) override;
+  Result<Receiver::Cost> on_wait(uint64_t stream, std::span<const std::byte> header,
+                                 uint64_t payload_bytes, const Receiver::Cost& ahead) override;
+  Status on_credit(uint64_t stream, uint64_t bytes) override;
+  Ref<PostedBuffer> on_land(uint64_t stream, uint64_t size) override;
+  // What the peer had sent can still be received.
+  void on_peer_closed() override { end_all(status_of_loss(link_.death()), true); }
+  void on_closed(const Status& why) override { end_all(status_of_loss(why), false); }
+  void on_lost(const Status& why) override { end_all(status_of_loss(why), true); }
+
+  static Status status_of_loss(const Status& why);
+  Status usable() const;
+  bool sendable() const { return sendable_.load(std::memory_order_acquire) || link_.closed(); }
+  void refund(size_t payload_bytes);
+  void received(size_t payload_bytes);
+  void end_all(const Status& why, bool keep_messages);
+
+  Link& link_;
+  const bool supported_;
+  Event credit_;  // the peer has granted some, or the link is closed
+  std::atomic<bool> sendable_{true};
+
+  mutable std::mutex mutex_;  // guards what follows; no other lock is taken inside
+  SendWindow send_window_;
+  ReceiveWindow receive_window_;
+  std::unordered_map<uint64_t, Tag> tags_;  // by stream
+  size_t waiting_ = 0;
+  Status closed_;  // why nothing comes any more
+};
+
+}  // namespace tw
