@@ -67,13 +67,15 @@ template <class Send>
 Result<bool> send_in_stream(Call& call, std::span<OutSegment> segments, Wait wait, Send&& send) {
   wait.deadline = std::min(wait.deadline, call.deadline());
   const auto late = [] { return Status{Code::kDeadlineExceeded, kDeadlineDetails}; };
-  switch (wait_through(wait, [&](Nanos until) { return call.wait_sendable(until); })) {
-    case Ended::kDone:
-      break;
-    case Ended::kTimeout:
-      return late();
-    case Ended::kInterrupted:
-      return false;
+  if (!call.sendable()) {  // mostly it is, and then nobody needs to know what time it is
+    switch (wait_through(wait, [&](Nanos until) { return call.wait_sendable(until); })) {
+      case Ended::kDone:
+        break;
+      case Ended::kTimeout:
+        return late();
+      case Ended::kInterrupted:
+        return false;
+    }
   }
   if (call.over()) return Status{Code::kCancelled, "the call has ended"};
   stage(call.link(), segments);
