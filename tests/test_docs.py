@@ -315,3 +315,10 @@ def test_a_wrong_example_fails_at_its_line(tmp_path: Path) -> None:
         run(page)
     assert caught.traceback[-1].lineno == 4
     assert str(caught.traceback[-1].path) == str(page)
+
+
+def test_the_way_through_the_code_leads_through_files_that_exist() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    paths = re.findall(r"`((?:core|src|tests)/[\w./]+\.\w+)`", text)
+    assert len(paths) > 20
+    assert [path for path in paths if not (ROOT / path).is_file()] == []
