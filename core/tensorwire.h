@@ -38,7 +38,7 @@ typedef struct tw_message tw_message;    // a received message: its segments
 typedef struct tw_metadata tw_metadata;  // received metadata
 typedef struct tw_link tw_link;          // a client's connection to one peer
 typedef struct tw_call tw_call;          // one RPC, at either end
-typedef struct tw_events tw_events;      // a queue of ended calls
+typedef struct tw_events tw_events;      // a queue of tokens: what has ended
 typedef struct tw_server tw_server;      // a listener, its links and the calls on them
 typedef struct tw_remote tw_remote;      // the process at the other end of a link, and its memory
 typedef struct tw_access tw_access;      // a one-sided operation under way
@@ -412,8 +412,9 @@ void tw_tagged_release(tw_tagged* tagged);
 #define TW_MAX_TAG (UINT64_MAX >> 1)
 
 // Sends a message once the peer has credit for it. `payload` has no keeper. INVALID_ARGUMENT,
-// UNIMPLEMENTED (the peer knows no tagged messages), DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, or why
-// the link is gone: the peer will not see the message; nor will it when this is interrupted.
+// UNIMPLEMENTED (the peer knows no tagged messages), DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED: the
+// peer will not see the message; nor will it when this is interrupted. Or why the link is gone:
+// then it may have seen it.
 int tw_tagged_send(tw_tagged* tagged, uint64_t tag, tw_payload payload, const tw_wait* wait,
                    tw_status* status);
 // Asks for the next message of a tag. With `into`, `size` bytes that nobody else touches until

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where ended calls are announced to threads of the layer above, which may then run the user's
-// callbacks.
+// Where the ends of calls, accesses and receives are announced to threads of the layer above, which
+// may then run the user's callbacks.
 #pragma once
 
 #include <algorithm>

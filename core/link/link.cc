@@ -96,23 +96,13 @@ Result<Ref<Outgoing>> Link::send(uint64_t stream, std::span<const std::byte> hea
     queue_fins_locked();
     try {
       outgoing = sender_.submit(stream, header, segments, event, std::move(owner));
+      if (outgoing) sent_locked(bytes, defer);
     } catch (const std::bad_alloc&) {
-      // Half a message may be queued: the link cannot go on.
+      // Half a message may be queued: the link cannot go on, and reads nobody's memory any more.
       const Shortage shortage;
       send_broken_ = starved = true;
       outgoing =
           Status(Code::kResourceExhausted, "this process has no memory left for the message");
-    }
-    if (outgoing) {
-      if (!sender_.crowded().ok()) tell_crowded(sender_.crowded());
-      if (!defer || sender_.queued_bytes() >= kDeferLimit) {
-        flush_locked();
-      } else if (!defer_timer_) {
-        defer_timer_ = poller_->add_timer(now() + kDeferTime, Ref<Watcher>::share(this));
-      }
-      AtomicClass& counters = class_of(bytes);
-      bump(counters.sent, 1);
-      bump(counters.sent_bytes, bytes);
     }
   }
   if (starved) starve();
@@ -120,6 +110,19 @@ Result<Ref<Outgoing>> Link::send(uint64_t stream, std::span<const std::byte> hea
   // Whoever has lent its memory waits until it is free.
   after_flush(backlog, driving || *outgoing);
   return outgoing;
+}
+
+// A message has been queued.
+void Link::sent_locked(uint64_t bytes, bool defer) {
+  if (!sender_.crowded().ok()) tell_crowded(sender_.crowded());
+  if (!defer || sender_.queued_bytes() >= kDeferLimit) {
+    flush_locked();
+  } else if (!defer_timer_) {
+    defer_timer_ = poller_->add_timer(now() + kDeferTime, Ref<Watcher>::share(this));
+  }
+  AtomicClass& counters = class_of(bytes);
+  bump(counters.sent, 1);
+  bump(counters.sent_bytes, bytes);
 }
 
 void Link::send_credit(uint64_t stream, uint64_t bytes) {

@@ -88,6 +88,8 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Tena
   }
   // This end has closed it, or it is lost.
   bool closed() const { return state_.load(std::memory_order_acquire) != State::kOpen; }
+  // It carries nothing any more, and what it had not sent was dropped.
+  bool lost() const { return state_.load(std::memory_order_acquire) == State::kLost; }
   // Why it is not alive; ok while it is.
   Status death() const;
   LinkStats stats();
@@ -221,6 +223,7 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Tena
   void hand_on();
   void lose(Status why);
   void flush_locked();
+  void sent_locked(uint64_t bytes, bool defer);
   bool flush_all();
   void queue_fins_locked();
   void return_lease(uint64_t id);

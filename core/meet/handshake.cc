@@ -2,6 +2,7 @@
 #include "meet/handshake.h"
 
 #include <algorithm>
+#include <string>
 
 #include "base/random.h"
 #include "base/sha256.h"
@@ -174,6 +175,17 @@ void ClientHandshake::on_ready() {
 
 // ---- the server ----
 
+namespace {
+
+// "1, 4"
+std::string listed(const std::vector<uint16_t>& codes) {
+  std::string out;
+  for (const uint16_t code : codes) out += (out.empty() ? "" : ", ") + std::to_string(code);
+  return out;
+}
+
+}  // namespace
+
 ServerHandshake::ServerHandshake(std::vector<uint16_t> transports, const wire::InstanceId& instance,
                                  Admissions& admissions)
     : Handshake(State::kAwaitOpen, kTable),
@@ -210,7 +222,7 @@ void ServerHandshake::on_open() {
   if (std::find(transports_.begin(), transports_.end(), open->transport) == transports_.end()) {
     return refuse_now<wire::ServerProof>(
         {Code::kFailedPrecondition, text({"the client expects transport ", open->transport,
-                                          " where this server offers ", transports_.front()})},
+                                          ", and this server offers ", listed(transports_)})},
         Incident::kHandshakeVersion);
   }
   Result<Secret> secret = admissions_.find(open->session);

@@ -101,7 +101,7 @@ class Listener::Arrival final : public Watcher {
     Ref<Arrival> displaced;  // told without the lock, as it has one of its own
     {
       std::lock_guard lock(mutex_);
-      if (watch_ != 0) go_on(displaced);
+      if (watch_ != 0 && !on_errand_) go_on(displaced);
     }
     if (displaced) displaced->evict();
   }
@@ -182,11 +182,13 @@ class Listener::Arrival final : public Watcher {
   void send_on_errand() {
     auto errands = listener_->runtime_.errands();
     if (!errands) return give_up();
+    on_errand_ = true;  // hang-ups are told even where nothing is waited for
     (*errands)->add_timer(0, [self = Ref<Arrival>::share(this)] {
       // Many may be queued whose time is over.
       if (!self->waits() || self->listener_->runtime_.leaving()) return;
       self->setup_->errand();
       std::lock_guard lock(self->mutex_);
+      self->on_errand_ = false;
       // By the poller's thread again, which takes in links.
       if (self->watch_ != 0) self->wait_for(EPOLLOUT);
     });
@@ -272,6 +274,7 @@ class Listener::Arrival final : public Watcher {
   // Once it has proved itself. During an errand nobody else touches the setup.
   Kind* kind_ = nullptr;
   std::unique_ptr<Setup> setup_;
+  bool on_errand_ = false;
   wire::Hello client_;  // of the process that asked for the session
   Peer peer_;
   Poller::Watch watch_ = 0;

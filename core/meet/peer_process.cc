@@ -11,6 +11,7 @@
 #include <cstring>
 
 namespace tw::meet {
+
 Result<Fd> watch_process(int pid) {
   Fd fd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   if (fd || errno == ENOSYS || errno == EPERM || errno == EINVAL) return fd;

@@ -2,8 +2,11 @@
 #include "tagged/port.h"
 
 #include <algorithm>
+#include <new>
+#include <utility>
 #include <vector>
 
+#include "base/shortage.h"
 #include "base/text.h"
 #include "link/staging.h"
 #include "wire/bytes.h"
@@ -14,9 +17,10 @@ namespace {
 // What a message costs of the credit beyond its payload. A waiting one takes three times what a
 // tiny one takes on the wire, for its parcel and the tag that it may be alone in: so there are few.
 constexpr size_t kOverhead = 1280;
-static_assert(kOverhead >= kMessageOverhead);
 
-size_t cost_of(size_t payload_bytes) { return payload_bytes + kOverhead - kMessageOverhead; }
+size_t cost_of(size_t payload_bytes) { return payload_bytes + kOverhead; }
+// For a SendWindow, which adds the overhead of any message.
+size_t spent_by(size_t payload_bytes) { return payload_bytes + kOverhead - kMessageOverhead; }
 
 // What a sender waits on until its memory is free.
 class Departure final : public RefCounted {
@@ -36,26 +40,28 @@ TaggedReceive::TaggedReceive(Ref<TaggedPort> port, uint64_t stream, Ref<PostedBu
       place_(std::move(place)),
       token_(token) {}
 
-TaggedReceive::~TaggedReceive() {
-  if (!parcel_) return;
-  const size_t bytes = parcel_->payload_bytes();
-  parcel_ = nullptr;  // gives leases back first
+// By the driver, or before anybody waits.
+void TaggedReceive::end(Ref<Parcel> parcel) {
+  const size_t bytes = parcel->payload_bytes();
+  if (!parcel->ok())
+    status_ = parcel->status();
+  else if (into_ && bytes > into_->size())
+    status_ = {Code::kOutOfRange, text({"a message of ", bytes, " bytes came for memory of ",
+                                        into_->size(), " bytes"})};
+  if (status_.ok()) parcel_ = std::move(parcel);
+  finish();
+  parcel = nullptr;
+  // Whoever asks for a message has a place for it: its peer may send as much again.
   port_->received(bytes);
 }
 
-void TaggedReceive::end(Ref<Parcel> parcel) {
-  if (!parcel->ok())
-    status_ = parcel->status();
-  else if (into_ && parcel->payload_bytes() > into_->size())
-    status_ = {Code::kOutOfRange, text({"a message of ", parcel->payload_bytes(),
-                                        " bytes came for memory of ", into_->size(), " bytes"})};
-  parcel_ = std::move(parcel);
-  // By the driver, or before anybody waits.
-  finish();
-}
-
-void TaggedReceive::end(Status why) {
-  status_ = std::move(why);
+void TaggedReceive::end(const Status& why) noexcept {
+  try {
+    status_ = why;
+  } catch (const std::bad_alloc&) {
+    const Shortage shortage;
+    status_ = {why.code(), {}};
+  }
   finish();
   port_->link().nudge(event_);
 }
@@ -67,10 +73,15 @@ void TaggedReceive::finish() {
 }
 
 bool TaggedReceive::take(InMessage& message) {
-  if (!parcel_) return false;
-  message.segments.reserve(std::max<size_t>(1, parcel_->segments()));
-  const size_t bytes = parcel_->payload_bytes();
-  Parcel::open(std::move(parcel_), message);
+  Ref<Parcel> parcel;
+  {
+    std::lock_guard lock(port_->mutex_);
+    if (!parcel_) return false;
+    message.segments.reserve(std::max<size_t>(1, parcel_->segments()));
+    parcel = std::move(parcel_);
+  }
+  const size_t bytes = parcel->payload_bytes();
+  Parcel::open(std::move(parcel), message);
   if (into_) {
     std::byte* to = into_->data();
     for (InSegment& segment : message.segments) {
@@ -82,8 +93,30 @@ bool TaggedReceive::take(InMessage& message) {
     message.segments.clear();
     message.segments.push_back({into_->data(), bytes, into_});
   }
-  port_->received(bytes);
   return true;
+}
+
+// ---- the credit of all tags ----
+
+bool TaggedWindow::admits(size_t cost, uint64_t ahead) const {
+  const auto before = static_cast<int64_t>(std::min<uint64_t>(ahead, uint64_t{1} << 61));
+  const auto own = static_cast<int64_t>(cost);
+  return credit_ - before - own + std::max({largest_, before, own}) > 0;
+}
+
+bool TaggedWindow::arrive(size_t cost) {
+  credit_ -= static_cast<int64_t>(cost);
+  largest_ = std::max(largest_, static_cast<int64_t>(cost));
+  return credit_ + largest_ > 0;
+}
+
+uint64_t TaggedWindow::consume(size_t cost) {
+  due_ += static_cast<int64_t>(cost);
+  if (due_ < window_ / 4) return 0;
+  const int64_t grant = std::exchange(due_, 0);
+  credit_ += grant;
+  if (credit_ == window_) largest_ = 0;
+  return static_cast<uint64_t>(grant);
 }
 
 // ---- those of one tag ----
@@ -126,17 +159,29 @@ TaggedPort::TaggedPort(Link& link)
 TaggedPort::~TaggedPort() = default;
 
 Status TaggedPort::usable() const {
-  if (!link_.alive()) return status_of_loss(link_.death());
+  if (over()) return status_of_loss(link_.death());
   if (supported_) return {};
   return {Code::kUnimplemented,
           "the peer at " + link_.peer().address + " runs a version without tagged messages"};
+}
+
+// False: there is no credit. Where nobody will give any, whoever waits goes on nevertheless.
+bool TaggedPort::spend(size_t payload_bytes) {
+  std::lock_guard lock(mutex_);
+  if (!send_window_.open() && !over()) return false;
+  send_window_.spend(spent_by(payload_bytes));
+  sendable_.store(send_window_.open(), std::memory_order_release);
+  return true;
 }
 
 Result<bool> TaggedPort::send(uint64_t tag, std::span<OutSegment> segments, const Wait& wait) {
   const auto late = [] { return Status{Code::kDeadlineExceeded, "Deadline Exceeded"}; };
   if (tag > kMaxTag)
     return Status{Code::kInvalidArgument, text({"a tag is at most ", kMaxTag, ", not ", tag})};
-  if (!sendable()) {
+  size_t bytes = 0;
+  for (const OutSegment& segment : segments) bytes += segment.size;
+  const Ref<Departure> departure = make_ref<Departure>();
+  while (!spend(bytes)) {
     link_.flush();
     const Ended ended = wait_through(wait, [this](Nanos until) {
       return link_.wait(credit_, [this] { return sendable(); }, until);
@@ -144,44 +189,43 @@ Result<bool> TaggedPort::send(uint64_t tag, std::span<OutSegment> segments, cons
     if (ended == Ended::kTimeout) return late();
     if (ended == Ended::kInterrupted) return false;
   }
-  if (Status status = usable(); !status.ok()) return status;
-  stage(link_, segments);
-  size_t bytes = 0;
-  bool borrows = false;
-  for (const OutSegment& segment : segments) {
-    bytes += segment.size;
-    borrows = borrows || (!segment.block && !segment.hold);
-  }
-  const Ref<Departure> departure = borrows ? make_ref<Departure>() : nullptr;
-  {
-    std::lock_guard lock(mutex_);
-    send_window_.spend(cost_of(bytes));
-    sendable_.store(send_window_.open(), std::memory_order_release);
-  }
-  auto sent = link_.send(wire::kTaggedStreams | tag, {}, segments,
-                         departure ? &departure->event : nullptr, departure, false);
-  if (!sent) {
+  const auto given_up = [&](Status why) {
     refund(bytes);
-    return sent.status();
+    return why;
+  };
+  if (Status status = usable(); !status.ok()) return given_up(std::move(status));
+  if (const size_t unread = link_.backlog(); unread > link_.runtime().settings().unread_bytes)
+    return given_up({Code::kResourceExhausted, text({"the peer has yet to take ", unread,
+                                                     " bytes: let it take some first"})});
+  Result<Ref<Outgoing>> sent = Ref<Outgoing>{};
+  try {
+    stage(link_, segments);
+    sent = link_.send(wire::kTaggedStreams | tag, {}, segments, &departure->event, departure);
+  } catch (const std::bad_alloc&) {
+    refund(bytes);
+    throw;
   }
+  if (!sent) return given_up(sent.status());
   const Ref<Outgoing> outgoing = std::move(*sent);
   if (!outgoing) return true;
   const Ended ended = wait_through(wait, [&](Nanos until) {
-    return link_.wait(
-        departure->event, [&] { return !outgoing->borrowed() || link_.closed(); }, until);
+    return link_.wait(departure->event, [&] { return !outgoing->borrowed(); }, until);
   });
-  if (!outgoing->borrowed() || !link_.withdraw(outgoing)) return true;
+  if (!outgoing->borrowed() || !link_.withdraw(outgoing)) {
+    // A lost link frees what it has not sent, too.
+    if (link_.lost()) return status_of_loss(link_.death());
+    return true;
+  }
   refund(bytes);
   if (ended == Ended::kInterrupted) return false;
-  if (ended == Ended::kTimeout) return late();
-  return status_of_loss(link_.death());
+  return late();
 }
 
 // The peer will not see a message, and so grants nothing for it.
 void TaggedPort::refund(size_t payload_bytes) {
   {
     std::lock_guard lock(mutex_);
-    send_window_.refund(cost_of(payload_bytes));
+    send_window_.refund(spent_by(payload_bytes));
     sendable_.store(send_window_.open(), std::memory_order_release);
   }
   credit_.notify();
@@ -219,16 +263,16 @@ Result<Ref<TaggedReceive>> TaggedPort::receive(uint64_t tag, Ref<PostedBuffer> i
       there = it->second.messages.pop();
       --waiting_;
       if (it->second.empty()) tags_.erase(it);
-    } else if (closed_.ok()) {
+    } else if (!closed_) {
       tags_[stream].push(receive);
     } else {
-      gone = closed_;
+      gone = *closed_;
     }
   }
   if (there)
     receive->end(std::move(there));
   else if (!gone.ok())
-    receive->end(std::move(gone));
+    receive->end(gone);
   return receive;
 }
 
@@ -239,6 +283,7 @@ Ended TaggedPort::wait(TaggedReceive& receive, const Wait& wait) {
 }
 
 bool TaggedPort::cancel(TaggedReceive& receive) {
+  const Status why(Code::kCancelled, "the receive was cancelled");
   Ref<TaggedReceive> removed;
   {
     std::lock_guard lock(mutex_);
@@ -248,7 +293,7 @@ bool TaggedPort::cancel(TaggedReceive& receive) {
     if (it->second.empty()) tags_.erase(it);
   }
   if (!removed) return false;
-  removed->end({Code::kCancelled, "the receive was cancelled"});
+  removed->end(why);
   return true;
 }
 
@@ -257,7 +302,7 @@ size_t TaggedPort::waiting() const {
   return waiting_;
 }
 
-// The user is done with a message, or has it: the peer may send as much again.
+// A message has been asked for.
 void TaggedPort::received(size_t payload_bytes) {
   uint64_t grant;
   {
@@ -274,6 +319,7 @@ Status TaggedPort::on_message(Ref<Parcel> message) {
   Ref<TaggedReceive> receive;
   {
     std::lock_guard lock(mutex_);
+    if (dropping_) return {};
     if (!receive_window_.arrive(cost_of(message->payload_bytes())))
       return wire::protocol_error({"a tagged message without credit"});
     if (const auto it = tags_.find(message->stream()); it != tags_.end()) {
@@ -295,14 +341,10 @@ Result<Receiver::Cost> TaggedPort::on_wait(uint64_t, std::span<const std::byte> 
   if (!header.empty())
     return wire::protocol_error({"MESSAGE frame: header_length is ", header.size(),
                                  ", but tagged messages have no header"});
-  int64_t credit;
-  {
-    std::lock_guard lock(mutex_);
-    credit = receive_window_.credit();
-  }
-  if (credit <= 0 || ahead.credit >= static_cast<uint64_t>(credit))
+  std::lock_guard lock(mutex_);
+  if (!receive_window_.admits(cost_of(payload_bytes), ahead.credit))
     return wire::protocol_error({"a tagged message without credit"});
-  return Receiver::Cost{window_cost(cost_of(payload_bytes)), 0};
+  return Receiver::Cost{cost_of(payload_bytes), 0};
 }
 
 // The message goes to the first receive, unless that is cancelled meanwhile.
@@ -320,24 +362,33 @@ Status TaggedPort::status_of_loss(const Status& why) {
   return why.code() == Code::kCancelled ? why : Status{Code::kUnavailable, why.details()};
 }
 
-void TaggedPort::end_all(const Status& why, bool keep_messages) {
-  std::unordered_map<uint64_t, Tag> tags;
+void TaggedPort::on_peer_closed() {
+  peer_closed_.store(true, std::memory_order_release);
+  end_all(status_of_loss(link_.death()), true);
+}
+
+// Takes no memory: whoever waits for a receive is surely told.
+void TaggedPort::end_all(const Status& why, bool keep_messages) noexcept {
+  Tag ended;
+  ParcelQueue dropped;  // gives leases back, without the lock
   {
     std::lock_guard lock(mutex_);
-    if (closed_.ok()) closed_ = why;
-    tags.swap(tags_);
-    if (keep_messages) {
-      for (auto it = tags.begin(); it != tags.end();) {
-        const auto next = std::next(it);
-        if (!it->second.messages.empty()) tags_.insert(tags.extract(it));
-        it = next;
+    if (!closed_) {
+      closed_.emplace();
+      if (!has_memory_for([&] { *closed_ = why; })) *closed_ = {why.code(), {}};
+    }
+    dropping_ = dropping_ || !keep_messages;
+    for (auto it = tags_.begin(); it != tags_.end();) {
+      Tag& tag = it->second;
+      while (Ref<TaggedReceive> receive = tag.pop()) ended.push(std::move(receive));
+      while (dropping_ && !tag.messages.empty()) {
+        dropped.push(tag.messages.pop());
+        --waiting_;
       }
-    } else {
-      waiting_ = 0;
+      it = tag.empty() ? tags_.erase(it) : std::next(it);
     }
   }
-  for (auto& [stream, tag] : tags)
-    while (const Ref<TaggedReceive> receive = tag.pop()) receive->end(why);
+  while (const Ref<TaggedReceive> receive = ended.pop()) receive->end(why);
   credit_.notify();
   link_.nudge(credit_);
 }

@@ -32,17 +32,15 @@ class TaggedReceive final : public RefCounted {
   // RESOURCE_EXHAUSTED: it could not be received here.
   const Status& status() const { return status_; }
   // After it has ended well: its segments. With memory of the caller's they are one, which lies
-  // there. False: it was taken before. std::bad_alloc leaves it where it is. Not from two threads
-  // at once.
+  // there. False: it was taken before. std::bad_alloc leaves it where it is.
   bool take(InMessage& message);
 
  private:
   friend class TaggedPort;
   TaggedReceive(Ref<TaggedPort> port, uint64_t stream, Ref<PostedBuffer> into,
                 std::optional<EventQueue::Place> place, uint64_t token);
-  ~TaggedReceive() override;
   void end(Ref<Parcel> parcel);
-  void end(Status why);
+  void end(const Status& why) noexcept;
   void finish();
 
   const Ref<TaggedPort> port_;
@@ -51,11 +49,32 @@ class TaggedReceive final : public RefCounted {
   Event event_;
   std::atomic<bool> ended_{false};
   Status status_;       // written once, before ended()
-  Ref<Parcel> parcel_;  // likewise; whoever takes it empties it
+  Ref<Parcel> parcel_;  // written before ended(), and then guarded by the port's mutex
   std::optional<EventQueue::Place> place_;
   const uint64_t token_;
   // The port's:
   Ref<TaggedReceive> next_;  // of those of its tag that wait
+};
+
+// What a peer may have sent, and nobody asked for, of all tags together. Senders spend in the
+// order in which they begin, and messages arrive in the order in which they are whole: so the
+// largest one counts as the last, which a sender may begin with any credit above zero.
+class TaggedWindow {
+ public:
+  explicit TaggedWindow(size_t window)
+      : window_(static_cast<int64_t>(window)), credit_(static_cast<int64_t>(window)) {}
+  // Whether a message of `cost` may come behind others that have been announced, of `ahead`.
+  bool admits(size_t cost, uint64_t ahead) const;
+  // False: no sender that kept to its credit can have sent it.
+  bool arrive(size_t cost);
+  // The bytes to grant now, 0 while they are too few for a frame.
+  uint64_t consume(size_t cost);
+
+ private:
+  const int64_t window_;
+  int64_t credit_;
+  int64_t largest_ = 0;  // since all had been granted
+  int64_t due_ = 0;
 };
 
 // Thread-safe.
@@ -74,8 +93,10 @@ class TaggedPort final : public MessagePort {
   // Sends a message once the peer has credit for it, and returns when the caller's memory is its
   // own again; what has an owner of its own is lent until that is told. False: interrupted.
   // INVALID_ARGUMENT: no tag, or more than a message can carry. UNIMPLEMENTED: the peer knows no
-  // tagged messages. DEADLINE_EXCEEDED. RESOURCE_EXHAUSTED. Or why the link carries none any more.
-  // With any of these, and when it is interrupted, the peer will not see the message.
+  // tagged messages. DEADLINE_EXCEEDED. RESOURCE_EXHAUSTED, also when the peer has yet to take too
+  // many bytes, whatever credit it grants. With any of these, and when it is interrupted, the peer
+  // will not see the message. Or why the link carries none any more: then it may have. What is only
+  // lent when this end closes the link may be lost.
   Result<bool> send(uint64_t tag, std::span<OutSegment> segments, const Wait& wait);
 
   // Asks for the next message of a tag. `into`: memory that is large enough for all of it and that
@@ -112,28 +133,32 @@ class TaggedPort final : public MessagePort {
   Status on_credit(uint64_t stream, uint64_t bytes) override;
   Ref<PostedBuffer> on_land(uint64_t stream, uint64_t size) override;
   // What the peer had sent can still be received.
-  void on_peer_closed() override { end_all(status_of_loss(link_.death()), true); }
+  void on_peer_closed() override;
   void on_closed(const Status& why) override { end_all(status_of_loss(why), false); }
   void on_lost(const Status& why) override { end_all(status_of_loss(why), true); }
 
   static Status status_of_loss(const Status& why);
   Status usable() const;
-  bool sendable() const { return sendable_.load(std::memory_order_acquire) || link_.closed(); }
+  bool over() const { return link_.closed() || peer_closed_.load(std::memory_order_acquire); }
+  bool sendable() const { return sendable_.load(std::memory_order_acquire) || over(); }
+  bool spend(size_t payload_bytes);
   void refund(size_t payload_bytes);
   void received(size_t payload_bytes);
-  void end_all(const Status& why, bool keep_messages);
+  void end_all(const Status& why, bool keep_messages) noexcept;
 
   Link& link_;
   const bool supported_;
   Event credit_;  // the peer has granted some, or the link is closed
   std::atomic<bool> sendable_{true};
+  std::atomic<bool> peer_closed_{false};
 
   mutable std::mutex mutex_;  // guards what follows; no other lock is taken inside
   SendWindow send_window_;
-  ReceiveWindow receive_window_;
+  TaggedWindow receive_window_;
   std::unordered_map<uint64_t, Tag> tags_;  // by stream
   size_t waiting_ = 0;
-  Status closed_;  // why nothing comes any more
+  std::optional<Status> closed_;  // why nothing comes any more
+  bool dropping_ = false;         // this end has closed the link: leases go home at once
 };
 
 }  // namespace tw

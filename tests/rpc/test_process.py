@@ -95,8 +95,10 @@ def test_interrupt_ends_a_blocked_call(transport: str, use: str) -> None:
 
     with process(kind="tensorwire") as (target, _):
         said = output(INTERRUPTED, "tensorwire", transport, use, target).splitlines()
-    assert said[0] == "interrupted"
-    assert said[1:] in ([], ["b'active=False'"], ["b'RpcError'"])
+    # What the server's handler saw of its call's end: it waits for it, or for requests.
+    seen = "b'RpcError'" if use == "stream_unary" else "b'active=False'"
+    told = use != "stream" and transport != "grpc"
+    assert said == ["interrupted", *([seen] if told else [])]
 
 
 def test_interrupt_that_another_thread_gets() -> None:

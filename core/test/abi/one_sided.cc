@@ -13,9 +13,9 @@ constexpr uint32_t kAllRights = TW_MAY_READ | TW_MAY_WRITE | TW_MAY_UPDATE;
 
 // How often owners were told.
 struct Told {
-  std::atomic<int> times{0};
+  std::atomic<int>& times = tally();
   tw_owner owner() {
-    return {[](void* told) { ++static_cast<Told*>(told)->times; }, this};
+    return {[](void* tally) { ++*static_cast<std::atomic<int>*>(tally); }, &times};
   }
 };
 

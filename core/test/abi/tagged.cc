@@ -10,9 +10,9 @@ using Receive = std::unique_ptr<tw_receive, Release<tw_receive_release>>;
 
 // How often owners were told.
 struct Told {
-  std::atomic<int> times{0};
+  std::atomic<int>& times = tally();
   tw_owner owner() {
-    return {[](void* told) { ++static_cast<Told*>(told)->times; }, this};
+    return {[](void* tally) { ++*static_cast<std::atomic<int>*>(tally); }, &times};
   }
 };
 

@@ -13,7 +13,7 @@ constexpr size_t kSize = 32 << 20;
 TEST_CASE_TEMPLATE("one-sided: a region concealed under fire is not touched any more", Way,
                    TENSORWIRE_ONE_SIDED_WAYS) {
   if (!possible<Way>()) return;
-  std::atomic<int> live{0};
+  std::atomic<int>& live = tally();
   {
     OneSidedHouse<Way> house;
     Ends<Way> ends(house);
@@ -58,7 +58,7 @@ TEST_CASE_TEMPLATE("one-sided: a region concealed under fire is not touched any 
 // Exposes memory on request and serves it.
 TEST_CASE("helper: one-sided server" * doctest::skip()) {
   const auto hello = read_thing<std::array<std::byte, wire::kHelloSize>>(kFromTest);
-  std::atomic<int> live{0};
+  std::atomic<int>& live = tally();
   House house([&](Ref<ServerCall> call) {
     auto memory = make_ref<Storage>(kSize, live);
     const uint64_t region =
@@ -121,7 +121,7 @@ struct Abroad {
 TEST_CASE_TEMPLATE("one-sided: a killed peer ends all operations as unavailable", Way,
                    TENSORWIRE_ONE_SIDED_WAYS) {
   if (!possible<Way>()) return;
-  std::atomic<int> live{0};
+  std::atomic<int>& live = tally();
   Abroad<Way> abroad;
   if (!by_runtime(*abroad.link)) return;
   std::byte byte{};
@@ -150,7 +150,7 @@ TEST_CASE_TEMPLATE("one-sided: a killed peer ends all operations as unavailable"
 TEST_CASE_TEMPLATE("one-sided: a link that is closed ends its operations at once", Way,
                    TENSORWIRE_ONE_SIDED_WAYS) {
   if (!possible<Way>()) return;
-  std::atomic<int> live{0};
+  std::atomic<int>& live = tally();
   Abroad<Way> abroad;
   if (!by_runtime(*abroad.link)) return;
   auto mine = make_ref<Storage>(64, live);
@@ -177,7 +177,7 @@ TEST_CASE_TEMPLATE("one-sided: a link that is closed ends its operations at once
 TEST_CASE_TEMPLATE("one-sided: a wait that runs out of time leaves the operation under way", Way,
                    TENSORWIRE_ONE_SIDED_WAYS) {
   if (!possible<Way>()) return;
-  std::atomic<int> live{0};
+  std::atomic<int>& live = tally();
   Abroad<Way> abroad;
   if (!by_runtime(*abroad.link)) return;
   abroad.helper.stop();
@@ -224,7 +224,7 @@ struct Writer {
 TEST_CASE_TEMPLATE("one-sided: a region is concealed while a write into it stands still", Way,
                    TENSORWIRE_ONE_SIDED_WAYS) {
   if (!possible<Way>()) return;
-  std::atomic<int> live{0};
+  std::atomic<int>& live = tally();
   OneSidedHouse<Way> house;
   Writer<Way> writer(house, live);
   if (!by_runtime(*writer.link)) return;
@@ -241,7 +241,7 @@ TEST_CASE_TEMPLATE("one-sided: a region is concealed while a write into it stand
 TEST_CASE_TEMPLATE("one-sided: a writer that is killed leaves nothing behind", Way,
                    TENSORWIRE_ONE_SIDED_WAYS) {
   if (!possible<Way>()) return;
-  std::atomic<int> live{0};
+  std::atomic<int>& live = tally();
   OneSidedHouse<Way> house;
   Writer<Way> writer(house, live);
   writer.helper.kill();
@@ -252,7 +252,7 @@ TEST_CASE_TEMPLATE("one-sided: a writer that is killed leaves nothing behind", W
 TEST_CASE_TEMPLATE("one-sided: a peer that closes its link ends operations on its memory", Way,
                    TENSORWIRE_ONE_SIDED_WAYS) {
   if (!possible<Way>()) return;
-  std::atomic<int> live{0};
+  std::atomic<int>& live = tally();
   OneSidedHouse<Way> house;
   Ends<Way> ends(house);
   const auto [region, memory] = expose(ends, 1 << 20, kAllRights, live);
@@ -282,7 +282,7 @@ bool untouched(const Storage& memory) {
 TEST_CASE("one-sided: verbs: a region concealed under fire is not touched any more") {
   if (!possible<VerbsWay>()) return;
   constexpr size_t kBytes = 1 << 20;
-  std::atomic<int> live{0};
+  std::atomic<int>& live = tally();
   for (int round = 0; round < 5; ++round) {
     OneSidedHouse<VerbsWay> house;
     Ends<VerbsWay> ends(house);
@@ -339,7 +339,7 @@ struct Busy {
     }
   }
 
-  std::atomic<int> live{0};
+  std::atomic<int>& live = tally();
   std::atomic<uint64_t> done{0};
   Slot<Code> codes;
   std::vector<Ref<Storage>> memory;

@@ -13,7 +13,7 @@ namespace {
 TEST_CASE_TEMPLATE("one-sided: reads and writes of any size move exactly their bytes", Way,
                    TENSORWIRE_ONE_SIDED_WAYS) {
   if (!possible<Way>()) return;
-  std::atomic<int> live{0};
+  std::atomic<int>& live = tally();
   {
     OneSidedHouse<Way> house;
     Ends<Way> ends(house);
@@ -50,7 +50,7 @@ TEST_CASE_TEMPLATE("one-sided: reads and writes of any size move exactly their b
 TEST_CASE_TEMPLATE("one-sided: either end of a link lets the other at its memory", Way,
                    TENSORWIRE_ONE_SIDED_WAYS) {
   if (!possible<Way>()) return;
-  std::atomic<int> live{0};
+  std::atomic<int>& live = tally();
   {
     OneSidedHouse<Way> house;
     Ends<Way> ends(house);
@@ -76,7 +76,7 @@ TEST_CASE_TEMPLATE("one-sided: either end of a link lets the other at its memory
 TEST_CASE_TEMPLATE("one-sided: an operation sees what was written before it", Way,
                    TENSORWIRE_ONE_SIDED_WAYS) {
   if (!possible<Way>()) return;
-  std::atomic<int> live{0};
+  std::atomic<int>& live = tally();
   OneSidedHouse<Way> house;
   Ends<Way> ends(house);
   const auto [region, memory] = expose(ends, 1 << 20, kAllRights, live);
@@ -103,7 +103,7 @@ TEST_CASE_TEMPLATE("one-sided: an operation sees what was written before it", Wa
 TEST_CASE_TEMPLATE("one-sided: each right allows its operations and no others", Way,
                    TENSORWIRE_ONE_SIDED_WAYS) {
   if (!possible<Way>()) return;
-  std::atomic<int> live{0};
+  std::atomic<int>& live = tally();
   OneSidedHouse<Way> house;
   Ends<Way> ends(house);
   for (Rights rights = 0; rights <= kAllRights; ++rights) {
@@ -136,7 +136,7 @@ TEST_CASE_TEMPLATE("one-sided: each right allows its operations and no others", 
 TEST_CASE_TEMPLATE("one-sided: what is outside of a region is refused, and the link lives", Way,
                    TENSORWIRE_ONE_SIDED_WAYS) {
   if (!possible<Way>()) return;
-  std::atomic<int> live{0};
+  std::atomic<int>& live = tally();
   OneSidedHouse<Way> house;
   Ends<Way> ends(house);
   const uint64_t region = expose(ends, 64, kAllRights, live).first;
@@ -171,7 +171,7 @@ TEST_CASE_TEMPLATE("one-sided: what is outside of a region is refused, and the l
 TEST_CASE_TEMPLATE("one-sided: a region is known before the message that names it", Way,
                    TENSORWIRE_ONE_SIDED_WAYS) {
   if (!possible<Way>()) return;
-  std::atomic<int> live{0};
+  std::atomic<int>& live = tally();
   OneSidedHouse<Way> house;
   Ends<Way> ends(house);
   for (int round = 0; round < 50; ++round) {
@@ -194,7 +194,7 @@ TEST_CASE_TEMPLATE("one-sided: a region is known before the message that names i
 TEST_CASE_TEMPLATE("one-sided: values of writes with immediate come in order, after their bytes",
                    Way, TENSORWIRE_ONE_SIDED_WAYS) {
   if (!possible<Way>()) return;
-  std::atomic<int> live{0};
+  std::atomic<int>& live = tally();
   OneSidedHouse<Way> house;
   Ends<Way> ends(house);
   const size_t size = ends.client->link().profile().chunk_bytes + 1;
@@ -236,7 +236,7 @@ TEST_CASE_TEMPLATE("one-sided: two initiators add 10,000 times each, and nothing
                    TENSORWIRE_ONE_SIDED_WAYS) {
   if (!possible<Way>()) return;
   constexpr uint64_t kTimes = 10'000;
-  std::atomic<int> live{0};
+  std::atomic<int>& live = tally();
   OneSidedHouse<Way> house, another;
   Ends<Way> one(house), two(another);
   auto word = make_ref<Storage>(8, live);
@@ -274,7 +274,7 @@ TEST_CASE_TEMPLATE("one-sided: two initiators add 10,000 times each, and nothing
 TEST_CASE_TEMPLATE("one-sided: compare-and-swap makes a lock", Way, TENSORWIRE_ONE_SIDED_WAYS) {
   if (!possible<Way>()) return;
   constexpr int kTimes = 200;
-  std::atomic<int> live{0};
+  std::atomic<int>& live = tally();
   OneSidedHouse<Way> house, another;
   Ends<Way> one(house), two(another);
   auto words = make_ref<Storage>(16, live);  // the lock, and what it guards
@@ -305,7 +305,7 @@ TEST_CASE_TEMPLATE("one-sided: compare-and-swap makes a lock", Way, TENSORWIRE_O
 TEST_CASE_TEMPLATE("one-sided: messages pass between the pieces of large operations", Way,
                    TENSORWIRE_ONE_SIDED_WAYS) {
   if (!possible<Way>()) return;
-  std::atomic<int> live{0};
+  std::atomic<int>& live = tally();
   OneSidedHouse<Way> house;
   Ends<Way> ends(house);
   if (!by_runtime(*ends.client)) return;

@@ -1,12 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Limits for tests that wait on other threads and processes.
+// For tests that wait on other threads and processes: limits, and what outlives a test.
 #pragma once
 
+#include <atomic>
+#include <deque>
 #include <thread>
 
 #include "base/clock.h"
 
 namespace tw::test {
+
+// Counts what threads of the runtime do, who may do it after the test has ended: it lasts.
+inline std::atomic<int>& tally() {
+  static auto& all = *new std::deque<std::atomic<int>>;
+  return all.emplace_back(0);
+}
 
 // A wait that never ends fails its test long before anybody loses patience.
 inline Nanos patience() { return now() + 60 * kSecond; }

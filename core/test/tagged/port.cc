@@ -101,7 +101,7 @@ TEST_CASE_TEMPLATE("tagged: messages of one tag come in order, from either end, 
 
 TEST_CASE_TEMPLATE("tagged: segments of a message stay apart, and become one in given memory", Way,
                    TENSORWIRE_LINKS) {
-  std::atomic<int> live{0};
+  std::atomic<int>& live = tally();
   {
     Ends<Way> ends;
     const auto a = bytes_of(10, 1), b = bytes_of(400'000, 2), c = bytes_of(5000, 3);
@@ -128,7 +128,7 @@ TEST_CASE_TEMPLATE("tagged: segments of a message stay apart, and become one in 
 
 TEST_CASE_TEMPLATE("tagged: a large message comes straight into the memory that waits for it", Way,
                    TENSORWIRE_LINKS) {
-  std::atomic<int> live{0};
+  std::atomic<int>& live = tally();
   Ends<Way> ends;
   const auto bytes = bytes_of(8 << 20, 5);
   const auto pushes = ends.here().link().profile().bulk == Bulk::kPush;
@@ -150,7 +150,7 @@ TEST_CASE_TEMPLATE("tagged: a large message comes straight into the memory that 
 
 TEST_CASE_TEMPLATE("tagged: a message that is too large for its memory is dropped, no other", Way,
                    TENSORWIRE_LINKS) {
-  std::atomic<int> live{0};
+  std::atomic<int>& live = tally();
   Ends<Way> ends;
   for (const size_t size : {size_t{11}, size_t{700'000}}) {
     const auto receive = ends.there().receive(1, memory_of(10, live));
@@ -197,9 +197,95 @@ TEST_CASE_TEMPLATE("tagged: what nobody asks for waits within one credit, and th
   }
 }
 
+TEST_CASE("tagged: the credit of all tags admits what a sender may send, in any order") {
+  std::mt19937 random(3);
+  for (int round = 0; round < 300; ++round) {
+    constexpr size_t kWindow = 1000;
+    TaggedWindow window(kWindow);
+    SendWindow sender(kWindow);
+    std::vector<size_t> on_their_way, unread;
+    for (int step = 0; step < 200; ++step) {
+      const auto any = [&](std::vector<size_t>& list) {
+        std::swap(list[random() % list.size()], list.back());
+        const size_t one = list.back();
+        list.pop_back();
+        return one;
+      };
+      switch (random() % 3) {
+        case 0:
+          if (!sender.open()) break;
+          on_their_way.push_back(kMessageOverhead + random() % (random() % 4 ? 200 : 3000));
+          sender.spend(on_their_way.back() - kMessageOverhead);
+          break;
+        case 1: {
+          if (on_their_way.empty()) break;
+          unread.push_back(any(on_their_way));
+          REQUIRE(window.admits(unread.back(), 0));
+          REQUIRE(window.arrive(unread.back()));
+          break;
+        }
+        default:
+          if (unread.empty()) break;
+          if (const uint64_t grant = window.consume(any(unread))) REQUIRE(sender.grant(grant));
+      }
+    }
+  }
+  TaggedWindow window(1000);
+  CHECK(window.arrive(5000));
+  CHECK(window.admits(900, 0));
+  CHECK(window.arrive(900));
+  CHECK_FALSE(window.admits(100, 0));
+  CHECK_FALSE(window.admits(1, 100));
+  CHECK_FALSE(window.arrive(100));
+}
+
+TEST_CASE_TEMPLATE("tagged: threads that compete for the last of the credit all get through", Way,
+                   TENSORWIRE_LINKS) {
+  Ends<Way> ends;
+  const auto bytes = bytes_of(3 << 20);
+  constexpr uint64_t kThreads = 4, kMessages = 12;
+  std::vector<std::thread> senders;
+  for (uint64_t tag = 0; tag < kThreads; ++tag)
+    senders.emplace_back([&, tag] {
+      for (uint64_t i = 0; i < kMessages; ++i) CHECK(send(ends.here(), tag, bytes));
+    });
+  // One tag after the other, so that the others run out of credit; whoever asks first lets them go.
+  std::vector<Ref<TaggedReceive>> receives;
+  for (uint64_t i = 0; i < kMessages; ++i)
+    for (uint64_t tag = 0; tag < kThreads; ++tag)
+      receives.push_back(ends.there().receive(tag).value());
+  for (const auto& receive : receives)
+    CHECK(take(ends.there(), *receive).payload_bytes == bytes.size());
+  for (auto& sender : senders) sender.join();
+  CHECK(ends.client->link().alive());
+}
+
+TEST_CASE_TEMPLATE("tagged: what crosses a close is dropped, and its lease goes home", Way,
+                   TENSORWIRE_LINKS) {
+  ArenaWatch arena;
+  {
+    Ends<Way> ends;
+    const auto bytes = bytes_of(1 << 20);
+    std::atomic<bool> closed{false};
+    std::thread sender([&] {
+      while (!closed) {
+        std::vector list{out(bytes)};
+        (void)ends.there().send(1, list, {now() + kMillisecond});
+      }
+    });
+    REQUIRE(eventually([&] { return ends.here().waiting() > 2; }));
+    ends.client->link().close({Code::kCancelled, "the test is over"});
+    REQUIRE(eventually([&] { return ends.client->link().lost(); }));
+    CHECK(ends.here().waiting() == 0);
+    closed = true;
+    sender.join();
+  }
+  CHECK(arena.restored());
+}
+
 TEST_CASE_TEMPLATE("tagged: a receive that is cancelled ends, and leaves the message to the next",
                    Way, TENSORWIRE_LINKS) {
-  std::atomic<int> live{0};
+  std::atomic<int>& live = tally();
   Ends<Way> ends;
   auto first = ends.there().receive(1, memory_of(10, live));
   const auto second = ends.there().receive(1);
@@ -353,7 +439,7 @@ TEST_CASE("tagged: a wait that is interrupted leaves nothing behind") {
 }
 
 TEST_CASE("tagged: a peer that breaks the rules loses its link") {
-  std::atomic<int> live{0};
+  std::atomic<int>& live = tally();
   Ends<TcpWay> ends;
   const std::byte byte{};
   SUBCASE("a header") {

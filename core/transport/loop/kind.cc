@@ -69,7 +69,11 @@ class LoopSetup : public Setup {
 class Offer final : public LoopSetup {
  public:
   using LoopSetup::LoopSetup;
-  ~Offer() override { (void)offered_.take(token_); }
+  // The server may have taken the wires already: it hears of their end.
+  ~Offer() override {
+    (void)offered_.take(token_);
+    if (wires_) wires_->close();
+  }
 
   Status begin() {
     if (Status status = fill_random(token_); !status.ok()) return status;

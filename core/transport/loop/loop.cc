@@ -26,6 +26,17 @@ Result<Ref<LoopWires>> LoopWires::create() {
   return wires;
 }
 
+void LoopWires::close() {
+  for (auto& pipe : pipes_) {
+    std::lock_guard lock(pipe.mutex);
+    pipe.closed = true;
+  }
+  const uint64_t one = 1;
+  for (const Fd& bell : bells_) {
+    [[maybe_unused]] const ssize_t n = ::write(bell.get(), &one, sizeof one);
+  }
+}
+
 LoopTransport::LoopTransport(Ref<LoopWires> wires, size_t side, const Settings& settings)
     : wires_(std::move(wires)),
       side_(side),
@@ -190,12 +201,6 @@ void LoopTransport::peer_gone(std::string why) {
   interrupt();
 }
 
-void LoopTransport::hang_up() {
-  for (auto& pipe : wires_->pipes_) {
-    std::lock_guard lock(pipe.mutex);
-    pipe.closed = true;
-  }
-  ring(1 - side_);
-}
+void LoopTransport::hang_up() { wires_->close(); }
 
 }  // namespace tw

@@ -23,6 +23,9 @@ class LoopWires final : public RefCounted {
   // RESOURCE_EXHAUSTED.
   static Result<Ref<LoopWires>> create();
 
+  // For both ends: what is in the pipes is still received, and nothing more sent.
+  void close();
+
  private:
   friend class LoopTransport;
   static constexpr size_t kPipeBytes = 64 << 10;

@@ -65,7 +65,7 @@ class ShmSetup : public Setup {
   explicit ShmSetup(const Settings& settings) : settings_(settings) {}
 
  protected:
-  // Null: nothing has come whole yet.
+  // False: nothing has come whole yet.
   Result<bool> read(int socket) {
     const auto got = reader_.read(socket, message_);
     if (!got) return got.status();
