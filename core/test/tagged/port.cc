@@ -77,6 +77,14 @@ Ref<PostedBuffer> memory_of(size_t size, std::atomic<int>& live) {
   return make_ref<PostedBuffer>(data, size, std::move(memory));
 }
 
+// 1 MiB that its link may read after its test.
+OutSegment lent(std::atomic<int>& live) {
+  auto memory = make_ref<Memory>(1 << 20, live);
+  OutSegment segment = out(memory->bytes);
+  segment.hold = std::move(memory);
+  return segment;
+}
+
 TEST_CASE_TEMPLATE("tagged: messages of one tag come in order, from either end, of any size", Way,
                    TENSORWIRE_LINKS) {
   Ends<Way> ends;
@@ -446,17 +454,13 @@ TEST_CASE("tagged: a peer that breaks the rules loses its link") {
     REQUIRE(ends.client->link().send(wire::kTaggedStreams | 1, {&byte, 1}, {}, nullptr, {}).ok());
   }
   SUBCASE("a header, with bytes to come") {
-    const auto bytes = bytes_of(1 << 20);
-    std::vector list{out(bytes)};
-    list[0].hold = make_ref<Memory>(1, live);
+    std::vector list{lent(live)};
     REQUIRE(ends.client->link().send(wire::kTaggedStreams | 1, {&byte, 1}, list, nullptr, {}).ok());
   }
   SUBCASE("no credit") {
     const uint64_t window = runtime().settings().stream_window_bytes;
-    const auto bytes = bytes_of(1 << 20);
-    for (uint64_t sum = 0; sum <= window + bytes.size(); sum += bytes.size()) {
-      std::vector list{out(bytes)};
-      list[0].hold = make_ref<Memory>(1, live);
+    for (uint64_t sum = 0; sum <= window + (3 << 20); sum += 1 << 20) {
+      std::vector list{lent(live)};
       if (!ends.client->link().send(wire::kTaggedStreams | 1, {}, list, nullptr, {}).ok()) break;
     }
   }
