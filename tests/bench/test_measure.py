@@ -131,7 +131,7 @@ def test_streams_are_made_long_enough() -> None:
     length = fake.lengths[-1]
     assert length > measure.STREAM_MINIMUM
     assert visit.calls == length * fake.lengths.count(length)
-    assert visit.p50_us * length <= visit.seconds * 1e6
+    assert visit.p50_us * length <= visit.seconds * 1e6 * (1 + 1e-9)  # the same time, rounded
 
 
 def test_a_stream_of_very_large_messages_may_be_one_message() -> None:

@@ -84,7 +84,7 @@ INTERRUPTED = """
     except KeyboardInterrupt:
         print("interrupted", flush=True)
     if use != "stream" and transport != "grpc":  # grpcio cancels when the garbage is collected
-        print(recall(b"it"))
+        print(recall(b"it"), flush=True)
     os._exit(0)
 """
 
