@@ -11,45 +11,7 @@ using Access = std::unique_ptr<tw_access, Release<tw_access_release>>;
 
 constexpr uint32_t kAllRights = TW_MAY_READ | TW_MAY_WRITE | TW_MAY_UPDATE;
 
-// How often owners were told.
-struct Told {
-  std::atomic<int>& times = tally();
-  tw_owner owner() {
-    return {[](void* tally) { ++*static_cast<std::atomic<int>*>(tally); }, &times};
-  }
-};
-
-// A link with the server's call on it, which stands for the other end.
-struct Ends {
-  explicit Ends(const char* way)
-      : house([this](Call fresh) {
-          std::unique_lock lock(mutex);
-          held = std::move(fresh);
-          there.reset(tw_call_remote(held.get()));
-          ready = true;
-        }),
-        link(house.dial(way)),
-        here(tw_link_remote(link.get())),
-        call(start(link.get(), "/t/Hold")) {
-    REQUIRE(eventually([&] {
-      std::unique_lock lock(mutex);
-      return ready;
-    }));
-  }
-  ~Ends() {
-    call.reset();
-    held.reset();
-  }
-
-  std::mutex mutex;
-  bool ready = false;
-  Call held;
-  Remote there;
-  House house;
-  Link link;
-  Remote here;
-  Call call;
-};
+using Ends = PortsOf<Remote, tw_link_remote, tw_call_remote>;
 
 tw_access_request request(int kind, uint64_t region, uint64_t offset, void* local,
                           uint64_t length) {

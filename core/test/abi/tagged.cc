@@ -8,45 +8,7 @@ namespace {
 using Tagged = std::unique_ptr<tw_tagged, Release<tw_tagged_release>>;
 using Receive = std::unique_ptr<tw_receive, Release<tw_receive_release>>;
 
-// How often owners were told.
-struct Told {
-  std::atomic<int>& times = tally();
-  tw_owner owner() {
-    return {[](void* tally) { ++*static_cast<std::atomic<int>*>(tally); }, &times};
-  }
-};
-
-// A link with the server's call on it, which stands for the other end.
-struct Ends {
-  explicit Ends(const char* way)
-      : house([this](Call fresh) {
-          std::unique_lock lock(mutex);
-          held = std::move(fresh);
-          there.reset(tw_call_tagged(held.get()));
-          ready = true;
-        }),
-        link(house.dial(way)),
-        here(tw_link_tagged(link.get())),
-        call(start(link.get(), "/t/Hold")) {
-    REQUIRE(eventually([&] {
-      std::unique_lock lock(mutex);
-      return ready;
-    }));
-  }
-  ~Ends() {
-    call.reset();
-    held.reset();
-  }
-
-  std::mutex mutex;
-  bool ready = false;
-  Call held;
-  Tagged there;
-  House house;
-  Link link;
-  Tagged here;
-  Call call;
-};
+using Ends = PortsOf<Tagged, tw_link_tagged, tw_call_tagged>;
 
 int send(tw_tagged* tagged, uint64_t tag, std::string_view text, tw_status* status = nullptr) {
   const tw_segment segment{text.data(), text.size()};

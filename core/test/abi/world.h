@@ -256,4 +256,46 @@ class House {
   std::thread dispatcher_;             // last: it uses all of the above
 };
 
+// How often owners were told.
+struct Told {
+  std::atomic<int>& times = tally();
+  tw_owner owner() {
+    return {[](void* tally) { ++*static_cast<std::atomic<int>*>(tally); }, &times};
+  }
+};
+
+// A link with the server's call on it, which stands for the other end: what either end has of the
+// link's `Port`, a handle by `of_link` and `of_call`.
+template <class Port, auto of_link, auto of_call>
+struct PortsOf {
+  explicit PortsOf(const char* way)
+      : house([this](Call fresh) {
+          std::unique_lock lock(mutex);
+          held = std::move(fresh);
+          there.reset(of_call(held.get()));
+          ready = true;
+        }),
+        link(house.dial(way)),
+        here(of_link(link.get())),
+        call(start(link.get(), "/t/Hold")) {
+    REQUIRE(eventually([&] {
+      std::unique_lock lock(mutex);
+      return ready;
+    }));
+  }
+  ~PortsOf() {
+    call.reset();
+    held.reset();
+  }
+
+  std::mutex mutex;
+  bool ready = false;
+  Call held;
+  Port there;
+  House house;
+  Link link;
+  Port here;
+  Call call;
+};
+
 }  // namespace tw::test::abi
