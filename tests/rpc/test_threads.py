@@ -50,12 +50,14 @@ def test_callbacks_are_called_once_there_is_a_thread(
     monkeypatch.setattr(events, "_holder", events._Holder())
     done = threading.Event()
     with local("tensorwire") as server, DATA_PLANE[0].channel(server.target) as channel:
-        call = channel.unary_unary(path("echo"))
+        # A callback of a call that has ended is called at once, without a thread.
+        future = channel.unary_unary(path("pass_gate")).future(b"gate")
         shortage.add("tensorwire-events")
         with pytest.raises(RuntimeError, match=NO_THREAD):
-            call.future(b"x").add_done_callback(lambda _: None)
+            future.add_done_callback(lambda _: None)
         shortage.clear()
-        call.future(b"x").add_done_callback(lambda _: done.set())
+        future.add_done_callback(lambda _: done.set())
+        server.service.gates["gate"].set()
         assert done.wait(LIMIT_SECONDS)
 
 
