@@ -28,11 +28,14 @@ html_js_files = ["copy.js"]
 
 def commands(command: Any, name: str) -> dict[str, str]:
     """The help of a command, or of all commands of a group."""
-    group = getattr(command, "commands", None)
-    if group is None:
-        with command.context_class(command, info_name=name, terminal_width=90) as context:
+    with command.context_class(command, info_name=name, terminal_width=90) as context:
+        words = getattr(command, "summaries", ())
+        if not words:
             return {name: command.get_help(context)}
-    return {k: v for word in group for k, v in commands(group[word], f"{name} {word}").items()}
+        found: dict[str, str] = {}
+        for word in words:
+            found |= commands(command.load(word), f"{name} {word}")
+        return found
 
 
 def add_help(app: Any, page: str, source: list[str]) -> None:

@@ -268,7 +268,7 @@ TREE = {
     "src/tensorwire/tensorflow/plugin/server.cc": '#include "tensorflow/core/server.h"\n'
     '#include "tensorwire.h"\n',
     "src/tensorwire/bench/__init__.py": "import tensorwire.rpc\n",
-    "src/tensorwire/cli.py": "def main():\n    from .bench import rpc\n",
+    "src/tensorwire/cli/__init__.py": "def main():\n    from ..bench import rpc\n",
 }
 
 

@@ -22,6 +22,7 @@ import pytest
 import typer
 
 from tensorwire import cli
+from tensorwire.cli.group import Group
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [*ROOT.glob("README.md"), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -173,10 +174,11 @@ def test_every_command_is_in_the_table() -> None:
     found = re.findall(r"^\| `(tensorwire(?: [a-z]+)+)", page, re.MULTILINE)
 
     def leaves(command: Any, name: str) -> Iterator[str]:
-        for word, inner in getattr(command, "commands", {}).items():
-            yield from leaves(inner, f"{name} {word}")
-        if not hasattr(command, "commands"):
+        if not isinstance(command, Group):
             yield name
+            return
+        for word in command.summaries:
+            yield from leaves(command.load(word), f"{name} {word}")
 
     assert sorted(found) == sorted(leaves(typer.main.get_command(cli.app), "tensorwire"))
 

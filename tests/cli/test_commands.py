@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ``tensorwire`` command: options, output for programs and for people, exit codes."""
+"""What commands do: output for programs and for people, wrong usage, exit codes."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -38,52 +37,11 @@ def rpc(*arguments: str) -> dict[str, Any]:
     return report
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        ((), ("bench", "train", "doctor")),
-        (("bench",), ("rpc", "tensorflow")),
-        (("bench", "rpc"), ("--transport", "--sizes", "--rounds", "--peers", "Examples", "--json")),
-        (("bench", "tensorflow"), ("--sizes", "--cases", "Examples", "Exit codes", "--json")),
-        (("run",), ("[OPTIONS] -- ", "--launch", "Examples", "Exit codes")),
-        (("train",), ("--compare", "resnet152", "Examples", "Exit codes", "--json")),
-        (("doctor",), ("TARGET", "Examples", "Exit codes", "--json")),
-    ],
-)
-def test_help(arguments: tuple[str, ...], expected: tuple[str, ...]) -> None:
-    result = run(*arguments, "--help")
-    assert result.exit_code == 0
-    for word in expected:
-        assert word in result.output
-
-
-@pytest.mark.parametrize("command", [(), ("bench", "rpc"), ("run",), ("train",), ("doctor",)])
-def test_short_help(command: tuple[str, ...]) -> None:
-    assert run(*command, "-h").output == run(*command, "--help").output
-
-
 @pytest.mark.parametrize("option", ["--version", "-V"])
 def test_version(option: str) -> None:
     result = run(option)
     assert result.exit_code == 0
     assert result.output.strip()[0].isdigit()
-
-
-def test_shells_complete_the_command() -> None:
-    """In bash, with the script that the command prints for it."""
-    command = shutil.which("tensorwire", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-    assert command is not None
-    program = """
-    eval "$("$0" --show-completion)"
-    complete -p tensorwire >&2
-    COMP_WORDS=(tensorwire bench "$1") COMP_CWORD=2
-    _tensorwire_completion "$0"
-    echo "${COMPREPLY[@]}"
-    """
-    words = ["bash", "-c", program, command, "r"]
-    done = subprocess.run(words, check=True, capture_output=True, text=True)
-    assert "-F _tensorwire_completion tensorwire" in done.stderr
-    assert done.stdout == "rpc\n"
 
 
 def test_the_package_can_be_run() -> None:
@@ -272,7 +230,7 @@ def test_an_interrupted_run_keeps_its_figures(
 
         yield update
 
-    monkeypatch.setattr("tensorwire.cli.progress_bar", impatient)
+    monkeypatch.setattr("tensorwire.bench.terminal.progress_bar", impatient)
     output = tmp_path / "figures.json"
     done = run(
         *("bench", "rpc", "--sizes", "8", "--cases", "request", "--seconds", "0.01"),
@@ -351,13 +309,3 @@ def test_doctor_knows_its_transports() -> None:
     result = run("doctor", "127.0.0.1:9", "--transport", "pigeon")
     assert result.exit_code == 2
     assert "pigeon" in result.output
-
-
-def test_nothing_heavy_is_imported_for_help() -> None:
-    program = (
-        "import sys, tensorwire.cli\n"
-        "heavy = {'numpy', 'grpc', 'matplotlib', 'tensorflow', 'tensorwire._core'}\n"
-        "print(sorted(heavy & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
-    assert done.stdout.strip() == b"[]"

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``tensorwire bench``: a file for each command."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import typer
+
+from tensorwire.cli.group import Group
+
+
+class Commands(Group):
+    home = __name__
+    summaries: ClassVar = {
+        "rpc": "Measure calls and streams: Tensorwire against stock grpcio, in interleaved rounds.",
+        "tensorflow": "Measure steps of TensorFlow sessions: tensorwire against stock gRPC, in "
+        "interleaved rounds.",
+    }
+
+
+app = typer.Typer(cls=Commands, no_args_is_help=True, add_completion=False, rich_markup_mode="rich")
+
+
+@app.callback()
+def bench() -> None:
+    """Measure Tensorwire against others."""

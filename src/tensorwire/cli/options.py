@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options that several commands have, and how wrong ones end a command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+TRANSPORTS = ("auto", "shm", "verbs", "tcp", "grpc")
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Program = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="PROGRAM",
+        show_default=False,
+        help="What to run, with its arguments, as without tensorwire.",
+    ),
+]
+
+
+def words(option: str, text: str) -> list[str]:
+    """The words of a comma list, each once; an empty list ends the command with code 2."""
+    found = list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+    if not found:
+        raise typer.BadParameter("the list is empty", param_hint=option)
+    return found
+
+
+def choices(option: str, text: str, allowed: Iterable[str]) -> list[str]:
+    """``words``, each one of ``allowed``; else the command ends with code 2."""
+    permitted = list(allowed)
+    chosen = words(option, text)
+    for word in chosen:
+        if word not in permitted:
+            names = ", ".join(permitted)
+            raise typer.BadParameter(f"{word!r} is none of {names}", param_hint=option)
+    return chosen
+
+
+def writable(option: str, path: Path | None, check: Callable[[Path], None] | None = None) -> None:
+    """The command ends with code 2 when it could not write this file at its end. check: raises
+    ValueError for a file that will not do; by default, for one that cannot be written."""
+    if path is not None:
+        from tensorwire.bench.files import check_file
+
+        usage(option, check or check_file, path)
+
+
+def usage(option: str, parse: Callable[[S], T], given: S) -> T:
+    """``parse(given)``; a ValueError ends the command with code 2."""
+    try:
+        return parse(given)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``tensorwire run``: a program, with tensorwire as its TensorFlow's transport."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from tensorwire.cli.group import Command, single
+from tensorwire.cli.options import Program, usage
+
+app = single()
+
+
+@app.command(
+    cls=Command,
+    context_settings={"allow_interspersed_args": False},
+    options_metavar="[OPTIONS] --",
+    epilog="Examples:\n\n"
+    "[bold]tensorwire run --stats -- python train.py[/]\n\n"
+    "[bold]tensorwire run --launch ps=1,worker=2 -- python train.py[/]  (TF_CONFIG)\n\n"
+    "[bold]tensorwire run --launch ps=1,worker=2 -- python train.py --job_name={job} "
+    "--task_index={index} --ps_hosts={ps_hosts} --worker_hosts={worker_hosts}[/]\n\n"
+    "Exit codes: the program's; with --launch 0, or that of the first process that failed; "
+    "2 wrong usage, 127 no such program.",
+)
+def run(
+    command: Program,
+    stats: Annotated[
+        bool, typer.Option("--stats", help="Each process prints at its end what went which way.")
+    ] = False,
+    launch: Annotated[
+        str | None,
+        typer.Option(
+            metavar="JOB=COUNT,...",
+            help="Run a cluster on this machine: the program once for each task of these jobs.",
+        ),
+    ] = None,
+    fallback: Annotated[
+        bool,
+        typer.Option("--fallback", help="Use stock gRPC where the plugin cannot be had."),
+    ] = False,
+) -> None:
+    """Run a TensorFlow program as it is; servers in it that ask for grpc get tensorwire.
+
+    With --launch each process finds the cluster in TF_CONFIG and in {job}, {index}, {ps_hosts},
+    {worker_hosts} (and so on for each job) in its arguments. Output is prefixed; signals are passed
+    on; all processes end when one fails, and ps once the others have ended.
+    """
+    import os
+
+    from tensorwire import launch as launcher
+    from tensorwire.tensorflow.run import environment
+
+    added = environment(stats=stats, fallback=fallback)
+    if launch is not None:
+        cluster = usage("--launch", launcher.cluster, launch)
+        ended = usage(
+            "--launch", lambda words: launcher.run(cluster, words, environment=added), command
+        )
+        if ended.why:
+            print(f"tensorwire: {ended.why}", file=sys.stderr)
+        raise typer.Exit(ended.code)
+    try:
+        os.execvpe(command[0], command, {**os.environ, **added})
+    except OSError as error:
+        print(f"tensorwire: cannot run {command[0]!r}: {error.strerror}", file=sys.stderr)
+        raise typer.Exit(127) from None

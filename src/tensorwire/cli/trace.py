@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``tensorwire trace``: a program, and what its links did."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tensorwire.cli.group import Command, single
+from tensorwire.cli.options import Json, Program, writable
+
+app = single()
+
+
+@app.command(
+    cls=Command,
+    context_settings={"allow_interspersed_args": False},
+    options_metavar="[OPTIONS] --",
+    epilog="Examples:\n\n"
+    "[bold]tensorwire trace -- python train.py[/]\n\n"
+    "[bold]tensorwire trace --events --keep 200 -- python client.py[/]\n\n"
+    "[bold]tensorwire trace --json --output steps.json -- python train.py[/]\n\n"
+    "[bold]tensorwire trace --chrome steps.json -- python train.py[/]  (for ui.perfetto.dev)\n\n"
+    "Exit codes: the program's; 1 a file could not be written, 2 wrong usage, 127 no such program.",
+)
+def trace(
+    command: Program,
+    events: Annotated[
+        bool, typer.Option("--events", help="List each step that was kept, too.")
+    ] = False,
+    keep: Annotated[
+        int, typer.Option(min=1, max=10_000_000, help="Steps that each link keeps; counts are all.")
+    ] = 100_000,
+    output: Annotated[Path | None, typer.Option(help="Write the JSON object to this file.")] = None,
+    chrome: Annotated[
+        Path | None,
+        typer.Option(help="Write the kept steps for ui.perfetto.dev or chrome://tracing."),
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Run a program, and show the protocol steps of every link in all of its processes.
+
+    MESSAGE, EAGER, DATA; MAP of what is lent in shared memory; RTS, READ and FIN of what is read
+    from the sender's memory; CREDIT, ABORT, GOAWAY; SEND: what the transport took at once. The
+    payload is the bytes of tensors and other segments. A process that is killed leaves nothing of
+    the links that it had then.
+    """
+    import json
+
+    from tensorwire import trace as tracing
+    from tensorwire.bench.files import save
+    from tensorwire.terminal import console
+
+    writable("--output", output)
+    writable("--chrome", chrome)
+    try:
+        code, links = tracing.run(command, keep)
+    except OSError as error:
+        print(f"tensorwire: cannot run {command[0]!r}: {error.strerror}", file=sys.stderr)
+        raise typer.Exit(127) from None
+    report = {"links": [tracing.as_dict(link, events=events) for link in links]}
+    saved = save(output, lambda path: path.write_text(json.dumps(report, indent=2) + "\n"))
+    saved &= save(chrome, lambda path: path.write_text(json.dumps(tracing.as_chrome(links)) + "\n"))
+    if json_:
+        print(json.dumps(report, indent=2))
+    else:
+        tracing.print_links(links, console(), events=events)
+    raise typer.Exit(code or int(not saved))
