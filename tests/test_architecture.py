@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -48,19 +48,21 @@ SYSTEM_IO = re.compile(r"sys/(socket|epoll|eventfd|mman|un)\.h|netinet/|fcntl\.h
 FRAMEWORK_HEADERS = {"tensorflow": ("absl/", "google/protobuf/", "tensorflow/", "tsl/")}
 WITHOUT_IO = ("wire", "message")
 
-# Every module, lowest first; those of one rank do not know each other.
+# Every module, lowest first; those of one rank do not know each other. Those of a package that
+# stand on several storeys have a rank each.
 PYTHON_LAYERS = (
-    ("_core",),
-    ("leftovers", "log", "loopback", "progress", "signals", "tensors", "terminal"),
-    ("audit", "environment", "host", "launch", "trace"),
-    ("arrays", "rpc"),
-    ("doctor", "metrics", "protobuf", "service"),
-    ("rdma", "tensorflow"),
+    ("_core", "observe"),
+    ("launch", "log", "progress", "signals", "tensors", "terminal"),
+    ("environment", "observe.audit", "observe.host", "observe.trace"),
+    ("arrays", "audit", "rpc", "trace"),
+    ("observe.doctor", "observe.loopback", "observe.metrics", "protobuf", "service"),
+    ("metrics", "observe.rdma", "tensorflow"),
     ("bench",),
     ("cli",),
     ("__main__",),
 )
 PYTHON_RANKS = {name: rank for rank, names in enumerate(PYTHON_LAYERS) for name in names}
+PACKAGES_OF_STOREYS = {name.partition(".")[0] for name in PYTHON_RANKS if "." in name}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.MULTILINE)
 
@@ -124,10 +126,16 @@ def imported_modules(package: Path, file: Path) -> Iterator[str]:
             yield from (f"{module}.{alias.name}" for alias in node.names)
 
 
+def ranked_name(parts: Sequence[str]) -> str:
+    """What has a rank, of the names of a module below `tensorwire`."""
+    several = parts[0] in PACKAGES_OF_STOREYS and parts[1:] not in ([], ["__init__"])
+    return ".".join(parts[:2] if several else parts[:1])
+
+
 def imported_packages(package: Path, file: Path) -> set[str]:
-    """The first name below `tensorwire` of everything that `file` imports at run time."""
+    """What has a rank, of everything that `file` imports at run time."""
     names = (name.split(".") for name in imported_modules(package, file))
-    return {parts[1] for parts in names if parts[0] == "tensorwire" and len(parts) > 1}
+    return {ranked_name(parts[1:]) for parts in names if parts[0] == "tensorwire" and parts[1:]}
 
 
 def without_type_checking(tree: ast.Module) -> ast.Module:
@@ -147,7 +155,7 @@ def import_violations(package: Path, file: Path) -> Iterator[str]:
     here = file.relative_to(package)
     if here == Path("__init__.py"):
         return  # it gathers the public names
-    mine = here.parts[0].removesuffix(".py")
+    mine = ranked_name(list(here.with_suffix("").parts))
     if mine not in PYTHON_RANKS:
         yield f"tensorwire/{here}: {mine} is not one of the modules"
         return
@@ -239,6 +247,8 @@ def test_every_module_is_there() -> None:
     package = ROOT / "src" / "tensorwire"
     modules = {file.stem for file in package.iterdir() if file.suffix in {".py", ".pyi"}}
     modules |= {file.parent.name for file in package.glob("*/__init__.py")}
+    for folder in PACKAGES_OF_STOREYS:
+        modules |= {ranked_name([folder, file.stem]) for file in (package / folder).glob("*.py")}
     assert modules - {"__init__"} == set(PYTHON_RANKS)
     folders = {entry.name for entry in (ROOT / "core").iterdir() if entry.is_dir()}
     assert folders - {"test", "fuzz"} == set(CORE_LAYERS)
@@ -264,7 +274,10 @@ TREE = {
     "src/tensorwire/rpc/__init__.py": "from .channel import Channel\n",
     "src/tensorwire/rpc/channel.py": "from typing import TYPE_CHECKING\nfrom .. import tensors\n"
     "from . import call\nif TYPE_CHECKING:\n    from tensorwire.bench import rows\n",
-    "src/tensorwire/rpc/call.py": "",
+    "src/tensorwire/rpc/call.py": "from ..observe.host import facts",
+    "src/tensorwire/observe/__init__.py": "",
+    "src/tensorwire/observe/host.py": "",
+    "src/tensorwire/observe/metrics.py": "from .. import rpc\n",
     "src/tensorwire/tensorflow/plugin/server.cc": '#include "tensorflow/core/server.h"\n'
     '#include "tensorwire.h"\n',
     "src/tensorwire/bench/__init__.py": "import tensorwire.rpc\n",
@@ -313,6 +326,9 @@ def test_checker_accepts_a_good_tree(tmp_path: Path) -> None:
         ("src/tensorwire/rpc/__init__.py", "from ..cli import main", "tensorwire.cli"),
         ("src/tensorwire/tensors.py", "def f():\n    import tensorwire.rpc", "tensorwire.rpc"),
         ("src/tensorwire/service/__init__.py", "import tensorwire.protobuf", "protobuf"),
+        ("src/tensorwire/observe/host.py", "import tensorwire.rpc", "tensorwire.rpc"),
+        ("src/tensorwire/rpc/call.py", "from ..observe import metrics", "observe.metrics"),
+        ("src/tensorwire/observe/misc.py", "", "not one of the modules"),
         ("src/tensorwire/rpc/call.py", "from .channel import Channel", "circle: call, channel"),
     ],
 )

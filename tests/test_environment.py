@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 import tensorwire
-from tensorwire import doctor, environment
+from tensorwire import environment
+from tensorwire.observe import doctor
 from tensorwire.rpc.choice import policy
 
 ROOT = Path(__file__).parents[1]
@@ -237,7 +238,10 @@ def test_a_wrong_value_ends_an_array_with_its_name() -> None:
 def test_a_wrong_value_ends_no_command_with_a_traceback(
     setting: str, arguments: list[str], says: str
 ) -> None:
-    program = "import sys; from tensorwire import audit, cli; audit.follow(); cli.main()"
+    program = (
+        "from tensorwire.cli import main; from tensorwire.observe import audit\n"
+        "audit.follow()\nmain()"
+    )
     name, _, value = setting.partition("=")
     done = subprocess.run(
         [sys.executable, "-c", program, "doctor", *arguments],

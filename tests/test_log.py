@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tensorwire import audit
 from tensorwire.log import LOGGER, plain
+from tensorwire.observe import audit
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ PROGRAM = """
 import logging, socket, sys
 from concurrent.futures import ThreadPoolExecutor
 import tensorwire
-from tensorwire import audit
+from tensorwire.observe import audit
 
 logging.basicConfig(format="%(levelname)s %(name)s %(message)s", stream=sys.stdout)
 server = tensorwire.server(ThreadPoolExecutor(1), forbid="shm", data_port=int(sys.argv[1]))

@@ -15,7 +15,7 @@ from tensorwire.bench.control import AgentError
 from tensorwire.bench.measure import Visit
 from tensorwire.bench.runner import Contender, Results
 from tensorwire.bench.work import Work, plan
-from tensorwire.host import same_host_congestion_control
+from tensorwire.observe.host import same_host_congestion_control
 
 GRPC = Contender("grpcio", "grpc")
 ZMQ = Contender("zmq", "tcp")

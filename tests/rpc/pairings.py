@@ -19,7 +19,7 @@ from tests.rpc.peer import make_server
 from tests.rpc.service import Service
 
 import tensorwire
-from tensorwire.host import why_no_verbs
+from tensorwire.observe.host import why_no_verbs
 from tensorwire.rpc import choice
 
 ROOT = Path(__file__).resolve().parents[2]

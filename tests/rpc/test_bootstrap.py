@@ -17,8 +17,9 @@ from tests.rpc.pairings import local
 from tests.rpc.service import LIMIT_SECONDS, path
 
 import tensorwire
-from tensorwire import _core, audit, environment
-from tensorwire.host import why_no_verbs
+from tensorwire import _core, environment
+from tensorwire.observe import audit
+from tensorwire.observe.host import why_no_verbs
 from tensorwire.rpc import bootstrap, choice, opening, target
 
 # ------------------------------------------------------------------------------- the server's side

@@ -47,7 +47,7 @@ except grpc.RpcError as error:
 # What `tensorwire doctor` says of shared memory to the server, once a link has been tried.
 DOCTOR = """
 import sys
-from tensorwire import doctor
+from tensorwire.observe import doctor
 
 report = doctor.examine_peer(sys.argv[1])
 while report.transport == "grpc":

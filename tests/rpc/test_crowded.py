@@ -17,7 +17,8 @@ import pytest
 from tests.rpc.pairings import ROOT, process
 
 import tensorwire
-from tensorwire import doctor, service
+from tensorwire import service
+from tensorwire.observe import doctor
 
 MIB = 1 << 20
 

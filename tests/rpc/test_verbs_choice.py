@@ -19,7 +19,7 @@ from tests.rpc.test_bootstrap import ANYWHERE, HERE, Core
 
 import tensorwire
 from tensorwire import _core
-from tensorwire.host import why_no_verbs
+from tensorwire.observe.host import why_no_verbs
 from tensorwire.rpc import bootstrap, breaker, choice, opening, registry, uplink
 from tensorwire.rpc.breaker import Breaker
 

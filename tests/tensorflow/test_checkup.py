@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tensorwire.doctor import Finding
+from tensorwire.observe.doctor import Finding
 from tensorwire.tensorflow import build, checkup
 
 

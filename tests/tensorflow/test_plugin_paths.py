@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tests.tensorflow.conftest import PLUGIN, STOCK, Cluster, Task, running
 
-from tensorwire.host import why_no_verbs
+from tensorwire.observe.host import why_no_verbs
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from tensorwire.host import (
+from tensorwire.observe.host import (
     congestion_control,
     emulated_rdma,
     rdma_devices,

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import IO, Any
 
-from tensorwire import leftovers, signals
+from tensorwire import signals
 from tensorwire.bench.control import AgentError, Control
+from tensorwire.launch import leftovers
 
 START_SECONDS = 60.0
 """Importing a large library on a busy machine takes a while."""

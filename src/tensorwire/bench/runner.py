@@ -17,7 +17,7 @@ from tensorwire.bench.measure import Visit
 from tensorwire.bench.pair import Pair, start
 from tensorwire.bench.peers import peer
 from tensorwire.bench.work import Work
-from tensorwire.host import same_host_congestion_control
+from tensorwire.observe.host import same_host_congestion_control
 
 BASELINE = "grpcio"
 OWN = "tensorwire"

@@ -51,9 +51,9 @@ def doctor(
     import json
     from dataclasses import asdict
 
-    from tensorwire import doctor as command
-    from tensorwire import rdma
     from tensorwire.environment import given
+    from tensorwire.observe import doctor as command
+    from tensorwire.observe import rdma
     from tensorwire.tensorflow import checkup
     from tensorwire.terminal import console
 

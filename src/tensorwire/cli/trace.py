@@ -50,8 +50,8 @@ def trace(
     """
     import json
 
-    from tensorwire import trace as tracing
     from tensorwire.bench.files import save
+    from tensorwire.observe import trace as tracing
     from tensorwire.terminal import console
 
     writable("--output", output)

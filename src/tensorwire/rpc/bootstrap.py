@@ -15,8 +15,8 @@ import grpc
 import msgspec
 
 from tensorwire import _core, environment
-from tensorwire.host import why_no_verbs
 from tensorwire.log import LOGGER
+from tensorwire.observe.host import why_no_verbs
 from tensorwire.rpc import status, target
 from tensorwire.rpc.choice import Policy
 from tensorwire.rpc.metadata import USER_AGENT, incoming

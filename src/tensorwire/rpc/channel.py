@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import grpc
 
+from tensorwire.observe.trace import LinkTrace
 from tensorwire.rpc import instrumentation, lifetime, registry, status
 from tensorwire.rpc.choice import Path, Transport, policy
 from tensorwire.rpc.multicallable import Method, StreamStream, StreamUnary, UnaryStream, UnaryUnary
@@ -21,7 +22,6 @@ from tensorwire.rpc.options import (
 )
 from tensorwire.rpc.payload import Transform
 from tensorwire.rpc.uplink import Uplink
-from tensorwire.trace import LinkTrace
 
 # Policies of gRPC for calls that the data plane does not know.
 _GRPC_ONLY: Final = ("grpc.service_config", "grpc.lb_policy_name")

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from tensorwire import _core, audit, environment
-from tensorwire.host import why_no_verbs
+from tensorwire import _core, environment
+from tensorwire.observe import audit
+from tensorwire.observe.host import why_no_verbs
 from tensorwire.rpc import bootstrap, kept, status, target
 from tensorwire.rpc.choice import DATA_PLANE, Policy
 from tensorwire.rpc.refusals import Refusal

@@ -13,8 +13,10 @@ from typing import Final
 
 import grpc
 
-from tensorwire import _core, audit
+from tensorwire import _core
 from tensorwire.log import LOGGER
+from tensorwire.observe import audit
+from tensorwire.observe.trace import LinkTrace, link_trace
 from tensorwire.rpc import bootstrap, instrumentation, lifetime, probe, registry, status, target
 from tensorwire.rpc.choice import Path, Transport, crowded, policy
 from tensorwire.rpc.dispatch import Dispatcher
@@ -23,7 +25,6 @@ from tensorwire.rpc.limit import CountingPool, Limit
 from tensorwire.rpc.methods import Handler, Methods
 from tensorwire.rpc.options import Options, limits, tell_what_has_no_effect
 from tensorwire.rpc.waiting import wait
-from tensorwire.trace import LinkTrace, link_trace
 
 _DRAIN_SECONDS: Final = 0.01  # how often a stopping server looks whether its last call has ended
 

@@ -26,6 +26,7 @@ import grpc
 
 from tensorwire import _core
 from tensorwire.log import LOGGER
+from tensorwire.observe.trace import LinkTrace, link_trace
 from tensorwire.rpc import backoff, bootstrap, idle, instrumentation, lifetime, registry, status
 from tensorwire.rpc import metadata as meta
 from tensorwire.rpc.breaker import Breaker
@@ -34,7 +35,6 @@ from tensorwire.rpc.opening import Found, Opening, reasons
 from tensorwire.rpc.options import OWN_CONNECTIONS, Limits, Options
 from tensorwire.rpc.refusals import Offer, Refusal, Refusals
 from tensorwire.rpc.waiting import wait
-from tensorwire.trace import LinkTrace, link_trace
 
 PATIENCE: Final = 1.0
 _OPEN_SECONDS: Final = 5.0

@@ -123,7 +123,8 @@ def _own_scope(version: str) -> int:
 def _load(plugin: Path, mode: int) -> None:
     global _library
     import tensorflow as tf
-    from tensorwire import _core, audit, environment
+    from tensorwire import _core, environment
+    from tensorwire.observe import audit
 
     mend = f"remove {plugin.parent} and try again"
     try:

@@ -9,7 +9,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-from tensorwire.doctor import Finding
+from tensorwire.observe.doctor import Finding
 from tensorwire.tensorflow import build, settings
 from tensorwire.tensorflow.errors import BuildError
 

@@ -9,7 +9,7 @@ import re
 
 from tensorwire import environment
 from tensorwire.environment import SettingError
-from tensorwire.host import rdma_devices
+from tensorwire.observe.host import rdma_devices
 
 log = logging.getLogger("tensorwire")
 

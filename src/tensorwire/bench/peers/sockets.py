@@ -16,7 +16,7 @@ import numpy as np
 
 from tensorwire.bench.peers.base import ANSWER, Call, Client, Peer, Server, Stream
 from tensorwire.bench.work import Array, Work, answer, payload
-from tensorwire.host import congestion_control
+from tensorwire.observe.host import congestion_control
 
 
 def _tune(connection: socket.socket, congestion: str) -> None:

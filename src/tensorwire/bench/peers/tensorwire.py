@@ -15,7 +15,7 @@ from tensorwire.bench.peers.base import Client, Peer, Server
 from tensorwire.bench.peers.grpcio import OPTIONS, WORKERS, Caller, Calls
 from tensorwire.bench.peers.messages import Messages, of_grpc, why_no_protobuf
 from tensorwire.bench.work import PAYLOADS, Array, Work, fill, payload, view
-from tensorwire.host import why_no_verbs
+from tensorwire.observe.host import why_no_verbs
 from tensorwire.rpc import segments
 
 if TYPE_CHECKING:

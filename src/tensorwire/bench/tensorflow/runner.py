@@ -22,7 +22,7 @@ from tensorwire.bench.processes import START_SECONDS, expect, started
 from tensorwire.bench.runner import Contender, rotated, spread
 from tensorwire.bench.tensorflow.cases import JOB, STEP_MILLISECONDS, Work
 from tensorwire.bench.tensorflow.paths import STOCK, Counts, PathError, Taken, grown, taken
-from tensorwire.host import why_no_verbs
+from tensorwire.observe.host import why_no_verbs
 
 BASELINE = Contender("grpc", STOCK)
 VISIT_SECONDS = START_SECONDS + STEP_MILLISECONDS / 1e3

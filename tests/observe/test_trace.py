@@ -18,7 +18,7 @@ import pytest
 from rich.console import Console
 
 import tensorwire
-from tensorwire import trace
+from tensorwire.observe import trace
 
 MAIN = "from tensorwire.cli import main; main()"
 

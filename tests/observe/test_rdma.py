@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tensorwire import loopback, rdma
 from tensorwire.cli import app
-from tensorwire.host import why_no_verbs
-from tensorwire.rdma import Gid, Port, Rdma
+from tensorwire.observe import loopback, rdma
+from tensorwire.observe.host import why_no_verbs
+from tensorwire.observe.rdma import Gid, Port, Rdma
 
 PORT = Port(
     name="mlx5_0:1",

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tensorwire import host, loopback
-from tensorwire.doctor import Finding, size
+from tensorwire.observe import host, loopback
+from tensorwire.observe.doctor import Finding, size
 
 LOOPBACK_SECONDS = 30.0
 LIBRARY = "apt-get install libibverbs1 ibverbs-providers  # or dnf install libibverbs"

@@ -20,7 +20,8 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 import tensorwire
-from tensorwire import _core, metrics
+from tensorwire import _core
+from tensorwire.observe import metrics
 from tensorwire.rpc import registry
 
 SERVED = {"role": "server", "peer": "unix:"}
@@ -191,7 +192,7 @@ def test_names_units_and_help(prometheus: CollectorRegistry, target: str) -> Non
 
 
 def test_the_documentation_lists_every_metric() -> None:
-    text = (Path(__file__).parents[1] / "docs" / "metrics.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
     every = (*metrics.LINK, metrics.LINKS, metrics.CHANNELS, *metrics.MEMORY, metrics.INCIDENTS)
     for measure in every:
         name = f"tensorwire_{measure.name}" + ("_total" if measure.kind == "counter" else "")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-from tensorwire import host
+from tensorwire.observe import host
 
 
 def test_facts_are_plausible() -> None:

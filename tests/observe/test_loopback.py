@@ -8,8 +8,8 @@ from typing import Any
 import grpc
 import pytest
 
-from tensorwire import loopback
-from tensorwire.host import why_no_verbs
+from tensorwire.observe import loopback
+from tensorwire.observe.host import why_no_verbs
 
 
 @pytest.mark.parametrize("transport", ["shm", "tcp", "grpc"])

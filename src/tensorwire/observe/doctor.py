@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from tensorwire.host import UNLIMITED, Facts, facts
+from tensorwire.observe.host import UNLIMITED, Facts, facts
 from tensorwire.terminal import show
 
 if TYPE_CHECKING:

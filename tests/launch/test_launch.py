@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tensorwire import launch
-from tensorwire.launch import Task
+from tensorwire.launch import Task, jobs, processes
 
 PATIENCE = 30.0
 
@@ -184,7 +184,7 @@ def test_the_first_that_failed_is_named_with_its_last_lines(tmp_path: Path) -> N
     why = ended.why.splitlines()
     assert why[0] == "worker 1 failed with exit code 3"
     assert why[-1] == "    ValueError: the cause"
-    assert len(why) == 1 + launch.LAST_LINES
+    assert len(why) == 1 + processes.LAST_LINES
     assert "a consequence" in lines.of("worker", 0, "stderr")
 
 
@@ -318,7 +318,7 @@ def launcher(script: str) -> subprocess.Popen[bytes]:
 
 
 def test_a_signal_that_comes_before_any_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    handled = launch._signals
+    handled = processes._signals
 
     @contextmanager
     def early(take: Callable[[int], None]) -> Iterator[None]:
@@ -326,7 +326,7 @@ def test_a_signal_that_comes_before_any_process(monkeypatch: pytest.MonkeyPatch)
             signal.raise_signal(signal.SIGTERM)
             yield
 
-    monkeypatch.setattr(launch, "_signals", early)
+    monkeypatch.setattr(processes, "_signals", early)
     ended = launch.run(launch.cluster("ps=1,worker=2"), ["sleep", "1000"], timeout=PATIENCE)
     assert ended == (128 + signal.SIGTERM, "ended by SIGTERM")
 
@@ -364,7 +364,7 @@ def test_free_ports_are_free_and_not_for_clients() -> None:
     for port in ports:
         assert port < lowest
         with socket.socket() as listener:
-            listener.bind((launch.HOST, port))
+            listener.bind((jobs.HOST, port))
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import tensorwire
-from tensorwire import doctor
 from tensorwire.cli import app
-from tensorwire.host import UNLIMITED, Facts
+from tensorwire.observe import doctor
+from tensorwire.observe.host import UNLIMITED, Facts
 
 GOOD = Facts(
     kernel="6.18",

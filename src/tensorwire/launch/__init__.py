@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a cluster of processes on this machine: one command, once for each task of each job.
+
+    cluster = launch.cluster("ps=1,worker=2")
+    ended = launch.run(cluster, ["python", "train.py", "--task_index={index}"])
+
+Every process finds the cluster in ``TF_CONFIG`` and in the placeholders of its command. All of them
+end when one fails, when the last one that returns has returned, or when this process is told to.
+"""
+
+from __future__ import annotations
+
+from tensorwire.launch.jobs import Cluster, Task, cluster, free_ports
+from tensorwire.launch.processes import (
+    GRACE_SECONDS,
+    TIMED_OUT,
+    Command,
+    Ended,
+    Output,
+    Prefixed,
+    run,
+)
+
+__all__ = [
+    "GRACE_SECONDS",
+    "TIMED_OUT",
+    "Cluster",
+    "Command",
+    "Ended",
+    "Output",
+    "Prefixed",
+    "Task",
+    "cluster",
+    "free_ports",
+    "run",
+]
