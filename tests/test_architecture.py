@@ -190,16 +190,17 @@ def include_graph(core: Path, folder: Path) -> Graph:
 
 
 def import_graph(package: Path, folder: Path) -> Graph:
+    """The modules of a folder, and its packages as a whole, by what they import."""
     prefix = ".".join(("tensorwire", *folder.relative_to(package).parts)) + "."
-    return {
-        file.stem: {
-            name.removeprefix(prefix).partition(".")[0]
-            for name in imported_modules(package, file)
-            if name.startswith(prefix)
-        }
-        for file in sorted(folder.glob("*.py"))
-        if file.stem != "__init__"
-    }
+    graph: Graph = {}
+    for file in sorted(folder.rglob("*.py")):
+        if file != folder / "__init__.py":
+            graph.setdefault(file.relative_to(folder).with_suffix("").parts[0], set()).update(
+                name.removeprefix(prefix).partition(".")[0]
+                for name in imported_modules(package, file)
+                if name.startswith(prefix)
+            )
+    return graph
 
 
 def circles(root: Path) -> Iterator[str]:
@@ -210,7 +211,8 @@ def circles(root: Path) -> Iterator[str]:
             continue
         if units := circle(include_graph(core, folder)):
             yield f"core/{here}: in a circle: {', '.join(units)}"
-    for folder in sorted({file.parent for file in package.rglob("*.py")}):
+    # Between what has ranks there is none.
+    for folder in sorted({file.parent for file in package.rglob("*.py")} - {package}):
         if modules := circle(import_graph(package, folder)):
             yield f"tensorwire/{folder.relative_to(package)}: in a circle: {', '.join(modules)}"
 
@@ -275,6 +277,8 @@ TREE = {
     "src/tensorwire/rpc/channel.py": "from typing import TYPE_CHECKING\nfrom .. import tensors\n"
     "from . import call\nif TYPE_CHECKING:\n    from tensorwire.bench import rows\n",
     "src/tensorwire/rpc/call.py": "from ..observe.host import facts",
+    "src/tensorwire/rpc/aio/__init__.py": "",
+    "src/tensorwire/rpc/aio/channel.py": "from .. import channel",
     "src/tensorwire/observe/__init__.py": "",
     "src/tensorwire/observe/host.py": "",
     "src/tensorwire/observe/metrics.py": "from .. import rpc\n",
@@ -330,6 +334,7 @@ def test_checker_accepts_a_good_tree(tmp_path: Path) -> None:
         ("src/tensorwire/rpc/call.py", "from ..observe import metrics", "observe.metrics"),
         ("src/tensorwire/observe/misc.py", "", "not one of the modules"),
         ("src/tensorwire/rpc/call.py", "from .channel import Channel", "circle: call, channel"),
+        ("src/tensorwire/rpc/call.py", "from . import aio", "circle: aio, call, channel"),
     ],
 )
 def test_checker_finds(tmp_path: Path, file: str, text: str, complaint: str) -> None:
@@ -337,6 +342,60 @@ def test_checker_finds(tmp_path: Path, file: str, text: str, complaint: str) -> 
     assert len(found) == 1
     assert file.removeprefix("src/") in found[0] or "circle" in found[0]
     assert complaint in found[0]
+
+
+def private(name: object) -> bool:
+    return isinstance(name, str) and name.startswith("_") and not name.endswith("__")
+
+
+def private_names(tree: ast.Module) -> Iterator[str]:
+    """What a module uses of other projects although its name begins with an underscore."""
+    foreign: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names if any(map(private, each.name.split("."))))
+            foreign |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            if node.module.partition(".")[0] == "tensorwire":
+                continue
+            for alias in node.names:
+                if any(map(private, (*node.module.split("."), alias.name))):
+                    yield f"{node.module}.{alias.name}"
+            foreign |= {alias.asname or alias.name for alias in node.names}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and private(node.attr):
+            if isinstance(node.value, ast.Name) and node.value.id in foreign - {"tensorwire"}:
+                yield ast.unparse(node)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in {"getattr", "setattr"}:
+            owner, name = node.args[:2]
+            known = isinstance(name, ast.Constant) and private(name.value)
+            if known and ast.unparse(owner) != "self":
+                yield ast.unparse(node)
+
+
+@pytest.mark.parametrize("folder", ["observe", "protobuf", "rpc", "service"])
+def test_private_names_of_grpc_and_of_python_are_in_one_file(folder: str) -> None:
+    used = {
+        file.name: found
+        for file in sorted((ROOT / "src" / "tensorwire" / folder).rglob("*.py"))
+        if (found := list(private_names(ast.parse(file.read_text()))))
+    }
+    assert set(used) == ({"grpc_internals.py"} if folder == "rpc" else set())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import grpc._channel",
+        "from grpc import _channel",
+        "from grpc._channel import Channel",
+        "import sys\nsys._getframe()",
+        "from grpc import _channel as c\nc._State",
+        "getattr(server, '_state', None)",
+    ],
+)
+def test_a_private_name_is_found(text: str) -> None:
+    assert list(private_names(ast.parse(text)))
 
 
 PLUGIN = ROOT / "src" / "tensorwire" / "tensorflow" / "plugin"

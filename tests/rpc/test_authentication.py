@@ -17,7 +17,8 @@ from tests.rpc.test_interceptors import AddMetadata
 
 import tensorwire
 from tensorwire import _core
-from tensorwire.rpc import bootstrap, idle, refusals, uplink
+from tensorwire.rpc import bootstrap, refusals
+from tensorwire.rpc.client import idle, uplink
 
 TOKEN = (("x-token", "secret"),)
 BEST: Any = HERE[0]

@@ -20,7 +20,8 @@ import tensorwire
 from tensorwire import _core, environment
 from tensorwire.observe import audit
 from tensorwire.observe.host import why_no_verbs
-from tensorwire.rpc import bootstrap, choice, opening, target
+from tensorwire.rpc import bootstrap, choice, target
+from tensorwire.rpc.client import opening
 
 # ------------------------------------------------------------------------------- the server's side
 

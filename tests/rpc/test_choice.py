@@ -13,7 +13,8 @@ from tests.rpc.pairings import Local, local
 from tests.rpc.service import path
 
 import tensorwire
-from tensorwire.rpc import choice, opening
+from tensorwire.rpc import choice
+from tensorwire.rpc.client import opening
 
 
 @pytest.fixture

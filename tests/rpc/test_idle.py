@@ -13,7 +13,7 @@ import pytest
 from tests.rpc.pairings import DATA_PLANE, Local, Pairing, local
 from tests.rpc.service import LIMIT_SECONDS, path
 
-from tensorwire.rpc import idle
+from tensorwire.rpc.client import idle
 
 
 def call_once(pairing: Pairing, target: str, **options: Any) -> object:

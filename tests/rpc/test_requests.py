@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from tensorwire import _core
-from tensorwire.rpc import requests
+from tensorwire.rpc.client import requests
 
 
 class Call:

@@ -20,8 +20,9 @@ from tests.rpc.test_bootstrap import ANYWHERE, HERE, Core
 import tensorwire
 from tensorwire import _core
 from tensorwire.observe.host import why_no_verbs
-from tensorwire.rpc import bootstrap, breaker, choice, opening, registry, uplink
-from tensorwire.rpc.breaker import Breaker
+from tensorwire.rpc import bootstrap, choice, registry
+from tensorwire.rpc.client import breaker, opening, uplink
+from tensorwire.rpc.client.breaker import Breaker
 
 LOCAL = "shm:/tmp/x/data"
 NONE_HERE = "the adapter is in the drawer"

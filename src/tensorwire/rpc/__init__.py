@@ -5,10 +5,10 @@
 ``grpc`` and return objects of its interfaces, so that generated stubs and servicers work unchanged.
 """
 
-from tensorwire.rpc.channel import Channel, insecure_channel, secure_channel
 from tensorwire.rpc.choice import Path
+from tensorwire.rpc.client.channel import Channel, insecure_channel, secure_channel
 from tensorwire.rpc.payload import segments
-from tensorwire.rpc.serving import Server, server
+from tensorwire.rpc.serving.server import Server, server
 from tensorwire.rpc.status import CallEndedError, CallError
 
 __all__ = [

@@ -3,26 +3,33 @@
 ``grpc.insecure_channel`` and ``grpc.secure_channel`` by functions that add interceptors. Here those
 interceptors are put where they see the user's calls, whichever way these go, and never Open.
 
-grpcio has no public way to ask a server or a channel for its interceptors. What is read of its
-private parts, and of the tools', is read here only; where it is missing, a warning says so.
+grpcio has no public way to ask a server or a channel for its interceptors (``grpc_internals``);
+where what is known of its private parts does not hold, a warning says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from types import FunctionType
+from collections.abc import Sequence
 from typing import Any, Final
 
 import grpc
-from grpc import _channel as stock_channels
 
 from tensorwire.log import LOGGER
 from tensorwire.rpc import bootstrap
+from tensorwire.rpc.grpc_internals import (
+    Interceptors,
+    is_replaced,
+    is_stock,
+    layers,
+    put_inside,
+    replace_interceptors,
+)
+from tensorwire.rpc.grpc_internals import (
+    interceptors as interceptors_of,
+)
 
 _OBSERVERS: Final = frozenset(("ddtrace", "opentelemetry", "py_grpc_prometheus", "sentry_sdk"))
 """Packages whose interceptors only watch calls, and can refuse none."""
-
-Interceptors = tuple[grpc.ServerInterceptor, ...]
 
 
 def stock_server(
@@ -31,15 +38,14 @@ def stock_server(
     """``grpc.server`` behind ``first``, and the interceptors behind that, in their order: the
     user's and those that tools have added."""
     server = grpc.server(pool, interceptors=[first, *interceptors], **arguments)
-    pipeline: Any = getattr(getattr(server, "_state", None), "interceptor_pipeline", None)
-    found = getattr(pipeline, "interceptors", None)
-    if not isinstance(found, tuple) or first not in found:
-        if replaced(grpc.server):
+    found = interceptors_of(server)
+    if found is None or first not in found:
+        if is_replaced(grpc.server):
             LOGGER.warning(_BLIND, "server", "pass it to tensorwire.server as an interceptor")
         return server, tuple(interceptors)
     rest = tuple(interceptor for interceptor in found if interceptor is not first)
     watching = (_NotOpen(each) if _watches(each, interceptors) else each for each in rest)
-    pipeline.interceptors = (first, *watching)
+    replace_interceptors(server, (first, *watching))
     return server, rest
 
 
@@ -63,34 +69,21 @@ class _NotOpen(grpc.ServerInterceptor):
 
 def bare(channel: Any) -> grpc.Channel:
     """A channel without the interceptors around it."""
-    innermost: grpc.Channel = _layers(channel)[-1]
+    innermost: grpc.Channel = layers(channel)[-1]
     return innermost
 
 
 def around(channel: grpc.Channel, inner: grpc.Channel) -> grpc.Channel | None:
     """The interceptors around a channel of grpcio, put around ``inner``; None: there are none.
     ``channel`` is not to be used any more afterwards."""
-    layers = _layers(channel)
-    if not isinstance(layers[-1], stock_channels.Channel):
+    found = layers(channel)
+    if not is_stock(found[-1]):
         LOGGER.warning(_BLIND, "channel", "pass its interceptors to grpc.intercept_channel")
         return None
-    if len(layers) == 1:
+    if len(found) == 1:
         return None
-    layers[-2]._channel = inner
+    put_inside(found[-2], inner)
     return channel
-
-
-def _layers(channel: Any) -> list[Any]:
-    """From the outermost to the one that makes calls."""
-    layers = [channel]
-    while isinstance(inner := getattr(layers[-1], "_channel", None), grpc.Channel):
-        layers.append(inner)
-    return layers
-
-
-def replaced(function: Callable[..., Any]) -> bool:
-    """Whether a function of grpcio has been replaced by a tool."""
-    return type(function) is not FunctionType or function.__code__.co_filename != grpc.__file__
 
 
 _BLIND: Final = (

@@ -9,9 +9,10 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from tensorwire import _core
+from tensorwire.rpc.grpc_internals import at_end_of_main_thread
 
 
 class Closable(Protocol):
@@ -137,9 +138,8 @@ def reset_after_fork(reset: Callable[[], None]) -> None:
 JOIN_SECONDS: Final = 5.0
 """For threads that may block in foreign code."""
 
-# What concurrent.futures uses for the same purpose; ours comes before it, having been added later.
-_at_end_of_main_thread: Any = getattr(threading, "_register_atexit", atexit.register)
-_at_end_of_main_thread(_close_servers)
+# Ours comes before that of concurrent.futures, having been added later.
+at_end_of_main_thread(_close_servers)
 # Handlers run last come first: the core, which stops serving threads at its own, has to be there.
 assert _core
 atexit.register(_close_others)

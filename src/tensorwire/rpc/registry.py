@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from tensorwire.rpc import lifetime
 
 if TYPE_CHECKING:
-    from tensorwire.rpc.channel import Channel
-    from tensorwire.rpc.serving import Server
+    from tensorwire.rpc.client.channel import Channel
+    from tensorwire.rpc.serving.server import Server
 
 T = TypeVar("T")
 

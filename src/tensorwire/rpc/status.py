@@ -11,18 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import grpc
 
 from tensorwire.rpc import metadata
+from tensorwire.rpc.grpc_internals import StockError, StockStream
 from tensorwire.rpc.metadata import Metadatum
 
 if TYPE_CHECKING:
     _Future = grpc.Future[Any]
-    _StockError = grpc.RpcError
-    _StockStream = grpc.RpcError
 else:
     _Future = grpc.Future
-    # What grpcio raises for a call that has ended, and from a future or a stream of responses:
-    # private, and yet what programs catch.
-    from grpc._channel import _InactiveRpcError as _StockError
-    from grpc._channel import _MultiThreadedRendezvous as _StockStream
 
 OK: Final = 0
 CANCELLED: Final = 1
@@ -49,7 +44,7 @@ class CallEndedError(grpc.RpcError):
     """Raised in a handler that goes on talking to a call which is over at the client."""
 
 
-class CallError(_StockError, grpc.Call, _Future):
+class CallError(StockError, grpc.Call, _Future):
     """How a call failed. It is the ended call at the same time, a failed future and a failed
     stream, so that it can be returned where a call in progress is expected. ``except`` clauses for
     grpcio's own error catch it, and it can be copied and pickled."""
@@ -151,7 +146,7 @@ class CallError(_StockError, grpc.Call, _Future):
         )
 
 
-class BegunCallError(CallError, _StockStream):
+class BegunCallError(CallError, StockStream):
     """How a call failed that was given out as a future or a stream."""
 
     def __del__(self) -> None:

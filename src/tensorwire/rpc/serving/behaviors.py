@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 from tensorwire import _core
 from tensorwire.log import LOGGER
 from tensorwire.rpc import status
-from tensorwire.rpc.context import CallContext
+from tensorwire.rpc.serving.context import CallContext
 
 if TYPE_CHECKING:
-    from tensorwire.rpc.methods import Method
+    from tensorwire.rpc.serving.methods import Method
 
 Ending = tuple[int, str, Any, Any] | None
 """Code, details, trailing metadata and last message of a call: the arguments of its ``finish``.

@@ -10,15 +10,13 @@ from typing import Any, Final, NamedTuple
 import grpc
 
 from tensorwire import _core
-from tensorwire.rpc import behaviors
+from tensorwire.rpc.grpc_internals import NON_BLOCKING, POOL, DictionaryHandler
 from tensorwire.rpc.metadata import Metadatum, received
 from tensorwire.rpc.options import Limits, bounded
 from tensorwire.rpc.payload import takes_segments
+from tensorwire.rpc.serving import behaviors
 
 Handler = Any  # grpc.RpcMethodHandler: it is generic for type checkers only
-
-# Its answer depends on nothing but the method's name; other handlers may look at metadata.
-_Dictionary: Final = type(grpc.method_handlers_generic_handler("", {}))
 
 _RUN: Final = {
     (False, False): ("unary_unary", behaviors.unary_unary),
@@ -50,7 +48,7 @@ class Method:
         self.run: behaviors.Run
         arity, self.run = _RUN[self.request_streaming, bool(handler.response_streaming)]
         self.behavior: Callable[..., Any] = getattr(handler, arity)
-        if handler.response_streaming and getattr(self.behavior, "experimental_non_blocking", None):
+        if handler.response_streaming and getattr(self.behavior, NON_BLOCKING, None):
             self.run = behaviors.non_blocking
         if limits.metadata is not None:
             self.run = behaviors.within(self.run, limits.metadata)
@@ -59,7 +57,7 @@ class Method:
             handler.response_serializer, limits.send
         )
         self.raw = takes_segments(self.deserializer)
-        self.pool: Any = getattr(self.behavior, "experimental_thread_pool", None)
+        self.pool: Any = getattr(self.behavior, POOL, None)
         self.enter: Callable[[], contextvars.Context] = (
             contextvars.Context if context is None else lambda: context
         )
@@ -94,7 +92,7 @@ class Methods:
     def dynamic(self) -> bool:
         """True when a method that is not in ``static`` may exist nevertheless."""
         return bool(self._interceptors) or any(
-            type(handler) is not _Dictionary for handler in self._generic
+            type(handler) is not DictionaryHandler for handler in self._generic
         )
 
     def look_up(self, name: str) -> Method | None:
@@ -104,7 +102,7 @@ class Methods:
         details: Any = CallDetails(name, ())
         handler = self._registered.get(name)
         for generic in self._generic:
-            if handler is not None or type(generic) is not _Dictionary:
+            if handler is not None or type(generic) is not DictionaryHandler:
                 break
             handler = generic.service(details)
         if handler is None:

@@ -13,8 +13,9 @@ import grpc
 
 from tensorwire import _core
 from tensorwire.log import LOGGER
-from tensorwire.rpc import blocking, events, status
-from tensorwire.rpc.blocking import running_loop
+from tensorwire.rpc import events, status
+from tensorwire.rpc.client import blocking
+from tensorwire.rpc.client.blocking import running_loop
 from tensorwire.rpc.metadata import Metadatum, incoming
 from tensorwire.rpc.payload import Transform, takes_segments
 

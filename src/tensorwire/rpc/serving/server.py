@@ -19,11 +19,11 @@ from tensorwire.observe import audit
 from tensorwire.observe.trace import LinkTrace, link_trace
 from tensorwire.rpc import bootstrap, instrumentation, lifetime, probe, registry, status, target
 from tensorwire.rpc.choice import Path, Transport, crowded, policy
-from tensorwire.rpc.dispatch import Dispatcher
-from tensorwire.rpc.gateway import Gateway
-from tensorwire.rpc.limit import CountingPool, Limit
-from tensorwire.rpc.methods import Handler, Methods
 from tensorwire.rpc.options import Options, limits, tell_what_has_no_effect
+from tensorwire.rpc.serving.dispatch import Dispatcher
+from tensorwire.rpc.serving.gateway import Gateway
+from tensorwire.rpc.serving.limit import CountingPool, Limit
+from tensorwire.rpc.serving.methods import Handler, Methods
 from tensorwire.rpc.waiting import wait
 
 _DRAIN_SECONDS: Final = 0.01  # how often a stopping server looks whether its last call has ended

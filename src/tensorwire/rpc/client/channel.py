@@ -12,7 +12,15 @@ import grpc
 from tensorwire.observe.trace import LinkTrace
 from tensorwire.rpc import instrumentation, lifetime, registry, status
 from tensorwire.rpc.choice import Path, Transport, policy
-from tensorwire.rpc.multicallable import Method, StreamStream, StreamUnary, UnaryStream, UnaryUnary
+from tensorwire.rpc.client.multicallable import (
+    Method,
+    StreamStream,
+    StreamUnary,
+    UnaryStream,
+    UnaryUnary,
+)
+from tensorwire.rpc.client.uplink import Uplink
+from tensorwire.rpc.grpc_internals import Layer, is_replaced
 from tensorwire.rpc.options import (
     Options,
     limits,
@@ -21,7 +29,6 @@ from tensorwire.rpc.options import (
     without_receive_limit,
 )
 from tensorwire.rpc.payload import Transform
-from tensorwire.rpc.uplink import Uplink
 
 # Policies of gRPC for calls that the data plane does not know.
 _GRPC_ONLY: Final = ("grpc.service_config", "grpc.lb_policy_name")
@@ -136,15 +143,13 @@ class Channel(grpc.Channel):
         self.close()
 
 
-class _ObservedChannel(Channel):
+class _ObservedChannel(Channel, Layer):
     """A channel whose calls pass the interceptors that tools have put around another one."""
 
     def __init__(self, uplink: Uplink, observed: Any) -> None:
         super().__init__(uplink)
         self._observed: grpc.Channel = observed
-        # Where tools look whether theirs is among a channel's interceptors.
-        self._channel: Any = observed._channel
-        self._interceptor: Any = getattr(observed, "_interceptor", None)
+        self.resemble(observed)
 
     def unary_unary(self, *arguments: Any, **named: Any) -> Any:
         return self._observed.unary_unary(*arguments, **named)
@@ -228,7 +233,7 @@ def insecure_channel(
     )
     if uplink.policy.data_plane and settled is None:
         tell_what_has_no_effect(given)
-    observed = instrumentation.replaced(grpc.insecure_channel)
+    observed = is_replaced(grpc.insecure_channel)
     return _opened(uplink, uplink.make_stock() if observed else None)
 
 

@@ -27,11 +27,12 @@ import grpc
 from tensorwire import _core
 from tensorwire.log import LOGGER
 from tensorwire.observe.trace import LinkTrace, link_trace
-from tensorwire.rpc import backoff, bootstrap, idle, instrumentation, lifetime, registry, status
+from tensorwire.rpc import backoff, bootstrap, instrumentation, lifetime, registry, status
 from tensorwire.rpc import metadata as meta
-from tensorwire.rpc.breaker import Breaker
 from tensorwire.rpc.choice import DATA_PLANE, Path, Policy, crowded
-from tensorwire.rpc.opening import Found, Opening, reasons
+from tensorwire.rpc.client import idle
+from tensorwire.rpc.client.breaker import Breaker
+from tensorwire.rpc.client.opening import Found, Opening, reasons
 from tensorwire.rpc.options import OWN_CONNECTIONS, Limits, Options
 from tensorwire.rpc.refusals import Offer, Refusal, Refusals
 from tensorwire.rpc.waiting import wait

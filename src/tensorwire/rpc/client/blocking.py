@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import sys
 import warnings
-from asyncio import _get_running_loop as running_loop
+
+from tensorwire.rpc.grpc_internals import level_outside, running_loop
 
 __all__ = ["running_loop", "warn"]
 
@@ -17,18 +18,9 @@ def warn(what: str) -> None:
     """A RuntimeWarning about ``what``, at the place outside of this package that does it."""
     if "ipykernel" in sys.modules:
         return  # the cells of a notebook run on the kernel's loop, and are meant to block it
-    level = 1
-    frame = sys._getframe()
-    while frame.f_back is not None and _package(frame.f_globals) in _OURS:
-        frame = frame.f_back
-        level += 1
     warnings.warn(
         f"{what} blocks the asyncio event loop that runs in this thread: use asyncio.to_thread, or "
         "future() with a callback",
         RuntimeWarning,
-        stacklevel=level,
+        stacklevel=level_outside(_OURS),
     )
-
-
-def _package(names: dict[str, object]) -> str:
-    return str(names.get("__name__", "")).partition(".")[0]

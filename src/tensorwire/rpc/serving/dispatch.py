@@ -15,9 +15,9 @@ from typing import Final
 from tensorwire import _core
 from tensorwire.log import LOGGER
 from tensorwire.rpc import kept, lifetime, status
-from tensorwire.rpc.limit import Limit
-from tensorwire.rpc.methods import Method, Methods
-from tensorwire.rpc.turns import Turns
+from tensorwire.rpc.serving.limit import Limit
+from tensorwire.rpc.serving.methods import Method, Methods
+from tensorwire.rpc.serving.turns import Turns
 
 # A worker goes back to the pool after that time: others may wait for it who are not seen here.
 _SLICE_SECONDS: Final = 0.02

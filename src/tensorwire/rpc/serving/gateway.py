@@ -11,9 +11,10 @@ from typing import Any, NoReturn
 import grpc
 
 from tensorwire.rpc import bootstrap
-from tensorwire.rpc.limit import Limit
-from tensorwire.rpc.methods import Handler
+from tensorwire.rpc.grpc_internals import POOL
 from tensorwire.rpc.payload import joining, splitting
+from tensorwire.rpc.serving.limit import Limit
+from tensorwire.rpc.serving.methods import Handler
 
 _MAKE = {
     (False, False): (grpc.unary_unary_rpc_method_handler, "unary_unary"),
@@ -104,12 +105,12 @@ def _with_kept(behavior: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _run_in(pool: futures.Executor, behavior: Callable[..., Any]) -> Callable[..., Any]:
-    """The same behavior, run in a pool of ours: grpcio looks for this attribute."""
+    """The same behavior, run in a pool of ours."""
 
     def run(request: Any, context: grpc.ServicerContext) -> Any:
         return behavior(request, context)
 
-    run.experimental_thread_pool = pool  # type: ignore[attr-defined]
+    setattr(run, POOL, pool)
     return run
 
 

@@ -15,10 +15,11 @@ import grpc
 
 from tensorwire import _core
 from tensorwire.log import LOGGER
-from tensorwire.rpc import blocking, status
 from tensorwire.rpc import metadata as meta
-from tensorwire.rpc.blocking import running_loop
-from tensorwire.rpc.call import (
+from tensorwire.rpc import status
+from tensorwire.rpc.client import blocking
+from tensorwire.rpc.client.blocking import running_loop
+from tensorwire.rpc.client.call import (
     BAD_RESPONSE,
     ActiveCall,
     EndedCall,
@@ -26,12 +27,12 @@ from tensorwire.rpc.call import (
     ResponseStream,
     deserialized,
 )
+from tensorwire.rpc.client.requests import iterator_of, send_all
 from tensorwire.rpc.options import bounded
 from tensorwire.rpc.payload import Transform, joining, splitting, takes_segments
-from tensorwire.rpc.requests import iterator_of, send_all
 
 if TYPE_CHECKING:
-    from tensorwire.rpc.uplink import Uplink
+    from tensorwire.rpc.client.uplink import Uplink
 
     _UnaryUnary = grpc.UnaryUnaryMultiCallable[Any, Any]
     _UnaryStream = grpc.UnaryStreamMultiCallable[Any, Any]

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Channels, and the calls that are made on them."""
