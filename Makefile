@@ -15,7 +15,7 @@ PARALLEL = -n 2 --dist loadfile --no-loadscope-reorder
 
 BIN := .venv/bin
 CLANGXX ?= $(shell scripts/system-packages clang)
-CPP_FILES = $(shell find core src \( -name '*.cc' -o -name '*.cpp' -o -name '*.h' \))
+CPP_FILES = $(shell find core src tests \( -name '*.cc' -o -name '*.cpp' -o -name '*.h' \))
 export PYTHON
 export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 
@@ -110,8 +110,9 @@ test-oldest-tensorflow: wheel .venv-oldest/ready ## run some tests with the olde
 
 test-core: | system-test ## run the core's tests, optimised
 	cmake -S . -B build/test -G Ninja $(CORE_ONLY)
-	cmake --build build/test --target core_tests
+	cmake --build build/test --target core_tests plugin_tests
 	scripts/in-parts build/test/core_tests
+	build/test/plugin_tests
 
 # ARGS: some of the steps, see tests/verbs/steps.
 test-verbs: build .venv/tensorflow | system-test ## run what needs RDMA devices, in a virtual machine (Debian)
@@ -136,8 +137,9 @@ tsan: export TSAN_OPTIONS := second_deadlock_stack=1
 
 asan: | system-sanitize ## run the core's tests under AddressSanitizer and UBSan (clang)
 	$(ASAN_TREE)
-	cmake --build build/asan --target core_tests
+	cmake --build build/asan --target core_tests plugin_tests
 	scripts/in-parts build/asan/core_tests
+	build/asan/plugin_tests
 
 # Without address randomisation where that is allowed: older TSan dies on newer kernels with it.
 tsan: | system-sanitize ## run the core's tests under ThreadSanitizer (clang)
@@ -149,7 +151,7 @@ tsan: | system-sanitize ## run the core's tests under ThreadSanitizer (clang)
 fuzz: | system-sanitize ## run each fuzzer for FUZZ_SECONDS (10)
 	$(ASAN_TREE)
 	cmake --build build/asan --target fuzzers
-	for source in core/fuzz/*.cc; do \
+	for source in core/fuzz/*.cc tests/tensorflow/plugin/fuzz/*.cc; do \
 	  name=$$(basename $$source .cc); echo "== $$name, $(FUZZ_SECONDS) s"; mkdir -p build/fuzz/$$name; \
 	  build/asan/fuzz/$$name -max_total_time=$(FUZZ_SECONDS) -timeout=5 -rss_limit_mb=2048 -verbosity=0 \
 	    -print_final_stats=1 -artifact_prefix=build/fuzz/$$name- build/fuzz/$$name; \

@@ -225,6 +225,25 @@ typedef struct tw_peer_facts {
 // INVALID_ARGUMENT, FAILED_PRECONDITION.
 int tw_parse_hello(const void* hello, size_t size, tw_peer_facts* out, tw_status* status);
 
+// What a server tells a process that it admits, for a bootstrap that carries bytes.
+typedef struct tw_welcome {
+  uint8_t hello[TW_HELLO_SIZE];  // the server's own
+  uint8_t instance[TW_INSTANCE_SIZE];
+  uint8_t session[TW_SESSION_SIZE];
+  uint8_t secret[TW_SECRET_SIZE];
+} tw_welcome;
+enum { TW_WELCOME_ROOM = 16616 };  // no welcome is longer
+
+// With the addresses of the server, best first. `out` has TW_WELCOME_ROOM bytes, of which *size are
+// written. INVALID_ARGUMENT: too many addresses, or one is none.
+int tw_encode_welcome(const tw_welcome* welcome, const char* const* addresses, size_t count,
+                      void* out, size_t* size, tw_status* status);
+// Visits the addresses, best first, unless it fails. INVALID_ARGUMENT; FAILED_PRECONDITION: it is
+// of another version.
+typedef void (*tw_visit_address)(void* context, const char* address);
+int tw_decode_welcome(const void* bytes, size_t size, tw_welcome* out, tw_visit_address visit,
+                      void* context, tw_status* status);
+
 // ---- client ----
 
 typedef struct tw_invitation {
@@ -588,7 +607,9 @@ enum { TW_TABLE_VERSION = 3 };
   ENTRY(server_introduce, tw_server_introduce)       \
   ENTRY(server_refuse, tw_server_refuse)             \
   ENTRY(server_active, tw_server_active)             \
-  ENTRY(server_trace, tw_server_trace)
+  ENTRY(server_trace, tw_server_trace)               \
+  ENTRY(encode_welcome, tw_encode_welcome)           \
+  ENTRY(decode_welcome, tw_decode_welcome)
 
 typedef struct tw_table {
   uint32_t version;

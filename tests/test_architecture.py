@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Arrows point downwards: no file includes or imports anything from a layer above its own, and
-the files of one folder do not include or import each other in a circle.
+the files of one folder do not include or import each other in a circle. Bytes that a peer chose are
+decoded in files that are named for it.
 
 `violations(root)` looks at a source tree. The tests apply it to this repository and, to show that
 it can find something, to small trees that break one rule each.
@@ -41,6 +42,9 @@ OF_A_TRANSPORT = re.compile(
     rf'|\b(?:{"|".join(TRANSPORTS)})::|"(?:{"|".join(TRANSPORTS)})[":]'
 )
 COMMENT = re.compile(r"//[^\n]*")
+# A decoder that is declared or defined (a call is indented), and what makes a value of bytes.
+DECODER = re.compile(r"^\S.*\bdecode_\w+\(|\bload<", re.MULTILINE)
+PLUGIN_DECODER = re.compile(rf"{DECODER.pattern}|\bmemcpy\(&", re.MULTILINE)
 
 PYTHON_IN_CORE = re.compile(r"Python\.h|nanobind/|tensorflow/|torch/")
 SYSTEM_IO = re.compile(r"sys/(socket|epoll|eventfd|mman|un)\.h|netinet/|fcntl\.h|poll\.h|unistd\.h")
@@ -111,6 +115,20 @@ def include_violations(core: Path, file: Path) -> Iterator[str]:
     if layer(here) > CORE_LAYERS.index("transport"):
         for match in OF_A_TRANSPORT.finditer(COMMENT.sub("", file.read_text())):
             yield f"core/{here}: names a transport: {match[0]}"
+
+
+def decodes(here: PurePosixPath) -> bool:
+    """Whether the file's name says that it reads bytes that a peer chose; a path below core/ or
+    below the plugin."""
+    return here.stem == "wire" or here.parts[0] in {"wire", "test", "fuzz"}
+
+
+def decoding_violations(top: Path, shown: str, decoder: re.Pattern[str]) -> Iterator[str]:
+    for file in native_files(top):
+        here = PurePosixPath(file.relative_to(top))
+        if not decodes(here):
+            for match in decoder.finditer(COMMENT.sub("", file.read_text())):
+                yield f"{shown}/{here}: decodes, but is no wire file: {match[0].strip()}"
 
 
 def imported_modules(package: Path, file: Path) -> Iterator[str]:
@@ -236,6 +254,9 @@ def violations(root: Path) -> list[str]:
         found += binding_violations(package, file)
     for file in sorted(package.rglob("*.py")):
         found += import_violations(package, file)
+    found += decoding_violations(core, "core", DECODER)
+    plugin = package / "tensorflow" / "plugin"
+    found += decoding_violations(plugin, "tensorwire/tensorflow/plugin", PLUGIN_DECODER)
     return found + list(circles(root))
 
 
@@ -262,10 +283,11 @@ TREE = {
     "core/tensorwire.h": "",
     "core/abi/abi.h": '#include "link/link.h"\n#include "tensorwire.h"\n',
     "core/base/status.h": "",
-    "core/wire/frame.h": '#include "base/status.h"\n',
+    "core/wire/frame.h": '#include "base/status.h"\nResult<Frame> decode_frame(Bytes bytes);\n',
     "core/transport/transport.h": "#include <sys/socket.h>\n",
     "core/transport/shm/ring.h": '#include "transport/transport.h"\n',
     "core/transport/tcp/socket.h": "",
+    "core/transport/tcp/wire.cc": "auto first = load<uint32_t>(bytes.data());\n",
     "core/message/machine.h": '#include "transport/transport.h"\n',
     "core/link/link.h": '#include "link/fetches.h"\n#include "transport/transport.h"\n',
     "core/link/fetches.h": "",
@@ -283,7 +305,8 @@ TREE = {
     "src/tensorwire/observe/host.py": "",
     "src/tensorwire/observe/metrics.py": "from .. import rpc\n",
     "src/tensorwire/tensorflow/plugin/server.cc": '#include "tensorflow/core/server.h"\n'
-    '#include "tensorwire.h"\n',
+    '#include "tensorwire.h"\nvoid f() {\n  wire::decode_head(bytes, &head);\n}\n',
+    "src/tensorwire/tensorflow/plugin/wire.cc": "std::string decode_head(Bytes bytes, Head* out);",
     "src/tensorwire/bench/__init__.py": "import tensorwire.rpc\n",
     "src/tensorwire/cli/__init__.py": "def main():\n    from ..bench import rpc\n",
 }
@@ -320,6 +343,10 @@ def test_checker_accepts_a_good_tree(tmp_path: Path) -> None:
         ("core/link/link.h", '#include "abi/abi.h"', "upwards"),
         ("core/link/link.h", '#include "test/anything.cc"', "no layer"),
         ("core/link/fetches.cc", '#include "link/link.h"', "circle: fetches, link"),
+        ("core/link/link.h", "Result<Head> decode_head(Bytes b) {", "no wire file: Result<Head>"),
+        ("core/link/link.h", "  return load<Head>(bytes.data());", "no wire file: load<"),
+        ("src/tensorwire/tensorflow/plugin/a.cc", "bool decode_a(Bytes bytes);", "no wire file"),
+        ("src/tensorwire/tensorflow/plugin/a.cc", "  memcpy(&head, b, 8);", "no wire file: memcpy"),
         ("src/tensorwire/misc.py", "", "not one of the modules"),
         ("src/tensorwire/_core.cpp", '#include "link/link.h"', "only tensorwire.h"),
         ("src/tensorwire/tensorflow/plugin/a.cc", '#include "link/link.h"', "only tensorwire.h"),
@@ -399,7 +426,10 @@ def test_a_private_name_is_found(text: str) -> None:
 
 
 PLUGIN = ROOT / "src" / "tensorwire" / "tensorflow" / "plugin"
-DECODING = re.compile(r"\b(?:Parse(?:Partial)?From\w+|(?<!Status )decode_\w+)\(([^;{]*)")
+DECODING = re.compile(
+    r"\b(?:Parse(?:Partial)?From\w+|(?<!Status )read_head|(?<!string )(?<!bool )decode_\w+)"
+    r"\(([^;{]*)"
+)
 SEGMENT = re.compile(r"\b(?:tw_segment|message_segment|segment|body|first)\b(?!\.size)")
 
 

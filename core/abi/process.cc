@@ -3,6 +3,7 @@
 #include "abi/abi.h"
 #include "memory/huge_pages.h"
 #include "process/host_facts.h"
+#include "wire/welcome.h"
 
 using namespace tw;
 using namespace tw::abi;
@@ -10,6 +11,8 @@ using namespace tw::abi;
 namespace {
 
 static_assert(TW_SMALLEST_POSTED == PostedBuffer::kSmallest);
+static_assert(TW_WELCOME_ROOM ==
+              wire::kWelcomeFixedSize + wire::kMaxAddresses * (2 + wire::kMaxAddressLength));
 
 void copy(void* to, const void* from, size_t size, Copier::Destination destination) {
   if (size < Copier::kShared) {
@@ -347,6 +350,39 @@ int tw_parse_hello(const void* hello, size_t size, tw_peer_facts* out, tw_status
     return report(status, features);
   *out = {*version, wire::same_host(ours, *theirs), wire::same_user(ours, *theirs),
           static_cast<int32_t>(theirs->pid)};
+  return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
+}
+
+int tw_encode_welcome(const tw_welcome* welcome, const char* const* addresses, size_t count,
+                      void* out, size_t* size, tw_status* status) try {
+  wire::Welcome from;
+  auto hello = wire::decode_hello(std::as_bytes(std::span(welcome->hello)));
+  if (!hello) return report(status, hello.status());
+  from.hello = *hello;
+  std::ranges::copy(welcome->instance, from.instance.begin());
+  std::ranges::copy(welcome->session, from.session.begin());
+  std::ranges::copy(welcome->secret, from.secret.begin());
+  from.addresses.assign(addresses, addresses + count);
+  if (Status good = wire::check_addresses(from.addresses); !good.ok()) return report(status, good);
+  wire::encode_welcome(static_cast<std::byte*>(out), from);
+  *size = wire::welcome_size(from);
+  return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
+}
+
+int tw_decode_welcome(const void* bytes, size_t size, tw_welcome* out, tw_visit_address visit,
+                      void* context, tw_status* status) try {
+  auto welcome = wire::decode_welcome({static_cast<const std::byte*>(bytes), size});
+  if (!welcome) return report(status, welcome.status());
+  wire::encode_hello(std::as_writable_bytes(std::span(out->hello)), welcome->hello);
+  std::ranges::copy(welcome->instance, out->instance);
+  std::ranges::copy(welcome->session, out->session);
+  std::ranges::copy(welcome->secret, out->secret);
+  for (const std::string_view address : welcome->addresses)
+    visit(context, std::string(address).c_str());
   return TW_OK;
 } catch (const std::bad_alloc&) {
   return no_memory(status);

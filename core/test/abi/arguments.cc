@@ -112,6 +112,45 @@ TEST_CASE_TEMPLATE("abi: codes that are none, and sentences of any length", Way,
   CHECK(echoes(link.get()));
 }
 
+TEST_CASE("abi: a welcome comes back as it was sent, and nothing is told of a wrong one") {
+  tw_welcome sent{};
+  REQUIRE(tw_hello(sent.hello, nullptr) == TW_OK);
+  sent.instance[0] = 1;
+  sent.session[15] = 2;
+  sent.secret[31] = 3;
+  const char* const addresses[] = {"shm:/run/a", "tcp:[::1]:7"};
+  uint8_t bytes[TW_WELCOME_ROOM];
+  size_t size = 0;
+  REQUIRE(tw_encode_welcome(&sent, addresses, 2, bytes, &size, nullptr) == TW_OK);
+
+  tw_welcome got{};
+  std::vector<std::string> visited;
+  const auto visit = [](void* context, const char* address) {
+    static_cast<std::vector<std::string>*>(context)->push_back(address);
+  };
+  REQUIRE(tw_decode_welcome(bytes, size, &got, visit, &visited, nullptr) == TW_OK);
+  CHECK(std::memcmp(&got, &sent, sizeof sent) == 0);
+  CHECK(visited == std::vector<std::string>{"shm:/run/a", "tcp:[::1]:7"});
+
+  visited.clear();
+  tw_status status{};
+  CHECK(tw_decode_welcome(bytes, size - 1, &got, visit, &visited, &status) == kInvalidArgument);
+  CHECK(std::string_view(status.details).find("cut short") != std::string_view::npos);
+  CHECK(tw_decode_welcome(nullptr, 0, &got, visit, &visited, nullptr) == kInvalidArgument);
+  bytes[0] ^= 2;
+  CHECK(tw_decode_welcome(bytes, size, &got, visit, &visited, nullptr) == kFailedPrecondition);
+  CHECK(visited.empty());
+  const std::vector<const char*> many(33, "tcp:h:1");
+  CHECK(tw_encode_welcome(&sent, many.data(), many.size(), bytes, &size, nullptr) ==
+        kInvalidArgument);
+  const std::string longest(512, 'a');
+  const std::vector<const char*> most(32, longest.c_str());
+  REQUIRE(tw_encode_welcome(&sent, most.data(), most.size(), bytes, &size, nullptr) == TW_OK);
+  CHECK(size == TW_WELCOME_ROOM);
+  sent.hello[0] ^= 1;
+  CHECK(tw_encode_welcome(&sent, addresses, 2, bytes, &size, nullptr) == kInvalidArgument);
+}
+
 TEST_CASE("abi: memory, hellos and servers asked for the impossible") {
   tw_buffer* buffer = nullptr;
   tw_status status{};

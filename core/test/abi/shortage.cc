@@ -161,6 +161,18 @@ TEST_CASE("abi: what has no status throws nothing" * doctest::skip(!kFailsOnDema
   fail_each([&] { tw_link_death(link.get(), &why); });
   fail_each([&] { (void)tw_parse_hello(hello, sizeof hello, &facts, nullptr); });
   fail_each([&] { (void)tw_parse_hello(hello, 3, &facts, nullptr); });
+  tw_welcome welcome{};
+  std::ranges::copy(hello, welcome.hello);
+  const char* const address = "shm:/a/path/that/fits/into/no/small/string";
+  uint8_t bytes[TW_WELCOME_ROOM];
+  size_t bytes_size = 0;
+  CHECK(fail_each([&] {
+          (void)tw_encode_welcome(&welcome, &address, 1, bytes, &bytes_size, nullptr);
+        }) != 0);
+  CHECK(fail_each([&] {
+          (void)tw_decode_welcome(
+              bytes, bytes_size, &welcome, [](void*, const char*) {}, nullptr, nullptr);
+        }) != 0);
   fail_each([&] { (void)tw_settings(ignore_fact, nullptr, nullptr); });
   fail_each([&] { tw_host(ignore_fact, nullptr); });
   fail_each([&] { tw_arena(ignore_fact, nullptr); });

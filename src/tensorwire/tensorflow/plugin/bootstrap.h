@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How two workers learn of each other's plugin: by a field that TensorFlow's GetStatus messages do
-// not know, and that a worker without the plugin leaves unanswered.
+// not know, and that a worker without the plugin leaves unanswered. The request's field is a hello
+// of the runtime, the answer's a welcome.
 //
 // TensorFlow's gRPC is unauthenticated: whoever reaches a worker's port may run graphs on it, and
 // may as well ask for an invitation here. The data plane adds no more trust and takes no less: an
@@ -9,10 +10,6 @@
 #pragma once
 
 #include <string>
-#include <vector>
-
-#include "absl/status/status.h"
-#include "core.h"
 
 namespace google {
 namespace protobuf {
@@ -22,22 +19,8 @@ class MessageLite;
 
 namespace tensorwire {
 
-// What a worker with the plugin answers.
-struct Welcome {
-  std::string session, secret, instance, hello;
-  std::vector<std::string> addresses;  // best first
-};
-
 // Adds `value` as the field to a message, or finds it there.
 void add_field(google::protobuf::MessageLite* message, const std::string& value);
 bool find_field(const google::protobuf::MessageLite& message, std::string* value);
-
-// The request's field: a hello. FAILED_PRECONDITION and whatever the runtime says.
-absl::Status make_greeting(std::string* out);
-// INVALID_ARGUMENT: it is none of this version.
-absl::Status read_greeting(const std::string& greeting, std::string* hello);
-
-std::string encode_welcome(const Welcome& welcome);
-absl::Status decode_welcome(const std::string& bytes, Welcome* out);
 
 }  // namespace tensorwire

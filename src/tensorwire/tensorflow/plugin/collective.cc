@@ -36,11 +36,11 @@ class BufferReceive final : public Completion {
       if (canceller) registered_.emplace_back(canceller, canceller->get_cancellation_token());
   }
 
-  void start(const Request& request) {
+  void start(const wire::Request& request) {
     for (const auto& [canceller, token] : registered_) {
       if (!canceller->RegisterCallback(token, [this] { cancel(); })) cancel();
     }
-    const std::string bytes = encode_request(request);
+    const std::string bytes = wire::encode_request(request);
     const tw_segment segment{bytes.data(), bytes.size()};
     tw_call* call = nullptr;
     tw_status failure{};
@@ -153,7 +153,7 @@ class RemoteAccess final : public tf::CollectiveRemoteAccessDistributed {
         !dev_resolver_->GetDeviceAttributes(peer_device, &attributes).ok() ||
         attributes.device_type() != "CPU")
       return by_grpc();
-    Request request;
+    wire::Request request;
     request.step = step_id_;
     request.incarnation = attributes.incarnation();
     request.key = key;

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data_server.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "request.h"
 #include "served.h"
 #include "settings.h"
 #include "tensorflow/core/common_runtime/device.h"
@@ -33,17 +36,21 @@ std::string address_to_bind(const std::string& host) {
   return host.compare(0, 4, "127.") == 0 ? host : "0.0.0.0";
 }
 
-std::string first_segment(tw_call* call) {
+// What a call asks for. INVALID_ARGUMENT.
+absl::Status take_request(tw_call* call, wire::Request* out) {
   std::string bytes;
   tw_message* message = nullptr;
   if (core().call_take(call, &message)) {
     if (core().message_count(message) == 1) {
       const tw_segment segment = core().message_segment(message, 0);
-      bytes.assign(static_cast<const char*>(segment.data), segment.size);
+      // One byte more shows that it is too long.
+      bytes.assign(static_cast<const char*>(segment.data),
+                   std::min(segment.size, wire::kMaxRequest + 1));
     }
     core().message_release(message);
   }
-  return bytes;
+  const std::string wrong = wire::decode_request(bytes, out);
+  return wrong.empty() ? absl::OkStatus() : absl::InvalidArgumentError(wrong);
 }
 
 }  // namespace
@@ -96,22 +103,24 @@ DataServer::~DataServer() {
   if (server_) core().server_release(server_);
 }
 
-absl::Status DataServer::admit(const std::string& hello, Welcome* out) {
-  uint8_t session[TW_SESSION_SIZE], secret[TW_SECRET_SIZE], instance[TW_INSTANCE_SIZE];
-  uint8_t own[TW_HELLO_SIZE];
+absl::Status DataServer::admit(const std::string& hello, std::string* out) {
+  tw_welcome welcome{};
   tw_status status{};
   // TensorFlow does not tell who asks: all are one source, of which the oldest invitation gives
   // way.
-  if (core().server_admit(server_, hello.data(), hello.size(), "", 1, kInvitationNs, session,
-                          secret, &status) != TW_OK ||
-      core().hello(own, &status) != TW_OK)
+  if (core().server_admit(server_, hello.data(), hello.size(), "", 1, kInvitationNs,
+                          welcome.session, welcome.secret, &status) != TW_OK ||
+      core().hello(welcome.hello, &status) != TW_OK)
     return status_of(status);
-  core().server_instance(server_, instance);
-  const auto text = [](const uint8_t* bytes, size_t size) {
-    return std::string(reinterpret_cast<const char*>(bytes), size);
-  };
-  *out = {text(session, sizeof session), text(secret, sizeof secret),
-          text(instance, sizeof instance), text(own, sizeof own), addresses_};
+  core().server_instance(server_, welcome.instance);
+  std::vector<const char*> addresses;
+  for (const std::string& address : addresses_) addresses.push_back(address.c_str());
+  out->resize(TW_WELCOME_ROOM);
+  size_t size = 0;
+  if (core().encode_welcome(&welcome, addresses.data(), addresses.size(), &(*out)[0], &size,
+                            &status) != TW_OK)
+    return status_of(status);
+  out->resize(size);
   return absl::OkStatus();
 }
 
@@ -124,8 +133,8 @@ void DataServer::dispatch() {
 }
 
 void DataServer::take(tw_call* call) {
-  Request request;
-  const absl::Status decoded = decode_request(first_segment(call), &request);
+  wire::Request request;
+  const absl::Status decoded = take_request(call, &request);
   auto served = std::make_shared<Served>(this, call, request.step);
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -148,7 +157,7 @@ void DataServer::take(tw_call* call) {
     served->answer(absl::ResourceExhaustedError("the worker has no memory left for it"));
 }
 
-void DataServer::recv_tensor(const std::shared_ptr<Served>& served, const Request& request) {
+void DataServer::recv_tensor(const std::shared_ptr<Served>& served, const wire::Request& request) {
   tf::Rendezvous::ParsedKey key;
   tf::Device* device = nullptr;
   absl::Status status = tf::Rendezvous::ParseKey(request.key, &key);
@@ -172,7 +181,7 @@ void DataServer::recv_tensor(const std::shared_ptr<Served>& served, const Reques
       });
 }
 
-void DataServer::recv_buf(const std::shared_ptr<Served>& served, const Request& request) {
+void DataServer::recv_buf(const std::shared_ptr<Served>& served, const wire::Request& request) {
   const tf::WorkerEnv& environment = servant_->environment();
   tf::Device* device = nullptr;
   if (absl::Status status = environment.device_mgr->LookupDevice(request.device, &device);

@@ -11,11 +11,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "bootstrap.h"
 #include "core.h"
-#include "request.h"
 #include "tensorflow/core/distributed_runtime/worker_env.h"
 #include "tensorflow/core/framework/rendezvous.h"
+#include "wire.h"
 
 namespace tensorwire {
 
@@ -43,15 +42,16 @@ class DataServer {
   // Ends all calls. TensorFlow does not destroy servers that have been started.
   ~DataServer();
 
-  absl::Status admit(const std::string& hello, Welcome* out);
+  // Invites the process that sent `hello`; `out`: a welcome for it.
+  absl::Status admit(const std::string& hello, std::string* out);
 
  private:
   friend class Served;
   explicit DataServer(Servant* servant) : servant_(servant) {}
   void dispatch();
   void take(tw_call* call);
-  void recv_tensor(const std::shared_ptr<Served>& served, const Request& request);
-  void recv_buf(const std::shared_ptr<Served>& served, const Request& request);
+  void recv_tensor(const std::shared_ptr<Served>& served, const wire::Request& request);
+  void recv_buf(const std::shared_ptr<Served>& served, const wire::Request& request);
   void watch();
   void forget(uint64_t id);
 

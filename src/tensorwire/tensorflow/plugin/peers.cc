@@ -108,20 +108,29 @@ Way without_link(Way::Reason reason, absl::Status why) {
 }
 
 // Blocks for as long as connecting takes.
-Way connect(const std::string& task, const Welcome& welcome) {
+Way connect(const std::string& task, const std::string& field) {
   Way way;
   const auto give_up = [&](absl::string_view why) {
     return without_link(Way::kNoLink, absl::UnavailableError(absl::StrCat(
                                           "no tensorwire link to ", task, " can be made: ", why)));
   };
+  tw_welcome welcome;
+  std::vector<std::string> addresses;
+  const auto take = [](void* to, const char* address) {
+    static_cast<std::vector<std::string>*>(to)->push_back(address);
+  };
   tw_peer_facts facts;
   tw_status status{};
-  if (core().parse_hello(welcome.hello.data(), welcome.hello.size(), &facts, &status) != TW_OK)
+  if (core().decode_welcome(field.data(), field.size(), &welcome, take, &addresses, &status) !=
+          TW_OK ||
+      core().parse_hello(welcome.hello, sizeof welcome.hello, &facts, &status) != TW_OK)
     return give_up(status.details);
+  const absl::string_view instance(reinterpret_cast<const char*>(welcome.instance),
+                                   sizeof welcome.instance);
   std::vector<std::string> reasons;
-  for (const std::string& address : welcome.addresses) {
+  for (const std::string& address : addresses) {
     if (!permitted(address, facts.same_host, facts.same_user)) continue;
-    const std::string where = absl::StrCat(welcome.instance, address);
+    const std::string where = absl::StrCat(instance, address);
     way.link = links().find(task, where);
     if (!way.link && is("verbs", address)) {
       std::string why = why_no_verbs();
@@ -138,15 +147,8 @@ Way connect(const std::string& task, const Welcome& welcome) {
       }
     }
     if (!way.link) {
-      const auto bytes = [](const std::string& of) {
-        return reinterpret_cast<const uint8_t*>(of.data());
-      };
-      const tw_invitation invitation{address.c_str(),
-                                     bytes(welcome.session),
-                                     bytes(welcome.secret),
-                                     bytes(welcome.instance),
-                                     welcome.hello.data(),
-                                     welcome.hello.size(),
+      const tw_invitation invitation{address.c_str(),  welcome.session, welcome.secret,
+                                     welcome.instance, welcome.hello,   sizeof welcome.hello,
                                      kMaxMessage};
       tw_link* link = nullptr;
       if (core().connect(&invitation, kConnectNs, &link, &status) != TW_OK) {
@@ -247,14 +249,15 @@ class Peers {
     auto question = std::make_shared<Question>();
     question->workers = workers;
     question->task = task;
-    std::string greeting;
-    if (absl::Status status = make_greeting(&greeting); !status.ok())
-      return settle(*question, without_link(Way::kNoLink, status));
+    std::string hello(TW_HELLO_SIZE, '\0');
+    tw_status failure{};
+    if (core().hello(reinterpret_cast<uint8_t*>(&hello[0]), &failure) != TW_OK)
+      return settle(*question, without_link(Way::kNoLink, status_of(failure)));
     question->worker = workers->GetOrCreateWorker(task);
     if (!question->worker)
       return unanswered(*question,
                         absl::NotFoundError(absl::StrCat("no worker is known as ", task)));
-    add_field(&question->request, greeting);
+    add_field(&question->request, hello);
     question->options.SetTimeout(kGetStatusMs);
     question->worker->GetStatusAsync(&question->options, &question->request, &question->response,
                                      /*fail_fast=*/true,
@@ -280,10 +283,7 @@ class Peers {
                                            " runs without tensorwire: start it by `tensorwire "
                                            "run`, or call tensorwire.tensorflow.enable() in it"))));
     }
-    Welcome welcome;
-    const absl::Status decoded = decode_welcome(field, &welcome);
-    const Way way =
-        decoded.ok() ? connect(question.task, welcome) : without_link(Way::kNoLink, decoded);
+    const Way way = connect(question.task, field);
     if (way.kind != Way::kLink) LOG(WARNING) << "tensorwire: " << absl::CEscape(way.why.message());
     settle(question, way);
   }

@@ -50,10 +50,10 @@ void Receive::go(Way way) {
 }
 
 void Receive::go_by_link(std::shared_ptr<PeerLink> link) {
-  Request request;
+  wire::Request request;
   request.step = order_.step;
   request.key = order_.key;
-  const std::string bytes = encode_request(request);
+  const std::string bytes = wire::encode_request(request);
   const tw_segment segment{bytes.data(), bytes.size()};
   tw_call* call = nullptr;
   tw_status failure{};

@@ -101,14 +101,14 @@ absl::Status receive_tensor(tw_message* message, By by, tf::Allocator* allocator
     return absl::InternalError("the answer has the wrong number of segments");
   const tw_segment first = core().message_segment(message, 0);
   const tw_segment body = core().message_segment(message, 1);
-  if (first.size > kMaxHead) return absl::InternalError("the answer's head is too long");
+  if (first.size > wire::kMaxHead) return absl::InternalError("the answer's head is too long");
   TensorHead head;
   const Copied described(first);
   if (!described.made()) return no_memory(first.size);
-  if (absl::Status status = decode_head(described.bytes(), body.size, &head); !status.ok())
+  if (absl::Status status = read_head(described.bytes(), body.size, &head); !status.ok())
     return status;
   *dead = head.dead;
-  if (head.form == Form::kProto) {
+  if (head.form == wire::Form::kProto) {
     count_received(false, by, body.size);
     if (body.size > static_cast<size_t>(INT32_MAX))
       return absl::InternalError("the answer is no serialised tensor");

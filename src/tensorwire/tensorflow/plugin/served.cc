@@ -114,7 +114,7 @@ void Served::answer(const tf::Tensor& tensor, bool dead) {
     if (settings().traced) trace_sent(tensor);
   } else {
     // It was taken from its rendezvous, so it has to travel this way, whatever it is.
-    head.form = Form::kProto;
+    head.form = wire::Form::kProto;
     tf::TensorProto proto;
     tensor.AsProtoTensorContent(&proto);
     if (!proto.SerializeToString(&lent->serialized)) {
@@ -124,7 +124,7 @@ void Served::answer(const tf::Tensor& tensor, bool dead) {
     body = {lent->serialized.data(), lent->serialized.size()};
     count(statistics().served_serialized);
   }
-  lent->head = encode_head(head);
+  lent->head = write_head(head);
   const tw_segment segments[]{{lent->head.data(), lent->head.size()}, body};
   const tw_owner owners[]{{Lent::release, lent}, {Lent::release, lent}};
   finish(absl::OkStatus(), {segments, 2, owners});

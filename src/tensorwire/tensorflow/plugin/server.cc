@@ -39,16 +39,13 @@ class Worker final : public tf::GrpcWorker, public Servant {
   void GetStatusAsync(tf::CallOptions* options, const tf::GetStatusRequest* request,
                       tf::GetStatusResponse* response, bool fail_fast,
                       tf::StatusCallback done) override {
-    std::string greeting;
+    std::string hello;
     DataServer* const server = server_.load(std::memory_order_acquire);
-    if (server && find_field(*request, &greeting)) {
-      std::string hello;
-      Welcome welcome;
-      absl::Status admitted = read_greeting(greeting, &hello);
-      if (admitted.ok()) admitted = server->admit(hello, &welcome);
-      if (admitted.ok())
-        done = [done, response, field = encode_welcome(welcome)](const absl::Status& status) {
-          if (status.ok()) add_field(response, field);
+    if (server && find_field(*request, &hello)) {
+      std::string welcome;
+      if (const absl::Status admitted = server->admit(hello, &welcome); admitted.ok())
+        done = [done, response, welcome](const absl::Status& status) {
+          if (status.ok()) add_field(response, welcome);
           done(status);
         };
       else

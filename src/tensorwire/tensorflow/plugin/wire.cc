@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "wire.h"
+
+#include <cstring>
+
+namespace tensorwire {
+namespace wire {
+namespace {
+
+// Far from what TensorFlow numbers. It is part of the protocol.
+constexpr uint64_t kField = 29783;
+constexpr uint64_t kLengthDelimited = 2;
+constexpr uint64_t kTag = kField << 3 | kLengthDelimited;
+
+void put_varint(std::string* out, uint64_t value) {
+  for (; value > 127; value >>= 7) out->push_back(static_cast<char>(value | 128));
+  out->push_back(static_cast<char>(value));
+}
+
+bool take_varint(std::string_view* bytes, uint64_t* value) {
+  *value = 0;
+  for (int shift = 0; shift < 64 && !bytes->empty(); shift += 7) {
+    const auto byte = static_cast<uint8_t>(bytes->front());
+    bytes->remove_prefix(1);
+    *value |= uint64_t{byte & 127u} << shift;
+    if (byte < 128) return true;
+  }
+  return false;
+}
+
+// The structs of this file are copied to and from the wire as they are.
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the wire is little-endian");
+
+template <class Struct>
+std::string_view bytes_of(const Struct& from) {
+  return {reinterpret_cast<const char*>(&from), sizeof from};
+}
+
+template <class Struct>
+bool take(std::string_view* bytes, Struct* out) {
+  if (bytes->size() < sizeof *out) return false;
+  std::memcpy(out, bytes->data(), sizeof *out);
+  bytes->remove_prefix(sizeof *out);
+  return true;
+}
+
+struct RequestPrefix {
+  int64_t step;
+  uint64_t incarnation;
+  uint32_t key_size;
+  uint32_t device_size;
+};
+static_assert(sizeof(RequestPrefix) == 24);
+
+struct HeadPrefix {
+  uint32_t dtype;
+  uint8_t form;
+  uint8_t dead;
+  uint16_t rank;
+};
+static_assert(sizeof(HeadPrefix) == 8);
+
+}  // namespace
+
+std::string encode_field(std::string_view value) {
+  std::string out;
+  put_varint(&out, kTag);
+  put_varint(&out, value.size());
+  return out.append(value);
+}
+
+bool decode_field(std::string_view message, std::string_view* value) {
+  bool found = false;
+  uint64_t tag, size;
+  while (take_varint(&message, &tag)) {
+    switch (tag & 7) {
+      case 0:
+        if (!take_varint(&message, &size)) return found;
+        continue;
+      case 1:
+        size = 8;
+        break;
+      case 5:
+        size = 4;
+        break;
+      case kLengthDelimited:
+        if (!take_varint(&message, &size)) return found;
+        break;
+      default:  // groups: TensorFlow has none
+        return found;
+    }
+    if (size > message.size()) return found;
+    if (tag == kTag) {
+      *value = message.substr(0, size);
+      found = true;
+    }
+    message.remove_prefix(size);
+  }
+  return found;
+}
+
+std::string encode_request(const Request& request) {
+  const RequestPrefix prefix{request.step, request.incarnation,
+                             static_cast<uint32_t>(request.key.size()),
+                             static_cast<uint32_t>(request.device.size())};
+  return std::string(bytes_of(prefix)).append(request.key).append(request.device);
+}
+
+std::string decode_request(std::string_view bytes, Request* out) {
+  RequestPrefix prefix;
+  if (bytes.size() > kMaxRequest) return "a request of " + std::to_string(bytes.size()) + " bytes";
+  if (!take(&bytes, &prefix)) return "the request is cut short";
+  if (prefix.key_size > bytes.size() || bytes.size() - prefix.key_size != prefix.device_size)
+    return "the request's names do not fill it";
+  out->step = prefix.step;
+  out->incarnation = prefix.incarnation;
+  out->key = bytes.substr(0, prefix.key_size);
+  out->device = bytes.substr(prefix.key_size);
+  return {};
+}
+
+std::string encode_head(const Head& head) {
+  const HeadPrefix prefix{head.dtype, static_cast<uint8_t>(head.form), head.dead, head.rank};
+  std::string out(bytes_of(prefix));
+  return out.append(reinterpret_cast<const char*>(head.sizes.data()), head.rank * sizeof(int64_t));
+}
+
+std::string decode_head(std::string_view bytes, Head* out) {
+  HeadPrefix prefix;
+  if (!take(&bytes, &prefix)) return "its head is cut short";
+  if (prefix.form > static_cast<uint8_t>(Form::kProto))
+    return "form " + std::to_string(prefix.form) + " is unknown";
+  if (prefix.dead > 1) return "dead is " + std::to_string(prefix.dead);
+  if (prefix.rank > kMaxRank) return "rank " + std::to_string(prefix.rank);
+  if (bytes.size() != prefix.rank * sizeof(int64_t)) return "its rank is not that of its shape";
+  out->form = static_cast<Form>(prefix.form);
+  out->dead = prefix.dead != 0;
+  out->dtype = prefix.dtype;
+  out->rank = prefix.rank;
+  out->elements = 1;
+  if (out->form == Form::kProto && (prefix.dtype != 0 || prefix.rank != 0))
+    return "a serialised tensor with a type or a shape beside it";
+  if (!bytes.empty()) std::memcpy(out->sizes.data(), bytes.data(), bytes.size());
+  for (size_t i = 0; i < prefix.rank; ++i) {
+    const int64_t size = out->sizes[i];
+    if (size < 0) return "a dimension of " + std::to_string(size);
+    int64_t product;
+    if (__builtin_mul_overflow(static_cast<int64_t>(out->elements), size, &product))
+      return "a shape of 2^63 elements or more";
+    out->elements = static_cast<uint64_t>(product);
+  }
+  return {};
+}
+
+std::string encode_error_payload(std::string_view type, std::string_view value) {
+  return std::string(type).append(1, '\0').append(value);
+}
+
+bool decode_error_payload(std::string_view bytes, std::string_view* type, std::string_view* value) {
+  const size_t end = bytes.find('\0');
+  if (end == bytes.npos) return false;
+  *type = bytes.substr(0, end);
+  *value = bytes.substr(end + 1);
+  return true;
+}
+
+}  // namespace wire
+}  // namespace tensorwire

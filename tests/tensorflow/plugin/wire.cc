@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the plugin decodes of a peer's bytes, and what it refuses.
+#include "wire.h"
+
+#include <doctest/doctest.h>
+
+#include <cstring>
+
+namespace tensorwire {
+namespace wire {
+namespace {
+
+using namespace std::string_literals;
+
+bool says(const std::string& sentence, std::string_view words) {
+  INFO("'" << sentence << "' should say '" << std::string(words) << "'");
+  CHECK(sentence.find(words) != sentence.npos);
+  return !sentence.empty();
+}
+
+template <class T>
+std::string with(std::string bytes, size_t offset, T value) {
+  REQUIRE(offset + sizeof value <= bytes.size());
+  std::memcpy(&bytes[offset], &value, sizeof value);
+  return bytes;
+}
+
+TEST_CASE("field: it is found behind fields of all kinds, and the last one counts") {
+  // 1: varint 300, 2: fixed64, 3: text "x", 4: fixed32.
+  const std::string others = "\x08\xac\x02\x11"s + "12345678" + "\x1a\x01x\x25" + "abcd";
+  std::string_view value;
+  for (const std::string& message :
+       {encode_field("hello"), others + encode_field("hello"), encode_field("hello") + others,
+        encode_field("older") + others + encode_field("hello") + others}) {
+    value = {};
+    REQUIRE(decode_field(message, &value));
+    CHECK(value == "hello");
+  }
+  CHECK_FALSE(decode_field(others, &value));
+  CHECK_FALSE(decode_field("", &value));
+  REQUIRE(decode_field(encode_field(""), &value));
+  CHECK(value.empty());
+  const std::string large(70'000, 'v');
+  const std::string message = encode_field(large);
+  REQUIRE(decode_field(message, &value));
+  CHECK(value == large);
+}
+
+TEST_CASE("field: a message that is cut short anywhere has none, and nothing is read behind it") {
+  const std::string message = "\x08\x01"s + encode_field("hello");
+  std::string_view value;
+  for (size_t length = 0; length < message.size(); ++length) {
+    const std::string cut(message, 0, length);
+    CHECK_FALSE(decode_field(cut, &value));
+  }
+}
+
+TEST_CASE("field: what is no field of protobuf ends the search") {
+  std::string_view value;
+  const std::string field = encode_field("hello");
+  CHECK_FALSE(decode_field("\x0b"s + field, &value));          // a group
+  CHECK_FALSE(decode_field(std::string(11, '\xff'), &value));  // a varint without end
+  const std::string huge = "\x0a" + std::string(9, '\xff') + "\x01";
+  CHECK_FALSE(decode_field(huge + field, &value));  // a length of 2^64 - 1
+  const std::string before = field + huge;
+  REQUIRE(decode_field(before, &value));  // what came before it counts
+  CHECK(value == "hello");
+}
+
+TEST_CASE("request: it comes back as it was sent") {
+  Request request;
+  request.step = -7;
+  request.incarnation = 0x0102030405060708;
+  request.key = "/job:a;edge";
+  request.device = "/job:a/device:CPU:0";
+  const std::string bytes = encode_request(request);
+  CHECK(bytes.size() == 24 + request.key.size() + request.device.size());
+  Request back;
+  CHECK(decode_request(bytes, &back) == "");
+  CHECK(back.step == request.step);
+  CHECK(back.incarnation == request.incarnation);
+  CHECK(back.key == request.key);
+  CHECK(back.device == request.device);
+  CHECK(decode_request(encode_request({}), &back) == "");
+  CHECK(back.key == "");
+}
+
+TEST_CASE("request: names have to fill it, and it has a bound") {
+  Request request;
+  request.key = "abc";
+  request.device = "de";
+  const std::string good = encode_request(request);
+  Request out;
+  for (size_t length = 0; length < good.size(); ++length) {
+    says(decode_request(std::string(good, 0, length), &out),
+         length < 24 ? "cut short" : "do not fill it");
+  }
+  says(decode_request(good + "x", &out), "do not fill it");
+  for (const uint32_t size : {0u, 4u, 6u, 0xffff'ffffu}) {
+    says(decode_request(with(good, 16, size), &out), "do not fill it");
+    says(decode_request(with(good, 20, size), &out), "do not fill it");
+  }
+  // Two sizes whose sum is right in 32 bits only.
+  says(decode_request(with(with(good, 16, 0xffff'fffeu), 20, 7u), &out), "do not fill it");
+  request.key.assign(kMaxRequest - 26, 'k');
+  CHECK(decode_request(encode_request(request), &out) == "");
+  request.key += 'k';
+  says(decode_request(encode_request(request), &out), "a request of 1048577 bytes");
+}
+
+Head raw(std::initializer_list<int64_t> sizes) {
+  Head head;
+  head.dtype = 1;
+  for (const int64_t size : sizes) head.sizes[head.rank++] = size;
+  return head;
+}
+
+TEST_CASE("head: it comes back as it was sent") {
+  for (Head head :
+       {raw({}), raw({0}), raw({3}), raw({2, 0, 5}), raw({1 << 20, 1 << 20, 1 << 20})}) {
+    head.dead = head.rank == 1;
+    Head back;
+    const std::string bytes = encode_head(head);
+    CHECK(bytes.size() == 8u + 8u * head.rank);
+    CHECK(decode_head(bytes, &back) == "");
+    CHECK(back.form == Form::kRaw);
+    CHECK(back.dead == head.dead);
+    CHECK(back.dtype == 1);
+    REQUIRE(back.rank == head.rank);
+    uint64_t elements = 1;
+    for (size_t i = 0; i < head.rank; ++i) {
+      CHECK(back.sizes[i] == head.sizes[i]);
+      elements *= static_cast<uint64_t>(head.sizes[i]);
+    }
+    CHECK(back.elements == elements);
+  }
+  Head proto, back;
+  proto.form = Form::kProto;
+  CHECK(decode_head(encode_head(proto), &back) == "");
+  CHECK(back.form == Form::kProto);
+  Head largest = raw({});
+  largest.rank = kMaxRank;
+  largest.sizes.fill(1);
+  CHECK(encode_head(largest).size() == kMaxHead);
+  CHECK(decode_head(encode_head(largest), &back) == "");
+  CHECK(back.elements == 1);
+}
+
+TEST_CASE("head: what describes no tensor is refused") {
+  const std::string good = encode_head(raw({2, 3}));
+  Head out;
+  for (size_t length = 0; length < good.size(); ++length) {
+    says(decode_head(std::string(good, 0, length), &out), length < 8 ? "cut short" : "its rank");
+  }
+  says(decode_head(good + "x", &out), "its rank");
+  says(decode_head(with(good, 4, uint8_t{2}), &out), "form 2 is unknown");
+  says(decode_head(with(good, 4, uint8_t{1}), &out), "with a type or a shape beside it");
+  says(decode_head(with(good, 5, uint8_t{2}), &out), "dead is 2");
+  says(decode_head(with(good, 6, uint16_t{1}), &out), "its rank");
+  says(decode_head(with(good, 6, uint16_t{255}), &out), "rank 255");
+  says(decode_head(with(good, 6, uint16_t{0xffff}), &out), "rank 65535");
+  says(decode_head(with(good, 8, int64_t{-1}), &out), "a dimension of -1");
+  says(decode_head(encode_head(raw({int64_t{1} << 32, int64_t{1} << 31})), &out), "2^63");
+  says(decode_head(encode_head(raw({INT64_MAX, INT64_MAX, 0})), &out), "2^63");
+  CHECK(decode_head(encode_head(raw({0, INT64_MAX, INT64_MAX})), &out) == "");
+  CHECK(out.elements == 0);
+}
+
+TEST_CASE("error payload: a type, a zero and a value of any bytes") {
+  std::string_view type, value;
+  const std::string bytes = encode_error_payload("type.googleapis.com/a", "v\0w"s);
+  REQUIRE(decode_error_payload(bytes, &type, &value));
+  CHECK(type == "type.googleapis.com/a");
+  CHECK(value == "v\0w"s);
+  REQUIRE(decode_error_payload("\0"s, &type, &value));
+  CHECK(type.empty());
+  CHECK(value.empty());
+  CHECK_FALSE(decode_error_payload("", &type, &value));
+  CHECK_FALSE(decode_error_payload("without one", &type, &value));
+}
+
+}  // namespace
+}  // namespace wire
+}  // namespace tensorwire
