@@ -28,6 +28,7 @@ CORE_LAYERS = (
     "message",
     "process",
     "meet",
+    "route",
     "link",
     "access",
     "tagged",

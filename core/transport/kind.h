@@ -67,6 +67,11 @@ class Kind {
   // and host, or the TCP one.
   enum class Door : uint8_t { kLocal, kHost };
   virtual Door door() const = 0;
+  // Whether it is chosen among; else it is for tests, which name it in an address.
+  virtual bool chosen() const { return true; }
+  // Whether its links depend on more than the two processes, so that they may fail where those of
+  // another kind do not.
+  virtual bool fragile() const { return false; }
 
   // Ok, or why this process cannot have links of this kind, and what to do about it.
   virtual Status why_not() { return {}; }

@@ -4,6 +4,7 @@
 #include "_core_convert.h"
 #include "_core_events.h"
 #include "_core_one_sided.h"
+#include "_core_route.h"
 
 namespace {
 
@@ -379,6 +380,8 @@ NB_MODULE(_core_of_main, m) {
         const NoGil nogil;
         tw_link_close(l.handle);
       });
+
+  bind_route(m);
 
   m.def(
       "connect",

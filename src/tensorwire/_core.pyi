@@ -145,6 +145,65 @@ def parse_hello(hello: bytes) -> Peer:
     """Raises StatusError: INVALID_ARGUMENT (no Hello), FAILED_PRECONDITION (no common version, or a
     required feature that this build does not know, by name)."""
 
+# -------------------------------------------------------------------------------------- routes
+
+USE_LINK: Final[int]
+USE_ATTEMPT: Final[int]
+USE_FALLBACK: Final[int]
+USE_NOTHING: Final[int]
+ATTEMPT_WITHDRAWN: Final[int]
+ATTEMPT_REFUSED: Final[int]
+ATTEMPT_UNANSWERED: Final[int]
+ATTEMPT_FINAL: Final[int]
+ATTEMPT_UNREACHED: Final[int]
+
+class Route:
+    """The way to one peer: whether a call takes a link, waits for one or takes gRPC, and when the
+    next attempt to make a link begins (core/route/route.h). Thread-safe."""
+
+    def __init__(
+        self,
+        required: str | None,
+        forbidden: Sequence[str],
+        origin: str,
+        pauses: Sequence[float] | None = None,
+    ) -> None:
+        """required: the only permitted way, as ``origin`` says. pauses: seconds, as in
+        ``tw_pauses``; None: the usual ones. Raises StatusError: a setting is wrong."""
+    def consult(self) -> tuple[int, bool, float]:
+        """What to take (``USE_...``), whether the caller begins an attempt, which it then tells the
+        end of, and the seconds until the next one may begin (inf: never)."""
+    def attempt(
+        self,
+        same_host: bool,
+        same_user: bool,
+        addresses: Sequence[str],
+        lacks: Callable[[str], str | None],
+        connect: Callable[[str, str], object],
+    ) -> tuple[bool, bool, list[tuple[str, str, bool]]]:
+        """Goes through what the peer offers, best first; while there is a link, only through what
+        is better. lacks: what a transport lacks on this host. connect: makes a link by a transport
+        to an address, or raises StatusError; what else it raises ends the attempt.
+
+        Returns whether a link was made; if not, whether another attempt would come to the same; and
+        for each better transport its name, why it is not the one, and whether it was tried."""
+    def linked(self, transport: str) -> None: ...
+    def failed(self, failure: int) -> None:
+        """failure: ``ATTEMPT_...``."""
+    def lost(self, why: str) -> None:
+        """The link has ended."""
+    def pause(self, failures: int) -> float:
+        """Seconds to wait after so many failures in a row that the caller counts."""
+    @property
+    def failures(self) -> int:
+        """Attempts that have failed in a row."""
+    @property
+    def better_in(self) -> float:
+        """Seconds until a better transport than the link's may be had; then ``consult`` says so.
+        inf: there is none."""
+    def news(self) -> tuple[str, str, float] | None:
+        """A transport that is passed over from now on, why, and for how many seconds."""
+
 # -------------------------------------------------------------------------------------- client
 
 def connect(

@@ -24,7 +24,8 @@ namespace {
 
 PyObject* g_status_error = nullptr;  // StatusError; lives as long as the interpreter
 
-constexpr int kUnavailable = 14;  // gRPC's
+constexpr int kFailedPrecondition = 9;  // gRPC's
+constexpr int kUnavailable = 14;
 
 // ---- errors, waits ----
 

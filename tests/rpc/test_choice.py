@@ -136,7 +136,7 @@ def test_environment_decides(server: Local, monkeypatch: pytest.MonkeyPatch) -> 
 def test_server_that_offers_less(
     offered: Any, expected: str, reasons: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opening, "why_no_verbs", lambda: None)
+    monkeypatch.setattr(opening, "lacking", lambda transport: None)
     with (
         local("tensorwire", **offered) as server,
         tensorwire.insecure_channel(server.target) as channel,

@@ -6,7 +6,6 @@ tcp under another name here."""
 from __future__ import annotations
 
 import logging
-import random
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -21,10 +20,10 @@ import tensorwire
 from tensorwire import _core
 from tensorwire.observe.host import why_no_verbs
 from tensorwire.rpc import bootstrap, choice, registry
-from tensorwire.rpc.client import breaker, opening, uplink
-from tensorwire.rpc.client.breaker import Breaker
+from tensorwire.rpc.client import opening, uplink
 
 LOCAL = "shm:/tmp/x/data"
+ENOUGH = 2  # links in a row that die young, before the transport is passed over
 NONE_HERE = "the adapter is in the drawer"
 without_device = pytest.mark.skipif(why_no_verbs() is None, reason="this host has a device")
 
@@ -82,8 +81,8 @@ def test_a_server_that_requires_it_does_not_start() -> None:
 
 @pytest.fixture
 def devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (bootstrap, opening):
-        monkeypatch.setattr(module, "why_no_verbs", lambda: None)
+    monkeypatch.setattr(bootstrap, "why_no_verbs", lambda: None)
+    monkeypatch.setattr(opening, "lacking", lambda transport: None)
 
 
 @pytest.mark.usefixtures("devices")
@@ -115,7 +114,7 @@ def test_a_server_without_a_device_does_not_offer_it(monkeypatch: pytest.MonkeyP
 
 def test_a_client_without_a_device_does_not_try_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bootstrap, "why_no_verbs", lambda: None)
-    monkeypatch.setattr(opening, "why_no_verbs", lambda: NONE_HERE)
+    monkeypatch.setattr(opening, "lacking", {"verbs": NONE_HERE}.get)
     tried: list[str] = []
     connect = _core.connect
 
@@ -228,7 +227,7 @@ def test_links_that_die_young_are_passed_over_for_a_while(
     server: Local, fabric: Fabric, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, "tensorwire"), open_channel(server) as channel:
-        for number in range(breaker.ENOUGH):
+        for number in range(ENOUGH):
             assert echo(channel) == b"x"
             fabric.links[number].fail(f"fault {number}")
         for _ in range(3):
@@ -246,8 +245,7 @@ def test_the_channel_returns(
     server: Local, fabric: Fabric, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """While calls go on over tcp, which lose nothing by it."""
-    monkeypatch.setattr(breaker, "FIRST_PAUSE", 0.2)
-    monkeypatch.setattr(uplink, "_LONGEST_PAUSE", 0.2)
+    monkeypatch.setattr(uplink, "PAUSES", (0.2, 0.2, 0.2, 0.2, 0.2))
     failed = registry.FAILED.counts().get("verbs", 0)
     with caplog.at_level(logging.INFO, "tensorwire"), open_channel(server) as channel:
         fabric.broken = "no route to the GID"
@@ -265,13 +263,12 @@ def test_the_channel_returns(
 def test_calls_under_way_end_on_the_link_before(
     server: Local, fabric: Fabric, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(breaker, "FIRST_PAUSE", 0.1)
+    monkeypatch.setattr(uplink, "PAUSES", (0.1, 0.1, 0.1, 0.1, 0.1))
     with open_channel(server) as channel:
         fabric.broken = "not yet"
         future = channel.unary_unary(path("pass_gate")).future(b"gate")
         server.service.diary.read("gate started")
         fabric.broken = ""
-        monkeypatch.setattr(uplink, "_LONGEST_PAUSE", 0.1)
         until(lambda: channel.path().transport == "verbs")
         assert not future.done()
         server.service.gates["gate"].set()
@@ -280,7 +277,7 @@ def test_calls_under_way_end_on_the_link_before(
 
 def test_required_it_is_never_passed_over(server: Local, fabric: Fabric) -> None:
     with open_channel(server, transport="verbs", forbid=()) as channel:
-        for number in range(2 * breaker.ENOUGH):
+        for number in range(2 * ENOUGH):
             until(lambda: len(fabric.links) > number or bool(attempted(channel)))  # noqa: B023
             assert channel.path().transport in ("verbs", "none")
             fabric.links[-1].fail("fault")
@@ -310,56 +307,3 @@ def test_closing_ends_the_wait_to_return(server: Local, fabric: Fabric) -> None:
     channel.close()
     thread.join(LIMIT_SECONDS)
     assert not thread.is_alive()
-
-
-# --------------------------------------------------------------------------------------- the pause
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(breaker, "monotonic", clock)
-    monkeypatch.setattr(random, "uniform", lambda low, high: 1.0)
-    return clock
-
-
-def test_one_early_death_is_no_reason(clock: Clock) -> None:
-    one = Breaker()
-    assert not one.died(breaker.STEADY_SECONDS - 1, "fault")
-    assert one.left() == 0
-    assert not one.news()
-    assert one.died(breaker.STEADY_SECONDS - 1, "fault")
-    assert one.left() == breaker.FIRST_PAUSE * 2
-    assert one.news()
-    assert not one.news()
-
-
-def test_pauses_grow_and_are_bounded(clock: Clock) -> None:
-    one = Breaker()
-    pauses = []
-    for _ in range(20):
-        one.unreached("no route")
-        pauses.append(one.left())
-        clock.now += one.left()
-        assert one.left() == 0
-    assert pauses[:3] == [breaker.FIRST_PAUSE * factor for factor in (1, 2, 4)]
-    assert pauses[-1] == breaker.LONGEST_PAUSE
-
-
-def test_a_good_link_is_a_new_beginning(clock: Clock) -> None:
-    one = Breaker()
-    for _ in range(5):
-        one.unreached("no route")
-    assert one.news()
-    clock.now += one.left()
-    assert not one.died(breaker.STEADY_SECONDS, "fault")
-    one.unreached("no route")
-    assert one.left() == breaker.FIRST_PAUSE
-    assert one.news()

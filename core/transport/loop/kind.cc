@@ -144,6 +144,7 @@ class LoopKind final : public Kind {
   std::string_view name() const override { return "loop"; }
   uint16_t code() const override { return 4; }
   Door door() const override { return Door::kLocal; }
+  bool chosen() const override { return false; }
 
   Result<std::unique_ptr<Setup>> offer(const Meeting&) override {
     auto setup = std::make_unique<Offer>(offered_, settings_);

@@ -238,6 +238,7 @@ class VerbsKind final : public Kind {
   std::string_view name() const override { return "verbs"; }
   uint16_t code() const override { return 3; }
   Door door() const override { return Door::kHost; }
+  bool fragile() const override { return true; }
 
 #ifdef TENSORWIRE_VERBS
   Status why_not() override {

@@ -52,23 +52,17 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(Answer).decode
 
 
-_TRANSIENT: Final = frozenset(
-    (
-        grpc.StatusCode.UNAVAILABLE,
-        grpc.StatusCode.DEADLINE_EXCEEDED,
-        grpc.StatusCode.RESOURCE_EXHAUSTED,
-    )
-)
+_UNANSWERED: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
 class OpenError(Exception):
-    """No answer. ``final``: the server has no data plane for this client, and will have none.
-    ``refusal``: it does not give one for the metadata that Open came with."""
+    """No answer. ``failure``: what that means for the next attempt (``_core.ATTEMPT_...``).
+    ``refusal``: the server gives none for the metadata that Open came with."""
 
-    def __init__(self, reason: str, final: bool, refusal: Refusal | None = None) -> None:
+    def __init__(self, reason: str, failure: int, refusal: Refusal | None = None) -> None:
         super().__init__(reason)
         self.reason = reason
-        self.final = final
+        self.failure = failure
         self.refusal = refusal
 
 
@@ -87,23 +81,27 @@ def ask(
     try:
         return _decode(data)
     except msgspec.DecodeError as error:
-        raise OpenError(f"the server's answer to Open is malformed: {error}", True) from None
+        why = f"the server's answer to Open is malformed: {error}"
+        raise OpenError(why, _core.ATTEMPT_FINAL) from None
 
 
 def _no_answer(error: Any) -> OpenError:
     code, details = error.code(), error.details()
     if code is grpc.StatusCode.UNIMPLEMENTED:
-        return OpenError(f"the server has no data plane ({details or code.name})", True)
+        why = f"the server has no data plane ({details or code.name})"
+        return OpenError(why, _core.ATTEMPT_FINAL)
     reason = f"the server did not open a data plane: {code.name}: {details}"
-    if code in _TRANSIENT:
-        return OpenError(reason, False)
+    if code in _UNANSWERED:
+        return OpenError(reason, _core.ATTEMPT_UNANSWERED)
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        return OpenError(reason, _core.ATTEMPT_UNREACHED)
     refusal = Refusal(
         code.value[0],
         details or "",
         incoming(error.initial_metadata()),
         incoming(error.trailing_metadata()),
     )
-    return OpenError(reason, False, refusal)
+    return OpenError(reason, _core.ATTEMPT_REFUSED, refusal)
 
 
 class _Door(NamedTuple):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from time import monotonic
 from typing import Final, NamedTuple
 
-from tensorwire.rpc import backoff, status
+from tensorwire.rpc import status
 from tensorwire.rpc.metadata import Metadatum, Pair
 
 Offer = tuple[Pair, ...]
@@ -38,20 +38,17 @@ class Refusal(NamedTuple):
 class Refusals:
     """Its owner holds a lock."""
 
-    def __init__(self, first: float, longest: float) -> None:
-        """first, longest: seconds for which the same metadata are not offered again."""
-        self._first = first
-        self._longest = longest
+    def __init__(self) -> None:
         self._held: dict[Offer, tuple[Refusal, float]] = {}  # oldest first
         self.in_a_row = 0
         """Refusals since a link was opened."""
 
-    def add(self, offer: Offer, refusal: Refusal) -> None:
+    def add(self, offer: Offer, refusal: Refusal, pause: float) -> None:
+        """pause: seconds for which the same metadata are not offered again."""
         self.in_a_row += 1
         self._held.pop(offer, None)
         while len(self._held) >= MOST:
             del self._held[next(iter(self._held))]
-        pause = backoff.pause(self.in_a_row, self._first, self._longest)
         self._held[offer] = refusal, monotonic() + pause
 
     def find(self, offer: Offer) -> Refusal | None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from tensorwire import _core, environment
 from tensorwire.observe import audit
 from tensorwire.observe.host import why_no_verbs
-from tensorwire.rpc import bootstrap, kept, status, target
+from tensorwire.rpc import bootstrap, kept, status
+from tensorwire.rpc import target as targets
 from tensorwire.rpc.choice import DATA_PLANE, Policy
 from tensorwire.rpc.refusals import Refusal
 
@@ -26,112 +27,95 @@ class Found:
     """What an attempt came to.
 
     reasons: for each transport that is better than the link's, why it is not the one. unreached:
-    those of them that were tried. final: another attempt would come to the same. refusal: one with
-    other metadata might not.
+    those of them that were tried. failure: where there is no link, what that means for the next
+    attempt (``_core.ATTEMPT_...``). refusal: one with other metadata might come to more.
     """
 
     link: _core.Link | None
     reasons: dict[str, str]
-    unreached: dict[str, str] = field(default_factory=dict)
-    final: bool = False
+    unreached: tuple[str, ...] = ()
+    failure: int = _core.ATTEMPT_UNREACHED
     refusal: Refusal | None = None
 
+    @property
+    def final(self) -> bool:
+        return self.failure == _core.ATTEMPT_FINAL
 
-@dataclass(frozen=True)
+
 class Opening:
-    """target: as the user wrote it. ask: calls Open. better_than: a transport; it and lesser ones
-    are not tried. passed_over: transports that are not tried now, with the reasons."""
+    """target: as the user wrote it. ask: calls Open."""
 
-    target: str
-    policy: Policy
-    max_message: int
-    ask: Callable[[], bootstrap.Answer]
-    better_than: str | None = None
-    passed_over: Mapping[str, str] = field(default_factory=dict)
+    def __init__(
+        self,
+        target: str,
+        policy: Policy,
+        max_message: int,
+        ask: Callable[[], bootstrap.Answer],
+    ) -> None:
+        self._target = targets.parse(target)
+        self._policy = policy
+        self._max_message = max_message
+        self._ask = ask
+        self._link: _core.Link | None = None
 
-    def run(self) -> Found:
-        parsed = target.parse(self.target)
-        several = target.why_not_one(parsed)
+    def run(self, route: _core.Route) -> Found:
+        several = targets.why_not_one(self._target)
         if several is not None:
-            return self._none(several, final=True)
+            return self._none(several, _core.ATTEMPT_FINAL)
         try:
-            answer = self.ask()
+            answer = self._ask()
             server = _core.parse_hello(answer.hello)
         except bootstrap.OpenError as error:
-            return self._none(error.reason, error.final, error.refusal)
+            return self._none(error.reason, error.failure, error.refusal)
         except _core.StatusError as error:
-            return self._none(error.details, final=True)
-        reasons: dict[str, str] = {}
-        unreached: dict[str, str] = {}
-        final = True
-        for name in DATA_PLANE:
-            if name == self.better_than:
-                break
-            offered = [address for address in answer.addresses if address.startswith(f"{name}:")]
-            why_not = self._why_not(name, server, bool(offered))
-            if why_not is not None:
-                reasons[name] = why_not
-                final &= name not in self.passed_over
-                continue
-            failures = []
-            for address in offered:
-                address = _with_host(address, parsed)
-                elsewhere = _why_not_followed(address, parsed)
-                if elsewhere is not None:
-                    failures.append(f"{address}: {elsewhere}")
-                    continue
-                try:
-                    link = self._connect(address, answer)
-                except _core.StatusError as error:
-                    final &= error.code == status.FAILED_PRECONDITION
-                    code = status.code_of(error.code).name
-                    failures.append(f"{address}: {code}: {error.details}{_remedy(name, error)}")
-                else:
-                    return Found(link, reasons, unreached)
-            reasons[name] = unreached[name] = ", ".join(failures)
-        return Found(None, reasons, unreached, final)
-
-    def _why_not(self, name: str, server: _core.Peer, offered: bool) -> str | None:
-        """Why the transport is not even tried."""
-        refusal = self.policy.refusal(name)
-        if refusal is not None:
-            return refusal
-        if name == "verbs":
-            here = why_no_verbs()
-            if here is not None:
-                return here
-        if not offered:
-            return _why_not_offered(name, server)
-        return self.passed_over.get(name)
-
-    def _connect(self, address: str, answer: bootstrap.Answer) -> _core.Link:
-        audit.follow()
-        kept.free_in_background()
-        return _core.connect(
-            address,
-            answer.session,
-            answer.secret,
-            answer.instance,
-            answer.hello,
-            _CONNECT_SECONDS,
-            self.max_message,
+            return self._none(error.details, _core.ATTEMPT_FINAL)
+        _, final, reasons = route.attempt(
+            server.same_host,
+            server.same_user,
+            [_with_host(address, self._target) for address in answer.addresses],
+            lacking,
+            lambda transport, address: self._connect(transport, address, answer),
+        )
+        return Found(
+            self._link,
+            {transport: why for transport, why, _ in reasons},
+            tuple(transport for transport, _, tried in reasons if tried),
+            _core.ATTEMPT_FINAL if final else _core.ATTEMPT_UNREACHED,
         )
 
-    def _none(self, reason: str, final: bool, refusal: Refusal | None = None) -> Found:
-        return Found(None, reasons(self.policy, reason), final=final, refusal=refusal)
+    def _connect(self, transport: str, address: str, answer: bootstrap.Answer) -> None:
+        elsewhere = _why_not_followed(address, self._target)
+        if elsewhere is not None:
+            raise _core.StatusError(status.FAILED_PRECONDITION, elsewhere)
+        audit.follow()
+        kept.free_in_background()
+        try:
+            self._link = _core.connect(
+                address,
+                answer.session,
+                answer.secret,
+                answer.instance,
+                answer.hello,
+                _CONNECT_SECONDS,
+                self._max_message,
+            )
+        except _core.StatusError as error:
+            code = status.code_of(error.code).name
+            told = f"{code}: {error.details}{_remedy(transport, error)}"
+            raise _core.StatusError(error.code, told) from None
+
+    def _none(self, reason: str, failure: int, refusal: Refusal | None = None) -> Found:
+        return Found(None, reasons(self._policy, reason), failure=failure, refusal=refusal)
+
+
+def lacking(transport: str) -> str | None:
+    """What the transport lacks on this host; None: nothing."""
+    return why_no_verbs() if transport == "verbs" else None
 
 
 def reasons(policy: Policy, reason: str) -> dict[str, str]:
     """The same reason for each transport that is permitted."""
     return {name: policy.refusal(name) or reason for name in DATA_PLANE}
-
-
-def _why_not_offered(name: str, server: _core.Peer) -> str:
-    if name == "shm" and not server.same_host:
-        return "the server runs on another host, or under another kernel"
-    if name == "shm" and not server.same_user:
-        return "the server runs as another user: start both as one, containers with the same --user"
-    return "the server does not offer it"
 
 
 def _remedy(name: str, error: _core.StatusError) -> str:
@@ -140,24 +124,24 @@ def _remedy(name: str, error: _core.StatusError) -> str:
     return "; clients need the server's data port, too (its data_port and advertise_host)"
 
 
-def _with_host(address: str, parsed: target.Target) -> str:
+def _with_host(address: str, parsed: targets.Target) -> str:
     """An address that lacks its host gets the one that the channel dials."""
     name, _, rest = address.partition(":")
     if not rest.startswith(":") or not parsed.hosts:
         return address
-    return target.address(name, parsed.hosts[0], int(rest[1:]))
+    return targets.address(name, parsed.hosts[0], int(rest[1:]))
 
 
-def _why_not_followed(address: str, parsed: target.Target) -> str | None:
+def _why_not_followed(address: str, parsed: targets.Target) -> str | None:
     """A server may not send its clients to ports of other hosts, nor to other programs' sockets."""
     name, _, rest = address.partition(":")
     if name == "shm":
         return None if _LOCAL_SOCKET(rest) else "not a socket of tensorwire's"
     host = rest.rpartition(":")[0].strip("[]")
     called = parsed.hosts[0] if parsed.hosts else "localhost"
-    if host == called or host in target.resolve(called) or _permitted(host):
+    if host == called or host in targets.resolve(called) or _permitted(host):
         return None
-    if not parsed.hosts and target.is_loopback(host):
+    if not parsed.hosts and targets.is_loopback(host):
         return None
     return f"not on the host that was called ({environment.DATA_HOSTS}={host} would permit it)"
 

@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A channel's way to its server: opens the data plane, holds the link, and opens it anew.
 
-States: a link is alive, or an attempt to open one is under way, or the next attempt waits for the
-back-off to pass, or the channel is settled on gRPC. A server that refuses the metadata of one call
-may open a link for another one. Attempts run in a thread of their own, one at a time. Calls wait
-for the first attempt, and for the first one after a link was lost, at most ``PATIENCE`` seconds;
-while later attempts run, calls go by gRPC where that is permitted.
-
-Where links by RDMA keep failing, calls take the next best way, and the channel returns to it later.
+The core's route (core/route/route.h) decides when an attempt is made and by which transports. Here
+attempts run in a thread of their own, one at a time, calls wait for those that are worth waiting
+for at most ``PATIENCE`` seconds, and the channel settles on gRPC where no attempt is worth making.
+A server that refuses the metadata of one call may open a link for another one.
 """
 
 from __future__ import annotations
@@ -17,7 +14,8 @@ import dataclasses
 import functools
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import inf
 from time import monotonic
 from typing import Final
 from weakref import ref
@@ -27,7 +25,7 @@ import grpc
 from tensorwire import _core
 from tensorwire.log import LOGGER
 from tensorwire.observe.trace import LinkTrace, link_trace
-from tensorwire.rpc import backoff, bootstrap, instrumentation, lifetime, registry, status
+from tensorwire.rpc import bootstrap, instrumentation, lifetime, registry, status
 from tensorwire.rpc import metadata as meta
 from tensorwire.rpc.choice import DATA_PLANE, Path, Policy, crowded
 from tensorwire.rpc.client import idle
@@ -38,19 +36,14 @@ from tensorwire.rpc.refusals import Offer, Refusal, Refusals
 from tensorwire.rpc.waiting import wait
 
 PATIENCE: Final = 1.0
+PAUSES: Sequence[float] | None = None
+"""Seconds between attempts, as ``_core.Route`` takes them; None: the usual ones."""
 _OPEN_SECONDS: Final = 5.0
-_FIRST_PAUSE: Final = 0.25
-_LONGEST_PAUSE: Final = 30.0
-# Where calls have no other way meanwhile, the server's return is noticed within 3 s: by the next
-# attempt, once grpcio has connected again.
-_LONGEST_WITHOUT: Final = 1.0
+# Where calls have no other way meanwhile, the server's return is noticed by the next attempt, once
+# grpcio has connected again.
 _RECONNECT: Final = tuple(
-    (f"grpc.{name}_reconnect_backoff_ms", int(_LONGEST_WITHOUT * 1000))
-    for name in ("initial", "max")
+    (f"grpc.{name}_reconnect_backoff_ms", 1000) for name in ("initial", "max")
 )
-_STEADY_SECONDS: Final = 5.0  # a link that lived so long starts the back-off from the beginning
-_FRAGILE: Final = "verbs"  # depends on more than the peer
-_LESSER: Final = (*DATA_PLANE[DATA_PLANE.index(_FRAGILE) + 1 :], "grpc")
 
 
 class _Attempt:
@@ -93,15 +86,12 @@ class Uplink:
         self._closing = threading.Event()
         self._attempt: _Attempt | None = None
         self._settled = False
-        self._failures = 0
-        self._next_attempt = 0.0
-        self._longest = _LONGEST_PAUSE if policy.permits("grpc") else _LONGEST_WITHOUT
-        self._refusals = Refusals(_FIRST_PAUSE, self._longest)
+        self._route: _core.Route | None = None  # made with the first attempt
+        self._retry_at = 0.0  # when the next attempt may begin
+        self._refusals = Refusals()
         self._offer: Offer = ()  # with which the present link was asked for
-        self._link_since = 0.0
         self._opened = 0
         self._lost_links = 0
-        self._breaker = Breaker() if any(map(policy.permits, _LESSER)) else None
         self._returning: threading.Thread | None = None
         self._path: Path | None = None
         if settled is not None:
@@ -229,14 +219,14 @@ class Uplink:
         so far; ``lost``: those that have ended; ``failures``: attempts that failed in a row;
         ``link``: counters of the link, None where gRPC is used."""
         with self._lock:
-            link, path = self.link, self._path
+            link, path, route = self.link, self._path, self._route
             return {
                 "target": self.target,
                 "transport": path.transport if path else None,
                 "peer": path.peer if path else None,
                 "opened": self._opened,
                 "lost": self._lost_links,
-                "failures": self._failures + self._refusals.in_a_row,
+                "failures": (route.failures if route else 0) + self._refusals.in_a_row,
                 "link": link.stats() if link is not None else None,
             }
 
@@ -294,9 +284,9 @@ class Uplink:
             if left is not None:
                 self._take(left.link, left.reasons, offer)
                 return None
-            if monotonic() < self._next_attempt or self._refused(offer):
+            attempt = self._begin(offer)
+            if attempt is None:
                 return None
-            attempt = self._attempt = _Attempt(offer, 0.0 if self._failures else PATIENCE)
         errand = [functools.partial(self._run, attempt, wait_for_ready)]
         thread = threading.Thread(
             target=_attempt, args=(errand,), name="tensorwire-open", daemon=True
@@ -307,9 +297,41 @@ class Uplink:
         except BaseException:  # Ctrl-C, or no thread is to be had
             with self._lock:
                 self._attempt = None
+                self._ways().failed(_core.ATTEMPT_WITHDRAWN)
             attempt.done.set()
             raise
         return attempt
+
+    def _ways(self) -> _core.Route:
+        """Lock held."""
+        if self._route is None:
+            policy = self.policy
+            self._route = _core.Route(policy.required, [*policy.forbidden], policy.origin, PAUSES)
+        return self._route
+
+    def _begin(self, offer: Offer) -> _Attempt | None:
+        """Lock held. The attempt that the caller makes, if it is time for one. CallError: the offer
+        was refused, and calls have no other way."""
+        try:
+            route = self._ways()
+        except _core.StatusError as error:
+            why = f"opening the data plane failed: {error.details}"
+            self._choose(self._no_link(reasons(self.policy, why)))
+            return None
+        use, begin, retry = route.consult()
+        if not begin:
+            self._retry_at = monotonic() + retry
+            return None
+        try:
+            refused = self.link is None and self._refused(offer)
+        except status.CallError:
+            route.failed(_core.ATTEMPT_WITHDRAWN)
+            raise
+        if refused:
+            route.failed(_core.ATTEMPT_WITHDRAWN)
+            return None
+        self._attempt = _Attempt(offer, PATIENCE if use == _core.USE_ATTEMPT else 0.0)
+        return self._attempt
 
     def _refused(self, offer: Offer) -> bool:
         """Lock held. Whether the server has refused the offer, or so many others lately that this
@@ -322,7 +344,7 @@ class Uplink:
         return False
 
     def _wait_for_next(self, left: float | None) -> None:
-        pause = max(0.0, self._next_attempt - monotonic())
+        pause = max(0.0, self._retry_at - monotonic())
         if left is not None and left <= pause:
             raise status.CallError(status.DEADLINE_EXCEEDED, self._missing())
         wait(self._closing, pause)
@@ -332,43 +354,40 @@ class Uplink:
         found = self._open(wait_for_ready, attempt.offer)
         with self._lock:
             self._attempt = None
+            if self.link is not None and not self.link.alive:
+                self._lost(self.link)
             if self._closing.is_set():
                 if found.link is not None:
                     found.link.close()
             elif found.link is not None:
                 self._take(found.link, found.reasons, attempt.offer)
-            elif found.final:
-                self._settle(found.reasons)
-            elif found.refusal is not None:
-                self._failures = 0
-                self._refusals.add(attempt.offer, found.refusal)
-                attempt.refusal = found.refusal
-                self._choose(self._no_link(found.reasons))
             else:
-                self._pause()
-                self._choose(self._no_link(found.reasons))
-            taken = self.link is not None
+                self._ways().failed(found.failure)
+                if self.link is None:
+                    self._go_without(found, attempt)
+            taken = found.link is not None and self.link is found.link
         attempt.done.set()
         return taken
 
-    def _open(
-        self, wait_for_ready: bool | None, offer: Offer, better_than: str | None = None
-    ) -> Found:
-        with self._lock:
-            passed_over = {}
-            if self._breaker is not None and self._breaker.left():
-                why = f"passed over for a while, because its links fail: {self._breaker.why}"
-                passed_over[_FRAGILE] = why
-        opening = Opening(
-            self.target,
-            self.policy,
-            self.limits.receive,
-            lambda: bootstrap.ask(self.stock, _OPEN_SECONDS, wait_for_ready, offer),
-            better_than,
-            passed_over,
-        )
+    def _go_without(self, found: Found, attempt: _Attempt) -> None:
+        """Lock held. The attempt has come to nothing."""
+        if found.final:
+            self._settle(found.reasons)
+            return
+        if found.refusal is not None:
+            pause = self._ways().pause(self._refusals.in_a_row + 1)
+            self._refusals.add(attempt.offer, found.refusal, pause)
+            attempt.refusal = found.refusal
+        self._choose(self._no_link(found.reasons))
+
+    def _open(self, wait_for_ready: bool | None, offer: Offer) -> Found:
         try:
-            found = opening.run()
+            found = Opening(
+                self.target,
+                self.policy,
+                self.limits.receive,
+                lambda: bootstrap.ask(self.stock, _OPEN_SECONDS, wait_for_ready, offer),
+            ).run(self._ways())
         except Exception as error:
             # A channel that is closed has grpcio raise, wherever the attempt has got to.
             if not self._closing.is_set():
@@ -377,9 +396,6 @@ class Uplink:
             return Found(None, reasons(self.policy, why))
         for name in found.unreached:
             registry.FAILED.count(name)
-        if self._breaker is not None and _FRAGILE in found.unreached:
-            with self._lock:
-                self._breaker.unreached(found.unreached[_FRAGILE])
         return found
 
     def _lost(self, link: _core.Link) -> None:
@@ -388,26 +404,21 @@ class Uplink:
         self.link = None
         self._lost_links += 1
         registry.LOST.count(link.transport)
-        lived = monotonic() - self._link_since
-        breaker = self._breaker if link.transport == _FRAGILE else None
-        if (breaker is not None and breaker.died(lived, link.death)) or lived >= _STEADY_SECONDS:
-            self._failures = 0
-            self._next_attempt = 0.0
-        elif self._opened > 1:
-            self._pause()  # it keeps dying young: not to be repeated at full speed
+        self._ways().lost(link.death)
 
-    # ------------------------------------------------------------------- the way back to verbs
+    # ---------------------------------------------------------------------- better transports
 
     def _take(self, link: _core.Link, reasons: Mapping[str, str], offer: Offer) -> None:
         """Lock held. Calls go by ``link`` from now on; those on the one before it end there."""
-        self._link_since = monotonic()
+        route = self._ways()
+        route.linked(link.transport)
         self._offer = offer
         self._refusals.clear()
         self._opened += 1
         self.link = link
         self._choose(Path(link.transport, link.peer, reasons))
-        pause = self._breaker.left() if self._breaker is not None else 0.0
-        if pause and self._returning is None and link.transport in _LESSER:
+        pause = route.better_in
+        if pause < inf and self._returning is None:
             lifetime.close_at_exit(self)
             thread = threading.Thread(
                 target=_return,
@@ -423,32 +434,19 @@ class Uplink:
         """Takes a better link than the present one if there is one now. When to try again, in
         seconds; None: not any more."""
         with self._lock:
-            before = self.link
-            lesser = before is not None and before.alive and before.transport in _LESSER
-            if before is None or not lesser or self._closing.is_set():
+            link = self.link
+            attempt = None
+            if link is not None and link.alive and not self._closing.is_set():
+                attempt = self._begin(self._offer)
+        if attempt is not None:
+            self._run(attempt, None)
+        with self._lock:
+            link = self.link
+            pause = self._ways().better_in
+            if link is None or not link.alive or self._closing.is_set() or pause == inf:
                 self._returning = None  # who opens the next link decides anew
                 return None
-            offer = self._offer
-        found = self._open(None, offer, before.transport)
-        with self._lock:
-            if found.link is None and self.link is before and not found.final:
-                left = self._breaker.left() if self._breaker is not None else 0.0
-                return max(left, _LONGEST_PAUSE)
-            self._returning = None
-            if found.link is not None:
-                if self.link is before and not self._closing.is_set():
-                    self._take(found.link, found.reasons, offer)
-                else:
-                    found.link.close()
-            return None
-
-    # ---------------------------------------------------------------------------------- pauses
-
-    def _pause(self) -> None:
-        """Lock held. The next attempt comes later than the last one did."""
-        self._failures += 1
-        pause = backoff.pause(self._failures, _FIRST_PAUSE, self._longest)
-        self._next_attempt = monotonic() + pause
+            return pause
 
     # --------------------------------------------------------------------------------- choices
 
@@ -461,13 +459,15 @@ class Uplink:
 
     def _choose(self, path: Path) -> None:
         """Lock held (or nobody else knows this object). One log line for each change."""
-        if self._breaker is not None and self._breaker.news():
+        news = self._route.news() if self._route is not None else None
+        if news is not None:
+            transport, why, left = news
             LOGGER.warning(
                 "%s: %s is passed over for %.0f s and then tried again, because its links fail: %s",
                 self.target,
-                _FRAGILE,
-                self._breaker.left(),
-                self._breaker.why,
+                transport,
+                left,
+                why,
             )
         if path != self._path:
             self._path = path

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peers.h"
 
-#include <chrono>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -13,9 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "belief.h"
 #include "bootstrap.h"
-#include "breaker.h"
 #include "completion.h"
 #include "settings.h"
 #include "statistics.h"
@@ -28,58 +25,23 @@
 namespace tensorwire {
 
 namespace tf = ::tensorflow;
-using Clock = std::chrono::steady_clock;
 
 namespace {
 
 constexpr int64_t kGetStatusMs = 5000;
 constexpr int64_t kConnectNs = 5'000'000'000;
 
-bool is(absl::string_view transport, const std::string& address) {
-  return absl::StartsWith(address, absl::StrCat(transport, ":"));
-}
-
-bool permitted(const std::string& address, bool same_host, bool same_user) {
-  if (is("shm", address)) return settings().shm && same_host && same_user;
-  if (is("verbs", address)) return settings().verbs;
-  return is("tcp", address) && settings().tcp;
-}
-
 // Links by where they lead: workers that are reached through several caches share one.
 class Links {
  public:
-  std::shared_ptr<PeerLink> find(const std::string& task, const std::string& where) {
+  std::shared_ptr<PeerLink> find(const std::string& where) {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto at = links_.find(where);
     if (at == links_.end()) return nullptr;
     auto link = at->second.lock();
     if (link && link->alive()) return link;
     links_.erase(at);
-    if (link && link->by() == By::kVerbs) {
-      // The worker's process is the same, so it was not its end that ended the link.
-      tw_status why{};
-      core().link_death(link->get(), &why);
-      breakers_[task].died(link->age(), why.details);
-      count(statistics().verbs_failed);
-    }
     return nullptr;
-  }
-  void unreached(const std::string& task, const std::string& why) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    breakers_[task].unreached(why);
-    count(statistics().verbs_failed);
-  }
-  // Until when links by RDMA to the task are passed over for another way, and why.
-  Clock::time_point passed_over(const std::string& task, std::string* why) {
-    if (!settings().required.empty()) return {};
-    std::lock_guard<std::mutex> lock(mutex_);
-    Breaker& breaker = breakers_[task];
-    if (breaker.news())
-      LOG(WARNING) << "tensorwire: verbs to " << task
-                   << " is passed over for a while, because its links fail: "
-                   << absl::CEscape(breaker.why());
-    *why = breaker.why();
-    return breaker.until();
   }
   void add(const std::string& where, const std::shared_ptr<PeerLink>& link) {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -91,7 +53,6 @@ class Links {
  private:
   std::mutex mutex_;
   std::map<std::string, std::weak_ptr<PeerLink>> links_;
-  std::map<std::string, Breaker> breakers_;  // by task
 };
 
 Links& links() {
@@ -107,77 +68,122 @@ Way without_link(Way::Reason reason, absl::Status why) {
   return way;
 }
 
-// Blocks for as long as connecting takes.
-Way connect(const std::string& task, const std::string& field) {
-  Way way;
-  const auto give_up = [&](absl::string_view why) {
-    return without_link(Way::kNoLink, absl::UnavailableError(absl::StrCat(
-                                          "no tensorwire link to ", task, " can be made: ", why)));
+// When the way to one worker is to be found out, and by which transports.
+class Route {
+ public:
+  Route() {
+    std::vector<const char*> forbidden;
+    for (const auto& [name, permitted] :
+         {std::pair("shm", settings().shm), std::pair("verbs", settings().verbs),
+          std::pair("tcp", settings().tcp)})
+      if (!permitted) forbidden.push_back(name);
+    const std::string origin = absl::StrCat("TENSORWIRE_TRANSPORT=", settings().required);
+    const tw_policy policy{settings().required.empty() ? nullptr : settings().required.c_str(),
+                           forbidden.data(), forbidden.size(), origin.c_str()};
+    tw_status status{};
+    tw_route* route = nullptr;
+    if (core().route_create(&policy, /*pauses=*/nullptr, &route, &status) != TW_OK)
+      why_not_ = status_of(status);
+    route_.reset(route);
+  }
+  // Null: see why_not().
+  tw_route* get() const { return route_.get(); }
+  const absl::Status& why_not() const { return why_not_; }
+
+ private:
+  struct Release {
+    void operator()(tw_route* route) const { core().route_release(route); }
   };
-  tw_welcome welcome;
-  std::vector<std::string> addresses;
-  const auto take = [](void* to, const char* address) {
-    static_cast<std::vector<std::string>*>(to)->push_back(address);
-  };
-  tw_peer_facts facts;
-  tw_status status{};
-  if (core().decode_welcome(field.data(), field.size(), &welcome, take, &addresses, &status) !=
-          TW_OK ||
-      core().parse_hello(welcome.hello, sizeof welcome.hello, &facts, &status) != TW_OK)
-    return give_up(status.details);
-  const absl::string_view instance(reinterpret_cast<const char*>(welcome.instance),
-                                   sizeof welcome.instance);
-  std::vector<std::string> reasons;
-  for (const std::string& address : addresses) {
-    if (!permitted(address, facts.same_host, facts.same_user)) continue;
-    const std::string where = absl::StrCat(instance, address);
-    way.link = links().find(task, where);
-    if (!way.link && is("verbs", address)) {
-      std::string why = why_no_verbs();
-      if (why.empty()) {
-        const Clock::time_point until = links().passed_over(task, &why);
-        if (until <= Clock::now())
-          why.clear();
-        else
-          way.until = until;
-      }
-      if (!why.empty()) {
-        reasons.push_back(absl::StrCat("verbs: ", why));
-        continue;
-      }
+  std::unique_ptr<tw_route, Release> route_;
+  absl::Status why_not_;
+};
+
+// One attempt to connect to a worker that has told what it offers.
+class Attempt {
+ public:
+  explicit Attempt(const std::string& task) : task_(task) {}
+
+  // Blocks for as long as connecting takes. What came of it is the failure, unless there is a link.
+  Way run(tw_route* route, const std::string& welcome, int* failure) {
+    std::vector<std::string> addresses;
+    const auto take = [](void* to, const char* address) {
+      static_cast<std::vector<std::string>*>(to)->push_back(address);
+    };
+    tw_peer_facts facts;
+    tw_status status{};
+    if (core().decode_welcome(welcome.data(), welcome.size(), &welcome_, take, &addresses,
+                              &status) != TW_OK ||
+        core().parse_hello(welcome_.hello, sizeof welcome_.hello, &facts, &status) != TW_OK) {
+      *failure = TW_ATTEMPT_DECLINED;
+      return none(status.details);
     }
-    if (!way.link) {
-      const tw_invitation invitation{address.c_str(),  welcome.session, welcome.secret,
-                                     welcome.instance, welcome.hello,   sizeof welcome.hello,
-                                     kMaxMessage};
-      tw_link* link = nullptr;
-      if (core().connect(&invitation, kConnectNs, &link, &status) != TW_OK) {
-        reasons.push_back(absl::StrCat(address, ": ", status.details));
-        if (is("verbs", address) && settings().required.empty()) {
-          links().unreached(task, status.details);
-          std::string why;
-          way.until = links().passed_over(task, &why);
-        }
-        continue;
-      }
-      way.link = std::make_shared<PeerLink>(link);
-      links().add(where, way.link);
-      LOG(INFO) << "tensorwire: " << task << " is reached by " << core().link_transport(link)
-                << (reasons.empty()
-                        ? ""
-                        : absl::StrCat(" (not ", absl::CEscape(absl::StrJoin(reasons, "; ")), ")"));
+    std::vector<const char*> texts;
+    for (const std::string& address : addresses) texts.push_back(address.c_str());
+    const tw_offer offer{facts.same_host, facts.same_user, texts.data(), texts.size()};
+    const int result = core().route_attempt(
+        route, &offer, /*lacks=*/nullptr,
+        [](void* of, const char*, const char* address, tw_status* why) {
+          return static_cast<Attempt*>(of)->connect(address, why);
+        },
+        [](void* of, const char* transport, const char* why, int32_t tried) {
+          static_cast<Attempt*>(of)->missed(transport, why, tried);
+        },
+        this, &status);
+    const std::string reasons = absl::StrJoin(reasons_, "; ");
+    if (result != TW_OK) {
+      *failure = result == kFailedPrecondition ? TW_ATTEMPT_DECLINED : TW_ATTEMPT_UNREACHED;
+      return none(reasons.empty() ? status.details : reasons);
     }
+    LOG(INFO) << "tensorwire: " << task_ << " is reached by " << link_->transport()
+              << (reasons.empty() ? "" : absl::StrCat(" (not ", absl::CEscape(reasons), ")"));
+    Way way;
     way.kind = Way::kLink;
+    way.link = std::move(link_);
     return way;
   }
-  return give_up(reasons.empty() ? "it offers no address that is permitted here"
-                                 : absl::StrJoin(reasons, "; "));
-}
+
+ private:
+  static constexpr int kFailedPrecondition =
+      static_cast<int>(absl::StatusCode::kFailedPrecondition);
+
+  Way none(absl::string_view why) const {
+    return without_link(Way::kNoLink, absl::UnavailableError(absl::StrCat(
+                                          "no tensorwire link to ", task_, " can be made: ", why)));
+  }
+
+  int connect(const char* address, tw_status* why) {
+    const absl::string_view instance(reinterpret_cast<const char*>(welcome_.instance),
+                                     sizeof welcome_.instance);
+    const std::string where = absl::StrCat(instance, address);
+    link_ = links().find(where);
+    if (link_) return TW_OK;
+    const tw_invitation invitation{address,           welcome_.session, welcome_.secret,
+                                   welcome_.instance, welcome_.hello,   sizeof welcome_.hello,
+                                   kMaxMessage};
+    tw_link* link = nullptr;
+    const int result = core().connect(&invitation, kConnectNs, &link, why);
+    if (result != TW_OK) return result;
+    link_ = std::make_shared<PeerLink>(link);
+    links().add(where, link_);
+    return TW_OK;
+  }
+
+  void missed(const char* transport, const char* why, bool tried) {
+    reasons_.push_back(absl::StrCat(transport, ": ", why));
+    if (tried && by(transport) == By::kVerbs) count(statistics().verbs_failed);
+  }
+
+  const std::string& task_;
+  tw_welcome welcome_;
+  std::shared_ptr<PeerLink> link_;
+  std::vector<std::string> reasons_;
+};
 
 // One worker asks another whether it has the plugin.
 struct Question {
   SharedWorkerCache workers;
   std::string task;
+  std::shared_ptr<Route> route;
   tf::WorkerInterface* worker = nullptr;
   tf::CallOptions options;
   tf::GetStatusRequest request;
@@ -185,14 +191,43 @@ struct Question {
 };
 
 struct Entry {
-  std::optional<Way> way;
-  Belief belief;
-  std::vector<std::function<void(Way)>> waiting;
+  explicit Entry(std::string task) : task(std::move(task)) {}
 
-  Belief::Known known() const {
-    if (!way || (way->kind == Way::kLink && !way->link->alive())) return Belief::Known::kNothing;
-    return way->kind == Way::kNone ? Belief::Known::kRefusal : Belief::Known::kWay;
+  // The way; nothing: it is worth waiting for an answer of the worker's. A way that is known is
+  // used while the worker is asked anew, because that may take long. *ask: somebody has to.
+  std::optional<Way> consult(bool* ask) {
+    if (!route->get()) return without_link(Way::kNoLink, route->why_not());
+    look();
+    const tw_advice advice = core().route_consult(route->get());
+    *ask = advice.begin;
+    if (advice.use == TW_USE_ATTEMPT) return std::nullopt;
+    return way;
   }
+
+  // Whether the link is still alive.
+  void look() {
+    if (!way || way->kind != Way::kLink || way->link->alive()) return;
+    tw_status why{};
+    core().link_death(way->link->get(), &why);
+    if (way->link->by() == By::kVerbs) count(statistics().verbs_failed);
+    core().route_lost(route->get(), why.details);
+    warn();
+    way = without_link(Way::kNoLink, status_of(why));
+  }
+
+  // Of a transport that is passed over from now on.
+  void warn() {
+    tw_passed_over news;
+    if (core().route_news(route->get(), &news))
+      LOG(WARNING) << "tensorwire: " << news.transport << " to " << task
+                   << " is passed over for a while, because its links fail: "
+                   << absl::CEscape(news.why);
+  }
+
+  const std::string task;
+  std::optional<Way> way;  // always there once the first attempt has ended
+  std::shared_ptr<Route> route = std::make_shared<Route>();
+  std::vector<std::function<void(Way)>> waiting;
 };
 
 // Caches belong to sessions, and end with them. What was known through one that has ended goes when
@@ -208,17 +243,16 @@ class Peers {
   std::optional<Way> find(const SharedWorkerCache& workers, const std::string& task,
                           std::function<void(Way)> then) {
     std::optional<Way> way;
-    Belief::Advice advice;
+    std::shared_ptr<Route> route;
+    bool begin = false;
     {
       std::lock_guard<std::mutex> lock(mutex_);
-      Entry& entry = caches_[workers][task];
-      advice = entry.belief.consult(entry.known(), Clock::now());
-      if (advice.use)
-        way = entry.way;
-      else if (then)
-        entry.waiting.push_back(std::move(then));
+      Entry& entry = caches_[workers].try_emplace(task, task).first->second;
+      route = entry.route;
+      way = entry.consult(&begin);
+      if (!way && then) entry.waiting.push_back(std::move(then));
     }
-    if (advice.ask) ask(workers, task);
+    if (begin) ask(workers, task, std::move(route));
     return way;
   }
 
@@ -245,14 +279,17 @@ class Peers {
     return ended;
   }
 
-  void ask(const SharedWorkerCache& workers, const std::string& task) {
+  void ask(const SharedWorkerCache& workers, const std::string& task,
+           std::shared_ptr<Route> route) {
     auto question = std::make_shared<Question>();
     question->workers = workers;
     question->task = task;
+    question->route = std::move(route);
     std::string hello(TW_HELLO_SIZE, '\0');
     tw_status failure{};
     if (core().hello(reinterpret_cast<uint8_t*>(&hello[0]), &failure) != TW_OK)
-      return settle(*question, without_link(Way::kNoLink, status_of(failure)));
+      return settle(*question, without_link(Way::kNoLink, status_of(failure)),
+                    TW_ATTEMPT_UNREACHED);
     question->worker = workers->GetOrCreateWorker(task);
     if (!question->worker)
       return unanswered(*question,
@@ -281,11 +318,13 @@ class Peers {
           without_link(Way::kNoPlugin, absl::UnavailableError(absl::StrCat(
                                            question.task,
                                            " runs without tensorwire: start it by `tensorwire "
-                                           "run`, or call tensorwire.tensorflow.enable() in it"))));
+                                           "run`, or call tensorwire.tensorflow.enable() in it"))),
+          TW_ATTEMPT_DECLINED);
     }
-    const Way way = connect(question.task, field);
+    int failure = TW_ATTEMPT_UNREACHED;
+    const Way way = Attempt(question.task).run(question.route->get(), field, &failure);
     if (way.kind != Way::kLink) LOG(WARNING) << "tensorwire: " << absl::CEscape(way.why.message());
-    settle(question, way);
+    settle(question, way, failure);
   }
 
   // gRPC, where it may be used, will find out what is wrong, and say so.
@@ -296,30 +335,28 @@ class Peers {
           from_remote(why.message(), question.task,
                       absl::StrCat("tensorwire could not ask for a link, and TENSORWIRE_TRANSPORT=",
                                    settings().required, " leaves no other way")));
-    settle(question, way, /*answered=*/false);
+    settle(question, way, TW_ATTEMPT_UNANSWERED);
   }
 
-  void settle(const Question& question, Way way, bool answered = true) {
+  // failure: what came of asking, where that is not a link.
+  void settle(const Question& question, Way way, int failure) {
     std::vector<std::function<void(Way)>> waiting;
     std::vector<Entries> ended;  // let go of without the lock
     std::optional<Way> before;   // the same
     {
       std::lock_guard<std::mutex> lock(mutex_);
       ended = take_ended();
-      Entry& entry = caches_[question.workers][question.task];
-      const Clock::time_point now = Clock::now();
-      if (!answered) {
-        entry.belief.unanswered(now);
-        // A link that lives is worth more than a question that came to nothing.
-        if (entry.way && entry.way->kind == Way::kLink && entry.way->link->alive())
-          way = *entry.way;
-      } else if (way.kind == Way::kLink) {
-        entry.belief.linked(way.until);
-      } else if (way.kind == Way::kGrpc && way.reason == Way::kNoLink) {
-        entry.belief.unreached(now);
+      Entry& entry =
+          caches_[question.workers].try_emplace(question.task, question.task).first->second;
+      entry.look();
+      if (way.kind == Way::kLink) {
+        core().route_linked(question.route->get(), way.link->transport());
       } else {
-        entry.belief.declined(now);
+        core().route_failed(question.route->get(), failure);
+        // A link that lives is worth more than a question that came to nothing.
+        if (entry.way && entry.way->kind == Way::kLink) way = *entry.way;
       }
+      entry.warn();
       before = std::exchange(entry.way, way);
       waiting.swap(entry.waiting);
     }

@@ -9,7 +9,6 @@
 // one by now.
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -33,14 +32,10 @@ class PeerLink {
   bool alive() const { return core().link_alive(link_) != 0; }
   By by() const { return by_; }
   const char* transport() const { return core().link_transport(link_); }
-  std::chrono::steady_clock::duration age() const {
-    return std::chrono::steady_clock::now() - made_;
-  }
 
  private:
   tw_link* const link_;
   const By by_;
-  const std::chrono::steady_clock::time_point made_ = std::chrono::steady_clock::now();
 };
 
 struct Way {
@@ -49,10 +44,8 @@ struct Way {
   enum Reason { kNoPlugin, kNoLink };
   Kind kind = kGrpc;
   std::shared_ptr<PeerLink> link;  // kLink
-  // kLink: when a better way may be had.
-  std::chrono::steady_clock::time_point until = std::chrono::steady_clock::time_point::max();
-  Reason reason = kNoLink;  // kGrpc, kNone
-  absl::Status why;         // the same
+  Reason reason = kNoLink;         // kGrpc, kNone
+  absl::Status why;                // the same
 };
 
 using SharedWorkerCache = std::shared_ptr<tensorflow::WorkerCacheInterface>;

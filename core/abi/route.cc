@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C ABI: routes.
+#include "route/route.h"
+
+#include <mutex>
+
+#include "abi/abi.h"
+#include "base/random.h"
+
+using namespace tw;
+using namespace tw::abi;
+
+struct tw_route {
+  tw_route(std::vector<route::Transport> transports, route::Policy policy, uint32_t seed,
+           const route::Pauses& pauses)
+      : route(std::move(transports), std::move(policy), "grpc", seed, pauses) {}
+
+  std::mutex mutex;  // guards route
+  route::Route route;
+};
+
+namespace {
+
+std::vector<route::Transport> transports_of(const Runtime& runtime) {
+  std::vector<route::Transport> out;
+  for (const auto& kind : runtime.kinds())
+    if (kind->chosen())
+      out.push_back(
+          {std::string(kind->name()), kind->door() == Kind::Door::kLocal, kind->fragile()});
+  return out;
+}
+
+// What a callback has said.
+Status status_of(int result, const tw_status& why) {
+  return result == TW_OK ? Status{} : Status{code_of(result), why.details};
+}
+
+int64_t left(Nanos until, Nanos now) {
+  return until == kForever ? kForever : std::max<Nanos>(0, until - now);
+}
+
+}  // namespace
+
+int tw_route_create(const tw_policy* policy, const tw_pauses* pauses, tw_route** out,
+                    tw_status* status) try {
+  auto runtime = Runtime::get();
+  if (!runtime) return report(status, runtime.status());
+  route::Policy permitted;
+  if (policy->required) permitted.required = policy->required;
+  if (policy->origin) permitted.origin = policy->origin;
+  permitted.forbidden.assign(policy->forbidden, policy->forbidden + policy->count);
+  uint32_t seed;
+  if (Status random = fill_random({reinterpret_cast<uint8_t*>(&seed), sizeof seed}); !random.ok())
+    return report(status, random);
+  route::Pauses usual;
+  if (pauses)
+    usual = {pauses->first, pauses->longest, pauses->longest_without, pauses->first_of_breaker,
+             pauses->longest_of_breaker};
+  *out = new tw_route(transports_of(**runtime), std::move(permitted), seed, usual);
+  return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
+}
+
+void tw_route_release(tw_route* route) { delete route; }
+
+tw_advice tw_route_consult(tw_route* route) {
+  const Nanos time = now();
+  std::lock_guard lock(route->mutex);
+  const auto advice = route->route.consult(time);
+  return {static_cast<int32_t>(advice.use), advice.begin, left(advice.retry, time)};
+}
+
+int64_t tw_route_pause(tw_route* route, int failures) {
+  std::lock_guard lock(route->mutex);
+  return route->route.pause(failures);
+}
+
+int tw_route_attempt(tw_route* route, const tw_offer* offer, tw_route_lacks lacks,
+                     tw_route_connect connect, tw_visit_reason visit, void* context,
+                     tw_status* status) try {
+  auto runtime = Runtime::get();
+  if (!runtime) return report(status, runtime.status());
+  const route::Offer offered{offer->same_host != 0,
+                             offer->same_user != 0,
+                             {offer->addresses, offer->addresses + offer->count}};
+  route::Plan plan;
+  {
+    std::lock_guard lock(route->mutex);
+    plan = route->route.plan(now());
+  }
+  const route::Found found = route::attempt(
+      plan, offered,
+      [&](std::string_view transport) {
+        if (!lacks) return (*runtime)->kind(transport)->why_not();
+        tw_status why{};
+        return status_of(lacks(context, std::string(transport).c_str(), &why), why);
+      },
+      [&](std::string_view transport, const std::string& address) {
+        tw_status why{};
+        return status_of(connect(context, std::string(transport).c_str(), address.c_str(), &why),
+                         why);
+      });
+  {
+    std::lock_guard lock(route->mutex);
+    route->route.unreached(found.unreached, now());
+  }
+  for (const route::Reason& reason : found.reasons) {
+    const bool tried = std::ranges::find(found.unreached, reason.transport,
+                                         &route::Reason::transport) != found.unreached.end();
+    visit(context, reason.transport.c_str(), reason.why.c_str(), tried);
+  }
+  if (!found.transport.empty()) return TW_OK;
+  return report(status, found.final ? Code::kFailedPrecondition : Code::kUnavailable,
+                "no transport that is permitted reaches the peer");
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
+}
+
+void tw_route_linked(tw_route* route, const char* transport) {
+  std::lock_guard lock(route->mutex);
+  route->route.linked(transport, now());
+}
+
+void tw_route_failed(tw_route* route, int32_t failure) {
+  std::lock_guard lock(route->mutex);
+  route->route.failed(static_cast<route::Route::Failure>(failure), now());
+}
+
+void tw_route_lost(tw_route* route, const char* why) {
+  std::string kept;
+  try {
+    kept = why;
+  } catch (const std::bad_alloc&) {
+    const Shortage shortage;  // it is lost without its reason
+  }
+  std::lock_guard lock(route->mutex);
+  route->route.lost(std::move(kept), now());
+}
+
+int tw_route_failures(tw_route* route) {
+  std::lock_guard lock(route->mutex);
+  return route->route.failures();
+}
+
+int64_t tw_route_better_in(tw_route* route) {
+  std::lock_guard lock(route->mutex);
+  return left(route->route.better_from(), now());
+}
+
+int tw_route_news(tw_route* route, tw_passed_over* out) try {
+  const Nanos time = now();
+  std::lock_guard lock(route->mutex);
+  const auto news = route->route.news(time);
+  if (!news) return 0;
+  copy_text(out->transport, news->transport);
+  copy_text(out->why, news->why);
+  out->left_ns = left(news->until, time);
+  return 1;
+} catch (const std::bad_alloc&) {
+  return none<int>();
+}

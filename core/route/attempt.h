@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// One attempt to reach a peer that has told what it offers: best transport first.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "route/policy.h"
+
+namespace tw::route {
+
+// What a route knows of a transport.
+struct Transport {
+  std::string name;
+  bool local = false;    // for processes of one user on one host
+  bool fragile = false;  // depends on more than the two processes
+};
+
+// Why a transport is not the one.
+struct Reason {
+  std::string transport, why;
+};
+
+// What a peer offers.
+struct Offer {
+  bool same_host = false, same_user = false;
+  std::vector<std::string> addresses;  // <transport>:<where>
+};
+
+struct Plan {
+  std::vector<Transport> transports;  // those that would do, best first
+  std::vector<Reason> passed_over;    // of these, for now
+  Policy policy;
+};
+
+struct Found {
+  std::string transport;          // of the link; empty: none was made
+  std::vector<Reason> reasons;    // for each better one
+  std::vector<Reason> unreached;  // of these, those that were tried
+  bool final = true;              // another attempt would come to the same
+};
+
+// What a transport lacks on this host; ok: nothing.
+using WhyNot = std::function<Status(std::string_view transport)>;
+// Connects to an address of the peer's. FAILED_PRECONDITION: the next time would come to the same.
+using Connect = std::function<Status(std::string_view transport, const std::string& address)>;
+
+// Takes as long as `connect` does.
+Found attempt(const Plan& plan, const Offer& offer, const WhyNot& why_not, const Connect& connect);
+
+}  // namespace tw::route

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "route/attempt.h"
+
+#include <doctest/doctest.h>
+
+#include <map>
+
+namespace tw::route {
+namespace {
+
+const std::vector<Transport> kTransports = {
+    {"near", true, false}, {"fast", false, true}, {"plain", false, false}};
+
+// What happens to who connects, by address; an address that is not there is reached.
+struct World {
+  std::map<std::string, Status> failures;
+  std::map<std::string, Status> lacking;
+  std::vector<std::string> tried;
+
+  Found attempt(const Offer& offer, Policy policy = {}, std::vector<Reason> passed_over = {},
+                std::vector<Transport> transports = kTransports) {
+    return route::attempt(
+        {std::move(transports), std::move(passed_over), std::move(policy)}, offer,
+        [this](std::string_view transport) {
+          const auto at = lacking.find(std::string(transport));
+          return at == lacking.end() ? Status() : at->second;
+        },
+        [this](std::string_view transport, const std::string& address) {
+          CHECK(address.starts_with(std::string(transport) + ":"));
+          tried.push_back(address);
+          const auto at = failures.find(address);
+          return at == failures.end() ? Status() : at->second;
+        });
+  }
+};
+
+const Offer kAll = {true, true, {"plain:h:1", "near:/s", "fast:h:1", "plain:h:2"}};
+
+std::string told(const std::vector<Reason>& reasons) {
+  std::string out;
+  for (const auto& [transport, why] : reasons) out += transport + ": " + why + "\n";
+  return out;
+}
+
+TEST_CASE("attempt: the best transport is taken, whatever the order of the offer") {
+  World world;
+  const Found found = world.attempt(kAll);
+  CHECK(found.transport == "near");
+  CHECK(found.reasons.empty());
+  CHECK(world.tried == std::vector<std::string>{"near:/s"});
+}
+
+TEST_CASE("attempt: why each better transport is not the one") {
+  World world;
+  Offer offer = kAll;
+  SUBCASE("another host") {
+    offer.same_host = false;
+    const Found found = world.attempt(offer);
+    CHECK(found.transport == "fast");
+    CHECK(told(found.reasons) ==
+          "near: the server runs on another host, or under another kernel\n");
+    CHECK(found.unreached.empty());
+  }
+  SUBCASE("another user") {
+    offer.same_user = false;
+    CHECK(told(world.attempt(offer).reasons) ==
+          "near: the server runs as another user: start both as one, containers with the same "
+          "--user\n");
+  }
+  SUBCASE("not offered; a name that begins with another one's is another one") {
+    offer.addresses = {"nearer:/s", "near", "fast:h:1"};
+    const Found found = world.attempt(offer);
+    CHECK(found.transport == "fast");
+    CHECK(told(found.reasons) == "near: the server does not offer it\n");
+  }
+  SUBCASE("forbidden, and missing here") {
+    world.lacking["fast"] = {Code::kFailedPrecondition, "there is no device"};
+    const Found found = world.attempt(offer, {"", {"near"}, ""});
+    CHECK(found.transport == "plain");
+    CHECK(told(found.reasons) == "near: forbidden\nfast: there is no device\n");
+  }
+  SUBCASE("passed over") {
+    const Found found = world.attempt(offer, {"", {"near"}, ""}, {{"fast", "its links fail"}});
+    CHECK(found.transport == "plain");
+    CHECK(told(found.reasons) == "near: forbidden\nfast: its links fail\n");
+    CHECK(found.unreached.empty());
+  }
+  SUBCASE("tried in vain") {
+    world.failures["near:/s"] = {Code::kUnavailable, "refused"};
+    const Found found = world.attempt(offer);
+    CHECK(found.transport == "fast");
+    CHECK(told(found.reasons) == "near: near:/s: refused\n");
+    CHECK(told(found.unreached) == told(found.reasons));
+  }
+}
+
+TEST_CASE("attempt: all addresses of a transport are tried") {
+  World world;
+  world.failures["plain:h:1"] = {Code::kUnavailable, "no route"};
+  SUBCASE("until one is reached") {
+    const Found found = world.attempt(kAll, {"plain", {}, "a test"});
+    CHECK(found.transport == "plain");
+    CHECK(told(found.reasons) ==
+          "near: plain is required by a test\n"
+          "fast: plain is required by a test\n");
+  }
+  SUBCASE("and each says why not") {
+    world.failures["plain:h:2"] = {Code::kDeadlineExceeded, "no answer"};
+    const Found found = world.attempt(kAll, {"plain", {}, "a test"});
+    CHECK(found.transport.empty());
+    CHECK(told(found.unreached) == "plain: plain:h:1: no route, plain:h:2: no answer\n");
+    CHECK_FALSE(found.final);
+  }
+}
+
+TEST_CASE("attempt: it is final when nothing would go otherwise another time") {
+  World world;
+  const Policy only_fast = {"fast", {}, "a test"};
+  SUBCASE("nothing is offered") { CHECK(world.attempt({true, true, {}}).final); }
+  SUBCASE("the two cannot be joined") {
+    world.failures["fast:h:1"] = {Code::kFailedPrecondition, "other versions"};
+    CHECK(world.attempt(kAll, only_fast).final);
+  }
+  SUBCASE("a peer may be away") {
+    world.failures["fast:h:1"] = {Code::kUnavailable, "refused"};
+    CHECK_FALSE(world.attempt(kAll, only_fast).final);
+  }
+  SUBCASE("a transport is passed over for now") {
+    CHECK_FALSE(world.attempt(kAll, only_fast, {{"fast", "its links fail"}}).final);
+  }
+}
+
+TEST_CASE("attempt: only what is better than the present link is tried") {
+  World world;
+  world.failures["near:/s"] = {Code::kUnavailable, "refused"};
+  const Found found = world.attempt(kAll, {}, {}, {kTransports[0]});
+  CHECK(found.transport.empty());
+  CHECK(world.tried == std::vector<std::string>{"near:/s"});
+}
+
+}  // namespace
+}  // namespace tw::route
