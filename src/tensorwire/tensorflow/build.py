@@ -41,6 +41,8 @@ DIGEST = f"{LIBRARY}.sha256"
 OLDEST, NEWEST = (2, 15), (2, 21)
 """Releases of TensorFlow that are tested; a newer one is tried."""
 
+BUILDING = "tensorwire: building the plugin for TensorFlow"
+"""What the lines begin with that tell of a build."""
 BUILD_SECONDS = 3600.0
 """For one compilation, and for another process's build."""
 SMALLEST_DISK = 1 << 20
@@ -351,7 +353,7 @@ class _Step:
     """How far the build is; on a terminal it says so with every step."""
 
     def __init__(self, version: str, steps: int) -> None:
-        self._text = f"tensorwire: building the plugin for TensorFlow {version}"
+        self._text = f"{BUILDING} {version}"
         self._steps = steps
         self._done = 0
         self.live = sys.stderr.isatty()

@@ -23,6 +23,7 @@ from tensorwire.bench.train.figures import (
     path,
 )
 from tensorwire.bench.train.options import Options
+from tensorwire.tensorflow import build
 from tensorwire.cli import app
 from tensorwire.tensorflow.build import SOURCES
 
@@ -179,6 +180,25 @@ def test_an_interrupted_comparison_keeps_the_runs_that_were_done(
     runs, last = 0, 0
     with pytest.raises(local.ClusterError):
         compare.run(Options(), "ps=1,worker=1", 3, **arguments)
+
+
+def test_a_run_that_waits_for_the_plugin_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(options: Options, spec: str, *, building: Any, **more: Any) -> local.Outcome:
+        building(f"{build.BUILDING} 2.21.0: 3 of 23")
+        raise local.ClusterError(1, "enough")
+
+    monkeypatch.setattr(local, "run", run)
+    told: list[tuple[str, int, int]] = []
+    with pytest.raises(local.ClusterError):
+        compare.run(
+            Options(num_batches=10, num_warmup_batches=0),
+            "ps=1,worker=1",
+            1,
+            environment={},
+            progress=lambda *now: told.append(now),
+        )
+    label = "round 1 of 1, grpc (building the plugin for TensorFlow 2.21.0: 3 of 23)"
+    assert told[-1] == (label, 0, 30)
 
 
 def test_other_losses_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,6 +57,7 @@ def run(
                 for_contender(options, name),
                 spec,
                 show=_shower(options, label, done * steps, total, progress),
+                building=_builder(label, done * steps, total, progress),
                 environment=environment,
             )
         except local.ClusterError as error:
@@ -95,6 +96,15 @@ def _shower(
             progress(label, before + options.warmup + int(step), total)
 
     return show
+
+
+def _builder(label: str, done: int, total: int, progress: Progress) -> Callable[[str], None]:
+    """Says that the run waits for the plugin, which is built for a minute."""
+
+    def building(line: str) -> None:
+        progress(f"{label} ({line.removeprefix('tensorwire: ')})", done, total)
+
+    return building
 
 
 def settings(

@@ -13,6 +13,7 @@ from typing import Any
 
 from tensorwire import launch, signals
 from tensorwire.bench.train.options import OptionError, Options
+from tensorwire.tensorflow import build
 
 JOBS = ("ps", "worker")
 LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
@@ -71,11 +72,13 @@ def run(
     spec: str,
     *,
     show: Lines | None = None,
+    building: Callable[[str], None] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Outcome:
     """Runs the cluster to its end.
 
     show: gets the lines; by default they are printed with the names of their processes.
+    building: gets those that say on standard error how far a process has built the plugin.
     Raises ValueError for a wrong spec, OptionError, and ClusterError.
     """
     where = cluster(spec, options)
@@ -96,6 +99,8 @@ def run(
             text = line.decode(errors="replace").rstrip("\r\n")
             if stream == "stdout" and show is not None:
                 show(task.job, task.index, text)
+            elif building is not None and text.startswith(build.BUILDING):
+                building(text)
 
         # TensorFlow's native log is long and says nothing here that its exceptions do not say.
         quiet = {LOG_LEVEL: os.environ.get(LOG_LEVEL, "3"), **(environment or {})}
