@@ -395,10 +395,16 @@ int tw_call_take(tw_call* call, tw_message** out);
 int tw_call_sendable(tw_call* call);
 int tw_call_ended(const tw_call* call);
 int64_t tw_call_time_left(const tw_call* call);  // ns, negative: no deadline
-// Puts the token into the queue once the call has ended. 0: no memory, it never comes.
-int tw_call_notify(tw_call* call, tw_events* queue, uint64_t token);
-// The same, but not for a call that tw_call_finish ends: it was cancelled or its link is lost.
-int tw_call_notify_cut(tw_call* call, tw_events* queue, uint64_t token);
+enum {
+  TW_ON_END = 0,
+  TW_ON_CUT = 1,  // it has ended, but not by tw_call_finish: it was cancelled, or its link is lost
+  TW_ON_MESSAGE = 2,  // tw_call_take has one, or there will be none
+  TW_ON_ROOM = 3,     // tw_call_sendable
+  TW_ON_INITIAL = 4,  // the server's initial metadata has come, or never will
+};
+// Puts the token into the queue once that has happened, at once if it has. 0: no memory, or there
+// is no such thing: it never comes.
+int tw_call_notify(tw_call* call, int on, tw_events* queue, uint64_t token);
 void tw_call_release(tw_call* call);
 
 // The client's end:
@@ -438,6 +444,9 @@ int tw_call_finish(tw_call* call, int32_t code, const char* details, size_t deta
 // ---- events ----
 
 tw_events* tw_events_create(void);  // null: no memory
+// A descriptor that is readable while there are tokens, and once the queue is closed: for an event
+// loop, which then calls tw_events_wait with a timeout of 0. It is the queue's. RESOURCE_EXHAUSTED.
+int tw_events_descriptor(tw_events* queue, int* descriptor, tw_status* status);
 // Up to `room` tokens; 0 once closed, or on timeout (then *closed is 0). Several threads may wait:
 // each token goes to one.
 size_t tw_events_wait(tw_events* queue, const tw_wait* wait, uint64_t* tokens, size_t room,
@@ -584,7 +593,7 @@ void tw_server_release(tw_server* server);
 // would be two arenas). A plugin refuses a table of another version than the one it was built for,
 // or a smaller one. The version changes with each change of a function or type that is in use;
 // entries are only added at the end.
-enum { TW_TABLE_VERSION = 3 };
+enum { TW_TABLE_VERSION = 4 };
 
 // All functions, by name and in the order of the table.
 #define TW_TABLE(ENTRY)                              \
@@ -619,7 +628,6 @@ enum { TW_TABLE_VERSION = 3 };
   ENTRY(link_start, tw_link_start)                   \
   ENTRY(call_take, tw_call_take)                     \
   ENTRY(call_notify, tw_call_notify)                 \
-  ENTRY(call_notify_cut, tw_call_notify_cut)         \
   ENTRY(call_release, tw_call_release)               \
   ENTRY(call_outcome, tw_call_outcome)               \
   ENTRY(call_cancel, tw_call_cancel)                 \
@@ -701,6 +709,7 @@ enum { TW_TABLE_VERSION = 3 };
   ENTRY(server_trace, tw_server_trace)               \
   ENTRY(encode_welcome, tw_encode_welcome)           \
   ENTRY(decode_welcome, tw_decode_welcome)           \
+  ENTRY(events_descriptor, tw_events_descriptor)     \
   ENTRY(route_create, tw_route_create)               \
   ENTRY(route_release, tw_route_release)             \
   ENTRY(route_consult, tw_route_consult)             \

@@ -37,14 +37,10 @@ int64_t tw_call_time_left(const tw_call* call) {
   const Nanos deadline = of(call)->deadline();
   return deadline == kForever ? -1 : std::max<Nanos>(0, deadline - now());
 }
-int tw_call_notify(tw_call* call, tw_events* queue, uint64_t token) try {
-  of(call)->notify(Ref<EventQueue>::share(of(queue)), token);
-  return 1;
-} catch (const std::bad_alloc&) {
-  return none(0);
-}
-int tw_call_notify_cut(tw_call* call, tw_events* queue, uint64_t token) try {
-  of(call)->notify(Ref<EventQueue>::share(of(queue)), token, true);
+int tw_call_notify(tw_call* call, int on, tw_events* queue, uint64_t token) try {
+  static_assert(TW_ON_INITIAL == static_cast<int>(Call::Happening::kInitial));
+  if (on < TW_ON_END || on > TW_ON_INITIAL) return 0;
+  of(call)->notify(static_cast<Call::Happening>(on), Ref<EventQueue>::share(of(queue)), token);
   return 1;
 } catch (const std::bad_alloc&) {
   return none(0);
@@ -177,6 +173,12 @@ tw_events* tw_events_create() try {
   return reinterpret_cast<tw_events*>(make_ref<EventQueue>().leak());
 } catch (const std::bad_alloc&) {
   return none<tw_events*>();
+}
+int tw_events_descriptor(tw_events* queue, int* descriptor, tw_status* status) {
+  const auto made = of(queue)->descriptor();
+  if (!made) return report(status, made.status());
+  *descriptor = *made;
+  return TW_OK;
 }
 size_t tw_events_wait(tw_events* queue, const tw_wait* wait, uint64_t* tokens, size_t room,
                       int* closed) {

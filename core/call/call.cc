@@ -90,14 +90,16 @@ bool Call::take(InMessage& message) {
 }
 
 bool Call::enqueue(Ref<Parcel> message) {
+  bool watched;
   {
     std::lock_guard lock(mutex_);
     if (discarding_) return true;
     if (!receive_window_.arrive(message->payload_bytes())) return false;
     inbox_.push(std::move(message));
     waiting_messages_.fetch_add(1, std::memory_order_release);
+    watched = !notes_.empty();
   }
-  event_.notify();
+  tell(watched);
   return true;
 }
 
@@ -170,24 +172,28 @@ Status Call::leave(const Ref<Outgoing>& outgoing, std::span<OutSegment> segments
 
 bool Call::withdraw(const Ref<Outgoing>& outgoing) {
   if (!link_.withdraw(outgoing)) return false;
+  bool watched;
   {
     std::lock_guard lock(mutex_);
     send_window_.refund(outgoing->payload_bytes());
     sendable_.store(send_window_.open(), std::memory_order_release);
+    watched = !notes_.empty();
   }
-  event_.notify();
+  tell(watched);
   link_.nudge(event_);
   return true;
 }
 
 Status Call::on_credit(uint64_t bytes) {
+  bool watched;
   {
     std::lock_guard lock(mutex_);
     if (!send_window_.grant(bytes))
       return {Code::kInternal, "protocol error: credit beyond anything that was sent"};
     sendable_.store(send_window_.open(), std::memory_order_release);
+    watched = !notes_.empty();
   }
-  event_.notify();
+  tell(watched);
   return {};
 }
 
@@ -224,33 +230,62 @@ Result<Ref<Outgoing>> Call::send(const wire::CallHeader& header, std::span<OutSe
                     borrows ? Hold(Ref<Call>::share(this)) : Hold{}, driving, defer);
 }
 
-// ---- ending ----
+// ---- what happens ----
 
-void Call::notify(Ref<EventQueue> queue, uint64_t token, bool if_cut) {
-  Note note{EventQueue::Place(std::move(queue)), token, if_cut};
+bool Call::happened(Happening what) const {
+  switch (what) {
+    case Happening::kEnded:
+    case Happening::kCut:
+      return ended();
+    case Happening::kMessage:
+      return has_message() || input_ended() || ended();
+    case Happening::kRoom:
+      return sendable();
+    case Happening::kInitial:
+      return initial_known() || over();
+  }
+  return true;
+}
+
+void Call::notify(Happening what, Ref<EventQueue> queue, uint64_t token) {
+  std::forward_list<Note> note;
+  note.push_front({EventQueue::Place(std::move(queue)), token, what});
   {
     std::lock_guard lock(mutex_);
-    if (!ended()) {
-      notes_.push_back(std::move(note));
-      return;
-    }
-    if (if_cut && finished_) return;
+    notes_.splice_after(notes_.before_begin(), note);
+    watched_.store(true, std::memory_order_relaxed);
   }
-  note.place.push(token);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (happened(what)) tell_notes();
+}
+
+void Call::tell_notes() {
+  std::forward_list<Note> due;
+  bool finished;
+  {
+    std::lock_guard lock(mutex_);
+    for (auto before = notes_.before_begin(); std::next(before) != notes_.end();)
+      if (happened(std::next(before)->what))
+        due.splice_after(due.before_begin(), notes_, before);
+      else
+        ++before;
+    watched_.store(!notes_.empty(), std::memory_order_relaxed);
+    finished = finished_;
+  }
+  for (Note& note : due)
+    if (note.what != Happening::kCut || !finished) note.place.push(note.token);
 }
 
 void Call::finish_ending(bool finished) {
-  std::vector<Note> notes;
+  bool watched;
   {
     std::lock_guard lock(mutex_);
     finished_ = finished;
     ended_.store(true);
-    notes.swap(notes_);
+    watched = !notes_.empty();
   }
   port_->remove(stream_);
-  event_.notify();
-  for (Note& note : notes)
-    if (!(note.if_cut && finished)) note.place.push(note.token);
+  tell(watched);
 }
 
 // ---- the port ----

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <forward_list>
 #include <mutex>
 #include <string>
 #include <unordered_map>
@@ -81,9 +82,16 @@ class Call : public Watcher {
   // For streams: whether messages follow one another so fast that a small one may wait for company.
   bool in_burst();
 
-  // Puts `token` into `queue` once the call has ended, at once if it has. `if_cut`: not when its
-  // server's end finishes it. std::bad_alloc: it never comes.
-  void notify(Ref<EventQueue> queue, uint64_t token, bool if_cut = false);
+  enum class Happening : uint8_t {
+    kEnded,
+    kCut,      // it has ended, but its server's end has not finished it
+    kMessage,  // there is a message to take, or surely none
+    kRoom,     // one more message may be sent, or none will be looked at
+    kInitial,  // the server's initial metadata has come, or never will
+  };
+  // Puts `token` into `queue` once that has happened, at once if it has. std::bad_alloc: it never
+  // comes.
+  void notify(Happening what, Ref<EventQueue> queue, uint64_t token);
 
  protected:
   Call(Ref<CallPort> port, uint64_t stream, Nanos deadline);
@@ -96,6 +104,7 @@ class Call : public Watcher {
   // This end closes the link: the peer is to hear of it while that is possible.
   virtual void on_closing(const Status& why) = 0;
   virtual void on_lost(const Status& why) = 0;
+  virtual bool initial_known() const { return true; }
   Status on_credit(uint64_t bytes);
   // What the peer may still send, by the messages that were handed up.
   int64_t peer_credit();
@@ -124,6 +133,18 @@ class Call : public Watcher {
   bool begin_ending() { return !ending_.exchange(true, std::memory_order_acq_rel); }
   bool ending() const { return ending_.load(std::memory_order_acquire); }
   void finish_ending(bool finished = false);
+  // Wakes who waits for what has just happened. `watched`: whether there were notes when the change
+  // was made under mutex_.
+  void tell(bool watched) {
+    event_.notify();
+    if (watched) tell_notes();
+  }
+  // The same for a change that was not made under mutex_. Whoever adds a note looks after that
+  // whether it has happened; here it is the other way round, so that one of the two sees it.
+  void tell() {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    tell(watched_.load(std::memory_order_relaxed));
+  }
 
   const Ref<CallPort> port_;
   Link& link_;  // the port's
@@ -145,8 +166,10 @@ class Call : public Watcher {
   struct Note {
     EventQueue::Place place;
     uint64_t token;
-    bool if_cut;
+    Happening what;
   };
+  bool happened(Happening what) const;
+  void tell_notes();
 
   std::mutex mutex_;  // guards what follows; no other lock is taken inside
   ParcelQueue inbox_;
@@ -154,7 +177,8 @@ class Call : public Watcher {
   SendWindow send_window_;
   ReceiveWindow receive_window_;
   bool finished_ = false;
-  std::vector<Note> notes_;
+  std::forward_list<Note> notes_;
+  std::atomic<bool> watched_{false};  // there are notes; read without the lock, too
 };
 
 // The calls of a link. The two ends differ in who starts them.

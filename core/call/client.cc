@@ -95,7 +95,7 @@ void ClientCall::conclude(Outcome outcome) {
   if (empty())
     end_as_concluded();
   else
-    event_.notify();
+    tell();
 }
 
 // Whoever empties the call looks for its conclusion after that, and who concludes it looks for
@@ -192,7 +192,8 @@ Status ClientCall::on_message(Ref<Parcel> message) {
       initial_ = {Hold(message), header->initial};
     }
     initial_known_.store(true, std::memory_order_release);
-    if (!header->has(flag::kPayload | flag::kEnd)) event_.notify();
+    // What follows in the same message tells of it, too.
+    if (!header->has(flag::kPayload | flag::kEnd)) tell();
   }
   const bool last = header->has(flag::kEnd);
   Outcome outcome;

@@ -48,6 +48,7 @@ class ClientCall final : public Call {
   Status on_message(Ref<Parcel> message) override;
   void on_closing(const Status& why) override;
   void on_lost(const Status& why) override;
+  bool initial_known() const override { return initial_known_.load(std::memory_order_acquire); }
   void on_timer() override;
   void on_emptied() override;
   // The call ends so, at once or when what has come was taken.

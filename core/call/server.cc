@@ -197,7 +197,7 @@ Status ServerCall::on_message(Ref<Parcel> message) {
   }
   if (end) {
     end_input();
-    event_.notify();
+    tell();
   }
   return {};
 }

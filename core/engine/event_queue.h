@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the ends of calls, accesses and receives are announced to threads of the layer above, which
-// may then run the user's callbacks.
+// Where what happens to calls, accesses and receives is announced to the layer above: to threads
+// that wait here, or to an event loop that watches the queue's descriptor.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <mutex>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "base/fd.h"
 #include "base/ref.h"
+#include "base/status.h"
 #include "engine/event.h"
 
 namespace tw {
@@ -19,12 +20,16 @@ class EventQueue final : public RefCounted {
  public:
   EventQueue() { tokens_.reserve(kRoom); }
 
+  // Readable while there are tokens, and once the queue is closed. It is the queue's, made when it
+  // is first asked for. RESOURCE_EXHAUSTED.
+  Result<int> descriptor();
+
   // std::bad_alloc: the token is not there.
   void push(uint64_t token) {
     {
       std::lock_guard lock(mutex_);
       make_room();
-      tokens_.push_back(token);
+      put(token);
     }
     event_.notify(1);
   }
@@ -50,7 +55,7 @@ class EventQueue final : public RefCounted {
       {
         std::lock_guard lock(queue->mutex_);
         --queue->promised_;
-        queue->tokens_.push_back(token);
+        queue->put(token);
       }
       queue->event_.notify(1);
     }
@@ -63,6 +68,7 @@ class EventQueue final : public RefCounted {
     {
       std::lock_guard lock(mutex_);
       closed_ = true;
+      signal();
     }
     event_.notify();
   }
@@ -70,45 +76,31 @@ class EventQueue final : public RefCounted {
   enum class Taken : uint8_t { kTokens, kTimeout, kSignal, kClosed };
   // Waits for at least one token and takes `count` of them, as many as `room` holds; after close()
   // the remaining ones come first.
-  Taken take(std::span<uint64_t> room, size_t& count, Nanos deadline) {
-    for (;;) {
-      const uint32_t seen = event_.sequence();
-      {
-        std::lock_guard lock(mutex_);
-        if (!tokens_.empty()) {
-          count = std::min(room.size(), tokens_.size());
-          const auto end = tokens_.begin() + static_cast<ptrdiff_t>(count);
-          std::copy(tokens_.begin(), end, room.begin());
-          tokens_.erase(tokens_.begin(), end);
-          return Taken::kTokens;
-        }
-        if (closed_) return Taken::kClosed;
-      }
-      switch (event_.wait(seen, deadline)) {
-        case FutexWait::kWoken:
-          break;
-        case FutexWait::kTimeout:
-          return Taken::kTimeout;
-        case FutexWait::kSignal:
-          return Taken::kSignal;
-      }
-    }
-  }
+  Taken take(std::span<uint64_t> room, size_t& count, Nanos deadline);
 
  private:
   static constexpr size_t kRoom = 64;
 
-  // Mutex held: for one token besides those there and those that have a place.
-  void make_room() {
-    const size_t needed = tokens_.size() + promised_ + 1;
-    if (needed > tokens_.capacity()) tokens_.reserve(std::max(needed, 2 * tokens_.capacity()));
+  // Mutex held, all of them. make_room(): for one token besides those there and those that have a
+  // place.
+  void make_room();
+  void put(uint64_t token) {
+    tokens_.push_back(token);
+    signal();
   }
+  void signal() {
+    if (descriptor_ && !signalled_) set_signal();
+  }
+  void set_signal();
+  void clear_signal();
 
   Event event_;
   std::mutex mutex_;  // guards what follows; no other lock is taken inside
   std::vector<uint64_t> tokens_;
   size_t promised_ = 0;
   bool closed_ = false;
+  Fd descriptor_;
+  bool signalled_ = false;  // the descriptor is readable
 };
 
 }  // namespace tw

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Queues of ended calls in the binding.
+// Queues of what happens to calls, in the binding.
 #pragma once
 
 #include "_core_convert.h"
@@ -28,6 +28,13 @@ struct Events {
     nb::list list;
     for (size_t i = 0; i < count; ++i) list.append(tokens[i]);
     return list;
+  }
+
+  int fileno() const {
+    int descriptor = -1;
+    tw_status status{};
+    check(tw_events_descriptor(handle, &descriptor, &status), status);
+    return descriptor;
   }
 };
 

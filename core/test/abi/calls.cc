@@ -215,8 +215,8 @@ TEST_CASE_TEMPLATE("abi: the ends of calls are told to a queue", Way, TENSORWIRE
 
   const Call call = start(link.get(), "/t/Any");
   const Call served = server.next();
-  CHECK(tw_call_notify(call.get(), events.get(), 11) == 1);
-  CHECK(tw_call_notify(served.get(), events.get(), 12) == 1);
+  CHECK(tw_call_notify(call.get(), TW_ON_END, events.get(), 11) == 1);
+  CHECK(tw_call_notify(served.get(), TW_ON_END, events.get(), 12) == 1);
   CHECK(tw_call_cancel(call.get(), kCancelled, nullptr) == 1);
   REQUIRE(tw_events_wait(events.get(), &kPatience, tokens, 1, &closed) == 1);
   CHECK(tokens[0] == 11);
@@ -231,7 +231,7 @@ TEST_CASE_TEMPLATE("abi: the ends of calls are told to a queue", Way, TENSORWIRE
   CHECK(tokens[0] == 12);
   CHECK_FALSE(tw_call_active(served.get()));
   CHECK(tw_call_reply(served.get(), Payload({"x"}), &kPatience, nullptr) == kCancelled);
-  CHECK(tw_call_notify(call.get(), events.get(), 13) == 1);  // has ended already
+  CHECK(tw_call_notify(call.get(), TW_ON_END, events.get(), 13) == 1);  // has ended already
   tw_events_close(events.get());
   CHECK(tw_events_wait(events.get(), &kPatience, tokens, 4, &closed) == 1);
   CHECK(tokens[0] == 13);

@@ -108,8 +108,8 @@ TEST_CASE("abi: what has no status throws nothing" * doctest::skip(!kFailsOnDema
   tw_events_release(queue);
   size_t noted = 0;
   const int notes = fail_each([&] {
-    noted += tw_call_notify(call.get(), events.get(), 7) != 0;
-    noted += tw_call_notify_cut(call.get(), events.get(), 7) != 0;
+    noted += tw_call_notify(call.get(), TW_ON_END, events.get(), 7) != 0;
+    noted += tw_call_notify(call.get(), TW_ON_CUT, events.get(), 7) != 0;
   });
   CHECK(notes != 0);
   size_t pushed = 0;
@@ -252,8 +252,8 @@ TEST_CASE_TEMPLATE("abi: what closes and releases does so without memory" *
       Call served = server.next();
       REQUIRE(served);
       const Events events(tw_events_create());
-      REQUIRE(tw_call_notify(call.get(), events.get(), 1) == 1);
-      REQUIRE(tw_call_notify(served.get(), events.get(), 2) == 1);
+      REQUIRE(tw_call_notify(call.get(), TW_ON_END, events.get(), 1) == 1);
+      REQUIRE(tw_call_notify(served.get(), TW_ON_END, events.get(), 2) == 1);
       {
         Failing failing(n);
         end(server, link, call, served);

@@ -8,20 +8,6 @@
 namespace tw::test {
 namespace {
 
-// A server whose calls the test handles itself.
-struct Open {
-  Open()
-      : house(
-            [this](Ref<ServerCall> call) {
-              calls.put(std::move(call));
-              return Ref<ServerCall>{};
-            },
-            1) {}
-  ~Open() { house.close(); }
-  Slot<Ref<ServerCall>> calls;
-  House house;
-};
-
 TEST_CASE_TEMPLATE("ending: the client cancels", Way, TENSORWIRE_LINKS) {
   Open server;
   Closing link(server.house.connect<Way>());
@@ -74,7 +60,7 @@ bool ended_by_its_deadline(Nanos time) {
   auto queue = make_ref<EventQueue>();
   const Nanos deadline = now() + time;
   const auto call = start(*link, "/t/Long", deadline);
-  call->notify(queue, 77);
+  call->notify(Call::Happening::kEnded, queue, 77);
   const auto taken = server.calls.take_within(time);
   if (!taken) return false;
   const auto& served = *taken;
@@ -140,7 +126,7 @@ TEST_CASE_TEMPLATE("ending: whatever races to end a call, it ends once", Way, TE
   for (uint64_t i = 0; i < kRounds; ++i) {
     const auto call =
         start(*link, i % 3 ? "/t/Race" : "/t/Silent", now() + static_cast<Nanos>(i % 5) * 200'000);
-    call->notify(queue, i);
+    call->notify(Call::Happening::kEnded, queue, i);
     std::atomic<int> cancelled{0};
     std::thread canceller([&] { cancelled += call->cancel(Code::kAborted, "cancelled"); });
     canceller.join();

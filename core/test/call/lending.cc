@@ -256,26 +256,26 @@ TEST_CASE_TEMPLATE("ending: who serves hears of a call that is cut, not of one i
     Closing link(house.connect<Way>());
     auto call = start(*link, "/t/Long");
     auto served = calls.take();
-    served->notify(queue, 1, true);
+    served->notify(Call::Happening::kCut, queue, 1);
     CHECK(finish(*served));
-    served->notify(queue, 2, true);
-    served->notify(queue, 3);
+    served->notify(Call::Happening::kCut, queue, 2);
+    served->notify(Call::Happening::kEnded, queue, 3);
     REQUIRE(take_tokens(*queue, tokens, 8, patience()) == EventQueue::Taken::kTokens);
     CHECK(tokens == std::vector<uint64_t>{3});
 
     call = start(*link, "/t/Long");
     served = calls.take();
-    served->notify(queue, 4, true);
+    served->notify(Call::Happening::kCut, queue, 4);
     CHECK(call->cancel(Code::kCancelled, ""));
     REQUIRE(take_tokens(*queue, tokens, 8, patience()) == EventQueue::Taken::kTokens);
     CHECK(tokens == std::vector<uint64_t>{4});
-    served->notify(queue, 5, true);
+    served->notify(Call::Happening::kCut, queue, 5);
     REQUIRE(take_tokens(*queue, tokens, 8, patience()) == EventQueue::Taken::kTokens);
     CHECK(tokens == std::vector<uint64_t>{5});
 
     call = start(*link, "/t/Long");
     served = calls.take();
-    served->notify(queue, 6, true);
+    served->notify(Call::Happening::kCut, queue, 6);
   }
   REQUIRE(take_tokens(*queue, tokens, 8, patience()) == EventQueue::Taken::kTokens);
   CHECK(tokens == std::vector<uint64_t>{6});

@@ -69,7 +69,7 @@ TEST_CASE_TEMPLATE("process: a killed server ends all calls as unavailable", Way
       });
     const auto idle = start(*abroad.link, "/t/Hang");
     auto queue = make_ref<EventQueue>();
-    idle->notify(queue, 1);
+    idle->notify(Call::Happening::kEnded, queue, 1);
     REQUIRE(eventually([&] { return abroad.link->calls() == 5; }));
     abroad.helper.kill();
     for (auto& thread : threads) thread.join();

@@ -43,7 +43,7 @@ TEST_CASE_TEMPLATE("reading: a call lasts until its messages have been taken", W
   Told told = Told::by<Way>(house);
   ClientCall& call = *told.call;
   auto queue = make_ref<EventQueue>();
-  call.notify(queue, 7);
+  call.notify(Call::Happening::kEnded, queue, 7);
   std::vector<uint64_t> tokens;
   InMessage message;
   for (uint32_t i = 0; i < Told::kMessages; ++i) {
@@ -144,7 +144,7 @@ TEST_CASE_TEMPLATE("reading: whoever takes the last message or cancels, it ends 
   constexpr uint64_t kRounds = 100;
   for (uint64_t i = 0; i < kRounds; ++i) {
     const auto call = start(*link, "/t/Many", kForever, {}, true);
-    call->notify(queue, i);
+    call->notify(Call::Happening::kEnded, queue, i);
     std::atomic<bool> cancelled{false};
     std::thread canceller([&] {
       if (i % 2) (void)eventually([&] { return call->over(); });

@@ -186,7 +186,7 @@ TEST_CASE_TEMPLATE("stream: replies that nobody waits for are sent to the last b
   std::vector<Ref<ClientCall>> calls;
   for (int i = 0; i < kCalls; ++i) {
     calls.push_back(start(*link, "/t/Flood"));
-    calls.back()->notify(queue, static_cast<uint64_t>(i));
+    calls.back()->notify(Call::Happening::kEnded, queue, static_cast<uint64_t>(i));
   }
   // The client sends nothing and drives nothing either.
   size_t ended = 0;
@@ -220,7 +220,7 @@ TEST_CASE_TEMPLATE("stream: last replies that nobody waits for arrive as well", 
   std::vector<Ref<ClientCall>> calls;
   for (size_t i = 0; i < kCalls; ++i) {
     calls.push_back(start(*link, "/t/One"));
-    calls.back()->notify(queue, i);
+    calls.back()->notify(Call::Happening::kEnded, queue, i);
   }
   size_t ended = 0;
   std::vector<uint64_t> tokens;

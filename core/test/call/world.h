@@ -387,6 +387,20 @@ class House {
   bool closed_ = false;
 };
 
+// A server whose calls the test takes and serves.
+struct Open {
+  Open()
+      : house(
+            [this](Ref<ServerCall> call) {
+              calls.put(std::move(call));
+              return Ref<ServerCall>{};
+            },
+            1) {}
+  ~Open() { house.close(); }
+  Slot<Ref<ServerCall>> calls;
+  House house;
+};
+
 // Ends a link when its test does.
 struct Closing {
   explicit Closing(Ref<ClientPort> of) : link(std::move(of)) {}

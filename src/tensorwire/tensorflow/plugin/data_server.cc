@@ -153,7 +153,7 @@ void DataServer::take(tw_call* call) {
   else
     served->answer(absl::UnimplementedError(absl::StrCat("unknown method ", method)));
   // What has to be waited for may be waited for in vain.
-  if (!served->answered() && !core().call_notify_cut(call, cut_, served->id()))
+  if (!served->answered() && !core().call_notify(call, TW_ON_CUT, cut_, served->id()))
     served->answer(absl::ResourceExhaustedError("the worker has no memory left for it"));
 }
 
