@@ -331,7 +331,13 @@ NB_MODULE(_core_of_main, m) {
   nb::class_<Events>(m, "EventQueue")
       .def(nb::init<>())
       .def("wait", &Events::wait, nb::arg("timeout").none() = nb::none())
+      .def("fileno", &Events::fileno)
       .def("close", [](Events& queue) { tw_events_close(queue.handle); });
+  m.attr("ON_END") = static_cast<int>(TW_ON_END);
+  m.attr("ON_CUT") = static_cast<int>(TW_ON_CUT);
+  m.attr("ON_MESSAGE") = static_cast<int>(TW_ON_MESSAGE);
+  m.attr("ON_ROOM") = static_cast<int>(TW_ON_ROOM);
+  m.attr("ON_INITIAL") = static_cast<int>(TW_ON_INITIAL);
 
   static PyType_Slot messages_slots[] = {{Py_tp_iter, reinterpret_cast<void*>(messages_iter)},
                                          {Py_tp_iternext, reinterpret_cast<void*>(messages_next)},
@@ -358,8 +364,9 @@ NB_MODULE(_core_of_main, m) {
       .def("cancel", &ClientCall::cancel, nb::arg("code") = 1,
            nb::arg("details") = "Locally cancelled by application!")
       .def(
-          "notify", [](ClientCall& c, Events& queue, uint64_t token) { c.notify(queue, token); },
-          nb::arg("queue"), nb::arg("token"));
+          "notify",
+          [](ClientCall& c, Events& queue, uint64_t token, int on) { c.notify(queue, token, on); },
+          nb::arg("queue"), nb::arg("token"), nb::arg("on") = static_cast<int>(TW_ON_END));
 
   nb::class_<Link>(m, "Link")
       .def_prop_ro("transport", [](const Link& l) { return tw_link_transport(l.handle); })
@@ -439,8 +446,9 @@ NB_MODULE(_core_of_main, m) {
       .def("finish_and_next", &ServerCall::finish_and_next, nb::arg("code"), nb::arg("details"),
            nb::arg("trailing").none(), nb::arg("message").none() = nb::none())
       .def(
-          "notify", [](ServerCall& c, Events& queue, uint64_t token) { c.notify(queue, token); },
-          nb::arg("queue"), nb::arg("token"))
+          "notify",
+          [](ServerCall& c, Events& queue, uint64_t token, int on) { c.notify(queue, token, on); },
+          nb::arg("queue"), nb::arg("token"), nb::arg("on") = static_cast<int>(TW_ON_END))
       .def(
           "remote", [](ServerCall& c) { return new Remote(there(tw_call_remote(c.handle))); },
           nb::rv_policy::take_ownership)

@@ -223,12 +223,21 @@ def connect(
     proof failed, another instance), PERMISSION_DENIED (another user on a unix socket).
     """
 
+ON_END: Final[int]
+ON_CUT: Final[int]
+ON_MESSAGE: Final[int]
+ON_ROOM: Final[int]
+ON_INITIAL: Final[int]
+
 class EventQueue:
-    """Where ended calls are announced; one thread waits on it."""
+    """Where what happens to calls and accesses is announced; one thread waits on it, or an event
+    loop watches ``fileno()``, which is readable while there are tokens and once it is closed."""
 
     def __init__(self) -> None: ...
     def wait(self, timeout: float | None = None) -> list[int] | None:
-        """Tokens of calls that have ended, [] on timeout, None once closed."""
+        """Tokens of what has happened, [] on timeout, None once closed."""
+    def fileno(self) -> int:
+        """Raises StatusError (RESOURCE_EXHAUSTED)."""
     def close(self) -> None: ...
 
 class Link:
@@ -296,8 +305,11 @@ class Call:
     def time_remaining(self) -> float | None: ...
     def cancel(self, code: int = 1, details: str = "Locally cancelled by application!") -> bool:
         """False when the call had already ended."""
-    def notify(self, queue: EventQueue, token: int) -> None:
-        """Puts ``token`` into ``queue`` once the call has ended (at once if it has)."""
+    def notify(self, queue: EventQueue, token: int, on: int = ...) -> None:
+        """Puts ``token`` into ``queue`` once that has happened (at once if it has): the call has
+        ended (ON_END), or was not ended by its server (ON_CUT); there is a message, or will be none
+        (ON_MESSAGE); there is room to send one (ON_ROOM); initial metadata has come, or will not
+        (ON_INITIAL)."""
 
 # ----------------------------------------------------------------------------------- one-sided
 
@@ -446,6 +458,6 @@ class ServerCall:
     ) -> ServerCall | None:
         """``finish``, then polls this call's link for at most the spin budget: the next new call on
         it, or None. So a worker thread serves a busy peer without any hand-off."""
-    def notify(self, queue: EventQueue, token: int) -> None: ...
+    def notify(self, queue: EventQueue, token: int, on: int = ...) -> None: ...
     def stats(self) -> dict[str, object]: ...
     def remote(self) -> Remote: ...

@@ -19,8 +19,9 @@ struct CallBase {
     const int64_t left = tw_call_time_left(handle);
     return left < 0 ? nb::none() : made(PyFloat_FromDouble(static_cast<double>(left) * 1e-9));
   }
-  void notify(Events& queue, uint64_t token) {
-    if (!tw_call_notify(handle, queue.handle, token)) throw std::bad_alloc();
+  void notify(Events& queue, uint64_t token, int on) {
+    if (on < TW_ON_END || on > TW_ON_INITIAL) throw nb::value_error("on: one of ON_...");
+    if (!tw_call_notify(handle, on, queue.handle, token)) throw std::bad_alloc();
   }
 
   // Null when there is and will be no message.
