@@ -23,8 +23,8 @@ from tensorwire.bench.train.figures import (
     path,
 )
 from tensorwire.bench.train.options import Options
-from tensorwire.tensorflow import build
 from tensorwire.cli import app
+from tensorwire.tensorflow import build
 from tensorwire.tensorflow.build import SOURCES
 
 
