@@ -22,7 +22,7 @@ from tests.rpc.peer import make_server
 from tests.rpc.service import LIMIT_SECONDS, Service, path
 
 import tensorwire
-from tensorwire.rpc import uplink
+from tensorwire.rpc.client import uplink
 
 
 def echo(channel: Any, **options: Any) -> Any:

@@ -29,7 +29,6 @@ from tensorwire.rpc import bootstrap, instrumentation, lifetime, registry, statu
 from tensorwire.rpc import metadata as meta
 from tensorwire.rpc.choice import DATA_PLANE, Path, Policy, crowded
 from tensorwire.rpc.client import idle
-from tensorwire.rpc.client.breaker import Breaker
 from tensorwire.rpc.client.opening import Found, Opening, reasons
 from tensorwire.rpc.options import OWN_CONNECTIONS, Limits, Options
 from tensorwire.rpc.refusals import Offer, Refusal, Refusals
