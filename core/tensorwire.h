@@ -99,14 +99,70 @@ typedef struct tw_pairs {
   size_t count;
 } tw_pairs;
 
-typedef void (*tw_visit_fact)(void* context, const char* name, const char* value);
+typedef void (*tw_visit_setting)(void* context, const char* name, const char* value);
 typedef void (*tw_visit_pair)(void* context, const tw_pair* pair);
+
+// ---- facts and counters ----
+
+enum { TW_NUMBER = 0, TW_TEXT = 1, TW_RECORD = 2, TW_LIST = 3 };
+
+// A value; of a record or a list those within. Good as long as the visit.
+typedef struct tw_fact {
+  const char* name;  // in a record; else empty
+  int32_t kind;
+  int64_t number;
+  const char* text;
+  const struct tw_fact* facts;
+  size_t count;
+} tw_fact;
+typedef void (*tw_visit_fact)(void* context, const tw_fact* fact);
+
+enum { TW_COUNTER = 0, TW_GAUGE = 1 };  // only ever grows; may fall, too
+
+typedef struct tw_label {
+  const char* name;  // null: none
+  const char* value;
+} tw_label;
+
+// What a number means. Several share a metric if they differ in their labels.
+typedef struct tw_counter {
+  const char* name;    // in statistics
+  const char* metric;  // ends with the unit where that is bytes
+  const char* unit;
+  const char* help;  // of the metric: a sentence
+  int32_t kind;
+  int32_t by_size;  // the metric has one for each tw_size_class, of which this is the sum
+  tw_label labels[2];
+} tw_counter;
+
+// Of each link, and of the memory of this process. Static; values come in the same order.
+const tw_counter* tw_link_counters(size_t* count);
+const tw_counter* tw_memory_counters(size_t* count);
+
+typedef struct tw_size_class {
+  uint64_t upto;  // bytes of payload, at most
+  uint64_t messages_sent, bytes_sent, messages_received, bytes_received;
+} tw_size_class;
+
+// Of one link. Good as long as the visit.
+typedef struct tw_statistics {
+  const char* transport;
+  const char* peer;
+  const char* crowded_reason;   // why a segment was last pushed for want of room; null: none was
+  const char* unshared_reason;  // why memory of the arena was last pushed; null: none was
+  const uint64_t* values;
+  size_t count;
+  const tw_size_class* classes;  // the last one without a limit: UINT64_MAX
+  size_t class_count;
+} tw_statistics;
+typedef void (*tw_visit_statistics)(void* context, const tw_statistics* statistics);
 
 // ---- process ----
 
 const char* tw_version(void);
-// The settings in force, and what this host offers; values are decimal numbers or words.
-int tw_settings(tw_visit_fact visit, void* context, tw_status* status);
+// The settings in force; values are decimal numbers or words.
+int tw_settings(tw_visit_setting visit, void* context, tw_status* status);
+// What this host offers: one record.
 void tw_host(tw_visit_fact visit, void* context);
 // Joins the runtime's threads. Nothing of the runtime may be used afterwards. For the end of the
 // interpreter.
@@ -158,7 +214,8 @@ int tw_allocate(size_t size, const tw_wait* wait, tw_buffer** out, tw_status* st
 // arena.
 int tw_publish(const void* data, size_t size);
 int tw_published(const void* data, size_t size);
-void tw_arena(tw_visit_fact visit, void* context);
+// The values of tw_memory_counters, as many as there is room for. Their number; 0: no memory.
+size_t tw_arena(uint64_t* values, size_t room);
 // For allocators: a block of at least a page without a handle, aligned to 4096 bytes. Null: the
 // arena has no room now, and somebody else should serve; for more than an eighth of the arena also
 // when less than an eighth would be left, which is kept for smaller blocks.
@@ -353,7 +410,7 @@ const char* tw_link_transport(const tw_link* link);
 const char* tw_link_peer(const tw_link* link);
 int tw_link_alive(const tw_link* link);
 void tw_link_death(const tw_link* link, tw_status* why);
-void tw_link_stats(tw_link* link, tw_visit_fact visit, void* context);
+void tw_link_stats(tw_link* link, tw_visit_statistics visit, void* context);
 // What the link has kept, oldest first; the result counts all that it has noted. 0 as well without
 // memory for it.
 uint64_t tw_link_trace(const tw_link* link, tw_visit_event visit, void* context);
@@ -431,7 +488,7 @@ int tw_call_active(const tw_call* call);
 // 1 when nobody waits for the call any more (it was cancelled, its deadline has passed, or its link
 // is lost): it is over then, and counted. Ask before a call that had to wait is served.
 int tw_call_drop_if_over(tw_call* call);
-void tw_call_link_stats(tw_call* call, tw_visit_fact visit, void* context);
+void tw_call_link_stats(tw_call* call, tw_visit_statistics visit, void* context);
 // Once, else FAILED_PRECONDITION.
 int tw_call_send_initial(tw_call* call, tw_pairs metadata, tw_status* status);
 int tw_call_reply(tw_call* call, tw_payload payload, const tw_wait* wait, tw_status* status);
@@ -577,8 +634,8 @@ int tw_server_next(tw_server* server, const tw_wait* wait, tw_call** calls, size
                    size_t* count, tw_status* status);
 void tw_server_refuse(tw_server* server);
 size_t tw_server_active(const tw_server* server);
-// Visits the statistics of each link; `begin` is called ahead of each.
-void tw_server_stats(tw_server* server, void (*begin)(void*), tw_visit_fact visit, void* context);
+// Visits the statistics of each link.
+void tw_server_stats(tw_server* server, tw_visit_statistics visit, void* context);
 // Visits what each link has kept; `begin` is called ahead of each, with all that it has noted.
 typedef void (*tw_begin_trace)(void* context, const char* transport, const char* peer,
                                uint64_t total);
@@ -593,7 +650,7 @@ void tw_server_release(tw_server* server);
 // would be two arenas). A plugin refuses a table of another version than the one it was built for,
 // or a smaller one. The version changes with each change of a function or type that is in use;
 // entries are only added at the end.
-enum { TW_TABLE_VERSION = 4 };
+enum { TW_TABLE_VERSION = 5 };
 
 // All functions, by name and in the order of the table.
 #define TW_TABLE(ENTRY)                              \
@@ -720,7 +777,9 @@ enum { TW_TABLE_VERSION = 4 };
   ENTRY(route_lost, tw_route_lost)                   \
   ENTRY(route_failures, tw_route_failures)           \
   ENTRY(route_better_in, tw_route_better_in)         \
-  ENTRY(route_news, tw_route_news)
+  ENTRY(route_news, tw_route_news)                   \
+  ENTRY(link_counters, tw_link_counters)             \
+  ENTRY(memory_counters, tw_memory_counters)
 
 typedef struct tw_table {
   uint32_t version;

@@ -213,7 +213,7 @@ inline tw_message* take(Call& call) {
 }
 
 template <class Set>
-void visit_number(tw_visit_fact visit, void* context, const char* name, Set number) {
+void visit_number(tw_visit_setting visit, void* context, const char* name, Set number) {
   visit(context, name, std::to_string(number).c_str());
 }
 
@@ -222,68 +222,6 @@ inline void visit_trace(const Trace::Record& record, tw_visit_event visit, void*
     const tw_trace_event out{event.time,   name_of(event.step), event.sent,  event.segment,
                              event.stream, event.message,       event.bytes, event.id};
     visit(context, &out);
-  }
-}
-
-inline void visit_stats(const CallPort& port, const LinkStats& stats, tw_visit_fact visit,
-                        void* context) {
-  visit(context, "transport", port.link().transport());
-  visit(context, "peer", port.link().peer().address.c_str());
-  const auto put = [&](const char* name, uint64_t value) {
-    visit_number(visit, context, name, value);
-  };
-  put("messages_sent", stats.sent.messages);
-  put("bytes_sent", stats.sent.bytes);
-  put("segments_sent_inline", stats.sent.inline_segments);
-  put("frames_sent_eager", stats.sent.eager_frames);
-  put("segments_sent_pushed", stats.sent.pushed_segments);
-  put("chunks_sent", stats.sent.pushed_chunks);
-  put("segments_sent_mapped", stats.sent.mapped_segments);
-  put("segments_sent_read", stats.sent.read_segments);
-  put("ready_to_sends", stats.sent.ready_to_sends);
-  put("segments_sent_unshared", stats.sent.unshared_segments);
-  put("messages_received", stats.received.messages);
-  put("bytes_received", stats.received.bytes);
-  put("segments_received_inline", stats.received.inline_segments);
-  put("segments_received_eager", stats.received.eager_segments);
-  put("segments_received_pushed", stats.received.pushed_segments);
-  put("chunks_received", stats.received.pushed_chunks);
-  put("segments_received_mapped", stats.received.mapped_segments);
-  put("segments_received_read", stats.received.read_segments);
-  put("reads", stats.received.reads);
-  put("read_bytes", stats.received.read_bytes);
-  put("read_buffers_arena", stats.received.arena_buffers);
-  put("read_buffers_pool", stats.received.pool_buffers);
-  put("reads_pending", stats.fetches);
-  put("messages_refused", stats.received.refused);
-  put("calls", port.calls());
-  put("calls_dropped", stats.dropped_calls);
-  put("segments_sent_crowded", stats.crowded);
-  put("backlog_bytes", port.link().backlog());
-  put("calls_refused", stats.refused_calls);
-  put("calls_waiting", stats.waiting_calls);
-  put("segments_unmappable", stats.unmapped);
-  put("segments_sent_unmappable", stats.sent.unmappable);
-  put("copies", stats.copies);
-  put("copied_bytes", stats.copied_bytes);
-  put("leased_bytes", stats.leased_bytes);
-  put("leases", stats.leases);
-  put("views", stats.views);
-  put("spins", stats.spins);
-  put("sleeps", stats.sleeps);
-  put("background_wakes", stats.background_wakes);
-  if (!stats.crowded_why.ok())
-    visit(context, "crowded_reason", stats.crowded_why.details().c_str());
-  if (!stats.unshared.ok()) visit(context, "unshared_reason", stats.unshared.details().c_str());
-  put("registrations", stats.facts.registrations);
-  put("fetch_registrations", stats.facts.fetch_registrations);
-  for (size_t i = 0; i < stats.classes.size(); ++i) {
-    const std::string upto =
-        i < LinkStats::kClassLimits.size() ? std::to_string(LinkStats::kClassLimits[i]) : "inf";
-    put(("class." + upto + ".messages_sent").c_str(), stats.classes[i].sent);
-    put(("class." + upto + ".bytes_sent").c_str(), stats.classes[i].sent_bytes);
-    put(("class." + upto + ".messages_received").c_str(), stats.classes[i].received);
-    put(("class." + upto + ".bytes_received").c_str(), stats.classes[i].received_bytes);
   }
 }
 

@@ -130,12 +130,6 @@ int tw_call_drop_if_over(tw_call* call) try {
 } catch (const std::bad_alloc&) {
   return none(of(call)->ended() ? 1 : 0);
 }
-void tw_call_link_stats(tw_call* call, tw_visit_fact visit, void* context) try {
-  CallPort& port = of(call)->port();
-  visit_stats(port, port.stats(), visit, context);
-} catch (const std::bad_alloc&) {
-  const Shortage shortage;
-}
 
 int tw_call_send_initial(tw_call* call, tw_pairs metadata, tw_status* status) try {
   if (of(call)->link().inherited()) return inherited(status, "call");

@@ -46,11 +46,6 @@ void tw_link_death(const tw_link* link, tw_status* why) try {
 } catch (const std::bad_alloc&) {
   no_memory(why);
 }
-void tw_link_stats(tw_link* link, tw_visit_fact visit, void* context) try {
-  visit_stats(*of(link), of(link)->stats(), visit, context);
-} catch (const std::bad_alloc&) {
-  const Shortage shortage;
-}
 uint64_t tw_link_trace(const tw_link* link, tw_visit_event visit, void* context) try {
   if (of(link)->link().inherited()) return 0;
   const Trace::Record record = of(link)->link().trace();

@@ -2,7 +2,6 @@
 // The C ABI: the process, its memory, and what comes ahead of a link.
 #include "abi/abi.h"
 #include "memory/huge_pages.h"
-#include "process/host_facts.h"
 #include "wire/welcome.h"
 
 using namespace tw;
@@ -35,7 +34,7 @@ void copy(void* to, const void* from, size_t size, Copier::Destination destinati
 
 const char* tw_version() { return TENSORWIRE_VERSION; }
 
-int tw_settings(tw_visit_fact visit, void* context, tw_status* status) try {
+int tw_settings(tw_visit_setting visit, void* context, tw_status* status) try {
   auto runtime = Runtime::get();
   if (!runtime) return report(status, runtime.status());
   const Settings& settings = (*runtime)->settings();
@@ -70,20 +69,6 @@ int tw_settings(tw_visit_fact visit, void* context, tw_status* status) try {
   return TW_OK;
 } catch (const std::bad_alloc&) {
   return no_memory(status);
-}
-
-void tw_host(tw_visit_fact visit, void* context) try {
-  auto runtime = Runtime::get();
-  const auto tell = [&](const Settings& settings, std::span<const std::unique_ptr<Kind>> kinds) {
-    for (const auto& [name, value] : host_facts(settings, kinds))
-      visit(context, name.c_str(), value.c_str());
-  };
-  if (runtime) return tell((*runtime)->settings(), (*runtime)->kinds());
-  const Settings usual;
-  const auto arena = make_ref<Arena>(usual.buffer_bytes);
-  tell(usual, make_kinds({usual, *arena, [&] { return Result<Poller*>(runtime.status()); }}));
-} catch (const std::bad_alloc&) {
-  const Shortage shortage;
 }
 
 int tw_trace(size_t events, tw_status* status) try {
@@ -189,27 +174,6 @@ int tw_published(const void* data, size_t size) try {
   return block && block->published();
 } catch (const std::bad_alloc&) {
   return none(0);
-}
-
-void tw_arena(tw_visit_fact visit, void* context) try {
-  auto runtime = Runtime::get();
-  if (!runtime) return;
-  const ArenaStats arena = (*runtime)->arena().stats();
-  visit_number(visit, context, "capacity", arena.capacity);
-  visit_number(visit, context, "reserved", arena.reserved);
-  visit_number(visit, context, "resident", arena.resident);
-  visit_number(visit, context, "used", arena.used);
-  visit_number(visit, context, "leased", arena.leased);
-  visit_number(visit, context, "wanted", arena.wanted);
-  visit_number(visit, context, "high_water", arena.high_water);
-  visit_number(visit, context, "slabs", arena.slabs);
-  visit_number(visit, context, "blocks", arena.blocks);
-  const PoolStats pool = (*runtime)->pool().stats();
-  visit_number(visit, context, "pool_used", pool.used);
-  visit_number(visit, context, "pool_idle", pool.idle);
-  visit_number(visit, context, "pool_posted", pool.posted);
-} catch (const std::bad_alloc&) {
-  const Shortage shortage;
 }
 
 void* tw_arena_allocate(size_t size) try {

@@ -103,16 +103,6 @@ void tw_server_refuse(tw_server* server) {
   if (!of(server)->inherited()) of(server)->refuse();
 }
 size_t tw_server_active(const tw_server* server) { return of(server)->active(); }
-void tw_server_stats(tw_server* server, void (*begin)(void*), tw_visit_fact visit,
-                     void* context) try {
-  if (of(server)->inherited()) return;
-  of(server)->each_port([&](ServerPort& port) {
-    begin(context);
-    visit_stats(port, port.stats(), visit, context);
-  });
-} catch (const std::bad_alloc&) {
-  const Shortage shortage;
-}
 void tw_server_trace(const tw_server* server, tw_begin_trace begin, tw_visit_event visit,
                      void* context) try {
   if (of(server)->inherited()) return;

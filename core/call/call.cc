@@ -297,6 +297,7 @@ size_t CallPort::calls() const {
 
 LinkStats CallPort::stats() {
   LinkStats stats = link_.stats();
+  stats.calls = calls();
   stats.dropped_calls = dropped_calls_.load(std::memory_order_relaxed);
   stats.refused_calls = refused_calls_.load(std::memory_order_relaxed);
   stats.waiting_calls = waiting_calls();

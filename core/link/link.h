@@ -21,6 +21,7 @@
 
 #include "engine/baton.h"
 #include "engine/spin.h"
+#include "link/counters.h"
 #include "link/fetches.h"
 #include "link/port.h"
 #include "link/waiting.h"
@@ -31,30 +32,6 @@
 #include "transport/transport.h"
 
 namespace tw {
-
-// Counters of a link, as a snapshot.
-struct LinkStats {
-  SendCounters sent;
-  ReceiveCounters received;
-  uint64_t spins = 0, sleeps = 0, background_wakes = 0;
-  uint64_t copies = 0, copied_bytes = 0;  // made on the way into the arena
-  uint64_t leased_bytes = 0, leases = 0, views = 0;
-  uint64_t unmapped = 0;       // segments of the peer's that could not be mapped here
-  uint64_t fetches = 0;        // one-sided reads that are under way, or wait for the transport
-  uint64_t dropped_calls = 0;  // nobody waited for them any more when their turn came
-  uint64_t crowded = 0;        // segments pushed: the arena had no room, or no lease, for them
-  Status crowded_why;          // of the last one
-  uint64_t refused_calls = 0;  // too many others waited already
-  uint64_t waiting_calls = 0;  // that have come, and that nobody serves yet
-  Status unshared;             // why memory of the arena was last pushed
-  TransportFacts facts;
-  struct Class {
-    uint64_t sent = 0, sent_bytes = 0, received = 0, received_bytes = 0;
-  };
-  // Messages by payload: up to 256 B, 4 KiB, 64 KiB, 1 MiB, 16 MiB, and above.
-  static constexpr std::array<uint64_t, 5> kClassLimits{256, 4 << 10, 64 << 10, 1 << 20, 16 << 20};
-  std::array<Class, kClassLimits.size() + 1> classes{};
-};
 
 class Link final : public Watcher, private Receiver::Sink, private Runtime::Tenant {
  public:

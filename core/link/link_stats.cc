@@ -37,6 +37,7 @@ LinkStats Link::stats() {
   }
   stats.facts = transport_->facts();
   stats.fetches = fetches_.pending();
+  stats.backlog = backlog();
   stats.spins = spins_.load(std::memory_order_relaxed);
   stats.sleeps = sleeps_.load(std::memory_order_relaxed);
   stats.background_wakes = background_wakes_.load(std::memory_order_relaxed);
@@ -46,7 +47,7 @@ LinkStats Link::stats() {
   stats.received = received_;
   stats.copies = copies_;
   stats.copied_bytes = copied_bytes_;
-  stats.crowded = crowded_ + stats.sent.crowded_segments;
+  stats.sent.crowded_segments += crowded_;
   if (!crowded_why_.ok()) stats.crowded_why = crowded_why_;
   for (size_t i = 0; i < classes_.size(); ++i) {
     stats.classes[i].sent = classes_[i].sent.load(std::memory_order_relaxed);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/declared.h"
 #include "base/fork.h"
 #include "base/ref.h"
 #include "base/status.h"
@@ -71,16 +72,46 @@ class Block final : public RefCounted {
 };
 
 struct ArenaStats {
-  size_t capacity = 0;    // the cap on `resident`, bytes
-  size_t reserved = 0;    // address space of all slabs
-  size_t resident = 0;    // bytes handed out at least once since their slab was made
-  size_t used = 0;        // bytes in live blocks, rounding included
-  size_t leased = 0;      // bytes in blocks that a peer may be reading
-  size_t wanted = 0;      // cap that would have spared the copies made for want of room; 0: none
-  size_t high_water = 0;  // highest `resident` so far
-  size_t slabs = 0;
-  size_t blocks = 0;
+  size_t capacity = 0, reserved = 0;
+  size_t resident = 0;  // handed out at least once since their slab was made
+  size_t used = 0;      // rounding included
+  size_t leased = 0, wanted = 0, high_water = 0;
+  size_t slabs = 0, blocks = 0;
 };
+inline constexpr Counter<ArenaStats> kArenaStats[] = {
+    {&ArenaStats::capacity,
+     {"capacity",
+      {"arena_capacity_bytes", "bytes", Metric::Kind::kGauge,
+       "Most memory that the arena may hold."}}},
+    {&ArenaStats::reserved,
+     {"reserved",
+      {"arena_reserved_bytes", "bytes", Metric::Kind::kGauge, "Address space of the arena."}}},
+    {&ArenaStats::resident,
+     {"resident",
+      {"arena_resident_bytes", "bytes", Metric::Kind::kGauge, "Memory that the arena holds."}}},
+    {&ArenaStats::used,
+     {"used",
+      {"arena_used_bytes", "bytes", Metric::Kind::kGauge, "Memory in blocks that are alive."}}},
+    {&ArenaStats::leased,
+     {"leased",
+      {"arena_leased_bytes", "bytes", Metric::Kind::kGauge,
+       "Memory that other processes may be reading."}}},
+    {&ArenaStats::wanted,
+     {"wanted",
+      {"arena_wanted_bytes", "bytes", Metric::Kind::kGauge,
+       "The least capacity, as a power of two, that would have spared the copies made so far for "
+       "want of room; 0: none were made."}}},
+    {&ArenaStats::high_water,
+     {"high_water",
+      {"arena_high_water_bytes", "bytes", Metric::Kind::kGauge,
+       "The most that the arena has held."}}},
+    {&ArenaStats::slabs,
+     {"slabs",
+      {"arena_slabs", "slabs", Metric::Kind::kGauge, "Pieces of shared memory in the arena."}}},
+    {&ArenaStats::blocks,
+     {"blocks", {"arena_blocks", "blocks", Metric::Kind::kGauge, "Blocks that are alive."}}},
+};
+static_assert(complete(kArenaStats));
 
 // Thread-safe. One for each process and trust domain.
 class Arena final : public RefCounted {

@@ -12,6 +12,7 @@
 #include <span>
 
 #include "base/clock.h"
+#include "base/declared.h"
 #include "base/fork.h"
 #include "base/ref.h"
 #include "base/status.h"
@@ -49,14 +50,39 @@ class PoolBuffer final : public RefCounted {
 };
 
 struct PoolStats {
-  size_t capacity = 0;    // cap on `idle`, bytes
-  size_t used = 0;        // bytes in live recyclable buffers
-  size_t idle = 0;        // bytes kept for the next ones
-  uint64_t recycled = 0;  // buffers that were served from idle memory
-  uint64_t fresh = 0;     // buffers that needed new pages
-  uint64_t dropped = 0;   // idle buffers given back to the system
-  size_t posted = 0;      // bytes of buffers that wait to be filled
+  size_t capacity = 0, used = 0, idle = 0, posted = 0;
+  uint64_t recycled = 0, fresh = 0, dropped = 0;
 };
+inline constexpr Counter<PoolStats> kPoolStats[] = {
+    {&PoolStats::capacity,
+     {"pool_capacity",
+      {"pool_capacity_bytes", "bytes", Metric::Kind::kGauge,
+       "Most memory that is kept for what is received next."}}},
+    {&PoolStats::used,
+     {"pool_used",
+      {"pool_used_bytes", "bytes", Metric::Kind::kGauge, "Received memory that is in use."}}},
+    {&PoolStats::idle,
+     {"pool_idle",
+      {"pool_idle_bytes", "bytes", Metric::Kind::kGauge,
+       "Memory kept for what is received next."}}},
+    {&PoolStats::posted,
+     {"pool_posted",
+      {"pool_posted_bytes", "bytes", Metric::Kind::kGauge,
+       "Memory made ready for the bytes of a message."}}},
+    {&PoolStats::recycled,
+     {"pool_recycled",
+      {"pool_recycled_buffers", "buffers", Metric::Kind::kCounter,
+       "Buffers that were made of kept memory."}}},
+    {&PoolStats::fresh,
+     {"pool_fresh",
+      {"pool_fresh_buffers", "buffers", Metric::Kind::kCounter,
+       "Buffers that needed new memory of the system's."}}},
+    {&PoolStats::dropped,
+     {"pool_dropped",
+      {"pool_dropped_buffers", "buffers", Metric::Kind::kCounter,
+       "Kept buffers that were given back to the system."}}},
+};
+static_assert(complete(kPoolStats));
 
 // Thread-safe.
 class Pool final : public RefCounted {

@@ -20,21 +20,12 @@
 #include "base/trace.h"
 #include "memory/growing_buffer.h"
 #include "memory/receive_memory.h"
+#include "message/counters.h"
 #include "message/message.h"
 #include "message/parcel.h"
 #include "wire/one_sided_frames.h"
 
 namespace tw {
-
-struct ReceiveCounters {
-  uint64_t messages = 0, bytes = 0;
-  uint64_t inline_segments = 0, eager_segments = 0;
-  uint64_t pushed_segments = 0, pushed_chunks = 0;
-  uint64_t mapped_segments = 0;
-  uint64_t read_segments = 0, reads = 0, read_bytes = 0;
-  uint64_t arena_buffers = 0, pool_buffers = 0;  // that read segments landed in
-  uint64_t refused = 0;
-};
 
 class Receiver {
  public:

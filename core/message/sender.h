@@ -22,6 +22,7 @@
 #include "base/trace.h"
 #include "engine/event.h"
 #include "message/byte_queue.h"
+#include "message/counters.h"
 #include "message/message.h"
 #include "message/plan.h"
 #include "transport/transport.h"
@@ -48,17 +49,6 @@ class Outgoing : public RefCounted {
   std::atomic<bool> borrowed_{true};
   Event& event_;
   const Hold owner_;
-};
-
-// What was sent how; all counts since the link came up.
-struct SendCounters {
-  uint64_t messages = 0, bytes = 0;
-  uint64_t inline_segments = 0, eager_frames = 0;
-  uint64_t pushed_segments = 0, pushed_chunks = 0;
-  uint64_t mapped_segments = 0, read_segments = 0, ready_to_sends = 0;
-  uint64_t unshared_segments = 0;  // pushed, although in the arena: their slab cannot be shared
-  uint64_t crowded_segments = 0;   // pushed, although in the arena: peers hold too much of it
-  uint64_t unmappable = 0;         // leases that the peer could not map
 };
 
 class Sender {

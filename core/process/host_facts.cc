@@ -23,35 +23,37 @@ std::string read_line(const char* path) {
   return line;
 }
 
-std::string limit(int resource) {
+// -1: there is none.
+int64_t limit(int resource) {
   rlimit limits{};
-  if (getrlimit(static_cast<__rlimit_resource_t>(resource), &limits) != 0) return "0";
-  return limits.rlim_cur == RLIM_INFINITY ? "-1" : std::to_string(limits.rlim_cur);
+  if (getrlimit(static_cast<__rlimit_resource_t>(resource), &limits) != 0) return 0;
+  return limits.rlim_cur == RLIM_INFINITY ? -1 : static_cast<int64_t>(limits.rlim_cur);
 }
 
 }  // namespace
 
-std::vector<std::pair<std::string, std::string>> host_facts(
-    const Settings& settings, std::span<const std::unique_ptr<Kind>> kinds) {
+Facts host_facts(const Settings& settings, std::span<const std::unique_ptr<Kind>> kinds) {
   utsname name{};
   uname(&name);
-  std::vector<std::pair<std::string, std::string>> facts{
+  Facts facts{
       {"kernel", name.release},
       {"machine", name.machine},
-      {"cpus", std::to_string(sysconf(_SC_NPROCESSORS_ONLN))},
-      {"single_cpu", single_cpu() ? "1" : "0"},
-      {"pagemap_scan", page_scan_ioctl_works() ? "1" : "0"},
+      {"cpus", sysconf(_SC_NPROCESSORS_ONLN)},
+      {"single_cpu", single_cpu()},
+      {"pagemap_scan", page_scan_ioctl_works()},
       {"runtime_folder", LocalFolder::base(settings.runtime_dir)},
       {"boot_id", read_line("/proc/sys/kernel/random/boot_id")},
       {"congestion_default", read_line("/proc/sys/net/ipv4/tcp_congestion_control")},
       {"congestion_available", read_line("/proc/sys/net/ipv4/tcp_available_congestion_control")},
       {"memlock_bytes", limit(RLIMIT_MEMLOCK)},
       {"nofile", limit(RLIMIT_NOFILE)},
-      {"memory_limit", std::to_string(group_memory_limit())},
-      {"page_size", std::to_string(page_size())},
+      {"memory_limit", static_cast<int64_t>(group_memory_limit())},
+      {"page_size", static_cast<int64_t>(page_size())},
   };
+  Facts transports;
   for (const auto& kind : kinds)
-    for (auto& fact : kind->facts()) facts.push_back(std::move(fact));
+    transports.emplace_back(std::string(kind->name()), Fact::Kind::kRecord, kind->facts());
+  facts.emplace_back("transports", Fact::Kind::kRecord, std::move(transports));
   return facts;
 }
 

@@ -4,17 +4,14 @@
 
 #include <memory>
 #include <span>
-#include <string>
-#include <utility>
-#include <vector>
 
+#include "base/fact.h"
 #include "base/settings.h"
 #include "transport/kind.h"
 
 namespace tw {
 
-// Names and values; numbers are decimal, yes and no are 1 and 0.
-std::vector<std::pair<std::string, std::string>> host_facts(
-    const Settings& settings, std::span<const std::unique_ptr<Kind>> kinds);
+// Yes and no are 1 and 0. `transports` has a record for each kind.
+Facts host_facts(const Settings& settings, std::span<const std::unique_ptr<Kind>> kinds);
 
 }  // namespace tw

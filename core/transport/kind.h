@@ -8,9 +8,9 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
+#include "base/fact.h"
 #include "base/fd.h"
 #include "base/settings.h"
 #include "base/status.h"
@@ -80,8 +80,8 @@ class Kind {
 
   // The arena has dropped slabs.
   virtual void slabs_dropped() {}
-  // What this host offers to it, for people: names and values.
-  virtual std::vector<std::pair<std::string, std::string>> facts() { return {}; }
+  // What this host offers to it.
+  virtual Facts facts() { return {}; }
 };
 
 // All that this build knows, best first.

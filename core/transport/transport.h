@@ -13,6 +13,7 @@
 #include <string>
 
 #include "base/clock.h"
+#include "base/declared.h"
 #include "base/ref.h"
 #include "base/status.h"
 #include "base/trace.h"
@@ -75,11 +76,21 @@ struct Completion {
   Status status;
 };
 
-// For statistics; zeros where nothing is registered.
+// Zeros where nothing is registered.
 struct TransportFacts {
-  uint64_t registrations = 0;        // that live, by all links that share a device
-  uint64_t fetch_registrations = 0;  // made so far for the time of one fetch
+  uint64_t registrations = 0, fetch_registrations = 0;
 };
+inline constexpr Counter<TransportFacts> kTransportFacts[] = {
+    {&TransportFacts::registrations,
+     {"registrations",
+      {"link_registrations", "slabs", Metric::Kind::kGauge,
+       "Slabs that the device of the link knows."}}},
+    {&TransportFacts::fetch_registrations,
+     {"fetch_registrations",
+      {"link_fetch_registrations", "buffers", Metric::Kind::kCounter,
+       "Buffers that the device was told of for one read."}}},
+};
+static_assert(complete(kTransportFacts));
 
 // Locks: "send lock" and "baton" are the link's. Members that name neither may be called from any
 // thread. After an error from send() or receive() the transport is dead and only destroyed.

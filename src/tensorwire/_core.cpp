@@ -80,7 +80,7 @@ struct Link {
 
   nb::object stats() {
     nb::dict dict;
-    tw_link_stats(handle, visit_stats, dict.ptr());
+    tw_link_stats(handle, visit_stats, &dict);
     return dict;
   }
   nb::object trace() {
@@ -131,15 +131,10 @@ struct Server {
     nb::list list;
     tw_server_stats(
         handle,
-        [](void* context) {
-          nb::dict dict;
-          PyList_Append(static_cast<PyObject*>(context), dict.ptr());
+        [](void* context, const tw_statistics* found) {
+          static_cast<nb::list*>(context)->append(dict_of(*found));
         },
-        [](void* context, const char* name, const char* value) {
-          auto* const all = static_cast<PyObject*>(context);
-          visit_stats(PyList_GetItem(all, PyList_Size(all) - 1), name, value);
-        },
-        list.ptr());
+        &list);
     return list;
   }
 
@@ -247,8 +242,21 @@ NB_MODULE(_core_of_main, m) {
   });
   m.def("arena_stats", [] {
     nb::dict dict;
-    tw_arena(visit_into_dict, dict.ptr());
+    size_t count;
+    const tw_counter* const counters = tw_memory_counters(&count);
+    std::vector<uint64_t> values(count);
+    put_values(dict, counters, values.data(), tw_arena(values.data(), count));
     return dict;
+  });
+  m.def("link_counters", [] {
+    size_t count;
+    const tw_counter* const counters = tw_link_counters(&count);
+    return declared(counters, count);
+  });
+  m.def("memory_counters", [] {
+    size_t count;
+    const tw_counter* const counters = tw_memory_counters(&count);
+    return declared(counters, count);
   });
   m.def(
       "trace",
@@ -302,7 +310,11 @@ NB_MODULE(_core_of_main, m) {
   });
   m.def("host", [] {
     nb::dict dict;
-    tw_host(visit_into_dict, dict.ptr());
+    tw_host(
+        [](void* context, const tw_fact* host) {
+          *static_cast<nb::dict*>(context) = nb::cast<nb::dict>(value_of(*host));
+        },
+        &dict);
     return dict;
   });
   nb::module_::import_("atexit").attr("register")(nb::cpp_function([] {
@@ -454,7 +466,7 @@ NB_MODULE(_core_of_main, m) {
           nb::rv_policy::take_ownership)
       .def("stats", [](ServerCall& c) {
         nb::dict dict;
-        tw_call_link_stats(c.handle, visit_stats, dict.ptr());
+        tw_call_link_stats(c.handle, visit_stats, &dict);
         return dict;
       });
 

@@ -22,7 +22,7 @@ Conventions of the whole module
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, TypedDict
 
 from typing_extensions import Buffer as BytesLike
 
@@ -80,8 +80,26 @@ def publish(data: BytesLike) -> bool:
 
 def is_published(data: BytesLike) -> bool: ...
 def arena_stats() -> dict[str, int]:
-    """capacity, wanted, reserved, resident, used, leased, high_water (bytes); slabs, blocks
-    (counts)."""
+    """The numbers of ``memory_counters``, by their names."""
+
+class Counter(TypedDict):
+    """What a number means.
+
+    name: in statistics. metric: in Prometheus, after ``tensorwire_``; several share one that differ
+    in their labels. help: of the metric. by_size: the metric has one for each entry of
+    ``stats()["classes"]``, of which this is the sum.
+    """
+
+    name: str
+    metric: str
+    unit: str
+    kind: Literal["counter", "gauge"]
+    help: str
+    labels: dict[str, str]
+    by_size: bool
+
+def link_counters() -> list[Counter]: ...
+def memory_counters() -> list[Counter]: ...
 
 Step: TypeAlias = tuple[int, str, str, int, int, int, int, int]
 """time (ns), ``sent`` or ``received``, name, stream, message, segment, bytes, id."""
@@ -108,9 +126,10 @@ def function_table() -> int:
 def settings() -> dict[str, int | str | bool]:
     """The settings in force: names as in ``TENSORWIRE_<NAME>``, lower case."""
 
-def host() -> dict[str, int | str | bool]:
-    """Facts for ``tensorwire doctor``: memfd, pidfd, pagemap_scan, cpus, boot_id,
-    congestion_available (space separated), memlock_bytes, nofile, ..."""
+def host() -> dict[str, Any]:
+    """Facts for ``tensorwire doctor``: pagemap_scan, cpus, boot_id, congestion_available (space
+    separated), memlock_bytes, nofile, ... ``transports``: by the name of each a record with what
+    this host offers to it."""
 
 # ----------------------------------------------------------------------------------------- audit
 

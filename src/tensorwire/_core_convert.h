@@ -364,17 +364,68 @@ void visit_event(void* context, const tw_trace_event* event) {
   PyList_Append(static_cast<PyObject*>(context), step.ptr());
 }
 
-// Facts named class.<limit>.<counter> become a nested dict under "classes".
-void visit_stats(void* context, const char* name, const char* value) {
-  auto* const dict = static_cast<PyObject*>(context);
-  if (std::strncmp(name, "class.", 6) != 0) return visit_into_dict(dict, name, value);
-  nb::dict stats = nb::borrow<nb::dict>(dict);
-  if (!stats.contains("classes")) stats["classes"] = nb::dict();
-  nb::dict classes = nb::borrow<nb::dict>(stats["classes"]);
-  const char* const dot = std::strchr(name + 6, '.');
-  const std::string limit(name + 6, dot);
-  if (!classes.contains(limit.c_str())) classes[limit.c_str()] = nb::dict();
-  visit_into_dict(classes[limit.c_str()].ptr(), dot + 1, value);
+nb::object value_of(const tw_fact& fact) {
+  if (fact.kind == TW_NUMBER) return made(PyLong_FromLongLong(fact.number));
+  if (fact.kind == TW_TEXT) return made(PyUnicode_FromString(fact.text));
+  if (fact.kind == TW_LIST) {
+    nb::list list;
+    for (size_t i = 0; i < fact.count; ++i) list.append(value_of(fact.facts[i]));
+    return list;
+  }
+  nb::dict record;
+  for (size_t i = 0; i < fact.count; ++i) record[fact.facts[i].name] = value_of(fact.facts[i]);
+  return record;
+}
+
+void put_values(nb::dict& into, const tw_counter* counters, const uint64_t* values, size_t count) {
+  for (size_t i = 0; i < count; ++i) into[counters[i].name] = values[i];
+}
+
+nb::dict dict_of(const tw_statistics& found) {
+  nb::dict stats;
+  stats["transport"] = found.transport;
+  stats["peer"] = decoded(found.peer);
+  size_t known;
+  put_values(stats, tw_link_counters(&known), found.values, found.count);
+  if (found.crowded_reason) stats["crowded_reason"] = decoded(found.crowded_reason);
+  if (found.unshared_reason) stats["unshared_reason"] = decoded(found.unshared_reason);
+  nb::dict classes;
+  for (size_t i = 0; i < found.class_count; ++i) {
+    const tw_size_class& each = found.classes[i];
+    nb::dict counted;
+    counted["messages_sent"] = each.messages_sent;
+    counted["bytes_sent"] = each.bytes_sent;
+    counted["messages_received"] = each.messages_received;
+    counted["bytes_received"] = each.bytes_received;
+    classes[each.upto == UINT64_MAX ? "inf" : std::to_string(each.upto).c_str()] = counted;
+  }
+  stats["classes"] = classes;
+  return stats;
+}
+
+// Of a dict, to which the statistics of one link go.
+void visit_stats(void* context, const tw_statistics* found) {
+  *static_cast<nb::dict*>(context) = dict_of(*found);
+}
+
+nb::list declared(const tw_counter* counters, size_t count) {
+  nb::list list;
+  for (size_t i = 0; i < count; ++i) {
+    const tw_counter& each = counters[i];
+    nb::dict labels;
+    for (const tw_label& label : each.labels)
+      if (label.name) labels[label.name] = label.value;
+    nb::dict row;
+    row["name"] = each.name;
+    row["metric"] = each.metric;
+    row["unit"] = each.unit;
+    row["kind"] = each.kind == TW_COUNTER ? "counter" : "gauge";
+    row["help"] = each.help;
+    row["labels"] = labels;
+    row["by_size"] = each.by_size != 0;
+    list.append(row);
+  }
+  return list;
 }
 
 }  // namespace

@@ -176,8 +176,9 @@ def arena_stats() -> dict[str, int]:
     were made for want of room or of a lease; 0: there were none), ``reserved`` (address space),
     ``resident``, ``used`` (blocks that are alive), ``leased`` (read by other processes),
     ``high_water`` (of ``resident``). Counts: ``slabs``, ``blocks``. Beside the arena, memory for
-    messages that arrive over a network, in bytes: ``pool_used``, ``pool_idle``, and
-    ``pool_posted`` (made ready for ``bytes`` of a size that has come before).
+    messages that arrive over a network, in bytes: ``pool_capacity`` (the limit of what is kept),
+    ``pool_used``, ``pool_idle``, and ``pool_posted`` (made ready for ``bytes`` of a size that has
+    come before). Counts of its buffers: ``pool_recycled``, ``pool_fresh``, ``pool_dropped``.
     """
     return _core.arena_stats()
 

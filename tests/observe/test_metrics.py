@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import socket
 import subprocess
 import sys
@@ -25,9 +26,6 @@ from tensorwire.observe import metrics
 from tensorwire.rpc import registry
 
 SERVED = {"role": "server", "peer": "unix:"}
-REDUNDANT = {  # sums over the size classes
-    *("messages_sent", "bytes_sent", "messages_received", "bytes_received"),
-}
 
 
 @pytest.fixture(autouse=True)
@@ -164,14 +162,33 @@ def test_every_statistic_of_a_link_is_a_metric(target: str) -> None:
         send(channel, 8)
         link = channel.stats()["link"]
         assert isinstance(link, dict)
-        found = {name for name, value in metrics.flat(link) if isinstance(value, int)}
-    declared = {fact for measure in metrics.LINK for fact in measure.facts}
-    assert found - declared == REDUNDANT
-    assert declared - found == set()
+    counters = _core.link_counters()
+    assert {name for name, value in link.items() if isinstance(value, int)} == {
+        counter["name"] for counter in counters
+    }
+    assert {name for counted in link["classes"].values() for name in counted} == {
+        counter["name"] for counter in counters if counter["by_size"]
+    }
+    assert list(link["classes"]) == ["256", "4096", "65536", "1048576", "16777216", "inf"]
+    assert sum(len(measure.facts) for measure in metrics.link()) == len(counters)
+
+
+def test_declarations_agree() -> None:
+    """Numbers of one metric differ in the values of their labels alone."""
+    for counters in (_core.link_counters(), _core.memory_counters()):
+        assert len({counter["name"] for counter in counters}) == len(counters)
+        first: dict[str, _core.Counter] = {}
+        for counter in counters:
+            other = first.setdefault(counter["metric"], counter)
+            for key in ("unit", "kind", "help", "by_size"):
+                assert counter[key] == other[key]
+            assert counter["labels"].keys() == other["labels"].keys()
+            assert counter is other or counter["labels"] != other["labels"]
+            assert (counter["unit"] == "bytes") == counter["metric"].endswith("_bytes")
 
 
 def test_every_statistic_of_the_arena_is_a_metric() -> None:
-    declared = {fact for measure in metrics.MEMORY for fact in measure.facts}
+    declared = {fact for measure in metrics.memory() for fact in measure.facts}
     assert declared == set(tensorwire.arena_stats())
 
 
@@ -180,7 +197,7 @@ def test_names_units_and_help(prometheus: CollectorRegistry, target: str) -> Non
         send(channel, 8)
         text = generate_latest(prometheus).decode()
     families = {family.name: family for family in text_string_to_metric_families(text)}
-    measures = [*metrics.LINK, *metrics.MEMORY, metrics.LINKS, metrics.CHANNELS]
+    measures = [*metrics.link(), *metrics.memory(), metrics.LINKS, metrics.CHANNELS]
     measures += [metrics.LOST, metrics.FAILED, metrics.INCIDENTS]
     assert set(families) == {f"tensorwire_{measure.name}" for measure in measures}
     for measure in measures:
@@ -193,11 +210,23 @@ def test_names_units_and_help(prometheus: CollectorRegistry, target: str) -> Non
 
 def test_the_documentation_lists_every_metric() -> None:
     text = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
-    every = (*metrics.LINK, metrics.LINKS, metrics.CHANNELS, *metrics.MEMORY, metrics.INCIDENTS)
+    others = (metrics.LINKS, metrics.CHANNELS, metrics.LOST, metrics.FAILED, metrics.INCIDENTS)
+    every = (*metrics.link(), *others, *metrics.memory())
+    rows = []
     for measure in every:
         name = f"tensorwire_{measure.name}" + ("_total" if measure.kind == "counter" else "")
         labels = ", ".join(f"`{label}`" for label in measure.labels)
-        assert f"| `{name}` | {measure.kind} | {labels} | {measure.help} |\n" in text
+        rows.append(f"| `{name}` | {measure.kind} | {labels} | {measure.help} |")
+    assert sorted(re.findall(r"^\| `tensorwire_.*$", text, re.MULTILINE)) == sorted(rows)
+
+
+def test_the_documentation_lists_every_incident() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+    found, kind = set(), ""
+    for row in re.finditer(r"^\| (?:`(\w+)`)? ?\| `(\w+)` \| .*\|$", text, re.MULTILINE):
+        kind = row[1] or kind
+        found.add((kind, row[2]))
+    assert found == set(_core.incidents())
 
 
 def test_a_registry_has_them_once(prometheus: CollectorRegistry) -> None:

@@ -33,27 +33,27 @@ PORT = Port(
     ),
 )
 GOOD = Rdma(ports=(PORT,), devices=("mlx5_0",))
-FACTS: dict[str, object] = {
-    "cpus": 2,
-    "verbs": "",
-    "verbs.mlx5_0:1.state": "PORT_ACTIVE",
-    "verbs.mlx5_0:1.layer": "Ethernet",
-    "verbs.mlx5_0:1.lid": 0,
-    "verbs.mlx5_0:1.mtu": 4096,
-    "verbs.mlx5_0:1.megabits": 100_000,
-    "verbs.mlx5_0:1.numa_node": 1,
-    "verbs.mlx5_0:1.chosen_gid": 3,
-    "verbs.mlx5_0:1.unusable": "",
-    "verbs.mlx5_0:1.used": 1,
-    "verbs.mlx5_0:1.gid.3": "::ffff:10.0.0.1 RoCE v2",
-    "verbs.mlx5_0:1.gid.0": "fe80::1 RoCE v1",
-    "verbs.mlx5_0:1.gid.1": "fe80::1 RoCE v2",
+RECORD: dict[str, Any] = {
+    "name": "mlx5_0:1",
+    "state": "PORT_ACTIVE",
+    "layer": "Ethernet",
+    "lid": 0,
+    "mtu": 4096,
+    "megabits": 100_000,
+    "numa_node": 1,
+    "chosen_gid": 3,
+    "unusable": "",
+    "used": 1,
+    "gids": [
+        {"index": 3, "address": "::ffff:10.0.0.1", "kind": "RoCE v2"},
+        {"index": 0, "address": "fe80::1", "kind": "RoCE v1"},
+        {"index": 1, "address": "fe80::1", "kind": "RoCE v2"},
+    ],
 }
 
 
-def test_facts_of_the_runtime() -> None:
-    assert rdma.ports(FACTS) == (PORT,)
-    assert rdma.ports({"verbs": "", "cpus": 2}) == ()
+def test_records_of_the_runtime() -> None:
+    assert rdma.ports([RECORD]) == (PORT,)
 
 
 def test_this_host() -> None:

@@ -38,10 +38,10 @@ TEST_CASE_TEMPLATE("abi: messages of all sizes come back as they were", Way, TEN
     std::string joined(300'018 + 1, '.');
     tw_message_copy(reply.message.get(), joined.data());
     CHECK(joined == small + large + small + '.');
-    Facts stats;
-    tw_link_stats(link.get(), visit_facts, &stats);
-    CHECK(stats.at("transport") == Way::kName);
-    CHECK(stats.at("messages_sent") == "7");
+    Stats stats;
+    tw_link_stats(link.get(), visit_stats, &stats);
+    CHECK(stats.transport == Way::kName);
+    CHECK(stats.values.at("messages_sent") == 7);
   }
   CHECK(eventually([&] { return arena_used() <= before; }));
 }
@@ -248,20 +248,15 @@ TEST_CASE_TEMPLATE("abi: a closed server ends its calls, and its links", Way, TE
   const Link link = house.dial(Way::kName);
   const Call call = start(link.get(), "/t/Any");
   CHECK(eventually([&] { return tw_server_active(house.server().get()) == 1; }));
-  size_t links = 0;
-  struct Visit {
-    size_t begun = 0;
-    Facts facts;
-  } visit;
+  std::vector<Stats> links;
   tw_server_stats(
-      house.server().get(), [](void* to) { ++static_cast<Visit*>(to)->begun; },
-      [](void* to, const char* name, const char* value) {
-        visit_facts(&static_cast<Visit*>(to)->facts, name, value);
+      house.server().get(),
+      [](void* to, const tw_statistics* found) {
+        visit_stats(&static_cast<std::vector<Stats>*>(to)->emplace_back(), found);
       },
-      &visit);
-  links = visit.begun;
-  CHECK(links == 1);
-  CHECK(visit.facts.at("transport") == Way::kName);
+      &links);
+  REQUIRE(links.size() == 1);
+  CHECK(links[0].transport == Way::kName);
   house.close();
   int32_t code = -1;
   tw_metadata* trailing = nullptr;

@@ -173,9 +173,7 @@ TEST_CASE("abi: a signal ends the waits of servers, event queues and the arena")
                                                                                   : TW_OK;
   }));
 
-  Facts facts;
-  tw_arena(visit_facts, &facts);
-  const size_t capacity = std::stoull(facts.at("capacity"));
+  const size_t capacity = arena("capacity");
   std::vector<Buffer> all;
   tw_buffer* buffer = nullptr;
   const size_t most = capacity / 8;

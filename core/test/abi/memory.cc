@@ -46,9 +46,9 @@ TEST_CASE("abi: what is published travels without a copy, and everything else wi
   const Buffer buffer = allocate(kLarge);
   std::memcpy(tw_buffer_data(buffer.get()), text_of(kLarge).data(), kLarge);
   const auto fact = [&](const char* name) {
-    Facts facts;
-    tw_link_stats(link.get(), visit_facts, &facts);
-    return std::stoull(facts.at(name));
+    Stats stats;
+    tw_link_stats(link.get(), visit_stats, &stats);
+    return stats.values.at(name);
   };
   CHECK(segment(unary(link.get(), "/t/Echo", Payload({view(buffer)})).message) == view(buffer));
   CHECK(fact("copies") == 1);

@@ -7,7 +7,9 @@
 namespace tw::test::abi {
 namespace {
 
-void ignore_fact(void*, const char*, const char*) {}
+void ignore_setting(void*, const char*, const char*) {}
+void ignore_fact(void*, const tw_fact*) {}
+void ignore_stats(void*, const tw_statistics*) {}
 void ignore_event(void*, const tw_trace_event*) {}
 void ignore_incident(void*, const char*, const char*, uint64_t) {}
 
@@ -141,9 +143,9 @@ TEST_CASE("abi: what has no status throws nothing" * doctest::skip(!kFailsOnDema
           status = tw_server_introduce(server.get(), session, name.c_str(), name.c_str(), nullptr);
         }) == 2);
   CHECK(status == kOk);
-  fail_each([&] { tw_link_stats(link.get(), ignore_fact, nullptr); });
-  fail_each([&] { tw_call_link_stats(served.get(), ignore_fact, nullptr); });
-  fail_each([&] { tw_server_stats(server.get(), [](void*) {}, ignore_fact, nullptr); });
+  fail_each([&] { tw_link_stats(link.get(), ignore_stats, nullptr); });
+  fail_each([&] { tw_call_link_stats(served.get(), ignore_stats, nullptr); });
+  fail_each([&] { tw_server_stats(server.get(), ignore_stats, nullptr); });
   REQUIRE(tw_trace(100, nullptr) == TW_OK);
   REQUIRE(tw_call_send(call.get(), Payload({text}), 0, &kPatience, nullptr) == TW_OK);
   CHECK(fail_each([&] { tw_link_trace(link.get(), ignore_event, nullptr); }) != 0);
@@ -173,9 +175,10 @@ TEST_CASE("abi: what has no status throws nothing" * doctest::skip(!kFailsOnDema
           (void)tw_decode_welcome(
               bytes, bytes_size, &welcome, [](void*, const char*) {}, nullptr, nullptr);
         }) != 0);
-  fail_each([&] { (void)tw_settings(ignore_fact, nullptr, nullptr); });
+  fail_each([&] { (void)tw_settings(ignore_setting, nullptr, nullptr); });
   fail_each([&] { tw_host(ignore_fact, nullptr); });
-  fail_each([&] { tw_arena(ignore_fact, nullptr); });
+  uint64_t value;
+  fail_each([&] { (void)tw_arena(&value, 1); });
   fail_each([&] { (void)tw_incidents(ignore_incident, nullptr, nullptr); });
   tw_audit_line line;
   fail_each([&] { (void)tw_audit_next(&kAtOnce, &line, nullptr); });

@@ -88,15 +88,30 @@ inline std::string_view segment(const Message& message, size_t index = 0) {
   return {static_cast<const char*>(segment.data), segment.size};
 }
 
-using Facts = std::map<std::string, std::string>;
-inline void visit_facts(void* facts, const char* name, const char* value) {
-  (*static_cast<Facts*>(facts))[name] = value;
+struct Stats {
+  std::string transport;
+  std::map<std::string, uint64_t> values;
+};
+inline void visit_stats(void* stats, const tw_statistics* found) {
+  auto& out = *static_cast<Stats*>(stats);
+  out.transport = found->transport;
+  size_t count;
+  const tw_counter* const counters = tw_link_counters(&count);
+  REQUIRE(found->count == count);
+  for (size_t i = 0; i < count; ++i) out.values[counters[i].name] = found->values[i];
 }
-inline size_t arena_used() {
-  Facts facts;
-  tw_arena(visit_facts, &facts);
-  return std::stoull(facts.at("used"));
+// A number of the memory's.
+inline size_t arena(std::string_view name) {
+  size_t count;
+  const tw_counter* const counters = tw_memory_counters(&count);
+  std::vector<uint64_t> values(count);
+  REQUIRE(tw_arena(values.data(), count) == count);
+  for (size_t i = 0; i < count; ++i)
+    if (counters[i].name == name) return values[i];
+  FAIL("no such number");
+  return 0;
 }
+inline size_t arena_used() { return arena("used"); }
 
 struct Reply {
   int code = kOk;

@@ -84,7 +84,7 @@ TEST_CASE("leases: a peer that hoards gets copies beyond what all leave free") {
     const auto large = published(half), small = published(1 << 20);
     CHECK(unary(*link, "/t/Keep", {lent(large)}).code == Code::kOk);
     CHECK(link->stats().sent.mapped_segments == 1);
-    CHECK(link->stats().crowded == 0);
+    CHECK(link->stats().sent.crowded_segments == 0);
     CHECK(unary(*link, "/t/Keep", {lent(small)}).code == Code::kOk);
     const auto bytes = bytes_of(1 << 20);  // which would be copied there
     CHECK(unary(*link, "/t/Keep", {out(bytes)}).code == Code::kOk);
@@ -92,7 +92,7 @@ TEST_CASE("leases: a peer that hoards gets copies beyond what all leave free") {
     CHECK(stats.sent.mapped_segments == 1);
     CHECK(stats.sent.pushed_segments == 2);
     CHECK(stats.copies == 0);
-    CHECK(stats.crowded == 2);
+    CHECK(stats.sent.crowded_segments == 2);
     CHECK(stats.crowded_why.details().find("TENSORWIRE_BUFFER_BYTES") != std::string::npos);
     CHECK(keeper.keeps() == std::vector<bool>{true, false, false});
     // Another peer still gets its share.
@@ -133,11 +133,11 @@ TEST_CASE("leases: with a full arena calls are pushed, and nobody waits") {
   REQUIRE(reply.code == Code::kOk);
   CHECK(same(reply.segments.at(0), bytes));
   CHECK(reply.segments[0].view() == nullptr);
-  CHECK(link->stats().crowded == 1);
+  CHECK(link->stats().sent.crowded_segments == 1);
   CHECK(link->stats().crowded_why.details().find("TENSORWIRE_BUFFER_BYTES") != std::string::npos);
   blocks.clear();
   CHECK(unary(*link, "/t/Echo", {out(bytes)}).segments.at(0).view() != nullptr);
-  CHECK(link->stats().crowded == 1);
+  CHECK(link->stats().sent.crowded_segments == 1);
 }
 
 TEST_CASE("leases: a closed client keeps what it was lent, until its last view goes") {

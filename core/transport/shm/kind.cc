@@ -157,13 +157,11 @@ class ShmKind final : public Kind {
     return std::unique_ptr<Setup>(new Accept(settings_));
   }
 
-  std::vector<std::pair<std::string, std::string>> facts() override {
+  Facts facts() override {
     const auto memfd = make_memfd("tensorwire-probe", page_size());
     const bool sealing = memfd.ok() && seal_memfd(memfd.value().get(), kOwnedSeals).ok();
     const Fd self(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
-    return {{"memfd", memfd.ok() ? "1" : "0"},
-            {"memfd_sealing", sealing ? "1" : "0"},
-            {"pidfd", self ? "1" : "0"}};
+    return {{"memfd", memfd.ok()}, {"memfd_sealing", sealing}, {"pidfd", bool{self}}};
   }
 
  private:

@@ -36,9 +36,7 @@ class TcpKind final : public Kind {
   }
   Result<std::unique_ptr<Setup>> accept(const Meeting& meeting) override { return offer(meeting); }
 
-  std::vector<std::pair<std::string, std::string>> facts() override {
-    return {{"congestion_same_host", same_host_congestion(settings_)}};
-  }
+  Facts facts() override { return {{"congestion_same_host", same_host_congestion(settings_)}}; }
 
  private:
   const Settings& settings_;

@@ -11,28 +11,27 @@
 namespace tw::verbs {
 namespace {
 
-using Facts = std::vector<std::pair<std::string, std::string>>;
-
-Facts none(std::string why) { return {{"verbs", std::move(why)}}; }
-
-void add_port(Facts& facts, const Device& device, const Port& port, const Rail* rail,
-              const Settings& settings) {
-  const std::string prefix = text({"verbs.", device.name, ":", port.number, "."});
-  const auto add = [&](std::string_view name, std::string value) {
-    facts.emplace_back(prefix + std::string(name), std::move(value));
-  };
-  const auto gid = choose_gid(device, port, settings);
-  add("state", port.state);
-  add("layer", std::string(name(port.layer)));
-  add("lid", std::to_string(port.lid));
-  add("mtu", std::to_string(port.mtu));
-  add("megabits", std::to_string(port.megabits));
-  add("numa_node", std::to_string(device.numa_node));
-  add("chosen_gid", gid ? std::to_string(gid->index) : "-1");
-  add("unusable", device.unusable);
-  add("used", rail ? "1" : "0");
-  for (const Gid& each : port.gids)
-    add(text({"gid.", each.index}), text({each.to_string(), " ", name(each.type)}));
+Fact fact_of(const Device& device, const Port& port, const Rail* rail, const Settings& settings) {
+  const auto chosen = choose_gid(device, port, settings);
+  Facts gids;
+  for (const Gid& gid : port.gids)
+    gids.emplace_back("", Fact::Kind::kRecord,
+                      Facts{{"index", gid.index},
+                            {"address", gid.to_string()},
+                            {"kind", std::string(name(gid.type))}});
+  return {"",
+          Fact::Kind::kRecord,
+          {{"name", text({device.name, ":", port.number})},
+           {"state", port.state},
+           {"layer", std::string(name(port.layer))},
+           {"lid", port.lid},
+           {"mtu", port.mtu},
+           {"megabits", static_cast<int64_t>(port.megabits)},
+           {"numa_node", device.numa_node},
+           {"chosen_gid", chosen ? chosen->index : -1},
+           {"unusable", device.unusable},
+           {"used", rail != nullptr},
+           {"gids", Fact::Kind::kList, std::move(gids)}}};
 }
 
 }  // namespace
@@ -40,23 +39,23 @@ void add_port(Facts& facts, const Device& device, const Port& port, const Rail* 
 Facts facts(const Library& library, const Settings& settings) {
   std::vector<std::string> skipped;
   const auto devices = list_devices(library, &skipped);
-  if (!devices) return none(devices.status().details());
+  if (!devices) return {{"why_not", devices.status().details()}};
   const auto rails =
       choose_rails(*devices, settings, [&](int node) { return numa_distance(library, node); });
   std::string why = rails ? "" : rails.status().details();
   if (!rails)
     for (const std::string& reason : skipped) why += "; " + reason;
-  Facts facts = none(std::move(why));
+  Facts ports;
   for (const Device& device : *devices) {
     for (const Port& port : device.ports) {
       const Rail* rail = nullptr;
       if (rails)
         for (const Rail& each : *rails)
           if (each.device == device.name && each.port.number == port.number) rail = &each;
-      add_port(facts, device, port, rail, settings);
+      ports.push_back(fact_of(device, port, rail, settings));
     }
   }
-  return facts;
+  return {{"why_not", std::move(why)}, {"ports", Fact::Kind::kList, std::move(ports)}};
 }
 
 }  // namespace tw::verbs

@@ -226,6 +226,8 @@ class Accept final : public JoiningSetup {
 
 #endif  // TENSORWIRE_VERBS
 
+Facts none(std::string why) { return {{"why_not", std::move(why)}}; }
+
 class VerbsKind final : public Kind {
  public:
   explicit VerbsKind([[maybe_unused]] const Surroundings& surroundings)
@@ -256,9 +258,9 @@ class VerbsKind final : public Kind {
   void slabs_dropped() override {
     if (const auto context = opened_.present()) context->slabs_dropped();
   }
-  std::vector<std::pair<std::string, std::string>> facts() override {
+  Facts facts() override {
     const auto library = Library::get();
-    if (!library) return {{ "verbs", library.status().details() }};
+    if (!library) return none(library.status().details());
     return verbs::facts(**library, opened_.surroundings().settings);
   }
 
@@ -269,9 +271,7 @@ class VerbsKind final : public Kind {
   Status why_not() override { return Library::get().status(); }
   Result<std::unique_ptr<Setup>> offer(const Meeting&) override { return why_not(); }
   Result<std::unique_ptr<Setup>> accept(const Meeting&) override { return why_not(); }
-  std::vector<std::pair<std::string, std::string>> facts() override {
-    return {{"verbs", why_not().details()}};
-  }
+  Facts facts() override { return none(why_not().details()); }
 #endif
 };
 

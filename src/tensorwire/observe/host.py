@@ -53,13 +53,14 @@ def facts() -> Facts:
 
     native = _core.host()
     runtime_folder = str(native["runtime_folder"])
+    shm = native["transports"]["shm"]
     return Facts(
         kernel=platform.release(),
         machine=platform.machine(),
         cpus=len(os.sched_getaffinity(0)),
         uid=os.geteuid(),
-        memfd=bool(native["memfd_sealing"]),
-        pidfd=bool(native["pidfd"]),
+        memfd=bool(shm["memfd_sealing"]),
+        pidfd=bool(shm["pidfd"]),
         pagemap_scan=bool(native["pagemap_scan"]),
         memory_free=memory_free(),
         memory_limit=int(native["memory_limit"]) or UNLIMITED,
@@ -126,7 +127,7 @@ def why_no_verbs() -> str | None:
     """Why this process cannot use an RDMA device; None when it can."""
     from tensorwire import _core
 
-    return str(_core.host()["verbs"]) or None
+    return str(_core.host()["transports"]["verbs"]["why_not"]) or None
 
 
 def congestion_control() -> str:

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tensorwire.observe import host, loopback
 from tensorwire.observe.doctor import Finding, size
@@ -15,8 +15,6 @@ from tensorwire.observe.doctor import Finding, size
 LOOPBACK_SECONDS = 30.0
 LIBRARY = "apt-get install libibverbs1 ibverbs-providers  # or dnf install libibverbs"
 CHOSEN = "chosen: RoCE v2 before v1, IPv4 before global IPv6 before link-local"
-
-_FACT = re.compile(r"verbs\.(?P<port>.+:\d+)\.(?:gid\.(?P<gid>\d+)|(?P<name>\w+))").fullmatch
 
 
 @dataclass(frozen=True)
@@ -73,11 +71,11 @@ def look() -> Rdma:
     """Looks at the host; changes nothing."""
     from tensorwire import _core
 
-    facts = _core.host()
+    facts = _core.host()["transports"]["verbs"]
     nodes = [*Path("/dev/infiniband").glob("uverbs*")]
     return Rdma(
-        why_not=str(facts["verbs"]),
-        ports=ports(facts),
+        why_not=facts["why_not"],
+        ports=ports(facts.get("ports", ())),
         devices=host.rdma_devices(),
         emulated=host.emulated_rdma(),
         kernel=Path("/sys/class/infiniband_verbs").is_dir(),
@@ -86,38 +84,15 @@ def look() -> Rdma:
     )
 
 
-def ports(facts: Mapping[str, object]) -> tuple[Port, ...]:
-    """The runtime writes them as ``verbs.<device>:<port>.<name>`` and ``.gid.<index>``, the latter
-    with an address and a kind."""
-    found: dict[str, dict[str, str]] = {}
-    gids: dict[str, list[Gid]] = {}
-    for key, value in facts.items():
-        match = _FACT(key)
-        if match is None:
-            continue
-        name = match["port"]
-        found.setdefault(name, {})
-        if match["gid"] is not None:
-            address, _, kind = str(value).partition(" ")
-            gids.setdefault(name, []).append(Gid(int(match["gid"]), kind, address))
-        else:
-            found[name][match["name"]] = str(value)
+def ports(found: Iterable[Mapping[str, Any]]) -> tuple[Port, ...]:
+    """Of the records that the runtime has of them."""
     return tuple(
-        Port(
-            name=name,
-            state=port["state"],
-            layer=port["layer"],
-            lid=int(port["lid"]),
-            mtu=int(port["mtu"]),
-            megabits=int(port["megabits"]),
-            numa_node=int(port["numa_node"]),
-            chosen_gid=int(port["chosen_gid"]),
-            unusable=port["unusable"],
-            used=port["used"] == "1",
-            gids=tuple(sorted(gids.get(name, []), key=lambda gid: gid.index)),
-        )
-        for name, port in found.items()
+        Port(**{**port, "used": bool(port["used"]), "gids": _gids(port["gids"])}) for port in found
     )
+
+
+def _gids(found: Iterable[Mapping[str, Any]]) -> tuple[Gid, ...]:
+    return tuple(sorted((Gid(**gid) for gid in found), key=lambda gid: gid.index))
 
 
 def examine(found: Rdma) -> list[Finding]:

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "allocator.h"
@@ -79,14 +80,11 @@ TENSORWIRE_EXPORT void tensorwire_tensorflow_stats(void (*visit)(void* context, 
 #undef TENSORWIRE_VISIT
   visit(context, "peers", std::to_string(tensorwire::peers_known()).c_str());
   visit(context, "peers_waiting", std::to_string(tensorwire::requests_waiting()).c_str());
-  struct Arena {
-    void (*visit)(void*, const char*, const char*);
-    void* context;
-  } arena{visit, context};
-  tensorwire::core().arena(
-      [](void* to, const char* name, const char* value) {
-        auto* const out = static_cast<Arena*>(to);
-        out->visit(out->context, (std::string("arena_") + name).c_str(), value);
-      },
-      &arena);
+  size_t count;
+  const tw_counter* const counters = tensorwire::core().memory_counters(&count);
+  std::vector<uint64_t> values(count);
+  count = tensorwire::core().arena(values.data(), count);
+  for (size_t i = 0; i < count; ++i)
+    visit(context, (std::string("arena_") + counters[i].name).c_str(),
+          std::to_string(values[i]).c_str());
 }

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C ABI: what is counted, and what the host offers.
+#include <array>
+#include <deque>
+#include <iterator>
+
+#include "abi/abi.h"
+#include "process/host_facts.h"
+
+using namespace tw;
+using namespace tw::abi;
+
+namespace {
+
+static_assert(TW_COUNTER == static_cast<int>(Metric::Kind::kCounter) &&
+              TW_GAUGE == static_cast<int>(Metric::Kind::kGauge));
+static_assert(TW_NUMBER == static_cast<int>(Fact::Kind::kNumber) &&
+              TW_TEXT == static_cast<int>(Fact::Kind::kText) &&
+              TW_RECORD == static_cast<int>(Fact::Kind::kRecord) &&
+              TW_LIST == static_cast<int>(Fact::Kind::kList));
+
+// What `each` visits, as the ABI tells it.
+template <size_t kNumbers, class Each>
+std::array<tw_counter, kNumbers> declarations(Each&& each) {
+  std::array<tw_counter, kNumbers> all{};
+  size_t at = 0;
+  each([&](const Declared& declared, uint64_t) {
+    const Metric& metric = declared.metric;
+    tw_counter& out = all[at++];
+    out = {
+        declared.name,    metric.name, metric.unit, metric.help, static_cast<int32_t>(metric.kind),
+        declared.by_size, {}};
+    for (size_t i = 0; i < std::size(out.labels); ++i)
+      out.labels[i] = {declared.labels[i].name, declared.labels[i].value};
+  });
+  return all;
+}
+
+constexpr size_t kMemoryNumbers = std::size(kArenaStats) + std::size(kPoolStats);
+template <class Visit>
+void each_of_memory(const ArenaStats& arena, const PoolStats& pool, Visit&& visit) {
+  each_counter(kArenaStats, arena, visit);
+  each_counter(kPoolStats, pool, visit);
+}
+
+void visit_statistics(CallPort& port, tw_visit_statistics visit, void* context) {
+  const LinkStats stats = port.stats();
+  std::array<uint64_t, LinkStats::kNumbers> values;
+  size_t at = 0;
+  stats.each([&](const Declared&, uint64_t value) { values[at++] = value; });
+  constexpr const auto& kLimits = LinkStats::kClassLimits;
+  std::array<tw_size_class, kLimits.size() + 1> classes;
+  for (size_t i = 0; i < classes.size(); ++i) {
+    const LinkStats::Class& found = stats.classes[i];
+    classes[i] = {i < kLimits.size() ? kLimits[i] : UINT64_MAX, found.sent, found.sent_bytes,
+                  found.received, found.received_bytes};
+  }
+  const auto reason = [](const Status& why) { return why.ok() ? nullptr : why.details().c_str(); };
+  const tw_statistics out{port.link().transport(),
+                          port.link().peer().address.c_str(),
+                          reason(stats.crowded_why),
+                          reason(stats.unshared),
+                          values.data(),
+                          values.size(),
+                          classes.data(),
+                          classes.size()};
+  visit(context, &out);
+}
+
+// As the ABI tells it; `kept` holds what is within.
+tw_fact told(const Fact& fact, std::deque<std::vector<tw_fact>>& kept) {
+  std::vector<tw_fact> within;
+  for (const Fact& each : fact.facts) within.push_back(told(each, kept));
+  const auto& facts = kept.emplace_back(std::move(within));
+  return {fact.name.c_str(), static_cast<int32_t>(fact.kind),
+          fact.number,       fact.text.c_str(),
+          facts.data(),      facts.size()};
+}
+
+}  // namespace
+
+const tw_counter* tw_link_counters(size_t* count) {
+  static const auto all =
+      declarations<LinkStats::kNumbers>([](auto&& visit) { LinkStats{}.each(visit); });
+  *count = all.size();
+  return all.data();
+}
+
+const tw_counter* tw_memory_counters(size_t* count) {
+  static const auto all =
+      declarations<kMemoryNumbers>([](auto&& visit) { each_of_memory({}, {}, visit); });
+  *count = all.size();
+  return all.data();
+}
+
+void tw_link_stats(tw_link* link, tw_visit_statistics visit, void* context) try {
+  visit_statistics(*of(link), visit, context);
+} catch (const std::bad_alloc&) {
+  const Shortage shortage;
+}
+
+void tw_call_link_stats(tw_call* call, tw_visit_statistics visit, void* context) try {
+  visit_statistics(of(call)->port(), visit, context);
+} catch (const std::bad_alloc&) {
+  const Shortage shortage;
+}
+
+void tw_server_stats(tw_server* server, tw_visit_statistics visit, void* context) try {
+  if (of(server)->inherited()) return;
+  of(server)->each_port([&](ServerPort& port) { visit_statistics(port, visit, context); });
+} catch (const std::bad_alloc&) {
+  const Shortage shortage;
+}
+
+size_t tw_arena(uint64_t* values, size_t room) try {
+  auto runtime = Runtime::get();
+  if (!runtime) return 0;
+  size_t count = 0;
+  each_of_memory((*runtime)->arena().stats(), (*runtime)->pool().stats(),
+                 [&](const Declared&, uint64_t value) {
+                   if (count < room) values[count++] = value;
+                 });
+  return count;
+} catch (const std::bad_alloc&) {
+  return none<size_t>();
+}
+
+void tw_host(tw_visit_fact visit, void* context) try {
+  const auto tell = [&](const Settings& settings, std::span<const std::unique_ptr<Kind>> kinds) {
+    std::deque<std::vector<tw_fact>> kept;
+    const Fact host("", Fact::Kind::kRecord, host_facts(settings, kinds));
+    const tw_fact out = told(host, kept);
+    visit(context, &out);
+  };
+  auto runtime = Runtime::get();
+  if (runtime) return tell((*runtime)->settings(), (*runtime)->kinds());
+  const Settings usual;
+  const auto arena = make_ref<Arena>(usual.buffer_bytes);
+  tell(usual, make_kinds({usual, *arena, [&] { return Result<Poller*>(runtime.status()); }}));
+} catch (const std::bad_alloc&) {
+  const Shortage shortage;
+}

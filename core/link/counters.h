@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a link and the calls on it count.
+#pragma once
+
+#include <array>
+#include <iterator>
+
+#include "base/declared.h"
+#include "base/status.h"
+#include "message/counters.h"
+#include "transport/transport.h"
+
+namespace tw {
+
+struct LinkCounters {
+  uint64_t calls = 0, waiting_calls = 0, refused_calls = 0, dropped_calls = 0;
+  uint64_t copies = 0, copied_bytes = 0;
+  uint64_t leases = 0, leased_bytes = 0, views = 0;
+  uint64_t unmapped = 0, fetches = 0, backlog = 0;
+  uint64_t spins = 0, sleeps = 0, background_wakes = 0;
+};
+
+inline constexpr Counter<LinkCounters> kLinkCounters[] = {
+    {&LinkCounters::calls,
+     {"calls", {"link_calls", "calls", Metric::Kind::kGauge, "Calls that have not ended."}}},
+    {&LinkCounters::waiting_calls,
+     {"calls_waiting",
+      {"link_waiting_calls", "calls", Metric::Kind::kGauge,
+       "Calls that nobody has begun to serve, beyond those that workers find ready."}}},
+    {&LinkCounters::refused_calls,
+     {"calls_refused",
+      {"link_refused_calls", "calls", Metric::Kind::kCounter,
+       "Calls that came while too many others of their link waited."}}},
+    {&LinkCounters::dropped_calls,
+     {"calls_dropped",
+      {"link_dropped_calls", "calls", Metric::Kind::kCounter,
+       "Calls that nobody waited for any more when their turn came: they were not run."}}},
+    {&LinkCounters::copies,
+     {"copies",
+      {"link_copies", "payloads", Metric::Kind::kCounter,
+       "Payloads that were copied into the arena before they left."}}},
+    {&LinkCounters::copied_bytes,
+     {"copied_bytes",
+      {"link_copied_bytes", "bytes", Metric::Kind::kCounter,
+       "Bytes that were copied into the arena."}}},
+    {&LinkCounters::leases,
+     {"leases",
+      {"link_leases", "segments", Metric::Kind::kGauge,
+       "Segments of this process that the peer may be reading."}}},
+    {&LinkCounters::leased_bytes,
+     {"leased_bytes",
+      {"link_leased_bytes", "bytes", Metric::Kind::kGauge,
+       "Memory of this process that the peer may be reading."}}},
+    {&LinkCounters::views,
+     {"views",
+      {"link_views", "segments", Metric::Kind::kGauge,
+       "Segments of the peer that this process may be reading."}}},
+    {&LinkCounters::unmapped, {"segments_unmappable", metric::kUnmappable, {metric::kReceived}}},
+    {&LinkCounters::fetches,
+     {"reads_pending",
+      {"link_reads_pending", "chunks", Metric::Kind::kGauge,
+       "Chunks that this end is reading, or is about to."}}},
+    {&LinkCounters::backlog,
+     {"backlog_bytes",
+      {"link_backlog_bytes", "bytes", Metric::Kind::kGauge,
+       "Bytes that wait for the peer to take them, and nobody waits for."}}},
+    {&LinkCounters::spins,
+     {"spins",
+      {"link_spins", "waits", Metric::Kind::kCounter, "Waits that ended while spinning."}}},
+    {&LinkCounters::sleeps,
+     {"sleeps", {"link_sleeps", "waits", Metric::Kind::kCounter, "Waits that had to sleep."}}},
+    {&LinkCounters::background_wakes,
+     {"background_wakes",
+      {"link_background_wakes", "wakes", Metric::Kind::kCounter,
+       "Times that the background thread served the link."}}},
+};
+static_assert(complete(kLinkCounters));
+
+// A snapshot.
+struct LinkStats : LinkCounters {
+  SendCounters sent;
+  ReceiveCounters received;
+  TransportFacts facts;
+  Status crowded_why;  // why a segment was last pushed for want of room, or of a lease
+  Status unshared;     // why memory of the arena was last pushed
+  struct Class {
+    uint64_t sent = 0, sent_bytes = 0, received = 0, received_bytes = 0;
+  };
+  // Messages by payload: up to 256 B, 4 KiB, 64 KiB, 1 MiB, 16 MiB, and above.
+  static constexpr std::array<uint64_t, 5> kClassLimits{256, 4 << 10, 64 << 10, 1 << 20, 16 << 20};
+  std::array<Class, kClassLimits.size() + 1> classes{};
+
+  // All numbers but those of the classes: visit(declared, value), always in the same order.
+  static constexpr size_t kNumbers = std::size(kSendCounters) + std::size(kReceiveCounters) +
+                                     std::size(kTransportFacts) + std::size(kLinkCounters);
+  template <class Visit>
+  void each(Visit&& visit) const {
+    each_counter(kSendCounters, sent, visit);
+    each_counter(kReceiveCounters, received, visit);
+    each_counter(kTransportFacts, facts, visit);
+    each_counter<LinkCounters>(kLinkCounters, *this, visit);
+  }
+};
+
+}  // namespace tw
