@@ -92,7 +92,7 @@ try-wheels: ## try the wheels in dist/ with each Python from 3.10 to 3.14 that i
 
 # ---- tests ----
 
-.PHONY: test test-oldest-tensorflow test-core test-verbs torture asan tsan fuzz check-aarch64
+.PHONY: test test-oldest-tensorflow test-core test-verbs torture asan tsan fuzz fuzz-seeds check-aarch64
 test: test-core build .venv/tensorflow ## run every test: the core's and Python's
 	$(BIN)/python -m tensorwire.tensorflow.build
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
@@ -131,8 +131,8 @@ SANITIZED = $(CORE_ONLY) -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_COMPILER=$(CLANGXX
 # One tree serves `asan` and `fuzz`: the core is compiled once for both.
 ASAN_TREE = cmake -S . -B build/asan -G Ninja $(SANITIZED) -DTENSORWIRE_SANITIZE=address,undefined \
               -DTENSORWIRE_BUILD_FUZZERS=ON
-asan fuzz: export ASAN_OPTIONS := detect_stack_use_after_return=1:strict_string_checks=1
-asan fuzz: export UBSAN_OPTIONS := print_stacktrace=1
+asan fuzz fuzz-seeds: export ASAN_OPTIONS := detect_stack_use_after_return=1:strict_string_checks=1
+asan fuzz fuzz-seeds: export UBSAN_OPTIONS := print_stacktrace=1
 tsan: export TSAN_OPTIONS := second_deadlock_stack=1
 
 asan: | system-sanitize ## run the core's tests under AddressSanitizer and UBSan (clang)
@@ -147,14 +147,29 @@ tsan: | system-sanitize ## run the core's tests under ThreadSanitizer (clang)
 	cmake --build build/tsan --target core_tests
 	$$(setarch -R true 2>/dev/null && echo setarch -R) scripts/in-parts build/tsan/core_tests
 
-# Inputs found earlier are kept in build/fuzz/NAME; an input that breaks something in build/fuzz.
+# Begins with the seeds that are checked in. Inputs found earlier are kept in build/fuzz/NAME; an input
+# that breaks something in build/fuzz.
+FUZZERS := $(wildcard core/fuzz/*.cc tests/tensorflow/plugin/fuzz/*.cc)
 fuzz: | system-sanitize ## run each fuzzer for FUZZ_SECONDS (10)
 	$(ASAN_TREE)
 	cmake --build build/asan --target fuzzers
-	for source in core/fuzz/*.cc tests/tensorflow/plugin/fuzz/*.cc; do \
+	for source in $(FUZZERS); do \
 	  name=$$(basename $$source .cc); echo "== $$name, $(FUZZ_SECONDS) s"; mkdir -p build/fuzz/$$name; \
 	  build/asan/fuzz/$$name -max_total_time=$(FUZZ_SECONDS) -timeout=5 -rss_limit_mb=2048 -verbosity=0 \
-	    -print_final_stats=1 -artifact_prefix=build/fuzz/$$name- build/fuzz/$$name; \
+	    -print_final_stats=1 -artifact_prefix=build/fuzz/$$name- build/fuzz/$$name \
+	    $$(dirname $$source)/seeds/$$name; \
+	done
+
+# As few inputs, of at most 1 KiB, as reach the code that all known ones reach.
+fuzz-seeds: | system-sanitize ## make the fuzzers' seeds anew of what `make fuzz` has found
+	$(ASAN_TREE)
+	cmake --build build/asan --target fuzzers
+	for source in $(FUZZERS); do \
+	  name=$$(basename $$source .cc) seeds=$$(dirname $$source)/seeds/$$(basename $$source .cc); \
+	  rm -rf build/fuzz/new; mkdir -p build/fuzz/new build/fuzz/$$name $$seeds; \
+	  build/asan/fuzz/$$name -set_cover_merge=1 -use_counters=0 -max_len=1024 build/fuzz/new \
+	    $$seeds build/fuzz/$$name; \
+	  rm -rf $$seeds; mv build/fuzz/new $$seeds; \
 	done
 
 # What a machine of that kind has of its own, such as weaker memory orders, only such a machine shows.

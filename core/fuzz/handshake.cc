@@ -96,8 +96,17 @@ void frame(fuzz::Input& input, Decode decode) {
   require(out == bytes, "what was decoded encodes to the same bytes");
 }
 
+// Each value is a note.
+void note(fuzz::Input& input) {
+  uint32_t immediate = 0;
+  for (int i = 0; i < 4; ++i) immediate = immediate << 8 | input.byte();
+  const wire::SendNote note = wire::decode_note(immediate);
+  require(wire::encode_note(note) == immediate, "a note encodes to the same value");
+  require(note.credits < wire::kOwnSend, "credits have their bits only");
+}
+
 void one(fuzz::Input input) {
-  switch (input.byte() % 11) {
+  switch (input.byte() % 12) {
     case 0: {
       Pair pair;
       return stranger(input, pair.server);
@@ -124,6 +133,8 @@ void one(fuzz::Input input) {
       return frame<wire::kVerbsReadySize>(input, wire::decode_verbs_ready);
     case 10:
       return frame<wire::kVerbsNewsSize>(input, wire::decode_verbs_news);
+    case 11:
+      return note(input);
   }
 }
 
