@@ -426,6 +426,33 @@ def test_a_private_name_is_found(text: str) -> None:
     assert list(private_names(ast.parse(text)))
 
 
+STD_LOCK = re.compile(
+    r"std::(?:\w*mutex|lock_guard|unique_lock|scoped_lock|condition_variable\w*)\b"
+)
+LOCK_FILE = "base/mutex.h"
+# It guards the making of what is then read without it.
+GUARDS_NOTHING = {"process/runtime.cc: g_mutex"}
+
+
+def test_what_locks_guard_is_annotated() -> None:
+    """So that clang checks it; of every lock at least one thing is."""
+    core = ROOT / "core"
+    unknown, bare, locks = [], set(), 0
+    for file in native_files(core):
+        here = str(file.relative_to(core))
+        if here.startswith(("test/", "fuzz/")) or here == LOCK_FILE:
+            continue
+        text = COMMENT.sub("", file.read_text())
+        unknown += [f"{here}: {match[0]}" for match in STD_LOCK.finditer(text)]
+        for name in re.findall(r"\bMutex (\w+);", text):
+            locks += 1
+            if f"TW_GUARDED_BY({name})" not in text:
+                bare.add(f"{here}: {name}")
+    assert locks > 30, "the locks have moved: nothing was checked"
+    assert unknown == []
+    assert bare == GUARDS_NOTHING
+
+
 PLUGIN = ROOT / "src" / "tensorwire" / "tensorflow" / "plugin"
 DECODING = re.compile(
     r"\b(?:Parse(?:Partial)?From\w+|(?<!Status )read_head|(?<!string )(?<!bool )decode_\w+)"

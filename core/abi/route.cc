@@ -2,9 +2,8 @@
 // The C ABI: routes.
 #include "route/route.h"
 
-#include <mutex>
-
 #include "abi/abi.h"
+#include "base/mutex.h"
 #include "base/random.h"
 
 using namespace tw;
@@ -15,8 +14,8 @@ struct tw_route {
            const route::Pauses& pauses)
       : route(std::move(transports), std::move(policy), "grpc", seed, pauses) {}
 
-  std::mutex mutex;  // guards route
-  route::Route route;
+  Mutex mutex;
+  route::Route route TW_GUARDED_BY(mutex);
 };
 
 namespace {
@@ -66,13 +65,13 @@ void tw_route_release(tw_route* route) { delete route; }
 
 tw_advice tw_route_consult(tw_route* route) {
   const Nanos time = now();
-  std::lock_guard lock(route->mutex);
+  const MutexLock lock(route->mutex);
   const auto advice = route->route.consult(time);
   return {static_cast<int32_t>(advice.use), advice.begin, left(advice.retry, time)};
 }
 
 int64_t tw_route_pause(tw_route* route, int failures) {
-  std::lock_guard lock(route->mutex);
+  const MutexLock lock(route->mutex);
   return route->route.pause(failures);
 }
 
@@ -86,7 +85,7 @@ int tw_route_attempt(tw_route* route, const tw_offer* offer, tw_route_lacks lack
                              {offer->addresses, offer->addresses + offer->count}};
   route::Plan plan;
   {
-    std::lock_guard lock(route->mutex);
+    const MutexLock lock(route->mutex);
     plan = route->route.plan(now());
   }
   const route::Found found = route::attempt(
@@ -102,7 +101,7 @@ int tw_route_attempt(tw_route* route, const tw_offer* offer, tw_route_lacks lack
                          why);
       });
   {
-    std::lock_guard lock(route->mutex);
+    const MutexLock lock(route->mutex);
     route->route.unreached(found.unreached, now());
   }
   for (const route::Reason& reason : found.reasons) {
@@ -118,12 +117,12 @@ int tw_route_attempt(tw_route* route, const tw_offer* offer, tw_route_lacks lack
 }
 
 void tw_route_linked(tw_route* route, const char* transport) {
-  std::lock_guard lock(route->mutex);
+  const MutexLock lock(route->mutex);
   route->route.linked(transport, now());
 }
 
 void tw_route_failed(tw_route* route, int32_t failure) {
-  std::lock_guard lock(route->mutex);
+  const MutexLock lock(route->mutex);
   route->route.failed(static_cast<route::Route::Failure>(failure), now());
 }
 
@@ -134,23 +133,23 @@ void tw_route_lost(tw_route* route, const char* why) {
   } catch (const std::bad_alloc&) {
     const Shortage shortage;  // it is lost without its reason
   }
-  std::lock_guard lock(route->mutex);
+  const MutexLock lock(route->mutex);
   route->route.lost(std::move(kept), now());
 }
 
 int tw_route_failures(tw_route* route) {
-  std::lock_guard lock(route->mutex);
+  const MutexLock lock(route->mutex);
   return route->route.failures();
 }
 
 int64_t tw_route_better_in(tw_route* route) {
-  std::lock_guard lock(route->mutex);
+  const MutexLock lock(route->mutex);
   return left(route->route.better_from(), now());
 }
 
 int tw_route_news(tw_route* route, tw_passed_over* out) try {
   const Nanos time = now();
-  std::lock_guard lock(route->mutex);
+  const MutexLock lock(route->mutex);
   const auto news = route->route.news(time);
   if (!news) return 0;
   copy_text(out->transport, news->transport);

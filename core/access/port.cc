@@ -22,7 +22,6 @@ AccessPort::AccessPort(Link& link)
       target_(out_),
       initiator_(out_, link.profile().chunk_bytes, device_) {}
 
-// Send lock held.
 Status AccessPort::usable(const Link::Sending& sending) const {
   if (sending.ended() || over()) return status_of_loss(link_.death());
   if (supported_) return {};
@@ -81,7 +80,7 @@ Status AccessPort::conceal(uint64_t region) {
     Link::Sending sending(link_);
     {
       // An answer that has begun is copied: meanwhile nothing that is received is stored there.
-      std::lock_guard places(place_mutex_);
+      const MutexLock places(place_mutex_);
       const bool inbound = target_.inbound() == region;
       gone = target_.conceal(region);
       if (!gone) return no_such_region(region);
@@ -101,10 +100,9 @@ Status AccessPort::conceal(uint64_t region) {
   return {};
 }
 
-// Send lock held. From the return on nothing that is being received is stored where it was going
-// to.
+// From the return on nothing that is being received is stored where it was going to.
 void AccessPort::misplace() {
-  std::lock_guard lock(place_mutex_);
+  const MutexLock lock(place_mutex_);
   misplaced_ = true;
 }
 
@@ -132,6 +130,7 @@ Result<Ref<Access>> AccessPort::start(const AccessRequest& request, Hold hold,
     } else {
       // Half an operation may be queued when it fails: the access ends with the link.
       starved = !has_memory_for([&] {
+        link_.send_mutex().held();
         initiator_.fill();
         sending.flush();
       });
@@ -203,7 +202,7 @@ Status AccessPort::on_placed(wire::FrameType type) {
   unsettled_ = true;
   const Link::Sending sending(link_);
   {
-    std::lock_guard places(place_mutex_);
+    const MutexLock places(place_mutex_);
     misplaced_ = false;
   }
   if (type == wire::FrameType::kOutcome) return initiator_.outcome_arrived();

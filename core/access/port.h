@@ -9,13 +9,13 @@
 #pragma once
 
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "access/initiator.h"
 #include "access/target.h"
+#include "base/mutex.h"
 #include "link/link.h"
 
 namespace tw {
@@ -80,25 +80,25 @@ class AccessPort final : public MemoryPort {
   Status on_completion(const Completion& completion) override;
   Status take_immediates() override;
 
-  bool idle() const override { return !out_.pending() && initiator_.outstanding() == 0; }
-  bool touches() const override {
+  bool idle() const TW_REQUIRES(link_.send_mutex()) override {
+    return !out_.pending() && initiator_.outstanding() == 0;
+  }
+  bool touches() const TW_REQUIRES(link_.send_mutex()) override {
     return device_ && (initiator_.outstanding() != 0 || target_.regions() != 0);
   }
   void on_closed(const Status& why) override;
   void on_lost(const Status& why) override;
 
-  // Send lock held.
-  Status usable(const Link::Sending& sending) const;
-  void misplace();
+  Status usable(const Link::Sending& sending) const TW_REQUIRES(link_.send_mutex());
+  void misplace() TW_REQUIRES(link_.send_mutex());
   void finish(EndedAccesses ended);
 
   Link& link_;
   const bool device_;
   const bool supported_;
 
-  // Send lock:
-  Target target_;
-  Initiator initiator_;
+  Target target_ TW_GUARDED_BY(link_.send_mutex());
+  Initiator initiator_ TW_GUARDED_BY(link_.send_mutex());
 
   Event immediate_;
   std::atomic<size_t> immediates_{0};  // how many wait to be taken

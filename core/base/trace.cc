@@ -14,7 +14,7 @@ const char* name_of(TraceStep step) {
 }
 
 void Trace::keep(size_t keep) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   capacity_ = keep;
   ring_ = {};
   total_ = 0;
@@ -23,7 +23,7 @@ void Trace::keep(size_t keep) {
 }
 
 void Trace::add(TraceEvent event) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (capacity_ == 0) return;
   event.time = now();  // under the lock, so that times rise
   Sum& sum = sums_[event.sent][static_cast<size_t>(event.step)];
@@ -38,7 +38,7 @@ void Trace::add(TraceEvent event) {
 
 Trace::Record Trace::record() const {
   Record record;
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   record.total = total_;
   record.sums = sums_;
   const auto oldest =

@@ -7,10 +7,10 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 
 namespace tw {
 
@@ -70,11 +70,12 @@ class Trace {
   [[gnu::cold]] void add(TraceEvent event);
 
   std::atomic<bool> on_{false};
-  mutable std::mutex mutex_;  // guards what follows
-  size_t capacity_ = 0;
-  std::vector<TraceEvent> ring_;  // grows to capacity_; then `total` modulo it is the oldest
-  uint64_t total_ = 0;
-  std::array<std::array<Sum, kTraceSteps>, 2> sums_{};
+  mutable Mutex mutex_;  // guards what follows
+  size_t capacity_ TW_GUARDED_BY(mutex_) = 0;
+  // Grows to capacity_; then total_ modulo it is the oldest.
+  std::vector<TraceEvent> ring_ TW_GUARDED_BY(mutex_);
+  uint64_t total_ TW_GUARDED_BY(mutex_) = 0;
+  std::array<std::array<Sum, kTraceSteps>, 2> sums_ TW_GUARDED_BY(mutex_){};
 };
 
 }  // namespace tw

@@ -69,7 +69,7 @@ bool Call::take(InMessage& message) {
   uint64_t grant;
   bool emptied;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (inbox_.empty()) return false;
     message.segments.reserve(inbox_.front().segments());
     next = inbox_.pop();
@@ -92,7 +92,7 @@ bool Call::take(InMessage& message) {
 bool Call::enqueue(Ref<Parcel> message) {
   bool watched;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (discarding_) return true;
     if (!receive_window_.arrive(message->payload_bytes())) return false;
     inbox_.push(std::move(message));
@@ -105,14 +105,14 @@ bool Call::enqueue(Ref<Parcel> message) {
 
 void Call::discard_input() {
   ParcelQueue dropped;  // gives leases back, without the lock
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   discarding_ = true;
   dropped.swap(inbox_);
   waiting_messages_.store(0, std::memory_order_release);
 }
 
 int64_t Call::peer_credit() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return receive_window_.credit();
 }
 
@@ -174,7 +174,7 @@ bool Call::withdraw(const Ref<Outgoing>& outgoing) {
   if (!link_.withdraw(outgoing)) return false;
   bool watched;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     send_window_.refund(outgoing->payload_bytes());
     sendable_.store(send_window_.open(), std::memory_order_release);
     watched = !notes_.empty();
@@ -187,7 +187,7 @@ bool Call::withdraw(const Ref<Outgoing>& outgoing) {
 Status Call::on_credit(uint64_t bytes) {
   bool watched;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!send_window_.grant(bytes))
       return {Code::kInternal, "protocol error: credit beyond anything that was sent"};
     sendable_.store(send_window_.open(), std::memory_order_release);
@@ -211,7 +211,7 @@ Result<Ref<Outgoing>> Call::send(const wire::CallHeader& header, std::span<OutSe
   if (header.has(wire::call_flag::kPayload)) {
     size_t bytes = 0;
     for (const OutSegment& segment : segments) bytes += segment.size;
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     send_window_.spend(bytes);
     sendable_.store(send_window_.open(), std::memory_order_release);
   }
@@ -251,7 +251,7 @@ void Call::notify(Happening what, Ref<EventQueue> queue, uint64_t token) {
   std::forward_list<Note> note;
   note.push_front({EventQueue::Place(std::move(queue)), token, what});
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     notes_.splice_after(notes_.before_begin(), note);
     watched_.store(true, std::memory_order_relaxed);
   }
@@ -263,7 +263,7 @@ void Call::tell_notes() {
   std::forward_list<Note> due;
   bool finished;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (auto before = notes_.before_begin(); std::next(before) != notes_.end();)
       if (happened(std::next(before)->what))
         due.splice_after(due.before_begin(), notes_, before);
@@ -279,7 +279,7 @@ void Call::tell_notes() {
 void Call::finish_ending(bool finished) {
   bool watched;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     finished_ = finished;
     ended_.store(true);
     watched = !notes_.empty();
@@ -291,7 +291,7 @@ void Call::finish_ending(bool finished) {
 // ---- the port ----
 
 size_t CallPort::calls() const {
-  std::lock_guard lock(calls_mutex_);
+  const MutexLock lock(calls_mutex_);
   return calls_.size();
 }
 
@@ -305,7 +305,7 @@ LinkStats CallPort::stats() {
 }
 
 bool CallPort::add(Call& call) {
-  std::lock_guard lock(calls_mutex_);
+  const MutexLock lock(calls_mutex_);
   if (closed_) return false;
   calls_.emplace(call.stream(), Ref<Call>::share(&call));
   return true;
@@ -315,7 +315,7 @@ void CallPort::remove(uint64_t stream) {
   Ref<Call> last;
   bool idle;
   {
-    std::lock_guard lock(calls_mutex_);
+    const MutexLock lock(calls_mutex_);
     auto it = calls_.find(stream);
     if (it == calls_.end()) return;
     last = std::move(it->second);
@@ -327,7 +327,7 @@ void CallPort::remove(uint64_t stream) {
 
 void CallPort::abandon() {
   {
-    std::lock_guard lock(calls_mutex_);
+    const MutexLock lock(calls_mutex_);
     abandoned_ = true;
     if (!calls_.empty()) return;
   }
@@ -336,14 +336,14 @@ void CallPort::abandon() {
 
 void CallPort::on_timer() {
   {
-    std::lock_guard lock(calls_mutex_);
+    const MutexLock lock(calls_mutex_);
     if (!abandoned_ || !calls_.empty()) return;
   }
   link_.close({Code::kCancelled, "the channel was closed"});
 }
 
 Ref<Call> CallPort::find(uint64_t stream) const {
-  std::lock_guard lock(calls_mutex_);
+  const MutexLock lock(calls_mutex_);
   auto it = calls_.find(stream);
   return it == calls_.end() ? Ref<Call>{} : it->second;
 }
@@ -384,7 +384,7 @@ Status CallPort::on_credit(uint64_t stream, uint64_t bytes) {
 void CallPort::on_closing(const Status& why) {
   std::vector<Ref<Call>> calls;
   {
-    std::lock_guard lock(calls_mutex_);
+    const MutexLock lock(calls_mutex_);
     for (auto& [stream, call] : calls_) calls.push_back(call);
   }
   for (auto& call : calls) call->on_closing(why);
@@ -393,7 +393,7 @@ void CallPort::on_closing(const Status& why) {
 void CallPort::end_all(const Status& why) {
   std::unordered_map<uint64_t, Ref<Call>> calls;
   {
-    std::lock_guard lock(calls_mutex_);
+    const MutexLock lock(calls_mutex_);
     closed_ = true;
     calls.swap(calls_);
   }

@@ -5,13 +5,13 @@
 
 #include <atomic>
 #include <forward_list>
-#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "access/port.h"
+#include "base/mutex.h"
 #include "engine/event_queue.h"
 #include "link/link.h"
 #include "link/window.h"
@@ -171,13 +171,13 @@ class Call : public Watcher {
   bool happened(Happening what) const;
   void tell_notes();
 
-  std::mutex mutex_;  // guards what follows; no other lock is taken inside
-  ParcelQueue inbox_;
-  bool discarding_ = false;
-  SendWindow send_window_;
-  ReceiveWindow receive_window_;
-  bool finished_ = false;
-  std::forward_list<Note> notes_;
+  Mutex mutex_;  // guards what follows; no other lock is taken inside
+  ParcelQueue inbox_ TW_GUARDED_BY(mutex_);
+  bool discarding_ TW_GUARDED_BY(mutex_) = false;
+  SendWindow send_window_ TW_GUARDED_BY(mutex_);
+  ReceiveWindow receive_window_ TW_GUARDED_BY(mutex_);
+  bool finished_ TW_GUARDED_BY(mutex_) = false;
+  std::forward_list<Note> notes_ TW_GUARDED_BY(mutex_);
   std::atomic<bool> watched_{false};  // there are notes; read without the lock, too
 };
 
@@ -231,10 +231,10 @@ class CallPort : public MessagePort {
   AccessPort& access_;
   TaggedPort& tagged_;
   std::atomic<uint64_t> dropped_calls_{0};
-  mutable std::mutex calls_mutex_;  // guards what follows; no other lock is taken inside
-  std::unordered_map<uint64_t, Ref<Call>> calls_;
-  bool closed_ = false;
-  bool abandoned_ = false;
+  mutable Mutex calls_mutex_;  // guards what follows; no other lock is taken inside
+  std::unordered_map<uint64_t, Ref<Call>> calls_ TW_GUARDED_BY(calls_mutex_);
+  bool closed_ TW_GUARDED_BY(calls_mutex_) = false;
+  bool abandoned_ TW_GUARDED_BY(calls_mutex_) = false;
 };
 
 }  // namespace tw

@@ -57,7 +57,7 @@ Waited ClientCall::wait_initial(Nanos deadline) {
 }
 
 ReceivedMetadata ClientCall::initial() {
-  std::lock_guard lock(initial_mutex_);
+  const MutexLock lock(initial_mutex_);
   return initial_;
 }
 
@@ -111,7 +111,7 @@ void ClientCall::end_as_concluded() {
 // The caller has won begin_ending().
 void ClientCall::end(Outcome outcome) {
   {
-    std::lock_guard lock(timer_mutex_);
+    const MutexLock lock(timer_mutex_);
     if (timed_) {
       if (auto poller = link_.runtime().background(); poller) (*poller)->cancel_timer(timer_);
       timed_ = false;
@@ -126,7 +126,7 @@ Status ClientCall::watch_deadline() {
   if (deadline_ == kForever) return {};
   auto poller = link_.runtime().background();
   if (!poller) return poller.status();
-  std::lock_guard lock(timer_mutex_);
+  const MutexLock lock(timer_mutex_);
   if (ending()) return {};  // it has looked for the timer already, or will after this
   timer_ = (*poller)->add_timer(deadline_, Ref<Watcher>::share(this));
   timed_ = true;
@@ -135,7 +135,7 @@ Status ClientCall::watch_deadline() {
 
 void ClientCall::on_timer() {
   {
-    std::lock_guard lock(timer_mutex_);
+    const MutexLock lock(timer_mutex_);
     timed_ = false;
   }
   std::string details;
@@ -188,7 +188,7 @@ Status ClientCall::on_message(Ref<Parcel> message) {
     if (initial_known_.load(std::memory_order_relaxed))
       return {Code::kInternal, "protocol error: initial metadata came twice"};
     {
-      std::lock_guard lock(initial_mutex_);
+      const MutexLock lock(initial_mutex_);
       initial_ = {Hold(message), header->initial};
     }
     initial_known_.store(true, std::memory_order_release);

@@ -4,6 +4,7 @@
 
 #include <string_view>
 
+#include "base/mutex.h"
 #include "call/call.h"
 
 namespace tw {
@@ -59,15 +60,15 @@ class ClientCall final : public Call {
 
   std::atomic<bool> cancelled_{false};
   std::atomic<bool> initial_known_{false};
-  std::mutex initial_mutex_;  // guards initial_
-  ReceivedMetadata initial_;
+  Mutex initial_mutex_;  // guards initial_
+  ReceivedMetadata initial_ TW_GUARDED_BY(initial_mutex_);
   const bool until_read_;
   std::atomic<bool> concluded_{false};
-  Outcome conclusion_;      // written by who has set concluded_, before peer_done()
-  Outcome outcome_;         // written once, before ended()
-  std::mutex timer_mutex_;  // guards timer_ and timed_
-  Poller::Timer timer_{};
-  bool timed_ = false;
+  Outcome conclusion_;  // written by who has set concluded_, before peer_done()
+  Outcome outcome_;     // written once, before ended()
+  Mutex timer_mutex_;   // guards timer_ and timed_
+  Poller::Timer timer_ TW_GUARDED_BY(timer_mutex_){};
+  bool timed_ TW_GUARDED_BY(timer_mutex_) = false;
 };
 
 class ClientPort final : public CallPort {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <new>
 
+#include "base/mutex.h"
 #include "base/shortage.h"
 
 namespace tw {
@@ -217,7 +218,7 @@ Status ServerPort::on_message(Ref<Parcel> message) {
   const bool some_wait = waiting_calls() != 0;
   Ref<Call> call = find(message->stream());
   if (!call && some_wait) {
-    std::lock_guard lock(waiting_mutex_);
+    const MutexLock lock(waiting_mutex_);
     const size_t before = waiting_.size();
     auto waits = waiting_.add_to(message);
     if (!waits) return waits.status();
@@ -243,7 +244,7 @@ Status ServerPort::begin(Ref<Parcel> message) {
     return {};
   }
   {
-    std::lock_guard lock(server_->mutex_);
+    const MutexLock lock(server_->mutex_);
     if (server_->refusing_) header = Status{Code::kUnavailable, "the server is going away"};
   }
   if (!header) {
@@ -258,7 +259,7 @@ Status ServerPort::begin(Ref<Parcel> message) {
   if (waiting_calls() != 0 || unbegun_.load(std::memory_order_relaxed) >= kMostUnbegun) {
     bool waits;
     {
-      std::lock_guard lock(waiting_mutex_);
+      const MutexLock lock(waiting_mutex_);
       waits = waiting_.add(message, deadline, link_.runtime().settings().stream_window_bytes, end);
       // In this order, and in the other one in call_begun(): one of the two sees the other.
       waiting_calls_.store(waiting_.size(), std::memory_order_seq_cst);
@@ -294,7 +295,7 @@ Ref<ServerCall> ServerPort::make_call(const Ref<Parcel>& start, const wire::Call
   return call;
 }
 
-// The waiting lock is held. Null: none waits, or the link has been lost. `refusal`: one of its
+// Null: none waits, or the link has been lost. `refusal`: one of its
 // messages could not be received.
 Ref<ServerCall> ServerPort::next_waiting(Status& refusal) {
   CallQueue::Entry entry;
@@ -327,7 +328,7 @@ void ServerPort::move_up() {
     Ref<ServerCall> call;
     Status refusal;
     {
-      std::lock_guard lock(waiting_mutex_);
+      const MutexLock lock(waiting_mutex_);
       if (unbegun_.load(std::memory_order_seq_cst) >= kMostUnbegun ||
           !(call = next_waiting(refusal)))
         return;
@@ -348,7 +349,7 @@ void ServerPort::on_closing(const Status& why) {
   for (;;) {
     CallQueue::Entry entry;
     {
-      std::lock_guard lock(waiting_mutex_);
+      const MutexLock lock(waiting_mutex_);
       if (!waiting_.pop(entry)) break;
       waiting_calls_.store(waiting_.size(), std::memory_order_relaxed);
     }
@@ -359,7 +360,7 @@ void ServerPort::on_closing(const Status& why) {
 
 void ServerPort::end_all(const Status& why) {
   {
-    std::lock_guard lock(waiting_mutex_);
+    const MutexLock lock(waiting_mutex_);
     waiting_.clear();
     waiting_calls_.store(0, std::memory_order_relaxed);
   }
@@ -389,7 +390,7 @@ class Server::Rest final : public Watcher {
   Status begin() {
     auto background = server_->runtime_.background();
     if (!background) return background.status();
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     auto watch = (*background)->watch(server_->poller_->fd(), EPOLLIN, Ref<Watcher>::share(this));
     if (!watch) return watch.status();
     background_ = *background;
@@ -401,14 +402,14 @@ class Server::Rest final : public Watcher {
   void on_event(uint32_t, uint32_t) override {
     server_->poller_->poll(0);
     if (!server_->deserted()) return;
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     background_->unwatch(watch_, server_->poller_->fd());
   }
 
   const Ref<Server> server_;
-  std::mutex mutex_;  // guards what follows: the first event may come before begin() is through
-  Poller* background_ = nullptr;
-  Poller::Watch watch_ = 0;
+  Mutex mutex_;  // guards what follows: the first event may come before begin() is through
+  Poller* background_ TW_GUARDED_BY(mutex_) = nullptr;
+  Poller::Watch watch_ TW_GUARDED_BY(mutex_) = 0;
 };
 
 Result<Ref<Server>> Server::create(uint64_t max_message) {
@@ -430,7 +431,7 @@ void Server::arrived(meet::Connected connected) {
                                    std::move(connected.peer), max_message_, "server");
   ServerPort& port = link->attach<ServerPort>(Ref<Server>::share(this));
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (closed_) return;
     ports_.emplace(&port, Ref<ServerPort>::share(&port));
   }
@@ -439,7 +440,7 @@ void Server::arrived(meet::Connected connected) {
 
 void Server::queue(ServerPort& port, Ref<ServerCall> call) {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (closed_) return;  // it ends with its link
     port.queued_.push_back(std::move(call));
     if (port.queued_.size() == 1) turns_.splice(turns_.end(), port.no_turn_);
@@ -461,7 +462,7 @@ Ref<ServerCall> Server::take_queued(ServerPort& port) {
   for (;;) {
     Ref<ServerCall> call;
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (port.queued_.empty()) return nullptr;
       call = take_locked(port);
     }
@@ -470,7 +471,7 @@ Ref<ServerCall> Server::take_queued(ServerPort& port) {
 }
 
 Ref<ServerCall> Server::take_turn() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return turns_.empty() ? nullptr : take_locked(*turns_.front());
 }
 
@@ -479,7 +480,7 @@ Server::Next Server::next(std::vector<Ref<ServerCall>>& calls, size_t room, Nano
   for (;;) {
     bool behind;
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       // Between two batches all links are read, however many calls of some are queued.
       behind = std::exchange(behind_, false);
       if (!behind) {
@@ -496,7 +497,7 @@ Server::Next Server::next(std::vector<Ref<ServerCall>>& calls, size_t room, Nano
       return Next::kCalls;
     }
     const bool signal = !poller_->poll(behind ? 0 : deadline);
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     --polling_;
     if (!turns_.empty() || closed_) continue;
     if (signal) return Next::kSignal;
@@ -510,7 +511,7 @@ Server::Next Server::next(std::vector<Ref<ServerCall>>& calls, size_t room, Nano
 // wake-ups.
 void Server::rest() {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (polling_ != 0 || ports_.empty() || std::exchange(rest_begun_, true)) return;
   }
   try {
@@ -523,7 +524,7 @@ void Server::rest() {
 
 void Server::forget(ServerPort& port) {
   Ref<ServerPort> last;
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   auto it = ports_.find(&port);
   if (it == ports_.end()) return;
   last = std::move(it->second);
@@ -533,13 +534,13 @@ void Server::forget(ServerPort& port) {
 
 // The port after `last`, null at the end.
 Ref<ServerPort> Server::port_after(const ServerPort* last) const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto at = ports_.upper_bound(const_cast<ServerPort*>(last));
   return at == ports_.end() ? nullptr : at->second;
 }
 
 bool Server::deserted() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return ports_.empty();
 }
 
@@ -553,7 +554,7 @@ size_t Server::active() const {
 
 void Server::refuse() {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (std::exchange(refusing_, true)) return;
   }
   each_port([](ServerPort& port) {
@@ -565,7 +566,7 @@ void Server::refuse() {
 void Server::close() {
   refuse();
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (std::exchange(closed_, true)) return;
   }
   // One by one, let go of without the lock: they may hold leases.

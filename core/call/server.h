@@ -7,6 +7,7 @@
 #include <map>
 #include <vector>
 
+#include "base/mutex.h"
 #include "call/call.h"
 #include "call/call_queue.h"
 #include "meet/listener.h"
@@ -100,7 +101,7 @@ class Server final : public RefCounted {
   void queue(ServerPort& port, Ref<ServerCall> call);
   Ref<ServerCall> take_queued(ServerPort& port);
   Ref<ServerCall> take_turn();
-  Ref<ServerCall> take_locked(ServerPort& port);
+  Ref<ServerCall> take_locked(ServerPort& port) TW_REQUIRES(mutex_);
   void forget(ServerPort& port);
   void rest();
   Ref<ServerPort> port_after(const ServerPort* last) const;
@@ -112,16 +113,16 @@ class Server final : public RefCounted {
   const std::unique_ptr<Poller> poller_;
   Ref<meet::Listener> listener_;
 
-  mutable std::mutex mutex_;  // guards what follows; no other lock is taken inside
+  mutable Mutex mutex_;  // guards what follows; no other lock is taken inside
   // Links with queued calls, which keep them. They take turns: a client that starts many calls
   // keeps only itself waiting.
-  std::list<ServerPort*> turns_;
-  bool behind_ = false;  // next() had no room for all
-  std::map<ServerPort*, Ref<ServerPort>> ports_;
-  bool refusing_ = false;
-  bool closed_ = false;
-  int polling_ = 0;  // threads in the poller, by next()
-  bool rest_begun_ = false;
+  std::list<ServerPort*> turns_ TW_GUARDED_BY(mutex_);
+  bool behind_ TW_GUARDED_BY(mutex_) = false;  // next() had no room for all
+  std::map<ServerPort*, Ref<ServerPort>> ports_ TW_GUARDED_BY(mutex_);
+  bool refusing_ TW_GUARDED_BY(mutex_) = false;
+  bool closed_ TW_GUARDED_BY(mutex_) = false;
+  int polling_ TW_GUARDED_BY(mutex_) = 0;  // threads in the poller, by next()
+  bool rest_begun_ TW_GUARDED_BY(mutex_) = false;
 };
 
 class ServerPort final : public CallPort {
@@ -140,7 +141,7 @@ class ServerPort final : public CallPort {
   Status begin(Ref<Parcel> message);
   Ref<ServerCall> make_call(const Ref<Parcel>& start, const wire::CallHeaderView& header,
                             Nanos deadline);
-  Ref<ServerCall> next_waiting(Status& refusal);
+  Ref<ServerCall> next_waiting(Status& refusal) TW_REQUIRES(waiting_mutex_);
   void call_begun();
   void move_up();
   void answer(uint64_t stream, Code code, std::string_view details);
@@ -160,8 +161,8 @@ class ServerPort final : public CallPort {
   std::list<ServerPort*> no_turn_{this};
   const std::list<ServerPort*>::iterator turn_ = no_turn_.begin();
 
-  std::mutex waiting_mutex_;  // guards what follows; a table of calls' lock is taken inside
-  CallQueue waiting_;
+  Mutex waiting_mutex_;  // guards what follows; a table of calls' lock is taken inside
+  CallQueue waiting_ TW_GUARDED_BY(waiting_mutex_);
 };
 
 template <class Visit>

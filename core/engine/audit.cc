@@ -57,7 +57,7 @@ void Audit::note(Incident incident, std::string_view peer, std::string_view what
   if (!has_lines(incident)) return;
   try {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (queue_.size() < kMostQueued && may_tell(static_cast<size_t>(incident), at)) {
         queue_.push_back({incident, std::string(peer), std::string(what), entry.untold});
         entry.untold = 0;
@@ -105,7 +105,7 @@ Audit::Next Audit::next(Line& line, Nanos deadline) {
     const uint32_t seen = changed_.sequence();
     Nanos due;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (!queue_.empty()) {
         line = std::move(queue_.front());
         queue_.pop_front();
@@ -123,7 +123,7 @@ Audit::Next Audit::next(Line& line, Nanos deadline) {
 
 void Audit::close() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     closed_ = true;
   }
   changed_.notify();

@@ -9,10 +9,10 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
-#include <mutex>
 #include <string>
 #include <string_view>
 
+#include "base/mutex.h"
 #include "engine/event.h"
 
 namespace tw {
@@ -89,15 +89,15 @@ class Audit {
     std::string peer, what;  // of the last one that was not told
   };
 
-  bool may_tell(size_t incident, Nanos at);
+  bool may_tell(size_t incident, Nanos at) TW_REQUIRES(mutex_);
   // A line about what was not told, if it is due. Else when the first one will be.
-  Nanos take_untold(Line& line, Nanos at);
+  Nanos take_untold(Line& line, Nanos at) TW_REQUIRES(mutex_);
 
   std::array<Entry, kIncidents> entries_;
   Event changed_;
-  std::mutex mutex_;  // guards what follows
-  std::deque<Line> queue_;
-  bool closed_ = false;
+  Mutex mutex_;  // guards what follows
+  std::deque<Line> queue_ TW_GUARDED_BY(mutex_);
+  bool closed_ TW_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace tw

@@ -5,8 +5,8 @@
 #pragma once
 
 #include <atomic>
-#include <mutex>
 
+#include "base/mutex.h"
 #include "engine/event.h"
 
 namespace tw {
@@ -39,7 +39,7 @@ class Baton {
 
   // Frees the baton and wakes one waiter to take it, if anybody waits.
   bool pass_to_waiter() {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!first_) return false;
     taken_.store(false, std::memory_order_seq_cst);
     first_->event.notify();
@@ -52,21 +52,21 @@ class Baton {
     taken_.store(false, std::memory_order_seq_cst);
     {
       // A waiter that queued up too late for pass_to_waiter() and too early to find the baton free.
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (first_) first_->event.notify();
     }
     return flagged_.exchange(false, std::memory_order_seq_cst);
   }
 
   void enter(Waiter& waiter) {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     waiter.next = first_;
     if (first_) first_->previous = &waiter;
     first_ = &waiter;
   }
 
   void leave(Waiter& waiter) {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     (waiter.previous ? waiter.previous->next : first_) = waiter.next;
     if (waiter.next) waiter.next->previous = waiter.previous;
   }
@@ -74,8 +74,8 @@ class Baton {
  private:
   std::atomic<bool> taken_{false};
   std::atomic<bool> flagged_{false};
-  std::mutex mutex_;  // guards the queue
-  Waiter* first_ = nullptr;
+  Mutex mutex_;  // guards the queue
+  Waiter* first_ TW_GUARDED_BY(mutex_) = nullptr;
 };
 
 }  // namespace tw

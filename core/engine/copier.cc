@@ -50,11 +50,9 @@ void copy_piece(std::byte* to, const std::byte* from, size_t size, bool streamed
 }  // namespace
 
 void Copier::copy(std::byte* to, const std::byte* from, size_t size, Destination destination) {
-  std::unique_lock turn(turn_, std::defer_lock);
-  if (size < kShared || !turn.try_lock() || !assisted()) {
-    copy_piece(to, from, size, size >= kStreamed);
-    return;
-  }
+  if (size < kShared || !turn_.try_lock()) return copy_piece(to, from, size, size >= kStreamed);
+  const MutexLock turn(turn_, std::adopt_lock);
+  if (!assisted()) return copy_piece(to, from, size, size >= kStreamed);
   to_ = to;
   from_ = from;
   size_ = size;
@@ -120,7 +118,7 @@ bool Copier::assisted() {
 }
 
 void Copier::stop() {
-  std::lock_guard turn(turn_);
+  const MutexLock turn(turn_);
   decided_ = true;
   if (!assistant_.joinable()) return;
   state_.store(kStop, std::memory_order_release);

@@ -5,8 +5,9 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <thread>
+
+#include "base/mutex.h"
 
 namespace tw {
 
@@ -40,14 +41,14 @@ class Copier {
   //                                   -> nothing (who copies: nobody had taken it)
   enum State : uint32_t { kNothing, kOffered, kTaken, kStop };
 
-  bool assisted();
+  bool assisted() TW_REQUIRES(turn_);
   void assist();
   void copy_pieces();
   void settle();
 
-  std::mutex turn_;  // held for a copy that is shared, and by stop(); others copy alone meanwhile
-  bool decided_ = false;
-  std::thread assistant_;
+  Mutex turn_;  // held for a copy that is shared, and by stop(); others copy alone meanwhile
+  bool decided_ TW_GUARDED_BY(turn_) = false;
+  std::thread assistant_ TW_GUARDED_BY(turn_);
   std::atomic<uint32_t> state_{kNothing};  // a futex
 
   // The job: written ahead of kOffered.

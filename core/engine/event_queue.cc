@@ -10,7 +10,7 @@
 namespace tw {
 
 Result<int> EventQueue::descriptor() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!descriptor_) {
     Fd made(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!made)
@@ -25,7 +25,7 @@ EventQueue::Taken EventQueue::take(std::span<uint64_t> room, size_t& count, Nano
   for (;;) {
     const uint32_t seen = event_.sequence();
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (!tokens_.empty()) {
         count = std::min(room.size(), tokens_.size());
         const auto end = tokens_.begin() + static_cast<ptrdiff_t>(count);

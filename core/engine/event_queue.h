@@ -4,12 +4,12 @@
 #pragma once
 
 #include <cstddef>
-#include <mutex>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "base/fd.h"
+#include "base/mutex.h"
 #include "base/ref.h"
 #include "base/status.h"
 #include "engine/event.h"
@@ -27,7 +27,7 @@ class EventQueue final : public RefCounted {
   // std::bad_alloc: the token is not there.
   void push(uint64_t token) {
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       make_room();
       put(token);
     }
@@ -38,7 +38,7 @@ class EventQueue final : public RefCounted {
   class Place {
    public:
     explicit Place(Ref<EventQueue> queue) : queue_(std::move(queue)) {
-      std::lock_guard lock(queue_->mutex_);
+      const MutexLock lock(queue_->mutex_);
       queue_->make_room();
       ++queue_->promised_;
     }
@@ -46,14 +46,14 @@ class EventQueue final : public RefCounted {
     Place& operator=(Place&&) = delete;
     ~Place() {
       if (!queue_) return;
-      std::lock_guard lock(queue_->mutex_);
+      const MutexLock lock(queue_->mutex_);
       --queue_->promised_;
     }
     // Once.
     void push(uint64_t token) {
       const Ref<EventQueue> queue = std::move(queue_);
       {
-        std::lock_guard lock(queue->mutex_);
+        const MutexLock lock(queue->mutex_);
         --queue->promised_;
         queue->put(token);
       }
@@ -66,7 +66,7 @@ class EventQueue final : public RefCounted {
 
   void close() {
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       closed_ = true;
       signal();
     }
@@ -81,26 +81,25 @@ class EventQueue final : public RefCounted {
  private:
   static constexpr size_t kRoom = 64;
 
-  // Mutex held, all of them. make_room(): for one token besides those there and those that have a
-  // place.
-  void make_room();
-  void put(uint64_t token) {
+  // For one token besides those there and those that have a place.
+  void make_room() TW_REQUIRES(mutex_);
+  void put(uint64_t token) TW_REQUIRES(mutex_) {
     tokens_.push_back(token);
     signal();
   }
-  void signal() {
+  void signal() TW_REQUIRES(mutex_) {
     if (descriptor_ && !signalled_) set_signal();
   }
-  void set_signal();
-  void clear_signal();
+  void set_signal() TW_REQUIRES(mutex_);
+  void clear_signal() TW_REQUIRES(mutex_);
 
   Event event_;
-  std::mutex mutex_;  // guards what follows; no other lock is taken inside
-  std::vector<uint64_t> tokens_;
-  size_t promised_ = 0;
-  bool closed_ = false;
-  Fd descriptor_;
-  bool signalled_ = false;  // the descriptor is readable
+  Mutex mutex_;  // guards what follows; no other lock is taken inside
+  std::vector<uint64_t> tokens_ TW_GUARDED_BY(mutex_);
+  size_t promised_ TW_GUARDED_BY(mutex_) = 0;
+  bool closed_ TW_GUARDED_BY(mutex_) = false;
+  Fd descriptor_ TW_GUARDED_BY(mutex_);
+  bool signalled_ TW_GUARDED_BY(mutex_) = false;  // the descriptor is readable
 };
 
 }  // namespace tw

@@ -54,7 +54,7 @@ Result<std::unique_ptr<Poller>> Poller::create() {
 Poller::~Poller() = default;
 
 Result<Poller::Watch> Poller::watch(int fd, uint32_t events, Ref<Watcher> watcher, uint32_t tag) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const Watch id = next_id_++;
   epoll_event event{};
   event.events = events;
@@ -78,7 +78,7 @@ void Poller::rearm(Watch watch, int fd, uint32_t events) {
 void Poller::unwatch(Watch watch, int fd) {
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
   Ref<Watcher> last;  // released outside the lock: its destructor may call back
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (auto it = entries_.find(watch); it != entries_.end()) {
     last = std::move(it->second.watcher);
     entries_.erase(it);
@@ -101,7 +101,7 @@ Poller::Timer Poller::add_timer(Nanos deadline, std::function<void()> what) {
 }
 
 Poller::Timer Poller::add_timer(Nanos deadline, Ref<Watcher> watcher) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const Timer timer{deadline, next_id_++};
   timers_.emplace(timer, std::move(watcher));
   if (deadline < sleeping_until_) wake();
@@ -110,7 +110,7 @@ Poller::Timer Poller::add_timer(Nanos deadline, Ref<Watcher> watcher) {
 
 void Poller::cancel_timer(Timer timer) {
   Ref<Watcher> last;
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (auto it = timers_.find(timer); it != timers_.end()) {
     last = std::move(it->second);
     timers_.erase(it);
@@ -121,7 +121,7 @@ void Poller::run_timers() {
   for (;;) {
     Ref<Watcher> due;
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (timers_.empty() || timers_.begin()->first.first > now()) return;
       due = std::move(timers_.begin()->second);
       timers_.erase(timers_.begin());
@@ -138,7 +138,7 @@ bool Poller::poll(Nanos deadline) {
   epoll_event events[64];
   Nanos limit = deadline;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!timers_.empty() && timers_.begin()->first.first < limit)
       limit = timers_.begin()->first.first;
     sleeping_until_ = limit;
@@ -146,7 +146,7 @@ bool Poller::poll(Nanos deadline) {
   const int count = wait(epoll_.get(), events, 64, limit);
   const int error = errno;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     sleeping_until_ = 0;
   }
   bool signal = count < 0 && error == EINTR;
@@ -159,7 +159,7 @@ bool Poller::poll(Nanos deadline) {
     }
     Entry entry;
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       auto it = entries_.find(id);
       if (it == entries_.end()) continue;
       entry = it->second;

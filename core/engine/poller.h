@@ -9,12 +9,12 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <unordered_map>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/mutex.h"
 #include "base/ref.h"
 #include "base/status.h"
 
@@ -70,11 +70,11 @@ class Poller {
 
   Fd epoll_;
   Fd wake_;
-  std::mutex mutex_;  // guards what follows; never held while a watcher runs
-  std::unordered_map<Watch, Entry> entries_;
-  std::map<Timer, Ref<Watcher>> timers_;
-  uint64_t next_id_ = 1;
-  Nanos sleeping_until_ = 0;
+  Mutex mutex_;  // guards what follows; never held while a watcher runs
+  std::unordered_map<Watch, Entry> entries_ TW_GUARDED_BY(mutex_);
+  std::map<Timer, Ref<Watcher>> timers_ TW_GUARDED_BY(mutex_);
+  uint64_t next_id_ TW_GUARDED_BY(mutex_) = 1;
+  Nanos sleeping_until_ TW_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace tw

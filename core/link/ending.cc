@@ -8,7 +8,7 @@
 namespace tw {
 
 Status Link::death() const {
-  std::lock_guard lock(death_mutex_);
+  const MutexLock lock(death_mutex_);
   return death_;
 }
 
@@ -23,7 +23,7 @@ bool Link::drained() {
   if (fetches_.pending() != 0) return false;
   if (views_.load(std::memory_order_acquire) != 0 || fins_due_.load(std::memory_order_acquire))
     return false;
-  std::lock_guard lock(send_mutex_);
+  const MutexLock lock(send_mutex_);
   return sender_.leases() == 0 && !sender_.pending() && memory_->idle();
 }
 
@@ -34,7 +34,7 @@ void Link::close(Status why) {
   State open = State::kOpen;
   Status death = why;  // whoever changes the state has to get to the end
   {
-    std::lock_guard lock(death_mutex_);
+    const MutexLock lock(death_mutex_);
     if (!state_.compare_exchange_strong(open, State::kClosing)) return;
     death_ = std::move(death);
   }
@@ -49,7 +49,7 @@ void Link::lose(Status why) {
   bool open;
   Status death = why;
   {
-    std::lock_guard lock(death_mutex_);
+    const MutexLock lock(death_mutex_);
     open = state_.exchange(State::kClosing, std::memory_order_acq_rel) == State::kOpen;
     if (open) death_ = std::move(death);
   }
@@ -59,7 +59,7 @@ void Link::lose(Status why) {
     runtime_.audit().note(Incident::kBudgetLink, peer_.name(), why.details());
   bool touched = fetches_.under_way();
   {
-    std::lock_guard lock(send_mutex_);
+    const MutexLock lock(send_mutex_);
     send_broken_ = true;
     touched = touched || sender_.leases() != 0 || memory_->touches();
   }

@@ -5,6 +5,7 @@
 
 #include <new>
 
+#include "base/mutex.h"
 #include "base/shortage.h"
 #include "wire/bytes.h"
 
@@ -22,19 +23,19 @@ class Link::Returns final : public LeaseReturn {
   void lease_done(uint64_t id) noexcept override {
     Ref<Link> link;  // kept beyond the lock: returning a lease may be what ends the link
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (link_ && link_->try_retain()) link = Ref<Link>::adopt(link_);
     }
     if (link) link->surely([&] { link->return_lease(id); });
   }
   void forget() {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     link_ = nullptr;
   }
 
  private:
-  std::mutex mutex_;  // guards link_; taken before any lock of the link
-  Link* link_;
+  Mutex mutex_;  // guards link_; taken before any lock of the link
+  Link* link_ TW_GUARDED_BY(mutex_);
 };
 
 Link::Link(Runtime& runtime, std::unique_ptr<Transport> transport, Peer peer, uint64_t max_message,
@@ -57,7 +58,7 @@ Link::Link(Runtime& runtime, std::unique_ptr<Transport> transport, Peer peer, ui
 Link::~Link() { returns_->forget(); }
 
 void Link::slabs_dropped() {
-  std::lock_guard lock(send_mutex_);
+  const MutexLock lock(send_mutex_);
   if (!send_ended_) transport_->slabs_dropped();
 }
 
@@ -158,7 +159,7 @@ void Link::after_flush(bool backlog, bool driving) {
 
 void Link::on_timer() {
   {
-    std::lock_guard lock(send_mutex_);
+    const MutexLock lock(send_mutex_);
     const Nanos at = now();
     for (auto* timer : {&defer_timer_, &return_timer_})
       if (*timer && (*timer)->first <= at) timer->reset();
@@ -207,7 +208,7 @@ void Link::queue_fins_locked() {
   if (!fins_due_.load(std::memory_order_acquire)) return;
   std::vector<uint64_t> ids;
   {
-    std::lock_guard lock(fin_mutex_);
+    const MutexLock lock(fin_mutex_);
     ids.swap(fins_);
     fins_due_.store(false, std::memory_order_relaxed);
   }
@@ -229,7 +230,7 @@ void Link::kick(bool driving) {
 void Link::return_lease(uint64_t id) {
   size_t waiting;
   {
-    std::lock_guard lock(fin_mutex_);
+    const MutexLock lock(fin_mutex_);
     fins_.push_back(id);
     waiting = fins_.size();
     // Before the look at the state, as close() stores that before it looks here.
@@ -238,7 +239,7 @@ void Link::return_lease(uint64_t id) {
     views_.fetch_sub(1, std::memory_order_release);
   }
   if (waiting < kReturnsTogether && keeps_leases()) {
-    std::lock_guard lock(send_mutex_);
+    const MutexLock lock(send_mutex_);
     if (!return_timer_ && !send_ended_)
       return_timer_ = poller_->add_timer(now() + kReturnTime, Ref<Watcher>::share(this));
     return;
@@ -298,13 +299,7 @@ bool Link::move() {
     return false;
   }
   memory_->settle();
-  Result<size_t> got = 0;
-  {
-    const auto places = memory_->guard_places(receiver_);
-    iovec room[2];
-    const size_t runs = receiver_.buffers(room);
-    got = transport_->receive({room, runs});
-  }
+  const Result<size_t> got = memory_->receive(*transport_, receiver_);
   if (!got) {
     lose(got.status());
     return false;
@@ -366,7 +361,7 @@ Status Link::start_fetches() {
 // Baton held; afterwards not.
 void Link::hand_on() {
   {
-    std::lock_guard lock(stats_mutex_);
+    const MutexLock lock(stats_mutex_);
     received_ = receiver_.counters();
   }
   for (;;) {
@@ -460,7 +455,7 @@ Status Link::on_unmappable(uint64_t lease) {
 
 void Link::on_go_away(Code code, std::string_view reason) {
   {
-    std::lock_guard lock(death_mutex_);
+    const MutexLock lock(death_mutex_);
     if (death_.ok())
       death_ = {Code::kUnavailable, code == Code::kOk || reason.empty()
                                         ? std::string("the peer is going away")

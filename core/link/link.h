@@ -13,12 +13,12 @@
 #include <array>
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "engine/baton.h"
 #include "engine/spin.h"
 #include "link/counters.h"
@@ -110,7 +110,7 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Tena
   // Bytes of frames that the transport has not taken; payload of large segments is no part of them.
   size_t queued() const { return queued_.load(std::memory_order_relaxed); }
   // All that waits for the peer, and nobody waits for.
-  size_t backlog() const { return sender_.backlog() + queued(); }
+  size_t backlog() const TW_UNCHECKED { return sender_.backlog() + queued(); }  // an atomic
   // Sends what was deferred; the caller is going to wait on this link.
   void flush();
   // After event.notify() by another thread than the driver: the driver may be who waits for it.
@@ -121,7 +121,7 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Tena
   // A segment is pushed, because the arena had no room or no lease for it.
   void count_crowded(Status why);
   // Of the arena, what the peer has on lease.
-  size_t leased_bytes() const { return sender_.leased_bytes(); }
+  size_t leased_bytes() const TW_UNCHECKED { return sender_.leased_bytes(); }  // an atomic
 
   // Calls wait(until) again and again, which is a wait for something to be sent, for as long as the
   // peer takes what is sent at a good pace: a fast reader is served by the thread that has
@@ -152,6 +152,8 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Tena
   // ---- for ports that have frames of their own ----
 
   class Sending;  // the send lock
+  // That lock's name.
+  Mutex& send_mutex() TW_RETURNS_MUTEX(send_mutex_) { return send_mutex_; }
   // No lock held, after Sending. `backlog`: something was left to be sent before; now that it has
   // gone, the driver may be the one who waits for that.
   void after_flush(bool backlog, bool driving);
@@ -199,10 +201,10 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Tena
   void fail(Status why);
   void hand_on();
   void lose(Status why);
-  void flush_locked();
-  void sent_locked(uint64_t bytes, bool defer);
+  void flush_locked() TW_REQUIRES(send_mutex_);
+  void sent_locked(uint64_t bytes, bool defer) TW_REQUIRES(send_mutex_);
   bool flush_all();
-  void queue_fins_locked();
+  void queue_fins_locked() TW_REQUIRES(send_mutex_);
   void return_lease(uint64_t id);
   bool keeps_leases() const { return state_.load() == State::kOpen && calls().returns_later(); }
   MessagePort& calls() const {
@@ -211,7 +213,7 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Tena
   MessagePort& port_of(uint64_t stream) const { return *messages_[MessagePort::kind_of(stream)]; }
   bool drained();
   void tell_crowded(const Status& why);
-  void watch_reader();
+  void watch_reader() TW_REQUIRES(send_mutex_);
   void look_at_reader();
   void on_event(uint32_t tag, uint32_t events) override;
   void on_timer() override;
@@ -263,19 +265,24 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Tena
   Spinner spinner_;    // baton
   uint64_t came_ = 0;  // baton: bytes that the transport has brought
 
-  std::mutex send_mutex_;
-  Sender sender_;                 // send lock
-  bool turn_ended_ = true;        // send lock: the sender is between two frames
-  bool operations_turn_ = false;  // send lock: frames of memory_ are due, not the sender's
-  bool send_broken_ = false;      // send lock: the transport takes nothing any more
-  bool send_ended_ = false;       // send lock: everything was let go of
-  // Send lock: timers for what was deferred, and for leases that wait to be taken along.
-  std::optional<Poller::Timer> defer_timer_, return_timer_;
-  // Send lock: looks whether the peer reads, while something is left to be sent; what had been
-  // taken at the last look, and when that had last grown.
-  std::optional<Poller::Timer> reader_timer_;
-  uint64_t reader_took_ = 0;
-  Nanos reader_moved_ = 0;
+  Mutex send_mutex_;
+  Sender sender_ TW_GUARDED_BY(send_mutex_);
+  // The sender is between two frames.
+  bool turn_ended_ TW_GUARDED_BY(send_mutex_) = true;
+  // Frames of memory_ are due, not the sender's.
+  bool operations_turn_ TW_GUARDED_BY(send_mutex_) = false;
+  // The transport takes nothing any more.
+  bool send_broken_ TW_GUARDED_BY(send_mutex_) = false;
+  // Everything was let go of.
+  bool send_ended_ TW_GUARDED_BY(send_mutex_) = false;
+  // For what was deferred, and for leases that wait to be taken along.
+  std::optional<Poller::Timer> defer_timer_ TW_GUARDED_BY(send_mutex_);
+  std::optional<Poller::Timer> return_timer_ TW_GUARDED_BY(send_mutex_);
+  // Looks whether the peer reads, while something is left to be sent; what had been taken at the
+  // last look, and when that had last grown.
+  std::optional<Poller::Timer> reader_timer_ TW_GUARDED_BY(send_mutex_);
+  uint64_t reader_took_ TW_GUARDED_BY(send_mutex_) = 0;
+  Nanos reader_moved_ TW_GUARDED_BY(send_mutex_) = 0;
   std::atomic<uint64_t> taken_{0};  // bytes that the transport took; the send lock's owner writes
   // What had been taken when the reader was found to be slow: nobody waits for it until it moves.
   std::atomic<uint64_t> behind_at_{~uint64_t{0}};
@@ -287,8 +294,8 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Tena
   std::array<std::unique_ptr<MessagePort>, MessagePort::kKinds> messages_;
   std::unique_ptr<MemoryPort> memory_;
 
-  std::mutex fin_mutex_;
-  std::vector<uint64_t> fins_;  // fin lock
+  Mutex fin_mutex_;
+  std::vector<uint64_t> fins_ TW_GUARDED_BY(fin_mutex_);
   std::atomic<bool> fins_due_{false};
   std::atomic<uint64_t> views_{0};  // of the peer's memory, not given back
   std::atomic<uint64_t> unmapped_{0};
@@ -296,8 +303,8 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Tena
 
   std::atomic<State> state_{State::kOpen};
   std::atomic<bool> away_{false};
-  mutable std::mutex death_mutex_;  // guards death_
-  Status death_;
+  mutable Mutex death_mutex_;
+  Status death_ TW_GUARDED_BY(death_mutex_);
 
   Poller* poller_ = nullptr;
   Poller::Watch death_watch_ = 0;
@@ -312,39 +319,61 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Tena
   AtomicClass& class_of(uint64_t bytes);
   std::array<AtomicClass, LinkStats::kClassLimits.size() + 1> classes_;
 
-  std::mutex stats_mutex_;    // guards what follows
-  ReceiveCounters received_;  // as of the last time the baton was let go
-  uint64_t copies_ = 0, copied_bytes_ = 0, crowded_ = 0;
-  Status crowded_why_;
+  Mutex stats_mutex_;
+  // As of the last time the baton was let go.
+  ReceiveCounters received_ TW_GUARDED_BY(stats_mutex_);
+  uint64_t copies_ TW_GUARDED_BY(stats_mutex_) = 0;
+  uint64_t copied_bytes_ TW_GUARDED_BY(stats_mutex_) = 0;
+  uint64_t crowded_ TW_GUARDED_BY(stats_mutex_) = 0;
+  Status crowded_why_ TW_GUARDED_BY(stats_mutex_);
   std::atomic<bool> crowded_told_{false};
   std::atomic<uint64_t> spins_{0}, sleeps_{0}, background_wakes_{0};
 };
 
 // Holds the send lock. What the sender is done with is let go of after it: an owner may do
 // anything, even give a lease of this very link back.
-class Link::Sending {
+class TW_SCOPED_CAPABILITY Link::Sending {
  public:
-  explicit Sending(Link& link) : link_(link), lock_(link.send_mutex_) {}
-  ~Sending() { spent_ = link_.sender_.take_spent(); }
+  explicit Sending(Link& link) TW_ACQUIRE(link.send_mutex_)
+      : link_(link), lock_(link.send_mutex_) {}
+  ~Sending() TW_RELEASE() { spent_ = link_.sender_.take_spent(); }
   Sending(const Sending&) = delete;
   Sending& operator=(const Sending&) = delete;
 
   // For ports. Everything was let go of; nothing can be sent any more.
-  bool ended() const { return link_.send_ended_; }
+  bool ended() const {
+    held();
+    return link_.send_ended_;
+  }
   // The transport takes nothing any more.
-  bool broken() const { return link_.send_broken_; }
+  bool broken() const {
+    held();
+    return link_.send_broken_;
+  }
   // Half a frame may be queued: nothing that follows would be understood.
-  void break_off() { link_.send_broken_ = true; }
+  void break_off() {
+    held();
+    link_.send_broken_ = true;
+  }
   // Something is left to be sent.
   bool backlog() const { return link_.unsent_.load(); }
-  void flush() { link_.flush_locked(); }
-  Sender& sender() { return link_.sender_; }
+  void flush() {
+    held();
+    link_.flush_locked();
+  }
+  Sender& sender() {
+    held();
+    return link_.sender_;
+  }
   Transport& transport() { return *link_.transport_; }
 
  private:
+  // For as long as this lives.
+  void held() const TW_ASSERT_HELD(link_.send_mutex_) {}
+
   Link& link_;
   std::vector<Hold> spent_;
-  const std::lock_guard<std::mutex> lock_;
+  const MutexLock lock_;
 };
 
 // ---- waiting ----

@@ -7,14 +7,14 @@
 namespace tw {
 
 void Link::count_copy(uint64_t bytes) {
-  std::lock_guard lock(stats_mutex_);
+  const MutexLock lock(stats_mutex_);
   ++copies_;
   copied_bytes_ += bytes;
 }
 
 void Link::count_crowded(Status why) {
   tell_crowded(why);
-  std::lock_guard lock(stats_mutex_);
+  const MutexLock lock(stats_mutex_);
   ++crowded_;
   crowded_why_ = std::move(why);
 }
@@ -28,7 +28,7 @@ Link::AtomicClass& Link::class_of(uint64_t bytes) {
 LinkStats Link::stats() {
   LinkStats stats;
   {
-    std::lock_guard lock(send_mutex_);
+    const MutexLock lock(send_mutex_);
     stats.sent = sender_.counters();
     stats.leases = sender_.leases();
     stats.leased_bytes = sender_.leased_bytes();
@@ -43,7 +43,7 @@ LinkStats Link::stats() {
   stats.background_wakes = background_wakes_.load(std::memory_order_relaxed);
   stats.views = views_.load(std::memory_order_relaxed);
   stats.unmapped = unmapped_.load(std::memory_order_relaxed);
-  std::lock_guard lock(stats_mutex_);
+  const MutexLock lock(stats_mutex_);
   stats.received = received_;
   stats.copies = copies_;
   stats.copied_bytes = copied_bytes_;

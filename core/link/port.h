@@ -5,11 +5,11 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <span>
 #include <string_view>
 #include <utility>
 
+#include "base/mutex.h"
 #include "memory/posted_buffer.h"
 #include "message/frame_queue.h"
 #include "message/receiver.h"
@@ -90,12 +90,13 @@ class MemoryPort : public Port {
   virtual Result<std::byte*> on_outcome(const wire::Outcome& outcome,
                                         std::span<const std::byte> here) = 0;
   virtual Status on_placed(wire::FrameType type) = 0;
-  // Hold the result while the transport stores what it receives.
-  std::unique_lock<std::mutex> guard_places(Receiver& receiver) {
-    if (!receiver.placing()) return {};
-    std::unique_lock lock(place_mutex_);
+  // Stores what the transport brings; nobody takes the place of what is being received away
+  // meanwhile.
+  Result<size_t> receive(Transport& from, Receiver& receiver) {
+    if (!receiver.placing()) return store(from, receiver);
+    const MutexLock lock(place_mutex_);
     if (std::exchange(misplaced_, false)) receiver.misplace();
-    return lock;
+    return store(from, receiver);
   }
 
   // The device, baton held.
@@ -117,8 +118,16 @@ class MemoryPort : public Port {
   bool unsettled_ = false;  // baton
 
   // The place lock may be taken with the send lock held, and nothing is taken inside it.
-  std::mutex place_mutex_;
-  bool misplaced_ = false;  // place lock: who receives must not store any more
+  Mutex place_mutex_;
+  // Who receives must not store any more.
+  bool misplaced_ TW_GUARDED_BY(place_mutex_) = false;
+
+ private:
+  static Result<size_t> store(Transport& from, Receiver& receiver) {
+    iovec room[2];
+    const size_t runs = receiver.buffers(room);
+    return from.receive({room, runs});
+  }
 };
 
 }  // namespace tw

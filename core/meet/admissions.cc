@@ -32,7 +32,7 @@ Result<Admissions::Ticket> Admissions::mint(int connections, Nanos ttl, Nanos at
   if (!secret.ok()) return secret.status();
   ticket.secret = std::move(*secret);
 
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   expire_locked(at);
   if (entries_.size() >= capacity_) {
     evict();
@@ -64,7 +64,7 @@ void Admissions::forget(Entries::iterator at) {
 }
 
 void Admissions::introduce(const wire::SessionId& session, std::string caller, std::string agent) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = entries_.find(session);
   if (found == entries_.end()) return;
   found->second.guest.caller = std::move(caller);
@@ -72,14 +72,14 @@ void Admissions::introduce(const wire::SessionId& session, std::string caller, s
 }
 
 Result<Secret> Admissions::find(const wire::SessionId& session, Nanos at) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Result<Entry*> entry = find_live(session, at);
   if (!entry.ok()) return entry.status();
   return (*entry)->secret;
 }
 
 Result<Admissions::Guest> Admissions::admit(const wire::SessionId& session, Nanos at) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Result<Entry*> entry = find_live(session, at);
   if (!entry.ok()) return entry.status();
   --(*entry)->left;
@@ -88,14 +88,14 @@ Result<Admissions::Guest> Admissions::admit(const wire::SessionId& session, Nano
 }
 
 void Admissions::settle(const wire::SessionId& session) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = entries_.find(session);
   if (found == entries_.end()) return;
   if (--found->second.pending == 0 && found->second.left == 0) forget(found);
 }
 
 void Admissions::give_back(const wire::SessionId& session) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = entries_.find(session);
   if (found == entries_.end()) return;
   --found->second.pending;
@@ -103,12 +103,12 @@ void Admissions::give_back(const wire::SessionId& session) {
 }
 
 void Admissions::expire(Nanos at) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   expire_locked(at);
 }
 
 size_t Admissions::size() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return entries_.size();
 }
 

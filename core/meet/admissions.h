@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <list>
 #include <map>
-#include <mutex>
 #include <set>
 #include <string>
 #include <string_view>
@@ -13,6 +12,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/status.h"
 #include "meet/secret.h"
 #include "wire/handshake_frames.h"
@@ -83,16 +83,16 @@ class Admissions {
   };
   using Entries = std::unordered_map<wire::SessionId, Entry, Hash>;
 
-  Result<Entry*> find_live(const wire::SessionId& session, Nanos at);
-  void forget(Entries::iterator entry);
-  void expire_locked(Nanos at);
-  void evict();
+  Result<Entry*> find_live(const wire::SessionId& session, Nanos at) TW_REQUIRES(mutex_);
+  void forget(Entries::iterator entry) TW_REQUIRES(mutex_);
+  void expire_locked(Nanos at) TW_REQUIRES(mutex_);
+  void evict() TW_REQUIRES(mutex_);
 
   const size_t capacity_;
-  mutable std::mutex mutex_;  // guards what follows
-  Entries entries_;
-  Sources sources_;
-  std::set<std::pair<Nanos, wire::SessionId>> ends_;
+  mutable Mutex mutex_;  // guards what follows
+  Entries entries_ TW_GUARDED_BY(mutex_);
+  Sources sources_ TW_GUARDED_BY(mutex_);
+  std::set<std::pair<Nanos, wire::SessionId>> ends_ TW_GUARDED_BY(mutex_);
 };
 
 }  // namespace tw::meet

@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/mutex.h"
 #include "base/text.h"
 #include "meet/peer_process.h"
 
@@ -33,7 +34,7 @@ class Listener::Arrival final : public Watcher {
 
   void begin() {
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (stopped_) return;
       auto watch = listener_->poller_.watch(socket_.get(), EPOLLONESHOT, Ref<Watcher>::share(this));
       if (!watch) {
@@ -50,7 +51,7 @@ class Listener::Arrival final : public Watcher {
 
   // Makes room for another one.
   void evict() {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (stopped_) return;
     note(Incident::kEvictedStranger,
          {Code::kResourceExhausted,
@@ -61,7 +62,7 @@ class Listener::Arrival final : public Watcher {
 
   // Ends it from outside.
   void stop() {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopped_ = true;
     dismiss();
   }
@@ -74,7 +75,7 @@ class Listener::Arrival final : public Watcher {
   }
 
   // Mutex held. For good when it has failed, or because a link takes over the socket.
-  void finish() {
+  void finish() TW_REQUIRES(mutex_) {
     if (watch_ == 0) return;
     listener_->poller_.cancel_timer(timer_);
     listener_->poller_.unwatch(std::exchange(watch_, 0), socket_.get());
@@ -82,7 +83,7 @@ class Listener::Arrival final : public Watcher {
 
   void on_timer() override {
     const Ref<Arrival> keep = Ref<Arrival>::share(this);
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (watch_ == 0) return;
     const bool silent = handshake_.state() == HandshakeState::kAwaitOpen;
     if (const Nanos end = began_ + listener_->patience_; !silent && now() < end) {
@@ -100,14 +101,14 @@ class Listener::Arrival final : public Watcher {
     const Ref<Arrival> keep = Ref<Arrival>::share(this);
     Ref<Arrival> displaced;  // told without the lock, as it has one of its own
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (watch_ != 0 && !on_errand_) go_on(displaced);
     }
     if (displaced) displaced->evict();
   }
 
   // Mutex held.
-  void go_on(Ref<Arrival>& displaced) {
+  void go_on(Ref<Arrival>& displaced) TW_REQUIRES(mutex_) {
     const auto before = stage();
     while (!handshake_.finished()) {
       const auto out = handshake_.outgoing();
@@ -143,7 +144,7 @@ class Listener::Arrival final : public Watcher {
     set_up(displaced);
   }
 
-  Status begin_setup() {
+  Status begin_setup() TW_REQUIRES(mutex_) {
     const auto kind = std::ranges::find(kinds_, handshake_.transport(), &Kind::code);
     auto setup = (*kind)->accept({wire::same_host(listener_->runtime_.hello(), client_)});
     if (!setup) return setup.status();
@@ -153,7 +154,7 @@ class Listener::Arrival final : public Watcher {
   }
 
   // Mutex held.
-  void set_up(Ref<Arrival>& displaced) {
+  void set_up(Ref<Arrival>& displaced) TW_REQUIRES(mutex_) {
     const auto next = setup_->go_on(socket_.get());
     if (!next) return give_up_for(next.status());
     switch (*next) {
@@ -179,15 +180,16 @@ class Listener::Arrival final : public Watcher {
   }
 
   // Mutex held. The kernel may take seconds for it, during which the socket is not watched.
-  void send_on_errand() {
+  void send_on_errand() TW_REQUIRES(mutex_) {
     auto errands = listener_->runtime_.errands();
     if (!errands) return give_up();
     on_errand_ = true;  // hang-ups are told even where nothing is waited for
     (*errands)->add_timer(0, [self = Ref<Arrival>::share(this)] {
       // Many may be queued whose time is over.
-      if (!self->waits() || self->listener_->runtime_.leaving()) return;
-      self->setup_->errand();
-      std::lock_guard lock(self->mutex_);
+      Setup* const setup = self->awaited();
+      if (!setup || self->listener_->runtime_.leaving()) return;
+      setup->errand();
+      const MutexLock lock(self->mutex_);
       self->on_errand_ = false;
       // By the poller's thread again, which takes in links.
       if (self->watch_ != 0) self->wait_for(EPOLLOUT);
@@ -195,18 +197,18 @@ class Listener::Arrival final : public Watcher {
   }
 
   using Stage = Crowd<Arrival*>::Stage;
-  Stage stage() const {
+  Stage stage() const TW_REQUIRES(mutex_) {
     if (handshake_.done()) return Stage::kProved;
     return handshake_.state() == HandshakeState::kAwaitOpen ? Stage::kSilent : Stage::kSpoke;
   }
 
   // It went away while its transport was set up.
-  void gone() {
+  void gone() TW_REQUIRES(mutex_) {
     note(Incident::kHandshakeLeft, {});
     give_up();
   }
   // Its transport cannot be set up.
-  void give_up_for(const Status& why) {
+  void give_up_for(const Status& why) TW_REQUIRES(mutex_) {
     switch (why.code()) {
       case Code::kUnavailable:
         return gone();
@@ -221,29 +223,29 @@ class Listener::Arrival final : public Watcher {
     }
   }
 
-  void note(Incident incident, const Status& why) {
+  void note(Incident incident, const Status& why) TW_REQUIRES(mutex_) {
     listener_->runtime_.audit().note(incident, peer_.name(), why.details());
   }
 
-  void wait_for(uint32_t events) {
+  void wait_for(uint32_t events) TW_REQUIRES(mutex_) {
     listener_->poller_.rearm(watch_, socket_.get(), events | EPOLLONESHOT);
   }
 
   // Mutex held. At once, though an errand may keep this object.
-  void dismiss() {
+  void dismiss() TW_REQUIRES(mutex_) {
     finish();
     if (handshake_.admitted() && !std::exchange(settled_, true))
       listener_->admissions_.give_back(handshake_.session());
     if (socket_) ::shutdown(socket_.get(), SHUT_RDWR);
   }
 
-  void give_up() {
+  void give_up() TW_REQUIRES(mutex_) {
     dismiss();
     listener_->leave(*this);
   }
 
   // A client of this pid namespace is watched by its process. False: it has died.
-  bool know_process() {
+  bool know_process() TW_REQUIRES(mutex_) {
     if (!wire::same_pids(listener_->runtime_.hello(), client_) || client_.pid == 0) return true;
     auto watched = watch_process(static_cast<int>(client_.pid));
     if (!watched) return false;
@@ -252,13 +254,14 @@ class Listener::Arrival final : public Watcher {
     return true;
   }
 
-  bool waits() {
-    std::lock_guard lock(mutex_);
-    return watch_ != 0;
+  // For the errand, during which nobody else touches it. Null: its time is over.
+  Setup* awaited() {
+    const MutexLock lock(mutex_);
+    return watch_ == 0 ? nullptr : setup_.get();
   }
 
   // Mutex held.
-  void become(std::unique_ptr<Transport> transport) {
+  void become(std::unique_ptr<Transport> transport) TW_REQUIRES(mutex_) {
     settled_ = true;
     listener_->admissions_.settle(handshake_.session());
     listener_->arrived_({std::move(transport), std::move(peer_)});
@@ -267,20 +270,20 @@ class Listener::Arrival final : public Watcher {
 
   const Ref<Listener> listener_;
   const Nanos began_;
-  std::mutex mutex_;  // guards what follows; taken before the listener's
-  Fd socket_;
+  Mutex mutex_;  // guards what follows; taken before the listener's
+  Fd socket_ TW_GUARDED_BY(mutex_);
   const std::vector<Kind*> kinds_;  // what it may become
-  ServerHandshake handshake_;
+  ServerHandshake handshake_ TW_GUARDED_BY(mutex_);
   // Once it has proved itself. During an errand nobody else touches the setup.
-  Kind* kind_ = nullptr;
-  std::unique_ptr<Setup> setup_;
-  bool on_errand_ = false;
-  wire::Hello client_;  // of the process that asked for the session
-  Peer peer_;
-  Poller::Watch watch_ = 0;
-  Poller::Timer timer_{};
-  bool stopped_ = false;
-  bool settled_ = false;  // its admission was used, or given back
+  Kind* kind_ TW_GUARDED_BY(mutex_) = nullptr;
+  std::unique_ptr<Setup> setup_ TW_GUARDED_BY(mutex_);
+  bool on_errand_ TW_GUARDED_BY(mutex_) = false;
+  wire::Hello client_ TW_GUARDED_BY(mutex_);  // of the process that asked for the session
+  Peer peer_ TW_GUARDED_BY(mutex_);
+  Poller::Watch watch_ TW_GUARDED_BY(mutex_) = 0;
+  Poller::Timer timer_ TW_GUARDED_BY(mutex_){};
+  bool stopped_ TW_GUARDED_BY(mutex_) = false;
+  bool settled_ TW_GUARDED_BY(mutex_) = false;  // its admission was used, or given back
 };
 
 size_t Listener::room() {
@@ -331,7 +334,7 @@ Result<std::string> Listener::listen_local() {
   if (!socket || ::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
     return errno_status(Code::kUnavailable, "cannot listen on " + path, errno);
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     folders_.push_back(std::move(*folder));
   }
   auto opened = open(std::move(socket), Kind::Door::kLocal);
@@ -350,7 +353,7 @@ Result<int> Listener::open(Fd socket, Kind::Door at) {
   std::vector<Kind*> kinds;
   for (const auto& kind : runtime_.kinds())
     if (kind->door() == at && kind->why_not().ok()) kinds.push_back(kind.get());
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (closed_) return Status{Code::kFailedPrecondition, "the server is closed"};
   auto watch = poller_.watch(socket.get(), EPOLLIN | EPOLLONESHOT, Ref<Watcher>::share(this),
                              static_cast<uint32_t>(doors_.size()));
@@ -375,7 +378,7 @@ void Listener::introduce(const wire::SessionId& session, std::string caller, std
 void Listener::on_event(uint32_t tag, uint32_t) {
   for (int i = 0; i < kAcceptsAtOnce; ++i)
     if (!accept(tag)) return;
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!closed_) poller_.rearm(doors_[tag].watch, doors_[tag].socket.get(), EPOLLIN | EPOLLONESHOT);
 }
 
@@ -383,7 +386,7 @@ void Listener::on_event(uint32_t tag, uint32_t) {
 bool Listener::accept(size_t number) {
   Ref<Arrival> arrival, displaced;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (closed_) return false;
     Door& door = doors_[number];
     Fd socket(::accept4(door.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
@@ -435,14 +438,14 @@ Ref<Listener::Arrival> Listener::take(Arrival* arrival) {
 }
 
 void Listener::advance(Arrival& arrival, Crowd<Arrival*>::Stage stage) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (const auto it = arrivals_.find(&arrival); it != arrivals_.end())
     crowd(it->second.door).advance(&arrival, stage);
 }
 
 // The door is free for others. Who has to give way, if anybody.
 Ref<Listener::Arrival> Listener::move_to_joining(Arrival& arrival, const std::string& source) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto it = arrivals_.find(&arrival);
   if (it == arrivals_.end()) return nullptr;
   crowd(it->second.door).leave(&arrival);
@@ -455,14 +458,14 @@ Ref<Listener::Arrival> Listener::move_to_joining(Arrival& arrival, const std::st
 }
 
 void Listener::on_timer() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const Door& door : doors_)
     poller_.rearm(door.watch, door.socket.get(), EPOLLIN | EPOLLONESHOT);
 }
 
 void Listener::leave(Arrival& arrival) {
   Ref<Arrival> last;
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   last = take(&arrival);
 }
 
@@ -471,7 +474,7 @@ void Listener::close() {
   std::unordered_map<Arrival*, Entry> arrivals;
   std::vector<LocalFolder> folders;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     closed_ = true;
     doors.swap(doors_);
     arrivals.swap(arrivals_);

@@ -5,11 +5,11 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "base/mutex.h"
 #include "meet/connect.h"
 #include "meet/crowd.h"
 #include "process/local_folder.h"
@@ -72,8 +72,10 @@ class Listener final : public Watcher {
   void leave(Arrival& arrival);
   void advance(Arrival& arrival, Crowd<Arrival*>::Stage stage);
   Ref<Arrival> move_to_joining(Arrival& arrival, const std::string& source);
-  Ref<Arrival> take(Arrival* arrival);
-  Crowd<Arrival*>& crowd(size_t door) { return door == kJoining ? joining_ : doors_[door].crowd; }
+  Ref<Arrival> take(Arrival* arrival) TW_REQUIRES(mutex_);
+  Crowd<Arrival*>& crowd(size_t door) TW_REQUIRES(mutex_) {
+    return door == kJoining ? joining_ : doors_[door].crowd;
+  }
 
   Runtime& runtime_;
   Poller& poller_;
@@ -81,12 +83,12 @@ class Listener final : public Watcher {
   const Nanos patience_;
   Admissions admissions_;
 
-  std::mutex mutex_;  // guards what follows; no watcher is called inside
-  std::vector<Door> doors_;
-  Crowd<Arrival*> joining_;
-  std::unordered_map<Arrival*, Entry> arrivals_;
-  std::vector<LocalFolder> folders_;
-  bool closed_ = false;
+  Mutex mutex_;  // guards what follows; no watcher is called inside
+  std::vector<Door> doors_ TW_GUARDED_BY(mutex_);
+  Crowd<Arrival*> joining_ TW_GUARDED_BY(mutex_);
+  std::unordered_map<Arrival*, Entry> arrivals_ TW_GUARDED_BY(mutex_);
+  std::vector<LocalFolder> folders_ TW_GUARDED_BY(mutex_);
+  bool closed_ TW_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace tw::meet

@@ -5,6 +5,7 @@
 #include <bit>
 #include <chrono>
 #include <new>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,12 +48,16 @@ Result<Ref<Block>> Arena::allocate(size_t size, Nanos deadline, size_t room) {
     return Status(Code::kFailedPrecondition,
                   "this arena belongs to the process that forked this one; make a new one here");
   }
-  std::vector<Ref<Slab>> dropped;  // unmapped without the lock
-  std::unique_lock lock(mutex_);
-  if (size > capacity_) return exhausted(size);
-  if (room != 0 && book_->used() + size + room > capacity_) return exhausted(size);
-  const uint64_t interruptions = interruptions_;
+  std::optional<uint64_t> interruptions;  // when it began
   for (;;) {
+    // Unmapped without the lock, and before anybody waits.
+    std::vector<Ref<Slab>> dropped;
+    const MutexLock lock(mutex_);
+    if (size > capacity_) return exhausted(size);
+    if (room != 0 && book_->used() + size + room > capacity_) return exhausted(size);
+    if (!interruptions) interruptions = interruptions_;
+    if (*interruptions != interruptions_)
+      return Status(Code::kCancelled, "the wait for arena memory was interrupted");
     auto extent = book_->take(size);
     dropped = take_dropped();
     if (!extent) return extent.status();
@@ -68,23 +73,16 @@ Result<Ref<Block>> Arena::allocate(size_t size, Nanos deadline, size_t room) {
       ++blocks_;
       return Ref<Block>::adopt(block);
     }
-    if (!dropped.empty()) {  // their memory must be gone before anybody waits
-      lock.unlock();
-      dropped.clear();
-      lock.lock();
-      continue;
-    }
+    if (!dropped.empty()) continue;
     if (deadline <= 0 || deadline <= now()) return exhausted(size);
     ++waiters_;
     if (deadline == kForever) {
-      space_.wait(lock);
+      space_.wait(mutex_);
     } else {
       using Clock = std::chrono::steady_clock;
-      space_.wait_until(lock, Clock::time_point(std::chrono::nanoseconds(deadline)));
+      space_.wait_until(mutex_, Clock::time_point(std::chrono::nanoseconds(deadline)));
     }
     --waiters_;
-    if (interruptions != interruptions_)
-      return Status(Code::kCancelled, "the wait for arena memory was interrupted");
   }
 }
 
@@ -151,14 +149,14 @@ size_t Arena::take_wanted() {
 
 void Arena::interrupt() {
   if (!home_.here()) return;
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ++interruptions_;
   space_.notify_all();
 }
 
 void Arena::free(Block& block) noexcept {
   std::vector<Ref<Slab>> dropped;
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   book_->give(*block.slab_, static_cast<size_t>(block.data_ - block.slab_->base()));
   --blocks_;
   dropped = take_dropped();
@@ -167,7 +165,7 @@ void Arena::free(Block& block) noexcept {
 
 Ref<Block> Arena::find(const void* p, size_t size) {
   if (!home_.here()) return nullptr;
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Block* const block = book_->find(p);
   if (!block) return nullptr;
   const auto skipped = static_cast<size_t>(static_cast<const std::byte*>(p) - block->data_);
@@ -200,7 +198,7 @@ void Arena::lease_ended(Block& block) {
 void Arena::trim(Nanos idle_before) {
   if (!home_.here()) return;
   std::vector<Ref<Slab>> dropped;
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   book_->trim(idle_before);
   dropped = take_dropped();
 }
@@ -209,7 +207,7 @@ ArenaStats Arena::stats() const {
   ArenaStats stats;
   stats.capacity = capacity_;
   if (!home_.here()) return stats;
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   stats.reserved = book_->reserved();
   stats.resident = book_->resident();
   stats.used = book_->used();

@@ -4,16 +4,15 @@
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/declared.h"
 #include "base/fork.h"
+#include "base/mutex.h"
 #include "base/ref.h"
 #include "base/status.h"
 #include "memory/region.h"
@@ -172,19 +171,20 @@ class Arena final : public RefCounted {
   }
   Result<Ref<Block>> allocate(size_t size, Nanos deadline, size_t room);
   void free(Block& block) noexcept;
-  Status exhausted(size_t size) const;
+  Status exhausted(size_t size) const TW_REQUIRES(mutex_);
   // A cap from `least` up that is above the present one.
   size_t want(size_t least) const;
-  std::vector<Ref<Slab>> take_dropped() noexcept;  // to be let go of without the lock
+  std::vector<Ref<Slab>> take_dropped() noexcept
+      TW_REQUIRES(mutex_);  // to be let go of without the lock
 
   const Birthplace home_;
   const size_t capacity_;
-  mutable std::mutex mutex_;
-  std::condition_variable space_;
-  std::unique_ptr<ArenaBook> book_;  // guarded by mutex_
-  size_t blocks_ = 0;                // guarded by mutex_
-  size_t waiters_ = 0;               // guarded by mutex_
-  uint64_t interruptions_ = 0;       // guarded by mutex_
+  mutable Mutex mutex_;
+  Condition space_;
+  std::unique_ptr<ArenaBook> book_ TW_GUARDED_BY(mutex_);
+  size_t blocks_ TW_GUARDED_BY(mutex_) = 0;
+  size_t waiters_ TW_GUARDED_BY(mutex_) = 0;
+  uint64_t interruptions_ TW_GUARDED_BY(mutex_) = 0;
   std::atomic<int64_t> leased_{0};
   mutable std::atomic<size_t> wanted_{0};
   std::atomic<size_t> told_{0};

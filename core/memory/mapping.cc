@@ -56,7 +56,7 @@ SlabMapping::Clusters::iterator SlabMapping::cluster_at(size_t offset) {
 }
 
 bool SlabMapping::enter(size_t begin, size_t end) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   auto first = clusters_.lower_bound(begin);
   if (first != clusters_.begin() && std::prev(first)->second.end > begin) --first;
   Cluster joined{end, 1, false, false, ~uint64_t{0}};
@@ -81,7 +81,7 @@ bool SlabMapping::enter(size_t begin, size_t end) {
 }
 
 void SlabMapping::expose(size_t begin) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   begin_exposure(cluster_at(begin)->second);
 }
 
@@ -97,7 +97,7 @@ bool SlabMapping::touched(const Cluster& cluster) {
 }
 
 bool SlabMapping::claim(size_t begin) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Cluster& cluster = cluster_at(begin)->second;
   if (cluster.views != 1) return false;
   begin_exposure(cluster);
@@ -106,7 +106,7 @@ bool SlabMapping::claim(size_t begin) {
 }
 
 void SlabMapping::leave(size_t begin) noexcept {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto at = cluster_at(begin);
   Cluster& cluster = at->second;
   if (--cluster.views != 0) return;
@@ -165,7 +165,7 @@ size_t PeerArena::fair_descriptors() {
   return std::clamp<size_t>(limit.rlim_cur / 8, 8, 1024);
 }
 
-// The lock is held. The entry of a new slab, in the place of the one before, which is dead.
+// The entry of a new slab, in the place of the one before, which is dead.
 Result<PeerArena::Entry*> PeerArena::enter(const SlabAnnouncement& announced) {
   const auto at = slabs_.find(announced.index);
   if (announced.index >= kMaxSlabs ||
@@ -178,7 +178,6 @@ Result<PeerArena::Entry*> PeerArena::enter(const SlabAnnouncement& announced) {
               .first->second;
 }
 
-// The lock is held.
 Status PeerArena::map(Fd fd, const SlabAnnouncement& announced, Entry& entry) {
   const size_t bytes = tally_->bytes.load(std::memory_order_relaxed);
   if (announced.size > limit_ || bytes > limit_ - announced.size) {
@@ -197,7 +196,7 @@ Status PeerArena::map(Fd fd, const SlabAnnouncement& announced, Entry& entry) {
 }
 
 Status PeerArena::add(Fd fd, const SlabAnnouncement& announced) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   auto entry = enter(announced);
   if (!entry) return entry.status();
   Status status = map(std::move(fd), announced, **entry);
@@ -208,7 +207,7 @@ Status PeerArena::add(Fd fd, const SlabAnnouncement& announced) {
 }
 
 Status PeerArena::refuse(const SlabAnnouncement& announced) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   auto entry = enter(announced);
   if (!entry) return entry.status();
   return (*entry)->refused = {Code::kResourceExhausted,
@@ -219,7 +218,7 @@ Status PeerArena::refuse(const SlabAnnouncement& announced) {
 
 Status PeerArena::drop(uint32_t index, uint32_t generation) {
   Ref<SlabMapping> mapping;  // unmapped after the lock is gone
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto at = slabs_.find(index);
   if (at == slabs_.end() || at->second.generation != generation ||
       (!at->second.mapping && at->second.refused.ok())) {
@@ -238,7 +237,7 @@ Result<Located> PeerArena::locate(const RegionRef& region) {
                                        std::to_string(region.offset) + ", length " +
                                        std::to_string(region.length) + ": " + why);
   };
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto at = slabs_.find(region.slab);
   if (at == slabs_.end() || region.generation > at->second.generation)
     return wrong("it has not shared that slab");

@@ -7,11 +7,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 
 #include "base/fd.h"
 #include "base/fork.h"
+#include "base/mutex.h"
 #include "base/ref.h"
 #include "base/status.h"
 #include "memory/memfd.h"
@@ -68,7 +68,7 @@ class SlabMapping final : public RefCounted {
   };
   using Clusters = std::map<size_t, Cluster>;  // by first page; disjoint
 
-  Clusters::iterator cluster_at(size_t offset);
+  Clusters::iterator cluster_at(size_t offset) TW_REQUIRES(mutex_);
   // False when private writes lie, or may come to lie, in [begin, end): the view must map the bytes
   // for itself.
   bool enter(size_t begin, size_t end);
@@ -76,17 +76,17 @@ class SlabMapping final : public RefCounted {
   // False when other views are live there.
   bool claim(size_t begin);
   void leave(size_t begin) noexcept;
-  void begin_exposure(Cluster& cluster);
+  void begin_exposure(Cluster& cluster) TW_REQUIRES(mutex_);
   // Whether the process may have made pages private since the cluster was exposed.
-  bool touched(const Cluster& cluster);
+  bool touched(const Cluster& cluster) TW_REQUIRES(mutex_);
 
   const Fd fd_;
   const SlabAnnouncement announced_;
   const MemoryMap map_;
   const Ref<MappingTally> tally_;
-  std::mutex mutex_;
-  Clusters clusters_;    // guarded by mutex_
-  uint64_t faults_ = 0;  // page_faults() when last asked; guarded by mutex_
+  Mutex mutex_;
+  Clusters clusters_ TW_GUARDED_BY(mutex_);
+  uint64_t faults_ TW_GUARDED_BY(mutex_) = 0;  // page_faults() when last asked
 };
 
 // A region of a peer that has been found and checked.
@@ -161,14 +161,14 @@ class PeerArena final : public RefCounted {
     Status refused;            // why there is no mapping of a slab that was not dropped
   };
 
-  Result<Entry*> enter(const SlabAnnouncement& announced);
-  Status map(Fd fd, const SlabAnnouncement& announced, Entry& entry);
+  Result<Entry*> enter(const SlabAnnouncement& announced) TW_REQUIRES(mutex_);
+  Status map(Fd fd, const SlabAnnouncement& announced, Entry& entry) TW_REQUIRES(mutex_);
 
   const size_t limit_;
   const size_t descriptors_;
   const Ref<MappingTally> tally_ = make_ref<MappingTally>();
-  std::mutex mutex_;
-  std::map<uint32_t, Entry> slabs_;  // by index; guarded by mutex_
+  Mutex mutex_;
+  std::map<uint32_t, Entry> slabs_ TW_GUARDED_BY(mutex_);  // by index
 };
 
 }  // namespace tw

@@ -60,7 +60,7 @@ Result<Ref<PoolBuffer>> Pool::get(size_t size) {
     if (!map) return map.status();
     memory = std::move(*map);
     wish_huge_pages(memory.data(), memory.size());
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stats_.used += capacity;
     ++stats_.fresh;
   }
@@ -76,7 +76,7 @@ Ref<PoolBuffer> Pool::recycled(size_t size) {
 
 // The newest of a size; empty when none is idle.
 MemoryMap Pool::take_idle(size_t index) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   auto& candidates = free_[index];
   if (candidates.empty()) return {};
   const auto newest = candidates.back();
@@ -98,7 +98,7 @@ Status PoolBuffer::extend(size_t size) {
     wish_huge_pages(memory_.data(), memory_.size());
     data_ = memory_.data();
     capacity_ = memory_.size();
-    std::lock_guard lock(pool_->mutex_);
+    const MutexLock lock(pool_->mutex_);
     pool_->stats_.used += capacity_ - before;
   }
   size_ = size;
@@ -109,7 +109,7 @@ void Pool::put(MemoryMap memory) noexcept {
   const size_t size = memory.size();
   const size_t index = class_of(size);
   std::list<Idle> surplus;  // unmapped without the lock
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   stats_.used -= size;
   if (size > capacity_) {  // keeping it would cost all the others
     ++stats_.dropped;
@@ -138,7 +138,7 @@ void Pool::post(Ref<PostedBuffer> buffer) {
   if (!home_.here()) return;
   std::list<Posted> fresh, surplus;  // let go of without the lock
   fresh.push_back({std::move(buffer), now()});
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   stats_.posted += fresh.front().buffer->size();
   posted_.splice(posted_.end(), fresh);
   surplus = withdraw(kMostPosted, 0);
@@ -147,7 +147,7 @@ void Pool::post(Ref<PostedBuffer> buffer) {
 Ref<PostedBuffer> Pool::take_posted(size_t size) {
   if (posted_count_.load(std::memory_order_relaxed) == 0 || !home_.here()) return nullptr;
   std::list<Posted> taken;
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = std::ranges::find_if(
       posted_, [&](const Posted& posted) { return posted.buffer->size() == size; });
   if (found == posted_.end()) return nullptr;
@@ -172,7 +172,7 @@ void Pool::trim(Nanos idle_before) {
   if (!home_.here()) return;
   std::list<Idle> old;
   std::list<Posted> unused;
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   old = evict(capacity_, idle_before);
   unused = withdraw(kMostPosted, idle_before);
 }
@@ -180,7 +180,7 @@ void Pool::trim(Nanos idle_before) {
 PoolStats Pool::stats() const {
   PoolStats stats;
   if (home_.here()) {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stats = stats_;
   }
   stats.capacity = capacity_;

@@ -8,12 +8,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
-#include <mutex>
 #include <span>
 
 #include "base/clock.h"
 #include "base/declared.h"
 #include "base/fork.h"
+#include "base/mutex.h"
 #include "base/ref.h"
 #include "base/status.h"
 #include "memory/memfd.h"
@@ -138,18 +138,19 @@ class Pool final : public RefCounted {
   void put(MemoryMap memory) noexcept;
   // Takes idle buffers out, oldest first, while more than `keep` bytes are idle or the oldest has
   // been since before `idle_before`. The caller lets them go without the lock.
-  std::list<Idle> evict(size_t keep, Nanos idle_before);
+  std::list<Idle> evict(size_t keep, Nanos idle_before) TW_REQUIRES(mutex_);
   // The same for posted ones, more than `keep` of them or more bytes than the capacity.
-  std::list<Posted> withdraw(size_t keep, Nanos since_before);
+  std::list<Posted> withdraw(size_t keep, Nanos since_before) TW_REQUIRES(mutex_);
 
   const Birthplace home_;
   const size_t capacity_;
-  mutable std::mutex mutex_;
-  std::list<Idle> idle_;                                             // oldest first
-  std::array<std::list<std::list<Idle>::iterator>, kClasses> free_;  // of each size, oldest first
-  std::list<Posted> posted_;                                         // oldest first
-  PoolStats stats_;                                                  // all guarded by mutex_
-  std::atomic<size_t> posted_count_{0};                              // of posted_
+  mutable Mutex mutex_;
+  // Oldest first; and those of each size, oldest first.
+  std::list<Idle> idle_ TW_GUARDED_BY(mutex_);
+  std::array<std::list<std::list<Idle>::iterator>, kClasses> free_ TW_GUARDED_BY(mutex_);
+  std::list<Posted> posted_ TW_GUARDED_BY(mutex_);  // oldest first
+  PoolStats stats_ TW_GUARDED_BY(mutex_);
+  std::atomic<size_t> posted_count_{0};  // of posted_
 };
 
 constexpr size_t Pool::class_of(size_t size) {

@@ -5,19 +5,20 @@
 
 #include <atomic>
 
+#include "base/mutex.h"
 #include "base/random.h"
 #include "base/shortage.h"
 
 namespace tw {
 namespace {
 
-std::mutex g_mutex;  // guards g_runtime
+Mutex g_mutex;  // guards g_runtime
 std::atomic<Runtime*> g_runtime{nullptr};
 
 void in_child() {
   // The parent's runtime has no threads here and its descriptors are shared with the parent: it is
   // left as it is. The child has one thread, so the lock can be made anew.
-  new (&g_mutex) std::mutex;
+  new (&g_mutex) Mutex;
   g_runtime.store(nullptr, std::memory_order_relaxed);
 }
 
@@ -25,7 +26,7 @@ void in_child() {
 
 Result<Runtime*> Runtime::get() {
   if (Runtime* runtime = g_runtime.load(std::memory_order_acquire)) return runtime;
-  std::lock_guard lock(g_mutex);
+  const MutexLock lock(g_mutex);
   if (Runtime* runtime = g_runtime.load(std::memory_order_relaxed)) return runtime;
   [[maybe_unused]] static const int registered = pthread_atfork(nullptr, nullptr, in_child);
   auto runtime = create();
@@ -40,7 +41,7 @@ Result<std::unique_ptr<Runtime>> Runtime::create() {
   ShortageReserve::keep();
   auto runtime = std::make_unique<Runtime>();
   runtime->settings_ = *settings;
-  runtime->traced_ = settings->trace_events;
+  runtime->trace(settings->trace_events);
   runtime->trace_file_.emplace(settings->trace_folder);
   if (Status status = fill_random(runtime->instance_); !status.ok()) return status;
   runtime->arena_ = make_ref<Arena>(settings->buffer_bytes);
@@ -58,12 +59,17 @@ wire::Hello Runtime::hello() const {
   return wire::local_hello(instance_, settings_.stream_window_bytes);
 }
 
-Result<Poller*> Runtime::background() { return poller_of(background_, "tensorwire"); }
+Result<Poller*> Runtime::background() {
+  const MutexLock lock(mutex_);
+  return poller_of(background_, "tensorwire");
+}
 
-Result<Poller*> Runtime::errands() { return poller_of(errands_, "tensorwire-wait"); }
+Result<Poller*> Runtime::errands() {
+  const MutexLock lock(mutex_);
+  return poller_of(errands_, "tensorwire-wait");
+}
 
 Result<Poller*> Runtime::poller_of(std::unique_ptr<Background>& thread, const char* name) {
-  std::lock_guard lock(mutex_);
   if (!thread) {
     if (leaving()) return Status{Code::kUnavailable, "the process is about to end"};
     auto started = Background::start(name);
@@ -90,7 +96,7 @@ void Runtime::trim() {
   arena_->trim(idle_before);
   pool_->trim(idle_before);
   {
-    std::lock_guard lock(tenants_mutex_);
+    const MutexLock lock(tenants_mutex_);
     if (const uint64_t drops = arena_->slabs_dropped(); drops != drops_told_) {
       drops_told_ = drops;
       for (Tenant* tenant : tenants_) tenant->slabs_dropped();
@@ -105,19 +111,19 @@ void Runtime::trim() {
 }
 
 void Runtime::trace(size_t events) {
-  std::lock_guard lock(tenants_mutex_);
+  const MutexLock lock(tenants_mutex_);
   traced_ = events;
   for (Tenant* tenant : tenants_) tenant->keep_trace(events);
 }
 
 void Runtime::move_in(Tenant& tenant) {
-  std::lock_guard lock(tenants_mutex_);
+  const MutexLock lock(tenants_mutex_);
   tenants_.insert(&tenant);
   if (traced_ != 0) tenant.keep_trace(traced_);
 }
 
 void Runtime::move_out(Tenant& tenant) {
-  std::lock_guard lock(tenants_mutex_);
+  const MutexLock lock(tenants_mutex_);
   tenants_.erase(&tenant);
 }
 
@@ -126,7 +132,7 @@ void Runtime::shut_down() {
   if (!runtime) return;
   Background *background, *errands;
   {
-    std::lock_guard lock(runtime->mutex_);
+    const MutexLock lock(runtime->mutex_);
     runtime->leaving_.store(true, std::memory_order_release);
     background = runtime->background_.get();
     errands = runtime->errands_.get();
@@ -136,7 +142,7 @@ void Runtime::shut_down() {
   if (background) background->stop();
   runtime->copier_.stop();
   runtime->audit_.close();
-  std::lock_guard lock(runtime->tenants_mutex_);
+  const MutexLock lock(runtime->tenants_mutex_);
   for (Tenant* tenant : runtime->tenants_) tenant->leave_trace();
 }
 

@@ -4,13 +4,13 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string_view>
 #include <unordered_set>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/settings.h"
 #include "engine/audit.h"
 #include "engine/background.h"
@@ -85,7 +85,8 @@ class Runtime {
   static constexpr Nanos kIdle = 60 * kSecond;
 
   static Result<std::unique_ptr<Runtime>> create();
-  Result<Poller*> poller_of(std::unique_ptr<Background>& thread, const char* name);
+  Result<Poller*> poller_of(std::unique_ptr<Background>& thread, const char* name)
+      TW_REQUIRES(mutex_);
   void schedule_trim();
   void trim();
 
@@ -98,14 +99,15 @@ class Runtime {
   Copier copier_;
   Audit audit_;
   std::atomic<bool> leaving_{false};
-  std::mutex mutex_;  // guards the next two
-  std::unique_ptr<Background> background_, errands_;
+  Mutex mutex_;  // guards the next two
+  std::unique_ptr<Background> background_ TW_GUARDED_BY(mutex_);
+  std::unique_ptr<Background> errands_ TW_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Kind>> kinds_;
   std::atomic<bool> trimming_{false};  // a timer is set
-  std::mutex tenants_mutex_;           // guards what follows; taken before a link's locks
-  std::unordered_set<Tenant*> tenants_;
-  uint64_t drops_told_ = 0;
-  size_t traced_ = 0;  // events that each link keeps
+  Mutex tenants_mutex_;                // guards what follows; taken before a link's locks
+  std::unordered_set<Tenant*> tenants_ TW_GUARDED_BY(tenants_mutex_);
+  uint64_t drops_told_ TW_GUARDED_BY(tenants_mutex_) = 0;
+  size_t traced_ TW_GUARDED_BY(tenants_mutex_) = 0;  // events that each link keeps
 };
 
 }  // namespace tw

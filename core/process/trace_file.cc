@@ -85,7 +85,7 @@ std::string trace_line(const TracedLink& link, const Trace::Record& record) {
 void TraceFile::add(const TracedLink& link, const Trace::Record& record) {
   if (folder_.empty()) return;
   const std::string line = trace_line(link, record);
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (failed_) return;
   if (!file_) file_ = new_file(folder_);
   if (file_ && write_all(file_.get(), line)) return;

@@ -3,10 +3,10 @@
 // each link.
 #pragma once
 
-#include <mutex>
 #include <string>
 
 #include "base/fd.h"
+#include "base/mutex.h"
 #include "base/trace.h"
 
 namespace tw {
@@ -27,9 +27,9 @@ class TraceFile {
 
  private:
   const std::string folder_;
-  std::mutex mutex_;  // guards what follows
-  Fd file_;
-  bool failed_ = false;
+  Mutex mutex_;  // guards what follows
+  Fd file_ TW_GUARDED_BY(mutex_);
+  bool failed_ TW_GUARDED_BY(mutex_) = false;
 };
 
 // As one line. Steps: name to [count, bytes]; events: [time ns, "sent" or "received", step, stream,

@@ -75,7 +75,7 @@ void TaggedReceive::finish() {
 bool TaggedReceive::take(InMessage& message) {
   Ref<Parcel> parcel;
   {
-    std::lock_guard lock(port_->mutex_);
+    const MutexLock lock(port_->mutex_);
     if (!parcel_) return false;
     message.segments.reserve(std::max<size_t>(1, parcel_->segments()));
     parcel = std::move(parcel_);
@@ -167,7 +167,7 @@ Status TaggedPort::usable() const {
 
 // False: there is no credit. Where nobody will give any, whoever waits goes on nevertheless.
 bool TaggedPort::spend(size_t payload_bytes) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!send_window_.open() && !over()) return false;
   send_window_.spend(spent_by(payload_bytes));
   sendable_.store(send_window_.open(), std::memory_order_release);
@@ -224,7 +224,7 @@ Result<bool> TaggedPort::send(uint64_t tag, std::span<OutSegment> segments, cons
 // The peer will not see a message, and so grants nothing for it.
 void TaggedPort::refund(size_t payload_bytes) {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     send_window_.refund(spent_by(payload_bytes));
     sendable_.store(send_window_.open(), std::memory_order_release);
   }
@@ -234,7 +234,7 @@ void TaggedPort::refund(size_t payload_bytes) {
 
 Status TaggedPort::on_credit(uint64_t, uint64_t bytes) {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!send_window_.grant(bytes))
       return wire::protocol_error({"CREDIT frame: tagged messages: more than was ever sent"});
     sendable_.store(send_window_.open(), std::memory_order_release);
@@ -257,7 +257,7 @@ Result<Ref<TaggedReceive>> TaggedPort::receive(uint64_t tag, Ref<PostedBuffer> i
   Ref<Parcel> there;
   Status gone;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto it = tags_.find(stream);
     if (it != tags_.end() && !it->second.messages.empty()) {
       there = it->second.messages.pop();
@@ -286,7 +286,7 @@ bool TaggedPort::cancel(TaggedReceive& receive) {
   const Status why(Code::kCancelled, "the receive was cancelled");
   Ref<TaggedReceive> removed;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto it = tags_.find(receive.stream_);
     if (it == tags_.end()) return false;
     removed = it->second.remove(receive);
@@ -298,7 +298,7 @@ bool TaggedPort::cancel(TaggedReceive& receive) {
 }
 
 size_t TaggedPort::waiting() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return waiting_;
 }
 
@@ -306,7 +306,7 @@ size_t TaggedPort::waiting() const {
 void TaggedPort::received(size_t payload_bytes) {
   uint64_t grant;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     grant = receive_window_.consume(cost_of(payload_bytes));
   }
   if (grant != 0) link_.surely([&] { link_.send_credit(wire::kTaggedStreams, grant); });
@@ -318,7 +318,7 @@ Status TaggedPort::on_message(Ref<Parcel> message) {
                                  ", but tagged messages have no header"});
   Ref<TaggedReceive> receive;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (dropping_) return {};
     if (!receive_window_.arrive(cost_of(message->payload_bytes())))
       return wire::protocol_error({"a tagged message without credit"});
@@ -341,7 +341,7 @@ Result<Receiver::Cost> TaggedPort::on_wait(uint64_t, std::span<const std::byte> 
   if (!header.empty())
     return wire::protocol_error({"MESSAGE frame: header_length is ", header.size(),
                                  ", but tagged messages have no header"});
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!receive_window_.admits(cost_of(payload_bytes), ahead.credit))
     return wire::protocol_error({"a tagged message without credit"});
   return Receiver::Cost{cost_of(payload_bytes), 0};
@@ -349,7 +349,7 @@ Result<Receiver::Cost> TaggedPort::on_wait(uint64_t, std::span<const std::byte> 
 
 // The message goes to the first receive, unless that is cancelled meanwhile.
 Ref<PostedBuffer> TaggedPort::on_land(uint64_t stream, uint64_t size) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto it = tags_.find(stream);
   if (it == tags_.end() || !it->second.first) return nullptr;
   const Ref<PostedBuffer>& into = it->second.first->into_;
@@ -372,10 +372,14 @@ void TaggedPort::end_all(const Status& why, bool keep_messages) noexcept {
   Tag ended;
   ParcelQueue dropped;  // gives leases back, without the lock
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!closed_) {
       closed_.emplace();
-      if (!has_memory_for([&] { *closed_ = why; })) *closed_ = {why.code(), {}};
+      if (!has_memory_for([&] {
+            mutex_.held();
+            *closed_ = why;
+          }))
+        *closed_ = {why.code(), {}};
     }
     dropping_ = dropping_ || !keep_messages;
     for (auto it = tags_.begin(); it != tags_.end();) {

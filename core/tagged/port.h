@@ -8,12 +8,12 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <unordered_map>
 #include <utility>
 
+#include "base/mutex.h"
 #include "engine/event_queue.h"
 #include "link/link.h"
 #include "link/window.h"
@@ -152,13 +152,14 @@ class TaggedPort final : public MessagePort {
   std::atomic<bool> sendable_{true};
   std::atomic<bool> peer_closed_{false};
 
-  mutable std::mutex mutex_;  // guards what follows; no other lock is taken inside
-  SendWindow send_window_;
-  TaggedWindow receive_window_;
-  std::unordered_map<uint64_t, Tag> tags_;  // by stream
-  size_t waiting_ = 0;
-  std::optional<Status> closed_;  // why nothing comes any more
-  bool dropping_ = false;         // this end has closed the link: leases go home at once
+  mutable Mutex mutex_;  // guards what follows; no other lock is taken inside
+  SendWindow send_window_ TW_GUARDED_BY(mutex_);
+  TaggedWindow receive_window_ TW_GUARDED_BY(mutex_);
+  std::unordered_map<uint64_t, Tag> tags_ TW_GUARDED_BY(mutex_);  // by stream
+  size_t waiting_ TW_GUARDED_BY(mutex_) = 0;
+  std::optional<Status> closed_ TW_GUARDED_BY(mutex_);  // why nothing comes any more
+  // This end has closed the link: leases go home at once.
+  bool dropping_ TW_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace tw

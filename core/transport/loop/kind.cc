@@ -6,8 +6,8 @@
 #include <array>
 #include <cerrno>
 #include <map>
-#include <mutex>
 
+#include "base/mutex.h"
 #include "base/random.h"
 #include "transport/loop/loop.h"
 
@@ -21,11 +21,11 @@ using Token = std::array<uint8_t, 16>;
 class Offered {
  public:
   void put(const Token& token, Ref<LoopWires> wires) {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     wires_.emplace(token, std::move(wires));
   }
   Ref<LoopWires> take(const Token& token) {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto it = wires_.find(token);
     if (it == wires_.end()) return nullptr;
     Ref<LoopWires> wires = std::move(it->second);
@@ -34,8 +34,8 @@ class Offered {
   }
 
  private:
-  std::mutex mutex_;  // guards wires_
-  std::map<Token, Ref<LoopWires>> wires_;
+  Mutex mutex_;  // guards wires_
+  std::map<Token, Ref<LoopWires>> wires_ TW_GUARDED_BY(mutex_);
 };
 
 // 0 when nothing can be moved now. UNAVAILABLE: the peer went away.

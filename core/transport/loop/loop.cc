@@ -28,7 +28,7 @@ Result<Ref<LoopWires>> LoopWires::create() {
 
 void LoopWires::close() {
   for (auto& pipe : pipes_) {
-    std::lock_guard lock(pipe.mutex);
+    const MutexLock lock(pipe.mutex);
     pipe.closed = true;
   }
   const uint64_t one = 1;
@@ -53,7 +53,7 @@ LoopTransport::~LoopTransport() {
 }
 
 Status LoopTransport::gone_status() {
-  std::lock_guard lock(gone_mutex_);
+  const MutexLock lock(gone_mutex_);
   return {Code::kUnavailable, why_};
 }
 
@@ -72,7 +72,7 @@ Result<size_t> LoopTransport::send(std::span<const iovec> data) {
   size_t taken = 0;
   {
     auto& [mutex, bytes, begin, size, is_closed] = out();
-    std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     if (is_closed) return closed();
     for (const iovec& run : data) {
       const auto* from = static_cast<const std::byte*>(run.iov_base);
@@ -94,7 +94,7 @@ Result<size_t> LoopTransport::send(std::span<const iovec> data) {
 }
 
 bool LoopTransport::untaken() {
-  std::lock_guard lock(out().mutex);
+  const MutexLock lock(out().mutex);
   return out().size != 0;
 }
 
@@ -103,7 +103,7 @@ Result<size_t> LoopTransport::receive(std::span<const iovec> room) {
   bool was_full, ended;
   {
     auto& [mutex, bytes, begin, size, is_closed] = in();
-    std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     was_full = size == bytes.size();
     ended = is_closed;
     for (const iovec& run : room) {
@@ -129,7 +129,7 @@ Result<size_t> LoopTransport::receive(std::span<const iovec> room) {
 }
 
 bool LoopTransport::readable() {
-  std::lock_guard lock(in().mutex);
+  const MutexLock lock(in().mutex);
   return in().size != 0 || in().closed;
 }
 
@@ -137,11 +137,11 @@ bool LoopTransport::readable() {
 bool LoopTransport::may_go_on(bool want_send) const {
   if (gone_.load(std::memory_order_acquire)) return true;
   {
-    std::lock_guard lock(in().mutex);
+    const MutexLock lock(in().mutex);
     if (in().size != 0 || in().closed) return true;
   }
   if (!want_send) return false;
-  std::lock_guard lock(out().mutex);
+  const MutexLock lock(out().mutex);
   return out().size != out().bytes.size();
 }
 
@@ -194,7 +194,7 @@ Transport::Notice LoopTransport::notice(uint32_t, uint32_t) {
 
 void LoopTransport::peer_gone(std::string why) {
   {
-    std::lock_guard lock(gone_mutex_);
+    const MutexLock lock(gone_mutex_);
     if (why_.empty()) why_ = std::move(why);
   }
   gone_.store(true, std::memory_order_release);

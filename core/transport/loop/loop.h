@@ -6,12 +6,12 @@
 #include <array>
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/fd.h"
+#include "base/mutex.h"
 #include "base/settings.h"
 #include "transport/transport.h"
 
@@ -32,10 +32,11 @@ class LoopWires final : public RefCounted {
 
   // From one end to the other.
   struct Pipe {
-    mutable std::mutex mutex;  // guards what follows; no other lock is taken inside
-    std::vector<std::byte> bytes = std::vector<std::byte>(kPipeBytes);
-    size_t begin = 0, size = 0;
-    bool closed = false;  // by either end: what is in it is still received
+    mutable Mutex mutex;  // guards what follows; no other lock is taken inside
+    std::vector<std::byte> bytes TW_GUARDED_BY(mutex) = std::vector<std::byte>(kPipeBytes);
+    size_t begin TW_GUARDED_BY(mutex) = 0;
+    size_t size TW_GUARDED_BY(mutex) = 0;
+    bool closed TW_GUARDED_BY(mutex) = false;  // by either end: what is in it is still received
   };
   std::array<Pipe, 2> pipes_;
   std::array<Fd, 2> bells_;  // an eventfd of each end: the other one did something
@@ -75,8 +76,8 @@ class LoopTransport final : public Transport {
   const Profile profile_;
   std::atomic<bool> interrupted_{false};
   std::atomic<bool> gone_{false};
-  std::mutex gone_mutex_;  // guards why_
-  std::string why_;
+  Mutex gone_mutex_;  // guards why_
+  std::string why_ TW_GUARDED_BY(gone_mutex_);
   Poller* poller_ = nullptr;  // set once by watch(), before the link is used
   Poller::Watch watch_ = 0;
   std::atomic<bool> armed_{false};

@@ -76,7 +76,7 @@ ShmTransport::ShmTransport(Fd socket, MemoryMap memory, size_t capacity, int sid
 ShmTransport::~ShmTransport() { unwatch(); }
 
 Status ShmTransport::gone_status() {
-  std::lock_guard lock(gone_mutex_);
+  const MutexLock lock(gone_mutex_);
   return why_;
 }
 
@@ -151,7 +151,7 @@ void ShmTransport::interrupt() {
 }
 
 Status ShmTransport::watch(Poller& poller, Ref<Watcher> watcher) {
-  std::lock_guard lock(watch_mutex_);
+  const MutexLock lock(watch_mutex_);
   auto nudge = poller.watch(nudge_.get(), EPOLLIN, watcher, kNudge);
   if (!nudge) return nudge.status();
   auto control = poller.watch(socket_.get(), EPOLLIN | EPOLLRDHUP, watcher, kControl);
@@ -168,11 +168,13 @@ Status ShmTransport::watch(Poller& poller, Ref<Watcher> watcher) {
 void ShmTransport::unwatch() {
   stop_listening();
   Poller* poller;
+  Poller::Watch nudge;
   {
-    std::lock_guard lock(watch_mutex_);
+    const MutexLock lock(watch_mutex_);
     poller = std::exchange(poller_, nullptr);
+    nudge = nudge_watch_;
   }
-  if (poller) poller->unwatch(nudge_watch_, nudge_.get());
+  if (poller) poller->unwatch(nudge, nudge_.get());
 }
 
 // What has ended stays readable, and would be reported without end.
@@ -180,7 +182,7 @@ void ShmTransport::stop_listening() {
   Poller* poller;
   Poller::Watch watch;
   {
-    std::lock_guard lock(watch_mutex_);
+    const MutexLock lock(watch_mutex_);
     poller = poller_;
     watch = std::exchange(control_watch_, 0);
   }
@@ -213,7 +215,7 @@ Transport::Notice ShmTransport::notice(uint32_t tag, uint32_t) {
 
 void ShmTransport::end(Status why) {
   {
-    std::lock_guard lock(gone_mutex_);
+    const MutexLock lock(gone_mutex_);
     if (why_.ok()) why_ = std::move(why);
   }
   gone_.store(true, std::memory_order_release);
@@ -260,7 +262,7 @@ Status ShmTransport::share(Slab& slab) {
 }
 
 Result<ShmFrameReader::Got> ShmTransport::take_announcements(int most) {
-  std::lock_guard lock(control_mutex_);
+  const MutexLock lock(control_mutex_);
   for (int taken = 0; taken < most; ++taken) {
     ShmMessage message;
     auto got = reader_.read(socket_.get(), message);

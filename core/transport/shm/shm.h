@@ -6,8 +6,8 @@
 #include <atomic>
 #include <map>
 #include <memory>
-#include <mutex>
 
+#include "base/mutex.h"
 #include "base/settings.h"
 #include "transport/shm/control.h"
 #include "transport/shm/ring.h"
@@ -72,18 +72,19 @@ class ShmTransport final : public Transport {
 
   std::atomic<bool> interrupted_{false};
   std::atomic<bool> gone_{false};
-  std::mutex gone_mutex_;  // guards why_
-  Status why_;
+  Mutex gone_mutex_;  // guards why_
+  Status why_ TW_GUARDED_BY(gone_mutex_);
 
   std::map<uint32_t, Ref<Slab>> shared_;  // by index; send lock
 
   const Ref<PeerArena> peer_arena_;
-  std::mutex control_mutex_;  // guards reader_
-  ShmFrameReader reader_;
+  Mutex control_mutex_;  // guards reader_
+  ShmFrameReader reader_ TW_GUARDED_BY(control_mutex_);
 
-  std::mutex watch_mutex_;  // guards what follows: events may come while watch() is still at it
-  Poller* poller_ = nullptr;
-  Poller::Watch nudge_watch_ = 0, control_watch_ = 0;
+  Mutex watch_mutex_;  // guards what follows: events may come while watch() is still at it
+  Poller* poller_ TW_GUARDED_BY(watch_mutex_) = nullptr;
+  Poller::Watch nudge_watch_ TW_GUARDED_BY(watch_mutex_) = 0;
+  Poller::Watch control_watch_ TW_GUARDED_BY(watch_mutex_) = 0;
 };
 
 }  // namespace tw

@@ -87,7 +87,7 @@ TcpTransport::TcpTransport(Fd socket, Fd wake, const Settings& settings)
 TcpTransport::~TcpTransport() { unwatch(); }
 
 Status TcpTransport::gone_status() {
-  std::lock_guard lock(gone_mutex_);
+  const MutexLock lock(gone_mutex_);
   return {Code::kUnavailable, why_};
 }
 
@@ -185,7 +185,7 @@ Transport::Notice TcpTransport::notice(uint32_t, uint32_t) {
 
 void TcpTransport::peer_gone(std::string why) {
   {
-    std::lock_guard lock(gone_mutex_);
+    const MutexLock lock(gone_mutex_);
     if (why_.empty()) why_ = std::move(why);
   }
   gone_.store(true, std::memory_order_release);

@@ -4,9 +4,9 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 
 #include "base/fd.h"
+#include "base/mutex.h"
 #include "base/settings.h"
 #include "transport/transport.h"
 
@@ -44,8 +44,8 @@ class TcpTransport final : public Transport {
   std::atomic<bool> interrupted_{false};
   std::atomic<bool> sleeping_{false};
   std::atomic<bool> gone_{false};
-  std::mutex gone_mutex_;  // guards why_
-  std::string why_;
+  Mutex gone_mutex_;  // guards why_
+  std::string why_ TW_GUARDED_BY(gone_mutex_);
   Poller* poller_ = nullptr;  // set once by watch(), before the link is used
   Poller::Watch watch_ = 0;
   std::atomic<bool> armed_{false};

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/mutex.h"
 #include "base/text.h"
 #include "transport/verbs/library.h"
 
@@ -19,7 +20,7 @@ class CompletionQueue::Lookout final : public Watcher {
   explicit Lookout(CompletionQueue& queue) : queue_(&queue) {}
 
   void forget() {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     queue_ = nullptr;
   }
 
@@ -31,13 +32,13 @@ class CompletionQueue::Lookout final : public Watcher {
     if (Ref<CompletionQueue> queue = find()) queue->on_tick();
   }
   Ref<CompletionQueue> find() {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!queue_ || !queue_->try_retain()) return nullptr;
     return Ref<CompletionQueue>::adopt(queue_);
   }
 
-  std::mutex mutex_;  // guards queue_
-  CompletionQueue* queue_;
+  Mutex mutex_;  // guards queue_
+  CompletionQueue* queue_ TW_GUARDED_BY(mutex_);
 };
 
 Result<Ref<CompletionQueue>> CompletionQueue::make(Ref<Domain> domain, size_t size,
@@ -61,7 +62,7 @@ Result<Ref<CompletionQueue>> CompletionQueue::make(Ref<Domain> domain, size_t si
       new CompletionQueue(std::move(domain), channel, handle, size, poller));
   auto watch = poller.watch(channel->fd, EPOLLONESHOT, queue->lookout_);
   if (!watch) return watch.status();
-  std::lock_guard lock(queue->mutex_);
+  const MutexLock lock(queue->mutex_);
   queue->watch_ = *watch;
   queue->request_notification();
   queue->watch_channel(true);
@@ -93,12 +94,12 @@ void CompletionQueue::dispose() noexcept {
 int CompletionQueue::channel() const { return channel_->fd; }
 
 void CompletionQueue::attach(uint32_t queue_pair, Sink& sink, uint32_t tag) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   owners_[queue_pair] = {&sink, tag};
 }
 
 void CompletionQueue::detach(uint32_t queue_pair) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto it = owners_.find(queue_pair);
   if (it == owners_.end()) return;
   const Sink* const sink = it->second.sink;
@@ -154,13 +155,13 @@ void CompletionQueue::keep_ticking() {
 }
 
 void CompletionQueue::poll(const Sink* who) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (who && who == on_duty_ && std::exchange(asleep_, false)) keep_ticking();
   dispatch(who);
 }
 
 void CompletionQueue::begin(const Sink& who) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (on_duty_) return;
   on_duty_ = &who;
   asleep_ = false;
@@ -169,7 +170,7 @@ void CompletionQueue::begin(const Sink& who) {
 }
 
 bool CompletionQueue::prepare_sleep(const Sink& who) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!on_duty_) {
     on_duty_ = &who;
     watch_channel(false);
@@ -184,7 +185,7 @@ bool CompletionQueue::prepare_sleep(const Sink& who) {
 }
 
 void CompletionQueue::end(const Sink& who) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (on_duty_ != &who) return dispatch(nullptr);
   on_duty_ = nullptr;
   asleep_ = false;
@@ -194,7 +195,7 @@ void CompletionQueue::end(const Sink& who) {
 }
 
 void CompletionQueue::on_channel() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   // The event stays for the driver on duty, who may be asleep on it.
   if (on_duty_) return;
   request_notification();
@@ -203,7 +204,7 @@ void CompletionQueue::on_channel() {
 }
 
 void CompletionQueue::on_tick() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ticking_ = false;
   if (!on_duty_ || asleep_) return;
   if (polls_at_tick_ == polls_) dispatch(nullptr);
@@ -215,14 +216,14 @@ void CompletionQueue::on_tick() {
 
 CompletionQueues::Share::~Share() {
   if (!set_) return;
-  std::lock_guard lock(set_->mutex_);
+  const MutexLock lock(set_->mutex_);
   queue_->reserved_ -= entries_;
   if (queue_->reserved_ == 0)
     std::erase_if(set_->queues_, [&](const auto& queue) { return queue.get() == queue_.get(); });
 }
 
 void CompletionQueues::abandon(const ibv_cq* broken) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::erase_if(queues_, [&](const auto& queue) {
     if (queue->handle() != broken) return false;
     queue->abandoned_.store(true, std::memory_order_release);
@@ -232,7 +233,7 @@ void CompletionQueues::abandon(const ibv_cq* broken) {
 
 Result<CompletionQueues::Share> CompletionQueues::reserve(const Ref<Domain>& domain,
                                                           size_t entries) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   CompletionQueue* best = nullptr;
   size_t count = 0;
   for (const auto& queue : queues_) {

@@ -16,12 +16,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <unordered_map>
 #include <vector>
 
 #include "base/fork.h"
+#include "base/mutex.h"
 #include "base/ref.h"
 #include "base/status.h"
 #include "engine/poller.h"
@@ -77,10 +77,10 @@ class CompletionQueue final : public RefCounted {
   void dispose() noexcept override;
 
   // All with mutex_ held:
-  void dispatch(const Sink* who);
-  void request_notification();
-  void watch_channel(bool on);
-  void keep_ticking();
+  void dispatch(const Sink* who) TW_REQUIRES(mutex_);
+  void request_notification() TW_REQUIRES(mutex_);
+  void watch_channel(bool on) TW_REQUIRES(mutex_);
+  void keep_ticking() TW_REQUIRES(mutex_);
   void on_channel();  // these two by the background
   void on_tick();
 
@@ -93,17 +93,19 @@ class CompletionQueue final : public RefCounted {
   Ref<Lookout> lookout_;
   Poller::Watch watch_ = 0;
 
-  std::mutex mutex_;  // guards what follows, and polling; taken before a sink's lock
+  Mutex mutex_;  // guards what follows, and polling; taken before a sink's lock
   struct Owner {
     Sink* sink;
     uint32_t tag;
   };
-  std::unordered_map<uint32_t, Owner> owners_;  // by number of the queue pair
-  const Sink* on_duty_ = nullptr;               // null: the background
-  bool asleep_ = false;                         // who is on duty sleeps on the channel
-  bool notified_ = false;                       // a notification was asked for and has not come
-  bool ticking_ = false;                        // a timer runs
-  uint64_t polls_ = 0, polls_at_tick_ = 0;
+  // By number of the queue pair.
+  std::unordered_map<uint32_t, Owner> owners_ TW_GUARDED_BY(mutex_);
+  const Sink* on_duty_ TW_GUARDED_BY(mutex_) = nullptr;  // null: the background
+  bool asleep_ TW_GUARDED_BY(mutex_) = false;            // who is on duty sleeps on the channel
+  bool notified_ TW_GUARDED_BY(mutex_) = false;  // a notification was asked for and has not come
+  bool ticking_ TW_GUARDED_BY(mutex_) = false;   // a timer runs
+  uint64_t polls_ TW_GUARDED_BY(mutex_) = 0;
+  uint64_t polls_at_tick_ TW_GUARDED_BY(mutex_) = 0;
 
   std::atomic<bool> abandoned_{false};
   size_t reserved_ = 0;  // entries that its queue pairs may need; the set's mutex
@@ -152,8 +154,8 @@ class CompletionQueues {
 
   Poller& poller_;
   const uint32_t wanted_;
-  std::mutex mutex_;  // guards what follows
-  std::vector<Ref<CompletionQueue>> queues_;
+  Mutex mutex_;  // guards what follows
+  std::vector<Ref<CompletionQueue>> queues_ TW_GUARDED_BY(mutex_);
 };
 
 }  // namespace tw::verbs

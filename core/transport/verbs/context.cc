@@ -39,7 +39,7 @@ Result<Ref<Context>> Context::open(const Library& library, const Settings& setti
 }
 
 Result<std::vector<OpenRail>> Context::rails() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!changes_->take()) return rails_;
   if (Status status = choose(); !status.ok()) {
     changes_->note();  // what is missing now may be there next time
@@ -89,14 +89,14 @@ Result<Ref<Domain>> Context::domain_of(const std::string& device) {
 void Context::slabs_dropped() {
   std::vector<Ref<Domain>> domains;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     domains = domains_;
   }
   for (const Ref<Domain>& domain : domains) domain->slabs_dropped();
 }
 
 DomainStats Context::stats() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   DomainStats sum;
   for (const Ref<Domain>& domain : domains_) {
     const DomainStats stats = domain->stats();

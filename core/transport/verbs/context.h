@@ -3,10 +3,10 @@
 #pragma once
 
 #include <atomic>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/ref.h"
 #include "base/settings.h"
 #include "base/status.h"
@@ -45,17 +45,17 @@ class Context final : public RefCounted {
   class Changes;
   Context(const Library& library, const Settings& settings, Poller& poller);
   ~Context() override;
-  Status choose();
-  Result<Ref<Domain>> domain_of(const std::string& device);
+  Status choose() TW_REQUIRES(mutex_);
+  Result<Ref<Domain>> domain_of(const std::string& device) TW_REQUIRES(mutex_);
 
   const Library& library_;
   const Settings settings_;
   Poller& poller_;
   CompletionQueues completion_queues_{poller_, settings_.verbs_cqs};
   Ref<Changes> changes_;  // tells of events of the domains
-  mutable std::mutex mutex_;
-  std::vector<OpenRail> rails_;       // guarded by mutex_
-  std::vector<Ref<Domain>> domains_;  // not lost; guarded by mutex_
+  mutable Mutex mutex_;
+  std::vector<OpenRail> rails_ TW_GUARDED_BY(mutex_);
+  std::vector<Ref<Domain>> domains_ TW_GUARDED_BY(mutex_);  // not lost
 };
 
 }  // namespace tw::verbs

@@ -11,6 +11,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/mutex.h"
 #include "base/text.h"
 #include "transport/verbs/library.h"
 
@@ -70,16 +71,15 @@ class Domain::AsyncEvents final : public Watcher {
   AsyncEvents(Domain& domain, Poller& poller) : domain_(&domain), poller_(poller) {}
 
   Status start() {
-    const int fd = domain_->context_->async_fd;
-    std::lock_guard lock(mutex_);
-    auto watch = poller_.watch(fd, EPOLLIN, Ref<Watcher>::share(this));
+    const MutexLock lock(mutex_);
+    auto watch = poller_.watch(domain_->context_->async_fd, EPOLLIN, Ref<Watcher>::share(this));
     if (!watch) return watch.status();
     watch_ = *watch;
     return {};
   }
 
   void stop() {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!domain_) return;
     if (watch_ != 0) poller_.unwatch(watch_, domain_->context_->async_fd);
     domain_ = nullptr;
@@ -89,16 +89,16 @@ class Domain::AsyncEvents final : public Watcher {
   void on_event(uint32_t, uint32_t events) override {
     Ref<Domain> domain;
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (domain_ && domain_->try_retain()) domain = Ref<Domain>::adopt(domain_);
     }
     if (domain) domain->handle_events(events);
   }
 
-  std::mutex mutex_;
-  Domain* domain_;  // guarded by mutex_; null after stop()
+  Mutex mutex_;
+  Domain* domain_ TW_GUARDED_BY(mutex_);  // null after stop()
   Poller& poller_;
-  Poller::Watch watch_ = 0;  // guarded by mutex_; ids begin at 1
+  Poller::Watch watch_ TW_GUARDED_BY(mutex_) = 0;  // ids begin at 1
 };
 
 Result<Ref<Domain>> Domain::open(const Library& library, const std::string& name,
@@ -157,12 +157,12 @@ void Domain::close() {
   if (!home_.here()) return;
   Ref<AsyncEvents> async;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     async = std::move(async_);
   }
   if (async) async->stop();
   std::map<const Slab*, Ref<Registration>> slabs;  // let go without the lock
-  std::lock_guard lock(slabs_mutex_);
+  const MutexLock lock(slabs_mutex_);
   closed_ = true;
   slabs.swap(slabs_);
 }
@@ -173,7 +173,7 @@ Result<Port> Domain::port(uint8_t number) const {
 }
 
 DomainStats Domain::stats() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return stats_;
 }
 
@@ -181,7 +181,7 @@ DomainStats Domain::stats() const {
 
 Result<Ref<Registration>> Domain::slab(Slab& slab) {
   std::vector<Ref<Registration>> dropped;  // let go without the lock
-  std::lock_guard lock(slabs_mutex_);
+  const MutexLock lock(slabs_mutex_);
   if (auto it = slabs_.find(&slab); it != slabs_.end()) return it->second;
   if (closed_) {
     return Status{Code::kUnavailable, text({"RDMA device ", device_.name, " has been closed"})};
@@ -211,7 +211,7 @@ std::vector<Ref<Registration>> Domain::take_dropped() {
 
 void Domain::slabs_dropped() {
   std::vector<Ref<Registration>> dropped;  // let go without the lock
-  std::lock_guard lock(slabs_mutex_);
+  const MutexLock lock(slabs_mutex_);
   dropped = take_dropped();
 }
 
@@ -237,7 +237,7 @@ Result<Ref<Registration>> Domain::make(std::byte* data, size_t size, Access acce
   ibv_mr* const region = library_.reg_mr(domain_, data, size, verbs_access(access));
   if (!region) return refused(size, errno);
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stats_.registrations += 1;
     stats_.pinned += size;
     stats_.temporary += temporary;
@@ -277,7 +277,7 @@ Status Domain::refused(size_t size, int error) const {
 bool Domain::unmake(const Registration& registration) noexcept {
   const int error = library_.dereg_mr(registration.region_);
   if (error != 0 && !gone(error) && !lost()) return false;
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   stats_.registrations -= 1;
   stats_.pinned -= registration.size_;
   stats_.temporary -= registration.temporary_;
@@ -319,7 +319,7 @@ Result<Ref<Window>> Domain::window() {
                         text({"no memory window on RDMA device ", device_.name}), error);
   }
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stats_.windows += 1;
   }
   return Ref<Window>::adopt(new Window(Ref<Domain>::share(this), window));
@@ -328,7 +328,7 @@ Result<Ref<Window>> Domain::window() {
 bool Domain::unmake(ibv_mw* window) noexcept {
   const int error = ibv_dealloc_mw(window);
   if (error != 0 && !gone(error) && !lost()) return false;
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   stats_.windows -= 1;
   return true;
 }
@@ -364,21 +364,21 @@ ibv_send_wr Window::bind(Ref<Registration> memory, std::byte* data, size_t size,
 Status Domain::watch(Poller& poller) {
   auto async = make_ref<AsyncEvents>(*this, poller);
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     async_ = async;  // ahead of the first event, which may be the last
   }
   return async->start();
 }
 
 void Domain::observe(Ref<Observer> observer) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Observer* const key = observer.get();
   observers_.insert_or_assign(key, std::move(observer));
 }
 
 void Domain::forget(Observer& observer) {
   Ref<Observer> last;  // let go without the lock
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (auto it = observers_.find(&observer); it != observers_.end()) {
     last = std::move(it->second);
     observers_.erase(it);
@@ -437,7 +437,7 @@ void Domain::handle_events(uint32_t events) {
   }
   Ref<AsyncEvents> async;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     async = async_;
   }
   if (async) async->stop();
@@ -446,7 +446,7 @@ void Domain::handle_events(uint32_t events) {
 void Domain::tell(const Event& event) {
   std::vector<Ref<Observer>> observers;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const auto& [key, observer] : observers_) observers.push_back(observer);
   }
   for (const auto& observer : observers) observer->on_event(event);

@@ -6,11 +6,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "base/fork.h"
+#include "base/mutex.h"
 #include "base/ref.h"
 #include "base/settings.h"
 #include "base/status.h"
@@ -191,7 +191,7 @@ class Domain final : public RefCounted {
   bool unmake(const Registration& registration) noexcept;
   bool unmake(ibv_mw* window) noexcept;
   Status refused(size_t size, int error) const;
-  std::vector<Ref<Registration>> take_dropped();
+  std::vector<Ref<Registration>> take_dropped() TW_REQUIRES(slabs_mutex_);
   void handle_events(uint32_t events);
   void tell(const Event& event);
 
@@ -203,13 +203,14 @@ class Domain final : public RefCounted {
   const uint32_t inline_bytes_;
   const ForkSafety forks_;
   std::atomic<bool> lost_{false};
-  std::mutex slabs_mutex_;  // guards the next two; held while a slab is pinned
-  std::map<const Slab*, Ref<Registration>> slabs_;  // which keep their slab
-  bool closed_ = false;
-  mutable std::mutex mutex_;  // guards what follows
-  std::map<Observer*, Ref<Observer>> observers_;
-  Ref<AsyncEvents> async_;
-  DomainStats stats_;
+  Mutex slabs_mutex_;  // guards the next two; held while a slab is pinned
+  // They keep their slab.
+  std::map<const Slab*, Ref<Registration>> slabs_ TW_GUARDED_BY(slabs_mutex_);
+  bool closed_ TW_GUARDED_BY(slabs_mutex_) = false;
+  mutable Mutex mutex_;  // guards what follows
+  std::map<Observer*, Ref<Observer>> observers_ TW_GUARDED_BY(mutex_);
+  Ref<AsyncEvents> async_ TW_GUARDED_BY(mutex_);
+  DomainStats stats_ TW_GUARDED_BY(mutex_);
 };
 
 }  // namespace tw::verbs

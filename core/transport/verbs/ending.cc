@@ -13,7 +13,7 @@ namespace tw::verbs {
 
 void Endpoint::revoke(bool peer_lives) {
   if (peer_lives) flush();
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (stopped_) return;
   stopped_ = true;
   for (const auto& pair : pairs_) pair->reset();
@@ -29,14 +29,14 @@ void Endpoint::revoke(bool peer_lives) {
 void Endpoint::flush() {
   uint64_t last;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     waiting_.clear();
     if (stopped_ || !failure_.ok() || pairs_[0]->idle() || !pairs_[0]->room(2)) return;
     last = pairs_[0]->next();
     post_empty_write(*pairs_[0], Posted::Kind::kProbe);
   }
   const auto settled = [&] {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return stopped_ || !failure_.ok() || pairs_[0]->through(last);
   };
   const Nanos deadline = now() + kLastWords;
@@ -47,7 +47,7 @@ void Endpoint::flush() {
 }
 
 void Endpoint::hang_up(bool peer_lives) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (std::exchange(leaving_, true)) return;
   if (!peer_lives || stopped_ || !failure_.ok() || pairs_.empty() || pairs_[0]->idle())
     return close_side();
@@ -80,7 +80,7 @@ void Endpoint::leave(bool peer_lives) {
   hang_up(peer_lives);
   end_driving();
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     trace_ = nullptr;
     if (std::exchange(released_, true)) return;
     if (!closed_) {
@@ -98,7 +98,7 @@ void Endpoint::bury() {
   std::deque<Ended> ended;
   std::optional<Poller::Timer> linger, expecting;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (std::exchange(buried_, true)) return;
     stopped_ = true;
     exposed.swap(exposed_);

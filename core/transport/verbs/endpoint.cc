@@ -48,6 +48,7 @@ Result<Ref<Endpoint>> Endpoint::create(Ref<Context> context, Arena& arena, Polle
       depth = std::min(depth, most > 8 ? most - 8 : 1);
   made->depth_ = std::max(depth / 2, 2u);
   made->stride_ = stride_of(settings);
+  const MutexLock lock(made->mutex_);
   for (const OpenRail& rail : pairs) {
     auto pair =
         QueuePair::create(rail, made->context_->completion_queues(), settings, depth, made->depth_);
@@ -70,7 +71,7 @@ void Endpoint::dispose() noexcept {
 }
 
 wire::VerbsOffer Endpoint::describe() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   wire::VerbsOffer offer;
   for (const auto& pair : pairs_) offer.pair[offer.pairs++] = pair->describe();
   offer.receive_depth = depth_;
@@ -79,11 +80,18 @@ wire::VerbsOffer Endpoint::describe() const {
 }
 
 Status Endpoint::connect(std::span<const uint32_t> own, const wire::VerbsOffer& peer) {
-  std::vector<std::unique_ptr<QueuePair>> chosen;
-  for (const uint32_t index : own) chosen.push_back(std::move(pairs_[index]));
-  pairs_ = std::move(chosen);
+  std::vector<QueuePair*> pairs;
+  {
+    const MutexLock lock(mutex_);
+    std::vector<std::unique_ptr<QueuePair>> chosen;
+    for (const uint32_t index : own) {
+      pairs.push_back(pairs_[index].get());
+      chosen.push_back(std::move(pairs_[index]));
+    }
+    pairs_ = std::move(chosen);
+  }
 
-  Domain& domain = pairs_[0]->domain();
+  Domain& domain = pairs[0]->domain();
   const size_t size =
       round_up(2 * size_t{depth_} * stride_ + kCells * sizeof(uint64_t), page_size());
   auto map = MemoryMap::map(-1, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
@@ -94,7 +102,7 @@ Status Endpoint::connect(std::span<const uint32_t> own, const wire::VerbsOffer& 
   memory_ = std::move(*memory);
 
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     peer_depth_ = credits_ = peer.receive_depth;
     send_bytes_ = std::min(stride_, peer.buffer_bytes);
     for (uint32_t i = 0; i < depth_; ++i) {
@@ -106,14 +114,14 @@ Status Endpoint::connect(std::span<const uint32_t> own, const wire::VerbsOffer& 
   }
   // Without the lock, because the kernel may look for the peer's address for a second. Nobody else
   // knows of this endpoint yet, and the peer sends nothing before it has heard that this is done.
-  for (uint32_t i = 0; i < pairs_.size(); ++i)
-    if (Status status = pairs_[i]->connect(peer.pair[i], context_->settings()); !status.ok())
+  for (uint32_t i = 0; i < pairs.size(); ++i)
+    if (Status status = pairs[i]->connect(peer.pair[i], context_->settings()); !status.ok())
       return status;
-  for (const auto& pair : pairs_)
+  for (QueuePair* const pair : pairs)
     if (std::find(queues_.begin(), queues_.end(), &pair->queue()) == queues_.end())
       queues_.push_back(&pair->queue());
-  for (uint32_t i = 0; i < pairs_.size(); ++i) {
-    QueuePair& pair = *pairs_[i];
+  for (uint32_t i = 0; i < pairs.size(); ++i) {
+    QueuePair& pair = *pairs[i];
     pair.queue().attach(pair.number(), sink(), i);
     pair.domain().observe(Ref<Observer>::share(this));
     // What has happened before was reported to others.
@@ -129,7 +137,7 @@ void Endpoint::take_over(Fd side) { side_ = std::move(side); }
 // ---- the pipe ----
 
 Result<size_t> Endpoint::send(std::span<const iovec> data) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!failure_.ok()) return failure_;
   size_t left = 0;
   for (const iovec& run : data) left += run.iov_len;
@@ -164,7 +172,7 @@ Result<size_t> Endpoint::send(std::span<const iovec> data) {
 }
 
 size_t Endpoint::receive(std::span<const iovec> room) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   size_t stored = 0;
   for (const iovec& run : room) {
     size_t filled = 0;
@@ -188,7 +196,7 @@ size_t Endpoint::receive(std::span<const iovec> room) {
 }
 
 Status Endpoint::failure() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return failure_;
 }
 
@@ -244,7 +252,7 @@ void Endpoint::post_receive(uint32_t buffer) {
 // ---- what has happened ----
 
 void Endpoint::on_completion(uint32_t tag, const ibv_wc& completion, bool own) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (stopped_) return;
   if ((completion.wr_id & kReceiveRequest) != 0)
     on_received(completion);
@@ -268,6 +276,7 @@ void Endpoint::on_received(const ibv_wc& completion) {
     return give_back();
   }
   const auto broken = [this](std::string_view what) {
+    mutex_.held();
     fail({Code::kInternal, text({"protocol error: verbs: ", what})});
   };
   if ((completion.wc_flags & IBV_WC_WITH_IMM) == 0)
@@ -314,6 +323,7 @@ void Endpoint::on_posted(QueuePair& pair, const ibv_wc& completion) {
   Status why;
   if (failed) why = completion_error(pair.domain().library(), completion, pair.rail().rail);
   pair.retire(completion.wr_id, failed, [&](Posted& what, bool bad) {
+    mutex_.held();
     if (what.buffer >= 0) free_buffers_.push_back(static_cast<uint32_t>(what.buffer));
     if (what.kind == Posted::Kind::kMarker) close_side();
     if (!what.transfer) return;
@@ -331,7 +341,7 @@ void Endpoint::on_posted(QueuePair& pair, const ibv_wc& completion) {
 void Endpoint::on_event(const Event& event) {
   if (event.kind == Event::Kind::kCompletions)
     context_->completion_queues().abandon(event.completions);
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (stopped_) return;
   switch (event.kind) {
     case Event::Kind::kDeviceLost:
@@ -389,12 +399,12 @@ bool Endpoint::due_locked() const {
 }
 
 bool Endpoint::due() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return due_locked();
 }
 
 bool Endpoint::doze(Attention attention, bool want_send) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   want_send_ = want_send;
   if (due_locked()) return false;
   attention_ = attention;
@@ -403,12 +413,12 @@ bool Endpoint::doze(Attention attention, bool want_send) {
 }
 
 bool Endpoint::dozing() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return attention_ != Attention::kAwake;
 }
 
 void Endpoint::wake() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   attention_ = Attention::kAwake;
   want_send_ = false;
   if (!std::exchange(rung_, false)) return;
@@ -417,7 +427,7 @@ void Endpoint::wake() {
 }
 
 void Endpoint::ring() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ring_locked();
 }
 
@@ -455,12 +465,12 @@ TransportFacts Endpoint::facts() const {
 }
 
 void Endpoint::set_trace(Trace& trace) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   trace_ = &trace;
 }
 
 VerbsCounters Endpoint::counters() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return counters_;
 }
 

@@ -16,13 +16,13 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/fd.h"
+#include "base/mutex.h"
 #include "base/trace.h"
 #include "memory/arena.h"
 #include "memory/memfd.h"
@@ -59,7 +59,10 @@ class Endpoint final : public Observer, private Sink {
   void take_over(Fd side);
   int side() const { return side_.get(); }
   int bell() const { return bell_.get(); }
-  size_t pairs() const { return pairs_.size(); }
+  size_t pairs() const {
+    const MutexLock lock(mutex_);
+    return pairs_.size();
+  }
 
   // ---- the pipe; zero means "not now", without a look at the completion queues ----
   Result<size_t> send(std::span<const iovec> data);
@@ -157,38 +160,43 @@ class Endpoint final : public Observer, private Sink {
     return receive_buffer(2 * depth_) + index * sizeof(uint64_t);
   }
   Sink& sink() { return *this; }
+  // Of a pair; it stays for as long as the transport.
+  Domain& domain(size_t pair) const {
+    const MutexLock lock(mutex_);
+    return pairs_[pair]->domain();
+  }
   Result<Ref<Registration>> local(Domain& domain, std::byte* data, size_t size, Access access);
 
   void on_completion(uint32_t tag, const ibv_wc& completion, bool own) override;
   void on_event(const Event& event) override;
 
   // All with mutex_ held:
-  bool due_locked() const;
-  bool can_send() const;
-  void on_received(const ibv_wc& completion);
-  void on_news(const wire::VerbsNews& news);
-  void on_posted(QueuePair& pair, const ibv_wc& completion);
-  void post_send(std::span<const std::byte> bytes, int32_t buffer, bool own);
-  void post_news();
-  void give_back();
-  void post_receive(uint32_t buffer);
-  void post_empty_write(QueuePair& pair, Posted::Kind kind);
-  bool can_post(Operation::Kind kind, size_t pair) const;
-  void submit(Piece whole);
-  void post(const Piece& piece);
-  void post_waiting();
-  void end(Transfer& transfer);
-  void fail(Status why);
-  void close_side();
-  void ring_locked();
-  void rouse(bool own);
-  size_t freest_pair() const;
-  void look_for_room();
+  bool due_locked() const TW_REQUIRES(mutex_);
+  bool can_send() const TW_REQUIRES(mutex_);
+  void on_received(const ibv_wc& completion) TW_REQUIRES(mutex_);
+  void on_news(const wire::VerbsNews& news) TW_REQUIRES(mutex_);
+  void on_posted(QueuePair& pair, const ibv_wc& completion) TW_REQUIRES(mutex_);
+  void post_send(std::span<const std::byte> bytes, int32_t buffer, bool own) TW_REQUIRES(mutex_);
+  void post_news() TW_REQUIRES(mutex_);
+  void give_back() TW_REQUIRES(mutex_);
+  void post_receive(uint32_t buffer) TW_REQUIRES(mutex_);
+  void post_empty_write(QueuePair& pair, Posted::Kind kind) TW_REQUIRES(mutex_);
+  bool can_post(Operation::Kind kind, size_t pair) const TW_REQUIRES(mutex_);
+  void submit(Piece whole) TW_REQUIRES(mutex_);
+  void post(const Piece& piece) TW_REQUIRES(mutex_);
+  void post_waiting() TW_REQUIRES(mutex_);
+  void end(Transfer& transfer) TW_REQUIRES(mutex_);
+  void fail(Status why) TW_REQUIRES(mutex_);
+  void close_side() TW_REQUIRES(mutex_);
+  void ring_locked() TW_REQUIRES(mutex_);
+  void rouse(bool own) TW_REQUIRES(mutex_);
+  size_t freest_pair() const TW_REQUIRES(mutex_);
+  void look_for_room() TW_REQUIRES(mutex_);
 
   // Mutex held. While requests are under way, looks after them from time to time.
-  void expect_progress();
+  void expect_progress() TW_REQUIRES(mutex_);
   void check_progress(Nanos time);
-  Nanos patience() const;
+  Nanos patience() const TW_REQUIRES(mutex_);
 
   void flush();
   void bury();
@@ -205,37 +213,41 @@ class Endpoint final : public Observer, private Sink {
   Ref<Registration> memory_;              // of the buffers
   std::vector<CompletionQueue*> queues_;  // of the queue pairs, each once
 
-  mutable std::mutex mutex_;  // guards what follows
-  std::vector<std::unique_ptr<QueuePair>> pairs_;
-  Status failure_;
-  uint32_t credits_ = 0, peer_depth_ = 0;
-  uint32_t owed_ = 0;        // receive buffers posted anew that the peer does not know of
-  uint32_t send_bytes_ = 0;  // most of one SEND
-  std::vector<uint32_t> free_buffers_, free_cells_;
-  std::deque<Arrived> arrived_;
-  std::deque<wire::VerbsNews> news_;  // not yet sent
-  std::map<uint32_t, PeerSlab> peer_slabs_;
-  std::deque<Piece> waiting_;  // accepted, and waiting for room
+  mutable Mutex mutex_;  // guards what follows
+  std::vector<std::unique_ptr<QueuePair>> pairs_ TW_GUARDED_BY(mutex_);
+  Status failure_ TW_GUARDED_BY(mutex_);
+  uint32_t credits_ TW_GUARDED_BY(mutex_) = 0;
+  uint32_t peer_depth_ TW_GUARDED_BY(mutex_) = 0;
+  // Receive buffers posted anew that the peer does not know of.
+  uint32_t owed_ TW_GUARDED_BY(mutex_) = 0;
+  uint32_t send_bytes_ TW_GUARDED_BY(mutex_) = 0;  // most of one SEND
+  std::vector<uint32_t> free_buffers_ TW_GUARDED_BY(mutex_);
+  std::vector<uint32_t> free_cells_ TW_GUARDED_BY(mutex_);
+  std::deque<Arrived> arrived_ TW_GUARDED_BY(mutex_);
+  std::deque<wire::VerbsNews> news_ TW_GUARDED_BY(mutex_);  // not yet sent
+  std::map<uint32_t, PeerSlab> peer_slabs_ TW_GUARDED_BY(mutex_);
+  std::deque<Piece> waiting_ TW_GUARDED_BY(mutex_);  // accepted, and waiting for room
   // A fetch or an operation that was refused for want of room, and that there is room again.
-  bool refused_fetch_ = false;
-  std::optional<Operation::Kind> refused_;
-  bool room_ = false;
-  std::deque<Ended> ended_;
-  std::deque<uint32_t> immediates_;
-  std::vector<Exposed> exposed_;
-  std::vector<std::byte> inline_;  // scratch
-  VerbsCounters counters_;
-  Trace* trace_ = nullptr;
+  bool refused_fetch_ TW_GUARDED_BY(mutex_) = false;
+  std::optional<Operation::Kind> refused_ TW_GUARDED_BY(mutex_);
+  bool room_ TW_GUARDED_BY(mutex_) = false;
+  std::deque<Ended> ended_ TW_GUARDED_BY(mutex_);
+  std::deque<uint32_t> immediates_ TW_GUARDED_BY(mutex_);
+  std::vector<Exposed> exposed_ TW_GUARDED_BY(mutex_);
+  std::vector<std::byte> inline_ TW_GUARDED_BY(mutex_);  // scratch
+  VerbsCounters counters_ TW_GUARDED_BY(mutex_);
+  Trace* trace_ TW_GUARDED_BY(mutex_) = nullptr;
 
-  Attention attention_ = Attention::kAwake;
-  bool want_send_ = false;
-  bool rung_ = false;
-  bool stopped_ = false;   // the device works for it no more
-  bool leaving_ = false;   // hang_up() was called
-  bool closed_ = false;    // the side connection has been ended
-  bool released_ = false;  // the transport is gone
-  bool buried_ = false;
-  std::optional<Poller::Timer> linger_, expecting_;
+  Attention attention_ TW_GUARDED_BY(mutex_) = Attention::kAwake;
+  bool want_send_ TW_GUARDED_BY(mutex_) = false;
+  bool rung_ TW_GUARDED_BY(mutex_) = false;
+  bool stopped_ TW_GUARDED_BY(mutex_) = false;   // the device works for it no more
+  bool leaving_ TW_GUARDED_BY(mutex_) = false;   // hang_up() was called
+  bool closed_ TW_GUARDED_BY(mutex_) = false;    // the side connection has been ended
+  bool released_ TW_GUARDED_BY(mutex_) = false;  // the transport is gone
+  bool buried_ TW_GUARDED_BY(mutex_) = false;
+  std::optional<Poller::Timer> linger_ TW_GUARDED_BY(mutex_);
+  std::optional<Poller::Timer> expecting_ TW_GUARDED_BY(mutex_);
 };
 
 }  // namespace tw::verbs

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/kind.h"
 
+#include "base/mutex.h"
 #include "transport/verbs/library.h"
 
 #ifdef TENSORWIRE_VERBS
@@ -8,7 +9,6 @@
 
 #include <array>
 #include <cerrno>
-#include <mutex>
 #include <span>
 
 #include "transport/verbs/context.h"
@@ -33,7 +33,7 @@ class Opened {
     if (!library) return library.status();
     auto poller = surroundings_.background();
     if (!poller) return poller.status();
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!context_) {
       auto opened = Context::open(**library, surroundings_.settings, **poller);
       if (!opened) return opened.status();
@@ -43,15 +43,15 @@ class Opened {
   }
   // Null: it has not been opened.
   Ref<Context> present() {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return context_;
   }
   const Surroundings& surroundings() const { return surroundings_; }
 
  private:
   const Surroundings surroundings_;
-  std::mutex mutex_;  // guards context_
-  Ref<Context> context_;
+  Mutex mutex_;  // guards context_
+  Ref<Context> context_ TW_GUARDED_BY(mutex_);
 };
 
 // Frames that go and come whole, over the connection that then stays beside the queue pairs.

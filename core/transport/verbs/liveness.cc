@@ -40,7 +40,7 @@ void Endpoint::expect_progress() {
 
 void Endpoint::check_progress(Nanos time) {
   poll(false);  // what has completed while this process did not run
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   expecting_.reset();
   if (stopped_ || leaving_ || !failure_.ok()) return;
   for (const auto& pair : pairs_) {

@@ -42,14 +42,14 @@ Status Endpoint::announce(Slab& slab) {
   news.slab = slab.index();
   news.generation = slab.generation();
   news.size = slab.size();
-  for (const auto& pair : pairs_) {
-    auto memory = pair->domain().slab(slab);
+  for (const size_t count = pairs(); news.pairs < count;) {
+    auto memory = domain(news.pairs).slab(slab);
     if (!memory) return memory.status();
     auto& window = news.window[news.pairs++];
     window.address = reinterpret_cast<uint64_t>((*memory)->data());
     window.key = (*memory)->remote_key();
   }
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!failure_.ok()) return failure_;
   news_.push_back(news);
   post_news();
@@ -61,7 +61,7 @@ void Endpoint::withdraw(const Slab& slab) {
   news.type = wire::VerbsNewsType::kSlabGone;
   news.slab = slab.index();
   news.generation = slab.generation();
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!failure_.ok()) return;
   news_.push_back(news);
   post_news();
@@ -72,7 +72,7 @@ Result<Ref<Registration>> Endpoint::local(Domain& domain, std::byte* data, size_
   // A slab is registered once for all; the block keeps it while the operation runs.
   if (const Ref<Block> block = arena_.find(data, size)) return domain.slab(block->slab());
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ++counters_.staged;
   }
   return domain.add_temporary(data, size, access);
@@ -92,9 +92,10 @@ size_t Endpoint::freest_pair() const {
 
 Result<bool> Endpoint::fetch(uint64_t id, const RegionRef& from, std::byte* to) {
   size_t pair;
+  Domain* domain;
   RemoteKey remote;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!failure_.ok()) return failure_;
     const auto known = peer_slabs_.find(from.slab);
     if (known == peer_slabs_.end() || known->second.generation != from.generation ||
@@ -107,15 +108,16 @@ Result<bool> Endpoint::fetch(uint64_t id, const RegionRef& from, std::byte* to) 
     pair = freest_pair();
     refused_fetch_ = !waiting_.empty() || pair == pairs_.size();
     if (refused_fetch_) return false;
+    domain = &pairs_[pair]->domain();
     const auto& window = known->second.windows[pair];
     remote = {window.address + from.offset, window.key};
   }
-  auto memory = local(pairs_[pair]->domain(), to, from.length, kLocalWrite);
+  auto memory = local(*domain, to, from.length, kLocalWrite);
   if (!memory) return memory.status();
   auto transfer = std::make_shared<Transfer>();
   transfer->id = id;
   transfer->memory = std::move(*memory);
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ++counters_.reads;
   submit({Operation::Kind::kRead, std::move(transfer), pair, to, from.length, remote});
   return true;
@@ -123,12 +125,16 @@ Result<bool> Endpoint::fetch(uint64_t id, const RegionRef& from, std::byte* to) 
 
 Result<bool> Endpoint::start(const Operation& operation) {
   const bool cell = atomic(operation.kind);
-  if (cell)
-    if (Status status = has_atomics(pairs_[0]->domain()); !status.ok()) return status;
   if (cell && operation.length != sizeof(uint64_t))
     return Status{Code::kInternal, "an atomic operation on anything but 8 bytes"};
+  Domain* domain;
+  size_t inline_bytes;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
+    domain = &pairs_[0]->domain();
+    inline_bytes = pairs_[0]->inline_bytes();
+    if (cell)
+      if (Status status = has_atomics(*domain); !status.ok()) return status;
     if (!failure_.ok()) return failure_;
     refused_.reset();
     if (!waiting_.empty() || !can_post(operation.kind, 0)) {
@@ -140,14 +146,14 @@ Result<bool> Endpoint::start(const Operation& operation) {
   transfer->id = operation.id;
   if (cell) {
     transfer->result = operation.local;
-  } else if (operation.length > pairs_[0]->inline_bytes() ||
+  } else if (operation.length > inline_bytes ||
              (operation.length != 0 && operation.kind == Operation::Kind::kRead)) {
-    auto memory = local(pairs_[0]->domain(), operation.local, operation.length,
+    auto memory = local(*domain, operation.local, operation.length,
                         operation.kind == Operation::Kind::kRead ? kLocalWrite : 0);
     if (!memory) return memory.status();
     transfer->memory = std::move(*memory);
   }
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ++(cell                                       ? counters_.atomics
      : operation.kind == Operation::Kind::kRead ? counters_.reads
                                                 : counters_.writes);
@@ -264,7 +270,7 @@ void Endpoint::end(Transfer& transfer) {
 
 size_t Endpoint::completed(std::span<Completion> out) {
   std::vector<Ref<Registration>> done;  // let go of without the lock
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   room_ = false;  // whoever asks tries again what was refused
   size_t count = 0;
   while (count < out.size() && !ended_.empty()) {
@@ -276,7 +282,7 @@ size_t Endpoint::completed(std::span<Completion> out) {
 }
 
 size_t Endpoint::immediates(std::span<uint32_t> out) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   size_t count = 0;
   while (count < out.size() && !immediates_.empty()) {
     out[count++] = immediates_.front();
@@ -288,7 +294,7 @@ size_t Endpoint::immediates(std::span<uint32_t> out) {
 // ---- exposed regions ----
 
 Result<RemoteKey> Endpoint::expose(std::byte* data, size_t size, Rights rights) {
-  Domain& domain = pairs_[0]->domain();
+  Domain& domain = this->domain(0);
   if ((rights & kMayUpdate) != 0)
     if (Status status = has_atomics(domain); !status.ok()) return status;
   Exposed exposed;
@@ -303,7 +309,7 @@ Result<RemoteKey> Endpoint::expose(std::byte* data, size_t size, Rights rights) 
     if (!memory) return memory.status();
     exposed.memory = std::move(*memory);
     exposed.key.key = exposed.memory->remote_key();
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!failure_.ok()) return failure_;
     ++counters_.whole;
     exposed_.push_back(exposed);
@@ -321,7 +327,7 @@ Result<RemoteKey> Endpoint::expose(std::byte* data, size_t size, Rights rights) 
   const Nanos deadline = now() + kRoomTime;
   for (;;) {
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (!failure_.ok()) return failure_;
       if (pairs_[0]->room()) {
         // Whatever tells the peer of the key goes out later, and a bind comes before what follows.
@@ -355,7 +361,7 @@ void Endpoint::conceal(const RemoteKey& key) {
   const Nanos deadline = now() + kRoomTime;
   for (;;) {
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       const auto it = std::find_if(exposed_.begin(), exposed_.end(), [&](const Exposed& exposed) {
         return exposed.key.key == key.key && exposed.key.address == key.address;
       });

@@ -33,7 +33,7 @@ VerbsTransport::~VerbsTransport() {
 }
 
 Status VerbsTransport::gone_status() {
-  std::lock_guard lock(gone_mutex_);
+  const MutexLock lock(gone_mutex_);
   return {Code::kUnavailable, why_};
 }
 
@@ -103,7 +103,7 @@ void VerbsTransport::interrupt() {
 }
 
 Status VerbsTransport::watch(Poller& poller, Ref<Watcher> watcher) {
-  std::lock_guard lock(watch_mutex_);
+  const MutexLock lock(watch_mutex_);
   auto bell = poller.watch(endpoint_->bell(), kBellEvents, watcher, kBell);
   if (!bell) return bell.status();
   auto side = poller.watch(endpoint_->side(), kSideEvents, watcher, kSide);
@@ -119,20 +119,23 @@ Status VerbsTransport::watch(Poller& poller, Ref<Watcher> watcher) {
 
 void VerbsTransport::unwatch() {
   Poller* poller;
+  Poller::Watch bell, side;
   {
-    std::lock_guard lock(watch_mutex_);
+    const MutexLock lock(watch_mutex_);
     poller = std::exchange(poller_, nullptr);
+    bell = bell_watch_;
+    side = side_watch_;
   }
   if (!poller) return;
-  poller->unwatch(bell_watch_, endpoint_->bell());
-  poller->unwatch(side_watch_, endpoint_->side());
+  poller->unwatch(bell, endpoint_->bell());
+  poller->unwatch(side, endpoint_->side());
 }
 
 void VerbsTransport::arm(bool want_send) {
   if (!endpoint_->doze(verbs::Endpoint::Attention::kBackground, want_send) || gone())
     endpoint_->ring();
   if (bell_heard_.exchange(false, std::memory_order_seq_cst)) {
-    std::lock_guard lock(watch_mutex_);
+    const MutexLock lock(watch_mutex_);
     if (poller_) poller_->rearm(bell_watch_, endpoint_->bell(), kBellEvents);
   }
   endpoint_->end_driving();
@@ -160,7 +163,7 @@ Transport::Notice VerbsTransport::notice(uint32_t tag, uint32_t) {
   }
   const Notice seen = look_aside();
   if (seen == Notice::kNone) {
-    std::lock_guard lock(watch_mutex_);
+    const MutexLock lock(watch_mutex_);
     if (poller_) poller_->rearm(side_watch_, endpoint_->side(), kSideEvents);
   }
   return seen;
@@ -168,7 +171,7 @@ Transport::Notice VerbsTransport::notice(uint32_t tag, uint32_t) {
 
 void VerbsTransport::peer_gone(std::string why) {
   {
-    std::lock_guard lock(gone_mutex_);
+    const MutexLock lock(gone_mutex_);
     if (why_.empty()) why_ = std::move(why);
   }
   gone_.store(true, std::memory_order_release);

@@ -6,9 +6,9 @@
 #include <atomic>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 
+#include "base/mutex.h"
 #include "transport/transport.h"
 #include "transport/verbs/endpoint.h"
 
@@ -64,14 +64,15 @@ class VerbsTransport final : public Transport {
   std::atomic<bool> sleeping_{false};
   std::atomic<bool> bell_heard_{false};  // by the background, which listens once
   std::atomic<bool> gone_{false};
-  std::mutex gone_mutex_;  // guards why_
-  std::string why_;
+  Mutex gone_mutex_;  // guards why_
+  std::string why_ TW_GUARDED_BY(gone_mutex_);
 
   std::map<uint32_t, Ref<Slab>> shared_;  // by index; send lock
 
-  std::mutex watch_mutex_;  // guards what follows: events may come while watch() is still at it
-  Poller* poller_ = nullptr;
-  Poller::Watch bell_watch_ = 0, side_watch_ = 0;
+  Mutex watch_mutex_;  // guards what follows: events may come while watch() is still at it
+  Poller* poller_ TW_GUARDED_BY(watch_mutex_) = nullptr;
+  Poller::Watch bell_watch_ TW_GUARDED_BY(watch_mutex_) = 0;
+  Poller::Watch side_watch_ TW_GUARDED_BY(watch_mutex_) = 0;
 };
 
 }  // namespace tw
