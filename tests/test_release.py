@@ -35,6 +35,11 @@ def declared() -> str:
     return found[1]
 
 
+def is_text(file: Path) -> bool:
+    """Not a folder, nor what a fuzzer begins with."""
+    return file.is_file() and "seeds" not in file.parts
+
+
 def test_the_version_is_that_of_pyproject() -> None:
     assert tensorwire.__version__ == version("tensorwire") == declared()
 
@@ -49,7 +54,7 @@ def test_the_version_is_written_once() -> None:
     found = [
         str(file.relative_to(ROOT))
         for file in files
-        if file.is_file() and file.suffix in texts and written.search(file.read_text())
+        if file.suffix in texts and is_text(file) and written.search(file.read_text())
     ]
     assert found == []
 
@@ -183,7 +188,7 @@ def test_each_source_names_its_licence() -> None:
     """In its first line, or in the second where the first says what runs it."""
     sources = [ROOT / "CMakeLists.txt", ROOT / "Makefile", ROOT / ".ci" / "run"]
     for folder in ("core", "src", "tests", "examples", "scripts"):
-        sources += [file for file in (ROOT / folder).rglob("*") if file.is_file()]
+        sources += [file for file in (ROOT / folder).rglob("*") if is_text(file)]
     kinds = {".cc", ".cpp", ".h", ".proto", ".py", ".pyi", ".sh", ".txt", ""}
     without = []
     for source in sources:
