@@ -99,7 +99,6 @@ typedef struct tw_pairs {
   size_t count;
 } tw_pairs;
 
-typedef void (*tw_visit_setting)(void* context, const char* name, const char* value);
 typedef void (*tw_visit_pair)(void* context, const tw_pair* pair);
 
 // ---- facts and counters ----
@@ -160,13 +159,32 @@ typedef void (*tw_visit_statistics)(void* context, const tw_statistics* statisti
 // ---- process ----
 
 const char* tw_version(void);
-// The settings in force; values are decimal numbers or words.
-int tw_settings(tw_visit_setting visit, void* context, tw_status* status);
 // What this host offers: one record.
 void tw_host(tw_visit_fact visit, void* context);
 // Joins the runtime's threads. Nothing of the runtime may be used afterwards. For the end of the
 // interpreter.
 void tw_shut_down(void);
+
+// ---- settings ----
+
+// A setting. Good as long as the visit.
+typedef struct tw_setting {
+  const char* variable;  // of the environment
+  const char* name;      // among the settings in force; empty: whoever needs it reads it anew
+  const char* alias_of;  // the variable that this one is another name of; null: it is none
+  const char* fallback;  // what it is where nobody sets it
+  const char* permitted;
+  const char* help;  // what for
+} tw_setting;
+typedef void (*tw_visit_setting)(void* context, const tw_setting* setting);
+
+// All that there are.
+void tw_each_setting(tw_visit_setting visit, void* context);
+// Those in force: one record of numbers and texts. INVALID_ARGUMENT: one is wrong.
+int tw_settings(tw_visit_fact visit, void* context, tw_status* status);
+// What one holds now, as it is meant; empty: it is not set. INVALID_ARGUMENT: it is wrong.
+// NOT_FOUND: it is no setting. OUT_OF_RANGE: `room` is too small.
+int tw_read_setting(const char* variable, char* value, size_t room, tw_status* status);
 
 // ---- traces ----
 
@@ -314,6 +332,15 @@ typedef struct tw_policy {
   size_t count;
   const char* origin;  // what the user wrote to require it, for error texts
 } tw_policy;
+
+typedef void (*tw_visit_policy)(void* context, const tw_policy* policy);
+
+// What the user permits. `transport`: a way, or auto; `forbid`: names with commas between. Where
+// one is null or empty, TENSORWIRE_TRANSPORT or TENSORWIRE_FORBID decides, as it is now.
+// INVALID_ARGUMENT: an unknown name, or no way is left. FAILED_PRECONDITION: the same, and a
+// variable has part in that.
+int tw_choose_policy(const char* transport, const char* forbid, tw_visit_policy visit,
+                     void* context, tw_status* status);
 
 // Between attempts, ns.
 typedef struct tw_pauses {
@@ -650,7 +677,7 @@ void tw_server_release(tw_server* server);
 // would be two arenas). A plugin refuses a table of another version than the one it was built for,
 // or a smaller one. The version changes with each change of a function or type that is in use;
 // entries are only added at the end.
-enum { TW_TABLE_VERSION = 5 };
+enum { TW_TABLE_VERSION = 6 };
 
 // All functions, by name and in the order of the table.
 #define TW_TABLE(ENTRY)                              \
@@ -779,7 +806,10 @@ enum { TW_TABLE_VERSION = 5 };
   ENTRY(route_better_in, tw_route_better_in)         \
   ENTRY(route_news, tw_route_news)                   \
   ENTRY(link_counters, tw_link_counters)             \
-  ENTRY(memory_counters, tw_memory_counters)
+  ENTRY(memory_counters, tw_memory_counters)         \
+  ENTRY(each_setting, tw_each_setting)               \
+  ENTRY(read_setting, tw_read_setting)               \
+  ENTRY(choose_policy, tw_choose_policy)
 
 typedef struct tw_table {
   uint32_t version;

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import tensorwire
-from tensorwire import environment
+from tensorwire import _core, environment
 from tensorwire.observe import doctor
 from tensorwire.rpc.choice import policy
 
@@ -27,36 +27,55 @@ def as_in_a_new_process() -> None:
     environment._check_once.cache_clear()
 
 
-def test_every_setting_is_known() -> None:
-    sources = [
-        *(ROOT / "core" / "base").glob("settings.cc"),
-        *(ROOT / "src" / "tensorwire").rglob("*.py"),
-        *(ROOT / "src" / "tensorwire" / "tensorflow" / "plugin").glob("settings.cc"),
-    ]
+READ = re.compile(r'"((?:TENSORWIRE|TF_RDMA)_[A-Z0-9_]+)"')
+
+
+def test_every_setting_is_declared() -> None:
+    """Whoever reads one has it from the declaration, or reads one that is declared."""
+    package = ROOT / "src" / "tensorwire"
+    sources = [*package.rglob("*.py"), *package.rglob("*.cc"), *(ROOT / "core").rglob("*.cc")]
     read = {
         name
         for source in sources
-        for name in re.findall(r'"((?:TENSORWIRE|TF_RDMA)_[A-Z0-9_]+)"', source.read_text())
+        if "test" not in source.relative_to(ROOT).parts
+        for name in READ.findall(source.read_text())
     }
-    composed = {name for name in environment.NAMES if name not in read}
-    assert read - environment.NAMES == {"TENSORWIRE_RUN"}
-    assert all("VERBS" in name for name in composed)
+    # The one goes from one of our processes to the next, the other is a name in TensorFlow.
+    assert read - environment.names() == {"TENSORWIRE_RUN", "TENSORWIRE_SERVER"}
 
 
-def documented() -> dict[str, tuple[str, str]]:
-    """Of each setting on the page the default and what is permitted."""
+def plain(cell: str) -> str:
+    """Without what makes it look well."""
+    return re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", cell).replace("`", "")
+
+
+def test_the_page_of_settings_is_what_is_declared() -> None:
     rows = [
         [cell.strip() for cell in line.split("|")[1:-1]]
         for line in (ROOT / "docs" / "settings.md").read_text().splitlines()
         if re.match(r"\| `(TENSORWIRE|TF_RDMA)_", line)
     ]
     assert all(len(row) == 5 and re.search(r"\]\([a-z-]+\.md", row[4]) for row in rows)
-    names = [row[0].strip("`") for row in rows]
-    assert sorted(names) == sorted(environment.NAMES)
-    return {name: (row[1].strip("`"), row[2]) for name, row in zip(names, rows, strict=True)}
+    page = {plain(row[0]): tuple(map(plain, row[1:4])) for row in rows}
+    assert len(page) == len(rows)
+    declared = _core.each_setting()
+    assert sorted(page) == sorted(setting["variable"] for setting in declared)
+    for setting in declared:
+        default, permitted, help_text = page[setting["variable"]]
+        assert permitted == setting["permitted"], setting["variable"]
+        if setting["alias_of"] is None:
+            assert (default, help_text) == (setting["default"], setting["help"])
+        else:
+            assert default == f"as {setting['alias_of']}"
+            assert help_text.startswith("the same")
 
 
-# Refuses a value that no setting takes, each in turn, and then tells the defaults.
+def test_the_settings_in_force_are_what_is_declared() -> None:
+    names = [s["name"] for s in _core.each_setting() if s["name"] and not s["alias_of"]]
+    assert sorted(_core.settings()) == sorted(names)
+
+
+# Refuses a value that no setting takes, each in turn, and then tells what is in force.
 LOOK = """
 import json, os, sys
 from tensorwire import _core
@@ -71,37 +90,31 @@ print(json.dumps(["", _core.settings()]))
 """
 
 
-def test_the_page_of_settings_has_their_defaults_and_ranges() -> None:
-    page = documented()
-    ranges = {name: r[1] for name, r in page.items() if re.match(r"[0-9]+[KMGT]? to ", r[1])}
+def test_defaults_and_refusals_are_those_that_are_declared() -> None:
+    declared = {
+        setting["variable"]: setting
+        for setting in _core.each_setting()
+        if re.match("[0-9]+[KMGT]? to ", setting["permitted"])
+    }
     process = subprocess.run(
-        [sys.executable, "-c", LOOK, *sorted(ranges)],
-        env={k: v for k, v in os.environ.items() if k not in environment.NAMES},
+        [sys.executable, "-c", LOOK, *declared],
+        env={k: v for k, v in os.environ.items() if k not in environment.names()},
         stdout=subprocess.PIPE,
         check=True,
     )
     *refused, (_, settings) = map(json.loads, process.stdout.splitlines())
     refusals = dict(refused)
-    for name, permitted in ranges.items():
-        assert refusals[name].endswith(f" from {permitted}"), refusals.get(name)
     units = {"": 0, "K": 10, "M": 20, "G": 30}
-    checked = set()
-    for name, (default, _) in page.items():
-        key = name.removeprefix("TENSORWIRE_").lower()
-        number = re.fullmatch("([0-9]+)([KMG]?)", default)
+    for variable, setting in declared.items():
+        assert refusals[variable].endswith(f" from {setting['permitted']}")
+        number = re.fullmatch("([0-9]+)([KMG]?)", setting["default"])
         if number is not None:
-            expected = int(number[1]) << units[number[2]]
-            assert settings["trace_events" if key == "trace" else key] == expected, name
-            checked.add(key)
-    others = {"buffer_bytes", "pool_bytes", "runtime_dir", "tcp_congestion", "trace_events"}
-    assert settings.keys() - checked == others | {
-        f"verbs_{name}" for name in ("device", "gid_index", "mtu")
-    }
+            assert settings[setting["name"]] == int(number[1]) << units[number[2]], variable
 
 
 def test_the_nearest_name() -> None:
     found = ["TENSORWIRE_TRANSPROT", "TF_RDMA_BUFSIZE", "TENSORWIRE_NOTHING_LIKE_IT", "PATH"]
-    assert environment.unknown([*found, *environment.NAMES]) == {
+    assert environment.unknown([*found, *environment.names()]) == {
         "TENSORWIRE_NOTHING_LIKE_IT": "",
         "TENSORWIRE_TRANSPROT": "TENSORWIRE_TRANSPORT",
         "TF_RDMA_BUFSIZE": "TF_RDMA_BUF_SIZE",

@@ -212,11 +212,6 @@ inline tw_message* take(Call& call) {
   return call.take(out->message) ? out.leak() : nullptr;
 }
 
-template <class Set>
-void visit_number(tw_visit_setting visit, void* context, const char* name, Set number) {
-  visit(context, name, std::to_string(number).c_str());
-}
-
 inline void visit_trace(const Trace::Record& record, tw_visit_event visit, void* context) {
   for (const TraceEvent& event : record.events) {
     const tw_trace_event out{event.time,   name_of(event.step), event.sent,  event.segment,

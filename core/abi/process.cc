@@ -34,43 +34,6 @@ void copy(void* to, const void* from, size_t size, Copier::Destination destinati
 
 const char* tw_version() { return TENSORWIRE_VERSION; }
 
-int tw_settings(tw_visit_setting visit, void* context, tw_status* status) try {
-  auto runtime = Runtime::get();
-  if (!runtime) return report(status, runtime.status());
-  const Settings& settings = (*runtime)->settings();
-  visit_number(visit, context, "coalesce_bytes", settings.coalesce_bytes);
-  visit_number(visit, context, "eager_bytes", settings.eager_bytes);
-  visit_number(visit, context, "chunk_bytes", settings.chunk_bytes);
-  visit_number(visit, context, "buffer_bytes", settings.buffer_bytes);
-  visit_number(visit, context, "pool_bytes", settings.pool_bytes);
-  visit_number(visit, context, "max_message_bytes", settings.max_message_bytes);
-  visit_number(visit, context, "stream_window_bytes", settings.stream_window_bytes);
-  visit_number(visit, context, "ring_bytes", settings.ring_bytes);
-  visit_number(visit, context, "trace_events", settings.trace_events);
-  visit_number(visit, context, "spin_us", settings.spin / kMicrosecond);
-  visit_number(visit, context, "stall_seconds", settings.stall / kSecond);
-  visit(context, "runtime_dir", settings.runtime_dir.c_str());
-  visit(context, "tcp_congestion", settings.tcp_congestion.c_str());
-  std::string devices;
-  for (const std::string& device : settings.verbs_devices)
-    devices += (devices.empty() ? "" : ",") + device;
-  visit(context, "verbs_device", devices.c_str());
-  visit(context, "verbs_gid_index", std::to_string(settings.verbs_gid_index).c_str());
-  visit_number(visit, context, "verbs_pkey_index", settings.verbs_pkey_index);
-  visit_number(visit, context, "verbs_mtu", settings.verbs_mtu);
-  visit_number(visit, context, "verbs_service_level", settings.verbs_service_level);
-  visit_number(visit, context, "verbs_traffic_class", settings.verbs_traffic_class);
-  visit_number(visit, context, "verbs_queue_depth", settings.verbs_queue_depth);
-  visit_number(visit, context, "verbs_timeout", settings.verbs_timeout);
-  visit_number(visit, context, "verbs_retry_count", settings.verbs_retry_count);
-  visit_number(visit, context, "verbs_inline_bytes", settings.verbs_inline_bytes);
-  visit_number(visit, context, "verbs_qps", settings.verbs_qps);
-  visit_number(visit, context, "verbs_cqs", settings.verbs_cqs);
-  return TW_OK;
-} catch (const std::bad_alloc&) {
-  return no_memory(status);
-}
-
 int tw_trace(size_t events, tw_status* status) try {
   auto runtime = Runtime::get();
   if (!runtime) return report(status, runtime.status());

@@ -5,6 +5,7 @@
 #include "abi/abi.h"
 #include "base/mutex.h"
 #include "base/random.h"
+#include "process/all_settings.h"
 
 using namespace tw;
 using namespace tw::abi;
@@ -12,7 +13,7 @@ using namespace tw::abi;
 struct tw_route {
   tw_route(std::vector<route::Transport> transports, route::Policy policy, uint32_t seed,
            const route::Pauses& pauses)
-      : route(std::move(transports), std::move(policy), "grpc", seed, pauses) {}
+      : route(std::move(transports), std::move(policy), kStock, seed, pauses) {}
 
   Mutex mutex;
   route::Route route TW_GUARDED_BY(mutex);

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C ABI: what is counted, and what the host offers.
+// The C ABI: what is counted.
 #include <array>
-#include <deque>
 #include <iterator>
 
 #include "abi/abi.h"
-#include "process/host_facts.h"
 
 using namespace tw;
 using namespace tw::abi;
@@ -14,10 +12,6 @@ namespace {
 
 static_assert(TW_COUNTER == static_cast<int>(Metric::Kind::kCounter) &&
               TW_GAUGE == static_cast<int>(Metric::Kind::kGauge));
-static_assert(TW_NUMBER == static_cast<int>(Fact::Kind::kNumber) &&
-              TW_TEXT == static_cast<int>(Fact::Kind::kText) &&
-              TW_RECORD == static_cast<int>(Fact::Kind::kRecord) &&
-              TW_LIST == static_cast<int>(Fact::Kind::kList));
 
 // What `each` visits, as the ABI tells it.
 template <size_t kNumbers, class Each>
@@ -67,16 +61,6 @@ void visit_statistics(CallPort& port, tw_visit_statistics visit, void* context) 
   visit(context, &out);
 }
 
-// As the ABI tells it; `kept` holds what is within.
-tw_fact told(const Fact& fact, std::deque<std::vector<tw_fact>>& kept) {
-  std::vector<tw_fact> within;
-  for (const Fact& each : fact.facts) within.push_back(told(each, kept));
-  const auto& facts = kept.emplace_back(std::move(within));
-  return {fact.name.c_str(), static_cast<int32_t>(fact.kind),
-          fact.number,       fact.text.c_str(),
-          facts.data(),      facts.size()};
-}
-
 }  // namespace
 
 const tw_counter* tw_link_counters(size_t* count) {
@@ -123,20 +107,4 @@ size_t tw_arena(uint64_t* values, size_t room) try {
   return count;
 } catch (const std::bad_alloc&) {
   return none<size_t>();
-}
-
-void tw_host(tw_visit_fact visit, void* context) try {
-  const auto tell = [&](const Settings& settings, std::span<const std::unique_ptr<Kind>> kinds) {
-    std::deque<std::vector<tw_fact>> kept;
-    const Fact host("", Fact::Kind::kRecord, host_facts(settings, kinds));
-    const tw_fact out = told(host, kept);
-    visit(context, &out);
-  };
-  auto runtime = Runtime::get();
-  if (runtime) return tell((*runtime)->settings(), (*runtime)->kinds());
-  const Settings usual;
-  const auto arena = make_ref<Arena>(usual.buffer_bytes);
-  tell(usual, make_kinds({usual, *arena, [&] { return Result<Poller*>(runtime.status()); }}));
-} catch (const std::bad_alloc&) {
-  const Shortage shortage;
 }

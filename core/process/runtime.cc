@@ -51,6 +51,8 @@ Result<std::unique_ptr<Runtime>> Runtime::create() {
       make_ref<ReceiveMemory>(runtime->arena_, runtime->pool_, settings->buffer_bytes / 2);
   runtime->kinds_ = make_kinds(
       {runtime->settings_, *runtime->arena_, [of = runtime.get()] { return of->background(); }});
+  for (const auto& kind : runtime->kinds_)
+    if (Status status = kind->read_settings(); !status.ok()) return status;
   return runtime;
 }
 

@@ -80,6 +80,10 @@ class Kind {
 
   // The arena has dropped slabs.
   virtual void slabs_dropped() {}
+  // What users can set for it alone; read ahead of everything else, as settings_from_environment().
+  virtual Status read_settings() { return {}; }
+  virtual void each_setting(const VisitSetting&) const {}
+
   // What this host offers to it.
   virtual Facts facts() { return {}; }
 };

@@ -305,16 +305,55 @@ NB_MODULE(_core_of_main, m) {
   m.def("settings", [] {
     nb::dict dict;
     tw_status status{};
-    check(tw_settings(visit_into_dict, dict.ptr(), &status), status);
+    check(tw_settings(visit_record, &dict, &status), status);
     return dict;
   });
+  m.def("each_setting", [] {
+    nb::list list;
+    tw_each_setting(
+        [](void* context, const tw_setting* setting) {
+          nb::dict row;
+          row["variable"] = setting->variable;
+          row["name"] = setting->name;
+          row["alias_of"] = setting->alias_of ? nb::cast(setting->alias_of) : nb::none();
+          row["default"] = setting->fallback;
+          row["permitted"] = setting->permitted;
+          row["help"] = setting->help;
+          static_cast<nb::list*>(context)->append(row);
+        },
+        &list);
+    return list;
+  });
+  m.def(
+      "read_setting",
+      [](const std::string& variable) {
+        char value[4096];
+        tw_status status{};
+        check(tw_read_setting(variable.c_str(), value, sizeof value, &status), status);
+        return decoded(value);
+      },
+      nb::arg("variable"));
+  m.def(
+      "choose_policy",
+      [](const std::string& transport, const std::string& forbid) {
+        nb::object chosen;
+        tw_status status{};
+        check(tw_choose_policy(
+                  transport.c_str(), forbid.c_str(),
+                  [](void* context, const tw_policy* found) {
+                    nb::list forbidden;
+                    for (size_t i = 0; i < found->count; ++i) forbidden.append(found->forbidden[i]);
+                    *static_cast<nb::object*>(context) =
+                        nb::make_tuple(found->required, forbidden, decoded(found->origin));
+                  },
+                  &chosen, &status),
+              status);
+        return chosen;
+      },
+      nb::arg("transport"), nb::arg("forbid"));
   m.def("host", [] {
     nb::dict dict;
-    tw_host(
-        [](void* context, const tw_fact* host) {
-          *static_cast<nb::dict*>(context) = nb::cast<nb::dict>(value_of(*host));
-        },
-        &dict);
+    tw_host(visit_record, &dict);
     return dict;
   });
   nb::module_::import_("atexit").attr("register")(nb::cpp_function([] {

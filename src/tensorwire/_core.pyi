@@ -123,8 +123,33 @@ def function_table() -> int:
     """Address of the runtime's ``tw_table`` (core/tensorwire.h), for plugins that are built on the
     user's machine. It stays good as long as the process lives."""
 
-def settings() -> dict[str, int | str | bool]:
-    """The settings in force: names as in ``TENSORWIRE_<NAME>``, lower case."""
+def settings() -> dict[str, int | str]:
+    """The settings in force, by their names."""
+
+class Setting(TypedDict):
+    """variable: of the environment. name: among ``settings()``; empty: it is read whenever it is
+    needed. alias_of: the variable that this one is another name of. default: without the variable.
+    permitted, help: for people."""
+
+    variable: str
+    name: str
+    alias_of: str | None
+    default: str
+    permitted: str
+    help: str
+
+def each_setting() -> list[Setting]:
+    """All that there are."""
+
+def read_setting(variable: str) -> str:
+    """What a variable of the environment holds now, as it is meant; empty: it is not set.
+    StatusError: INVALID_ARGUMENT when it is wrong, NOT_FOUND when it is no setting."""
+
+def choose_policy(transport: str, forbid: str) -> tuple[str | None, list[str], str]:
+    """What the user permits: the way of calls that is required, those that are forbidden, and what
+    the user wrote to require one. forbid: names with commas between. Where one is empty, the
+    environment decides, as it is now. StatusError: INVALID_ARGUMENT for an unknown name, or when
+    none is left; FAILED_PRECONDITION when the environment has part in that."""
 
 def host() -> dict[str, Any]:
     """Facts for ``tensorwire doctor``: pagemap_scan, cpus, boot_id, congestion_available (space

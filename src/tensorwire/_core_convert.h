@@ -345,17 +345,6 @@ nb::object received(tw_message* message, bool raw) {
   return bytes;
 }
 
-nb::object value_of(const char* text) {
-  char* end;
-  const long long number = std::strtoll(text, &end, 10);
-  if (*text && *end == 0) return made(PyLong_FromLongLong(number));
-  return made(PyUnicode_FromString(text));
-}
-
-void visit_into_dict(void* context, const char* name, const char* value) {
-  PyDict_SetItemString(static_cast<PyObject*>(context), name, value_of(value).ptr());
-}
-
 // One protocol step, as a tuple in a list.
 void visit_event(void* context, const tw_trace_event* event) {
   const nb::tuple step =
@@ -375,6 +364,11 @@ nb::object value_of(const tw_fact& fact) {
   nb::dict record;
   for (size_t i = 0; i < fact.count; ++i) record[fact.facts[i].name] = value_of(fact.facts[i]);
   return record;
+}
+
+// Of a dict, which becomes the record.
+void visit_record(void* context, const tw_fact* record) {
+  *static_cast<nb::dict*>(context) = nb::cast<nb::dict>(value_of(*record));
 }
 
 void put_values(nb::dict& into, const tw_counter* counters, const uint64_t* values, size_t count) {

@@ -14,22 +14,15 @@ from typing import Final
 
 from tensorwire.log import LOGGER
 
-_VERBS: Final = (
-    *("DEVICE", "GID_INDEX", "PKEY_INDEX", "MTU", "SERVICE_LEVEL", "TRAFFIC_CLASS", "QUEUE_DEPTH"),
-    *("TIMEOUT", "RETRY_COUNT", "INLINE_BYTES", "QPS", "CQS"),
-)
-NAMES: Final = frozenset(
-    [
-        *(f"TENSORWIRE_{name}" for name in ("TRANSPORT", "FORBID", "DATA_HOSTS")),
-        *(f"TENSORWIRE_{name}_BYTES" for name in ("BUFFER", "POOL", "RING", "STREAM_WINDOW")),
-        *(f"TENSORWIRE_{name}_BYTES" for name in ("COALESCE", "EAGER", "CHUNK", "MAX_MESSAGE")),
-        *(f"TENSORWIRE_{name}" for name in ("TCP_CONGESTION", "SPIN_US", "STALL_SECONDS")),
-        *(f"TENSORWIRE_{name}" for name in ("TRACE", "TRACE_FOLDER", "TF_ARENA", "RUNTIME_DIR")),
-        *(f"TENSORWIRE_VERBS_{name}" for name in _VERBS),
-        *(f"TF_RDMA_{name}" for name in ("ENABLED", "DEV_NAME")),
-        *(f"TF_RDMA_{name}_SIZE" for name in ("BUF", "CHUNK", "ACC")),
-    ]
-)
+
+@cache
+def names() -> frozenset[str]:
+    """Of all settings, as they are called in the environment."""
+    from tensorwire import _core
+
+    return frozenset(setting["variable"] for setting in _core.each_setting())
+
+
 _OWN: Final = frozenset(["TENSORWIRE_RUN"])  # from one of our processes to the next
 
 
@@ -45,9 +38,9 @@ def _words(name: str) -> str:
 def unknown(found: Iterable[str]) -> dict[str, str]:
     """Names that look like settings and are none, each with the one that was probably meant, ""
     where no name is near."""
-    by_words = {_words(name): name for name in sorted(NAMES)}
+    by_words = {_words(name): name for name in sorted(names())}
     result = {}
-    for name in sorted(set(found) - NAMES - _OWN):
+    for name in sorted(set(found) - names() - _OWN):
         if name.startswith(_PREFIXES):
             near = get_close_matches(_words(name), by_words, 1, 0.75)
             result[name] = by_words[near[0]] if near else ""
@@ -63,15 +56,22 @@ class SettingError(ValueError):
     """A value in the environment that is not permitted. It says of which setting, and what is."""
 
 
-def settings() -> dict[str, int | str | bool]:
-    """Those of the core as they are now, by names as in ``TENSORWIRE_<NAME>``, lower case.
-
-    Raises SettingError.
-    """
+def settings() -> dict[str, int | str]:
+    """Those that the runtime keeps, as they are in force. Raises SettingError."""
     from tensorwire import _core
 
     try:
         return _core.settings()
+    except _core.StatusError as error:
+        raise SettingError(error.details) from None
+
+
+def read(variable: str) -> str:
+    """What a setting holds now, as it is meant; empty: it is not set. Raises SettingError."""
+    from tensorwire import _core
+
+    try:
+        return _core.read_setting(variable)
     except _core.StatusError as error:
         raise SettingError(error.details) from None
 

@@ -80,7 +80,7 @@ def test_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("TF_RDMA_ENABLED", "", "tensorwire", "ok", "under tensorwire run"),
         ("TF_RDMA_ENABLED", "false", "stock gRPC", "ok", "because TF_RDMA_ENABLED=false"),
-        ("TF_RDMA_ENABLED", "perhaps", "none", "fail", "set true or false"),
+        ("TF_RDMA_ENABLED", "perhaps", "none", "fail", "set true, false, 1 or 0"),
         ("TENSORWIRE_TF_ARENA", "x", "none", "fail", "set auto, traced or off"),
         ("TENSORWIRE_TRANSPORT", "grpc", "stock gRPC", "ok", "because TENSORWIRE_TRANSPORT=grpc"),
         ("TENSORWIRE_TRANSPORT", "tcp", "tensorwire", "ok", "under tensorwire run"),

@@ -133,9 +133,9 @@ def test_the_switch(value: str, expected: bool, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("name", "value", "permitted"),
     [
-        ("TF_RDMA_ENABLED", "perhaps", "set true or false"),
+        ("TF_RDMA_ENABLED", "perhaps", "set true, false, 1 or 0"),
         ("TENSORWIRE_TF_ARENA", "x", "set auto, traced or off"),
-        ("TF_RDMA_DEV_NAME", "mlx5 0", "set names of RDMA devices, such as mlx5_0"),
+        ("TF_RDMA_DEV_NAME", "mlx5 0", "set names of RDMA devices as in ibv_devices"),
         ("TF_RDMA_DEV_NAME", "../x", "set names of RDMA devices"),
         ("TF_RDMA_DEV_NAME", "mlx5_0,", "set names of RDMA devices"),
         ("TF_RDMA_DEV_NAME", "mlx5_0:x", "set names of RDMA devices"),

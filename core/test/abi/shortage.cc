@@ -7,7 +7,8 @@
 namespace tw::test::abi {
 namespace {
 
-void ignore_setting(void*, const char*, const char*) {}
+void ignore_setting(void*, const tw_setting*) {}
+void ignore_policy(void*, const tw_policy*) {}
 void ignore_fact(void*, const tw_fact*) {}
 void ignore_stats(void*, const tw_statistics*) {}
 void ignore_event(void*, const tw_trace_event*) {}
@@ -175,7 +176,11 @@ TEST_CASE("abi: what has no status throws nothing" * doctest::skip(!kFailsOnDema
           (void)tw_decode_welcome(
               bytes, bytes_size, &welcome, [](void*, const char*) {}, nullptr, nullptr);
         }) != 0);
-  fail_each([&] { (void)tw_settings(ignore_setting, nullptr, nullptr); });
+  fail_each([&] { (void)tw_settings(ignore_fact, nullptr, nullptr); });
+  fail_each([&] { tw_each_setting(ignore_setting, nullptr); });
+  char held[8];
+  fail_each([&] { (void)tw_read_setting("TF_RDMA_ENABLED", held, sizeof held, nullptr); });
+  fail_each([&] { (void)tw_choose_policy("tcp", "shm", ignore_policy, nullptr, nullptr); });
   fail_each([&] { tw_host(ignore_fact, nullptr); });
   uint64_t value;
   fail_each([&] { (void)tw_arena(&value, 1); });

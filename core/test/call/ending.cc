@@ -297,8 +297,8 @@ struct Loose {
   ~Loose() { link->link().close({Code::kCancelled, "the test is over"}); }
   // Devices have settings of their own.
   static TransportPair make() {
-    if constexpr (requires { Maker::make(runtime().settings()); })
-      return Maker::make(runtime().settings());
+    if constexpr (requires { Maker::make({runtime().settings()}); })
+      return Maker::make({runtime().settings()});
     else
       return Maker::make();
   }

@@ -14,8 +14,8 @@ TEST_CASE_TEMPLATE("unary: payloads of all sizes come back as they were", Way, T
     Closing link(house.connect<Way>());
     const Settings& settings = runtime().settings();
     std::vector<size_t> sizes = {0, 1, 8, 100, 1 << 20, (4 << 20) + 1, 9 << 20};
-    for (const size_t threshold :
-         {settings.coalesce_bytes, settings.eager_bytes, settings.chunk_bytes, settings.ring_bytes})
+    for (const size_t threshold : {settings.coalesce_bytes, settings.eager_bytes,
+                                   settings.chunk_bytes, shm::Settings{}.ring_bytes})
       sizes.insert(sizes.end(), {threshold - 1, threshold, threshold + 1});
     for (const size_t size : sizes) {
       CAPTURE(size);

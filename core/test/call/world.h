@@ -307,7 +307,7 @@ class House {
 
   // Of the newest link of ReadWay: what plays its hardware, and the seeming death of one end.
   Ref<ReadDevice> device;
-  Settings read_settings = runtime().settings();  // of the next
+  shm::Settings read_settings{runtime().settings()};  // of the next
   enum class End : uint8_t { kClient, kServer };
   void die(End end) {
     const uint64_t one = 1;

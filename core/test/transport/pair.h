@@ -29,8 +29,8 @@ struct TransportPair {
   std::unique_ptr<Transport> a, b;
 };
 
-inline Settings small_settings() {
-  Settings settings;
+inline shm::Settings small_settings() {
+  shm::Settings settings;
   settings.ring_bytes = 16 << 10;
   return settings;
 }
@@ -42,7 +42,7 @@ struct Shm {
   static const char* missing() { return nullptr; }
 
   // The descriptors travel as they would between processes.
-  static TransportPair make(const Settings& settings = small_settings()) {
+  static TransportPair make(const shm::Settings& settings = small_settings()) {
     int ends[2];
     REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0);
     Fd client(ends[0]), server(ends[1]);
@@ -83,7 +83,7 @@ struct Tcp {
   static constexpr int kRounds = 200;
   static const char* missing() { return nullptr; }
 
-  static TransportPair make(const Settings& settings = small_settings()) {
+  static TransportPair make(const tcp::Settings& settings = {}) {
     auto [client, server] = tcp_sockets();
     auto a = TcpTransport::create(std::move(client), true, settings);
     auto b = TcpTransport::create(std::move(server), true, settings);
@@ -99,7 +99,7 @@ struct Loop {
   static constexpr int kRounds = 200;
   static const char* missing() { return nullptr; }
 
-  static TransportPair make(const Settings& settings = small_settings()) {
+  static TransportPair make(const Settings& settings = {}) {
     auto wires = LoopWires::create();
     REQUIRE(wires.ok());
     return {std::make_unique<LoopTransport>(*wires, 0, settings),
@@ -125,7 +125,7 @@ struct Read {
   static constexpr int kRounds = Shm::kRounds;
   static const char* missing() { return nullptr; }
 
-  static TransportPair make(const Settings& settings = small_settings(),
+  static TransportPair make(const shm::Settings& settings = small_settings(),
                             Ref<ReadDevice> device = make_ref<ReadDevice>()) {
     TransportPair pipes = Shm::make(settings);
     return {std::make_unique<ReadTransport>(std::move(pipes.a), device),

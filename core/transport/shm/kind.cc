@@ -144,7 +144,7 @@ class Accept final : public ShmSetup {
 
 class ShmKind final : public Kind {
  public:
-  explicit ShmKind(const Surroundings& surroundings) : settings_(surroundings.settings) {}
+  explicit ShmKind(const Surroundings& surroundings) : settings_{surroundings.settings} {}
 
   std::string_view name() const override { return "shm"; }
   uint16_t code() const override { return 1; }
@@ -157,6 +157,11 @@ class ShmKind final : public Kind {
     return std::unique_ptr<Setup>(new Accept(settings_));
   }
 
+  Status read_settings() override { return tw::read_settings(kSettings, settings_); }
+  void each_setting(const VisitSetting& visit) const override {
+    tw::each_setting(kSettings, settings_, visit);
+  }
+
   Facts facts() override {
     const auto memfd = make_memfd("tensorwire-probe", page_size());
     const bool sealing = memfd.ok() && seal_memfd(memfd.value().get(), kOwnedSeals).ok();
@@ -165,7 +170,7 @@ class ShmKind final : public Kind {
   }
 
  private:
-  const Settings& settings_;
+  Settings settings_;
 };
 
 }  // namespace

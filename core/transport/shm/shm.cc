@@ -27,7 +27,7 @@ Result<Fd> make_nudge() {
 
 }  // namespace
 
-Result<std::unique_ptr<Transport>> ShmTransport::offer(Fd socket, const Settings& settings) {
+Result<std::unique_ptr<Transport>> ShmTransport::offer(Fd socket, const shm::Settings& settings) {
   const size_t capacity = ring_capacity(settings.ring_bytes);
   auto file = make_memfd("tensorwire-rings", ring_memory_size(capacity));
   if (!file) return file.status();
@@ -46,7 +46,7 @@ Result<std::unique_ptr<Transport>> ShmTransport::offer(Fd socket, const Settings
 }
 
 Result<std::unique_ptr<Transport>> ShmTransport::accept(Fd socket, ShmMessage rings,
-                                                        const Settings& settings) {
+                                                        const shm::Settings& settings) {
   const size_t capacity = rings.frame.size;
   if (rings.frame.type != wire::ShmFrameType::kRings || !valid_ring_capacity(capacity))
     return Status{Code::kInternal, "protocol error: a shared-memory link begins without rings"};
@@ -63,7 +63,7 @@ Result<std::unique_ptr<Transport>> ShmTransport::accept(Fd socket, ShmMessage ri
 }
 
 ShmTransport::ShmTransport(Fd socket, MemoryMap memory, size_t capacity, int side, Fd nudge,
-                           const Settings& settings)
+                           const shm::Settings& settings)
     : profile_{
           "shm", Bulk::kMap, settings.coalesce_bytes, settings.eager_bytes, settings.chunk_bytes,
           1},

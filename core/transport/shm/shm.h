@@ -8,9 +8,9 @@
 #include <memory>
 
 #include "base/mutex.h"
-#include "base/settings.h"
 #include "transport/shm/control.h"
 #include "transport/shm/ring.h"
+#include "transport/shm/settings.h"
 #include "transport/transport.h"
 
 namespace tw {
@@ -18,10 +18,10 @@ namespace tw {
 class ShmTransport final : public Transport {
  public:
   // The client's side: makes the rings and hands them over. Takes over a connected unix socket.
-  static Result<std::unique_ptr<Transport>> offer(Fd socket, const Settings& settings);
+  static Result<std::unique_ptr<Transport>> offer(Fd socket, const shm::Settings& settings);
   // The server's side, given the client's kRings message. INTERNAL: it is not what it must be.
   static Result<std::unique_ptr<Transport>> accept(Fd socket, ShmMessage rings,
-                                                   const Settings& settings);
+                                                   const shm::Settings& settings);
   ~ShmTransport() override;
 
   const Profile& profile() const override { return profile_; }
@@ -53,7 +53,7 @@ class ShmTransport final : public Transport {
   static constexpr Nanos kGlance = 250 * kMillisecond;
 
   ShmTransport(Fd socket, MemoryMap memory, size_t capacity, int side, Fd nudge,
-               const Settings& settings);
+               const shm::Settings& settings);
   void ring_peer(Sleeper sleeper);
   Status gone_status();
   void end(Status why);

@@ -25,7 +25,7 @@ class TcpSetup final : public Setup {
 
 class TcpKind final : public Kind {
  public:
-  explicit TcpKind(const Surroundings& surroundings) : settings_(surroundings.settings) {}
+  explicit TcpKind(const Surroundings& surroundings) : settings_{surroundings.settings} {}
 
   std::string_view name() const override { return "tcp"; }
   uint16_t code() const override { return 2; }
@@ -36,10 +36,15 @@ class TcpKind final : public Kind {
   }
   Result<std::unique_ptr<Setup>> accept(const Meeting& meeting) override { return offer(meeting); }
 
+  Status read_settings() override { return tw::read_settings(kSettings, settings_); }
+  void each_setting(const VisitSetting& visit) const override {
+    tw::each_setting(kSettings, settings_, visit);
+  }
+
   Facts facts() override { return {{"congestion_same_host", same_host_congestion(settings_)}}; }
 
  private:
-  const Settings& settings_;
+  Settings settings_;
 };
 
 }  // namespace

@@ -39,9 +39,9 @@ Code code_of(int error) {
 
 }  // namespace
 
-std::string same_host_congestion(const Settings& settings) {
-  if (settings.tcp_congestion == "system") return {};
-  if (settings.tcp_congestion != "auto") return settings.tcp_congestion;
+std::string same_host_congestion(const tcp::Settings& settings) {
+  if (settings.congestion == "system") return {};
+  if (settings.congestion != "auto") return settings.congestion;
   // BBR paces: on loopback it reaches a third of what a window-based control does.
   std::ifstream file("/proc/sys/net/ipv4/tcp_available_congestion_control");
   std::string name;
@@ -54,7 +54,7 @@ std::string same_host_congestion(const Settings& settings) {
 }
 
 Result<std::unique_ptr<Transport>> TcpTransport::create(Fd socket, bool same_host,
-                                                        const Settings& settings) {
+                                                        const tcp::Settings& settings) {
   const int fd = socket.get();
   if (fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) != 0)
     return errno_status(Code::kInternal, "cannot make a socket non-blocking", errno);
@@ -74,7 +74,7 @@ Result<std::unique_ptr<Transport>> TcpTransport::create(Fd socket, bool same_hos
   return std::unique_ptr<Transport>(new TcpTransport(std::move(socket), std::move(wake), settings));
 }
 
-TcpTransport::TcpTransport(Fd socket, Fd wake, const Settings& settings)
+TcpTransport::TcpTransport(Fd socket, Fd wake, const tcp::Settings& settings)
     : socket_(std::move(socket)),
       wake_(std::move(wake)),
       profile_{"tcp",

@@ -7,7 +7,7 @@
 
 #include "base/fd.h"
 #include "base/mutex.h"
-#include "base/settings.h"
+#include "transport/tcp/settings.h"
 #include "transport/transport.h"
 
 namespace tw {
@@ -17,7 +17,7 @@ class TcpTransport final : public Transport {
   // Takes over a connected socket. `same_host`: the congestion control that suits loopback is set
   // (docs/threads.md, "TCP").
   static Result<std::unique_ptr<Transport>> create(Fd socket, bool same_host,
-                                                   const Settings& settings);
+                                                   const tcp::Settings& settings);
   ~TcpTransport() override;
 
   const Profile& profile() const override { return profile_; }
@@ -35,7 +35,7 @@ class TcpTransport final : public Transport {
   void hang_up() override;
 
  private:
-  TcpTransport(Fd socket, Fd wake, const Settings& settings);
+  TcpTransport(Fd socket, Fd wake, const tcp::Settings& settings);
   Status gone_status();
 
   const Fd socket_;
@@ -53,6 +53,6 @@ class TcpTransport final : public Transport {
 
 // The congestion control that same-host links get, by TENSORWIRE_TCP_CONGESTION; empty: the
 // system's default.
-std::string same_host_congestion(const Settings& settings);
+std::string same_host_congestion(const tcp::Settings& settings);
 
 }  // namespace tw

@@ -42,7 +42,7 @@ Result<Rail> rail_on(const Device& device, const Port& port, const Settings& set
   }
   auto gid = choose_gid(device, port, settings);
   if (!gid) return gid.status();
-  const bool asked = port.layer == LinkLayer::kInfiniBand && settings.verbs_gid_index >= 0;
+  const bool asked = port.layer == LinkLayer::kInfiniBand && settings.gid_index >= 0;
   return Rail{device.name, port, *gid, asked};
 }
 
@@ -95,7 +95,7 @@ Result<Rail> closest(std::span<const Device> devices, const Settings& settings,
 }  // namespace
 
 Result<Gid> choose_gid(const Device& device, const Port& port, const Settings& settings) {
-  const int wanted = settings.verbs_gid_index;
+  const int wanted = settings.gid_index;
   const Gid* best = nullptr;
   for (const Gid& gid : port.gids) {
     if (wanted >= 0) {
@@ -122,7 +122,7 @@ Result<Gid> choose_gid(const Device& device, const Port& port, const Settings& s
 Result<std::vector<Rail>> choose_rails(std::span<const Device> devices, const Settings& settings,
                                        const std::function<int(int node)>& distance) {
   std::vector<Rail> rails;
-  for (const std::string& entry : settings.verbs_devices) {
+  for (const std::string& entry : settings.devices) {
     auto rail = named(devices, entry, settings);
     if (!rail) return rail.status();
     for (const Rail& other : rails) {

@@ -8,12 +8,12 @@
 
 #include "base/mutex.h"
 #include "base/ref.h"
-#include "base/settings.h"
 #include "base/status.h"
 #include "engine/poller.h"
 #include "transport/verbs/completion_queue.h"
 #include "transport/verbs/device.h"
 #include "transport/verbs/domain.h"
+#include "transport/verbs/settings.h"
 
 namespace tw::verbs {
 
@@ -51,7 +51,7 @@ class Context final : public RefCounted {
   const Library& library_;
   const Settings settings_;
   Poller& poller_;
-  CompletionQueues completion_queues_{poller_, settings_.verbs_cqs};
+  CompletionQueues completion_queues_{poller_, settings_.cqs};
   Ref<Changes> changes_;  // tells of events of the domains
   mutable Mutex mutex_;
   std::vector<OpenRail> rails_ TW_GUARDED_BY(mutex_);

@@ -129,7 +129,7 @@ Result<Ref<Domain>> Domain::open(const Library& library, const std::string& name
   if (flags < 0 || fcntl(context->async_fd, F_SETFL, flags | O_NONBLOCK) != 0)
     return errno_status(Code::kUnavailable, text({"the events of RDMA device ", name}), errno);
   const uint32_t inline_bytes =
-      probe_inline(library, context.get(), domain.get(), settings.verbs_inline_bytes);
+      probe_inline(library, context.get(), domain.get(), settings.inline_bytes);
   return Ref<Domain>::adopt(new Domain(library, std::move(*device), context.release(),
                                        domain.release(), inline_bytes, forks));
 }

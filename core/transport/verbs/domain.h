@@ -12,12 +12,12 @@
 #include "base/fork.h"
 #include "base/mutex.h"
 #include "base/ref.h"
-#include "base/settings.h"
 #include "base/status.h"
 #include "engine/poller.h"
 #include "memory/slab.h"
 #include "transport/transport.h"
 #include "transport/verbs/device.h"
+#include "transport/verbs/settings.h"
 
 struct ibv_context;
 struct ibv_cq;
@@ -144,7 +144,7 @@ class Domain final : public RefCounted {
   const Device& device() const { return device_; }  // as it was when it was opened
   ibv_context* context() const { return context_; }
   ibv_pd* handle() const { return domain_; }
-  // Bytes that a queue pair of this device sends inline, at most `settings.verbs_inline_bytes`.
+  // Bytes that a queue pair of this device sends inline, at most `settings.inline_bytes`.
   uint32_t inline_bytes() const { return inline_bytes_; }
   // As the port is now. UNAVAILABLE: the device is gone.
   Result<Port> port(uint8_t number) const;

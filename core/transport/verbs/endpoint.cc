@@ -42,7 +42,7 @@ Result<Ref<Endpoint>> Endpoint::create(Ref<Context> context, Arena& arena, Polle
   if (!made->bell_)
     return errno_status(Code::kResourceExhausted, "cannot create an eventfd", errno);
   const Settings& settings = made->context_->settings();
-  uint32_t depth = settings.verbs_queue_depth;
+  uint32_t depth = settings.queue_depth;
   for (const OpenRail& rail : pairs)
     if (const uint32_t most = rail.domain->device().max_queue_depth; most != 0)
       depth = std::min(depth, most > 8 ? most - 8 : 1);

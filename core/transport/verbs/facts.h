@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/fact.h"
-#include "base/settings.h"
+#include "transport/verbs/settings.h"
 
 namespace tw::verbs {
 

@@ -64,7 +64,7 @@ std::optional<OpenRail> towards(const OpenRail& rail, const wire::VerbsPair& pee
 
 // How many queue pairs a link has at this end, at most.
 size_t most_pairs(const Settings& settings, size_t rails) {
-  return std::min(rails * settings.verbs_qps, wire::kMaxPairs);
+  return std::min(rails * settings.qps, wire::kMaxPairs);
 }
 
 }  // namespace
@@ -116,7 +116,7 @@ Result<std::unique_ptr<Joining>> Joining::answer(Ref<Context> context, Arena& ar
     size_t at = 0;
     for (size_t r = 0; r < rails->size(); ++r) {
       if (best && used[r] >= used[at]) continue;
-      if (auto rail = towards((*rails)[r], offer.pair[i], settings.verbs_gid_index >= 0)) {
+      if (auto rail = towards((*rails)[r], offer.pair[i], settings.gid_index >= 0)) {
         best = std::move(rail);
         at = r;
       }

@@ -3,6 +3,7 @@
 
 #include "base/mutex.h"
 #include "transport/verbs/library.h"
+#include "transport/verbs/settings.h"
 
 #ifdef TENSORWIRE_VERBS
 #include <sys/socket.h>
@@ -25,7 +26,8 @@ namespace {
 // Opened at the first call that finds devices, and kept.
 class Opened {
  public:
-  explicit Opened(const Surroundings& surroundings) : surroundings_(surroundings) {}
+  Opened(const Surroundings& surroundings, const Settings& settings)
+      : surroundings_(surroundings), settings_(settings) {}
 
   // The status says why there is no RDMA.
   Result<Ref<Context>> context() {
@@ -35,7 +37,7 @@ class Opened {
     if (!poller) return poller.status();
     const MutexLock lock(mutex_);
     if (!context_) {
-      auto opened = Context::open(**library, surroundings_.settings, **poller);
+      auto opened = Context::open(**library, settings_, **poller);
       if (!opened) return opened.status();
       context_ = std::move(*opened);
     }
@@ -50,6 +52,7 @@ class Opened {
 
  private:
   const Surroundings surroundings_;
+  const Settings& settings_;
   Mutex mutex_;  // guards context_
   Ref<Context> context_ TW_GUARDED_BY(mutex_);
 };
@@ -230,9 +233,11 @@ Facts none(std::string why) { return {{"why_not", std::move(why)}}; }
 
 class VerbsKind final : public Kind {
  public:
-  explicit VerbsKind([[maybe_unused]] const Surroundings& surroundings)
+  explicit VerbsKind(const Surroundings& surroundings)
+      : settings_{surroundings.settings}
 #ifdef TENSORWIRE_VERBS
-      : opened_(surroundings)
+        ,
+        opened_(surroundings, settings_)
 #endif
   {
   }
@@ -241,6 +246,10 @@ class VerbsKind final : public Kind {
   uint16_t code() const override { return 3; }
   Door door() const override { return Door::kHost; }
   bool fragile() const override { return true; }
+  Status read_settings() override { return verbs::read_settings(settings_); }
+  void each_setting(const VisitSetting& visit) const override {
+    verbs::each_setting(settings_, visit);
+  }
 
 #ifdef TENSORWIRE_VERBS
   Status why_not() override {
@@ -261,17 +270,20 @@ class VerbsKind final : public Kind {
   Facts facts() override {
     const auto library = Library::get();
     if (!library) return none(library.status().details());
-    return verbs::facts(**library, opened_.surroundings().settings);
+    return verbs::facts(**library, settings_);
   }
-
- private:
-  Opened opened_;
 #else
   // Built without the header: the library says so.
   Status why_not() override { return Library::get().status(); }
   Result<std::unique_ptr<Setup>> offer(const Meeting&) override { return why_not(); }
   Result<std::unique_ptr<Setup>> accept(const Meeting&) override { return why_not(); }
   Facts facts() override { return none(why_not().details()); }
+#endif
+
+ private:
+  Settings settings_;
+#ifdef TENSORWIRE_VERBS
+  Opened opened_;
 #endif
 };
 

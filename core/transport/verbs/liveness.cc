@@ -22,10 +22,10 @@ constexpr Nanos kForEachByte = kMicrosecond;
 
 Nanos Endpoint::patience() const {
   const Settings& settings = context_->settings();
-  const Nanos answer = Nanos{4096} << settings.verbs_timeout;
+  const Nanos answer = Nanos{4096} << settings.timeout;
   size_t bytes = 0;
   for (const auto& pair : pairs_) bytes = std::max(bytes, pair->bytes_under_way());
-  return kLeast + kTimes * answer * (settings.verbs_retry_count + 1) +
+  return kLeast + kTimes * answer * (settings.retry_count + 1) +
          static_cast<Nanos>(bytes) * kForEachByte;
 }
 

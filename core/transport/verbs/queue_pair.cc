@@ -50,7 +50,7 @@ Result<std::unique_ptr<QueuePair>> QueuePair::create(const OpenRail& rail, Compl
   std::unique_ptr<QueuePair> made(new QueuePair(rail, std::move(*share), depth));
   made->inline_bytes_ = domain.inline_bytes();
   made->mtu_ = verbs::describe(rail).mtu;
-  if (settings.verbs_mtu != 0) made->mtu_ = std::min(made->mtu_, mtu_code(settings.verbs_mtu));
+  if (settings.mtu != 0) made->mtu_ = std::min(made->mtu_, mtu_code(settings.mtu));
   made->largest_ = std::min<size_t>(
       rail.rail.port.max_message != 0 ? rail.rail.port.max_message : kLargestRequest,
       kLargestRequest);
@@ -72,7 +72,7 @@ Result<std::unique_ptr<QueuePair>> QueuePair::create(const OpenRail& rail, Compl
 
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_INIT;
-  attributes.pkey_index = settings.verbs_pkey_index;
+  attributes.pkey_index = settings.pkey_index;
   attributes.port_num = rail.rail.port.number;
   // What the peer may do is a matter of keys; none is handed out for more than it should.
   attributes.qp_access_flags =
@@ -84,7 +84,7 @@ Result<std::unique_ptr<QueuePair>> QueuePair::create(const OpenRail& rail, Compl
       error != 0)
     return errno_status(Code::kUnavailable,
                         text({"cannot initialise a queue pair on ", where(rail.rail),
-                              " with partition key index ", settings.verbs_pkey_index}),
+                              " with partition key index ", settings.pkey_index}),
                         error);
   return made;
 }
@@ -123,14 +123,14 @@ Status QueuePair::connect(const wire::VerbsPair& peer, const Settings& settings)
   attributes.max_dest_rd_atomic = std::min(own.reads_in, std::max<uint8_t>(peer.reads_out, 1));
   attributes.min_rnr_timer = kNotReadyTimer;
   attributes.ah_attr.dlid = peer.lid;
-  attributes.ah_attr.sl = settings.verbs_service_level;
+  attributes.ah_attr.sl = settings.service_level;
   attributes.ah_attr.port_num = rail.port.number;
   if (needs_global_route(rail, peer.gid)) {
     attributes.ah_attr.is_global = 1;
     std::memcpy(attributes.ah_attr.grh.dgid.raw, peer.gid.data(), peer.gid.size());
     attributes.ah_attr.grh.sgid_index = rail.gid.index;
     attributes.ah_attr.grh.hop_limit = kHopLimit;
-    attributes.ah_attr.grh.traffic_class = settings.verbs_traffic_class;
+    attributes.ah_attr.grh.traffic_class = settings.traffic_class;
   }
   const auto failed = [&](const char* state, int error) {
     Gid gid = rail.gid;
@@ -150,8 +150,8 @@ Status QueuePair::connect(const wire::VerbsPair& peer, const Settings& settings)
 
   attributes = {};
   attributes.qp_state = IBV_QPS_RTS;
-  attributes.timeout = settings.verbs_timeout;
-  attributes.retry_cnt = settings.verbs_retry_count;
+  attributes.timeout = settings.timeout;
+  attributes.retry_cnt = settings.retry_count;
   attributes.rnr_retry = kNotReadyRetries;
   attributes.sq_psn = first_packet_;
   max_reads_ = std::min(own.reads_out, std::max<uint8_t>(peer.reads_in, 1));

@@ -9,11 +9,11 @@
 #include <optional>
 #include <utility>
 
-#include "base/settings.h"
 #include "base/status.h"
 #include "transport/verbs/completion_queue.h"
 #include "transport/verbs/context.h"
 #include "transport/verbs/domain.h"
+#include "transport/verbs/settings.h"
 #include "transport/verbs/wire.h"
 
 struct ibv_qp;

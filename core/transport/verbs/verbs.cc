@@ -17,7 +17,7 @@ constexpr uint32_t kSideEvents = EPOLLIN | EPOLLRDHUP | EPOLLONESHOT;
 
 }  // namespace
 
-VerbsTransport::VerbsTransport(Ref<verbs::Endpoint> endpoint, const Settings& settings)
+VerbsTransport::VerbsTransport(Ref<verbs::Endpoint> endpoint, const verbs::Settings& settings)
     : profile_{"verbs",
                Bulk::kRead,
                settings.coalesce_bytes,

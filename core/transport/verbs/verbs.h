@@ -17,7 +17,7 @@ namespace tw {
 class VerbsTransport final : public Transport {
  public:
   // Takes over a connected endpoint; verbs::Joining makes one.
-  VerbsTransport(Ref<verbs::Endpoint> endpoint, const Settings& settings);
+  VerbsTransport(Ref<verbs::Endpoint> endpoint, const verbs::Settings& settings);
   ~VerbsTransport() override;
 
   const Profile& profile() const override { return profile_; }

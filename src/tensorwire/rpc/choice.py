@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from tensorwire import environment
+from tensorwire import _core, environment
+from tensorwire.rpc.status import FAILED_PRECONDITION
 
 Transport = Literal["auto", "shm", "verbs", "tcp", "grpc"]
 DATA_PLANE: Final = ("shm", "verbs", "tcp")  # best first
@@ -86,39 +86,10 @@ def policy(transport: str | None, forbid: str | Iterable[str]) -> Policy:
     is one: a setting in the environment has part in that, or any other has a value that is not
     permitted."""
     environment.check()
-    origin, error = f"transport={transport!r}", ValueError
-    if transport is None:
-        transport = "auto"
-        if setting := os.environ.get("TENSORWIRE_TRANSPORT"):
-            transport, error = setting, environment.SettingError
-            origin = f"TENSORWIRE_TRANSPORT={transport}"
-    if transport != "auto":
-        _check((transport,), origin, ("auto", *TRANSPORTS), error)
-    names = _names(forbid)
-    forbid_origin, forbid_error = f"forbid={sorted(names)}", ValueError
-    if not names:
-        names = _names(os.environ.get("TENSORWIRE_FORBID", ""))
-        forbid_origin = f"TENSORWIRE_FORBID={','.join(sorted(names))}"
-        forbid_error = environment.SettingError
-    _check(names, forbid_origin, TRANSPORTS, forbid_error)
-    if names.issuperset(TRANSPORTS):
-        raise forbid_error(f"{forbid_origin} leaves no transport")
-    if transport in names:
-        contradiction = forbid_error if error is ValueError else error
-        raise contradiction(f"{origin} and {forbid_origin} leave no transport")
-    return Policy(None if transport == "auto" else transport, names, origin)
-
-
-def _names(forbid: str | Iterable[str]) -> frozenset[str]:
-    if isinstance(forbid, str):
-        forbid = forbid.replace(",", " ").split()
-    return frozenset(forbid)
-
-
-def _check(
-    names: Collection[str], origin: str, known: Iterable[str], error: type[ValueError]
-) -> None:
-    known = tuple(known)
-    for name in names:
-        if name not in known:
-            raise error(f"{origin}: {name!r} is none of {', '.join(known)}")
+    names = forbid if isinstance(forbid, str) else ",".join(forbid)
+    try:
+        required, forbidden, origin = _core.choose_policy(transport or "", names)
+    except _core.StatusError as wrong:
+        error = environment.SettingError if wrong.code == FAILED_PRECONDITION else ValueError
+        raise error(wrong.details) from None
+    return Policy(required, frozenset(forbidden), origin)

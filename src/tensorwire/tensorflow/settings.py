@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 
 from tensorwire import environment
 from tensorwire.environment import SettingError
@@ -13,12 +12,8 @@ from tensorwire.observe.host import rdma_devices
 
 log = logging.getLogger("tensorwire")
 
-SWITCH = {"": True, "true": True, "1": True, "false": False, "0": False}
-TRANSPORTS = {"shm", "verbs", "tcp"}
-ARENA = ("auto", "traced", "off")
-DEVICES = re.compile(
-    r"[A-Za-z0-9_.-]{1,63}(:[0-9]{1,3})?( *, *[A-Za-z0-9_.-]{1,63}(:[0-9]{1,3})?)*"
-)
+ENABLED = "TF_RDMA_ENABLED"
+DEVICES = "TF_RDMA_DEV_NAME"
 
 
 def wanted() -> bool:
@@ -28,15 +23,10 @@ def wanted() -> bool:
     the variable and what is permitted.
     """
     environment.tell_unknown()
-    switch = os.environ.get("TF_RDMA_ENABLED", "")
-    if switch.lower() not in SWITCH:
-        raise SettingError(_refusal("TF_RDMA_ENABLED", switch, "true or false"))
-    if not SWITCH[switch.lower()]:
+    if environment.read(ENABLED) == "false":
         return False
-    arena = os.environ.get("TENSORWIRE_TF_ARENA", "")
-    if arena and arena not in ARENA:
-        raise SettingError(_refusal("TENSORWIRE_TF_ARENA", arena, "auto, traced or off"))
-    _check_devices(os.environ.get("TF_RDMA_DEV_NAME", ""), rdma_devices())
+    environment.read("TENSORWIRE_TF_ARENA")
+    _check_devices(rdma_devices())
     environment.settings()
     return True
 
@@ -44,34 +34,30 @@ def wanted() -> bool:
 def why_stock() -> str | None:
     """The setting that leaves every tensor to TensorFlow's own gRPC; None where none does. Of
     settings that were not refused."""
-    if not SWITCH[os.environ.get("TF_RDMA_ENABLED", "").lower()]:
-        return "TF_RDMA_ENABLED=false"
-    if os.environ.get("TENSORWIRE_TRANSPORT") == "grpc":
-        return "TENSORWIRE_TRANSPORT=grpc"
-    forbidden = os.environ.get("TENSORWIRE_FORBID", "")
-    if set(re.split("[, ]", forbidden)) >= TRANSPORTS:
-        return f"TENSORWIRE_FORBID={forbidden}"
-    return None
+    from tensorwire.rpc.choice import policy
+
+    if environment.read(ENABLED) == "false":
+        return f"{ENABLED}=false"
+    chosen = policy(None, ())
+    if chosen.required == "grpc":
+        return chosen.origin
+    return None if chosen.data_plane else f"TENSORWIRE_FORBID={os.environ['TENSORWIRE_FORBID']}"
 
 
-def _check_devices(names: str, present: tuple[str, ...]) -> None:
+def _check_devices(present: tuple[str, ...]) -> None:
     """Of TF_RDMA_DEV_NAME, which counts where TENSORWIRE_VERBS_DEVICE is not set."""
-    if not names or os.environ.get("TENSORWIRE_VERBS_DEVICE"):
+    if os.environ.get("TENSORWIRE_VERBS_DEVICE") or not (names := environment.read(DEVICES)):
         return
-    if not DEVICES.fullmatch(names):
-        permitted = "names of RDMA devices, such as mlx5_0 or mlx5_0:1,mlx5_1:1"
-        raise SettingError(_refusal("TF_RDMA_DEV_NAME", names, permitted))
     if not present:
         log.warning(
-            "TF_RDMA_DEV_NAME=%s: this host has no RDMA device; tensors go by shared memory or TCP",
+            "%s=%s: this host has no RDMA device; tensors go by shared memory or TCP",
+            DEVICES,
             names,
         )
         return
     for entry in names.split(","):
-        if entry.partition(":")[0].strip() not in present:
-            permitted = f"the name of a device of this host: {', '.join(present)}"
-            raise SettingError(_refusal("TF_RDMA_DEV_NAME", names, permitted))
-
-
-def _refusal(name: str, value: str, permitted: str) -> str:
-    return f"{name}={value!r} is not permitted: set {permitted}"
+        if entry.partition(":")[0] not in present:
+            raise SettingError(
+                f"{DEVICES}={names!r} is not permitted: set the name of a device of this host: "
+                f"{', '.join(present)}"
+            )

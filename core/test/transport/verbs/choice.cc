@@ -108,7 +108,7 @@ TEST_SUITE("verbs") {
     CHECK(needs_global_route(rail, peer));
 
     Settings asked;
-    asked.verbs_gid_index = 1;
+    asked.gid_index = 1;
     const auto global = choose_rails(devices, asked, near);
     REQUIRE(global.ok());
     CHECK(global->front().gid.index == 1);
@@ -127,9 +127,9 @@ TEST_SUITE("verbs") {
         {{"mlx5_0", {roce_port({{0, "fe80::1", kV1}, {3, "::ffff:10.0.0.1", kV2}})}}});
     const auto devices = devices_of(host);
     Settings settings;
-    settings.verbs_gid_index = 0;
+    settings.gid_index = 0;
     CHECK(choose_gid(devices[0], devices[0].ports[0], settings)->index == 0);
-    settings.verbs_gid_index = 2;
+    settings.gid_index = 2;
     const auto gid = choose_gid(devices[0], devices[0].ports[0], settings);
     REQUIRE_FALSE(gid.ok());
     CHECK(gid.status().code() == Code::kNotFound);
@@ -198,7 +198,7 @@ TEST_SUITE("verbs") {
       INFO(row.chosen);
       const FakeHost host(row.devices);
       Settings settings;
-      settings.verbs_devices = row.wanted;
+      settings.devices = row.wanted;
       const auto rails =
           choose_rails(devices_of(host), settings, [](int node) { return node == 1 ? 21 : 10; });
       if (row.code == Code::kOk) {

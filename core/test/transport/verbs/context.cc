@@ -23,7 +23,7 @@ TEST_SUITE("verbs") {
     FakeHost host({{"mlx5_0", {port(), port()}}, {"mlx5_1", {port()}}, {"mlx5_2", {port()}}});
     const auto poller = make_poller();
     Settings settings;
-    settings.verbs_devices = {"mlx5_0:2", "mlx5_1", "mlx5_0:1"};
+    settings.devices = {"mlx5_0:2", "mlx5_1", "mlx5_0:1"};
     {
       auto context = Context::open(host.library(), settings, *poller);
       REQUIRE(context.ok());
@@ -109,7 +109,7 @@ TEST_SUITE("verbs") {
     FakeHost host({{"mlx5_0", {port()}}, {"mlx5_1", {port()}}});
     const auto poller = make_poller();
     Settings settings;
-    settings.verbs_devices = {"mlx5_0", "mlx5_1"};
+    settings.devices = {"mlx5_0", "mlx5_1"};
     auto context = Context::open(host.library(), settings, *poller);
     REQUIRE(context.ok());
     auto slab = Slab::make(0, 1, page_size());

@@ -251,14 +251,14 @@ TEST_SUITE("verbs") {
   TEST_CASE("the inline size is what the device takes, and no more than the setting") {
     FakeHost host({usual()});
     Settings settings;
-    settings.verbs_inline_bytes = 100;
+    settings.inline_bytes = 100;
     CHECK(open(host, settings)->inline_bytes() == 100);
-    settings.verbs_inline_bytes = 1024;  // refused, halved until it is not
+    settings.inline_bytes = 1024;  // refused, halved until it is not
     CHECK(open(host, settings)->inline_bytes() == 256);
-    settings.verbs_inline_bytes = 0;
+    settings.inline_bytes = 0;
     CHECK(open(host, settings)->inline_bytes() == 0);
     host.devices[0].max_inline = 0;
-    settings.verbs_inline_bytes = 64;
+    settings.inline_bytes = 64;
     CHECK(open(host, settings)->inline_bytes() == 0);
     CHECK(host.counts() == FakeHost::Counts{});
   }

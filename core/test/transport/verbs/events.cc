@@ -110,7 +110,7 @@ VerbsWorld& eventful_world() {
   library.ack_async_event = [](ibv_async_event*) {};
   library.create_cq = Eventful::create_queue;
   library.create_qp = Eventful::create_pair;
-  return *new VerbsWorld(small_settings(), library);
+  return *new VerbsWorld({}, library);
 }
 
 // A device that takes requests, and from some time on neither carries them out nor fails them.
@@ -131,9 +131,9 @@ struct Silent {
 VerbsWorld& silent_world() {
   auto& library = *new verbs::Library(**verbs::Library::get());
   library.open_device = Silent::open;
-  Settings settings = small_settings();
-  settings.verbs_timeout = 12;
-  settings.verbs_retry_count = 6;
+  verbs::Settings settings;
+  settings.timeout = 12;
+  settings.retry_count = 6;
   return *new VerbsWorld(settings, library);
 }
 

@@ -67,7 +67,7 @@ TEST_SUITE("verbs") {
     CHECK(in(facts_of(host), "why_not").text.find("the kernel offers no RDMA") == 0);
     FakeHost one({{"mlx5_0", {roce_port({})}}});
     Settings settings;
-    settings.verbs_devices = {"mlx5_7"};
+    settings.devices = {"mlx5_7"};
     const Facts all = facts_of(one, settings);
     CHECK(in(all, "why_not").text.find("'mlx5_7' is not on this host") != std::string::npos);
     CHECK(in(port_of(all, 0), "chosen_gid").number == -1);

@@ -77,9 +77,9 @@ TEST_CASE("verbs joining: a server answers with a reason when no port reaches th
 
 TEST_CASE("verbs joining: several queue pairs of a port carry the fetches of one link") {
   TENSORWIRE_NEEDS_VERBS;
-  Settings settings = small_settings();
-  settings.verbs_qps = 4;
-  settings.verbs_cqs = 2;
+  verbs::Settings settings;
+  settings.qps = 4;
+  settings.cqs = 2;
   VerbsWorld world(settings);
   REQUIRE(world.here());
   auto client = world.offer();

@@ -113,8 +113,8 @@ TEST_CASE("verbs: fetches of every size are right to the byte, and touch nothing
 
 TEST_CASE("verbs: the smaller MTU of both ends counts, whoever sets it") {
   TENSORWIRE_NEEDS_VERBS;
-  Settings small = small_settings();
-  small.verbs_mtu = 1024;
+  verbs::Settings small;
+  small.mtu = 1024;
   VerbsWorld limited(small);
   REQUIRE(limited.here());
   for (const bool client : {false, true}) {
@@ -238,8 +238,8 @@ std::vector<long> numbers(const std::string& text) {
 
 TEST_CASE("verbs: two hundred links at once, and nothing is left of them") {
   TENSORWIRE_NEEDS_VERBS;
-  Settings settings = small_settings();
-  settings.verbs_queue_depth = 8;
+  verbs::Settings settings;
+  settings.queue_depth = 8;
   // Six descriptors for each, with the watches of this test.
   rlimit files{};
   REQUIRE(getrlimit(RLIMIT_NOFILE, &files) == 0);
@@ -350,7 +350,7 @@ TEST_CASE("verbs: what was sent goes out before memory is taken back") {
   // Never destroyed, as what polls in the background.
   auto& library = *new verbs::Library(**verbs::Library::get());
   library.open_device = Sluggish::open;
-  auto& client = *new VerbsWorld(small_settings(), library);
+  auto& client = *new VerbsWorld({}, library);
   REQUIRE(client.here());
   TransportPair pair = client.join(verbs_world());
   uint64_t sent = 0;

@@ -27,7 +27,7 @@ wire::VerbsOffer sent(const wire::VerbsOffer& offer) {
 
 }  // namespace
 
-VerbsWorld::VerbsWorld(const Settings& settings)
+VerbsWorld::VerbsWorld(const verbs::Settings& settings)
     : background(Background::start("tensorwire").value()),
       arena(make_ref<Arena>(size_t{1} << 30, size_t{16} << 20)) {
   auto library = verbs::Library::get();
@@ -37,13 +37,13 @@ VerbsWorld::VerbsWorld(const Settings& settings)
     why_ = library.status().details();
 }
 
-VerbsWorld::VerbsWorld(const Settings& settings, const verbs::Library& library)
+VerbsWorld::VerbsWorld(const verbs::Settings& settings, const verbs::Library& library)
     : background(Background::start("tensorwire").value()),
       arena(make_ref<Arena>(size_t{1} << 30, size_t{16} << 20)) {
   open(settings, library);
 }
 
-void VerbsWorld::open(const Settings& settings, const verbs::Library& library) {
+void VerbsWorld::open(const verbs::Settings& settings, const verbs::Library& library) {
   auto opened = verbs::Context::open(library, settings, background->poller());
   if (opened)
     context = std::move(*opened);
@@ -77,8 +77,8 @@ TransportPair VerbsWorld::join(VerbsWorld& server) {
 
 VerbsWorld& verbs_world() {
   static VerbsWorld* const world = [] {
-    Settings settings = small_settings();
-    settings.verbs_queue_depth = 16;
+    verbs::Settings settings;
+    settings.queue_depth = 16;
     return new VerbsWorld(settings);
   }();
   return *world;

@@ -18,9 +18,9 @@ namespace tw::test {
 class VerbsWorld {
  public:
   // With the devices of `settings`; why() says why there is none.
-  explicit VerbsWorld(const Settings& settings = small_settings());
+  explicit VerbsWorld(const verbs::Settings& settings = {});
   // By a library of the test's own, which it keeps.
-  VerbsWorld(const Settings& settings, const verbs::Library& library);
+  VerbsWorld(const verbs::Settings& settings, const verbs::Library& library);
 
   bool here() const { return static_cast<bool>(context); }
   const std::string& why() const { return why_; }
@@ -36,7 +36,7 @@ class VerbsWorld {
   Ref<verbs::Context> context;
 
  private:
-  void open(const Settings& settings, const verbs::Library& library);
+  void open(const verbs::Settings& settings, const verbs::Library& library);
 
   std::string why_;
 };

@@ -31,10 +31,10 @@ absl::Status start(const tw_table* table) {
     return absl::FailedPreconditionError(absl::StrCat(
         "the plugin was built for version ", TW_TABLE_VERSION,
         " of the function table, the runtime's is ", table->version, ": build it anew"));
-  if (absl::Status status = read_settings(); !status.ok()) return status;
+  if (absl::Status status = read_settings(*table); !status.ok()) return status;
   // The runtime reads its own settings at first use, and a wrong one is told now.
   tw_status status{};
-  if (table->settings([](void*, const char*, const char*) {}, nullptr, &status) != TW_OK)
+  if (table->settings([](void*, const tw_fact*) {}, nullptr, &status) != TW_OK)
     return status_of(status);
   if (settings().required == "verbs")
     if (const std::string why = why_no_verbs(*table); !why.empty())

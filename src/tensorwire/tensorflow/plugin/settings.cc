@@ -1,81 +1,65 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "settings.h"
 
-#include <cstdlib>
+#include <string>
 #include <utility>
-#include <vector>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "core.h"
 
 namespace tensorwire {
 namespace {
 
 Settings g_settings;
 
-constexpr std::pair<absl::string_view, bool Settings::*> kTransports[] = {
-    {"shm", &Settings::shm}, {"verbs", &Settings::verbs}, {"tcp", &Settings::tcp}};
+// OK: its value is in `value`, empty where it is not set.
+absl::Status read(const tw_table& table, const char* variable, std::string* value) {
+  char found[64];
+  tw_status status{};
+  if (table.read_setting(variable, found, sizeof found, &status) != TW_OK)
+    return absl::InvalidArgumentError(status.details);
+  *value = found;
+  return absl::OkStatus();
+}
 
-// Whether there is such a transport; `permitted` says of each whether it may still be used.
-bool narrow(Settings* to, absl::string_view name, bool (*permitted)(bool is_it)) {
-  bool known = false;
-  for (const auto& [transport, may] : kTransports) {
-    known |= transport == name;
-    to->*may &= permitted(transport == name);
+struct Permitted {
+  Settings* to;
+  bool grpc = true;
+};
+
+void note_policy(void* context, const tw_policy* policy) {
+  auto* const out = static_cast<Permitted*>(context);
+  const absl::string_view required = policy->required ? policy->required : "";
+  for (const auto& [name, permitted] : {std::pair<absl::string_view, bool*>{"shm", &out->to->shm},
+                                        {"verbs", &out->to->verbs},
+                                        {"tcp", &out->to->tcp},
+                                        {"grpc", &out->grpc}}) {
+    for (size_t i = 0; i < policy->count; ++i) *permitted &= policy->forbidden[i] != name;
+    if (permitted != &out->grpc) *permitted &= required.empty() || required == name;
   }
-  return known;
-}
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
-
-absl::Status wrong(const char* name, absl::string_view value, absl::string_view permitted) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(name, "=", value, " is not permitted: set it to ", permitted));
+  if (required != "grpc") out->to->required = std::string(required);
 }
 
 }  // namespace
 
-absl::Status read_settings() {
-  Settings read;
-  if (const std::string enabled = absl::AsciiStrToLower(variable("TF_RDMA_ENABLED"));
-      !enabled.empty()) {
-    if (enabled != "true" && enabled != "false" && enabled != "1" && enabled != "0")
-      return wrong("TF_RDMA_ENABLED", enabled, "true or false");
-    read.enabled = enabled == "true" || enabled == "1";
-  }
-  const std::string transport = variable("TENSORWIRE_TRANSPORT");
-  if (!transport.empty() && transport != "auto") {
-    const bool known = narrow(&read, transport, [](bool is_it) { return is_it; });
-    if (!known && transport != "grpc")
-      return wrong("TENSORWIRE_TRANSPORT", transport, "auto, shm, verbs, tcp or grpc");
-    if (transport == "grpc")
-      read.enabled = false;
-    else
-      read.required = transport;
-  }
-  const std::string forbidden = variable("TENSORWIRE_FORBID");
-  for (const absl::string_view name :
-       absl::StrSplit(forbidden, absl::ByAnyChar(", "), absl::SkipEmpty())) {
-    if (!narrow(&read, name, [](bool is_it) { return !is_it; }))
-      return wrong("TENSORWIRE_FORBID", forbidden,
-                   "any of shm, verbs, tcp: TensorFlow's own gRPC cannot be done without");
-  }
-  const bool none = !read.shm && !read.verbs && !read.tcp;
-  if (none && !read.required.empty())
-    return absl::InvalidArgumentError(absl::StrCat("TENSORWIRE_TRANSPORT=", read.required,
-                                                   " requires what TENSORWIRE_FORBID=", forbidden,
-                                                   " leaves out: unset one of them"));
-  if (none) read.enabled = false;
-  const std::string arena = variable("TENSORWIRE_TF_ARENA");
-  if (!arena.empty() && arena != "auto" && arena != "traced" && arena != "off")
-    return wrong("TENSORWIRE_TF_ARENA", arena, "auto, traced or off");
-  read.arena = arena != "off";
-  read.traced = arena == "traced";
-  g_settings = read;
+absl::Status read_settings(const tw_table& table) {
+  Settings read_now;
+  std::string value;
+  if (absl::Status status = read(table, "TF_RDMA_ENABLED", &value); !status.ok()) return status;
+  read_now.enabled = value != "false";
+  Permitted permitted{&read_now};
+  tw_status why{};
+  if (table.choose_policy(nullptr, nullptr, note_policy, &permitted, &why) != TW_OK)
+    return absl::InvalidArgumentError(why.details);
+  if (!permitted.grpc)
+    return absl::InvalidArgumentError(
+        "TENSORWIRE_FORBID may leave out shm, verbs and tcp: TensorFlow's own gRPC cannot be done "
+        "without");
+  if (!read_now.shm && !read_now.verbs && !read_now.tcp) read_now.enabled = false;
+  if (absl::Status status = read(table, "TENSORWIRE_TF_ARENA", &value); !status.ok()) return status;
+  read_now.arena = value != "off";
+  read_now.traced = value == "traced";
+  g_settings = read_now;
   return absl::OkStatus();
 }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the user may set for the plugin, read once from the environment when it starts. What is
-// about the runtime (sizes, buffers) the runtime reads itself.
+// What the user may set for the plugin, asked of the runtime once, when it starts.
 #pragma once
 
 #include <string>
 
 #include "absl/status/status.h"
+#include "tensorwire.h"
 
 namespace tensorwire {
 
@@ -21,7 +21,7 @@ struct Settings {
 };
 
 // INVALID_ARGUMENT names the variable, what it holds and what is permitted.
-absl::Status read_settings();
+absl::Status read_settings(const tw_table& table);
 // Good after read_settings().
 const Settings& settings();
 

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C ABI: the settings, what the user permits by them, and what the host offers.
+#include <deque>
+
+#include "abi/abi.h"
+#include "process/all_settings.h"
+#include "process/host_facts.h"
+#include "route/choice.h"
+
+using namespace tw;
+using namespace tw::abi;
+
+namespace {
+
+static_assert(TW_NUMBER == static_cast<int>(Fact::Kind::kNumber) &&
+              TW_TEXT == static_cast<int>(Fact::Kind::kText) &&
+              TW_RECORD == static_cast<int>(Fact::Kind::kRecord) &&
+              TW_LIST == static_cast<int>(Fact::Kind::kList));
+
+using Kinds = std::span<const std::unique_ptr<Kind>>;
+
+// The kinds as they are without any setting, which need no runtime: for what is declared, and
+// where a setting is wrong. Never destroyed.
+Kinds usual_kinds() {
+  static const auto* const kinds = [] {
+    const auto* const settings = new Settings;
+    const auto none = [] {
+      return Result<Poller*>(Status{Code::kFailedPrecondition, "a setting is wrong"});
+    };
+    return new auto(make_kinds({*settings, *make_ref<Arena>(settings->buffer_bytes).leak(), none}));
+  }();
+  return *kinds;
+}
+
+// As the ABI tells it; `kept` holds what is within.
+tw_fact told(const Fact& fact, std::deque<std::vector<tw_fact>>& kept) {
+  std::vector<tw_fact> within;
+  for (const Fact& each : fact.facts) within.push_back(told(each, kept));
+  const auto& facts = kept.emplace_back(std::move(within));
+  return {fact.name.c_str(), static_cast<int32_t>(fact.kind),
+          fact.number,       fact.text.c_str(),
+          facts.data(),      facts.size()};
+}
+
+void tell(Facts facts, tw_visit_fact visit, void* context) {
+  std::deque<std::vector<tw_fact>> kept;
+  const Fact record("", Fact::Kind::kRecord, std::move(facts));
+  const tw_fact out = told(record, kept);
+  visit(context, &out);
+}
+
+}  // namespace
+
+int tw_settings(tw_visit_fact visit, void* context, tw_status* status) try {
+  auto runtime = Runtime::get();
+  if (!runtime) return report(status, runtime.status());
+  Facts facts;
+  each_setting((*runtime)->settings(), (*runtime)->kinds(),
+               [&](const Setting& setting, const Value* value, const Value*) {
+                 if (!value) return;
+                 if (const auto* const number = std::get_if<uint64_t>(value))
+                   facts.emplace_back(setting.name, static_cast<int64_t>(*number));
+                 else
+                   facts.emplace_back(setting.name, value_text(*value, setting.permitted));
+               });
+  tell(std::move(facts), visit, context);
+  return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
+}
+
+void tw_each_setting(tw_visit_setting visit, void* context) try {
+  each_setting({}, usual_kinds(), [&](const Setting& setting, const Value*, const Value* usual) {
+    const std::string fallback = setting.fallback ? setting.fallback
+                                 : usual          ? value_text(*usual, setting.permitted)
+                                                  : "";
+    const std::string permitted = permitted_text(setting.permitted);
+    const tw_setting out{setting.variable, setting.name,      nullptr,
+                         fallback.c_str(), permitted.c_str(), setting.help};
+    visit(context, &out);
+    if (!setting.alias) return;
+    const std::string other = permitted_text(setting.alias_permitted);
+    const tw_setting alias{setting.alias, setting.name, setting.variable, "",
+                           other.c_str(), setting.help};
+    visit(context, &alias);
+  });
+} catch (const std::bad_alloc&) {
+  const Shortage shortage;
+}
+
+int tw_read_setting(const char* variable, char* value, size_t room, tw_status* status) try {
+  const auto found = read_anew(usual_kinds(), variable);
+  if (!found) return report(status, found.status());
+  if (found->size() >= room) return report(status, Code::kOutOfRange, "no room for the value");
+  std::memcpy(value, found->c_str(), found->size() + 1);
+  return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
+}
+
+int tw_choose_policy(const char* transport, const char* forbid, tw_visit_policy visit,
+                     void* context, tw_status* status) try {
+  const auto chosen =
+      route::choose(usual_kinds(), {transport ? transport : "", forbid ? forbid : ""});
+  if (!chosen) return report(status, chosen.status());
+  std::vector<const char*> forbidden;
+  for (const std::string& way : chosen->forbidden) forbidden.push_back(way.c_str());
+  const tw_policy out{chosen->required.empty() ? nullptr : chosen->required.c_str(),
+                      forbidden.data(), forbidden.size(), chosen->origin.c_str()};
+  visit(context, &out);
+  return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
+}
+
+void tw_host(tw_visit_fact visit, void* context) try {
+  auto runtime = Runtime::get();
+  tell(runtime ? host_facts((*runtime)->settings(), (*runtime)->kinds())
+               : host_facts({}, usual_kinds()),
+       visit, context);
+} catch (const std::bad_alloc&) {
+  const Shortage shortage;
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "process/all_settings.h"
+
+#include "base/text.h"
+
+namespace tw {
+namespace {
+
+using setting::Words;
+
+char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
+bool read_switch(std::string_view value, std::string& meant) {
+  meant.clear();
+  for (const char c : value) meant += lower(c);
+  if (meant == "1") meant = "true";
+  if (meant == "0") meant = "false";
+  return meant == "true" || meant == "false";
+}
+
+bool read_born(std::string_view value, std::string&) {
+  return value == "auto" || value == "traced" || value == "off";
+}
+
+std::string ways_text(std::span<const std::unique_ptr<Kind>> kinds) {
+  std::string all = "auto";
+  const auto known = known_ways(kinds);
+  for (const std::string& way : known) all += (&way == &known.back() ? " or " : ", ") + way;
+  return all;
+}
+
+// Of those who use the runtime.
+constexpr Setting kOfUsers[] = {
+    {"", "TENSORWIRE_DATA_HOSTS", Words{"hosts and networks (10.0.0.0/8, node7); * for all"},
+     "of a client: hosts beside the one that is called to which servers may send it, for servers "
+     "behind a proxy or a virtual address",
+     ""},
+    {"", "TF_RDMA_ENABLED", Words{"true, false, 1 or 0", read_switch},
+     "TensorFlow only. false: the stock engine; nothing is built or loaded", "true"},
+    {"", "TENSORWIRE_TF_ARENA", Words{"auto, traced or off", read_born},
+     "TensorFlow only: which tensors are born in the arena", "auto"},
+};
+
+}  // namespace
+
+std::vector<std::string> known_ways(std::span<const std::unique_ptr<Kind>> kinds) {
+  std::vector<std::string> known;
+  for (const auto& kind : kinds)
+    if (kind->chosen()) known.emplace_back(kind->name());
+  known.emplace_back(kStock);
+  return known;
+}
+
+void each_setting(const Settings& settings, std::span<const std::unique_ptr<Kind>> kinds,
+                  const VisitSetting& visit) {
+  const std::string ways = ways_text(kinds);
+  visit({"", "TENSORWIRE_TRANSPORT", Words{ways.c_str()},
+         "auto takes the best way that works. Another name requires that way: where it cannot be "
+         "had, calls end with an error",
+         "auto"},
+        nullptr, nullptr);
+  visit({"", "TENSORWIRE_FORBID", Words{"names as above, with commas between, but not all"},
+         "ways that calls do not take. TensorFlow's own gRPC cannot be forbidden", ""},
+        nullptr, nullptr);
+  each_setting(settings, visit);
+  for (const auto& kind : kinds) kind->each_setting(visit);
+  for (const Setting& setting : kOfUsers) visit(setting, nullptr, nullptr);
+}
+
+Result<std::string> read_anew(std::span<const std::unique_ptr<Kind>> kinds,
+                              std::string_view variable) {
+  Result<std::string> found{Status{Code::kNotFound, text({quoted(variable), " is no setting"})}};
+  const auto look = [&](const char* name, const Permitted& permitted) {
+    if (!name || variable != name) return;
+    const auto given = read_variable(name, permitted);
+    if (!given)
+      found = given.status();
+    else
+      found = *given ? value_text(**given, permitted) : std::string{};
+  };
+  each_setting({}, kinds, [&](const Setting& setting, const Value*, const Value*) {
+    look(setting.variable, setting.permitted);
+    look(setting.alias, setting.alias_permitted);
+  });
+  return found;
+}
+
+}  // namespace tw

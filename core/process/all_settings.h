@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every setting that there is: of all links, of each transport, and those that whoever needs them
+// reads anew.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/settings.h"
+#include "transport/kind.h"
+
+namespace tw {
+
+// The way of calls that is no transport: stock gRPC.
+inline constexpr std::string_view kStock = "grpc";
+// What users call the ways of calls, best first; kStock comes last.
+std::vector<std::string> known_ways(std::span<const std::unique_ptr<Kind>> kinds);
+
+void each_setting(const Settings& settings, std::span<const std::unique_ptr<Kind>> kinds,
+                  const VisitSetting& visit);
+
+// What a variable of the environment holds now, as it is meant; empty: it is not set.
+// INVALID_ARGUMENT: it is wrong. NOT_FOUND: it is no setting.
+Result<std::string> read_anew(std::span<const std::unique_ptr<Kind>> kinds,
+                              std::string_view variable);
+
+}  // namespace tw
