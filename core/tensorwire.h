@@ -5,8 +5,8 @@
 // Handles are opaque and counted; each tw_*_release gives one reference back. All functions may be
 // called from any thread, and none calls back except through tw_wait, visitors and tw_owner.
 //
-// Results: 0 is success, a positive number a gRPC status code whose sentence is in *status (which
-// may be null), and TW_INTERRUPTED means that tw_wait.interrupted asked to give up.
+// Results: TW_OK is success, a positive number a TW_CODE_* whose sentence is in *status (which may
+// be null), and TW_INTERRUPTED means that tw_wait.interrupted asked to give up.
 //
 // Memory: no function throws. One that has no memory for its work gives RESOURCE_EXHAUSTED; one
 // without a status gives null or 0, and nothing was done. Visits stop early, and may have begun.
@@ -38,12 +38,47 @@ typedef struct tw_message tw_message;    // a received message: its segments
 typedef struct tw_metadata tw_metadata;  // received metadata
 typedef struct tw_link tw_link;          // a client's connection to one peer
 typedef struct tw_call tw_call;          // one RPC, at either end
-typedef struct tw_events tw_events;      // a queue of tokens: what has ended
-typedef struct tw_server tw_server;      // a listener, its links and the calls on them
-typedef struct tw_remote tw_remote;      // the process at the other end of a link, and its memory
-typedef struct tw_access tw_access;      // a one-sided operation under way
-typedef struct tw_tagged tw_tagged;      // the tagged messages of a link
-typedef struct tw_receive tw_receive;    // a tagged message that is asked for
+typedef struct tw_client_call tw_client_call;  // a tw_call, too
+typedef struct tw_server_call tw_server_call;  // a tw_call, too
+typedef struct tw_events tw_events;            // a queue of tokens: what has ended
+typedef struct tw_server tw_server;            // a listener, its links and the calls on them
+typedef struct tw_remote tw_remote;    // the process at the other end of a link, and its memory
+typedef struct tw_access tw_access;    // a one-sided operation under way
+typedef struct tw_tagged tw_tagged;    // the tagged messages of a link
+typedef struct tw_receive tw_receive;  // a tagged message that is asked for
+
+// C++ takes a call of either end for a tw_call; in C these say so.
+#ifdef __cplusplus
+struct tw_call {
+  tw_call() = delete;
+};
+struct tw_client_call : tw_call {};
+struct tw_server_call : tw_call {};
+#else
+static inline tw_call* tw_client_as_call(tw_client_call* call) { return (tw_call*)call; }
+static inline tw_call* tw_server_as_call(tw_server_call* call) { return (tw_call*)call; }
+#endif
+
+// gRPC's.
+enum {
+  TW_CODE_OK = 0,
+  TW_CODE_CANCELLED = 1,
+  TW_CODE_UNKNOWN = 2,
+  TW_CODE_INVALID_ARGUMENT = 3,
+  TW_CODE_DEADLINE_EXCEEDED = 4,
+  TW_CODE_NOT_FOUND = 5,
+  TW_CODE_ALREADY_EXISTS = 6,
+  TW_CODE_PERMISSION_DENIED = 7,
+  TW_CODE_RESOURCE_EXHAUSTED = 8,
+  TW_CODE_FAILED_PRECONDITION = 9,
+  TW_CODE_ABORTED = 10,
+  TW_CODE_OUT_OF_RANGE = 11,
+  TW_CODE_UNIMPLEMENTED = 12,
+  TW_CODE_INTERNAL = 13,
+  TW_CODE_UNAVAILABLE = 14,
+  TW_CODE_DATA_LOSS = 15,
+  TW_CODE_UNAUTHENTICATED = 16
+};
 
 typedef struct tw_status {
   int32_t code;
@@ -454,7 +489,7 @@ enum {
 // Begins a call with its first message (unless payload.segments is null).
 // Without a keeper it waits for memory that is not lent.
 int tw_link_start(tw_link* link, const char* method, size_t method_size, tw_pairs metadata,
-                  tw_payload payload, int flags, const tw_wait* wait, tw_call** out,
+                  tw_payload payload, int flags, const tw_wait* wait, tw_client_call** out,
                   tw_status* status);
 
 typedef struct tw_reply {
@@ -489,41 +524,42 @@ enum {
 // Puts the token into the queue once that has happened, at once if it has. 0: no memory, or there
 // is no such thing: it never comes.
 int tw_call_notify(tw_call* call, int on, tw_events* queue, uint64_t token);
+const char* tw_call_peer(const tw_call* call);
+const char* tw_call_agent(const tw_call* call);  // empty: unknown
+const char* tw_call_transport(const tw_call* call);
+void tw_call_link_stats(tw_call* call, tw_visit_statistics visit, void* context);
 void tw_call_release(tw_call* call);
 
 // The client's end:
 // CANCELLED when the call has already ended. After TW_INTERRUPTED and DEADLINE_EXCEEDED the peer
 // will not see the message, which may be sent again; so with tw_call_reply.
-int tw_call_send(tw_call* call, tw_payload payload, int end, const tw_wait* wait,
+int tw_call_send(tw_client_call* call, tw_payload payload, int end, const tw_wait* wait,
                  tw_status* status);
-int tw_call_end_send(tw_call* call, tw_status* status);
-int tw_call_initial(tw_call* call, const tw_wait* wait, tw_metadata** out, tw_status* status);
-// Waits for the end, then gives the call's code in *code. DEADLINE_EXCEEDED: `wait` ended first.
-int tw_call_outcome(tw_call* call, const tw_wait* wait, int32_t* code, tw_metadata** trailing,
+int tw_call_end_send(tw_client_call* call, tw_status* status);
+int tw_call_initial(tw_client_call* call, const tw_wait* wait, tw_metadata** out,
                     tw_status* status);
+// Waits for the end, then gives the call's code in *code. DEADLINE_EXCEEDED: `wait` ended first.
+int tw_call_outcome(tw_client_call* call, const tw_wait* wait, int32_t* code,
+                    tw_metadata** trailing, tw_status* status);
 // 0: it had ended. Without memory for the details, it ends without them.
-int tw_call_cancel(tw_call* call, int32_t code, const char* details);
+int tw_call_cancel(tw_client_call* call, int32_t code, const char* details);
 
 // The server's end:
-void tw_call_method(const tw_call* call, const char** method, size_t* size);
+void tw_call_method(const tw_server_call* call, const char** method, size_t* size);
 // A new reference, null: empty.
-int tw_call_metadata(const tw_call* call, tw_metadata** out, tw_status* status);
-const char* tw_call_peer(const tw_call* call);
-const char* tw_call_agent(const tw_call* call);  // empty: unknown
-const char* tw_call_transport(const tw_call* call);
-int tw_call_active(const tw_call* call);
+int tw_call_metadata(const tw_server_call* call, tw_metadata** out, tw_status* status);
+int tw_call_active(const tw_server_call* call);
 // 1 when nobody waits for the call any more (it was cancelled, its deadline has passed, or its link
 // is lost): it is over then, and counted. Ask before a call that had to wait is served.
-int tw_call_drop_if_over(tw_call* call);
-void tw_call_link_stats(tw_call* call, tw_visit_statistics visit, void* context);
+int tw_call_drop_if_over(tw_server_call* call);
 // Once, else FAILED_PRECONDITION.
-int tw_call_send_initial(tw_call* call, tw_pairs metadata, tw_status* status);
-int tw_call_reply(tw_call* call, tw_payload payload, const tw_wait* wait, tw_status* status);
+int tw_call_send_initial(tw_server_call* call, tw_pairs metadata, tw_status* status);
+int tw_call_reply(tw_server_call* call, tw_payload payload, const tw_wait* wait, tw_status* status);
 // CANCELLED when the call was no longer active. Without a keeper it waits for memory that is not
 // lent, at most to the call's deadline. With `next`, polls the link for the next call for
 // at most the spin budget.
-int tw_call_finish(tw_call* call, int32_t code, const char* details, size_t details_size,
-                   tw_pairs trailing, tw_payload payload, tw_call** next, tw_status* status);
+int tw_call_finish(tw_server_call* call, int32_t code, const char* details, size_t details_size,
+                   tw_pairs trailing, tw_payload payload, tw_server_call** next, tw_status* status);
 
 // ---- events ----
 
@@ -657,7 +693,7 @@ int tw_server_introduce(tw_server* server, const uint8_t session[TW_SESSION_SIZE
 // Up to `room` new calls in `calls`, their number in *count: 0 on timeout. Also drives all links
 // that nobody else drives, so one thread should always be in here. UNAVAILABLE once the server is
 // closed.
-int tw_server_next(tw_server* server, const tw_wait* wait, tw_call** calls, size_t room,
+int tw_server_next(tw_server* server, const tw_wait* wait, tw_server_call** calls, size_t room,
                    size_t* count, tw_status* status);
 void tw_server_refuse(tw_server* server);
 size_t tw_server_active(const tw_server* server);
@@ -677,7 +713,7 @@ void tw_server_release(tw_server* server);
 // would be two arenas). A plugin refuses a table of another version than the one it was built for,
 // or a smaller one. The version changes with each change of a function or type that is in use;
 // entries are only added at the end.
-enum { TW_TABLE_VERSION = 6 };
+enum { TW_TABLE_VERSION = 7 };
 
 // All functions, by name and in the order of the table.
 #define TW_TABLE(ENTRY)                              \

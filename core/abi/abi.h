@@ -187,9 +187,22 @@ class Pairs {
 
 inline Call* of(tw_call* call) { return reinterpret_cast<Call*>(call); }
 inline const Call* of(const tw_call* call) { return reinterpret_cast<const Call*>(call); }
-inline ClientCall* client(tw_call* call) { return static_cast<ClientCall*>(of(call)); }
-inline ServerCall* server(tw_call* call) { return static_cast<ServerCall*>(of(call)); }
-inline tw_call* handle(Ref<Call> call) { return reinterpret_cast<tw_call*>(call.leak()); }
+// A handle is the address of the Call, whatever its end.
+inline ClientCall* of(tw_client_call* call) {
+  return static_cast<ClientCall*>(reinterpret_cast<Call*>(call));
+}
+inline ServerCall* of(tw_server_call* call) {
+  return static_cast<ServerCall*>(reinterpret_cast<Call*>(call));
+}
+inline const ServerCall* of(const tw_server_call* call) {
+  return static_cast<const ServerCall*>(reinterpret_cast<const Call*>(call));
+}
+inline tw_client_call* handle(Ref<ClientCall> call) {
+  return reinterpret_cast<tw_client_call*>(static_cast<Call*>(call.leak()));
+}
+inline tw_server_call* handle(Ref<ServerCall> call) {
+  return reinterpret_cast<tw_server_call*>(static_cast<Call*>(call.leak()));
+}
 inline ClientPort* of(tw_link* link) { return reinterpret_cast<ClientPort*>(link); }
 inline const ClientPort* of(const tw_link* link) {
   return reinterpret_cast<const ClientPort*>(link);

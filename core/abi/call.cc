@@ -49,43 +49,44 @@ void tw_call_release(tw_call* call) {
   if (!of(call)->link().inherited()) of(call)->release();
 }
 
-int tw_call_send(tw_call* call, tw_payload payload, int end, const tw_wait* wait,
+int tw_call_send(tw_client_call* call, tw_payload payload, int end, const tw_wait* wait,
                  tw_status* status) try {
   Outbox outbox(payload);
   if (of(call)->link().inherited()) return inherited(status, "call");
-  return report(status, send(*client(call), outbox.segments(), end != 0, wait_of(wait)));
+  return report(status, send(*of(call), outbox.segments(), end != 0, wait_of(wait)));
 } catch (const std::bad_alloc&) {
   return no_memory(status);
 }
 
-int tw_call_end_send(tw_call* call, tw_status* status) try {
+int tw_call_end_send(tw_client_call* call, tw_status* status) try {
   if (of(call)->link().inherited()) return inherited(status, "call");
-  const Status ended = client(call)->end_send();
+  const Status ended = of(call)->end_send();
   return ended.ok() ? TW_OK : report(status, ended);
 } catch (const std::bad_alloc&) {
   return no_memory(status);
 }
 
-int tw_call_initial(tw_call* call, const tw_wait* wait, tw_metadata** out, tw_status* status) try {
+int tw_call_initial(tw_client_call* call, const tw_wait* wait, tw_metadata** out,
+                    tw_status* status) try {
   *out = nullptr;
   if (of(call)->link().inherited()) return inherited(status, "call");
-  const Ended ended = wait_initial(*client(call), wait_of(wait));
+  const Ended ended = wait_initial(*of(call), wait_of(wait));
   if (ended != Ended::kDone) return report(status, ended, "no initial metadata came in time");
-  *out = handle(client(call)->initial());
+  *out = handle(of(call)->initial());
   return TW_OK;
 } catch (const std::bad_alloc&) {
   return no_memory(status);
 }
 
-int tw_call_outcome(tw_call* call, const tw_wait* wait, int32_t* code, tw_metadata** trailing,
-                    tw_status* status) try {
+int tw_call_outcome(tw_client_call* call, const tw_wait* wait, int32_t* code,
+                    tw_metadata** trailing, tw_status* status) try {
   *trailing = nullptr;
   if (of(call)->link().inherited()) return inherited(status, "call");
   if (!of(call)->ended()) {
     const Ended ended = wait_ended(*of(call), wait_of(wait));
     if (ended != Ended::kDone) return report(status, ended, "the call has not ended yet");
   }
-  const Outcome& outcome = client(call)->outcome();
+  const Outcome& outcome = of(call)->outcome();
   *code = static_cast<int32_t>(outcome.code);
   *trailing = handle(outcome.trailing);
   report(status, outcome.code, outcome.details);
@@ -94,22 +95,22 @@ int tw_call_outcome(tw_call* call, const tw_wait* wait, int32_t* code, tw_metada
   return no_memory(status);
 }
 
-int tw_call_cancel(tw_call* call, int32_t code, const char* details) try {
+int tw_call_cancel(tw_client_call* call, int32_t code, const char* details) try {
   if (of(call)->link().inherited()) return 0;
-  return client(call)->cancel(code_of(code), details ? details : "");
+  return of(call)->cancel(code_of(code), details ? details : "");
 } catch (const std::bad_alloc&) {
   const Shortage shortage;
-  return client(call)->cancel(code_of(code), {});
+  return of(call)->cancel(code_of(code), {});
 }
 
-void tw_call_method(const tw_call* call, const char** method, size_t* size) {
-  const std::string_view name = static_cast<const ServerCall*>(of(call))->method();
+void tw_call_method(const tw_server_call* call, const char** method, size_t* size) {
+  const std::string_view name = of(call)->method();
   *method = name.data();
   *size = name.size();
 }
-int tw_call_metadata(const tw_call* call, tw_metadata** out, tw_status* status) try {
+int tw_call_metadata(const tw_server_call* call, tw_metadata** out, tw_status* status) try {
   *out = nullptr;
-  *out = handle(static_cast<const ServerCall*>(of(call))->metadata());
+  *out = handle(of(call)->metadata());
   return TW_OK;
 } catch (const std::bad_alloc&) {
   return no_memory(status);
@@ -120,40 +121,42 @@ const char* tw_call_peer(const tw_call* call) {
 }
 const char* tw_call_agent(const tw_call* call) { return of(call)->link().peer().agent.c_str(); }
 const char* tw_call_transport(const tw_call* call) { return of(call)->link().transport(); }
-int tw_call_active(const tw_call* call) {
-  return static_cast<const ServerCall*>(of(call))->active() && !of(call)->link().inherited();
+int tw_call_active(const tw_server_call* call) {
+  return of(call)->active() && !of(call)->link().inherited();
 }
-int tw_call_drop_if_over(tw_call* call) try {
-  if (of(call)->link().inherited() || server(call)->drop_if_over()) return 1;
-  server(call)->begun();
+int tw_call_drop_if_over(tw_server_call* call) try {
+  if (of(call)->link().inherited() || of(call)->drop_if_over()) return 1;
+  of(call)->begun();
   return 0;
 } catch (const std::bad_alloc&) {
   return none(of(call)->ended() ? 1 : 0);
 }
 
-int tw_call_send_initial(tw_call* call, tw_pairs metadata, tw_status* status) try {
+int tw_call_send_initial(tw_server_call* call, tw_pairs metadata, tw_status* status) try {
   if (of(call)->link().inherited()) return inherited(status, "call");
-  const Status sent = server(call)->send_initial(Pairs(metadata).entries());
+  const Status sent = of(call)->send_initial(Pairs(metadata).entries());
   return sent.ok() ? TW_OK : report(status, sent);
 } catch (const std::bad_alloc&) {
   return no_memory(status);
 }
 
-int tw_call_reply(tw_call* call, tw_payload payload, const tw_wait* wait, tw_status* status) try {
+int tw_call_reply(tw_server_call* call, tw_payload payload, const tw_wait* wait,
+                  tw_status* status) try {
   Outbox outbox(payload);
   if (of(call)->link().inherited()) return inherited(status, "call");
-  return report(status, send(*server(call), outbox.segments(), wait_of(wait)));
+  return report(status, send(*of(call), outbox.segments(), wait_of(wait)));
 } catch (const std::bad_alloc&) {
   return no_memory(status);
 }
 
-int tw_call_finish(tw_call* call, int32_t code, const char* details, size_t details_size,
-                   tw_pairs trailing, tw_payload payload, tw_call** next, tw_status* status) try {
+int tw_call_finish(tw_server_call* call, int32_t code, const char* details, size_t details_size,
+                   tw_pairs trailing, tw_payload payload, tw_server_call** next,
+                   tw_status* status) try {
   if (next) *next = nullptr;
   Outbox outbox(payload);
   if (of(call)->link().inherited()) return inherited(status, "call");
   Ref<ServerCall> following;
-  const bool finished = finish(*server(call), code_of(code), {details, details_size},
+  const bool finished = finish(*of(call), code_of(code), {details, details_size},
                                Pairs(trailing).entries(), payload.segments != nullptr,
                                outbox.segments(), outbox.keeper(), next ? &following : nullptr);
   if (following) *next = handle(std::move(following));

@@ -77,7 +77,7 @@ Beginning beginning_of(std::string_view method, const Pairs& metadata, Outbox& o
 }  // namespace
 
 int tw_link_start(tw_link* link, const char* method, size_t method_size, tw_pairs metadata,
-                  tw_payload payload, int flags, const tw_wait* wait, tw_call** out,
+                  tw_payload payload, int flags, const tw_wait* wait, tw_client_call** out,
                   tw_status* status) try {
   const Wait until = wait_of(wait);
   Outbox outbox(payload);

@@ -10,6 +10,23 @@ using namespace tw::abi;
 namespace {
 
 static_assert(TW_SMALLEST_POSTED == PostedBuffer::kSmallest);
+static_assert(TW_CODE_OK == static_cast<int>(Code::kOk) &&
+              TW_CODE_CANCELLED == static_cast<int>(Code::kCancelled) &&
+              TW_CODE_UNKNOWN == static_cast<int>(Code::kUnknown) &&
+              TW_CODE_INVALID_ARGUMENT == static_cast<int>(Code::kInvalidArgument) &&
+              TW_CODE_DEADLINE_EXCEEDED == static_cast<int>(Code::kDeadlineExceeded) &&
+              TW_CODE_NOT_FOUND == static_cast<int>(Code::kNotFound) &&
+              TW_CODE_ALREADY_EXISTS == static_cast<int>(Code::kAlreadyExists) &&
+              TW_CODE_PERMISSION_DENIED == static_cast<int>(Code::kPermissionDenied) &&
+              TW_CODE_RESOURCE_EXHAUSTED == static_cast<int>(Code::kResourceExhausted) &&
+              TW_CODE_FAILED_PRECONDITION == static_cast<int>(Code::kFailedPrecondition) &&
+              TW_CODE_ABORTED == static_cast<int>(Code::kAborted) &&
+              TW_CODE_OUT_OF_RANGE == static_cast<int>(Code::kOutOfRange) &&
+              TW_CODE_UNIMPLEMENTED == static_cast<int>(Code::kUnimplemented) &&
+              TW_CODE_INTERNAL == static_cast<int>(Code::kInternal) &&
+              TW_CODE_UNAVAILABLE == static_cast<int>(Code::kUnavailable) &&
+              TW_CODE_DATA_LOSS == static_cast<int>(Code::kDataLoss) &&
+              TW_CODE_UNAUTHENTICATED == static_cast<int>(Code::kUnauthenticated));
 static_assert(TW_WELCOME_ROOM ==
               wire::kWelcomeFixedSize + wire::kMaxAddresses * (2 + wire::kMaxAddressLength));
 

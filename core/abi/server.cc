@@ -69,7 +69,7 @@ int tw_server_introduce(tw_server* server, const uint8_t session[TW_SESSION_SIZE
   return no_memory(status);
 }
 
-int tw_server_next(tw_server* server, const tw_wait* wait, tw_call** calls, size_t room,
+int tw_server_next(tw_server* server, const tw_wait* wait, tw_server_call** calls, size_t room,
                    size_t* count, tw_status* status) try {
   *count = 0;
   if (of(server)->inherited()) return inherited(status, "server");

@@ -66,7 +66,7 @@ struct Link {
     const Pairs pairs(metadata);
     const tw_wait wait = wait_for(timeout);
     const int flags = (end ? TW_HALF_CLOSE : 0) | (until_read ? TW_UNTIL_READ : 0);
-    tw_call* call = nullptr;
+    tw_client_call* call = nullptr;
     tw_status status{};
     int result;
     {
@@ -111,7 +111,7 @@ struct Server {
     const tw_wait wait = wait_for(timeout);
     // Few at a time: between two batches others get their turn.
     constexpr size_t kRoom = 16;
-    tw_call* calls[kRoom];
+    tw_server_call* calls[kRoom];
     size_t count = 0;
     tw_status status{};
     int result;
@@ -119,7 +119,7 @@ struct Server {
       const NoGil nogil;
       result = tw_server_next(handle, &wait, calls, kRoom, &count, &status);
     }
-    if (result == kUnavailable) return nb::none();
+    if (result == TW_CODE_UNAVAILABLE) return nb::none();
     check(result, status);
     nb::list list;
     for (size_t i = 0; i < count; ++i)
@@ -211,7 +211,8 @@ NB_MODULE(_core_of_main, m) {
       .def("separate",
            [](Buffer& b) {
              if (b.exports != 0 || b.address_known)
-               raise(9, "the buffer's memory is in use already: separate it first");
+               raise(TW_CODE_FAILED_PRECONDITION,
+                     "the buffer's memory is in use already: separate it first");
              tw_status status{};
              check(tw_buffer_separate(b.handle, &status), status);
            })
@@ -283,7 +284,7 @@ NB_MODULE(_core_of_main, m) {
       const NoGil nogil;
       result = tw_audit_next(&wait, &line, &status);
     }
-    if (result == kUnavailable) return nb::none();
+    if (result == TW_CODE_UNAVAILABLE) return nb::none();
     check(result, status);
     return nb::make_tuple(line.kind, line.reason, decoded(line.peer), decoded(line.details),
                           line.more);

@@ -9,31 +9,31 @@
 namespace {
 
 struct CallBase {
-  tw_call* handle;
-  explicit CallBase(tw_call* h) : handle(h) {}
+  tw_call* const base;
+  explicit CallBase(tw_call* h) : base(h) {}
   CallBase(const CallBase&) = delete;
   CallBase& operator=(const CallBase&) = delete;
-  ~CallBase() { tw_call_release(handle); }
+  ~CallBase() { tw_call_release(base); }
 
   nb::object time_remaining() const {
-    const int64_t left = tw_call_time_left(handle);
+    const int64_t left = tw_call_time_left(base);
     return left < 0 ? nb::none() : made(PyFloat_FromDouble(static_cast<double>(left) * 1e-9));
   }
   void notify(Events& queue, uint64_t token, int on) {
     if (on < TW_ON_END || on > TW_ON_INITIAL) throw nb::value_error("on: one of ON_...");
-    if (!tw_call_notify(handle, on, queue.handle, token)) throw std::bad_alloc();
+    if (!tw_call_notify(base, on, queue.handle, token)) throw std::bad_alloc();
   }
 
   // Null when there is and will be no message.
   nb::object next(bool raw) {
     MessageHandle message;
-    if (!tw_call_take(handle, &message.handle)) {
+    if (!tw_call_take(base, &message.handle)) {
       tw_status status{};
       const tw_wait wait = wait_forever();
       int result;
       {
         const NoGil nogil;
-        result = tw_call_receive(handle, &wait, &message.handle, &status);
+        result = tw_call_receive(base, &wait, &message.handle, &status);
       }
       check(result, status);
       if (!message.handle) return {};
@@ -43,7 +43,8 @@ struct CallBase {
 };
 
 struct ClientCall : CallBase {
-  using CallBase::CallBase;
+  tw_client_call* const handle;
+  explicit ClientCall(tw_client_call* h) : CallBase(h), handle(h) {}
 
   bool send(nb::handle message, bool end) {
     Payload payload(message);
@@ -57,7 +58,7 @@ struct ClientCall : CallBase {
       const NoGil nogil;
       result = tw_call_send(handle, payload.get(), end, &wait, &status);
     }
-    if (result == 1 || (result > 0 && tw_call_ended(handle))) return false;
+    if (result == TW_CODE_CANCELLED || (result > 0 && tw_call_ended(handle))) return false;
     check(result, status);
     return true;
   }
@@ -93,7 +94,7 @@ struct ClientCall : CallBase {
       result = tw_call_outcome(handle, &wait, &code, &trailing, &status);
     }
     const Metadata held{trailing};
-    if (result == 4) return nb::none();
+    if (result == TW_CODE_DEADLINE_EXCEEDED) return nb::none();
     check(result, status);
     return nb::make_tuple(code, nb::str(status.details), metadata_list(held));
   }
@@ -105,7 +106,8 @@ struct ClientCall : CallBase {
 };
 
 struct ServerCall : CallBase {
-  using CallBase::CallBase;
+  tw_server_call* const handle;
+  explicit ServerCall(tw_server_call* h) : CallBase(h), handle(h) {}
 
   nb::object method() const {
     // Calls of one method follow one another: the last name is kept. Guarded by the GIL.
@@ -128,7 +130,8 @@ struct ServerCall : CallBase {
     nb::object message = next(raw);
     if (message.is_valid()) return message;
     if (!tw_call_active(handle))
-      raise(1, "the call is no longer active: cancelled, past its deadline, or its client is gone");
+      raise(TW_CODE_CANCELLED,
+            "the call is no longer active: cancelled, past its deadline, or its client is gone");
     return nb::none();
   }
   void send_initial(nb::handle metadata) {
@@ -150,7 +153,7 @@ struct ServerCall : CallBase {
     check(result, status);
   }
   int finish_to(int code, nb::handle details, nb::handle trailing, nb::handle message,
-                tw_call** next) {
+                tw_server_call** next) {
     Payload payload(message);
     const Pairs pairs(trailing);
     Py_ssize_t size = 0;
@@ -166,7 +169,7 @@ struct ServerCall : CallBase {
   }
   nb::object finish_and_next(int code, nb::handle details, nb::handle trailing,
                              nb::handle message) {
-    tw_call* next = nullptr;
+    tw_server_call* next = nullptr;
     (void)finish_to(code, details, trailing, message, &next);
     if (!next) return nb::none();
     return nb::cast(new ServerCall(next), nb::rv_policy::take_ownership);

@@ -24,9 +24,6 @@ namespace {
 
 PyObject* g_status_error = nullptr;  // StatusError; lives as long as the interpreter
 
-constexpr int kFailedPrecondition = 9;  // gRPC's
-constexpr int kUnavailable = 14;
-
 // ---- errors, waits ----
 
 // What a function of Python's has made: nothing where memory is short.

@@ -76,7 +76,7 @@ class AccessHandle {
       const NoGil nogil;
       result = tw_access_wait(under_way_.handle, &limit, &status);
     }
-    if (result == 4 && !ended()) return false;
+    if (result == TW_CODE_DEADLINE_EXCEEDED && !ended()) return false;
     check(result, status);
     return true;
   }
@@ -168,7 +168,7 @@ struct Remote {
       const NoGil nogil;
       result = tw_remote_immediate(remote->handle, &limit, &value, &status);
     }
-    if (result == 4) return nb::none();
+    if (result == TW_CODE_DEADLINE_EXCEEDED) return nb::none();
     check(result, status);
     return made(PyLong_FromUnsignedLong(value));
   }

@@ -68,7 +68,7 @@ struct Route {
       } catch (...) {
         failed = std::current_exception();
       }
-      return fill(why, kUnavailable, "");
+      return fill(why, TW_CODE_UNAVAILABLE, "");
     }
     static int fill(tw_status* why, int code, const char* details) {
       why->code = code;
@@ -91,7 +91,7 @@ struct Route {
           return of.ask(why, [&] {
             const nb::object lacking = of.lacks(transport);
             if (lacking.is_none()) return static_cast<int>(TW_OK);
-            return Caller::fill(why, kUnavailable, nb::cast<std::string>(lacking).c_str());
+            return Caller::fill(why, TW_CODE_UNAVAILABLE, nb::cast<std::string>(lacking).c_str());
           });
         },
         [](void* context, const char* transport, const char* address, tw_status* why) {
@@ -107,9 +107,9 @@ struct Route {
         },
         &caller, &status);
     if (caller.failed) std::rethrow_exception(caller.failed);
-    if (result != TW_OK && result != kUnavailable && result != kFailedPrecondition)
+    if (result != TW_OK && result != TW_CODE_UNAVAILABLE && result != TW_CODE_FAILED_PRECONDITION)
       check(result, status);
-    return nb::make_tuple(result == TW_OK, result == kFailedPrecondition, caller.reasons);
+    return nb::make_tuple(result == TW_OK, result == TW_CODE_FAILED_PRECONDITION, caller.reasons);
   }
 
   nb::object news() {

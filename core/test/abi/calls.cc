@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls through the C ABI: replies, streams, time limits, cancellation, events.
 #include "engine/spin.h"
+#include <type_traits>
+
 #include "test/abi/world.h"
 #include "test/process.h"
 
@@ -18,6 +20,16 @@ std::vector<std::pair<std::string, std::string>> entries(const Metadata& metadat
       &out);
   return out;
 }
+
+// A call of the wrong end does not compile.
+static_assert(std::is_invocable_v<decltype(tw_call_ended), tw_client_call*>);
+static_assert(std::is_invocable_v<decltype(tw_call_ended), tw_server_call*>);
+static_assert(std::is_invocable_v<decltype(tw_call_end_send), tw_client_call*, tw_status*>);
+static_assert(!std::is_invocable_v<decltype(tw_call_end_send), tw_server_call*, tw_status*>);
+static_assert(!std::is_invocable_v<decltype(tw_call_end_send), tw_call*, tw_status*>);
+static_assert(std::is_invocable_v<decltype(tw_call_active), tw_server_call*>);
+static_assert(!std::is_invocable_v<decltype(tw_call_active), tw_client_call*>);
+static_assert(!std::is_invocable_v<decltype(tw_call_active), tw_call*>);
 
 TEST_CASE_TEMPLATE("abi: messages of all sizes come back as they were", Way, TENSORWIRE_ABI_WAYS) {
   const size_t before = arena_used();
@@ -53,7 +65,7 @@ TEST_CASE_TEMPLATE("abi: status and metadata travel both ways", Way, TENSORWIRE_
   for (const auto& [key, value] : want)
     pairs.push_back({key.data(), key.size(), value.data(), value.size()});
   const tw_pairs list{pairs.data(), pairs.size()};
-  House house([&](Call call) {
+  House house([&](Served call) {
     CHECK(method_of(call.get()) == "/t/Any");
     tw_metadata* metadata = nullptr;
     CHECK(tw_call_metadata(call.get(), &metadata, nullptr) == TW_OK);
@@ -61,14 +73,14 @@ TEST_CASE_TEMPLATE("abi: status and metadata travel both ways", Way, TENSORWIRE_
     CHECK(std::string_view(tw_call_transport(call.get())) == Way::kName);
     CHECK(std::string_view(tw_call_peer(call.get())).size() > 0);
     CHECK(tw_call_send_initial(call.get(), list, nullptr) == TW_OK);
-    CHECK(tw_call_finish(call.get(), kNotFound, "nothing here", 12, list, kNothing, nullptr,
+    CHECK(tw_call_finish(call.get(), TW_CODE_NOT_FOUND, "nothing here", 12, list, kNothing, nullptr,
                          nullptr) == TW_OK);
     // A call ends once.
-    CHECK(finish(call.get()) == kCancelled);
+    CHECK(finish(call.get()) == TW_CODE_CANCELLED);
   });
   const Link link = house.dial(Way::kName);
   const Reply reply = unary(link.get(), "/t/Any", kNothing, nullptr, list);
-  CHECK(reply.code == kNotFound);
+  CHECK(reply.code == TW_CODE_NOT_FOUND);
   CHECK(reply.details == "nothing here");
   CHECK_FALSE(reply.message);
   CHECK(entries(reply.initial) == want);
@@ -77,13 +89,13 @@ TEST_CASE_TEMPLATE("abi: status and metadata travel both ways", Way, TENSORWIRE_
 }
 
 TEST_CASE_TEMPLATE("abi: a stream in both directions, with an end", Way, TENSORWIRE_ABI_WAYS) {
-  House house([](Call call) {
+  House house([](Served call) {
     int count = 0;
     while (const Message message = receive(call.get())) {
       ++count;
       CHECK(tw_call_reply(call.get(), Payload({segment(message)}), &kPatience, nullptr) == TW_OK);
     }
-    CHECK(finish(call.get(), kOk, std::to_string(count)) == TW_OK);
+    CHECK(finish(call.get(), TW_CODE_OK, std::to_string(count)) == TW_OK);
   });
   const Link link = house.dial(Way::kName);
   const Call call = start(link.get(), "/t/Stream");
@@ -109,16 +121,16 @@ TEST_CASE_TEMPLATE("abi: a stream in both directions, with an end", Way, TENSORW
   tw_metadata* trailing = nullptr;
   tw_status status{};
   CHECK(tw_call_outcome(call.get(), &kPatience, &code, &trailing, &status) == TW_OK);
-  CHECK(code == kOk);
+  CHECK(code == TW_CODE_OK);
   CHECK(std::string_view(status.details) == "200");
 }
 
 // A server whose handlers go on with the next call of the link they have answered.
 struct Relay {
   std::atomic<int> served{0}, handed_on{0};
-  House house{[this](Call call) {
+  House house{[this](Served call) {
     while (call) {
-      tw_call* next = nullptr;
+      tw_server_call* next = nullptr;
       echo(call.get(), &next);
       ++served;
       handed_on += next != nullptr;
@@ -169,38 +181,39 @@ TEST_CASE_TEMPLATE("abi: who finishes a call polls for the next one of a lone ca
 TEST_CASE_TEMPLATE("abi: time limits end waits and calls", Way, TENSORWIRE_ABI_WAYS) {
   Server server;
   const Link link = server.connect(Way::kName);
-  tw_call* calls[1];
+  tw_server_call* calls[1];
   size_t count = 7;
   CHECK(tw_server_next(server.get(), &kAtOnce, calls, 1, &count, nullptr) == TW_OK);
   CHECK(count == 0);
   const tw_wait short_time{1'000'000, nullptr, nullptr};
   const Reply late = unary(link.get(), "/t/Any", Payload({"x"}), &short_time);
-  CHECK(late.code == kDeadlineExceeded);
+  CHECK(late.code == TW_CODE_DEADLINE_EXCEEDED);
   CHECK_FALSE(late.message);
   CHECK_FALSE(late.details.empty());
 
   const Call call = start(link.get(), "/t/Any");
   CHECK(tw_call_time_left(call.get()) == -1);
-  Call served = server.next();
+  Served served = server.next();
   if (tw_call_time_left(served.get()) != -1) served = server.next();  // the one that was late
   tw_message* message = nullptr;
   tw_metadata* metadata = nullptr;
   int32_t code = -7;
-  CHECK(tw_call_receive(call.get(), &short_time, &message, nullptr) == kDeadlineExceeded);
-  CHECK(tw_call_receive(served.get(), &short_time, &message, nullptr) == kDeadlineExceeded);
-  CHECK(tw_call_initial(call.get(), &short_time, &metadata, nullptr) == kDeadlineExceeded);
-  CHECK(tw_call_outcome(call.get(), &short_time, &code, &metadata, nullptr) == kDeadlineExceeded);
+  CHECK(tw_call_receive(call.get(), &short_time, &message, nullptr) == TW_CODE_DEADLINE_EXCEEDED);
+  CHECK(tw_call_receive(served.get(), &short_time, &message, nullptr) == TW_CODE_DEADLINE_EXCEEDED);
+  CHECK(tw_call_initial(call.get(), &short_time, &metadata, nullptr) == TW_CODE_DEADLINE_EXCEEDED);
+  CHECK(tw_call_outcome(call.get(), &short_time, &code, &metadata, nullptr) ==
+        TW_CODE_DEADLINE_EXCEEDED);
   CHECK(code == -7);
   CHECK_FALSE(tw_call_ended(call.get()));
   // The time of tw_link_start is the call's own.
   const Call timed = start(link.get(), "/t/Any", &short_time);
   CHECK(tw_call_outcome(timed.get(), &kPatience, &code, &metadata, nullptr) == TW_OK);
-  CHECK(code == kDeadlineExceeded);
+  CHECK(code == TW_CODE_DEADLINE_EXCEEDED);
   CHECK(tw_call_time_left(timed.get()) == 0);
 
   CHECK(finish(served.get()) == TW_OK);
   CHECK(tw_call_outcome(call.get(), &kPatience, &code, &metadata, nullptr) == TW_OK);
-  CHECK(code == kOk);
+  CHECK(code == TW_CODE_OK);
 }
 
 TEST_CASE_TEMPLATE("abi: the ends of calls are told to a queue", Way, TENSORWIRE_ABI_WAYS) {
@@ -214,15 +227,15 @@ TEST_CASE_TEMPLATE("abi: the ends of calls are told to a queue", Way, TENSORWIRE
   CHECK(closed == 0);
 
   const Call call = start(link.get(), "/t/Any");
-  const Call served = server.next();
+  const Served served = server.next();
   CHECK(tw_call_notify(call.get(), TW_ON_END, events.get(), 11) == 1);
   CHECK(tw_call_notify(served.get(), TW_ON_END, events.get(), 12) == 1);
-  CHECK(tw_call_cancel(call.get(), kCancelled, nullptr) == 1);
+  CHECK(tw_call_cancel(call.get(), TW_CODE_CANCELLED, nullptr) == 1);
   REQUIRE(tw_events_wait(events.get(), &kPatience, tokens, 1, &closed) == 1);
   CHECK(tokens[0] == 11);
   // The server hears of it when its link is driven.
   CHECK(eventually([&] {
-    tw_call* none;
+    tw_server_call* none;
     size_t count;
     CHECK(tw_server_next(server.get(), &kAtOnce, &none, 1, &count, nullptr) == TW_OK);
     return tw_call_ended(served.get()) != 0;
@@ -230,7 +243,7 @@ TEST_CASE_TEMPLATE("abi: the ends of calls are told to a queue", Way, TENSORWIRE
   REQUIRE(tw_events_wait(events.get(), &kPatience, tokens, 4, &closed) == 1);
   CHECK(tokens[0] == 12);
   CHECK_FALSE(tw_call_active(served.get()));
-  CHECK(tw_call_reply(served.get(), Payload({"x"}), &kPatience, nullptr) == kCancelled);
+  CHECK(tw_call_reply(served.get(), Payload({"x"}), &kPatience, nullptr) == TW_CODE_CANCELLED);
   CHECK(tw_call_notify(call.get(), TW_ON_END, events.get(), 13) == 1);  // has ended already
   tw_events_close(events.get());
   CHECK(tw_events_wait(events.get(), &kPatience, tokens, 4, &closed) == 1);
@@ -240,7 +253,7 @@ TEST_CASE_TEMPLATE("abi: the ends of calls are told to a queue", Way, TENSORWIRE
 }
 
 TEST_CASE_TEMPLATE("abi: a closed server ends its calls, and its links", Way, TENSORWIRE_ABI_WAYS) {
-  House house([](Call call) {
+  House house([](Served call) {
     tw_message* none;
     (void)tw_call_receive(call.get(), &kPatience, &none, nullptr);
     CHECK(none == nullptr);
@@ -261,13 +274,13 @@ TEST_CASE_TEMPLATE("abi: a closed server ends its calls, and its links", Way, TE
   int32_t code = -1;
   tw_metadata* trailing = nullptr;
   CHECK(tw_call_outcome(call.get(), &kPatience, &code, &trailing, nullptr) == TW_OK);
-  CHECK(code == kUnavailable);
+  CHECK(code == TW_CODE_UNAVAILABLE);
   CHECK(eventually([&] { return tw_link_alive(link.get()) == 0; }));
   tw_status why{};
   tw_link_death(link.get(), &why);
-  CHECK(why.code == kUnavailable);
+  CHECK(why.code == TW_CODE_UNAVAILABLE);
   CHECK(std::strlen(why.details) > 0);
-  CHECK(unary(link.get(), "/t/Any", kNothing).code == kUnavailable);
+  CHECK(unary(link.get(), "/t/Any", kNothing).code == TW_CODE_UNAVAILABLE);
 }
 
 }  // namespace

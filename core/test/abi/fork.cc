@@ -19,7 +19,7 @@ class Findings {
   }
   // FAILED_PRECONDITION with a sentence about fork().
   void refused(int code, tw_status& status) {
-    expect(code == kFailedPrecondition && std::strstr(status.details, "fork()") != nullptr);
+    expect(code == TW_CODE_FAILED_PRECONDITION && std::strstr(status.details, "fork()") != nullptr);
     status = {};
   }
   int first() const { return first_; }
@@ -35,7 +35,7 @@ TEST_CASE_TEMPLATE("abi: a forked child has none of its parent's handles", Way,
     Server server;
     const Link link = server.connect(Way::kName);
     const Call call = start(link.get(), "/t/Any");
-    const Call served = server.next();
+    const Served served = server.next();
     const std::string text = text_of(1 << 20);
     REQUIRE(tw_call_send(call.get(), Payload({text}), 0, &kPatience, nullptr) == TW_OK);
     const Message message = receive(served.get());
@@ -52,7 +52,8 @@ TEST_CASE_TEMPLATE("abi: a forked child has none of its parent's handles", Way,
       Findings child_finds;
       tw_status status{};
       tw_reply reply{};
-      tw_call* fresh = nullptr;
+      tw_client_call* fresh = nullptr;
+      tw_server_call* next = nullptr;
       tw_message* got = nullptr;
       tw_metadata* metadata = nullptr;
       int32_t code = 0;
@@ -75,14 +76,13 @@ TEST_CASE_TEMPLATE("abi: a forked child has none of its parent's handles", Way,
       child_finds.refused(tw_call_end_send(call.get(), &status), status);
       child_finds.refused(tw_call_initial(call.get(), nullptr, &metadata, &status), status);
       child_finds.refused(tw_call_outcome(call.get(), nullptr, &code, &metadata, &status), status);
-      child_finds.expect(tw_call_cancel(call.get(), kCancelled, "") == 0);
+      child_finds.expect(tw_call_cancel(call.get(), TW_CODE_CANCELLED, "") == 0);
       child_finds.expect(!tw_call_active(served.get()));
       child_finds.refused(tw_call_send_initial(served.get(), {}, &status), status);
       child_finds.refused(tw_call_reply(served.get(), payload, nullptr, &status), status);
-      child_finds.refused(tw_call_finish(served.get(), kOk, "", 0, {}, payload, &fresh, &status),
-                          status);
-      child_finds.refused(tw_server_next(server.get(), nullptr, &fresh, 1, &count, &status),
-                          status);
+      child_finds.refused(
+          tw_call_finish(served.get(), TW_CODE_OK, "", 0, {}, payload, &next, &status), status);
+      child_finds.refused(tw_server_next(server.get(), nullptr, &next, 1, &count, &status), status);
       child_finds.refused(tw_server_listen_tcp(server.get(), "127.0.0.1", 0, &port, &status),
                           status);
       child_finds.refused(tw_server_listen_local(server.get(), path, sizeof path, &status), status);
@@ -124,7 +124,7 @@ TEST_CASE_TEMPLATE("abi: a forked child has none of its parent's handles", Way,
     int32_t code = -1;
     tw_metadata* trailing = nullptr;
     CHECK(tw_call_outcome(call.get(), &kPatience, &code, &trailing, nullptr) == TW_OK);
-    CHECK(code == kOk);
+    CHECK(code == TW_CODE_OK);
   }
   CHECK(eventually([&] { return arena_used() <= before; }));
 }

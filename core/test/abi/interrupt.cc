@@ -55,14 +55,14 @@ bool interrupted(Operation&& operation) {
 TEST_CASE_TEMPLATE("abi: a signal ends a unary call, and its link goes on", Way,
                    TENSORWIRE_ABI_WAYS) {
   std::atomic<int> cancelled{0};
-  House house([&](Call call) {
+  House house([&](Served call) {
     if (method_of(call.get()) == "/t/Echo") return echo(call.get());
     const Message request = receive(call.get());
     tw_message* none;
     CHECK(tw_call_receive(call.get(), &kPatience, &none, nullptr) == TW_OK);
     CHECK(none == nullptr);
     REQUIRE(eventually([&] { return tw_call_active(call.get()) == 0; }));
-    CHECK(finish(call.get()) == kCancelled);
+    CHECK(finish(call.get()) == TW_CODE_CANCELLED);
     ++cancelled;
   });
   const Link link = house.dial(Way::kName);
@@ -85,7 +85,7 @@ TEST_CASE_TEMPLATE("abi: a signal ends the waits of a call, which goes on", Way,
   Server server;
   const Link link = server.connect(Way::kName);
   const Call call = start(link.get(), "/t/Any");
-  const Call served = server.next();
+  const Served served = server.next();
   tw_message* message = nullptr;
   tw_metadata* metadata = nullptr;
   int32_t code = -7;
@@ -105,14 +105,14 @@ TEST_CASE_TEMPLATE("abi: a signal ends the waits of a call, which goes on", Way,
 
   REQUIRE(tw_call_send(call.get(), Payload({"there"}), 1, &kPatience, nullptr) == TW_OK);
   CHECK(segment(receive(served.get())) == "there");
-  CHECK(finish(served.get(), kNotFound, "and back", Payload({"back"})) == TW_OK);
+  CHECK(finish(served.get(), TW_CODE_NOT_FOUND, "and back", Payload({"back"})) == TW_OK);
   CHECK(segment(receive(call.get())) == "back");
   CHECK(tw_call_outcome(call.get(), &kPatience, &code, &metadata, nullptr) == TW_OK);
-  CHECK(code == kNotFound);
+  CHECK(code == TW_CODE_NOT_FOUND);
 }
 
 TEST_CASE_TEMPLATE("abi: a signal ends a send against a full window", Way, TENSORWIRE_ABI_WAYS) {
-  House house([](Call call) {
+  House house([](Served call) {
     if (method_of(call.get()) == "/t/Echo") return echo(call.get());
     // Takes nothing.
     REQUIRE(eventually([&] { return tw_call_active(call.get()) == 0; }));
@@ -130,20 +130,21 @@ TEST_CASE_TEMPLATE("abi: a signal ends a send against a full window", Way, TENSO
     return tw_call_send(call.get(), Payload({text}), 0, wait, nullptr);
   }));
   tw_status status{};
-  CHECK(tw_call_send(call.get(), Payload({text}), 0, &kAtOnce, &status) == kDeadlineExceeded);
+  CHECK(tw_call_send(call.get(), Payload({text}), 0, &kAtOnce, &status) ==
+        TW_CODE_DEADLINE_EXCEEDED);
   CHECK(std::strlen(status.details) > 0);
   CHECK_FALSE(tw_call_ended(call.get()));
   CHECK(echoes(link.get()));
-  CHECK(tw_call_cancel(call.get(), kCancelled, "enough") == 1);
-  CHECK(tw_call_cancel(call.get(), kCancelled, "enough") == 0);
-  CHECK(tw_call_send(call.get(), Payload({text}), 0, &kPatience, nullptr) == kCancelled);
+  CHECK(tw_call_cancel(call.get(), TW_CODE_CANCELLED, "enough") == 1);
+  CHECK(tw_call_cancel(call.get(), TW_CODE_CANCELLED, "enough") == 0);
+  CHECK(tw_call_send(call.get(), Payload({text}), 0, &kPatience, nullptr) == TW_CODE_CANCELLED);
 }
 
 TEST_CASE("abi: a signal in the middle of a message gives it up, and it may be sent again") {
   Server server;  // which nobody drives: the connection fills up
   const Link link = server.connect("tcp");
   const Call call = start(link.get(), "/t/Any");
-  const Call served = server.next();
+  const Served served = server.next();
   const std::string text = text_of(64 << 20);
   CHECK(interrupted([&](const tw_wait* wait) {
     return tw_call_send(call.get(), Payload({text}), 1, wait, nullptr);
@@ -157,7 +158,7 @@ TEST_CASE("abi: a signal in the middle of a message gives it up, and it may be s
 
 TEST_CASE("abi: a signal ends the waits of servers, event queues and the arena") {
   Server server;
-  tw_call* calls[1];
+  tw_server_call* calls[1];
   size_t count = 7;
   CHECK(interrupted([&](const tw_wait* wait) {
     return tw_server_next(server.get(), wait, calls, 1, &count, nullptr);
@@ -182,7 +183,7 @@ TEST_CASE("abi: a signal ends the waits of servers, event queues and the arena")
     REQUIRE(all.size() <= 8);
   }
   tw_status status{};
-  CHECK(tw_allocate(most, &kAtOnce, &buffer, &status) == kResourceExhausted);
+  CHECK(tw_allocate(most, &kAtOnce, &buffer, &status) == TW_CODE_RESOURCE_EXHAUSTED);
   CHECK(std::string_view(status.details).find("TENSORWIRE_BUFFER_BYTES") != std::string_view::npos);
   CHECK(
       interrupted([&](const tw_wait* wait) { return tw_allocate(most, wait, &buffer, nullptr); }));

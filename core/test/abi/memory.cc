@@ -68,7 +68,8 @@ TEST_CASE_TEMPLATE("abi: writes to a received buffer reach neither sender nor ot
     const Buffer lent = allocate(kLarge);
     std::memcpy(tw_buffer_data(lent.get()), text.data(), kLarge);
     CHECK(tw_publish(tw_buffer_data(lent.get()), kLarge) == 1);
-    House lender([&](Call call) { (void)finish(call.get(), kOk, {}, Payload({view(lent)})); });
+    House lender(
+        [&](Served call) { (void)finish(call.get(), TW_CODE_OK, {}, Payload({view(lent)})); });
     const Link from = lender.dial(Way::kName);
     const auto fetch = [&] {
       const Reply reply = unary(from.get(), "/t/Any", kNothing);
@@ -103,12 +104,12 @@ TEST_CASE_TEMPLATE("abi: handles are released in any order", Way, TENSORWIRE_ABI
     auto house = std::make_unique<House>();
     Link link = house->dial(Way::kName);
     Reply reply = unary(link.get(), "/t/Echo", Payload({text, small}));
-    REQUIRE(reply.code == kOk);
+    REQUIRE(reply.code == TW_CODE_OK);
     Message message = std::move(reply.message);
     Buffer large(tw_message_buffer(message.get(), 0)), tiny(tw_message_buffer(message.get(), 1));
     Call open = start(link.get(), "/t/Echo");
     Call ended = start(link.get(), "/t/Echo");
-    CHECK(tw_call_cancel(ended.get(), kCancelled, "") == 1);
+    CHECK(tw_call_cancel(ended.get(), TW_CODE_CANCELLED, "") == 1);
     tw_buffer_retain(large.get());
     Buffer again(large.get());
     switch (order) {

@@ -85,7 +85,8 @@ TEST_CASE_TEMPLATE("abi: one-sided operations move bytes and numbers", Way, TENS
   auto noticed = request(TW_WRITE_IMMEDIATE, region, 0, nullptr, 0);
   noticed.immediate = 99;
   uint32_t value = 0;
-  CHECK(tw_remote_immediate(ends.there.get(), &kAtOnce, &value, nullptr) == kDeadlineExceeded);
+  CHECK(tw_remote_immediate(ends.there.get(), &kAtOnce, &value, nullptr) ==
+        TW_CODE_DEADLINE_EXCEEDED);
   CHECK(run(ends.here.get(), noticed) == TW_OK);
   CHECK(tw_remote_immediate(ends.there.get(), &kPatience, &value, nullptr) == TW_OK);
   CHECK(value == 99);
@@ -93,7 +94,7 @@ TEST_CASE_TEMPLATE("abi: one-sided operations move bytes and numbers", Way, TENS
   CHECK(told.times == 0);
   CHECK(tw_remote_conceal(ends.there.get(), region, nullptr) == TW_OK);
   CHECK(told.times == 1);
-  CHECK(tw_remote_conceal(ends.there.get(), region, nullptr) == kNotFound);
+  CHECK(tw_remote_conceal(ends.there.get(), region, nullptr) == TW_CODE_NOT_FOUND);
 }
 
 TEST_CASE_TEMPLATE("abi: what cannot be right has a code and a sentence", Way,
@@ -106,10 +107,10 @@ TEST_CASE_TEMPLATE("abi: what cannot be right has a code and a sentence", Way,
   const auto expose = [&](void* data, size_t size, uint32_t rights) {
     return tw_remote_expose(ends.there.get(), data, size, rights, &owner, &region, nullptr);
   };
-  CHECK(expose(memory, 0, 1) == kInvalidArgument);
-  CHECK(expose(nullptr, 1, 1) == kInvalidArgument);
-  CHECK(expose(memory, 64, 8) == kInvalidArgument);
-  CHECK(expose(memory + 1, 8, TW_MAY_UPDATE) == kInvalidArgument);
+  CHECK(expose(memory, 0, 1) == TW_CODE_INVALID_ARGUMENT);
+  CHECK(expose(nullptr, 1, 1) == TW_CODE_INVALID_ARGUMENT);
+  CHECK(expose(memory, 64, 8) == TW_CODE_INVALID_ARGUMENT);
+  CHECK(expose(memory + 1, 8, TW_MAY_UPDATE) == TW_CODE_INVALID_ARGUMENT);
   CHECK(told.times == 4);
   REQUIRE(expose(memory, 64, TW_MAY_READ) == TW_OK);
   await_region(ends.here.get(), region);
@@ -125,9 +126,9 @@ TEST_CASE_TEMPLATE("abi: what cannot be right has a code and a sentence", Way,
   CHECK(code(TW_READ, region, 0, 65) == 11);
   CHECK(code(TW_WRITE, region, 0, 1) == 7);
   CHECK(code(TW_FETCH_ADD, region, 0, 8) == 7);
-  CHECK(code(TW_READ, region + 1, 0, 1) == kNotFound);
-  CHECK(code(5, region, 0, 1) == kInvalidArgument);
-  CHECK(code(-1, region, 0, 1) == kInvalidArgument);
+  CHECK(code(TW_READ, region + 1, 0, 1) == TW_CODE_NOT_FOUND);
+  CHECK(code(5, region, 0, 1) == TW_CODE_INVALID_ARGUMENT);
+  CHECK(code(-1, region, 0, 1) == TW_CODE_INVALID_ARGUMENT);
 }
 
 TEST_CASE_TEMPLATE("abi: ends are told by owner and token, and handles go in any order", Way,
@@ -165,13 +166,13 @@ TEST_CASE_TEMPLATE("abi: ends are told by owner and token, and handles go in any
     tw_link_close(ends.link.get());
     CHECK(region_told.times == 1);
     uint32_t value;
-    CHECK(tw_remote_immediate(ends.here.get(), &kPatience, &value, nullptr) == kCancelled);
+    CHECK(tw_remote_immediate(ends.here.get(), &kPatience, &value, nullptr) == TW_CODE_CANCELLED);
     CHECK(tw_remote_immediate(ends.there.get(), &kPatience, &value, nullptr) != TW_OK);
     const tw_owner told = local_told.owner();
     tw_access* access = nullptr;
     const auto wanted = request(TW_READ, region, 0, locals[0].data(), 1);
     CHECK(tw_remote_start(ends.here.get(), &wanted, &told, nullptr, 0, &access, nullptr) ==
-          kCancelled);
+          TW_CODE_CANCELLED);
     CHECK(local_told.times == 21);
   }
 }
@@ -185,7 +186,7 @@ TEST_CASE_TEMPLATE("abi: one-sided operations without memory are a status" *
   const tw_owner region_owner = region_told.owner(), local_owner = local_told.owner();
   int exposed = 0, ended = 0;
   const auto allowed = [](int code) {
-    return code == TW_OK || code == kResourceExhausted || code == kUnavailable;
+    return code == TW_OK || code == TW_CODE_RESOURCE_EXHAUSTED || code == TW_CODE_UNAVAILABLE;
   };
   bool failed = true;
   for (int n = 1; failed; ++n) {

@@ -33,7 +33,8 @@ void sweep() {
   }
   std::array<Desk, 4> last;
   for (Desk& desk : last) desk.post();
-  House house([](Call call) { (void)finish(call.get(), kOk, {}, Payload({text_of(kSize)})); });
+  House house(
+      [](Served call) { (void)finish(call.get(), TW_CODE_OK, {}, Payload({text_of(kSize)})); });
   const Link link = house.dial("tcp");
   for (size_t i = 0; i < last.size(); ++i) {
     const Reply reply = unary(link.get(), "/t/Get", kNothing);
@@ -44,15 +45,15 @@ void sweep() {
 
 TEST_CASE("abi: a message that is received by copy lands in memory that was posted for it") {
   std::vector<std::string> replies;
-  House house([&](Call call) {
+  House house([&](Served call) {
     const Message request = receive(call.get());
     std::vector<std::string_view> parts(replies.begin(), replies.end());
-    (void)finish(call.get(), kOk, {}, Payload(parts));
+    (void)finish(call.get(), TW_CODE_OK, {}, Payload(parts));
   });
   const Link link = house.dial("tcp");
   const auto get = [&] {
     Reply reply = unary(link.get(), "/t/Get", kNothing);
-    CHECK(reply.code == kOk);
+    CHECK(reply.code == TW_CODE_OK);
     return reply;
   };
 
@@ -112,7 +113,7 @@ TEST_CASE("abi: a message that is received by copy lands in memory that was post
 
 TEST_CASE("abi: a message in the sender's memory lands nowhere") {
   const std::string text = text_of(kSize);
-  House house([&](Call call) { (void)finish(call.get(), kOk, {}, Payload({text})); });
+  House house([&](Served call) { (void)finish(call.get(), TW_CODE_OK, {}, Payload({text})); });
   const Link link = house.dial("shm");
   Desk desk;
   desk.post();

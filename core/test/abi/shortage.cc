@@ -17,7 +17,7 @@ void ignore_incident(void*, const char*, const char*, uint64_t) {}
 // Has whoever serves the links look at them once.
 void drive(Server& server) {
   const tw_wait briefly{1'000'000, nullptr, nullptr};
-  tw_call* call = nullptr;
+  tw_server_call* call = nullptr;
   size_t count = 0;
   CHECK(tw_server_next(server.get(), &briefly, &call, 1, &count, nullptr) == TW_OK);
   CHECK(count == 0);
@@ -37,8 +37,8 @@ TEST_CASE_TEMPLATE("abi: each allocation of a caller may fail, and the next call
     REQUIRE(n < 500);
     CAPTURE(n);
     // The link may have been lost by what failed last.
-    if (unary(link.get(), "/t/Echo", kNothing).code != kOk) link = house.dial(Way::kName);
-    REQUIRE(unary(link.get(), "/t/Echo", kNothing).code == kOk);
+    if (unary(link.get(), "/t/Echo", kNothing).code != TW_CODE_OK) link = house.dial(Way::kName);
+    REQUIRE(unary(link.get(), "/t/Echo", kNothing).code == TW_CODE_OK);
     suffer(true);
     fail_allocation(n);
     tw_reply reply{};
@@ -50,8 +50,9 @@ TEST_CASE_TEMPLATE("abi: each allocation of a caller may fail, and the next call
     suffer(false);
     const Message message(reply.message);
     const Metadata initial(reply.initial), trailing(reply.trailing);
-    CHECK((code == kOk || code == kUnavailable || code == kResourceExhausted));
-    refused += code != kOk;
+    CHECK(
+        (code == TW_CODE_OK || code == TW_CODE_UNAVAILABLE || code == TW_CODE_RESOURCE_EXHAUSTED));
+    refused += code != TW_CODE_OK;
   }
   CHECK(refused != 0);
 }
@@ -62,7 +63,7 @@ TEST_CASE_TEMPLATE("abi: a message that finds no memory can still be taken" *
   Server server;
   const Link link = server.connect(Way::kName);
   const Call call = start(link.get(), "/t/Stream");
-  const Call served = server.next();
+  const Served served = server.next();
   REQUIRE(served);
   int left = 0;
   bool failed = true;
@@ -91,11 +92,11 @@ TEST_CASE("abi: what has no status throws nothing" * doctest::skip(!kFailsOnDema
   const Link link = server.connect("shm");
   const std::string text = text_of(5000);
   const tw_pair pair{"key", 3, "value", 5};
-  tw_call* started = nullptr;
+  tw_client_call* started = nullptr;
   REQUIRE(tw_link_start(link.get(), "/t/Call", 7, {&pair, 1}, Payload({text}), 0, nullptr, &started,
                         nullptr) == TW_OK);
   const Call call(started);
-  const Call served = server.next();
+  const Served served = server.next();
   REQUIRE(served);
   const Message message = receive(served.get());
   const Events events(tw_events_create());
@@ -124,7 +125,7 @@ TEST_CASE("abi: what has no status throws nothing" * doctest::skip(!kFailsOnDema
   int status = -1;
   tw_metadata* metadata = nullptr;
   CHECK(fail_each([&] { status = tw_call_metadata(served.get(), &metadata, nullptr); }) == 1);
-  CHECK(status == kOk);
+  CHECK(status == TW_CODE_OK);
   CHECK(tw_metadata_count(metadata) == 1);
   tw_metadata_release(metadata);
 
@@ -143,7 +144,7 @@ TEST_CASE("abi: what has no status throws nothing" * doctest::skip(!kFailsOnDema
   CHECK(fail_each([&] {
           status = tw_server_introduce(server.get(), session, name.c_str(), name.c_str(), nullptr);
         }) == 2);
-  CHECK(status == kOk);
+  CHECK(status == TW_CODE_OK);
   fail_each([&] { tw_link_stats(link.get(), ignore_stats, nullptr); });
   fail_each([&] { tw_call_link_stats(served.get(), ignore_stats, nullptr); });
   fail_each([&] { tw_server_stats(server.get(), ignore_stats, nullptr); });
@@ -203,7 +204,7 @@ TEST_CASE("abi: what has no status throws nothing" * doctest::skip(!kFailsOnDema
   CHECK(tw_arena_free(block));
 
   // All that was promised comes.
-  CHECK(tw_call_cancel(call.get(), kCancelled, "enough") == 1);
+  CHECK(tw_call_cancel(call.get(), TW_CODE_CANCELLED, "enough") == 1);
   uint64_t tokens[1024];
   size_t came = 0;
   int closed = 0;
@@ -218,32 +219,32 @@ TEST_CASE("abi: what has no status throws nothing" * doctest::skip(!kFailsOnDema
 TEST_CASE_TEMPLATE("abi: what closes and releases does so without memory" *
                        doctest::skip(!kFailsOnDemand),
                    Way, TENSORWIRE_ABI_WAYS) {
-  using End = void (*)(Server&, Link&, Call&, Call&);
+  using End = void (*)(Server&, Link&, Call&, Served&);
   const std::pair<const char*, End> ends[] = {
       {"cancel",
-       [](Server&, Link&, Call& call, Call&) {
-         (void)tw_call_cancel(call.get(), kCancelled, "a sentence that is not short");
+       [](Server&, Link&, Call& call, Served&) {
+         (void)tw_call_cancel(call.get(), TW_CODE_CANCELLED, "a sentence that is not short");
        }},
-      {"close the link", [](Server&, Link& link, Call&, Call&) { tw_link_close(link.get()); }},
+      {"close the link", [](Server&, Link& link, Call&, Served&) { tw_link_close(link.get()); }},
       {"release the link",
-       [](Server&, Link& link, Call& call, Call&) {
+       [](Server&, Link& link, Call& call, Served&) {
          link.reset();
-         (void)tw_call_cancel(call.get(), kCancelled, nullptr);
+         (void)tw_call_cancel(call.get(), TW_CODE_CANCELLED, nullptr);
        }},
       {"close the server",
-       [](Server& server, Link&, Call&, Call&) {
+       [](Server& server, Link&, Call&, Served&) {
          tw_server_refuse(server.get());
          tw_server_close(server.get());
        }},
       {"release the server",
-       [](Server& server, Link&, Call&, Call& served) {
+       [](Server& server, Link&, Call&, Served& served) {
          server.release();
          served.reset();
        }},
       {"finish",
-       [](Server&, Link&, Call&, Call& served) {
-         if (finish(served.get(), kNotFound, "a sentence that is not short") != kOk)
-           (void)finish(served.get(), kNotFound);
+       [](Server&, Link&, Call&, Served& served) {
+         if (finish(served.get(), TW_CODE_NOT_FOUND, "a sentence that is not short") != TW_CODE_OK)
+           (void)finish(served.get(), TW_CODE_NOT_FOUND);
        }},
   };
   for (const auto& entry : ends) {
@@ -257,7 +258,7 @@ TEST_CASE_TEMPLATE("abi: what closes and releases does so without memory" *
       Server server;
       Link link = server.connect(Way::kName);
       Call call = start(link.get(), "/t/Call");
-      Call served = server.next();
+      Served served = server.next();
       REQUIRE(served);
       const Events events(tw_events_create());
       REQUIRE(tw_call_notify(call.get(), TW_ON_END, events.get(), 1) == 1);
@@ -271,7 +272,7 @@ TEST_CASE_TEMPLATE("abi: what closes and releases does so without memory" *
       std::atomic<bool> over{false};
       std::thread driver([&] {
         const tw_wait briefly{1'000'000, nullptr, nullptr};
-        tw_call* none = nullptr;
+        tw_server_call* none = nullptr;
         size_t count = 0;
         while (!over && server.get() &&
                tw_server_next(server.get(), &briefly, &none, 1, &count, nullptr) == TW_OK) {
@@ -280,7 +281,7 @@ TEST_CASE_TEMPLATE("abi: what closes and releases does so without memory" *
       int32_t code = 0;
       tw_metadata* trailing = nullptr;
       CHECK(tw_call_outcome(call.get(), &kPatience, &code, &trailing, nullptr) == TW_OK);
-      CHECK(code != kOk);
+      CHECK(code != TW_CODE_OK);
       const Metadata held(trailing);
       uint64_t tokens[2];
       int closed = 0;

@@ -21,20 +21,6 @@
 
 namespace tw::test::abi {
 
-// gRPC status codes, as numbers.
-enum Code : int {
-  kOk = 0,
-  kCancelled = 1,
-  kUnknown = 2,
-  kInvalidArgument = 3,
-  kDeadlineExceeded = 4,
-  kNotFound = 5,
-  kResourceExhausted = 8,
-  kFailedPrecondition = 9,
-  kInternal = 13,
-  kUnavailable = 14,
-};
-
 struct Shm {
   static constexpr const char* kName = "shm";
 };
@@ -54,7 +40,8 @@ using Buffer = std::unique_ptr<tw_buffer, Release<tw_buffer_release>>;
 using Message = std::unique_ptr<tw_message, Release<tw_message_release>>;
 using Metadata = std::unique_ptr<tw_metadata, Release<tw_metadata_release>>;
 using Link = std::unique_ptr<tw_link, Release<tw_link_release>>;
-using Call = std::unique_ptr<tw_call, Release<tw_call_release>>;
+using Call = std::unique_ptr<tw_client_call, Release<tw_call_release>>;
+using Served = std::unique_ptr<tw_server_call, Release<tw_call_release>>;
 using Events = std::unique_ptr<tw_events, Release<tw_events_release>>;
 
 // Running out of it fails a test.
@@ -114,7 +101,7 @@ inline size_t arena(std::string_view name) {
 inline size_t arena_used() { return arena("used"); }
 
 struct Reply {
-  int code = kOk;
+  int code = TW_CODE_OK;
   std::string details;
   Message message;
   Metadata initial, trailing;
@@ -127,7 +114,7 @@ inline Reply unary(tw_link* link, std::string_view method, const tw_payload& pay
   Reply out;
   out.code =
       tw_link_unary(link, method.data(), method.size(), metadata, payload, wait, &reply, &status);
-  if (out.code != kOk) out.details = status.details;
+  if (out.code != TW_CODE_OK) out.details = status.details;
   out.message.reset(reply.message);
   out.initial.reset(reply.initial);
   out.trailing.reset(reply.trailing);
@@ -137,17 +124,17 @@ inline Reply unary(tw_link* link, std::string_view method, const tw_payload& pay
 inline bool echoes(tw_link* link, size_t size = 1000) {
   const std::string text = text_of(size);
   const Reply reply = unary(link, "/t/Echo", Payload({text}));
-  return reply.code == kOk && reply.message && segment(reply.message) == text;
+  return reply.code == TW_CODE_OK && reply.message && segment(reply.message) == text;
 }
 
 inline Call start(tw_link* link, std::string_view method, const tw_wait* wait = nullptr) {
-  tw_call* call = nullptr;
+  tw_client_call* call = nullptr;
   REQUIRE(tw_link_start(link, method.data(), method.size(), {}, kNothing, 0, wait, &call,
                         nullptr) == TW_OK);
   return Call(call);
 }
 
-inline std::string_view method_of(tw_call* call) {
+inline std::string_view method_of(tw_server_call* call) {
   const char* method;
   size_t size;
   tw_call_method(call, &method, &size);
@@ -160,21 +147,21 @@ inline Message receive(tw_call* call) {
   return Message(message);
 }
 
-inline int finish(tw_call* call, int code = kOk, std::string_view details = {},
-                  const tw_payload& payload = kNothing, tw_call** next = nullptr) {
+inline int finish(tw_server_call* call, int code = TW_CODE_OK, std::string_view details = {},
+                  const tw_payload& payload = kNothing, tw_server_call** next = nullptr) {
   return tw_call_finish(call, code, details.data(), details.size(), {}, payload, next, nullptr);
 }
 
 // Sends back what came.
-inline void echo(tw_call* call, tw_call** next = nullptr) {
+inline void echo(tw_server_call* call, tw_server_call** next = nullptr) {
   const Message message = receive(call);
   if (!message) {
-    (void)finish(call, kOk, {}, kNothing, next);
+    (void)finish(call, TW_CODE_OK, {}, kNothing, next);
     return;
   }
   std::vector<std::string_view> parts;
   for (size_t i = 0; i < tw_message_count(message.get()); ++i) parts.push_back(segment(message, i));
-  (void)finish(call, kOk, {}, Payload(parts), next);
+  (void)finish(call, TW_CODE_OK, {}, Payload(parts), next);
 }
 
 // A server whose calls the test takes itself.
@@ -196,13 +183,13 @@ class Server {
   tw_server* get() const { return server_; }
 
   // The next call, taken by this thread; null when the server was closed.
-  Call next() {
-    tw_call* call = nullptr;
+  Served next() {
+    tw_server_call* call = nullptr;
     size_t count = 0;
     const int code = tw_server_next(server_, &kPatience, &call, 1, &count, nullptr);
     if (code != TW_OK) return nullptr;
     REQUIRE(count == 1);
-    return Call(call);
+    return Served(call);
   }
 
   // Drives the server on another thread until it has connected.
@@ -211,7 +198,7 @@ class Server {
     std::thread driver([&] {
       const tw_wait briefly{1'000'000, nullptr, nullptr};
       while (!done) {
-        tw_call* call;
+        tw_server_call* call;
         size_t count;
         (void)tw_server_next(server_, &briefly, &call, 1, &count, nullptr);
       }
@@ -248,10 +235,10 @@ class Server {
 // A server that handles each call on a thread of its own.
 class House {
  public:
-  using Handler = std::function<void(Call)>;
-  explicit House(Handler handler = [](Call call) { echo(call.get()); })
+  using Handler = std::function<void(Served)>;
+  explicit House(Handler handler = [](Served call) { echo(call.get()); })
       : handler_(std::move(handler)), dispatcher_([this] {
-          while (Call call = server_.next()) handlers_.emplace_back(handler_, std::move(call));
+          while (Served call = server_.next()) handlers_.emplace_back(handler_, std::move(call));
         }) {}
   ~House() { close(); }
   void close() {
@@ -284,7 +271,7 @@ struct Told {
 template <class Port, auto of_link, auto of_call>
 struct PortsOf {
   explicit PortsOf(const char* way)
-      : house([this](Call fresh) {
+      : house([this](Served fresh) {
           std::unique_lock lock(mutex);
           held = std::move(fresh);
           there.reset(of_call(held.get()));
@@ -305,7 +292,7 @@ struct PortsOf {
 
   std::mutex mutex;
   bool ready = false;
-  Call held;
+  Served held;
   Port there;
   House house;
   Link link;

@@ -42,9 +42,9 @@ class BufferReceive final : public Completion {
     }
     const std::string bytes = wire::encode_request(request);
     const tw_segment segment{bytes.data(), bytes.size()};
-    tw_call* call = nullptr;
+    tw_client_call* call = nullptr;
     tw_status failure{};
-    int result = static_cast<int>(absl::StatusCode::kCancelled);
+    int result = TW_CODE_CANCELLED;
     bool cancelled;
     {
       std::lock_guard<std::mutex> lock(mutex_);
@@ -69,9 +69,7 @@ class BufferReceive final : public Completion {
   void cancel() {
     std::lock_guard<std::mutex> lock(mutex_);
     cancelled_ = true;
-    if (call_)
-      core().call_cancel(call_, static_cast<int>(absl::StatusCode::kCancelled),
-                         "the collective was cancelled");
+    if (call_) core().call_cancel(call_, TW_CODE_CANCELLED, "the collective was cancelled");
   }
 
   void call_ended() override {
@@ -123,7 +121,7 @@ class BufferReceive final : public Completion {
   std::vector<std::pair<tf::CancellationManager*, tf::CancellationToken>> registered_;
   std::mutex mutex_;  // guards what follows
   bool cancelled_ = false;
-  tw_call* call_ = nullptr;
+  tw_client_call* call_ = nullptr;
 };
 
 class RemoteAccess final : public tf::CollectiveRemoteAccessDistributed {

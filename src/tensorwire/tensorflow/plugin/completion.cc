@@ -53,12 +53,11 @@ class Threads {
 
 }  // namespace
 
-void when_ended(tw_call* call, Completion* completion) {
+void when_ended(tw_client_call* call, Completion* completion) {
   if (core().call_notify(call, TW_ON_END, Threads::get().queue(),
                          reinterpret_cast<uint64_t>(completion)))
     return;
-  core().call_cancel(call, static_cast<int>(absl::StatusCode::kResourceExhausted),
-                     "this process has no memory left for it");
+  core().call_cancel(call, TW_CODE_RESOURCE_EXHAUSTED, "this process has no memory left for it");
   completion->call_ended();
 }
 

@@ -18,7 +18,7 @@ class Completion {
 };
 
 // Once, when the call has ended.
-void when_ended(tw_call* call, Completion* completion);
+void when_ended(tw_client_call* call, Completion* completion);
 
 // On one of these threads, soon.
 void run_soon(std::function<void()> task);

@@ -37,7 +37,7 @@ std::string address_to_bind(const std::string& host) {
 }
 
 // What a call asks for. INVALID_ARGUMENT.
-absl::Status take_request(tw_call* call, wire::Request* out) {
+absl::Status take_request(tw_server_call* call, wire::Request* out) {
   std::string bytes;
   tw_message* message = nullptr;
   if (core().call_take(call, &message)) {
@@ -126,13 +126,13 @@ absl::Status DataServer::admit(const std::string& hello, std::string* out) {
 
 void DataServer::dispatch() {
   t_dispatching = true;
-  tw_call* calls[kCallsAtOnce];
+  tw_server_call* calls[kCallsAtOnce];
   size_t number = 0;
   while (core().server_next(server_, nullptr, calls, kCallsAtOnce, &number, nullptr) == TW_OK)
     for (size_t i = 0; i < number; ++i) take(calls[i]);
 }
 
-void DataServer::take(tw_call* call) {
+void DataServer::take(tw_server_call* call) {
   wire::Request request;
   const absl::Status decoded = take_request(call, &request);
   auto served = std::make_shared<Served>(this, call, request.step);

@@ -49,7 +49,7 @@ class DataServer {
   friend class Served;
   explicit DataServer(Servant* servant) : servant_(servant) {}
   void dispatch();
-  void take(tw_call* call);
+  void take(tw_server_call* call);
   void recv_tensor(const std::shared_ptr<Served>& served, const wire::Request& request);
   void recv_buf(const std::shared_ptr<Served>& served, const wire::Request& request);
   void watch();

@@ -131,7 +131,7 @@ class Attempt {
         this, &status);
     const std::string reasons = absl::StrJoin(reasons_, "; ");
     if (result != TW_OK) {
-      *failure = result == kFailedPrecondition ? TW_ATTEMPT_DECLINED : TW_ATTEMPT_UNREACHED;
+      *failure = result == TW_CODE_FAILED_PRECONDITION ? TW_ATTEMPT_DECLINED : TW_ATTEMPT_UNREACHED;
       return none(reasons.empty() ? status.details : reasons);
     }
     LOG(INFO) << "tensorwire: " << task_ << " is reached by " << link_->transport()
@@ -143,9 +143,6 @@ class Attempt {
   }
 
  private:
-  static constexpr int kFailedPrecondition =
-      static_cast<int>(absl::StatusCode::kFailedPrecondition);
-
   Way none(absl::string_view why) const {
     return without_link(Way::kNoLink, absl::UnavailableError(absl::StrCat(
                                           "no tensorwire link to ", task_, " can be made: ", why)));

@@ -55,7 +55,7 @@ void Receive::go_by_link(std::shared_ptr<PeerLink> link) {
   request.key = order_.key;
   const std::string bytes = wire::encode_request(request);
   const tw_segment segment{bytes.data(), bytes.size()};
-  tw_call* call = nullptr;
+  tw_client_call* call = nullptr;
   tw_status failure{};
   const int result =
       core().link_start(link->get(), kRecvTensor.data(), kRecvTensor.size(), kNoPairs,
@@ -82,7 +82,7 @@ void Receive::go_by_link(std::shared_ptr<PeerLink> link) {
     }
   }
   if (aborted) {
-    core().call_cancel(call, static_cast<int>(absl::StatusCode::kCancelled), "aborted");
+    core().call_cancel(call, TW_CODE_CANCELLED, "aborted");
     core().call_release(call);
     self_.reset();
     return;
@@ -92,7 +92,7 @@ void Receive::go_by_link(std::shared_ptr<PeerLink> link) {
 
 void Receive::call_ended() {
   const std::shared_ptr<Receive> self = std::move(self_);
-  tw_call* call;
+  tw_client_call* call;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     call = std::exchange(call_, nullptr);
@@ -179,8 +179,7 @@ void Receive::StartAbort(const absl::Status& status) {
     status_.Update(status);
     if (was == Phase::kFinding) phase_ = Phase::kEnded;
     // Under the lock, which keeps the call until it is let go of.
-    if (was == Phase::kLink && call_)
-      core().call_cancel(call_, static_cast<int>(absl::StatusCode::kCancelled), "aborted");
+    if (was == Phase::kLink && call_) core().call_cancel(call_, TW_CODE_CANCELLED, "aborted");
   }
   if (was == Phase::kGrpc) rpc_->options.StartCancel();
   // Whoever aborts holds locks that the end needs.

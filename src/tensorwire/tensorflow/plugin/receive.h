@@ -71,7 +71,7 @@ class Receive final : public tensorflow::BaseRecvTensorCall,
   mutable std::mutex mutex_;  // guards what follows
   Phase phase_ = Phase::kFinding;
   absl::Status status_;
-  tw_call* call_ = nullptr;
+  tw_client_call* call_ = nullptr;
 };
 
 }  // namespace tensorwire

@@ -57,7 +57,7 @@ void count_served(size_t size, By by, bool lent, bool written) {
 
 }  // namespace
 
-Served::Served(DataServer* server, tw_call* call, int64_t step)
+Served::Served(DataServer* server, tw_server_call* call, int64_t step)
     : server_(server), call_(call), step_(step) {
   g_waiting.fetch_add(1, std::memory_order_relaxed);
 }

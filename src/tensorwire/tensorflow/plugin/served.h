@@ -17,10 +17,10 @@ class DataServer;
 
 class Served final : public std::enable_shared_from_this<Served> {
  public:
-  Served(DataServer* server, tw_call* call, int64_t step);
+  Served(DataServer* server, tw_server_call* call, int64_t step);
   ~Served();
 
-  tw_call* call() const { return call_; }
+  tw_server_call* call() const { return call_; }
   uint64_t id() const { return id_; }
   int64_t step() const { return step_; }
   bool answered() const { return answered_.load(); }
@@ -41,7 +41,7 @@ class Served final : public std::enable_shared_from_this<Served> {
   void finish(const absl::Status& status, tw_payload payload);
 
   DataServer* const server_;
-  tw_call* const call_;
+  tw_server_call* const call_;
   const int64_t step_;
   uint64_t id_ = 0;
   std::atomic<bool> answered_{false};
