@@ -291,7 +291,6 @@ void tw_buffer_expose(tw_buffer* buffer);
 // Ahead of code that will write: no other buffer shows its writes. The bytes may move, so nobody
 // may hold an address that tw_buffer_data gave before. RESOURCE_EXHAUSTED: no mapping is to be had.
 int tw_buffer_separate(tw_buffer* buffer, tw_status* status);
-void tw_buffer_retain(tw_buffer* buffer);
 void tw_buffer_release(tw_buffer* buffer);
 
 size_t tw_message_count(const tw_message* message);
@@ -316,7 +315,7 @@ void* tw_message_posted(tw_message* message);
 tw_buffer* tw_message_buffer(tw_message* message, size_t index);
 void tw_message_release(tw_message* message);
 
-size_t tw_metadata_count(const tw_metadata* metadata);  // null counts as empty
+// Null counts as empty.
 void tw_metadata_each(const tw_metadata* metadata, tw_visit_pair visit, void* context);
 void tw_metadata_release(tw_metadata* metadata);
 
@@ -713,7 +712,7 @@ void tw_server_release(tw_server* server);
 // would be two arenas). A plugin refuses a table of another version than the one it was built for,
 // or a smaller one. The version changes with each change of a function or type that is in use;
 // entries are only added at the end.
-enum { TW_TABLE_VERSION = 7 };
+enum { TW_TABLE_VERSION = 8 };
 
 // All functions, by name and in the order of the table.
 #define TW_TABLE(ENTRY)                              \
@@ -782,13 +781,11 @@ enum { TW_TABLE_VERSION = 7 };
   ENTRY(publish, tw_publish)                         \
   ENTRY(published, tw_published)                     \
   ENTRY(buffer_readonly, tw_buffer_readonly)         \
-  ENTRY(buffer_retain, tw_buffer_retain)             \
   ENTRY(message_size, tw_message_size)               \
   ENTRY(message_copy, tw_message_copy)               \
   ENTRY(message_leased, tw_message_leased)           \
   ENTRY(post, tw_post)                               \
   ENTRY(message_posted, tw_message_posted)           \
-  ENTRY(metadata_count, tw_metadata_count)           \
   ENTRY(link_trace, tw_link_trace)                   \
   ENTRY(link_unary, tw_link_unary)                   \
   ENTRY(call_receive, tw_call_receive)               \

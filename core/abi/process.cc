@@ -207,7 +207,6 @@ int tw_buffer_separate(tw_buffer* buffer, tw_status* status) try {
 } catch (const std::bad_alloc&) {
   return no_memory(status);
 }
-void tw_buffer_retain(tw_buffer* buffer) { buffer->retain(); }
 void tw_buffer_release(tw_buffer* buffer) { buffer->release(); }
 
 size_t tw_message_count(const tw_message* message) { return message->message.segments.size(); }
@@ -259,9 +258,6 @@ tw_buffer* tw_message_buffer(tw_message* message, size_t index) try {
 }
 void tw_message_release(tw_message* message) { message->release(); }
 
-size_t tw_metadata_count(const tw_metadata* metadata) {
-  return metadata ? metadata->metadata.view.size() : 0;
-}
 void tw_metadata_each(const tw_metadata* metadata, tw_visit_pair visit, void* context) {
   if (!metadata) return;
   for (const wire::MetadataEntry entry : metadata->metadata.view) {

@@ -44,7 +44,7 @@ template <class T>
 class Ref {
  public:
   Ref() = default;
-  Ref(std::nullptr_t) {}  // NOLINT: implicit
+  Ref(std::nullptr_t) {}  // implicit
   // Takes over the reference that the caller (or a fresh object) holds.
   static Ref adopt(T* object) {
     Ref r;
@@ -60,7 +60,7 @@ class Ref {
   }
   Ref(Ref&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
   template <class U>
-  Ref(Ref<U> other) : object_(other.leak()) {}  // NOLINT: implicit up-cast
+  Ref(Ref<U> other) : object_(other.leak()) {}  // implicit up-cast
   Ref& operator=(Ref other) noexcept {
     std::swap(object_, other.object_);
     return *this;

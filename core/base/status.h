@@ -53,8 +53,8 @@ Status errno_status(Code code, std::string_view what, int error);
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}         // NOLINT: implicit
-  Result(Status status) : state_(std::in_place_index<1>, std::move(status)) {}  // NOLINT: implicit
+  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}         // implicit
+  Result(Status status) : state_(std::in_place_index<1>, std::move(status)) {}  // implicit
 
   bool ok() const { return state_.index() == 0; }
   explicit operator bool() const { return ok(); }

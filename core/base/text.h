@@ -14,11 +14,11 @@ namespace tw {
 // A word or a number in a sentence. Only lives inside one call of text().
 class Piece {
  public:
-  Piece(std::string_view word) : word_(word) {}    // NOLINT: implicit
-  Piece(const char* word) : word_(word) {}         // NOLINT: implicit
-  Piece(const std::string& word) : word_(word) {}  // NOLINT: implicit
+  Piece(std::string_view word) : word_(word) {}    // implicit
+  Piece(const char* word) : word_(word) {}         // implicit
+  Piece(const std::string& word) : word_(word) {}  // implicit
   template <std::integral N>
-  Piece(N number)  // NOLINT: implicit
+  Piece(N number)  // implicit
       : magnitude_(number < N{} ? 0 - static_cast<uint64_t>(number)
                                 : static_cast<uint64_t>(number)),
         number_(true),

@@ -29,7 +29,6 @@ class Fetches {
   Status ended(const Completion& completion);
   // Those that are through, each once.
   std::vector<Receiver::Read> take_done() { return std::exchange(done_, {}); }
-  bool any_done() const { return !done_.empty(); }
 
   // Reads that are not through. Any thread.
   size_t pending() const { return pending_.load(std::memory_order_relaxed); }

@@ -210,9 +210,8 @@ void ServerHandshake::on_open() {
   transcript_.transport = open->transport;
   transcript_.session = open->session;
   transcript_.client_nonce = open->nonce;
-  if (!refusal_.ok()) return refuse_now<wire::ServerProof>(std::move(refusal_));
   if (open->version < wire::kLowestVersion || open->version > wire::kHighestVersion) {
-    return refuse_now<wire::ServerProof>(
+    return refuse<wire::ServerProof>(
         {Code::kFailedPrecondition, text({"the client opens with version ", open->version,
                                           " of the wire format; this server "
                                           "speaks ",
@@ -220,17 +219,16 @@ void ServerHandshake::on_open() {
         Incident::kHandshakeVersion);
   }
   if (std::find(transports_.begin(), transports_.end(), open->transport) == transports_.end()) {
-    return refuse_now<wire::ServerProof>(
+    return refuse<wire::ServerProof>(
         {Code::kFailedPrecondition, text({"the client expects transport ", open->transport,
                                           ", and this server offers ", listed(transports_)})},
         Incident::kHandshakeVersion);
   }
   Result<Secret> secret = admissions_.find(open->session);
-  if (!secret.ok())
-    return refuse_now<wire::ServerProof>(secret.status(), Incident::kHandshakeSession);
+  if (!secret.ok()) return refuse<wire::ServerProof>(secret.status(), Incident::kHandshakeSession);
   secret_ = std::move(*secret);
   if (Status s = fill_random(transcript_.server_nonce); !s.ok()) {
-    return refuse_now<wire::ServerProof>(std::move(s));
+    return refuse<wire::ServerProof>(std::move(s));
   }
   wire::ServerProof answer;
   answer.nonce = transcript_.server_nonce;
@@ -242,15 +240,13 @@ void ServerHandshake::on_open() {
 void ServerHandshake::on_client_proof() {
   const auto own = wire::decode_client_proof(frame<wire::kClientProofSize>());
   if (!own.ok()) return fail(own.status());
-  if (!refusal_.ok()) return refuse_now<wire::ServerReady>(std::move(refusal_));
   if (!same_digest(own->proof, prove(secret_, kClientLabel, transcript_))) {
-    return refuse_now<wire::ServerReady>(
+    return refuse<wire::ServerReady>(
         {Code::kUnauthenticated, "the client knows the id of a session, but not its secret"},
         Incident::kHandshakeProof);
   }
   auto client = admissions_.admit(transcript_.session);
-  if (!client.ok())
-    return refuse_now<wire::ServerReady>(client.status(), Incident::kHandshakeSession);
+  if (!client.ok()) return refuse<wire::ServerReady>(client.status(), Incident::kHandshakeSession);
   admitted_ = true;
   client_ = std::move(*client);
   advance(Event::kGood);

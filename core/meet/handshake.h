@@ -150,9 +150,6 @@ class ServerHandshake final : public Handshake {
   ServerHandshake(std::vector<uint16_t> transports, const wire::InstanceId& instance,
                   Admissions& admissions);
 
-  // Refuses the client, in the answer to its next frame, for a reason that lies outside of the
-  // handshake: another user on the socket, too many connections.
-  void refuse(Status why) { refusal_ = std::move(why); }
   // The client has proved that it knows the secret: its session counts the connection, until
   // Admissions::settle() or give_back().
   bool admitted() const { return admitted_; }
@@ -179,7 +176,7 @@ class ServerHandshake final : public Handshake {
   void on_client_proof();
   // Frame: the one that the client waits for; its code tells it the refusal.
   template <class Frame>
-  void refuse_now(Status why, Incident as = Incident::kHandshakeSetup) {
+  void refuse(Status why, Incident as = Incident::kHandshakeSetup) {
     Frame frame;
     frame.code = static_cast<uint32_t>(why.code());
     incident_ = as;
@@ -191,7 +188,6 @@ class ServerHandshake final : public Handshake {
   const std::vector<uint16_t> transports_;
   Admissions& admissions_;
   Secret secret_;
-  Status refusal_;
   Incident incident_ = Incident::kHandshakeGarbage;
   bool admitted_ = false;
   Admissions::Guest client_;

@@ -60,7 +60,7 @@ struct Payload {
   explicit Payload(const std::vector<std::string_view>& parts) {
     for (const auto part : parts) list.push_back({part.data(), part.size()});
   }
-  operator tw_payload() const {  // NOLINT: implicit
+  operator tw_payload() const {  // implicit
     static const tw_segment none{};
     tw_payload out{};
     out.segments = list.empty() ? &none : list.data();

@@ -222,23 +222,6 @@ TEST_CASE("refusals reach the client as a code") {
     check_says(pair.server.failure(), Code::kFailedPrecondition, {"version 2"});
     check_says(client.failure(), Code::kFailedPrecondition, {"refused"});
   }
-  SUBCASE("by the driver, before the first frame") {
-    Pair pair;
-    pair.server.refuse({Code::kPermissionDenied, "user 7 on the socket"});
-    CHECK(pair.server.outgoing().empty());
-    size_t position = 0;
-    move(pair.client, pair.server, position, SIZE_MAX, {});
-    CHECK(pair.server.state() == State::kSendRefusal);
-    check_refused(pair, pair.server, Code::kPermissionDenied, "user 7");
-  }
-  SUBCASE("by the driver, before the second frame") {
-    Pair pair;
-    size_t position = 0;
-    move(pair.client, pair.server, position, SIZE_MAX, {});
-    pair.server.refuse({Code::kResourceExhausted, "1000 connections"});
-    check_refused(pair, pair.server, Code::kResourceExhausted, "1000 connections");
-    CHECK(pair.admissions.find(pair.ticket.session).ok());
-  }
 }
 
 TEST_CASE("a session cannot be used twice, not even by two handshakes at once") {

@@ -15,12 +15,11 @@ TEST_CASE("a moved-from secret is wiped") {
   Secret from{std::span(kBytes)};
   Secret to = std::move(from);
   CHECK(std::equal(kBytes.begin(), kBytes.end(), to.bytes().begin()));
-  // NOLINTNEXTLINE(bugprone-use-after-move)
   CHECK(std::count(from.bytes().begin(), from.bytes().end(), 0) == 32);
   Secret third;
   third = std::move(to);
   CHECK(std::equal(kBytes.begin(), kBytes.end(), third.bytes().begin()));
-  CHECK(std::count(to.bytes().begin(), to.bytes().end(), 0) == 32);  // NOLINT
+  CHECK(std::count(to.bytes().begin(), to.bytes().end(), 0) == 32);
 }
 
 TEST_CASE("random secrets differ") {

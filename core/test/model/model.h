@@ -67,7 +67,7 @@ class Atomic {
   static_assert(std::is_unsigned_v<T>);
 
  public:
-  Atomic(T initial) : at_(declare_atomic(initial)) {}  // NOLINT: implicit
+  Atomic(T initial) : at_(declare_atomic(initial)) {}  // implicit
   Atomic(const Atomic&) = delete;
   Atomic& operator=(const Atomic&) = delete;
 
@@ -90,7 +90,7 @@ class Atomic {
 // A byte of plain memory: unordered accesses to it are a violation.
 class Plain {
  public:
-  Plain(uint8_t initial = 0) : at_(declare_plain(initial)) {}  // NOLINT: implicit
+  Plain(uint8_t initial = 0) : at_(declare_plain(initial)) {}  // implicit
   Plain(const Plain&) = delete;
   Plain& operator=(const Plain&) = delete;
 

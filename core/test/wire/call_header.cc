@@ -8,7 +8,7 @@
 namespace tw::wire {
 namespace {
 
-using namespace call_flag;  // NOLINT
+using namespace call_flag;
 using test::Bytes;
 using test::check_says;
 using test::hex;
