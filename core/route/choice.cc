@@ -34,7 +34,7 @@ std::vector<std::string> split(std::string_view names) {
     names.remove_prefix(std::min(end + 1, names.size()));
   }
   std::ranges::sort(list);
-  list.erase(std::ranges::unique(list).begin(), list.end());
+  list.erase(std::unique(list.begin(), list.end()), list.end());
   return list;
 }
 
