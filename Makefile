@@ -15,7 +15,7 @@ PARALLEL = -n 2 --dist loadfile --no-loadscope-reorder
 
 BIN := .venv/bin
 CLANGXX ?= $(shell scripts/system-packages clang)
-CPP_FILES = $(shell find core src tests \( -name '*.cc' -o -name '*.cpp' -o -name '*.h' \))
+CPP_FILES = $(shell find binding core src tests \( -name '*.cc' -o -name '*.cpp' -o -name '*.h' \))
 export PYTHON
 export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 
@@ -56,9 +56,9 @@ frameworks: .venv/frameworks ## add PyTorch and JAX (CPU builds, Python 3.11) to
 	scripts/telling "PyTorch and JAX into .venv" $(BIN)/pip install -q --disable-pip-version-check --no-deps -r $<
 	touch $@
 
-# Python files are used where they are; only native sources and build files make this run again.
-# `build/` keeps the objects, so that a change costs one compilation.
-.venv/built: .venv/ready pyproject.toml CMakeLists.txt core/CMakeLists.txt $(wildcard src/tensorwire/_core*.cpp src/tensorwire/_core*.h src/tensorwire/_core.map) \
+# Python files are used where they are: native sources and build files make this run again, and folders
+# in which modules came, went or moved. `build/` keeps the objects, so that a change costs one compilation.
+.venv/built: .venv/ready pyproject.toml CMakeLists.txt core/CMakeLists.txt $(wildcard binding/*) $(shell find src/tensorwire -type d ! -name __pycache__) \
              $(shell find core \( -name test -o -name fuzz \) -prune -o -name '*.cc' -print -o -name '*.h' -print)
 	scripts/telling "tensorwire's core, compiled" \
 	  $(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation \

@@ -236,14 +236,15 @@ def circles(root: Path) -> Iterator[str]:
             yield f"tensorwire/{folder.relative_to(package)}: in a circle: {', '.join(modules)}"
 
 
-def binding_violations(package: Path, file: Path) -> Iterator[str]:
+def door_violations(root: Path, file: Path) -> Iterator[str]:
     """Whatever is native outside the core comes in by its one door."""
-    frameworks = FRAMEWORK_HEADERS.get(file.relative_to(package).parts[0], ())
+    here = file.relative_to(root)
+    frameworks = FRAMEWORK_HEADERS.get(here.parts[2], ()) if here.parts[0] == "src" else ()
     for quote, name in includes(file):
         if quote != '"' or name == "tensorwire.h" or name.startswith(frameworks):
             continue
         if not (file.parent / name).is_file():
-            yield f'tensorwire/{file.relative_to(package)}: only tensorwire.h, not "{name}"'
+            yield f'{here}: only tensorwire.h, not "{name}"'
 
 
 def violations(root: Path) -> list[str]:
@@ -251,8 +252,9 @@ def violations(root: Path) -> list[str]:
     found: list[str] = []
     for file in native_files(core):
         found += include_violations(core, file)
-    for file in native_files(package):
-        found += binding_violations(package, file)
+    for folder in (package, root / "binding"):
+        for file in native_files(folder):
+            found += door_violations(root, file)
     for file in sorted(package.rglob("*.py")):
         found += import_violations(package, file)
     found += decoding_violations(core, "core", DECODER)
@@ -293,7 +295,8 @@ TREE = {
     "core/link/link.h": '#include "link/fetches.h"\n#include "transport/transport.h"\n',
     "core/link/fetches.h": "",
     "core/test/anything.cc": '#include "link/link.h"\n',
-    "src/tensorwire/_core.cpp": '#include <nanobind/nanobind.h>\n#include "tensorwire.h"\n',
+    "binding/binding.h": '#include <nanobind/nanobind.h>\n#include "tensorwire.h"\n',
+    "binding/module.cpp": '#include "binding.h"\n',
     "src/tensorwire/__init__.py": "from . import rpc\n",
     "src/tensorwire/tensors.py": "import tensorwire._core\n",
     "src/tensorwire/rpc/__init__.py": "from .channel import Channel\n",
@@ -349,7 +352,7 @@ def test_checker_accepts_a_good_tree(tmp_path: Path) -> None:
         ("src/tensorwire/tensorflow/plugin/a.cc", "bool decode_a(Bytes bytes);", "no wire file"),
         ("src/tensorwire/tensorflow/plugin/a.cc", "  memcpy(&head, b, 8);", "no wire file: memcpy"),
         ("src/tensorwire/misc.py", "", "not one of the modules"),
-        ("src/tensorwire/_core.cpp", '#include "link/link.h"', "only tensorwire.h"),
+        ("binding/module.cpp", '#include "link/link.h"', "only tensorwire.h"),
         ("src/tensorwire/tensorflow/plugin/a.cc", '#include "link/link.h"', "only tensorwire.h"),
         ("src/tensorwire/bench/a.cc", '#include "tensorflow/core/a.h"', "only tensorwire.h"),
         ("src/tensorwire/rpc/channel.py", "import tensorwire.bench", "tensorwire.bench"),

@@ -3,6 +3,7 @@
 
 import gc
 import threading
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from tensorwire import _core
+from tensorwire.rpc import kept
 
 ALL = _core.MAY_READ | _core.MAY_WRITE | _core.MAY_UPDATE
 PATIENCE = 60.0
@@ -122,6 +124,34 @@ def test_the_end_of_an_operation_is_announced(ends: Ends) -> None:
         assert more
         tokens += more
     assert tokens == list(range(10))
+
+
+def test_nobody_has_to_ask_for_memory_to_be_let_go_of(ends: Ends) -> None:
+    kept.free_in_background()
+    region = ends.there.expose(bytearray(1 << 20), ALL)
+    known(ends.here, region.id)
+    freed = threading.Event()
+    array = np.ones(1 << 20, np.uint8)
+    weakref.finalize(array, freed.set)
+    access = ends.here.start(_core.WRITE, region.id, 0, array.data)
+    del array, access
+    assert freed.wait(PATIENCE)
+
+
+def test_what_has_not_begun_lets_go_of_its_memory(ends: Ends) -> None:
+    memory = bytearray(8)
+    with pytest.raises(_core.StatusError):
+        ends.here.start(_core.READ, 12345, 0, memory)
+    memory.append(1)  # no longer exported
+
+
+def test_an_operation_that_has_ended_lets_go_of_its_memory(ends: Ends) -> None:
+    region = ends.there.expose(bytearray(8), ALL)
+    known(ends.here, region.id)
+    memory = bytearray(8)
+    access = ends.here.start(_core.READ, region.id, 0, memory)
+    assert access.wait(PATIENCE)
+    memory.append(1)  # although the operation's object is there
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_the_version_is_that_of_pyproject() -> None:
 def test_the_version_is_written_once() -> None:
     files = [
         *(ROOT / name for name in ("CMakeLists.txt", "CITATION.cff", "Makefile", "docs/conf.py")),
-        *(file for folder in ("core", "src") for file in (ROOT / folder).rglob("*")),
+        *(file for folder in ("binding", "core", "src") for file in (ROOT / folder).rglob("*")),
     ]
     written = re.compile(rf"(?<![\d.]){re.escape(declared())}(?![\d.])")
     texts = {".cc", ".cff", ".cpp", ".h", ".py", ".pyi", ".txt", ""}
@@ -89,7 +89,7 @@ def test_the_sdist_has_what_a_wheel_is_built_from_and_no_tests(sdist: Path) -> N
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     needed = {"CMakeLists.txt", "CHANGELOG.md", "LICENSE", "NOTICE", "README.md", "pyproject.toml"}
-    for folder in ("core", "src"):
+    for folder in ("binding", "core", "src"):
         for file in (ROOT / folder).rglob("*"):
             path = file.relative_to(ROOT)
             kinds = {".cc", ".cpp", ".h", ".py", ".map", ".pyi", ".tsv", ".typed", ".txt"}
@@ -187,7 +187,7 @@ def test_the_forge_does_what_must_hold_before_a_change_goes_in() -> None:
 def test_each_source_names_its_licence() -> None:
     """In its first line, or in the second where the first says what runs it."""
     sources = [ROOT / "CMakeLists.txt", ROOT / "Makefile", ROOT / ".ci" / "run"]
-    for folder in ("core", "src", "tests", "examples", "scripts"):
+    for folder in ("binding", "core", "src", "tests", "examples", "scripts"):
         sources += [file for file in (ROOT / folder).rglob("*") if is_text(file)]
     kinds = {".cc", ".cpp", ".h", ".proto", ".py", ".pyi", ".sh", ".txt", ""}
     without = []

@@ -21,7 +21,7 @@ Conventions of the whole module
   child.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, TypeAlias, TypedDict
 
 from typing_extensions import Buffer as BytesLike
@@ -74,11 +74,11 @@ def allocate(nbytes: int, timeout: float | None = 0.0) -> Buffer:
     StatusError(RESOURCE_EXHAUSTED) that names TENSORWIRE_BUFFER_BYTES. Contents are undefined.
     """
 
-def publish(data: BytesLike) -> bool:
+def publish(data: BytesLike, /) -> bool:
     """Marks the arena block that holds ``data`` as published: read-only from now on by its owner's
     promise, and free to travel without a copy. False when ``data`` does not lie in the arena."""
 
-def is_published(data: BytesLike) -> bool: ...
+def is_published(data: BytesLike, /) -> bool: ...
 def arena_stats() -> dict[str, int]:
     """The numbers of ``memory_counters``, by their names."""
 
@@ -108,7 +108,7 @@ def trace(events: int) -> None:
     """All links, those of now and those to come, forget what they noted and keep their last
     ``events`` protocol steps from now on; 0: none."""
 
-def when_kept(hook: Callable[[], None]) -> None:
+def when_kept(hook: Callable[[], None], /) -> None:
     """Has ``hook`` called once an object is kept, because a message needs its memory for longer
     than the call that sent it; it starts a thread that calls ``free_kept`` again and again."""
 
@@ -185,7 +185,7 @@ class Peer:
     @property
     def pid(self) -> int: ...
 
-def parse_hello(hello: bytes) -> Peer:
+def parse_hello(hello: bytes, /) -> Peer:
     """Raises StatusError: INVALID_ARGUMENT (no Hello), FAILED_PRECONDITION (no common version, or a
     required feature that this build does not know, by name)."""
 
@@ -327,6 +327,12 @@ class Link:
         """Ends all calls with CANCELLED. Buffers that were received stay readable; buffers that
         were lent come home as the peer releases them or dies."""
 
+class Messages:
+    """``receive`` of a call as an iterator at C speed."""
+
+    def __iter__(self, /) -> Messages: ...
+    def __next__(self, /) -> Received: ...
+
 class Call:
     """A call at the client. Thread-safe; ends exactly once."""
 
@@ -335,8 +341,7 @@ class Call:
     def end_send(self) -> None: ...
     def receive(self, raw: bool) -> Received | None:
         """The next message, or None after the last one (then ask ``status``)."""
-    def messages(self, raw: bool) -> Iterator[Received]:
-        """``receive`` as an iterator at C speed."""
+    def messages(self, raw: bool) -> Messages: ...
     def initial_metadata(self) -> list[tuple[str, str | bytes]]:
         """Waits for it; empty when the call ended without any."""
     def status(
@@ -349,7 +354,7 @@ class Call:
     def time_remaining(self) -> float | None: ...
     def cancel(self, code: int = 1, details: str = "Locally cancelled by application!") -> bool:
         """False when the call had already ended."""
-    def notify(self, queue: EventQueue, token: int, on: int = ...) -> None:
+    def notify(self, queue: EventQueue, token: int, on: int = 0) -> None:
         """Puts ``token`` into ``queue`` once that has happened (at once if it has): the call has
         ended (ON_END), or was not ended by its server (ON_CUT); there is a message, or will be none
         (ON_MESSAGE); there is room to send one (ON_ROOM); initial metadata has come, or will not
@@ -486,7 +491,7 @@ class ServerCall:
     def receive(self, raw: bool) -> Received | None:
         """The next request message, None after the last. StatusError(CANCELLED) when the call is no
         longer active."""
-    def messages(self, raw: bool) -> Iterator[Received]: ...
+    def messages(self, raw: bool) -> Messages: ...
     def send_initial_metadata(self, metadata: Metadata) -> None: ...
     def send(self, message: Message) -> None:
         """A reply message of a stream; waits for credit. StatusError when no longer active."""
@@ -502,6 +507,6 @@ class ServerCall:
     ) -> ServerCall | None:
         """``finish``, then polls this call's link for at most the spin budget: the next new call on
         it, or None. So a worker thread serves a busy peer without any hand-off."""
-    def notify(self, queue: EventQueue, token: int, on: int = ...) -> None: ...
+    def notify(self, queue: EventQueue, token: int, on: int = 0) -> None: ...
     def stats(self) -> dict[str, object]: ...
     def remote(self) -> Remote: ...

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Routes, as Python sees them.
-#pragma once
-
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
 
+#include <cmath>
+#include <cstring>
 #include <exception>
 #include <optional>
-#include <utility>
 
-#include "_core_convert.h"
+#include "binding.h"
 
-// Included by _core.cpp only.
+namespace binding {
+
 namespace {
 
 struct Route {
@@ -58,7 +58,7 @@ struct Route {
         return of_python();
       } catch (nb::python_error& error) {
         failed = std::current_exception();
-        if (error.matches(g_status_error)) {
+        if (error.matches(status_error())) {
           const nb::object args = error.value().attr("args");
           const int code = nb::cast<int>(args[0]);
           const auto details = nb::cast<std::string>(args[1]);
@@ -119,6 +119,8 @@ struct Route {
   }
 };
 
+}  // namespace
+
 void bind_route(nb::module_& m) {
   m.attr("USE_LINK") = static_cast<int>(TW_USE_LINK);
   m.attr("USE_ATTEMPT") = static_cast<int>(TW_USE_ATTEMPT);
@@ -137,15 +139,22 @@ void bind_route(nb::module_& m) {
       .def("consult", &Route::consult)
       .def("attempt", &Route::attempt, nb::arg("same_host"), nb::arg("same_user"),
            nb::arg("addresses"), nb::arg("lacks"), nb::arg("connect"))
-      .def("linked", [](Route& r, const char* transport) { tw_route_linked(r.handle, transport); })
-      .def("failed", [](Route& r, int failure) { tw_route_failed(r.handle, failure); })
-      .def("lost", [](Route& r, const char* why) { tw_route_lost(r.handle, why); })
-      .def("pause", [](Route& r,
-                       int failures) { return Route::seconds(tw_route_pause(r.handle, failures)); })
+      .def(
+          "linked", [](Route& r, const char* transport) { tw_route_linked(r.handle, transport); },
+          nb::arg("transport"))
+      .def(
+          "failed", [](Route& r, int failure) { tw_route_failed(r.handle, failure); },
+          nb::arg("failure"))
+      .def(
+          "lost", [](Route& r, const char* why) { tw_route_lost(r.handle, why); }, nb::arg("why"))
+      .def(
+          "pause",
+          [](Route& r, int failures) { return Route::seconds(tw_route_pause(r.handle, failures)); },
+          nb::arg("failures"))
       .def_prop_ro("failures", [](Route& r) { return tw_route_failures(r.handle); })
       .def_prop_ro("better_in",
                    [](Route& r) { return Route::seconds(tw_route_better_in(r.handle)); })
       .def("news", &Route::news);
 }
 
-}  // namespace
+}  // namespace binding

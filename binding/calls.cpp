@@ -1,12 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls in the binding, of both ends, and the iterator over their messages.
-#pragma once
+// Calls of both ends, and the iterator over their messages.
+#include <cstring>
 
-#include "_core_convert.h"
-#include "_core_events.h"
+#include "binding.h"
 
-// Included by _core.cpp only.
+namespace binding {
+
 namespace {
+
+// Calls of one method follow one another, so the last name is kept. Nobody waits for it: whoever
+// comes while another thread has it makes a string of its own.
+class LastName {
+ public:
+  static LastName& get() {
+    static auto* const name = new LastName;  // outlives the interpreter
+    return *name;
+  }
+
+  nb::str of(const char* data, size_t size) {
+    if (taken_.test_and_set(std::memory_order_acquire)) return string(data, size);
+    const Turn turn(taken_);
+    if (!object_.is_valid() || text_.size() != size || std::memcmp(text_.data(), data, size) != 0) {
+      nb::str fresh = string(data, size);
+      text_.assign(data, size);
+      object_ = std::move(fresh);
+    }
+    return object_;
+  }
+
+ private:
+  class Turn {
+   public:
+    explicit Turn(std::atomic_flag& taken) : taken_(taken) {}
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+    ~Turn() { taken_.clear(std::memory_order_release); }
+
+   private:
+    std::atomic_flag& taken_;
+  };
+
+  static nb::str string(const char* data, size_t size) {
+    return nb::steal<nb::str>(
+        made(PyUnicode_FromStringAndSize(data, static_cast<Py_ssize_t>(size))).release());
+  }
+
+  std::atomic_flag taken_;
+  nb::str object_;  // guarded by taken_, as what follows
+  std::string text_;
+};
 
 struct CallBase {
   tw_call* const base;
@@ -109,21 +151,11 @@ struct ServerCall : CallBase {
   tw_server_call* const handle;
   explicit ServerCall(tw_server_call* h) : CallBase(h), handle(h) {}
 
-  nb::object method() const {
-    // Calls of one method follow one another: the last name is kept. Guarded by the GIL.
-    static PyObject* last = nullptr;
-    static std::string last_text;
+  nb::str method() const {
     const char* data;
     size_t size;
     tw_call_method(handle, &data, &size);
-    if (!last || last_text.size() != size || std::memcmp(last_text.data(), data, size) != 0) {
-      PyObject* fresh = PyUnicode_FromStringAndSize(data, static_cast<Py_ssize_t>(size));
-      if (!fresh) throw nb::python_error();
-      Py_XDECREF(last);
-      last = fresh;
-      last_text.assign(data, size);
-    }
-    return nb::borrow(last);
+    return LastName::get().of(data, size);
   }
   bool drop_if_over() { return tw_call_drop_if_over(handle) != 0; }
   nb::object receive(bool raw) {
@@ -172,7 +204,7 @@ struct ServerCall : CallBase {
     tw_server_call* next = nullptr;
     (void)finish_to(code, details, trailing, message, &next);
     if (!next) return nb::none();
-    return nb::cast(new ServerCall(next), nb::rv_policy::take_ownership);
+    return server_call(next);
   }
 };
 
@@ -207,3 +239,82 @@ PyObject* messages_iter(PyObject* self) {
 }
 
 }  // namespace
+
+nb::object client_call(tw_client_call* call) {
+  return nb::cast(new ClientCall(call), nb::rv_policy::take_ownership);
+}
+
+nb::object server_call(tw_server_call* call) {
+  return nb::cast(new ServerCall(call), nb::rv_policy::take_ownership);
+}
+
+void bind_calls(nb::module_& m) {
+  static PyType_Slot messages_slots[] = {{Py_tp_iter, reinterpret_cast<void*>(messages_iter)},
+                                         {Py_tp_iternext, reinterpret_cast<void*>(messages_next)},
+                                         {0, nullptr}};
+  nb::class_<Messages>(m, "Messages", nb::type_slots(messages_slots));
+
+  nb::class_<ClientCall>(m, "Call")
+      .def("send", &ClientCall::send, nb::arg("message"), nb::arg("end") = false)
+      .def("end_send", &ClientCall::end_send)
+      .def("receive", &ClientCall::receive, nb::arg("raw"))
+      .def(
+          "messages",
+          [](nb::handle_t<ClientCall> self, bool raw) {
+            ClientCall* call = nb::inst_ptr<ClientCall>(self);
+            return new Messages{nb::borrow(self), call, nullptr, raw};
+          },
+          nb::arg("raw"), nb::rv_policy::take_ownership)
+      .def("initial_metadata", &ClientCall::initial_metadata)
+      .def("status", &ClientCall::outcome, nb::arg("timeout").none() = nb::none())
+      .def_prop_ro("ended", [](const ClientCall& c) { return tw_call_ended(c.handle) != 0; })
+      .def_prop_ro("time_remaining", [](const ClientCall& c) { return c.time_remaining(); })
+      .def("cancel", &ClientCall::cancel, nb::arg("code") = 1,
+           nb::arg("details") = "Locally cancelled by application!")
+      .def(
+          "notify",
+          [](ClientCall& c, Events& queue, uint64_t token, int on) { c.notify(queue, token, on); },
+          nb::arg("queue"), nb::arg("token"), nb::arg("on") = static_cast<int>(TW_ON_END));
+
+  nb::class_<ServerCall>(m, "ServerCall")
+      .def_prop_ro("method", &ServerCall::method)
+      .def_prop_ro("peer", [](const ServerCall& c) { return tw_call_peer(c.handle); })
+      .def_prop_ro("agent", [](const ServerCall& c) { return tw_call_agent(c.handle); })
+      .def_prop_ro("transport", [](const ServerCall& c) { return tw_call_transport(c.handle); })
+      .def_prop_ro("metadata",
+                   [](const ServerCall& c) {
+                     tw_metadata* metadata = nullptr;
+                     tw_status status{};
+                     check(tw_call_metadata(c.handle, &metadata, &status), status);
+                     return metadata_list(Metadata{metadata});
+                   })
+      .def_prop_ro("time_remaining", [](const ServerCall& c) { return c.time_remaining(); })
+      .def_prop_ro("active", [](const ServerCall& c) { return tw_call_active(c.handle) != 0; })
+      .def("receive", &ServerCall::receive, nb::arg("raw"))
+      .def(
+          "messages",
+          [](nb::handle_t<ServerCall> self, bool raw) {
+            ServerCall* call = nb::inst_ptr<ServerCall>(self);
+            return new Messages{nb::borrow(self), call, call, raw};
+          },
+          nb::arg("raw"), nb::rv_policy::take_ownership)
+      .def("send_initial_metadata", &ServerCall::send_initial, nb::arg("metadata").none())
+      .def("send", &ServerCall::send, nb::arg("message"))
+      .def("finish", &ServerCall::finish, nb::arg("code"), nb::arg("details"),
+           nb::arg("trailing").none(), nb::arg("message").none() = nb::none())
+      .def("drop_if_over", &ServerCall::drop_if_over)
+      .def("finish_and_next", &ServerCall::finish_and_next, nb::arg("code"), nb::arg("details"),
+           nb::arg("trailing").none(), nb::arg("message").none() = nb::none())
+      .def(
+          "notify",
+          [](ServerCall& c, Events& queue, uint64_t token, int on) { c.notify(queue, token, on); },
+          nb::arg("queue"), nb::arg("token"), nb::arg("on") = static_cast<int>(TW_ON_END))
+      .def("remote", [](ServerCall& c) { return remote(tw_call_remote(c.handle)); })
+      .def("stats", [](ServerCall& c) {
+        nb::dict dict;
+        tw_call_link_stats(c.handle, visit_stats, &dict);
+        return dict;
+      });
+}
+
+}  // namespace binding

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// One-sided operations, and who keeps the memory of Python objects that a peer, or the runtime, may
+// touch.
+#include "binding.h"
+
+namespace binding {
+
+namespace {
+
+struct RemoteHandle {
+  tw_remote* const handle;
+  explicit RemoteHandle(tw_remote* h) : handle(h) {}
+  RemoteHandle(const RemoteHandle&) = delete;
+  RemoteHandle& operator=(const RemoteHandle&) = delete;
+  ~RemoteHandle() { tw_remote_release(handle); }
+};
+
+// Concealed at the latest when nobody has it any more: only then is the memory let go of.
+struct Region {
+  const std::shared_ptr<RemoteHandle> remote;
+  Py_buffer memory;
+  std::atomic<uint64_t> id{0};
+
+  Region(std::shared_ptr<RemoteHandle> to, nb::handle data, bool writable)
+      : remote(std::move(to)), memory(exported(data, writable)) {}
+  Region(const Region&) = delete;
+  Region& operator=(const Region&) = delete;
+  ~Region() {
+    conceal();
+    PyBuffer_Release(&memory);
+  }
+
+  // False: it was before, or the link is gone.
+  bool conceal() {
+    const uint64_t region = id.exchange(0);
+    if (region == 0) return false;
+    const NoGil nogil;
+    return tw_remote_conceal(remote->handle, region, nullptr) == TW_OK;
+  }
+};
+
+// An operation under way. Its local memory is kept until it has ended, whoever still knows of it.
+struct Access {
+  tw_access* const handle;
+  explicit Access(tw_access* h) : handle(h) {}
+  Access(const Access&) = delete;
+  Access& operator=(const Access&) = delete;
+  ~Access() { tw_access_release(handle); }
+
+  bool ended() const { return tw_access_ended(handle) != 0; }
+  bool wait(nb::handle timeout) {
+    const tw_wait limit = wait_for(timeout);
+    tw_status status{};
+    int result;
+    {
+      const NoGil nogil;
+      result = tw_access_wait(handle, &limit, &status);
+    }
+    if (result == TW_CODE_DEADLINE_EXCEEDED && !ended()) return false;
+    if (result != TW_INTERRUPTED)
+      KeptObjects::get().free_some();  // its memory is no longer exported when this returns
+    check(result, status);
+    return true;
+  }
+};
+
+struct Remote {
+  const std::shared_ptr<RemoteHandle> remote;
+  explicit Remote(tw_remote* handle) : remote(std::make_shared<RemoteHandle>(handle)) {}
+
+  Region* expose(nb::handle data, uint32_t rights) {
+    const bool writable = (rights & (TW_MAY_WRITE | TW_MAY_UPDATE)) != 0;
+    auto region = std::make_unique<Region>(remote, data, writable);
+    const Py_buffer& memory = region->memory;
+    uint64_t id = 0;
+    tw_status status{};
+    int result;
+    {
+      const NoGil nogil;
+      result = tw_remote_expose(remote->handle, memory.buf, static_cast<size_t>(memory.len), rights,
+                                nullptr, &id, &status);
+    }
+    check(result, status);
+    region->id = id;
+    return region.release();
+  }
+
+  nb::object region_of_peer(uint64_t id) const {
+    uint64_t size;
+    uint32_t rights;
+    if (!tw_remote_region(remote->handle, id, &size, &rights)) return nb::none();
+    return nb::make_tuple(size, rights);
+  }
+
+  Access* start(int kind, uint64_t region, uint64_t offset, nb::handle local, uint64_t operand,
+                uint64_t expected, uint32_t immediate, nb::handle queue, uint64_t token) {
+    tw_events* const events = queue.is_none() ? nullptr : nb::cast<Events&>(queue).handle;
+    const bool writes = kind == TW_WRITE || kind == TW_WRITE_IMMEDIATE;
+    auto memory = std::make_unique<Kept>(Kept{nullptr, {}});
+    memory->views.reserve(1);
+    memory->views.push_back(exported(local, !writes));
+    const Py_buffer& view = memory->views.front();
+    tw_access_request request{};
+    request.kind = kind;
+    request.immediate = immediate;
+    request.region = region;
+    request.offset = offset;
+    request.local = view.buf;
+    request.length = static_cast<uint64_t>(view.len);
+    request.operand = operand;
+    request.expected = expected;
+    KeptObjects& kept = KeptObjects::get();
+    const tw_owner owner = kept.keep(memory.release());  // told also when nothing has begun
+    tw_access* access = nullptr;
+    tw_status status{};
+    int result;
+    {
+      const NoGil nogil;
+      result = tw_remote_start(remote->handle, &request, &owner, events, token, &access, &status);
+    }
+    kept.free_some();
+    check(result, status);
+    kept.need_thread();
+    return new Access(access);
+  }
+
+  nb::object immediate(nb::handle timeout) {
+    const tw_wait limit = wait_for(timeout);
+    tw_status status{};
+    uint32_t value = 0;
+    int result;
+    {
+      const NoGil nogil;
+      result = tw_remote_immediate(remote->handle, &limit, &value, &status);
+    }
+    if (result == TW_CODE_DEADLINE_EXCEEDED) return nb::none();
+    check(result, status);
+    return made(PyLong_FromUnsignedLong(value));
+  }
+};
+
+}  // namespace
+
+nb::object remote(tw_remote* handle) {
+  return nb::cast(new Remote(there(handle)), nb::rv_policy::take_ownership);
+}
+
+void bind_access(nb::module_& m) {
+  m.attr("MAY_READ") = static_cast<int>(TW_MAY_READ);
+  m.attr("MAY_WRITE") = static_cast<int>(TW_MAY_WRITE);
+  m.attr("MAY_UPDATE") = static_cast<int>(TW_MAY_UPDATE);
+  m.attr("READ") = static_cast<int>(TW_READ);
+  m.attr("WRITE") = static_cast<int>(TW_WRITE);
+  m.attr("WRITE_IMMEDIATE") = static_cast<int>(TW_WRITE_IMMEDIATE);
+  m.attr("FETCH_ADD") = static_cast<int>(TW_FETCH_ADD);
+  m.attr("COMPARE_SWAP") = static_cast<int>(TW_COMPARE_SWAP);
+
+  nb::class_<Region>(m, "Region")
+      .def_prop_ro("id", [](const Region& r) { return r.id.load(); })
+      .def("conceal", &Region::conceal);
+  nb::class_<Access>(m, "Access")
+      .def_prop_ro("ended", &Access::ended)
+      .def("wait", &Access::wait, nb::arg("timeout").none() = nb::none());
+  nb::class_<Remote>(m, "Remote")
+      .def("expose", &Remote::expose, nb::arg("data"), nb::arg("rights"),
+           nb::rv_policy::take_ownership)
+      .def("region", &Remote::region_of_peer, nb::arg("region"))
+      .def("start", &Remote::start, nb::arg("kind"), nb::arg("region"), nb::arg("offset"),
+           nb::arg("local"), nb::arg("operand") = 0, nb::arg("expected") = 0,
+           nb::arg("immediate") = 0, nb::arg("queue").none() = nb::none(), nb::arg("token") = 0,
+           nb::rv_policy::take_ownership)
+      .def("immediate", &Remote::immediate, nb::arg("timeout").none() = nb::none());
+}
+
+}  // namespace binding

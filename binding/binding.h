@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the units of the binding share. Each of them binds some of tensorwire.h; none guards its
+// state by the GIL.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tensorwire.h"
+
+namespace nb = nanobind;
+
+namespace binding {
+
+// ---- errors and waits: errors.cpp ----
+
+// What a function of Python's has made: nothing where memory is short.
+inline nb::object made(PyObject* object) {
+  if (!object) throw nb::python_error();
+  return nb::steal(object);
+}
+
+nb::str decoded(const char* text);
+
+// StatusError.
+nb::handle status_error();
+[[noreturn]] void raise(int code, const char* details);
+[[noreturn]] void raise_result(int result, const tw_status& status);
+
+// Turns a result of the C ABI that is not success into an exception.
+inline void check(int result, const tw_status& status) {
+  if (result != TW_OK) raise_result(result, status);
+}
+
+// A handle that is null only for want of memory.
+template <class Handle>
+Handle* there(Handle* handle) {
+  if (!handle) throw std::bad_alloc();
+  return handle;
+}
+
+// The GIL is let go of for as long as this lives. Before Python 3.14 a daemon thread that asks for
+// the GIL while the interpreter goes is ended by unwinding its stack, which frames of C++ answer
+// with abort(), and which would run their destructors without the GIL: it stays here instead.
+class NoGil {
+ public:
+  NoGil() : state_(PyEval_SaveThread()) {}
+  NoGil(const NoGil&) = delete;
+  NoGil& operator=(const NoGil&) = delete;
+  ~NoGil() {
+    try {
+      PyEval_RestoreThread(state_);
+    } catch (...) {  // only the unwinding: the function is C
+      for (;;) pause();
+    }
+  }
+
+ private:
+  PyThreadState* const state_;
+};
+
+int64_t nanos(double seconds);
+tw_wait wait_for(nb::handle timeout);  // seconds, or None
+tw_wait wait_forever();
+
+// ---- objects that a message needs for longer than the call that sent it: kept.cpp ----
+
+struct Kept {
+  PyObject* object;
+  std::vector<Py_buffer> views;
+  Kept* next = nullptr;
+
+  void free();  // GIL held
+};
+
+// The runtime lets go of them in threads that must not take the GIL; a thread of Python's frees
+// them. One for each process; a forked child begins with a new one, and frees nothing of its
+// parent's.
+class KeptObjects {
+ public:
+  static KeptObjects& get();
+
+  // From any thread, without the GIL.
+  tw_owner keep(Kept* kept);
+
+  // GIL held. Has `hook`, which starts the thread that calls free_some(), called once something is
+  // kept.
+  void set_hook(PyObject* hook);
+  // GIL held.
+  void need_thread() {
+    if (!hooked_.load(std::memory_order_relaxed)) call_hook();
+  }
+
+  // Waits, without the GIL. False once closed.
+  bool wait();
+  // GIL held.
+  void free_some();
+  void close();
+  void reset();
+
+ private:
+  KeptObjects();
+  void call_hook();
+  void let_go(Kept* kept);
+
+  tw_events* events_;
+  std::atomic<Kept*> spent_{nullptr};
+  std::atomic<bool> hooked_{false};
+  std::mutex mutex_;
+  PyObject* hook_ = nullptr;  // guarded by mutex_
+};
+
+// ---- conversions: convert.cpp ----
+
+// The memory of a message to send, exported for as long as this lives, or the runtime needs it.
+class Payload {
+ public:
+  explicit Payload(nb::handle message);
+  Payload(const Payload&) = delete;
+  Payload& operator=(const Payload&) = delete;
+  ~Payload();
+
+  // Memory that its owner may write again is copied rather than kept.
+  tw_payload get();
+  size_t bytes() const;
+
+ private:
+  void add_bytes(nb::handle bytes);
+  void add(nb::handle item);
+  static tw_owner keep(void* context);
+
+  bool present_ = false;
+  bool writable_ = false;
+  bool kept_ = false;
+  tw_keeper keeper_{};
+  PyObject* bytes_ = nullptr;  // the message, if that is what it is
+  tw_segment one_{nullptr, 0};
+  std::vector<tw_segment> segments_;
+  std::vector<Py_buffer> views_;
+};
+
+// Metadata to send; keeps references to the objects whose memory it points into.
+class Pairs {
+ public:
+  explicit Pairs(nb::handle metadata);
+  tw_pairs get() const { return {pairs_.data(), pairs_.size()}; }
+
+ private:
+  std::vector<tw_pair> pairs_;
+  std::vector<nb::object> kept_;
+};
+
+struct MetadataRelease {
+  void operator()(tw_metadata* metadata) const { tw_metadata_release(metadata); }
+};
+using Metadata = std::unique_ptr<tw_metadata, MetadataRelease>;
+
+nb::object metadata_list(const Metadata& metadata);
+inline nb::object metadata_or_none(const Metadata& metadata) {
+  return metadata ? metadata_list(metadata) : nb::none();
+}
+
+// An object's memory. The view is handed on by whoever takes it over.
+Py_buffer exported(nb::handle data, bool writable = false);
+
+inline nb::bytes as_bytes(const void* data, size_t size) {
+  return nb::bytes(static_cast<const char*>(data), size);
+}
+
+// The memory of bytes that have this size, else ValueError.
+template <size_t kSize>
+const uint8_t* exactly(const nb::bytes& bytes, const char* what) {
+  if (bytes.size() != kSize) {
+    PyErr_Format(PyExc_ValueError, "%s must have %zu bytes, not %zu", what, kSize, bytes.size());
+    throw nb::python_error();
+  }
+  return reinterpret_cast<const uint8_t*>(bytes.c_str());
+}
+
+// ---- facts: facts.cpp ----
+
+// Of a dict, which becomes the record.
+void visit_record(void* context, const tw_fact* record);
+void put_values(nb::dict& into, const tw_counter* counters, const uint64_t* values, size_t count);
+nb::dict dict_of(const tw_statistics& found);
+// Of a dict, to which the statistics of one link go.
+void visit_stats(void* context, const tw_statistics* found);
+nb::list declared(const tw_counter* counters, size_t count);
+// One protocol step, as a tuple in a list.
+void visit_event(void* context, const tw_trace_event* event);
+
+// ---- what one unit has for others ----
+
+struct MessageHandle {
+  tw_message* handle = nullptr;
+  ~MessageHandle() {
+    if (handle) tw_message_release(handle);
+  }
+};
+
+// memory.cpp: bytes when not raw, else a list of Buffer.
+nb::object received(tw_message* message, bool raw);
+
+// events.cpp
+struct Events {
+  tw_events* const handle = there(tw_events_create());
+  Events() = default;
+  Events(const Events&) = delete;
+  Events& operator=(const Events&) = delete;
+  ~Events() { tw_events_release(handle); }
+};
+
+// calls.cpp, access.cpp: objects that own what they are given.
+nb::object client_call(tw_client_call* call);
+nb::object server_call(tw_server_call* call);
+nb::object remote(tw_remote* handle);
+
+void bind_errors(nb::module_& m);
+void bind_process(nb::module_& m);
+void bind_kept(nb::module_& m);
+void bind_memory(nb::module_& m);
+void bind_events(nb::module_& m);
+void bind_access(nb::module_& m);
+void bind_calls(nb::module_& m);
+void bind_links(nb::module_& m);
+void bind_route(nb::module_& m);
+void bind_servers(nb::module_& m);
+
+}  // namespace binding

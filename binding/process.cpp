@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// What all links of the process share: settings, host, tracing, the audit trail, and the end.
+#include "binding.h"
+
+namespace binding {
+
+void bind_process(nb::module_& m) {
+  m.def("function_table", [] { return reinterpret_cast<uintptr_t>(tw_get_table()); });
+  m.def("settings", [] {
+    nb::dict dict;
+    tw_status status{};
+    check(tw_settings(visit_record, &dict, &status), status);
+    return dict;
+  });
+  m.def("each_setting", [] {
+    nb::list list;
+    tw_each_setting(
+        [](void* context, const tw_setting* setting) {
+          nb::dict row;
+          row["variable"] = setting->variable;
+          row["name"] = setting->name;
+          row["alias_of"] = setting->alias_of ? nb::cast(setting->alias_of) : nb::none();
+          row["default"] = setting->fallback;
+          row["permitted"] = setting->permitted;
+          row["help"] = setting->help;
+          static_cast<nb::list*>(context)->append(row);
+        },
+        &list);
+    return list;
+  });
+  m.def(
+      "read_setting",
+      [](const std::string& variable) {
+        char value[4096];
+        tw_status status{};
+        check(tw_read_setting(variable.c_str(), value, sizeof value, &status), status);
+        return decoded(value);
+      },
+      nb::arg("variable"));
+  m.def(
+      "choose_policy",
+      [](const std::string& transport, const std::string& forbid) {
+        nb::object chosen;
+        tw_status status{};
+        check(tw_choose_policy(
+                  transport.c_str(), forbid.c_str(),
+                  [](void* context, const tw_policy* found) {
+                    nb::list forbidden;
+                    for (size_t i = 0; i < found->count; ++i) forbidden.append(found->forbidden[i]);
+                    *static_cast<nb::object*>(context) =
+                        nb::make_tuple(found->required, forbidden, decoded(found->origin));
+                  },
+                  &chosen, &status),
+              status);
+        return chosen;
+      },
+      nb::arg("transport"), nb::arg("forbid"));
+  m.def("host", [] {
+    nb::dict dict;
+    tw_host(visit_record, &dict);
+    return dict;
+  });
+  nb::module_::import_("atexit").attr("register")(nb::cpp_function([] {
+    const NoGil nogil;
+    tw_shut_down();
+  }));
+  m.def(
+      "trace",
+      [](size_t events) {
+        tw_status status{};
+        check(tw_trace(events, &status), status);
+      },
+      nb::arg("events"));
+  m.def("incidents", [] {
+    nb::dict dict;
+    tw_status status{};
+    const auto visit = [](void* out, const char* kind, const char* reason, uint64_t count) {
+      (*static_cast<nb::dict*>(out))[nb::make_tuple(kind, reason)] = count;
+    };
+    check(tw_incidents(visit, &dict, &status), status);
+    return dict;
+  });
+  m.def("audit_next", []() -> nb::object {
+    const tw_wait wait = wait_forever();
+    tw_audit_line line{};
+    tw_status status{};
+    int result;
+    {
+      const NoGil nogil;
+      result = tw_audit_next(&wait, &line, &status);
+    }
+    if (result == TW_CODE_UNAVAILABLE) return nb::none();
+    check(result, status);
+    return nb::make_tuple(line.kind, line.reason, decoded(line.peer), decoded(line.details),
+                          line.more);
+  });
+  m.def("audit_close", tw_audit_close);
+}
+
+}  // namespace binding
