@@ -78,8 +78,7 @@ def auto(server: Local) -> Iterator[Any]:
 @pytest.fixture
 def long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing that was refused is tried again within a test."""
-    for name in ("_FIRST_PAUSE", "_LONGEST_PAUSE", "_LONGEST_WITHOUT"):
-        monkeypatch.setattr(uplink, name, 10 * LIMIT_SECONDS)
+    monkeypatch.setattr(uplink, "PAUSES", (10 * LIMIT_SECONDS,) * 5)
 
 
 def echo(channel: Any, **options: Any) -> Any:
@@ -239,7 +238,7 @@ def test_the_same_metadata_are_not_offered_again_at_once(
 def test_the_same_metadata_may_be_accepted_later(
     guard: Guard, server: Local, transport: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(uplink, "_FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(uplink, "PAUSES", (0.0,) * 5)
     later = ("x-token", "issued a moment ago")
     with tensorwire.insecure_channel(server.target, transport=transport) as channel:
         refused(channel, metadata=(later,))

@@ -101,7 +101,7 @@ def test_an_interrupted_run_keeps_its_figures(
 
         yield update
 
-    monkeypatch.setattr("tensorwire.cli.progress_bar", impatient)
+    monkeypatch.setattr("tensorwire.bench.terminal.progress_bar", impatient)
     monkeypatch.setattr(build, "installed", lambda: SimpleNamespace(version="2.0"))
     monkeypatch.setattr(build, "plugin", lambda tensorflow: None)
     output = tmp_path / "figures.json"
