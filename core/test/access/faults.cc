@@ -260,7 +260,9 @@ TEST_CASE_TEMPLATE("one-sided: a peer that closes its link ends operations on it
   std::thread closes([&] { house.server().close(); });
   Status status;
   while (status.ok()) status = read(ends.here(), region, 0, local);
-  CHECK(status.code() == Code::kUnavailable);
+  // A device may refuse a read that is under way while the memory is taken back.
+  CHECK((status.code() == Code::kUnavailable ||
+         (std::is_same_v<Way, VerbsWay> && status.code() == Code::kPermissionDenied)));
   closes.join();
   CHECK(eventually([&] { return live == 0; }));
   (void)memory;
