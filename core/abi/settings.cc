@@ -20,16 +20,19 @@ static_assert(TW_NUMBER == static_cast<int>(Fact::Kind::kNumber) &&
 using Kinds = std::span<const std::unique_ptr<Kind>>;
 
 // The kinds as they are without any setting, which need no runtime: for what is declared, and
-// where a setting is wrong. Never destroyed.
+// where a setting is wrong.
+struct Usual {
+  Settings settings;
+  Ref<Arena> arena = make_ref<Arena>(settings.buffer_bytes);
+  std::vector<std::unique_ptr<Kind>> kinds =
+      make_kinds({settings, *arena, [] {
+                    return Result<Poller*>(Status{Code::kFailedPrecondition, "a setting is wrong"});
+                  }});
+};
+
 Kinds usual_kinds() {
-  static const auto* const kinds = [] {
-    const auto* const settings = new Settings;
-    const auto none = [] {
-      return Result<Poller*>(Status{Code::kFailedPrecondition, "a setting is wrong"});
-    };
-    return new auto(make_kinds({*settings, *make_ref<Arena>(settings->buffer_bytes).leak(), none}));
-  }();
-  return *kinds;
+  static const auto* const usual = new Usual;  // never destroyed
+  return usual->kinds;
 }
 
 // As the ABI tells it; `kept` holds what is within.
