@@ -130,7 +130,7 @@ def test_without_a_compiler(programs: Programs, tmp_path: Path) -> None:
 def test_a_wrong_setting_ends_the_program_even_with_fallback(programs: Programs) -> None:
     done = programs.run("import tensorflow", "--fallback", TF_RDMA_ENABLED="perhaps")
     assert done.returncode == 1
-    assert "tensorwire: TF_RDMA_ENABLED='perhaps' is not permitted: set true or" in done.stderr
+    assert "tensorwire: TF_RDMA_ENABLED='perhaps' is not permitted: set true, " in done.stderr
 
 
 @needs_tensorflow
