@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/fork.h"
 
 namespace tw {
 namespace {
@@ -38,10 +39,29 @@ uint64_t read_pid_namespace() {
   return ::stat("/proc/self/ns/pid", &facts) == 0 ? facts.st_ino : 0;
 }
 
+// Neither changes before the process forks. What could not be read, for want of descriptors, is
+// read anew the next time.
+struct Surroundings {
+  std::array<uint8_t, 16> boot_id{};
+  uint64_t pid_namespace = 0;
+  Birthplace birthplace;
+
+  bool known() const {
+    return birthplace.here() && pid_namespace != 0 && boot_id != std::array<uint8_t, 16>{};
+  }
+};
+
+const Surroundings& surroundings() {
+  thread_local Surroundings found;  // of the thread: a lock could be held where another one forks
+  if (!found.known()) found = {read_boot_id(), read_pid_namespace(), {}};
+  return found;
+}
+
 }  // namespace
 
 Identity read_identity() {
-  return {read_boot_id(), read_pid_namespace(), static_cast<uint32_t>(::getpid()), ::geteuid()};
+  const Surroundings& here = surroundings();
+  return {here.boot_id, here.pid_namespace, static_cast<uint32_t>(::getpid()), ::geteuid()};
 }
 
 }  // namespace tw

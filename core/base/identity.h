@@ -14,7 +14,7 @@ struct Identity {
   uint32_t uid = 0;  // effective
 };
 
-// Takes some system calls.
+// Takes some system calls, and opens files the first time that a thread asks.
 Identity read_identity();
 
 }  // namespace tw

@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 import grpc
 import msgspec
 import pytest
-from tests.rpc.pairings import local
+from tests.rpc.pairings import Local, local
 from tests.rpc.service import LIMIT_SECONDS, path
 
 import tensorwire
 from tensorwire import _core, environment
 from tensorwire.observe import audit
 from tensorwire.observe.host import why_no_verbs
-from tensorwire.rpc import bootstrap, choice, target
+from tensorwire.rpc import bootstrap, choice, grpc_internals, target
 from tensorwire.rpc.client import opening
 
 # ------------------------------------------------------------------------------- the server's side
@@ -591,3 +591,90 @@ def test_open_is_answered_while_all_threads_are_busy() -> None:
         assert channel.path().transport == "shm"
         server.service.gates["gate"].set()
         assert busy.result(LIMIT_SECONDS) == b"passed"
+
+
+class Around(grpc.ServerInterceptor):
+    """As tools do that wrap each handler."""
+
+    def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
+        handler = continuation(handler_call_details)
+        if handler is None or handler.unary_unary is None:
+            return handler
+        return grpc.unary_unary_rpc_method_handler(
+            lambda request, context: handler.unary_unary(request, context),
+            handler.request_deserializer,
+            handler.response_serializer,
+        )
+
+
+@pytest.fixture(params=["ours", "wrapped", "unknown grpcio"])
+def answering(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Local]:
+    """A server. Of a grpcio that it does not know, threads wait for the requests of Open."""
+    if request.param == "unknown grpcio":
+        monkeypatch.setattr(grpc_internals, "_RESPOND", None)
+    interceptors = [Around()] if request.param == "wrapped" else []
+    with local("tensorwire", interceptors=interceptors) as server:
+        yield server
+
+
+def test_open_is_answered_whoever_stands_around_it(answering: Local) -> None:
+    for _ in range(3):
+        assert "addresses" in msgspec.msgpack.decode(ask(answering.target, _core.hello()))
+    assert refused(answering.target, b"no hello").code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+@contextlib.contextmanager
+def half_opens(target: str, count: int) -> Iterator[list[Any]]:
+    """Calls of Open whose request does not come."""
+    over = threading.Event()
+
+    def nothing() -> Iterator[bytes]:
+        over.wait()
+        yield from ()
+
+    with grpc.insecure_channel(target) as channel:
+        begin: Any = channel.stream_unary(bootstrap.METHOD)
+        calls = [begin.future(nothing()) for _ in range(count)]
+        try:
+            yield calls
+        finally:
+            for call in calls:
+                call.cancel()
+            over.set()
+
+
+@pytest.mark.parametrize("answering", ["ours", "wrapped"], indirect=True)
+def test_an_open_whose_request_does_not_come_keeps_nobody_out(answering: Local) -> None:
+    with (
+        half_opens(answering.target, 20) as calls,
+        grpc.insecure_channel(answering.target) as stock,
+    ):
+        method: Any = stock.unary_unary(bootstrap.METHOD)
+        for _ in range(2):
+            assert method(_core.hello(), timeout=LIMIT_SECONDS)
+            assert not any(call.done() for call in calls)
+            for call in calls[::2]:  # nor do those that are given up
+                call.cancel()
+            calls = calls[1::2]
+
+
+def test_an_open_without_a_request_is_refused_as_any_call(answering: Local) -> None:
+    ends = []
+    with grpc.insecure_channel(answering.target) as stock:
+        for name in (bootstrap.METHOD, path("echo")):
+            with pytest.raises(grpc.RpcError) as caught:
+                stock.stream_unary(name)(iter(()), timeout=LIMIT_SECONDS)
+            error: Any = caught.value
+            ends.append((error.code(), error.details().replace(name, "")))
+    assert ends[0] == ends[1]
+
+
+def test_open_starts_no_thread() -> None:
+    with local("tensorwire") as server, grpc.insecure_channel(server.target) as stock:
+        method: Any = stock.unary_unary(bootstrap.METHOD)
+        method(_core.hello())
+        before = set(threading.enumerate())
+        futures = [method.future(_core.hello()) for _ in range(50)]
+        assert all(future.result(LIMIT_SECONDS) for future in futures)
+        started = {thread.name for thread in set(threading.enumerate()) - before}
+        assert not {name for name in started if name.startswith("tensorwire")}

@@ -31,8 +31,8 @@ def _literal(name: str, value: str) -> bytes:
     return b"\0" + bytes((len(name),)) + name.encode() + bytes((len(value),)) + value.encode()
 
 
-def request(stream: int, message: bytes, path: str = OPEN) -> bytes:
-    """A unary gRPC request."""
+def headers(stream: int, path: str = OPEN) -> bytes:
+    """The beginning of a gRPC request."""
     fields = {
         ":method": "POST",
         ":scheme": "http",
@@ -41,11 +41,14 @@ def request(stream: int, message: bytes, path: str = OPEN) -> bytes:
         "content-type": "application/grpc",
         "te": "trailers",
     }
-    headers = b"".join(_literal(name, value) for name, value in fields.items())
+    block = b"".join(_literal(name, value) for name, value in fields.items())
+    return frame(_HEADERS, _END_HEADERS, stream, block)
+
+
+def request(stream: int, message: bytes, path: str = OPEN) -> bytes:
+    """A unary gRPC request."""
     prefixed = b"\0" + struct.pack(">I", len(message)) + message
-    return frame(_HEADERS, _END_HEADERS, stream, headers) + frame(
-        _DATA, _END_STREAM, stream, prefixed
-    )
+    return headers(stream, path) + frame(_DATA, _END_STREAM, stream, prefixed)
 
 
 class Connection:

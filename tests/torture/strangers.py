@@ -122,7 +122,8 @@ def half_handshake(scene: Scene) -> Iterator[None]:
     visitor = Visitor(scene, keep=300)
     if scene.door == "grpc":
         while True:
-            visitor.knock().sendall(http2.PREFACE + http2.frame(4, 0, 0))
+            begun = http2.PREFACE + http2.frame(4, 0, 0) + http2.headers(1)
+            visitor.knock().sendall(begun)
             yield
     while True:
         invitation = scene.invited()

@@ -37,12 +37,7 @@ Code code_of(int error) {
   }
 }
 
-}  // namespace
-
-std::string same_host_congestion(const tcp::Settings& settings) {
-  if (settings.congestion == "system") return {};
-  if (settings.congestion != "auto") return settings.congestion;
-  // BBR paces: on loopback it reaches a third of what a window-based control does.
+std::string window_based_congestion() {
   std::ifstream file("/proc/sys/net/ipv4/tcp_available_congestion_control");
   std::string name;
   bool reno = false;
@@ -51,6 +46,17 @@ std::string same_host_congestion(const tcp::Settings& settings) {
     reno = reno || name == "reno";
   }
   return reno ? "reno" : std::string{};
+}
+
+}  // namespace
+
+std::string same_host_congestion(const tcp::Settings& settings) {
+  if (settings.congestion == "system") return {};
+  if (settings.congestion != "auto") return settings.congestion;
+  // BBR paces: on loopback it reaches a third of what a window-based control does.
+  thread_local std::string found;  // not read for each link
+  if (found.empty()) found = window_based_congestion();
+  return found;
 }
 
 Result<std::unique_ptr<Transport>> TcpTransport::create(Fd socket, bool same_host,

@@ -9,11 +9,13 @@ import sys
 import threading
 from asyncio import _get_running_loop as running_loop
 from collections.abc import Callable, Collection
+from concurrent import futures
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 from grpc import _channel as stock_channels
+from grpc import _server as stock_servers
 
 if TYPE_CHECKING:
     StockError = grpc.RpcError
@@ -77,6 +79,55 @@ POOL: Final = "experimental_thread_pool"
 """An attribute of a handler's behavior: the pool in which it wants to be called."""
 NON_BLOCKING: Final = "experimental_non_blocking"
 """Another one: that it streams responses by a callback; grpcio's health service does."""
+
+_RESPOND: Final = getattr(stock_servers, "_unary_response_in_pool", None)
+_RECEIVE: Final[Any] = getattr(stock_servers, "_receive_message", None)
+_RECEIVING: Final = getattr(stock_servers, "_RECEIVE_MESSAGE_TOKEN", None)
+_OPERATIONS: Final[Any] = getattr(stock_servers, "cygrpc", None)
+
+
+class RequestFirst(futures.ThreadPoolExecutor):
+    """A ``POOL`` of unary behaviors, which takes no thread before a call's request is there. In
+    grpcio's own way a thread waits for it, and a client that never sends it keeps the thread.
+
+    here: the behavior runs in the stock server's own thread, which brings the request. It must be
+    quick: all calls of the server wait for it.
+    """
+
+    def __init__(self, threads: int, name: str, *, here: bool = False) -> None:
+        super().__init__(threads, name)
+        self._here = here
+
+    def submit(self, run: Any, /, *args: Any, **named: Any) -> futures.Future[Any]:
+        if len(args) != 7 or args[0] is not _RESPOND or _RECEIVE is None:
+            return super().submit(run, *args, **named)  # grpcio does it in another way
+        respond, event, state, behavior, wait, deserializer, serializer = args
+        receive = _RECEIVE(state, event.call, deserializer)
+        over: futures.Future[Any] = futures.Future()
+
+        def received(what: Any) -> Any:
+            answer = receive(what)
+            with state.condition:
+                request, state.request = state.request, None
+            # Of a call without a request, the stock server knows what to say.
+            get = wait if request is None else lambda: request
+            job = (run, respond, event, state, behavior, get, deserializer, serializer)
+            self._serve(job, over, here=self._here and request is not None)
+            return answer
+
+        event.call.start_server_batch((_OPERATIONS.ReceiveMessageOperation(0),), received)
+        state.due.add(_RECEIVING)
+        return over
+
+    def _serve(self, job: Any, over: futures.Future[Any], *, here: bool) -> None:
+        try:
+            if here:
+                job[0](*job[1:])
+                over.set_result(None)
+            else:
+                super().submit(*job).add_done_callback(over.set_result)
+        except RuntimeError:  # shut down
+            over.set_result(None)
 
 
 # -------------------------------------------------------------------------------------- channels

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import grpc
 
 from tensorwire.rpc import bootstrap
-from tensorwire.rpc.grpc_internals import POOL
+from tensorwire.rpc.grpc_internals import POOL, RequestFirst
 from tensorwire.rpc.payload import joining, splitting
 from tensorwire.rpc.serving.limit import Limit
 from tensorwire.rpc.serving.methods import Handler
@@ -35,16 +35,20 @@ class Gateway(grpc.ServerInterceptor):
     def __init__(self, limit: Limit | None) -> None:
         self._limit = limit
         # Open has to be answered, and calls refused, while all of the user's threads are busy.
-        # What authenticates Open may take its time, and holds no refusal up.
-        self._openers = futures.ThreadPoolExecutor(4, thread_name_prefix="tensorwire-open")
+        # What authenticates Open may take its time, and holds no refusal up. Where nothing stands
+        # between a client and our answer, which is quick, no thread is woken for it.
+        self._openers = RequestFirst(4, "tensorwire-open")
+        self._at_once = RequestFirst(1, "tensorwire-open", here=True)
         self._refusers = futures.ThreadPoolExecutor(1, thread_name_prefix="tensorwire-refuse")
         self._open: Handler = None
+        self._open_at_once: Handler = None
         self._refusal: Handler = grpc.stream_stream_rpc_method_handler(
             _run_in(self._refusers, _refuse)
         )
 
     def serve_open(self, answer: Callable[[bytes, grpc.ServicerContext], bytes]) -> None:
         self._open = grpc.unary_unary_rpc_method_handler(_keeping(answer))
+        self._open_at_once = grpc.unary_unary_rpc_method_handler(_run_in(self._at_once, answer))
 
     def handler(self) -> grpc.GenericRpcHandler:
         """Of Open. It comes before the user's handlers, which may serve every method."""
@@ -52,12 +56,15 @@ class Gateway(grpc.ServerInterceptor):
 
     def close(self) -> None:
         self._openers.shutdown(wait=False)
+        self._at_once.shutdown(wait=False)
         self._refusers.shutdown(wait=False)
 
     def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
         handler = continuation(handler_call_details)
         if handler is None:
             return None
+        if handler is self._open:  # no interceptor has put anything around it
+            return self._open_at_once
         if handler_call_details.method == bootstrap.METHOD:
             make, arity = _kind(handler)
             behavior = _run_in(self._openers, _with_kept(getattr(handler, arity)))
