@@ -214,10 +214,10 @@ lock: ## renew requirements/*.txt from *.in (needs uv)
 
 .PHONY: demo demo-rpc bench figures
 demo: build .venv/tensorflow ## train on a parameter server and two workers, over gRPC and over tensorwire
-	$(BIN)/python -m tensorwire.bench.train.demo $(ARGS)
+	$(BIN)/python -m tensorwire.bench.suites.train.demo $(ARGS)
 
 demo-rpc: build ## a parameter server and two clients of our own, over tensorwire and over grpcio
-	$(BIN)/python -m tensorwire.bench.demo $(ARGS)
+	$(BIN)/python -m tensorwire.bench.suites.parameter_server.demo $(ARGS)
 
 # ARGS: names of sets, such as "rpc bytes"; "--list" shows all, with their commands.
 figures: build .venv/tensorflow ## measure what pages quote, on an idle machine (docs/figures.md)

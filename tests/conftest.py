@@ -11,7 +11,12 @@ from pathlib import Path
 import pytest
 
 # They import TensorFlow, PyTorch or JAX here, which start threads and bring libraries of their own.
-WITH_FRAMEWORKS = ("bench/train/", "bench/tensorflow/", "tensorflow/", "test_tensors_")
+WITH_FRAMEWORKS = (
+    "bench/suites/train/",
+    "bench/suites/tensorflow/",
+    "tensorflow/",
+    "test_tensors_",
+)
 
 
 def pytest_configure() -> None:

@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from tensorwire import progress
-from tensorwire.bench import terminal
-from tensorwire.bench.course import Forecast
+from tensorwire.bench.harness import terminal
+from tensorwire.bench.harness.schedule import Forecast
 
 
 def test_lines_go_on_until_the_work_is_over(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,19 +9,19 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.watching import wait
 from typer.testing import CliRunner, Result
 
 from tensorwire.cli import app
 
 ROW = {
     *("contender", "transport", "case", "size", "origin", "p50_us", "p99_us", "gb_per_s"),
-    *("msgs_per_s", "cpu_s_per_gb", "ratio_to_grpcio"),
+    *("calls_per_s", "cpu_s_per_gb", "ratio"),
 }
 QUICK = ("--seconds", "0.001", "--rounds", "1")
 
@@ -54,15 +54,15 @@ def test_the_package_can_be_run() -> None:
 def test_rpc_measures_all_that_is_asked_for() -> None:
     report = rpc("--transport", "shm,tcp", "--sizes", "8,64K")
     rows = report["rows"]
-    assert set(report) == {"environment", "rows"}
+    assert set(report) == {"schema", "suite", "baseline", "environment", "rows", "details"}
     assert all(set(row) >= ROW for row in rows)
     assert {row["size"] for row in rows} == {8, 65536}
     assert {row["case"] for row in rows} == {"request", "pull", "stream"}
     ours = [row for row in rows if row["contender"] == "tensorwire"]
     assert {row["transport"] for row in ours} == {"shm", "tcp"}
     assert {row["origin"] for row in ours} == {"ordinary", "published"}
-    announced = [row for row in rows if row["ratio_to_grpcio"] is None]
-    assert all(row["ratio_to_grpcio"] > 0 for row in rows if row not in announced)
+    announced = [row for row in rows if row["ratio"] is None]
+    assert all(row["ratio"] > 0 for row in rows if row not in announced)
     assert {(row["transport"], row["origin"], row["reads"]) for row in announced} == {
         ("shm", "published", False)
     }
@@ -191,14 +191,14 @@ def test_wrong_usage_is_said_before_anything_is_measured(
 
 
 def test_a_plot_needs_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tensorwire.bench.files.find_spec", lambda name: None)
+    monkeypatch.setattr("tensorwire.bench.harness.files.find_spec", lambda name: None)
     result = run("bench", "rpc", "--plot", "x.png")
     assert result.exit_code == 2
     assert "needs matplotlib: pip install" in result.output
 
 
 def test_a_protobuf_payload_needs_protobuf(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tensorwire.bench.peers.messages.find_spec", lambda name: None)
+    monkeypatch.setattr("tensorwire.bench.suites.rpc.messages.find_spec", lambda name: None)
     result = run("bench", "rpc", "--payload", "protobuf")
     assert result.exit_code == 2
     assert "needs protobuf: pip install" in result.output
@@ -230,7 +230,7 @@ def test_an_interrupted_run_keeps_its_figures(
 
         yield update
 
-    monkeypatch.setattr("tensorwire.bench.terminal.progress_bar", impatient)
+    monkeypatch.setattr("tensorwire.bench.harness.handover.progress_bar", impatient)
     output = tmp_path / "figures.json"
     done = run(
         *("bench", "rpc", "--sizes", "8", "--cases", "request", "--seconds", "0.01"),
@@ -269,9 +269,9 @@ def test_what_ends_a_command_leaves_nothing_behind(
     assert process.stderr is not None
     said = process.stderr.readline()  # it measures, or is about to
     # The folder of a conversation, and the server's door to shared memory.
-    while not all(any(folder.iterdir()) for folder in folders.values()):
-        assert process.poll() is None
-        time.sleep(0.01)
+    wait(
+        lambda: all(any(folder.iterdir()) for folder in folders.values()), folders.values(), process
+    )
     process.send_signal(number)
     _, rest = process.communicate(timeout=60)
     assert process.returncode == code, said + rest

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final
 
-from tests.figures.rows import MB, WAYS, Line, Row, Rows, part, table, times, with_ratio
+from tests.figures.rows import MB, WAYS, Line, Rows, measured, part, table, times, with_ratio
 from tests.figures.sets import load
 
-from tensorwire.bench.report import duration, rate
+from tensorwire.bench.harness.report import duration, rate
+from tensorwire.bench.harness.rows import Row
 
 
 def call(rows: Rows, way: str, case: str, size: int, **more: Any) -> Row | None:
@@ -25,12 +27,12 @@ def call(rows: Rows, way: str, case: str, size: int, **more: Any) -> Row | None:
 def time_of(row: Row | None, *, bold: bool = False) -> str:
     if row is None:
         return ""
-    ratio = row["ratio_to_grpcio"] if row["contender"] != "grpcio" else None
-    return with_ratio(duration(row["p50_us"]), ratio, bold=bold)
+    ratio = row.ratio if row.contender != "grpcio" else None
+    return with_ratio(duration(measured(row.p50_us)), ratio, bold=bold)
 
 
-def ratio_of(row: Row | None, name: str = "ratio_to_grpcio") -> str:
-    return "" if row is None else times(row[name])
+def ratio_of(row: Row | None, name: str = "ratio") -> str:
+    return "" if row is None else times(getattr(row, name))
 
 
 def times_of(rows: Rows, label: str, case: str, size: int, **more: Any) -> Line:
@@ -69,16 +71,16 @@ def readme_calls() -> str:
                 ""
                 if row is None
                 else with_ratio(
-                    f"{rate(row['msgs_per_s'])}/s",
-                    row["ratio_to_grpcio"] if row["contender"] != "grpcio" else None,
-                    bold=row["transport"] == "shm",
+                    f"{rate(measured(row.calls_per_s))}/s",
+                    row.ratio if row.contender != "grpcio" else None,
+                    bold=row.transport == "shm",
                 )
                 for row in stream
             ),
         ],
         [
             "CPU seconds per GB at 64 MiB",
-            *("" if row is None else f"{row['cpu_s_per_gb']:.2g}" for row in cpu),
+            *("" if row is None else f"{measured(row.cpu_s_per_gb):.2g}" for row in cpu),
         ],
     ]
     return table(["request", "grpcio", "tensorwire, shm", "tensorwire, tcp"], lines)
@@ -92,16 +94,24 @@ def calls() -> str:
 
     def with_p99(way: str) -> str:
         row = call(rows, way, "request", 8)
-        return f"{ratio_of(row)} ({ratio_of(row, 'p99_ratio_to_grpcio')})" if row else ""
+        return f"{ratio_of(row)} ({ratio_of(row, 'p99_ratio')})" if row else ""
 
     def against_8_bytes() -> str:
         large = call(rows, "shm", "request", 64 * MB, origin="published")
         small = call(rows, "shm", "request", 8)
-        return f"{large['p50_us'] / small['p50_us']:.2f}x its time" if large and small else ""
+        return (
+            f"{measured(large.p50_us) / measured(small.p50_us):.2f}x its time"
+            if large and small
+            else ""
+        )
 
     def cpu(way: str) -> str:
         ours, theirs = (call(rows, each, "request", 64 * MB) for each in (way, "grpcio"))
-        return part(theirs["cpu_s_per_gb"] / ours["cpu_s_per_gb"]) if ours and theirs else ""
+        return (
+            part(measured(theirs.cpu_s_per_gb) / measured(ours.cpu_s_per_gb))
+            if ours and theirs
+            else ""
+        )
 
     published: dict[str, Any] = {"origin": "published", "reads": True}
     return table(
@@ -143,7 +153,7 @@ def against_others(rows: Rows) -> Iterator[Line]:
         theirs = rows.one(contender=name, **wanted)
         origin = "published" if reads else "ordinary"
         ours = rows.one(contender="tensorwire", transport=way, origin=origin, **wanted)
-        ratio = times(theirs["p50_us"] / ours["p50_us"]) if theirs and ours else ""
+        ratio = times(measured(theirs.p50_us) / measured(ours.p50_us)) if theirs and ours else ""
         label = f"64 MiB request against {title}" + (
             " (ours published, both read)" if reads else ""
         )
@@ -183,7 +193,7 @@ def _protobuf(rows: Rows, way: str, case: str, size: int, codec: bool) -> Row | 
     stock = call(rows, "grpcio", case, size, payload="protobuf", reads=True)
     if row is None or stock is None:
         return None
-    return {**row, "ratio_to_grpcio": stock["p50_us"] / row["p50_us"]}
+    return replace(row, ratio=measured(stock.p50_us) / measured(row.p50_us))
 
 
 def protobuf_large() -> str:
@@ -193,8 +203,8 @@ def protobuf_large() -> str:
         row = _protobuf(rows, way, "request", 64 * MB, codec)
         if row is None:
             return [label, "", ""]
-        ratio = "" if way == "grpcio" else times(row["ratio_to_grpcio"], bold=codec)
-        return [label, duration(row["p50_us"]), ratio]
+        ratio = "" if way == "grpcio" else times(row.ratio, bold=codec)
+        return [label, duration(measured(row.p50_us)), ratio]
 
     return table(
         ["64 MiB in a `bytes` field, all of it read", "time of a call", "against grpcio"],

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from tests.figures import calls, steps
-from tests.figures.rows import MB, Line, Rows, table, times
+from tests.figures.rows import MB, Line, Rows, measured, table, times
 from tests.figures.sets import ROOT, file_of, load
 
-from tensorwire.bench.report import duration
+from tensorwire.bench.harness.report import duration
 
 
 def home() -> str:
@@ -22,12 +22,10 @@ def home() -> str:
         row = calls.call(rows, "shm", "request", size)
         if row is None:
             return [label, ""]
-        return [label, f"{duration(row['p50_us'])}, {times(row['ratio_to_grpcio'], bold=True)}"]
+        return [label, f"{duration(measured(row.p50_us))}, {times(row.ratio, bold=True)}"]
 
     row = steps.step(variables, "shm", "tensor", 64 * MB)
-    time = (
-        f"{duration(row['p50_ms'] * 1e3)}, {times(row['ratio_to_grpc'], bold=True)}" if row else ""
-    )
+    time = f"{duration(measured(row.p50_us))}, {times(row.ratio, bold=True)}" if row else ""
     return table(
         ["", "over shared memory, against gRPC"],
         [

@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from tests.figures.sets import Report
+from tensorwire.bench.harness.rows import Report, Row
 
-Row = dict[str, Any]
 Line = Sequence[str]
 
 MB: Final = 1 << 20
@@ -19,14 +18,19 @@ class Rows:
     """Of all reports of a set."""
 
     def __init__(self, reports: Sequence[Report]) -> None:
-        self._rows: list[Row] = [row for report in reports for row in report["rows"]]
+        self._rows: list[Row] = [row for report in reports for row in report.rows]
 
     def one(self, **wanted: Any) -> Row | None:
         """The row that is of all of that; None where nothing was measured so. Of several (a peer
         on two transports) the fastest."""
-        found = [row for row in self._rows if all(row[k] == v for k, v in wanted.items())]
-        speed = "p50_us" if found and "p50_us" in found[0] else "p50_ms"
-        return min(found, key=lambda row: float(row[speed]), default=None)
+        found = [r for r in self._rows if all(getattr(r, k) == v for k, v in wanted.items())]
+        return min(found, key=lambda row: measured(row.p50_us), default=None)
+
+
+def measured(figure: float | None) -> float:
+    """A figure that the suite measures in every row."""
+    assert figure is not None
+    return figure
 
 
 def times(ratio: float | None, *, bold: bool = False) -> str:

@@ -12,6 +12,8 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
+from tensorwire.bench.harness.rows import Report
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 FOLDER: Final = ROOT / "docs" / "figures"
 
@@ -52,8 +54,6 @@ SETS: Final[dict[str, list[str]]] = {
     ],
 }
 
-Report = dict[str, Any]
-
 
 def file_of(name: str) -> Path:
     return FOLDER / f"{name}.json"
@@ -62,12 +62,12 @@ def file_of(name: str) -> Path:
 def load(name: str) -> list[Report]:
     """What the commands of the set wrote, in their order.
 
-    Raises ValueError where the file is of other commands.
+    Raises ValueError where the file is of other commands, or of another schema.
     """
     found = json.loads(file_of(name).read_text())
     if [each["command"] for each in found] != SETS[name]:
         raise ValueError(f"{file_of(name).name} is not of the commands of the set: make it again")
-    return [each["report"] for each in found]
+    return [Report.from_json(each["report"]) for each in found]
 
 
 def measure(name: str) -> None:
@@ -83,7 +83,7 @@ def measure(name: str) -> None:
     file_of(name).write_text(json.dumps(found, indent=1) + "\n")
 
 
-def _report(command: str) -> Report:
+def _report(command: str) -> dict[str, Any]:
     words = shlex.split(command)
     first = words.index("tensorwire")
     environment = dict(word.split("=", 1) for word in words[:first])
@@ -97,5 +97,5 @@ def _report(command: str) -> Report:
         if done.returncode:
             print(f"== it ended with code {done.returncode}: {command}", file=sys.stderr)
             raise SystemExit(done.returncode)
-        report: Report = json.loads(output.read_text())
+        report: dict[str, Any] = json.loads(output.read_text())
     return report

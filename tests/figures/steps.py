@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from tests.figures.rows import MB, WAYS, Row, Rows, part, table, times, with_ratio
+from tests.figures.rows import MB, WAYS, Rows, measured, part, table, times, with_ratio
 from tests.figures.sets import TRAINED, load
 
-from tensorwire.bench.report import duration, significant
+from tensorwire.bench.harness.report import duration, significant
+from tensorwire.bench.harness.rows import Row
 
 
 def step(rows: Rows, way: str, case: str, size: int) -> Row | None:
@@ -34,8 +35,8 @@ def readme_steps() -> str:
         row = step(rows, way, case, size)
         if row is None:
             return ""
-        ratio = row["ratio_to_grpc"] if way != "grpc" else None
-        return with_ratio(duration(row["p50_ms"] * 1e3), ratio, bold=way == "shm")
+        ratio = row.ratio if way != "grpc" else None
+        return with_ratio(duration(measured(row.p50_us)), ratio, bold=way == "shm")
 
     lines = [
         [label, *(cell(way, case, size) for way in ("grpc", *WAYS))]
@@ -48,8 +49,8 @@ def _step_ratio(rows: Rows, way: str, case: str, size: int, *, cpu: bool = False
     row, stock = step(rows, way, case, size), step(rows, "grpc", case, size)
     if row is None or stock is None:
         return ""
-    less = part(stock["cpu_s_per_step"] / row["cpu_s_per_step"])
-    return times(row["ratio_to_grpc"]) + (f" ({less})" if cpu else "")
+    less = part(measured(stock.cpu_s_per_call) / measured(row.cpu_s_per_call))
+    return times(row.ratio) + (f" ({less})" if cpu else "")
 
 
 def _variables(rows: Rows, way: str) -> str:
@@ -112,15 +113,21 @@ class Training(NamedTuple):
     ceiling: Row
 
 
+def images(row: Row) -> float:
+    """In a second."""
+    return measured(row.items_per_s)
+
+
 def trained() -> Iterator[Training]:
     reports = iter(load("training"))
     for model, batch, with_tcp in TRAINED:
         report = next(reports)
-        assert (report["settings"]["model"], report["settings"]["batch_size"]) == (model, batch)
-        rows = {row["contender"]: row for row in report["rows"]}
+        settings = report.environment["settings"]
+        assert (settings["model"], settings["batch_size"]) == (model, batch)
+        rows = {row.contender: row for row in report.rows}
         tcp = None
         if with_tcp:
-            (tcp,) = (r for r in next(reports)["rows"] if r["contender"] == "grpc+tensorwire")
+            (tcp,) = (r for r in next(reports).rows if r.contender == "grpc+tensorwire")
         yield Training(
             model, batch, rows["grpc"], rows["grpc+tensorwire"], tcp, rows["no communication"]
         )
@@ -130,10 +137,7 @@ def training() -> str:
     def speed(row: Row | None, stock: Row | None = None) -> str:
         if row is None:
             return ""
-        images = significant(row["images_per_second"])
-        return with_ratio(
-            images, row["images_per_second"] / stock["images_per_second"] if stock else None
-        )
+        return with_ratio(significant(images(row)), images(row) / images(stock) if stock else None)
 
     return table(
         [
@@ -151,7 +155,7 @@ def training() -> str:
                 speed(each.shm, each.grpc),
                 speed(each.tcp, each.grpc),
                 speed(each.ceiling),
-                ", ".join(f"{row['cpu_seconds_per_step']:.2f}" for row in (each.grpc, each.shm)),
+                ", ".join(f"{measured(row.cpu_s_per_call):.2f}" for row in (each.grpc, each.shm)),
             ]
             for each in trained()
         ],
@@ -173,8 +177,8 @@ def guide_training() -> str:
         [
             [
                 f"{MODELS[each.model]} {each.batch}",
-                times(each.shm["images_per_second"] / each.grpc["images_per_second"]),
-                f"{each.shm['images_per_second'] / each.ceiling['images_per_second']:.2f}",
+                times(images(each.shm) / images(each.grpc)),
+                f"{images(each.shm) / images(each.ceiling):.2f}",
             ]
             for each in trained()
         ],

@@ -9,13 +9,14 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.figures import calls, pages, sets, steps
 from tests.figures.pages import TABLES, Table
 from tests.figures.rows import Rows
 from tests.figures.sets import ROOT, SETS, TRAINED
+
+from tensorwire.bench.harness.rows import Report, Row
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda each: f"{each.page}-{each.name}")
@@ -65,7 +66,7 @@ CALLS = {
 }
 
 
-def rpc_rows() -> Iterator[dict[str, Any]]:
+def rpc_rows() -> Iterator[Row]:
     for payload, size, case, reads, origin, (name, (transport, p50_us)) in itertools.product(
         ("array", "bytes", "protobuf", "protobuf-codec"),
         calls.SIZES.values(),
@@ -76,34 +77,33 @@ def rpc_rows() -> Iterator[dict[str, Any]]:
     ):
         time = p50_us / 2 if payload == "protobuf-codec" else p50_us
         announced = origin == "published" and transport == "shm" and not reads
-        yield {
-            "contender": name.partition(" ")[0],
-            "transport": transport,
-            "case": case,
-            "size": size,
-            "payload": payload,
-            "origin": origin,
-            "reads": reads,
-            "callers": 1,
-            "p50_us": time,
-            "msgs_per_s": 1e6 / time,
-            "cpu_s_per_gb": time / 1000,
-            "ratio_to_grpcio": None if announced else 1000 / time,
-            "p99_ratio_to_grpcio": None if announced else 2000 / time,
-        }
+        yield Row(
+            contender=name.partition(" ")[0],
+            transport=transport,
+            case=case,
+            size=size,
+            payload=payload,
+            origin=origin,
+            reads=reads,
+            p50_us=time,
+            calls_per_s=1e6 / time,
+            cpu_s_per_gb=time / 1000,
+            ratio=None if announced else 1000 / time,
+            p99_ratio=None if announced else 2000 / time,
+        )
 
 
-def step_rows() -> list[dict[str, Any]]:
+def step_rows() -> list[Row]:
     return [
-        {
-            "contender": contender,
-            "transport": transport,
-            "case": case,
-            "size": size,
-            "p50_ms": ms,
-            "cpu_s_per_step": ms,
-            "ratio_to_grpc": 60 / ms,
-        }
+        Row(
+            contender=contender,
+            transport=transport,
+            case=case,
+            size=size,
+            p50_us=ms * 1e3,
+            cpu_s_per_call=ms,
+            ratio=60 / ms,
+        )
         for contender, transport, ms in (
             ("grpc", "grpc", 60.0),
             ("tensorwire", "shm", 5.0),
@@ -113,15 +113,13 @@ def step_rows() -> list[dict[str, Any]]:
     ]
 
 
-def trained(model: str, batch: int, images: float) -> dict[str, Any]:
+def trained(model: str, batch: int, images: float) -> Report:
     speeds = {"grpc": 10.0, "grpc+tensorwire": images, "no communication": 40.0}
-    return {
-        "settings": {"model": model, "batch_size": batch},
-        "rows": [
-            {"contender": name, "images_per_second": speed, "cpu_seconds_per_step": 1 / speed}
-            for name, speed in speeds.items()
-        ],
-    }
+    rows = [
+        Row(name, "way", model, 8, items_per_s=speed, cpu_s_per_call=1 / speed)
+        for name, speed in speeds.items()
+    ]
+    return Report("train", "grpc", {"settings": {"model": model, "batch_size": batch}}, rows)
 
 
 @pytest.fixture
@@ -132,9 +130,10 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copy(ROOT / "README.md", tmp_path)
     for page in (ROOT / "docs").glob("*.md"):
         shutil.copy(page, tmp_path / "docs")
-    reports: dict[str, list[dict[str, Any]]] = {
-        **{name: [{"rows": [*rpc_rows()]}] for name in ("rpc", "sizes", "bytes", "protobuf")},
-        "tensorflow": [{"rows": step_rows()}],
+    calls_ = [Report("rpc", "grpcio", {}, [*rpc_rows()])]
+    reports: dict[str, list[Report]] = {
+        **dict.fromkeys(("rpc", "sizes", "bytes", "protobuf"), calls_),
+        "tensorflow": [Report("tensorflow", "grpc", {}, step_rows())],
         "training": [
             trained(model, batch, images)
             for model, batch, tcp in TRAINED
@@ -143,7 +142,7 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     }
     for name, found in reports.items():
         both = zip(SETS[name], found, strict=True)
-        made = [{"command": command, "report": report} for command, report in both]
+        made = [{"command": command, "report": each.to_json()} for command, each in both]
         sets.file_of(name).write_text(json.dumps(made))
     return tmp_path
 
@@ -203,6 +202,19 @@ def test_a_file_of_other_commands_is_refused(measured: Path) -> None:
         sets.load("rpc")
 
 
+def test_a_file_of_another_schema_is_refused(measured: Path) -> None:
+    found = json.loads(sets.file_of("rpc").read_text())
+    row = found[0]["report"]["rows"][0]
+    row["p50_ms"] = row.pop("p50_us")
+    sets.file_of("rpc").write_text(json.dumps(found))
+    with pytest.raises(ValueError, match="p50_ms, p50_us missing or unknown"):
+        sets.load("rpc")
+    found[0]["report"]["schema"] = 0
+    sets.file_of("rpc").write_text(json.dumps(found))
+    with pytest.raises(ValueError, match="schema 0, and this version of tensorwire reads 1"):
+        sets.load("rpc")
+
+
 def test_a_set_is_measured_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     quick = (
         "TENSORWIRE_SPIN_US=0 tensorwire bench rpc --transport shm --sizes 8 --cases request "
@@ -213,7 +225,8 @@ def test_a_set_is_measured_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     sets.measure("rpc")
     row = calls.call(Rows(sets.load("rpc")), "shm", "request", 8)
     assert row is not None
-    assert row["ratio_to_grpcio"] > 0
+    assert row.ratio is not None
+    assert row.ratio > 0
     monkeypatch.setitem(SETS, "rpc", ["tensorwire bench rpc --sizes 9"])
     with pytest.raises(SystemExit) as ended:
         sets.measure("rpc")

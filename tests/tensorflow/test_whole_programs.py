@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from tests.tensorflow.conftest import PLUGIN, STOCK
 
-from tensorwire.bench.train import local
-from tensorwire.bench.train.options import Options
+from tensorwire.bench.suites.train import local
+from tensorwire.bench.suites.train.options import Options
 from tensorwire.launch import free_ports
 from tensorwire.tensorflow.report import LABELS
 

@@ -14,6 +14,12 @@ T = TypeVar("T")
 
 TRANSPORTS = ("auto", "shm", "verbs", "tcp", "grpc")
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Rounds = Annotated[int, typer.Option(min=1, help="Each visits every contender once.")]
+Seconds = Annotated[float, typer.Option(min=0.001, help="Time of one visit.")]
+Output = Annotated[Path | None, typer.Option(help="Write the JSON object to this file.")]
+Plot = Annotated[
+    Path | None, typer.Option(help="Draw time over size into this file (needs matplotlib).")
+]
 Program = Annotated[
     list[str],
     typer.Argument(
@@ -47,7 +53,7 @@ def writable(option: str, path: Path | None, check: Callable[[Path], None] | Non
     """The command ends with code 2 when it could not write this file at its end. check: raises
     ValueError for a file that will not do; by default, for one that cannot be written."""
     if path is not None:
-        from tensorwire.bench.files import check_file
+        from tensorwire.bench.harness.files import check_file
 
         usage(option, check or check_file, path)
 

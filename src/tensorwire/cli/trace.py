@@ -50,7 +50,7 @@ def trace(
     """
     import json
 
-    from tensorwire.bench.files import save
+    from tensorwire.bench.harness.files import save
     from tensorwire.observe import trace as tracing
     from tensorwire.terminal import console
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from tensorwire.bench.train import command
+from tensorwire.bench.suites.train import command
 from tensorwire.cli.group import Command, single
 
 app = single()

@@ -3,13 +3,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tensorwire.cli.group import Command, single
-from tensorwire.cli.options import TRANSPORTS, Json, choices, usage, words, writable
+from tensorwire.cli.options import (
+    TRANSPORTS,
+    Json,
+    Output,
+    Plot,
+    Rounds,
+    Seconds,
+    choices,
+    usage,
+    words,
+    writable,
+)
 
 app = single()
 
@@ -47,18 +57,19 @@ def rpc(
     reads: Annotated[
         str, typer.Option(help="Whether the receiver adds up all it received: no, yes.")
     ] = "no,yes",
-    rounds: Annotated[int, typer.Option(min=1, help="Each visits every contender once.")] = 5,
-    seconds: Annotated[float, typer.Option(min=0.001, help="Time of one visit.")] = 0.2,
+    rounds: Rounds = 5,
+    seconds: Seconds = 0.2,
     callers: Annotated[int, typer.Option(min=1, help="Threads that call at the same time.")] = 1,
     peers: Annotated[
         list[str],
-        typer.Option(help="Others to measure: zmq, flight, nixl, mpi, sockets, memcpy, or all."),
+        typer.Option(
+            help="Others to measure: zmq, flight, nixl, mpi, sockets, memcpy, what else is "
+            "installed, or all."
+        ),
     ] = [],  # noqa: B006
     limits: Annotated[bool, typer.Option(help="Plain sockets and memcpy as limit lines.")] = True,
-    output: Annotated[Path | None, typer.Option(help="Write the JSON object to this file.")] = None,
-    plot: Annotated[
-        Path | None, typer.Option(help="Draw time over size into this file (needs matplotlib).")
-    ] = None,
+    output: Output = None,
+    plot: Plot = None,
     json_: Json = False,
 ) -> None:
     """Measure calls and streams: Tensorwire against stock grpcio, in interleaved rounds.
@@ -66,24 +77,24 @@ def rpc(
     Every contender runs in two processes of its own, a client and a server on 127.0.0.1. A row is
     printed only when the calls took the transport that was asked for.
     """
-    from tensorwire.bench import rpc as command
-    from tensorwire.bench.files import check_payload, check_plot, save
-    from tensorwire.bench.peers import NAMES
-    from tensorwire.bench.report import plot as draw
-    from tensorwire.bench.report import print_table
-    from tensorwire.bench.terminal import announce, progress_bar
-    from tensorwire.bench.work import CASES, ORIGINS, PAYLOADS, parse_size
-    from tensorwire.cli.bench.handover import hand_over
+    from tensorwire.bench.harness.files import check_plot
+    from tensorwire.bench.harness.handover import measured
+    from tensorwire.bench.harness.work import parse_size
+    from tensorwire.bench.suites.rpc.contender import find, names
+    from tensorwire.bench.suites.rpc.messages import PAYLOADS, check_payload
+    from tensorwire.bench.suites.rpc.suite import CASES, LIMITS, ORIGINS, OWN, Calls, Options
 
-    others = [name for name in NAMES if name not in ("tensorwire", "grpcio")]
-    named = choices("--peers", ",".join(peers), [*others, "all"]) if peers else []
-    wanted = command.Options(
+    others = [name for name in names() if name not in (OWN, Calls.baseline.contender)]
+    named = words("--peers", ",".join(peers)) if peers else []
+    for name in named:
+        usage("--peers", lambda name: name == "all" or find(name), name)
+    wanted = Options(
         transports=choices("--transport", ",".join(transport), TRANSPORTS),
         sizes=[usage("--sizes", parse_size, size) for size in words("--sizes", sizes)],
         cases=choices("--cases", cases, CASES),
         origins=choices("--origin", origin, ORIGINS),
         reads=[word == "yes" for word in choices("--reads", reads, ("no", "yes"))],
-        peers=[*(command.LIMITS if limits else ()), *(others if "all" in named else named)],
+        peers=[*(LIMITS if limits else ()), *(others if "all" in named else named)],
         rounds=rounds,
         seconds=seconds,
         callers=callers,
@@ -94,10 +105,5 @@ def rpc(
         usage("--payload", check_payload, each)
     writable("--output", output)
     writable("--plot", plot, check_plot)
-    announce("tensorwire bench rpc", command.forecast(wanted))
-    with progress_bar() as progress:
-        report, complete = command.run(wanted, progress)
-    saved = hand_over(
-        report, output, json_, print_table, lambda: save(plot, lambda path: draw(report, str(path)))
-    )
-    raise typer.Exit(0 if complete and saved else 1)
+    suite = usage("--peers", Calls.of, wanted)
+    raise typer.Exit(measured(suite, output, json_, plot))

@@ -3,14 +3,22 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tensorwire.cli.group import Command, single
-from tensorwire.cli.options import Json, choices, usage, words, writable
+from tensorwire.cli.options import (
+    Json,
+    Output,
+    Plot,
+    Rounds,
+    Seconds,
+    choices,
+    usage,
+    words,
+    writable,
+)
 
 app = single()
 
@@ -38,9 +46,13 @@ def tensorflow(
         str, typer.Option(help="Bytes of the variables in a parameter-server step.")
     ] = "100M",
     reduce_size: Annotated[str, typer.Option(help="Bytes that are reduced.")] = "64M",
-    rounds: Annotated[int, typer.Option(min=1, help="Each visits every contender once.")] = 5,
-    seconds: Annotated[float, typer.Option(min=0.001, help="Time of one visit.")] = 0.5,
-    output: Annotated[Path | None, typer.Option(help="Write the JSON object to this file.")] = None,
+    rounds: Rounds = 5,
+    seconds: Seconds = 0.5,
+    peers: Annotated[
+        list[str], typer.Option(help="Others to measure: contenders that are installed.")
+    ] = [],  # noqa: B006
+    output: Output = None,
+    plot: Plot = None,
     json_: Json = False,
 ) -> None:
     """Measure steps of TensorFlow sessions: tensorwire against stock gRPC, in interleaved rounds.
@@ -48,12 +60,11 @@ def tensorflow(
     Every contender is a cluster of two processes on 127.0.0.1. A row is printed only when its
     tensors took the transport that was asked for, and when the results were right.
     """
-    from tensorwire.bench.tensorflow import runner, table
-    from tensorwire.bench.tensorflow.cases import CASES, WORD
-    from tensorwire.bench.terminal import announce, progress_bar
-    from tensorwire.bench.work import parse_size
-    from tensorwire.cli.bench.handover import hand_over
-    from tensorwire.tensorflow import PluginError
+    from tensorwire.bench.harness.files import check_plot
+    from tensorwire.bench.harness.handover import measured
+    from tensorwire.bench.harness.work import parse_size
+    from tensorwire.bench.suites.tensorflow.cases import CASES, WORD
+    from tensorwire.bench.suites.tensorflow.suite import Options, Steps
 
     def size(option: str, text: str) -> int:
         found = usage(option, lambda word: parse_size(word, WORD), text)
@@ -61,7 +72,7 @@ def tensorflow(
             raise typer.BadParameter("must be more than 0", param_hint=option)
         return found
 
-    wanted = runner.Options(
+    wanted = Options(
         transports=choices("--transport", ",".join(transport), ("shm", "verbs", "tcp")),
         cases=choices("--cases", cases, CASES),
         sizes=[size("--sizes", word) for word in words("--sizes", sizes)],
@@ -69,14 +80,9 @@ def tensorflow(
         reduce_size=size("--reduce-size", reduce_size),
         rounds=rounds,
         seconds=seconds,
+        peers=words("--peers", ",".join(peers)) if peers else [],
     )
     writable("--output", output)
-    announce("tensorwire bench tensorflow", runner.forecast(wanted))
-    try:
-        with progress_bar() as progress:
-            report, complete = runner.run(wanted, progress)
-    except PluginError as error:
-        print(f"tensorwire bench tensorflow: {error}", file=sys.stderr)
-        raise typer.Exit(1) from None
-    saved = hand_over(report, output, json_, table.print_table)
-    raise typer.Exit(0 if complete and saved else 1)
+    writable("--plot", plot, check_plot)
+    suite = usage("--peers", Steps.of, wanted)
+    raise typer.Exit(measured(suite, output, json_, plot))

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensorwire's protocol. Which way tensors went is known from what both processes counted."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from tensorwire.bench.harness.work import Work
+from tensorwire.bench.suites.tensorflow.cases import moved
+from tensorwire.bench.suites.tensorflow.contender import Contender, Counts, PathError, Taken
+from tensorwire.observe.host import why_no_verbs
+
+IN_PLACE_FROM: Final = 1 << 20
+"""Larger tensors must be read in place over shared memory; small ones are cheaper to copy."""
+LINK_BYTES: Final = ("in_place", "shm", "verbs", "tcp")
+
+
+class Tensorwire(Contender):
+    transports = ("shm", "verbs", "tcp")
+
+    def viable(self, transport: str) -> str | None:
+        return why_no_verbs() if transport == "verbs" else None
+
+    def protocol(self, transport: str) -> str:
+        from tensorwire import tensorflow as plugin
+
+        os.environ["TENSORWIRE_TRANSPORT"] = transport
+        return plugin.enable().protocol
+
+    def counts(self) -> Counts:
+        from tensorwire import tensorflow as plugin
+
+        return {name: count for name, count in plugin.stats().items() if isinstance(count, int)}
+
+    def taken(self, work: Work, transport: str, steps: int, counts: Counts) -> Taken:
+        if not counts:
+            raise PathError("took stock gRPC: the plugin is not loaded")
+        stock = max(counts["received_grpc"], counts["served_grpc"]) + counts["collective_grpc"]
+        if stock:
+            raise PathError(f"{stock} tensors took stock gRPC")
+        found = {way for way in LINK_BYTES if counts[f"received_{way}"]}
+        transports = {"shm" if way == "in_place" else way for way in found}
+        if transports != {transport}:
+            raise PathError(f"took {' and '.join(sorted(transports)) or 'no link'} instead")
+        needed = moved(work) * steps
+        if work.case == "allreduce":
+            _enough(counts["collective_received_bytes"], needed)
+            return Taken(transport)
+        received = sum(counts[f"received_{way}_bytes"] for way in LINK_BYTES)
+        _enough(received, needed)
+        in_place = counts["received_in_place_bytes"]
+        if transport == "shm" and work.size >= IN_PLACE_FROM:
+            _enough(in_place, needed, " in place")
+        return Taken(transport, in_place / received)
+
+
+def _enough(bytes_: int, needed: int, how: str = "") -> None:
+    if bytes_ < needed:
+        raise PathError(f"only {bytes_} of {needed} bytes were received{how}")

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starting processes that take part in a measurement, and ending them whatever happens."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import IO, Any
+
+from tensorwire import signals
+from tensorwire.bench.harness.control import AgentError, Control
+from tensorwire.launch import leftovers
+
+START_SECONDS = 60.0
+"""Importing a large library on a busy machine takes a while."""
+VISIT_FACTOR = 20.0
+"""A visit that takes this many times as long as it should is given up."""
+STOP_SECONDS = 5.0
+LOOK_SECONDS = 0.2
+"""How often a start that takes long is checked for a process that has died."""
+ERROR_LINES = 4
+
+Hello = tuple[Control, dict[str, Any]]
+
+
+@contextmanager
+def started(commands: Callable[[str], list[list[str]]], agents: int) -> Iterator[list[Hello]]:
+    """Runs ``commands(path)`` and yields the ``agents`` conversations that their processes open at
+    that unix socket, each with its first message, in the order of the messages' ``role``.
+
+    The processes are told to end by closing their conversations; those that do not are killed, and
+    leave no sockets either.
+    An AgentError that passes through gets the last lines of what they wrote to their output.
+    """
+    with tempfile.TemporaryFile() as log:
+        try:
+            with ExitStack() as stack:
+                folder = stack.enter_context(signals.folder("tensorwire-bench-"))
+                path = os.path.join(folder, "control")
+                listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+                listener.bind(path)
+                listener.listen(agents)
+                processes = [stack.enter_context(_process(argv, log)) for argv in commands(path)]
+                found = [_accept(stack, listener, processes) for _ in range(agents)]
+                yield sorted(found, key=lambda hello: str(hello[1]["role"]))
+        except AgentError as error:
+            # Only now have the processes ended, and written all that they had to say.
+            raise AgentError(f"{error}{_tail(log)}") from error
+        finally:
+            leftovers.remove()
+
+
+def expect(control: Control, timeout: float, *others: Control) -> dict[str, Any]:
+    """The agent's next message. AgentError when it reports an error, is silent or gone, or when one
+    of ``others``, which have nothing to say meanwhile, reports an error or is gone."""
+    speaking, _, _ = select.select([control, *others], [], [], timeout)
+    if not speaking:
+        raise AgentError("no answer in time")
+    for speaker in sorted(speaking, key=lambda speaker: speaker is control):
+        try:
+            message = speaker.receive()
+        except OSError as error:
+            raise AgentError(f"one of its processes is gone ({error})") from error
+        if not message:
+            raise AgentError("one of its processes has ended")
+        if "error" in message:
+            raise AgentError(message["error"])
+        if speaker is not control:
+            raise AgentError(f"one of its processes spoke out of turn: {message}")
+    return message
+
+
+@contextmanager
+def _process(argv: list[str], log: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+    # A session of its own: Ctrl-C reaches only the process that can end all of them in order.
+    process = subprocess.Popen(
+        argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+    )
+    try:
+        yield process
+    finally:
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _accept(
+    stack: ExitStack, listener: socket.socket, processes: list[subprocess.Popen[bytes]]
+) -> Hello:
+    listener.settimeout(LOOK_SECONDS)
+    end = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            connection, _ = listener.accept()
+        except TimeoutError as error:
+            codes = [code for process in processes if (code := process.poll()) is not None]
+            if codes or time.monotonic() > end:
+                raise AgentError(f"its processes did not start (exit codes {codes})") from error
+            continue
+        control = Control(connection)
+        stack.callback(control.close)
+        return control, expect(control, START_SECONDS)
+
+
+def _tail(log: IO[bytes]) -> str:
+    log.seek(0)
+    lines = log.read().decode(errors="replace").strip().splitlines()[-ERROR_LINES:]
+    return "".join(f"\n    {line}" for line in lines)

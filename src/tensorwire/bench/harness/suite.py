@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A suite, and its whole run: contenders side by side, visited in turn, round after round."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+from tensorwire.bench.harness import environment, schedule
+from tensorwire.bench.harness.control import AgentError
+from tensorwire.bench.harness.measure import Visit
+from tensorwire.bench.harness.report import Layout
+from tensorwire.bench.harness.rows import Report, Visits, rows
+from tensorwire.bench.harness.schedule import (
+    Course,
+    Entry,
+    Forecast,
+    Progress,
+    rotated,
+    silent,
+    tour,
+)
+from tensorwire.bench.harness.work import Work
+
+
+class SuiteError(Exception):
+    """The suite cannot run here at all; its text says why, and what to do."""
+
+
+class Session(Protocol):
+    """The processes of one entry, ready for visits.
+
+    path: the transport that they took; note: what a reader of the figures has to know.
+    """
+
+    path: str
+    note: str
+
+    def visit(self, work: Work, seconds: float) -> Visit:
+        """AgentError when it fails."""
+        ...
+
+
+@dataclass
+class Results(Course):
+    """Visits by entry and work, and why some of them are missing."""
+
+    visits: Visits = field(default_factory=dict)
+    comments: dict[Entry, str] = field(default_factory=dict)
+
+
+@dataclass
+class Suite(abc.ABC):
+    """What there is to measure.
+
+    rounds: of which each visits every entry once for each work. seconds: of one visit, not counting
+    its warm-up. settings: the options in force, for the report. may_lack: names of contenders that
+    need not be installed.
+    """
+
+    name: ClassVar[str]
+    baseline: ClassVar[Entry]
+    layout: ClassVar[Layout]
+    start_seconds: ClassVar[float]
+    """About: of the processes of an entry."""
+    visit_overhead: ClassVar[float]
+    """Seconds, about: of a visit, outside of its calls."""
+
+    entries: Sequence[Entry]
+    works: Sequence[Work]
+    rounds: int
+    seconds: float
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    may_lack: Collection[str] = ()
+
+    @abc.abstractmethod
+    def viable(self, entry: Entry) -> str | None:
+        """None, or the reason why this cannot be measured here, with the command that mends it."""
+
+    @abc.abstractmethod
+    def start(self, entry: Entry) -> AbstractContextManager[Session]:
+        """Starts the processes, and ends them whatever state they are in. AgentError."""
+
+    def prepare(self) -> Mapping[str, str]:
+        """Before anything is measured; returns versions for the report. SuiteError."""
+        return {}
+
+    def duty(self, entry: Entry) -> list[Work]:
+        """What an entry measures of the works."""
+        return list(self.works)
+
+    def room(self, work: Work) -> Hashable:
+        """Works with another one have processes of their own."""
+        return None
+
+    def blocks(self) -> list[list[Hashable]]:
+        """The works by ``comparable``: blocks come one after the other, and each round of a block
+        visits all of it."""
+        return [[key] for key in dict.fromkeys(work.comparable for work in self.works)]
+
+    def moved(self, work: Work) -> int:
+        """Bytes of payload that a call moves."""
+        return work.size
+
+    def forecast(self) -> Forecast:
+        """Of a run; entries that cannot be measured have no part in it."""
+        total = Forecast()
+        for entry in self.entries:
+            own = self.duty(entry)
+            if own and self.viable(entry) is None:
+                total += Forecast(0, self.start_seconds * len({self.room(work) for work in own}))
+                for work in own:
+                    total += schedule.visits(
+                        self.rounds, self.moved(work), self.seconds, self.visit_overhead
+                    )
+        return total
+
+    def run(self, progress: Progress = silent) -> tuple[Report, bool]:
+        """The report, and whether all that was asked for is in it. SuiteError."""
+        described = environment.describe(dict(self.settings), ())
+        described["versions"] |= self.prepare()
+        results = self.measure(progress)
+        found = rows(results.visits, results.comments, self.baseline.contender, self.moved)
+        described["notes"] = [
+            *results.notes,
+            *environment.caveats({row.transport for row in found}),
+        ]
+        described["interrupted"] = results.interrupted
+        report = Report(self.name, self.baseline.contender, described, found)
+        return report, not results.failed
+
+    def measure(self, progress: Progress = silent) -> Results:
+        """Visits every entry for every work that it supports.
+
+        Each round visits each of them once, so that all share whatever else the host does; the
+        order moves on by one from round to round. All processes run from the beginning to the end;
+        those that are not visited wait without using CPU. What fails, or takes another way than it
+        should, is measured no more. Ctrl-C ends the run with the figures that there are.
+        """
+        results = Results()
+        with ExitStack() as stack:
+            sessions: dict[tuple[Entry, Hashable], Session] = {}
+            for entry in self.entries:
+                progress(f"starting {entry.contender} {entry.transport}", 0, 0)
+                self._start(stack, sessions, entry, results)
+            duties = {entry: self.duty(entry) for entry, _ in sessions}
+            tour(
+                (
+                    (entry, work)
+                    for entry, work in self._visits(duties)
+                    if (entry, self.room(work)) in sessions
+                ),
+                self.rounds * sum(map(len, duties.values())),
+                lambda turn: _describe(*turn),
+                lambda turn: self._visit(sessions, *turn, results),
+                results,
+                progress,
+            )
+        return results
+
+    def _visits(self, duties: Mapping[Entry, Sequence[Work]]) -> Iterator[tuple[Entry, Work]]:
+        """In their order: what is compared comes together."""
+        for block in self.blocks():
+            for turn in range(self.rounds):
+                for key in block:
+                    for entry in rotated(list(duties), turn):
+                        for work in duties[entry]:
+                            if work.comparable == key:
+                                yield entry, work
+
+    def _start(
+        self,
+        stack: ExitStack,
+        sessions: dict[tuple[Entry, Hashable], Session],
+        entry: Entry,
+        results: Results,
+    ) -> None:
+        rooms = dict.fromkeys(map(self.room, self.duty(entry)))
+        if rooms and (reason := self.viable(entry)) is not None:
+            results.notes.append(f"{entry}: left out: {reason}")
+            results.failed |= entry.contender.partition("-")[0] not in self.may_lack
+            return
+        for room in rooms:
+            try:
+                session = stack.enter_context(self.start(entry))
+            except (AgentError, ImportError) as error:
+                results.notes.append(f"{entry}: {error}")
+                results.failed = True
+                continue
+            if entry.transport not in ("auto", session.path):
+                results.notes.append(
+                    f"{entry}: took {session.path} instead, so there are no figures"
+                )
+                results.failed = True
+                continue
+            sessions[entry, room] = session
+            results.comments[entry] = session.note
+
+    def _visit(
+        self,
+        sessions: dict[tuple[Entry, Hashable], Session],
+        entry: Entry,
+        work: Work,
+        results: Results,
+    ) -> None:
+        session = sessions[entry, self.room(work)]
+        try:
+            visit = session.visit(work, self.seconds)
+        except AgentError as error:
+            results.notes.append(f"{_describe(entry, work)}: {error}")
+        else:
+            if visit.path == session.path:
+                results.visits.setdefault((entry, work), []).append(visit)
+                return
+            results.notes.append(
+                f"{entry}: went from {session.path} to {visit.path} and was stopped"
+            )
+        results.failed = True
+        del sessions[entry, self.room(work)]
+        results.visits.pop((entry, work), None)
+
+
+def _describe(entry: Entry, work: Work) -> str:
+    return f"{entry.contender} {entry.transport}: {work.case} of {work.size} B"

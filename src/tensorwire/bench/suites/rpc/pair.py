@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A contender under measurement: its server and its client, connected and spoken to."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tensorwire.bench.harness.control import Control
+from tensorwire.bench.harness.measure import Visit
+from tensorwire.bench.harness.processes import START_SECONDS, VISIT_FACTOR, expect, started
+from tensorwire.bench.harness.work import Work
+from tensorwire.bench.suites.rpc.contender import find
+
+
+class Pair:
+    """Two agents that are connected to each other. Raises AgentError when one of them fails.
+
+    path: the transport that the calls take; note: what a reader of the figures has to know.
+    """
+
+    def __init__(self, server: Control, client: Control, path: str, note: str) -> None:
+        self.server = server
+        self.client = client
+        self.path = path
+        self.note = note
+
+    def visit(self, work: Work, seconds: float) -> Visit:
+        limit = START_SECONDS + seconds * VISIT_FACTOR
+        self.server.send({"work": work.to_json()})
+        expect(self.server, limit, self.client)
+        self.client.send({"work": work.to_json(), "seconds": seconds})
+        return Visit(**expect(self.client, limit, self.server))
+
+
+@contextmanager
+def start(name: str, transport: str) -> Iterator[Pair]:
+    """Starts both agents of a contender and ends them, whatever state they are in."""
+
+    def commands(path: str) -> list[list[str]]:
+        command = [sys.executable, "-m", "tensorwire.bench.suites.rpc.agent"]
+        server, client = ([*command, role, name, transport, path] for role in ("server", "client"))
+        return find(name).launch(server, client)
+
+    with started(commands, 2) as ((client, _), (server, hello)):
+        client.send({"address": hello["address"], "server_pid": hello["pid"]})
+        connected = expect(client, START_SECONDS, server)
+        yield Pair(server, client, connected["path"], connected["note"])

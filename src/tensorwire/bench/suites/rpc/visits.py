@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One visit of a client: calls or a stream, and whether what came back is right."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from tensorwire.bench.harness import cpu, measure
+from tensorwire.bench.harness.work import Work, answer, payload
+from tensorwire.bench.suites.rpc.contender import Client, Stream
+
+STREAM_SECONDS = 0.1
+"""A stream is made long enough to last about this long."""
+STREAM_MINIMUM = 4
+STREAM_BYTES = 256 << 20
+"""Of very large messages a stream is not made longer than this for the sake of the minimum."""
+STREAM_GROWTH = 16
+
+
+def visit(client: Client, work: Work, seconds: float, pids: Sequence[int]) -> measure.Visit:
+    """Measures ``work`` for about ``seconds``; ``pids`` are both ends' processes."""
+    if work.case == "stream":
+        return _visit_stream(client, work, seconds, pids)
+    return _visit_calls(client, work, seconds, pids)
+
+
+def _visit_calls(client: Client, work: Work, seconds: float, pids: Sequence[int]) -> measure.Visit:
+    expected = answer(payload(work.size), work.reads)
+    with ExitStack() as stack:
+        calls = [stack.enter_context(client.call(work)) for _ in range(work.callers)]
+
+        def check() -> None:
+            for call in calls:
+                measure.check(call(), expected)
+
+        return measure.visit_calls(calls, check, seconds, pids, client.path)
+
+
+def _visit_stream(client: Client, work: Work, seconds: float, pids: Sequence[int]) -> measure.Visit:
+    with client.stream(work) as stream:
+        least = max(1, min(STREAM_MINIMUM, STREAM_BYTES // max(work.size, 1)))
+        count = _stream_length(stream, least, min(STREAM_SECONDS, seconds))
+        durations: list[float] = []
+        cpu_before, before = cpu.seconds(pids), time.perf_counter()
+        end = before + seconds
+        now = before
+        while now < end or not durations:
+            measure.check(stream(count), count)
+            after = time.perf_counter()
+            durations.append(after - now)
+            now = after
+        cpu_used = cpu.seconds(pids) - cpu_before
+        path = client.path()
+    durations.sort()
+    return measure.Visit(
+        measure.quantile(durations, 0.5) / count * 1e6,
+        measure.quantile(durations, 0.99) / count * 1e6,
+        count * len(durations),
+        now - before,
+        cpu_used,
+        path,
+    )
+
+
+def _stream_length(stream: Stream, least: int, seconds: float) -> int:
+    """How many messages last that long; finding it out is the warm-up."""
+    count = least
+    while True:
+        before = time.perf_counter()
+        measure.check(stream(count), count)
+        elapsed = time.perf_counter() - before
+        if elapsed * 2 >= seconds:
+            return max(least, int(count * seconds / elapsed))
+        count = int(count * min(STREAM_GROWTH, max(2.0, seconds / max(elapsed, 1e-9))))

@@ -1,7 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""``python -m tensorwire.bench.train``: the ``train`` command by itself."""
-
-from tensorwire.bench.train.command import solo
-
-if __name__ == "__main__":
-    solo()

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes that take part in a measurement: errors come with their cause, and nothing stays."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from tensorwire.bench.harness import processes
+from tensorwire.bench.harness.control import AgentError
+from tensorwire.bench.harness.processes import Hello, expect, started
+
+HELLO = """
+import sys
+from tensorwire.bench.harness.control import conversation
+with conversation(sys.argv[1]) as control:
+    control.send({"role": sys.argv[2]})
+"""
+TALK = HELLO + "    while message := control.receive():\n        "
+
+
+def commands(*programs: str) -> Callable[[str], list[list[str]]]:
+    def build(path: str) -> list[list[str]]:
+        return [
+            [sys.executable, "-c", program, path, f"role{index}"]
+            for index, program in enumerate(programs)
+        ]
+
+    return build
+
+
+def begin(*programs: str) -> AbstractContextManager[list[Hello]]:
+    return started(commands(*programs), len(programs))
+
+
+def alive(mark: Path) -> bool:
+    pid = int(mark.read_text())
+    return Path(f"/proc/{pid}").exists()
+
+
+def test_conversations_come_in_the_order_of_roles() -> None:
+    echo = TALK + "control.send(message)"
+    with begin(echo, echo) as ((first, hello), (second, _)):
+        assert hello["role"] == "role0"
+        second.send({"x": 2})
+        assert expect(second, 30, first) == {"x": 2}
+
+
+def ask_last(*programs: str, wait_for: int = -1, seconds: float = 30) -> dict[str, object]:
+    """Speaks to the last agent, and waits for an answer of one of them."""
+    with begin(*programs) as hellos:
+        controls = [control for control, _ in hellos]
+        controls[-1].send({"x": 1})
+        awaited = controls.pop(wait_for)
+        return expect(awaited, seconds, *controls)
+
+
+def test_an_exception_of_an_agent_is_reported_with_its_output() -> None:
+    wrong = TALK + "raise ValueError('no such thing')"
+    with pytest.raises(AgentError, match=r"ValueError: no such thing[\s\S]*no such thing"):
+        ask_last(wrong)
+
+
+def test_an_agent_that_dies_while_another_is_awaited_is_noticed() -> None:
+    dies = TALK + "import os; os._exit(3)"
+    with pytest.raises(AgentError, match="has ended"):
+        ask_last(TALK + "pass", dies, wait_for=0)
+
+
+def test_silence_has_an_end() -> None:
+    with pytest.raises(AgentError, match="no answer in time"):
+        ask_last(TALK + "pass", seconds=0.01)
+
+
+def test_an_agent_that_speaks_out_of_turn_is_an_error() -> None:
+    chatty = TALK + "control.send({'tells': 'more'})"
+    with pytest.raises(AgentError, match="out of turn"):
+        ask_last(TALK + "pass", chatty, wait_for=0)
+
+
+def test_a_process_that_cannot_start_is_noticed_at_once() -> None:
+    broken = "import sys; print('broken', file=sys.stderr); sys.exit(4)"
+    with pytest.raises(AgentError, match=r"did not start \(exit codes \[4\]\)[\s\S]*broken"):
+        ask_last(broken)
+
+
+def test_a_process_that_does_not_end_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "STOP_SECONDS", 0.01)
+    mark = tmp_path / "pid"
+    stubborn = (
+        "import os, pathlib, signal\n"
+        f"pathlib.Path({str(mark)!r}).write_text(str(os.getpid()))\n"
+        + HELLO
+        + "    signal.pause()\n"
+    )
+    with begin(stubborn):
+        assert alive(mark)
+    assert not alive(mark)
+
+
+SERVES = """
+from concurrent.futures import ThreadPoolExecutor
+import tensorwire
+server = tensorwire.server(ThreadPoolExecutor(1))
+server.add_insecure_port("127.0.0.1:0")
+server.start()
+"""
+
+
+def test_what_is_killed_leaves_no_socket(
+    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folders["XDG_RUNTIME_DIR"]))
+    monkeypatch.setattr(processes, "STOP_SECONDS", 0.01)
+    with begin(SERVES + HELLO + "    import signal; signal.pause()"):
+        assert [path.name[:16] for path in folders["XDG_RUNTIME_DIR"].iterdir()] == [
+            "tensorwire-link-"
+        ]
+    assert list(folders["XDG_RUNTIME_DIR"].iterdir()) == []
+
+
+BENCH = """
+import signal, sys
+from tensorwire.bench.harness.processes import started
+def commands(path):
+    return [[sys.executable, "-c", sys.argv[1], path, str(role)] for role in range(2)]
+with started(commands, 2):
+    print("started", flush=True)
+    signal.pause()
+"""
+MARKED = "import os, pathlib\npathlib.Path(f'{os.getpid()}.pid').touch()\n" + TALK + "pass"
+
+
+def test_agents_end_with_the_bench(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", BENCH, MARKED],
+        stdout=subprocess.PIPE,
+        cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    ) as bench:
+        assert bench.stdout is not None
+        assert bench.stdout.readline() == b"started\n"
+        deaths = [os.pidfd_open(int(mark.stem)) for mark in tmp_path.glob("*.pid")]
+        bench.kill()
+    try:
+        assert len(deaths) == 2
+        for death in deaths:
+            assert select.select([death], [], [], 30)[0] == [death]
+    finally:
+        for death in deaths:
+            os.close(death)
