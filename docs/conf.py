@@ -2,6 +2,7 @@
 """Sphinx settings; `make docs` builds with every warning an error."""
 
 import os
+import re
 from importlib.metadata import version as installed_version
 from typing import Any
 
@@ -14,23 +15,26 @@ version = release = installed_version("tensorwire")
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
-autodoc_typehints = "description"
+autodoc_typehints = "signature"
+maximum_signature_line_length = 88
 autodoc_member_order = "bysource"
 # What only stands in grpc's own docstrings is documented there, in its own markup.
 autodoc_inherit_docstrings = False
 
 html_theme = "furo"
+pygments_dark_style = "github-dark"  # the theme's own underlines names, as if they were links
 html_title = f"Tensorwire {release}"
 html_static_path = ["_static"]
 html_css_files = ["pages.css"]
-html_js_files = ["copy.js"]
+html_js_files = ["pages.js"]
 
 
 def commands(command: Any, name: str) -> dict[str, str]:
-    """The help of a command, or of all commands of a group."""
+    """The help of a command, or of all commands of a group, without the terminal's markup."""
     with command.context_class(command, info_name=name, terminal_width=90) as context:
         words = getattr(command, "summaries", ())
         if not words:
+            command.epilog = re.sub(r"\[(bold|/)\]", "", command.epilog or "")
             return {name: command.get_help(context)}
         found: dict[str, str] = {}
         for word in words:

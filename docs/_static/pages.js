@@ -14,9 +14,16 @@ function addButton(block) {
   block.append(button);
 }
 
-if (navigator.clipboard) {
-  document.addEventListener("DOMContentLoaded", () => {
+// Long names in tables may break where their words end. A copy of the text has no sign of it.
+function letBreak(name) {
+  const words = name.textContent.split(/(?<=[_/:.=,])(?=\w)/);
+  name.replaceChildren(...words.flatMap((word) => [word, document.createElement("wbr")]).slice(0, -1));
+}
+
+document.addEventListener("DOMContentLoaded", () => {
+  document.querySelectorAll("table.docutils span.pre").forEach(letBreak);
+  if (navigator.clipboard) {
     const code = "div[class*=highlight-]:not(.highlight-text) div.highlight";
     document.querySelectorAll(code).forEach(addButton);
-  });
-}
+  }
+});
