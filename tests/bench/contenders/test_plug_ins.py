@@ -62,6 +62,7 @@ def test_the_contender_of_the_guide_runs(installed: Path) -> None:
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["environment"]["notes"] == []
+    assert report["environment"]["versions"]["pipe-bench"] == "1.0"
     rows = [row for row in report["rows"] if row["contender"] == "pipe"]
     assert {(row["transport"], row["case"], row["size"], row["reads"]) for row in rows} == {
         ("unix", "request", size, reads) for size in (8, 65536) for reads in (False, True)
@@ -79,9 +80,9 @@ def test_what_is_not_installed_is_told_with_what_there_is(tmp_path: Path) -> Non
 
 def test_every_file_of_ours_has_an_entry_point() -> None:
     folder = ROOT / "src" / "tensorwire" / "bench" / "contenders"
-    for suite, names in (("rpc", rpc.names()), ("tensorflow", tensorflow.names())):
+    for suite, group in (("rpc", rpc.GROUP), ("tensorflow", tensorflow.GROUP)):
         files = {file.stem for file in (folder / suite).glob("*.py")} - {"__init__"}
-        assert files <= set(names)
+        assert files <= set(contenders.names(group))
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,11 @@ C = TypeVar("C", bound="Contender")
 class Contender(abc.ABC):
     """What every suite asks of a contender; made without arguments.
 
-    transports: those on which it is measured.
+    transports: those on which it is measured. packages: whose versions the report tells.
     """
 
     transports: tuple[str, ...]
+    packages: tuple[str, ...] = ()
 
     @abc.abstractmethod
     def viable(self, transport: str) -> str | None:

@@ -6,7 +6,8 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,12 @@ from tensorwire.observe.host import (
     same_host_congestion_control,
 )
 
-PACKAGES = ("tensorwire", "grpcio", "numpy", "pyzmq", "pyarrow", "mpi4py", "nixl")
+PACKAGES = ("tensorwire", "grpcio", "numpy")
 
 
-def describe(settings: dict[str, Any], notes: Sequence[str]) -> dict[str, Any]:
-    """The ``environment`` object of a report; memory in bytes."""
+def describe(settings: Mapping[str, Any], packages: Iterable[str] = ()) -> dict[str, Any]:
+    """The ``environment`` object of a report; memory in bytes. packages: whose versions are told,
+    beside those that take part in any case."""
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "kernel": platform.release(),
@@ -32,14 +34,15 @@ def describe(settings: dict[str, Any], notes: Sequence[str]) -> dict[str, Any]:
         "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "load_average": os.getloadavg()[0],
         "python": platform.python_version(),
-        "versions": versions(),
+        "versions": versions((*PACKAGES, *packages)),
         "congestion_control": {
             "default": congestion_control(),
             "same_host_links": same_host_congestion_control(),
         },
         "rdma": {name: rdma_kind(name) for name in rdma_devices()},
-        "settings": settings,
-        "notes": list(notes),
+        "settings": dict(settings),
+        "notes": [],
+        "interrupted": False,
     }
 
 
@@ -65,14 +68,10 @@ def cpu_model() -> str:
     return platform.processor()
 
 
-def versions() -> dict[str, str]:
-    """Of the packages that are installed."""
-    found = {package: installed(package) for package in PACKAGES}
-    return {package: release for package, release in found.items() if release is not None}
-
-
-def installed(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
+def versions(packages: Iterable[str]) -> dict[str, str]:
+    """Of those that are installed."""
+    found = {}
+    for package in packages:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found

@@ -64,14 +64,6 @@ class Row:
     p99_ratio: float | None = None
     note: str = ""
 
-    @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> Row:
-        """Raises ValueError for what is no row of this schema."""
-        names = {each.name for each in fields(cls)}
-        if wrong := sorted(names ^ found.keys()):
-            raise ValueError(f"a row of another schema: {', '.join(wrong)} missing or unknown")
-        return msgspec.convert(found, cls)
-
 
 @dataclass(frozen=True)
 class Report:
@@ -102,13 +94,14 @@ class Report:
                 f"a report of schema {found.get('schema')}, and this version of tensorwire reads "
                 f"{SCHEMA}: measure again"
             )
-        return cls(
-            found["suite"],
-            found["baseline"],
-            found["environment"],
-            [Row.from_json(row) for row in found["rows"]],
-            found["details"],
-        )
+        names = {each.name for each in fields(Row)}
+        for row in found["rows"]:
+            if wrong := sorted(names ^ row.keys()):
+                raise ValueError(f"fields of a row are missing or unknown: {', '.join(wrong)}")
+        try:
+            return msgspec.convert(found, cls)
+        except msgspec.ValidationError as error:
+            raise ValueError(f"this is no report: {error}") from error
 
 
 def spread(medians: Sequence[float]) -> float:

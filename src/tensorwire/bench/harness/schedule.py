@@ -46,6 +46,11 @@ class Course:
     interrupted: bool = False
     """By Ctrl-C: the figures are those of the visits before it."""
 
+    def note(self, text: str, *, failed: bool = True) -> None:
+        """Something that a reader of the figures has to know."""
+        self.notes.append(text)
+        self.failed |= failed
+
 
 @dataclass(frozen=True)
 class Forecast:
@@ -87,7 +92,7 @@ def tour(
             visit(turn)
             done += 1
     except KeyboardInterrupt:
-        course.interrupted = course.failed = True
-        course.notes.append(f"interrupted after {done} of {total} visits")
+        course.interrupted = True
+        course.note(f"interrupted after {done} of {total} visits")
     else:
         progress("done", total, total)

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import abc
+import itertools
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 from tensorwire.bench.harness import environment, schedule
+from tensorwire.bench.harness.contenders import Contender
 from tensorwire.bench.harness.control import AgentError
 from tensorwire.bench.harness.measure import Visit
 from tensorwire.bench.harness.report import Layout
@@ -77,12 +79,15 @@ class Suite(abc.ABC):
     may_lack: Collection[str] = ()
 
     @abc.abstractmethod
-    def viable(self, entry: Entry) -> str | None:
-        """None, or the reason why this cannot be measured here, with the command that mends it."""
+    def contender(self, name: str) -> Contender:
+        """Raises ValueError for a name that no installed package has."""
 
     @abc.abstractmethod
     def start(self, entry: Entry) -> AbstractContextManager[Session]:
         """Starts the processes, and ends them whatever state they are in. AgentError."""
+
+    def _why_not(self, entry: Entry) -> str | None:
+        return self.contender(entry.contender).viable(entry.transport)
 
     def prepare(self) -> Mapping[str, str]:
         """Before anything is measured; returns versions for the report. SuiteError."""
@@ -110,7 +115,7 @@ class Suite(abc.ABC):
         total = Forecast()
         for entry in self.entries:
             own = self.duty(entry)
-            if own and self.viable(entry) is None:
+            if own and self._why_not(entry) is None:
                 total += Forecast(0, self.start_seconds * len({self.room(work) for work in own}))
                 for work in own:
                     total += schedule.visits(
@@ -120,14 +125,13 @@ class Suite(abc.ABC):
 
     def run(self, progress: Progress = silent) -> tuple[Report, bool]:
         """The report, and whether all that was asked for is in it. SuiteError."""
-        described = environment.describe(dict(self.settings), ())
+        packages = (self.contender(entry.contender).packages for entry in self.entries)
+        described = environment.describe(self.settings, itertools.chain(*packages))
         described["versions"] |= self.prepare()
         results = self.measure(progress)
         found = rows(results.visits, results.comments, self.baseline.contender, self.moved)
-        described["notes"] = [
-            *results.notes,
-            *environment.caveats({row.transport for row in found}),
-        ]
+        caveats = environment.caveats({row.transport for row in found})
+        described["notes"] = [*results.notes, *caveats]
         described["interrupted"] = results.interrupted
         report = Report(self.name, self.baseline.contender, described, found)
         return report, not results.failed
@@ -179,25 +183,21 @@ class Suite(abc.ABC):
         results: Results,
     ) -> None:
         rooms = dict.fromkeys(map(self.room, self.duty(entry)))
-        if rooms and (reason := self.viable(entry)) is not None:
-            results.notes.append(f"{entry}: left out: {reason}")
-            results.failed |= entry.contender.partition("-")[0] not in self.may_lack
+        if rooms and (reason := self._why_not(entry)) is not None:
+            missed = entry.contender.partition("-")[0] not in self.may_lack
+            results.note(f"{entry}: left out: {reason}", failed=missed)
             return
         for room in rooms:
             try:
                 session = stack.enter_context(self.start(entry))
             except (AgentError, ImportError) as error:
-                results.notes.append(f"{entry}: {error}")
-                results.failed = True
+                results.note(f"{entry}: {error}")
                 continue
-            if entry.transport not in ("auto", session.path):
-                results.notes.append(
-                    f"{entry}: took {session.path} instead, so there are no figures"
-                )
-                results.failed = True
-                continue
-            sessions[entry, room] = session
-            results.comments[entry] = session.note
+            if entry.transport in ("auto", session.path):
+                sessions[entry, room] = session
+                results.comments[entry] = session.note
+            else:
+                results.note(f"{entry}: took {session.path} instead, so there are no figures")
 
     def _visit(
         self,
@@ -210,15 +210,12 @@ class Suite(abc.ABC):
         try:
             visit = session.visit(work, self.seconds)
         except AgentError as error:
-            results.notes.append(f"{_describe(entry, work)}: {error}")
+            results.note(f"{_describe(entry, work)}: {error}")
         else:
             if visit.path == session.path:
                 results.visits.setdefault((entry, work), []).append(visit)
                 return
-            results.notes.append(
-                f"{entry}: went from {session.path} to {visit.path} and was stopped"
-            )
-        results.failed = True
+            results.note(f"{entry}: went from {session.path} to {visit.path} and was stopped")
         del sessions[entry, self.room(work)]
         results.visits.pop((entry, work), None)
 

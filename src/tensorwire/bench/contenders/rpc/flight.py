@@ -103,6 +103,7 @@ class _Client(Client):
 
 class Flight(Contender):
     transports = ("tcp",)
+    packages = ("pyarrow",)
 
     def viable(self, transport: str) -> str | None:
         return None if find_spec("pyarrow") else "pyarrow is not installed: pip install pyarrow"

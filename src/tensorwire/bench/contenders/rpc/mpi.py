@@ -124,6 +124,7 @@ class _Client(Client):
 
 class Mpi(Contender):
     transports = ("shm",)
+    packages = ("mpi4py",)
     concurrent = False
 
     def __init__(self) -> None:

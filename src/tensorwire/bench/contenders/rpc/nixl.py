@@ -142,6 +142,7 @@ class _Client(Client):
 
 class Nixl(Contender):
     transports = ("shm", "tcp")
+    packages = ("nixl",)
     cases = frozenset({"request", "pull"})
     concurrent = False
 

@@ -110,6 +110,7 @@ class _Client(Client):
 
 class Zmq(Contender):
     transports = ("tcp", "ipc")
+    packages = ("pyzmq",)
 
     def viable(self, transport: str) -> str | None:
         return None if find_spec("zmq") else "pyzmq is not installed: pip install pyzmq"

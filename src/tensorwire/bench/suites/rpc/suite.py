@@ -21,7 +21,7 @@ from tensorwire.bench.harness.report import (
 from tensorwire.bench.harness.schedule import Entry
 from tensorwire.bench.harness.suite import Session, Suite
 from tensorwire.bench.harness.work import Work
-from tensorwire.bench.suites.rpc.contender import find
+from tensorwire.bench.suites.rpc.contender import Contender, find
 from tensorwire.bench.suites.rpc.pair import start
 from tensorwire.terminal import Column
 
@@ -113,15 +113,15 @@ class Calls(Suite):
             options.may_lack,
         )
 
-    def viable(self, entry: Entry) -> str | None:
-        return find(entry.contender).viable(entry.transport)
+    def contender(self, name: str) -> Contender:
+        return find(name)
 
     def start(self, entry: Entry) -> AbstractContextManager[Session]:
         return start(entry.contender, entry.transport)
 
     def duty(self, entry: Entry) -> list[Work]:
         """The same in ordinary memory, each once, where the library knows no other."""
-        library = find(entry.contender)
+        library = self.contender(entry.contender)
         own = (
             work if work.origin in library.origins else replace(work, origin="ordinary")
             for work in self.works

@@ -52,11 +52,6 @@ class Contender(contenders.Contender):
         """
 
 
-def names() -> list[str]:
-    """Of the contenders that are installed."""
-    return contenders.names(GROUP)
-
-
 def find(name: str) -> Contender:
     """Raises ValueError for a name that no installed package has."""
     return contenders.find(GROUP, Contender, name)  # type: ignore[type-abstract]

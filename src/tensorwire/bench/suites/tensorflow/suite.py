@@ -22,7 +22,7 @@ from tensorwire.bench.harness.suite import Session, Suite, SuiteError
 from tensorwire.bench.harness.work import Work
 from tensorwire.bench.suites.tensorflow import cases
 from tensorwire.bench.suites.tensorflow.cluster import start
-from tensorwire.bench.suites.tensorflow.contender import find
+from tensorwire.bench.suites.tensorflow.contender import Contender, find
 
 OWN: Final = "tensorwire"
 
@@ -104,8 +104,8 @@ class Steps(Suite):
             raise SuiteError(str(error)) from error
         return {"tensorflow": tensorflow.version}
 
-    def viable(self, entry: Entry) -> str | None:
-        return find(entry.contender).viable(entry.transport)
+    def contender(self, name: str) -> Contender:
+        return find(name)
 
     def start(self, entry: Entry) -> AbstractContextManager[Session]:
         return start(entry)

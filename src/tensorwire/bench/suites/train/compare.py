@@ -42,7 +42,7 @@ def run(
     """
     if options.variable_update == "independent":
         raise OptionError("variable_update", "independent is the ceiling already: choose another")
-    described = describe(settings(options, spec, rounds, environment), ())
+    described = describe(settings(options, spec, rounds, environment))
     steps = options.warmup + options.num_batches
     found: dict[str, list[Run]] = {name: [] for name in contenders}
     course = Course()
