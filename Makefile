@@ -77,15 +77,17 @@ sdist: .venv/ready ## build the source distribution into dist/
 	$(BIN)/python -c 'from scikit_build_core.build import build_sdist; build_sdist("dist")'
 	ls -l dist/*.tar.gz
 
-# What makes wheels of a release, in the container that its name stands for.
+# What makes wheels of a release; its own environment, because zig is large and nobody else needs it.
 .venv-wheels/ready: requirements/wheels.txt
 	$(PYTHON) -m venv .venv-wheels
-	scripts/telling "cibuildwheel into .venv-wheels" \
+	scripts/telling "the tools for wheels into .venv-wheels" \
 	  .venv-wheels/bin/pip install -q --disable-pip-version-check -r $<
 	touch $@
 
-wheels: .venv-wheels/ready ## build a release's wheels for this machine into dist/: manylinux_2_28 (needs Docker)
-	.venv-wheels/bin/cibuildwheel --output-dir dist
+# Any Python from 3.12 on makes the wheel of the stable ABI, which serves all of these. MACHINES=aarch64
+# builds those of that kind of machine only.
+wheels: .venv-wheels/ready | system-build ## build a release's wheels into dist/: manylinux_2_28, x86-64 and aarch64
+	scripts/wheels $(or $(PYTHONS),$$(scripts/pythons 3.10 3.11 3.12))
 
 try-wheels: ## try the wheels in dist/ with each Python from 3.10 to 3.14 that is on this machine
 	scripts/try-wheels $(or $(PYTHONS),$$(scripts/pythons 3.10 3.11 3.12 3.13 3.14))
@@ -204,7 +206,7 @@ LOCK := uv pip compile -q --upgrade --universal --python-version 3.10 --no-annot
           --custom-compile-command "make lock"
 lock: ## renew requirements/*.txt from *.in (needs uv)
 	cd requirements && $(LOCK) dev.in -o dev.txt
-	cd requirements && $(subst 3.10,3.11,$(LOCK)) wheels.in -o wheels.txt
+	cd requirements && $(LOCK) wheels.in -o wheels.txt
 	cd requirements && $(LOCK) --no-emit-package tensorflow tensorflow.in -o tensorflow.txt
 	cd requirements && $(subst 3.10,3.11,$(LOCK)) --no-emit-package tensorflow tensorflow-oldest.in -o tensorflow-oldest.txt
 	cd requirements && $(subst 3.10,3.11,$(LOCK)) frameworks.in -o frameworks.txt

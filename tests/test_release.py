@@ -171,7 +171,6 @@ def test_a_build_that_is_no_release_has_no_links(tmp_path: Path) -> None:
 def test_the_workflow_of_releases_names_the_repository() -> None:
     workflow = (ROOT / ".github" / "workflows" / "release.yml").read_text()
     assert "REPOSITORY_URL: ${{ github.server_url }}/${{ github.repository }}" in workflow
-    assert 'environment-pass = ["REPOSITORY_URL"]' in (ROOT / "pyproject.toml").read_text()
 
 
 def test_the_forge_does_what_must_hold_before_a_change_goes_in() -> None:
