@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from importlib.metadata import EntryPoint, EntryPoints
@@ -78,6 +79,17 @@ def test_what_is_not_installed_is_told_with_what_there_is(tmp_path: Path) -> Non
     assert "install the package that brings it" in told
 
 
+def test_a_name_that_two_packages_have_is_wrong_usage(installed: Path) -> None:
+    other = installed / "other_bench-1.0.dist-info"
+    shutil.copytree(installed / "pipe_bench-1.0.dist-info", other)
+    metadata = (other / "METADATA").read_text()
+    (other / "METADATA").write_text(metadata.replace("pipe-bench", "other-bench"))
+    done = bench("--peers", "all", path=installed)
+    assert done.returncode == 2
+    assert "both bring a contender 'pipe': uninstall one of them" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_every_file_of_ours_has_an_entry_point() -> None:
     folder = ROOT / "src" / "tensorwire" / "bench" / "contenders"
     for suite, group in (("rpc", rpc.GROUP), ("tensorflow", tensorflow.GROUP)):
@@ -92,6 +104,7 @@ def test_every_file_of_ours_has_an_entry_point() -> None:
         (["tensorwire.signals:Pipe"], "cannot be loaded .*has no attribute 'Pipe'"),
         (["tensorwire.signals:folder"], r"is no subclass of .*rpc\.contender\.Contender"),
         (["a:A", "b:B"], "a:A and b:B both bring a contender 'pipe': uninstall one"),
+        ([], "there are none, not even tensorwire's own: install tensorwire anew"),
     ],
 )
 def test_a_package_that_is_broken_is_named(

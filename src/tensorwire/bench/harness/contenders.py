@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, TypeVar
@@ -44,46 +44,44 @@ def find(group: str, kind: type[C], name: str) -> C:
     Raises ValueError where no installed package has it, and where it cannot be had from the one
     that says so.
     """
-    entries = installed(group)
-    if name in entries:
-        return _made(entries[name], kind)
-    if (base := name.partition("-")[0]) in entries:
-        variants = _made(entries[base], kind).variants()
+    found = installed(group)
+    if name in found:
+        return _made(found[name], kind)
+    if (base := name.partition("-")[0]) in found:
+        variants = _made(found[base], kind).variants()
         if name in variants:
             return variants[name]
+    known = ", ".join(found) or "none, not even tensorwire's own: install tensorwire anew"
     raise ValueError(
-        f"no contender is called {name!r}; there are {', '.join(entries)}. To have another one, "
-        f"install the package that brings it: one with an entry point of the group {group}"
+        f"no contender is called {name!r}; there are {known}. To have another one, install the "
+        f"package that brings it: one with an entry point of the group {group}"
     )
 
 
 @cache
-def installed(group: str) -> dict[str, EntryPoint]:
-    """By name, in the order of their names."""
-    found: dict[str, EntryPoint] = {}
+def installed(group: str) -> dict[str, list[EntryPoint]]:
+    """By name, in the order of the names."""
+    found: dict[str, list[EntryPoint]] = {}
     for entry in sorted(entry_points(group=group), key=lambda entry: entry.name):
-        if entry.name in found:
-            both = " and ".join(map(_package, (found[entry.name], entry)))
-            raise ValueError(f"{both} both bring a contender {entry.name!r}: uninstall one of them")
-        found[entry.name] = entry
+        found.setdefault(entry.name, []).append(entry)
     return found
 
 
-def _package(entry: EntryPoint) -> str:
-    return entry.dist.name if entry.dist is not None else entry.value
-
-
-def _made(entry: EntryPoint, kind: type[C]) -> C:
+def _made(entries: Sequence[EntryPoint], kind: type[C]) -> C:
+    (entry, *others), name = entries, entries[0].name
+    packages = " and ".join(each.dist.name if each.dist else each.value for each in entries)
+    if others:
+        raise ValueError(f"{packages} both bring a contender {name!r}: uninstall one of them")
     try:
         found = entry.load()
     except (ImportError, AttributeError) as error:
         raise ValueError(
-            f"the contender {entry.name!r} of {_package(entry)} cannot be loaded ({error}): "
+            f"the contender {name!r} of {packages} cannot be loaded ({error}): "
             "install what it needs, or uninstall that package"
         ) from error
     if not (isinstance(found, type) and issubclass(found, kind)):
         raise ValueError(
-            f"the contender {entry.name!r} of {_package(entry)} is {entry.value}, which is no "
-            f"subclass of {kind.__module__}.{kind.__name__}"
+            f"the contender {name!r} of {packages} is {entry.value}, which is no subclass of "
+            f"{kind.__module__}.{kind.__name__}"
         )
     return found()

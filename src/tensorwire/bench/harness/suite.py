@@ -78,6 +78,11 @@ class Suite(abc.ABC):
     settings: Mapping[str, Any] = field(default_factory=dict)
     may_lack: Collection[str] = ()
 
+    def __post_init__(self) -> None:
+        """ValueError for a contender that is not to be had."""
+        for entry in self.entries:
+            self.contender(entry.contender)
+
     @abc.abstractmethod
     def contender(self, name: str) -> Contender:
         """Raises ValueError for a name that no installed package has."""
