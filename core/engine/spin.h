@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // How long to poll before sleeping: up to the budget while polling pays, next to nothing while it
-// does not.
+// does not, and nothing the first time: many links serve one call.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "base/clock.h"
 
@@ -52,6 +53,7 @@ class Spinner {
   static constexpr uint32_t kProbeEvery = 16;  // how often it is tried again after that
 
   Nanos next_share() {
+    if (!std::exchange(waited_, true)) return 0;
     if (misses_ < kPatience) return budget_;
     return ++skipped_ % kProbeEvery == 0 ? budget_ : 0;
   }
@@ -59,6 +61,7 @@ class Spinner {
   void miss() { misses_ = std::min(misses_ + 1, 2 * kPatience); }
 
   const Nanos budget_;
+  bool waited_ = false;
   uint32_t misses_ = 0;
   uint32_t skipped_ = 0;
 };

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import re
 import socket
@@ -72,6 +73,7 @@ def resolve(host: str) -> tuple[str, ...]:
     return tuple(sorted(numbers, key=lambda number: ":" in number))
 
 
+@functools.lru_cache(256)
 def is_loopback(address: str) -> bool:
     try:
         number = ipaddress.ip_address(address)
@@ -105,6 +107,7 @@ def peer_host(peer: str) -> str:
     return target.hosts[0].partition("%")[0] if target.hosts else ""
 
 
+@functools.lru_cache(256)
 def source(host: str) -> str:
     """What may be one greedy program: a host, which is 64 bits of an IPv6 address."""
     try:
