@@ -7,22 +7,14 @@ namespace binding {
 
 namespace {
 
-struct RemoteHandle {
-  tw_remote* const handle;
-  explicit RemoteHandle(tw_remote* h) : handle(h) {}
-  RemoteHandle(const RemoteHandle&) = delete;
-  RemoteHandle& operator=(const RemoteHandle&) = delete;
-  ~RemoteHandle() { tw_remote_release(handle); }
-};
-
 // Concealed at the latest when nobody has it any more: only then is the memory let go of.
 struct Region {
-  const std::shared_ptr<RemoteHandle> remote;
+  const PeerHandle peer;
   Py_buffer memory;
   std::atomic<uint64_t> id{0};
 
-  Region(std::shared_ptr<RemoteHandle> to, nb::handle data, bool writable)
-      : remote(std::move(to)), memory(exported(data, writable)) {}
+  Region(tw_peer* to, nb::handle data, bool writable)
+      : peer(tw_peer_share(to)), memory(exported(data, writable)) {}
   Region(const Region&) = delete;
   Region& operator=(const Region&) = delete;
   ~Region() {
@@ -35,7 +27,7 @@ struct Region {
     const uint64_t region = id.exchange(0);
     if (region == 0) return false;
     const NoGil nogil;
-    return tw_remote_conceal(remote->handle, region, nullptr) == TW_OK;
+    return tw_peer_conceal(peer.get(), region, nullptr) == TW_OK;
   }
 };
 
@@ -64,88 +56,79 @@ struct Access {
   }
 };
 
-struct Remote {
-  const std::shared_ptr<RemoteHandle> remote;
-  explicit Remote(tw_remote* handle) : remote(std::make_shared<RemoteHandle>(handle)) {}
-
-  Region* expose(nb::handle data, uint32_t rights) {
-    const bool writable = (rights & (TW_MAY_WRITE | TW_MAY_UPDATE)) != 0;
-    auto region = std::make_unique<Region>(remote, data, writable);
-    const Py_buffer& memory = region->memory;
-    uint64_t id = 0;
-    tw_status status{};
-    int result;
-    {
-      const NoGil nogil;
-      result = tw_remote_expose(remote->handle, memory.buf, static_cast<size_t>(memory.len), rights,
-                                nullptr, &id, &status);
-    }
-    check(result, status);
-    region->id = id;
-    return region.release();
+Region* expose(Peer& peer, nb::handle data, uint32_t rights) {
+  const bool writable = (rights & (TW_MAY_WRITE | TW_MAY_UPDATE)) != 0;
+  auto region = std::make_unique<Region>(peer.handle, data, writable);
+  const Py_buffer& memory = region->memory;
+  uint64_t id = 0;
+  tw_status status{};
+  int result;
+  {
+    const NoGil nogil;
+    result = tw_peer_expose(peer.handle, memory.buf, static_cast<size_t>(memory.len), rights,
+                            nullptr, &id, &status);
   }
-
-  nb::object region_of_peer(uint64_t id) const {
-    uint64_t size;
-    uint32_t rights;
-    if (!tw_remote_region(remote->handle, id, &size, &rights)) return nb::none();
-    return nb::make_tuple(size, rights);
-  }
-
-  Access* start(int kind, uint64_t region, uint64_t offset, nb::handle local, uint64_t operand,
-                uint64_t expected, uint32_t immediate, nb::handle queue, uint64_t token) {
-    tw_events* const events = queue.is_none() ? nullptr : nb::cast<Events&>(queue).handle;
-    const bool writes = kind == TW_WRITE || kind == TW_WRITE_IMMEDIATE;
-    auto memory = std::make_unique<Kept>(Kept{nullptr, {}});
-    memory->views.reserve(1);
-    memory->views.push_back(exported(local, !writes));
-    const Py_buffer& view = memory->views.front();
-    tw_access_request request{};
-    request.kind = kind;
-    request.immediate = immediate;
-    request.region = region;
-    request.offset = offset;
-    request.local = view.buf;
-    request.length = static_cast<uint64_t>(view.len);
-    request.operand = operand;
-    request.expected = expected;
-    KeptObjects& kept = KeptObjects::get();
-    const tw_owner owner = kept.keep(memory.release());  // told also when nothing has begun
-    tw_access* access = nullptr;
-    tw_status status{};
-    int result;
-    {
-      const NoGil nogil;
-      result = tw_remote_start(remote->handle, &request, &owner, events, token, &access, &status);
-    }
-    kept.free_some();
-    check(result, status);
-    kept.need_thread();
-    return new Access(access);
-  }
-
-  nb::object immediate(nb::handle timeout) {
-    const tw_wait limit = wait_for(timeout);
-    tw_status status{};
-    uint32_t value = 0;
-    int result;
-    {
-      const NoGil nogil;
-      result = tw_remote_immediate(remote->handle, &limit, &value, &status);
-    }
-    if (result == TW_CODE_DEADLINE_EXCEEDED) return nb::none();
-    check(result, status);
-    return made(PyLong_FromUnsignedLong(value));
-  }
-};
-
-}  // namespace
-
-nb::object remote(tw_remote* handle) {
-  return nb::cast(new Remote(there(handle)), nb::rv_policy::take_ownership);
+  check(result, status);
+  region->id = id;
+  return region.release();
 }
 
-void bind_access(nb::module_& m) {
+nb::object region_of_peer(Peer& peer, uint64_t id) {
+  uint64_t size;
+  uint32_t rights;
+  if (!tw_peer_region(peer.handle, id, &size, &rights)) return nb::none();
+  return nb::make_tuple(size, rights);
+}
+
+Access* start_access(Peer& peer, int kind, uint64_t region, uint64_t offset, nb::handle local,
+                     uint64_t operand, uint64_t expected, uint32_t immediate, nb::handle queue,
+                     uint64_t token) {
+  tw_events* const events = queue.is_none() ? nullptr : nb::cast<Events&>(queue).handle;
+  const bool writes = kind == TW_WRITE || kind == TW_WRITE_IMMEDIATE;
+  auto memory = std::make_unique<Kept>(Kept{nullptr, {}});
+  memory->views.reserve(1);
+  memory->views.push_back(exported(local, !writes));
+  const Py_buffer& view = memory->views.front();
+  tw_access_request request{};
+  request.kind = kind;
+  request.immediate = immediate;
+  request.region = region;
+  request.offset = offset;
+  request.local = view.buf;
+  request.length = static_cast<uint64_t>(view.len);
+  request.operand = operand;
+  request.expected = expected;
+  KeptObjects& kept = KeptObjects::get();
+  const tw_owner owner = kept.keep(memory.release());  // told also when nothing has begun
+  tw_access* access = nullptr;
+  tw_status status{};
+  int result;
+  {
+    const NoGil nogil;
+    result = tw_peer_access(peer.handle, &request, &owner, events, token, &access, &status);
+  }
+  kept.free_some();
+  check(result, status);
+  kept.need_thread();
+  return new Access(access);
+}
+
+nb::object immediate(Peer& peer, nb::handle timeout) {
+  const tw_wait limit = wait_for(timeout);
+  tw_status status{};
+  uint32_t value = 0;
+  int result;
+  {
+    const NoGil nogil;
+    result = tw_peer_immediate(peer.handle, &limit, &value, &status);
+  }
+  if (result == TW_CODE_DEADLINE_EXCEEDED) return nb::none();
+  check(result, status);
+  return made(PyLong_FromUnsignedLong(value));
+}
+}  // namespace
+
+void bind_access(nb::module_& m, nb::class_<Peer>& peer) {
   m.attr("MAY_READ") = static_cast<int>(TW_MAY_READ);
   m.attr("MAY_WRITE") = static_cast<int>(TW_MAY_WRITE);
   m.attr("MAY_UPDATE") = static_cast<int>(TW_MAY_UPDATE);
@@ -161,15 +144,13 @@ void bind_access(nb::module_& m) {
   nb::class_<Access>(m, "Access")
       .def_prop_ro("ended", &Access::ended)
       .def("wait", &Access::wait, nb::arg("timeout").none() = nb::none());
-  nb::class_<Remote>(m, "Remote")
-      .def("expose", &Remote::expose, nb::arg("data"), nb::arg("rights"),
-           nb::rv_policy::take_ownership)
-      .def("region", &Remote::region_of_peer, nb::arg("region"))
-      .def("start", &Remote::start, nb::arg("kind"), nb::arg("region"), nb::arg("offset"),
+  peer.def("expose", expose, nb::arg("data"), nb::arg("rights"), nb::rv_policy::take_ownership)
+      .def("region", region_of_peer, nb::arg("region"))
+      .def("access", start_access, nb::arg("kind"), nb::arg("region"), nb::arg("offset"),
            nb::arg("local"), nb::arg("operand") = 0, nb::arg("expected") = 0,
            nb::arg("immediate") = 0, nb::arg("queue").none() = nb::none(), nb::arg("token") = 0,
            nb::rv_policy::take_ownership)
-      .def("immediate", &Remote::immediate, nb::arg("timeout").none() = nb::none());
+      .def("immediate", immediate, nb::arg("timeout").none() = nb::none());
 }
 
 }  // namespace binding

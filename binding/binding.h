@@ -220,19 +220,55 @@ struct Events {
   ~Events() { tw_events_release(handle); }
 };
 
-// calls.cpp, access.cpp: objects that own what they are given.
+// calls.cpp, peers.cpp: objects that own what they are given.
 nb::object client_call(tw_client_call* call);
 nb::object server_call(tw_server_call* call);
-nb::object remote(tw_remote* handle);
+nb::object process(tw_peer* peer);
+
+struct PeerRelease {
+  void operator()(tw_peer* peer) const { tw_peer_release(peer); }
+};
+using PeerHandle = std::unique_ptr<tw_peer, PeerRelease>;
+
+// peers.cpp. What connect() has made closes its link when it goes.
+struct Peer {
+  tw_peer* const handle;
+  tw_link* const link;
+  explicit Peer(tw_peer* shared) : handle(shared), link(nullptr) {}
+  explicit Peer(tw_link* made) : handle(made), link(made) {}
+  Peer(const Peer&) = delete;
+  Peer& operator=(const Peer&) = delete;
+  ~Peer() {
+    if (link)
+      tw_link_release(link);
+    else
+      tw_peer_release(handle);
+  }
+};
+
+// servers.cpp
+struct Server {
+  tw_server* handle = nullptr;
+  explicit Server(int64_t max_message) {
+    tw_status status{};
+    check(tw_server_create(max_message, &handle, &status), status);
+  }
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+  ~Server() {
+    if (handle) tw_server_release(handle);
+  }
+};
 
 void bind_errors(nb::module_& m);
 void bind_process(nb::module_& m);
 void bind_kept(nb::module_& m);
 void bind_memory(nb::module_& m);
 void bind_events(nb::module_& m);
-void bind_access(nb::module_& m);
+void bind_access(nb::module_& m, nb::class_<Peer>& peer);
+void bind_tagged(nb::module_& m, nb::class_<Peer>& peer);
 void bind_calls(nb::module_& m);
-void bind_links(nb::module_& m);
+void bind_peers(nb::module_& m);
 void bind_route(nb::module_& m);
 void bind_servers(nb::module_& m);
 

@@ -309,12 +309,7 @@ void bind_calls(nb::module_& m) {
           "notify",
           [](ServerCall& c, Events& queue, uint64_t token, int on) { c.notify(queue, token, on); },
           nb::arg("queue"), nb::arg("token"), nb::arg("on") = static_cast<int>(TW_ON_END))
-      .def("remote", [](ServerCall& c) { return remote(tw_call_remote(c.handle)); })
-      .def("stats", [](ServerCall& c) {
-        nb::dict dict;
-        tw_call_link_stats(c.handle, visit_stats, &dict);
-        return dict;
-      });
+      .def("process", [](ServerCall& c) { return process(tw_call_process(c.handle)); });
 }
 
 }  // namespace binding

@@ -11,9 +11,8 @@ NB_MODULE(_core_of_main, m) {
   binding::bind_kept(m);
   binding::bind_memory(m);
   binding::bind_events(m);
-  binding::bind_access(m);
   binding::bind_calls(m);
-  binding::bind_links(m);
+  binding::bind_peers(m);
   binding::bind_route(m);
   binding::bind_servers(m);
 }

@@ -6,65 +6,65 @@ namespace binding {
 
 namespace {
 
-struct Server {
-  tw_server* handle = nullptr;
-  explicit Server(int64_t max_message) {
-    tw_status status{};
-    check(tw_server_create(max_message, &handle, &status), status);
+nb::object next(Server& server, nb::object timeout) {
+  const tw_wait wait = wait_for(timeout);
+  // Few at a time: between two batches others get their turn.
+  constexpr size_t kRoom = 16;
+  tw_server_call* calls[kRoom];
+  size_t count = 0;
+  tw_status status{};
+  int result;
+  {
+    const NoGil nogil;
+    result = tw_server_next(server.handle, &wait, calls, kRoom, &count, &status);
   }
-  Server(const Server&) = delete;
-  Server& operator=(const Server&) = delete;
-  ~Server() {
-    if (handle) tw_server_release(handle);
-  }
+  if (result == TW_CODE_UNAVAILABLE) return nb::none();
+  check(result, status);
+  nb::list list;
+  for (size_t i = 0; i < count; ++i) list.append(server_call(calls[i]));
+  return list;
+}
 
-  nb::object next(nb::object timeout) {
-    const tw_wait wait = wait_for(timeout);
-    // Few at a time: between two batches others get their turn.
-    constexpr size_t kRoom = 16;
-    tw_server_call* calls[kRoom];
-    size_t count = 0;
-    tw_status status{};
-    int result;
-    {
-      const NoGil nogil;
-      result = tw_server_next(handle, &wait, calls, kRoom, &count, &status);
-    }
-    if (result == TW_CODE_UNAVAILABLE) return nb::none();
-    check(result, status);
-    nb::list list;
-    for (size_t i = 0; i < count; ++i) list.append(server_call(calls[i]));
-    return list;
-  }
+nb::object stats(Server& server) {
+  nb::list list;
+  tw_server_stats(
+      server.handle,
+      [](void* context, const tw_statistics* found) {
+        static_cast<nb::list*>(context)->append(dict_of(*found));
+      },
+      &list);
+  return list;
+}
 
-  nb::object stats() {
-    nb::list list;
-    tw_server_stats(
-        handle,
-        [](void* context, const tw_statistics* found) {
-          static_cast<nb::list*>(context)->append(dict_of(*found));
-        },
-        &list);
-    return list;
-  }
+nb::object traces(Server& server) {
+  nb::list list;
+  tw_server_trace(
+      server.handle,
+      [](void* context, const char* transport, const char* peer, uint64_t total) {
+        const nb::tuple link = nb::make_tuple(transport, peer, total, nb::list());
+        PyList_Append(static_cast<PyObject*>(context), link.ptr());
+      },
+      [](void* context, const tw_trace_event* event) {
+        auto* const all = static_cast<PyObject*>(context);
+        PyObject* const link = PyList_GetItem(all, PyList_Size(all) - 1);
+        visit_event(PyTuple_GetItem(link, 3), event);
+      },
+      list.ptr());
+  return list;
+}
 
-  nb::object traces() {
-    nb::list list;
-    tw_server_trace(
-        handle,
-        [](void* context, const char* transport, const char* peer, uint64_t total) {
-          const nb::tuple link = nb::make_tuple(transport, peer, total, nb::list());
-          PyList_Append(static_cast<PyObject*>(context), link.ptr());
-        },
-        [](void* context, const tw_trace_event* event) {
-          auto* const all = static_cast<PyObject*>(context);
-          PyObject* const link = PyList_GetItem(all, PyList_Size(all) - 1);
-          visit_event(PyTuple_GetItem(link, 3), event);
-        },
-        list.ptr());
-    return list;
-  }
-};
+nb::object peers(Server& server) {
+  std::vector<PeerHandle> found;
+  tw_server_peers(
+      server.handle,
+      [](void* context, tw_peer* peer) {
+        static_cast<std::vector<PeerHandle>*>(context)->emplace_back(tw_peer_share(peer));
+      },
+      &found);
+  nb::list list;
+  for (PeerHandle& peer : found) list.append(process(peer.release()));
+  return list;
+}
 
 }  // namespace
 
@@ -116,7 +116,7 @@ void bind_servers(nb::module_& m) {
                   status);
           },
           nb::arg("session"), nb::arg("caller"), nb::arg("agent"))
-      .def("next", &Server::next, nb::arg("timeout").none() = nb::none())
+      .def("next", next, nb::arg("timeout").none() = nb::none())
       .def("refuse",
            [](Server& s) {
              const NoGil nogil;
@@ -128,8 +128,16 @@ void bind_servers(nb::module_& m) {
              const NoGil nogil;
              tw_server_close(s.handle);
            })
-      .def("stats", &Server::stats)
-      .def("traces", &Server::traces);
+      .def("peers", peers)
+      .def(
+          "notify_peers",
+          [](Server& s, Events& queue, uint64_t token) {
+            tw_status status{};
+            check(tw_server_notify_peers(s.handle, queue.handle, token, &status), status);
+          },
+          nb::arg("queue"), nb::arg("token"))
+      .def("stats", stats)
+      .def("traces", traces);
 }
 
 }  // namespace binding

@@ -36,25 +36,29 @@ enum { TW_OK = 0, TW_INTERRUPTED = -1 };
 typedef struct tw_buffer tw_buffer;      // a run of bytes: received, or of this process's arena
 typedef struct tw_message tw_message;    // a received message: its segments
 typedef struct tw_metadata tw_metadata;  // received metadata
-typedef struct tw_link tw_link;          // a client's connection to one peer
+typedef struct tw_peer tw_peer;          // the process at the other end of a link
+typedef struct tw_link tw_link;          // a tw_peer, too: of a link that this process has made
 typedef struct tw_call tw_call;          // one RPC, at either end
 typedef struct tw_client_call tw_client_call;  // a tw_call, too
 typedef struct tw_server_call tw_server_call;  // a tw_call, too
 typedef struct tw_events tw_events;            // a queue of tokens: what has ended
 typedef struct tw_server tw_server;            // a listener, its links and the calls on them
-typedef struct tw_remote tw_remote;    // the process at the other end of a link, and its memory
-typedef struct tw_access tw_access;    // a one-sided operation under way
-typedef struct tw_tagged tw_tagged;    // the tagged messages of a link
-typedef struct tw_receive tw_receive;  // a tagged message that is asked for
+typedef struct tw_access tw_access;            // a one-sided operation under way
+typedef struct tw_receive tw_receive;          // a tagged message that is asked for
 
-// C++ takes a call of either end for a tw_call; in C these say so.
+// C++ takes a call of either end for a tw_call, and a link for a tw_peer; in C these say so.
 #ifdef __cplusplus
+struct tw_peer {
+  tw_peer() = delete;
+};
+struct tw_link : tw_peer {};
 struct tw_call {
   tw_call() = delete;
 };
 struct tw_client_call : tw_call {};
 struct tw_server_call : tw_call {};
 #else
+static inline tw_peer* tw_link_as_peer(tw_link* link) { return (tw_peer*)link; }
 static inline tw_call* tw_client_as_call(tw_client_call* call) { return (tw_call*)call; }
 static inline tw_call* tw_server_as_call(tw_server_call* call) { return (tw_call*)call; }
 #endif
@@ -112,7 +116,7 @@ typedef struct tw_owner {
   void* context;
 } tw_owner;
 
-// Lets tw_link_start and tw_call_finish leave although the peer is slow to take what is sent. Then
+// Lets tw_peer_start and tw_call_finish leave although the peer is slow to take what is sent. Then
 // keep(context) is called, once at most and before they return, by the thread that called them. It
 // gives whom to tell once nobody reads the segments any more that are not lent; until then they
 // stay as they are. Null `keep`: they may change, and are copied.
@@ -453,7 +457,7 @@ typedef struct tw_passed_over {
 } tw_passed_over;
 int tw_route_news(tw_route* route, tw_passed_over* out);
 
-// ---- client ----
+// ---- links ----
 
 typedef struct tw_invitation {
   const char* address;  // shm:<path> or tcp:<host>:<port>
@@ -465,29 +469,54 @@ typedef struct tw_invitation {
   int64_t max_message;  // bytes, -1: the setting
 } tw_invitation;
 
-int tw_connect(const tw_invitation* invitation, int64_t timeout_ns, tw_link** out,
-               tw_status* status);
-const char* tw_link_transport(const tw_link* link);
-const char* tw_link_peer(const tw_link* link);
-int tw_link_alive(const tw_link* link);
-void tw_link_death(const tw_link* link, tw_status* why);
-void tw_link_stats(tw_link* link, tw_visit_statistics visit, void* context);
-// What the link has kept, oldest first; the result counts all that it has noted. 0 as well without
-// memory for it.
-uint64_t tw_link_trace(const tw_link* link, tw_visit_event visit, void* context);
-void tw_link_close(tw_link* link);
+// Makes a link. `serves`, which may be null, serves the calls that the peer begins on it, looks
+// after the link, and closes it when it is closed itself. UNAVAILABLE, DEADLINE_EXCEEDED,
+// UNAUTHENTICATED, PERMISSION_DENIED.
+int tw_connect(const tw_invitation* invitation, tw_server* serves, int64_t timeout_ns,
+               tw_link** out, tw_status* status);
 // The link closes once the calls that are under way have ended.
 void tw_link_release(tw_link* link);
 
+// ---- peers ----
+
+// The process at the other end of a link, whichever of the two has made it: calls, tagged messages
+// and one-sided operations are begun here. A peer is gone when its link is: one that connects anew
+// is another peer. These are new references, which keep no link open.
+tw_peer* tw_call_process(const tw_call* call);
+tw_peer* tw_peer_share(tw_peer* peer);
+void tw_peer_release(tw_peer* peer);
+
+const char* tw_peer_transport(const tw_peer* peer);
+// As gRPC writes it: ipv4:127.0.0.1:4242, unix:.
+const char* tw_peer_address(const tw_peer* peer);
+// Of a client, as the bootstrap saw them: where it came from, and its program. Empty: unknown.
+const char* tw_peer_caller(const tw_peer* peer);
+const char* tw_peer_agent(const tw_peer* peer);
+// 0 unless it runs on this host, in a pid namespace that this process knows.
+int32_t tw_peer_pid(const tw_peer* peer);
+// 0 once it is gone, or said that it goes away.
+int tw_peer_alive(const tw_peer* peer);
+// Why it is not alive.
+void tw_peer_death(const tw_peer* peer, tw_status* why);
+// Puts the token into the queue once the peer is gone, at once if it is. 0: no memory, it never
+// comes.
+int tw_peer_notify_gone(tw_peer* peer, tw_events* queue, uint64_t token);
+void tw_peer_stats(tw_peer* peer, tw_visit_statistics visit, void* context);
+// What the link has kept, oldest first; the result counts all that it has noted. 0 as well without
+// memory for it.
+uint64_t tw_peer_trace(const tw_peer* peer, tw_visit_event visit, void* context);
+// Calls under way end with CANCELLED.
+void tw_peer_close(tw_peer* peer);
+
 enum {
   TW_HALF_CLOSE = 1,  // no message follows
-  // However the server ends the call, it lasts until its messages have been taken. It has to be
-  // read to its end or cancelled.
+  // However the peer ends the call, it lasts until its messages have been taken. It has to be read
+  // to its end or cancelled.
   TW_UNTIL_READ = 2,
 };
-// Begins a call with its first message (unless payload.segments is null).
-// Without a keeper it waits for memory that is not lent.
-int tw_link_start(tw_link* link, const char* method, size_t method_size, tw_pairs metadata,
+// Begins a call with its first message (unless payload.segments is null). Without a keeper it waits
+// for memory that is not lent. A peer that serves no calls ends it with UNIMPLEMENTED.
+int tw_peer_start(tw_peer* peer, const char* method, size_t method_size, tw_pairs metadata,
                   tw_payload payload, int flags, const tw_wait* wait, tw_client_call** out,
                   tw_status* status);
 
@@ -498,7 +527,7 @@ typedef struct tw_reply {
 } tw_reply;
 // A whole unary call. The result is the call's status; timeout_ns is its deadline. Fill *reply with
 // nulls before.
-int tw_link_unary(tw_link* link, const char* method, size_t method_size, tw_pairs metadata,
+int tw_peer_unary(tw_peer* peer, const char* method, size_t method_size, tw_pairs metadata,
                   tw_payload payload, const tw_wait* wait, tw_reply* reply, tw_status* status);
 
 // ---- calls ----
@@ -526,7 +555,6 @@ int tw_call_notify(tw_call* call, int on, tw_events* queue, uint64_t token);
 const char* tw_call_peer(const tw_call* call);
 const char* tw_call_agent(const tw_call* call);  // empty: unknown
 const char* tw_call_transport(const tw_call* call);
-void tw_call_link_stats(tw_call* call, tw_visit_statistics visit, void* context);
 void tw_call_release(tw_call* call);
 
 // The client's end:
@@ -578,27 +606,21 @@ void tw_events_release(tw_events* queue);
 
 // ---- one-sided operations ----
 
-// The other process of a link, as seen from either end: its memory for this process, and this
-// process's for it. A new reference, which keeps no link open. Null: no memory.
-tw_remote* tw_link_remote(tw_link* link);
-tw_remote* tw_call_remote(tw_call* call);
-void tw_remote_release(tw_remote* remote);
-
 // Rights on a region, to be added up.
 enum { TW_MAY_READ = 1, TW_MAY_WRITE = 2, TW_MAY_UPDATE = 4 };
 
 // Lets the peer, and nobody else, at [data, data + size), and names the region on this link; the
 // peer knows it before any message that is sent afterwards. The memory stays as it is until
-// tw_remote_conceal, or the end of the link; `owner` (may be null) is told then. Memory for updates
+// tw_peer_conceal, or the end of the link; `owner` (may be null) is told then. Memory for updates
 // begins at a multiple of 8. INVALID_ARGUMENT, UNIMPLEMENTED, RESOURCE_EXHAUSTED, or why the link
 // is gone.
-int tw_remote_expose(tw_remote* remote, void* data, size_t size, uint32_t rights,
-                     const tw_owner* owner, uint64_t* region, tw_status* status);
+int tw_peer_expose(tw_peer* peer, void* data, size_t size, uint32_t rights, const tw_owner* owner,
+                   uint64_t* region, tw_status* status);
 // Once it returns, the peer neither reads nor writes there. NOT_FOUND: it was concealed before, or
 // the link is gone.
-int tw_remote_conceal(tw_remote* remote, uint64_t region, tw_status* status);
+int tw_peer_conceal(tw_peer* peer, uint64_t region, tw_status* status);
 // A region that the peer has exposed. 0: there is none of this name.
-int tw_remote_region(tw_remote* remote, uint64_t region, uint64_t* size, uint32_t* rights);
+int tw_peer_region(tw_peer* peer, uint64_t region, uint64_t* size, uint32_t* rights);
 
 enum {
   TW_READ = 0,
@@ -624,8 +646,8 @@ typedef struct tw_access_request {
 // the end, which `owner` is told of, and then `queue` gets the token (both may be null). It cannot
 // be called back. NOT_FOUND, PERMISSION_DENIED, OUT_OF_RANGE, INVALID_ARGUMENT, UNIMPLEMENTED, or
 // why the link is gone: nothing has begun.
-int tw_remote_start(tw_remote* remote, const tw_access_request* request, const tw_owner* owner,
-                    tw_events* queue, uint64_t token, tw_access** out, tw_status* status);
+int tw_peer_access(tw_peer* peer, const tw_access_request* request, const tw_owner* owner,
+                   tw_events* queue, uint64_t token, tw_access** out, tw_status* status);
 // How it ended. DEADLINE_EXCEEDED: it has not yet.
 int tw_access_wait(tw_access* access, const tw_wait* wait, tw_status* status);
 int tw_access_ended(const tw_access* access);
@@ -633,18 +655,13 @@ int tw_access_ended(const tw_access* access);
 void tw_access_release(tw_access* access);
 // The next value of the peer's writes with immediate, in order. DEADLINE_EXCEEDED: none came in
 // time; else why none will come.
-int tw_remote_immediate(tw_remote* remote, const tw_wait* wait, uint32_t* value, tw_status* status);
+int tw_peer_immediate(tw_peer* peer, const tw_wait* wait, uint32_t* value, tw_status* status);
 
 // ---- tagged messages ----
 
 // Either end of a link sends messages with a tag, and the other one asks for them by it. Those of
 // one tag are received in the order in which they were sent. What nobody has asked for waits,
 // within one credit for all tags: then its sender waits.
-
-// A new reference, which keeps no link open. Null: no memory.
-tw_tagged* tw_link_tagged(tw_link* link);
-tw_tagged* tw_call_tagged(tw_call* call);
-void tw_tagged_release(tw_tagged* tagged);
 
 // Tags go up to this.
 #define TW_MAX_TAG (UINT64_MAX >> 1)
@@ -653,15 +670,14 @@ void tw_tagged_release(tw_tagged* tagged);
 // UNIMPLEMENTED (the peer knows no tagged messages), DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED: the
 // peer will not see the message; nor will it when this is interrupted. Or why the link is gone:
 // then it may have seen it.
-int tw_tagged_send(tw_tagged* tagged, uint64_t tag, tw_payload payload, const tw_wait* wait,
-                   tw_status* status);
+int tw_peer_send(tw_peer* peer, uint64_t tag, tw_payload payload, const tw_wait* wait,
+                 tw_status* status);
 // Asks for the next message of a tag. With `into`, `size` bytes that nobody else touches until
 // `owner` is told, its segments come there, one after the other; null: they stay where they come
 // to lie, and `owner` is not looked at. Once it has ended `queue` gets the token (may be null).
 // INVALID_ARGUMENT, UNIMPLEMENTED: nothing has begun, and `owner` has been told.
-int tw_tagged_receive(tw_tagged* tagged, uint64_t tag, void* into, size_t size,
-                      const tw_owner* owner, tw_events* queue, uint64_t token, tw_receive** out,
-                      tw_status* status);
+int tw_peer_receive(tw_peer* peer, uint64_t tag, void* into, size_t size, const tw_owner* owner,
+                    tw_events* queue, uint64_t token, tw_receive** out, tw_status* status);
 // The message, once: afterwards null. OUT_OF_RANGE: it is larger than `size`, and was dropped.
 // CANCELLED, or why the link is gone: none came. DEADLINE_EXCEEDED: it has not ended yet.
 int tw_receive_wait(tw_receive* receive, const tw_wait* wait, tw_message** message,
@@ -696,6 +712,13 @@ int tw_server_next(tw_server* server, const tw_wait* wait, tw_server_call** call
                    size_t* count, tw_status* status);
 void tw_server_refuse(tw_server* server);
 size_t tw_server_active(const tw_server* server);
+// Visits the peers that are alive, whichever end has made their links. Good as long as the visit:
+// tw_peer_share makes a reference.
+typedef void (*tw_visit_peer)(void* context, tw_peer* peer);
+void tw_server_peers(tw_server* server, tw_visit_peer visit, void* context);
+// Puts the token into the queue when a peer next comes or goes, or the server is closed.
+// UNAVAILABLE, RESOURCE_EXHAUSTED: it never comes.
+int tw_server_notify_peers(tw_server* server, tw_events* queue, uint64_t token, tw_status* status);
 // Visits the statistics of each link.
 void tw_server_stats(tw_server* server, tw_visit_statistics visit, void* context);
 // Visits what each link has kept; `begin` is called ahead of each, with all that it has noted.
@@ -712,7 +735,7 @@ void tw_server_release(tw_server* server);
 // would be two arenas). A plugin refuses a table of another version than the one it was built for,
 // or a smaller one. The version changes with each change of a function or type that is in use;
 // entries are only added at the end.
-enum { TW_TABLE_VERSION = 8 };
+enum { TW_TABLE_VERSION = 9 };
 
 // All functions, by name and in the order of the table.
 #define TW_TABLE(ENTRY)                              \
@@ -737,14 +760,14 @@ enum { TW_TABLE_VERSION = 8 };
   ENTRY(hello, tw_hello)                             \
   ENTRY(parse_hello, tw_parse_hello)                 \
   ENTRY(connect, tw_connect)                         \
-  ENTRY(link_transport, tw_link_transport)           \
-  ENTRY(link_peer, tw_link_peer)                     \
-  ENTRY(link_alive, tw_link_alive)                   \
-  ENTRY(link_death, tw_link_death)                   \
-  ENTRY(link_stats, tw_link_stats)                   \
-  ENTRY(link_close, tw_link_close)                   \
+  ENTRY(peer_transport, tw_peer_transport)           \
+  ENTRY(peer_address, tw_peer_address)               \
+  ENTRY(peer_alive, tw_peer_alive)                   \
+  ENTRY(peer_death, tw_peer_death)                   \
+  ENTRY(peer_stats, tw_peer_stats)                   \
+  ENTRY(peer_close, tw_peer_close)                   \
   ENTRY(link_release, tw_link_release)               \
-  ENTRY(link_start, tw_link_start)                   \
+  ENTRY(peer_start, tw_peer_start)                   \
   ENTRY(call_take, tw_call_take)                     \
   ENTRY(call_notify, tw_call_notify)                 \
   ENTRY(call_release, tw_call_release)               \
@@ -786,8 +809,8 @@ enum { TW_TABLE_VERSION = 8 };
   ENTRY(message_leased, tw_message_leased)           \
   ENTRY(post, tw_post)                               \
   ENTRY(message_posted, tw_message_posted)           \
-  ENTRY(link_trace, tw_link_trace)                   \
-  ENTRY(link_unary, tw_link_unary)                   \
+  ENTRY(peer_trace, tw_peer_trace)                   \
+  ENTRY(peer_unary, tw_peer_unary)                   \
   ENTRY(call_receive, tw_call_receive)               \
   ENTRY(call_sendable, tw_call_sendable)             \
   ENTRY(call_ended, tw_call_ended)                   \
@@ -797,25 +820,18 @@ enum { TW_TABLE_VERSION = 8 };
   ENTRY(call_initial, tw_call_initial)               \
   ENTRY(call_agent, tw_call_agent)                   \
   ENTRY(call_drop_if_over, tw_call_drop_if_over)     \
-  ENTRY(call_link_stats, tw_call_link_stats)         \
   ENTRY(call_send_initial, tw_call_send_initial)     \
   ENTRY(call_reply, tw_call_reply)                   \
-  ENTRY(link_remote, tw_link_remote)                 \
-  ENTRY(call_remote, tw_call_remote)                 \
-  ENTRY(remote_release, tw_remote_release)           \
-  ENTRY(remote_expose, tw_remote_expose)             \
-  ENTRY(remote_conceal, tw_remote_conceal)           \
-  ENTRY(remote_region, tw_remote_region)             \
-  ENTRY(remote_start, tw_remote_start)               \
+  ENTRY(peer_expose, tw_peer_expose)                 \
+  ENTRY(peer_conceal, tw_peer_conceal)               \
+  ENTRY(peer_region, tw_peer_region)                 \
+  ENTRY(peer_access, tw_peer_access)                 \
   ENTRY(access_wait, tw_access_wait)                 \
   ENTRY(access_ended, tw_access_ended)               \
   ENTRY(access_release, tw_access_release)           \
-  ENTRY(remote_immediate, tw_remote_immediate)       \
-  ENTRY(link_tagged, tw_link_tagged)                 \
-  ENTRY(call_tagged, tw_call_tagged)                 \
-  ENTRY(tagged_release, tw_tagged_release)           \
-  ENTRY(tagged_send, tw_tagged_send)                 \
-  ENTRY(tagged_receive, tw_tagged_receive)           \
+  ENTRY(peer_immediate, tw_peer_immediate)           \
+  ENTRY(peer_send, tw_peer_send)                     \
+  ENTRY(peer_receive, tw_peer_receive)               \
   ENTRY(receive_wait, tw_receive_wait)               \
   ENTRY(receive_ended, tw_receive_ended)             \
   ENTRY(receive_cancel, tw_receive_cancel)           \
@@ -842,7 +858,16 @@ enum { TW_TABLE_VERSION = 8 };
   ENTRY(memory_counters, tw_memory_counters)         \
   ENTRY(each_setting, tw_each_setting)               \
   ENTRY(read_setting, tw_read_setting)               \
-  ENTRY(choose_policy, tw_choose_policy)
+  ENTRY(choose_policy, tw_choose_policy)             \
+  ENTRY(call_process, tw_call_process)               \
+  ENTRY(peer_share, tw_peer_share)                   \
+  ENTRY(peer_release, tw_peer_release)               \
+  ENTRY(peer_caller, tw_peer_caller)                 \
+  ENTRY(peer_agent, tw_peer_agent)                   \
+  ENTRY(peer_pid, tw_peer_pid)                       \
+  ENTRY(peer_notify_gone, tw_peer_notify_gone)       \
+  ENTRY(server_peers, tw_server_peers)               \
+  ENTRY(server_notify_peers, tw_server_notify_peers)
 
 typedef struct tw_table {
   uint32_t version;

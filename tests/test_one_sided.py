@@ -21,9 +21,9 @@ PATIENCE = 60.0
 class Ends:
     """A link and the server's call on it: each end's view of the other."""
 
-    here: _core.Remote
-    there: _core.Remote
-    link: _core.Link
+    here: _core.Peer
+    there: _core.Peer
+    link: _core.Peer
 
 
 @pytest.fixture(params=["shm", "tcp"])
@@ -52,7 +52,7 @@ def ends(request: pytest.FixtureRequest) -> Iterator[Ends]:
         )
         call = link.start("/t/Hold", None, None)
         assert arrived.wait(PATIENCE)
-        yield Ends(link.remote(), calls[0].remote(), link)
+        yield Ends(link.share(), calls[0].process(), link)
         call.cancel()
         link.close()
     finally:
@@ -60,11 +60,11 @@ def ends(request: pytest.FixtureRequest) -> Iterator[Ends]:
         thread.join()
 
 
-def known(remote: _core.Remote, region: int) -> tuple[int, int]:
+def known(peer: _core.Peer, region: int) -> tuple[int, int]:
     """The peer's region, once its announcement has arrived."""
     deadline = threading.Event()
     for _ in range(60_000):
-        if (facts := remote.region(region)) is not None:
+        if (facts := peer.region(region)) is not None:
             return facts
         deadline.wait(0.001)
     raise AssertionError(f"region {region} was never announced")
@@ -75,12 +75,12 @@ def test_arrays_are_read_and_written_in_place(ends: Ends) -> None:
     region = ends.there.expose(memory.data, ALL)
     assert known(ends.here, region.id) == (memory.nbytes, ALL)
     values = np.arange(1000, dtype=np.float32)
-    assert ends.here.start(_core.WRITE, region.id, 400, values.data).wait(PATIENCE)
+    assert ends.here.access(_core.WRITE, region.id, 400, values.data).wait(PATIENCE)
     np.testing.assert_array_equal(memory[100:1100], values)
     assert memory[99] == 0
     assert memory[1100] == 0
     back = np.empty_like(memory)
-    assert ends.here.start(_core.READ, region.id, 0, back.data).wait(PATIENCE)
+    assert ends.here.access(_core.READ, region.id, 0, back.data).wait(PATIENCE)
     np.testing.assert_array_equal(back, memory)
 
 
@@ -89,11 +89,11 @@ def test_atomics_give_the_value_before(ends: Ends) -> None:
     region = ends.there.expose(word.data, _core.MAY_UPDATE)
     known(ends.here, region.id)
     before = np.zeros(1, np.uint64)
-    ends.here.start(_core.FETCH_ADD, region.id, 0, before.data, operand=2**64 - 1).wait()
+    ends.here.access(_core.FETCH_ADD, region.id, 0, before.data, operand=2**64 - 1).wait()
     assert (before[0], word[0]) == (5, 4)
-    ends.here.start(_core.COMPARE_SWAP, region.id, 0, before.data, operand=9, expected=5).wait()
+    ends.here.access(_core.COMPARE_SWAP, region.id, 0, before.data, operand=9, expected=5).wait()
     assert (before[0], word[0]) == (4, 4)
-    ends.here.start(_core.COMPARE_SWAP, region.id, 0, before.data, operand=9, expected=4).wait()
+    ends.here.access(_core.COMPARE_SWAP, region.id, 0, before.data, operand=9, expected=4).wait()
     assert (before[0], word[0]) == (4, 9)
 
 
@@ -102,7 +102,7 @@ def test_a_write_can_tell_the_peer(ends: Ends) -> None:
     region = ends.there.expose(memory, _core.MAY_WRITE)
     known(ends.here, region.id)
     assert ends.there.immediate(0.0) is None
-    access = ends.here.start(_core.WRITE_IMMEDIATE, region.id, 0, b"tensors!", immediate=2**32 - 1)
+    access = ends.here.access(_core.WRITE_IMMEDIATE, region.id, 0, b"tensors!", immediate=2**32 - 1)
     assert ends.there.immediate(PATIENCE) == 2**32 - 1
     assert memory == b"tensors!"
     assert access.wait(PATIENCE)
@@ -115,7 +115,7 @@ def test_the_end_of_an_operation_is_announced(ends: Ends) -> None:
     queue = _core.EventQueue()
     for token in range(10):
         # Nobody keeps the operation: its memory is kept for it.
-        ends.here.start(
+        ends.here.access(
             _core.WRITE, region.id, 0, np.ones(100, np.uint8).data, queue=queue, token=token
         )
     tokens: list[int] = []
@@ -133,7 +133,7 @@ def test_nobody_has_to_ask_for_memory_to_be_let_go_of(ends: Ends) -> None:
     freed = threading.Event()
     array = np.ones(1 << 20, np.uint8)
     weakref.finalize(array, freed.set)
-    access = ends.here.start(_core.WRITE, region.id, 0, array.data)
+    access = ends.here.access(_core.WRITE, region.id, 0, array.data)
     del array, access
     assert freed.wait(PATIENCE)
 
@@ -141,7 +141,7 @@ def test_nobody_has_to_ask_for_memory_to_be_let_go_of(ends: Ends) -> None:
 def test_what_has_not_begun_lets_go_of_its_memory(ends: Ends) -> None:
     memory = bytearray(8)
     with pytest.raises(_core.StatusError):
-        ends.here.start(_core.READ, 12345, 0, memory)
+        ends.here.access(_core.READ, 12345, 0, memory)
     memory.append(1)  # no longer exported
 
 
@@ -149,7 +149,7 @@ def test_an_operation_that_has_ended_lets_go_of_its_memory(ends: Ends) -> None:
     region = ends.there.expose(bytearray(8), ALL)
     known(ends.here, region.id)
     memory = bytearray(8)
-    access = ends.here.start(_core.READ, region.id, 0, memory)
+    access = ends.here.access(_core.READ, region.id, 0, memory)
     assert access.wait(PATIENCE)
     memory.append(1)  # although the operation's object is there
 
@@ -173,7 +173,7 @@ def test_what_cannot_be_right_is_refused(
     region = ends.there.expose(np.zeros(8, np.uint64).data, rights)
     known(ends.here, region.id)
     with pytest.raises(_core.StatusError) as error:
-        ends.here.start(kind, region.id, offset, bytearray(size))
+        ends.here.access(kind, region.id, offset, bytearray(size))
     assert error.value.code == code
     assert len(error.value.details) > 10
     assert ends.link.alive
@@ -193,7 +193,7 @@ def test_a_concealed_region_lets_go_of_its_memory(ends: Ends) -> None:
     gc.collect()
     memory.append(1)
     with pytest.raises(_core.StatusError) as error:
-        ends.here.start(_core.READ, number, 0, bytearray(1)).wait(PATIENCE)
+        ends.here.access(_core.READ, number, 0, bytearray(1)).wait(PATIENCE)
     assert error.value.code == 5
 
 
@@ -203,10 +203,10 @@ def test_read_only_memory_is_exposed_for_reading_only(ends: Ends) -> None:
     region = ends.there.expose(b"constant", _core.MAY_READ)
     known(ends.here, region.id)
     into = bytearray(8)
-    assert ends.here.start(_core.READ, region.id, 0, into).wait(PATIENCE)
+    assert ends.here.access(_core.READ, region.id, 0, into).wait(PATIENCE)
     assert into == b"constant"
     with pytest.raises(BufferError):
-        ends.here.start(_core.READ, region.id, 0, b"constant")
+        ends.here.access(_core.READ, region.id, 0, b"constant")
 
 
 def test_a_closed_link_ends_everything(ends: Ends) -> None:
@@ -215,7 +215,7 @@ def test_a_closed_link_ends_everything(ends: Ends) -> None:
     known(ends.there, number)
     ends.link.close()
     with pytest.raises(_core.StatusError) as error:
-        ends.here.start(_core.READ, 1, 0, bytearray(1))
+        ends.here.access(_core.READ, 1, 0, bytearray(1))
     assert error.value.code == 1
     with pytest.raises(_core.StatusError):
         ends.here.immediate(PATIENCE)

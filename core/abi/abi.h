@@ -203,10 +203,9 @@ inline tw_client_call* handle(Ref<ClientCall> call) {
 inline tw_server_call* handle(Ref<ServerCall> call) {
   return reinterpret_cast<tw_server_call*>(static_cast<Call*>(call.leak()));
 }
-inline ClientPort* of(tw_link* link) { return reinterpret_cast<ClientPort*>(link); }
-inline const ClientPort* of(const tw_link* link) {
-  return reinterpret_cast<const ClientPort*>(link);
-}
+inline CallPort* of(tw_peer* peer) { return reinterpret_cast<CallPort*>(peer); }
+inline const CallPort* of(const tw_peer* peer) { return reinterpret_cast<const CallPort*>(peer); }
+inline tw_peer* handle(Ref<CallPort> port) { return reinterpret_cast<tw_peer*>(port.leak()); }
 inline Server* of(tw_server* server) { return reinterpret_cast<Server*>(server); }
 inline const Server* of(const tw_server* server) { return reinterpret_cast<const Server*>(server); }
 inline EventQueue* of(tw_events* queue) { return reinterpret_cast<EventQueue*>(queue); }

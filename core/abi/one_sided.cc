@@ -6,11 +6,6 @@
 using namespace tw;
 using namespace tw::abi;
 
-struct tw_remote final : RefCounted {
-  explicit tw_remote(AccessPort& of) : port(Ref<AccessPort>::share(&of)) {}
-  const Ref<AccessPort> port;
-};
-
 struct tw_access final : RefCounted {
   explicit tw_access(Ref<AccessPort> on) : port(std::move(on)) {}
   const Ref<AccessPort> port;
@@ -33,25 +28,12 @@ Hold hold_of(const tw_owner* owner) {
 
 }  // namespace
 
-tw_remote* tw_link_remote(tw_link* link) try {
-  return make_ref<tw_remote>(of(link)->access()).leak();
-} catch (const std::bad_alloc&) {
-  return none<tw_remote*>();
-}
-tw_remote* tw_call_remote(tw_call* call) try {
-  return make_ref<tw_remote>(of(call)->port().access()).leak();
-} catch (const std::bad_alloc&) {
-  return none<tw_remote*>();
-}
-void tw_remote_release(tw_remote* remote) {
-  if (!remote->port->link().inherited()) remote->release();
-}
-
-int tw_remote_expose(tw_remote* remote, void* data, size_t size, uint32_t rights,
-                     const tw_owner* owner, uint64_t* region, tw_status* status) try {
+int tw_peer_expose(tw_peer* peer, void* data, size_t size, uint32_t rights, const tw_owner* owner,
+                   uint64_t* region, tw_status* status) try {
   Hold hold = hold_of(owner);
-  if (remote->port->link().inherited()) return inherited(status, "link");
-  auto exposed = remote->port->expose(static_cast<std::byte*>(data), size, rights, std::move(hold));
+  if (of(peer)->link().inherited()) return inherited(status, "link");
+  auto exposed =
+      of(peer)->access().expose(static_cast<std::byte*>(data), size, rights, std::move(hold));
   if (!exposed) return report(status, exposed.status());
   *region = *exposed;
   return TW_OK;
@@ -59,17 +41,17 @@ int tw_remote_expose(tw_remote* remote, void* data, size_t size, uint32_t rights
   return no_memory(status);
 }
 
-int tw_remote_conceal(tw_remote* remote, uint64_t region, tw_status* status) try {
-  if (remote->port->link().inherited()) return inherited(status, "link");
-  const Status concealed = remote->port->conceal(region);
+int tw_peer_conceal(tw_peer* peer, uint64_t region, tw_status* status) try {
+  if (of(peer)->link().inherited()) return inherited(status, "link");
+  const Status concealed = of(peer)->access().conceal(region);
   return concealed.ok() ? TW_OK : report(status, concealed);
 } catch (const std::bad_alloc&) {
   return no_memory(status);
 }
 
-int tw_remote_region(tw_remote* remote, uint64_t region, uint64_t* size, uint32_t* rights) try {
-  if (remote->port->link().inherited()) return 0;
-  const auto known = remote->port->remote(region);
+int tw_peer_region(tw_peer* peer, uint64_t region, uint64_t* size, uint32_t* rights) try {
+  if (of(peer)->link().inherited()) return 0;
+  const auto known = of(peer)->access().remote(region);
   if (!known) return 0;
   *size = known->length;
   *rights = known->rights;
@@ -78,10 +60,10 @@ int tw_remote_region(tw_remote* remote, uint64_t region, uint64_t* size, uint32_
   return none(0);
 }
 
-int tw_remote_start(tw_remote* remote, const tw_access_request* request, const tw_owner* owner,
-                    tw_events* queue, uint64_t token, tw_access** out, tw_status* status) try {
+int tw_peer_access(tw_peer* peer, const tw_access_request* request, const tw_owner* owner,
+                   tw_events* queue, uint64_t token, tw_access** out, tw_status* status) try {
   Hold hold = hold_of(owner);
-  if (remote->port->link().inherited()) return inherited(status, "link");
+  if (of(peer)->link().inherited()) return inherited(status, "link");
   if (request->kind < TW_READ || request->kind > TW_COMPARE_SWAP)
     return report(status, Code::kInvalidArgument, "there is no such kind of operation");
   AccessRequest wanted;
@@ -94,13 +76,13 @@ int tw_remote_start(tw_remote* remote, const tw_access_request* request, const t
   wanted.expected = request->expected;
   wanted.immediate = request->immediate;
   // All that takes memory comes before the operation begins.
-  auto handle = make_ref<tw_access>(remote->port);
+  auto handle = make_ref<tw_access>(Ref<AccessPort>::share(&of(peer)->access()));
   std::function<void()> told;
   if (queue) {
     auto place = std::make_shared<EventQueue::Place>(Ref<EventQueue>::share(of(queue)));
     told = [place = std::move(place), token] { place->push(token); };
   }
-  auto started = remote->port->start(wanted, std::move(hold), std::move(told));
+  auto started = of(peer)->access().start(wanted, std::move(hold), std::move(told));
   if (!started) return report(status, started.status());
   handle->access = std::move(*started);
   *out = handle.leak();
@@ -129,16 +111,15 @@ void tw_access_release(tw_access* access) {
   if (!access->port->link().inherited()) access->release();
 }
 
-int tw_remote_immediate(tw_remote* remote, const tw_wait* wait, uint32_t* value,
-                        tw_status* status) try {
-  if (remote->port->link().inherited()) return inherited(status, "link");
+int tw_peer_immediate(tw_peer* peer, const tw_wait* wait, uint32_t* value, tw_status* status) try {
+  if (of(peer)->link().inherited()) return inherited(status, "link");
   const Wait until = wait_of(wait);
-  while (!remote->port->take_immediate(*value)) {
+  while (!of(peer)->access().take_immediate(*value)) {
     const Ended ended =
-        wait_through(until, [&](Nanos slice) { return remote->port->wait_immediate(slice); });
+        wait_through(until, [&](Nanos slice) { return of(peer)->access().wait_immediate(slice); });
     if (ended != Ended::kDone) return report(status, ended, "no write with immediate came in time");
-    if (remote->port->take_immediate(*value)) return TW_OK;
-    if (remote->port->over()) return report(status, remote->port->link().death());
+    if (of(peer)->access().take_immediate(*value)) return TW_OK;
+    if (of(peer)->access().over()) return report(status, of(peer)->link().death());
   }
   return TW_OK;
 } catch (const std::bad_alloc&) {

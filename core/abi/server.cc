@@ -115,6 +115,20 @@ void tw_server_trace(const tw_server* server, tw_begin_trace begin, tw_visit_eve
 } catch (const std::bad_alloc&) {
   const Shortage shortage;
 }
+void tw_server_peers(tw_server* server, tw_visit_peer visit, void* context) {
+  if (of(server)->inherited()) return;
+  of(server)->each_port([&](ServerPort& port) {
+    if (port.ready()) visit(context, reinterpret_cast<tw_peer*>(static_cast<CallPort*>(&port)));
+  });
+}
+int tw_server_notify_peers(tw_server* server, tw_events* queue, uint64_t token,
+                           tw_status* status) try {
+  if (of(server)->inherited()) return inherited(status, "server");
+  const Status noted = of(server)->notify_peers(Ref<EventQueue>::share(of(queue)), token);
+  return noted.ok() ? TW_OK : report(status, noted);
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
+}
 void tw_server_close(tw_server* server) {
   if (!of(server)->inherited()) of(server)->close();
 }

@@ -77,14 +77,8 @@ const tw_counter* tw_memory_counters(size_t* count) {
   return all.data();
 }
 
-void tw_link_stats(tw_link* link, tw_visit_statistics visit, void* context) try {
-  visit_statistics(*of(link), visit, context);
-} catch (const std::bad_alloc&) {
-  const Shortage shortage;
-}
-
-void tw_call_link_stats(tw_call* call, tw_visit_statistics visit, void* context) try {
-  visit_statistics(of(call)->port(), visit, context);
+void tw_peer_stats(tw_peer* peer, tw_visit_statistics visit, void* context) try {
+  visit_statistics(*of(peer), visit, context);
 } catch (const std::bad_alloc&) {
   const Shortage shortage;
 }

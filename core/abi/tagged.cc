@@ -6,11 +6,6 @@
 using namespace tw;
 using namespace tw::abi;
 
-struct tw_tagged final : RefCounted {
-  explicit tw_tagged(TaggedPort& of) : port(Ref<TaggedPort>::share(&of)) {}
-  const Ref<TaggedPort> port;
-};
-
 struct tw_receive final : RefCounted {
   explicit tw_receive(Ref<TaggedPort> on) : port(std::move(on)) {}
   const Ref<TaggedPort> port;
@@ -19,46 +14,31 @@ struct tw_receive final : RefCounted {
 
 static_assert(TW_MAX_TAG == TaggedPort::kMaxTag);
 
-tw_tagged* tw_link_tagged(tw_link* link) try {
-  return make_ref<tw_tagged>(of(link)->tagged()).leak();
-} catch (const std::bad_alloc&) {
-  return none<tw_tagged*>();
-}
-tw_tagged* tw_call_tagged(tw_call* call) try {
-  return make_ref<tw_tagged>(of(call)->port().tagged()).leak();
-} catch (const std::bad_alloc&) {
-  return none<tw_tagged*>();
-}
-void tw_tagged_release(tw_tagged* tagged) {
-  if (!tagged->port->link().inherited()) tagged->release();
-}
-
-int tw_tagged_send(tw_tagged* tagged, uint64_t tag, tw_payload payload, const tw_wait* wait,
-                   tw_status* status) try {
+int tw_peer_send(tw_peer* peer, uint64_t tag, tw_payload payload, const tw_wait* wait,
+                 tw_status* status) try {
   const Wait until = wait_of(wait);
   Outbox outbox(payload);
-  if (tagged->port->link().inherited()) return inherited(status, "link");
+  if (of(peer)->link().inherited()) return inherited(status, "link");
   if (payload.keeper)
     return report(status, Code::kInvalidArgument, "a tagged message is kept by its owners only");
-  return report(status, tagged->port->send(tag, outbox.segments(), until));
+  return report(status, of(peer)->tagged().send(tag, outbox.segments(), until));
 } catch (const std::bad_alloc&) {
   return no_memory(status);
 }
 
-int tw_tagged_receive(tw_tagged* tagged, uint64_t tag, void* into, size_t size,
-                      const tw_owner* owner, tw_events* queue, uint64_t token, tw_receive** out,
-                      tw_status* status) try {
+int tw_peer_receive(tw_peer* peer, uint64_t tag, void* into, size_t size, const tw_owner* owner,
+                    tw_events* queue, uint64_t token, tw_receive** out, tw_status* status) try {
   Ref<PostedBuffer> memory;
   if (into) {
     if (!owner || !owner->release)
       return report(status, Code::kInvalidArgument, "memory to receive into needs an owner");
     memory = make_ref<PostedBuffer>(static_cast<std::byte*>(into), size, lent_by(*owner));
   }
-  if (tagged->port->link().inherited()) return inherited(status, "link");
+  if (of(peer)->link().inherited()) return inherited(status, "link");
   std::optional<EventQueue::Place> place;
   if (queue) place.emplace(Ref<EventQueue>::share(of(queue)));
-  auto handle = make_ref<tw_receive>(tagged->port);
-  auto begun = tagged->port->receive(tag, std::move(memory), std::move(place), token);
+  auto handle = make_ref<tw_receive>(Ref<TaggedPort>::share(&of(peer)->tagged()));
+  auto begun = of(peer)->tagged().receive(tag, std::move(memory), std::move(place), token);
   if (!begun) return report(status, begun.status());
   handle->receive = std::move(*begun);
   *out = handle.leak();

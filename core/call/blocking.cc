@@ -47,7 +47,7 @@ class Abandoning {
 };
 
 // Makes the call and sends its beginning.
-Status begin(ClientPort& port, const Beginning& beginning, bool end, bool driving, Nanos deadline,
+Status begin(CallPort& port, const Beginning& beginning, bool end, bool driving, Nanos deadline,
              Ref<ClientCall>& call, Ref<Outgoing>& outgoing) {
   auto made = port.new_call(deadline, beginning.until_read);
   if (!made) return made.status();
@@ -97,7 +97,7 @@ Result<bool> send_in_stream(Call& call, std::span<OutSegment> segments, Wait wai
 
 }  // namespace
 
-Result<bool> start(ClientPort& port, const Beginning& beginning, const Wait& wait,
+Result<bool> start(CallPort& port, const Beginning& beginning, const Wait& wait,
                    Ref<ClientCall>& call) {
   Ref<Outgoing> outgoing;
   const Abandoning abandoning(call, outgoing);
@@ -127,7 +127,7 @@ Result<bool> start(ClientPort& port, const Beginning& beginning, const Wait& wai
   return true;
 }
 
-Result<bool> unary(ClientPort& port, const Beginning& beginning, const Wait& wait,
+Result<bool> unary(CallPort& port, const Beginning& beginning, const Wait& wait,
                    Ref<ClientCall>& call) {
   Ref<Outgoing> outgoing;
   const Abandoning abandoning(call, outgoing);

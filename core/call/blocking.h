@@ -20,7 +20,7 @@ struct Beginning {
   std::span<OutSegment> segments;
   Keeper keeper;
   bool end = false;         // it is the last one
-  bool until_read = false;  // see ClientPort::new_call()
+  bool until_read = false;  // see CallPort::new_call()
 };
 
 // All of these: true: done; false: interrupted, and the call, where it has begun, is cancelled.
@@ -29,12 +29,12 @@ struct Beginning {
 // Begins a call, which others wait for, and returns once its first message has been sent or left
 // to its keeper. `call` ends at the deadline even if nobody waits for it. A status: it has not
 // begun.
-Result<bool> start(ClientPort& port, const Beginning& beginning, const Wait& wait,
+Result<bool> start(CallPort& port, const Beginning& beginning, const Wait& wait,
                    Ref<ClientCall>& call);
 
 // Makes a call with one message each way, and waits for its end, at the latest at the deadline: its
 // outcome says how. `end` is implied. A status: it has not begun.
-Result<bool> unary(ClientPort& port, const Beginning& beginning, const Wait& wait,
+Result<bool> unary(CallPort& port, const Beginning& beginning, const Wait& wait,
                    Ref<ClientCall>& call);
 
 // One more message of a stream, once the peer has credit for it. DEADLINE_EXCEEDED: the peer will

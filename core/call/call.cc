@@ -342,6 +342,44 @@ void CallPort::on_timer() {
   link_.close({Code::kCancelled, "the channel was closed"});
 }
 
+void CallPort::notify_gone(Ref<EventQueue> queue, uint64_t token) {
+  Notices notice(std::move(queue), token);
+  {
+    const MutexLock lock(calls_mutex_);
+    if (!closed_) {
+      gone_.add(std::move(notice));
+      return;
+    }
+  }
+  notice.tell();
+}
+
+Status CallPort::on_message(Ref<Parcel> message) {
+  const uint64_t stream = message->stream();
+  if ((stream & wire::kAcceptorStreams) != own_streams_) return on_request(std::move(message));
+  const Ref<Call> call = find(stream);
+  // Answers may cross the cancellation of their call.
+  return call ? call->on_message(std::move(message)) : Status{};
+}
+
+Status CallPort::on_request(Ref<Parcel> message) {
+  const auto header = wire::decode_call_header(message->header());
+  if (!header) return header.status();
+  if (header->has(wire::call_flag::kStart))
+    answer(message->stream(), Code::kUnimplemented, "this process serves no calls on this link");
+  return {};
+}
+
+void CallPort::answer(uint64_t stream, Code code, std::string_view details) {
+  wire::CallHeader header;
+  header.flags = wire::call_flag::kEnd;
+  header.code = code;
+  header.details = details;
+  std::vector<std::byte> bytes(wire::call_header_size(header));
+  wire::encode_call_header(bytes.data(), header);
+  (void)link_.send(stream, bytes, {}, nullptr, {});
+}
+
 Ref<Call> CallPort::find(uint64_t stream) const {
   const MutexLock lock(calls_mutex_);
   auto it = calls_.find(stream);
@@ -392,11 +430,14 @@ void CallPort::on_closing(const Status& why) {
 
 void CallPort::end_all(const Status& why) {
   std::unordered_map<uint64_t, Ref<Call>> calls;
+  Notices gone;
   {
     const MutexLock lock(calls_mutex_);
     closed_ = true;
     calls.swap(calls_);
+    gone.swap(gone_);
   }
+  gone.tell();
   for (auto& [stream, call] : calls) {
     try {
       call->on_lost(why);

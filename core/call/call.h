@@ -21,6 +21,7 @@
 namespace tw {
 
 class CallPort;
+class ClientCall;
 
 // As gRPC words it.
 inline constexpr const char* kDeadlineDetails = "Deadline Exceeded";
@@ -181,9 +182,19 @@ class Call : public Watcher {
   std::atomic<bool> watched_{false};  // there are notes; read without the lock, too
 };
 
-// The calls of a link. The two ends differ in who starts them.
+// The calls of a link. Either end begins some; this one serves none of the peer's, unless it is a
+// ServerPort.
 class CallPort : public MessagePort {
  public:
+  // A link that a poller of the runtime's looks after.
+  static Result<Ref<CallPort>> create(Runtime& runtime, std::unique_ptr<Transport> transport,
+                                      Peer peer, uint64_t max_message);
+  explicit CallPort(Link& link)
+      : link_(link),
+        access_(link.attach<AccessPort>()),
+        tagged_(link.attach<TaggedPort>()),
+        own_streams_(link.role() == Link::Role::kServer ? wire::kAcceptorStreams : 0) {}
+
   // A reference to it is one to its link.
   void retain() const noexcept { link_.retain(); }
   void release() const noexcept { link_.release(); }
@@ -198,14 +209,24 @@ class CallPort : public MessagePort {
   void count_dropped_call() { dropped_calls_.fetch_add(1, std::memory_order_relaxed); }
   // Calls that have come, and wait until others of this link have begun to be served.
   size_t waiting_calls() const { return waiting_calls_.load(std::memory_order_acquire); }
+  // `until_read`: however the peer ends the call, it lasts until its messages have been taken.
+  // UNAVAILABLE: the link is lost or the peer is going away.
+  Result<Ref<ClientCall>> new_call(Nanos deadline, bool until_read = false);
   // Nobody will start a call any more: the link closes once those under way have ended.
   void abandon();
+  // Puts `token` into `queue` once the link carries no calls any more, at once if it does not.
+  // std::bad_alloc: it never comes.
+  void notify_gone(Ref<EventQueue> queue, uint64_t token);
 
  protected:
   friend class Call;
-  explicit CallPort(Link& link)
-      : link_(link), access_(link.attach<AccessPort>()), tagged_(link.attach<TaggedPort>()) {}
   Streams streams() const override { return Streams::kCalls; }
+  Status on_message(Ref<Parcel> message) final;
+  // Baton held: a message of a call that the peer has begun, or begins.
+  virtual Status on_request(Ref<Parcel> message);
+  // Ends a call that the peer has begun and this end does not know. With details of up to 50 bytes
+  // that takes no more than twice what begins a call.
+  void answer(uint64_t stream, Code code, std::string_view details);
 
   // The call takes part until remove(). False: the link carries none any more.
   bool add(Call& call);
@@ -230,11 +251,14 @@ class CallPort : public MessagePort {
  private:
   AccessPort& access_;
   TaggedPort& tagged_;
+  const uint64_t own_streams_;  // of the calls that this end begins
+  std::atomic<uint64_t> begun_calls_{0};
   std::atomic<uint64_t> dropped_calls_{0};
   mutable Mutex calls_mutex_;  // guards what follows; no other lock is taken inside
   std::unordered_map<uint64_t, Ref<Call>> calls_ TW_GUARDED_BY(calls_mutex_);
   bool closed_ TW_GUARDED_BY(calls_mutex_) = false;
   bool abandoned_ TW_GUARDED_BY(calls_mutex_) = false;
+  Notices gone_ TW_GUARDED_BY(calls_mutex_);
 };
 
 }  // namespace tw

@@ -8,7 +8,7 @@ namespace tw {
 using wire::CallHeader;
 namespace flag = wire::call_flag;
 
-ClientCall::ClientCall(Ref<ClientPort> port, uint64_t stream, Nanos deadline, bool until_read)
+ClientCall::ClientCall(Ref<CallPort> port, uint64_t stream, Nanos deadline, bool until_read)
     : Call(std::move(port), stream, deadline), until_read_(until_read) {}
 
 Result<Ref<Outgoing>> ClientCall::begin(std::string_view method,
@@ -210,33 +210,26 @@ Status ClientCall::on_message(Ref<Parcel> message) {
 
 // ---- the port ----
 
-Result<Ref<ClientPort>> ClientPort::create(Runtime& runtime, std::unique_ptr<Transport> transport,
-                                           Peer peer, uint64_t max_message) {
+Result<Ref<CallPort>> CallPort::create(Runtime& runtime, std::unique_ptr<Transport> transport,
+                                       Peer peer, uint64_t max_message) {
   auto poller = runtime.background();
   if (!poller) return poller.status();
-  const auto link =
-      make_ref<Link>(runtime, std::move(transport), std::move(peer), max_message, "client");
-  const auto port = Ref<ClientPort>::share(&link->attach<ClientPort>());
+  const auto link = make_ref<Link>(runtime, std::move(transport), std::move(peer), max_message,
+                                   Link::Role::kClient);
+  const auto port = Ref<CallPort>::share(&link->attach<CallPort>());
   if (Status status = link->start(**poller); !status.ok()) return status;
   return port;
 }
 
-Result<Ref<ClientCall>> ClientPort::new_call(Nanos deadline, bool until_read) {
+Result<Ref<ClientCall>> CallPort::new_call(Nanos deadline, bool until_read) {
+  const uint64_t number = begun_calls_.fetch_add(1, std::memory_order_relaxed) + 1;
   auto call = Ref<ClientCall>::adopt(
-      new ClientCall(Ref<ClientPort>::share(this),
-                     next_stream_.fetch_add(1, std::memory_order_relaxed), deadline, until_read));
+      new ClientCall(Ref<CallPort>::share(this), own_streams_ | number, deadline, until_read));
   if (!link_.alive() || !add(*call)) {
     Status why = link_.death();
     return Status{Code::kUnavailable, why.ok() ? "the link is closed" : why.details()};
   }
   return call;
-}
-
-Status ClientPort::on_message(Ref<Parcel> message) {
-  Ref<Call> call = find(message->stream());
-  // Answers may cross the cancellation of their call.
-  if (!call) return {};
-  return static_cast<ClientCall&>(*call).on_message(std::move(message));
 }
 
 }  // namespace tw

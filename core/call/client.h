@@ -9,8 +9,6 @@
 
 namespace tw {
 
-class ClientPort;
-
 // How a call ended, and the metadata that came with it.
 struct Outcome {
   Code code = Code::kOk;
@@ -43,8 +41,8 @@ class ClientCall final : public Call {
   Status watch_deadline();
 
  private:
-  friend class ClientPort;
-  ClientCall(Ref<ClientPort> port, uint64_t stream, Nanos deadline, bool until_read);
+  friend class CallPort;
+  ClientCall(Ref<CallPort> port, uint64_t stream, Nanos deadline, bool until_read);
 
   Status on_message(Ref<Parcel> message) override;
   void on_closing(const Status& why) override;
@@ -69,24 +67,6 @@ class ClientCall final : public Call {
   Mutex timer_mutex_;   // guards timer_ and timed_
   Poller::Timer timer_ TW_GUARDED_BY(timer_mutex_){};
   bool timed_ TW_GUARDED_BY(timer_mutex_) = false;
-};
-
-class ClientPort final : public CallPort {
- public:
-  // A link that carries calls of this end.
-  static Result<Ref<ClientPort>> create(Runtime& runtime, std::unique_ptr<Transport> transport,
-                                        Peer peer, uint64_t max_message);
-  explicit ClientPort(Link& link) : CallPort(link) {}
-
-  // `until_read`: however the server ends the call, it lasts until its messages have been taken.
-  // UNAVAILABLE: the link is lost or the peer is going away.
-  Result<Ref<ClientCall>> new_call(Nanos deadline, bool until_read = false);
-
- private:
-  friend class ClientCall;
-  Status on_message(Ref<Parcel> message) override;
-
-  std::atomic<uint64_t> next_stream_{1};
 };
 
 }  // namespace tw

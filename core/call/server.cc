@@ -213,7 +213,7 @@ void ServerCall::on_lost(const Status&) {
 
 // ---- the port ----
 
-Status ServerPort::on_message(Ref<Parcel> message) {
+Status ServerPort::on_request(Ref<Parcel> message) {
   // In this order: a call is among the others before it waits no more.
   const bool some_wait = waiting_calls() != 0;
   Ref<Call> call = find(message->stream());
@@ -365,16 +365,7 @@ void ServerPort::end_all(const Status& why) {
     waiting_calls_.store(0, std::memory_order_relaxed);
   }
   CallPort::end_all(why);
-}
-
-void ServerPort::answer(uint64_t stream, Code code, std::string_view details) {
-  CallHeader header;
-  header.flags = flag::kEnd;
-  header.code = code;
-  header.details = details;
-  std::vector<std::byte> bytes(wire::call_header_size(header));
-  wire::encode_call_header(bytes.data(), header);
-  (void)link_.send(stream, bytes, {}, nullptr, {});
+  server_->tell_peers_changed();
 }
 
 void ServerPort::on_gone() { server_->forget(*this); }
@@ -427,15 +418,46 @@ Server::Server(Runtime& runtime, std::unique_ptr<Poller> poller, uint64_t max_me
 }
 
 void Server::arrived(meet::Connected connected) {
+  (void)take_in(std::move(connected), max_message_, Link::Role::kServer);
+}
+
+Result<Ref<CallPort>> Server::join(meet::Connected connected, uint64_t max_message) {
+  return take_in(std::move(connected), max_message, Link::Role::kClient);
+}
+
+Result<Ref<CallPort>> Server::take_in(meet::Connected connected, uint64_t max_message,
+                                      Link::Role role) {
   const auto link = make_ref<Link>(runtime_, std::move(connected.transport),
-                                   std::move(connected.peer), max_message_, "server");
+                                   std::move(connected.peer), max_message, role);
   ServerPort& port = link->attach<ServerPort>(Ref<Server>::share(this));
   {
     const MutexLock lock(mutex_);
-    if (closed_) return;
+    if (closed_)
+      return Status{Code::kUnavailable, "the server that is to serve the peer is closed"};
     ports_.emplace(&port, Ref<ServerPort>::share(&port));
   }
-  (void)link->start(*poller_);  // one that cannot be looked after is lost, hence forgotten
+  // One that cannot be looked after is lost, hence forgotten.
+  if (Status status = link->start(*poller_); !status.ok()) return status;
+  port.ready_.store(true, std::memory_order_release);
+  tell_peers_changed();
+  return Ref<CallPort>::share(&port);
+}
+
+Status Server::notify_peers(Ref<EventQueue> queue, uint64_t token) {
+  Notices notice(std::move(queue), token);
+  const MutexLock lock(mutex_);
+  if (closed_) return {Code::kUnavailable, "the server is closed"};
+  peers_changed_.add(std::move(notice));
+  return {};
+}
+
+void Server::tell_peers_changed() {
+  Notices due;
+  {
+    const MutexLock lock(mutex_);
+    due.swap(peers_changed_);
+  }
+  due.tell();
 }
 
 void Server::queue(ServerPort& port, Ref<ServerCall> call) {
@@ -546,9 +568,8 @@ bool Server::deserted() const {
 
 size_t Server::active() const {
   size_t active = 0;
-  each_port([&](const ServerPort& port) {
-    active += port.calls() + port.waiting_calls() + (port.link().backlog() != 0);
-  });
+  each_port(
+      [&](const ServerPort& port) { active += port.serving() + (port.link().backlog() != 0); });
   return active;
 }
 
@@ -577,6 +598,7 @@ void Server::close() {
     Link& link = port.link();
     link.surely([&] { link.close({Code::kCancelled, "the server was closed"}); });
   });
+  tell_peers_changed();
   poller_->wake();
   rest();
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The server's end: listens, takes in links, and hands out the calls that arrive on them.
+// Who serves: listens, takes in links, and hands out the calls that arrive on them.
 #pragma once
 
 #include <deque>
@@ -83,6 +83,12 @@ class Server final : public RefCounted {
 
   // A peer that has proved itself: by the listener, or to whoever made the transport.
   void arrived(meet::Connected connected);
+  // Serves a peer that this process has connected to, over the link that its own calls take.
+  // UNAVAILABLE: the server is closed.
+  Result<Ref<CallPort>> join(meet::Connected connected, uint64_t max_message);
+  // Puts `token` into `queue` when a peer next comes or goes, or the server is closed. UNAVAILABLE:
+  // it is. std::bad_alloc: the token never comes.
+  Status notify_peers(Ref<EventQueue> queue, uint64_t token);
 
   // No new calls: peers are told, and what starts nevertheless is answered UNAVAILABLE.
   void refuse();
@@ -98,11 +104,13 @@ class Server final : public RefCounted {
   friend class ServerCall;
   class Rest;
   Server(Runtime& runtime, std::unique_ptr<Poller> poller, uint64_t max_message);
+  Result<Ref<CallPort>> take_in(meet::Connected connected, uint64_t max_message, Link::Role role);
   void queue(ServerPort& port, Ref<ServerCall> call);
   Ref<ServerCall> take_queued(ServerPort& port);
   Ref<ServerCall> take_turn();
   Ref<ServerCall> take_locked(ServerPort& port) TW_REQUIRES(mutex_);
   void forget(ServerPort& port);
+  void tell_peers_changed();
   void rest();
   Ref<ServerPort> port_after(const ServerPort* last) const;
   bool deserted() const;
@@ -123,17 +131,23 @@ class Server final : public RefCounted {
   bool closed_ TW_GUARDED_BY(mutex_) = false;
   int polling_ TW_GUARDED_BY(mutex_) = 0;  // threads in the poller, by next()
   bool rest_begun_ TW_GUARDED_BY(mutex_) = false;
+  Notices peers_changed_ TW_GUARDED_BY(mutex_);
 };
 
 class ServerPort final : public CallPort {
  public:
   ServerPort(Link& link, Ref<Server> server) : CallPort(link), server_(std::move(server)) {}
 
+  // Others may begin something on the link.
+  bool ready() const { return ready_.load(std::memory_order_acquire) && link_.alive(); }
+  // Calls that came from the peer and have not ended.
+  size_t serving() const { return handling_.load(std::memory_order_relaxed) + waiting_calls(); }
+
  private:
   friend class Server;
   friend class ServerCall;
 
-  Status on_message(Ref<Parcel> message) override;
+  Status on_request(Ref<Parcel> message) override;
   void on_gone() override;
   bool returns_later() const override { return handling_.load(std::memory_order_relaxed) != 0; }
   void on_closing(const Status& why) override;
@@ -144,9 +158,9 @@ class ServerPort final : public CallPort {
   Ref<ServerCall> next_waiting(Status& refusal) TW_REQUIRES(waiting_mutex_);
   void call_begun();
   void move_up();
-  void answer(uint64_t stream, Code code, std::string_view details);
 
   const Ref<Server> server_;
+  std::atomic<bool> ready_{false};
   Ref<ServerCall>* poll_slot_ = nullptr;  // baton: where finish_and_poll wants the next call
   // Calls under way: their replies will take the released leases along.
   std::atomic<uint32_t> handling_{0};

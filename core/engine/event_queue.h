@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <forward_list>
 #include <span>
 #include <utility>
 #include <vector>
@@ -100,6 +101,29 @@ class EventQueue final : public RefCounted {
   bool closed_ TW_GUARDED_BY(mutex_) = false;
   Fd descriptor_ TW_GUARDED_BY(mutex_);
   bool signalled_ TW_GUARDED_BY(mutex_) = false;  // the descriptor is readable
+};
+
+// Tokens that wait for the same thing. Telling them takes no memory.
+class Notices {
+ public:
+  Notices() = default;
+  Notices(Ref<EventQueue> queue, uint64_t token) {
+    list_.push_front({EventQueue::Place(std::move(queue)), token});
+  }
+  void add(Notices&& more) { list_.splice_after(list_.before_begin(), more.list_); }
+  void swap(Notices& other) { list_.swap(other.list_); }
+  // With no lock held that guards them.
+  void tell() {
+    for (Notice& notice : list_) notice.place.push(notice.token);
+    list_.clear();
+  }
+
+ private:
+  struct Notice {
+    EventQueue::Place place;
+    uint64_t token;
+  };
+  std::forward_list<Notice> list_;
 };
 
 }  // namespace tw

@@ -120,8 +120,11 @@ void Link::give_up(GivenUp why) {
 void Link::leave_trace() noexcept {
   if (!trace_.on() || trace_left_.exchange(true)) return;
   // Without memory the trace is lost, and nothing else.
-  (void)has_memory_for(
-      [&] { runtime_.trace_file().add({role_, transport(), peer_.address}, trace_.record()); });
+  (void)has_memory_for([&] {
+    runtime_.trace_file().add(
+        {role_ == Role::kClient ? "client" : "server", transport(), peer_.address},
+        trace_.record());
+  });
 }
 
 }  // namespace tw

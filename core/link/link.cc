@@ -39,7 +39,7 @@ class Link::Returns final : public LeaseReturn {
 };
 
 Link::Link(Runtime& runtime, std::unique_ptr<Transport> transport, Peer peer, uint64_t max_message,
-           const char* role)
+           Role role)
     : runtime_(runtime),
       transport_(std::move(transport)),
       peer_(std::move(peer)),

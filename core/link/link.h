@@ -35,9 +35,10 @@ namespace tw {
 
 class Link final : public Watcher, private Receiver::Sink, private Runtime::Tenant {
  public:
-  // role: which end this is, for people: client, server.
+  // Which end this is: kClient has connected, kServer has accepted.
+  enum class Role : uint8_t { kClient, kServer };
   Link(Runtime& runtime, std::unique_ptr<Transport> transport, Peer peer, uint64_t max_message,
-       const char* role);
+       Role role);
   ~Link() override;
 
   // Before start(): what rides on it, one of each kind.
@@ -52,7 +53,7 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Tena
   // cannot be looked after is lost.
   Status start(Poller& poller);
 
-  const char* role() const { return role_; }
+  Role role() const { return role_; }
   const char* transport() const { return transport_->profile().name; }
   const Profile& profile() const { return transport_->profile(); }
   // Whether a segment of this size is not copied when it is sent.
@@ -256,7 +257,7 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Tena
   std::atomic<bool> trace_left_{false};
   const std::unique_ptr<Transport> transport_;
   const Peer peer_;
-  const char* const role_;
+  const Role role_;
   const Birthplace home_;
 
   Baton baton_;

@@ -48,6 +48,8 @@ enum class SegmentKind : uint32_t {
 // Of the streams of messages, those with this bit carry tagged messages; the tag is the rest. Each
 // of the others is a call's.
 inline constexpr uint64_t kTaggedStreams = uint64_t{1} << 63;
+// Of the streams of calls, those with this bit were begun by the end that accepted the connection.
+inline constexpr uint64_t kAcceptorStreams = uint64_t{1} << 62;
 
 struct FrameHeader {
   uint32_t body_length = 0;

@@ -172,8 +172,8 @@ def audit_close() -> None: ...
 def hello() -> bytes:
     """This process's Hello: what a client sends in Bootstrap/Open."""
 
-class Peer:
-    """A parsed Hello."""
+class Hello:
+    """A parsed one."""
 
     @property
     def version(self) -> int: ...
@@ -185,7 +185,7 @@ class Peer:
     @property
     def pid(self) -> int: ...
 
-def parse_hello(hello: bytes, /) -> Peer:
+def parse_hello(hello: bytes, /) -> Hello:
     """Raises StatusError: INVALID_ARGUMENT (no Hello), FAILED_PRECONDITION (no common version, or a
     required feature that this build does not know, by name)."""
 
@@ -258,13 +258,17 @@ def connect(
     peer_hello: bytes,
     timeout: float,
     max_message: int = -1,
-) -> Link:
+    serves: Server | None = None,
+) -> Peer:
     """Connects to ``shm:<socket path>`` or ``tcp:<host>:<port>`` and proves the secret.
 
     session: 16 bytes; secret: 32 bytes; instance: the 16-byte id the server announced;
     peer_hello: the server's own Hello from the answer to Open. max_message: receive limit in bytes,
-    -1 for the setting. Raises StatusError: UNAVAILABLE, DEADLINE_EXCEEDED, UNAUTHENTICATED (either
-    proof failed, another instance), PERMISSION_DENIED (another user on a unix socket).
+    -1 for the setting. serves: serves the calls that the peer begins, looks after the link, and
+    closes it when it is closed itself. The link closes when the object that this returns goes, and
+    the calls under way have ended. Raises StatusError: UNAVAILABLE, DEADLINE_EXCEEDED,
+    UNAUTHENTICATED (either proof failed, another instance), PERMISSION_DENIED (another user on a
+    unix socket).
     """
 
 ON_END: Final[int]
@@ -284,20 +288,35 @@ class EventQueue:
         """Raises StatusError (RESOURCE_EXHAUSTED)."""
     def close(self) -> None: ...
 
-class Link:
-    """A live connection to one peer. Thread-safe."""
+class Peer:
+    """The process at the other end of a link, whichever of the two has made it. Thread-safe. Keeps
+    no link open, but for the one that ``connect`` returned. Equal to another that stands for the
+    same end of the same link.
+
+    One-sided operations see what this process's writes and atomics before them have done. A write
+    may overtake reads and atomics that have not ended: wait for these first.
+    """
 
     @property
     def transport(self) -> str: ...
     @property
-    def peer(self) -> str:
+    def address(self) -> str:
         """gRPC-style: ``ipv4:127.0.0.1:4242`` or ``unix:``."""
+    @property
+    def caller(self) -> str:
+        """Of a client, where it came from as the bootstrap saw it; empty if unknown."""
+    @property
+    def agent(self) -> str:
+        """Of a client, the user agent of its channel; empty if unknown."""
+    @property
+    def pid(self) -> int:
+        """0 unless it runs on this host, in a pid namespace that this process knows."""
     @property
     def alive(self) -> bool:
         """False once the link is lost, closed, or the peer said that it goes away."""
     @property
     def death(self) -> str:
-        """Why the link is not alive; empty while it is."""
+        """Why the peer is not alive; empty while it is."""
     def unary(
         self,
         method: str,
@@ -320,12 +339,76 @@ class Link:
         ``until_read`` it lasts, however the server ends it, until its messages have been received;
         it has to be read to its end or cancelled."""
     def stats(self) -> dict[str, object]: ...
-    def remote(self) -> Remote: ...
     def trace(self) -> tuple[int, list[Step]]:
         """How many steps were noted, and the last of them, oldest first."""
+    def notify(self, queue: EventQueue, token: int) -> None:
+        """Puts ``token`` into ``queue`` once the peer is gone, at once if it is."""
+    def share(self) -> Peer:
+        """Another object for it, which keeps no link open."""
     def close(self) -> None:
         """Ends all calls with CANCELLED. Buffers that were received stay readable; buffers that
         were lent come home as the peer releases them or dies."""
+    def __eq__(self, other: object) -> bool: ...
+    def __hash__(self) -> int: ...
+    def expose(self, data: BytesLike, rights: int) -> Region:
+        """Lets the peer at ``data`` (C-contiguous; writable, if ``rights`` go beyond MAY_READ; at a
+        multiple of 8 bytes for MAY_UPDATE). The peer knows of it before any message that is sent
+        afterwards. ``data`` stays exported until the region is concealed.
+
+        Raises StatusError: INVALID_ARGUMENT, UNIMPLEMENTED (the peer's version), UNAVAILABLE.
+        """
+    def region(self, region: int) -> tuple[int, int] | None:
+        """(bytes, rights) of a region that the peer has exposed; None when there is none."""
+    def access(
+        self,
+        kind: int,
+        region: int,
+        offset: int,
+        local: BytesLike,
+        operand: int = 0,
+        expected: int = 0,
+        immediate: int = 0,
+        queue: EventQueue | None = None,
+        token: int = 0,
+    ) -> Access:
+        """Begins an operation on the peer's ``region`` at ``offset``: WRITE and WRITE_IMMEDIATE
+        move all of ``local`` there, READ fills ``local`` from there. FETCH_ADD and COMPARE_SWAP
+        work on 8 bytes at a multiple of 8, in the byte order of the peer's machine, and store the
+        value before in ``local`` (8 bytes). ``local`` stays exported until the end, when ``queue``
+        gets the token.
+
+        Raises StatusError: NOT_FOUND (no such region), PERMISSION_DENIED, OUT_OF_RANGE,
+        INVALID_ARGUMENT, UNIMPLEMENTED, UNAVAILABLE: nothing has begun.
+        """
+    def immediate(self, timeout: float | None = None) -> int | None:
+        """The next value of the peer's writes with immediate, in order; None on timeout.
+        StatusError once the link is gone."""
+    def send(self, tag: int, message: Message, timeout: float | None = None) -> None:
+        """Sends a message with a tag, 0 to MAX_TAG, once the peer has credit for it. Raises
+        StatusError: INVALID_ARGUMENT, UNIMPLEMENTED (the peer's version), DEADLINE_EXCEEDED,
+        RESOURCE_EXHAUSTED: the peer will not see it; UNAVAILABLE: it may have seen it."""
+    def receive(
+        self,
+        tag: int,
+        into: BytesLike | None = None,
+        queue: EventQueue | None = None,
+        token: int = 0,
+    ) -> Receive:
+        """Asks for the next message of a tag. ``into``, which is exported until then, gets its
+        segments one after the other; without it they stay where they come to lie. Once it has ended
+        ``queue`` gets the token. StatusError: INVALID_ARGUMENT, UNIMPLEMENTED."""
+
+class Receive:
+    """A tagged message that was asked for. It goes on when the object goes."""
+
+    @property
+    def ended(self) -> bool: ...
+    def wait(self, timeout: float | None = None, raw: bool = True) -> Received | int | None:
+        """The message, once, or how many bytes of it went to ``into``; None on timeout. Raises
+        StatusError: OUT_OF_RANGE (larger than ``into``, and dropped), CANCELLED, UNAVAILABLE;
+        FAILED_PRECONDITION when it was taken before."""
+    def cancel(self) -> bool:
+        """Ends it with CANCELLED. False: it had ended."""
 
 class Messages:
     """``receive`` of a call as an iterator at C speed."""
@@ -372,47 +455,7 @@ WRITE_IMMEDIATE: Final[int]
 FETCH_ADD: Final[int]
 COMPARE_SWAP: Final[int]
 
-class Remote:
-    """The process at the other end of a link: its memory for this process, and this process's for
-    it. Thread-safe; keeps no link open.
-
-    Operations see what this process's writes and atomics before them have done. A write may
-    overtake reads and atomics that have not ended: wait for these first.
-    """
-
-    def expose(self, data: BytesLike, rights: int) -> Region:
-        """Lets the peer at ``data`` (C-contiguous; writable, if ``rights`` go beyond MAY_READ; at a
-        multiple of 8 bytes for MAY_UPDATE). The peer knows of it before any message that is sent
-        afterwards. ``data`` stays exported until the region is concealed.
-
-        Raises StatusError: INVALID_ARGUMENT, UNIMPLEMENTED (the peer's version), UNAVAILABLE.
-        """
-    def region(self, region: int) -> tuple[int, int] | None:
-        """(bytes, rights) of a region that the peer has exposed; None when there is none."""
-    def start(
-        self,
-        kind: int,
-        region: int,
-        offset: int,
-        local: BytesLike,
-        operand: int = 0,
-        expected: int = 0,
-        immediate: int = 0,
-        queue: EventQueue | None = None,
-        token: int = 0,
-    ) -> Access:
-        """Begins an operation on the peer's ``region`` at ``offset``: WRITE and WRITE_IMMEDIATE
-        move all of ``local`` there, READ fills ``local`` from there. FETCH_ADD and COMPARE_SWAP
-        work on 8 bytes at a multiple of 8, in the byte order of the peer's machine, and store the
-        value before in ``local`` (8 bytes). ``local`` stays exported until the end, when ``queue``
-        gets the token.
-
-        Raises StatusError: NOT_FOUND (no such region), PERMISSION_DENIED, OUT_OF_RANGE,
-        INVALID_ARGUMENT, UNIMPLEMENTED, UNAVAILABLE: nothing has begun.
-        """
-    def immediate(self, timeout: float | None = None) -> int | None:
-        """The next value of the peer's writes with immediate, in order; None on timeout.
-        StatusError once the link is gone."""
+MAX_TAG: Final[int]
 
 class Region:
     """Memory of this process that one peer may access; concealed when the object goes."""
@@ -431,7 +474,7 @@ class Access:
     @property
     def ended(self) -> bool: ...
     def wait(self, timeout: float | None = None) -> bool:
-        """False on timeout. Raises StatusError if it failed: as ``Remote.start``, or UNAVAILABLE
+        """False on timeout. Raises StatusError if it failed: as ``Peer.access``, or UNAVAILABLE
         when the link was lost."""
 
 # -------------------------------------------------------------------------------------- server
@@ -465,6 +508,11 @@ class Server:
         """Calls that have not ended."""
     def close(self) -> None:
         """Ends everything: calls in flight get CANCELLED at both ends."""
+    def peers(self) -> list[Peer]:
+        """Those that are alive, whichever end has made their links."""
+    def notify_peers(self, queue: EventQueue, token: int) -> None:
+        """Puts ``token`` into ``queue`` when a peer next comes or goes, or the server is closed.
+        Raises StatusError (UNAVAILABLE) if it is."""
     def stats(self) -> list[dict[str, object]]: ...
     def traces(self) -> list[tuple[str, str, int, list[Step]]]:
         """Of each link that is alive: transport, peer, how many steps were noted, the last."""
@@ -508,5 +556,5 @@ class ServerCall:
         """``finish``, then polls this call's link for at most the spin budget: the next new call on
         it, or None. So a worker thread serves a busy peer without any hand-off."""
     def notify(self, queue: EventQueue, token: int, on: int = 0) -> None: ...
-    def stats(self) -> dict[str, object]: ...
-    def remote(self) -> Remote: ...
+    def process(self) -> Peer:
+        """Who has made the call."""

@@ -531,7 +531,7 @@ def test_a_secret_opens_one_link() -> None:
         answer = msgspec.msgpack.decode(ask(server.target, _core.hello()))
         assert answer["connections"] == 1
 
-        def connect(name: str) -> _core.Link:
+        def connect(name: str) -> _core.Peer:
             address = next(a for a in answer["addresses"] if a.startswith(f"{name}:"))
             return _core.connect(
                 address,

@@ -33,7 +33,7 @@ def pattern(size: int, number: int) -> bytes:
 class Agent:
     def __init__(self) -> None:
         self.server: _core.Server | None = None
-        self.links: dict[int, _core.Link] = {}
+        self.links: dict[int, _core.Peer] = {}
         self.canaries: list[tuple[_core.Buffer, int]] = []
         self.received = 0
         self.wrong = 0
@@ -99,7 +99,7 @@ class Agent:
         )
         number = len(self.links)
         self.links[number] = link
-        return {"link": number, "transport": link.transport, "peer": link.peer}
+        return {"link": number, "transport": link.transport, "peer": link.address}
 
     def check(
         self, link: int, sizes: list[int], number: int = 0, memory: str = "arena"

@@ -14,7 +14,7 @@ TEST_CASE_TEMPLATE("abi: empty messages, and none", Way, TENSORWIRE_ABI_WAYS) {
   // No message at all, whatever the count says.
   tw_payload none{};
   none.count = 5;
-  CHECK(tw_link_unary(link.get(), "/t/Echo", 7, {}, none, nullptr, &reply, nullptr) == TW_OK);
+  CHECK(tw_peer_unary(link.get(), "/t/Echo", 7, {}, none, nullptr, &reply, nullptr) == TW_OK);
   CHECK(reply.message == nullptr);
   // A message of no segments, and one of segments without bytes.
   Reply empty = unary(link.get(), "/t/Echo", Payload({}));
@@ -50,7 +50,7 @@ TEST_CASE_TEMPLATE("abi: methods and metadata that cannot be sent are refused, t
     CHECK(reply.code == TW_CODE_INVALID_ARGUMENT);
     CHECK_FALSE(reply.details.empty());
     tw_client_call* call = nullptr;
-    CHECK(tw_link_start(link.get(), method.data(), method.size(), {}, kNothing, 0, nullptr, &call,
+    CHECK(tw_peer_start(link.get(), method.data(), method.size(), {}, kNothing, 0, nullptr, &call,
                         nullptr) == TW_CODE_INVALID_ARGUMENT);
     CHECK(call == nullptr);
   }

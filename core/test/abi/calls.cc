@@ -36,7 +36,7 @@ TEST_CASE_TEMPLATE("abi: messages of all sizes come back as they were", Way, TEN
   {
     House house;
     const Link link = house.dial(Way::kName);
-    CHECK(std::string_view(tw_link_transport(link.get())) == Way::kName);
+    CHECK(std::string_view(tw_peer_transport(link.get())) == Way::kName);
     for (const size_t size : {0, 1, 8192, 20'000, 5 << 20, 40 << 20}) {
       CAPTURE(size);
       CHECK(echoes(link.get(), size));
@@ -51,7 +51,7 @@ TEST_CASE_TEMPLATE("abi: messages of all sizes come back as they were", Way, TEN
     tw_message_copy(reply.message.get(), joined.data());
     CHECK(joined == small + large + small + '.');
     Stats stats;
-    tw_link_stats(link.get(), visit_stats, &stats);
+    tw_peer_stats(link.get(), visit_stats, &stats);
     CHECK(stats.transport == Way::kName);
     CHECK(stats.values.at("messages_sent") == 7);
   }
@@ -205,7 +205,7 @@ TEST_CASE_TEMPLATE("abi: time limits end waits and calls", Way, TENSORWIRE_ABI_W
         TW_CODE_DEADLINE_EXCEEDED);
   CHECK(code == -7);
   CHECK_FALSE(tw_call_ended(call.get()));
-  // The time of tw_link_start is the call's own.
+  // The time of tw_peer_start is the call's own.
   const Call timed = start(link.get(), "/t/Any", &short_time);
   CHECK(tw_call_outcome(timed.get(), &kPatience, &code, &metadata, nullptr) == TW_OK);
   CHECK(code == TW_CODE_DEADLINE_EXCEEDED);
@@ -275,9 +275,9 @@ TEST_CASE_TEMPLATE("abi: a closed server ends its calls, and its links", Way, TE
   tw_metadata* trailing = nullptr;
   CHECK(tw_call_outcome(call.get(), &kPatience, &code, &trailing, nullptr) == TW_OK);
   CHECK(code == TW_CODE_UNAVAILABLE);
-  CHECK(eventually([&] { return tw_link_alive(link.get()) == 0; }));
+  CHECK(eventually([&] { return tw_peer_alive(link.get()) == 0; }));
   tw_status why{};
-  tw_link_death(link.get(), &why);
+  tw_peer_death(link.get(), &why);
   CHECK(why.code == TW_CODE_UNAVAILABLE);
   CHECK(std::strlen(why.details) > 0);
   CHECK(unary(link.get(), "/t/Any", kNothing).code == TW_CODE_UNAVAILABLE);

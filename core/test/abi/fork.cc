@@ -63,11 +63,11 @@ TEST_CASE_TEMPLATE("abi: a forked child has none of its parent's handles", Way,
       uint8_t hello[TW_HELLO_SIZE]{}, session[TW_SESSION_SIZE], secret[TW_SECRET_SIZE];
       const Payload payload({text});
       child_finds.refused(
-          tw_link_unary(link.get(), "/t/Any", 6, {}, payload, nullptr, &reply, &status), status);
+          tw_peer_unary(link.get(), "/t/Any", 6, {}, payload, nullptr, &reply, &status), status);
       child_finds.refused(
-          tw_link_start(link.get(), "/t/Any", 6, {}, payload, 0, nullptr, &fresh, &status), status);
-      child_finds.expect(!tw_link_alive(link.get()));
-      tw_link_death(link.get(), &status);
+          tw_peer_start(link.get(), "/t/Any", 6, {}, payload, 0, nullptr, &fresh, &status), status);
+      child_finds.expect(!tw_peer_alive(link.get()));
+      tw_peer_death(link.get(), &status);
       child_finds.refused(status.code, status);
       child_finds.refused(tw_call_receive(call.get(), nullptr, &got, &status), status);
       child_finds.expect(tw_call_take(call.get(), &got) == 0);
@@ -93,7 +93,7 @@ TEST_CASE_TEMPLATE("abi: a forked child has none of its parent's handles", Way,
       child_finds.expect(segment(message) == text);
       child_finds.expect(std::memcmp(tw_buffer_data(received.get()), text.data(), text.size()) ==
                          0);
-      tw_link_close(link.get());
+      tw_peer_close(link.get());
       tw_server_close(server.get());
       tw_call_release(call.get());
       tw_call_release(served.get());
@@ -117,7 +117,7 @@ TEST_CASE_TEMPLATE("abi: a forked child has none of its parent's handles", Way,
     // Nothing has happened to the parent's.
     CHECK(arena_used() == used);
     CHECK(segment(message) == text);
-    CHECK(tw_link_alive(link.get()));
+    CHECK(tw_peer_alive(link.get()));
     CHECK(tw_call_send(call.get(), Payload({"more"}), 1, &kPatience, nullptr) == TW_OK);
     CHECK(segment(receive(served.get())) == "more");
     CHECK(finish(served.get()) == TW_OK);

@@ -70,7 +70,7 @@ TEST_CASE_TEMPLATE("abi: a signal ends a unary call, and its link goes on", Way,
     const std::string text = text_of(size);
     tw_reply reply{};
     CHECK(interrupted([&](const tw_wait* wait) {
-      return tw_link_unary(link.get(), "/t/Hang", 7, {}, Payload({text}), wait, &reply, nullptr);
+      return tw_peer_unary(link.get(), "/t/Hang", 7, {}, Payload({text}), wait, &reply, nullptr);
     }));
     CHECK(reply.message == nullptr);
     CHECK(reply.trailing == nullptr);

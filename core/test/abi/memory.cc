@@ -47,7 +47,7 @@ TEST_CASE("abi: what is published travels without a copy, and everything else wi
   std::memcpy(tw_buffer_data(buffer.get()), text_of(kLarge).data(), kLarge);
   const auto fact = [&](const char* name) {
     Stats stats;
-    tw_link_stats(link.get(), visit_stats, &stats);
+    tw_peer_stats(link.get(), visit_stats, &stats);
     return stats.values.at(name);
   };
   CHECK(segment(unary(link.get(), "/t/Echo", Payload({view(buffer)})).message) == view(buffer));
@@ -128,7 +128,7 @@ TEST_CASE_TEMPLATE("abi: handles are released in any order", Way, TENSORWIRE_ABI
         open.reset();
         break;
       case 2:  // messages last
-        tw_link_close(link.get());
+        tw_peer_close(link.get());
         CHECK(tw_call_ended(open.get()));
         open.reset();
         ended.reset();
@@ -138,7 +138,7 @@ TEST_CASE_TEMPLATE("abi: handles are released in any order", Way, TENSORWIRE_ABI
         break;
       default:  // calls after everything
         message.reset();
-        tw_link_close(link.get());
+        tw_peer_close(link.get());
         link.reset();
         house.reset();
     }

@@ -6,12 +6,9 @@
 namespace tw::test::abi {
 namespace {
 
-using Remote = std::unique_ptr<tw_remote, Release<tw_remote_release>>;
 using Access = std::unique_ptr<tw_access, Release<tw_access_release>>;
 
 constexpr uint32_t kAllRights = TW_MAY_READ | TW_MAY_WRITE | TW_MAY_UPDATE;
-
-using Ends = PortsOf<Remote, tw_link_remote, tw_call_remote>;
 
 tw_access_request request(int kind, uint64_t region, uint64_t offset, void* local,
                           uint64_t length) {
@@ -24,9 +21,9 @@ tw_access_request request(int kind, uint64_t region, uint64_t offset, void* loca
   return out;
 }
 
-int run(tw_remote* remote, const tw_access_request& wanted, tw_status* status = nullptr) {
+int run(tw_peer* peer, const tw_access_request& wanted, tw_status* status = nullptr) {
   tw_access* access = nullptr;
-  const int started = tw_remote_start(remote, &wanted, nullptr, nullptr, 0, &access, status);
+  const int started = tw_peer_access(peer, &wanted, nullptr, nullptr, 0, &access, status);
   if (started != TW_OK) return started;
   const Access owner(access);
   return tw_access_wait(access, &kPatience, status);
@@ -34,16 +31,16 @@ int run(tw_remote* remote, const tw_access_request& wanted, tw_status* status = 
 
 // Before a look at memory that is exposed at this end: takes the lock of the link that serves it,
 // which ThreadSanitizer knows, unlike the two mappings of a ring.
-void meet(tw_remote* remote) {
+void meet(tw_peer* peer) {
   uint64_t size;
   uint32_t rights;
-  (void)tw_remote_region(remote, 0, &size, &rights);
+  (void)tw_peer_region(peer, 0, &size, &rights);
 }
 
-void await_region(tw_remote* remote, uint64_t region) {
+void await_region(tw_peer* peer, uint64_t region) {
   uint64_t size;
   uint32_t rights;
-  REQUIRE(eventually([&] { return tw_remote_region(remote, region, &size, &rights) == 1; }));
+  REQUIRE(eventually([&] { return tw_peer_region(peer, region, &size, &rights) == 1; }));
 }
 
 TEST_CASE_TEMPLATE("abi: one-sided operations move bytes and numbers", Way, TENSORWIRE_ABI_WAYS) {
@@ -52,15 +49,15 @@ TEST_CASE_TEMPLATE("abi: one-sided operations move bytes and numbers", Way, TENS
   Ends ends(Way::kName);  // the last to come: what is exposed outlives it
   const tw_owner owner = told.owner();
   uint64_t region = 0;
-  REQUIRE(tw_remote_expose(ends.there.get(), memory, sizeof memory, kAllRights, &owner, &region,
-                           nullptr) == TW_OK);
+  REQUIRE(tw_peer_expose(ends.there.get(), memory, sizeof memory, kAllRights, &owner, &region,
+                         nullptr) == TW_OK);
   await_region(ends.here.get(), region);
   uint64_t size = 0;
   uint32_t rights = 0;
-  CHECK(tw_remote_region(ends.here.get(), region, &size, &rights) == 1);
+  CHECK(tw_peer_region(ends.here.get(), region, &size, &rights) == 1);
   CHECK(size == sizeof memory);
   CHECK(rights == kAllRights);
-  CHECK(tw_remote_region(ends.here.get(), region + 1, &size, &rights) == 0);
+  CHECK(tw_peer_region(ends.here.get(), region + 1, &size, &rights) == 0);
 
   std::string text = text_of(100);
   CHECK(run(ends.here.get(), request(TW_WRITE, region, 8, text.data(), 100)) == TW_OK);
@@ -85,16 +82,16 @@ TEST_CASE_TEMPLATE("abi: one-sided operations move bytes and numbers", Way, TENS
   auto noticed = request(TW_WRITE_IMMEDIATE, region, 0, nullptr, 0);
   noticed.immediate = 99;
   uint32_t value = 0;
-  CHECK(tw_remote_immediate(ends.there.get(), &kAtOnce, &value, nullptr) ==
+  CHECK(tw_peer_immediate(ends.there.get(), &kAtOnce, &value, nullptr) ==
         TW_CODE_DEADLINE_EXCEEDED);
   CHECK(run(ends.here.get(), noticed) == TW_OK);
-  CHECK(tw_remote_immediate(ends.there.get(), &kPatience, &value, nullptr) == TW_OK);
+  CHECK(tw_peer_immediate(ends.there.get(), &kPatience, &value, nullptr) == TW_OK);
   CHECK(value == 99);
 
   CHECK(told.times == 0);
-  CHECK(tw_remote_conceal(ends.there.get(), region, nullptr) == TW_OK);
+  CHECK(tw_peer_conceal(ends.there.get(), region, nullptr) == TW_OK);
   CHECK(told.times == 1);
-  CHECK(tw_remote_conceal(ends.there.get(), region, nullptr) == TW_CODE_NOT_FOUND);
+  CHECK(tw_peer_conceal(ends.there.get(), region, nullptr) == TW_CODE_NOT_FOUND);
 }
 
 TEST_CASE_TEMPLATE("abi: what cannot be right has a code and a sentence", Way,
@@ -105,7 +102,7 @@ TEST_CASE_TEMPLATE("abi: what cannot be right has a code and a sentence", Way,
   Ends ends(Way::kName);
   const tw_owner owner = told.owner();
   const auto expose = [&](void* data, size_t size, uint32_t rights) {
-    return tw_remote_expose(ends.there.get(), data, size, rights, &owner, &region, nullptr);
+    return tw_peer_expose(ends.there.get(), data, size, rights, &owner, &region, nullptr);
   };
   CHECK(expose(memory, 0, 1) == TW_CODE_INVALID_ARGUMENT);
   CHECK(expose(nullptr, 1, 1) == TW_CODE_INVALID_ARGUMENT);
@@ -140,16 +137,16 @@ TEST_CASE_TEMPLATE("abi: ends are told by owner and token, and handles go in any
     Ends ends(Way::kName);
     const tw_owner owner = region_told.owner();
     uint64_t region = 0;
-    REQUIRE(tw_remote_expose(ends.here.get(), memory, sizeof memory, kAllRights, &owner, &region,
-                             nullptr) == TW_OK);
+    REQUIRE(tw_peer_expose(ends.here.get(), memory, sizeof memory, kAllRights, &owner, &region,
+                           nullptr) == TW_OK);
     await_region(ends.there.get(), region);
     std::vector<std::string> locals(20, std::string(1024, 'x'));
     for (uint64_t i = 0; i < locals.size(); ++i) {
       const tw_owner told = local_told.owner();
       const auto wanted = request(TW_WRITE, region, 0, locals[i].data(), 1024);
       tw_access* access = nullptr;
-      REQUIRE(tw_remote_start(ends.there.get(), &wanted, &told, queue.get(), 100 + i, &access,
-                              nullptr) == TW_OK);
+      REQUIRE(tw_peer_access(ends.there.get(), &wanted, &told, queue.get(), 100 + i, &access,
+                             nullptr) == TW_OK);
       tw_access_release(access);  // it goes on all the same
     }
     uint64_t tokens[32], next = 100;
@@ -163,15 +160,15 @@ TEST_CASE_TEMPLATE("abi: ends are told by owner and token, and handles go in any
     meet(ends.here.get());
     CHECK(memory[1023] == 'x');
     CHECK(region_told.times == 0);
-    tw_link_close(ends.link.get());
+    tw_peer_close(ends.link.get());
     CHECK(region_told.times == 1);
     uint32_t value;
-    CHECK(tw_remote_immediate(ends.here.get(), &kPatience, &value, nullptr) == TW_CODE_CANCELLED);
-    CHECK(tw_remote_immediate(ends.there.get(), &kPatience, &value, nullptr) != TW_OK);
+    CHECK(tw_peer_immediate(ends.here.get(), &kPatience, &value, nullptr) == TW_CODE_CANCELLED);
+    CHECK(tw_peer_immediate(ends.there.get(), &kPatience, &value, nullptr) != TW_OK);
     const tw_owner told = local_told.owner();
     tw_access* access = nullptr;
     const auto wanted = request(TW_READ, region, 0, locals[0].data(), 1);
-    CHECK(tw_remote_start(ends.here.get(), &wanted, &told, nullptr, 0, &access, nullptr) ==
+    CHECK(tw_peer_access(ends.here.get(), &wanted, &told, nullptr, 0, &access, nullptr) ==
           TW_CODE_CANCELLED);
     CHECK(local_told.times == 21);
   }
@@ -196,11 +193,11 @@ TEST_CASE_TEMPLATE("abi: one-sided operations without memory are a status" *
     uint64_t region = 0;
     {
       Failing failing(n);
-      CHECK(allowed(tw_remote_expose(ends.there.get(), memory, sizeof memory, kAllRights,
-                                     &region_owner, &region, nullptr)));
+      CHECK(allowed(tw_peer_expose(ends.there.get(), memory, sizeof memory, kAllRights,
+                                   &region_owner, &region, nullptr)));
       failed = failing.end();
     }
-    tw_link_close(ends.link.get());
+    tw_peer_close(ends.link.get());
     ++exposed;
     CHECK(eventually([&] { return region_told.times == exposed; }));
   }
@@ -211,15 +208,15 @@ TEST_CASE_TEMPLATE("abi: one-sided operations without memory are a status" *
     CAPTURE(n);
     Ends ends(Way::kName);
     uint64_t region = 0;
-    REQUIRE(tw_remote_expose(ends.there.get(), memory, sizeof memory, kAllRights, nullptr, &region,
-                             nullptr) == TW_OK);
+    REQUIRE(tw_peer_expose(ends.there.get(), memory, sizeof memory, kAllRights, nullptr, &region,
+                           nullptr) == TW_OK);
     await_region(ends.here.get(), region);
     const auto wanted = request(TW_READ, region, 0, local, sizeof local);
     tw_access* access = nullptr;
     {
       Failing failing(n);
       const int started =
-          tw_remote_start(ends.here.get(), &wanted, &local_owner, queue.get(), 7, &access, nullptr);
+          tw_peer_access(ends.here.get(), &wanted, &local_owner, queue.get(), 7, &access, nullptr);
       CHECK(allowed(started));
       if (started == TW_OK) CHECK(allowed(tw_access_wait(access, &kPatience, nullptr)));
       failed = failing.end();
@@ -227,7 +224,7 @@ TEST_CASE_TEMPLATE("abi: one-sided operations without memory are a status" *
     const Access held(access);
     // A wait that found no memory has left the operation as it was.
     if (access) CHECK(allowed(tw_access_wait(access, &kPatience, nullptr)));
-    tw_link_close(ends.link.get());
+    tw_peer_close(ends.link.get());
     ++ended;
     CHECK(eventually([&] { return local_told.times == ended; }));
   }

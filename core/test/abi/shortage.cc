@@ -44,7 +44,7 @@ TEST_CASE_TEMPLATE("abi: each allocation of a caller may fail, and the next call
     tw_reply reply{};
     tw_status status{};
     const int code =
-        tw_link_unary(link.get(), "/t/Echo", 7, {}, payload, &kPatience, &reply, &status);
+        tw_peer_unary(link.get(), "/t/Echo", 7, {}, payload, &kPatience, &reply, &status);
     failed = allocation_failed();
     fail_allocation(0);
     suffer(false);
@@ -93,7 +93,7 @@ TEST_CASE("abi: what has no status throws nothing" * doctest::skip(!kFailsOnDema
   const std::string text = text_of(5000);
   const tw_pair pair{"key", 3, "value", 5};
   tw_client_call* started = nullptr;
-  REQUIRE(tw_link_start(link.get(), "/t/Call", 7, {&pair, 1}, Payload({text}), 0, nullptr, &started,
+  REQUIRE(tw_peer_start(link.get(), "/t/Call", 7, {&pair, 1}, Payload({text}), 0, nullptr, &started,
                         nullptr) == TW_OK);
   const Call call(started);
   const Served served = server.next();
@@ -135,25 +135,28 @@ TEST_CASE("abi: what has no status throws nothing" * doctest::skip(!kFailsOnDema
   tw_buffer* buffer = nullptr;
   CHECK(fail_each([&] { buffer = tw_message_buffer(message.get(), 0); }) == 1);
   tw_buffer_release(buffer);
-  tw_remote* remote = nullptr;
-  CHECK(fail_each([&] { remote = tw_link_remote(link.get()); }) == 1);
+  tw_peer* peer = nullptr;
+  CHECK(fail_each([&] { peer = tw_call_process(served.get()); }) == 0);
   uint64_t size;
   uint32_t rights;
-  CHECK(fail_each([&] { (void)tw_remote_region(remote, 99, &size, &rights); }) == 0);
-  tw_remote_release(remote);
-  CHECK(fail_each([&] { remote = tw_call_remote(served.get()); }) == 1);
-  tw_remote_release(remote);
+  CHECK(fail_each([&] { (void)tw_peer_region(peer, 99, &size, &rights); }) == 0);
+  int told = 0;
+  CHECK(fail_each([&] { told += tw_peer_notify_gone(peer, events.get(), 8); }) != 0);
+  CHECK(fail_each([&] {
+          told += tw_server_notify_peers(server.get(), events.get(), 9, nullptr) == TW_OK;
+        }) != 0);
+  CHECK(told == 2);
+  tw_peer_release(peer);
 
   CHECK(fail_each([&] {
           status = tw_server_introduce(server.get(), session, name.c_str(), name.c_str(), nullptr);
         }) == 2);
   CHECK(status == TW_CODE_OK);
-  fail_each([&] { tw_link_stats(link.get(), ignore_stats, nullptr); });
-  fail_each([&] { tw_call_link_stats(served.get(), ignore_stats, nullptr); });
+  fail_each([&] { tw_peer_stats(link.get(), ignore_stats, nullptr); });
   fail_each([&] { tw_server_stats(server.get(), ignore_stats, nullptr); });
   REQUIRE(tw_trace(100, nullptr) == TW_OK);
   REQUIRE(tw_call_send(call.get(), Payload({text}), 0, &kPatience, nullptr) == TW_OK);
-  CHECK(fail_each([&] { tw_link_trace(link.get(), ignore_event, nullptr); }) != 0);
+  CHECK(fail_each([&] { tw_peer_trace(link.get(), ignore_event, nullptr); }) != 0);
   fail_each([&] {
     tw_server_trace(
         server.get(), [](void*, const char*, const char*, uint64_t) {}, ignore_event, nullptr);
@@ -165,7 +168,7 @@ TEST_CASE("abi: what has no status throws nothing" * doctest::skip(!kFailsOnDema
 
   tw_status why{};
   tw_peer_facts facts;
-  fail_each([&] { tw_link_death(link.get(), &why); });
+  fail_each([&] { tw_peer_death(link.get(), &why); });
   fail_each([&] { (void)tw_parse_hello(hello, sizeof hello, &facts, nullptr); });
   fail_each([&] { (void)tw_parse_hello(hello, 3, &facts, nullptr); });
   tw_welcome welcome{};
@@ -228,7 +231,7 @@ TEST_CASE_TEMPLATE("abi: what closes and releases does so without memory" *
        [](Server&, Link&, Call& call, Served&) {
          (void)tw_call_cancel(call.get(), TW_CODE_CANCELLED, "a sentence that is not short");
        }},
-      {"close the link", [](Server&, Link& link, Call&, Served&) { tw_link_close(link.get()); }},
+      {"close the link", [](Server&, Link& link, Call&, Served&) { tw_peer_close(link.get()); }},
       {"release the link",
        [](Server&, Link& link, Call& call, Served&) {
          link.reset();

@@ -5,23 +5,20 @@
 namespace tw::test::abi {
 namespace {
 
-using Tagged = std::unique_ptr<tw_tagged, Release<tw_tagged_release>>;
 using Receive = std::unique_ptr<tw_receive, Release<tw_receive_release>>;
 
-using Ends = PortsOf<Tagged, tw_link_tagged, tw_call_tagged>;
-
-int send(tw_tagged* tagged, uint64_t tag, std::string_view text, tw_status* status = nullptr) {
+int send(tw_peer* peer, uint64_t tag, std::string_view text, tw_status* status = nullptr) {
   const tw_segment segment{text.data(), text.size()};
   tw_payload payload{};
   payload.segments = &segment;
   payload.count = 1;
-  return tw_tagged_send(tagged, tag, payload, &kPatience, status);
+  return tw_peer_send(peer, tag, payload, &kPatience, status);
 }
 
-Receive receive(tw_tagged* tagged, uint64_t tag, void* into = nullptr, size_t size = 0,
+Receive receive(tw_peer* peer, uint64_t tag, void* into = nullptr, size_t size = 0,
                 const tw_owner* owner = nullptr) {
   tw_receive* out = nullptr;
-  REQUIRE(tw_tagged_receive(tagged, tag, into, size, owner, nullptr, 0, &out, nullptr) == TW_OK);
+  REQUIRE(tw_peer_receive(peer, tag, into, size, owner, nullptr, 0, &out, nullptr) == TW_OK);
   return Receive(out);
 }
 
@@ -96,12 +93,12 @@ TEST_CASE("abi: tagged messages: wrong arguments, deadlines, interruption and en
   CHECK(send(ends.here.get(), uint64_t{TW_MAX_TAG} + 1, "x", &status) == 3);
   char byte;
   tw_receive* none = nullptr;
-  CHECK(tw_tagged_receive(ends.here.get(), 1, &byte, 1, nullptr, nullptr, 0, &none, &status) == 3);
+  CHECK(tw_peer_receive(ends.here.get(), 1, &byte, 1, nullptr, nullptr, 0, &none, &status) == 3);
   CHECK(std::string_view(status.details) == "memory to receive into needs an owner");
   const tw_keeper keeper{nullptr, nullptr};
   tw_payload kept{};
   kept.keeper = &keeper;
-  CHECK(tw_tagged_send(ends.here.get(), 1, kept, &kPatience, &status) == 3);
+  CHECK(tw_peer_send(ends.here.get(), 1, kept, &kPatience, &status) == 3);
 
   const Receive waits = receive(ends.here.get(), 1);
   tw_message* message = nullptr;
@@ -109,7 +106,7 @@ TEST_CASE("abi: tagged messages: wrong arguments, deadlines, interruption and en
   CHECK(tw_receive_wait(waits.get(), &brief, &message, &status) == 4);
   const tw_wait interrupted{-1, [](void*) { return 1; }, nullptr};
   CHECK(tw_receive_wait(waits.get(), &interrupted, &message, &status) == TW_INTERRUPTED);
-  tw_link_close(ends.link.get());
+  tw_peer_close(ends.link.get());
   CHECK(tw_receive_wait(waits.get(), &kPatience, &message, &status) == 1);
   CHECK(send(ends.here.get(), 1, "x", &status) == 1);
 }
@@ -121,8 +118,8 @@ TEST_CASE("abi: the table has what the header has") {
   CHECK((table->runtime_version == tw_version));
   CHECK((table->buffer_separate == tw_buffer_separate));
   CHECK((table->call_send == tw_call_send));
-  CHECK((table->remote_start == tw_remote_start));
-  CHECK((table->tagged_send == tw_tagged_send));
+  CHECK((table->peer_access == tw_peer_access));
+  CHECK((table->peer_send == tw_peer_send));
   CHECK((table->server_trace == tw_server_trace));
 }
 

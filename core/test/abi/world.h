@@ -3,6 +3,7 @@
 #pragma once
 
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstring>
@@ -10,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -40,6 +42,7 @@ using Buffer = std::unique_ptr<tw_buffer, Release<tw_buffer_release>>;
 using Message = std::unique_ptr<tw_message, Release<tw_message_release>>;
 using Metadata = std::unique_ptr<tw_metadata, Release<tw_metadata_release>>;
 using Link = std::unique_ptr<tw_link, Release<tw_link_release>>;
+using Peer = std::unique_ptr<tw_peer, Release<tw_peer_release>>;
 using Call = std::unique_ptr<tw_client_call, Release<tw_call_release>>;
 using Served = std::unique_ptr<tw_server_call, Release<tw_call_release>>;
 using Events = std::unique_ptr<tw_events, Release<tw_events_release>>;
@@ -107,13 +110,13 @@ struct Reply {
   Metadata initial, trailing;
 };
 
-inline Reply unary(tw_link* link, std::string_view method, const tw_payload& payload,
+inline Reply unary(tw_peer* peer, std::string_view method, const tw_payload& payload,
                    const tw_wait* wait = &kPatience, const tw_pairs& metadata = {}) {
   tw_reply reply{};
   tw_status status{};
   Reply out;
   out.code =
-      tw_link_unary(link, method.data(), method.size(), metadata, payload, wait, &reply, &status);
+      tw_peer_unary(peer, method.data(), method.size(), metadata, payload, wait, &reply, &status);
   if (out.code != TW_CODE_OK) out.details = status.details;
   out.message.reset(reply.message);
   out.initial.reset(reply.initial);
@@ -127,9 +130,9 @@ inline bool echoes(tw_link* link, size_t size = 1000) {
   return reply.code == TW_CODE_OK && reply.message && segment(reply.message) == text;
 }
 
-inline Call start(tw_link* link, std::string_view method, const tw_wait* wait = nullptr) {
+inline Call start(tw_peer* peer, std::string_view method, const tw_wait* wait = nullptr) {
   tw_client_call* call = nullptr;
-  REQUIRE(tw_link_start(link, method.data(), method.size(), {}, kNothing, 0, wait, &call,
+  REQUIRE(tw_peer_start(peer, method.data(), method.size(), {}, kNothing, 0, wait, &call,
                         nullptr) == TW_OK);
   return Call(call);
 }
@@ -210,7 +213,13 @@ class Server {
   }
 
   // The same while somebody else drives the server.
-  Link dial(const char* way) {
+  Link dial(const char* way, tw_server* serves = nullptr) {
+    tw_link* link = nullptr;
+    tw_status status{};
+    REQUIRE_MESSAGE(try_dial(way, serves, &link, &status) == TW_OK, status.details);
+    return Link(link);
+  }
+  int try_dial(const char* way, tw_server* serves, tw_link** link, tw_status* status) {
     uint8_t hello[TW_HELLO_SIZE], session[TW_SESSION_SIZE], secret[TW_SECRET_SIZE],
         instance[TW_INSTANCE_SIZE];
     REQUIRE(tw_hello(hello, nullptr) == TW_OK);
@@ -220,11 +229,7 @@ class Server {
     const std::string& address = std::string_view(way) == "shm" ? shm_ : tcp_;
     const tw_invitation invitation{address.c_str(), session,      secret, instance,
                                    hello,           sizeof hello, -1};
-    tw_link* link = nullptr;
-    tw_status status{};
-    REQUIRE_MESSAGE(tw_connect(&invitation, kPatience.timeout_ns, &link, &status) == TW_OK,
-                    status.details);
-    return Link(link);
+    return tw_connect(&invitation, serves, kPatience.timeout_ns, link, status);
   }
 
  private:
@@ -249,7 +254,7 @@ class House {
     handlers_.clear();
   }
   Server& server() { return server_; }
-  Link dial(const char* way) { return server_.dial(way); }
+  Link dial(const char* way, tw_server* serves = nullptr) { return server_.dial(way, serves); }
 
  private:
   Server server_;
@@ -266,26 +271,24 @@ struct Told {
   }
 };
 
-// A link with the server's call on it, which stands for the other end: what either end has of the
-// link's `Port`, a handle by `of_link` and `of_call`.
-template <class Port, auto of_link, auto of_call>
-struct PortsOf {
-  explicit PortsOf(const char* way)
+// A link with the server's call on it, and each end's peer: `here` is the client's.
+struct Ends {
+  explicit Ends(const char* way)
       : house([this](Served fresh) {
           std::unique_lock lock(mutex);
           held = std::move(fresh);
-          there.reset(of_call(held.get()));
+          there.reset(tw_call_process(held.get()));
           ready = true;
         }),
         link(house.dial(way)),
-        here(of_link(link.get())),
+        here(tw_peer_share(link.get())),
         call(start(link.get(), "/t/Hold")) {
     REQUIRE(eventually([&] {
       std::unique_lock lock(mutex);
       return ready;
     }));
   }
-  ~PortsOf() {
+  ~Ends() {
     call.reset();
     held.reset();
   }
@@ -293,10 +296,10 @@ struct PortsOf {
   std::mutex mutex;
   bool ready = false;
   Served held;
-  Port there;
+  Peer there;
   House house;
   Link link;
-  Port here;
+  Peer here;
   Call call;
 };
 

@@ -113,7 +113,7 @@ struct Abroad {
   }
 
   Helper helper;
-  Ref<ClientPort> link;
+  Ref<CallPort> link;
   uint64_t region = 0;
   std::atomic<int> told{0};
 };

@@ -355,8 +355,8 @@ TEST_CASE_TEMPLATE("one-sided: a peer without the feature is never asked", Way,
   auto connected = meet::connect(runtime(), house.invitation(Way::kName), patience());
   REQUIRE(connected.ok());
   connected->peer.features = 0;
-  const Closing link(ClientPort::create(runtime(), std::move(connected->transport),
-                                        std::move(connected->peer), 1 << 20)
+  const Closing link(CallPort::create(runtime(), std::move(connected->transport),
+                                      std::move(connected->peer), 1 << 20)
                          .value());
   std::byte byte{};
   const auto exposed = link->access().expose(&byte, 1, kMayRead, {});

@@ -18,7 +18,7 @@ struct Abroad {
   }
   ~Abroad() { link->link().close({Code::kCancelled, "the test is over"}); }
   Helper helper;
-  Ref<ClientPort> link;
+  Ref<CallPort> link;
 };
 
 }  // namespace tw::test

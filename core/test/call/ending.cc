@@ -290,7 +290,7 @@ struct Loose {
     peer = std::move(pair.b);
     Peer who;
     who.address = "test:";
-    auto made = ClientPort::create(runtime(), std::move(pair.a), std::move(who), 1 << 20);
+    auto made = CallPort::create(runtime(), std::move(pair.a), std::move(who), 1 << 20);
     REQUIRE(made.ok());
     link = std::move(*made);
   }
@@ -303,7 +303,7 @@ struct Loose {
       return Maker::make();
   }
   std::unique_ptr<Transport> peer;
-  Ref<ClientPort> link;
+  Ref<CallPort> link;
 };
 
 TEST_CASE_TEMPLATE("ending: a lost link ends every call, and every wait", Maker,

@@ -29,13 +29,13 @@ inline Invite invite(const meet::Invitation& in) {
   return out;
 }
 
-inline Ref<ClientPort> follow(const Invite& from) {
+inline Ref<CallPort> follow(const Invite& from) {
   meet::Invitation in{from.address, from.session, meet::Secret(from.secret), from.instance,
                       wire::decode_hello(from.hello).value()};
   auto connected = meet::connect(runtime(), in, patience());
   REQUIRE_MESSAGE(connected.ok(), connected.status().details());
-  return ClientPort::create(runtime(), std::move(connected->transport), std::move(connected->peer),
-                            runtime().settings().max_message_bytes)
+  return CallPort::create(runtime(), std::move(connected->transport), std::move(connected->peer),
+                          runtime().settings().max_message_bytes)
       .value();
 }
 

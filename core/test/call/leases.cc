@@ -192,7 +192,7 @@ TEST_CASE("leases: a server that nobody polls any more still gets back what it h
   REQUIRE(path.ok());
   const auto ticket = server->listener().admit(runtime().hello(), 1, 30 * kSecond);
   REQUIRE(ticket.ok());
-  Ref<ClientPort> link;
+  Ref<CallPort> link;
   Reply reply;
   std::atomic<bool> replied{false};
   std::thread client([&] {
@@ -200,8 +200,8 @@ TEST_CASE("leases: a server that nobody polls any more still gets back what it h
                         runtime().hello()};
     auto connected = meet::connect(runtime(), in, patience());
     REQUIRE(connected.ok());
-    link = ClientPort::create(runtime(), std::move(connected->transport),
-                              std::move(connected->peer), 1 << 20)
+    link = CallPort::create(runtime(), std::move(connected->transport), std::move(connected->peer),
+                            1 << 20)
                .value();
     const auto bytes = bytes_of(300'000);
     reply = unary(*link, "/t/Echo", {out(bytes)});

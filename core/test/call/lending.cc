@@ -191,7 +191,7 @@ TEST_CASE("lending: the C ABI tells each owner once") {
     const tw_wait wait{patience() - now(), nullptr, nullptr};
     tw_reply reply{};
     tw_status status{};
-    CHECK(tw_link_unary(handle, "/t/Echo", 7, {}, payload, &wait, &reply, &status) == TW_OK);
+    CHECK(tw_peer_unary(handle, "/t/Echo", 7, {}, payload, &wait, &reply, &status) == TW_OK);
     REQUIRE(reply.message != nullptr);
     CHECK(tw_message_count(reply.message) == 3);
     CHECK(link->stats().sent.mapped_segments == 1);
@@ -200,8 +200,8 @@ TEST_CASE("lending: the C ABI tells each owner once") {
     CHECK(eventually([&] { return told[1] == 1; }));
     // The block outlives what its owner does with it, for as long as it is on lease.
     CHECK(tw_arena_free(data) == 1);
-    tw_link_close(handle);
-    CHECK(tw_link_unary(handle, "/t/Echo", 7, {}, payload, &wait, &reply, &status) != TW_OK);
+    tw_peer_close(handle);
+    CHECK(tw_peer_unary(handle, "/t/Echo", 7, {}, payload, &wait, &reply, &status) != TW_OK);
     CHECK(told[0] == 2);
     CHECK(told[1] == 2);
   }

@@ -13,7 +13,7 @@ struct Told {
 
   template <class Way>
   static Told by(House& house, Nanos deadline = kForever) {
-    Told told{Ref<ClientPort>(house.connect<Way>()), {}};
+    Told told{Ref<CallPort>(house.connect<Way>()), {}};
     told.call = start(*told.link, "/t/Many", deadline, {}, true);
     REQUIRE(eventually([&] { return told.call->over(); }));
     return told;
@@ -22,7 +22,7 @@ struct Told {
     if (link) link->link().close({Code::kCancelled, "the test is over"});
   }
 
-  Ref<ClientPort> link;
+  Ref<CallPort> link;
   Ref<ClientCall> call;
 };
 

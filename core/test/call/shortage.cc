@@ -187,15 +187,15 @@ struct Suffering {
     served.put(nullptr);
     worker.join();
   }
-  Ref<ClientPort> connect() {
+  Ref<CallPort> connect() {
     auto ticket = server->listener().admit(runtime().hello(), 1, 30 * kSecond);
     REQUIRE(ticket.ok());
     meet::Invitation in{address, ticket->session, ticket->secret, server->instance(),
                         runtime().hello()};
     auto connected = meet::connect(runtime(), in, patience());
     REQUIRE(connected.ok());
-    return ClientPort::create(runtime(), std::move(connected->transport),
-                              std::move(connected->peer), runtime().settings().max_message_bytes)
+    return CallPort::create(runtime(), std::move(connected->transport), std::move(connected->peer),
+                            runtime().settings().max_message_bytes)
         .value();
   }
 

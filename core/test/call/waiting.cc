@@ -108,7 +108,7 @@ struct Turns {
     while (server->next(calls, 64, patience()) != Server::Next::kClosed) calls.clear();
   }
 
-  Ref<ClientPort> connect() {
+  Ref<CallPort> connect() {
     std::atomic<bool> there{false};
     std::thread door([&] {
       std::vector<Ref<ServerCall>> none;
@@ -126,8 +126,8 @@ struct Turns {
     door.join();
     REQUIRE(connected.ok());
     auto link =
-        ClientPort::create(runtime(), std::move(connected->transport), std::move(connected->peer),
-                           runtime().settings().max_message_bytes);
+        CallPort::create(runtime(), std::move(connected->transport), std::move(connected->peer),
+                         runtime().settings().max_message_bytes);
     REQUIRE(link.ok());
     return std::move(*link);
   }

@@ -11,6 +11,7 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <list>
 #include <mutex>
 #include <optional>
 #include <random>
@@ -40,10 +41,14 @@ struct LoopWay {
 struct ReadWay {
   static constexpr const char* kName = "read";
 };
+// The end that accepted begins the calls, and the one that connected serves them.
+struct TurnedWay {
+  static constexpr const char* kName = "turned";
+};
 // The tables of transports: each case that takes a Way runs once for each. By the listener, and all
 // that carry links.
 #define TENSORWIRE_WAYS tw::test::ShmWay, tw::test::TcpWay
-#define TENSORWIRE_LINKS TENSORWIRE_WAYS, tw::test::ReadWay, tw::test::LoopWay
+#define TENSORWIRE_LINKS TENSORWIRE_WAYS, tw::test::ReadWay, tw::test::LoopWay, tw::test::TurnedWay
 
 inline Runtime& runtime() {
   auto got = Runtime::get();
@@ -149,7 +154,7 @@ struct Reply {
 
 using Entries = std::vector<wire::MetadataEntry>;
 
-inline Reply unary(ClientPort& port, std::string_view method, std::vector<OutSegment> segments,
+inline Reply unary(CallPort& port, std::string_view method, std::vector<OutSegment> segments,
                    Nanos deadline = patience(), const Entries& metadata = {}) {
   Reply reply;
   Beginning beginning;
@@ -183,7 +188,7 @@ inline bool in_time(Waited waited) {
 }
 
 // A started call whose messages follow one by one.
-inline Ref<ClientCall> start(ClientPort& port, std::string_view method, Nanos deadline = kForever,
+inline Ref<ClientCall> start(CallPort& port, std::string_view method, Nanos deadline = kForever,
                              const Entries& metadata = {}, bool until_read = false) {
   Beginning beginning;
   beginning.method = method;
@@ -244,6 +249,33 @@ inline void echo(ServerCall& call) {
   answer(call, outs(request.segments));
 }
 
+// Takes links in, and serves nothing on them.
+class Acceptor {
+ public:
+  explicit Acceptor(uint64_t max_message)
+      : server_(Server::create(max_message).value()), driver_([this] {
+          std::vector<Ref<ServerCall>> calls;
+          while (server_->next(calls, 64, kForever) != Server::Next::kClosed) calls.clear();
+        }) {}
+  ~Acceptor() {
+    server_->close();
+    driver_.join();
+  }
+  Acceptor(const Acceptor&) = delete;
+  Acceptor& operator=(const Acceptor&) = delete;
+
+  Ref<CallPort> accept(meet::Connected connected) {
+    server_->arrived(std::move(connected));
+    auto ports = ports_of(*server_);
+    REQUIRE(ports.size() == 1);
+    return ports.front();
+  }
+
+ private:
+  const Ref<Server> server_;
+  std::thread driver_;
+};
+
 // A server, the thread in next(), and workers that run the handler for each call.
 class House {
  public:
@@ -252,7 +284,9 @@ class House {
 
   explicit House(Handler handler, int workers = 4,
                  uint64_t max_message = runtime().settings().max_message_bytes)
-      : handler_(std::move(handler)), server_(Server::create(max_message).value()) {
+      : handler_(std::move(handler)),
+        max_message_(max_message),
+        server_(Server::create(max_message).value()) {
     auto path = server_->listener().listen_local();
     REQUIRE(path.ok());
     shm_ = "shm:" + *path;
@@ -293,14 +327,22 @@ class House {
   }
 
   template <class Way>
-  Ref<ClientPort> connect(uint64_t max_message = runtime().settings().max_message_bytes,
-                          uint64_t stream_window = wire::kMaxStreamWindow) {
+  Ref<CallPort> connect(uint64_t max_message = runtime().settings().max_message_bytes,
+                        uint64_t stream_window = wire::kMaxStreamWindow) {
+    if constexpr (std::is_same_v<Way, TurnedWay>) {
+      TransportPair pair = Shm::make(shm::Settings{runtime().settings()});
+      meet::Connected theirs{std::move(pair.b), this_process()};
+      theirs.peer.stream_window = std::min(theirs.peer.stream_window, stream_window);
+      auto joined = server_->join({std::move(pair.a), this_process()}, max_message_);
+      REQUIRE_MESSAGE(joined.ok(), joined.status().details());
+      return acceptors_.emplace_back(max_message).accept(std::move(theirs));
+    }
     auto connected = dial<Way>();
     REQUIRE_MESSAGE(connected.ok(), connected.status().details());
     auto& credit = connected->peer.stream_window;
     credit = std::min(credit, stream_window);
-    auto link = ClientPort::create(runtime(), std::move(connected->transport),
-                                   std::move(connected->peer), max_message);
+    auto link = CallPort::create(runtime(), std::move(connected->transport),
+                                 std::move(connected->peer), max_message);
     REQUIRE(link.ok());
     return std::move(*link);
   }
@@ -334,9 +376,7 @@ class House {
       TransportPair pair = Read::make(read_settings, device);
       for (Fd& pidfd : pidfds_) pidfd = Fd(eventfd(0, EFD_CLOEXEC));
       const auto peer = [&](End end) {
-        Peer other;
-        other.address = "unix:";
-        other.pid = getpid();
+        Peer other = this_process();
         other.pidfd = Fd(dup(pidfds_[static_cast<size_t>(end)].get()));
         return other;
       };
@@ -345,6 +385,13 @@ class House {
     } else {
       return meet::connect(runtime(), invitation(Way::kName), patience());
     }
+  }
+
+  static Peer this_process() {
+    Peer peer;
+    peer.address = "unix:";
+    peer.pid = getpid();
+    return peer;
   }
 
   void dispatch() {
@@ -376,7 +423,9 @@ class House {
   }
 
   const Handler handler_;
+  const uint64_t max_message_;
   const Ref<Server> server_;
+  std::list<Acceptor> acceptors_;
   Fd pidfds_[2];
   std::string shm_, tcp_;
   std::thread dispatcher_;
@@ -403,11 +452,11 @@ struct Open {
 
 // Ends a link when its test does.
 struct Closing {
-  explicit Closing(Ref<ClientPort> of) : link(std::move(of)) {}
+  explicit Closing(Ref<CallPort> of) : link(std::move(of)) {}
   ~Closing() { link->link().close({Code::kCancelled, "the test is over"}); }
-  ClientPort* operator->() const { return link.get(); }
-  ClientPort& operator*() const { return *link; }
-  const Ref<ClientPort> link;
+  CallPort* operator->() const { return link.get(); }
+  CallPort& operator*() const { return *link; }
+  const Ref<CallPort> link;
 };
 
 // Whether all arena memory beyond what was in use at the beginning has come home.

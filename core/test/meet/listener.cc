@@ -61,7 +61,7 @@ bool dismissed(const Fd& fd) {
   return n == 0 || (n < 0 && errno == ECONNRESET);
 }
 
-bool works(ClientPort& link) {
+bool works(CallPort& link) {
   const auto bytes = bytes_of(1000);
   const Reply reply = unary(link, "/t/Echo", {out(bytes)});
   return reply.code == Code::kOk && same(reply.segments.at(0), bytes);
@@ -212,8 +212,8 @@ TEST_CASE("helper: a crowd" * doctest::skip()) {
         ++failed;
         continue;
       }
-      Closing link(ClientPort::create(runtime(), std::move(connected->transport),
-                                      std::move(connected->peer), SIZE_MAX)
+      Closing link(CallPort::create(runtime(), std::move(connected->transport),
+                                    std::move(connected->peer), SIZE_MAX)
                        .value());
       failed += !works(*link);
     }
@@ -374,8 +374,8 @@ TEST_CASE("helper: few descriptors" * doctest::skip()) {
   // must have been met before. So nothing is left of a link, no late event either, when it is over.
   const auto call = [&] {
     auto connected = connect(true).value();
-    const auto link = ClientPort::create(runtime(), std::move(connected.transport),
-                                         std::move(connected.peer), SIZE_MAX)
+    const auto link = CallPort::create(runtime(), std::move(connected.transport),
+                                       std::move(connected.peer), SIZE_MAX)
                           .value();
     CHECK(works(*link));
     const auto served = ports_of(house.server());

@@ -431,7 +431,7 @@ TEST_CASE("tagged: wrong tags, and a peer that knows none") {
   peer.address = "ipv4:10.0.0.1:1";
   peer.features = wire::kOneSided;
   const Closing old(
-      ClientPort::create(runtime(), std::move(pair.a), std::move(peer), 1 << 20).value());
+      CallPort::create(runtime(), std::move(pair.a), std::move(peer), 1 << 20).value());
   CHECK(old->tagged().send(1, list, {}).status().code() == Code::kUnimplemented);
   CHECK(old->tagged().receive(1).status().code() == Code::kUnimplemented);
 }

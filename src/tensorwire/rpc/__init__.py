@@ -7,6 +7,7 @@
 
 from tensorwire.rpc.choice import Path
 from tensorwire.rpc.client.channel import Channel, insecure_channel, secure_channel
+from tensorwire.rpc.client.peer import Peer, peer_of
 from tensorwire.rpc.payload import segments
 from tensorwire.rpc.serving.server import Server, server
 from tensorwire.rpc.status import CallEndedError, CallError
@@ -16,8 +17,10 @@ __all__ = [
     "CallError",
     "Channel",
     "Path",
+    "Peer",
     "Server",
     "insecure_channel",
+    "peer_of",
     "secure_channel",
     "segments",
     "server",

@@ -212,7 +212,7 @@ class Listeners:
             )
         )
 
-    def addresses(self, client: _core.Peer, peer: str) -> list[str]:
+    def addresses(self, client: _core.Hello, peer: str) -> list[str]:
         """What a client gets to hear that came from host ``peer`` (empty: by a unix socket).
 
         A listener on one host is announced by its number. For one on every interface, a client

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Callbacks at the end of calls: one thread of the process runs them."""
+"""Callbacks at the end of calls and of peers: one thread of the process runs them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tensorwire.rpc import lifetime
 
 
 class Ending(Protocol):
-    """A call of either end."""
+    """A call of either end, a peer, or what else tells of something."""
 
     def notify(self, queue: _core.EventQueue, token: int) -> None: ...
 
@@ -36,7 +36,11 @@ class _Events:
                 lifetime.close_at_exit(self)
             token = next(self._tokens)
             self._callbacks[token] = callback
-        call.notify(self._queue, token)
+        try:
+            call.notify(self._queue, token)
+        except BaseException:
+            del self._callbacks[token]
+            raise
 
     def _run(self) -> None:
         while (tokens := self._queue.wait()) is not None:
@@ -45,7 +49,7 @@ class _Events:
                 try:
                     callback()
                 except Exception:
-                    LOGGER.exception("exception in a callback at the end of a call")
+                    LOGGER.exception("exception in a callback at the end of a call or of a peer")
                 del callback  # what it refers to lives no longer than that
 
     def close_at_exit(self) -> None:
@@ -77,5 +81,6 @@ lifetime.reset_after_fork(_holder.reset)
 
 
 def watch(call: Ending, callback: Callable[[], object]) -> None:
-    """Runs ``callback`` in the events thread once the call has ended. Its exceptions are logged."""
+    """Runs ``callback`` in the events thread once the call has ended, or the peer is gone. Its
+    exceptions are logged."""
     _holder.get().watch(call, callback)

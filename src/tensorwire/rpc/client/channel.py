@@ -5,20 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
 from tensorwire.observe.trace import LinkTrace
 from tensorwire.rpc import instrumentation, lifetime, registry, status
 from tensorwire.rpc.choice import Path, Transport, policy
-from tensorwire.rpc.client.multicallable import (
-    Method,
-    StreamStream,
-    StreamUnary,
-    UnaryStream,
-    UnaryUnary,
-)
+from tensorwire.rpc.client.multicallable import Calling
+from tensorwire.rpc.client.peer import Peer
 from tensorwire.rpc.client.uplink import Uplink
 from tensorwire.rpc.grpc_internals import Layer, is_replaced
 from tensorwire.rpc.options import (
@@ -28,67 +23,20 @@ from tensorwire.rpc.options import (
     tell_what_has_no_effect,
     without_receive_limit,
 )
-from tensorwire.rpc.payload import Transform
+
+if TYPE_CHECKING:
+    from tensorwire.rpc.serving.server import Server
 
 # Policies of gRPC for calls that the data plane does not know.
 _GRPC_ONLY: Final = ("grpc.service_config", "grpc.lb_policy_name")
 
 
-class Channel(grpc.Channel):
+class Channel(Calling):
     """Thread-safe. See ``insecure_channel``."""
 
     def __init__(self, uplink: Uplink) -> None:
-        self._uplink = uplink
-
-    # ----------------------------------------------------------------------------------- calls
-
-    def unary_unary(
-        self,
-        method: str | bytes,
-        request_serializer: Transform | None = None,
-        response_deserializer: Transform | None = None,
-        _registered_method: bool | None = False,
-    ) -> UnaryUnary:
-        return UnaryUnary(
-            self._uplink,
-            _method(method, request_serializer, response_deserializer, _registered_method),
-        )
-
-    def unary_stream(
-        self,
-        method: str | bytes,
-        request_serializer: Transform | None = None,
-        response_deserializer: Transform | None = None,
-        _registered_method: bool | None = False,
-    ) -> UnaryStream:
-        return UnaryStream(
-            self._uplink,
-            _method(method, request_serializer, response_deserializer, _registered_method),
-        )
-
-    def stream_unary(
-        self,
-        method: str | bytes,
-        request_serializer: Transform | None = None,
-        response_deserializer: Transform | None = None,
-        _registered_method: bool | None = False,
-    ) -> StreamUnary:
-        return StreamUnary(
-            self._uplink,
-            _method(method, request_serializer, response_deserializer, _registered_method),
-        )
-
-    def stream_stream(
-        self,
-        method: str | bytes,
-        request_serializer: Transform | None = None,
-        response_deserializer: Transform | None = None,
-        _registered_method: bool | None = False,
-    ) -> StreamStream:
-        return StreamStream(
-            self._uplink,
-            _method(method, request_serializer, response_deserializer, _registered_method),
-        )
+        super().__init__(uplink)
+        self._uplink: Uplink = uplink
 
     # ------------------------------------------------------------------------------ connection
 
@@ -112,6 +60,13 @@ class Channel(grpc.Channel):
         """How calls travel, and why not better. Waits for the choice, at most a second, if no call
         has led to one; at a server that did not answer by then it says that they go by gRPC."""
         return self._uplink.path()
+
+    def peer(self) -> Peer | None:
+        """The server's process, at the other end of the link that calls take; None where they go by
+        gRPC. Waits for the choice as ``path`` does. The channel may open another link later, to a
+        process that has taken the server's place: that is another peer."""
+        link = self._uplink.connected()
+        return None if link is None else Peer(link.share(), self._uplink.limits)
 
     def stats(self) -> dict[str, object]:
         """``transport`` and ``peer`` as in ``path``, None before the choice; ``opened``: links so
@@ -175,20 +130,6 @@ def _opened(uplink: Uplink, stock: grpc.Channel | None) -> Channel:
     return channel
 
 
-def _method(
-    name: str | bytes,
-    serializer: Transform | None,
-    deserializer: Transform | None,
-    registered: bool | None,
-) -> Method:
-    return Method(
-        name.decode() if isinstance(name, bytes) else name,
-        serializer,
-        deserializer,
-        bool(registered),
-    )
-
-
 def insecure_channel(
     target: str,
     options: Options | None = None,
@@ -196,6 +137,7 @@ def insecure_channel(
     *,
     transport: Transport | None = None,
     forbid: str | Iterable[str] = (),
+    serves: Server | None = None,
 ) -> Channel:
     """``grpc.insecure_channel`` whose calls go by shared memory, RDMA or TCP where the server
     knows tensorwire, too, and by gRPC otherwise.
@@ -217,7 +159,11 @@ def insecure_channel(
     plane is named in a warning.
     compression: used where calls go by gRPC.
 
-    Raises ValueError for unknown transports, or when none is left.
+    serves: a server that has been started. It serves the calls that the process at the other end
+    begins itself (``Server.peers``, ``peer_of``), over the same link, and closes that when it is
+    stopped. Where calls go by gRPC, the other end can begin none.
+
+    Raises ValueError for unknown transports, when none is left, or for a server that does not run.
     """
     given = tuple(options or ())
     settled = next(
@@ -230,6 +176,7 @@ def insecure_channel(
         policy(transport, forbid),
         limits(given),
         settled,
+        None if serves is None else serves.data_plane(),
     )
     if uplink.policy.data_plane and settled is None:
         tell_what_has_no_effect(given)

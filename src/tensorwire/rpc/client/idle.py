@@ -19,7 +19,7 @@ MOST: Final = 16
 class Left(NamedTuple):
     """What a closed channel leaves: its link, and why that is by no better transport."""
 
-    link: _core.Link
+    link: _core.Peer
     reasons: Mapping[str, str]
 
 

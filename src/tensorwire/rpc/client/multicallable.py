@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What ``channel.unary_unary(...)`` and its siblings return: one method of a server, callable.
 
-Each call takes the link where there is one, else whatever ``Uplink.route`` says. ``UnaryUnary`` has
+Each call takes the link where there is one, else whatever ``Way.route`` says. ``UnaryUnary`` has
 the shortest way written out, because it is what small calls spend their time in.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from time import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import grpc
 
@@ -28,12 +28,10 @@ from tensorwire.rpc.client.call import (
     deserialized,
 )
 from tensorwire.rpc.client.requests import iterator_of, send_all
-from tensorwire.rpc.options import bounded
+from tensorwire.rpc.options import Limits, bounded
 from tensorwire.rpc.payload import Transform, joining, splitting, takes_segments
 
 if TYPE_CHECKING:
-    from tensorwire.rpc.client.uplink import Uplink
-
     _UnaryUnary = grpc.UnaryUnaryMultiCallable[Any, Any]
     _UnaryStream = grpc.UnaryStreamMultiCallable[Any, Any]
     _StreamUnary = grpc.StreamUnaryMultiCallable[Any, Any]
@@ -54,6 +52,26 @@ _TOO_LATE = (status.DEADLINE_EXCEEDED, "Deadline Exceeded")
 _BAD_REQUEST = (status.INTERNAL, "Exception serializing request!")
 
 
+class Way(Protocol):
+    """How a channel's calls go."""
+
+    limits: Limits
+
+    @property
+    def link(self) -> _core.Peer | None:
+        """What calls take while it is alive."""
+
+    @property
+    def stock(self) -> grpc.Channel:
+        """What other calls take. CallError: there is none."""
+
+    def route(
+        self, timeout: float | None, wait_for_ready: bool | None, metadata: Metadata = None
+    ) -> tuple[_core.Peer | None, float | None]:
+        """The link that a call takes (None: gRPC), and how much of its timeout is left. metadata:
+        the call's. Raises CallError where there is no way."""
+
+
 class Method(NamedTuple):
     """What a multicallable is made of."""
 
@@ -68,11 +86,11 @@ class _MultiCallable:
 
     arity = ""
 
-    def __init__(self, uplink: Uplink, method: Method) -> None:
-        self._uplink = uplink
+    def __init__(self, way: Way, method: Method) -> None:
+        self._way = way
         self._method = method
         self._name, _, self._deserializer, self._registered = method
-        self._serializer = bounded(method.serializer, uplink.limits.send)
+        self._serializer = bounded(method.serializer, way.limits.send)
         self._raw = takes_segments(method.deserializer)
         self._by_grpc: Any = None
         self._told = False
@@ -85,7 +103,7 @@ class _MultiCallable:
 
     def _stock(self) -> Any:
         """The same method on stock gRPC."""
-        channel = self._uplink.stock  # each time: it says no in a forked child
+        channel = self._way.stock  # each time: it says no in a forked child
         stock = self._by_grpc
         if stock is None:
             # Older versions do not know the argument, and do not generate code that passes it.
@@ -104,12 +122,12 @@ class _MultiCallable:
         credentials: grpc.CallCredentials | None,
         wait_for_ready: bool | None,
         metadata: Metadata,
-    ) -> tuple[_core.Link | None, float | None]:
+    ) -> tuple[_core.Peer | None, float | None]:
         if timeout is not None and not 0 < timeout < _LONGEST_SECONDS:
             timeout = -1.0
         if credentials is not None:
             return None, timeout  # gRPC decides whether they may be sent
-        return self._uplink.route(timeout, wait_for_ready, metadata)
+        return self._way.route(timeout, wait_for_ready, metadata)
 
     def _serialized(self, request: Any) -> Any:
         """Raises CallError; StatusError for a request that is too large."""
@@ -154,7 +172,7 @@ class _MultiCallable:
 
     def _start(
         self,
-        link: _core.Link,
+        link: _core.Peer,
         kind: type[ActiveCall],
         one_request: bool,
         request: Any,
@@ -177,7 +195,7 @@ class _MultiCallable:
             return error.begun()
         except _core.StatusError as error:
             return status.BegunCallError(error.code, error.details)
-        begun = kind(call, self._deserializer, self._uplink)  # whose loss cancels the call
+        begun = kind(call, self._deserializer, self._way)  # whose loss cancels the call
         if not one_request:
             send_all(request, call, self._serializer)
         return begun
@@ -202,7 +220,7 @@ class UnaryUnary(_MultiCallable, _UnaryUnary):
     ) -> Any:
         if running_loop() is not None:
             self._tell()
-        link = self._uplink.link
+        link = self._way.link
         try:
             if link is None or metadata is not None or credentials is not None or not link.alive:
                 return self._call(
@@ -392,3 +410,72 @@ class StreamStream(_MultiCallable, _StreamStream):
     ) -> Any:
         options = (timeout, metadata, credentials, wait_for_ready, compression)
         return self._begin(ResponseStream, False, request_iterator, *options)
+
+
+class Calling(grpc.Channel):
+    """The methods by which stubs make their calls."""
+
+    def __init__(self, way: Way) -> None:
+        self._way = way
+
+    def unary_unary(
+        self,
+        method: str | bytes,
+        request_serializer: Transform | None = None,
+        response_deserializer: Transform | None = None,
+        _registered_method: bool | None = False,
+    ) -> UnaryUnary:
+        return UnaryUnary(
+            self._way,
+            _method(method, request_serializer, response_deserializer, _registered_method),
+        )
+
+    def unary_stream(
+        self,
+        method: str | bytes,
+        request_serializer: Transform | None = None,
+        response_deserializer: Transform | None = None,
+        _registered_method: bool | None = False,
+    ) -> UnaryStream:
+        return UnaryStream(
+            self._way,
+            _method(method, request_serializer, response_deserializer, _registered_method),
+        )
+
+    def stream_unary(
+        self,
+        method: str | bytes,
+        request_serializer: Transform | None = None,
+        response_deserializer: Transform | None = None,
+        _registered_method: bool | None = False,
+    ) -> StreamUnary:
+        return StreamUnary(
+            self._way,
+            _method(method, request_serializer, response_deserializer, _registered_method),
+        )
+
+    def stream_stream(
+        self,
+        method: str | bytes,
+        request_serializer: Transform | None = None,
+        response_deserializer: Transform | None = None,
+        _registered_method: bool | None = False,
+    ) -> StreamStream:
+        return StreamStream(
+            self._way,
+            _method(method, request_serializer, response_deserializer, _registered_method),
+        )
+
+
+def _method(
+    name: str | bytes,
+    serializer: Transform | None,
+    deserializer: Transform | None,
+    registered: bool | None,
+) -> Method:
+    return Method(
+        name.decode() if isinstance(name, bytes) else name,
+        serializer,
+        deserializer,
+        bool(registered),
+    )

@@ -31,7 +31,7 @@ class Found:
     attempt (``_core.ATTEMPT_...``). refusal: one with other metadata might come to more.
     """
 
-    link: _core.Link | None
+    link: _core.Peer | None
     reasons: dict[str, str]
     unreached: tuple[str, ...] = ()
     failure: int = _core.ATTEMPT_UNREACHED
@@ -43,7 +43,7 @@ class Found:
 
 
 class Opening:
-    """target: as the user wrote it. ask: calls Open."""
+    """target: as the user wrote it. ask: calls Open. serves: the calls that the server begins."""
 
     def __init__(
         self,
@@ -51,12 +51,14 @@ class Opening:
         policy: Policy,
         max_message: int,
         ask: Callable[[], bootstrap.Answer],
+        serves: _core.Server | None = None,
     ) -> None:
         self._target = targets.parse(target)
         self._policy = policy
         self._max_message = max_message
         self._ask = ask
-        self._link: _core.Link | None = None
+        self._serves = serves
+        self._link: _core.Peer | None = None
 
     def run(self, route: _core.Route) -> Found:
         several = targets.why_not_one(self._target)
@@ -98,6 +100,7 @@ class Opening:
                 answer.hello,
                 _CONNECT_SECONDS,
                 self._max_message,
+                self._serves,
             )
         except _core.StatusError as error:
             code = status.code_of(error.code).name

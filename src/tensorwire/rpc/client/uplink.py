@@ -69,14 +69,17 @@ class Uplink:
         policy: Policy,
         limits: Limits,
         settled: str | None,
+        serves: _core.Server | None = None,
     ) -> None:
-        """``settled``: why calls stay on gRPC from the start."""
-        self.link: _core.Link | None = None
+        """``settled``: why calls stay on gRPC from the start. ``serves``: calls that the
+        server begins."""
+        self.link: _core.Peer | None = None
         self.target = target
         self.policy = policy
         self._options = options
         self._compression = compression
-        self._key = (target, policy, tuple(options), compression)
+        self._serves = serves
+        self._key = (target, policy, tuple(options), compression, serves)
         self.limits = limits
         self._lock = threading.Lock()  # guards what follows
         self._stock: grpc.Channel | None = None
@@ -159,7 +162,7 @@ class Uplink:
         timeout: float | None,
         wait_for_ready: bool | None,
         metadata: Iterable[tuple[str | bytes, str | bytes]] | None = None,
-    ) -> tuple[_core.Link | None, float | None]:
+    ) -> tuple[_core.Peer | None, float | None]:
         """The link that a call takes (None: gRPC), and how much of its timeout is left.
 
         metadata: the call's, by which the server's interceptors see who asks for a link.
@@ -201,13 +204,18 @@ class Uplink:
             elif not wait_for_ready and self.link is None:
                 raise status.CallError(status.UNAVAILABLE, self._missing())
 
-    def path(self) -> Path:
-        """How calls travel; waits for the choice if none was made so far."""
+    def connected(self) -> _core.Peer | None:
+        """The link that calls take; waits for the choice if none was made so far."""
         if not self._closing.is_set():
             if not self._settled:
                 self._check_process()
             with contextlib.suppress(status.CallError):  # the path tells the reasons
                 self.route(None, None)
+        return self.link
+
+    def path(self) -> Path:
+        """How calls travel; waits for the choice as ``connected`` does."""
+        self.connected()
         with self._lock:
             link = self.link
             path = self._path or self._no_link(reasons(self.policy, "the channel was not used"))
@@ -233,7 +241,7 @@ class Uplink:
         """What the live link has noted; None where gRPC is used."""
         with self._lock:
             link = self.link
-        return None if link is None else link_trace(link.transport, link.peer, *link.trace())
+        return None if link is None else link_trace(link.transport, link.address, *link.trace())
 
     def close(self, *, leave_link: bool = True) -> None:
         """leave_link: to the next channel with the same arguments."""
@@ -386,6 +394,7 @@ class Uplink:
                 self.policy,
                 self.limits.receive,
                 lambda: bootstrap.ask(self.stock, _OPEN_SECONDS, wait_for_ready, offer),
+                self._serves,
             ).run(self._ways())
         except Exception as error:
             # A channel that is closed has grpcio raise, wherever the attempt has got to.
@@ -397,7 +406,7 @@ class Uplink:
             registry.FAILED.count(name)
         return found
 
-    def _lost(self, link: _core.Link) -> None:
+    def _lost(self, link: _core.Peer) -> None:
         """Lock held. The link has gone; attempts begin anew."""
         LOGGER.info("%s: the %s link has ended: %s", self.target, link.transport, link.death)
         self.link = None
@@ -407,7 +416,7 @@ class Uplink:
 
     # ---------------------------------------------------------------------- better transports
 
-    def _take(self, link: _core.Link, reasons: Mapping[str, str], offer: Offer) -> None:
+    def _take(self, link: _core.Peer, reasons: Mapping[str, str], offer: Offer) -> None:
         """Lock held. Calls go by ``link`` from now on; those on the one before it end there."""
         route = self._ways()
         route.linked(link.transport)
@@ -415,7 +424,7 @@ class Uplink:
         self._refusals.clear()
         self._opened += 1
         self.link = link
-        self._choose(Path(link.transport, link.peer, reasons))
+        self._choose(Path(link.transport, link.address, reasons))
         pause = route.better_in
         if pause < inf and self._returning is None:
             lifetime.close_at_exit(self)

@@ -11,6 +11,8 @@ import grpc
 from tensorwire import _core
 from tensorwire.log import LOGGER
 from tensorwire.rpc import events, metadata, status
+from tensorwire.rpc.client.peer import Peer
+from tensorwire.rpc.options import Limits
 
 # What grpcio answers on an insecure port.
 _AUTH: Final[dict[str, Any]] = {
@@ -70,6 +72,10 @@ class CallContext(grpc.ServicerContext):
 
     def peer(self) -> str:
         return self._call.peer
+
+    def peer_process(self) -> Peer:
+        """The process that has begun the call. ``peer_of`` gets it of any context."""
+        return Peer(self._call.process(), Limits())
 
     def peer_identities(self) -> Iterable[bytes] | None:
         return None

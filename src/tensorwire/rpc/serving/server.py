@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent import futures
 from time import monotonic
 from typing import Final
@@ -19,7 +19,9 @@ from tensorwire.observe import audit
 from tensorwire.observe.trace import LinkTrace, link_trace
 from tensorwire.rpc import bootstrap, instrumentation, lifetime, probe, registry, status, target
 from tensorwire.rpc.choice import Path, Transport, crowded, policy
+from tensorwire.rpc.client.peer import Peer
 from tensorwire.rpc.options import Options, limits, tell_what_has_no_effect
+from tensorwire.rpc.serving.arrivals import Arrivals
 from tensorwire.rpc.serving.dispatch import Dispatcher
 from tensorwire.rpc.serving.gateway import Gateway
 from tensorwire.rpc.serving.limit import CountingPool, Limit
@@ -109,14 +111,23 @@ class Server(grpc.Server):
                 tell_what_has_no_effect(self._options, server=True)
                 with lifetime.starting_threads():
                     audit.follow()
-                self._core = _core.Server(self._limits.receive)
+                with self._changed:
+                    core = self._open()
                 self._listeners = bootstrap.Listeners(
-                    self._core, self._policy, self._data_port, self._advertised
+                    core, self._policy, self._data_port, self._advertised
                 )
-                self._dispatcher = Dispatcher(self._core, self._pool, self._methods, self._limit)
                 self._gateway.serve_open(self._listeners.answer)
             self._listeners.listen(address)
         return port
+
+    def _open(self) -> _core.Server:
+        """Lock held."""
+        if self._core is None:
+            self._core = _core.Server(self._limits.receive)
+            self._dispatcher = Dispatcher(self._core, self._pool, self._methods, self._limit)
+            if self._started:
+                self._dispatcher.start()
+        return self._core
 
     def add_secure_port(self, address: str, server_credentials: grpc.ServerCredentials) -> int:
         """Calls on it stay on gRPC: the data plane does not encrypt."""
@@ -135,6 +146,31 @@ class Server(grpc.Server):
             Path(str(link["transport"]), str(link["peer"]), crowded=crowded(link))
             for link in self.stats()
         ]
+
+    def peers(self) -> list[Peer]:
+        """The processes that calls come from, or may, over links that are alive."""
+        if self._core is None:
+            return []
+        return [Peer(native, self._limits) for native in self._core.peers()]
+
+    def on_peer(self, callback: Callable[[Peer], object]) -> None:
+        """Has ``callback(peer)`` called for each peer there is and each that comes, by a thread of
+        tensorwire's that others wait for, too. Its exceptions are logged. ``Peer.on_gone`` tells
+        when it goes."""
+        with lifetime.starting_threads(), self._changed:
+            core = self._open()
+        bounds = self._limits  # not self: nothing here keeps the server
+        Arrivals(core, lambda native: callback(Peer(native, bounds))).follow()
+
+    def data_plane(self) -> _core.Server:
+        """What serves a channel's link. ValueError: the server does not run."""
+        with lifetime.starting_threads(), self._changed:
+            if not self._started or self._stop_at is not None:
+                raise ValueError(
+                    "serves: the server has to be started before a channel gives it calls, and not "
+                    "be stopped"
+                )
+            return self._open()
 
     def stats(self) -> list[dict[str, object]]:
         """The counters of each link."""

@@ -51,7 +51,7 @@ class BufferReceive final : public Completion {
       cancelled = cancelled_;
     }
     if (!cancelled)
-      result = core().link_start(link_->get(), kRecvBuf.data(), kRecvBuf.size(), kNoPairs,
+      result = core().peer_start(link_->get(), kRecvBuf.data(), kRecvBuf.size(), kNoPairs,
                                  {&segment, 1, nullptr}, 1, nullptr, &call, &failure);
     if (result != TW_OK)
       return end(cancelled ? absl::CancelledError("the collective was cancelled")

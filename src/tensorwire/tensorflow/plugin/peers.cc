@@ -158,7 +158,7 @@ class Attempt {
                                    welcome_.instance, welcome_.hello,   sizeof welcome_.hello,
                                    kMaxMessage};
     tw_link* link = nullptr;
-    const int result = core().connect(&invitation, kConnectNs, &link, why);
+    const int result = core().connect(&invitation, nullptr, kConnectNs, &link, why);
     if (result != TW_OK) return result;
     link_ = std::make_shared<PeerLink>(link);
     links().add(where, link_);
@@ -205,7 +205,7 @@ struct Entry {
   void look() {
     if (!way || way->kind != Way::kLink || way->link->alive()) return;
     tw_status why{};
-    core().link_death(way->link->get(), &why);
+    core().peer_death(way->link->get(), &why);
     if (way->link->by() == By::kVerbs) count(statistics().verbs_failed);
     core().route_lost(route->get(), why.details);
     warn();
@@ -366,7 +366,7 @@ class Peers {
 
 }  // namespace
 
-PeerLink::PeerLink(tw_link* link) : link_(link), by_(tensorwire::by(core().link_transport(link))) {
+PeerLink::PeerLink(tw_link* link) : link_(link), by_(tensorwire::by(core().peer_transport(link))) {
   count(statistics().links);
 }
 

@@ -29,9 +29,9 @@ class PeerLink {
   PeerLink& operator=(const PeerLink&) = delete;
 
   tw_link* get() const { return link_; }
-  bool alive() const { return core().link_alive(link_) != 0; }
+  bool alive() const { return core().peer_alive(link_) != 0; }
   By by() const { return by_; }
-  const char* transport() const { return core().link_transport(link_); }
+  const char* transport() const { return core().peer_transport(link_); }
 
  private:
   tw_link* const link_;

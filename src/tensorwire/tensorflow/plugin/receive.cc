@@ -58,7 +58,7 @@ void Receive::go_by_link(std::shared_ptr<PeerLink> link) {
   tw_client_call* call = nullptr;
   tw_status failure{};
   const int result =
-      core().link_start(link->get(), kRecvTensor.data(), kRecvTensor.size(), kNoPairs,
+      core().peer_start(link->get(), kRecvTensor.data(), kRecvTensor.size(), kNoPairs,
                         {&segment, 1, nullptr}, 1, nullptr, &call, &failure);
   if (result != TW_OK) {
     // Nothing was sent, so that the peer may be asked again who it is now.

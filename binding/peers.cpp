@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// Peers, and how a link to one is made: Hellos, invitations, connecting.
+#include "binding.h"
+
+namespace binding {
+
+namespace {
+
+nb::object unary(Peer& peer, nb::handle method, nb::handle request, nb::handle timeout,
+                 nb::handle metadata, bool raw) {
+  Py_ssize_t size = 0;
+  const char* name = PyUnicode_AsUTF8AndSize(method.ptr(), &size);
+  if (!name) throw nb::python_error();
+  Payload payload(request);
+  const Pairs pairs(metadata);
+  const tw_wait wait = wait_for(timeout);
+  tw_reply reply{};
+  tw_status status{};
+  int result;
+  {
+    const NoGil nogil;
+    result = tw_peer_unary(peer.handle, name, static_cast<size_t>(size), pairs.get(), payload.get(),
+                           &wait, &reply, &status);
+  }
+  MessageHandle message{reply.message};
+  const Metadata initial_metadata{reply.initial};
+  const Metadata trailing_metadata{reply.trailing};
+  nb::object initial = metadata_or_none(initial_metadata);
+  nb::object trailing = metadata_or_none(trailing_metadata);
+  if (result == TW_INTERRUPTED) throw nb::python_error();
+  nb::object payload_out = message.handle ? received(message.handle, raw) : nb::borrow(Py_None);
+  nb::object code = made(PyLong_FromLong(result));
+  nb::object details = decoded(status.details);
+  return made(
+      PyTuple_Pack(5, code.ptr(), details.ptr(), payload_out.ptr(), initial.ptr(), trailing.ptr()));
+}
+
+nb::object start(Peer& peer, nb::handle method, nb::handle timeout, nb::handle metadata,
+                 nb::handle request, bool end, bool until_read) {
+  Py_ssize_t size = 0;
+  const char* name = PyUnicode_AsUTF8AndSize(method.ptr(), &size);
+  if (!name) throw nb::python_error();
+  Payload payload(request);
+  const Pairs pairs(metadata);
+  const tw_wait wait = wait_for(timeout);
+  const int flags = (end ? TW_HALF_CLOSE : 0) | (until_read ? TW_UNTIL_READ : 0);
+  tw_client_call* call = nullptr;
+  tw_status status{};
+  int result;
+  {
+    const NoGil nogil;
+    result = tw_peer_start(peer.handle, name, static_cast<size_t>(size), pairs.get(), payload.get(),
+                           flags, &wait, &call, &status);
+  }
+  check(result, status);
+  return client_call(call);
+}
+
+nb::object stats(Peer& peer) {
+  nb::dict dict;
+  tw_peer_stats(peer.handle, visit_stats, &dict);
+  return dict;
+}
+nb::object trace(Peer& peer) {
+  nb::list events;
+  const uint64_t total = tw_peer_trace(peer.handle, visit_event, events.ptr());
+  return nb::make_tuple(total, events);
+}
+std::string death(const Peer& peer) {
+  tw_status why{};
+  tw_peer_death(peer.handle, &why);
+  return why.details;
+}
+struct Hello {
+  tw_peer_facts facts;
+};
+
+}  // namespace
+
+nb::object process(tw_peer* peer) {
+  return nb::cast(new Peer(peer), nb::rv_policy::take_ownership);
+}
+
+void bind_peers(nb::module_& m) {
+  m.def("hello", [] {
+    uint8_t bytes[TW_HELLO_SIZE];
+    tw_status status{};
+    check(tw_hello(bytes, &status), status);
+    return as_bytes(bytes, sizeof bytes);
+  });
+  nb::class_<Hello>(m, "Hello")
+      .def_prop_ro("version", [](const Hello& h) { return h.facts.version; })
+      .def_prop_ro("same_host", [](const Hello& h) { return h.facts.same_host != 0; })
+      .def_prop_ro("same_user", [](const Hello& h) { return h.facts.same_user != 0; })
+      .def_prop_ro("pid", [](const Hello& h) { return h.facts.pid; });
+  m.def("parse_hello", [](const nb::bytes& hello) {
+    Hello theirs{};
+    tw_status status{};
+    check(tw_parse_hello(hello.c_str(), hello.size(), &theirs.facts, &status), status);
+    return theirs;
+  });
+
+  m.def("link_counters", [] {
+    size_t count;
+    const tw_counter* const counters = tw_link_counters(&count);
+    return declared(counters, count);
+  });
+  nb::class_<Peer> peer(m, "Peer");
+  peer.def_prop_ro("transport", [](const Peer& p) { return tw_peer_transport(p.handle); })
+      .def_prop_ro("address", [](const Peer& p) { return tw_peer_address(p.handle); })
+      .def_prop_ro("caller", [](const Peer& p) { return decoded(tw_peer_caller(p.handle)); })
+      .def_prop_ro("agent", [](const Peer& p) { return decoded(tw_peer_agent(p.handle)); })
+      .def_prop_ro("pid", [](const Peer& p) { return tw_peer_pid(p.handle); })
+      .def_prop_ro("alive", [](const Peer& p) { return tw_peer_alive(p.handle) != 0; })
+      .def_prop_ro("death", death)
+      .def("unary", unary, nb::arg("method"), nb::arg("request"), nb::arg("timeout").none(),
+           nb::arg("metadata").none(), nb::arg("raw"))
+      .def("start", start, nb::arg("method"), nb::arg("timeout").none(), nb::arg("metadata").none(),
+           nb::arg("request").none() = nb::none(), nb::arg("end") = false,
+           nb::arg("until_read") = false)
+      .def("stats", stats)
+      .def("trace", trace)
+      .def(
+          "notify",
+          [](Peer& p, Events& queue, uint64_t token) {
+            if (!tw_peer_notify_gone(p.handle, queue.handle, token)) throw std::bad_alloc();
+          },
+          nb::arg("queue"), nb::arg("token"))
+      .def("share", [](Peer& p) { return process(tw_peer_share(p.handle)); })
+      .def("close",
+           [](Peer& p) {
+             const NoGil nogil;
+             tw_peer_close(p.handle);
+           })
+      .def(
+          "__eq__",
+          [](const Peer& p, nb::handle other) {
+            const Peer* that = nullptr;
+            return nb::try_cast(other, that) && that && that->handle == p.handle;
+          },
+          nb::arg("other").none())
+      .def("__hash__", [](const Peer& p) { return std::hash<const void*>{}(p.handle); });
+  bind_access(m, peer);
+  bind_tagged(m, peer);
+
+  m.def(
+      "connect",
+      [](const std::string& address, const nb::bytes& session, const nb::bytes& secret,
+         const nb::bytes& instance, const nb::bytes& peer_hello, double timeout,
+         int64_t max_message, nb::handle serves) {
+        tw_server* const server = serves.is_none() ? nullptr : nb::cast<Server&>(serves).handle;
+        const tw_invitation invitation{address.c_str(),
+                                       exactly<TW_SESSION_SIZE>(session, "session"),
+                                       exactly<TW_SECRET_SIZE>(secret, "secret"),
+                                       exactly<TW_INSTANCE_SIZE>(instance, "instance"),
+                                       peer_hello.c_str(),
+                                       peer_hello.size(),
+                                       max_message};
+        tw_link* link = nullptr;
+        tw_status status{};
+        int result;
+        {
+          const NoGil nogil;
+          result = tw_connect(&invitation, server, nanos(timeout), &link, &status);
+        }
+        check(result, status);
+        return new Peer(link);
+      },
+      nb::arg("address"), nb::arg("session"), nb::arg("secret"), nb::arg("instance"),
+      nb::arg("peer_hello"), nb::arg("timeout"), nb::arg("max_message") = -1,
+      nb::arg("serves").none() = nb::none(), nb::rv_policy::take_ownership);
+}
+
+}  // namespace binding
