@@ -16,7 +16,7 @@ function addButton(block) {
 
 // Long names in tables may break where their words end. A copy of the text has no sign of it.
 function letBreak(name) {
-  const words = name.textContent.split(/(?<=[_/:.=,])(?=\w)/);
+  const words = name.textContent.split(/(?<=[_/:.=,])(?=[a-z])/i);
   name.replaceChildren(...words.flatMap((word) => [word, document.createElement("wbr")]).slice(0, -1));
 }
 
