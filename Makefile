@@ -94,7 +94,7 @@ try-wheels: ## try the wheels in dist/ with each Python from 3.10 to 3.14 that i
 
 # ---- tests ----
 
-.PHONY: test test-oldest-tensorflow test-core test-verbs torture asan tsan fuzz fuzz-seeds check-aarch64
+.PHONY: test test-oldest-tensorflow test-core test-verbs torture asan asan-python tsan fuzz fuzz-seeds coverage-core coverage-python check-aarch64
 test: test-core build .venv/tensorflow ## run every test: the core's and Python's
 	$(BIN)/python -m tensorwire.tensorflow.build
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
@@ -130,11 +130,11 @@ torture: build ## attackers, kills and shortages by the thousand, an hour (docs/
 
 CORE_ONLY := --log-level=WARNING -DTENSORWIRE_PYTHON=OFF -DTENSORWIRE_WERROR=ON -DTENSORWIRE_BUILD_TESTS=ON
 SANITIZED = $(CORE_ONLY) -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_COMPILER=$(CLANGXX)
-# One tree serves `asan` and `fuzz`: the core is compiled once for both.
+# One tree serves `asan`, `asan-python` and `fuzz`: the core is compiled once for all.
 ASAN_TREE = cmake -S . -B build/asan -G Ninja $(SANITIZED) -DTENSORWIRE_SANITIZE=address,undefined \
               -DTENSORWIRE_BUILD_FUZZERS=ON
-asan fuzz fuzz-seeds: export ASAN_OPTIONS := detect_stack_use_after_return=1:strict_string_checks=1
-asan fuzz fuzz-seeds: export UBSAN_OPTIONS := print_stacktrace=1
+asan asan-python fuzz fuzz-seeds: export ASAN_OPTIONS := detect_stack_use_after_return=1:strict_string_checks=1
+asan asan-python fuzz fuzz-seeds: export UBSAN_OPTIONS := print_stacktrace=1
 tsan: export TSAN_OPTIONS := second_deadlock_stack=1
 
 asan: | system-sanitize ## run the core's tests under AddressSanitizer and UBSan (clang)
@@ -142,6 +142,17 @@ asan: | system-sanitize ## run the core's tests under AddressSanitizer and UBSan
 	cmake --build build/asan --target core_tests plugin_tests
 	scripts/in-parts build/asan/core_tests
 	build/asan/plugin_tests
+
+# The binding, by tests in which Python and the core hand each other memory, calls and threads, and
+# end. Address space is not limited here: the sanitizer needs terabytes of it. ARGS: other tests.
+BINDING_TESTS = tests/test_one_sided.py tests/test_arrays.py tests/test_stub.py tests/test_tensors.py \
+                tests/test_tensors_hostile.py $(patsubst %,tests/rpc/test_%.py,bytes exits futures \
+                peers segments streams unary) \
+                -k "not torch and not tensorflow and not jax and not sized_from"
+asan-python: .venv/built | system-sanitize ## run some of Python's tests with a binding under AddressSanitizer and UBSan
+	$(ASAN_TREE) -DTENSORWIRE_PYTHON=ON -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python
+	cmake --build build/asan --target _core
+	scripts/sanitized-python $(CLANGXX) build/asan/_core.*.so -m pytest $(PARALLEL) $(or $(ARGS),$(BINDING_TESTS))
 
 # Without address randomisation where that is allowed: older TSan dies on newer kernels with it.
 tsan: | system-sanitize ## run the core's tests under ThreadSanitizer (clang)
@@ -173,6 +184,29 @@ fuzz-seeds: | system-sanitize ## make the fuzzers' seeds anew of what `make fuzz
 	    $$seeds build/fuzz/$$name; \
 	  rm -rf $$seeds; mv build/fuzz/new $$seeds; \
 	done
+
+# ARGS: a part of a file's name, such as call/; prints which of its lines did not run.
+COVERAGE = $(CORE_ONLY) -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_COMPILER=$(CLANGXX) \
+             -DCMAKE_CXX_FLAGS="-fprofile-instr-generate -fcoverage-mapping"
+coverage-core: export LLVM_PROFILE_FILE := $(CURDIR)/build/coverage/%p.profraw
+coverage-core: | system-sanitize ## print which part of the core its tests run: at least 90 % of its lines
+	cmake -S . -B build/coverage/tree -G Ninja $(COVERAGE)
+	cmake --build build/coverage/tree --target core_tests
+	rm -f build/coverage/*.profraw
+	scripts/in-parts build/coverage/tree/core_tests
+	scripts/coverage core $(CLANGXX) build/coverage build/coverage/tree/core_tests $(ARGS)
+
+# Tests that coverage.py itself breaks: it imports more, and does not load in a second interpreter.
+# ARGS: a selection for pytest.
+UNCOVERED = --deselect tests/cli/test_help.py --deselect "tests/rpc/test_exits.py::test_exit[subinterpreter]"
+coverage-python: build .venv/tensorflow ## print which part of the Python package its tests run
+	rm -f build/coverage/python*
+	mkdir -p build/coverage
+	status=0; $(BIN)/coverage run -m pytest $(PARALLEL) $(UNCOVERED) $(ARGS) || status=$$?; \
+	$(BIN)/coverage combine -q; \
+	$(BIN)/coverage json -q -o build/coverage/python.json; \
+	scripts/coverage python build/coverage/python.json; \
+	exit $$status
 
 # What a machine of that kind has of its own, such as weaker memory orders, only such a machine shows.
 AARCH64 = $(CORE_ONLY) -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_COMPILER=$(CLANGXX) \

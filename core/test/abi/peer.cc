@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Peers through the C ABI: calls that either end of a link begins, and who comes and goes.
+#include <poll.h>
+
 #include "test/abi/world.h"
 
 namespace tw::test::abi {
@@ -135,6 +137,19 @@ TEST_CASE("abi peer: a server hears who comes and goes, and either end that the 
   tw_status status{};
   CHECK(tw_server_notify_peers(server, events.get(), 7, &status) == TW_CODE_UNAVAILABLE);
   CHECK(std::string_view(status.details) == "the server is closed");
+}
+
+TEST_CASE("abi peer: an event loop can watch the queue's descriptor") {
+  House away;
+  const Events events(tw_events_create());
+  pollfd waiting{-1, POLLIN, 0};
+  REQUIRE(tw_events_descriptor(events.get(), &waiting.fd, nullptr) == TW_OK);
+  REQUIRE(tw_server_notify_peers(away.server().get(), events.get(), 1, nullptr) == TW_OK);
+  CHECK(::poll(&waiting, 1, 0) == 0);
+  const Link link = away.dial("shm");
+  REQUIRE(::poll(&waiting, 1, 60'000) == 1);
+  CHECK(next_token(events.get()) == 1);
+  CHECK(::poll(&waiting, 1, 0) == 0);
 }
 
 }  // namespace
