@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The function table of the C ABI holds every function that its header declares, once."""
+"""The function table of the C ABI holds every function that its headers declare, once."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-HEADER = (Path(__file__).resolve().parents[1] / "core" / "tensorwire.h").read_text()
+CORE = Path(__file__).resolve().parents[1] / "core"
+HEADERS = sorted((CORE / "tensorwire").glob("*.h"))
+TEXT = "".join(header.read_text() for header in HEADERS)
 DECLARATION = re.compile(r"^[a-z][\w *]*?\b(tw_\w+)\(", re.MULTILINE)
 ENTRY = re.compile(r"^  ENTRY\((\w+), (tw_\w+)\)", re.MULTILINE)
 
@@ -14,13 +16,18 @@ ENTRY = re.compile(r"^  ENTRY\((\w+), (tw_\w+)\)", re.MULTILINE)
 def test_every_function_is_in_the_table() -> None:
     declared = [
         match[1]
-        for match in DECLARATION.finditer(HEADER)
+        for match in DECLARATION.finditer(TEXT)
         if not match[0].startswith(("typedef", "static"))
     ]
-    entries = ENTRY.findall(HEADER)
+    entries = ENTRY.findall(TEXT)
     assert len(declared) > 100
     assert sorted(function for _, function in entries) == sorted(set(declared) - {"tw_get_table"})
     # `version` is the table's own.
     assert [(name, f) for name, f in entries if f != f"tw_{name}"] == [
         ("runtime_version", "tw_version")
     ]
+
+
+def test_the_door_leads_to_every_header() -> None:
+    door = (CORE / "tensorwire.h").read_text()
+    assert re.findall(r'#include "tensorwire/(\w+)\.h"', door) == [each.stem for each in HEADERS]

@@ -18,7 +18,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# Lowest first. The one file directly in core/ is the C ABI's header, which abi implements.
+# Lowest first. The one file directly in core/ is the C ABI's header, whose parts are in tensorwire/
+# and which abi implements.
 CORE_LAYERS = (
     "base",
     "wire",
@@ -33,6 +34,7 @@ CORE_LAYERS = (
     "access",
     "tagged",
     "call",
+    "tensorwire",
     "abi",
 )
 ABI = CORE_LAYERS.index("abi")

@@ -11,7 +11,7 @@ using namespace tw;
 using namespace tw::abi;
 
 struct tw_route {
-  tw_route(std::vector<route::Transport> transports, route::Policy policy, uint32_t seed,
+  tw_route(std::vector<route::Candidate> transports, route::Policy policy, uint32_t seed,
            const route::Pauses& pauses)
       : route(std::move(transports), std::move(policy), kStock, seed, pauses) {}
 
@@ -21,12 +21,12 @@ struct tw_route {
 
 namespace {
 
-std::vector<route::Transport> transports_of(const Runtime& runtime) {
-  std::vector<route::Transport> out;
+std::vector<route::Candidate> transports_of(const Runtime& runtime) {
+  std::vector<route::Candidate> out;
   for (const auto& kind : runtime.kinds())
     if (kind->chosen())
       out.push_back(
-          {std::string(kind->name()), kind->door() == Kind::Door::kLocal, kind->fragile()});
+          {std::string(kind->name()), kind->socket() == Kind::Socket::kUnix, kind->fragile()});
   return out;
 }
 

@@ -115,7 +115,7 @@ void Initiator::fill() {
   while (const auto piece = next()) {
     const Access& access = *waiting_.front();
     const AccessRequest& request = access.request_;
-    wire::Operation operation;
+    wire::OperationFrame operation;
     operation.id = next_id_;
     operation.region = request.region;
     operation.offset = request.offset + access.issued_;
@@ -141,7 +141,7 @@ void Initiator::fill() {
   }
 }
 
-Result<std::byte*> Initiator::on_outcome(const wire::Outcome& outcome,
+Result<std::byte*> Initiator::on_outcome(const wire::OutcomeFrame& outcome,
                                          std::span<const std::byte> here) {
   outcome_ = outcome;
   inbound_ = false;

@@ -123,7 +123,7 @@ class Initiator {
 
   // An OUTCOME has come, with the first bytes of its data. Where the others belong; null: they are
   // thrown away. kInternal: the peer broke the protocol.
-  Result<std::byte*> on_outcome(const wire::Outcome& outcome, std::span<const std::byte> here);
+  Result<std::byte*> on_outcome(const wire::OutcomeFrame& outcome, std::span<const std::byte> here);
   // ... and with all of its data now.
   Status outcome_arrived();
   // Whether data is being received into the memory of an operation.
@@ -161,7 +161,7 @@ class Initiator {
   Status closed_;
 
   // The OUTCOME under way.
-  wire::Outcome outcome_;
+  wire::OutcomeFrame outcome_;
   std::array<std::byte, wire::kMaxOutcomeDetails> details_;
   bool inbound_ = false;
 };

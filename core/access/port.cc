@@ -180,7 +180,7 @@ Status AccessPort::on_region_gone(uint64_t region) {
   return initiator_.on_region_gone(region);
 }
 
-Result<std::byte*> AccessPort::on_operation(const wire::Operation& operation,
+Result<std::byte*> AccessPort::on_operation(const wire::OperationFrame& operation,
                                             std::span<const std::byte> here) {
   if (device_)
     return wire::protocol_error(
@@ -189,7 +189,7 @@ Result<std::byte*> AccessPort::on_operation(const wire::Operation& operation,
   return target_.on_operation(operation, here);
 }
 
-Result<std::byte*> AccessPort::on_outcome(const wire::Outcome& outcome,
+Result<std::byte*> AccessPort::on_outcome(const wire::OutcomeFrame& outcome,
                                           std::span<const std::byte> here) {
   if (device_)
     return wire::protocol_error(

@@ -69,9 +69,9 @@ class AccessPort final : public MemoryPort {
  private:
   Status on_region(const wire::Region& region) override;
   Status on_region_gone(uint64_t region) override;
-  Result<std::byte*> on_operation(const wire::Operation& operation,
+  Result<std::byte*> on_operation(const wire::OperationFrame& operation,
                                   std::span<const std::byte> here) override;
-  Result<std::byte*> on_outcome(const wire::Outcome& outcome,
+  Result<std::byte*> on_outcome(const wire::OutcomeFrame& outcome,
                                 std::span<const std::byte> here) override;
   Status on_placed(wire::FrameType type) override;
   void settle_now() override;

@@ -14,7 +14,7 @@ using wire::OperationKind;
 namespace {
 
 // The value before it.
-uint64_t update(std::byte* at, const wire::Operation& operation) {
+uint64_t update(std::byte* at, const wire::OperationFrame& operation) {
   std::atomic_ref<uint64_t> word(*reinterpret_cast<uint64_t*>(at));
   if (operation.kind == OperationKind::kFetchAdd)
     return word.fetch_add(operation.operand, std::memory_order_acq_rel);
@@ -70,7 +70,7 @@ std::vector<uint64_t> Target::ids() const {
   return ids;
 }
 
-Status Target::check(const wire::Operation& operation) const {
+Status Target::check(const wire::OperationFrame& operation) const {
   if (!closed_.ok()) return closed_;
   auto it = regions_.find(operation.region);
   if (it == regions_.end()) return no_such_region(operation.region);
@@ -80,7 +80,7 @@ Status Target::check(const wire::Operation& operation) const {
   return check_access(operation.kind, operation.offset, operation.length, it->second.region);
 }
 
-Result<std::byte*> Target::on_operation(const wire::Operation& operation,
+Result<std::byte*> Target::on_operation(const wire::OperationFrame& operation,
                                         std::span<const std::byte> here) {
   if (out_.size() >= wire::kMaxOperations)
     return wire::protocol_error({"OPERATION frame: id is ", operation.id, ", while ",
@@ -101,7 +101,7 @@ void Target::operation_arrived() {
     out_.push(failure(operation_.id, verdict_));
     return;
   }
-  const wire::Operation& operation = operation_;
+  const wire::OperationFrame& operation = operation_;
   if (wire::writes(operation.kind)) {
     if (operation.kind == OperationKind::kWriteImmediate)
       immediates_.push_back(operation.immediate);

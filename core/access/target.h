@@ -41,7 +41,7 @@ class Target {
 
   // An OPERATION has come, with the first bytes of its payload. Where the others belong; null: they
   // are thrown away. kInternal: the peer broke the protocol.
-  Result<std::byte*> on_operation(const wire::Operation& operation,
+  Result<std::byte*> on_operation(const wire::OperationFrame& operation,
                                   std::span<const std::byte> here);
   // ... and with all of its payload now.
   void operation_arrived();
@@ -65,7 +65,7 @@ class Target {
     Hold hold;
   };
 
-  Status check(const wire::Operation& operation) const;
+  Status check(const wire::OperationFrame& operation) const;
   void answer(uint64_t id, const std::byte* body, size_t size, uint64_t region);
 
   FrameQueue& out_;
@@ -74,7 +74,7 @@ class Target {
   Status closed_;
 
   // The operation under way.
-  wire::Operation operation_;
+  wire::OperationFrame operation_;
   Status verdict_;
   uint64_t inbound_region_ = 0;
 

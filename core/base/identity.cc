@@ -41,7 +41,7 @@ uint64_t read_pid_namespace() {
 
 // Neither changes before the process forks. What could not be read, for want of descriptors, is
 // read anew the next time.
-struct Surroundings {
+struct HostIdentity {
   std::array<uint8_t, 16> boot_id{};
   uint64_t pid_namespace = 0;
   Birthplace birthplace;
@@ -51,8 +51,8 @@ struct Surroundings {
   }
 };
 
-const Surroundings& surroundings() {
-  thread_local Surroundings found;  // of the thread: a lock could be held where another one forks
+const HostIdentity& surroundings() {
+  thread_local HostIdentity found;  // of the thread: a lock could be held where another one forks
   if (!found.known()) found = {read_boot_id(), read_pid_namespace(), {}};
   return found;
 }
@@ -60,7 +60,7 @@ const Surroundings& surroundings() {
 }  // namespace
 
 Identity read_identity() {
-  const Surroundings& here = surroundings();
+  const HostIdentity& here = surroundings();
   return {here.boot_id, here.pid_namespace, static_cast<uint32_t>(::getpid()), ::geteuid()};
 }
 

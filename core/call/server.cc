@@ -374,9 +374,9 @@ void ServerPort::on_gone() { server_->forget(*this); }
 
 // After close() nobody is in next() any more, but peers may still hold leases: the background then
 // polls in its place, until the last link has gone.
-class Server::Rest final : public Watcher {
+class Server::Drain final : public Watcher {
  public:
-  explicit Rest(Ref<Server> server) : server_(std::move(server)) {}
+  explicit Drain(Ref<Server> server) : server_(std::move(server)) {}
 
   Status begin() {
     auto background = server_->runtime_.background();
@@ -525,19 +525,19 @@ Server::Next Server::next(std::vector<Ref<ServerCall>>& calls, size_t room, Nano
     if (signal) return Next::kSignal;
     if (now() >= deadline) return Next::kTimeout;
   }
-  rest();
+  drain();
   return Next::kClosed;
 }
 
 // Begins once the server is closed and nobody polls for it: two pollers would take each other's
 // wake-ups.
-void Server::rest() {
+void Server::drain() {
   {
     const MutexLock lock(mutex_);
-    if (polling_ != 0 || ports_.empty() || std::exchange(rest_begun_, true)) return;
+    if (polling_ != 0 || ports_.empty() || std::exchange(drain_begun_, true)) return;
   }
   try {
-    (void)make_ref<Rest>(Ref<Server>::share(this))->begin();
+    (void)make_ref<Drain>(Ref<Server>::share(this))->begin();
   } catch (const std::bad_alloc&) {
     // Nobody would see leases come home.
     each_port([](ServerPort& port) { port.link().starve(); });
@@ -551,7 +551,7 @@ void Server::forget(ServerPort& port) {
   if (it == ports_.end()) return;
   last = std::move(it->second);
   ports_.erase(it);
-  if (closed_ && ports_.empty()) poller_->wake();  // Rest has nothing left to do
+  if (closed_ && ports_.empty()) poller_->wake();  // Drain has nothing left to do
 }
 
 // The port after `last`, null at the end.
@@ -600,7 +600,7 @@ void Server::close() {
   });
   tell_peers_changed();
   poller_->wake();
-  rest();
+  drain();
 }
 
 }  // namespace tw

@@ -102,7 +102,7 @@ class Server final : public RefCounted {
  private:
   friend class ServerPort;
   friend class ServerCall;
-  class Rest;
+  class Drain;
   Server(Runtime& runtime, std::unique_ptr<Poller> poller, uint64_t max_message);
   Result<Ref<CallPort>> take_in(meet::Connected connected, uint64_t max_message, Link::Role role);
   void queue(ServerPort& port, Ref<ServerCall> call);
@@ -111,7 +111,7 @@ class Server final : public RefCounted {
   Ref<ServerCall> take_locked(ServerPort& port) TW_REQUIRES(mutex_);
   void forget(ServerPort& port);
   void tell_peers_changed();
-  void rest();
+  void drain();
   Ref<ServerPort> port_after(const ServerPort* last) const;
   bool deserted() const;
 
@@ -130,7 +130,7 @@ class Server final : public RefCounted {
   bool refusing_ TW_GUARDED_BY(mutex_) = false;
   bool closed_ TW_GUARDED_BY(mutex_) = false;
   int polling_ TW_GUARDED_BY(mutex_) = 0;  // threads in the poller, by next()
-  bool rest_begun_ TW_GUARDED_BY(mutex_) = false;
+  bool drain_begun_ TW_GUARDED_BY(mutex_) = false;
   Notices peers_changed_ TW_GUARDED_BY(mutex_);
 };
 

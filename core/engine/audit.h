@@ -18,17 +18,17 @@
 namespace tw {
 
 enum class Incident : uint8_t {
-  // Strangers at a door that did not become links.
+  // Strangers that did not become links.
   kHandshakeLeft,      // went away; ports are probed, so that no line is told
   kHandshakeSilent,    // sent nothing whole in time
   kHandshakeLate,      // took too long
   kHandshakeGarbage,   // spoke something else
-  kHandshakeVersion,   // of the wire format, or a transport that the door does not lead to
+  kHandshakeVersion,   // of the wire format, or a transport that this socket is not for
   kHandshakeSession,   // unknown, expired or used up
   kHandshakeProof,     // does not know the secret
-  kHandshakeUser,      // another user at the door of shared memory
+  kHandshakeUser,      // another user at the socket of shared memory
   kHandshakeSetup,     // the transport could not be set up
-  kEvictedStranger,    // gave way to another one at a full door
+  kEvictedStranger,    // gave way to another one where too many were
   kEvictedSession,     // of Open, gave way to another one in a full table
   kBudgetDescriptors,  // this process has none left
   kProtocolBroken,     // a link that ended by its peer's mistake

@@ -145,7 +145,7 @@ Bytes again(const FrameHeader& h, const Bytes& body, const Limits& limits) {
     case FrameType::kOperation:
       encode_if_good(
           decode_operation_prefix(h, std::span(body).first<kOperationPrefixSize>(), limits),
-          [&](const Operation& operation) {
+          [&](const OperationFrame& operation) {
             require(operation.length <= limits.max_chunk_bytes, "length within the limit");
             return copy(body.data() + kOperationPrefixSize, body.size() - kOperationPrefixSize,
                         encode_operation_prefix(end, operation));
@@ -153,7 +153,7 @@ Bytes again(const FrameHeader& h, const Bytes& body, const Limits& limits) {
       break;
     case FrameType::kOutcome:
       encode_if_good(decode_outcome_prefix(h, std::span(body).first<kOutcomePrefixSize>(), limits),
-                     [&](const Outcome& outcome) {
+                     [&](const OutcomeFrame& outcome) {
                        return copy(body.data() + kOutcomePrefixSize, outcome.length,
                                    encode_outcome_prefix(end, outcome));
                      });

@@ -130,12 +130,12 @@ class End final : public Receiver::Sink {
 
   Status on_region(const wire::Region& region) override { return initiator_.on_region(region); }
   Status on_region_gone(uint64_t region) override { return initiator_.on_region_gone(region); }
-  Result<std::byte*> on_operation(const wire::Operation& operation,
+  Result<std::byte*> on_operation(const wire::OperationFrame& operation,
                                   std::span<const std::byte> here) override {
     asking_ = operation.id;
     return target_.on_operation(operation, here);
   }
-  Result<std::byte*> on_outcome(const wire::Outcome& outcome,
+  Result<std::byte*> on_outcome(const wire::OutcomeFrame& outcome,
                                 std::span<const std::byte> here) override {
     return initiator_.on_outcome(outcome, here);
   }
@@ -207,7 +207,7 @@ Bytes frame(fuzz::Input& input) {
       break;
     default: {
       header.type = wire::FrameType::kOperation;
-      wire::Operation operation;
+      wire::OperationFrame operation;
       operation.id = 1u + input.byte();
       operation.region = input.byte() % 5u;
       operation.offset = number(input);

@@ -87,12 +87,12 @@ class Record final : public Receiver::Sink {
     note({"region gone", region});
     return {};
   }
-  Result<std::byte*> on_operation(const wire::Operation& operation,
+  Result<std::byte*> on_operation(const wire::OperationFrame& operation,
                                   std::span<const std::byte> here) override {
     note({"operation", operation.id, operation.region, operation.offset, operation.length});
     return place(wire::writes(operation.kind) ? operation.length : 0, here);
   }
-  Result<std::byte*> on_outcome(const wire::Outcome& outcome,
+  Result<std::byte*> on_outcome(const wire::OutcomeFrame& outcome,
                                 std::span<const std::byte> here) override {
     note({"outcome", outcome.id, static_cast<uint64_t>(outcome.code)});
     return place(outcome.length, here);
@@ -302,7 +302,7 @@ class Peer {
         break;
       case 6: {
         header.type = wire::FrameType::kOperation;
-        wire::Operation operation;
+        wire::OperationFrame operation;
         operation.id = 1u + input_.byte();
         operation.kind = static_cast<wire::OperationKind>(input_.byte() % 5);
         operation.length = wire::updates(operation.kind) ? 8 : length();

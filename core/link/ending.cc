@@ -84,7 +84,7 @@ void Link::lose(Status why) {
   transport_->hang_up();
   transport_->unwatch();
   if (death_watch_ != 0) poller_->unwatch(std::exchange(death_watch_, 0), peer_.pidfd.get());
-  runtime_.move_out(*this);
+  runtime_.unsubscribe(*this);
   leave_trace();
   for (const auto& port : messages_) port->on_gone();
 }

@@ -74,7 +74,7 @@ Status Link::start(Poller& poller) {
       status = watch.status();
   }
   if (status.ok())
-    runtime_.move_in(*this);
+    runtime_.subscribe(*this);
   else
     lose(status);
   hand_on();

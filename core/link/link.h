@@ -33,7 +33,7 @@
 
 namespace tw {
 
-class Link final : public Watcher, private Receiver::Sink, private Runtime::Tenant {
+class Link final : public Watcher, private Receiver::Sink, private Runtime::Subscriber {
  public:
   // Which end this is: kClient has connected, kServer has accepted.
   enum class Role : uint8_t { kClient, kServer };
@@ -237,11 +237,11 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Tena
   Result<InSegment> on_map(const wire::SegmentInfo& segment) override;
   Status on_region(const wire::Region& region) override { return memory_->on_region(region); }
   Status on_region_gone(uint64_t region) override { return memory_->on_region_gone(region); }
-  Result<std::byte*> on_operation(const wire::Operation& operation,
+  Result<std::byte*> on_operation(const wire::OperationFrame& operation,
                                   std::span<const std::byte> here) override {
     return memory_->on_operation(operation, here);
   }
-  Result<std::byte*> on_outcome(const wire::Outcome& outcome,
+  Result<std::byte*> on_outcome(const wire::OutcomeFrame& outcome,
                                 std::span<const std::byte> here) override {
     return memory_->on_outcome(outcome, here);
   }

@@ -85,9 +85,9 @@ class MemoryPort : public Port {
   // Frames, baton held: see Receiver::Sink.
   virtual Status on_region(const wire::Region& region) = 0;
   virtual Status on_region_gone(uint64_t region) = 0;
-  virtual Result<std::byte*> on_operation(const wire::Operation& operation,
+  virtual Result<std::byte*> on_operation(const wire::OperationFrame& operation,
                                           std::span<const std::byte> here) = 0;
-  virtual Result<std::byte*> on_outcome(const wire::Outcome& outcome,
+  virtual Result<std::byte*> on_outcome(const wire::OutcomeFrame& outcome,
                                         std::span<const std::byte> here) = 0;
   virtual Status on_placed(wire::FrameType type) = 0;
   // Stores what the transport brings; nobody takes the place of what is being received away

@@ -68,7 +68,7 @@ Result<Fd> connect_unix(const std::string& path, Nanos deadline, const std::stri
   std::memcpy(to.sun_path, path.data(), path.size());
   Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd) return errno_status(Code::kResourceExhausted, "cannot create a socket", errno);
-  // Where many are at the door, connect() waits for room in its queue, for as long as a send may
+  // Where many connect at once, connect() waits for room in its queue, for as long as a send may
   // take; without blocking it would fail at once, and nothing tells when there is room.
   for (;;) {
     if (now() >= deadline) return late(address);
@@ -171,8 +171,8 @@ Result<Setup::Made> set_up(Setup& setup, Fd socket, Nanos deadline, const std::s
     switch (*next) {
       case Setup::Next::kDone:
         return setup.become(std::move(socket));
-      case Setup::Next::kErrand:
-        setup.errand();
+      case Setup::Next::kBlocking:
+        setup.run_blocking();
         break;
       case Setup::Next::kRead:
         waited = await(socket.get(), POLLIN, deadline, address);
@@ -199,7 +199,7 @@ Result<Connected> connect(Runtime& runtime, const Invitation& invitation, Nanos 
   if (!kind) return Status{Code::kInvalidArgument, "not an address of a data plane: " + address};
   // The reason why this process cannot, before anybody is asked.
   if (Status why = kind->why_not(); !why.ok()) return why;
-  const bool local = kind->door() == Kind::Door::kLocal;
+  const bool local = kind->socket() == Kind::Socket::kUnix;
   const std::string where = address.substr(colon + 1);
   auto socket =
       local ? connect_local(where, runtime.settings().runtime_dir, deadline, address, kind->name())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who stands at a door of a server, and who has to go when it is full.
+// The strangers at a listening socket, and who has to go when they are too many.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace tw::meet {
 
-// Newcomers are never turned away: else whoever is there first could shut the door. Not
+// Newcomers are never turned away: else whoever is there first could keep all others out. Not
 // thread-safe.
 template <class Key>
 class Crowd {

@@ -22,9 +22,9 @@
 namespace tw::meet {
 
 // One connection on its way to becoming a link.
-class Listener::Arrival final : public Watcher {
+class Listener::PendingConnection final : public Watcher {
  public:
-  Arrival(Ref<Listener> listener, Fd socket, Peer peer, const std::vector<Kind*>& kinds)
+  PendingConnection(Ref<Listener> listener, Fd socket, Peer peer, const std::vector<Kind*>& kinds)
       : listener_(std::move(listener)),
         began_(now()),
         socket_(std::move(socket)),
@@ -82,7 +82,7 @@ class Listener::Arrival final : public Watcher {
   }
 
   void on_timer() override {
-    const Ref<Arrival> keep = Ref<Arrival>::share(this);
+    const Ref<PendingConnection> keep = Ref<PendingConnection>::share(this);
     const MutexLock lock(mutex_);
     if (watch_ == 0) return;
     const bool silent = handshake_.state() == HandshakeState::kAwaitOpen;
@@ -98,17 +98,17 @@ class Listener::Arrival final : public Watcher {
   }
 
   void on_event(uint32_t, uint32_t) override {
-    const Ref<Arrival> keep = Ref<Arrival>::share(this);
-    Ref<Arrival> displaced;  // told without the lock, as it has one of its own
+    const Ref<PendingConnection> keep = Ref<PendingConnection>::share(this);
+    Ref<PendingConnection> displaced;  // told without the lock, as it has one of its own
     {
       const MutexLock lock(mutex_);
-      if (watch_ != 0 && !on_errand_) go_on(displaced);
+      if (watch_ != 0 && !blocked_) go_on(displaced);
     }
     if (displaced) displaced->evict();
   }
 
   // Mutex held.
-  void go_on(Ref<Arrival>& displaced) TW_REQUIRES(mutex_) {
+  void go_on(Ref<PendingConnection>& displaced) TW_REQUIRES(mutex_) {
     const auto before = stage();
     while (!handshake_.finished()) {
       const auto out = handshake_.outgoing();
@@ -154,7 +154,7 @@ class Listener::Arrival final : public Watcher {
   }
 
   // Mutex held.
-  void set_up(Ref<Arrival>& displaced) TW_REQUIRES(mutex_) {
+  void set_up(Ref<PendingConnection>& displaced) TW_REQUIRES(mutex_) {
     const auto next = setup_->go_on(socket_.get());
     if (!next) return give_up_for(next.status());
     switch (*next) {
@@ -162,13 +162,13 @@ class Listener::Arrival final : public Watcher {
         return wait_for(EPOLLIN);
       case Setup::Next::kWrite:
         return wait_for(EPOLLOUT);
-      case Setup::Next::kErrand:
+      case Setup::Next::kBlocking:
         displaced = listener_->move_to_joining(*this, source_of(peer_));
-        return send_on_errand();
+        return run_blocking_task();
       case Setup::Next::kDone:
         break;
     }
-    if (kind_->door() == Kind::Door::kHost && !know_process()) return gone();
+    if (kind_->socket() == Kind::Socket::kTcp && !know_process()) return gone();
     finish();
     auto made = setup_->become(std::move(socket_));
     if (!made) {
@@ -180,23 +180,23 @@ class Listener::Arrival final : public Watcher {
   }
 
   // Mutex held. The kernel may take seconds for it, during which the socket is not watched.
-  void send_on_errand() TW_REQUIRES(mutex_) {
-    auto errands = listener_->runtime_.errands();
-    if (!errands) return give_up();
-    on_errand_ = true;  // hang-ups are told even where nothing is waited for
-    (*errands)->add_timer(0, [self = Ref<Arrival>::share(this)] {
+  void run_blocking_task() TW_REQUIRES(mutex_) {
+    auto blocking_tasks = listener_->runtime_.blocking_tasks();
+    if (!blocking_tasks) return give_up();
+    blocked_ = true;  // hang-ups are told even where nothing is waited for
+    (*blocking_tasks)->add_timer(0, [self = Ref<PendingConnection>::share(this)] {
       // Many may be queued whose time is over.
       Setup* const setup = self->awaited();
       if (!setup || self->listener_->runtime_.leaving()) return;
-      setup->errand();
+      setup->run_blocking();
       const MutexLock lock(self->mutex_);
-      self->on_errand_ = false;
+      self->blocked_ = false;
       // By the poller's thread again, which takes in links.
       if (self->watch_ != 0) self->wait_for(EPOLLOUT);
     });
   }
 
-  using Stage = Crowd<Arrival*>::Stage;
+  using Stage = Crowd<PendingConnection*>::Stage;
   Stage stage() const TW_REQUIRES(mutex_) {
     if (handshake_.done()) return Stage::kProved;
     return handshake_.state() == HandshakeState::kAwaitOpen ? Stage::kSilent : Stage::kSpoke;
@@ -231,7 +231,7 @@ class Listener::Arrival final : public Watcher {
     listener_->poller_.rearm(watch_, socket_.get(), events | EPOLLONESHOT);
   }
 
-  // Mutex held. At once, though an errand may keep this object.
+  // Mutex held. At once, though a blocking task may keep this object.
   void dismiss() TW_REQUIRES(mutex_) {
     finish();
     if (handshake_.admitted() && !std::exchange(settled_, true))
@@ -254,7 +254,7 @@ class Listener::Arrival final : public Watcher {
     return true;
   }
 
-  // For the errand, during which nobody else touches it. Null: its time is over.
+  // For the blocking task, during which nobody else touches it. Null: its time is over.
   Setup* awaited() {
     const MutexLock lock(mutex_);
     return watch_ == 0 ? nullptr : setup_.get();
@@ -274,10 +274,10 @@ class Listener::Arrival final : public Watcher {
   Fd socket_ TW_GUARDED_BY(mutex_);
   const std::vector<Kind*> kinds_;  // what it may become
   ServerHandshake handshake_ TW_GUARDED_BY(mutex_);
-  // Once it has proved itself. During an errand nobody else touches the setup.
+  // Once it has proved itself. During a blocking task nobody else touches the setup.
   Kind* kind_ TW_GUARDED_BY(mutex_) = nullptr;
   std::unique_ptr<Setup> setup_ TW_GUARDED_BY(mutex_);
-  bool on_errand_ TW_GUARDED_BY(mutex_) = false;
+  bool blocked_ TW_GUARDED_BY(mutex_) = false;
   wire::Hello client_ TW_GUARDED_BY(mutex_);  // of the process that asked for the session
   Peer peer_ TW_GUARDED_BY(mutex_);
   Poller::Watch watch_ TW_GUARDED_BY(mutex_) = 0;
@@ -320,7 +320,7 @@ Result<int> Listener::listen_tcp(const std::string& host, int port) {
     setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
   if (::bind(socket.get(), list->ai_addr, list->ai_addrlen) != 0)
     return errno_status(Code::kUnavailable, "cannot listen on " + host + ":" + service, errno);
-  return open(std::move(socket), Kind::Door::kHost);
+  return open(std::move(socket), Kind::Socket::kTcp);
 }
 
 Result<std::string> Listener::listen_local() {
@@ -337,28 +337,29 @@ Result<std::string> Listener::listen_local() {
     const MutexLock lock(mutex_);
     folders_.push_back(std::move(*folder));
   }
-  auto opened = open(std::move(socket), Kind::Door::kLocal);
+  auto opened = open(std::move(socket), Kind::Socket::kUnix);
   if (!opened) return opened.status();
   return path;
 }
 
-Result<int> Listener::open(Fd socket, Kind::Door at) {
+Result<int> Listener::open(Fd socket, Kind::Socket at) {
   if (::listen(socket.get(), 1024) != 0)
     return errno_status(Code::kUnavailable, "cannot listen", errno);
   int port = 0;
-  if (at == Kind::Door::kHost) {
+  if (at == Kind::Socket::kTcp) {
     const std::string address = socket_address(socket.get(), false);
     port = std::atoi(address.c_str() + address.rfind(':') + 1);
   }
   std::vector<Kind*> kinds;
   for (const auto& kind : runtime_.kinds())
-    if (kind->door() == at && kind->why_not().ok()) kinds.push_back(kind.get());
+    if (kind->socket() == at && kind->why_not().ok()) kinds.push_back(kind.get());
   const MutexLock lock(mutex_);
   if (closed_) return Status{Code::kFailedPrecondition, "the server is closed"};
   auto watch = poller_.watch(socket.get(), EPOLLIN | EPOLLONESHOT, Ref<Watcher>::share(this),
-                             static_cast<uint32_t>(doors_.size()));
+                             static_cast<uint32_t>(sockets_.size()));
   if (!watch) return watch.status();
-  doors_.push_back({std::move(socket), *watch, at, std::move(kinds), Crowd<Arrival*>(room())});
+  sockets_.push_back(
+      {std::move(socket), *watch, at, std::move(kinds), Crowd<PendingConnection*>(room())});
   return port;
 }
 
@@ -379,34 +380,34 @@ void Listener::on_event(uint32_t tag, uint32_t) {
   for (int i = 0; i < kAcceptsAtOnce; ++i)
     if (!accept(tag)) return;
   const MutexLock lock(mutex_);
-  if (!closed_) poller_.rearm(doors_[tag].watch, doors_[tag].socket.get(), EPOLLIN | EPOLLONESHOT);
+  if (!closed_) poller_.rearm(sockets_[tag].watch, sockets_[tag].fd.get(), EPOLLIN | EPOLLONESHOT);
 }
 
-// Lets one stranger in. False: nobody else now, and the door is looked after.
+// Lets one stranger in. False: nobody else now, and the socket is looked after.
 bool Listener::accept(size_t number) {
-  Ref<Arrival> arrival, displaced;
+  Ref<PendingConnection> connection, displaced;
   {
     const MutexLock lock(mutex_);
     if (closed_) return false;
-    Door& door = doors_[number];
-    Fd socket(::accept4(door.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    ListeningSocket& listening = sockets_[number];
+    Fd socket(::accept4(listening.fd.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket && (errno == EINTR || errno == ECONNABORTED)) return true;
     if (!socket && errno == EAGAIN) {
-      poller_.rearm(door.watch, door.socket.get(), EPOLLIN | EPOLLONESHOT);
+      poller_.rearm(listening.watch, listening.fd.get(), EPOLLIN | EPOLLONESHOT);
       return false;
     }
     if (!socket) {
       const Status why =
           errno_status(Code::kResourceExhausted, "cannot accept a connection", errno);
       runtime_.audit().note(Incident::kBudgetDescriptors, "", why.details());
-      displaced = take(door.crowd.victim(Crowd<Arrival*>::Stage::kSilent));
+      displaced = take(listening.crowd.victim(Crowd<PendingConnection*>::Stage::kSilent));
       if (!displaced) {
         poller_.add_timer(now() + kRetry, Ref<Watcher>::share(this));
         return false;
       }
     } else {
       Result<Peer> peer = Peer{};
-      if (door.at == Kind::Door::kLocal)
+      if (listening.at == Kind::Socket::kUnix)
         peer = unix_peer(socket.get());
       else
         peer->address = socket_address(socket.get(), true);
@@ -414,74 +415,75 @@ bool Listener::accept(size_t number) {
         runtime_.audit().note(Incident::kHandshakeUser, "unix:", peer.status().details());
         return true;
       }
-      if (door.crowd.full()) displaced = take(door.crowd.victim());
+      if (listening.crowd.full()) displaced = take(listening.crowd.victim());
       const std::string source = source_of(*peer);
-      arrival = make_ref<Arrival>(Ref<Listener>::share(this), std::move(socket), std::move(*peer),
-                                  door.kinds);
-      door.crowd.enter(arrival.get(), source);
-      arrivals_.emplace(arrival.get(), Entry{arrival, number});
+      connection = make_ref<PendingConnection>(Ref<Listener>::share(this), std::move(socket),
+                                               std::move(*peer), listening.kinds);
+      listening.crowd.enter(connection.get(), source);
+      pending_.emplace(connection.get(), Entry{connection, number});
     }
   }
   if (displaced) displaced->evict();
-  if (arrival) arrival->begin();
+  if (connection) connection->begin();
   return true;
 }
 
 // Mutex held. The caller lets go of it without.
-Ref<Listener::Arrival> Listener::take(Arrival* arrival) {
-  const auto it = arrivals_.find(arrival);
-  if (it == arrivals_.end()) return nullptr;
-  Ref<Arrival> taken = std::move(it->second.arrival);
-  crowd(it->second.door).leave(arrival);
-  arrivals_.erase(it);
+Ref<Listener::PendingConnection> Listener::take(PendingConnection* connection) {
+  const auto it = pending_.find(connection);
+  if (it == pending_.end()) return nullptr;
+  Ref<PendingConnection> taken = std::move(it->second.connection);
+  crowd(it->second.socket).leave(connection);
+  pending_.erase(it);
   return taken;
 }
 
-void Listener::advance(Arrival& arrival, Crowd<Arrival*>::Stage stage) {
+void Listener::advance(PendingConnection& connection, Crowd<PendingConnection*>::Stage stage) {
   const MutexLock lock(mutex_);
-  if (const auto it = arrivals_.find(&arrival); it != arrivals_.end())
-    crowd(it->second.door).advance(&arrival, stage);
+  if (const auto it = pending_.find(&connection); it != pending_.end())
+    crowd(it->second.socket).advance(&connection, stage);
 }
 
-// The door is free for others. Who has to give way, if anybody.
-Ref<Listener::Arrival> Listener::move_to_joining(Arrival& arrival, const std::string& source) {
+// The socket is free for others. Who has to give way, if anybody.
+Ref<Listener::PendingConnection> Listener::move_to_joining(PendingConnection& connection,
+                                                           const std::string& source) {
   const MutexLock lock(mutex_);
-  const auto it = arrivals_.find(&arrival);
-  if (it == arrivals_.end()) return nullptr;
-  crowd(it->second.door).leave(&arrival);
-  it->second.door = kJoining;
-  Ref<Arrival> displaced;
+  const auto it = pending_.find(&connection);
+  if (it == pending_.end()) return nullptr;
+  crowd(it->second.socket).leave(&connection);
+  it->second.socket = kJoining;
+  Ref<PendingConnection> displaced;
   if (joining_.full()) displaced = take(joining_.victim());
-  joining_.enter(&arrival, source);
-  joining_.advance(&arrival, Crowd<Arrival*>::Stage::kProved);
+  joining_.enter(&connection, source);
+  joining_.advance(&connection, Crowd<PendingConnection*>::Stage::kProved);
   return displaced;
 }
 
 void Listener::on_timer() {
   const MutexLock lock(mutex_);
-  for (const Door& door : doors_)
-    poller_.rearm(door.watch, door.socket.get(), EPOLLIN | EPOLLONESHOT);
+  for (const ListeningSocket& socket : sockets_)
+    poller_.rearm(socket.watch, socket.fd.get(), EPOLLIN | EPOLLONESHOT);
 }
 
-void Listener::leave(Arrival& arrival) {
-  Ref<Arrival> last;
+void Listener::leave(PendingConnection& connection) {
+  Ref<PendingConnection> last;
   const MutexLock lock(mutex_);
-  last = take(&arrival);
+  last = take(&connection);
 }
 
 void Listener::close() {
-  std::vector<Door> doors;
-  std::unordered_map<Arrival*, Entry> arrivals;
+  std::vector<ListeningSocket> sockets;
+  std::unordered_map<PendingConnection*, Entry> pending;
   std::vector<LocalFolder> folders;
   {
     const MutexLock lock(mutex_);
     closed_ = true;
-    doors.swap(doors_);
-    arrivals.swap(arrivals_);
+    sockets.swap(sockets_);
+    pending.swap(pending_);
     folders.swap(folders_);
   }
-  for (Door& door : doors) poller_.unwatch(door.watch, door.socket.get());
-  for (auto& [key, entry] : arrivals) entry.arrival->stop();
+  for (ListeningSocket& socket : sockets) poller_.unwatch(socket.watch, socket.fd.get());
+  for (auto& [key, entry] : pending) entry.connection->stop();
 }
 
 }  // namespace tw::meet

@@ -26,7 +26,7 @@ class Listener final : public Watcher {
   Listener(Runtime& runtime, Poller& poller, Arrived arrived, Nanos patience = 5 * kSecond);
   ~Listener() override;
 
-  // The bound port, for all kinds of transports that come by the TCP door and that this process
+  // The bound port, for all kinds of transports that come by TCP and that this process
   // has. UNAVAILABLE: the address is taken or not this host's. INVALID_ARGUMENT: no address.
   Result<int> listen_tcp(const std::string& host, int port);
   // Path of a socket in a fresh folder that only this user may enter; both are removed by close().
@@ -37,26 +37,26 @@ class Listener final : public Watcher {
                                    std::string_view source = {});
   // What is known of the session's client: see Peer.
   void introduce(const wire::SessionId& session, std::string caller, std::string agent);
-  // Strangers that may stand at each door at a time: an eighth of the descriptors that this process
-  // may have, 32 to 1024.
+  // Strangers that may be at each listening socket at a time: an eighth of the descriptors that
+  // this process may have, 32 to 1024.
   static size_t room();
   void close();
 
  private:
-  class Arrival;
-  struct Door {
-    Fd socket;
+  class PendingConnection;
+  struct ListeningSocket {
+    Fd fd;
     Poller::Watch watch;
-    Kind::Door at;
+    Kind::Socket at;
     std::vector<Kind*> kinds;  // what its connections may become
-    Crowd<Arrival*> crowd;
+    Crowd<PendingConnection*> crowd;
   };
   struct Entry {
-    Ref<Arrival> arrival;
-    size_t door;  // or kJoining
+    Ref<PendingConnection> connection;
+    size_t socket;  // or kJoining
   };
 
-  // Where those stand whose setup takes long.
+  // In place of a socket: those whose setup takes long.
   static constexpr size_t kJoining = SIZE_MAX;
   // The first frame has to be there within this.
   static constexpr Nanos kFirstFrame = kSecond;
@@ -65,16 +65,16 @@ class Listener final : public Watcher {
   // Without descriptors to accept with, it tries again after this.
   static constexpr Nanos kRetry = 100 * kMillisecond;
 
-  Result<int> open(Fd socket, Kind::Door at);
+  Result<int> open(Fd socket, Kind::Socket at);
   void on_event(uint32_t tag, uint32_t events) override;
   void on_timer() override;
-  bool accept(size_t door);
-  void leave(Arrival& arrival);
-  void advance(Arrival& arrival, Crowd<Arrival*>::Stage stage);
-  Ref<Arrival> move_to_joining(Arrival& arrival, const std::string& source);
-  Ref<Arrival> take(Arrival* arrival) TW_REQUIRES(mutex_);
-  Crowd<Arrival*>& crowd(size_t door) TW_REQUIRES(mutex_) {
-    return door == kJoining ? joining_ : doors_[door].crowd;
+  bool accept(size_t socket);
+  void leave(PendingConnection& connection);
+  void advance(PendingConnection& connection, Crowd<PendingConnection*>::Stage stage);
+  Ref<PendingConnection> move_to_joining(PendingConnection& connection, const std::string& source);
+  Ref<PendingConnection> take(PendingConnection* connection) TW_REQUIRES(mutex_);
+  Crowd<PendingConnection*>& crowd(size_t socket) TW_REQUIRES(mutex_) {
+    return socket == kJoining ? joining_ : sockets_[socket].crowd;
   }
 
   Runtime& runtime_;
@@ -84,9 +84,9 @@ class Listener final : public Watcher {
   Admissions admissions_;
 
   Mutex mutex_;  // guards what follows; no watcher is called inside
-  std::vector<Door> doors_ TW_GUARDED_BY(mutex_);
-  Crowd<Arrival*> joining_ TW_GUARDED_BY(mutex_);
-  std::unordered_map<Arrival*, Entry> arrivals_ TW_GUARDED_BY(mutex_);
+  std::vector<ListeningSocket> sockets_ TW_GUARDED_BY(mutex_);
+  Crowd<PendingConnection*> joining_ TW_GUARDED_BY(mutex_);
+  std::unordered_map<PendingConnection*, Entry> pending_ TW_GUARDED_BY(mutex_);
   std::vector<LocalFolder> folders_ TW_GUARDED_BY(mutex_);
   bool closed_ TW_GUARDED_BY(mutex_) = false;
 };

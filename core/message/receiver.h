@@ -58,9 +58,9 @@ class Receiver {
     virtual Status on_region(const wire::Region& region) = 0;
     virtual Status on_region_gone(uint64_t region) = 0;
     // With the first bytes of what follows. Where the others belong; null: they are thrown away.
-    virtual Result<std::byte*> on_operation(const wire::Operation& operation,
+    virtual Result<std::byte*> on_operation(const wire::OperationFrame& operation,
                                             std::span<const std::byte> here) = 0;
-    virtual Result<std::byte*> on_outcome(const wire::Outcome& outcome,
+    virtual Result<std::byte*> on_outcome(const wire::OutcomeFrame& outcome,
                                           std::span<const std::byte> here) = 0;
     // All has come of the OPERATION or OUTCOME that was announced last.
     virtual Status on_placed(wire::FrameType type) = 0;

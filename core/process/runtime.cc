@@ -66,9 +66,9 @@ Result<Poller*> Runtime::background() {
   return poller_of(background_, "tensorwire");
 }
 
-Result<Poller*> Runtime::errands() {
+Result<Poller*> Runtime::blocking_tasks() {
   const MutexLock lock(mutex_);
-  return poller_of(errands_, "tensorwire-wait");
+  return poller_of(blocking_tasks_, "tensorwire-wait");
 }
 
 Result<Poller*> Runtime::poller_of(std::unique_ptr<Background>& thread, const char* name) {
@@ -101,7 +101,7 @@ void Runtime::trim() {
     const MutexLock lock(tenants_mutex_);
     if (const uint64_t drops = arena_->slabs_dropped(); drops != drops_told_) {
       drops_told_ = drops;
-      for (Tenant* tenant : tenants_) tenant->slabs_dropped();
+      for (Subscriber* subscriber : subscribers_) subscriber->slabs_dropped();
       for (const auto& kind : kinds_) kind->slabs_dropped();
     }
   }
@@ -115,37 +115,37 @@ void Runtime::trim() {
 void Runtime::trace(size_t events) {
   const MutexLock lock(tenants_mutex_);
   traced_ = events;
-  for (Tenant* tenant : tenants_) tenant->keep_trace(events);
+  for (Subscriber* subscriber : subscribers_) subscriber->keep_trace(events);
 }
 
-void Runtime::move_in(Tenant& tenant) {
+void Runtime::subscribe(Subscriber& subscriber) {
   const MutexLock lock(tenants_mutex_);
-  tenants_.insert(&tenant);
-  if (traced_ != 0) tenant.keep_trace(traced_);
+  subscribers_.insert(&subscriber);
+  if (traced_ != 0) subscriber.keep_trace(traced_);
 }
 
-void Runtime::move_out(Tenant& tenant) {
+void Runtime::unsubscribe(Subscriber& subscriber) {
   const MutexLock lock(tenants_mutex_);
-  tenants_.erase(&tenant);
+  subscribers_.erase(&subscriber);
 }
 
 void Runtime::shut_down() {
   Runtime* const runtime = g_runtime.load(std::memory_order_acquire);
   if (!runtime) return;
-  Background *background, *errands;
+  Background *background, *blocking_tasks;
   {
     const MutexLock lock(runtime->mutex_);
     runtime->leaving_.store(true, std::memory_order_release);
     background = runtime->background_.get();
-    errands = runtime->errands_.get();
+    blocking_tasks = runtime->blocking_tasks_.get();
   }
   // Without the lock: a thread that is joined may want it.
-  if (errands) errands->stop();
+  if (blocking_tasks) blocking_tasks->stop();
   if (background) background->stop();
   runtime->copier_.stop();
   runtime->audit_.close();
   const MutexLock lock(runtime->tenants_mutex_);
-  for (Tenant* tenant : runtime->tenants_) tenant->leave_trace();
+  for (Subscriber* subscriber : runtime->subscribers_) subscriber->leave_trace();
 }
 
 }  // namespace tw

@@ -46,9 +46,10 @@ class Runtime {
   // The background, which serves all links; its thread starts with the first of them.
   // RESOURCE_EXHAUSTED.
   Result<Poller*> background();
-  // A thread of its own for what a kernel may block for seconds: each timer set here is an errand.
-  Result<Poller*> errands();
-  // It shuts down: errands that are still due are left undone.
+  // A thread of its own for what a kernel may block for seconds: each timer set here is a blocking
+  // task.
+  Result<Poller*> blocking_tasks();
+  // It shuts down: blocking tasks that are still due are left undone.
   bool leaving() const { return leaving_.load(std::memory_order_acquire); }
   // The kinds of transports, best first.
   std::span<const std::unique_ptr<Kind>> kinds() const { return kinds_; }
@@ -61,7 +62,7 @@ class Runtime {
   TraceFile& trace_file() { return *trace_file_; }
 
   // A link, as far as the runtime knows it.
-  class Tenant {
+  class Subscriber {
    public:
     // The arena has dropped slabs. Called by the background.
     virtual void slabs_dropped() = 0;
@@ -71,10 +72,10 @@ class Runtime {
     virtual void leave_trace() noexcept = 0;
 
    protected:
-    ~Tenant() = default;
+    ~Subscriber() = default;
   };
-  void move_in(Tenant& tenant);
-  void move_out(Tenant& tenant);
+  void subscribe(Subscriber& subscriber);
+  void unsubscribe(Subscriber& subscriber);
   // Memory of the arena or the pool has been used: what then lies idle for a minute goes back to
   // the system.
   void memory_used() {
@@ -101,11 +102,11 @@ class Runtime {
   std::atomic<bool> leaving_{false};
   Mutex mutex_;  // guards the next two
   std::unique_ptr<Background> background_ TW_GUARDED_BY(mutex_);
-  std::unique_ptr<Background> errands_ TW_GUARDED_BY(mutex_);
+  std::unique_ptr<Background> blocking_tasks_ TW_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Kind>> kinds_;
   std::atomic<bool> trimming_{false};  // a timer is set
   Mutex tenants_mutex_;                // guards what follows; taken before a link's locks
-  std::unordered_set<Tenant*> tenants_ TW_GUARDED_BY(tenants_mutex_);
+  std::unordered_set<Subscriber*> subscribers_ TW_GUARDED_BY(tenants_mutex_);
   uint64_t drops_told_ TW_GUARDED_BY(tenants_mutex_) = 0;
   size_t traced_ TW_GUARDED_BY(tenants_mutex_) = 0;  // events that each link keeps
 };

@@ -13,7 +13,7 @@ bool is_of(std::string_view address, std::string_view transport) {
 }
 
 // Why the transport is not even tried; empty: it is. `now`: another time it might be.
-std::string obstacle(const Transport& transport, const Plan& plan, const Offer& offer,
+std::string obstacle(const Candidate& transport, const Plan& plan, const Offer& offer,
                      const WhyNot& why_not, bool& now) {
   now = false;
   if (std::string refusal = plan.policy.refusal(transport.name); !refusal.empty()) return refusal;
@@ -35,7 +35,7 @@ std::string obstacle(const Transport& transport, const Plan& plan, const Offer& 
 
 Found attempt(const Plan& plan, const Offer& offer, const WhyNot& why_not, const Connect& connect) {
   Found found;
-  for (const Transport& transport : plan.transports) {
+  for (const Candidate& transport : plan.transports) {
     bool only_now;
     std::string why = obstacle(transport, plan, offer, why_not, only_now);
     if (!why.empty()) {

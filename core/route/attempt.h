@@ -13,7 +13,7 @@
 namespace tw::route {
 
 // What a route knows of a transport.
-struct Transport {
+struct Candidate {
   std::string name;
   bool local = false;    // for processes of one user on one host
   bool fragile = false;  // depends on more than the two processes
@@ -31,7 +31,7 @@ struct Offer {
 };
 
 struct Plan {
-  std::vector<Transport> transports;  // those that would do, best first
+  std::vector<Candidate> transports;  // those that would do, best first
   std::vector<Reason> passed_over;    // of these, for now
   Policy policy;
 };

@@ -6,7 +6,7 @@
 
 namespace tw::route {
 
-Route::Route(std::vector<Transport> transports, Policy policy, std::string_view fallback,
+Route::Route(std::vector<Candidate> transports, Policy policy, std::string_view fallback,
              uint32_t seed, const Pauses& pauses)
     : transports_(std::move(transports)),
       policy_(std::move(policy)),
@@ -112,7 +112,7 @@ std::optional<Route::News> Route::news(Nanos now) {
 
 Plan Route::plan(Nanos now) const {
   Plan plan{{}, {}, policy_};
-  for (const Transport& transport : transports_)
+  for (const Candidate& transport : transports_)
     if (!linked_ || is_better(transport.name)) plan.transports.push_back(transport);
   for (const auto& [name, its] : breakers_)
     if (its.open(now))
@@ -136,7 +136,7 @@ Breaker* Route::breaker(std::string_view transport) {
 }
 
 bool Route::is_better(std::string_view transport) const {
-  for (const Transport& known : transports_) {
+  for (const Candidate& known : transports_) {
     if (known.name == transport_) return false;
     if (known.name == transport) return true;
   }

@@ -50,7 +50,7 @@ class Route {
   static constexpr Nanos kSteady = 5 * kSecond;
 
   // transports: best first. fallback: its name in `policy`.
-  Route(std::vector<Transport> transports, Policy policy, std::string_view fallback, uint32_t seed,
+  Route(std::vector<Candidate> transports, Policy policy, std::string_view fallback, uint32_t seed,
         const Pauses& pauses = {});
 
   const Policy& policy() const { return policy_; }
@@ -113,7 +113,7 @@ class Route {
   Breaker* breaker(std::string_view transport);      // null: it has none
   bool is_better(std::string_view transport) const;  // than the link's
 
-  const std::vector<Transport> transports_;
+  const std::vector<Candidate> transports_;
   const Policy policy_;
   const bool may_fall_back_;
   const Pauses pauses_;

@@ -20,7 +20,7 @@
 namespace tw {
 
 // What a transport may use of its process. Lives as long as the process.
-struct Surroundings {
+struct TransportEnvironment {
   const Settings& settings;
   Arena& arena;
   // The poller of the background's thread. UNAVAILABLE, RESOURCE_EXHAUSTED.
@@ -30,17 +30,17 @@ struct Surroundings {
 // Makes a transport of a connection on which both ends have proved who they are. Either end has
 // one, and drives it without waiting:
 //   kRead, kWrite: go_on() again once the socket is readable, writable
-//   kErrand:       errand(), for which the kernel may take seconds, then go_on() again
+//   kBlocking:       run_blocking(), for which the kernel may take seconds, then go_on() again
 //   kDone:         become(), once
 class Setup {
  public:
   virtual ~Setup() = default;
 
-  enum class Next : uint8_t { kRead, kWrite, kErrand, kDone };
+  enum class Next : uint8_t { kRead, kWrite, kBlocking, kDone };
   // UNAVAILABLE: the peer went away. FAILED_PRECONDITION: the two cannot be joined in this way; a
   // server has told its client. RESOURCE_EXHAUSTED. INTERNAL: the peer broke the protocol.
   virtual Result<Next> go_on(int socket) = 0;
-  virtual void errand() {}
+  virtual void run_blocking() {}
 
   struct Made {
     std::unique_ptr<Transport> transport;
@@ -65,8 +65,8 @@ class Kind {
   virtual uint16_t code() const = 0;
   // By which of a server's sockets its connections come: the unix one, for processes of one user
   // and host, or the TCP one.
-  enum class Door : uint8_t { kLocal, kHost };
-  virtual Door door() const = 0;
+  enum class Socket : uint8_t { kUnix, kTcp };
+  virtual Socket socket() const = 0;
   // Whether it is chosen among; else it is for tests, which name it in an address.
   virtual bool chosen() const { return true; }
   // Whether its links depend on more than the two processes, so that they may fail where those of
@@ -89,6 +89,6 @@ class Kind {
 };
 
 // All that this build knows, best first.
-std::vector<std::unique_ptr<Kind>> make_kinds(const Surroundings& surroundings);
+std::vector<std::unique_ptr<Kind>> make_kinds(const TransportEnvironment& environment);
 
 }  // namespace tw

@@ -9,17 +9,17 @@
   KIND(tcp)                    \
   KIND(loop)
 
-#define TENSORWIRE_DECLARE(name)                                     \
-  namespace tw::name {                                               \
-  std::unique_ptr<Kind> make_kind(const Surroundings& surroundings); \
+#define TENSORWIRE_DECLARE(name)                                            \
+  namespace tw::name {                                                      \
+  std::unique_ptr<Kind> make_kind(const TransportEnvironment& environment); \
   }
 TENSORWIRE_KINDS(TENSORWIRE_DECLARE)
 
 namespace tw {
 
-std::vector<std::unique_ptr<Kind>> make_kinds(const Surroundings& surroundings) {
+std::vector<std::unique_ptr<Kind>> make_kinds(const TransportEnvironment& environment) {
   std::vector<std::unique_ptr<Kind>> kinds;
-#define TENSORWIRE_MAKE(name) kinds.push_back(name::make_kind(surroundings));
+#define TENSORWIRE_MAKE(name) kinds.push_back(name::make_kind(environment));
   TENSORWIRE_KINDS(TENSORWIRE_MAKE)
   return kinds;
 }

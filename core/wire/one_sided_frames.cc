@@ -15,15 +15,15 @@ static_assert(offsetof(Region, address) == 16);
 static_assert(offsetof(Region, key) == 24);
 static_assert(offsetof(Region, rights) == 28);
 
-static_assert(sizeof(Operation) == kOperationPrefixSize && alignof(Operation) == 8);
-static_assert(offsetof(Operation, id) == 0);
-static_assert(offsetof(Operation, region) == 8);
-static_assert(offsetof(Operation, offset) == 16);
-static_assert(offsetof(Operation, length) == 24);
-static_assert(offsetof(Operation, operand) == 32);
-static_assert(offsetof(Operation, expected) == 40);
-static_assert(offsetof(Operation, kind) == 48);
-static_assert(offsetof(Operation, immediate) == 52);
+static_assert(sizeof(OperationFrame) == kOperationPrefixSize && alignof(OperationFrame) == 8);
+static_assert(offsetof(OperationFrame, id) == 0);
+static_assert(offsetof(OperationFrame, region) == 8);
+static_assert(offsetof(OperationFrame, offset) == 16);
+static_assert(offsetof(OperationFrame, length) == 24);
+static_assert(offsetof(OperationFrame, operand) == 32);
+static_assert(offsetof(OperationFrame, expected) == 40);
+static_assert(offsetof(OperationFrame, kind) == 48);
+static_assert(offsetof(OperationFrame, immediate) == 52);
 
 struct OutcomeLayout {
   uint64_t id;
@@ -54,11 +54,11 @@ Result<uint64_t> decode_region_gone_body(const FrameHeader& header,
   return load<uint64_t>(body.data());
 }
 
-Result<Operation> decode_operation_prefix(const FrameHeader& header,
-                                          std::span<const std::byte, kOperationPrefixSize> prefix,
-                                          const Limits& limits) {
+Result<OperationFrame> decode_operation_prefix(
+    const FrameHeader& header, std::span<const std::byte, kOperationPrefixSize> prefix,
+    const Limits& limits) {
   if (Status s = check_size(header, FrameType::kOperation, header.body_length); !s.ok()) return s;
-  const auto operation = load<Operation>(prefix.data());
+  const auto operation = load<OperationFrame>(prefix.data());
   const OperationKind kind = operation.kind;
   if (kind > OperationKind::kCompareSwap)
     return bad(header.type, "kind", static_cast<uint32_t>(kind),
@@ -84,9 +84,9 @@ Result<Operation> decode_operation_prefix(const FrameHeader& header,
   return operation;
 }
 
-Result<Outcome> decode_outcome_prefix(const FrameHeader& header,
-                                      std::span<const std::byte, kOutcomePrefixSize> prefix,
-                                      const Limits& limits) {
+Result<OutcomeFrame> decode_outcome_prefix(const FrameHeader& header,
+                                           std::span<const std::byte, kOutcomePrefixSize> prefix,
+                                           const Limits& limits) {
   if (Status s = check_size(header, FrameType::kOutcome, header.body_length); !s.ok()) return s;
   const auto layout = load<OutcomeLayout>(prefix.data());
   if (layout.code > kHighestCode)
@@ -97,7 +97,7 @@ Result<Outcome> decode_outcome_prefix(const FrameHeader& header,
   if (length > limit)
     return bad(header.type, "body_length", header.body_length,
                {"above the limit of ", kOutcomePrefixSize + limit, " with this code"});
-  return Outcome{layout.id, static_cast<Code>(layout.code), static_cast<uint32_t>(length)};
+  return OutcomeFrame{layout.id, static_cast<Code>(layout.code), static_cast<uint32_t>(length)};
 }
 
 std::byte* encode_region(std::byte* out, const Region& region) {
@@ -115,7 +115,7 @@ std::byte* encode_region_gone(std::byte* out, uint64_t region) {
   return store(store(out, header), region);
 }
 
-std::byte* encode_operation_prefix(std::byte* out, const Operation& operation) {
+std::byte* encode_operation_prefix(std::byte* out, const OperationFrame& operation) {
   assert(operation.id != 0 && operation.length <= UINT32_MAX - kOperationPrefixSize);
   FrameHeader header;
   header.body_length =
@@ -124,7 +124,7 @@ std::byte* encode_operation_prefix(std::byte* out, const Operation& operation) {
   return store(store(out, header), operation);
 }
 
-std::byte* encode_outcome_prefix(std::byte* out, const Outcome& outcome) {
+std::byte* encode_outcome_prefix(std::byte* out, const OutcomeFrame& outcome) {
   assert(outcome.length <= UINT32_MAX - kOutcomePrefixSize);
   FrameHeader header;
   header.body_length = static_cast<uint32_t>(kOutcomePrefixSize + outcome.length);

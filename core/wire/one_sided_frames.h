@@ -35,7 +35,7 @@ constexpr bool updates(OperationKind kind) {
   return kind == OperationKind::kFetchAdd || kind == OperationKind::kCompareSwap;
 }
 
-struct Operation {
+struct OperationFrame {
   uint64_t id = 0;
   uint64_t region = 0;
   uint64_t offset = 0;    // in the region
@@ -45,16 +45,16 @@ struct Operation {
   OperationKind kind = OperationKind::kRead;
   uint32_t immediate = 0;  // WRITE_IMMEDIATE
 
-  bool operator==(const Operation&) const = default;
+  bool operator==(const OperationFrame&) const = default;
 };
 
 // Followed by what was read, by the old value of an atomic, or by the details of a failure.
-struct Outcome {
+struct OutcomeFrame {
   uint64_t id = 0;
   Code code = Code::kOk;
   uint32_t length = 0;  // bytes that follow
 
-  bool operator==(const Outcome&) const = default;
+  bool operator==(const OutcomeFrame&) const = default;
 };
 
 inline constexpr size_t kRegionBodySize = 32;
@@ -74,21 +74,21 @@ Result<Region> decode_region_body(const FrameHeader& header, std::span<const std
 Result<uint64_t> decode_region_gone_body(const FrameHeader& header,
                                          std::span<const std::byte> body);
 // These two need the beginning of the body only, so that the rest can be received in place.
-Result<Operation> decode_operation_prefix(const FrameHeader& header,
-                                          std::span<const std::byte, kOperationPrefixSize> prefix,
-                                          const Limits& limits);
-Result<Outcome> decode_outcome_prefix(const FrameHeader& header,
-                                      std::span<const std::byte, kOutcomePrefixSize> prefix,
-                                      const Limits& limits);
+Result<OperationFrame> decode_operation_prefix(
+    const FrameHeader& header, std::span<const std::byte, kOperationPrefixSize> prefix,
+    const Limits& limits);
+Result<OutcomeFrame> decode_outcome_prefix(const FrameHeader& header,
+                                           std::span<const std::byte, kOutcomePrefixSize> prefix,
+                                           const Limits& limits);
 
 // ---- encoders ----
 
 std::byte* encode_region(std::byte* out, const Region& region);
 std::byte* encode_region_gone(std::byte* out, uint64_t region);
 // FrameHeader and prefix; the caller appends `length` bytes when the operation writes.
-std::byte* encode_operation_prefix(std::byte* out, const Operation& operation);
+std::byte* encode_operation_prefix(std::byte* out, const OperationFrame& operation);
 // FrameHeader and prefix; the caller appends `outcome.length` bytes.
-std::byte* encode_outcome_prefix(std::byte* out, const Outcome& outcome);
+std::byte* encode_outcome_prefix(std::byte* out, const OutcomeFrame& outcome);
 
 inline constexpr size_t kRegionFrameSize = kFrameHeaderSize + kRegionBodySize;
 inline constexpr size_t kRegionGoneFrameSize = kFrameHeaderSize + kRegionGoneBodySize;

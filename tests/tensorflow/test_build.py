@@ -52,6 +52,8 @@ class Bench:
         for name in ("one.cc", "two.cc", "one.h"):
             (self.sources / name).write_text(f"// {name}\n")
         (self.headers / "tensorwire.h").write_text("// version 1\n")
+        (self.headers / "tensorwire").mkdir()
+        (self.headers / "tensorwire" / "call.h").write_text("// version 1\n")
         self.cxx.write_text(COMPILER)
         self.cxx.chmod(0o755)
         monkeypatch.setenv("CXX", str(self.cxx))
@@ -169,7 +171,9 @@ def test_one_build_serves_all_environments_of_one_tensorflow(bench: Bench) -> No
     assert bench.plugin(**environment("c", b"two")) != first
 
 
-@pytest.mark.parametrize("name", ["plugin/one.cc", "plugin/one.h", "core/tensorwire.h"])
+@pytest.mark.parametrize(
+    "name", ["plugin/one.cc", "plugin/one.h", "core/tensorwire.h", "core/tensorwire/call.h"]
+)
 def test_changed_sources_are_another_build(bench: Bench, name: str) -> None:
     first = bench.plugin()
     with (bench.path / name).open("a") as file:

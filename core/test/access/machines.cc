@@ -201,7 +201,7 @@ TEST_CASE("one-sided: what cannot be right is refused before it begins") {
 // The same, from a peer that does not check: the target does.
 TEST_CASE("hostile: forged operations end with a status, and the link lives on") {
   struct Case {
-    wire::Operation operation;
+    wire::OperationFrame operation;
     Code code;
   };
   Sides sides;

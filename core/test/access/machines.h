@@ -116,11 +116,11 @@ class Side final : public Receiver::Sink {
 
   Status on_region(const wire::Region& region) override { return initiator.on_region(region); }
   Status on_region_gone(uint64_t region) override { return initiator.on_region_gone(region); }
-  Result<std::byte*> on_operation(const wire::Operation& operation,
+  Result<std::byte*> on_operation(const wire::OperationFrame& operation,
                                   std::span<const std::byte> here) override {
     return target.on_operation(operation, here);
   }
-  Result<std::byte*> on_outcome(const wire::Outcome& outcome,
+  Result<std::byte*> on_outcome(const wire::OutcomeFrame& outcome,
                                 std::span<const std::byte> here) override {
     return initiator.on_outcome(outcome, here);
   }

@@ -316,7 +316,7 @@ class House {
     auto ticket = server_->listener().admit(runtime().hello(), connections, ttl);
     REQUIRE(ticket.ok());
     meet::Invitation in;
-    const bool local = runtime().kind(way)->door() == Kind::Door::kLocal;
+    const bool local = runtime().kind(way)->socket() == Kind::Socket::kUnix;
     const std::string& door = local ? shm_ : tcp_;
     in.address = std::string(way) + door.substr(door.find(':'));
     in.session = ticket->session;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Strangers at a server's doors, and clients that come with the wrong papers.
+// Strangers at a server's sockets, and clients that come with the wrong papers.
 #include "meet/listener.h"
 
 #include <fcntl.h>
@@ -144,7 +144,7 @@ TEST_CASE_TEMPLATE("listener: the wrong papers are refused, and spend nothing", 
   const auto late = house.invitation(Way::kName, 1, 1);
   REQUIRE(eventually([at = now()] { return now() > at; }));
   refused(late);
-  // Papers for one door do not open the other.
+  // Papers for one socket do not open the other.
   auto moved = house.invitation(Way::kName);
   auto handshake = papers(moved);
   const Fd other = dial(std::string_view(Way::kName) == "shm" ? house.tcp() : house.shm());
@@ -185,7 +185,7 @@ TEST_CASE("helper: a crowd" * doctest::skip()) {
   House house(echo);
   Closing shm(house.connect<ShmWay>());
   Closing tcp(house.connect<TcpWay>());
-  // More than both doors together have room for.
+  // More than both sockets together have room for.
   const size_t room = meet::Listener::room();
   REQUIRE(descriptors >= 8 * room);
   std::vector<Fd> crowd;
@@ -228,7 +228,7 @@ TEST_CASE("helper: a crowd" * doctest::skip()) {
   write_thing(kToTest, failed == 0 ? 'k' : 'f');
 }
 
-TEST_CASE("listener: a thousand silent strangers and a mob at each door keep nobody out") {
+TEST_CASE("listener: a thousand silent strangers and a mob at each socket keep nobody out") {
   Helper helper("a crowd");
   CHECK(helper.hear<char>() == 'k');
 }
@@ -418,7 +418,7 @@ TEST_CASE("helper: few descriptors" * doctest::skip()) {
   CHECK_FALSE(failed.details().empty());
   call();
 
-  // The same with strangers who were let in, so that one can give way. The door takes them in
+  // The same with strangers who were let in, so that one can give way. The socket takes them in
   // their order: a link that came later shows that all have been.
   std::vector<Fd> crowd(8);
   for (Fd& fd : crowd) fd = dial(address);
@@ -480,22 +480,22 @@ TEST_CASE("connect: what cannot be reached is said at once, or at the deadline")
   check_says(to("tcp:" + std::string(300, 'h') + ":1"), Code::kUnavailable, {"resolve", "hhh"});
 
   // A port that is bound but does not listen, and one where nobody answers.
-  Fd door(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t size = sizeof address;
   auto* const any = reinterpret_cast<sockaddr*>(&address);
-  REQUIRE(bind(door.get(), any, size) == 0);
-  REQUIRE(getsockname(door.get(), any, &size) == 0);
+  REQUIRE(bind(socket.get(), any, size) == 0);
+  REQUIRE(getsockname(socket.get(), any, &size) == 0);
   const std::string port = "tcp:127.0.0.1:" + std::to_string(ntohs(address.sin_port));
   check_says(to(port), Code::kUnavailable, {port});
-  REQUIRE(listen(door.get(), 4) == 0);
+  REQUIRE(listen(socket.get(), 4) == 0);
   check_says(to(port, now() + kMillisecond), Code::kDeadlineExceeded, {port});
   // An impostor learns nothing and is told apart.
   std::thread impostor([&] {
     for (int i = 0; i < 2; ++i) {
-      const Fd guest(accept4(door.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      const Fd guest(accept4(socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
       std::byte open[wire::kClientOpenSize];
       if (i == 0) continue;  // the one who did not wait
       REQUIRE(recv(guest.get(), open, sizeof open, MSG_WAITALL) == sizeof open);

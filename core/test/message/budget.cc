@@ -68,11 +68,11 @@ class Hoard final : public Receiver::Sink {
   Result<InSegment> on_map(const SegmentInfo&) override { return InSegment{}; }
   Status on_region(const wire::Region& region) override { return initiator.on_region(region); }
   Status on_region_gone(uint64_t region) override { return initiator.on_region_gone(region); }
-  Result<std::byte*> on_operation(const wire::Operation& operation,
+  Result<std::byte*> on_operation(const wire::OperationFrame& operation,
                                   std::span<const std::byte> here) override {
     return target.on_operation(operation, here);
   }
-  Result<std::byte*> on_outcome(const wire::Outcome& outcome,
+  Result<std::byte*> on_outcome(const wire::OutcomeFrame& outcome,
                                 std::span<const std::byte> here) override {
     return initiator.on_outcome(outcome, here);
   }
@@ -366,7 +366,7 @@ TEST_CASE("budget: regions that are taken back leave nothing") {
   CHECK(hoard.held() <= kSlack);
 }
 
-Bytes access(const wire::Operation& operation) {
+Bytes access(const wire::OperationFrame& operation) {
   Bytes out(wire::kOperationFramePrefixSize);
   wire::encode_operation_prefix(out.data(), operation);
   return out;

@@ -217,10 +217,11 @@ class End final : public Receiver::Sink {
   static Status stray() { return wire::protocol_error({"a one-sided operation"}); }
   Status on_region(const wire::Region&) override { return stray(); }
   Status on_region_gone(uint64_t) override { return stray(); }
-  Result<std::byte*> on_operation(const wire::Operation&, std::span<const std::byte>) override {
+  Result<std::byte*> on_operation(const wire::OperationFrame&,
+                                  std::span<const std::byte>) override {
     return stray();
   }
-  Result<std::byte*> on_outcome(const wire::Outcome&, std::span<const std::byte>) override {
+  Result<std::byte*> on_outcome(const wire::OutcomeFrame&, std::span<const std::byte>) override {
     return stray();
   }
   Status on_placed(wire::FrameType) override { return stray(); }

@@ -8,7 +8,7 @@
 namespace tw::route {
 namespace {
 
-const std::vector<Transport> kTransports = {
+const std::vector<Candidate> kCandidates = {
     {"near", true, false}, {"fast", false, true}, {"plain", false, false}};
 
 // What happens to who connects, by address; an address that is not there is reached.
@@ -18,7 +18,7 @@ struct World {
   std::vector<std::string> tried;
 
   Found attempt(const Offer& offer, Policy policy = {}, std::vector<Reason> passed_over = {},
-                std::vector<Transport> transports = kTransports) {
+                std::vector<Candidate> transports = kCandidates) {
     return route::attempt(
         {std::move(transports), std::move(passed_over), std::move(policy)}, offer,
         [this](std::string_view transport) {
@@ -133,7 +133,7 @@ TEST_CASE("attempt: it is final when nothing would go otherwise another time") {
 TEST_CASE("attempt: only what is better than the present link is tried") {
   World world;
   world.failures["near:/s"] = {Code::kUnavailable, "refused"};
-  const Found found = world.attempt(kAll, {}, {}, {kTransports[0]});
+  const Found found = world.attempt(kAll, {}, {}, {kCandidates[0]});
   CHECK(found.transport.empty());
   CHECK(world.tried == std::vector<std::string>{"near:/s"});
 }

@@ -11,10 +11,10 @@ using Failure = Route::Failure;
 
 constexpr Pauses kPauses;
 constexpr Nanos kStart = 1000 * kSecond;
-const std::vector<Transport> kTransports = {
+const std::vector<Candidate> kCandidates = {
     {"near", true, false}, {"fast", false, true}, {"plain", false, false}};
 
-Route make(Policy policy = {}) { return Route(kTransports, std::move(policy), "other", 1); }
+Route make(Policy policy = {}) { return Route(kCandidates, std::move(policy), "other", 1); }
 Policy without_fallback() { return {"", {"other"}, ""}; }
 
 // Consults a route that has nothing but an attempt to advise, and makes it.

@@ -218,7 +218,7 @@ TEST_CASE("random regions, operations and outcomes come back as they were sent")
       CHECK(*decoded == region);
     }
     {
-      Operation operation;
+      OperationFrame operation;
       operation.id = 1 + random.up_to(UINT64_MAX - 1);
       operation.region = random.number();
       operation.offset = random.number();
@@ -244,7 +244,7 @@ TEST_CASE("random regions, operations and outcomes come back as they were sent")
       const auto decoded = decode_outcome_prefix(
           good_header(frame), body_of(frame).first<kOutcomePrefixSize>(), kLimits);
       REQUIRE(decoded.ok());
-      CHECK(*decoded == Outcome{id, code, static_cast<uint32_t>(rest.size())});
+      CHECK(*decoded == OutcomeFrame{id, code, static_cast<uint32_t>(rest.size())});
     }
   }
 }

@@ -160,7 +160,7 @@ inline Bytes sample_region_gone() {
   return frame;
 }
 
-inline Bytes operation_frame(const Operation& operation, const Bytes& payload = {}) {
+inline Bytes operation_frame(const OperationFrame& operation, const Bytes& payload = {}) {
   Bytes frame(kOperationFramePrefixSize);
   encode_operation_prefix(frame.data(), operation);
   frame.insert(frame.end(), payload.begin(), payload.end());

@@ -66,11 +66,11 @@ class LoopSetup : public Setup {
   Token token_{};
 };
 
-class Offer final : public LoopSetup {
+class Connector final : public LoopSetup {
  public:
   using LoopSetup::LoopSetup;
   // The server may have taken the wires already: it hears of their end.
-  ~Offer() override {
+  ~Connector() override {
     (void)offered_.take(token_);
     if (wires_) wires_->close();
   }
@@ -107,7 +107,7 @@ class Offer final : public LoopSetup {
   bool sent_ = false;
 };
 
-class Accept final : public LoopSetup {
+class Acceptor final : public LoopSetup {
  public:
   using LoopSetup::LoopSetup;
 
@@ -139,20 +139,20 @@ class Accept final : public LoopSetup {
 
 class LoopKind final : public Kind {
  public:
-  explicit LoopKind(const Surroundings& surroundings) : settings_(surroundings.settings) {}
+  explicit LoopKind(const TransportEnvironment& environment) : settings_(environment.settings) {}
 
   std::string_view name() const override { return "loop"; }
   uint16_t code() const override { return 4; }
-  Door door() const override { return Door::kLocal; }
+  Socket socket() const override { return Socket::kUnix; }
   bool chosen() const override { return false; }
 
   Result<std::unique_ptr<Setup>> offer(const Meeting&) override {
-    auto setup = std::make_unique<Offer>(offered_, settings_);
+    auto setup = std::make_unique<Connector>(offered_, settings_);
     if (Status status = setup->begin(); !status.ok()) return status;
     return std::unique_ptr<Setup>(std::move(setup));
   }
   Result<std::unique_ptr<Setup>> accept(const Meeting&) override {
-    return std::unique_ptr<Setup>(new Accept(offered_, settings_));
+    return std::unique_ptr<Setup>(new Acceptor(offered_, settings_));
   }
 
  private:
@@ -162,8 +162,8 @@ class LoopKind final : public Kind {
 
 }  // namespace
 
-std::unique_ptr<Kind> make_kind(const Surroundings& surroundings) {
-  return std::make_unique<LoopKind>(surroundings);
+std::unique_ptr<Kind> make_kind(const TransportEnvironment& environment) {
+  return std::make_unique<LoopKind>(environment);
 }
 
 }  // namespace tw::loop

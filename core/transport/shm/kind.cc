@@ -85,7 +85,7 @@ class ShmSetup : public Setup {
   Fd process_;
 };
 
-class Offer final : public ShmSetup {
+class Connector final : public ShmSetup {
  public:
   using ShmSetup::ShmSetup;
 
@@ -115,7 +115,7 @@ class Offer final : public ShmSetup {
   bool told_ = false;
 };
 
-class Accept final : public ShmSetup {
+class Acceptor final : public ShmSetup {
  public:
   using ShmSetup::ShmSetup;
 
@@ -144,17 +144,17 @@ class Accept final : public ShmSetup {
 
 class ShmKind final : public Kind {
  public:
-  explicit ShmKind(const Surroundings& surroundings) : settings_{surroundings.settings} {}
+  explicit ShmKind(const TransportEnvironment& environment) : settings_{environment.settings} {}
 
   std::string_view name() const override { return "shm"; }
   uint16_t code() const override { return 1; }
-  Door door() const override { return Door::kLocal; }
+  Socket socket() const override { return Socket::kUnix; }
 
   Result<std::unique_ptr<Setup>> offer(const Meeting&) override {
-    return std::unique_ptr<Setup>(new Offer(settings_));
+    return std::unique_ptr<Setup>(new Connector(settings_));
   }
   Result<std::unique_ptr<Setup>> accept(const Meeting&) override {
-    return std::unique_ptr<Setup>(new Accept(settings_));
+    return std::unique_ptr<Setup>(new Acceptor(settings_));
   }
 
   Status read_settings() override { return tw::read_settings(kSettings, settings_); }
@@ -175,8 +175,8 @@ class ShmKind final : public Kind {
 
 }  // namespace
 
-std::unique_ptr<Kind> make_kind(const Surroundings& surroundings) {
-  return std::make_unique<ShmKind>(surroundings);
+std::unique_ptr<Kind> make_kind(const TransportEnvironment& environment) {
+  return std::make_unique<ShmKind>(environment);
 }
 
 }  // namespace tw::shm

@@ -25,11 +25,11 @@ class TcpSetup final : public Setup {
 
 class TcpKind final : public Kind {
  public:
-  explicit TcpKind(const Surroundings& surroundings) : settings_{surroundings.settings} {}
+  explicit TcpKind(const TransportEnvironment& environment) : settings_{environment.settings} {}
 
   std::string_view name() const override { return "tcp"; }
   uint16_t code() const override { return 2; }
-  Door door() const override { return Door::kHost; }
+  Socket socket() const override { return Socket::kTcp; }
 
   Result<std::unique_ptr<Setup>> offer(const Meeting& meeting) override {
     return std::unique_ptr<Setup>(new TcpSetup(settings_, meeting.same_host));
@@ -49,8 +49,8 @@ class TcpKind final : public Kind {
 
 }  // namespace
 
-std::unique_ptr<Kind> make_kind(const Surroundings& surroundings) {
-  return std::make_unique<TcpKind>(surroundings);
+std::unique_ptr<Kind> make_kind(const TransportEnvironment& environment) {
+  return std::make_unique<TcpKind>(environment);
 }
 
 }  // namespace tw::tcp

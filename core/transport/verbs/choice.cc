@@ -13,11 +13,11 @@ namespace {
 
 constexpr std::string_view kSetting = "TENSORWIRE_VERBS_DEVICE (or TF_RDMA_DEV_NAME) ";
 
-std::string label(const Device& device, const Port& port) {
+std::string label(const Device& device, const DevicePort& port) {
   return text({device.name, ":", port.number});
 }
 
-std::string list_of(const Port& port) {
+std::string list_of(const DevicePort& port) {
   std::string list;
   for (const Gid& gid : port.gids) {
     if (!list.empty()) list += ", ";
@@ -31,7 +31,7 @@ auto preference(const Gid& gid) {
   return std::tuple(gid.type != GidType::kRoceV2, !gid.ipv4(), gid.link_local(), gid.index);
 }
 
-Result<Rail> rail_on(const Device& device, const Port& port, const Settings& settings) {
+Result<Rail> rail_on(const Device& device, const DevicePort& port, const Settings& settings) {
   if (!device.unusable.empty()) {
     return Status{Code::kFailedPrecondition,
                   text({"links cannot use RDMA device ", device.name, ": ", device.unusable})};
@@ -56,7 +56,7 @@ Result<Rail> named(std::span<const Device> devices, const std::string& entry,
   Status why{Code::kNotFound, text({quoted(entry), " is not on this host"})};
   for (const Device& device : devices) {
     if (device.name != wanted) continue;
-    for (const Port& port : device.ports) {
+    for (const DevicePort& port : device.ports) {
       if (number != 0 && port.number != number) continue;
       auto rail = rail_on(device, port, settings);
       if (rail) return rail;
@@ -73,7 +73,7 @@ Result<Rail> closest(std::span<const Device> devices, const Settings& settings,
   std::tuple<int, uint64_t> best_rank;
   std::string reasons;
   for (const Device& device : devices) {
-    for (const Port& port : device.ports) {
+    for (const DevicePort& port : device.ports) {
       auto rail = rail_on(device, port, settings);
       if (!rail) {
         reasons += (reasons.empty() ? "" : "; ") + rail.status().details();
@@ -94,7 +94,7 @@ Result<Rail> closest(std::span<const Device> devices, const Settings& settings,
 
 }  // namespace
 
-Result<Gid> choose_gid(const Device& device, const Port& port, const Settings& settings) {
+Result<Gid> choose_gid(const Device& device, const DevicePort& port, const Settings& settings) {
   const int wanted = settings.gid_index;
   const Gid* best = nullptr;
   for (const Gid& gid : port.gids) {

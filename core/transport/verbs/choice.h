@@ -15,7 +15,7 @@ namespace tw::verbs {
 // RoCE v2 before v1, IPv4 before global IPv6 before link-local, as UCX and NCCL choose; on
 // InfiniBand index 0. `settings.gid_index` decides where it is set. FAILED_PRECONDITION,
 // NOT_FOUND: lists what there is.
-Result<Gid> choose_gid(const Device& device, const Port& port, const Settings& settings);
+Result<Gid> choose_gid(const Device& device, const DevicePort& port, const Settings& settings);
 
 // The rails of `settings.devices` in the order given; else one: of the active ports the
 // closest, then the fastest. FAILED_PRECONDITION, NOT_FOUND, INVALID_ARGUMENT: lists what there

@@ -11,8 +11,9 @@ namespace tw::verbs {
 // Notes that the rails may have to be chosen anew.
 class Context::Changes final : public Observer {
  public:
-  void on_event(const Event& event) override {
-    if (event.kind != Event::Kind::kQueuePair && event.kind != Event::Kind::kCompletions) note();
+  void on_event(const AsyncEvent& event) override {
+    if (event.kind != AsyncEvent::Kind::kQueuePair && event.kind != AsyncEvent::Kind::kCompletions)
+      note();
   }
   void note() { changed_.store(true, std::memory_order_release); }
   bool take() { return changed_.exchange(false, std::memory_order_acq_rel); }

@@ -97,7 +97,7 @@ std::string_view state_name(ibv_port_state state) {
 
 // Nothing when the entry is empty.
 std::optional<Gid> query_gid(const Library& library, ibv_context* context,
-                             const std::string& device, const Port& port, int index) {
+                             const std::string& device, const DevicePort& port, int index) {
   Gid gid;
   gid.index = static_cast<uint8_t>(index);
   if (library.query_gid_ex) {
@@ -143,14 +143,14 @@ std::string_view unusable(const ibv_device& device) {
 
 }  // namespace
 
-Result<Port> query_port(const Library& library, ibv_context* context, const std::string& device,
-                        uint8_t number) {
+Result<DevicePort> query_port(const Library& library, ibv_context* context,
+                              const std::string& device, uint8_t number) {
   ibv_port_attr attributes;
   if (const int error = library.port(context, number, &attributes); error != 0) {
     return errno_status(Code::kUnavailable, text({"port ", number, " of RDMA device ", device}),
                         error);
   }
-  Port port;
+  DevicePort port;
   port.number = number;
   port.active = attributes.state == IBV_PORT_ACTIVE || attributes.state == IBV_PORT_ACTIVE_DEFER;
   port.state = state_name(attributes.state);
@@ -247,7 +247,7 @@ std::string describe(std::span<const Device> devices) {
   if (devices.empty()) return "none";
   std::string list;
   for (const Device& device : devices) {
-    for (const Port& port : device.ports) {
+    for (const DevicePort& port : device.ports) {
       if (!list.empty()) list += ", ";
       list += text({device.name, ":", port.number, " (", port.active ? "active" : port.state, ", ",
                     device.unusable.empty() ? name(port.layer) : "iWARP or other", ")"});

@@ -32,7 +32,7 @@ struct Gid {
   friend bool operator==(const Gid&, const Gid&) = default;
 };
 
-struct Port {
+struct DevicePort {
   uint8_t number = 0;
   bool active = false;
   std::string state;  // as ibv_devinfo says it: PORT_DOWN, PORT_INIT, PORT_ARMED, PORT_ACTIVE
@@ -56,13 +56,13 @@ struct Device {
   bool atomics = false;
   bool windows = false;        // memory windows of type 2
   bool exact_windows = false;  // which hold peers to their own bounds, not to the registration's
-  std::vector<Port> ports;
+  std::vector<DevicePort> ports;
 };
 
 // A port that links use, and the address that it goes by.
 struct Rail {
   std::string device;
-  Port port;
+  DevicePort port;
   Gid gid;
   bool global_route = false;  // InfiniBand: the user has asked for a global route header
 };
@@ -73,8 +73,8 @@ Result<std::vector<Device>> list_devices(const Library& library,
                                          std::vector<std::string>* skipped = nullptr);
 // An opened device and its ports as they are now. UNAVAILABLE: it does not answer.
 Result<Device> query(const Library& library, ibv_context* context, std::string name);
-Result<Port> query_port(const Library& library, ibv_context* context, const std::string& device,
-                        uint8_t number);
+Result<DevicePort> query_port(const Library& library, ibv_context* context,
+                              const std::string& device, uint8_t number);
 
 // How far memory and processors of a NUMA node are from where this thread runs, in the kernel's
 // units; 10 is local, and what a node that is not known counts as.

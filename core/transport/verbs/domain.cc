@@ -167,7 +167,7 @@ void Domain::close() {
   slabs.swap(slabs_);
 }
 
-Result<Port> Domain::port(uint8_t number) const {
+Result<DevicePort> Domain::port(uint8_t number) const {
   if (lost()) return Status{Code::kUnavailable, text({"RDMA device ", device_.name, " is gone"})};
   return query_port(library_, context_, device_.name, number);
 }
@@ -392,33 +392,33 @@ void Domain::handle_events(uint32_t events) {
         text({"RDMA device ", device_.name, ": ", library_.event_type_str(event.event_type)});
     const Status broken{Code::kUnavailable, what};
     const auto port = static_cast<uint8_t>(event.element.port_num);
-    Event told;
+    AsyncEvent told;
     bool known = true;
     switch (event.event_type) {
       case IBV_EVENT_DEVICE_FATAL:
-        told = {Event::Kind::kDeviceLost, 0, 0, nullptr, broken};
+        told = {AsyncEvent::Kind::kDeviceLost, 0, 0, nullptr, broken};
         lost_.store(true, std::memory_order_release);
         break;
       case IBV_EVENT_PORT_ERR:
-        told = {Event::Kind::kPortDown, port, 0, nullptr, broken};
+        told = {AsyncEvent::Kind::kPortDown, port, 0, nullptr, broken};
         break;
       case IBV_EVENT_PORT_ACTIVE:
-        told = {Event::Kind::kPortUp, port, 0, nullptr, {}};
+        told = {AsyncEvent::Kind::kPortUp, port, 0, nullptr, {}};
         break;
       case IBV_EVENT_LID_CHANGE:
       case IBV_EVENT_PKEY_CHANGE:
       case IBV_EVENT_GID_CHANGE:
       case IBV_EVENT_CLIENT_REREGISTER:
-        told = {Event::Kind::kPortChanged, port, 0, nullptr, {}};
+        told = {AsyncEvent::Kind::kPortChanged, port, 0, nullptr, {}};
         break;
       case IBV_EVENT_QP_FATAL:
       case IBV_EVENT_QP_REQ_ERR:
       case IBV_EVENT_QP_ACCESS_ERR:
         // Read before the acknowledgement: the queue pair is not destroyed until then.
-        told = {Event::Kind::kQueuePair, 0, event.element.qp->qp_num, nullptr, broken};
+        told = {AsyncEvent::Kind::kQueuePair, 0, event.element.qp->qp_num, nullptr, broken};
         break;
       case IBV_EVENT_CQ_ERR:
-        told = {Event::Kind::kCompletions, 0, 0, event.element.cq, broken};
+        told = {AsyncEvent::Kind::kCompletions, 0, 0, event.element.cq, broken};
         break;
       default:
         known = false;
@@ -429,7 +429,7 @@ void Domain::handle_events(uint32_t events) {
   const bool open = (events & (EPOLLHUP | EPOLLERR)) == 0 && (errno == EAGAIN || errno == EINTR);
   if (open) return;
   if (!lost_.exchange(true, std::memory_order_acq_rel)) {
-    tell({Event::Kind::kDeviceLost,
+    tell({AsyncEvent::Kind::kDeviceLost,
           0,
           0,
           nullptr,
@@ -443,7 +443,7 @@ void Domain::handle_events(uint32_t events) {
   if (async) async->stop();
 }
 
-void Domain::tell(const Event& event) {
+void Domain::tell(const AsyncEvent& event) {
   std::vector<Ref<Observer>> observers;
   {
     const MutexLock lock(mutex_);

@@ -93,7 +93,7 @@ class Window final : public RefCounted {
 };
 
 // Something that happened to the device outside of any work request.
-struct Event {
+struct AsyncEvent {
   enum class Kind : uint8_t {
     kDeviceLost,   // nothing on this device works any more
     kPortDown,     // `port`
@@ -112,7 +112,7 @@ struct Event {
 // Told of every event of a domain by the background thread, without any lock of the domain's.
 class Observer : public RefCounted {
  public:
-  virtual void on_event(const Event& event) = 0;
+  virtual void on_event(const AsyncEvent& event) = 0;
 };
 
 struct DomainStats {
@@ -147,7 +147,7 @@ class Domain final : public RefCounted {
   // Bytes that a queue pair of this device sends inline, at most `settings.inline_bytes`.
   uint32_t inline_bytes() const { return inline_bytes_; }
   // As the port is now. UNAVAILABLE: the device is gone.
-  Result<Port> port(uint8_t number) const;
+  Result<DevicePort> port(uint8_t number) const;
 
   // The slab's one registration, made by whoever asks first: kLocalWrite, kRemoteRead and, where
   // the device has windows, kBindable. RESOURCE_EXHAUSTED names the limit and how to raise it.
@@ -193,7 +193,7 @@ class Domain final : public RefCounted {
   Status refused(size_t size, int error) const;
   std::vector<Ref<Registration>> take_dropped() TW_REQUIRES(slabs_mutex_);
   void handle_events(uint32_t events);
-  void tell(const Event& event);
+  void tell(const AsyncEvent& event);
 
   const Birthplace home_;
   const Library& library_;

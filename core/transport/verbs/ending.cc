@@ -67,8 +67,8 @@ void Endpoint::close_side() {
   if (std::exchange(closed_, true)) return;
   if (side_) ::shutdown(side_.get(), SHUT_RDWR);
   // By the background: whoever polls may belong to another link.
-  if (released_ && !buried_)
-    background_.add_timer(0, [self = Ref<Endpoint>::share(this)] { self->bury(); });
+  if (released_ && !retired_)
+    background_.add_timer(0, [self = Ref<Endpoint>::share(this)] { self->retire(); });
 }
 
 void Endpoint::leave(bool peer_lives) {
@@ -85,21 +85,21 @@ void Endpoint::leave(bool peer_lives) {
     if (std::exchange(released_, true)) return;
     if (!closed_) {
       linger_ = background_.add_timer(now() + kLinger,
-                                      [self = Ref<Endpoint>::share(this)] { self->bury(); });
+                                      [self = Ref<Endpoint>::share(this)] { self->retire(); });
       return;
     }
   }
-  bury();
+  retire();
 }
 
-void Endpoint::bury() {
+void Endpoint::retire() {
   std::vector<Exposed> exposed;
   std::vector<std::unique_ptr<QueuePair>> pairs;
   std::deque<Ended> ended;
   std::optional<Poller::Timer> linger, expecting;
   {
     const MutexLock lock(mutex_);
-    if (std::exchange(buried_, true)) return;
+    if (std::exchange(retired_, true)) return;
     stopped_ = true;
     exposed.swap(exposed_);
     pairs.swap(pairs_);

@@ -64,7 +64,7 @@ Endpoint::Endpoint(Ref<Context> context, Arena& arena, Poller& background)
       background_(background),
       bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
-Endpoint::~Endpoint() { bury(); }
+Endpoint::~Endpoint() { retire(); }
 
 void Endpoint::dispose() noexcept {
   if (home_.here()) delete this;
@@ -300,9 +300,9 @@ void Endpoint::on_received(const ibv_wc& completion) {
   give_back();
 }
 
-void Endpoint::on_news(const wire::VerbsNews& news) {
+void Endpoint::on_news(const wire::VerbsControl& news) {
   PeerSlab& slab = peer_slabs_[news.slab];
-  if (news.type == wire::VerbsNewsType::kSlabGone) {
+  if (news.type == wire::VerbsControlType::kSlabGone) {
     if (slab.size == 0 || slab.generation != news.generation)
       return fail({Code::kInternal, text({"protocol error: verbs: slab ", news.slab, " generation ",
                                           news.generation, " goes without having come"})});
@@ -338,25 +338,25 @@ void Endpoint::on_posted(QueuePair& pair, const ibv_wc& completion) {
   give_back();
 }
 
-void Endpoint::on_event(const Event& event) {
-  if (event.kind == Event::Kind::kCompletions)
+void Endpoint::on_event(const AsyncEvent& event) {
+  if (event.kind == AsyncEvent::Kind::kCompletions)
     context_->completion_queues().abandon(event.completions);
   const MutexLock lock(mutex_);
   if (stopped_) return;
   switch (event.kind) {
-    case Event::Kind::kDeviceLost:
+    case AsyncEvent::Kind::kDeviceLost:
       fail(event.why);
       break;
-    case Event::Kind::kQueuePair:
+    case AsyncEvent::Kind::kQueuePair:
       // Two devices may use the same number.
       for (const auto& pair : pairs_)
         if (pair->number() == event.queue_pair && pair->broken()) fail(event.why);
       break;
-    case Event::Kind::kCompletions:
+    case AsyncEvent::Kind::kCompletions:
       for (const CompletionQueue* queue : queues_)
         if (queue->handle() == event.completions) fail(event.why);
       break;
-    case Event::Kind::kPortUp:
+    case AsyncEvent::Kind::kPortUp:
       // What was lost meanwhile is repeated now or fails now, also where nobody sends or a device
       // has given up in silence, as Soft-RoCE does now and then.
       for (const auto& pair : pairs_)
@@ -364,8 +364,8 @@ void Endpoint::on_event(const Event& event) {
           post_empty_write(*pair, Posted::Kind::kProbe);
       expect_progress();
       break;
-    case Event::Kind::kPortDown:  // it may come up again: the retries decide
-    case Event::Kind::kPortChanged:
+    case AsyncEvent::Kind::kPortDown:  // it may come up again: the retries decide
+    case AsyncEvent::Kind::kPortChanged:
       return;
   }
   rouse(false);

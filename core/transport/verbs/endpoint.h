@@ -126,7 +126,7 @@ class Endpoint final : public Observer, private Sink {
   struct PeerSlab {
     uint32_t generation = 0;
     uint64_t size = 0;  // 0: gone
-    std::vector<wire::VerbsNews::Window> windows;
+    std::vector<wire::VerbsControl::Window> windows;
   };
   // One request of a transfer.
   struct Piece {
@@ -168,13 +168,13 @@ class Endpoint final : public Observer, private Sink {
   Result<Ref<Registration>> local(Domain& domain, std::byte* data, size_t size, Access access);
 
   void on_completion(uint32_t tag, const ibv_wc& completion, bool own) override;
-  void on_event(const Event& event) override;
+  void on_event(const AsyncEvent& event) override;
 
   // All with mutex_ held:
   bool due_locked() const TW_REQUIRES(mutex_);
   bool can_send() const TW_REQUIRES(mutex_);
   void on_received(const ibv_wc& completion) TW_REQUIRES(mutex_);
-  void on_news(const wire::VerbsNews& news) TW_REQUIRES(mutex_);
+  void on_news(const wire::VerbsControl& news) TW_REQUIRES(mutex_);
   void on_posted(QueuePair& pair, const ibv_wc& completion) TW_REQUIRES(mutex_);
   void post_send(std::span<const std::byte> bytes, int32_t buffer, bool own) TW_REQUIRES(mutex_);
   void post_news() TW_REQUIRES(mutex_);
@@ -199,7 +199,7 @@ class Endpoint final : public Observer, private Sink {
   Nanos patience() const TW_REQUIRES(mutex_);
 
   void flush();
-  void bury();
+  void retire();
 
   const Birthplace home_;
   const Ref<Context> context_;
@@ -224,7 +224,7 @@ class Endpoint final : public Observer, private Sink {
   std::vector<uint32_t> free_buffers_ TW_GUARDED_BY(mutex_);
   std::vector<uint32_t> free_cells_ TW_GUARDED_BY(mutex_);
   std::deque<Arrived> arrived_ TW_GUARDED_BY(mutex_);
-  std::deque<wire::VerbsNews> news_ TW_GUARDED_BY(mutex_);  // not yet sent
+  std::deque<wire::VerbsControl> news_ TW_GUARDED_BY(mutex_);  // not yet sent
   std::map<uint32_t, PeerSlab> peer_slabs_ TW_GUARDED_BY(mutex_);
   std::deque<Piece> waiting_ TW_GUARDED_BY(mutex_);  // accepted, and waiting for room
   // A fetch or an operation that was refused for want of room, and that there is room again.
@@ -245,7 +245,7 @@ class Endpoint final : public Observer, private Sink {
   bool leaving_ TW_GUARDED_BY(mutex_) = false;   // hang_up() was called
   bool closed_ TW_GUARDED_BY(mutex_) = false;    // the side connection has been ended
   bool released_ TW_GUARDED_BY(mutex_) = false;  // the transport is gone
-  bool buried_ TW_GUARDED_BY(mutex_) = false;
+  bool retired_ TW_GUARDED_BY(mutex_) = false;
   std::optional<Poller::Timer> linger_ TW_GUARDED_BY(mutex_);
   std::optional<Poller::Timer> expecting_ TW_GUARDED_BY(mutex_);
 };

@@ -11,7 +11,8 @@
 namespace tw::verbs {
 namespace {
 
-Fact fact_of(const Device& device, const Port& port, const Rail* rail, const Settings& settings) {
+Fact fact_of(const Device& device, const DevicePort& port, const Rail* rail,
+             const Settings& settings) {
   const auto chosen = choose_gid(device, port, settings);
   Facts gids;
   for (const Gid& gid : port.gids)
@@ -47,7 +48,7 @@ Facts facts(const Library& library, const Settings& settings) {
     for (const std::string& reason : skipped) why += "; " + reason;
   Facts ports;
   for (const Device& device : *devices) {
-    for (const Port& port : device.ports) {
+    for (const DevicePort& port : device.ports) {
       const Rail* rail = nullptr;
       if (rails)
         for (const Rail& each : *rails)

@@ -26,14 +26,14 @@ namespace {
 // Opened at the first call that finds devices, and kept.
 class Opened {
  public:
-  Opened(const Surroundings& surroundings, const Settings& settings)
-      : surroundings_(surroundings), settings_(settings) {}
+  Opened(const TransportEnvironment& environment, const Settings& settings)
+      : environment_(environment), settings_(settings) {}
 
   // The status says why there is no RDMA.
   Result<Ref<Context>> context() {
     auto library = Library::get();
     if (!library) return library.status();
-    auto poller = surroundings_.background();
+    auto poller = environment_.background();
     if (!poller) return poller.status();
     const MutexLock lock(mutex_);
     if (!context_) {
@@ -48,10 +48,10 @@ class Opened {
     const MutexLock lock(mutex_);
     return context_;
   }
-  const Surroundings& surroundings() const { return surroundings_; }
+  const TransportEnvironment& environment() const { return environment_; }
 
  private:
-  const Surroundings surroundings_;
+  const TransportEnvironment environment_;
   const Settings& settings_;
   Mutex mutex_;  // guards context_
   Ref<Context> context_ TW_GUARDED_BY(mutex_);
@@ -101,16 +101,16 @@ class JoiningSetup : public Setup {
   size_t through_ = 0;  // bytes of the frame that have
 };
 
-class Offer final : public JoiningSetup {
+class Connector final : public JoiningSetup {
  public:
   using JoiningSetup::JoiningSetup;
 
   Status begin() {
     auto context = opened_.context();
     if (!context) return context.status();
-    auto background = opened_.surroundings().background();
+    auto background = opened_.environment().background();
     if (!background) return background.status();
-    auto joining = Joining::offer(std::move(*context), opened_.surroundings().arena, **background);
+    auto joining = Joining::offer(std::move(*context), opened_.environment().arena, **background);
     if (!joining) return joining.status();
     joining_ = std::move(*joining);
     wire::encode(frame_, joining_->frame());
@@ -132,16 +132,16 @@ class Offer final : public JoiningSetup {
       if (!received) return received.status();
       if (!*received) return Next::kRead;
       step_ = Step::kConnect;
-      return Next::kErrand;
+      return Next::kBlocking;
     }
-    if (step_ == Step::kConnect) return Next::kErrand;
+    if (step_ == Step::kConnect) return Next::kBlocking;
     const auto sent = send(socket, wire::kVerbsReadySize);
     if (!accepted_.ok()) return accepted_;
     if (!sent) return sent.status();
     return *sent ? Next::kDone : Next::kWrite;
   }
   // The kernel may look for an address for a second for each queue pair.
-  void errand() override {
+  void run_blocking() override {
     const auto answer = wire::decode_verbs_offer(frame_);
     accepted_ = answer ? joining_->accept(*answer) : answer.status();
     wire::VerbsReady ready;
@@ -156,7 +156,7 @@ class Offer final : public JoiningSetup {
   Status accepted_;
 };
 
-class Accept final : public JoiningSetup {
+class Acceptor final : public JoiningSetup {
  public:
   using JoiningSetup::JoiningSetup;
 
@@ -174,7 +174,7 @@ class Accept final : public JoiningSetup {
       offer_ = *offer;
       step_ = Step::kJoin;
     }
-    if (step_ == Step::kJoin) return Next::kErrand;
+    if (step_ == Step::kJoin) return Next::kBlocking;
     if (step_ == Step::kAnswer) {
       const auto sent = send(socket, wire::kVerbsOfferSize);
       if (!sent) return sent.status();
@@ -191,18 +191,18 @@ class Accept final : public JoiningSetup {
     return Next::kDone;
   }
   // Opens devices, and brings queue pairs up.
-  void errand() override {
+  void run_blocking() override {
     wire::VerbsOffer out;
     out.code = static_cast<uint32_t>(Code::kFailedPrecondition);
     auto context = opened_.context();
-    auto background = opened_.surroundings().background();
+    auto background = opened_.environment().background();
     Status why;
     if (!context) {
       why = context.status();
     } else if (!background) {
       why = background.status();
     } else {
-      auto joining = Joining::answer(*context, opened_.surroundings().arena, **background, offer_);
+      auto joining = Joining::answer(*context, opened_.environment().arena, **background, offer_);
       if (joining) {
         out = (*joining)->frame();
         joining_ = std::move(*joining);
@@ -233,18 +233,18 @@ Facts none(std::string why) { return {{"why_not", std::move(why)}}; }
 
 class VerbsKind final : public Kind {
  public:
-  explicit VerbsKind(const Surroundings& surroundings)
-      : settings_{surroundings.settings}
+  explicit VerbsKind(const TransportEnvironment& environment)
+      : settings_{environment.settings}
 #ifdef TENSORWIRE_VERBS
         ,
-        opened_(surroundings, settings_)
+        opened_(environment, settings_)
 #endif
   {
   }
 
   std::string_view name() const override { return "verbs"; }
   uint16_t code() const override { return 3; }
-  Door door() const override { return Door::kHost; }
+  Socket socket() const override { return Socket::kTcp; }
   bool fragile() const override { return true; }
   Status read_settings() override { return verbs::read_settings(settings_); }
   void each_setting(const VisitSetting& visit) const override {
@@ -257,12 +257,12 @@ class VerbsKind final : public Kind {
     return context ? Status{} : context.status();
   }
   Result<std::unique_ptr<Setup>> offer(const Meeting&) override {
-    auto setup = std::make_unique<Offer>(opened_);
+    auto setup = std::make_unique<Connector>(opened_);
     if (Status status = setup->begin(); !status.ok()) return status;
     return std::unique_ptr<Setup>(std::move(setup));
   }
   Result<std::unique_ptr<Setup>> accept(const Meeting&) override {
-    return std::unique_ptr<Setup>(new Accept(opened_));
+    return std::unique_ptr<Setup>(new Acceptor(opened_));
   }
   void slabs_dropped() override {
     if (const auto context = opened_.present()) context->slabs_dropped();
@@ -289,8 +289,8 @@ class VerbsKind final : public Kind {
 
 }  // namespace
 
-std::unique_ptr<Kind> make_kind(const Surroundings& surroundings) {
-  return std::make_unique<VerbsKind>(surroundings);
+std::unique_ptr<Kind> make_kind(const TransportEnvironment& environment) {
+  return std::make_unique<VerbsKind>(environment);
 }
 
 }  // namespace tw::verbs

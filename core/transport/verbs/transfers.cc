@@ -38,7 +38,7 @@ bool atomic(Operation::Kind kind) {
 // ---- slabs ----
 
 Status Endpoint::announce(Slab& slab) {
-  wire::VerbsNews news;
+  wire::VerbsControl news;
   news.slab = slab.index();
   news.generation = slab.generation();
   news.size = slab.size();
@@ -57,8 +57,8 @@ Status Endpoint::announce(Slab& slab) {
 }
 
 void Endpoint::withdraw(const Slab& slab) {
-  wire::VerbsNews news;
-  news.type = wire::VerbsNewsType::kSlabGone;
+  wire::VerbsControl news;
+  news.type = wire::VerbsControlType::kSlabGone;
   news.slab = slab.index();
   news.generation = slab.generation();
   const MutexLock lock(mutex_);

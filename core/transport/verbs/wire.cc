@@ -18,9 +18,9 @@ static_assert(offsetof(VerbsOffer, pair) == 24);
 
 static_assert(sizeof(VerbsReady) == kVerbsReadySize);
 
-static_assert(sizeof(VerbsNews) == kVerbsNewsSize);
-static_assert(offsetof(VerbsNews, size) == 16);
-static_assert(offsetof(VerbsNews, window) == 24);
+static_assert(sizeof(VerbsControl) == kVerbsNewsSize);
+static_assert(offsetof(VerbsControl, size) == 16);
+static_assert(offsetof(VerbsControl, window) == 24);
 
 constexpr uint32_t k24Bits = 0xff'ffff;
 
@@ -94,20 +94,20 @@ void encode(std::span<std::byte, kVerbsReadySize> out, const VerbsReady& frame) 
   store(out.data(), frame);
 }
 
-Result<VerbsNews> decode_verbs_news(std::span<const std::byte> bytes) {
+Result<VerbsControl> decode_verbs_news(std::span<const std::byte> bytes) {
   constexpr std::string_view kName = "news";
   if (bytes.size() != kVerbsNewsSize) return bad(kName, "length", bytes.size());
-  const auto news = load<VerbsNews>(bytes.data());
+  const auto news = load<VerbsControl>(bytes.data());
   const auto type = static_cast<uint32_t>(news.type);
   if (type < 1 || type > 2) return bad(kName, "type", type);
-  const bool slab = news.type == VerbsNewsType::kSlab;
+  const bool slab = news.type == VerbsControlType::kSlab;
   if (news.pairs > kMaxPairs || (news.pairs != 0) != slab) return bad(kName, "pairs", news.pairs);
   if ((news.size != 0) != slab) return bad(kName, "size", news.size);
   for (size_t i = 0; i < kMaxPairs; ++i) {
     const auto& window = news.window[i];
     if (window.zero != 0) return bad(kName, "zero", window.zero);
     if (i >= news.pairs) {
-      if (window != VerbsNews::Window{}) return bad(kName, "window beyond its pairs", i);
+      if (window != VerbsControl::Window{}) return bad(kName, "window beyond its pairs", i);
     } else if (window.address > UINT64_MAX - news.size) {
       return bad(kName, "address", window.address);
     }
@@ -115,7 +115,7 @@ Result<VerbsNews> decode_verbs_news(std::span<const std::byte> bytes) {
   return news;
 }
 
-void encode(std::span<std::byte, kVerbsNewsSize> out, const VerbsNews& news) {
+void encode(std::span<std::byte, kVerbsNewsSize> out, const VerbsControl& news) {
   store(out.data(), news);
 }
 

@@ -86,13 +86,13 @@ constexpr SendNote decode_note(uint32_t immediate) {
   return {(immediate & kOwnSend) != 0, immediate & ~kOwnSend};
 }
 
-enum class VerbsNewsType : uint32_t {
+enum class VerbsControlType : uint32_t {
   kSlab = 1,      // a slab can be read from now on
   kSlabGone = 2,  // the sender has dropped it; size and windows are zero
 };
 
 // An own SEND that is not empty.
-struct VerbsNews {
+struct VerbsControl {
   struct Window {
     uint64_t address = 0;  // of the slab's first byte, as the device knows it
     uint32_t key = 0;
@@ -101,19 +101,19 @@ struct VerbsNews {
     bool operator==(const Window&) const = default;
   };
 
-  VerbsNewsType type = VerbsNewsType::kSlab;
+  VerbsControlType type = VerbsControlType::kSlab;
   uint32_t slab = 0;
   uint32_t generation = 0;
   uint32_t pairs = 0;  // how many windows are filled: those of the link; 0 for kSlabGone
   uint64_t size = 0;   // bytes of the slab
   std::array<Window, kMaxPairs> window{};
 
-  bool operator==(const VerbsNews&) const = default;
+  bool operator==(const VerbsControl&) const = default;
 };
 inline constexpr size_t kVerbsNewsSize = 280;
 
 // INTERNAL, "protocol error: ...", names the field.
-Result<VerbsNews> decode_verbs_news(std::span<const std::byte> bytes);
-void encode(std::span<std::byte, kVerbsNewsSize> out, const VerbsNews& news);
+Result<VerbsControl> decode_verbs_news(std::span<const std::byte> bytes);
+void encode(std::span<std::byte, kVerbsNewsSize> out, const VerbsControl& news);
 
 }  // namespace tw::wire

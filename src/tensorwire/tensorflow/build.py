@@ -421,7 +421,7 @@ def _lock(path: Path) -> Iterator[None]:
 def _files(sources: Path, headers: Path) -> list[Path]:
     """All that the plugin's object code can depend on, beside TensorFlow."""
     own = sorted([*sources.glob("*.cc"), *sources.glob("*.h")])
-    return [*own, *headers.glob("tensorwire.h")]
+    return [*own, *headers.glob("tensorwire.h"), *sorted(headers.glob("tensorwire/*.h"))]
 
 
 def _digest_of(files: list[Path]) -> str:

@@ -30,14 +30,14 @@ TEST_SUITE("verbs") {
     CHECK(device.reads_served == 16);
     CHECK(device.reads_started == 255);  // what a queue pair's attribute can say
     REQUIRE(device.ports.size() == 2);
-    const Port& first = device.ports[0];
+    const DevicePort& first = device.ports[0];
     CHECK(first.active);
     CHECK(first.state == "PORT_ACTIVE");
     CHECK(first.layer == LinkLayer::kInfiniBand);
     CHECK(first.lid == 42);
     CHECK(first.mtu == 4096);
     CHECK(first.megabits == 200'000);
-    const Port& second = device.ports[1];
+    const DevicePort& second = device.ports[1];
     CHECK_FALSE(second.active);
     CHECK(second.state == "PORT_INIT");
     CHECK(second.layer == LinkLayer::kEthernet);

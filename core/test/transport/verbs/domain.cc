@@ -33,8 +33,8 @@ Ref<Slab> make_slab(uint32_t index, size_t pages = 4) {
 
 class Noted final : public Observer {
  public:
-  void on_event(const Event& event) override { events.push_back(event); }
-  std::vector<Event> events;
+  void on_event(const AsyncEvent& event) override { events.push_back(event); }
+  std::vector<AsyncEvent> events;
 };
 
 // What a forked child finds, as its exit code.
@@ -282,14 +282,14 @@ TEST_SUITE("verbs") {
     (*poller)->poll(now() + 5 * kSecond);
     CHECK(host.counts().unacknowledged == 0);
     REQUIRE(noted->events.size() == 4);
-    CHECK(noted->events[0].kind == Event::Kind::kPortDown);
+    CHECK(noted->events[0].kind == AsyncEvent::Kind::kPortDown);
     CHECK(noted->events[0].port == 1);
     CHECK(noted->events[0].why.code() == Code::kUnavailable);
     CHECK(noted->events[0].why.details() == "RDMA device mlx5_0: an event");
-    CHECK(noted->events[1].kind == Event::Kind::kPortChanged);
-    CHECK(noted->events[2].kind == Event::Kind::kPortUp);
+    CHECK(noted->events[1].kind == AsyncEvent::Kind::kPortChanged);
+    CHECK(noted->events[2].kind == AsyncEvent::Kind::kPortUp);
     CHECK(noted->events[2].port == 2);
-    CHECK(noted->events[3].kind == Event::Kind::kQueuePair);
+    CHECK(noted->events[3].kind == AsyncEvent::Kind::kQueuePair);
     CHECK(noted->events[3].queue_pair == 1234);
     CHECK_FALSE(domain->lost());
     CHECK(forgotten->events.empty());
@@ -297,7 +297,7 @@ TEST_SUITE("verbs") {
     host.report("mlx5_0", IBV_EVENT_DEVICE_FATAL);
     (*poller)->poll(now() + 5 * kSecond);
     CHECK(domain->lost());
-    CHECK(noted->events.back().kind == Event::Kind::kDeviceLost);
+    CHECK(noted->events.back().kind == AsyncEvent::Kind::kDeviceLost);
     auto slab = make_slab(0);
     CHECK(domain->slab(*slab).status().code() == Code::kUnavailable);
     CHECK(domain->port(1).status().code() == Code::kUnavailable);
@@ -318,7 +318,7 @@ TEST_SUITE("verbs") {
     (*poller)->poll(now() + 5 * kSecond);
     CHECK(domain->lost());
     REQUIRE(noted->events.size() == 1);
-    CHECK(noted->events[0].kind == Event::Kind::kDeviceLost);
+    CHECK(noted->events[0].kind == AsyncEvent::Kind::kDeviceLost);
     CHECK(noted->events[0].why.details() == "RDMA device mlx5_0 has been removed");
     // With the device went what it knew: its errors keep nothing alive.
     host.deregistration_error = EIO;

@@ -103,7 +103,7 @@ class Pairs {
   }
 
   void connect(ibv_qp* pair, uint32_t peer, const Opened& opened) {
-    const Port& port = opened.rail.port;
+    const DevicePort& port = opened.rail.port;
     ibv_qp_attr attributes{};
     attributes.qp_state = IBV_QPS_INIT;
     attributes.port_num = port.number;

@@ -33,8 +33,8 @@ VerbsOffer good_offer() {
   return offer;
 }
 
-VerbsNews good_news() {
-  VerbsNews news;
+VerbsControl good_news() {
+  VerbsControl news;
   news.slab = 3;
   news.generation = 7;
   news.pairs = 2;
@@ -96,11 +96,11 @@ TEST_CASE("random verbs frames come back as they were sent") {
     REQUIRE(back.ok());
     CHECK(*back == offer);
 
-    VerbsNews news;
-    news.type = random.chance(50) ? VerbsNewsType::kSlab : VerbsNewsType::kSlabGone;
+    VerbsControl news;
+    news.type = random.chance(50) ? VerbsControlType::kSlab : VerbsControlType::kSlabGone;
     news.slab = static_cast<uint32_t>(random.number());
     news.generation = static_cast<uint32_t>(random.number());
-    if (news.type == VerbsNewsType::kSlab) {
+    if (news.type == VerbsControlType::kSlab) {
       news.size = 1 + random.up_to(uint64_t{1} << 40);
       news.pairs = static_cast<uint32_t>(1 + random.up_to(kMaxPairs - 1));
       for (uint32_t i = 0; i < news.pairs; ++i)

@@ -14,7 +14,7 @@
 
 namespace tw::test {
 
-// Never destroyed: its background may still bury what a test has left.
+// Never destroyed: its background may still retire what a test has left.
 class VerbsWorld {
  public:
   // With the devices of `settings`; why() says why there is none.

@@ -294,9 +294,9 @@ class Uplink:
             attempt = self._begin(offer)
             if attempt is None:
                 return None
-        errand = [functools.partial(self._run, attempt, wait_for_ready)]
+        task = [functools.partial(self._run, attempt, wait_for_ready)]
         thread = threading.Thread(
-            target=_attempt, args=(errand,), name="tensorwire-open", daemon=True
+            target=_attempt, args=(task,), name="tensorwire-open", daemon=True
         )
         lifetime.close_at_exit(self)
         try:
@@ -504,9 +504,9 @@ def _closed(target: str) -> ValueError:
     return ValueError(f"Cannot invoke RPC on closed channel! ({target})")
 
 
-def _attempt(errand: list[Callable[[], bool]]) -> None:
+def _attempt(task: list[Callable[[], bool]]) -> None:
     """Body of a thread that keeps nothing alive while it stands by."""
-    if errand.pop()():
+    if task.pop()():
         idle.stand_by()
 
 

@@ -55,9 +55,9 @@ absl::Status take_request(tw_server_call* call, wire::Request* out) {
 
 }  // namespace
 
-absl::Status DataServer::start(Servant* servant, const std::string& host,
+absl::Status DataServer::start(WorkerService* worker, const std::string& host,
                                std::unique_ptr<DataServer>* out) {
-  std::unique_ptr<DataServer> made(new DataServer(servant));
+  std::unique_ptr<DataServer> made(new DataServer(worker));
   tw_status status{};
   if (core().server_create(kMaxMessage, &made->server_, &status) != TW_OK) return status_of(status);
   if (settings().shm) {
@@ -161,12 +161,12 @@ void DataServer::recv_tensor(const std::shared_ptr<Served>& served, const wire::
   tf::Rendezvous::ParsedKey key;
   tf::Device* device = nullptr;
   absl::Status status = tf::Rendezvous::ParseKey(request.key, &key);
-  if (status.ok()) status = servant_->prepare(key, &device);
+  if (status.ok()) status = worker_->prepare(key, &device);
   if (status.ok() && device->attributes().device_type() != "CPU")
     status = absl::UnimplementedError(
         absl::StrCat("the memory of ", device->name(), " is out of tensorwire's reach"));
   if (!status.ok()) return served->answer(status);
-  const tf::WorkerEnv& environment = servant_->environment();
+  const tf::WorkerEnv& environment = worker_->environment();
   environment.rendezvous_mgr->RecvLocalAsync(
       request.step, key,
       [served, &environment](const absl::Status& status, const tf::Rendezvous::Args&,
@@ -182,7 +182,7 @@ void DataServer::recv_tensor(const std::shared_ptr<Served>& served, const wire::
 }
 
 void DataServer::recv_buf(const std::shared_ptr<Served>& served, const wire::Request& request) {
-  const tf::WorkerEnv& environment = servant_->environment();
+  const tf::WorkerEnv& environment = worker_->environment();
   tf::Device* device = nullptr;
   if (absl::Status status = environment.device_mgr->LookupDevice(request.device, &device);
       !status.ok())
@@ -227,7 +227,7 @@ void DataServer::watch() {
     }
     if (!served || served->answered()) continue;
     served->settle();
-    servant_->abort_step(served->step());
+    worker_->abort_step(served->step());
   }
 }
 

@@ -21,7 +21,7 @@ namespace tensorwire {
 class Served;
 
 // What serving needs of TensorFlow's worker.
-class Servant {
+class WorkerService {
  public:
   virtual const tensorflow::WorkerEnv& environment() const = 0;
   // Whether the worker can produce it at all, as for TensorFlow's own RecvTensor.
@@ -30,14 +30,14 @@ class Servant {
   virtual void abort_step(int64_t step) = 0;
 
  protected:
-  ~Servant() = default;
+  ~WorkerService() = default;
 };
 
 class DataServer {
  public:
   // `host`: the name by which the cluster knows this worker. The tcp door is open on all
   // addresses of the host, as TensorFlow's gRPC port is, or on loopback when that is its name.
-  static absl::Status start(Servant* servant, const std::string& host,
+  static absl::Status start(WorkerService* worker, const std::string& host,
                             std::unique_ptr<DataServer>* out);
   // Ends all calls. TensorFlow does not destroy servers that have been started.
   ~DataServer();
@@ -47,7 +47,7 @@ class DataServer {
 
  private:
   friend class Served;
-  explicit DataServer(Servant* servant) : servant_(servant) {}
+  explicit DataServer(WorkerService* worker) : worker_(worker) {}
   void dispatch();
   void take(tw_server_call* call);
   void recv_tensor(const std::shared_ptr<Served>& served, const wire::Request& request);
@@ -55,7 +55,7 @@ class DataServer {
   void watch();
   void forget(uint64_t id);
 
-  Servant* const servant_;
+  WorkerService* const worker_;
   tw_server* server_ = nullptr;
   std::vector<std::string> addresses_;
   std::thread dispatcher_;

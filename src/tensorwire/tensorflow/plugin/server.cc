@@ -29,7 +29,7 @@ namespace tf = ::tensorflow;
 namespace {
 
 // Answers as TensorFlow's worker does, and greets peers that have the plugin.
-class Worker final : public tf::GrpcWorker, public Servant {
+class Worker final : public tf::GrpcWorker, public WorkerService {
  public:
   using GrpcWorker::GrpcWorker;
 

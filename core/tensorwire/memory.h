@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C ABI: the arena, buffers, received messages and metadata.
+#ifndef TENSORWIRE_MEMORY_H
+#define TENSORWIRE_MEMORY_H
+
+#include "tensorwire/values.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Writable arena memory, aligned to 4096 bytes from one page up, else to 64. RESOURCE_EXHAUSTED
+// when the arena stays full.
+int tw_allocate(size_t size, const tw_wait* wait, tw_buffer** out, tw_status* status);
+// Marks the arena block around [data, data + size) as published. 0: the bytes do not lie in the
+// arena.
+int tw_publish(const void* data, size_t size);
+int tw_published(const void* data, size_t size);
+// The values of tw_memory_counters, as many as there is room for. Their number; 0: no memory.
+size_t tw_arena(uint64_t* values, size_t room);
+// For allocators: a block of at least a page without a handle, aligned to 4096 bytes. Null: the
+// arena has no room now, and somebody else should serve; for more than an eighth of the arena also
+// when less than an eighth would be left, which is kept for smaller blocks.
+void* tw_arena_allocate(size_t size);
+// Whether [data, data + size) lies in one live block of the arena.
+int tw_arena_holds(const void* data, size_t size);
+// Gives such a block back; peers that have it on lease keep it. 0: it is none.
+int tw_arena_free(void* data);
+
+// As memcpy, at the speed of the machine where there is much to copy.
+void tw_copy(void* to, const void* from, size_t size);
+
+void* tw_buffer_data(const tw_buffer* buffer);
+size_t tw_buffer_size(const tw_buffer* buffer);
+int tw_buffer_readonly(const tw_buffer* buffer);
+int tw_buffer_leased(const tw_buffer* buffer);
+// Call before code of the user can reach a received buffer's bytes (it may write to them in spite
+// of everything).
+void tw_buffer_expose(tw_buffer* buffer);
+// Ahead of code that will write: no other buffer shows its writes. The bytes may move, so nobody
+// may hold an address that tw_buffer_data gave before. RESOURCE_EXHAUSTED: no mapping is to be had.
+int tw_buffer_separate(tw_buffer* buffer, tw_status* status);
+void tw_buffer_release(tw_buffer* buffer);
+
+size_t tw_message_count(const tw_message* message);
+size_t tw_message_size(const tw_message* message);  // bytes of all segments
+tw_segment tw_message_segment(const tw_message* message, size_t index);
+// All segments, one after the other, at the speed of the machine. `to`: tw_message_size bytes that
+// nothing has been written to yet, so that it gets huge pages where the system has them.
+void tw_message_copy(const tw_message* message, void* to);
+// Whether a segment lies in the sender's memory.
+int tw_message_leased(const tw_message* message);
+
+// Posts memory for a message of one segment that is received by copy and has exactly `size` bytes,
+// TW_SMALLEST_POSTED at least, over whatever link: nothing else has to touch it then. Nobody else
+// may meanwhile. A few can be posted; the oldest go, and what nobody needed for a minute. `owner`
+// is told of each that goes, perhaps before this returns.
+#define TW_SMALLEST_POSTED (4u << 20)
+void tw_post(void* data, size_t size, const tw_owner* owner);
+// The context of the owner whose memory the message has been received into, and who has that memory
+// back; from then on the message may only be released. Null: it lies somewhere else.
+void* tw_message_posted(tw_message* message);
+// A new reference; null: no memory.
+tw_buffer* tw_message_buffer(tw_message* message, size_t index);
+void tw_message_release(tw_message* message);
+
+// Null counts as empty.
+void tw_metadata_each(const tw_metadata* metadata, tw_visit_pair visit, void* context);
+void tw_metadata_release(tw_metadata* metadata);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif  // TENSORWIRE_MEMORY_H
