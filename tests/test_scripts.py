@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -73,3 +77,43 @@ def test_the_installation_of_system_packages_is_told(tmp_path: Path) -> None:
     assert told[0].startswith("installing system packages: g++ cmake")
     assert "the lists of packages ..." in told
     assert "system packages ..." in told
+
+
+@pytest.mark.parametrize(("run", "status"), [(90, 0), (89, 1)])
+def test_too_little_of_the_core_that_ran_is_a_failure(
+    tmp_path: Path, run: int, status: int
+) -> None:
+    """Of 100 lines in a folder. Neither tests nor what needs devices count."""
+    (tmp_path / "scripts").mkdir()
+    script = shutil.copy(ROOT / "scripts" / "coverage", tmp_path / "scripts")
+    files = [
+        {
+            "filename": str(tmp_path / "core" / name),
+            "summary": {
+                "lines": {"count": lines, "covered": covered},
+                "branches": {"count": 10, "covered": 5},
+            },
+        }
+        for name, lines, covered in [
+            ("wire/frame.cc", 60, run - 40),
+            ("wire/hello.h", 40, 40),
+            ("transport/verbs/verbs.cc", 1000, 0),
+            ("test/wire/frame.cc", 1000, 0),
+        ]
+    ]
+    (tmp_path / "exported").write_text(json.dumps({"data": [{"files": files}]}))
+    tools = tmp_path / "tools"
+    program(tools / "clang++", f'echo "{tools}/${{1#-print-prog-name=}}"')
+    program(tools / "llvm-profdata", ":")
+    program(tools / "llvm-cov", f"cat {tmp_path}/exported")
+    done = subprocess.run(
+        [sys.executable, script, "core", tools / "clang++", tmp_path, "core_tests"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == status, done.stderr
+    assert done.stderr == ("less than 90 % of the lines ran\n" if status else "")
+    table = {line.split("  ")[0]: line.split() for line in done.stdout.splitlines()}
+    assert table.keys() == {"core/", "transport/verbs", "wire", "all but transport/verbs"}
+    assert table["wire"][1:] == [f"{run}.0", "%", "of", "100", "50.0", "%", "of", "20"]
+    assert table["transport/verbs"][1] == "0.0"

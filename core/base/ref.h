@@ -28,7 +28,7 @@ class RefCounted {
     if (count_.fetch_sub(1, std::memory_order_acq_rel) == 1)
       const_cast<RefCounted*>(this)->dispose();
   }
-  // Another thread may change it at once: good for "am I the only owner" only.
+  // For tests, which ask who else still has the object. Another thread may change it at once.
   uint32_t references() const noexcept { return count_.load(std::memory_order_acquire); }
 
  protected:

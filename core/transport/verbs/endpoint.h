@@ -34,7 +34,7 @@
 
 namespace tw::verbs {
 
-// What a link has asked its devices for; all counts since it came up.
+// What a link has asked its devices for since it came up; tests tell by it which way was taken.
 struct VerbsCounters {
   uint64_t sends = 0, inline_sends = 0, own_sends = 0, receives = 0;
   uint64_t reads = 0, writes = 0, atomics = 0;
