@@ -94,7 +94,7 @@ try-wheels: ## try the wheels in dist/ with each Python from 3.10 to 3.14 that i
 
 # ---- tests ----
 
-.PHONY: test test-oldest-tensorflow test-core test-verbs torture asan asan-python tsan fuzz fuzz-seeds coverage-core coverage-python check-aarch64
+.PHONY: test test-oldest-tensorflow test-core test-verbs torture asan asan-python asan-plugin tsan fuzz fuzz-seeds coverage-core coverage-python check-aarch64
 test: test-core build .venv/tensorflow ## run every test: the core's and Python's
 	$(BIN)/python -m tensorwire.tensorflow.build
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
@@ -153,6 +153,15 @@ asan-python: .venv/built | system-sanitize ## run some of Python's tests with a 
 	$(ASAN_TREE) -DTENSORWIRE_PYTHON=ON -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python
 	cmake --build build/asan --target _core
 	scripts/sanitized-python $(CLANGXX) build/asan/_core.*.so -m pytest $(PARALLEL) $(or $(ARGS),$(BINDING_TESTS))
+
+# The plugin, in TensorFlow as it is. Where a sanitizer is on, Abseil's containers have another layout
+# than TensorFlow was compiled with; GCC can hide that from them. ARGS: other tests.
+PLUGIN_TESTS = $(patsubst %,tests/tensorflow/test_plugin_%.py,ops in_place)
+ASAN_PLUGIN = XDG_CACHE_HOME=$(CURDIR)/build/asan-plugin \
+                CXX="g++ -fsanitize=address -U__SANITIZE_ADDRESS__ -fno-omit-frame-pointer -g1"
+asan-plugin: build .venv/tensorflow ## run some tests of a plugin for TensorFlow under AddressSanitizer (GCC)
+	$(ASAN_PLUGIN) $(BIN)/python -m tensorwire.tensorflow.build
+	$(ASAN_PLUGIN) scripts/sanitized-python g++ - -m pytest -n 0 $(or $(ARGS),$(PLUGIN_TESTS))
 
 # Without address randomisation where that is allowed: older TSan dies on newer kernels with it.
 tsan: | system-sanitize ## run the core's tests under ThreadSanitizer (clang)
