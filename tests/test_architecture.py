@@ -34,6 +34,7 @@ CORE_LAYERS = (
     "access",
     "tagged",
     "call",
+    "collective",
     "tensorwire",
     "abi",
 )
