@@ -56,19 +56,24 @@ frameworks: .venv/frameworks ## add PyTorch and JAX (CPU builds, Python 3.11) to
 	scripts/telling "PyTorch and JAX into .venv" $(BIN)/pip install -q --disable-pip-version-check --no-deps -r $<
 	touch $@
 
+# One tree has Python's module, editable or in a wheel, and the core's tests: the core is compiled once for
+# all. It keeps the objects, so that a change costs one compilation.
+IN_TREE = --config-settings=build-dir=build/test --config-settings=build.targets=_core \
+            --config-settings=cmake.define.TENSORWIRE_PYTHON=ON \
+            --config-settings=cmake.define.TENSORWIRE_WERROR=ON
+
 # Python files are used where they are: native sources and build files make this run again, and folders
-# in which modules came, went or moved. `build/` keeps the objects, so that a change costs one compilation.
+# in which modules came, went or moved.
 .venv/built: .venv/ready pyproject.toml CMakeLists.txt core/CMakeLists.txt $(wildcard binding/*) $(shell find src/tensorwire -type d ! -name __pycache__) \
              $(shell find core \( -name test -o -name fuzz \) -prune -o -name '*.cc' -print -o -name '*.h' -print)
 	scripts/telling "tensorwire's core, compiled" \
-	  $(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation \
-	  --config-settings=cmake.define.TENSORWIRE_WERROR=ON --editable .
+	  $(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation $(IN_TREE) --editable .
 	touch $@
 
 .PHONY: wheel sdist wheels try-wheels
 wheel: .venv/ready ## build the wheel into dist/ and check that it stays under 10 MB
 	rm -rf dist
-	$(BIN)/pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w dist .
+	$(BIN)/pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation $(IN_TREE) -w dist .
 	ls -l dist
 	test "$$(stat -c %s dist/*.whl)" -lt 10000000
 
