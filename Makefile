@@ -235,11 +235,12 @@ check-aarch64: | system-sanitize ## compile the core for 64-bit Arm, and run tes
 # ---- style and documentation ----
 
 .PHONY: lint format docs lock
-lint: .venv/ready ## check style and types
+lint: .venv/ready | system-sanitize ## check style, types and locks
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror $(CPP_FILES)
+	scripts/check-locks $(CLANGXX)
 
 format: .venv/ready ## rewrite sources in the house's style
 	$(BIN)/ruff check --fix-only --quiet .
