@@ -180,12 +180,7 @@ FUZZERS := $(wildcard core/fuzz/*.cc tests/tensorflow/plugin/fuzz/*.cc)
 fuzz: | system-sanitize ## run each fuzzer for FUZZ_SECONDS (10)
 	$(ASAN_TREE)
 	cmake --build build/asan --target fuzzers
-	for source in $(FUZZERS); do \
-	  name=$$(basename $$source .cc); echo "== $$name, $(FUZZ_SECONDS) s"; mkdir -p build/fuzz/$$name; \
-	  build/asan/fuzz/$$name -max_total_time=$(FUZZ_SECONDS) -timeout=5 -rss_limit_mb=2048 -verbosity=0 \
-	    -print_final_stats=1 -artifact_prefix=build/fuzz/$$name- build/fuzz/$$name \
-	    $$(dirname $$source)/seeds/$$name; \
-	done
+	printf '%s\n' $(FUZZERS) | xargs -P $(JOBS) -n 1 scripts/fuzz $(FUZZ_SECONDS)
 
 # As few inputs, of at most 1 KiB, as reach the code that all known ones reach.
 fuzz-seeds: | system-sanitize ## make the fuzzers' seeds anew of what `make fuzz` has found

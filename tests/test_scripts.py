@@ -54,6 +54,26 @@ def test_everything_is_checked_in_an_empty_home(tmp_path: Path) -> None:
     assert [path.name for path in home.iterdir()] == [".config"]
 
 
+@pytest.mark.parametrize("failing", ["demo", "lint", "docs", "tsan", "frameworks", "test-verbs"])
+def test_a_stage_that_fails_ends_the_run(tmp_path: Path, failing: str) -> None:
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci" / "run")
+    program(tmp_path / "scripts" / "system-packages")
+    program(tmp_path / "bin" / "make", f'echo "made $2"; [ "$2" != {failing} ]')
+    done = subprocess.run(
+        [tmp_path / ".ci" / "run"],
+        env={"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "HOME": str(tmp_path)},
+        check=False,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert done.returncode != 0
+    made = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("made ")]
+    beside = {"lint": "docs", "fuzz": "frameworks"}
+    assert made[-1] == beside.get(failing, failing)
+    assert failing in made
+
+
 def test_the_installation_of_system_packages_is_told(tmp_path: Path) -> None:
     tools = tmp_path / "tools"
     program(tools / "apt-get", f'echo "$@" >> {tmp_path}/calls')
