@@ -29,6 +29,7 @@ using Vector = typename VectorOf<Element, TW_VECTOR_BYTES>::Type;
 using Floats = Vector<float>;
 using Words = Vector<uint32_t>;
 using SignedWords = Vector<int32_t>;
+using HalfWords = Vector<uint16_t>;
 // As many as there are Floats in a vector.
 using HalfVector = VectorOf<uint16_t, TW_VECTOR_BYTES / 2>::Type;
 
@@ -180,7 +181,7 @@ using SplitFloat16 = Split<5, 10, true>;
 using Float8E4m3 = Split<4, 3, false>;
 using Float8E5m2 = Split<5, 2, true>;
 
-// With conversions of the hardware, which are of HalfVectors.
+// With conversions of the hardware, which are of HalfVectors, the halves of HalfWords.
 template <class Hardware>
 struct PackedFloat16 {
   using Computed = Floats;
@@ -193,6 +194,66 @@ struct PackedFloat16 {
   TW_INLINE static void write(std::byte* to, const Floats* from) {
     put(to, Hardware::narrowed(one_nan(from[0])));
     put(to + sizeof(HalfVector), Hardware::narrowed(one_nan(from[1])));
+  }
+};
+
+// Floats of 8 bits as the upper bytes of float16s: those of float8_e5m2 are just that, those of
+// float8_e4m3fn with another exponent, which a factor mends.
+template <class Hardware, class Format>
+struct PackedFloat8 {
+  using Computed = Floats;
+  using Factor = float;
+  static constexpr size_t kVectors = 4;
+  static constexpr bool kSameExponent = Format::kBias == 15;
+  TW_INLINE static void read(const std::byte* from, Floats* to) {
+    const HalfWords words = vector_at<HalfWords>(from);
+    read_upper(words << 8, to);
+    read_upper(words & 0xff00, to + 2);
+  }
+  TW_INLINE static void write(std::byte* to, const Floats* from) {
+    put(to, upper(from) >> 8 | upper(from + 2));
+  }
+
+  TW_INLINE static void read_upper(HalfWords halves, Floats* to) {
+    if constexpr (!kSameExponent) {
+      const HalfWords magnitude = halves & 0x7f00;
+      halves = (halves & 0x8000) | magnitude >> 1 | ((HalfWords)(magnitude == 0x7f00) & 0x7e00);
+    }
+    to[0] = Hardware::widened(Hardware::low(halves));
+    to[1] = Hardware::widened(Hardware::high(halves));
+    if constexpr (!kSameExponent) {
+      to[0] *= 0x1p8f;
+      to[1] *= 0x1p8f;
+    }
+  }
+  TW_INLINE static HalfWords upper(const Floats* from) {
+    if constexpr (kSameExponent) {
+      return Hardware::joined(Hardware::narrowed(rounded(one_nan(from[0]))),
+                              Hardware::narrowed(rounded(one_nan(from[1])))) &
+             0xff00;
+    } else {
+      const HalfWords halves =
+          Hardware::joined(Hardware::narrowed(rounded(limited(from[0])) * 0x1p-8f),
+                           Hardware::narrowed(rounded(limited(from[1])) * 0x1p-8f));
+      return halves << 1 | (halves & 0x8000);
+    }
+  }
+  // What is read as NaN would be 480.
+  TW_INLINE static Floats limited(Floats value) {
+    const Floats limit = Floats{} + 480.0f;
+    value = select(value < limit, value, limit);
+    return select(value > -limit, value, -limit);
+  }
+  // To the nearest that the format has, but for its largest: adding a number whose unit in the last
+  // place is the format's at this exponent rounds, once.
+  TW_INLINE static Floats rounded(Floats value) {
+    const Words bits = (Words)value;
+    const Words least = Words{} + Format::kNormal, most = Words{} + (uint32_t{127 + 20} << 23);
+    Words exponent = bits & 0x7f800000;
+    exponent = select((SignedWords)exponent > (SignedWords)least, exponent, least);
+    exponent = select((SignedWords)exponent < (SignedWords)most, exponent, most);
+    const Floats unit = (Floats)(exponent + ((uint32_t{Format::kShift} << 23) + 0x400000));
+    return (Floats)((Words)((value + unit) - unit) | (bits & 0x80000000));
   }
 };
 
@@ -262,9 +323,18 @@ TW_INLINE void write_block(std::byte* to, const typename Format::Computed* from)
   }
 }
 template <class Op, size_t vectors, class Computed>
-TW_INLINE void apply_block(Computed* into, const Computed* next) {
+TW_INLINE void apply(Computed* into, const Computed* next) {
   into[0] = Op::apply(into[0], next[0]);
-  if constexpr (vectors > 1) apply_block<Op, vectors - 1>(into + 1, next + 1);
+  if constexpr (vectors > 1) apply<Op, vectors - 1>(into + 1, next + 1);
+}
+template <class Format, class Op, size_t reads>
+TW_INLINE void fold_block(const std::byte* from, typename Format::Computed* into) {
+  typename Format::Computed next[Format::kVectors];
+  Format::read(from, next);
+  apply<Op, Format::kVectors>(into, next);
+  if constexpr (reads > 1) {
+    fold_block<Format, Op, reads - 1>(from + TW_VECTOR_BYTES, into + Format::kVectors);
+  }
 }
 template <size_t vectors, class Computed>
 TW_INLINE void scale_block(Computed* values, const Computed& factor) {
@@ -278,7 +348,7 @@ template <class Format, class Op, bool scaled = false>
 void fold(const std::byte* const* in, size_t n, std::byte* result, std::byte* also, size_t begin,
           size_t end, [[maybe_unused]] double factor) {
   using Computed = typename Format::Computed;
-  constexpr size_t kReads = Format::kVectors == 1 ? 4 : 2;
+  constexpr size_t kReads = 4 / Format::kVectors;
   constexpr size_t kBlock = kReads * TW_VECTOR_BYTES;
   constexpr size_t kVectors = kReads * Format::kVectors;
   std::byte padded[kBlock] = {};
@@ -295,11 +365,7 @@ void fold(const std::byte* const* in, size_t n, std::byte* result, std::byte* al
     };
     Computed folded[kVectors];
     read_block<Format, kReads>(block_of(0), folded);
-    for (size_t k = 1; k < n; ++k) {
-      Computed next[kVectors];
-      read_block<Format, kReads>(block_of(k), next);
-      apply_block<Op, kVectors>(folded, next);
-    }
+    for (size_t k = 1; k < n; ++k) fold_block<Format, Op, kReads>(block_of(k), folded);
     if constexpr (scaled) scale_block<kVectors>(folded, multiplier);
     if (size >= kBlock) [[likely]] {
       write_block<Format, kReads>(result + at, folded);
@@ -348,15 +414,27 @@ constexpr void set_integers(Kernels* kernels, DataType of_signed, DataType of_un
   set(kernels, of_unsigned, ReduceOp::kMax, fold<Plain<Unsigned>, Max>);
 }
 
-template <class Float16>
+struct SplitFormats {
+  using Float16 = SplitFloat16;
+  using E4m3 = Float8E4m3;
+  using E5m2 = Float8E5m2;
+};
+template <class Hardware>
+struct PackedFormats {
+  using Float16 = PackedFloat16<Hardware>;
+  using E4m3 = PackedFloat8<Hardware, Float8E4m3>;
+  using E5m2 = PackedFloat8<Hardware, Float8E5m2>;
+};
+
+template <class Formats>
 consteval Kernels kernels_of_this_unit(const char* instruction_set) {
   Kernels kernels{instruction_set, {}};
   set_floats<Float64>(&kernels, DataType::kFloat64);
   set_floats<Float32>(&kernels, DataType::kFloat32);
-  set_floats<Float16>(&kernels, DataType::kFloat16);
+  set_floats<typename Formats::Float16>(&kernels, DataType::kFloat16);
   set_floats<Bfloat16>(&kernels, DataType::kBfloat16);
-  set_floats<Float8E4m3>(&kernels, DataType::kFloat8E4m3);
-  set_floats<Float8E5m2>(&kernels, DataType::kFloat8E5m2);
+  set_floats<typename Formats::E4m3>(&kernels, DataType::kFloat8E4m3);
+  set_floats<typename Formats::E5m2>(&kernels, DataType::kFloat8E5m2);
   set_integers<int8_t, uint8_t>(&kernels, DataType::kInt8, DataType::kUint8);
   set_integers<int16_t, uint16_t>(&kernels, DataType::kInt16, DataType::kUint16);
   set_integers<int32_t, uint32_t>(&kernels, DataType::kInt32, DataType::kUint32);

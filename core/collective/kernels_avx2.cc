@@ -17,11 +17,20 @@ struct F16c {
   TW_INLINE static HalfVector narrowed(Floats value) {
     return (HalfVector)_mm256_cvtps_ph((__m256)value, _MM_FROUND_TO_NEAREST_INT);
   }
+  TW_INLINE static HalfVector low(HalfWords both) {
+    return (HalfVector)_mm256_castsi256_si128((__m256i)both);
+  }
+  TW_INLINE static HalfVector high(HalfWords both) {
+    return (HalfVector)_mm256_extracti128_si256((__m256i)both, 1);
+  }
+  TW_INLINE static HalfWords joined(HalfVector low, HalfVector high) {
+    return (HalfWords)_mm256_set_m128i((__m128i)high, (__m128i)low);
+  }
 };
 
 }  // namespace
 
-constexpr Kernels kAvx2Kernels = kernels_of_this_unit<PackedFloat16<F16c>>("AVX2");
+constexpr Kernels kAvx2Kernels = kernels_of_this_unit<PackedFormats<F16c>>("AVX2");
 
 }  // namespace tw
 

@@ -18,11 +18,21 @@ struct F16cOf512 {
   TW_INLINE static HalfVector narrowed(Floats value) {
     return (HalfVector)_mm512_maskz_cvtps_ph(0xffff, (__m512)value, _MM_FROUND_TO_NEAREST_INT);
   }
+  TW_INLINE static HalfVector low(HalfWords both) {
+    return (HalfVector)_mm512_maskz_extracti64x4_epi64(0xff, (__m512i)both, 0);
+  }
+  TW_INLINE static HalfVector high(HalfWords both) {
+    return (HalfVector)_mm512_maskz_extracti64x4_epi64(0xff, (__m512i)both, 1);
+  }
+  TW_INLINE static HalfWords joined(HalfVector low, HalfVector high) {
+    return (HalfWords)_mm512_maskz_inserti64x4(0xff, _mm512_castsi256_si512((__m256i)low),
+                                               (__m256i)high, 1);
+  }
 };
 
 }  // namespace
 
-constexpr Kernels kAvx512Kernels = kernels_of_this_unit<PackedFloat16<F16cOf512>>("AVX-512");
+constexpr Kernels kAvx512Kernels = kernels_of_this_unit<PackedFormats<F16cOf512>>("AVX-512");
 
 }  // namespace tw
 

@@ -19,21 +19,27 @@ struct NeonFloat16 {
   TW_INLINE static HalfVector narrowed(Floats value) {
     return (HalfVector)vcvt_f16_f32((float32x4_t)value);
   }
+  TW_INLINE static HalfVector low(HalfWords both) {
+    return (HalfVector)vget_low_u16((uint16x8_t)both);
+  }
+  TW_INLINE static HalfVector high(HalfWords both) {
+    return (HalfVector)vget_high_u16((uint16x8_t)both);
+  }
+  TW_INLINE static HalfWords joined(HalfVector low, HalfVector high) {
+    return (HalfWords)vcombine_u16((uint16x4_t)low, (uint16x4_t)high);
+  }
 };
-TW_INLINE HalfVector half_of_float(Floats value) {
-  return (HalfVector)vcvt_f16_f32((float32x4_t)value);
-}
 
 #endif
 
 }  // namespace
 
 #if defined(__aarch64__)
-constexpr Kernels kBaselineKernels = kernels_of_this_unit<PackedFloat16<NeonFloat16>>("NEON");
+constexpr Kernels kBaselineKernels = kernels_of_this_unit<PackedFormats<NeonFloat16>>("NEON");
 #elif defined(__x86_64__)
-constexpr Kernels kBaselineKernels = kernels_of_this_unit<SplitFloat16>("SSE2");
+constexpr Kernels kBaselineKernels = kernels_of_this_unit<SplitFormats>("SSE2");
 #else
-constexpr Kernels kBaselineKernels = kernels_of_this_unit<SplitFloat16>("baseline");
+constexpr Kernels kBaselineKernels = kernels_of_this_unit<SplitFormats>("baseline");
 #endif
 
 }  // namespace tw
