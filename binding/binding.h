@@ -271,5 +271,6 @@ void bind_calls(nb::module_& m);
 void bind_peers(nb::module_& m);
 void bind_route(nb::module_& m);
 void bind_servers(nb::module_& m);
+void bind_groups(nb::module_& m);
 
 }  // namespace binding

@@ -15,6 +15,7 @@ NB_MODULE(_core_of_main, m) {
   binding::bind_peers(m);
   binding::bind_route(m);
   binding::bind_servers(m);
+  binding::bind_groups(m);
 }
 
 // The types of the module belong to one interpreter, and nanobind would forget the first one's when

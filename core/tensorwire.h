@@ -25,6 +25,7 @@
 #define TENSORWIRE_H
 
 #include "tensorwire/call.h"
+#include "tensorwire/collective.h"
 #include "tensorwire/memory.h"
 #include "tensorwire/peer.h"
 #include "tensorwire/process.h"

@@ -63,7 +63,7 @@ PYTHON_LAYERS = (
     ("launch", "log", "progress", "signals", "tensors", "terminal"),
     ("environment", "observe.audit", "observe.host", "observe.trace"),
     ("arrays", "audit", "rpc", "trace"),
-    ("observe.doctor", "observe.loopback", "observe.metrics", "protobuf", "service"),
+    ("collective", "observe.doctor", "observe.loopback", "observe.metrics", "protobuf", "service"),
     ("metrics", "observe.rdma", "tensorflow"),
     ("bench",),
     ("cli",),
@@ -452,7 +452,7 @@ def test_what_locks_guard_is_annotated() -> None:
         unknown += [f"{here}: {match[0]}" for match in STD_LOCK.finditer(text)]
         for name in re.findall(r"\bMutex (\w+);", text):
             locks += 1
-            if f"TW_GUARDED_BY({name})" not in text:
+            if f"GUARDED_BY({name})" not in text:
                 bare.add(f"{here}: {name}")
     assert locks > 30, "the locks have moved: nothing was checked"
     assert unknown == []

@@ -21,15 +21,6 @@ struct tw_route {
 
 namespace {
 
-std::vector<route::Candidate> transports_of(const Runtime& runtime) {
-  std::vector<route::Candidate> out;
-  for (const auto& kind : runtime.kinds())
-    if (kind->chosen())
-      out.push_back(
-          {std::string(kind->name()), kind->socket() == Kind::Socket::kUnix, kind->fragile()});
-  return out;
-}
-
 // What a callback has said.
 Status status_of(int result, const tw_status& why) {
   return result == TW_OK ? Status{} : Status{code_of(result), why.details};
@@ -56,7 +47,7 @@ int tw_route_create(const tw_policy* policy, const tw_pauses* pauses, tw_route**
   if (pauses)
     usual = {pauses->first, pauses->longest, pauses->longest_without, pauses->first_of_breaker,
              pauses->longest_of_breaker};
-  *out = new tw_route(transports_of(**runtime), std::move(permitted), seed, usual);
+  *out = new tw_route(route::candidates((*runtime)->kinds()), std::move(permitted), seed, usual);
   return TW_OK;
 } catch (const std::bad_alloc&) {
   return no_memory(status);

@@ -461,6 +461,8 @@ void Link::on_go_away(Code code, std::string_view reason) {
                                         ? std::string("the peer is going away")
                                         : "the peer is going away: " + std::string(reason)};
   }
+  if (code == Code::kOk && !away_.load(std::memory_order_relaxed))
+    peer_closed_.store(true, std::memory_order_release);
   away_.store(true, std::memory_order_release);
   if (code != Code::kOk) return;
   for (const auto& port : messages_) port->on_peer_closed();

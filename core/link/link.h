@@ -66,6 +66,8 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Subs
   }
   // This end has closed it, or it is lost.
   bool closed() const { return state_.load(std::memory_order_acquire) != State::kOpen; }
+  // The peer has closed it, and has given no reason before: what it had sent still comes.
+  bool peer_closed() const { return peer_closed_.load(std::memory_order_acquire); }
   // It carries nothing any more, and what it had not sent was dropped.
   bool lost() const { return state_.load(std::memory_order_acquire) == State::kLost; }
   // Why it is not alive; ok while it is.
@@ -304,6 +306,7 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Subs
 
   std::atomic<State> state_{State::kOpen};
   std::atomic<bool> away_{false};
+  std::atomic<bool> peer_closed_{false};
   mutable Mutex death_mutex_;
   Status death_ TW_GUARDED_BY(death_mutex_);
 

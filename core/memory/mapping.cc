@@ -136,6 +136,15 @@ Result<Ref<LeasedView>> LeasedView::make(const Located& located, Ref<LeaseReturn
   return Ref<LeasedView>::adopt(view.release());
 }
 
+Result<MemoryMap> LeasedView::map_live() const {
+  const std::byte* const base = own_.data() ? own_.data() : mapping_->map_.data();
+  const size_t offset = static_cast<size_t>(bytes_.data() - base) + (own_.data() ? first_page_ : 0);
+  if (offset % page_size() != 0)
+    return Status{Code::kInvalidArgument, "the leased bytes do not begin at a page"};
+  return MemoryMap::map(mapping_->fd_.get(), round_up(bytes_.size(), page_size()), PROT_READ,
+                        MAP_SHARED, offset);
+}
+
 void LeasedView::expose() {
   if (home_.here() && in_mapping()) mapping_->expose(first_page_);
 }

@@ -105,6 +105,10 @@ class LeasedView final : public RefCounted {
 
   std::span<const std::byte> bytes() const { return bytes_; }
   uint64_t id() const { return id_; }
+  // The bytes as the owner goes on to write them, to be read only: where they lie page for page in
+  // the file, which outlives this view. They begin at a page, as those of a block that may be
+  // leased do. RESOURCE_EXHAUSTED; INVALID_ARGUMENT: they begin elsewhere.
+  Result<MemoryMap> map_live() const;
   // Call before code of the user can reach the bytes: from then on private writes must be assumed
   // and are dropped at the end. Costs 0.3 us then if the process has taken no page fault meanwhile;
   // else about 2 us, and up to 2 us for each MB that was read.

@@ -33,6 +33,15 @@ std::string obstacle(const Candidate& transport, const Plan& plan, const Offer& 
 
 }  // namespace
 
+std::vector<Candidate> candidates(std::span<const std::unique_ptr<Kind>> kinds) {
+  std::vector<Candidate> out;
+  for (const auto& kind : kinds)
+    if (kind->chosen())
+      out.push_back(
+          {std::string(kind->name()), kind->socket() == Kind::Socket::kUnix, kind->fragile()});
+  return out;
+}
+
 Found attempt(const Plan& plan, const Offer& offer, const WhyNot& why_not, const Connect& connect) {
   Found found;
   for (const Candidate& transport : plan.transports) {

@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "route/policy.h"
+#include "transport/kind.h"
 
 namespace tw::route {
 
@@ -18,6 +19,9 @@ struct Candidate {
   bool local = false;    // for processes of one user on one host
   bool fragile = false;  // depends on more than the two processes
 };
+
+// Those of the kinds that are chosen among, best first.
+std::vector<Candidate> candidates(std::span<const std::unique_ptr<Kind>> kinds);
 
 // Why a transport is not the one.
 struct Reason {

@@ -4,6 +4,7 @@
 #define TENSORWIRE_TABLE_H
 
 #include "tensorwire/call.h"
+#include "tensorwire/collective.h"
 #include "tensorwire/memory.h"
 #include "tensorwire/peer.h"
 #include "tensorwire/process.h"
@@ -150,7 +151,17 @@ enum { TW_TABLE_VERSION = 9 };
   ENTRY(peer_pid, tw_peer_pid)                       \
   ENTRY(peer_notify_gone, tw_peer_notify_gone)       \
   ENTRY(server_peers, tw_server_peers)               \
-  ENTRY(server_notify_peers, tw_server_notify_peers)
+  ENTRY(server_notify_peers, tw_server_notify_peers) \
+  ENTRY(group_join, tw_group_join)                   \
+  ENTRY(group_release, tw_group_release)             \
+  ENTRY(group_rank, tw_group_rank)                   \
+  ENTRY(group_size, tw_group_size)                   \
+  ENTRY(group_fabric, tw_group_fabric)               \
+  ENTRY(group_abort, tw_group_abort)                 \
+  ENTRY(group_run, tw_group_run)                     \
+  ENTRY(group_all_to_all, tw_group_all_to_all)       \
+  ENTRY(group_send, tw_group_send)                   \
+  ENTRY(group_receive, tw_group_receive)
 
 typedef struct tw_table {
   uint32_t version;

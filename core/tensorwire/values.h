@@ -24,6 +24,7 @@ typedef struct tw_events tw_events;            // a queue of tokens: what has en
 typedef struct tw_server tw_server;            // a listener, its links and the calls on them
 typedef struct tw_access tw_access;            // a one-sided operation under way
 typedef struct tw_receive tw_receive;          // a tagged message that is asked for
+typedef struct tw_group tw_group;              // ranks that run collectives together
 
 // C++ takes a call of either end for a tw_call, and a link for a tw_peer; in C these say so.
 #ifdef __cplusplus

@@ -558,3 +558,49 @@ class ServerCall:
     def notify(self, queue: EventQueue, token: int, on: int = 0) -> None: ...
     def process(self) -> Peer:
         """Who has made the call."""
+
+class Group:
+    """Ranks that run collectives together. Thread-safe."""
+
+    def __init__(
+        self, store: Any, rank: int, size: int, host: str, timeout: float | None = None
+    ) -> None:
+        """Returns once all ranks have come. ``store`` has ``set(key, value)`` and
+        ``get(key, timeout)``, which raises TimeoutError. Raises StatusError (INVALID_ARGUMENT,
+        DEADLINE_EXCEEDED, UNAVAILABLE, FAILED_PRECONDITION, RESOURCE_EXHAUSTED) or what the store
+        raises."""
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def fabric(self) -> str:
+        """How its data moves, for people; empty: there is one rank."""
+    def run(
+        self,
+        kind: int,
+        input: BytesLike | None,
+        output: BytesLike | None,
+        count: int,
+        type: int,
+        op: int,
+        root: int,
+        timeout: float | None,
+    ) -> None:
+        """As ``tw_group_run``: the caller has compared the sizes of the arrays with ``count``."""
+    def all_to_all(
+        self,
+        type: int,
+        input: BytesLike,
+        gives: Sequence[tuple[int, int]],
+        output: BytesLike,
+        takes: Sequence[tuple[int, int]],
+        timeout: float | None,
+    ) -> None:
+        """Runs are (offset, size) in bytes, one for each rank. ValueError: they are too few or too
+        many, or lie outside."""
+    def send(self, rank: int, tag: int, data: BytesLike, timeout: float | None) -> None: ...
+    def receive(self, rank: int, tag: int, into: BytesLike, timeout: float | None) -> None: ...
+    def abort(self, why: str) -> None: ...
+    def leave(self) -> None:
+        """At once, or when the operations under way have ended."""

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+// Groups of ranks, and collectives.
+#include <exception>
+#include <mutex>
+#include <vector>
+
+#include "binding.h"
+
+namespace binding {
+
+namespace {
+
+// A store of Python's, as the C ABI sees it. What it raises is raised again by whoever asked.
+class ForeignStore {
+ public:
+  explicit ForeignStore(nb::handle store) : store_(store) {}
+  tw_store get() { return {this, set, get}; }
+  void rethrow() const {
+    if (raised_) std::rethrow_exception(raised_);
+  }
+
+ private:
+  template <class Work>
+  int run(tw_status* status, Work&& work) {
+    const nb::gil_scoped_acquire gil;
+    try {
+      work();
+      return TW_OK;
+    } catch (nb::python_error& error) {
+      if (error.matches(PyExc_TimeoutError)) return TW_CODE_DEADLINE_EXCEEDED;
+      raised_ = std::current_exception();
+    } catch (...) {
+      raised_ = std::current_exception();
+    }
+    status->code = TW_CODE_UNKNOWN;
+    return TW_CODE_UNKNOWN;
+  }
+
+  static int set(void* context, const char* key, const void* value, size_t size,
+                 tw_status* status) {
+    auto& self = *static_cast<ForeignStore*>(context);
+    return self.run(status, [&] { self.store_.attr("set")(key, as_bytes(value, size)); });
+  }
+  static int get(void* context, const char* key, int64_t timeout_ns, tw_give give, void* sink,
+                 tw_status* status) {
+    auto& self = *static_cast<ForeignStore*>(context);
+    return self.run(status, [&] {
+      const double seconds = static_cast<double>(timeout_ns) * 1e-9;
+      const nb::object value = self.store_.attr("get")(key, seconds);
+      Py_buffer bytes = exported(value);
+      give(sink, bytes.buf, static_cast<size_t>(bytes.len));
+      PyBuffer_Release(&bytes);
+    });
+  }
+
+  const nb::handle store_;
+  std::exception_ptr raised_;
+};
+
+// Memory of an array for the length of an operation; nothing where it is None.
+class Exported {
+ public:
+  Exported(nb::handle data, bool writable) {
+    if (data.is_none()) return;
+    view_ = exported(data, writable);
+    present_ = true;
+  }
+  Exported(const Exported&) = delete;
+  Exported& operator=(const Exported&) = delete;
+  ~Exported() {
+    if (present_) PyBuffer_Release(&view_);
+  }
+  void* data() const { return present_ ? view_.buf : nullptr; }
+  size_t size() const { return present_ ? static_cast<size_t>(view_.len) : 0; }
+
+ private:
+  Py_buffer view_{};
+  bool present_ = false;
+};
+
+using Runs = std::vector<tw_run>;
+
+struct Group {
+  tw_group* handle = nullptr;
+
+  Group(nb::handle store, int rank, int size, const char* host, nb::handle timeout) {
+    ForeignStore foreign(store);
+    const tw_store asked = foreign.get();
+    const tw_wait wait = wait_for(timeout);
+    tw_status status{};
+    int result;
+    {
+      const NoGil nogil;
+      result = tw_group_join(&asked, rank, size, host, &wait, &handle, &status);
+    }
+    if (result != TW_OK) foreign.rethrow();
+    check(result, status);
+  }
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+  ~Group() { leave(); }
+
+  // Operations under way keep it until they have ended.
+  void leave() {
+    tw_group* left;
+    {
+      const std::lock_guard lock(mutex_);
+      left = users_ == 0 ? std::exchange(handle, nullptr) : nullptr;
+      leaving_ = true;
+    }
+    if (!left) return;
+    const NoGil nogil;
+    tw_group_release(left);
+  }
+
+  class Use {
+   public:
+    explicit Use(Group& group) : group_(group) {
+      const std::lock_guard lock(group.mutex_);
+      if (group.leaving_) raise(TW_CODE_FAILED_PRECONDITION, "this process has left the group");
+      ++group.users_;
+    }
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+    ~Use() {
+      bool last;
+      {
+        const std::lock_guard lock(group_.mutex_);
+        last = --group_.users_ == 0 && group_.leaving_;
+      }
+      if (last) group_.leave();
+    }
+    tw_group* get() const { return group_.handle; }
+
+   private:
+    Group& group_;
+  };
+
+  int rank() { return tw_group_rank(Use(*this).get()); }
+  int size() { return tw_group_size(Use(*this).get()); }
+  nb::str fabric() { return nb::str(tw_group_fabric(Use(*this).get())); }
+  void abort(const char* why) {
+    const Use use(*this);
+    const NoGil nogil;
+    tw_group_abort(use.get(), why);
+  }
+
+  void run(int kind, nb::handle in, nb::handle out, uint64_t count, int type, int op, int root,
+           nb::handle timeout) {
+    const Use use(*this);
+    const Exported from(in, false), to(out, true);
+    const tw_wait wait = wait_for(timeout);
+    tw_status status{};
+    int result;
+    {
+      const NoGil nogil;
+      result = tw_group_run(use.get(), kind, from.data(), to.data(), count, type, op, root, &wait,
+                            &status);
+    }
+    check(result, status);
+  }
+
+  static Runs runs_of(nb::handle list, size_t ranks, size_t room, const char* what) {
+    Runs runs;
+    runs.reserve(ranks);
+    for (const nb::handle item : list) {
+      const auto pair = nb::cast<nb::tuple>(item);
+      runs.push_back({nb::cast<uint64_t>(pair[0]), nb::cast<uint64_t>(pair[1])});
+      const tw_run& run = runs.back();
+      if (run.offset > room || run.size > room - run.offset) {
+        PyErr_Format(PyExc_ValueError, "a run of %s lies outside of it", what);
+        throw nb::python_error();
+      }
+    }
+    if (runs.size() == ranks) return runs;
+    PyErr_Format(PyExc_ValueError, "%s needs %zu runs, not %zu", what, ranks, runs.size());
+    throw nb::python_error();
+  }
+
+  void all_to_all(int type, nb::handle in, nb::handle gives, nb::handle out, nb::handle takes,
+                  nb::handle timeout) {
+    const Use use(*this);
+    const Exported from(in, false), to(out, true);
+    const auto ranks = static_cast<size_t>(tw_group_size(use.get()));
+    const Runs given = runs_of(gives, ranks, from.size(), "the input"),
+               taken = runs_of(takes, ranks, to.size(), "the output");
+    const tw_wait wait = wait_for(timeout);
+    tw_status status{};
+    int result;
+    {
+      const NoGil nogil;
+      result = tw_group_all_to_all(use.get(), type, from.data(), given.data(), to.data(),
+                                   taken.data(), &wait, &status);
+    }
+    check(result, status);
+  }
+
+  void send(int to, uint64_t tag, nb::handle data, nb::handle timeout) {
+    const Use use(*this);
+    const Exported from(data, false);
+    const tw_wait wait = wait_for(timeout);
+    tw_status status{};
+    int result;
+    {
+      const NoGil nogil;
+      result = tw_group_send(use.get(), to, tag, from.data(), from.size(), &wait, &status);
+    }
+    check(result, status);
+  }
+
+  void receive(int source, uint64_t tag, nb::handle into, nb::handle timeout) {
+    const Use use(*this);
+    const Exported to(into, true);
+    const tw_wait wait = wait_for(timeout);
+    tw_status status{};
+    int result;
+    {
+      const NoGil nogil;
+      result = tw_group_receive(use.get(), source, tag, to.data(), to.size(), &wait, &status);
+    }
+    check(result, status);
+  }
+
+ private:
+  std::mutex mutex_;  // guards what follows, and the end of `handle`
+  size_t users_ = 0;
+  bool leaving_ = false;
+};
+
+}  // namespace
+
+void bind_groups(nb::module_& m) {
+  nb::class_<Group>(m, "Group")
+      .def(nb::init<nb::handle, int, int, const char*, nb::handle>(), nb::arg("store"),
+           nb::arg("rank"), nb::arg("size"), nb::arg("host"),
+           nb::arg("timeout").none() = nb::none())
+      .def_prop_ro("rank", &Group::rank)
+      .def_prop_ro("size", &Group::size)
+      .def_prop_ro("fabric", &Group::fabric)
+      .def("run", &Group::run, nb::arg("kind"), nb::arg("input").none(), nb::arg("output").none(),
+           nb::arg("count"), nb::arg("type"), nb::arg("op"), nb::arg("root"),
+           nb::arg("timeout").none())
+      .def("all_to_all", &Group::all_to_all, nb::arg("type"), nb::arg("input"), nb::arg("gives"),
+           nb::arg("output"), nb::arg("takes"), nb::arg("timeout").none())
+      .def("send", &Group::send, nb::arg("rank"), nb::arg("tag"), nb::arg("data"),
+           nb::arg("timeout").none())
+      .def("receive", &Group::receive, nb::arg("rank"), nb::arg("tag"), nb::arg("into"),
+           nb::arg("timeout").none())
+      .def("abort", &Group::abort, nb::arg("why"))
+      .def("leave", &Group::leave);
+}
+
+}  // namespace binding

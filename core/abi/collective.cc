@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C ABI: groups of ranks, and collectives.
+#include "abi/abi.h"
+#include "collective/group.h"
+
+using namespace tw;
+using namespace tw::abi;
+using collective::CollectiveCall;
+
+using collective::Fabric;
+using collective::Group;
+
+namespace {
+
+Group* of(tw_group* group) { return reinterpret_cast<Group*>(group); }
+const Group* of(const tw_group* group) { return reinterpret_cast<const Group*>(group); }
+
+class ForeignStore final : public collective::Store {
+ public:
+  explicit ForeignStore(const tw_store& store) : store_(store) {}
+
+  Status set(const std::string& key, std::span<const std::byte> value) override {
+    tw_status why{};
+    const int done = store_.set(store_.context, key.c_str(), value.data(), value.size(), &why);
+    return done == TW_OK ? Status() : Status{code_of(done), why.details};
+  }
+  // In slices, because a store knows nothing of interruptions.
+  Result<std::vector<std::byte>> get(const std::string& key, const Wait& wait) override {
+    constexpr Nanos kSlice = 250 * kMillisecond;
+    for (;;) {
+      std::vector<std::byte> value;
+      tw_status why{};
+      const Nanos until = std::min(wait.deadline, now() + kSlice);
+      const int done = store_.get(store_.context, key.c_str(), std::max<Nanos>(until - now(), 0),
+                                  take, &value, &why);
+      if (done == TW_OK) return value;
+      if (done != TW_CODE_DEADLINE_EXCEEDED) return Status{code_of(done), why.details};
+      if (wait.interrupted && wait.interrupted(wait.context) != 0)
+        return Status{Code::kCancelled, "the wait was interrupted"};
+      if (now() >= wait.deadline) return Status{Code::kDeadlineExceeded, why.details};
+    }
+  }
+
+ private:
+  static void take(void* sink, const void* value, size_t size) {
+    const auto* const bytes = static_cast<const std::byte*>(value);
+    static_cast<std::vector<std::byte>*>(sink)->assign(bytes, bytes + size);
+  }
+
+  const tw_store& store_;
+};
+
+// What a wait that was interrupted has come to is told as everywhere in the ABI.
+class Interruptible {
+ public:
+  explicit Interruptible(const tw_wait* wait) : from_(wait_of(wait)) {}
+  Wait wait() { return {from_.deadline, from_.interrupted ? ask : nullptr, this}; }
+  int end(tw_status* status, const Status& how) const {
+    if (how.ok()) return TW_OK;
+    return interrupted_ ? TW_INTERRUPTED : report(status, how);
+  }
+
+ private:
+  static int ask(void* self) {
+    auto& me = *static_cast<Interruptible*>(self);
+    me.interrupted_ = me.interrupted_ || me.from_.interrupted(me.from_.context) != 0;
+    return me.interrupted_;
+  }
+
+  const Wait from_;
+  bool interrupted_ = false;
+};
+
+bool in_range(int value, auto last) { return value >= 0 && value <= static_cast<int>(last); }
+
+}  // namespace
+
+int tw_group_join(const tw_store* store, int rank, int size, const char* host, const tw_wait* wait,
+                  tw_group** out, tw_status* status) try {
+  ForeignStore foreign(*store);
+  collective::Seat seat{rank, size, {}};
+  seat.host = host ? host : "127.0.0.1";
+  Interruptible asked(wait);
+  auto made = Group::make(foreign, seat, asked.wait());
+  if (!made) return asked.end(status, made.status());
+  *out = reinterpret_cast<tw_group*>(made->leak());
+  return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
+}
+
+void tw_group_release(tw_group* group) {
+  if (!of(group)->inherited()) of(group)->release();
+}
+int tw_group_rank(const tw_group* group) { return of(group)->rank(); }
+int tw_group_size(const tw_group* group) { return of(group)->size(); }
+const char* tw_group_fabric(const tw_group* group) { return of(group)->fabric(); }
+void tw_group_abort(tw_group* group, const char* why) try {
+  if (!of(group)->inherited()) of(group)->abort(why);
+} catch (const std::bad_alloc&) {
+  const Shortage shortage;
+}
+
+int tw_group_run(tw_group* group, int kind, const void* in, void* out, uint64_t count, int type,
+                 int op, int root, const tw_wait* wait, tw_status* status) try {
+  if (of(group)->inherited()) return inherited(status, "group");
+  if (!in_range(kind, collective::CollectiveKind::kScatter) || !in_range(type, DataType::kBool) ||
+      !in_range(op, ReduceOp::kBitXor))
+    return report(status, Code::kInvalidArgument, "no such operation, type or reduction");
+  const CollectiveCall call{static_cast<collective::CollectiveKind>(kind),
+                            static_cast<DataType>(type), static_cast<ReduceOp>(op), root, count};
+  Interruptible asked(wait);
+  return asked.end(status, of(group)->run(call, static_cast<const std::byte*>(in),
+                                          static_cast<std::byte*>(out), asked.wait()));
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
+}
+
+int tw_group_all_to_all(tw_group* group, int type, const void* in, const tw_run* gives, void* out,
+                        const tw_run* takes, const tw_wait* wait, tw_status* status) try {
+  if (of(group)->inherited()) return inherited(status, "group");
+  if (!in_range(type, DataType::kBool))
+    return report(status, Code::kInvalidArgument, "no such type");
+  const auto runs = [&](const tw_run* from) {
+    std::vector<Fabric::Run> all(static_cast<size_t>(of(group)->size()));
+    for (size_t i = 0; i < all.size(); ++i) all[i] = {from[i].offset, from[i].size};
+    return all;
+  };
+  const CollectiveCall call{collective::CollectiveKind::kAllToAll, static_cast<DataType>(type),
+                            ReduceOp::kSum, 0, 0};
+  Interruptible asked(wait);
+  return asked.end(status,
+                   of(group)->all_to_all(call, static_cast<const std::byte*>(in), runs(gives),
+                                         static_cast<std::byte*>(out), runs(takes), asked.wait()));
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
+}
+
+int tw_group_send(tw_group* group, int rank, uint64_t tag, const void* data, size_t size,
+                  const tw_wait* wait, tw_status* status) try {
+  if (of(group)->inherited()) return inherited(status, "group");
+  Interruptible asked(wait);
+  return asked.end(status, of(group)->send(rank, tag, {static_cast<const std::byte*>(data), size},
+                                           asked.wait()));
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
+}
+
+int tw_group_receive(tw_group* group, int rank, uint64_t tag, void* into, size_t size,
+                     const tw_wait* wait, tw_status* status) try {
+  if (of(group)->inherited()) return inherited(status, "group");
+  Interruptible asked(wait);
+  return asked.end(
+      status, of(group)->receive(rank, tag, {static_cast<std::byte*>(into), size}, asked.wait()));
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
+}

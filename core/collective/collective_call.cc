@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collective/collective_call.h"
+
+#include "base/text.h"
+
+namespace tw::collective {
+
+const char* name_of(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::kBarrier:
+      return "barrier";
+    case CollectiveKind::kAllReduce:
+      return "all_reduce";
+    case CollectiveKind::kReduce:
+      return "reduce";
+    case CollectiveKind::kBroadcast:
+      return "broadcast";
+    case CollectiveKind::kAllGather:
+      return "all_gather";
+    case CollectiveKind::kReduceScatter:
+      return "reduce_scatter";
+    case CollectiveKind::kAllToAll:
+      return "all_to_all";
+    case CollectiveKind::kGather:
+      return "gather";
+    case CollectiveKind::kScatter:
+      return "scatter";
+  }
+  return "unknown";
+}
+
+std::string CollectiveCall::text() const {
+  std::string out = name_of(kind);
+  if (kind == CollectiveKind::kBarrier) return out;
+  if (kind == CollectiveKind::kAllToAll) return out + " of " + name_of(type);
+  out += tw::text({" of ", count, " ", name_of(type)});
+  if (kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduce ||
+      kind == CollectiveKind::kReduceScatter)
+    out += std::string(", ") + name_of(op);
+  if (kind == CollectiveKind::kReduce || kind == CollectiveKind::kBroadcast ||
+      kind == CollectiveKind::kGather || kind == CollectiveKind::kScatter)
+    out += tw::text({", root ", root});
+  return out;
+}
+
+}  // namespace tw::collective

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the ranks of a group have to agree on before one of them touches another one's data.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "collective/data_type.h"
+
+namespace tw::collective {
+
+enum class CollectiveKind : uint8_t {
+  kBarrier,
+  kAllReduce,
+  kReduce,
+  kBroadcast,
+  kAllGather,
+  kReduceScatter,
+  kAllToAll,
+  kGather,
+  kScatter,
+};
+
+const char* name_of(CollectiveKind kind);
+
+struct CollectiveCall {
+  CollectiveKind kind = CollectiveKind::kBarrier;
+  DataType type = DataType::kUint8;
+  ReduceOp op = ReduceOp::kSum;
+  int32_t root = 0;
+  // Elements. Of all-reduce, reduce and broadcast: of the array. Of all-gather and gather: that
+  // each rank gives. Of reduce-scatter and scatter: that each rank gets. Of all-to-all: 0, because
+  // each pair has its own.
+  uint64_t count = 0;
+
+  bool operator==(const CollectiveCall&) const = default;
+  size_t bytes() const { return count * size_of(type); }
+  // As a user would write it: all_reduce of 1024 float32, sum.
+  std::string text() const;
+};
+
+}  // namespace tw::collective

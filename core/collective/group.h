@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// A group: ranks that call the same operations in the same order, each from a process of its own.
+#pragma once
+
+#include <memory>
+
+#include "base/fork.h"
+#include "base/mutex.h"
+#include "collective/fabric.h"
+#include "collective/join.h"
+
+namespace tw::collective {
+
+// Thread-safe: operations of several threads take turns, in an order that the threads of all ranks
+// have to agree on. An operation that fails ends the group, for all ranks: the errors are those of
+// Fabric, and each later operation returns the first of them. INVALID_ARGUMENT for arguments that
+// are wrong by themselves: nothing has happened.
+class Group final : public RefCounted {
+ public:
+  static Result<Ref<Group>> make(Store& store, const Seat& seat, const Wait& wait);
+
+  int rank() const { return members_->rank(); }
+  int size() const { return members_->size(); }
+  // How data moves; empty: there is one rank.
+  const char* fabric() const { return fabric_name_; }
+  Members& members() const { return *members_; }
+  // Ends it for all ranks.
+  void abort(std::string_view why);
+  bool inherited() const { return !home_.here(); }
+
+  // call.kind says which; what it does not need is null. See Fabric.
+  Status run(const CollectiveCall& call, const std::byte* in, std::byte* out, const Wait& wait);
+  Status all_to_all(const CollectiveCall& call, const std::byte* in,
+                    std::span<const Fabric::Run> gives, std::byte* out,
+                    std::span<const Fabric::Run> takes, const Wait& wait);
+
+  // One message to one rank, and from one. Those of a tag arrive in their order. They take no turns
+  // with the operations.
+  static constexpr uint64_t kMaxTag = (uint64_t{1} << 62) - 1;
+  Status send(int rank, uint64_t tag, std::span<const std::byte> data, const Wait& wait);
+  // OUT_OF_RANGE: it has another size than the memory for it, and was dropped.
+  Status receive(int rank, uint64_t tag, std::span<std::byte> into, const Wait& wait);
+
+ private:
+  // Tags of the group's own.
+  static constexpr uint64_t kOwnTags = kMaxTag + 1;
+
+  explicit Group(std::unique_ptr<Members> members) : members_(std::move(members)) {}
+  Status choose_fabric(Runtime& runtime, const Wait& wait);
+  Status usable();
+  Status check(const CollectiveCall& call) const;
+  Status check_rank(int rank) const;
+  Status alone(const CollectiveCall& call, const std::byte* in, std::byte* out) const;
+
+  const Birthplace home_;
+  const std::unique_ptr<Members> members_;
+  Mutex turn_;  // of the operation that runs; no other lock is held when it is taken
+  std::unique_ptr<Fabric> fabric_ TW_PT_GUARDED_BY(turn_);
+  const char* fabric_name_ = "";
+};
+
+}  // namespace tw::collective

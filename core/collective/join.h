@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the ranks of a group come to links with each other.
+//
+// Each rank says in the store who it is, invites all ranks above it, and connects to those below.
+// An invitation carries a secret of its own, and both ends of a connection prove it: whoever
+// reaches the port without the store gets nowhere.
+#pragma once
+
+#include <memory>
+
+#include "collective/members.h"
+#include "collective/store.h"
+#include "process/runtime.h"
+
+namespace tw::collective {
+
+struct Seat {
+  int rank = 0;
+  int size = 1;
+  // The address at which ranks of other hosts reach this one.
+  std::string host = "127.0.0.1";
+};
+
+// DEADLINE_EXCEEDED: a rank has not come. UNAVAILABLE, FAILED_PRECONDITION: one cannot be reached,
+// and the text says how each transport failed. INVALID_ARGUMENT: the seat, or what the store holds.
+Result<std::unique_ptr<Members>> join(Runtime& runtime, Store& store, const Seat& seat,
+                                      const Wait& wait);
+
+}  // namespace tw::collective

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// The processes of a group, each reached over a link, and whether they are all still there.
+#pragma once
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "base/mutex.h"
+#include "base/ref.h"
+#include "base/status.h"
+#include "call/call.h"
+#include "link/waiting.h"
+
+namespace tw::collective {
+
+// Thread-safe.
+class Members {
+ public:
+  // `ports` by rank; null for this one.
+  Members(int rank, std::vector<Ref<CallPort>> ports);
+  // Leaves: the others are told that this rank is done with what it has begun.
+  ~Members();
+
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(ports_.size()); }
+  Link& link(int rank) const { return ports_[static_cast<size_t>(rank)]->link(); }
+  TaggedPort& tagged(int rank) const { return ports_[static_cast<size_t>(rank)]->tagged(); }
+  // For error texts: rank 3 (ipv4:10.0.0.7:4242), rank 1 (pid 4711).
+  std::string name(int rank) const;
+
+  // The group has come to its end. The first reason stays, and the others are told it.
+  void fail(const Status& why);
+  // The reason; ok while there is none.
+  Status failure() const;
+  bool failed() const { return failed_.load(std::memory_order_acquire); }
+  // Whether a rank can still be counted on; else why not. One that has left in good order counts as
+  // gone, too: whoever still needs something of it will not get it.
+  Status standing(int rank) const;
+  // That of all ranks, but for those that have left in good order. A slice of a wait asks this: it
+  // looks at each link, and costs no system call.
+  Status standing() const;
+
+  // The longest that a wait goes without a look at standing(): a rank that dies is noticed so soon.
+  static constexpr Nanos kSlice = 50 * kMillisecond;
+
+ private:
+  const int rank_;
+  const std::vector<Ref<CallPort>> ports_;
+  std::atomic<bool> failed_{false};
+  mutable Mutex mutex_;  // guards what follows; no other lock is taken inside
+  Status failure_ TW_GUARDED_BY(mutex_);
+};
+
+// Repeats done(deadline), which is a wait for no longer than that, in slices. It is asked first: a
+// rank that has left after it did its part is missed by nobody. `awaited`: the rank that makes it
+// true; -1: any, and then one that leaves in good order ends no wait. DEADLINE_EXCEEDED without
+// text: the caller knows who has not come.
+template <class Done>
+Status wait_in_slices(const Members& members, const Wait& wait, Done&& done, int awaited = -1) {
+  for (;;) {
+    const Nanos slice = std::min(wait.deadline, now() + Members::kSlice);
+    if (done(slice)) return {};
+    if (Status failure = members.failure(); !failure.ok()) return failure;
+    Status why = members.standing();
+    if (why.ok() && awaited >= 0) why = members.standing(awaited);
+    if (!why.ok()) return done(Nanos{0}) ? Status() : why;
+    if (wait.interrupted && wait.interrupted(wait.context) != 0)
+      return {Code::kCancelled, "the wait was interrupted"};
+    if (now() >= wait.deadline) return {Code::kDeadlineExceeded, ""};
+  }
+}
+
+}  // namespace tw::collective

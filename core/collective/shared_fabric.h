@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives of ranks that share a host, over memory that all of them read
+// (core/collective/stage.h).
+//
+// What fits into a slot takes one step: each rank publishes its data, waits for the others', and
+// reduces all of it by itself. More is cut into chunks that go over the stage: each rank copies in
+// what others will reduce, reduces its part of all ranks' chunks, and copies out the parts that
+// others have reduced. The three are a pipeline over consecutive chunks, so that ranks wait little.
+// The latency-optimal and the bandwidth-optimal half of a hybrid allreduce (A. A. Awan et al.,
+// CCGRID 2019; staged through shared memory as in R. Graham and G. Shipman, EuroPVM/MPI 2008).
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "collective/fabric.h"
+#include "collective/members.h"
+#include "collective/stage.h"
+#include "engine/spin.h"
+
+namespace tw::collective {
+
+// Not thread-safe: one operation at a time.
+class SharedFabric final : public Fabric {
+ public:
+  // `peers` by rank; that of this rank is empty.
+  SharedFabric(Members& members, OwnStage own, std::vector<std::optional<PeerStage>> peers,
+               Nanos spin);
+
+  const char* name() const override { return "shared memory"; }
+  Status barrier(const CollectiveCall& call, const Wait& wait) override;
+  Status all_reduce(const CollectiveCall& call, const std::byte* in, std::byte* out,
+                    const Wait& wait) override;
+  Status reduce(const CollectiveCall& call, const std::byte* in, std::byte* out,
+                const Wait& wait) override;
+  Status broadcast(const CollectiveCall& call, std::byte* data, const Wait& wait) override;
+  Status all_gather(const CollectiveCall& call, const std::byte* in, std::byte* out,
+                    const Wait& wait) override;
+  Status gather(const CollectiveCall& call, const std::byte* in, std::byte* out,
+                const Wait& wait) override;
+  Status scatter(const CollectiveCall& call, const std::byte* in, std::byte* out,
+                 const Wait& wait) override;
+  Status reduce_scatter(const CollectiveCall& call, const std::byte* in, std::byte* out,
+                        const Wait& wait) override;
+  Status all_to_all(const CollectiveCall& call, const std::byte* in, std::span<const Run> gives,
+                    std::byte* out, std::span<const Run> takes, const Wait& wait) override;
+
+ private:
+  struct Pending;  // the operation that is under way
+
+  // Up to here each rank reduces everything by itself: a second round costs more than the work.
+  static constexpr size_t kOneStep = 16 << 10;
+  static_assert(kOneStep <= StageLayout::kSlot);
+
+  const Board& board(int rank) const;
+  const std::byte* slot(int rank, uint64_t sequence) const;
+  const std::byte* chunk(int rank, uint64_t number) const;
+
+  // Tells those who wait for this rank.
+  void publish();
+  // Until ready() holds, which `rank` makes true.
+  template <class Ready>
+  Status await(const Pending& now, int rank, Ready&& ready);
+  // Until all others have come so far: a counter of their boards.
+  Status await_all(const Pending& now, std::atomic<uint64_t> Board::* counter, uint64_t count);
+  Status await_entry(const Pending& now, int rank, uint64_t sequence);
+
+  // Begins an operation, with data that the others may look at once they agree(); `data` has at
+  // most StageLayout::kSlot bytes.
+  Status enter(const Pending& now, const std::byte* data = nullptr, size_t size = 0);
+  // Waits for a rank to begin the same. Its data, of the size that this rank has given, stays until
+  // the next operation but one.
+  Status agree(const Pending& now, int rank);
+  Status agree_all(const Pending& now);
+  const std::byte* data_of(int rank, size_t size) const;
+
+  // Chunks go over the stage: put(c) fills this rank's, mix(c) may use those of all ranks and adds
+  // to its own what others take, take(c) may read what the others have mixed.
+  template <class Put, class Mix, class Take>
+  Status pipeline(const Pending& now, uint64_t chunks, Put&& put, Mix&& mix, Take&& take);
+  Status one_step_reduction(const Pending& now, const std::byte* in, std::byte* out);
+  Status staged_reduction(const Pending& now, const std::byte* in, std::byte* out);
+  // A pipeline without reductions: fill(c, stage) puts, and drain(c, rank, stage) takes of a rank's
+  // stage; with null it only says whether it will.
+  template <class Fill, class Drain>
+  Status exchange(const Pending& now, uint64_t chunks, Fill&& fill, Drain&& drain);
+  Status end(Status status);
+
+  Members& members_;
+  const int rank_;
+  const int size_;
+  const OwnStage own_;
+  const std::vector<std::optional<PeerStage>> peers_;
+  const bool crowded_;  // there are more ranks than processors
+  Spinner spinner_;
+  uint64_t sequence_ = 0;
+  uint64_t chunks_ = 0;  // of the operations that have ended
+};
+
+}  // namespace tw::collective

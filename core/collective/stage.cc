@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collective/stage.h"
+
+#include <cstring>
+#include <new>
+#include <utility>
+
+namespace tw::collective {
+namespace {
+
+// What keeps the block while it is lent.
+class Lent final : public RefCounted {
+ public:
+  explicit Lent(Ref<Block> block) : block_(std::move(block)) {}
+
+ private:
+  const Ref<Block> block_;
+};
+
+}  // namespace
+
+Result<OwnStage> OwnStage::make(Arena& arena) {
+  auto block = arena.allocate(StageLayout::kBytes);
+  if (!block) return block.status();
+  // All of its pages come now, and not in the first operations.
+  std::memset((*block)->data(), 0, StageLayout::kBytes);
+  new ((*block)->data()) Board{};
+  return OwnStage(std::move(*block));
+}
+
+OutSegment OwnStage::announcement() const {
+  OutSegment segment;
+  segment.data = block_->data();
+  segment.size = StageLayout::kBytes;
+  segment.block = block_;
+  segment.hold = make_ref<Lent>(block_);
+  return segment;
+}
+
+Result<PeerStage> PeerStage::map(InMessage announcement) {
+  if (announcement.segments.size() != 1 || announcement.segments[0].size != StageLayout::kBytes ||
+      !announcement.segments[0].view())
+    return Status{Code::kUnimplemented, "the rank's memory cannot be mapped by this process"};
+  auto map = announcement.segments[0].view()->map_live();
+  if (!map) return map.status();
+  return PeerStage(std::move(announcement), std::move(*map));
+}
+
+}  // namespace tw::collective

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C ABI: groups of ranks, and collectives.
+#ifndef TENSORWIRE_COLLECTIVE_H
+#define TENSORWIRE_COLLECTIVE_H
+
+#include "tensorwire/values.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Types of elements.
+enum {
+  TW_FLOAT64 = 0,
+  TW_FLOAT32 = 1,
+  TW_FLOAT16 = 2,
+  TW_BFLOAT16 = 3,
+  TW_FLOAT8_E4M3 = 4,
+  TW_FLOAT8_E5M2 = 5,
+  TW_INT8 = 6,
+  TW_INT16 = 7,
+  TW_INT32 = 8,
+  TW_INT64 = 9,
+  TW_UINT8 = 10,
+  TW_UINT16 = 11,
+  TW_UINT32 = 12,
+  TW_UINT64 = 13,
+  TW_BOOL = 14
+};
+
+// Reductions. Floats of 16 and 8 bits are added up in 32; an average of integers is cut towards 0;
+// the sum of bools is "or", their product "and". NaN wins in a minimum and a maximum.
+enum {
+  TW_SUM = 0,
+  TW_AVERAGE = 1,
+  TW_PRODUCT = 2,
+  TW_MIN = 3,
+  TW_MAX = 4,
+  TW_BIT_AND = 5,
+  TW_BIT_OR = 6,
+  TW_BIT_XOR = 7
+};
+
+enum {
+  TW_BARRIER = 0,
+  TW_ALL_REDUCE = 1,
+  TW_REDUCE = 2,
+  TW_BROADCAST = 3,
+  TW_ALL_GATHER = 4,
+  TW_REDUCE_SCATTER = 5,
+  TW_ALL_TO_ALL = 6,
+  TW_GATHER = 7,
+  TW_SCATTER = 8
+};
+
+// Where the ranks of a group find each other: values by key. What is in it admits to the group, so
+// nobody else may reach it. Both return TW_OK, or a TW_CODE_* with a sentence in *status; get waits
+// for the key, for timeout_ns at most (negative: for ever), and hands the value to `give`, once.
+typedef void (*tw_give)(void* sink, const void* value, size_t size);
+typedef struct tw_store {
+  void* context;
+  int (*set)(void* context, const char* key, const void* value, size_t size, tw_status* status);
+  int (*get)(void* context, const char* key, int64_t timeout_ns, tw_give give, void* sink,
+             tw_status* status);
+} tw_store;
+
+// Joins the group: returns once all ranks have come. `host`: the address at which ranks of other
+// hosts reach this one; null: 127.0.0.1. INVALID_ARGUMENT, DEADLINE_EXCEEDED (the text names who
+// has not come), UNAVAILABLE, FAILED_PRECONDITION, RESOURCE_EXHAUSTED, or an error of the store's.
+int tw_group_join(const tw_store* store, int rank, int size, const char* host, const tw_wait* wait,
+                  tw_group** out, tw_status* status);
+// Leaves it. Ranks that still need something of this one get UNAVAILABLE.
+void tw_group_release(tw_group* group);
+int tw_group_rank(const tw_group* group);
+int tw_group_size(const tw_group* group);
+// How its data moves, for people: "shared memory"; empty: there is one rank.
+const char* tw_group_fabric(const tw_group* group);
+// Ends it for all ranks; operations that are under way end with `why`.
+void tw_group_abort(tw_group* group, const char* why);
+
+// All ranks call the same operations in the same order. One that fails ends the group for all:
+// ABORTED (ranks called different ones: the text says who called what), DEADLINE_EXCEEDED,
+// UNAVAILABLE (a rank is gone), CANCELLED, RESOURCE_EXHAUSTED. It returns the same from then on.
+// INVALID_ARGUMENT for arguments that are wrong by themselves: nothing has happened.
+//
+//   kind               in                        out                       count, in elements
+//   TW_BARRIER         null                      null                      0
+//   TW_ALL_REDUCE      the array                 the result; may be `in`   of the array
+//   TW_REDUCE          the array                 the root's result         of the array
+//   TW_BROADCAST       null                      the array, on each rank   of the array
+//   TW_ALL_GATHER      what this rank gives      of all ranks, in order    that a rank gives
+//   TW_GATHER          what this rank gives      the root's, as above      that a rank gives
+//   TW_SCATTER         the root's, for each      what this rank gets       that a rank gets
+//   TW_REDUCE_SCATTER  a share for each rank     this rank's share         of a share
+int tw_group_run(tw_group* group, int kind, const void* in, void* out, uint64_t count, int type,
+                 int op, int root, const tw_wait* wait, tw_status* status);
+
+// Bytes at an offset, for or from a rank.
+typedef struct tw_run {
+  uint64_t offset, size;
+} tw_run;
+// `gives` has a run of `in` for each rank, `takes` a run of `out` from each, in bytes; the two do
+// not overlap. `type` has to be the same on all ranks. INVALID_ARGUMENT, which ends the group, when
+// a rank gives another size than the other one takes.
+int tw_group_all_to_all(tw_group* group, int type, const void* in, const tw_run* gives, void* out,
+                        const tw_run* takes, const tw_wait* wait, tw_status* status);
+
+// One message to one rank, and from one, by a tag below 2^62; those of a tag in their order.
+// OUT_OF_RANGE: what came has another size than `into`, and was dropped.
+int tw_group_send(tw_group* group, int rank, uint64_t tag, const void* data, size_t size,
+                  const tw_wait* wait, tw_status* status);
+int tw_group_receive(tw_group* group, int rank, uint64_t tag, void* into, size_t size,
+                     const tw_wait* wait, tw_status* status);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif  // TENSORWIRE_COLLECTIVE_H

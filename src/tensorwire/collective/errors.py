@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What goes wrong in a group. Each of these ends it, for all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from tensorwire import _core
+
+INVALID_ARGUMENT: Final = 3
+DEADLINE_EXCEEDED: Final = 4
+ABORTED: Final = 10
+UNAVAILABLE: Final = 14
+
+
+class GroupError(RuntimeError):
+    """The group has come to its end; the text says why. ``code`` is a gRPC status code."""
+
+    def __init__(self, code: int, details: str) -> None:
+        super().__init__(details)
+        self.code = code
+
+
+class RankLostError(GroupError, ConnectionError):
+    """A rank is gone, or another rank found it gone."""
+
+
+class DisagreementError(GroupError):
+    """Ranks called different operations."""
+
+
+class GroupTimeoutError(GroupError, TimeoutError):
+    """A rank has not come in time."""
+
+
+_KINDS: Final[dict[int, type[GroupError]]] = {
+    DEADLINE_EXCEEDED: GroupTimeoutError,
+    ABORTED: DisagreementError,
+    UNAVAILABLE: RankLostError,
+}
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raises errors of the core as those of this module; INVALID_ARGUMENT as ValueError."""
+    try:
+        yield
+    except _core.StatusError as error:
+        code, details = error.args
+        if code == INVALID_ARGUMENT:
+            raise ValueError(details) from None
+        raise _KINDS.get(code, GroupError)(code, details) from None

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the ranks of a group find each other.
+
+A store has ``set(key, value)`` and ``get(key, timeout)``, which waits for the key and raises
+``TimeoutError``. What it holds admits to the group: it must be in reach of the group's processes
+and of nobody else.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import time
+from pathlib import Path
+from typing import Final, Protocol
+
+import grpc
+
+from tensorwire.rpc import Channel, insecure_channel
+
+
+class Store(Protocol):
+    """Small values by key."""
+
+    def set(self, key: str, value: bytes) -> None: ...
+
+    def get(self, key: str, timeout: float) -> bytes:
+        """Waits for the key, so many seconds at most; TimeoutError when it has not come."""
+
+
+class FileStore:
+    """A folder that all ranks reach, one for each job. It is made, for this user only, when it is
+    not there."""
+
+    _LOOK: Final = 0.002  # seconds between looks for a key
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self._folder = Path(folder)
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        owner = self._folder.stat()
+        if owner.st_uid != os.geteuid() or owner.st_mode & 0o022:
+            raise PermissionError(
+                f"{self._folder}: others may write there, and so join the group: "
+                "use a folder of this user's (chmod go-w)"
+            )
+
+    def _file(self, key: str) -> Path:
+        return self._folder / key.replace("%", "%25").replace("/", "%2F")
+
+    def set(self, key: str, value: bytes) -> None:
+        # Whole or not at all, and for this user only.
+        fresh = self._folder / f".{secrets.token_hex(8)}"
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(descriptor, "wb") as file:
+            file.write(value)
+        fresh.replace(self._file(key))
+
+    def get(self, key: str, timeout: float) -> bytes:
+        until = time.monotonic() + timeout
+        while True:
+            try:
+                return self._file(key).read_bytes()
+            except FileNotFoundError:
+                if time.monotonic() >= until:
+                    raise TimeoutError(f"nobody has set {key}") from None
+            time.sleep(self._LOOK)
+
+
+class PrefixStore:
+    """A store in a store: each key begins with the prefix."""
+
+    def __init__(self, prefix: str, store: Store) -> None:
+        self._prefix = prefix
+        self._store = store
+
+    def set(self, key: str, value: bytes) -> None:
+        self._store.set(f"{self._prefix}/{key}", value)
+
+    def get(self, key: str, timeout: float) -> bytes:
+        return self._store.get(f"{self._prefix}/{key}", timeout)
+
+
+_SET: Final = "/tensorwire.v1.Store/Set"
+_GET: Final = "/tensorwire.v1.Store/Get"
+_MOST_KEYS: Final = 1 << 16
+_LONGEST_KEY: Final = 1 << 10
+_LONGEST_VALUE: Final = 1 << 16
+
+
+class _Service:
+    """Values of all groups that use the server."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, bytes] = {}
+        self._changed = threading.Condition()
+
+    def set(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        key, value = _split(request)
+        if len(key) > _LONGEST_KEY or len(value) > _LONGEST_VALUE:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the key or the value is too long")
+        with self._changed:
+            if key not in self._values and len(self._values) >= _MOST_KEYS:
+                context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "the store is full")
+            self._values[key] = value
+            self._changed.notify_all()
+        return b""
+
+    def get(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        """Whether the key is there, at once: no thread of the server waits for a rank."""
+        key = request.decode()
+        with self._changed:
+            value = self._values.get(key)
+        return b"" if value is None else b"\1" + value
+
+
+def _split(request: bytes) -> tuple[str, bytes]:
+    length = int.from_bytes(request[:4], "little")
+    return request[4 : 4 + length].decode(), request[4 + length :]
+
+
+def store_service() -> grpc.GenericRpcHandler:
+    """A store to be served: give it to a server, and its address to :class:`RpcStore`. Whoever may
+    call the server may join the groups."""
+    service = _Service()
+    return grpc.method_handlers_generic_handler(
+        "tensorwire.v1.Store",
+        {
+            "Set": grpc.unary_unary_rpc_method_handler(service.set),
+            "Get": grpc.unary_unary_rpc_method_handler(service.get),
+        },
+    )
+
+
+class RpcStore:
+    """The store that a server has (:func:`store_service`), by its gRPC port."""
+
+    _LOOK: Final = 0.005
+
+    def __init__(self, target: str | Channel, timeout: float = 60.0) -> None:
+        """``timeout``: how long to wait for the server, in seconds."""
+        channel = insecure_channel(target) if isinstance(target, str) else target
+        self._set = channel.unary_unary(_SET)
+        self._get = channel.unary_unary(_GET)
+        self._timeout = timeout
+
+    def set(self, key: str, value: bytes) -> None:
+        name = key.encode()
+        request = len(name).to_bytes(4, "little") + name + value
+        self._set(request, timeout=self._timeout, wait_for_ready=True)
+
+    def get(self, key: str, timeout: float) -> bytes:
+        until = time.monotonic() + timeout
+        while True:
+            answer = self._get(key.encode(), timeout=self._timeout, wait_for_ready=True)
+            if answer:
+                return bytes(answer[1:])
+            if time.monotonic() >= until:
+                raise TimeoutError(f"nobody has set {key}")
+            time.sleep(self._LOOK)

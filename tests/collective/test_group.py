@@ -1,0 +1,397 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Groups of processes: what each operation gives, and how a group ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Callable
+from concurrent import futures
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from tests.collective.ranks import LIMIT_SECONDS, ranks, results
+
+import tensorwire as tw
+from tensorwire.collective import (
+    DisagreementError,
+    FileStore,
+    Group,
+    GroupError,
+    PrefixStore,
+    RankLostError,
+    RpcStore,
+    join,
+    store_service,
+)
+
+FLOATS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
+INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+
+
+def dtype_of(name: str) -> np.dtype[Any]:
+    return np.dtype(getattr(ml_dtypes, name, None) or name)
+
+
+def numbers(name: str, rank: int, count: int) -> Any:
+    values = (np.arange(count) * (rank + 3)) % 7 + 1
+    return values.astype(np.float32).astype(dtype_of(name))
+
+
+REFERENCE: dict[str, Callable[[Any], Any]] = {
+    "sum": lambda all_: all_.sum(0),
+    "product": lambda all_: all_.prod(0),
+    "min": lambda all_: all_.min(0),
+    "max": lambda all_: all_.max(0),
+    "bit_and": lambda all_: np.bitwise_and.reduce(all_, 0),
+    "bit_or": lambda all_: np.bitwise_or.reduce(all_, 0),
+    "bit_xor": lambda all_: np.bitwise_xor.reduce(all_, 0),
+}
+
+
+def reduce_all_types(group: Group) -> list[str]:
+    wrong = []
+    for name in (*FLOATS, *INTEGERS, "bool"):
+        for count in (5, 70_001):
+            for op, reference in REFERENCE.items():
+                if op.startswith("bit") and name in FLOATS:
+                    continue
+                wide = np.float64 if name in FLOATS else dtype_of(name)
+                stacked = np.stack(
+                    [numbers(name, rank, count).astype(wide) for rank in range(group.size)]
+                )
+                with np.errstate(over="ignore"):
+                    expected = reference(stacked).astype(dtype_of(name))
+                got = group.all_reduce(numbers(name, group.rank, count), op)  # type: ignore[call-overload]
+                if not np.array_equal(
+                    got.astype(np.float64), expected.astype(np.float64), equal_nan=True
+                ):
+                    wrong.append(f"{op} of {count} {name}")
+    return wrong
+
+
+def test_types_and_operations(tmp_path: Path) -> None:
+    assert results(reduce_all_types, tmp_path, 2) == [[], []]
+
+
+def every_operation(group: Group) -> str:
+    rank, size = group.rank, group.size
+    for shape in ((), (3,), (size, 40_000), (0, 4)):
+        array = np.full(shape, rank + 1.0, np.float32)
+        total = size * (size + 1) / 2
+        out = np.empty_like(array)
+        assert group.all_reduce(array, out=out) is out
+        assert (out == total).all()
+        assert (array == rank + 1).all()
+        assert (group.all_reduce(array.copy(), "average") == total / size).all()
+        reduced = group.reduce(array.copy(), root=1)
+        assert (reduced == (total if rank == 1 else rank + 1)).all()
+        assert (group.broadcast(array.copy(), root=1) == 2).all()
+        ones = np.arange(1.0, size + 1).reshape(-1, *[1] * len(shape))
+        assert (group.all_gather(array) == ones).all()
+        gathered = group.gather(array, root=1)
+        assert (gathered is None) == (rank != 1)
+        assert gathered is None or (gathered == ones).all()
+        given = np.broadcast_to(ones.astype(np.float32), (size, *shape)) if rank == 1 else None
+        assert (group.scatter(np.empty_like(array), given, root=1) == rank + 1).all()
+    rows = np.arange(size * 4.0).reshape(size * 2, 2) + rank
+    share = group.reduce_scatter(rows)
+    expected = np.arange(size * 4.0).reshape(size * 2, 2) * size + size * (size - 1) / 2
+    assert (share == expected[rank * 2 : rank * 2 + 2]).all()
+    exchanged = group.all_to_all(np.repeat(np.arange(size) + 10 * rank, 3))
+    assert (exchanged == np.repeat(np.arange(size) * 10 + rank, 3)).all()
+    # Rank i gives i + j rows to rank j.
+    gives = [rank + other for other in range(size)]
+    uneven = group.all_to_all(np.full((sum(gives), 2), rank), gives, gives)
+    assert uneven.shape == (sum(gives), 2)
+    assert (uneven[:, 0] == np.repeat(np.arange(size), gives)).all()
+    group.barrier()
+    return group.fabric
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_operations(tmp_path: Path, size: int) -> None:
+    assert results(every_operation, tmp_path, size) == ["shared memory"] * size
+
+
+def test_one_rank_is_a_group(tmp_path: Path) -> None:
+    with join(tmp_path, 0, 1) as group:
+        array = np.arange(5.0)
+        assert (group.all_reduce(array) == np.arange(5.0)).all()
+        assert (group.all_gather(array) == [np.arange(5.0)]).all()
+        assert (group.reduce_scatter(array) == array).all()
+        assert (group.all_to_all(array, [5], [5]) == array).all()
+        group.barrier()
+
+
+def strided_and_shared(group: Group) -> None:
+    whole = np.full((100, 100), group.rank + 1.0, np.float32)
+    column = whole[:, 7]
+    assert group.all_reduce(column) is column
+    assert (whole[:, 7] == 3).all()
+    assert (whole[:, 8] == group.rank + 1).all()
+    shared = tw.full(50_000, group.rank + 1.0, np.float32)
+    assert (group.all_reduce(shared) == 3).all()
+    group.broadcast(whole.T, root=1)
+    assert (whole == whole[0, 0]).all() or (whole[:, 7] == 3).all()
+    fixed = np.full(10, 5.0)
+    fixed.flags.writeable = False
+    got = group.broadcast(fixed if group.rank == 0 else np.zeros(10))
+    assert (got == 5).all()
+
+
+def test_arrays_of_any_layout(tmp_path: Path) -> None:
+    results(strided_and_shared, tmp_path, 2)
+
+
+def refuse_and_go_on(group: Group) -> None:
+    array = np.zeros(4, np.float32)
+    frozen = array.copy()
+    frozen.flags.writeable = False
+    with pytest.raises(TypeError, match="complex64 have no collectives"):
+        group.all_reduce(array.astype(np.complex64))
+    with pytest.raises(ValueError, match="op 'mean' is none of"):
+        group.all_reduce(array, "mean")  # type: ignore[call-overload]
+    with pytest.raises(ValueError, match="there is no bit_and of float32"):
+        group.all_reduce(array, "bit_and")
+    with pytest.raises(ValueError, match="out is read-only"):
+        group.all_reduce(frozen)
+    with pytest.raises(ValueError, match="not float32 of shape"):
+        group.all_reduce(array, out=np.zeros(5, np.float32))
+    with pytest.raises(ValueError, match="there is no rank 2 in a group of 2"):
+        group.broadcast(array, root=2)
+    with pytest.raises(ValueError, match="cannot be shared by 2 ranks"):
+        group.reduce_scatter(np.zeros(3))
+    with pytest.raises(ValueError, match="add up to 4"):
+        group.all_to_all(array, [1, 2], [1, 2])
+    with pytest.raises(ValueError, match="goes to another rank"):
+        group.send(array, group.rank)
+    assert (group.all_reduce(array + 1) == 2).all()
+
+
+def test_wrong_arguments_change_nothing(tmp_path: Path) -> None:
+    results(refuse_and_go_on, tmp_path, 2)
+
+
+def begin_and_wait(group: Group) -> None:
+    begun = [group.all_reduce(np.full(30_000, i + 1.0), async_op=True) for i in range(20)]
+    # One that is not asynchronous comes behind those.
+    assert (group.all_reduce(np.ones(3)) == 2).all()
+    assert all(work.done() for work in begun)
+    assert [work.wait()[0] for work in begun] == [2 * (i + 1) for i in range(20)]
+
+    async def both() -> Any:
+        work = group.broadcast(np.full(4, group.rank), root=1, async_op=True)
+        other = group.reduce(np.ones(4), root=0, async_op=True)
+        return await work, await other
+
+    one, other = asyncio.run(both())
+    assert (one == 1).all()
+    assert (other == (2 if group.rank == 0 else 1)).all()
+
+
+def test_work_is_done_in_its_order(tmp_path: Path) -> None:
+    results(begin_and_wait, tmp_path, 2)
+
+
+def talk(group: Group) -> None:
+    other = 1 - group.rank
+    big = np.full(300_000, group.rank, np.float32)
+    for tag in (1, 2):
+        group.send(big + tag, other, tag)
+    for tag in (2, 1):
+        assert (group.receive(np.empty_like(big), other, tag) == other + tag).all()
+    with pytest.raises(GroupError, match="no message has come from rank"):
+        group.receive(big, other, 3, timeout=0.01)
+    group.barrier()  # until the other one has looked, too
+
+
+def test_messages_by_tag(tmp_path: Path) -> None:
+    results(talk, tmp_path, 2)
+
+
+def split_twice(group: Group) -> tuple[Any, ...]:
+    with group.split(group.rank % 2, key=-group.rank) as half:  # type: ignore[union-attr]
+        members = [int(rank) for rank in half.all_gather(np.array([group.rank]))[:, 0]]
+    alone = group.split(7 if group.rank == 1 else None)
+    sizes = None if alone is None else (alone.rank, alone.size)
+    if alone is not None:
+        alone.close()
+    return members, sizes
+
+
+def test_split(tmp_path: Path) -> None:
+    assert results(split_twice, tmp_path, 3) == [
+        ([2, 0], None),
+        ([1], (0, 1)),
+        ([2, 0], None),
+    ]
+
+
+def disagree(group: Group) -> str:
+    different: Callable[[], Any] = group.barrier
+    if group.rank == 1:
+        different = partial(group.all_reduce, np.zeros(3, np.int16), "max")
+    with pytest.raises(GroupError) as caught:
+        different()
+    assert isinstance(caught.value, DisagreementError | RankLostError)
+    with pytest.raises(GroupError, match="called"):
+        group.barrier()
+    return str(caught.value)
+
+
+def test_ranks_that_call_different_operations(tmp_path: Path) -> None:
+    for text in results(disagree, tmp_path, 2):
+        assert "called barrier" in text
+        assert "called all_reduce of 3 int16, max" in text
+
+
+def reduce_for_ever(group: Group, count: int, ready: str) -> str:
+    array = np.ones(count, np.float32)
+    group.barrier()
+    FileStore(ready).set(str(group.rank), b"")
+    try:
+        while True:
+            group.all_reduce(array, "max")
+    except RankLostError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("count", [1, 3_000_000])
+def test_who_is_left_by_a_killed_rank_is_told(tmp_path: Path, count: int) -> None:
+    ready = FileStore(tmp_path / "ready")
+    with ranks(reduce_for_ever, tmp_path, 3, count, str(tmp_path / "ready")) as running:
+        for rank in range(3):
+            ready.get(str(rank), LIMIT_SECONDS)
+        running.processes[1].kill()
+        for rank in (0, 2):
+            assert "rank 1" in running.result(rank)
+
+
+def wait_shortly(group: Group) -> str:
+    with pytest.raises(TimeoutError) as caught:
+        group.all_reduce(np.ones(8), timeout=0.5)
+    return str(caught.value)
+
+
+def stop_oneself(group: Group) -> str:
+    if group.rank == 0:
+        return wait_shortly(group)
+    os.kill(os.getpid(), signal.SIGSTOP)
+    return ""
+
+
+def test_a_stopped_rank_ends_the_wait_for_it(tmp_path: Path) -> None:
+    with ranks(stop_oneself, tmp_path, 2) as running:
+        assert "rank 1" in running.result(0)
+
+
+def abort_from_a_thread(group: Group) -> str:
+    if group.rank == 0:
+        timer = threading.Timer(0.05, group.abort, ["the user had enough"])
+        timer.start()
+        with pytest.raises(GroupError, match="the user had enough"):
+            group.barrier()
+        timer.join()
+        return ""
+    with pytest.raises(GroupError) as caught:
+        group.receive(np.empty(3), 0)
+    return str(caught.value)
+
+
+def test_abort(tmp_path: Path) -> None:
+    assert "the user had enough" in results(abort_from_a_thread, tmp_path, 2)[1]
+
+
+def interrupt_oneself(group: Group) -> str:
+    if group.rank == 1:
+        with pytest.raises(RankLostError) as caught:
+            group.receive(np.empty(3), 0)
+        return str(caught.value)
+    timer = threading.Timer(0.05, os.kill, [os.getpid(), signal.SIGINT])
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        group.barrier()
+    timer.join()
+    return ""
+
+
+def test_interrupt(tmp_path: Path) -> None:
+    assert "interrupted" in results(interrupt_oneself, tmp_path, 2)[1]
+
+
+def fork_and_go_on(group: Group) -> int:
+    child = os.fork()
+    if child == 0:
+        try:
+            group.barrier()
+        except GroupError as error:
+            os._exit(7 if "fork" in str(error) else 1)
+        os._exit(2)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    group.barrier()
+    return status
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_is_no_rank(tmp_path: Path) -> None:
+    assert results(fork_and_go_on, tmp_path, 2) == [7, 7]
+
+
+def test_a_rank_that_does_not_come(tmp_path: Path) -> None:
+    with pytest.raises(TimeoutError, match="rank 1 has not come to the group of 2 in time"):
+        join(tmp_path, 0, 2, timeout=0.05)
+    with pytest.raises(ValueError, match="rank 2 of a group of 2 does not exist"):
+        join(tmp_path, 2, 2)
+
+
+def test_a_closed_group_is_left(tmp_path: Path) -> None:
+    group = join(tmp_path, 0, 1)
+    group.close()
+    group.close()
+    with pytest.raises(GroupError, match="has left the group"):
+        group.barrier()
+
+
+class BrokenStore:
+    def set(self, key: str, value: bytes) -> None:
+        raise ZeroDivisionError(key)
+
+    def get(self, key: str, timeout: float) -> bytes:
+        raise AssertionError
+
+
+def test_what_a_store_raises_is_raised() -> None:
+    with pytest.raises(ZeroDivisionError, match="tensorwire/rank/0"):
+        join(BrokenStore(), 0, 2)
+
+
+def test_a_folder_where_others_write_is_no_store(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    with pytest.raises(PermissionError, match="others may write there"):
+        FileStore(tmp_path)
+
+
+def test_a_store_by_grpc() -> None:
+    with futures.ThreadPoolExecutor(2) as pool:
+        server = tw.server(pool, [store_service()])
+        target = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        server.start()
+        try:
+            store = PrefixStore("a", RpcStore(target))
+            with pytest.raises(TimeoutError, match="nobody has set a/key"):
+                store.get("key", 0.01)
+            store.set("key", b"\0value")
+            assert RpcStore(target).get("a/key", 1) == b"\0value"
+            with futures.ThreadPoolExecutor(2) as both:
+                groups = list(both.map(lambda rank: join(target, rank, 2), range(2)))
+                list(both.map(lambda group: group.barrier(), groups))
+                list(both.map(Group.close, groups))
+        finally:
+            server.stop(None)
