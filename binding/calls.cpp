@@ -87,6 +87,12 @@ struct CallBase {
 struct ClientCall : CallBase {
   tw_client_call* const handle;
   explicit ClientCall(tw_client_call* h) : CallBase(h), handle(h) {}
+  // A signal may come between the start of a call and whoever was to look after it.
+  ~ClientCall() {
+    if (tw_call_ended(handle)) return;
+    const NoGil nogil;
+    tw_call_cancel(handle, TW_CODE_CANCELLED, "the call was given up");
+  }
 
   bool send(nb::handle message, bool end) {
     Payload payload(message);

@@ -277,3 +277,27 @@ def test_what_is_wrong_with_tagged_messages_is_said() -> None:
             )
             with pytest.raises(grpc.RpcError):
                 here.send(6, b"x", LIMIT_SECONDS)
+
+
+def test_a_call_that_nobody_looks_after_is_cancelled(transport: Any) -> None:
+    """A signal may come between the start of a call and the object for its user."""
+    ended: queue.Queue[str] = queue.Queue()
+
+    def hold(request: bytes, context: grpc.ServicerContext) -> bytes:
+        over = threading.Event()
+        assert context.add_callback(over.set)
+        ended.put("begun")
+        assert over.wait(LIMIT_SECONDS)
+        ended.put("cancelled")
+        return b""
+
+    with (
+        serving(hold=hold) as (_, target),
+        tw.insecure_channel(target, transport=transport) as channel,
+    ):
+        peer = channel.peer()
+        assert peer is not None
+        alone = peer._native.start("/t.Peers/hold", None, None, b"", True, False)
+        assert ended.get(timeout=LIMIT_SECONDS) == "begun"
+        del alone
+        assert ended.get(timeout=LIMIT_SECONDS) == "cancelled"
