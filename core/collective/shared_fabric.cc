@@ -282,9 +282,11 @@ Status SharedFabric::staged_reduction(const Pending& now, const std::byte* in, s
         for (int i = 0; i < size_; ++i)
           all[static_cast<size_t>(i)] =
               i == rank_ ? in + c * each * width + at : chunk(i, number) + at;
-        tw::reduce(now.call.type, now.call.op, all, own_.chunk(number) + at,
-                   out ? out + c * each * width + at : nullptr, mine.size(),
-                   static_cast<unsigned>(size_));
+        // The result may lie where this rank's input does; the stage lies apart from all inputs.
+        std::byte* const stage = own_.chunk(number) + at;
+        std::byte* const kept = out ? out + c * each * width + at : nullptr;
+        tw::reduce(now.call.type, now.call.op, all, kept ? kept : stage, kept ? stage : nullptr,
+                   mine.size(), static_cast<unsigned>(size_));
         return {};
       },
       [&](uint64_t c, uint64_t number) -> Status {

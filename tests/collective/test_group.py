@@ -309,6 +309,25 @@ def test_abort(tmp_path: Path) -> None:
     assert "the user had enough" in results(abort_from_a_thread, tmp_path, 2)[1]
 
 
+def fail_in_one(group: Group) -> str:
+    if group.rank == 1:
+        with pytest.raises(RankLostError) as caught:
+            group.receive(np.empty(3), 0)
+        return str(caught.value)
+    work = group.all_reduce(np.ones(3), async_op=True)
+    try:
+        with group:
+            raise ArithmeticError("the loss is NaN")
+    except ArithmeticError:
+        with pytest.raises(GroupError, match="the loss is NaN"):
+            work.wait()
+    return ""
+
+
+def test_what_a_rank_fails_by_is_told_to_the_others(tmp_path: Path) -> None:
+    assert "ArithmeticError: the loss is NaN" in results(fail_in_one, tmp_path, 2)[1]
+
+
 def interrupt_oneself(group: Group) -> str:
     if group.rank == 1:
         with pytest.raises(RankLostError) as caught:

@@ -130,7 +130,9 @@ class Group:
     def __enter__(self) -> Group:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if error is not None:  # the others would wait for what this rank does no more
+            self.abort(f"{type(error).__name__}: {error}")
         self.close()
 
     def close(self) -> None:
