@@ -53,7 +53,10 @@ PLUGIN_DECODER = re.compile(rf"{DECODER.pattern}|\bmemcpy\(&", re.MULTILINE)
 PYTHON_IN_CORE = re.compile(r"Python\.h|nanobind/|tensorflow/|torch/")
 SYSTEM_IO = re.compile(r"sys/(socket|epoll|eventfd|mman|un)\.h|netinet/|fcntl\.h|poll\.h|unistd\.h")
 # An integration includes the headers of its own framework, as that names them.
-FRAMEWORK_HEADERS = {"tensorflow": ("absl/", "google/protobuf/", "tensorflow/", "tsl/")}
+FRAMEWORK_HEADERS = {
+    "tensorflow": ("absl/", "google/protobuf/", "tensorflow/", "tsl/"),
+    "torch": ("ATen/", "c10/", "torch/"),
+}
 WITHOUT_IO = ("wire", "message")
 
 # Every module, lowest first; those of one rank do not know each other. Those of a package that
@@ -61,10 +64,10 @@ WITHOUT_IO = ("wire", "message")
 PYTHON_LAYERS = (
     ("_core", "observe"),
     ("launch", "log", "progress", "signals", "tensors", "terminal"),
-    ("environment", "observe.audit", "observe.host", "observe.trace"),
+    ("environment", "observe.audit", "observe.host", "observe.trace", "plugins"),
     ("arrays", "audit", "rpc", "trace"),
     ("collective", "observe.doctor", "observe.loopback", "observe.metrics", "protobuf", "service"),
-    ("metrics", "observe.rdma", "tensorflow"),
+    ("metrics", "observe.rdma", "tensorflow", "torch"),
     ("bench",),
     ("cli",),
     ("__main__",),

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tensorwire import plugins
 from tensorwire.tensorflow import BuildError, UnsupportedError, build
 from tensorwire.tensorflow.build import LIBRARY, TensorFlow
 
@@ -200,7 +201,7 @@ def test_an_error_of_the_compiler(bench: Bench) -> None:
 
 def test_a_compiler_that_hangs(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     (bench.sources / "one.cc").write_text(f"WAIT {bench.path}/never\n")
-    monkeypatch.setattr(build, "BUILD_SECONDS", 0.2)
+    monkeypatch.setattr(plugins, "BUILD_SECONDS", 0.2)
     with pytest.raises(BuildError, match=r"took longer than 0\.2 s: .*one\.cc"):
         bench.plugin()
 
@@ -340,7 +341,7 @@ def test_waiting_for_another_process_ends(bench: Bench, monkeypatch: pytest.Monk
     process = bench.process()
     try:
         bench.wait_for_calls(1)
-        monkeypatch.setattr(build, "BUILD_SECONDS", 0.2)
+        monkeypatch.setattr(plugins, "BUILD_SECONDS", 0.2)
         with pytest.raises(BuildError, match="another process has been building"):
             bench.plugin()
     finally:

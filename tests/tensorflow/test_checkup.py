@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tensorwire import plugins
 from tensorwire.observe.doctor import Finding
 from tensorwire.tensorflow import build, checkup
 
@@ -105,4 +106,4 @@ def test_the_engine(
 def test_the_version_is_that_of_the_package() -> None:
     version = checkup.installed_version()
     assert version
-    assert build.release(version) >= build.OLDEST
+    assert plugins.release(version) >= build.OLDEST

@@ -9,6 +9,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
+from tensorwire import plugins
 from tensorwire.observe.doctor import Finding
 from tensorwire.tensorflow import build, settings
 from tensorwire.tensorflow.errors import BuildError
@@ -33,8 +34,8 @@ def installed_version() -> str | None:
 
 
 def _release(version: str) -> Finding:
-    supported = f"{build.text(build.OLDEST)} to {build.text(build.NEWEST)} are supported"
-    release = build.release(version) if version else build.NEWEST
+    supported = f"{plugins.text(build.OLDEST)} to {plugins.text(build.NEWEST)} are supported"
+    release = plugins.release(version) if version else build.NEWEST
     if release < build.OLDEST:
         meaning = f"too old for tensorwire: {supported}"
         return Finding("TensorFlow", version, "warn", meaning, "pip install -U tensorflow")

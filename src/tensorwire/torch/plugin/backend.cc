@@ -1,0 +1,520 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "rendezvous.h"
+#include "signals.h"
+
+namespace tensorwire {
+
+using c10d::OpType;
+
+namespace {
+
+// PyTorch before 2.8 does not say it of each operation.
+template <class Given>
+bool is_asynchronous(const Given& options) {
+  if constexpr (requires { options.asyncOp; })
+    return options.asyncOp;
+  else
+    return true;
+}
+
+uint64_t elements(const at::Tensor& tensor, const Element& element) {
+  return static_cast<uint64_t>(tensor.numel()) * element.each;
+}
+
+// Runs of rows: as many as `rows` says, or equally many.
+std::vector<tw_run> runs_of(const at::Tensor& tensor, const std::vector<int64_t>& rows, int ranks) {
+  std::vector<tw_run> runs(static_cast<size_t>(ranks));
+  const int64_t all = tensor.dim() == 0 ? 1 : tensor.size(0);
+  if (rows.empty() && all % ranks != 0)
+    fail(std::to_string(all) + " rows cannot be shared by " + std::to_string(ranks) + " ranks");
+  if (!rows.empty() && rows.size() != runs.size())
+    fail(std::to_string(rows.size()) + " sizes for " + std::to_string(ranks) + " ranks");
+  const uint64_t row = all == 0 ? 0 : tensor.nbytes() / static_cast<uint64_t>(all);
+  uint64_t at = 0;
+  int64_t sum = 0;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const int64_t count = rows.empty() ? all / ranks : rows[i];
+    if (count < 0) fail("a size is negative");
+    sum += count;
+    runs[i] = {at, row * static_cast<uint64_t>(count)};
+    at += runs[i].size;
+  }
+  if (sum != all)
+    fail("sizes add up to " + std::to_string(sum) + " rows, and the tensor has " +
+         std::to_string(all));
+  return runs;
+}
+
+std::vector<tw_run> runs_of(const std::vector<at::Tensor>& tensors) {
+  std::vector<tw_run> runs;
+  uint64_t at = 0;
+  for (const at::Tensor& tensor : tensors) {
+    runs.push_back({at, tensor.nbytes()});
+    at += tensor.nbytes();
+  }
+  return runs;
+}
+
+at::Tensor flat_room(const at::Tensor& like, int64_t count) {
+  return at::empty({count}, like.options().memory_format(std::nullopt));
+}
+
+}  // namespace
+
+Backend::Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                 Milliseconds timeout)
+    : c10d::Backend(rank, size), timeout_(timeout) {
+  tw_group* made = nullptr;
+  tw_status status{};
+  const Rendezvous rendezvous(store);
+  const tw_wait wait = wait_of(timeout, true);
+  const int code =
+      core().group_join(rendezvous.store(), rank, size, nullptr, &wait, &made, &status);
+  if (code == TW_INTERRUPTED) throw_interruption();
+  if (code != TW_OK) fail(status.details);
+  group_ = Group(made, core().group_release);
+}
+
+Backend::~Backend() { close("a rank has left the group", false); }
+
+void Backend::end(const std::string& why) { close(why, true); }
+void Backend::abort() { close("rank " + std::to_string(getRank()) + " has called abort()", true); }
+void Backend::shutdown() { close("the group has been shut down", false); }
+
+void Backend::setTimeout(Milliseconds timeout) {
+  const std::lock_guard lock(mutex_);
+  timeout_ = timeout;
+}
+
+uint64_t Backend::getSequenceNumberForGroup() {
+  const std::lock_guard lock(mutex_);
+  return sequence_;
+}
+
+void Backend::close(const std::string& why, bool always) {
+  struct Closing {
+    Backend* self;
+    const std::string* why;
+    bool always;
+  } closing{this, &why, always};
+  // The threads may need it for what Python has attached to tensors and futures.
+  without_gil(
+      [](void* context) {
+        const auto& [self, why, always] = *static_cast<Closing*>(context);
+        Group group;
+        std::vector<Lane*> lanes{&self->lane_};
+        {
+          const std::lock_guard lock(self->mutex_);
+          group = std::exchange(self->group_, nullptr);
+          if (group) self->closed_ = *why;
+          for (auto& [key, lane] : self->messages_) lanes.push_back(lane.get());
+        }
+        bool idle = true;
+        for (Lane* lane : lanes) idle = lane->close() && idle;
+        if (group && (always || !idle)) core().group_abort(group.get(), why->c_str());
+        for (Lane* lane : lanes) lane->join();
+      },
+      &closing);
+}
+
+Backend::Group Backend::group() {
+  const std::lock_guard lock(mutex_);
+  if (!group_) fail(closed_);
+  return group_;
+}
+
+void Backend::check_root(int64_t root) const {
+  if (root < 0 || root >= getSize())
+    fail("rank " + std::to_string(root) + " is not in a group of " + std::to_string(getSize()));
+}
+
+template <class Given>
+Backend::Milliseconds Backend::timeout_of(const Given& options) {
+  const std::lock_guard lock(mutex_);
+  ++sequence_;
+  return options.timeout == c10d::kUnsetTimeout ? timeout_ : options.timeout;
+}
+
+template <class Given>
+Backend::Handle Backend::begin(OpType type, const char* title, const Given& options,
+                               Tensors outputs, Work::Body body) {
+  auto work = c10::make_intrusive<Work>(getRank(), type, title, std::move(outputs),
+                                        timeout_of(options), std::move(body));
+  if (!is_asynchronous(options) && lane_.begin()) {
+    struct End {
+      Lane& lane;
+      ~End() { lane.end(); }
+    } end{lane_};
+    work->run(true);
+  } else if (!lane_.push([work] { work->run(false); })) {
+    work->refuse(closed_);
+  }
+  return work;
+}
+
+int Backend::run(const Group& group, const Call& call, const at::Tensor* in, const at::Tensor* out,
+                 const tw_wait& wait, tw_status* status) {
+  return core().group_run(group.get(), call.kind, in ? in->const_data_ptr() : nullptr,
+                          out ? out->data_ptr() : nullptr, call.count, call.element.type, call.op,
+                          call.root, &wait, status);
+}
+
+Backend::Handle Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
+  const at::Tensor tensor = only(tensors);
+  check_root(options.rootRank);
+  const Element element = moved(tensor);
+  const Call call{TW_BROADCAST, element, elements(tensor, element), 0,
+                  static_cast<int>(options.rootRank)};
+  return begin(OpType::BROADCAST, "tensorwire:broadcast", options, tensors,
+               [=, group = group()](const tw_wait& wait, tw_status* status) {
+                 const at::Tensor memory = room(tensor, true);
+                 const int code = run(group, call, nullptr, &memory, wait, status);
+                 if (code == TW_OK) put_back(memory, tensor);
+                 return code;
+               });
+}
+
+Backend::Handle Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
+  const at::Tensor tensor = only(tensors);
+  int op = 0;
+  const Element element = reduced(tensor, options.reduceOp, &op);
+  const Call call{TW_ALL_REDUCE, element, elements(tensor, element), op, 0};
+  return begin(OpType::ALLREDUCE, "tensorwire:all_reduce", options, tensors,
+               [=, group = group()](const tw_wait& wait, tw_status* status) {
+                 const at::Tensor memory = room(tensor, true);
+                 const int code = run(group, call, &memory, &memory, wait, status);
+                 if (code == TW_OK) put_back(memory, tensor);
+                 return code;
+               });
+}
+
+Backend::Handle Backend::allreduce_sparse(Tensors&, const c10d::AllreduceOptions&) {
+  fail("tensorwire moves dense tensors only: call to_dense() on this one");
+}
+
+Backend::Handle Backend::allreduce_coalesced(Tensors& tensors,
+                                             const c10d::AllreduceCoalescedOptions& options) {
+  std::vector<Call> calls;
+  for (const at::Tensor& tensor : tensors) {
+    check(tensor);
+    int op = 0;
+    const Element element = reduced(tensor, options.reduceOp, &op);
+    calls.push_back({TW_ALL_REDUCE, element, elements(tensor, element), op, 0});
+  }
+  return begin(OpType::ALLREDUCE_COALESCED, "tensorwire:all_reduce", options, tensors,
+               [=, group = group()](const tw_wait& wait, tw_status* status) {
+                 for (size_t i = 0; i < calls.size(); ++i) {
+                   const at::Tensor memory = room(tensors[i], true);
+                   const int code = run(group, calls[i], &memory, &memory, wait, status);
+                   if (code != TW_OK) return code;
+                   put_back(memory, tensors[i]);
+                 }
+                 return int{TW_OK};
+               });
+}
+
+Backend::Handle Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
+  const at::Tensor tensor = only(tensors);
+  check_root(options.rootRank);
+  int op = 0;
+  const Element element = reduced(tensor, options.reduceOp, &op);
+  const Call call{TW_REDUCE, element, elements(tensor, element), op,
+                  static_cast<int>(options.rootRank)};
+  const bool root = options.rootRank == getRank();
+  return begin(OpType::REDUCE, "tensorwire:reduce", options, tensors,
+               [=, group = group()](const tw_wait& wait, tw_status* status) {
+                 const at::Tensor memory = room(tensor, true);
+                 const int code = run(group, call, &memory, root ? &memory : nullptr, wait, status);
+                 if (code == TW_OK && root) put_back(memory, tensor);
+                 return code;
+               });
+}
+
+Backend::Handle Backend::allgather(Lists& outputs, Tensors& inputs,
+                                   const c10d::AllgatherOptions& options) {
+  const at::Tensor input = only(inputs);
+  const Tensors shares = only(outputs);
+  check_shares(shares, input, getSize());
+  const Element element = moved(input);
+  const Call call{TW_ALL_GATHER, element, elements(input, element), 0, 0};
+  return begin(OpType::ALLGATHER, "tensorwire:all_gather", options, shares,
+               [=, group = group(), size = getSize()](const tw_wait& wait, tw_status* status) {
+                 const at::Tensor given = dense(input);
+                 const at::Tensor all = flat_room(input, input.numel() * size);
+                 const int code = run(group, call, &given, &all, wait, status);
+                 if (code == TW_OK) take_apart(all, shares);
+                 return code;
+               });
+}
+
+Backend::Handle Backend::_allgather_base(at::Tensor& output, at::Tensor& input,
+                                         const c10d::AllgatherOptions& options) {
+  Tensors outputs{output}, inputs{input};
+  return allgather_into_tensor_coalesced(outputs, inputs, options);
+}
+
+Backend::Handle Backend::allgather_coalesced(Lists& outputs, Tensors& inputs,
+                                             const c10d::AllgatherOptions& options) {
+  const auto ranks = static_cast<size_t>(getSize());
+  if (outputs.size() != ranks) fail("all_gather needs a list of tensors for each rank");
+  Tensors all;
+  std::vector<Call> calls;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    check(inputs[i]);
+    for (const Tensors& list : outputs) {
+      if (list.size() != inputs.size()) fail("all_gather needs as many tensors from each rank");
+      check(list[i]);
+      check_same(list[i], inputs[i]);
+      all.push_back(list[i]);
+    }
+    const Element element = moved(inputs[i]);
+    calls.push_back({TW_ALL_GATHER, element, elements(inputs[i], element), 0, 0});
+  }
+  return begin(OpType::ALLGATHER_COALESCED, "tensorwire:all_gather", options, all,
+               [=, group = group()](const tw_wait& wait, tw_status* status) {
+                 for (size_t i = 0; i < calls.size(); ++i) {
+                   const at::Tensor given = dense(inputs[i]);
+                   const at::Tensor flat =
+                       flat_room(given, given.numel() * static_cast<int64_t>(ranks));
+                   const int code = run(group, calls[i], &given, &flat, wait, status);
+                   if (code != TW_OK) return code;
+                   const auto first = all.begin() + static_cast<ptrdiff_t>(i * ranks);
+                   take_apart(flat, {first, first + static_cast<ptrdiff_t>(ranks)});
+                 }
+                 return int{TW_OK};
+               });
+}
+
+Backend::Handle Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                         const c10d::AllgatherOptions& options) {
+  if (outputs.size() != inputs.size()) fail("all_gather needs an output for each input");
+  std::vector<Call> calls;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    check(inputs[i]);
+    check(outputs[i]);
+    check_same(outputs[i], inputs[i], getSize());
+    const Element element = moved(inputs[i]);
+    calls.push_back({TW_ALL_GATHER, element, elements(inputs[i], element), 0, 0});
+  }
+  return begin(OpType::_ALLGATHER_BASE, "tensorwire:all_gather", options, outputs,
+               [=, group = group()](const tw_wait& wait, tw_status* status) {
+                 for (size_t i = 0; i < calls.size(); ++i) {
+                   // The input may be this rank's share of the output.
+                   const at::Tensor given =
+                       inputs[i].is_alias_of(outputs[i])
+                           ? dense(inputs[i]).clone(at::MemoryFormat::Contiguous)
+                           : dense(inputs[i]);
+                   const at::Tensor memory = room(outputs[i], false);
+                   const int code = run(group, calls[i], &given, &memory, wait, status);
+                   if (code != TW_OK) return code;
+                   put_back(memory, outputs[i]);
+                 }
+                 return int{TW_OK};
+               });
+}
+
+Backend::Handle Backend::gather(Lists& outputs, Tensors& inputs,
+                                const c10d::GatherOptions& options) {
+  const at::Tensor input = only(inputs);
+  check_root(options.rootRank);
+  const bool root = options.rootRank == getRank();
+  const Tensors shares = root ? only(outputs) : Tensors{};
+  if (root) check_shares(shares, input, getSize());
+  const Element element = moved(input);
+  const Call call{TW_GATHER, element, elements(input, element), 0,
+                  static_cast<int>(options.rootRank)};
+  return begin(OpType::GATHER, "tensorwire:gather", options, shares,
+               [=, group = group(), size = getSize()](const tw_wait& wait, tw_status* status) {
+                 const at::Tensor given = dense(input);
+                 if (!root) return run(group, call, &given, nullptr, wait, status);
+                 const at::Tensor all = flat_room(input, input.numel() * size);
+                 const int code = run(group, call, &given, &all, wait, status);
+                 if (code == TW_OK) take_apart(all, shares);
+                 return code;
+               });
+}
+
+Backend::Handle Backend::scatter(Tensors& outputs, Lists& inputs,
+                                 const c10d::ScatterOptions& options) {
+  const at::Tensor output = only(outputs);
+  check_root(options.rootRank);
+  const bool root = options.rootRank == getRank();
+  const Tensors shares = root ? only(inputs) : Tensors{};
+  if (root) check_shares(shares, output, getSize());
+  const Element element = moved(output);
+  const Call call{TW_SCATTER, element, elements(output, element), 0,
+                  static_cast<int>(options.rootRank)};
+  return begin(OpType::SCATTER, "tensorwire:scatter", options, outputs,
+               [=, group = group()](const tw_wait& wait, tw_status* status) {
+                 at::Tensor all;
+                 if (root) all = joined(shares);
+                 const at::Tensor memory = room(output, false);
+                 const int code = run(group, call, root ? &all : nullptr, &memory, wait, status);
+                 if (code == TW_OK) put_back(memory, output);
+                 return code;
+               });
+}
+
+Backend::Handle Backend::reduce_scatter(Tensors& outputs, Lists& inputs,
+                                        const c10d::ReduceScatterOptions& options) {
+  const at::Tensor output = only(outputs);
+  const Tensors shares = only(inputs);
+  check_shares(shares, output, getSize());
+  int op = 0;
+  const Element element = reduced(output, options.reduceOp, &op);
+  const Call call{TW_REDUCE_SCATTER, element, elements(output, element), op, 0};
+  return begin(OpType::REDUCE_SCATTER, "tensorwire:reduce_scatter", options, outputs,
+               [=, group = group()](const tw_wait& wait, tw_status* status) {
+                 const at::Tensor all = joined(shares);
+                 const at::Tensor memory = room(output, false);
+                 const int code = run(group, call, &all, &memory, wait, status);
+                 if (code == TW_OK) put_back(memory, output);
+                 return code;
+               });
+}
+
+Backend::Handle Backend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                              const c10d::ReduceScatterOptions& options) {
+  Tensors outputs{output}, inputs{input};
+  return reduce_scatter_tensor_coalesced(outputs, inputs, options);
+}
+
+Backend::Handle Backend::reduce_scatter_tensor_coalesced(
+    Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
+  if (outputs.size() != inputs.size()) fail("reduce_scatter needs an output for each input");
+  std::vector<Call> calls;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    check(inputs[i]);
+    check(outputs[i]);
+    check_same(inputs[i], outputs[i], getSize());
+    int op = 0;
+    const Element element = reduced(outputs[i], options.reduceOp, &op);
+    calls.push_back({TW_REDUCE_SCATTER, element, elements(outputs[i], element), op, 0});
+  }
+  return begin(OpType::_REDUCE_SCATTER_BASE, "tensorwire:reduce_scatter", options, outputs,
+               [=, group = group()](const tw_wait& wait, tw_status* status) {
+                 for (size_t i = 0; i < calls.size(); ++i) {
+                   const at::Tensor given = dense(inputs[i]);
+                   // The output may be this rank's share of the input.
+                   const at::Tensor memory = outputs[i].is_alias_of(inputs[i])
+                                                 ? flat_room(given, outputs[i].numel())
+                                                 : room(outputs[i], false);
+                   const int code = run(group, calls[i], &given, &memory, wait, status);
+                   if (code != TW_OK) return code;
+                   if (!memory.is_same(outputs[i]))
+                     outputs[i].copy_(memory.view(outputs[i].sizes()));
+                 }
+                 return int{TW_OK};
+               });
+}
+
+Backend::Handle Backend::alltoall_base(at::Tensor& output, at::Tensor& input,
+                                       std::vector<int64_t>& takes, std::vector<int64_t>& gives,
+                                       const c10d::AllToAllOptions& options) {
+  check(output);
+  check(input);
+  if (output.scalar_type() != input.scalar_type()) check_same(output, input);
+  const std::vector<tw_run> out = runs_of(output, takes, getSize());
+  const std::vector<tw_run> in = runs_of(input, gives, getSize());
+  const at::Tensor to = output, from = input;
+  return begin(OpType::ALLTOALL_BASE, "tensorwire:all_to_all", options, {output},
+               [=, group = group()](const tw_wait& wait, tw_status* status) {
+                 const at::Tensor given = dense(from);
+                 const at::Tensor memory = room(to, false);
+                 const int code = core().group_all_to_all(
+                     group.get(), moved(given).type, given.const_data_ptr(), in.data(),
+                     memory.data_ptr(), out.data(), &wait, status);
+                 if (code == TW_OK) put_back(memory, to);
+                 return code;
+               });
+}
+
+Backend::Handle Backend::alltoall(Tensors& outputs, Tensors& inputs,
+                                  const c10d::AllToAllOptions& options) {
+  check(outputs);
+  check(inputs);
+  const auto ranks = static_cast<size_t>(getSize());
+  if (outputs.size() != ranks || inputs.size() != ranks)
+    fail("all_to_all needs a tensor for and from each of " + std::to_string(ranks) + " ranks");
+  for (size_t i = 0; i < ranks; ++i)
+    if (inputs[i].scalar_type() != inputs[0].scalar_type() ||
+        outputs[i].scalar_type() != inputs[0].scalar_type())
+      fail("all_to_all needs tensors of one type");
+  const std::vector<tw_run> in = runs_of(inputs), out = runs_of(outputs);
+  return begin(OpType::ALLTOALL, "tensorwire:all_to_all", options, outputs,
+               [=, group = group()](const tw_wait& wait, tw_status* status) {
+                 int64_t count = 0;
+                 for (const at::Tensor& tensor : outputs) count += tensor.numel();
+                 const at::Tensor given = joined(inputs);
+                 const at::Tensor memory = flat_room(outputs[0], count);
+                 const int code = core().group_all_to_all(
+                     group.get(), moved(given).type, given.const_data_ptr(), in.data(),
+                     memory.data_ptr(), out.data(), &wait, status);
+                 if (code == TW_OK) take_apart(memory, outputs);
+                 return code;
+               });
+}
+
+Backend::Handle Backend::barrier(const c10d::BarrierOptions& options) {
+  return begin(OpType::BARRIER, "tensorwire:barrier", options, {},
+               [group = group()](const tw_wait& wait, tw_status* status) {
+                 const Call call{TW_BARRIER, {TW_UINT8, 1}, 0, 0, 0};
+                 return run(group, call, nullptr, nullptr, wait, status);
+               });
+}
+
+void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool) {
+  barrier(options)->wait();
+}
+
+Backend::Handle Backend::send(Tensors& tensors, int to, int tag) {
+  return message(true, only(tensors), to, tag);
+}
+
+Backend::Handle Backend::recv(Tensors& tensors, int from, int tag) {
+  return message(false, only(tensors), from, tag);
+}
+
+Backend::Handle Backend::recvAnysource(Tensors&, int) {
+  fail("tensorwire receives from a rank that is named: give recv() a src");
+}
+
+Backend::Handle Backend::message(bool sends, const at::Tensor& tensor, int peer, int tag) {
+  check_root(peer);
+  if (peer == getRank()) fail("a rank sends nothing to itself");
+  if (tag < 0) fail("a tag is not negative");
+  Lane* lane;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!group_) fail(closed_);
+    std::unique_ptr<Lane>& found = messages_[{sends, peer, tag}];
+    if (!found) found = std::make_unique<Lane>();
+    lane = found.get();
+  }
+  auto work = c10::make_intrusive<Work>(
+      getRank(), sends ? OpType::SEND : OpType::RECV, sends ? "tensorwire:send" : "tensorwire:recv",
+      Tensors{tensor}, timeout_of(c10d::BarrierOptions{}),
+      [=, group = group()](const tw_wait& wait, tw_status* status) {
+        const auto of = static_cast<uint64_t>(tag);
+        if (sends) {
+          const at::Tensor given = dense(tensor);
+          return core().group_send(group.get(), peer, of, given.const_data_ptr(), given.nbytes(),
+                                   &wait, status);
+        }
+        const at::Tensor memory = room(tensor, false);
+        const int code = core().group_receive(group.get(), peer, of, memory.data_ptr(),
+                                              memory.nbytes(), &wait, status);
+        if (code == TW_OK) put_back(memory, tensor);
+        return code;
+      });
+  if (!lane->push([work] { work->run(false); })) work->refuse(closed_);
+  return work;
+}
+
+}  // namespace tensorwire

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// PyTorch's collectives over a group of the runtime.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <tuple>
+#include <vector>
+
+#include "lane.h"
+#include "tensors.h"
+#include "work.h"
+
+namespace tensorwire {
+
+class Backend final : public c10d::Backend {
+ public:
+  using Tensors = std::vector<at::Tensor>;
+  using Lists = std::vector<Tensors>;
+  using Handle = c10::intrusive_ptr<c10d::Work>;
+  using Milliseconds = std::chrono::milliseconds;
+
+  // Joins: returns once all ranks have come.
+  Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, Milliseconds timeout);
+  ~Backend() override;
+
+  // Ends the group for all ranks, and waits for this one's operations.
+  void end(const std::string& why);
+
+  const std::string getBackendName() const override { return "tensorwire"; }
+
+  // Some of these are virtual in some releases of PyTorch only.
+  void abort();
+  void shutdown();
+  void setTimeout(Milliseconds timeout);
+
+  Handle broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
+  Handle allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  Handle allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  Handle allreduce_coalesced(Tensors& tensors,
+                             const c10d::AllreduceCoalescedOptions& options) override;
+  Handle reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  Handle allgather(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
+  Handle _allgather_base(at::Tensor& output, at::Tensor& input,
+                         const c10d::AllgatherOptions& options) override;
+  Handle allgather_coalesced(Lists& outputs, Tensors& inputs,
+                             const c10d::AllgatherOptions& options) override;
+  Handle allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                         const c10d::AllgatherOptions& options) override;
+  Handle gather(Lists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
+  Handle scatter(Tensors& outputs, Lists& inputs, const c10d::ScatterOptions& options) override;
+  Handle reduce_scatter(Tensors& outputs, Lists& inputs,
+                        const c10d::ReduceScatterOptions& options) override;
+  Handle _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                              const c10d::ReduceScatterOptions& options) override;
+  Handle reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                         const c10d::ReduceScatterOptions& options) override;
+  Handle alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& takes,
+                       std::vector<int64_t>& gives, const c10d::AllToAllOptions& options) override;
+  Handle alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
+  Handle barrier(const c10d::BarrierOptions& options) override;
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool all) override;
+  Handle send(Tensors& tensors, int to, int tag) override;
+  Handle recv(Tensors& tensors, int from, int tag) override;
+  Handle recvAnysource(Tensors& tensors, int tag) override;
+  void setSequenceNumberForGroup() override {}
+  uint64_t getSequenceNumberForGroup() override;
+
+ private:
+  // Released when the last operation that uses it is over.
+  using Group = std::shared_ptr<tw_group>;
+
+  // A call of tw_group_run; `in` may be null.
+  struct Call {
+    int kind;
+    Element element;
+    uint64_t count;
+    int op;
+    int root;
+  };
+  static int run(const Group& group, const Call& call, const at::Tensor* in, const at::Tensor* out,
+                 const tw_wait& wait, tw_status* status);
+
+  Group group();
+  void check_root(int64_t root) const;
+  template <class Given>
+  Milliseconds timeout_of(const Given& options);
+  template <class Given>
+  Handle begin(c10d::OpType type, const char* title, const Given& options, Tensors outputs,
+               Work::Body body);
+  Handle message(bool sends, const at::Tensor& tensor, int peer, int tag);
+  void close(const std::string& why, bool always);
+
+  std::mutex mutex_;
+  Group group_;  // null: it is closed
+  std::string closed_;
+  Milliseconds timeout_;
+  uint64_t sequence_ = 0;
+  Lane lane_;
+  // One for each row of messages, because a message waits for its other end.
+  std::map<std::tuple<bool, int, int>, std::unique_ptr<Lane>> messages_;
+};
+
+}  // namespace tensorwire

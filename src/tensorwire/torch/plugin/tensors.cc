@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tensors.h"
+
+#include <c10/util/Exception.h>
+
+#include "core.h"
+#include "work.h"
+
+namespace tensorwire {
+
+namespace {
+
+// -1: the runtime knows no such type.
+int type_of(at::ScalarType type) {
+  switch (type) {
+    case at::kDouble:
+    case at::kComplexDouble:
+      return TW_FLOAT64;
+    case at::kFloat:
+    case at::kComplexFloat:
+      return TW_FLOAT32;
+    case at::kHalf:
+    case at::ScalarType::ComplexHalf:
+      return TW_FLOAT16;
+    case at::kBFloat16:
+      return TW_BFLOAT16;
+    case at::kFloat8_e4m3fn:
+      return TW_FLOAT8_E4M3;
+    case at::kFloat8_e5m2:
+      return TW_FLOAT8_E5M2;
+    case at::kChar:
+      return TW_INT8;
+    case at::kShort:
+      return TW_INT16;
+    case at::kInt:
+      return TW_INT32;
+    case at::kLong:
+      return TW_INT64;
+    case at::kByte:
+      return TW_UINT8;
+    case at::ScalarType::UInt16:
+      return TW_UINT16;
+    case at::ScalarType::UInt32:
+      return TW_UINT32;
+    case at::ScalarType::UInt64:
+      return TW_UINT64;
+    case at::kBool:
+      return TW_BOOL;
+    default:
+      return -1;
+  }
+}
+
+std::string name_of(const at::Tensor& tensor) { return at::toString(tensor.scalar_type()); }
+
+bool is_dense(const at::Tensor& tensor) {
+  return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+}
+
+}  // namespace
+
+Element moved(const at::Tensor& tensor) {
+  const int type = type_of(tensor.scalar_type());
+  if (type < 0) return {TW_UINT8, tensor.element_size()};
+  return {type, tensor.is_complex() ? uint64_t{2} : uint64_t{1}};
+}
+
+Element reduced(const at::Tensor& tensor, const c10d::ReduceOp& op, int* number) {
+  using c10d::ReduceOp;
+  const ReduceOp::RedOpType kind = op;
+  switch (kind) {
+    case ReduceOp::SUM:
+      *number = TW_SUM;
+      break;
+    case ReduceOp::AVG:
+      *number = TW_AVERAGE;
+      break;
+    case ReduceOp::PRODUCT:
+      *number = TW_PRODUCT;
+      break;
+    case ReduceOp::MIN:
+      *number = TW_MIN;
+      break;
+    case ReduceOp::MAX:
+      *number = TW_MAX;
+      break;
+    case ReduceOp::BAND:
+      *number = TW_BIT_AND;
+      break;
+    case ReduceOp::BOR:
+      *number = TW_BIT_OR;
+      break;
+    case ReduceOp::BXOR:
+      *number = TW_BIT_XOR;
+      break;
+    default:
+      fail(kind == ReduceOp::PREMUL_SUM
+               ? "tensorwire has no PREMUL_SUM: multiply the tensor, and reduce it by SUM"
+               : "tensorwire has no such reduction");
+  }
+  const int type = type_of(tensor.scalar_type());
+  if (type < 0) fail("tensors of " + name_of(tensor) + " cannot be reduced");
+  if (tensor.is_complex() && *number != TW_SUM && *number != TW_AVERAGE)
+    fail("complex tensors can be reduced by SUM and AVG only");
+  if (type == TW_BOOL && *number == TW_AVERAGE) fail("tensors of bool have no AVG");
+  const bool bits = *number == TW_BIT_AND || *number == TW_BIT_OR || *number == TW_BIT_XOR;
+  if (bits && tensor.is_floating_point()) fail("the bits of floats cannot be reduced");
+  return {type, tensor.is_complex() ? uint64_t{2} : uint64_t{1}};
+}
+
+void check(const at::Tensor& tensor) {
+  if (!tensor.defined()) fail("a tensor is missing");
+  if (tensor.layout() != at::kStrided)
+    fail("tensorwire moves dense tensors only: call to_dense() on this one");
+  if (!tensor.device().is_cpu())
+    fail(
+        "tensorwire moves tensors of the CPU, and this one is on " + tensor.device().str() +
+        ": take another back end for that, as in init_process_group(\"cpu:tensorwire,cuda:nccl\")");
+}
+
+void check(const std::vector<at::Tensor>& tensors) {
+  for (const at::Tensor& tensor : tensors) check(tensor);
+}
+
+const at::Tensor& only(const std::vector<at::Tensor>& tensors) {
+  if (tensors.size() != 1) fail("a rank gives one tensor, not " + std::to_string(tensors.size()));
+  check(tensors[0]);
+  return tensors[0];
+}
+
+const std::vector<at::Tensor>& only(const std::vector<std::vector<at::Tensor>>& lists) {
+  if (lists.size() != 1)
+    fail("a rank gives one list of tensors, not " + std::to_string(lists.size()));
+  check(lists[0]);
+  return lists[0];
+}
+
+void check_same(const at::Tensor& of, const at::Tensor& like, int64_t times) {
+  if (of.scalar_type() != like.scalar_type())
+    fail("tensors of " + name_of(of) + " and of " + name_of(like) + " in one operation");
+  if (of.numel() != like.numel() * times)
+    fail("a tensor has " + std::to_string(of.numel()) + " elements, and needs " +
+         std::to_string(like.numel() * times));
+}
+
+void check_shares(const std::vector<at::Tensor>& shares, const at::Tensor& like, int ranks) {
+  if (shares.size() != static_cast<size_t>(ranks))
+    fail(std::to_string(shares.size()) + " tensors for " + std::to_string(ranks) + " ranks");
+  for (const at::Tensor& share : shares) check_same(share, like);
+}
+
+at::Tensor dense(const at::Tensor& tensor) {
+  if (is_dense(tensor)) return tensor;
+  return tensor.resolve_conj().resolve_neg().contiguous();
+}
+
+at::Tensor room(const at::Tensor& tensor, bool with_values) {
+  if (is_dense(tensor)) return tensor;
+  return with_values ? dense(tensor) : at::empty(tensor.sizes(), tensor.options());
+}
+
+void put_back(const at::Tensor& from, const at::Tensor& to) {
+  if (!from.is_same(to)) to.copy_(from);
+}
+
+at::Tensor joined(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> rows;
+  rows.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) rows.push_back(dense(tensor).view(-1));
+  return at::cat(rows);
+}
+
+void take_apart(const at::Tensor& flat, const std::vector<at::Tensor>& tensors) {
+  int64_t at = 0;
+  for (const at::Tensor& tensor : tensors) {
+    tensor.copy_(flat.narrow(0, at, tensor.numel()).view(tensor.sizes()));
+    at += tensor.numel();
+  }
+}
+
+}  // namespace tensorwire

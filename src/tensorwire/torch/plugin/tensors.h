@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensors as the runtime takes them: memory, a number of elements, and a type.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+#include <vector>
+
+namespace tensorwire {
+
+// What an element counts as. Of a complex number both parts do.
+struct Element {
+  int type;
+  uint64_t each;  // elements of the runtime in one of the tensor's
+};
+
+// As what it is moved; what the runtime does not know is bytes.
+Element moved(const at::Tensor& tensor);
+// As what it is reduced by `op`, whose number in the runtime is stored. Throws where there is none.
+Element reduced(const at::Tensor& tensor, const c10d::ReduceOp& op, int* number);
+
+// Throws unless it is a dense tensor of the CPU.
+void check(const at::Tensor& tensor);
+void check(const std::vector<at::Tensor>& tensors);
+// The one of a list that has to have one. The lists are PyTorch's, from the days of several devices
+// in one process.
+const at::Tensor& only(const std::vector<at::Tensor>& tensors);
+const std::vector<at::Tensor>& only(const std::vector<std::vector<at::Tensor>>& lists);
+// Throws unless both have the same type, and `of` has `times` as many elements.
+void check_same(const at::Tensor& of, const at::Tensor& like, int64_t times = 1);
+// Throws unless there is one for each rank, all like `like`.
+void check_shares(const std::vector<at::Tensor>& shares, const at::Tensor& like, int ranks);
+
+// Its elements one after the other: itself where they are, else a copy.
+at::Tensor dense(const at::Tensor& tensor);
+// Memory for its elements one after the other: its own where they are; with_values: as it is now.
+at::Tensor room(const at::Tensor& tensor, bool with_values);
+// Puts what is in that memory to where it belongs.
+void put_back(const at::Tensor& from, const at::Tensor& to);
+
+// All elements of tensors one after the other; those of `flat` into the tensors.
+at::Tensor joined(const std::vector<at::Tensor>& tensors);
+void take_apart(const at::Tensor& flat, const std::vector<at::Tensor>& tensors);
+
+}  // namespace tensorwire

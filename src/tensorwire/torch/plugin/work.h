@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// One operation, as PyTorch sees it.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <functional>
+#include <mutex>
+#include <string>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <vector>
+
+#include "core.h"
+
+namespace tensorwire {
+
+// Throws c10::DistBackendError.
+[[noreturn]] void fail(const std::string& why);
+
+// A wait that ends by Ctrl-C where `interruptible` and this is the main thread.
+tw_wait wait_of(std::chrono::milliseconds timeout, bool interruptible);
+
+class Work final : public c10d::Work {
+ public:
+  // What the operation is. It returns TW_OK, or another code with a sentence. It holds all tensors
+  // that the operation needs until that is over.
+  using Body = std::function<int(const tw_wait& wait, tw_status* status)>;
+
+  Work(int rank, c10d::OpType type, const char* title, std::vector<at::Tensor> outputs,
+       std::chrono::milliseconds timeout, Body body);
+
+  // Once. On the caller's thread when `interruptible`: throws what a signal's handler has raised.
+  void run(bool interruptible);
+  // It never runs.
+  void refuse(const std::string& why);
+
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  std::vector<at::Tensor> result() override { return outputs_; }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+
+ private:
+  void over(std::exception_ptr error);
+  void settle(c10::ivalue::Future& future);
+
+  const std::vector<at::Tensor> outputs_;
+  const std::chrono::milliseconds timeout_;
+  Body body_;
+  std::mutex future_mutex_;
+  bool ended_ = false;
+  std::exception_ptr error_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_;
+};
+
+}  // namespace tensorwire

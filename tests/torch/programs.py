@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the ranks run. Each returns what can be sent: no tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch.distributed as dist
+
+import torch
+
+
+def message_of(call: Callable[[], Any]) -> str:
+    """Of what it raises."""
+    try:
+        call()
+    except RuntimeError as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def moves(rank: int, size: int) -> dict[str, Any]:
+    """Each operation, small and through the pipeline of chunks; the expected in plain Python."""
+    wrong: list[str] = []
+
+    def check(name: str, found: torch.Tensor, wanted: torch.Tensor) -> None:
+        if not torch.equal(found, wanted):
+            wrong.append(f"{name}: {found.flatten()[:4]} is not {wanted.flatten()[:4]}")
+
+    for count in (1, 5, 300_000):
+        mine = torch.arange(count, dtype=torch.float32) + rank * 1000
+        every = [torch.arange(count, dtype=torch.float32) + each * 1000 for each in range(size)]
+        total = torch.stack(every).sum(0)
+
+        tensor = mine.clone()
+        dist.all_reduce(tensor)
+        check("all_reduce", tensor, total)
+        tensor = mine.clone()
+        dist.all_reduce(tensor, dist.ReduceOp.AVG)
+        check("average", tensor, total / size)
+        tensor = mine.clone()
+        work = dist.all_reduce(tensor, async_op=True)
+        work.wait()
+        check("asynchronous", tensor, total)
+        check("future", work.get_future().value()[0], total)
+        tensor = mine.clone()
+        dist.broadcast(tensor, 1)
+        check("broadcast", tensor, every[1])
+        tensor = mine.clone()
+        dist.reduce(tensor, 1)
+        if rank == 1:
+            check("reduce", tensor, total)
+        out = [torch.empty(count) for _ in range(size)]
+        dist.all_gather(out, mine)
+        check("all_gather", torch.stack(out), torch.stack(every))
+        flat = torch.empty(size * count)
+        dist.all_gather_into_tensor(flat, mine)
+        check("all_gather_into_tensor", flat, torch.cat(every))
+        flat = torch.empty(size * count)
+        flat[rank * count : (rank + 1) * count] = mine
+        dist.all_gather_into_tensor(flat, flat[rank * count : (rank + 1) * count])
+        check("all_gather_into_tensor in place", flat, torch.cat(every))
+        gathered = [torch.empty(count) for _ in range(size)] if rank == 0 else None
+        dist.gather(mine, gathered, 0)
+        if gathered is not None:
+            check("gather", torch.stack(gathered), torch.stack(every))
+        share = torch.empty(count)
+        dist.scatter(share, every if rank == 0 else None, 0)
+        check("scatter", share, every[rank])
+        shares = [mine + each for each in range(size)]
+        wanted = total + rank * size
+        dist.reduce_scatter(share, shares)
+        check("reduce_scatter", share, wanted)
+        dist.reduce_scatter_tensor(share, torch.cat(shares))
+        check("reduce_scatter_tensor", share, wanted)
+        whole = torch.cat(shares)
+        dist.reduce_scatter_tensor(whole[rank * count : (rank + 1) * count], whole)
+        check("reduce_scatter_tensor in place", whole[rank * count : (rank + 1) * count], wanted)
+        dist.all_to_all(out, shares)
+        check("all_to_all", torch.stack(out), torch.stack([each + rank for each in every]))
+        dist.all_to_all_single(flat, torch.cat(shares))
+        check("all_to_all_single", flat, torch.cat([each + rank for each in every]))
+    # Rank 0 gives 1 row to itself and 2 to rank 1; rank 1 gives 3 and 4.
+    gives = [1, 2] if rank == 0 else [3, 4]
+    takes = [1, 3] if rank == 0 else [2, 4]
+    rows = torch.empty(sum(takes), 3)
+    dist.all_to_all_single(rows, torch.full((sum(gives), 3), float(rank)), takes, gives)
+    check("uneven", rows[:, 0], torch.tensor([0.0] * takes[0] + [1.0] * takes[1]))
+    dist.barrier()
+    # dist.monitored_barrier() asks for gloo by name.
+    everybody: Any = dist.distributed_c10d._get_default_group()
+    everybody.monitored_barrier()
+    return {"wrong": wrong}
+
+
+def kinds(rank: int, size: int) -> list[str]:
+    """Types, reductions, strides."""
+    wrong: list[str] = []
+    for dtype in (
+        *(torch.float64, torch.float32, torch.float16, torch.bfloat16),
+        *(torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8),
+        *(torch.complex64, torch.complex128),
+    ):
+        tensor = torch.tensor([1, 2, 3]).to(dtype) * (rank + 1)
+        dist.all_reduce(tensor)
+        if not torch.equal(tensor, torch.tensor([3, 6, 9]).to(dtype)):
+            wrong.append(f"{dtype}: {tensor}")
+    for dtype in (torch.float8_e4m3fn, torch.float8_e5m2, torch.uint16, torch.uint32, torch.uint64):
+        tensor = torch.tensor([1.0, 2.0]).to(dtype)
+        dist.all_reduce(tensor)
+        if tensor.to(torch.float32).tolist() != [2.0, 4.0]:
+            wrong.append(f"{dtype}: {tensor}")
+    first = torch.tensor([True, True, False, False])
+    second = torch.tensor([True, False, True, False])
+    for op, truth in (
+        (dist.ReduceOp.SUM, first | second),
+        (dist.ReduceOp.MAX, first | second),
+        (dist.ReduceOp.PRODUCT, first & second),
+        (dist.ReduceOp.MIN, first & second),
+        (dist.ReduceOp.BAND, first & second),
+        (dist.ReduceOp.BOR, first | second),
+        (dist.ReduceOp.BXOR, first ^ second),
+    ):
+        tensor = (second if rank else first).clone()
+        dist.all_reduce(tensor, op)
+        if not torch.equal(tensor, truth):
+            wrong.append(f"bool {op}: {tensor}")
+    base = torch.zeros(4, 6)
+    dist.all_reduce(base.t()[1:4].add_(rank + 1))
+    if not torch.equal(base[:, 1:4], torch.full((4, 3), 3.0)) or base[:, 0].any():
+        wrong.append(f"strided: {base}")
+    scalar = torch.tensor(1.0 + rank)
+    dist.broadcast(scalar, 1)
+    dist.all_reduce(torch.empty(0))
+    if scalar.item() != 2.0:
+        wrong.append(f"scalar: {scalar}")
+    return wrong
+
+
+def messages(rank: int, size: int) -> list[float]:
+    """Both ranks ask before they give, and tags do not come in each other's way."""
+    other = 1 - rank
+    big = torch.full((400_000,), float(rank))
+    into = torch.empty_like(big)
+    works = [dist.irecv(into, other, tag=3), dist.isend(big, other, tag=3)]
+    for work in works:
+        assert work is not None
+        work.wait()
+    small = torch.empty(1)
+    if rank == 0:
+        dist.send(torch.tensor([7.0]), 1, tag=5)
+        dist.send(torch.tensor([8.0]), 1, tag=4)
+    else:
+        dist.recv(small, 0, tag=4)
+        assert small.item() == 8.0
+        dist.recv(small, 0, tag=5)
+        assert small.item() == 7.0
+    operations = [
+        dist.P2POp(dist.isend, torch.tensor([rank + 10.0]), other),
+        dist.P2POp(dist.irecv, small, other),
+    ]
+    for work in dist.batch_isend_irecv(operations):
+        work.wait()
+    return [into.min().item(), into.max().item(), small.item()]
+
+
+def refusals(rank: int, size: int) -> list[str]:
+    """Nothing has been sent: the group goes on."""
+    ones = torch.ones(2)
+    sparse = torch.eye(2).to_sparse()
+    premultiplied = getattr(dist, "_make_nccl_premul_sum")  # noqa: B009
+    found = [
+        message_of(lambda: dist.all_reduce(sparse)),
+        message_of(lambda: dist.all_reduce(ones, premultiplied(2.0))),
+        message_of(lambda: dist.recv(ones)),
+        message_of(lambda: dist.all_reduce(ones > 0, dist.ReduceOp.AVG)),
+        message_of(lambda: dist.all_reduce(ones, dist.ReduceOp.BXOR)),
+        message_of(lambda: dist.all_gather_into_tensor(torch.empty(3), ones)),
+    ]
+    dist.all_reduce(ones)
+    assert ones.tolist() == [2.0, 2.0]
+    return found
+
+
+def groups_and_objects(rank: int, size: int) -> Any:
+    both = dist.new_group([0, 1])
+    alone = [dist.new_group([each]) for each in range(size)][rank]
+    tensor = torch.tensor([float(rank + 1)])
+    dist.all_reduce(tensor, group=both)
+    dist.all_reduce(tensor, group=alone)
+    found: list[Any] = [None] * size
+    dist.all_gather_object(found, {"rank": rank})
+    shared = [f"from {rank}"]
+    dist.broadcast_object_list(shared, 0)
+    return tensor.item(), found, shared, dist.get_backend(both)
+
+
+def many_at_once(rank: int, size: int) -> bool:
+    """Operations that are begun and not waited for run in their order."""
+    tensors = [torch.full((1000 * (i % 7) + 1,), float(rank + i)) for i in range(60)]
+    works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+    last = torch.ones(1)
+    dist.all_reduce(last)
+    for work in works:
+        work.wait()
+    good = all(bool((t == 2 * i + 1).all()) for i, t in enumerate(tensors))
+    return good and last.item() == 2.0
+
+
+def train(rank: int, size: int) -> tuple[list[float], str]:
+    """A few steps of a model whose gradients come in several buckets."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    torch.manual_seed(rank)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64), torch.nn.Linear(64, 1)
+    )
+    parallel = DistributedDataParallel(model, bucket_cap_mb=0.01)
+    optimizer = torch.optim.SGD(parallel.parameters(), lr=0.1)
+    torch.manual_seed(100 + rank)
+    for _ in range(4):
+        loss = parallel(torch.randn(8, 32)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    flat = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+    return flat[:200].tolist(), flat.numpy().tobytes().hex()
+
+
+def shard(rank: int, size: int) -> tuple[list[float], list[float]]:
+    """A model whose weights are shared out, and the same one whole."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    def make() -> torch.nn.Module:
+        torch.manual_seed(1)
+        return torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.ReLU(), torch.nn.Linear(16, 2))
+
+    torch.manual_seed(2)
+    batches = torch.randn(size, 4, 16)
+    losses: list[list[float]] = []
+    for model, batch in ((make(), batches[rank]), (make(), batches.flatten(0, 1))):
+        if not losses:
+            fully_shard(model, mesh=init_device_mesh("cpu", (size,)))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        losses.append([])
+        for _ in range(3):
+            loss = model(batch).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            value = loss.detach().clone()
+            if len(losses) == 1:
+                dist.all_reduce(value, dist.ReduceOp.AVG)
+            losses[-1].append(value.item())
+    return losses[0], losses[1]
+
+
+def lose(rank: int, size: int) -> str:
+    """Rank 1 is killed while rank 0 waits for it."""
+    import os
+    import signal
+
+    dist.barrier()
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    first = message_of(lambda: dist.all_reduce(torch.ones(4)))
+    second = message_of(lambda: dist.barrier())
+    return f"{first}\n{second}"
+
+
+def give_up(rank: int, size: int) -> str:
+    """Rank 1 does not come; rank 0 waits as long as the group's timeout says."""
+    from datetime import timedelta
+
+    group = dist.new_group([0, 1], timeout=timedelta(seconds=0.3))
+    if rank == 1:
+        dist.barrier()
+        return ""
+    found = message_of(lambda: dist.all_reduce(torch.ones(4), group=group))
+    dist.barrier()
+    return found
+
+
+def interrupt(rank: int, size: int) -> str:
+    """Ctrl-C while rank 0 waits for rank 1, which does not come."""
+    import _thread
+    import signal
+    import threading
+
+    if rank == 1:
+        return message_of(lambda: dist.recv(torch.empty(1), 0))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    timer = threading.Timer(0.2, lambda: _thread.interrupt_main())
+    timer.start()
+    try:
+        dist.all_reduce(torch.ones(4))
+    except KeyboardInterrupt:
+        return "interrupted"
+    return "not interrupted"

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks of a PyTorch job, each a process of its own, that stay for one program after the other:
+they import PyTorch once."""
+
+from __future__ import annotations
+
+import multiprocessing
+import traceback
+from collections.abc import Callable
+from datetime import timedelta
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+LIMIT_SECONDS = 40.0
+_CONTEXT = multiprocessing.get_context("spawn")
+
+
+def _serve(end: Connection, rank: int, size: int) -> None:
+    import torch.distributed as dist
+
+    import torch
+
+    torch.set_num_threads(1)
+    while (job := end.recv()) is not None:
+        program, backend, file, more = job
+        try:
+            dist.init_process_group(
+                backend,
+                init_method=f"file://{file}",
+                rank=rank,
+                world_size=size,
+                timeout=timedelta(seconds=LIMIT_SECONDS / 2),
+            )
+            try:
+                result = program(rank, size, *more)
+            finally:
+                dist.destroy_process_group()
+        except BaseException:
+            end.send((False, traceback.format_exc()))
+        else:
+            end.send((True, result))
+
+
+class Ranks:
+    def __init__(self, folder: Path, size: int) -> None:
+        self._folder = folder
+        self._count = 0
+        self.processes = []
+        self._ends = []
+        for rank in range(size):
+            mine, theirs = _CONTEXT.Pipe()
+            process = _CONTEXT.Process(target=_serve, args=(theirs, rank, size), daemon=True)
+            process.start()
+            theirs.close()
+            self.processes.append(process)
+            self._ends.append(mine)
+
+    def begin(self, program: Callable[..., Any], *more: Any, backend: str = "tensorwire") -> None:
+        self._count += 1
+        file = self._folder / f"store-{self._count}"
+        for end in self._ends:
+            end.send((program, backend, file, more))
+
+    def _end(self, rank: int) -> tuple[bool, Any]:
+        assert self._ends[rank].poll(LIMIT_SECONDS), f"rank {rank} has not ended"
+        good, result = self._ends[rank].recv()
+        return good, result
+
+    def result(self, rank: int) -> Any:
+        good, result = self._end(rank)
+        assert good, result
+        return result
+
+    def results(
+        self, program: Callable[..., Any], *more: Any, backend: str = "tensorwire"
+    ) -> list[Any]:
+        """What ``program(rank, size, *more)`` returns, by rank; a function of a module."""
+        self.begin(program, *more, backend=backend)
+        # All of them, so that none is left for the next program.
+        ends = [self._end(rank) for rank in range(len(self.processes))]
+        for good, result in ends:
+            assert good, result
+        return [result for _, result in ends]
+
+    def close(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.join()

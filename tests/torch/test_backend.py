@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch's collectives over the back end, between processes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from tests.torch import programs
+from tests.torch.ranks import Ranks
+
+from tensorwire.torch import build
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _built() -> None:
+    build.plugin(build.installed())
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
+    running = Ranks(tmp_path_factory.mktemp("torch"), 2)
+    yield running
+    running.close()
+
+
+def test_each_operation(two: Ranks) -> None:
+    assert two.results(programs.moves) == [{"wrong": []}] * 2
+
+
+def test_types_and_reductions(two: Ranks) -> None:
+    assert two.results(programs.kinds) == [[], []]
+
+
+def test_messages(two: Ranks) -> None:
+    assert two.results(programs.messages) == [[1.0, 1.0, 11.0], [0.0, 0.0, 10.0]]
+
+
+def test_what_cannot_be_done_is_refused(two: Ranks) -> None:
+    for found in two.results(programs.refusals):
+        assert all(text.startswith("DistBackendError") for text in found), found
+        for text, words in zip(
+            found,
+            ["dense", "PREMUL_SUM", "src", "AVG", "bits", "3 elements"],
+            strict=True,
+        ):
+            assert words in text
+
+
+def test_groups_and_objects(two: Ranks) -> None:
+    wanted = (3.0, [{"rank": 0}, {"rank": 1}], ["from 0"], "tensorwire")
+    assert two.results(programs.groups_and_objects) == [wanted] * 2
+
+
+def test_operations_keep_their_order(two: Ranks) -> None:
+    assert two.results(programs.many_at_once) == [True, True]
+
+
+def test_data_parallel_training_is_that_of_gloo(two: Ranks) -> None:
+    (first, bits), (_, other) = two.results(programs.train)
+    assert bits == other
+    (theirs, _), _ = two.results(programs.train, backend="gloo")
+    assert first == pytest.approx(theirs, rel=1e-4, abs=1e-6)
+
+
+def test_fully_sharded_training(two: Ranks) -> None:
+    for sharded, whole in two.results(programs.shard):
+        assert sharded == pytest.approx(whole, rel=1e-4)
+
+
+def test_a_rank_that_does_not_come(two: Ranks) -> None:
+    waited, _ = two.results(programs.give_up)
+    assert waited.startswith("DistBackendError")
+    assert "rank 1" in waited
+
+
+def test_ctrl_c_ends_a_wait(two: Ranks) -> None:
+    assert two.results(programs.interrupt)[0] == "interrupted"
+
+
+def test_a_rank_that_dies(two: Ranks) -> None:
+    """The last one that uses these ranks."""
+    two.begin(programs.lose)
+    found = two.result(0)
+    assert found.count("DistBackendError") == 2
+    assert "rank 1" in found
+
+
+def test_nothing_is_imported_before_a_group_is_made() -> None:
+    program = (
+        "import sys, torch\n"
+        "assert torch.distributed.is_backend_available('tensorwire')\n"
+        "loaded = {'grpc', 'tensorwire._core', 'tensorwire.torch.build'} & set(sys.modules)\n"
+        "assert not loaded, loaded\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path("/"))
