@@ -89,8 +89,8 @@ def moves(rank: int, size: int) -> dict[str, Any]:
     check("uneven", rows[:, 0], torch.tensor([0.0] * takes[0] + [1.0] * takes[1]))
     dist.barrier()
     # dist.monitored_barrier() asks for gloo by name.
-    everybody: Any = dist.distributed_c10d._get_default_group()
-    everybody.monitored_barrier()
+    group: Any = dist.group.WORLD
+    group.monitored_barrier()
     return {"wrong": wrong}
 
 
@@ -168,8 +168,8 @@ def messages(rank: int, size: int) -> list[float]:
 def refusals(rank: int, size: int) -> list[str]:
     """Nothing has been sent: the group goes on."""
     ones = torch.ones(2)
+    premultiplied: Any = vars(dist)["_make_nccl_premul_sum"]
     sparse = torch.eye(2).to_sparse()
-    premultiplied = getattr(dist, "_make_nccl_premul_sum")  # noqa: B009
     found = [
         message_of(lambda: dist.all_reduce(sparse)),
         message_of(lambda: dist.all_reduce(ones, premultiplied(2.0))),
@@ -283,19 +283,42 @@ def give_up(rank: int, size: int) -> str:
     return found
 
 
-def interrupt(rank: int, size: int) -> str:
-    """Ctrl-C while rank 0 waits for rank 1, which does not come."""
+def interrupt(rank: int, size: int, async_op: bool) -> str:
+    """Ctrl-C while rank 0 waits for rank 1, which does not come. That another thread can tell of it
+    shows that the wait does not hold the GIL."""
     import _thread
     import signal
     import threading
 
+    store = dist.distributed_c10d._get_default_store()
     if rank == 1:
-        return message_of(lambda: dist.recv(torch.empty(1), 0))
+        store.wait(["over"])
+        return ""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    timer = threading.Timer(0.2, lambda: _thread.interrupt_main())
+    timer = threading.Timer(0.1, _thread.interrupt_main)
     timer.start()
     try:
-        dist.all_reduce(torch.ones(4))
+        work = dist.all_reduce(torch.ones(4), async_op=async_op)
+        if work is not None:
+            work.wait()
     except KeyboardInterrupt:
         return "interrupted"
+    finally:
+        store.set("over", "")
     return "not interrupted"
+
+
+def abort(rank: int, size: int) -> list[str]:
+    """Rank 0 gives up while an operation is under way: that ends, for both."""
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 1:
+        store.wait(["over"])
+        return [message_of(lambda: dist.barrier())]
+    group: Any = dist.group.WORLD
+    backend = group._get_backend(torch.device("cpu"))
+    work = dist.all_reduce(torch.ones(4), async_op=True)
+    assert work is not None
+    backend.abort()
+    assert work.is_completed()
+    store.set("over", "")
+    return [message_of(work.wait), message_of(lambda: dist.all_reduce(torch.ones(4)))]

@@ -62,13 +62,14 @@ class Ranks:
         for end in self._ends:
             end.send((program, backend, file, more))
 
-    def _end(self, rank: int) -> tuple[bool, Any]:
-        assert self._ends[rank].poll(LIMIT_SECONDS), f"rank {rank} has not ended"
-        good, result = self._ends[rank].recv()
-        return good, result
+    def _outcome(self, rank: int) -> tuple[bool, Any]:
+        if not self._ends[rank].poll(LIMIT_SECONDS):
+            return False, f"rank {rank} has not ended"
+        outcome: tuple[bool, Any] = self._ends[rank].recv()
+        return outcome
 
     def result(self, rank: int) -> Any:
-        good, result = self._end(rank)
+        good, result = self._outcome(rank)
         assert good, result
         return result
 
@@ -77,11 +78,11 @@ class Ranks:
     ) -> list[Any]:
         """What ``program(rank, size, *more)`` returns, by rank; a function of a module."""
         self.begin(program, *more, backend=backend)
-        # All of them, so that none is left for the next program.
-        ends = [self._end(rank) for rank in range(len(self.processes))]
-        for good, result in ends:
-            assert good, result
-        return [result for _, result in ends]
+        # All of them first: what is left of one program would be taken for the next one's.
+        outcomes = [self._outcome(rank) for rank in range(len(self.processes))]
+        failed = [f"rank {rank}: {why}" for rank, (good, why) in enumerate(outcomes) if not good]
+        assert not failed, "\n".join(failed)
+        return [result for _, result in outcomes]
 
     def close(self) -> None:
         for process in self.processes:

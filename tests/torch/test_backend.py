@@ -17,6 +17,8 @@ from tests.torch.ranks import Ranks
 
 from tensorwire.torch import build
 
+pytestmark = pytest.mark.timeout(300)  # the first test may build the plugin
+
 
 @pytest.fixture(scope="module", autouse=True)
 def _built() -> None:
@@ -80,8 +82,39 @@ def test_a_rank_that_does_not_come(two: Ranks) -> None:
     assert "rank 1" in waited
 
 
-def test_ctrl_c_ends_a_wait(two: Ranks) -> None:
-    assert two.results(programs.interrupt)[0] == "interrupted"
+@pytest.mark.parametrize("async_op", [False, True])
+def test_ctrl_c_ends_a_wait(two: Ranks, async_op: bool) -> None:
+    assert two.results(programs.interrupt, async_op)[0] == "interrupted"
+
+
+def test_abort_ends_what_is_under_way(two: Ranks) -> None:
+    for found in two.results(programs.abort):
+        assert all("rank 0 has called abort()" in text for text in found), found
+
+
+LEAVES = """
+import sys, torch, torch.distributed as dist
+dist.init_process_group("tensorwire", init_method="file://" + sys.argv[2], rank=int(sys.argv[1]),
+                        world_size=2)
+if sys.argv[1] == "0":
+    dist.all_reduce(torch.ones(4), async_op=True)
+    dist.irecv(torch.ones(4), 1)
+else:
+    dist.barrier(async_op=True)
+"""
+
+
+def test_a_program_ends_although_something_is_under_way(tmp_path: Path) -> None:
+    programs_ = [
+        subprocess.Popen([sys.executable, "-c", LEAVES, str(rank), str(tmp_path / "store")])
+        for rank in range(2)
+    ]
+    try:
+        assert [program.wait(30) for program in programs_] == [0, 0]
+    finally:
+        for program in programs_:
+            program.kill()
+            program.wait()
 
 
 def test_a_rank_that_dies(two: Ranks) -> None:

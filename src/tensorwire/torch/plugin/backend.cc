@@ -83,7 +83,6 @@ Backend::Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int siz
 
 Backend::~Backend() { close("a rank has left the group", false); }
 
-void Backend::end(const std::string& why) { close(why, true); }
 void Backend::abort() { close("rank " + std::to_string(getRank()) + " has called abort()", true); }
 void Backend::shutdown() { close("the group has been shut down", false); }
 
@@ -129,6 +128,11 @@ Backend::Group Backend::group() {
   return group_;
 }
 
+std::string Backend::why_closed() {
+  const std::lock_guard lock(mutex_);
+  return closed_;
+}
+
 void Backend::check_root(int64_t root) const {
   if (root < 0 || root >= getSize())
     fail("rank " + std::to_string(root) + " is not in a group of " + std::to_string(getSize()));
@@ -153,7 +157,7 @@ Backend::Handle Backend::begin(OpType type, const char* title, const Given& opti
     } end{lane_};
     work->run(true);
   } else if (!lane_.push([work] { work->run(false); })) {
-    work->refuse(closed_);
+    work->refuse(why_closed());
   }
   return work;
 }
@@ -513,7 +517,7 @@ Backend::Handle Backend::message(bool sends, const at::Tensor& tensor, int peer,
         if (code == TW_OK) put_back(memory, tensor);
         return code;
       });
-  if (!lane->push([work] { work->run(false); })) work->refuse(closed_);
+  if (!lane->push([work] { work->run(false); })) work->refuse(why_closed());
   return work;
 }
 

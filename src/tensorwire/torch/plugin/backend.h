@@ -28,12 +28,10 @@ class Backend final : public c10d::Backend {
   Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, Milliseconds timeout);
   ~Backend() override;
 
-  // Ends the group for all ranks, and waits for this one's operations.
-  void end(const std::string& why);
-
   const std::string getBackendName() const override { return "tensorwire"; }
 
-  // Some of these are virtual in some releases of PyTorch only.
+  // Both wait for this rank's operations; abort() ends the group for all ranks, shutdown() where
+  // operations are under way. These are virtual in some releases of PyTorch only.
   void abort();
   void shutdown();
   void setTimeout(Milliseconds timeout);
@@ -86,6 +84,7 @@ class Backend final : public c10d::Backend {
                  const tw_wait& wait, tw_status* status);
 
   Group group();
+  std::string why_closed();
   void check_root(int64_t root) const;
   template <class Given>
   Milliseconds timeout_of(const Given& options);

@@ -64,7 +64,7 @@ void throw_interruption() {
 }
 
 void without_gil(void (*body)(void* context), void* context) {
-  if (PyGILState_Check()) {
+  if (Py_IsInitialized() && PyGILState_Check()) {
     const py::gil_scoped_release released;
     body(context);
   } else {
@@ -76,7 +76,6 @@ void without_gil(void (*body)(void* context), void* context) {
 
 PYBIND11_MODULE(tensorwire_torch, module) {
   namespace py = pybind11;
-  module.def("abi", [] { return uint32_t{TW_TABLE_VERSION}; });
   module.def("start", &tensorwire::start);
   module.def("create", &tensorwire::create, py::call_guard<py::gil_scoped_release>());
   module.def("shut_down", &tensorwire::shut_down, py::call_guard<py::gil_scoped_release>());
