@@ -102,6 +102,7 @@ try-wheels: ## try the wheels in dist/ with each Python from 3.10 to 3.14 that i
 .PHONY: test test-oldest-tensorflow test-core test-verbs torture asan asan-python asan-plugin tsan fuzz fuzz-seeds coverage-core coverage-python check-aarch64
 test: test-core build .venv/tensorflow ## run every test: the core's and Python's
 	$(BIN)/python -m tensorwire.tensorflow.build
+	if [[ -e .venv/frameworks ]]; then $(BIN)/python -m tensorwire.torch.build; fi
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 # A selection that builds the plugin for it and runs real clusters, of tensorwire as the wheel has it.
