@@ -60,6 +60,29 @@ void bind_process(nb::module_& m) {
     tw_host(visit_record, &dict);
     return dict;
   });
+  m.def("transports", [] {
+    nb::list list;
+    tw_each_transport(
+        [](void* context, const tw_transport* each) {
+          static_cast<nb::list*>(context)->append(
+              nb::make_tuple(each->name, each->local != 0, each->lends != 0));
+        },
+        &list);
+    return list;
+  });
+  m.def(
+      "transport_why_not",
+      [](const std::string& name) -> nb::object {
+        tw_status status{};
+        int result;
+        {
+          const NoGil nogil;
+          result = tw_transport_why_not(name.c_str(), &status);
+        }
+        if (result == TW_OK) return nb::none();
+        return decoded(status.details);
+      },
+      nb::arg("name"));
   nb::module_::import_("atexit").attr("register")(nb::cpp_function([] {
     const NoGil nogil;
     tw_shut_down();

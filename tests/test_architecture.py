@@ -45,6 +45,16 @@ OF_A_TRANSPORT = re.compile(
     rf"\b(?:{'|'.join(name.title() for name in TRANSPORTS)})[A-Z]\w*"
     rf'|\b(?:{"|".join(TRANSPORTS)})::|"(?:{"|".join(TRANSPORTS)})[":]'
 )
+# Where Python may name a transport, and why; below the package.
+NAMING = {
+    "bench": "rows, plots and other libraries' settings for one of them",
+    "cli/bench/rpc.py": "what is measured unless the user says otherwise",
+    "cli/bench/tensorflow.py": "what is measured unless the user says otherwise",
+    "observe/host.py": "doctor tells what the kernel offers to one",
+    "observe/rdma.py": "what doctor says of one",
+    "rpc/choice.py": "the public type; tests/rpc/test_choice.py compares it with the table",
+}
+NAME_IN_PYTHON = re.compile(rf"(?:{'|'.join(TRANSPORTS)})(?:[:,][\s\S]*)?")
 COMMENT = re.compile(r"//[^\n]*")
 # A decoder that is declared or defined (a call is indented), and what makes a value of bytes.
 DECODER = re.compile(r"^\S.*\bdecode_\w+\(|\bload<", re.MULTILINE)
@@ -63,7 +73,7 @@ WITHOUT_IO = ("wire", "message")
 # stand on several storeys have a rank each.
 PYTHON_LAYERS = (
     ("_core", "observe"),
-    ("launch", "log", "progress", "signals", "tensors", "terminal"),
+    ("launch", "log", "progress", "signals", "tensors", "terminal", "transports"),
     ("environment", "observe.audit", "observe.host", "observe.trace", "plugins"),
     ("arrays", "audit", "rpc", "trace"),
     ("collective", "observe.doctor", "observe.loopback", "observe.metrics", "protobuf", "service"),
@@ -190,6 +200,18 @@ def import_violations(package: Path, file: Path) -> Iterator[str]:
             yield f"tensorwire/{here}: {mine} must not import tensorwire.{other}"
 
 
+def names_of_transports(file: Path) -> Iterator[str]:
+    """Texts that are the name of one, an address by one, or a list that begins with one."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        text = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(text, str) and NAME_IN_PYTHON.fullmatch(text):
+            yield text
+
+
+def may_name_transports(here: PurePosixPath) -> set[str]:
+    return {str(each) for each in (here, *here.parents)} & NAMING.keys()
+
+
 Graph = dict[str, set[str]]
 
 
@@ -263,6 +285,10 @@ def violations(root: Path) -> list[str]:
             found += door_violations(root, file)
     for file in sorted(package.rglob("*.py")):
         found += import_violations(package, file)
+        here = PurePosixPath(file.relative_to(package))
+        if not may_name_transports(here):
+            for text in names_of_transports(file):
+                found.append(f'tensorwire/{here}: names a transport: "{text}"')
     found += decoding_violations(core, "core", DECODER)
     plugin = package / "tensorflow" / "plugin"
     found += decoding_violations(plugin, "tensorwire/tensorflow/plugin", PLUGIN_DECODER)
@@ -286,6 +312,15 @@ def test_every_module_is_there() -> None:
     assert folders - {"test", "fuzz"} == set(CORE_LAYERS)
     transports = {entry.name for entry in (ROOT / "core/transport").iterdir() if entry.is_dir()}
     assert transports == set(TRANSPORTS)
+
+
+def test_who_may_name_a_transport_does() -> None:
+    package = ROOT / "src" / "tensorwire"
+    using: set[str] = set()
+    for file in package.rglob("*.py"):
+        if any(names_of_transports(file)):
+            using |= may_name_transports(PurePosixPath(file.relative_to(package)))
+    assert using == NAMING.keys()
 
 
 TREE = {
@@ -357,6 +392,8 @@ def test_checker_accepts_a_good_tree(tmp_path: Path) -> None:
         ("core/link/link.h", "  return load<Head>(bytes.data());", "no wire file: load<"),
         ("src/tensorwire/tensorflow/plugin/a.cc", "bool decode_a(Bytes bytes);", "no wire file"),
         ("src/tensorwire/tensorflow/plugin/a.cc", "  memcpy(&head, b, 8);", "no wire file: memcpy"),
+        ("src/tensorwire/rpc/call.py", 'local = way == "shm"', 'names a transport: "shm"'),
+        ("src/tensorwire/rpc/call.py", 'f"tcp:{host}"', 'names a transport: "tcp:"'),
         ("src/tensorwire/misc.py", "", "not one of the modules"),
         ("binding/module.cpp", '#include "link/link.h"', "only tensorwire.h"),
         ("src/tensorwire/tensorflow/plugin/a.cc", '#include "link/link.h"', "only tensorwire.h"),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C ABI: the settings, what the user permits by them, and what the host offers.
+// The C ABI: the settings, what the user permits by them, the transports, and what the host offers.
 #include <deque>
 
 #include "abi/abi.h"
@@ -123,4 +123,25 @@ void tw_host(tw_visit_fact visit, void* context) try {
        visit, context);
 } catch (const std::bad_alloc&) {
   const Shortage shortage;
+}
+
+void tw_each_transport(tw_visit_transport visit, void* context) try {
+  for (const auto& kind : usual_kinds()) {
+    if (!kind->chosen()) continue;
+    const std::string name(kind->name());
+    const tw_transport out{name.c_str(), kind->socket() == Kind::Socket::kUnix, kind->lends()};
+    visit(context, &out);
+  }
+} catch (const std::bad_alloc&) {
+  const Shortage shortage;
+}
+
+int tw_transport_why_not(const char* name, tw_status* status) try {
+  auto runtime = Runtime::get();
+  if (!runtime) return report(status, runtime.status());
+  Kind* const kind = (*runtime)->kind(name);
+  if (!kind) return report(status, Code::kNotFound, "there is no such transport");
+  return report(status, kind->why_not());
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
 }

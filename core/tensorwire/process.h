@@ -69,6 +69,20 @@ typedef void (*tw_visit_statistics)(void* context, const tw_statistics* statisti
 const char* tw_version(void);
 // What this host offers: one record.
 void tw_host(tw_visit_fact visit, void* context);
+
+// A transport. Good as long as the visit.
+typedef struct tw_transport {
+  const char* name;
+  int32_t local;  // for processes of one user on one host
+  int32_t lends;  // large segments stay in the sender's arena until the receiver has read them
+} tw_transport;
+typedef void (*tw_visit_transport)(void* context, const tw_transport* transport);
+// Those that a link's is chosen among, best first.
+void tw_each_transport(tw_visit_transport visit, void* context);
+// Ok, or why this process cannot have links by the transport, and what to do about it. NOT_FOUND:
+// there is none of this name.
+int tw_transport_why_not(const char* name, tw_status* status);
+
 // Joins the runtime's threads. Nothing of the runtime may be used afterwards. For the end of the
 // interpreter.
 void tw_shut_down(void);

@@ -161,7 +161,9 @@ enum { TW_TABLE_VERSION = 9 };
   ENTRY(group_run, tw_group_run)                     \
   ENTRY(group_all_to_all, tw_group_all_to_all)       \
   ENTRY(group_send, tw_group_send)                   \
-  ENTRY(group_receive, tw_group_receive)
+  ENTRY(group_receive, tw_group_receive)             \
+  ENTRY(each_transport, tw_each_transport)           \
+  ENTRY(transport_why_not, tw_transport_why_not)
 
 typedef struct tw_table {
   uint32_t version;

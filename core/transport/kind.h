@@ -72,6 +72,9 @@ class Kind {
   // Whether its links depend on more than the two processes, so that they may fail where those of
   // another kind do not.
   virtual bool fragile() const { return false; }
+  // Whether large segments stay in the sender's arena until the receiver maps or fetches them
+  // (Bulk::kMap, kRead), so that nothing but want of room makes the sender copy one.
+  virtual bool lends() const { return false; }
 
   // Ok, or why this process cannot have links of this kind, and what to do about it.
   virtual Status why_not() { return {}; }

@@ -156,6 +156,14 @@ def host() -> dict[str, Any]:
     separated), memlock_bytes, nofile, ... ``transports``: by the name of each a record with what
     this host offers to it."""
 
+def transports() -> list[tuple[str, bool, bool]]:
+    """Those that a link's is chosen among, best first: the name, whether it is for processes of one
+    user on one host, and whether large segments stay in the sender's arena until they are read."""
+
+def transport_why_not(name: str) -> str | None:
+    """Why this process cannot have links by the transport, and what to do about it; None when it
+    can."""
+
 # ----------------------------------------------------------------------------------------- audit
 
 def incidents() -> dict[tuple[str, str], int]:

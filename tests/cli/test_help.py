@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -15,6 +17,7 @@ from typer.testing import CliRunner, Result
 
 from tensorwire.cli import app
 from tensorwire.cli.group import Group
+from tensorwire.transports import names
 
 COMMANDS = ("run", "train", "trace", "doctor", "bench rpc", "bench tensorflow")
 GROUPS = ("", "bench")
@@ -104,6 +107,15 @@ def test_the_help_of_a_command_imports_no_other(command: str) -> None:
     files = {name for name in found if name.startswith("tensorwire.cli.")} - OWN
     files -= {"tensorwire.cli.options", *(f"tensorwire.cli.{name}" for name in parents)}
     assert files == {"tensorwire.cli." + command.replace(" ", ".")}
+
+
+@pytest.mark.parametrize("command", ["train", "doctor", "bench rpc", "bench tensorflow"])
+def test_the_help_names_every_transport(command: str) -> None:
+    group: Any = typer.main.get_command(app)
+    for name in command.split():
+        group = group.load(name)
+    (option,) = (each for each in group.params if each.name == "transport")
+    assert set(names()) <= set(re.findall(r"\w+", option.help))
 
 
 def test_what_help_does_without_can_still_be_imported() -> None:

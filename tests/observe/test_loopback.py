@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from tensorwire.observe import loopback
-from tensorwire.observe.host import why_no_verbs
+from tensorwire.transports import why_not
 
 
 @pytest.mark.parametrize("transport", ["shm", "tcp", "grpc"])
@@ -17,16 +17,16 @@ def test_every_byte_comes_back(transport: Any) -> None:
     assert loopback.transfer(transport, 20.0) == sum(loopback.SIZES)
 
 
-@pytest.mark.skipif(why_no_verbs() is not None, reason="this host has no RDMA device")
+@pytest.mark.skipif(why_not("verbs") is not None, reason="this host has no RDMA device")
 def test_by_rdma() -> None:
     assert loopback.transfer("verbs", 60.0) == sum(loopback.SIZES)
 
 
-@pytest.mark.skipif(why_no_verbs() is None, reason="this host has an RDMA device")
+@pytest.mark.skipif(why_not("verbs") is None, reason="this host has an RDMA device")
 def test_without_a_device_the_reason_is_told() -> None:
     with pytest.raises(loopback.LoopbackError) as caught:
         loopback.transfer("verbs", 5.0)
-    assert str(why_no_verbs()) in str(caught.value)
+    assert str(why_not("verbs")) in str(caught.value)
 
 
 def test_a_setting_that_forbids_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

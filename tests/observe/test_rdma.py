@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from tensorwire.cli import app
 from tensorwire.observe import loopback, rdma
-from tensorwire.observe.host import why_no_verbs
 from tensorwire.observe.rdma import Gid, Port, Rdma
+from tensorwire.transports import why_not
 
 PORT = Port(
     name="mlx5_0:1",
@@ -58,7 +58,7 @@ def test_records_of_the_runtime() -> None:
 
 def test_this_host() -> None:
     found = rdma.look()
-    assert (found.why_not or None) == why_no_verbs()
+    assert (found.why_not or None) == why_not("verbs")
     assert bool(found.why_not) or any(port.used for port in found.ports)
 
 

@@ -19,8 +19,7 @@ from tests.rpc.peer import make_server
 from tests.rpc.service import Service
 
 import tensorwire
-from tensorwire.observe.host import why_no_verbs
-from tensorwire.rpc import choice
+from tensorwire.transports import names, why_not
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -42,7 +41,7 @@ class Pairing(NamedTuple):
         return tensorwire.insecure_channel(target, **options)
 
 
-HERE = [name for name in choice.DATA_PLANE if name != "verbs" or why_no_verbs() is None]
+HERE = [name for name in names() if why_not(name) is None]
 """What this host can do: RDMA needs a device, which ``make test-verbs`` has."""
 DATA_PLANE = tuple(Pairing("tensorwire", "tensorwire", name) for name in HERE)
 PAIRINGS = (

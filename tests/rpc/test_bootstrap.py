@@ -19,14 +19,14 @@ from tests.rpc.service import LIMIT_SECONDS, path
 import tensorwire
 from tensorwire import _core, environment
 from tensorwire.observe import audit
-from tensorwire.observe.host import why_no_verbs
 from tensorwire.rpc import bootstrap, choice, grpc_internals, target
 from tensorwire.rpc.client import opening
+from tensorwire.transports import names, why_not
 
 # ------------------------------------------------------------------------------- the server's side
 
 
-OFFERED = ["shm", *(["verbs"] if why_no_verbs() is None else []), "tcp"]
+OFFERED = [name for name in names() if why_not(name) is None]
 
 
 def ask(target: str, request: bytes) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from typing import Any
+from typing import Any, get_args
 
 import grpc
 import pytest
@@ -13,8 +13,8 @@ from tests.rpc.pairings import Local, local
 from tests.rpc.service import path
 
 import tensorwire
+from tensorwire import transports
 from tensorwire.rpc import choice
-from tensorwire.rpc.client import opening
 
 
 @pytest.fixture
@@ -37,6 +37,12 @@ def failure(channel: Any) -> Any:
 
 
 # --------------------------------------------------------------------------------- the policy
+
+
+def test_the_type_names_what_the_core_has() -> None:
+    assert get_args(choice.Transport) == ("auto", *transports.names(), "grpc")
+    assert transports.why_not(transports.names()[-1]) is None
+    assert transports.why_not("pigeon") == "there is no such transport"
 
 
 def test_auto_permits_everything() -> None:
@@ -136,7 +142,7 @@ def test_environment_decides(server: Local, monkeypatch: pytest.MonkeyPatch) -> 
 def test_server_that_offers_less(
     offered: Any, expected: str, reasons: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opening, "lacking", lambda transport: None)
+    monkeypatch.setattr(transports, "why_not", lambda transport: None)
     with (
         local("tensorwire", **offered) as server,
         tensorwire.insecure_channel(server.target) as channel,

@@ -17,15 +17,16 @@ from tests.rpc.service import LIMIT_SECONDS, path
 from tests.rpc.test_bootstrap import ANYWHERE, HERE, Core
 
 import tensorwire
-from tensorwire import _core
-from tensorwire.observe.host import why_no_verbs
+from tensorwire import _core, transports
 from tensorwire.rpc import bootstrap, choice, registry
-from tensorwire.rpc.client import opening, uplink
+from tensorwire.rpc.client import uplink
 
 LOCAL = "shm:/tmp/x/data"
 ENOUGH = 2  # links in a row that die young, before the transport is passed over
 NONE_HERE = "the adapter is in the drawer"
-without_device = pytest.mark.skipif(why_no_verbs() is None, reason="this host has a device")
+without_device = pytest.mark.skipif(
+    transports.why_not("verbs") is None, reason="this host has a device"
+)
 
 
 def echo(channel: Any) -> Any:
@@ -49,7 +50,7 @@ def test_auto_goes_on_without_a_device() -> None:
     ):
         assert echo(channel) == b"x"
         assert channel.path().transport == "tcp"
-        assert channel.path().reasons["verbs"] == why_no_verbs()
+        assert channel.path().reasons["verbs"] == transports.why_not("verbs")
 
 
 @without_device
@@ -63,7 +64,7 @@ def test_a_client_that_requires_it_hears_why_not() -> None:
                 echo(channel)
             error: Any = caught.value
             assert error.code() is grpc.StatusCode.UNAVAILABLE
-            assert f"verbs: {why_no_verbs()}" in error.details()
+            assert f"verbs: {transports.why_not('verbs')}" in error.details()
         assert channel.path().transport == "none"
         assert server.server.paths() == []
 
@@ -73,7 +74,7 @@ def test_a_server_that_requires_it_does_not_start() -> None:
     server = tensorwire.server(None, transport="verbs")  # type: ignore[arg-type]
     with pytest.raises(RuntimeError, match="cannot offer verbs: ") as caught:
         server.add_insecure_port("127.0.0.1:0")
-    assert str(caught.value).endswith(str(why_no_verbs()))
+    assert str(caught.value).endswith(str(transports.why_not("verbs")))
 
 
 # ------------------------------------------------------------------------------------- the offer
@@ -81,8 +82,7 @@ def test_a_server_that_requires_it_does_not_start() -> None:
 
 @pytest.fixture
 def devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bootstrap, "why_no_verbs", lambda: None)
-    monkeypatch.setattr(opening, "lacking", lambda transport: None)
+    monkeypatch.setattr(transports, "why_not", lambda transport: None)
 
 
 @pytest.mark.usefixtures("devices")
@@ -106,15 +106,14 @@ def test_both_share_a_port(
 
 
 def test_a_server_without_a_device_does_not_offer_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bootstrap, "why_no_verbs", lambda: NONE_HERE)
+    monkeypatch.setattr(transports, "why_not", {"verbs": NONE_HERE}.get)
     listeners = bootstrap.Listeners(Core(), choice.policy(None, ()), 0)  # type: ignore[arg-type]
     listeners.listen("127.0.0.1:1")
     assert listeners.addresses(ANYWHERE, "127.0.0.1") == ["tcp:127.0.0.1:4000"]  # type: ignore[arg-type]
 
 
 def test_a_client_without_a_device_does_not_try_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bootstrap, "why_no_verbs", lambda: None)
-    monkeypatch.setattr(opening, "lacking", {"verbs": NONE_HERE}.get)
+    monkeypatch.setattr(transports, "why_not", lambda transport: None)
     tried: list[str] = []
     connect = _core.connect
 
@@ -127,6 +126,7 @@ def test_a_client_without_a_device_does_not_try_it(monkeypatch: pytest.MonkeyPat
         local("tensorwire") as server,
         tensorwire.insecure_channel(server.target, forbid=["shm"]) as channel,
     ):
+        monkeypatch.setattr(transports, "why_not", {"verbs": NONE_HERE}.get)
         assert echo(channel) == b"x"
         assert channel.path().reasons == {"shm": "forbidden", "verbs": NONE_HERE}
     assert [address.partition(":")[0] for address in tried] == ["tcp"]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tests.tensorflow.conftest import PLUGIN, STOCK, Cluster, Task, running
 
-from tensorwire.observe.host import why_no_verbs
+from tensorwire.transports import why_not
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -93,7 +93,7 @@ def test_shared_memory(tensorflow: Any, arena: str) -> None:
         "tcp",
         pytest.param(
             "verbs",
-            marks=pytest.mark.skipif(why_no_verbs() is not None, reason="no RDMA device here"),
+            marks=pytest.mark.skipif(why_not("verbs") is not None, reason="no RDMA device here"),
         ),
     ],
 )
@@ -236,7 +236,7 @@ def test_what_is_required_cannot_be_forbidden(tensorflow: Any) -> None:
     )
 
 
-@pytest.mark.skipif(why_no_verbs() is None, reason="this host has an RDMA device")
+@pytest.mark.skipif(why_not("verbs") is None, reason="this host has an RDMA device")
 def test_rdma_that_is_required_and_not_there(tensorflow: Any) -> None:
     done = subprocess.run(
         [sys.executable, "-c", "import tensorwire.tensorflow as t; t.enable()"],
@@ -246,6 +246,6 @@ def test_rdma_that_is_required_and_not_there(tensorflow: Any) -> None:
         timeout=200,
     )
     assert done.returncode == 1
-    assert f"TENSORWIRE_TRANSPORT=verbs requires what cannot be had: {why_no_verbs()}" in (
+    assert f"TENSORWIRE_TRANSPORT=verbs requires what cannot be had: {why_not('verbs')}" in (
         done.stderr
     )

@@ -189,6 +189,8 @@ TEST_CASE("abi: what has no status throws nothing" * doctest::skip(!kFailsOnDema
   fail_each([&] { (void)tw_read_setting("TF_RDMA_ENABLED", held, sizeof held, nullptr); });
   fail_each([&] { (void)tw_choose_policy("tcp", "shm", ignore_policy, nullptr, nullptr); });
   fail_each([&] { tw_host(ignore_fact, nullptr); });
+  fail_each([&] { tw_each_transport([](void*, const tw_transport*) {}, nullptr); });
+  fail_each([&] { (void)tw_transport_why_not("tcp", nullptr); });
   uint64_t value;
   fail_each([&] { (void)tw_arena(&value, 1); });
   fail_each([&] { (void)tw_incidents(ignore_incident, nullptr, nullptr); });

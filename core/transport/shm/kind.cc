@@ -149,6 +149,7 @@ class ShmKind final : public Kind {
   std::string_view name() const override { return "shm"; }
   uint16_t code() const override { return 1; }
   Socket socket() const override { return Socket::kUnix; }
+  bool lends() const override { return true; }
 
   Result<std::unique_ptr<Setup>> offer(const Meeting&) override {
     return std::unique_ptr<Setup>(new Connector(settings_));

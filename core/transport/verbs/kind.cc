@@ -246,6 +246,7 @@ class VerbsKind final : public Kind {
   uint16_t code() const override { return 3; }
   Socket socket() const override { return Socket::kTcp; }
   bool fragile() const override { return true; }
+  bool lends() const override { return true; }
   Status read_settings() override { return verbs::read_settings(settings_); }
   void each_setting(const VisitSetting& visit) const override {
     verbs::each_setting(settings_, visit);
@@ -254,7 +255,10 @@ class VerbsKind final : public Kind {
 #ifdef TENSORWIRE_VERBS
   Status why_not() override {
     const auto context = opened_.context();
-    return context ? Status{} : context.status();
+    if (!context) return context.status();
+    // Devices go away, too.
+    const auto rails = (*context)->rails();
+    return rails ? Status{} : rails.status();
   }
   Result<std::unique_ptr<Setup>> offer(const Meeting&) override {
     auto setup = std::make_unique<Connector>(opened_);

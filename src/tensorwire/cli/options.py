@@ -12,7 +12,6 @@ import typer
 S = TypeVar("S")
 T = TypeVar("T")
 
-TRANSPORTS = ("auto", "shm", "verbs", "tcp", "grpc")
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Rounds = Annotated[int, typer.Option(min=1, help="Each visits every contender once.")]
 Seconds = Annotated[float, typer.Option(min=0.001, help="Time of one visit.")]
@@ -47,6 +46,13 @@ def choices(option: str, text: str, allowed: Iterable[str]) -> list[str]:
             names = ", ".join(permitted)
             raise typer.BadParameter(f"{word!r} is none of {names}", param_hint=option)
     return chosen
+
+
+def ways(option: str, text: str) -> list[str]:
+    """``choices`` among the transports, ``auto`` and ``grpc``."""
+    from tensorwire.transports import names
+
+    return choices(option, text, ("auto", *names(), "grpc"))
 
 
 def writable(option: str, path: Path | None, check: Callable[[Path], None] | None = None) -> None:

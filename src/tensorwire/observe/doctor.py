@@ -286,14 +286,14 @@ def _unknown_settings() -> list[Finding]:
 
 
 def _permitted() -> Finding:
-    from tensorwire.rpc.choice import TRANSPORTS, policy
+    from tensorwire.rpc.choice import policy
 
     try:
         chosen = policy(None, ())
     except ValueError as error:
         mend = "unset TENSORWIRE_TRANSPORT TENSORWIRE_FORBID  # or correct them"
         return Finding("transports", "none", "fail", str(error), mend)
-    permitted = tuple(filter(chosen.permits, TRANSPORTS))
+    permitted = (*chosen.data_plane, *(["grpc"] if chosen.permits("grpc") else []))
     meaning = "what calls may take, unless a channel or server says otherwise"
     return Finding("transports", ", ".join(permitted), "ok", meaning)
 

@@ -123,13 +123,6 @@ def _emulated(device: Path) -> bool:
     return description.exists() and description.read_text().startswith("Software iWARP")
 
 
-def why_no_verbs() -> str | None:
-    """Why this process cannot use an RDMA device; None when it can."""
-    from tensorwire import _core
-
-    return str(_core.host()["transports"]["verbs"]["why_not"]) or None
-
-
 def congestion_control() -> str:
     """What the host gives to a new TCP socket."""
     with socket.socket() as probe:

@@ -3,8 +3,8 @@
 
 The request is the client's Hello in the wire codec's own form; the answer is the MessagePack map
 ``Answer``. The answer's network addresses may lack the host, which stands for the host that the
-client dialled: see ``Listeners.addresses``. Links by RDMA are set up over a TCP connection, so that
-``verbs`` and ``tcp`` share a port.
+client dialled: see ``Listeners.addresses``. All transports between hosts set their links up over a
+TCP connection, and share a port.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from typing import Annotated, Any, Final, NamedTuple, NoReturn
 import grpc
 import msgspec
 
-from tensorwire import _core, environment
+from tensorwire import _core, environment, transports
 from tensorwire.log import LOGGER
-from tensorwire.observe.host import why_no_verbs
 from tensorwire.rpc import status, target
 from tensorwire.rpc.choice import Policy
 from tensorwire.rpc.metadata import USER_AGENT, incoming
@@ -126,39 +125,42 @@ class Listeners:
         self._data_port = data_port
         self._advertised = advertise_host
         self._doors: list[_Door] = []
-        self._networks: tuple[str, ...] = ()  # the transports that the doors lead to
+        self._offered: list[str] = []  # best first
         self._local: str | None = None
 
     def listen(self, address: str) -> None:
         """Beside a gRPC port that was bound to ``address``. RuntimeError: a transport that is
         required, a TCP port that was asked for, or a socket in the folder of
         TENSORWIRE_RUNTIME_DIR, cannot be had."""
-        self._networks = self._find_networks()
-        if self._policy.permits("shm") and self._local is None:
+        self._offered = self._find_transports()
+        local = [name for name in self._offered if transports.is_local(name)]
+        networks = [name for name in self._offered if not transports.is_local(name)]
+        if local and self._local is None:
             try:
                 self._local = self._core.listen_local()
             except _core.StatusError as error:
                 wished = self._policy.required is not None or environment.settings()["runtime_dir"]
-                self._cannot("shm", "a local socket", error, bool(wished))
-        if self._networks:
+                self._cannot(local, "a local socket", error, bool(wished))
+        if networks:
             # Who bound a unix socket opens no port, unless it asks for one.
-            asked = self._data_port != 0 or self._policy.required in self._networks
+            asked = self._data_port != 0 or self._policy.required in networks
             for host in target.parse(address).hosts or (("127.0.0.1",) if asked else ()):
-                self._listen_tcp(host)
+                self._listen_tcp(host, networks)
 
-    def _find_networks(self) -> tuple[str, ...]:
-        """The transports between hosts that clients are offered, best first."""
-        if not self._policy.permits("verbs"):
-            return ("tcp",) if self._policy.permits("tcp") else ()
-        why_not = why_no_verbs()
-        if why_not is not None:
-            if self._policy.required == "verbs":
-                raise RuntimeError(f"the data plane cannot offer verbs: {why_not}")
-            LOGGER.debug("clients are not offered verbs: %s", why_not)
-        networks = [] if why_not is not None else ["verbs"]
-        return (*networks, "tcp") if self._policy.permits("tcp") else tuple(networks)
+    def _find_transports(self) -> list[str]:
+        """Those that clients may be offered, best first."""
+        found = []
+        for name in self._policy.data_plane:
+            why_not = transports.why_not(name)
+            if why_not is None:
+                found.append(name)
+            elif self._policy.required == name:
+                raise RuntimeError(f"the data plane cannot offer {name}: {why_not}")
+            else:
+                LOGGER.debug("clients are not offered %s: %s", name, why_not)
+        return found
 
-    def _listen_tcp(self, host: str) -> None:
+    def _listen_tcp(self, host: str, networks: list[str]) -> None:
         number = next(iter(target.resolve(host or "::")), host)
         if any(door.host == number for door in self._doors):
             return
@@ -166,14 +168,14 @@ class Listeners:
             self._doors.append(_Door(number, self._core.listen_tcp(number, self._data_port)))
         except _core.StatusError as error:
             asked = self._data_port != 0 or self._policy.required is not None
-            where = target.address("tcp", number, self._data_port)
-            self._cannot(" and ".join(self._networks), where, error, asked)
+            where = target.address(networks[-1], number, self._data_port)
+            self._cannot(networks, where, error, asked)
 
-    def _cannot(self, name: str, where: str, error: _core.StatusError, asked: bool) -> None:
+    def _cannot(self, names: list[str], where: str, error: _core.StatusError, asked: bool) -> None:
         sentence = f"the data plane cannot listen at {where}: {error.details}"
         if asked:
             raise RuntimeError(sentence) from None
-        LOGGER.warning("%s; clients are not offered %s there", sentence, name)
+        LOGGER.warning("%s; clients are not offered %s there", sentence, " and ".join(names))
 
     def answer(self, request: bytes, context: grpc.ServicerContext) -> bytes:
         """Handler of Open."""
@@ -223,9 +225,6 @@ class Listeners:
         other hosts. One that came by loopback hears it last: a sidecar may have brought it here.
         Whoever listens at a wrong address fails the proof, which does it no good.
         """
-        found: list[str] = []
-        if self._local is not None and client.same_host and client.same_user:
-            found.append(f"shm:{self._local}")
         near = not peer or target.is_loopback(peer)
         doors: list[_Door] = []
         for host, port in self._doors:
@@ -245,8 +244,12 @@ class Listeners:
                     doors.append(_Door(interface, port))
         if self._advertised is not None and near:
             doors.extend([_Door(self._advertised, port) for _, port in self._doors])
-        for name in self._networks:
-            found.extend(target.address(name, *door) for door in dict.fromkeys(doors))
+        found: list[str] = []
+        for name in self._offered:
+            if not transports.is_local(name):
+                found.extend(target.address(name, *door) for door in dict.fromkeys(doors))
+            elif self._local is not None and client.same_host and client.same_user:
+                found.append(f"{name}:{self._local}")
         return found
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Literal
 
-from tensorwire import _core, environment
+from tensorwire import _core, environment, transports
 from tensorwire.rpc.status import FAILED_PRECONDITION
 
 Transport = Literal["auto", "shm", "verbs", "tcp", "grpc"]
-DATA_PLANE: Final = ("shm", "verbs", "tcp")  # best first
-TRANSPORTS: Final = (*DATA_PLANE, "grpc")
 
 
 @dataclass(frozen=True)
@@ -37,14 +35,10 @@ class Path:
         return f"{self.transport} to {self.peer}" + (f" ({'; '.join(remarks)})" if remarks else "")
 
 
-# Where nothing but want of room makes a sender copy what is large.
-_WITHOUT_COPIES: Final = ("shm", "verbs")
-
-
 def crowded(link: Mapping[str, object]) -> str:
     """Of the statistics of a link: what ``Path.crowded`` says."""
     found = []
-    if link["transport"] in _WITHOUT_COPIES:
+    if transports.lends(link["transport"]):
         if sent := link["segments_sent_crowded"]:
             found.append(f"tensors sent as copies: {sent} (the last: {link['crowded_reason']})")
         # What this process could not map comes as copies, too.
@@ -77,7 +71,7 @@ class Policy:
     @property
     def data_plane(self) -> tuple[str, ...]:
         """The permitted transports beside grpc, best first."""
-        return tuple(filter(self.permits, DATA_PLANE))
+        return tuple(filter(self.permits, transports.names()))
 
 
 def policy(transport: str | None, forbid: str | Iterable[str]) -> Policy:

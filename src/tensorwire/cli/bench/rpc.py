@@ -9,7 +9,6 @@ import typer
 
 from tensorwire.cli.group import Command, single
 from tensorwire.cli.options import (
-    TRANSPORTS,
     Json,
     Output,
     Plot,
@@ -17,6 +16,7 @@ from tensorwire.cli.options import (
     Seconds,
     choices,
     usage,
+    ways,
     words,
     writable,
 )
@@ -89,7 +89,7 @@ def rpc(
     for name in named:
         usage("--peers", lambda name: name == "all" or find(name), name)
     wanted = Options(
-        transports=choices("--transport", ",".join(transport), TRANSPORTS),
+        transports=ways("--transport", ",".join(transport)),
         sizes=[usage("--sizes", parse_size, size) for size in words("--sizes", sizes)],
         cases=choices("--cases", cases, CASES),
         origins=choices("--origin", origin, ORIGINS),

@@ -65,6 +65,7 @@ def tensorflow(
     from tensorwire.bench.harness.work import parse_size
     from tensorwire.bench.suites.tensorflow.cases import CASES, WORD
     from tensorwire.bench.suites.tensorflow.suite import Options, Steps
+    from tensorwire.transports import names
 
     def size(option: str, text: str) -> int:
         found = usage(option, lambda word: parse_size(word, WORD), text)
@@ -73,7 +74,7 @@ def tensorflow(
         return found
 
     wanted = Options(
-        transports=choices("--transport", ",".join(transport), ("shm", "verbs", "tcp")),
+        transports=choices("--transport", ",".join(transport), names()),
         cases=choices("--cases", cases, CASES),
         sizes=[size("--sizes", word) for word in words("--sizes", sizes)],
         step_size=size("--step-size", step_size),

@@ -9,12 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from tensorwire import _core, environment
+from tensorwire import _core, environment, transports
 from tensorwire.observe import audit
-from tensorwire.observe.host import why_no_verbs
 from tensorwire.rpc import bootstrap, kept, status
 from tensorwire.rpc import target as targets
-from tensorwire.rpc.choice import DATA_PLANE, Policy
+from tensorwire.rpc.choice import Policy
 from tensorwire.rpc.refusals import Refusal
 
 _CONNECT_SECONDS: Final = 3.0
@@ -75,7 +74,7 @@ class Opening:
             server.same_host,
             server.same_user,
             [_with_host(address, self._target) for address in answer.addresses],
-            lacking,
+            transports.why_not,
             lambda transport, address: self._connect(transport, address, answer),
         )
         return Found(
@@ -111,18 +110,14 @@ class Opening:
         return Found(None, reasons(self._policy, reason), failure=failure, refusal=refusal)
 
 
-def lacking(transport: str) -> str | None:
-    """What the transport lacks on this host; None: nothing."""
-    return why_no_verbs() if transport == "verbs" else None
-
-
 def reasons(policy: Policy, reason: str) -> dict[str, str]:
     """The same reason for each transport that is permitted."""
-    return {name: policy.refusal(name) or reason for name in DATA_PLANE}
+    return {name: policy.refusal(name) or reason for name in transports.names()}
 
 
 def _remedy(name: str, error: _core.StatusError) -> str:
-    if name == "shm" or error.code not in (status.UNAVAILABLE, status.DEADLINE_EXCEEDED):
+    unreached = error.code in (status.UNAVAILABLE, status.DEADLINE_EXCEEDED)
+    if transports.is_local(name) or not unreached:
         return ""
     return "; clients need the server's data port, too (its data_port and advertise_host)"
 
@@ -138,7 +133,7 @@ def _with_host(address: str, parsed: targets.Target) -> str:
 def _why_not_followed(address: str, parsed: targets.Target) -> str | None:
     """A server may not send its clients to ports of other hosts, nor to other programs' sockets."""
     name, _, rest = address.partition(":")
-    if name == "shm":
+    if transports.is_local(name):
         return None if _LOCAL_SOCKET(rest) else "not a socket of tensorwire's"
     host = rest.rpartition(":")[0].strip("[]")
     called = parsed.hosts[0] if parsed.hosts else "localhost"

@@ -22,12 +22,12 @@ from weakref import ref
 
 import grpc
 
-from tensorwire import _core
+from tensorwire import _core, transports
 from tensorwire.log import LOGGER
 from tensorwire.observe.trace import LinkTrace, link_trace
 from tensorwire.rpc import bootstrap, instrumentation, lifetime, registry, status
 from tensorwire.rpc import metadata as meta
-from tensorwire.rpc.choice import DATA_PLANE, Path, Policy, crowded
+from tensorwire.rpc.choice import Path, Policy, crowded
 from tensorwire.rpc.client import idle
 from tensorwire.rpc.client.opening import Found, Opening, reasons
 from tensorwire.rpc.options import OWN_CONNECTIONS, Limits, Options
@@ -97,9 +97,9 @@ class Uplink:
         self._returning: threading.Thread | None = None
         self._path: Path | None = None
         if settled is not None:
-            self._settle(dict.fromkeys(DATA_PLANE, settled))
+            self._settle(dict.fromkeys(transports.names(), settled))
         elif not policy.data_plane:
-            self._settle({name: policy.refusal(name) or "" for name in DATA_PLANE})
+            self._settle(reasons(policy, ""))
 
     @classmethod
     def over(cls, stock: grpc.Channel, target: str, policy: Policy, settled: str) -> Uplink:
@@ -487,8 +487,9 @@ class Uplink:
     def _missing(self) -> str:
         """Why a required transport is missing, for the calls that it would have carried."""
         reasons = self._path.reasons if self._path else {}
-        wanted = [name for name in DATA_PLANE if self.policy.permits(name)]
-        told = "; ".join(f"{name}: {reasons.get(name, 'not opened yet')}" for name in wanted)
+        told = "; ".join(
+            f"{name}: {reasons.get(name, 'not opened yet')}" for name in self.policy.data_plane
+        )
         ways = "gRPC is forbidden" if self.policy.required is None else self.policy.origin
         return f"no permitted transport reaches {self.target} ({ways}): {told}"
 

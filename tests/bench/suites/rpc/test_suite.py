@@ -329,7 +329,7 @@ def test_a_transport_that_was_asked_for_and_is_not_there_is_a_failure(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     why = "no adapter in this host"
-    monkeypatch.setattr("tensorwire.bench.contenders.rpc.tensorwire.why_no_verbs", lambda: why)
+    monkeypatch.setattr("tensorwire.bench.contenders.rpc.tensorwire.why_not", lambda name: why)
     results = run([Entry("tensorwire", "verbs")], [REQUEST], 1, 0.1)
     assert results.failed
     assert results.notes == [f"tensorwire over verbs: left out: {why}"]

@@ -21,8 +21,8 @@ from tensorwire.bench.suites.rpc.messages import (
     of_grpc,
     why_no_protobuf,
 )
-from tensorwire.observe.host import why_no_verbs
 from tensorwire.rpc import segments
+from tensorwire.transports import names, why_not
 
 if TYPE_CHECKING:
     from tensorwire.rpc.choice import Transport
@@ -79,12 +79,12 @@ class _Caller(Caller):
 
 
 class Tensorwire(Contender):
-    transports = ("shm", "verbs", "tcp")
+    transports = names()
     origins = frozenset({"ordinary", "published"})
     payloads = frozenset(PAYLOADS)
 
     def viable(self, transport: str) -> str | None:
-        return why_no_verbs() if transport == "verbs" else None
+        return why_not(transport) if transport in names() else None
 
     @contextmanager
     def serve(self, transport: str) -> Iterator[Server]:

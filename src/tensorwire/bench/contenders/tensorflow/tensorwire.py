@@ -9,7 +9,7 @@ from typing import Final
 from tensorwire.bench.harness.work import Work
 from tensorwire.bench.suites.tensorflow.cases import moved
 from tensorwire.bench.suites.tensorflow.contender import Contender, Counts, PathError, Taken
-from tensorwire.observe.host import why_no_verbs
+from tensorwire.transports import names, why_not
 
 IN_PLACE_FROM: Final = 1 << 20
 """Larger tensors must be read in place over shared memory; small ones are cheaper to copy."""
@@ -17,10 +17,10 @@ LINK_BYTES: Final = ("in_place", "shm", "verbs", "tcp")
 
 
 class Tensorwire(Contender):
-    transports = ("shm", "verbs", "tcp")
+    transports = names()
 
     def viable(self, transport: str) -> str | None:
-        return why_no_verbs() if transport == "verbs" else None
+        return why_not(transport)
 
     def protocol(self, transport: str) -> str:
         from tensorwire import tensorflow as plugin

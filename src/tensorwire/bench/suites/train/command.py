@@ -35,7 +35,6 @@ U = TypeVar("U")
 
 LOCAL = "ps=1,worker=2"
 ROUNDS = 3
-TRANSPORTS = ("shm", "verbs", "tcp")
 EPILOG = (
     "Examples:\n\n"
     "[bold]tensorwire train --local ps=1,worker=2 --server_protocol grpc+tensorwire --model lenet"
@@ -142,7 +141,7 @@ def train(
     transport: Annotated[
         str | None,
         typer.Option(
-            help="The only one that tensorwire may take: " + one_of(TRANSPORTS),
+            help="The only one that tensorwire may take: shm, verbs, tcp.",
             show_default="the best",
         ),
     ] = None,
@@ -232,8 +231,10 @@ def environment_for(
     """What makes tensorwire take only this transport. OptionError where none can be meant."""
     if transport is None:
         return {}
-    if transport not in TRANSPORTS:
-        raise OptionError("transport", f"{transport!r} is none of {', '.join(TRANSPORTS)}")
+    from tensorwire.transports import names
+
+    if transport not in names():
+        raise OptionError("transport", f"{transport!r} is none of {', '.join(names())}")
     if cluster is None and not options.job_name:
         raise OptionError(
             "transport", "a process on its own has no peers: give --job_name, --local or --compare"
