@@ -12,7 +12,12 @@ ROOT = Path(__file__).resolve().parents[1]
 CORE = ROOT / "core"
 PLUGIN = ROOT / "src" / "tensorwire" / "tensorflow" / "plugin"
 FOLDERS = (CORE / "fuzz", ROOT / "tests" / "tensorflow" / "plugin" / "fuzz")
-CODECS = (*CORE.glob("wire/*.h"), *CORE.glob("transport/*/wire.h"), PLUGIN / "wire.h")
+CODECS = (
+    *CORE.glob("wire/*.h"),
+    *CORE.glob("transport/*/wire.h"),
+    CORE / "collective" / "wire.h",
+    PLUGIN / "wire.h",
+)
 
 DECODER = re.compile(r"^\S.*?\b(decode_\w+)\(", re.MULTILINE)
 # | name | what it is about | `headers` |

@@ -79,7 +79,7 @@ int tw_group_join(const tw_store* store, int rank, int size, const char* host, c
                   tw_group** out, tw_status* status) try {
   ForeignStore foreign(*store);
   collective::Seat seat{rank, size, {}};
-  seat.host = host ? host : "127.0.0.1";
+  seat.host = host ? host : "";
   Interruptible asked(wait);
   auto made = Group::make(foreign, seat, asked.wait());
   if (!made) return asked.end(status, made.status());

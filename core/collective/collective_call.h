@@ -21,6 +21,7 @@ enum class CollectiveKind : uint8_t {
   kScatter,
 };
 
+inline constexpr size_t kCollectiveKinds = 9;
 const char* name_of(CollectiveKind kind);
 
 struct CollectiveCall {

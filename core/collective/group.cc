@@ -1,54 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective/group.h"
 
+#include <algorithm>
 #include <cstring>
-#include <optional>
 #include <utility>
 #include <vector>
 
 #include "base/text.h"
+#include "collective/hierarchical_fabric.h"
 #include "collective/reduction.h"
-#include "collective/shared_fabric.h"
 #include "link/link.h"
+#include "process/all_settings.h"
 
 namespace tw::collective {
 namespace {
 
-// The next message of a rank.
-Result<InMessage> next_message(Members& members, int rank, uint64_t tag, const Wait& wait) {
-  TaggedPort& port = members.tagged(rank);
-  auto asked = port.receive(tag);
-  if (!asked) return asked.status();
-  TaggedReceive& receive = **asked;
-  Status waited = wait_in_slices(members, wait, [&](Nanos until) {
-    (void)port.wait(receive, Wait{until, nullptr, nullptr});
-    return receive.ended();
-  });
-  if (!waited.ok() && (port.cancel(receive) || receive.status().code() == Code::kCancelled)) {
-    if (waited.code() == Code::kDeadlineExceeded)
-      return Status{waited.code(),
-                    text({"no message has come from ", members.name(rank), " in time"})};
-    return waited;
-  }
-  if (!receive.status().ok()) {
-    const Status why = members.standing(rank);
-    return why.ok() ? receive.status() : why;
-  }
-  InMessage message;
-  (void)receive.take(message);
-  if (!message.status.ok()) return message.status;
-  return message;
+// What TENSORWIRE_ALLREDUCE says.
+Result<Algorithm> forced_algorithm(Runtime& runtime) {
+  const auto said = read_anew(runtime.kinds(), "TENSORWIRE_ALLREDUCE");
+  if (!said) return said.status();
+  for (size_t i = 1; i < kAlgorithms; ++i)
+    if (*said == name_of(static_cast<Algorithm>(i))) return static_cast<Algorithm>(i);
+  return Algorithm::kNone;
 }
 
-Status send_message(Members& members, int rank, uint64_t tag, std::span<OutSegment> segments,
-                    const Wait& wait) {
-  const auto sent = members.tagged(rank).send(tag, segments, wait);
-  if (sent) return *sent ? Status() : Status{Code::kCancelled, "the wait was interrupted"};
-  if (sent.status().code() == Code::kDeadlineExceeded)
-    return {Code::kDeadlineExceeded,
-            text({members.name(rank), " has not taken a message in time"})};
-  const Status why = members.standing(rank);
-  return why.ok() ? sent.status() : why;
+// The ranks of each host: those that can all map each other's memory. The same for all who know
+// who `maps` whom.
+std::vector<std::vector<int>> hosts_of(const std::vector<std::vector<bool>>& maps) {
+  std::vector<std::vector<int>> hosts;
+  for (size_t i = 0; i < maps.size(); ++i) {
+    const auto host = std::ranges::find_if(hosts, [&](const std::vector<int>& ranks) {
+      return std::ranges::all_of(ranks, [&](int rank) {
+        const auto j = static_cast<size_t>(rank);
+        return maps[i][j] && maps[j][i];
+      });
+    });
+    if (host != hosts.end())
+      host->push_back(static_cast<int>(i));
+    else
+      hosts.push_back({static_cast<int>(i)});
+  }
+  return hosts;
 }
 
 }  // namespace
@@ -60,7 +52,7 @@ Result<Ref<Group>> Group::make(Store& store, const Seat& seat, const Wait& wait)
   if (!members) return members.status();
   auto group = Ref<Group>::adopt(new Group(std::move(*members)));
   if (seat.size > 1)
-    if (Status status = group->choose_fabric(**runtime, wait); !status.ok()) {
+    if (Status status = group->choose_fabric(**runtime, seat, wait); !status.ok()) {
       group->members_->fail(status);
       return status;
     }
@@ -68,54 +60,97 @@ Result<Ref<Group>> Group::make(Store& store, const Seat& seat, const Wait& wait)
 }
 
 // Each rank hands its stage to all. A link that carries no memory hands over a copy instead: its
-// rank runs on another host. All have to be able to map all.
-Status Group::choose_fabric(Runtime& runtime, const Wait& wait) {
-  constexpr uint64_t kStages = kOwnTags, kVerdicts = kOwnTags + 1;
+// rank runs on another host.
+Status Group::choose_fabric(Runtime& runtime, const Seat& seat, const Wait& wait) {
+  auto forced = forced_algorithm(runtime);
+  if (!forced) return forced.status();
+  if (seat.algorithm != Algorithm::kNone) forced = seat.algorithm;
+  auto host_id = read_anew(runtime.kinds(), "TENSORWIRE_HOST_ID");
+  if (!host_id) return host_id.status();
+  if (!seat.host_id.empty()) host_id = seat.host_id;
   auto own = OwnStage::make(runtime.arena());
-  for (int i = 0; i < size(); ++i) {
-    if (i == rank()) continue;
+  const auto others = [&](auto&& each) -> Status {
+    for (int i = 0; i < size(); ++i)
+      if (i != rank())
+        if (Status status = each(i); !status.ok()) return status;
+    return {};
+  };
+  const auto ranks = static_cast<size_t>(size()), self = static_cast<size_t>(rank());
+  Status status = others([&](int i) {
+    OutSegment segments[2];
+    segments[0].data = reinterpret_cast<const std::byte*>(host_id->data());
+    segments[0].size = host_id->size();
+    if (own) segments[1] = own->announcement();
+    return send_message(*members_, i, kStageTag, {segments, own ? 2u : 1u}, wait);
+  });
+  if (!status.ok()) return status;
+  std::vector<std::optional<PeerStage>> stages(ranks);
+  std::vector<std::vector<bool>> maps(ranks, std::vector<bool>(ranks));
+  status = others([&](int i) {
+    auto message = next_message(*members_, i, kStageTag, wait);
+    if (!message) return message.status();
+    auto mapped = PeerStage::map(std::move(*message), *host_id);
+    if (!mapped || !own) return Status();
+    stages[static_cast<size_t>(i)].emplace(std::move(*mapped));
+    maps[self][static_cast<size_t>(i)] = true;
+    return Status();
+  });
+  if (!status.ok()) return status;
+
+  // What this rank was told to do, and then a byte for each rank: whether it maps that one.
+  std::vector<std::byte> mine{static_cast<std::byte>(*forced)};
+  for (size_t i = 0; i < ranks; ++i)
+    mine.push_back(std::byte{maps[self][i] ? uint8_t{1} : uint8_t{0}});
+  status = others([&](int i) {
     OutSegment segment;
-    if (own) segment = own->announcement();
-    if (Status status = send_message(*members_, i, kStages, {&segment, own ? 1u : 0u}, wait);
-        !status.ok())
-      return status;
-  }
-  std::vector<std::optional<PeerStage>> stages(static_cast<size_t>(size()));
-  std::byte shared{own.ok() ? uint8_t{1} : uint8_t{0}};
-  for (int i = 0; i < size(); ++i) {
-    if (i == rank()) continue;
-    auto message = next_message(*members_, i, kStages, wait);
+    segment.data = mine.data();
+    segment.size = mine.size();
+    return send_message(*members_, i, kNeighboursTag, {&segment, 1}, wait);
+  });
+  if (!status.ok()) return status;
+  status = others([&](int i) -> Status {
+    auto message = next_message(*members_, i, kNeighboursTag, wait);
     if (!message) return message.status();
-    auto mapped = PeerStage::map(std::move(*message));
-    if (mapped)
-      stages[static_cast<size_t>(i)].emplace(std::move(*mapped));
-    else
-      shared = std::byte{0};
-  }
-  for (int i = 0; i < size(); ++i) {
-    if (i == rank()) continue;
-    OutSegment verdict;
-    verdict.data = &shared;
-    verdict.size = 1;
-    if (Status status = send_message(*members_, i, kVerdicts, {&verdict, 1}, wait); !status.ok())
-      return status;
-  }
-  bool all = shared != std::byte{0};
-  for (int i = 0; i < size(); ++i) {
-    if (i == rank()) continue;
-    auto message = next_message(*members_, i, kVerdicts, wait);
-    if (!message) return message.status();
-    all = all && message->segments.size() == 1 && message->segments[0].size == 1 &&
-          message->segments[0].data[0] != std::byte{0};
-  }
-  if (!all)
-    return {Code::kUnimplemented,
-            "the ranks do not all run on one host, with shared memory between them"};
-  auto made = std::make_unique<SharedFabric>(*members_, std::move(*own), std::move(stages),
-                                             runtime.settings().spin);
+    if (message->segments.size() != 1 || message->segments[0].size != mine.size())
+      return {Code::kInternal, text({members_->name(i), " has sent no list of ", ranks, " ranks"})};
+    const std::byte* const theirs = message->segments[0].data;
+    if (theirs[0] != mine[0])
+      return {Code::kFailedPrecondition,
+              text({members_->name(i), " was started with another TENSORWIRE_ALLREDUCE than ",
+                    members_->name(rank())})};
+    for (size_t j = 0; j < ranks; ++j)
+      maps[static_cast<size_t>(i)][j] = theirs[1 + j] != std::byte{0};
+    return {};
+  });
+  if (!status.ok()) return status;
+  const auto hosts = hosts_of(maps);
+  auto made =
+      make_fabric(hosts, std::move(own), std::move(stages), *forced, runtime.settings().spin);
   fabric_name_ = made->name();
   fabric_ = std::move(made);
+  if (*forced != Algorithm::kNone)
+    forced_ = std::make_unique<MessageFabric>(Team(*members_), *forced);
   return {};
+}
+
+std::unique_ptr<Fabric> Group::make_fabric(const std::vector<std::vector<int>>& hosts,
+                                           Result<OwnStage> own,
+                                           std::vector<std::optional<PeerStage>> stages,
+                                           Algorithm forced, Nanos spin) {
+  if (hosts.size() == stages.size())
+    return std::make_unique<MessageFabric>(Team(*members_), forced);
+  const auto home = *std::ranges::find_if(hosts, [&](const std::vector<int>& ranks) {
+    return std::ranges::find(ranks, rank()) != ranks.end();
+  });
+  std::unique_ptr<SharedFabric> local;
+  if (home.size() > 1) {
+    std::vector<std::optional<PeerStage>> neighbours;
+    for (const int i : home) neighbours.push_back(std::move(stages[static_cast<size_t>(i)]));
+    local = std::make_unique<SharedFabric>(Team(*members_, home), std::move(*own),
+                                           std::move(neighbours), spin);
+  }
+  if (hosts.size() == 1) return local;
+  return std::make_unique<HierarchicalFabric>(*members_, hosts, std::move(local), forced);
 }
 
 void Group::abort(std::string_view why) {
@@ -171,7 +206,7 @@ Status Group::run(const CollectiveCall& call, const std::byte* in, std::byte* ou
     case CollectiveKind::kBarrier:
       return fabric_->barrier(call, wait);
     case CollectiveKind::kAllReduce:
-      return fabric_->all_reduce(call, in, out, wait);
+      return (forced_ ? *forced_ : *fabric_).all_reduce(call, in, out, wait);
     case CollectiveKind::kReduce:
       return fabric_->reduce(call, in, out, wait);
     case CollectiveKind::kBroadcast:

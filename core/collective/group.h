@@ -3,11 +3,16 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include "base/fork.h"
 #include "base/mutex.h"
+#include "collective/algorithm.h"
 #include "collective/fabric.h"
 #include "collective/join.h"
+#include "collective/point_to_point.h"
+#include "collective/stage.h"
 
 namespace tw::collective {
 
@@ -36,17 +41,19 @@ class Group final : public RefCounted {
 
   // One message to one rank, and from one. Those of a tag arrive in their order. They take no turns
   // with the operations.
-  static constexpr uint64_t kMaxTag = (uint64_t{1} << 62) - 1;
+  static constexpr uint64_t kMaxTag = collective::kMaxTag;
   Status send(int rank, uint64_t tag, std::span<const std::byte> data, const Wait& wait);
   // OUT_OF_RANGE: it has another size than the memory for it, and was dropped.
   Status receive(int rank, uint64_t tag, std::span<std::byte> into, const Wait& wait);
 
  private:
-  // Tags of the group's own.
-  static constexpr uint64_t kOwnTags = kMaxTag + 1;
-
   explicit Group(std::unique_ptr<Members> members) : members_(std::move(members)) {}
-  Status choose_fabric(Runtime& runtime, const Wait& wait);
+  Status choose_fabric(Runtime& runtime, const Seat& seat, const Wait& wait);
+  // `hosts`: the ranks of each.
+  std::unique_ptr<Fabric> make_fabric(const std::vector<std::vector<int>>& hosts,
+                                      Result<OwnStage> own,
+                                      std::vector<std::optional<PeerStage>> stages,
+                                      Algorithm forced, Nanos spin);
   Status usable();
   Status check(const CollectiveCall& call) const;
   Status check_rank(int rank) const;
@@ -56,6 +63,8 @@ class Group final : public RefCounted {
   const std::unique_ptr<Members> members_;
   Mutex turn_;  // of the operation that runs; no other lock is held when it is taken
   std::unique_ptr<Fabric> fabric_ TW_PT_GUARDED_BY(turn_);
+  // Of all-reduces, where the user wants a certain algorithm.
+  std::unique_ptr<Fabric> forced_ TW_PT_GUARDED_BY(turn_);
   const char* fabric_name_ = "";
 };
 

@@ -9,12 +9,16 @@
 #include "call/call.h"
 #include "meet/connect.h"
 #include "meet/listener.h"
+#include "process/all_settings.h"
 #include "route/attempt.h"
 #include "route/choice.h"
 #include "wire/welcome.h"
 
 namespace tw::collective {
 namespace {
+
+constexpr const char* kHost = "TENSORWIRE_GROUP_HOST";
+constexpr const char* kLoopback = "127.0.0.1";
 
 std::string presence_of(int rank) { return text({"tensorwire/rank/", rank}); }
 std::string invitation_of(int host, int guest) {
@@ -131,9 +135,12 @@ class GroupEntry {
     auto policy = route::choose(runtime_.kinds());
     if (!policy) return policy.status();
     policy_ = std::move(*policy);
+    auto named = read_anew(runtime_.kinds(), kHost);
+    if (!named) return named.status();
+    const std::string at = !seat_.host.empty() ? seat_.host : named->empty() ? kLoopback : *named;
     const auto arrivals = make_ref<Arrivals>(runtime_, seat_.size);
     Reception reception(runtime_, **poller, arrivals);
-    auto addresses = reception.open(runtime_, policy_, seat_.host);
+    auto addresses = reception.open(runtime_, policy_, at);
     if (!addresses) return addresses.status();
 
     std::array<std::byte, wire::kHelloSize> hello;
@@ -228,6 +235,9 @@ class GroupEntry {
     std::string why = text({"rank ", host, " cannot be reached"});
     for (const route::Reason& reason : found.reasons)
       why += text({"; ", reason.transport, ": ", reason.why});
+    if (!offer.same_host)
+      why +=
+          text({"; a rank is reached from other hosts at its ", kHost, ", by default ", kLoopback});
     return Status{found.final ? Code::kFailedPrecondition : Code::kUnavailable, why};
   }
 

@@ -8,6 +8,7 @@
 
 #include <memory>
 
+#include "collective/algorithm.h"
 #include "collective/members.h"
 #include "collective/store.h"
 #include "process/runtime.h"
@@ -17,8 +18,12 @@ namespace tw::collective {
 struct Seat {
   int rank = 0;
   int size = 1;
-  // The address at which ranks of other hosts reach this one.
-  std::string host = "127.0.0.1";
+  // The address at which ranks of other hosts reach this one; empty: TENSORWIRE_GROUP_HOST.
+  std::string host = {};
+  // Ranks with another one share no memory with this one; empty: as TENSORWIRE_HOST_ID says.
+  std::string host_id = {};
+  // Of all-reduces; kNone: as TENSORWIRE_ALLREDUCE says.
+  Algorithm algorithm = Algorithm::kNone;
 };
 
 // DEADLINE_EXCEEDED: a rank has not come. UNAVAILABLE, FAILED_PRECONDITION: one cannot be reached,

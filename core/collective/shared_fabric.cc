@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "collective/part.h"
 #include "collective/reduction.h"
 #include "engine/futex.h"
 
@@ -21,26 +22,11 @@ constexpr int kYields = 20;
 // ... and where the awaited rank was last seen on the processor of this one.
 constexpr int kYieldsToNeighbour = 3;
 
-constexpr size_t kLine = 64;
-
 bool more_than_processors(int ranks) {
   cpu_set_t set;
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof set, &set) != 0) return false;
   return ranks > CPU_COUNT(&set);
-}
-
-// The elements [begin, end) of `count` that rank `i` of `ranks` reduces, cut at cache lines.
-struct Part {
-  size_t begin, end;
-  size_t size() const { return end - begin; }
-};
-Part part_of(size_t count, size_t width, int i, int ranks) {
-  const size_t line = kLine / width, lines = (count + line - 1) / line;
-  const auto cut = [&](int at) {
-    return std::min(count, lines * static_cast<size_t>(at) / static_cast<size_t>(ranks) * line);
-  };
-  return {cut(i), cut(i + 1)};
 }
 
 void copy_bytes(std::byte* to, const std::byte* from, size_t size) {
@@ -56,11 +42,11 @@ struct SharedFabric::Pending {
   const Wait& wait;
 };
 
-SharedFabric::SharedFabric(Members& members, OwnStage own,
-                           std::vector<std::optional<PeerStage>> peers, Nanos spin)
-    : members_(members),
-      rank_(members.rank()),
-      size_(members.size()),
+SharedFabric::SharedFabric(Team team, OwnStage own, std::vector<std::optional<PeerStage>> peers,
+                           Nanos spin)
+    : team_(std::move(team)),
+      rank_(team_.rank()),
+      size_(team_.size()),
       own_(std::move(own)),
       peers_(std::move(peers)),
       crowded_(more_than_processors(size_)),
@@ -105,7 +91,7 @@ Status SharedFabric::await(const Pending& now, int rank, Ready&& ready) {
   // The word is only read here; futex(2) takes it from memory that was mapped so.
   auto& wakes = const_cast<std::atomic<uint32_t>&>(board(rank).wakes);
   Status slept = wait_in_slices(
-      members_, now.wait,
+      team_.members(), now.wait,
       [&](Nanos until) {
         mine.waits_for.store(rank + 1, std::memory_order_seq_cst);
         std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -114,10 +100,10 @@ Status SharedFabric::await(const Pending& now, int rank, Ready&& ready) {
         mine.waits_for.store(0, std::memory_order_relaxed);
         return ready();
       },
-      rank);
+      team_.in_group(rank));
   if (slept.code() != Code::kDeadlineExceeded) return slept;
-  return {Code::kDeadlineExceeded, text({members_.name(rank), " has not come to its part of ",
-                                         now.call.text(), " in time"})};
+  return {Code::kDeadlineExceeded,
+          text({team_.name(rank), " has not come to its part of ", now.call.text(), " in time"})};
 }
 
 Status SharedFabric::await_all(const Pending& now, std::atomic<uint64_t> Board::* counter,
@@ -162,8 +148,8 @@ Status SharedFabric::agree(const Pending& now, int rank) {
   if (Status status = await_entry(now, rank, sequence_); !status.ok()) return status;
   const CollectiveCall theirs = board(rank).entries[sequence_ % Board::kEntries].call;
   if (theirs == now.call) return {};
-  return {Code::kAborted, text({members_.name(rank_), " called ", now.call.text(), ", but ",
-                                members_.name(rank), " called ", theirs.text()})};
+  return {Code::kAborted, text({team_.name(rank_), " called ", now.call.text(), ", but ",
+                                team_.name(rank), " called ", theirs.text()})};
 }
 
 Status SharedFabric::agree_all(const Pending& now) {
@@ -178,7 +164,7 @@ const std::byte* SharedFabric::data_of(int rank, size_t size) const {
 }
 
 Status SharedFabric::end(Status status) {
-  if (!status.ok()) members_.fail(status);
+  if (!status.ok()) team_.members().fail(status);
   return status;
 }
 
@@ -310,12 +296,17 @@ Status SharedFabric::all_reduce(const CollectiveCall& call, const std::byte* in,
                                       : staged_reduction(now, in, out));
 }
 
-Status SharedFabric::reduce(const CollectiveCall& call, const std::byte* in, std::byte* out,
-                            const Wait& wait) {
+Status SharedFabric::reduce_to(int root, const CollectiveCall& call, const std::byte* in,
+                               std::byte* out, const Wait& wait) {
   const Pending now{call, wait};
-  std::byte* const to = rank_ == call.root ? out : nullptr;
+  std::byte* const to = rank_ == root ? out : nullptr;
   return end(call.bytes() <= kOneStep ? one_step_reduction(now, in, to)
                                       : staged_reduction(now, in, to));
+}
+
+Status SharedFabric::reduce(const CollectiveCall& call, const std::byte* in, std::byte* out,
+                            const Wait& wait) {
+  return reduce_to(call.root, call, in, out, wait);
 }
 
 Status SharedFabric::reduce_scatter(const CollectiveCall& call, const std::byte* in, std::byte* out,
@@ -353,15 +344,20 @@ Status SharedFabric::reduce_scatter(const CollectiveCall& call, const std::byte*
 }
 
 Status SharedFabric::broadcast(const CollectiveCall& call, std::byte* data, const Wait& wait) {
+  return broadcast_from(call.root, call, data, wait);
+}
+
+Status SharedFabric::broadcast_from(int from, const CollectiveCall& call, std::byte* data,
+                                    const Wait& wait) {
   const Pending now{call, wait};
   const size_t bytes = call.bytes();
-  const bool root = rank_ == call.root;
+  const bool root = rank_ == from;
   if (bytes <= kOneStep) {
     if (Status status = enter(now, root ? data : nullptr, root ? bytes : 0); !status.ok())
       return end(std::move(status));
     if (root) return {};
-    if (Status status = agree(now, call.root); !status.ok()) return end(std::move(status));
-    copy_bytes(data, data_of(call.root, bytes), bytes);
+    if (Status status = agree(now, from); !status.ok()) return end(std::move(status));
+    copy_bytes(data, data_of(from, bytes), bytes);
     return {};
   }
   if (Status status = enter(now); !status.ok()) return end(std::move(status));
@@ -374,7 +370,7 @@ Status SharedFabric::broadcast(const CollectiveCall& call, std::byte* data, cons
         if (root) copy_bytes(stage, data + c * each, length(c));
       },
       [&](uint64_t c, int rank, const std::byte* stage) {
-        if (rank != call.root) return false;
+        if (rank != from) return false;
         if (stage) copy_bytes(data + c * each, stage, length(c));
         return true;
       }));
@@ -457,8 +453,8 @@ Status SharedFabric::all_to_all(const CollectiveCall& call, const std::byte* in,
       if (static_cast<int>(j) != i) longest = std::max(longest, sizes[j]);
     const uint64_t given = sizes[static_cast<size_t>(rank_)];
     if (const size_t taken = takes[static_cast<size_t>(i)].size; given != taken)
-      return end({Code::kInvalidArgument, text({members_.name(i), " gives ", given, " bytes to ",
-                                                members_.name(rank_), ", which takes ", taken})});
+      return end({Code::kInvalidArgument, text({team_.name(i), " gives ", given, " bytes to ",
+                                                team_.name(rank_), ", which takes ", taken})});
   }
   const auto self = static_cast<size_t>(rank_);
   copy_bytes(out + takes[self].offset, in + gives[self].offset, takes[self].size);

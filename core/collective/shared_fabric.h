@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "collective/fabric.h"
-#include "collective/members.h"
 #include "collective/stage.h"
+#include "collective/team.h"
 #include "engine/spin.h"
 
 namespace tw::collective {
@@ -23,9 +23,8 @@ namespace tw::collective {
 // Not thread-safe: one operation at a time.
 class SharedFabric final : public Fabric {
  public:
-  // `peers` by rank; that of this rank is empty.
-  SharedFabric(Members& members, OwnStage own, std::vector<std::optional<PeerStage>> peers,
-               Nanos spin);
+  // `peers` by their place in the team; that of this rank is empty.
+  SharedFabric(Team team, OwnStage own, std::vector<std::optional<PeerStage>> peers, Nanos spin);
 
   const char* name() const override { return "shared memory"; }
   Status barrier(const CollectiveCall& call, const Wait& wait) override;
@@ -44,6 +43,12 @@ class SharedFabric final : public Fabric {
                         const Wait& wait) override;
   Status all_to_all(const CollectiveCall& call, const std::byte* in, std::span<const Run> gives,
                     std::byte* out, std::span<const Run> takes, const Wait& wait) override;
+
+  // A part of an operation that goes beyond this host: whatever `call` is, the team's arrays are
+  // reduced to one place, or its array goes to all.
+  Status reduce_to(int root, const CollectiveCall& call, const std::byte* in, std::byte* out,
+                   const Wait& wait);
+  Status broadcast_from(int root, const CollectiveCall& call, std::byte* data, const Wait& wait);
 
  private:
   struct Pending;  // the operation that is under way
@@ -86,7 +91,7 @@ class SharedFabric final : public Fabric {
   Status exchange(const Pending& now, uint64_t chunks, Fill&& fill, Drain&& drain);
   Status end(Status status);
 
-  Members& members_;
+  const Team team_;
   const int rank_;
   const int size_;
   const OwnStage own_;

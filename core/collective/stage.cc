@@ -37,11 +37,16 @@ OutSegment OwnStage::announcement() const {
   return segment;
 }
 
-Result<PeerStage> PeerStage::map(InMessage announcement) {
-  if (announcement.segments.size() != 1 || announcement.segments[0].size != StageLayout::kBytes ||
-      !announcement.segments[0].view())
+Result<PeerStage> PeerStage::map(InMessage announcement, std::string_view host) {
+  const auto elsewhere = [] {
     return Status{Code::kUnimplemented, "the rank's memory cannot be mapped by this process"};
-  auto map = announcement.segments[0].view()->map_live();
+  };
+  if (announcement.segments.size() != 2) return elsewhere();
+  const InSegment &name = announcement.segments[0], &stage = announcement.segments[1];
+  const bool here = name.size == host.size() &&
+                    (host.empty() || std::memcmp(name.data, host.data(), host.size()) == 0);
+  if (!here || stage.size != StageLayout::kBytes || !stage.view()) return elsewhere();
+  auto map = stage.view()->map_live();
   if (!map) return map.status();
   return PeerStage(std::move(announcement), std::move(*map));
 }

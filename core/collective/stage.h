@@ -83,9 +83,10 @@ class OwnStage {
 // Another rank's, mapped here.
 class PeerStage {
  public:
-  // What a rank has announced. UNIMPLEMENTED: it does not lie in memory that this process can map,
-  // so the rank runs elsewhere. RESOURCE_EXHAUSTED.
-  static Result<PeerStage> map(InMessage announcement);
+  // What a rank has announced, behind the name of its host. UNIMPLEMENTED: it does not lie in
+  // memory that this process can map, or the host has another name than this process's: the rank
+  // runs elsewhere. RESOURCE_EXHAUSTED.
+  static Result<PeerStage> map(InMessage announcement, std::string_view host);
 
   const Board& board() const { return *reinterpret_cast<const Board*>(map_.data()); }
   const std::byte* slot(uint64_t sequence) const {

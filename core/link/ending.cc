@@ -51,7 +51,9 @@ void Link::lose(Status why) {
   {
     const MutexLock lock(death_mutex_);
     open = state_.exchange(State::kClosing, std::memory_order_acq_rel) == State::kOpen;
-    if (open) death_ = std::move(death);
+    // A peer that has said why it goes is not just gone.
+    const bool told = away_.load(std::memory_order_relaxed) && !peer_closed();
+    if (open && !told) death_ = std::move(death);
   }
   if (why.code() == Code::kInternal)
     runtime_.audit().note(Incident::kProtocolBroken, peer_.name(), why.details());

@@ -18,6 +18,11 @@ bool read_switch(std::string_view value, std::string& meant) {
   return meant == "true" || meant == "false";
 }
 
+bool read_algorithm(std::string_view value, std::string&) {
+  return value == "auto" || value == "direct" || value == "pairwise" || value == "ring" ||
+         value == "recursive_doubling" || value == "halving_doubling";
+}
+
 bool read_born(std::string_view value, std::string&) {
   return value == "auto" || value == "traced" || value == "off";
 }
@@ -34,6 +39,18 @@ constexpr Setting kOfUsers[] = {
     {"", "TENSORWIRE_DATA_HOSTS", Words{"hosts and networks (10.0.0.0/8, node7); * for all"},
      "of a client: hosts beside the one that is called to which servers may send it, for servers "
      "behind a proxy or a virtual address",
+     ""},
+    {"", "TENSORWIRE_ALLREDUCE",
+     Words{"auto, direct, pairwise, ring, recursive_doubling or halving_doubling", read_algorithm},
+     "of a group: how all-reduces go. auto: over common memory within a host, and between hosts as "
+     "suits the size and the ranks. Another: by messages between all ranks, in this way. The same "
+     "for all ranks",
+     "auto"},
+    {"", "TENSORWIRE_GROUP_HOST", Words{"an address or a name of this host"},
+     "of a group: where ranks of other hosts reach this one", "127.0.0.1"},
+    {"", "TENSORWIRE_HOST_ID", Words{"any text"},
+     "of a group: ranks with another value count as ranks of another host, to try what groups "
+     "between hosts do on one",
      ""},
     {"", "TF_RDMA_ENABLED", Words{"true, false, 1 or 0", read_switch},
      "TensorFlow only. false: the stock engine; nothing is built or loaded", "true"},

@@ -22,11 +22,7 @@ size_t cost_of(size_t payload_bytes) { return payload_bytes + kOverhead; }
 // For a SendWindow, which adds the overhead of any message.
 size_t spent_by(size_t payload_bytes) { return payload_bytes + kOverhead - kMessageOverhead; }
 
-// What a sender waits on until its memory is free.
-class Departure final : public RefCounted {
- public:
-  Event event;
-};
+Status late() { return {Code::kDeadlineExceeded, "Deadline Exceeded"}; }
 
 }  // namespace
 
@@ -174,23 +170,23 @@ bool TaggedPort::spend(size_t payload_bytes) {
   return true;
 }
 
-Result<bool> TaggedPort::send(uint64_t tag, std::span<OutSegment> segments, const Wait& wait) {
-  const auto late = [] { return Status{Code::kDeadlineExceeded, "Deadline Exceeded"}; };
+Result<std::optional<TaggedSend>> TaggedPort::begin(uint64_t tag, std::span<OutSegment> segments,
+                                                    const Wait& wait) {
   if (tag > kMaxTag)
     return Status{Code::kInvalidArgument, text({"a tag is at most ", kMaxTag, ", not ", tag})};
-  size_t bytes = 0;
-  for (const OutSegment& segment : segments) bytes += segment.size;
-  const Ref<Departure> departure = make_ref<Departure>();
-  while (!spend(bytes)) {
+  TaggedSend begun;
+  for (const OutSegment& segment : segments) begun.bytes_ += segment.size;
+  begun.departure_ = make_ref<TaggedSend::Departure>();
+  while (!spend(begun.bytes_)) {
     link_.flush();
     const Ended ended = wait_through(wait, [this](Nanos until) {
       return link_.wait(credit_, [this] { return sendable(); }, until);
     });
     if (ended == Ended::kTimeout) return late();
-    if (ended == Ended::kInterrupted) return false;
+    if (ended == Ended::kInterrupted) return std::optional<TaggedSend>();
   }
   const auto given_up = [&](Status why) {
-    refund(bytes);
+    refund(begun.bytes_);
     return why;
   };
   if (Status status = usable(); !status.ok()) return given_up(std::move(status));
@@ -200,23 +196,41 @@ Result<bool> TaggedPort::send(uint64_t tag, std::span<OutSegment> segments, cons
   Result<Ref<Outgoing>> sent = Ref<Outgoing>{};
   try {
     stage(link_, segments);
-    sent = link_.send(wire::kTaggedStreams | tag, {}, segments, &departure->event, departure);
+    sent = link_.send(wire::kTaggedStreams | tag, {}, segments, &begun.departure_->event,
+                      begun.departure_);
   } catch (const std::bad_alloc&) {
-    refund(bytes);
+    refund(begun.bytes_);
     throw;
   }
   if (!sent) return given_up(sent.status());
-  const Ref<Outgoing> outgoing = std::move(*sent);
-  if (!outgoing) return true;
-  const Ended ended = wait_through(wait, [&](Nanos until) {
-    return link_.wait(departure->event, [&] { return !outgoing->borrowed(); }, until);
+  begun.outgoing_ = std::move(*sent);
+  return std::optional(std::move(begun));
+}
+
+Ended TaggedPort::wait(TaggedSend& send, const Wait& wait) {
+  return wait_through(wait, [&](Nanos until) {
+    return link_.wait(send.departure_->event, [&] { return send.ended(); }, until);
   });
-  if (!outgoing->borrowed() || !link_.withdraw(outgoing)) {
+}
+
+bool TaggedPort::withdraw(TaggedSend& send) {
+  if (send.ended() || !link_.withdraw(send.outgoing_)) return false;
+  refund(send.bytes_);
+  return true;
+}
+
+Result<bool> TaggedPort::send(uint64_t tag, std::span<OutSegment> segments, const Wait& wait) {
+  auto begun = begin(tag, segments, wait);
+  if (!begun) return begun.status();
+  if (!*begun) return false;
+  TaggedSend& sent = **begun;
+  if (!sent.outgoing_) return true;
+  const Ended ended = this->wait(sent, wait);
+  if (!withdraw(sent)) {
     // A lost link frees what it has not sent, too.
     if (link_.lost()) return status_of_loss(link_.death());
     return true;
   }
-  refund(bytes);
   if (ended == Ended::kInterrupted) return false;
   return late();
 }

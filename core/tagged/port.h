@@ -56,6 +56,22 @@ class TaggedReceive final : public RefCounted {
   Ref<TaggedReceive> next_;  // of those of its tag that wait
 };
 
+// A message that is on its way out of the caller's memory.
+class TaggedSend {
+ public:
+  // The caller's memory is its own again.
+  bool ended() const { return !outgoing_ || !outgoing_->borrowed(); }
+
+ private:
+  friend class TaggedPort;
+  struct Departure final : RefCounted {
+    Event event;
+  };
+  Ref<Departure> departure_;
+  Ref<Outgoing> outgoing_;  // null: all of it has been copied
+  size_t bytes_ = 0;
+};
+
 // What a peer may have sent, and nobody asked for, of all tags together. Senders spend in the
 // order in which they begin, and messages arrive in the order in which they are whole: so the
 // largest one counts as the last, which a sender may begin with any credit above zero.
@@ -98,6 +114,14 @@ class TaggedPort final : public MessagePort {
   // will not see the message. Or why the link carries none any more: then it may have. What is only
   // lent when this end closes the link may be lost.
   Result<bool> send(uint64_t tag, std::span<OutSegment> segments, const Wait& wait);
+
+  // The same in two steps. begin() waits for credit alone; until the send has ended, or was
+  // withdrawn, the caller keeps its memory as it is. Nothing: interrupted.
+  Result<std::optional<TaggedSend>> begin(uint64_t tag, std::span<OutSegment> segments,
+                                          const Wait& wait);
+  Ended wait(TaggedSend& send, const Wait& wait);
+  // The caller's memory is its own again. True: the peer will not see the message.
+  bool withdraw(TaggedSend& send);
 
   // Asks for the next message of a tag. `into`: memory that is large enough for all of it and that
   // nobody else touches until its owner is told; null: the message stays where it comes to lie.

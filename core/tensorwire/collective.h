@@ -65,15 +65,17 @@ typedef struct tw_store {
 } tw_store;
 
 // Joins the group: returns once all ranks have come. `host`: the address at which ranks of other
-// hosts reach this one; null: 127.0.0.1. INVALID_ARGUMENT, DEADLINE_EXCEEDED (the text names who
-// has not come), UNAVAILABLE, FAILED_PRECONDITION, RESOURCE_EXHAUSTED, or an error of the store's.
+// hosts reach this one; null: as TENSORWIRE_GROUP_HOST says, or 127.0.0.1. INVALID_ARGUMENT,
+// DEADLINE_EXCEEDED (the text names who has not come), UNAVAILABLE, FAILED_PRECONDITION,
+// RESOURCE_EXHAUSTED, or an error of the store's.
 int tw_group_join(const tw_store* store, int rank, int size, const char* host, const tw_wait* wait,
                   tw_group** out, tw_status* status);
 // Leaves it. Ranks that still need something of this one get UNAVAILABLE.
 void tw_group_release(tw_group* group);
 int tw_group_rank(const tw_group* group);
 int tw_group_size(const tw_group* group);
-// How its data moves, for people: "shared memory"; empty: there is one rank.
+// How its data moves, for people: "shared memory", "messages", or "shared memory and messages";
+// empty: there is one rank.
 const char* tw_group_fabric(const tw_group* group);
 // Ends it for all ranks; operations that are under way end with `why`.
 void tw_group_abort(tw_group* group, const char* why);

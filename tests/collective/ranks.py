@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,15 +12,23 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from tensorwire.collective import Group, join
+from tensorwire.collective import join
 
 LIMIT_SECONDS = 60.0
 _CONTEXT = multiprocessing.get_context("spawn")
 
 
 def _run(
-    program: Callable[..., Any], folder: str, rank: int, size: int, end: Connection, more: Any
+    program: Callable[..., Any],
+    folder: str,
+    rank: int,
+    size: int,
+    host: str,
+    end: Connection,
+    more: Any,
 ) -> None:
+    if host:
+        os.environ["TENSORWIRE_HOST_ID"] = host
     try:
         with join(folder, rank, size, timeout=LIMIT_SECONDS) as group:
             result = program(group, *more)
@@ -30,16 +39,32 @@ def _run(
 
 
 class Ranks:
-    """The processes, and what their programs return."""
+    """The processes, and what their programs return. ``on_a_host``: how many of them share one; 0:
+    all."""
 
-    def __init__(self, program: Callable[..., Any], folder: Path, size: int, *more: Any) -> None:
+    def __init__(
+        self,
+        program: Callable[..., Any],
+        folder: Path,
+        size: int,
+        *more: Any,
+        on_a_host: int = 0,
+    ) -> None:
         self.processes = []
         self._ends = []
         for rank in range(size):
             mine, theirs = _CONTEXT.Pipe(duplex=False)
             process = _CONTEXT.Process(
                 target=_run,
-                args=(program, str(folder), rank, size, theirs, more),
+                args=(
+                    program,
+                    str(folder),
+                    rank,
+                    size,
+                    str(rank // on_a_host) if on_a_host else "",
+                    theirs,
+                    more,
+                ),
                 daemon=True,
             )
             process.start()
@@ -63,16 +88,20 @@ class Ranks:
 
 
 @contextmanager
-def ranks(program: Callable[..., Any], folder: Path, size: int, *more: Any) -> Iterator[Ranks]:
+def ranks(
+    program: Callable[..., Any], folder: Path, size: int, *more: Any, on_a_host: int = 0
+) -> Iterator[Ranks]:
     """``program(group, *more)`` by each of so many ranks; a function of a module."""
-    running = Ranks(program, folder / "store", size, *more)
+    running = Ranks(program, folder / "store", size, *more, on_a_host=on_a_host)
     try:
         yield running
     finally:
         running.close()
 
 
-def results(program: Callable[[Group], Any], folder: Path, size: int, *more: Any) -> list[Any]:
+def results(
+    program: Callable[..., Any], folder: Path, size: int, *more: Any, on_a_host: int = 0
+) -> list[Any]:
     """What ``program`` returns, by rank."""
-    with ranks(program, folder, size, *more) as running:
+    with ranks(program, folder, size, *more, on_a_host=on_a_host) as running:
         return running.results()

@@ -76,8 +76,23 @@ def reduce_all_types(group: Group) -> list[str]:
     return wrong
 
 
-def test_types_and_operations(tmp_path: Path) -> None:
-    assert results(reduce_all_types, tmp_path, 2) == [[], []]
+@pytest.fixture(params=["shared memory", "messages", "shared memory and messages"])
+def fabric(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What the ranks of a test move data by: ``on_a_host`` makes the last of them."""
+    name: str = request.param
+    if name == "messages":
+        monkeypatch.setenv("TENSORWIRE_TRANSPORT", "tcp")
+    return name
+
+
+def on_a_host(fabric: str) -> int:
+    return 2 if "and" in fabric else 0
+
+
+def test_types_and_operations(tmp_path: Path, fabric: str) -> None:
+    hosts = on_a_host(fabric)
+    size = 3 if hosts else 2
+    assert results(reduce_all_types, tmp_path, size, on_a_host=hosts) == [[]] * size
 
 
 def every_operation(group: Group) -> str:
@@ -118,6 +133,28 @@ def every_operation(group: Group) -> str:
 @pytest.mark.parametrize("size", [2, 3])
 def test_operations(tmp_path: Path, size: int) -> None:
     assert results(every_operation, tmp_path, size) == ["shared memory"] * size
+
+
+def test_operations_between_hosts(tmp_path: Path, fabric: str) -> None:
+    got = results(every_operation, tmp_path, 4, on_a_host=on_a_host(fabric))
+    assert got == [fabric] * 4
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "halving_doubling"])
+def test_an_algorithm_of_the_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str
+) -> None:
+    monkeypatch.setenv("TENSORWIRE_ALLREDUCE", algorithm)
+    assert results(every_operation, tmp_path, 3) == ["shared memory"] * 3
+
+
+def test_an_algorithm_that_there_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENSORWIRE_ALLREDUCE", "rings")
+    with futures.ThreadPoolExecutor(2) as pool:
+        joining = [pool.submit(join, tmp_path / "store", rank, 2) for rank in range(2)]
+        for ended in joining:
+            with pytest.raises(ValueError, match=r"TENSORWIRE_ALLREDUCE.*halving_doubling"):
+                ended.result(LIMIT_SECONDS)
 
 
 def test_one_rank_is_a_group(tmp_path: Path) -> None:
@@ -246,8 +283,8 @@ def disagree(group: Group) -> str:
     return str(caught.value)
 
 
-def test_ranks_that_call_different_operations(tmp_path: Path) -> None:
-    for text in results(disagree, tmp_path, 2):
+def test_ranks_that_call_different_operations(tmp_path: Path, fabric: str) -> None:
+    for text in results(disagree, tmp_path, 2, on_a_host=on_a_host(fabric) // 2):
         assert "called barrier" in text
         assert "called all_reduce of 3 int16, max" in text
 
@@ -264,9 +301,10 @@ def reduce_for_ever(group: Group, count: int, ready: str) -> str:
 
 
 @pytest.mark.parametrize("count", [1, 3_000_000])
-def test_who_is_left_by_a_killed_rank_is_told(tmp_path: Path, count: int) -> None:
+def test_who_is_left_by_a_killed_rank_is_told(tmp_path: Path, count: int, fabric: str) -> None:
     ready = FileStore(tmp_path / "ready")
-    with ranks(reduce_for_ever, tmp_path, 3, count, str(tmp_path / "ready")) as running:
+    program = partial(ranks, reduce_for_ever, tmp_path, 3, count, str(tmp_path / "ready"))
+    with program(on_a_host=on_a_host(fabric)) as running:
         for rank in range(3):
             ready.get(str(rank), LIMIT_SECONDS)
         running.processes[1].kill()
@@ -287,8 +325,8 @@ def stop_oneself(group: Group) -> str:
     return ""
 
 
-def test_a_stopped_rank_ends_the_wait_for_it(tmp_path: Path) -> None:
-    with ranks(stop_oneself, tmp_path, 2) as running:
+def test_a_stopped_rank_ends_the_wait_for_it(tmp_path: Path, fabric: str) -> None:
+    with ranks(stop_oneself, tmp_path, 2, on_a_host=on_a_host(fabric) // 2) as running:
         assert "rank 1" in running.result(0)
 
 

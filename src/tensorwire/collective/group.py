@@ -109,18 +109,19 @@ class Group:
         rank: int,
         size: int,
         *,
-        host: str = "127.0.0.1",
+        host: str | None = None,
         timeout: float | None = 1800.0,
     ) -> None:
         """Returns once all ranks have come. See :func:`join`."""
         with translated():
-            self._group = _core.Group(store, rank, size, host, timeout)
+            self._group = _core.Group(store, rank, size, host or "", timeout)
         self.rank: Final = rank
         """Of this process: 0 to ``size`` - 1."""
         self.size: Final = size
         """How many ranks there are."""
         self.fabric: Final = self._group.fabric
-        """How data moves, for people: ``shared memory``; empty where there is one rank."""
+        """How data moves, for people: ``shared memory``, ``messages`` where no two ranks have
+        any in common, or ``shared memory and messages``; empty where there is one rank."""
         self._store = store
         self._host = host
         self._timeout = timeout
@@ -538,15 +539,16 @@ def join(
     rank: int,
     size: int,
     *,
-    host: str = "127.0.0.1",
+    host: str | None = None,
     timeout: float | None = 1800.0,
 ) -> Group:
     """Joins a group: returns once all ranks have come.
 
     ``store``: where ranks find each other, fresh for each group: a :class:`Store`, a folder that
     all of them reach, or ``host:port`` of a server that has a :func:`store_service`. ``host``: the
-    address at which ranks of other hosts reach this one. ``timeout``: of joining, and of each
-    operation that gives none, in seconds; None: no limit.
+    address at which ranks of other hosts reach this one; None: as TENSORWIRE_GROUP_HOST says, or
+    127.0.0.1. ``timeout``: of joining, and of each operation that gives none, in seconds; None: no
+    limit.
 
     Raises :class:`~tensorwire.collective.GroupError` when a rank does not come, or cannot be
     reached.

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// How an all-reduce over messages goes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "collective/collective_call.h"
+
+namespace tw::collective {
+
+// kNone: in a way of its own, or no all-reduce.
+enum class Algorithm : uint8_t {
+  kNone,
+  kDirect,
+  kPairwise,
+  kRing,
+  kRecursiveDoubling,
+  kHalvingDoubling,
+};
+inline constexpr size_t kAlgorithms = 6;
+const char* name_of(Algorithm algorithm);
+
+// The one for this all-reduce. `forced` (kNone: nothing) is taken where it gives what Fabric
+// promises: floats of 16 and 8 bits are rounded once, so that they go by kDirect or kPairwise.
+Algorithm choose_algorithm(const CollectiveCall& call, int ranks, Algorithm forced);
+
+// Floats whose sums are rounded to less than they are added up in.
+constexpr bool rounds(DataType type) { return is_float(type) && size_of(type) < 4; }
+
+}  // namespace tw::collective

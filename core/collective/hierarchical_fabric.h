@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives of ranks on several hosts: within a host over its memory, and between hosts by
+// messages of one rank of each (the hierarchy of the hybrid allreduce, A. A. Awan et al., CCGRID
+// 2019). What gains nothing by that goes by messages between all ranks.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "collective/message_fabric.h"
+#include "collective/shared_fabric.h"
+
+namespace tw::collective {
+
+// Not thread-safe: one operation at a time.
+class HierarchicalFabric final : public Fabric {
+ public:
+  // `hosts`: the ranks of each, the lowest first. `local`: of this rank's host; null: it is alone.
+  HierarchicalFabric(Members& members, std::vector<std::vector<int>> hosts,
+                     std::unique_ptr<SharedFabric> local, Algorithm forced);
+
+  const char* name() const override { return "shared memory and messages"; }
+  Status barrier(const CollectiveCall& call, const Wait& wait) override;
+  // Floats of 16 and 8 bits are rounded once: they are reduced flat.
+  Status all_reduce(const CollectiveCall& call, const std::byte* in, std::byte* out,
+                    const Wait& wait) override;
+  Status reduce(const CollectiveCall& call, const std::byte* in, std::byte* out,
+                const Wait& wait) override;
+  Status broadcast(const CollectiveCall& call, std::byte* data, const Wait& wait) override;
+  Status all_gather(const CollectiveCall& call, const std::byte* in, std::byte* out,
+                    const Wait& wait) override {
+    return flat_.all_gather(call, in, out, wait);
+  }
+  Status gather(const CollectiveCall& call, const std::byte* in, std::byte* out,
+                const Wait& wait) override {
+    return flat_.gather(call, in, out, wait);
+  }
+  Status scatter(const CollectiveCall& call, const std::byte* in, std::byte* out,
+                 const Wait& wait) override {
+    return flat_.scatter(call, in, out, wait);
+  }
+  Status reduce_scatter(const CollectiveCall& call, const std::byte* in, std::byte* out,
+                        const Wait& wait) override {
+    return flat_.reduce_scatter(call, in, out, wait);
+  }
+  Status all_to_all(const CollectiveCall& call, const std::byte* in, std::span<const Run> gives,
+                    std::byte* out, std::span<const Run> takes, const Wait& wait) override {
+    return flat_.all_to_all(call, in, gives, out, takes, wait);
+  }
+
+ private:
+  // Who speaks for the hosts in one operation: `root` for its own, elsewhere the lowest rank.
+  struct Speakers {
+    std::vector<int> ranks;  // by host
+    int root;                // which of them is the root
+    int mine;                // that of this rank's host, as a place among its ranks
+    bool here;               // this rank is one
+  };
+  Speakers speakers(int root) const;
+  // Between the speakers, of which this rank is one.
+  template <class Steps>
+  Status between(const CollectiveCall& call, const Speakers& who, const Wait& wait, Steps&& steps,
+                 Algorithm algorithm = Algorithm::kNone);
+
+  void average(const CollectiveCall& call, std::byte* data) const;
+
+  Members& members_;
+  const std::vector<std::vector<int>> hosts_;
+  size_t host_;  // this rank's
+  const std::unique_ptr<SharedFabric> local_;
+  const Algorithm forced_;
+  MessageFabric flat_;
+  uint64_t sequence_ = 0;
+};
+
+}  // namespace tw::collective

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collective/messages.h"
+
+#include "base/text.h"
+
+namespace tw::collective {
+
+Messages::Messages(const Team& team, uint64_t sequence, const CollectiveCall& call,
+                   const Wait& wait, Algorithm algorithm)
+    : team_(team),
+      sequence_(sequence),
+      call_(call),
+      wait_(wait),
+      algorithm_(algorithm),
+      traffic_(static_cast<size_t>(team.size()) * kLanes) {}
+
+Messages::~Messages() {
+  for (int rank = 0; rank < team_.size(); ++rank)
+    for (int lane = 0; lane < kLanes; ++lane) {
+      Traffic& all = traffic(rank, lane);
+      for (TaggedSend& send : all.leaving) (void)port(rank).withdraw(send);
+      for (const auto& receive : all.expected) (void)port(rank).cancel(*receive);
+    }
+}
+
+Status Messages::expect(int from, int lane) {
+  auto asked = port(from).receive(kStepTag + static_cast<uint64_t>(lane));
+  if (!asked) return asked.status();
+  traffic(from, lane).expected.push_back(std::move(*asked));
+  return {};
+}
+
+Status Messages::depart(int to, Traffic& all, size_t most) {
+  while (!all.leaving.empty() && (all.leaving.size() > most || all.leaving.front().ended())) {
+    TaggedSend& first = all.leaving.front();
+    const int rank = team_.in_group(to);
+    Status left = wait_in_slices(
+        team_.members(), wait_,
+        [&](Nanos until) {
+          (void)port(to).wait(first, Wait{until, nullptr, nullptr});
+          return first.ended();
+        },
+        rank);
+    if (left.code() == Code::kDeadlineExceeded)
+      return {left.code(),
+              text({team_.name(to), " has not taken its part of ", call_.text(), " in time"})};
+    if (!left.ok()) return left;
+    all.leaving.pop_front();
+  }
+  return {};
+}
+
+Status Messages::send(int to, std::span<const std::byte> data, uint64_t total, int lane) {
+  Traffic& all = traffic(to, lane);
+  if (Status status = depart(to, all, kLeaving); !status.ok()) return status;
+  all.header = encode_step({sequence_, total, call_, algorithm_});
+  OutSegment segments[2];
+  segments[0].data = all.header.data();
+  segments[0].size = all.header.size();
+  segments[1].data = data.data();
+  segments[1].size = data.size();
+  Status why;
+  Status begun = wait_in_slices(
+      team_.members(), wait_,
+      [&](Nanos until) {
+        auto send = port(to).begin(kStepTag + static_cast<uint64_t>(lane), segments,
+                                   Wait{until, nullptr, nullptr});
+        if (send && *send) {
+          if (!(*send)->ended()) all.leaving.push_back(std::move(**send));
+          return true;
+        }
+        if (send || send.status().code() == Code::kDeadlineExceeded) return false;
+        why = send.status();
+        return true;
+      },
+      team_.in_group(to));
+  if (begun.code() == Code::kDeadlineExceeded)
+    return {begun.code(),
+            text({team_.name(to), " has not come to its part of ", call_.text(), " in time"})};
+  if (!begun.ok()) return begun;
+  return why.ok() ? why : blame(team_.members(), team_.in_group(to), why);
+}
+
+Status Messages::check(int from, const InMessage& message, size_t size, uint64_t total) const {
+  const auto& segments = message.segments;
+  if (segments.size() != 2)
+    return {Code::kInternal, text({team_.name(from), " has sent a message of ", segments.size(),
+                                   " segments in an operation"})};
+  const auto theirs = decode_step({segments[0].data, segments[0].size});
+  if (!theirs) return theirs.status();
+  if (theirs->call != call_)
+    return {Code::kAborted, text({team_.name(team_.rank()), " called ", call_.text(), ", but ",
+                                  team_.name(from), " called ", theirs->call.text()})};
+  if (theirs->sequence != sequence_)
+    return {Code::kAborted,
+            text({team_.name(team_.rank()), " called ", call_.text(), " as operation ", sequence_,
+                  " of the group, and ", team_.name(from), " as operation ", theirs->sequence})};
+  if (theirs->algorithm != algorithm_)
+    return {Code::kAborted, text({call_.text(), " goes by ", name_of(algorithm_), " for ",
+                                  team_.name(team_.rank()), ", and by ", name_of(theirs->algorithm),
+                                  " for ", team_.name(from), ": do they run different versions?"})};
+  if (theirs->total != total || segments[1].size != size)
+    return {Code::kInvalidArgument, text({team_.name(from), " gives ", theirs->total, " bytes to ",
+                                          team_.name(team_.rank()), ", which takes ", total})};
+  return {};
+}
+
+Result<Received> Messages::receive(int from, size_t size, uint64_t total, int lane) {
+  Traffic& all = traffic(from, lane);
+  if (all.expected.empty())
+    if (Status status = expect(from, lane); !status.ok()) return status;
+  const Ref<TaggedReceive> first = std::move(all.expected.front());
+  all.expected.pop_front();
+  auto message = await_message(team_.members(), team_.in_group(from), *first, wait_);
+  if (!message) {
+    if (message.status().code() != Code::kDeadlineExceeded) return message.status();
+    return Status{Code::kDeadlineExceeded, text({team_.name(from), " has not come to its part of ",
+                                                 call_.text(), " in time"})};
+  }
+  if (Status status = check(from, *message, size, total); !status.ok()) return status;
+  return Received(std::move(*message));
+}
+
+Status Messages::finish() {
+  for (int rank = 0; rank < team_.size(); ++rank)
+    for (int lane = 0; lane < kLanes; ++lane)
+      if (Status status = depart(rank, traffic(rank, lane), 0); !status.ok()) return status;
+  return {};
+}
+
+}  // namespace tw::collective

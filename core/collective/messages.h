@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// The messages that the ranks of a team send each other in one operation.
+//
+// Each begins with what its sender is at, and whoever receives it compares that with its own: ranks
+// that call different operations find out as soon as they meet.
+#pragma once
+
+#include <deque>
+#include <vector>
+
+#include "collective/point_to_point.h"
+#include "collective/team.h"
+#include "collective/wire.h"
+
+namespace tw::collective {
+
+// A message's data, for as long as the object is there.
+class Received {
+ public:
+  explicit Received(InMessage message) : message_(std::move(message)) {}
+  const std::byte* data() const { return message_.segments.back().data; }
+  size_t size() const { return message_.segments.back().size; }
+
+ private:
+  InMessage message_;
+};
+
+// Not thread-safe. Ranks are those of the team. Errors are those of Fabric.
+class Messages {
+ public:
+  // Messages of one lane between two ranks come in their order; lanes have none.
+  static constexpr int kLanes = 2;
+  // What goes in one message, so that sending, reducing and receiving overlap.
+  static constexpr size_t kChunk = 256 << 10;
+
+  // The arguments outlive it. `algorithm`: of an all-reduce.
+  Messages(const Team& team, uint64_t sequence, const CollectiveCall& call, const Wait& wait,
+           Algorithm algorithm);
+  // Nobody reads the caller's memory any more.
+  ~Messages();
+  Messages(const Messages&) = delete;
+  Messages& operator=(const Messages&) = delete;
+
+  const Team& team() const { return team_; }
+  const CollectiveCall& call() const { return call_; }
+  Algorithm algorithm() const { return algorithm_; }
+
+  // A message is wanted, so that the sender need not wait for receive(). Whoever sends before it
+  // receives, and its peer may do so as well, expects first.
+  Status expect(int from, int lane = 0);
+  // Begins to send; `data` stays as it is until finish(), or until the receiver is known to have
+  // it. `total`: the bytes of all messages of this lane to this rank.
+  Status send(int to, std::span<const std::byte> data, uint64_t total, int lane = 0);
+  Status send(int to, std::span<const std::byte> data) { return send(to, data, data.size()); }
+  // The next message, which has this size.
+  Result<Received> receive(int from, size_t size, uint64_t total, int lane = 0);
+  Result<Received> receive(int from, size_t size) { return receive(from, size, size); }
+  // All that was sent has left.
+  Status finish();
+
+ private:
+  struct Traffic {
+    std::array<std::byte, kStepHeaderSize> header;
+    std::deque<TaggedSend> leaving;
+    std::deque<Ref<TaggedReceive>> expected;
+  };
+  // Messages on their way to one rank, before the next one waits.
+  static constexpr size_t kLeaving = 4;
+
+  Traffic& traffic(int rank, int lane) {
+    return traffic_[static_cast<size_t>(rank * kLanes + lane)];
+  }
+  TaggedPort& port(int rank) const { return team_.members().tagged(team_.in_group(rank)); }
+  // Until at most so many messages are on their way.
+  Status depart(int to, Traffic& traffic, size_t most);
+  Status check(int from, const InMessage& message, size_t size, uint64_t total) const;
+
+  const Team& team_;
+  const uint64_t sequence_;
+  const CollectiveCall& call_;
+  const Wait& wait_;
+  const Algorithm algorithm_;
+  std::vector<Traffic> traffic_;  // by rank and lane
+};
+
+}  // namespace tw::collective
