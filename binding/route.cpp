@@ -4,9 +4,10 @@
 #include <nanobind/stl/vector.h>
 
 #include <cmath>
-#include <cstring>
 #include <exception>
 #include <optional>
+#include <string_view>
+#include <tuple>
 
 #include "binding.h"
 
@@ -48,7 +49,7 @@ struct Route {
   // What `attempt` calls Python with. An exception other than StatusError ends the attempt.
   struct Caller {
     nb::handle lacks, connect;
-    nb::list reasons;
+    std::vector<std::tuple<std::string, std::string, bool>> reasons;
     std::exception_ptr failed;
 
     template <class Ask>
@@ -72,7 +73,8 @@ struct Route {
     }
     static int fill(tw_status* why, int code, const char* details) {
       why->code = code;
-      std::strncpy(why->details, details, sizeof why->details - 1);
+      const std::string_view all(details);
+      why->details[all.copy(why->details, sizeof why->details - 1)] = '\0';
       return code;
     }
   };
@@ -82,7 +84,7 @@ struct Route {
     std::vector<const char*> texts;
     for (const std::string& address : addresses) texts.push_back(address.c_str());
     const tw_offer offer{same_host, same_user, texts.data(), texts.size()};
-    Caller caller{lacks, connect, {}, {}};
+    Caller caller{lacks, connect, {}, nullptr};
     tw_status status{};
     const int result = tw_route_attempt(
         handle, &offer,
@@ -102,14 +104,16 @@ struct Route {
           });
         },
         [](void* context, const char* transport, const char* why, int32_t tried) {
-          static_cast<Caller*>(context)->reasons.append(
-              nb::make_tuple(transport, decoded(why), tried != 0));
+          static_cast<Caller*>(context)->reasons.emplace_back(transport, why, tried != 0);
         },
         &caller, &status);
     if (caller.failed) std::rethrow_exception(caller.failed);
     if (result != TW_OK && result != TW_CODE_UNAVAILABLE && result != TW_CODE_FAILED_PRECONDITION)
       check(result, status);
-    return nb::make_tuple(result == TW_OK, result == TW_CODE_FAILED_PRECONDITION, caller.reasons);
+    nb::list reasons;
+    for (const auto& [transport, why, tried] : caller.reasons)
+      reasons.append(nb::make_tuple(transport, decoded(why.c_str()), tried));
+    return nb::make_tuple(result == TW_OK, result == TW_CODE_FAILED_PRECONDITION, reasons);
   }
 
   nb::object news() {
