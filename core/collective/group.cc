@@ -59,8 +59,7 @@ Result<Ref<Group>> Group::make(Store& store, const Seat& seat, const Wait& wait)
   return group;
 }
 
-// Each rank hands its stage to all. A link that carries no memory hands over a copy instead: its
-// rank runs on another host.
+// Each rank hands its stage to all whose links carry memory; the others run on other hosts.
 Status Group::choose_fabric(Runtime& runtime, const Seat& seat, const Wait& wait) {
   auto forced = forced_algorithm(runtime);
   if (!forced) return forced.status();
@@ -80,8 +79,10 @@ Status Group::choose_fabric(Runtime& runtime, const Seat& seat, const Wait& wait
     OutSegment segments[2];
     segments[0].data = reinterpret_cast<const std::byte*>(host_id->data());
     segments[0].size = host_id->size();
-    if (own) segments[1] = own->announcement();
-    return send_message(*members_, i, kStageTag, {segments, own ? 2u : 1u}, wait);
+    // Elsewhere it would go as a copy, which is of no use.
+    const bool maps = own && members_->link(i).profile().bulk == Bulk::kMap;
+    if (maps) segments[1] = own->announcement();
+    return send_message(*members_, i, kStageTag, {segments, maps ? 2u : 1u}, wait);
   });
   if (!status.ok()) return status;
   std::vector<std::optional<PeerStage>> stages(ranks);
