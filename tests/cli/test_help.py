@@ -19,7 +19,7 @@ from tensorwire.cli import app
 from tensorwire.cli.group import Group
 from tensorwire.transports import names
 
-COMMANDS = ("run", "train", "trace", "doctor", "bench rpc", "bench tensorflow")
+COMMANDS = ("run", "train", "trace", "doctor", "bench rpc", "bench tensorflow", "bench collectives")
 GROUPS = ("", "bench")
 
 
@@ -31,9 +31,10 @@ def run(*arguments: str) -> Result:
     ("arguments", "expected"),
     [
         ((), ("bench", "train", "doctor")),
-        (("bench",), ("rpc", "tensorflow")),
+        (("bench",), ("rpc", "tensorflow", "collectives")),
         (("bench", "rpc"), ("--transport", "--sizes", "--rounds", "--peers", "Examples", "--json")),
         (("bench", "tensorflow"), ("--sizes", "--cases", "Examples", "Exit codes", "--json")),
+        (("bench", "collectives"), ("--cases", "--ranks", "--dtype", "--peers", "Examples")),
         (("run",), ("[OPTIONS] -- ", "--launch", "Examples", "Exit codes")),
         (("train",), ("--compare", "resnet152", "Examples", "Exit codes", "--json")),
         (("doctor",), ("TARGET", "Examples", "Exit codes", "--json")),

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tensorwire.bench.harness import contenders
+from tensorwire.bench.suites.collectives import contender as collectives
 from tensorwire.bench.suites.rpc import contender as rpc
 from tensorwire.bench.suites.tensorflow import contender as tensorflow
 
@@ -92,9 +93,11 @@ def test_a_name_that_two_packages_have_is_wrong_usage(installed: Path) -> None:
 
 def test_every_file_of_ours_has_an_entry_point() -> None:
     folder = ROOT / "src" / "tensorwire" / "bench" / "contenders"
-    for suite, group in (("rpc", rpc.GROUP), ("tensorflow", tensorflow.GROUP)):
-        files = {file.stem for file in (folder / suite).glob("*.py")} - {"__init__"}
-        assert files <= set(contenders.names(group))
+    suites = {"collectives": collectives, "rpc": rpc, "tensorflow": tensorflow}
+    for suite, module in suites.items():
+        stems = {file.stem for file in (folder / suite).glob("*.py")} - {"__init__"}
+        files = {stem.replace("_", "-") for stem in stems}
+        assert files <= set(contenders.names(module.GROUP))
 
 
 @pytest.mark.parametrize(

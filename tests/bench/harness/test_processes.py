@@ -15,7 +15,7 @@ import pytest
 
 from tensorwire.bench.harness import processes
 from tensorwire.bench.harness.control import AgentError
-from tensorwire.bench.harness.processes import Hello, expect, started
+from tensorwire.bench.harness.processes import Hello, expect, expect_all, started
 
 HELLO = """
 import sys
@@ -72,6 +72,38 @@ def test_an_agent_that_dies_while_another_is_awaited_is_noticed() -> None:
     dies = TALK + "import os; os._exit(3)"
     with pytest.raises(AgentError, match="has ended"):
         ask_last(TALK + "pass", dies, wait_for=0)
+
+
+def ask_all(*programs: str, seconds: float = 30) -> list[dict[str, object]]:
+    with begin(*programs) as hellos:
+        controls = [control for control, _ in hellos]
+        for place, control in enumerate(controls):
+            control.send({"place": place})
+        return expect_all(controls, seconds, "agent {}")
+
+
+ECHO = TALK + "control.send(message)"
+
+
+def test_answers_of_all_come_in_the_order_of_agents() -> None:
+    assert ask_all(ECHO, ECHO, ECHO) == [{"place": 0}, {"place": 1}, {"place": 2}]
+
+
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [
+        ("import os; os._exit(3)", "agent 1 has ended"),
+        ("raise ValueError('no such thing')", "ValueError: no such thing"),
+    ],
+)
+def test_one_that_fails_is_told_while_others_are_silent(program: str, why: str) -> None:
+    with pytest.raises(AgentError, match=why):
+        ask_all(TALK + "pass", TALK + program)
+
+
+def test_those_that_are_silent_are_named() -> None:
+    with pytest.raises(AgentError, match=r"no answer in time from .*agent 1 and agent 2"):
+        ask_all(ECHO, TALK + "pass", TALK + "pass", seconds=1)
 
 
 def test_silence_has_an_end() -> None:

@@ -24,7 +24,7 @@ class Visit:
     p50_us, p99_us: of the time of a call (of a stream's time for one message).
     calls, seconds: how many and how long in all; cpu_seconds: of both ends.
     path: the transport that the calls took; in_place: the share of the bytes that were read in the
-    sender's memory (None: that is not counted).
+    sender's memory (None: that is not counted). min_us: of the fastest call, where that is told.
     """
 
     p50_us: float
@@ -34,6 +34,7 @@ class Visit:
     cpu_seconds: float
     path: str
     in_place: float | None = None
+    min_us: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

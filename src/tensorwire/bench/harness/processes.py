@@ -10,7 +10,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import IO, Any
 
@@ -64,16 +64,37 @@ def expect(control: Control, timeout: float, *others: Control) -> dict[str, Any]
     if not speaking:
         raise AgentError("no answer in time")
     for speaker in sorted(speaking, key=lambda speaker: speaker is control):
-        try:
-            message = speaker.receive()
-        except OSError as error:
-            raise AgentError(f"one of its processes is gone ({error})") from error
-        if not message:
-            raise AgentError("one of its processes has ended")
-        if "error" in message:
-            raise AgentError(message["error"])
+        message = _heard(speaker, "one of its processes")
         if speaker is not control:
             raise AgentError(f"one of its processes spoke out of turn: {message}")
+    return message
+
+
+def expect_all(controls: Sequence[Control], timeout: float, name: str) -> list[dict[str, Any]]:
+    """The next message of each agent. AgentError when one of them reports an error or is gone, even
+    while others are silent, or when one is silent for that long. name: of an agent, by its place,
+    as of str.format."""
+    answers: dict[Control, dict[str, Any]] = {}
+    end = time.monotonic() + timeout
+    while waiting := [control for control in controls if control not in answers]:
+        speaking, _, _ = select.select(waiting, [], [], max(end - time.monotonic(), 0))
+        if not speaking:
+            silent = " and ".join(name.format(controls.index(control)) for control in waiting)
+            raise AgentError(f"no answer in time from {silent}")
+        for speaker in speaking:
+            answers[speaker] = _heard(speaker, name.format(controls.index(speaker)))
+    return [answers[control] for control in controls]
+
+
+def _heard(speaker: Control, who: str) -> dict[str, Any]:
+    try:
+        message = speaker.receive()
+    except OSError as error:
+        raise AgentError(f"{who} is gone ({error})") from error
+    if not message:
+        raise AgentError(f"{who} has ended")
+    if "error" in message:
+        raise AgentError(message["error"])
     return message
 
 

@@ -26,12 +26,14 @@ def of_case_and_size(row: Row) -> str:
 
 @dataclass(frozen=True)
 class Layout:
-    """How a suite's table looks. legend: lines below it; group: what rows stand together."""
+    """How a suite's table looks. legend: lines below it; group: what rows stand together; more:
+    columns after the others, of figures that only the whole report has."""
 
     title: Callable[[Report], str]
     columns: Sequence[Column]
     legend: Sequence[str]
     group: Callable[[Row], str] = of_case_and_size
+    more: Callable[[Report], Sequence[Column]] = lambda report: ()
 
 
 def duration(microseconds: float) -> str:
@@ -124,7 +126,8 @@ def print_report(report: Report, layout: Layout, console: Console) -> None:
     groups: dict[str, list[Row]] = {}
     for row in ordered(report.rows, report.baseline):
         groups.setdefault(layout.group(row), []).append(row)
-    fitting, left_out = fitted(console, layout.columns, lambda shown: table(shown, groups.items()))
+    columns = [*layout.columns, *layout.more(report)]
+    fitting, left_out = fitted(console, columns, lambda shown: table(shown, groups.items()))
     console.print(layout.title(report), style="bold", markup=False, highlight=False)
     show(console, fitting)
     tell_left_out(console, left_out)

@@ -15,7 +15,7 @@ from tensorwire.bench.harness.contenders import Contender
 from tensorwire.bench.harness.control import AgentError
 from tensorwire.bench.harness.measure import Visit
 from tensorwire.bench.harness.report import Layout
-from tensorwire.bench.harness.rows import Report, Visits, rows
+from tensorwire.bench.harness.rows import Report, Row, Visits, rows
 from tensorwire.bench.harness.schedule import (
     Course,
     Entry,
@@ -115,6 +115,10 @@ class Suite(abc.ABC):
         """Bytes of payload that a call moves."""
         return work.size
 
+    def details(self, results: Results, found: Sequence[Row]) -> dict[str, Any]:
+        """What only this suite has to report. found: the rows."""
+        return {}
+
     def forecast(self) -> Forecast:
         """Of a run; entries that cannot be measured have no part in it."""
         total = Forecast()
@@ -138,7 +142,8 @@ class Suite(abc.ABC):
         caveats = environment.caveats({row.transport for row in found})
         described["notes"] = [*results.notes, *caveats]
         described["interrupted"] = results.interrupted
-        report = Report(self.name, self.baseline.contender, described, found)
+        details = self.details(results, found)
+        report = Report(self.name, self.baseline.contender, described, found, details)
         return report, not results.failed
 
     def measure(self, progress: Progress = silent) -> Results:
@@ -189,7 +194,8 @@ class Suite(abc.ABC):
     ) -> None:
         rooms = dict.fromkeys(map(self.room, self.duty(entry)))
         if rooms and (reason := self._why_not(entry)) is not None:
-            missed = entry.contender.partition("-")[0] not in self.may_lack
+            names = {entry.contender, entry.contender.partition("-")[0]}
+            missed = names.isdisjoint(self.may_lack)
             results.note(f"{entry}: left out: {reason}", failed=missed)
             return
         for room in rooms:

@@ -14,6 +14,8 @@ class Commands(Group):
     home = __name__
     summaries: ClassVar = {
         "rpc": "Measure calls and streams: Tensorwire against stock grpcio, in interleaved rounds.",
+        "collectives": "Measure collectives: Tensorwire against gloo and MPI, in interleaved "
+        "rounds.",
         "tensorflow": "Measure steps of TensorFlow sessions: tensorwire against stock gRPC, in "
         "interleaved rounds.",
     }

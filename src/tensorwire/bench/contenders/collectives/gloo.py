@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.distributed with gloo, PyTorch's own back end for tensors of the CPU, over 127.0.0.1."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+from tensorwire.bench.suites.collectives.contender import Contender, Meeting, Rank
+from tensorwire.bench.suites.collectives.torch_ranks import joined, why_no_torch
+
+
+class Gloo(Contender):
+    transports = ("tcp",)
+    packages = ("torch",)
+
+    def viable(self, transport: str) -> str | None:
+        if (reason := why_no_torch()) is not None:
+            return reason
+        import torch.distributed as dist
+
+        if not dist.is_gloo_available():
+            return "this PyTorch has no gloo: pip install 'tensorwire[torch]'"
+        return None
+
+    def join(self, meeting: Meeting) -> AbstractContextManager[Rank]:
+        return joined(meeting, "gloo", "tcp")

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.distributed with Tensorwire's back end."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from functools import cache
+
+from tensorwire.bench.suites.collectives.contender import Contender, Meeting, Rank
+from tensorwire.bench.suites.collectives.torch_ranks import joined, why_no_torch
+
+
+class TensorwireTorch(Contender):
+    transports = ("shm",)
+    packages = ("torch",)
+
+    def viable(self, transport: str) -> str | None:
+        return why_no_torch() or _why_no_plugin()
+
+    def join(self, meeting: Meeting) -> AbstractContextManager[Rank]:
+        from tensorwire.torch.registration import register
+
+        register()  # PyTorch 2.4 does not do so at its own import
+        return joined(meeting, "tensorwire", "shm")
+
+
+@cache
+def _why_no_plugin() -> str | None:
+    """Builds it where that has not been done: the ranks have no time to wait for it."""
+    from tensorwire.plugins import PluginError
+    from tensorwire.torch import build
+
+    try:
+        build.plugin(build.installed())
+    except PluginError as error:
+        return str(error)
+    return None

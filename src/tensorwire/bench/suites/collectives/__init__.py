@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``tensorwire bench collectives``: operations of groups of ranks, each on one host."""

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank in a process of its own: ``python -m tensorwire.bench.suites.collectives.agent``.
+
+Arguments: the contender, the rank, how many there are, the type of elements, and the path of the
+bench's unix socket. The agent does what the bench tells it there, asleep in between, and ends when
+the bench closes it, also in the middle of an operation for which other ranks do not come.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import threading
+import time
+from array import array
+from typing import Final
+
+from tensorwire.bench.harness.control import Control, conversation
+from tensorwire.bench.harness.work import Work
+from tensorwire.bench.suites.collectives.contender import Call, Meeting, Rank, find
+from tensorwire.bench.suites.collectives.operations import OPERATIONS, arrays, check
+
+TIMEOUT_SECONDS: Final = 60.0
+"""Of joining and of an operation, for libraries that take one."""
+LEAVE_SECONDS: Final = 2.0
+"""What the agent has to leave its group when the bench has closed; then it just ends."""
+
+
+class Driver:
+    """Runs what is asked for, on arrays that are there from ``open`` to ``close``."""
+
+    def __init__(self, rank: Rank, meeting: Meeting, dtype: str) -> None:
+        self._rank = rank
+        self._meeting = meeting
+        self._dtype = dtype
+        self._checked: set[Work] = set()
+        self._call: Call | None = None
+        self._rooted = False
+
+    def open(self, work: Work) -> None:
+        """Checks the results, too, when this is the work's first visit."""
+        number, size = self._meeting.rank, self._meeting.size
+        found = arrays(work.case, work.size, number, size, self._dtype)
+        self._call = self._rank.call(work.case, found.given, found.taken)
+        self._rooted = OPERATIONS[work.case].rooted
+        if self._rank.exchanges and work not in self._checked:
+            self._call()
+            check(work.case, found, number, size)
+            self._checked.add(work)
+        found.given.fill(0)  # zeros stay what they are, however often they are added up
+        self._rank.barrier()
+
+    def run(self, calls: int) -> tuple[array[int], float]:
+        """Nanoseconds of each call, and CPU seconds of all. Calls with a root are a barrier apart,
+        which is not in their times: otherwise the root would be calls ahead of the others."""
+        assert self._call is not None
+        call, barrier, clock = self._call, self._rank.barrier, time.perf_counter_ns
+        durations = array("q")
+        keep = durations.append
+        barrier()
+        used = time.process_time()
+        if self._rooted:
+            for _ in range(calls):
+                before = clock()
+                call()
+                keep(clock() - before)
+                barrier()
+        else:
+            before = clock()
+            for _ in range(calls):
+                call()
+                after = clock()
+                keep(after - before)
+                before = after
+        return durations, time.process_time() - used
+
+    def close(self) -> None:
+        self._call = None
+
+
+def answer(control: Control, driver: Driver) -> None:
+    while message := control.receive():
+        if "work" in message:
+            driver.open(Work(**message["work"]))
+            control.send({"ready": True})
+        else:
+            durations, used = driver.run(message["calls"])
+            if message["last"]:
+                driver.close()
+            control.send({"nanoseconds": durations.tolist(), "cpu_seconds": used})
+
+
+def end_with(control: Control) -> None:
+    """Ends this process a while after the other end has closed, whatever its threads wait for."""
+
+    def watch() -> None:
+        gone = select.poll()
+        gone.register(control.fileno(), select.POLLRDHUP)
+        gone.poll()
+        time.sleep(LEAVE_SECONDS)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="end with the bench", daemon=True).start()
+
+
+def main(arguments: list[str]) -> None:
+    name, number, size, dtype, path = arguments
+    with conversation(path) as control:
+        end_with(control)
+        folder = os.path.join(os.path.dirname(path), "meeting")
+        meeting = Meeting(int(number), int(size), folder, TIMEOUT_SECONDS)
+        with find(name).join(meeting) as rank:
+            control.send({"role": f"{meeting.rank:06}", "path": rank.path, "note": rank.note})
+            answer(control, Driver(rank, meeting, dtype))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

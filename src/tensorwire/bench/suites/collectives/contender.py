@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a contender of ``tensorwire bench collectives`` has: ranks that join each other, and calls
+to time. How to add one is told in ``docs/benchmarks.md``."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from tensorwire.bench.harness import contenders
+from tensorwire.bench.harness.work import Work
+from tensorwire.bench.suites.collectives.operations import DTYPES, OPERATIONS, Array
+
+GROUP = "tensorwire.bench.contenders.collectives"
+"""Of the entry points that name classes of contenders."""
+
+Call = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """How the ranks of a group find each other.
+
+    folder: one that is fresh, this user's alone, and that all ranks reach. timeout: of joining, and
+    of each operation, in seconds.
+    """
+
+    rank: int
+    size: int
+    folder: str
+    timeout: float
+
+
+class Rank(abc.ABC):
+    """One rank, joined to the others.
+
+    path: the transport that data takes, as observed where the library tells it. note: what a reader
+    of the figures has to know. exchanges: whether ranks get what others give; a limit line's do
+    not, and are not checked.
+    """
+
+    path: str
+    note: str = ""
+    exchanges: bool = True
+
+    @abc.abstractmethod
+    def barrier(self) -> None: ...
+
+    @abc.abstractmethod
+    def call(self, case: str, given: Array, taken: Array) -> Call:
+        """What is timed: one call of the operation, whose root is rank 0 and whose reduction is a
+        sum. The arrays are those that ``operations.arrays`` makes."""
+
+
+class Contender(contenders.Contender):
+    """A library. cases, dtypes: those of ``operations`` that it has."""
+
+    cases: frozenset[str] = frozenset(OPERATIONS)
+    dtypes: frozenset[str] = frozenset(DTYPES)
+
+    def supports(self, work: Work, dtype: str) -> bool:
+        return work.case in self.cases and (work.case == "barrier" or dtype in self.dtypes)
+
+    @abc.abstractmethod
+    def join(self, meeting: Meeting) -> AbstractContextManager[Rank]:
+        """In the process of that rank; ends by leaving."""
+
+    def launch(self, ranks: Sequence[Sequence[str]]) -> list[list[str]]:
+        """The commands that start these; one that starts all of them where a launcher must."""
+        return [list(rank) for rank in ranks]
+
+
+def names() -> list[str]:
+    """Of the contenders that are installed."""
+    return contenders.names(GROUP)
+
+
+def find(name: str) -> Contender:
+    """Raises ValueError for a name that no installed package has."""
+    return contenders.find(GROUP, Contender, name)  # type: ignore[type-abstract]

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is measured: the operations, what each rank gives and takes, and what it must find then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from tensorwire.bench.harness.measure import WrongAnswerError
+
+Array = npt.NDArray[Any]
+
+DTYPES: Final = ("float32", "float64", "float16", "int8", "int32", "int64", "uint8")
+ROOT: Final = 0
+PERIOD: Final = 65521
+"""Elements after which a pattern comes again: a prime, so that no chunk or share is a multiple."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """given, taken: how many of the ``size`` bytes a rank gives and takes: all, its share of them,
+    or none; in_place: both are the same array.
+
+    rooted: one rank gives or takes for all of them, so that others may be done before it is.
+    reduces: elements are added up.
+    bus: what algorithm bandwidth is multiplied with, for that many ranks, to tell what each rank's
+    way carries: the bytes that have to leave or reach a rank, as a part of ``size``.
+    """
+
+    name: str
+    bus: Callable[[int], float]
+    in_place: bool = False
+    gives_share: bool = False
+    takes_share: bool = False
+    rooted: bool = False
+    reduces: bool = False
+
+    @property
+    def shares(self) -> bool:
+        return not self.in_place and self.name != "barrier"
+
+
+def _all(ranks: int) -> float:
+    return 1.0
+
+
+def _others(ranks: int) -> float:
+    return (ranks - 1) / ranks
+
+
+def _twice(ranks: int) -> float:
+    return 2 * (ranks - 1) / ranks
+
+
+OPERATIONS: Final = {
+    each.name: each
+    for each in (
+        Operation("all_reduce", _twice, in_place=True, reduces=True),
+        Operation("broadcast", _all, in_place=True, rooted=True),
+        Operation("all_gather", _others, gives_share=True),
+        Operation("reduce_scatter", _others, takes_share=True, reduces=True),
+        Operation("all_to_all", _others),
+        Operation("reduce", _all, in_place=True, rooted=True, reduces=True),
+        Operation("gather", _others, gives_share=True, rooted=True),
+        Operation("scatter", _others, takes_share=True, rooted=True),
+        Operation("barrier", _all),
+    )
+}
+CASES: Final = ("all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all", "barrier")
+"""Those that are measured unless others are named."""
+
+
+def whole(case: str, size: int, ranks: int, dtype: str) -> int:
+    """The size, with as many bytes more as give each rank the same number of elements."""
+    if case == "barrier":
+        return 0
+    unit = np.dtype(dtype).itemsize * (ranks if OPERATIONS[case].shares else 1)
+    return -(-size // unit) * unit
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """Of one rank; the same array twice where an operation is in place."""
+
+    given: Array
+    taken: Array
+
+
+def arrays(case: str, size: int, rank: int, ranks: int, dtype: str) -> Arrays:
+    """What this rank gives, and memory for what it takes, every page of it touched."""
+    operation = OPERATIONS[case]
+    count = size // np.dtype(dtype).itemsize
+    given = np.empty(count // ranks if operation.gives_share else count, dtype)
+    if operation.rooted and operation.takes_share and rank != ROOT:
+        given = np.empty(0, dtype)
+    _write(given, rank, 0)
+    if operation.in_place:
+        return Arrays(given, given)
+    taken = np.zeros(count // ranks if operation.takes_share else count, dtype)
+    if operation.rooted and operation.gives_share and rank != ROOT:
+        taken = np.zeros(0, dtype)
+    taken.fill(0)
+    return Arrays(given, taken)
+
+
+def check(case: str, found: Arrays, rank: int, ranks: int) -> None:
+    """After one call. Raises WrongAnswerError."""
+    everyone = range(ranks)
+    taken = found.taken
+    share = taken.size // ranks
+    if case == "all_reduce" or (case == "reduce" and rank == ROOT):
+        _compare(case, taken, everyone, 0)
+    elif case == "broadcast":
+        _compare(case, taken, [ROOT], 0)
+    elif case == "reduce_scatter":
+        _compare(case, taken, everyone, rank * taken.size)
+    elif case == "scatter":
+        _compare(case, taken, [ROOT], rank * taken.size)
+    elif case in ("all_gather", "gather", "all_to_all"):
+        start = rank * share if case == "all_to_all" else 0
+        for other in everyone:
+            _compare(case, taken[other * share : (other + 1) * share], [other], start)
+
+
+@cache
+def _tile(dtype: str) -> Array:
+    """Numbers so small that all types hold sums of many of them exactly."""
+    return np.random.default_rng(1).integers(0, 4, PERIOD).astype(dtype)
+
+
+def _pattern(rank: int, start: int, dtype: str) -> Array:
+    """A period of what that rank gives, from element ``start`` on."""
+    return np.roll(_tile(dtype), rank * 4099 - start)
+
+
+def _write(array: Array, rank: int, start: int) -> None:
+    pattern = _pattern(rank, start, array.dtype.name)
+    for at in range(0, array.size, PERIOD):
+        piece = array[at : at + PERIOD]
+        piece[:] = pattern[: piece.size]
+
+
+def _compare(case: str, array: Array, ranks: Iterable[int], start: int) -> None:
+    name = array.dtype.name
+    expected = np.zeros(PERIOD, name)
+    for rank in ranks:
+        expected += _pattern(rank, start, name)
+    for at in range(0, array.size, PERIOD):
+        piece = array[at : at + PERIOD]
+        if not np.array_equal(piece, expected[: piece.size]):
+            wrong = int(np.argmax(piece != expected[: piece.size]))
+            raise WrongAnswerError(
+                f"the {case} of {array.nbytes} bytes is wrong: element {at + wrong} is "
+                f"{piece[wrong]}, expected {expected[wrong]}"
+            )

