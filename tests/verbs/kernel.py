@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import time
 from collections import Counter
@@ -23,13 +24,17 @@ def command(line: str) -> str:
 
 
 def objects(kind: str, pid: int | None = None) -> list[dict[str, Any]]:
-    """Queue pairs (``qp``), registrations (``mr``), ``cq`` and ``pd`` of all user processes, or of
-    one. What the kernel calls their pid is the thread that made them."""
+    """Queue pairs (``qp``), registrations (``mr``), ``cq`` and ``pd`` of all user processes but
+    this one, which has looked whether there are devices, or of one. What the kernel calls their pid
+    is the thread that made them."""
     found = json.loads(command(f"rdma -j -dd resource show {kind}") or "[]")
-    if pid is None:
-        return [one for one in found if one.get("comm") != "ib_core"]
-    threads = Path(f"/proc/{pid}/task")
-    return [one for one in found if "pid" in one and (threads / str(one["pid"])).exists()]
+
+    def of(process: int, one: dict[str, Any]) -> bool:
+        return "pid" in one and Path(f"/proc/{process}/task/{one['pid']}").exists()
+
+    if pid is not None:
+        return [one for one in found if of(pid, one)]
+    return [one for one in found if one.get("comm") != "ib_core" and not of(os.getpid(), one)]
 
 
 def resources(pid: int | None = None) -> Counter[str]:
