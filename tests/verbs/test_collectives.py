@@ -39,11 +39,11 @@ def test_operations_and_a_killed_rank(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("TENSORWIRE_TRANSPORT", "verbs")
     before = kernel.packets_received("rxe0")
     ready = FileStore(tmp_path / "ready")
-    with ranks(reduce_for_ever, tmp_path, 3, str(tmp_path / "ready")) as running:
-        for rank in range(3):
-            assert ready.get(str(rank), LIMIT_SECONDS) == b"messages"
+    with ranks(reduce_for_ever, tmp_path, 2, str(tmp_path / "ready")) as running:
+        for rank in range(2):
+            # They import NumPy and gRPC first, in an emulated machine.
+            assert ready.get(str(rank), 2 * LIMIT_SECONDS) == b"messages"
         assert kernel.packets_received("rxe0") > before + 1000
         running.processes[1].kill()
-        for rank in (0, 2):
-            assert "rank 1" in running.result(rank)
+        assert "rank 1" in running.result(0)
     assert kernel.eventually(lambda: kernel.resources().total() == 0)
