@@ -31,7 +31,10 @@ def call():
 def say(*codes):
     path = channel.path()
     print(json.dumps([codes, path.transport, path.reasons]), flush=True)
-say(call())
+codes = [call()]
+while channel.stats()["opened"] == 0:  # a link that is late leaves the first calls to gRPC
+    codes.append(call())
+say(*codes)
 sys.stdin.readline()
 codes = []
 while len(codes) < 10 and codes[-1:] != ["OK"]:
@@ -57,8 +60,8 @@ def test_calls_go_on_by_tcp(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         assert client.stdin is not None
         assert client.stdout is not None
-        codes, transport, _ = json.loads(client.stdout.readline())
-        assert (codes, transport) == (["OK"], "verbs")
+        codes, transport, reasons = json.loads(client.stdout.readline())
+        assert (set(codes), transport) == ({"OK"}, "verbs"), reasons
         with kernel.cut():
             client.stdin.write("\n")
             client.stdin.flush()
