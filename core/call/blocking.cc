@@ -2,6 +2,8 @@
 #include "call/blocking.h"
 
 #include <exception>
+#include <optional>
+#include <utility>
 
 #include "base/shortage.h"
 #include "link/staging.h"
@@ -67,24 +69,29 @@ template <class Send>
 Result<bool> send_in_stream(Call& call, std::span<OutSegment> segments, Wait wait, Send&& send) {
   wait.deadline = std::min(wait.deadline, call.deadline());
   const auto late = [] { return Status{Code::kDeadlineExceeded, kDeadlineDetails}; };
-  if (!call.sendable()) {  // mostly it is, and then nobody needs to know what time it is
-    switch (wait_through(wait, [&](Nanos until) { return call.wait_sendable(until); })) {
-      case Ended::kDone:
-        break;
-      case Ended::kTimeout:
-        return late();
-      case Ended::kInterrupted:
-        return false;
-    }
-  }
-  if (call.over()) return Status{Code::kCancelled, "the call has ended"};
-  stage(call.link(), segments);
   size_t bytes = 0;
   for (const OutSegment& segment : segments) bytes += segment.size;
-  auto sent = send(bytes <= kDeferBytes && call.in_burst());
-  if (!sent)
-    return Status{call.over() ? Code::kCancelled : sent.status().code(), sent.status().details()};
-  switch (await_sent(call, *sent, wait)) {
+  std::optional<Result<Ref<Outgoing>>> sent;
+  for (bool staged = false; !sent;) {
+    if (!call.sendable()) {  // mostly it is, and then nobody needs to know what time it is
+      switch (wait_through(wait, [&](Nanos until) { return call.wait_sendable(until); })) {
+        case Ended::kDone:
+          break;
+        case Ended::kTimeout:
+          return late();
+        case Ended::kInterrupted:
+          return false;
+      }
+    }
+    if (call.over()) return Status{Code::kCancelled, "the call has ended"};
+    if (!std::exchange(staged, true)) stage(call.link(), segments);
+    const MutexLock turn(call.turn());
+    // Another thread may have taken the room.
+    if (call.sendable()) sent = send(bytes <= kDeferBytes && call.in_burst());
+  }
+  if (!*sent)
+    return Status{call.over() ? Code::kCancelled : sent->status().code(), sent->status().details()};
+  switch (await_sent(call, **sent, wait)) {
     case Ended::kDone:
       break;
     case Ended::kTimeout:

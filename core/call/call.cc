@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <utility>
 
 #include "base/shortage.h"
 #include "wire/bytes.h"
@@ -199,11 +200,9 @@ Status Call::on_credit(uint64_t bytes) {
 
 bool Call::in_burst() {
   const Nanos at = now();
-  const bool quick = at - last_send_.load(std::memory_order_relaxed) < kBurstGap;
-  last_send_.store(at, std::memory_order_relaxed);
-  const uint32_t sends = quick ? quick_sends_.load(std::memory_order_relaxed) + 1 : 0;
-  quick_sends_.store(sends, std::memory_order_relaxed);
-  return sends >= kBurstLength;
+  const bool quick = at - std::exchange(last_send_, at) < kBurstGap;
+  quick_sends_ = quick ? quick_sends_ + 1 : 0;
+  return quick_sends_ >= kBurstLength;
 }
 
 Result<Ref<Outgoing>> Call::send(const wire::CallHeader& header, std::span<OutSegment> segments,

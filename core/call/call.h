@@ -61,6 +61,9 @@ class Call : public Watcher {
   bool sendable() const { return sendable_.load(std::memory_order_acquire) || over(); }
   // Nothing that is sent will be looked at: the call has ended, or its server is done with it.
   bool over() const { return ended() || peer_done_.load(std::memory_order_acquire); }
+  // Held from the look whether a message may be sent until it has been queued: where several
+  // threads send, each pays for its own, in the order in which the peer counts them.
+  Mutex& turn() TW_RETURNS_MUTEX(turn_) { return turn_; }
   // Until the peer has room for one more message, or the call has ended.
   Waited wait_sendable(Nanos deadline);
   // Until the caller's memory is free again, or the call has ended.
@@ -81,7 +84,7 @@ class Call : public Watcher {
   bool withdraw(const Ref<Outgoing>& outgoing);
 
   // For streams: whether messages follow one another so fast that a small one may wait for company.
-  bool in_burst();
+  bool in_burst() TW_REQUIRES(turn_);
 
   enum class Happening : uint8_t {
     kEnded,
@@ -154,8 +157,6 @@ class Call : public Watcher {
   Event event_;
 
  private:
-  std::atomic<Nanos> last_send_{0};
-  std::atomic<uint32_t> quick_sends_{0};
   std::atomic<uint32_t> waiting_messages_{0};
   std::atomic<bool> input_ended_{false};
   std::atomic<bool> sendable_{true};
@@ -171,6 +172,10 @@ class Call : public Watcher {
   };
   bool happened(Happening what) const;
   void tell_notes();
+
+  Mutex turn_;  // of senders; the link's send lock and mutex_ are taken inside
+  Nanos last_send_ TW_GUARDED_BY(turn_) = 0;
+  uint32_t quick_sends_ TW_GUARDED_BY(turn_) = 0;
 
   Mutex mutex_;  // guards what follows; no other lock is taken inside
   ParcelQueue inbox_ TW_GUARDED_BY(mutex_);

@@ -135,6 +135,36 @@ TEST_CASE_TEMPLATE("stream: empty messages are bounded by the window too", Way, 
   CHECK_FALSE(call->sendable());
 }
 
+TEST_CASE_TEMPLATE("stream: threads that send on one stream pay for each message", Way,
+                   TENSORWIRE_LINKS) {
+  constexpr int kThreads = 4, kMessages = 8;
+  std::atomic<int> received{0};
+  House house(
+      [&](Ref<ServerCall> call) {
+        InMessage message;
+        while (receive(*call, message)) ++received;
+        finish(*call);
+        return Ref<ServerCall>{};
+      },
+      1);
+  Closing link(house.connect<Way>());
+  const auto call = start(*link, "/t/Count");
+  // Each credit comes for one message, and tells all threads of room for another one.
+  const auto bytes = bytes_of(runtime().settings().stream_window_bytes / 4);
+  std::vector<std::thread> threads;
+  std::atomic<int> sent{0};
+  for (int i = 0; i < kThreads; ++i)
+    threads.emplace_back([&] {
+      for (int j = 0; j < kMessages; ++j) sent += send(*call, {out(bytes)}, false);
+    });
+  for (std::thread& thread : threads) thread.join();
+  CHECK(sent == kThreads * kMessages);
+  CHECK(call->end_send().ok());
+  CHECK(call->wait_ended(patience()) == Waited::kDone);
+  CHECK(received == kThreads * kMessages);
+  CHECK(link->link().alive());
+}
+
 TEST_CASE_TEMPLATE("stream: a message that waits for company goes out by itself", Way,
                    TENSORWIRE_LINKS) {
   Slot<Ref<ServerCall>> arrived;
