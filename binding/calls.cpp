@@ -84,6 +84,21 @@ struct CallBase {
   }
 };
 
+// A small message to a peer with room goes without a wait, hence without letting go of the GIL. It
+// may not wait after all: another thread may have taken the room, and nobody waits with the GIL,
+// nor, where there is none, as a thread for which all others may have to wait.
+template <class Send>
+int send_quickly(tw_call* call, Payload& payload, Send&& send) {
+  constexpr size_t kSmall = 4096;
+  if (payload.bytes() <= kSmall && tw_call_sendable(call)) {
+    const int result = send(payload.get(), tw_wait{0, nullptr, nullptr});
+    if (result != TW_CODE_DEADLINE_EXCEEDED) return result;  // else the peer will not see it
+  }
+  const tw_wait wait = wait_forever();
+  const NoGil nogil;
+  return send(payload.get(), wait);
+}
+
 struct ClientCall : CallBase {
   tw_client_call* const handle;
   explicit ClientCall(tw_client_call* h) : CallBase(h), handle(h) {}
@@ -97,15 +112,9 @@ struct ClientCall : CallBase {
   bool send(nb::handle message, bool end) {
     Payload payload(message);
     tw_status status{};
-    const tw_wait wait = wait_forever();
-    int result;
-    // A small message to a peer with room goes without a wait, hence without letting go of the GIL.
-    if (payload.bytes() <= kSmall && tw_call_sendable(handle)) {
-      result = tw_call_send(handle, payload.get(), end, &wait, &status);
-    } else {
-      const NoGil nogil;
-      result = tw_call_send(handle, payload.get(), end, &wait, &status);
-    }
+    const int result = send_quickly(base, payload, [&](const tw_payload& out, const tw_wait& wait) {
+      return tw_call_send(handle, out, end, &wait, &status);
+    });
     if (result == TW_CODE_CANCELLED || (result > 0 && tw_call_ended(handle))) return false;
     check(result, status);
     return true;
@@ -149,8 +158,6 @@ struct ClientCall : CallBase {
   bool cancel(int code, const std::string& details) {
     return tw_call_cancel(handle, code, details.c_str()) != 0;
   }
-
-  static constexpr size_t kSmall = 4096;
 };
 
 struct ServerCall : CallBase {
@@ -180,14 +187,9 @@ struct ServerCall : CallBase {
   void send(nb::handle message) {
     Payload payload(message);
     tw_status status{};
-    const tw_wait wait = wait_forever();
-    int result;
-    if (payload.bytes() <= ClientCall::kSmall && tw_call_sendable(handle)) {
-      result = tw_call_reply(handle, payload.get(), &wait, &status);
-    } else {
-      const NoGil nogil;
-      result = tw_call_reply(handle, payload.get(), &wait, &status);
-    }
+    const int result = send_quickly(base, payload, [&](const tw_payload& out, const tw_wait& wait) {
+      return tw_call_reply(handle, out, &wait, &status);
+    });
     check(result, status);
   }
   int finish_to(int code, nb::handle details, nb::handle trailing, nb::handle message,

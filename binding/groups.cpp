@@ -116,9 +116,9 @@ struct Group {
   class Use {
    public:
     explicit Use(Group& group) : group_(group) {
-      const std::lock_guard lock(group.mutex_);
-      if (group.leaving_) raise(TW_CODE_FAILED_PRECONDITION, "this process has left the group");
-      ++group.users_;
+      // Python's functions are called without the lock: they may wait for the other threads, of
+      // which one may wait for the lock.
+      if (!group.enter()) raise(TW_CODE_FAILED_PRECONDITION, "this process has left the group");
     }
     Use(const Use&) = delete;
     Use& operator=(const Use&) = delete;
@@ -222,6 +222,13 @@ struct Group {
   }
 
  private:
+  bool enter() {
+    const std::lock_guard lock(mutex_);
+    if (leaving_) return false;
+    ++users_;
+    return true;
+  }
+
   std::mutex mutex_;  // guards what follows, and the end of `handle`
   size_t users_ = 0;
   bool leaving_ = false;
