@@ -19,6 +19,7 @@ import pytest
 from tests.collective.ranks import LIMIT_SECONDS, ranks, results
 
 import tensorwire as tw
+import tensorwire.collective.group as group_module
 from tensorwire.collective import (
     DisagreementError,
     FileStore,
@@ -27,6 +28,7 @@ from tensorwire.collective import (
     PrefixStore,
     RankLostError,
     RpcStore,
+    Store,
     join,
     store_service,
 )
@@ -414,6 +416,35 @@ def test_a_closed_group_is_left(tmp_path: Path) -> None:
     group.close()
     with pytest.raises(GroupError, match="has left the group"):
         group.barrier()
+
+
+def test_splits_are_counted_in_the_order_in_which_they_meet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefixes: list[str] = []
+
+    class Prefixed(PrefixStore):
+        def __init__(self, prefix: str, store: Store) -> None:
+            prefixes.append(prefix)
+            super().__init__(prefix, store)
+
+    monkeypatch.setattr(group_module, "PrefixStore", Prefixed)
+    gather = Group.all_gather
+    others: list[threading.Thread] = []
+
+    def all_gather(self: Group, *arguments: Any) -> Any:
+        gathered = gather(self, *arguments)
+        if not others:  # another thread splits before this one has counted
+            others.append(threading.Thread(target=lambda: self.split(2)))
+            others[0].start()
+            others[0].join(0.2)
+        return gathered
+
+    monkeypatch.setattr(Group, "all_gather", all_gather)
+    with join(tmp_path, 0, 1) as group:
+        group.split(1)
+        others[0].join()
+    assert sorted(prefixes) == ["split-1-1", "split-2-2"]
 
 
 class BrokenStore:

@@ -8,6 +8,7 @@ import re
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -236,6 +237,25 @@ def test_a_registry_has_them_once(prometheus: CollectorRegistry) -> None:
     second = metrics.register(prometheus)
     assert second is not first
     assert metrics.register(prometheus) is second
+
+
+def test_two_threads_that_register_get_one_collector() -> None:
+    class Registry(CollectorRegistry):
+        other: threading.Thread | None = None
+
+        def register(self, collector: Any) -> None:
+            super().register(collector)
+            if self.other is None:  # registered, and nobody knows with what
+                self.other = threading.Thread(target=lambda: found.append(metrics.register(both)))
+                self.other.start()
+                self.other.join(0.2)
+
+    found: list[metrics.LinkCollector] = []
+    both = Registry()
+    mine = metrics.register(both)
+    assert both.other is not None
+    both.other.join()
+    assert found == [mine]
 
 
 def test_names_that_others_have_taken() -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, TypeVar, overload
 
@@ -125,6 +126,7 @@ class Group:
         self._store = store
         self._host = host
         self._timeout = timeout
+        self._splitting = threading.Lock()  # guards what follows
         self._splits = 0
         self._line = Line(f"tensorwire rank {rank}")
 
@@ -386,16 +388,18 @@ class Group:
     def split(self, color: int | None, key: int = 0) -> Group | None:
         """Groups of those ranks that give the same color, ordered by key and then by rank. All
         ranks call it; with None a rank gets no group."""
-        colors = self.all_gather(
-            np.array([color is not None, color or 0, key, self.rank], np.int64)
-        )
-        self._splits += 1
+        with self._splitting:  # counted in the order in which the ranks meet
+            colors = self.all_gather(
+                np.array([color is not None, color or 0, key, self.rank], np.int64)
+            )
+            self._splits += 1
+            split = self._splits
         if color is None:
             return None
         mine = [row for row in colors if row[0] and row[1] == color]
         mine.sort(key=lambda row: (row[2], row[3]))
         return Group(
-            PrefixStore(f"split-{self._splits}-{color}", self._store),
+            PrefixStore(f"split-{split}-{color}", self._store),
             next(i for i, row in enumerate(mine) if row[3] == self.rank),
             len(mine),
             host=self._host,

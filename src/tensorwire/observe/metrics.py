@@ -246,6 +246,7 @@ class LinkCollector(Collector):
             yield family
 
 
+_registering: Final = threading.Lock()  # guards what follows
 _registered: Final[WeakKeyDictionary[CollectorRegistry, LinkCollector]] = WeakKeyDictionary()
 
 
@@ -256,11 +257,12 @@ def register(registry: CollectorRegistry = REGISTRY) -> LinkCollector:
     taken their names.
     """
     collector = LinkCollector()
-    try:
-        registry.register(collector)
-    except ValueError:
-        if registry not in _registered:
-            raise
-        return _registered[registry]
-    _registered[registry] = collector
-    return collector
+    with _registering:
+        try:
+            registry.register(collector)
+        except ValueError:
+            if registry not in _registered:
+                raise
+            return _registered[registry]
+        _registered[registry] = collector
+        return collector

@@ -7,12 +7,12 @@ import atexit
 import contextlib
 import os
 import threading
-import weakref
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 from tensorwire import _core
 from tensorwire.rpc.grpc_internals import at_end_of_main_thread
+from tensorwire.rpc.weak import WeakMembers
 
 
 class Closable(Protocol):
@@ -33,11 +33,12 @@ class _Process:
         self.generation = generation
         self.heir = heir
         self.used_grpc = False
+        self.adopting = threading.RLock()
         self.lock = threading.Condition()  # guards what follows
         self.starting = 0  # blocks of starting_threads() that have not ended
         self.ender: int | None = None  # the thread that ends the interpreter, once it does
-        self.servers: weakref.WeakSet[Closable] = weakref.WeakSet()
-        self.others: weakref.WeakSet[Closable] = weakref.WeakSet()
+        self.servers: WeakMembers[Closable] = WeakMembers()
+        self.others: WeakMembers[Closable] = WeakMembers()
         self.after_fork: list[Callable[[], None]] = []
 
 
@@ -47,6 +48,11 @@ _process = _Process()
 def generation() -> int:
     """Another number in each process of a line of forks."""
     return _process.generation
+
+
+def adopting() -> contextlib.AbstractContextManager[object]:
+    """A lock of this process, not its parent's: held while it makes what it inherited its own."""
+    return _process.adopting
 
 
 def close_at_exit(thing: Closable, *, server: bool = False) -> None:
@@ -113,10 +119,9 @@ def _close_others() -> None:
     _close(_process.others)
 
 
-def _close(closables: weakref.WeakSet[Closable]) -> None:
+def _close(closables: WeakMembers[Closable]) -> None:
     with _process.lock:
-        things = list(closables)
-        closables.clear()
+        things = closables.take()
     for thing in things:
         thing.close_at_exit()
 

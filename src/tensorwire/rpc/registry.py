@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import threading
-import weakref
 from collections import Counter
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from tensorwire.rpc import lifetime
+from tensorwire.rpc.weak import WeakMembers
 
 if TYPE_CHECKING:
     from tensorwire.rpc.client.channel import Channel
@@ -25,20 +25,16 @@ class Registry(Generic[T]):
         lifetime.reset_after_fork(self._forget)
 
     def _forget(self) -> None:
-        self._lock = threading.Lock()
-        self._members: weakref.WeakSet[T] = weakref.WeakSet()
+        self._members: WeakMembers[T] = WeakMembers()
 
     def add(self, member: T) -> None:
-        with self._lock:
-            self._members.add(member)
+        self._members.add(member)
 
     def discard(self, member: T) -> None:
-        with self._lock:
-            self._members.discard(member)
+        self._members.discard(member)
 
     def members(self) -> list[T]:
-        with self._lock:
-            return list(self._members)
+        return self._members.members()
 
 
 class Tally:

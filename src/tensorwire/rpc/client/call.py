@@ -120,7 +120,10 @@ class ActiveCall(grpc.Call, _Future):
         self._raw = takes_segments(deserializer)
         self._owner = owner
         self._outcome: _Outcome | None = None
-        self._cancelled = False
+        # Held from before the cancellation that others see until this object knows that it is the
+        # user's. A signal's handler may cancel, too, wherever it finds the main thread.
+        self._cancelling = threading.RLock()
+        self._cancelled_here = False
 
     # ---------------------------------------------------------------------------- how it ended
 
@@ -154,7 +157,7 @@ class ActiveCall(grpc.Call, _Future):
         except _core.StatusError:
             initial = ()
         return status.BegunCallError(
-            outcome.number, outcome.details, initial, outcome.trailing, cancelled=self._cancelled
+            outcome.number, outcome.details, initial, outcome.trailing, cancelled=self.cancelled()
         )
 
     def code(self) -> grpc.StatusCode:
@@ -191,13 +194,15 @@ class ActiveCall(grpc.Call, _Future):
         return self._call.time_remaining
 
     def cancel(self) -> bool:
-        if self._call.cancel():
-            self._cancelled = True
+        with self._cancelling:
+            if not self._call.cancel():
+                return False
+            self._cancelled_here = True
             return True
-        return False
 
     def cancelled(self) -> bool:
-        return self._cancelled
+        with self._cancelling:
+            return self._cancelled_here
 
     def add_callback(self, callback: Callable[[], None]) -> bool:
         if self._call.ended:
@@ -232,7 +237,7 @@ class ActiveCall(grpc.Call, _Future):
         self._raise(outcome)
 
     def _raise(self, outcome: _Outcome) -> NoReturn:
-        if self._cancelled:
+        if self.cancelled():
             raise grpc.FutureCancelledError
         raise self._error(outcome)
 
@@ -240,7 +245,7 @@ class ActiveCall(grpc.Call, _Future):
         outcome = self._wait(timeout)
         if outcome.number == status.OK:
             return None
-        if self._cancelled:
+        if self.cancelled():
             raise grpc.FutureCancelledError
         return self._error(outcome)
 

@@ -142,18 +142,26 @@ class Uplink:
 
     def _check_process(self) -> None:
         if lifetime.generation() != self._generation:
+            self._adopt()
+        why_not = lifetime.using_grpc()
+        if why_not is not None:
+            raise status.CallError(status.FAILED_PRECONDITION, why_not)
+        self._used = True
+
+    def _adopt(self) -> None:
+        """In a forked child, where a thread of the parent's may have left the lock taken. Whoever
+        sees the new generation finds the new lock."""
+        with lifetime.adopting():
+            if lifetime.generation() == self._generation:  # another thread was quicker
+                return
             if self._used:
                 raise status.CallError(
                     status.FAILED_PRECONDITION,
                     f"the channel to {self.target} was used before fork(), and pid {os.getpid()} "
                     "is a child: make a new channel in the child",
                 )
-            self._generation = lifetime.generation()
             self._lock = threading.Lock()
-        why_not = lifetime.using_grpc()
-        if why_not is not None:
-            raise status.CallError(status.FAILED_PRECONDITION, why_not)
-        self._used = True
+            self._generation = lifetime.generation()
 
     # ------------------------------------------------------------------------------- for calls
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 from tensorwire import _core
@@ -17,6 +18,7 @@ class Arrivals:
     def __init__(self, core: _core.Server, came: Callable[[_core.Peer], object]) -> None:
         self._core = core
         self._came = came
+        self._lock = threading.Lock()  # guards what follows
         self._known: set[_core.Peer] = set()
 
     def follow(self) -> None:
@@ -25,9 +27,10 @@ class Arrivals:
             events.watch(self, self.follow)
         except _core.StatusError:
             return  # the server is closed
-        there = set(self._core.peers())
-        fresh = there - self._known
-        self._known = there
+        with self._lock:  # the events thread may be here before whoever began it has looked
+            there = set(self._core.peers())
+            fresh = there - self._known
+            self._known = there
         for native in fresh:
             self._tell(native)
 
