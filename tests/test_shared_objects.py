@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Objects of the binding in many threads at once. Needs no grpcio, so that it also runs where
+Python has no GIL; with one it shows less."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tensorwire import _core
+
+ROOT = Path(__file__).parents[1]
+THREADS = 4
+ROUNDS = 60
+PATIENCE = 30.0
+
+
+def in_threads(work: Callable[[int], object]) -> None:
+    """Runs ``work(i)`` in all threads at once; what one of them raises is raised here."""
+    start = threading.Barrier(THREADS)
+    raised: list[BaseException] = []
+
+    def run(number: int) -> None:
+        try:
+            start.wait(PATIENCE)
+            work(number)
+        except BaseException as error:
+            raised.append(error)
+
+    threads = [threading.Thread(target=run, args=(i,), daemon=True) for i in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+    if raised:
+        raise raised[0]
+
+
+@contextmanager
+def collecting() -> Iterator[Callable[[], None]]:
+    """Has garbage collected beside whoever calls what this yields. Without a GIL that waits until
+    each thread of Python's has come to a point where it can be stopped: one that never does stops
+    them all. Not oftener: where the threads have a small part of a busy machine, they would stand
+    still for most of it."""
+    wanted = threading.Semaphore(0)
+    over = threading.Event()
+
+    def collect() -> None:
+        while wanted.acquire() and not over.is_set():
+            gc.collect()
+
+    thread = threading.Thread(target=collect, daemon=True)
+    thread.start()
+    try:
+        yield wanted.release
+    finally:
+        over.set()
+        wanted.release()
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+
+@contextmanager
+def linked(transport: str) -> Iterator[_core.Peer]:
+    """To a server in this process that answers each call with what it gets."""
+    server = _core.Server()
+    address = (
+        f"shm:{server.listen_local()}"
+        if transport == "shm"
+        else f"tcp:127.0.0.1:{server.listen_tcp('127.0.0.1', 0)}"
+    )
+
+    def answer(call: _core.ServerCall) -> None:
+        if call.method == "/stream":
+            for message in call.messages(raw=False):
+                call.send(message)
+            call.finish(0, "", None)
+        else:
+            call.finish(0, "", None, call.receive(raw=False))
+
+    def serve() -> None:
+        while (calls := server.next()) is not None:
+            for call in calls:
+                threading.Thread(target=answer, args=(call,), daemon=True).start()
+
+    serving = threading.Thread(target=serve, daemon=True)
+    serving.start()
+    session, secret = server.admit(_core.hello(), 1, PATIENCE)
+    made = _core.connect(address, session, secret, server.instance, _core.hello(), PATIENCE)
+    yield made
+    made.close()
+    server.close()
+    serving.join(PATIENCE)
+    assert not serving.is_alive()
+
+
+@pytest.fixture(params=["shm", "tcp"])
+def link(request: pytest.FixtureRequest) -> Iterator[_core.Peer]:
+    with linked(request.param) as made:
+        yield made
+
+
+def seen(buffer: Any) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(buffer, np.uint8)
+
+
+def test_views_of_one_buffer_come_and_go() -> None:
+    buffer = _core.allocate(1 << 16)
+    array = seen(buffer)
+
+    def look(number: int) -> None:
+        mine = slice(number * 64, number * 64 + 64)
+        for i in range(ROUNDS):
+            if i % 8 == number:
+                collect()
+            view = seen(buffer)
+            view[mine] = i % 256
+            assert (array[mine] == i % 256).all()
+            assert len(memoryview(buffer)) == buffer.nbytes
+
+    with collecting() as collect:
+        in_threads(look)
+
+
+def test_a_buffer_is_separated_once_or_refused() -> None:
+    for _ in range(ROUNDS):
+        buffer = _core.allocate(4096)
+
+        def use(number: int, buffer: _core.Buffer = buffer) -> None:
+            if number % 2:
+                assert memoryview(buffer).nbytes == 4096
+            else:
+                try:
+                    buffer.separate()
+                except _core.StatusError as error:
+                    assert error.code == 9  # noqa: PT017
+
+        in_threads(use)
+
+
+def test_buffers_are_let_go_of_by_the_last_thread() -> None:
+    gone: list[object] = []
+    for _ in range(ROUNDS):
+        array = seen(_core.allocate(4096))
+        held = [array[i:] for i in range(THREADS)]
+        weakref.finalize(array, gone.append, None)
+        del array
+
+        def let_go(number: int, held: list[Any] = held) -> None:
+            held[number] = None
+
+        in_threads(let_go)
+    gc.collect()
+    assert len(gone) == ROUNDS
+
+
+def test_calls_of_one_peer(link: _core.Peer) -> None:
+    def call(number: int) -> None:
+        for i in range(ROUNDS // 4):
+            request = bytes([number]) * (1 << (i % 18))
+            collect()
+            code, details, reply, _, _ = link.unary("/echo", request, PATIENCE, None, False)
+            assert (code, details, reply) == (0, "", request)
+            assert link.alive
+            assert link.stats()["transport"] == link.transport
+
+    with collecting() as collect:
+        in_threads(call)
+
+
+def echo_on_one_stream(transport: str, messages: int) -> None:
+    """Of each thread. What it sends is taken by one more."""
+    message = bytes(4096)
+    taken: list[bytes] = []
+    with linked(transport) as link:
+        call = link.start("/stream", 2 * PATIENCE, None)
+        replies: Any = call.messages(raw=False)
+        taker = threading.Thread(target=taken.extend, args=(replies,), daemon=True)
+        taker.start()
+
+        def send(number: int) -> None:
+            for i in range(messages):
+                if i % 64 == number:
+                    collect()
+                call.send(message)
+
+        with collecting() as collect:
+            in_threads(send)
+            call.end_send()
+            taker.join(PATIENCE)
+        assert not taker.is_alive()
+        assert call.status(PATIENCE) == (0, "", [])
+        assert taken == [message] * (THREADS * messages)
+        assert link.alive
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_threads_that_send_on_one_stream_race_for_room(transport: str) -> None:
+    """In a window of 16 messages. Who finds room may lose it to another thread: then it waits, and
+    lets those go on that have to take messages first. The window is of a process of its own."""
+    subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from tests.test_shared_objects import echo_on_one_stream\n"
+            f"echo_on_one_stream({transport!r}, 500)",
+        ],
+        cwd=ROOT,
+        env={**os.environ, "TENSORWIRE_STREAM_WINDOW_BYTES": "65536"},
+        timeout=PATIENCE,
+        check=True,
+    )
+
+
+def test_messages_are_taken_once(link: _core.Peer) -> None:
+    """By several threads, of one iterator."""
+    call = link.start("/stream", PATIENCE, None)
+    sent = [i.to_bytes(4, "little") for i in range(ROUNDS)]
+    messages: Any = call.messages(raw=False)
+    taken: list[list[bytes]] = [[] for _ in range(THREADS)]
+
+    def take(number: int) -> None:
+        if number == 0:
+            for message in sent:
+                call.send(message)
+            call.end_send()
+        taken[number].extend(messages)
+
+    in_threads(take)
+    assert sorted(itertools.chain(*taken)) == sorted(sent)
