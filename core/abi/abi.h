@@ -87,8 +87,11 @@ inline int inherited(tw_status* status, const char* what) {
 
 inline Wait wait_of(const tw_wait* wait) {
   if (!wait) return {};
-  return {wait->timeout_ns < 0 ? kForever : deadline_after(wait->timeout_ns), wait->interrupted,
-          wait->context};
+  const auto deadline = [wait]() -> Nanos {
+    if (wait->timeout_ns < 0) return kForever;
+    return wait->timeout_ns == 0 ? 0 : deadline_after(wait->timeout_ns);  // 0: long past
+  };
+  return {deadline(), wait->interrupted, wait->context};
 }
 
 // TW_OK: the wait is over. `late`: what did not happen in time.
