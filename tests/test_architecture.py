@@ -273,6 +273,8 @@ def door_violations(root: Path, file: Path) -> Iterator[str]:
             continue
         if not (file.parent / name).is_file():
             yield f'{here}: only tensorwire.h, not "{name}"'
+    for match in OF_A_TRANSPORT.finditer(COMMENT.sub("", file.read_text())):
+        yield f"{here}: names a transport: {match[0]}"
 
 
 def violations(root: Path) -> list[str]:

@@ -141,7 +141,7 @@ def test_readers_that_keep_all_they_get_leave_others_their_replies(
         for hoarder in hoarders:
             assert hoarder.stdout is not None
             leased.append(int(hoarder.stdout.readline()))
-        assert 16 <= sum(leased) <= 28
+        assert 16 <= sum(leased) < 32  # one may hold as much as all leave free: never all
         with Pairing("tensorwire", "tensorwire", "shm").channel(target) as channel:
             zeros = channel.unary_unary(path("zeros"))
             for _ in range(5):

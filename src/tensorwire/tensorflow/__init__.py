@@ -35,7 +35,7 @@ STOCK_PROTOCOL = "grpc"
 ERROR_ROOM = 1024
 INVALID_ARGUMENT = 3
 """Of the plugin: an environment variable has a value that is not permitted."""
-_VISIT = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p)
+_VISIT = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint64)
 
 
 @dataclass(frozen=True)
@@ -98,16 +98,15 @@ def enabled() -> bool:
     return _library is not None
 
 
-def stats() -> dict[str, int | str]:
+def stats() -> dict[str, int]:
     """What went which way in this process since ``enable``: counts of tensors and of their bytes,
     also of those that took the stock path, by reason. Empty as long as the plugin is not loaded."""
-    found: dict[str, int | str] = {}
+    found: dict[str, int] = {}
     if _library is None:
         return found
 
-    def visit(_context: object, name: bytes, value: bytes) -> None:
-        text = value.decode(errors="replace")
-        found[name.decode()] = int(text) if text.isdecimal() else text
+    def visit(_context: object, name: bytes, value: int) -> None:
+        found[name.decode()] = value
 
     visitor = _VISIT(visit)
     _library.tensorwire_tensorflow_stats(visitor, None)

@@ -11,40 +11,12 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import cache
 from types import FrameType
 
+from tensorwire import transports
 from tensorwire.tensorflow import Engine, stats
 from tensorwire.tensorflow.settings import why_stock
-
-# What the plugin counts, in the order of the table; each with a counter of bytes beside it, or not.
-LABELS = {
-    "received_in_place": "received: read where the sender has them, in shared memory",
-    "received_shm": "received: through shared memory, by copy",
-    "received_copied": "  of these, large ones (32 KiB and more)",
-    "received_verbs": "received: by RDMA (verbs)",
-    "received_tcp": "received: by TCP",
-    "received_grpc": "received: by stock gRPC",
-    "grpc_because_peer": "  of these, the sender has no tensorwire",
-    "grpc_because_link": "  of these, no link to the sender could be made",
-    "grpc_because_device": "  of these, on a device whose memory is out of reach",
-    "received_realigned": "received in place, but copied because they were not aligned",
-    "served_lent": "sent: lent where they lie in the arena",
-    "served_small": "sent: small ones (below 32 KiB), within messages",
-    "served_copied": "sent: large ones by a copy into the arena or a ring",
-    "served_mutable": "  of these, what TensorFlow writes in place (reference variables)",
-    "served_pushed": "sent: large ones through a TCP socket, which copies them",
-    "served_serialized": "sent: strings and variants, in serialised form",
-    "served_grpc": "sent: by stock gRPC",
-    "collective_received": "collectives: buffers received over links",
-    "collective_grpc": "collectives: buffers received by stock gRPC",
-    "links": "links to other servers",
-    "links_lost": "  of these, lost",
-    "verbs_failed": "links by RDMA (verbs) that failed",
-    "allocated_in_arena": "memory: blocks in the arena",
-    "allocated_traced": "memory: blocks by operations whose tensors are sent",
-    "sites_traced": "  of so many operations",
-    "allocated_elsewhere": "memory: blocks outside the full arena (raise TF_RDMA_BUF_SIZE)",
-}
 
 SIZES = {
     "arena_high_water": "memory: the arena has held at most",
@@ -55,7 +27,40 @@ NOT_SHOWN = ("arena_", "peers")
 """``stats()`` has them."""
 
 
-def table(engine: Engine, found: Mapping[str, int | str], stock: str | None = None) -> str:
+@cache
+def labels() -> dict[str, str]:
+    """What the plugin counts, in the order of the table; each with a counter of bytes beside it, or
+    not."""
+    names = transports.names()
+    return {
+        "received_in_place": "received: read where the sender has them, in shared memory",
+        **{f"received_{name}": f"received: by a copy, {name}" for name in names},
+        "received_copied": "  of these, large ones of this host (32 KiB and more)",
+        "received_grpc": "received: by stock gRPC",
+        "grpc_because_peer": "  of these, the sender has no tensorwire",
+        "grpc_because_link": "  of these, no link to the sender could be made",
+        "grpc_because_device": "  of these, on a device whose memory is out of reach",
+        "received_realigned": "received in place, but copied because they were not aligned",
+        "served_lent": "sent: lent where they lie in the arena",
+        "served_small": "sent: small ones (below 32 KiB), within messages",
+        "served_copied": "sent: large ones by a copy into the arena or a ring",
+        "served_mutable": "  of these, what TensorFlow writes in place (reference variables)",
+        "served_pushed": "sent: large ones through a socket, which copies them",
+        "served_serialized": "sent: strings and variants, in serialised form",
+        "served_grpc": "sent: by stock gRPC",
+        "collective_received": "collectives: buffers received over links",
+        "collective_grpc": "collectives: buffers received by stock gRPC",
+        "links": "links to other servers",
+        "links_lost": "  of these, lost",
+        **{f"failed_{name}": f"  {name}: not made, or lost" for name in names},
+        "allocated_in_arena": "memory: blocks in the arena",
+        "allocated_traced": "memory: blocks by operations whose tensors are sent",
+        "sites_traced": "  of so many operations",
+        "allocated_elsewhere": "memory: blocks outside the full arena (raise TF_RDMA_BUF_SIZE)",
+    }
+
+
+def table(engine: Engine, found: Mapping[str, int], stock: str | None = None) -> str:
     """Lines with their ends: what was counted, how often, and how many bytes.
 
     found: of ``stats()``; what stayed 0 is left out, what has no label here goes by its name.
@@ -64,14 +69,15 @@ def table(engine: Engine, found: Mapping[str, int | str], stock: str | None = No
     head = f"tensorwire in process {os.getpid()}, TensorFlow {engine.tensorflow}:"
     if stock is not None:
         return f"{head} stock gRPC, because {stock}\n"
+    known = labels()
     others = [
         name
         for name in found
-        if name not in LABELS and not name.startswith(NOT_SHOWN) and not _counted_with(name, found)
+        if name not in known and not name.startswith(NOT_SHOWN) and not _counted_with(name, found)
     ]
     rows = [
-        (LABELS.get(name, name), str(found[name]), _size(found.get(f"{name}_bytes")))
-        for name in (*LABELS, *others)
+        (known.get(name, name), str(found[name]), _size(found.get(f"{name}_bytes")))
+        for name in (*known, *others)
         if found.get(name)
     ]
     if not rows:
@@ -83,12 +89,12 @@ def table(engine: Engine, found: Mapping[str, int | str], stock: str | None = No
     return "\n".join([head, *map(str.rstrip, lines)]) + "\n"
 
 
-def _counted_with(name: str, found: Mapping[str, int | str]) -> bool:
+def _counted_with(name: str, found: Mapping[str, int]) -> bool:
     return name.endswith("_bytes") and name.removesuffix("_bytes") in found
 
 
-def _size(nbytes: int | str | None) -> str:
-    if not isinstance(nbytes, int):
+def _size(nbytes: int | None) -> str:
+    if nbytes is None:
         return ""
     for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
         if nbytes >> shift:

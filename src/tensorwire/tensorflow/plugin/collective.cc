@@ -111,7 +111,7 @@ class BufferReceive final : public Completion {
   absl::Status remote_error(int code, const char* details) const {
     return status_of(code, from_remote(details, task_,
                                        absl::StrCat("tensorwire could not receive a buffer by ",
-                                                    link_->transport())));
+                                                    link_->by().name)));
   }
 
   const std::string task_;

@@ -3,8 +3,6 @@
 // never links to the runtime, because two copies of it would be two arenas.
 #pragma once
 
-#include <string>
-
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "tensorwire.h"
@@ -27,18 +25,11 @@ inline absl::Status status_of(const tw_status& status) {
 // than a block of the arena and a lease.
 inline constexpr size_t kSmall = 32 << 10;
 
-// How the bytes of a link move.
-enum class By { kShm, kVerbs, kTcp };
-By by(absl::string_view transport);
-
 // Peers of one cluster trust each other with their memory anyway: a tensor is as large as it is.
 inline constexpr int64_t kMaxMessage = int64_t{1} << 44;
 
 // Sends nothing or one message.
 inline constexpr tw_pairs kNoPairs{nullptr, 0};
 inline constexpr tw_payload kNoPayload{};
-
-// Why this process cannot use an RDMA device; empty when it can.
-std::string why_no_verbs(const tw_table& table = core());
 
 }  // namespace tensorwire

@@ -15,6 +15,7 @@
 #include "tensorflow/core/lib/core/threadpool.h"
 #include "tensorflow/core/platform/logging.h"
 #include "thread.h"
+#include "transports.h"
 
 namespace tensorwire {
 
@@ -60,31 +61,33 @@ absl::Status DataServer::start(WorkerService* worker, const std::string& host,
   std::unique_ptr<DataServer> made(new DataServer(worker));
   tw_status status{};
   if (core().server_create(kMaxMessage, &made->server_, &status) != TW_OK) return status_of(status);
-  if (settings().shm) {
-    char path[256];
-    if (core().server_listen_local(made->server_, path, sizeof path, &status) == TW_OK)
-      made->addresses_.push_back(absl::StrCat("shm:", path));
-    else
-      LOG(WARNING) << "tensorwire: no shared memory for this worker: " << status.details;
-  }
-  // Links by RDMA are set up over a tcp connection: one port serves both.
-  std::vector<absl::string_view> networks;
-  const std::string no_verbs = settings().verbs ? why_no_verbs() : "";
-  if (settings().verbs && no_verbs.empty()) networks.push_back("verbs");
-  if (settings().tcp) networks.push_back("tcp");
-  if (!networks.empty()) {
-    int port = 0;
-    if (core().server_listen_tcp(made->server_, address_to_bind(host).c_str(), 0, &port, &status) ==
-        TW_OK) {
-      for (const absl::string_view name : networks)
-        made->addresses_.push_back(absl::StrCat(name, ":", host, ":", port));
-    } else {
-      LOG(WARNING) << "tensorwire: no " << absl::StrJoin(networks, ", no ")
-                   << " for this worker: " << status.details;
+  // Those of one host meet at a socket file, the others at one TCP port.
+  for (const bool local : {true, false}) {
+    std::vector<absl::string_view> names;
+    for (const Transport& each : transports()) {
+      if (each.local != local || !each.permitted) continue;
+      tw_status why{};
+      if (core().transport_why_not(each.name.c_str(), &why) == TW_OK)
+        names.push_back(each.name);
+      else
+        status = why;
     }
+    if (names.empty()) continue;
+    char path[256];
+    int port = 0;
+    const int result = local ? core().server_listen_local(made->server_, path, sizeof path, &status)
+                             : core().server_listen_tcp(
+                                   made->server_, address_to_bind(host).c_str(), 0, &port, &status);
+    if (result != TW_OK) {
+      LOG(WARNING) << "tensorwire: no " << absl::StrJoin(names, ", no ")
+                   << " for this worker: " << status.details;
+      continue;
+    }
+    const std::string where = local ? path : absl::StrCat(host, ":", port);
+    for (const absl::string_view name : names)
+      made->addresses_.push_back(absl::StrCat(name, ":", where));
   }
-  if (made->addresses_.empty())
-    return status.code != TW_OK ? status_of(status) : absl::FailedPreconditionError(no_verbs);
+  if (made->addresses_.empty()) return status_of(status);
   made->cut_ = core().events_create();
   if (!made->cut_) return absl::ResourceExhaustedError("no memory for a queue of ended calls");
   made->dispatcher_ =

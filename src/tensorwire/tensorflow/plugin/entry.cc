@@ -16,6 +16,7 @@
 #include "server.h"
 #include "settings.h"
 #include "statistics.h"
+#include "transports.h"
 
 namespace tensorwire {
 
@@ -36,10 +37,10 @@ absl::Status start(const tw_table* table) {
   tw_status status{};
   if (table->settings([](void*, const tw_fact*) {}, nullptr, &status) != TW_OK)
     return status_of(status);
-  if (settings().required == "verbs")
-    if (const std::string why = why_no_verbs(*table); !why.empty())
-      return absl::FailedPreconditionError(
-          absl::StrCat("TENSORWIRE_TRANSPORT=verbs requires what cannot be had: ", why));
+  if (const std::string& required = settings().required;
+      !required.empty() && table->transport_why_not(required.c_str(), &status) != TW_OK)
+    return absl::FailedPreconditionError(absl::StrCat(
+        "TENSORWIRE_TRANSPORT=", required, " requires what cannot be had: ", status.details));
   g_core = table;
   if (settings().enabled && settings().arena) {
     adopt_arena();
@@ -69,22 +70,26 @@ TENSORWIRE_EXPORT int tensorwire_tensorflow_start(const tw_table* table, char* e
   return static_cast<int>(status.code());
 }
 
-// Counters of the process so far; decimal values.
+// Counters of the process so far.
 TENSORWIRE_EXPORT void tensorwire_tensorflow_stats(void (*visit)(void* context, const char* name,
-                                                                 const char* value),
+                                                                 uint64_t value),
                                                    void* context) {
   if (!tensorwire::g_core) return;
-#define TENSORWIRE_VISIT(name, about) \
-  visit(context, #name, std::to_string(tensorwire::statistics().name.load()).c_str());
+#define TENSORWIRE_VISIT(name, about) visit(context, #name, tensorwire::statistics().name.load());
   TENSORWIRE_COUNTERS(TENSORWIRE_VISIT)
 #undef TENSORWIRE_VISIT
-  visit(context, "peers", std::to_string(tensorwire::peers_known()).c_str());
-  visit(context, "peers_waiting", std::to_string(tensorwire::requests_waiting()).c_str());
+  for (const tensorwire::Transport& each : tensorwire::transports()) {
+    visit(context, absl::StrCat("received_", each.name).c_str(), each.received.load());
+    visit(context, absl::StrCat("received_", each.name, "_bytes").c_str(),
+          each.received_bytes.load());
+    visit(context, absl::StrCat("failed_", each.name).c_str(), each.failed.load());
+  }
+  visit(context, "peers", tensorwire::peers_known());
+  visit(context, "peers_waiting", tensorwire::requests_waiting());
   size_t count;
   const tw_counter* const counters = tensorwire::core().memory_counters(&count);
   std::vector<uint64_t> values(count);
   count = tensorwire::core().arena(values.data(), count);
   for (size_t i = 0; i < count; ++i)
-    visit(context, (std::string("arena_") + counters[i].name).c_str(),
-          std::to_string(values[i]).c_str());
+    visit(context, absl::StrCat("arena_", counters[i].name).c_str(), values[i]);
 }

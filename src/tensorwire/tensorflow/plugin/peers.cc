@@ -21,6 +21,7 @@
 #include "tensorflow/core/platform/logging.h"
 #include "tensorflow/core/protobuf/worker.pb.h"
 #include "thread.h"
+#include "transports.h"
 
 namespace tensorwire {
 
@@ -73,10 +74,8 @@ class Route {
  public:
   Route() {
     std::vector<const char*> forbidden;
-    for (const auto& [name, permitted] :
-         {std::pair("shm", settings().shm), std::pair("verbs", settings().verbs),
-          std::pair("tcp", settings().tcp)})
-      if (!permitted) forbidden.push_back(name);
+    for (const Transport& each : transports())
+      if (!each.permitted) forbidden.push_back(each.name.c_str());
     const std::string origin = absl::StrCat("TENSORWIRE_TRANSPORT=", settings().required);
     const tw_policy policy{settings().required.empty() ? nullptr : settings().required.c_str(),
                            forbidden.data(), forbidden.size(), origin.c_str()};
@@ -134,7 +133,7 @@ class Attempt {
       *failure = result == TW_CODE_FAILED_PRECONDITION ? TW_ATTEMPT_DECLINED : TW_ATTEMPT_UNREACHED;
       return none(reasons.empty() ? status.details : reasons);
     }
-    LOG(INFO) << "tensorwire: " << task_ << " is reached by " << link_->transport()
+    LOG(INFO) << "tensorwire: " << task_ << " is reached by " << link_->by().name
               << (reasons.empty() ? "" : absl::StrCat(" (not ", absl::CEscape(reasons), ")"));
     Way way;
     way.kind = Way::kLink;
@@ -160,14 +159,21 @@ class Attempt {
     tw_link* link = nullptr;
     const int result = core().connect(&invitation, nullptr, kConnectNs, &link, why);
     if (result != TW_OK) return result;
-    link_ = std::make_shared<PeerLink>(link);
+    Transport* const by = find_transport(core().peer_transport(link));
+    if (!by) {
+      core().link_release(link);
+      *why = {};
+      why->code = TW_CODE_INTERNAL;
+      return TW_CODE_INTERNAL;
+    }
+    link_ = std::make_shared<PeerLink>(link, *by);
     links().add(where, link_);
     return TW_OK;
   }
 
   void missed(const char* transport, const char* why, bool tried) {
     reasons_.push_back(absl::StrCat(transport, ": ", why));
-    if (tried && by(transport) == By::kVerbs) count(statistics().verbs_failed);
+    if (Transport* const by = find_transport(transport); by && tried) count(by->failed);
   }
 
   const std::string& task_;
@@ -206,7 +212,7 @@ struct Entry {
     if (!way || way->kind != Way::kLink || way->link->alive()) return;
     tw_status why{};
     core().peer_death(way->link->get(), &why);
-    if (way->link->by() == By::kVerbs) count(statistics().verbs_failed);
+    count(way->link->by().failed);
     core().route_lost(route->get(), why.details);
     warn();
     way = without_link(Way::kNoLink, status_of(why));
@@ -347,7 +353,7 @@ class Peers {
           caches_[question.workers].try_emplace(question.task, question.task).first->second;
       entry.look();
       if (way.kind == Way::kLink) {
-        core().route_linked(question.route->get(), way.link->transport());
+        core().route_linked(question.route->get(), way.link->by().name.c_str());
       } else {
         core().route_failed(question.route->get(), failure);
         // A link that lives is worth more than a question that came to nothing.
@@ -366,7 +372,7 @@ class Peers {
 
 }  // namespace
 
-PeerLink::PeerLink(tw_link* link) : link_(link), by_(tensorwire::by(core().peer_transport(link))) {
+PeerLink::PeerLink(tw_link* link, Transport& by) : link_(link), by_(by) {
   count(statistics().links);
 }
 

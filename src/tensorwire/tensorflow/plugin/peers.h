@@ -17,25 +17,25 @@
 #include "absl/status/status.h"
 #include "core.h"
 #include "tensorflow/core/distributed_runtime/worker_cache.h"
+#include "transports.h"
 
 namespace tensorwire {
 
 // A link that lives as long as anybody holds it.
 class PeerLink {
  public:
-  explicit PeerLink(tw_link* link);
+  PeerLink(tw_link* link, Transport& by);
   ~PeerLink();
   PeerLink(const PeerLink&) = delete;
   PeerLink& operator=(const PeerLink&) = delete;
 
   tw_link* get() const { return link_; }
   bool alive() const { return core().peer_alive(link_) != 0; }
-  By by() const { return by_; }
-  const char* transport() const { return core().peer_transport(link_); }
+  Transport& by() const { return by_; }
 
  private:
   tw_link* const link_;
-  const By by_;
+  Transport& by_;
 };
 
 struct Way {

@@ -128,7 +128,7 @@ absl::Status Receive::remote_error(int code, absl::string_view details) const {
   absl::Status status = status_of(
       code, from_remote(details, order_.task,
                         absl::StrCat("tensorwire could not receive ", order_.key,
-                                     link_ ? " by " : "", link_ ? link_->transport() : "")));
+                                     link_ ? absl::StrCat(" by ", link_->by().name) : "")));
   if (status.code() == absl::StatusCode::kCancelled) return tf::StatusGroup::MakeDerived(status);
   return status;
 }

@@ -44,22 +44,11 @@ bool aligned(const void* data) {
   return reinterpret_cast<uintptr_t>(data) % tf::Allocator::kAllocatorAlignment == 0;
 }
 
-void count_received(bool in_place, By by, size_t bytes) {
+void count_received(bool in_place, Transport& by, size_t bytes) {
   Statistics& to = statistics();
-  const auto add = [bytes](auto& tensors, auto& total) {
-    count(tensors);
-    count(total, bytes);
-  };
-  if (in_place) return add(to.received_in_place, to.received_in_place_bytes);
-  switch (by) {
-    case By::kShm:
-      if (bytes >= kSmall) count(to.received_copied);
-      return add(to.received_shm, to.received_shm_bytes);
-    case By::kVerbs:
-      return add(to.received_verbs, to.received_verbs_bytes);
-    case By::kTcp:
-      return add(to.received_tcp, to.received_tcp_bytes);
-  }
+  count(in_place ? to.received_in_place : by.received);
+  count(in_place ? to.received_in_place_bytes : by.received_bytes, bytes);
+  if (!in_place && by.local && bytes >= kSmall) count(to.received_copied);
 }
 
 // A segment of the peer's that is to be decoded. The peer may write to what it lends, so that only
@@ -95,8 +84,8 @@ absl::Status parse(absl::string_view bytes, tf::Allocator* allocator, tf::Tensor
 
 }  // namespace
 
-absl::Status receive_tensor(tw_message* message, By by, tf::Allocator* allocator, tf::Tensor* out,
-                            bool* dead) {
+absl::Status receive_tensor(tw_message* message, Transport& by, tf::Allocator* allocator,
+                            tf::Tensor* out, bool* dead) {
   if (core().message_count(message) != 2)
     return absl::InternalError("the answer has the wrong number of segments");
   const tw_segment first = core().message_segment(message, 0);

@@ -6,11 +6,12 @@
 #include "core.h"
 #include "tensorflow/core/framework/allocator.h"
 #include "tensorflow/core/framework/tensor.h"
+#include "transports.h"
 
 namespace tensorwire {
 
-// The answer to a kRecvTensor. `by`: of the link it came on. `allocator`: for what is copied.
-absl::Status receive_tensor(tw_message* message, By by, tensorflow::Allocator* allocator,
+// The answer to a kRecvTensor. `by`: what it came by. `allocator`: for what is copied.
+absl::Status receive_tensor(tw_message* message, Transport& by, tensorflow::Allocator* allocator,
                             tensorflow::Tensor* out, bool* dead);
 
 // The answer to a kRecvBuf, copied to `out`, which must have its size.

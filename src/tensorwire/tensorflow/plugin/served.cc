@@ -12,6 +12,7 @@
 #include "statistics.h"
 #include "tensorflow/core/framework/tensor.pb.h"
 #include "traced.h"
+#include "transports.h"
 
 namespace tensorwire {
 
@@ -37,12 +38,18 @@ struct Lent {
 
 std::atomic<size_t> g_waiting{0};
 
+// Whether the link that a call came on lends what lies in the arena.
+bool lends(tw_server_call* call) {
+  const Transport* const by = find_transport(core().call_transport(call));
+  return by && by->lends;
+}
+
 bool in_arena(const tf::Tensor& tensor) {
   return core().arena_holds(tensor.tensor_data().data(), tensor.TotalBytes());
 }
 
-// `written`: TensorFlow may write to it whoever else refers to it.
-void count_served(size_t size, By by, bool lent, bool written) {
+// `by_lending`: the link lends. `written`: TensorFlow may write to it whoever else refers to it.
+void count_served(size_t size, bool by_lending, bool lent, bool written) {
   Statistics& to = statistics();
   const auto add = [size](std::atomic<uint64_t>& tensors, std::atomic<uint64_t>& bytes) {
     count(tensors);
@@ -50,7 +57,7 @@ void count_served(size_t size, By by, bool lent, bool written) {
   };
   if (lent) return add(to.served_lent, to.served_lent_bytes);
   if (size < kSmall) return add(to.served_small, to.served_small_bytes);
-  if (by == By::kTcp) return add(to.served_pushed, to.served_pushed_bytes);
+  if (!by_lending) return add(to.served_pushed, to.served_pushed_bytes);
   add(to.served_copied, to.served_copied_bytes);
   if (written) add(to.served_mutable, to.served_mutable_bytes);
 }
@@ -65,7 +72,7 @@ Served::Served(DataServer* server, tw_server_call* call, int64_t step)
 Served::~Served() { core().call_release(call_); }
 
 bool Served::copies(const tf::Tensor& tensor) const {
-  return tf::DataTypeCanUseMemcpy(tensor.dtype()) && by(core().call_transport(call_)) != By::kTcp &&
+  return tf::DataTypeCanUseMemcpy(tensor.dtype()) && lends(call_) &&
          (InPlaceWriter::any() || !in_arena(tensor));
 }
 
@@ -97,10 +104,9 @@ void Served::answer(const tf::Tensor& tensor, bool dead) {
     head.dtype = tensor.dtype();
     head.shape = tensor.shape();
     lent->tensor = tensor;
-    const By way = by(core().call_transport(call_));
-    const bool lendable = way != By::kTcp && in_arena(tensor);
-    const bool lends = lendable && lent->loan.begin();
-    if (lendable && !lends) {
+    const bool by_lending = lends(call_), lendable = by_lending && in_arena(tensor);
+    const bool lending = lendable && lent->loan.begin();
+    if (lendable && !lending) {
       lent->tensor = tf::Tensor(arena_allocator(), tensor.dtype(), tensor.shape());
       if (!lent->tensor.IsInitialized()) {
         delete lent;
@@ -110,7 +116,7 @@ void Served::answer(const tf::Tensor& tensor, bool dead) {
     }
     const auto data = lent->tensor.tensor_data();
     body = {data.data(), data.size()};
-    count_served(body.size, way, lends, lendable || in_reference_block(lent->tensor));
+    count_served(body.size, by_lending, lending, lendable || in_reference_block(lent->tensor));
     if (settings().traced) trace_sent(tensor);
   } else {
     // It was taken from its rendezvous, so it has to travel this way, whatever it is.
@@ -133,9 +139,9 @@ void Served::answer(const tf::Tensor& tensor, bool dead) {
 void Served::answer(tf::BufRendezvous::Hook* hook) {
   const auto data = hook->prod_value->tensor_data();
   const tw_segment segment{data.data(), data.size()};
-  const By way = by(core().call_transport(call_));
+  const bool by_lending = lends(call_);
   // Its receiver keeps a copy.
-  count_served(segment.size, way, way != By::kTcp && in_arena(*hook->prod_value), false);
+  count_served(segment.size, by_lending, by_lending && in_arena(*hook->prod_value), false);
   if (settings().traced) trace_sent(*hook->prod_value);
   // The producer goes on with its algorithm there and then, which is nothing for a core thread.
   const tw_owner owner{

@@ -24,8 +24,8 @@ class Served final : public std::enable_shared_from_this<Served> {
   uint64_t id() const { return id_; }
   int64_t step() const { return step_; }
   bool answered() const { return answered_.load(); }
-  // Whether a tensor is copied, to where the peer can read it, before it is sent. Over tcp it goes
-  // straight into the socket.
+  // Whether a tensor is copied, to where the peer can read it, before it is sent. Where the
+  // link does not lend, it goes straight into the socket.
   bool copies(const tensorflow::Tensor& tensor) const;
 
   void answer(const absl::Status& status);

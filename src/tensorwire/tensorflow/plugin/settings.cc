@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "settings.h"
 
+#include <algorithm>
+#include <list>
 #include <string>
-#include <utility>
 
 #include "absl/strings/string_view.h"
-#include "core.h"
+#include "transports.h"
 
 namespace tensorwire {
 namespace {
@@ -23,21 +24,22 @@ absl::Status read(const tw_table& table, const char* variable, std::string* valu
 }
 
 struct Permitted {
-  Settings* to;
+  std::list<Transport>& transports;
+  std::string required;  // empty: any
   bool grpc = true;
 };
 
 void note_policy(void* context, const tw_policy* policy) {
   auto* const out = static_cast<Permitted*>(context);
   const absl::string_view required = policy->required ? policy->required : "";
-  for (const auto& [name, permitted] : {std::pair<absl::string_view, bool*>{"shm", &out->to->shm},
-                                        {"verbs", &out->to->verbs},
-                                        {"tcp", &out->to->tcp},
-                                        {"grpc", &out->grpc}}) {
-    for (size_t i = 0; i < policy->count; ++i) *permitted &= policy->forbidden[i] != name;
-    if (permitted != &out->grpc) *permitted &= required.empty() || required == name;
-  }
-  if (required != "grpc") out->to->required = std::string(required);
+  const auto forbidden = [policy](absl::string_view name) {
+    return std::find(policy->forbidden, policy->forbidden + policy->count, name) !=
+           policy->forbidden + policy->count;
+  };
+  for (Transport& each : out->transports)
+    each.permitted = !forbidden(each.name) && (required.empty() || required == each.name);
+  out->grpc = !forbidden("grpc");
+  if (required != "grpc") out->required = std::string(required);
 }
 
 }  // namespace
@@ -47,15 +49,18 @@ absl::Status read_settings(const tw_table& table) {
   std::string value;
   if (absl::Status status = read(table, "TF_RDMA_ENABLED", &value); !status.ok()) return status;
   read_now.enabled = value != "false";
-  Permitted permitted{&read_now};
+  Permitted permitted{transports(table)};
   tw_status why{};
   if (table.choose_policy(nullptr, nullptr, note_policy, &permitted, &why) != TW_OK)
     return absl::InvalidArgumentError(why.details);
   if (!permitted.grpc)
     return absl::InvalidArgumentError(
-        "TENSORWIRE_FORBID may leave out shm, verbs and tcp: TensorFlow's own gRPC cannot be done "
-        "without");
-  if (!read_now.shm && !read_now.verbs && !read_now.tcp) read_now.enabled = false;
+        "TENSORWIRE_FORBID may leave out any transport but grpc: TensorFlow's own gRPC cannot be "
+        "done without");
+  read_now.required = permitted.required;
+  if (std::none_of(permitted.transports.begin(), permitted.transports.end(),
+                   [](const Transport& each) { return each.permitted; }))
+    read_now.enabled = false;
   if (absl::Status status = read(table, "TENSORWIRE_TF_ARENA", &value); !status.ok()) return status;
   read_now.arena = value != "off";
   read_now.traced = value == "traced";

@@ -10,17 +10,15 @@
 namespace tensorwire {
 
 struct Settings {
-  bool enabled = true;  // TF_RDMA_ENABLED: false leaves everything to TensorFlow's own gRPC
-  bool shm = true;      // TENSORWIRE_TRANSPORT, TENSORWIRE_FORBID: what may be used
-  bool verbs = true;
-  bool tcp = true;
+  bool enabled = true;   // TF_RDMA_ENABLED: false leaves everything to TensorFlow's own gRPC
   std::string required;  // the transport that TENSORWIRE_TRANSPORT names; empty: any
   bool arena = true;     // TENSORWIRE_TF_ARENA: whether TensorFlow allocates in the arena; all that
   bool traced =
       false;  // is large (auto), or what the sites allocate whose tensors are sent (traced)
 };
 
-// INVALID_ARGUMENT names the variable, what it holds and what is permitted.
+// Also sets which transports are permitted. INVALID_ARGUMENT names the variable, what it holds and
+// what is permitted.
 absl::Status read_settings(const tw_table& table);
 // Good after read_settings().
 const Settings& settings();

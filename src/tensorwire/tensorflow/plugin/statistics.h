@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What went which way. Counters only grow, from the start of the process on.
+// What went which way, but for what each transport has carried (transports.h). Counters only grow,
+// from the start of the process on.
 #pragma once
 
 #include <atomic>
@@ -8,54 +9,49 @@
 namespace tensorwire {
 
 // X(name, what it counts)
-#define TENSORWIRE_COUNTERS(X)                                                             \
-  X(received_in_place, "tensors read in the sender's memory, without a copy")              \
-  X(received_in_place_bytes, "their bytes")                                                \
-  X(received_shm, "tensors that came through shared memory by copy")                       \
-  X(received_shm_bytes, "their bytes")                                                     \
-  X(received_copied, "of these: of 32 KiB and more, which were to be read in place")       \
-  X(received_verbs, "tensors that came by RDMA")                                           \
-  X(received_verbs_bytes, "their bytes")                                                   \
-  X(received_tcp, "tensors that came over tcp")                                            \
-  X(received_tcp_bytes, "their bytes")                                                     \
-  X(received_grpc, "tensors that TensorFlow's own gRPC brought")                           \
-  X(received_grpc_bytes, "their bytes")                                                    \
-  X(received_realigned, "of those in place: copied after all, as they are not aligned")    \
-  X(grpc_because_peer, "tensors that took gRPC: their sender has no tensorwire")           \
-  X(grpc_because_link, "the same: no link to the sender could be made")                    \
-  X(grpc_because_device, "the same: they belong to a device whose memory is out of reach") \
-  X(served_lent, "tensors sent as they lie in the arena")                                  \
-  X(served_lent_bytes, "their bytes")                                                      \
-  X(served_small, "tensors below 32 KiB, sent within a message")                           \
-  X(served_small_bytes, "their bytes")                                                     \
-  X(served_copied, "larger ones copied into the arena, or through the ring")               \
-  X(served_copied_bytes, "their bytes")                                                    \
-  X(served_mutable, "of these: in memory that TensorFlow writes in place, so never lent")  \
-  X(served_mutable_bytes, "their bytes")                                                   \
-  X(served_pushed, "larger ones copied through the socket, wherever they lie")             \
-  X(served_pushed_bytes, "their bytes")                                                    \
-  X(served_serialized, "strings and variants, which were sent in serialised form")         \
-  X(served_grpc, "tensors that peers fetched by TensorFlow's own gRPC")                    \
-  X(collective_received, "buffers of collectives that came over a link")                   \
-  X(collective_received_bytes, "their bytes")                                              \
-  X(collective_grpc, "buffers of collectives that TensorFlow's own gRPC brought")          \
-  X(links, "links made to peers")                                                          \
-  X(links_lost, "of these: lost")                                                          \
-  X(verbs_failed, "links by RDMA that failed: not made, or lost while the peer lived")     \
-  X(allocated_in_arena, "allocations that the arena served")                               \
-  X(allocated_traced, "allocations of the sites whose tensors are sent")                   \
-  X(sites_traced, "these sites")                                                           \
+#define TENSORWIRE_COUNTERS(X)                                                              \
+  X(received_in_place, "tensors read in the sender's memory, without a copy")               \
+  X(received_in_place_bytes, "their bytes")                                                 \
+  X(received_copied, "copied within the host: 32 KiB and more, to have been read in place") \
+  X(received_grpc, "tensors that TensorFlow's own gRPC brought")                            \
+  X(received_grpc_bytes, "their bytes")                                                     \
+  X(received_realigned, "of those in place: copied after all, as they are not aligned")     \
+  X(grpc_because_peer, "tensors that took gRPC: their sender has no tensorwire")            \
+  X(grpc_because_link, "the same: no link to the sender could be made")                     \
+  X(grpc_because_device, "the same: they belong to a device whose memory is out of reach")  \
+  X(served_lent, "tensors sent as they lie in the arena")                                   \
+  X(served_lent_bytes, "their bytes")                                                       \
+  X(served_small, "tensors below 32 KiB, sent within a message")                            \
+  X(served_small_bytes, "their bytes")                                                      \
+  X(served_copied, "larger ones copied into the arena, or through the ring")                \
+  X(served_copied_bytes, "their bytes")                                                     \
+  X(served_mutable, "of these: in memory that TensorFlow writes in place, so never lent")   \
+  X(served_mutable_bytes, "their bytes")                                                    \
+  X(served_pushed, "larger ones copied through the socket, wherever they lie")              \
+  X(served_pushed_bytes, "their bytes")                                                     \
+  X(served_serialized, "strings and variants, which were sent in serialised form")          \
+  X(served_grpc, "tensors that peers fetched by TensorFlow's own gRPC")                     \
+  X(collective_received, "buffers of collectives that came over a link")                    \
+  X(collective_received_bytes, "their bytes")                                               \
+  X(collective_grpc, "buffers of collectives that TensorFlow's own gRPC brought")           \
+  X(links, "links made to peers")                                                           \
+  X(links_lost, "of these: lost")                                                           \
+  X(allocated_in_arena, "allocations that the arena served")                                \
+  X(allocated_traced, "allocations of the sites whose tensors are sent")                    \
+  X(sites_traced, "these sites")                                                            \
   X(allocated_elsewhere, "allocations that went to ordinary memory because the arena was full")
 
+using Counter = std::atomic<uint64_t>;
+
 struct Statistics {
-#define TENSORWIRE_COUNTER(name, about) std::atomic<uint64_t> name{0};
+#define TENSORWIRE_COUNTER(name, about) Counter name{0};
   TENSORWIRE_COUNTERS(TENSORWIRE_COUNTER)
 #undef TENSORWIRE_COUNTER
 };
 
 Statistics& statistics();
 
-inline void count(std::atomic<uint64_t>& counter, uint64_t by = 1) {
+inline void count(Counter& counter, uint64_t by = 1) {
   counter.fetch_add(by, std::memory_order_relaxed);
 }
 

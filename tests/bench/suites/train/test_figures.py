@@ -18,9 +18,9 @@ from tensorwire.bench.harness.rows import Report
 from tensorwire.bench.suites.train import compare, local
 from tensorwire.bench.suites.train.figures import (
     ARENA_FULL,
-    BYTES,
     COPIES,
     TooShortError,
+    byte_counters,
     figures,
     path,
 )
@@ -28,6 +28,7 @@ from tensorwire.bench.suites.train.options import Options
 from tensorwire.cli import app
 from tensorwire.tensorflow import build
 from tensorwire.tensorflow.build import SOURCES
+from tensorwire.transports import names
 
 
 def worker(
@@ -105,7 +106,8 @@ def test_the_arena_was_full_if_it_ever_was() -> None:
 
 def test_all_counters_that_are_read_are_the_plugins() -> None:
     counted = re.findall(r"X\((\w+), \"", (SOURCES / "statistics.h").read_text())
-    assert {*BYTES.values(), *COPIES, ARENA_FULL} <= set(counted)
+    counted += [f"received_{name}_bytes" for name in names()]
+    assert {*byte_counters().values(), *COPIES, ARENA_FULL} <= set(counted)
 
 
 def test_paths() -> None:

@@ -9,22 +9,16 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 
+from tensorwire import transports
+
 FIRST_STEP = 10
 """Speed counts from the tenth step on, however short the warm-up was."""
 
-BYTES = {
-    "in place": "received_in_place_bytes",
-    "shm": "received_shm_bytes",
-    "verbs": "received_verbs_bytes",
-    "tcp": "received_tcp_bytes",
-    "grpc": "received_grpc_bytes",
-    "collective": "collective_received_bytes",
-}
-"""How tensors came, and the counters of their bytes."""
 COPIES = ("served_copied", "served_pushed", "received_copied", "received_realigned")
 """Counters of tensors of 32 KiB and more that were copied on their way, at one end: into the arena,
 or through a ring or a socket."""
@@ -32,6 +26,16 @@ ARENA_FULL = "allocated_elsewhere"
 ARENA_BYTES = "arena_capacity"
 
 Process = Mapping[str, Any]
+
+
+@cache
+def byte_counters() -> dict[str, str]:
+    """How tensors came, and the counters of their bytes."""
+    return {
+        "in place": "received_in_place_bytes",
+        **{name: f"received_{name}_bytes" for name in (*transports.names(), "grpc")},
+        "collective": "collective_received_bytes",
+    }
 
 
 class TooShortError(ValueError):
@@ -72,7 +76,7 @@ def figures(workers: Sequence[Process], servers: Sequence[Process]) -> Figures:
     cpu = sum(between(process, "cpu_seconds", start, end) for process in everyone)
     counted = [counts(process, start, end) for process in everyone]
     total = {name: sum(each.get(name, 0.0) for each in counted) for name in set().union(*counted)}
-    ways = {way: total.get(counter, 0.0) for way, counter in BYTES.items()}
+    ways = {way: total.get(counter, 0.0) for way, counter in byte_counters().items()}
     return Figures(
         images_per_second=images / seconds,
         steps_per_second=step_count / seconds,
