@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""This process as a rank: ``init()`` and what it then is among the others."""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+import shutil
+import socket
+import threading
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+import numpy as np
+
+from tensorwire import collective
+from tensorwire.horovod import negotiation, place
+from tensorwire.horovod.errors import HorovodInternalError, NotInitializedError
+from tensorwire.horovod.negotiation import Request
+from tensorwire.horovod.runtime import Runtime, Settings
+from tensorwire.horovod.timeline import Timeline
+
+_guard: Final = threading.RLock()
+_times = 0  # that init() has joined a group: each needs keys of its own
+_job: _Job | None = None
+
+
+class _Alone:
+    """The store of a group of one rank."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, bytes] = {}
+
+    def set(self, key: str, value: bytes) -> None:
+        self._values[key] = value
+
+    def get(self, key: str, timeout: float) -> bytes:
+        return self._values[key]
+
+
+class _Job:
+    def __init__(self, where: place.Place, times: int) -> None:
+        self._server: grpc.Server | None = None
+        self._folder = ""
+        store: collective.Store = _Alone()
+        host = None
+        if where.size > 1 and where.address:
+            if where.rank == 0:
+                self._server = _serve(where.address)
+            store = collective.PrefixStore(f"job-{times}", collective.RpcStore(where.address))
+            host = os.environ.get("TENSORWIRE_GROUP_HOST") or _own_address(where.address)
+        elif where.size > 1:
+            self._folder = f"{where.folder}-{times}"
+            store = collective.FileStore(self._folder)
+        self.rank, self.size = where.rank, where.size
+        try:
+            group = collective.join(store, where.rank, where.size, host=host)
+            hosts = group.all_gather(np.array([_host_number()], np.uint64)).reshape(-1).tolist()
+        except BaseException:
+            self._clear()
+            raise
+        mine = hosts[self.rank]
+        self.local_rank = hosts[: self.rank].count(mine)
+        self.local_size = hosts.count(mine)
+        # Hosts that have a rank with this local rank, in the order of their first ranks.
+        peers = [each for each in dict.fromkeys(hosts) if hosts.count(each) > self.local_rank]
+        self.cross_rank, self.cross_size = peers.index(mine), len(peers)
+        self.homogeneous = len({hosts.count(each) for each in hosts}) == 1
+        path = os.environ.get("HOROVOD_TIMELINE", "")
+        timeline = None
+        if path and path != "DYNAMIC" and self.rank == 0:
+            timeline = Timeline(path, bool(_value("HOROVOD_TIMELINE_MARK_CYCLES", 0)))
+        self.runtime = Runtime(group, _settings(), timeline)
+
+    def close(self) -> None:
+        self.runtime.close()
+        self._clear()
+
+    def _clear(self) -> None:
+        if self._server is not None:
+            self._server.stop(None)
+        if self._folder and self.rank == 0:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _serve(address: str) -> grpc.Server:
+    # Two jobs at one port would meet in one store.
+    server = grpc.server(ThreadPoolExecutor(4), options=[("grpc.so_reuseport", 0)])
+    server.add_generic_rpc_handlers((collective.store_service(),))
+    try:
+        server.add_insecure_port(address)
+    except RuntimeError as error:
+        raise OSError(
+            f"rank 0 cannot serve at {address}: {error}; set HOROVOD_GLOO_RENDEZVOUS_ADDR and "
+            "HOROVOD_GLOO_RENDEZVOUS_PORT to an address of its host and a free port"
+        ) from None
+    server.start()
+    return server
+
+
+def _own_address(other: str) -> str:
+    """By which this host reaches the other one; nothing is sent."""
+    host, _, port = other.rpartition(":")
+    found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)[0]
+    with socket.socket(found[0], found[1]) as probe:
+        probe.connect(found[4])
+        return str(probe.getsockname()[0])
+
+
+def _host_number() -> int:
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text()
+    digest = hashlib.sha256(f"{socket.gethostname()} {boot}".encode()).digest()
+    return int.from_bytes(digest[:8], "little")
+
+
+def _value(name: str, default: float) -> float:
+    text = os.environ.get(name, "")
+    try:
+        return float(text) if text else default
+    except ValueError:
+        raise ValueError(f"{name}={text!r} is no number") from None
+
+
+def _settings() -> Settings:
+    known = Settings()
+    checks = not _value("HOROVOD_STALL_CHECK_DISABLE", 0)
+    stall = _value("HOROVOD_STALL_CHECK_TIME_SECONDS", known.stall_seconds)
+    return Settings(
+        fusion_threshold=int(_value("HOROVOD_FUSION_THRESHOLD", known.fusion_threshold)),
+        cycle_seconds=max(_value("HOROVOD_CYCLE_TIME", known.cycle_seconds * 1e3), 0.1) / 1e3,
+        cache_capacity=int(_value("HOROVOD_CACHE_CAPACITY", known.cache_capacity)),
+        stall_seconds=stall if checks else 0.0,
+        stall_shutdown_seconds=_value("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", 0.0),
+    )
+
+
+class ProcessSet:
+    """Ranks that do an operation without the others."""
+
+    def __init__(self, ranks: Iterable[int]) -> None:
+        self.ranks: list[int] | None = sorted(set(ranks))
+        self.process_set_id: int | None = None
+
+    def included(self) -> bool:
+        return rank() in self._members()
+
+    def size(self) -> int:
+        return len(self._members())
+
+    def rank(self) -> int:
+        """Of this process in the set; -1: it is not in it."""
+        members = self._members()
+        return members.index(rank()) if rank() in members else -1
+
+    def _members(self) -> tuple[int, ...]:
+        return runtime().members(identifier(self))
+
+    def __repr__(self) -> str:
+        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"
+
+
+class _Everybody(ProcessSet):
+    def __init__(self) -> None:
+        super().__init__(())
+        self.process_set_id = 0
+        self.ranks = None
+
+
+global_process_set: Final = _Everybody()
+
+
+def identifier(process_set: ProcessSet) -> int:
+    if process_set.process_set_id is None:
+        raise ValueError(f"{process_set} has not been added: hvd.add_process_set() it")
+    return process_set.process_set_id
+
+
+def init(comm: Sequence[int] | None = None, process_sets: Any = None) -> None:
+    """Returns once all ranks have come. ``process_sets``: to be added, the same on all ranks."""
+    global _job, _times
+    if comm:
+        raise ValueError("init(comm=) is not supported: start the ranks that take part")
+    with _guard:
+        if _job is not None:
+            return
+        _times += 1
+        _job = _Job(place.find(os.environ), _times)
+        global_process_set.ranks = list(range(_job.size))
+        if _times == 1:
+            atexit.register(shutdown)
+    if process_sets is not None and process_sets != "dynamic":
+        for each in process_sets:
+            add_process_set(each)
+
+
+def shutdown() -> None:
+    global _job
+    with _guard:
+        job, _job = _job, None
+    if job is not None:
+        job.close()
+
+
+def is_initialized() -> bool:
+    return _job is not None
+
+
+def _the_job() -> _Job:
+    job = _job
+    if job is None:
+        raise NotInitializedError
+    return job
+
+
+def runtime() -> Runtime:
+    return _the_job().runtime
+
+
+def rank() -> int:
+    return _the_job().rank
+
+
+def size() -> int:
+    return _the_job().size
+
+
+def local_rank() -> int:
+    return _the_job().local_rank
+
+
+def local_size() -> int:
+    return _the_job().local_size
+
+
+def cross_rank() -> int:
+    return _the_job().cross_rank
+
+
+def cross_size() -> int:
+    return _the_job().cross_size
+
+
+def is_homogeneous() -> bool:
+    return _the_job().homogeneous
+
+
+def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
+    """All ranks call it, with the same ranks."""
+    added = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
+    ranks = tuple(added.ranks or ())
+    if not ranks or ranks[0] < 0 or ranks[-1] >= size():
+        raise ValueError(f"a process set of the ranks {list(ranks)}: there are {size()}")
+    if added.process_set_id is not None:
+        raise ValueError(f"{added} has been added already")
+    name = f"process_set.add.{','.join(map(str, ranks))}"
+    request = Request(negotiation.ADD_PROCESS_SET, name, numbers=ranks)
+    added.process_set_id = runtime().submit(request).result()
+    return added
+
+
+def remove_process_set(process_set: ProcessSet) -> bool:
+    """All ranks call it. False: there is no such set to remove."""
+    number = process_set.process_set_id
+    if not number:
+        return False
+    request = Request(negotiation.REMOVE_PROCESS_SET, f"process_set.remove.{number}", root=number)
+    removed = bool(runtime().submit(request).result())
+    process_set.process_set_id = None
+    return removed
+
+
+def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
+    """Of rank 0."""
+    running = runtime()
+    if running.rank == 0:
+        stop_timeline()
+        running.timeline = Timeline(file_path, mark_cycles)
+
+
+def stop_timeline() -> None:
+    running = runtime()
+    timeline, running.timeline = running.timeline, None
+    if timeline is not None:
+        timeline.close()
+
+
+__all__ = [
+    "HorovodInternalError",
+    "ProcessSet",
+    "add_process_set",
+    "cross_rank",
+    "cross_size",
+    "global_process_set",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "local_rank",
+    "local_size",
+    "rank",
+    "remove_process_set",
+    "runtime",
+    "shutdown",
+    "size",
+    "start_timeline",
+    "stop_timeline",
+]

@@ -1,0 +1,665 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Horovod's operations on tensors. Those of other devices than the CPU go by its memory."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any, Final
+
+import numpy as np
+
+import torch
+from tensorwire.horovod import negotiation, process
+from tensorwire.horovod.negotiation import Request
+from tensorwire.horovod.performing import Array, dtype_of
+from tensorwire.horovod.process import ProcessSet, global_process_set
+from tensorwire.horovod.torch.compression import Compression
+
+Tensor = Any
+_Function: Any = torch.autograd.Function  # typed or not, as PyTorch is installed or not
+
+# Horovod's numbers.
+Average: Final = 0
+Sum: Final = 1
+Adasum: Final = 2
+Min: Final = 3
+Max: Final = 4
+Product: Final = 5
+_OPS: Final = ("average", "sum", "adasum", "min", "max", "product")
+
+_counts: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
+
+_TYPES: Final = {
+    torch.float64: "float64",
+    torch.float32: "float32",
+    torch.float16: "float16",
+    torch.bfloat16: "bfloat16",
+    torch.int8: "int8",
+    torch.int16: "int16",
+    torch.int32: "int32",
+    torch.int64: "int64",
+    torch.uint8: "uint8",
+    torch.bool: "bool",
+}
+
+
+class Handle:
+    """An operation that has been begun: for ``poll`` and ``synchronize``."""
+
+    def __init__(self, future: Future[Any], finish: Callable[[Any], Any]) -> None:
+        self._future = future
+        self._finish = finish
+
+    def done(self) -> bool:
+        return self._future.done()
+
+    def result(self) -> Any:
+        return self._finish(self._future.result())
+
+
+def _array(tensor: Tensor) -> Array:
+    """Its memory where that is the CPU's and dense, or a copy."""
+    if tensor.dtype not in _TYPES or tensor.is_sparse:
+        raise ValueError(f"tensors of {tensor.dtype}, {tensor.layout}, are not supported")
+    dense = tensor.detach().cpu().contiguous()
+    if tensor.dtype is torch.bfloat16:
+        bits: Array = dense.view(torch.int16).numpy()
+        return bits.view(dtype_of("bfloat16"))
+    array: Array = dense.numpy()
+    return array
+
+
+def _tensor(array: Array, like: Tensor) -> Tensor:
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16).to(like.device)
+    return torch.from_numpy(array).to(like.device)
+
+
+def _described(arrays: Sequence[Array]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    return tuple((array.dtype.name, array.shape) for array in arrays)
+
+
+def _named(kind: str, name: str | None) -> str:
+    """Unnamed ones are matched by their order."""
+    return f"{kind}.{name}" if name is not None else f"{kind}.noname.{next(_counts[kind])}"
+
+
+def _begin(
+    request: Request,
+    arrays: Sequence[Array],
+    outputs: Sequence[Array] | None,
+    finish: Callable[[Any], Any],
+    process_set: ProcessSet,
+) -> Handle:
+    if not process_set.included():
+        raise ValueError(f"rank {process.rank()} is not in {process_set}")
+    return Handle(process.runtime().submit(request, arrays, outputs), finish)
+
+
+def _operation(average: bool | None, op: int | None) -> str:
+    if average is not None:
+        if op is not None:
+            raise ValueError("give op or average, not both")
+        op = Average if average else Sum
+    return _OPS[Average if op is None else op]
+
+
+def _reduction(
+    kind: str,
+    tensors: Sequence[Tensor],
+    name: str | None,
+    op: str,
+    prescale: float,
+    postscale: float,
+    process_set: ProcessSet,
+    in_place: bool,
+) -> Handle:
+    arrays = [_array(each) for each in tensors]
+    if op == "adasum":
+        if process_set.process_set_id != 0:
+            raise NotImplementedError("Adasum goes among all ranks")
+        if process.size() & (process.size() - 1):
+            raise NotImplementedError("Adasum needs a power of two of ranks")
+    request = Request(
+        kind,
+        _named(kind, name),
+        process.identifier(process_set),
+        _described(arrays),
+        op,
+        0,
+        float(prescale),
+        float(postscale),
+    )
+
+    def finish(results: list[Array]) -> list[Tensor]:
+        if not in_place:
+            return [
+                _tensor(result, tensor) for result, tensor in zip(results, tensors, strict=True)
+            ]
+        return _written(tensors, results)
+
+    return _begin(request, arrays, arrays if in_place else None, finish, process_set)
+
+
+def _written(tensors: Sequence[Tensor], results: Sequence[Array]) -> list[Tensor]:
+    """What was reduced in a copy goes to where the tensor is."""
+    for tensor, result in zip(tensors, results, strict=True):
+        if tensor.device.type != "cpu" or not tensor.is_contiguous():
+            with torch.no_grad():
+                tensor.copy_(_tensor(result, tensor))
+    return list(tensors)
+
+
+def _first(handle: Handle) -> Handle:
+    """Of a list of one."""
+    return Handle(handle._future, lambda results: handle._finish(results)[0])
+
+
+def poll(handle: Handle) -> bool:
+    """Whether ``synchronize`` would return at once."""
+    return handle.done()
+
+
+def synchronize(handle: Handle) -> Any:
+    """Waits, and returns the result. HorovodInternalError when the operation failed."""
+    return handle.result()
+
+
+# ---- allreduce ----
+
+
+def allreduce_async(
+    tensor: Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> Handle:
+    return _first(
+        grouped_allreduce_async(
+            [tensor], average, name, op, prescale_factor, postscale_factor, process_set
+        )
+    )
+
+
+def allreduce_async_(
+    tensor: Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> Handle:
+    return _first(
+        grouped_allreduce_async_(
+            [tensor], average, name, op, prescale_factor, postscale_factor, process_set
+        )
+    )
+
+
+def allreduce_(
+    tensor: Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> Tensor:
+    return synchronize(
+        allreduce_async_(tensor, average, name, op, prescale_factor, postscale_factor, process_set)
+    )
+
+
+def grouped_allreduce_async(
+    tensors: Sequence[Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> Handle:
+    reduction = _operation(average, op)
+    return _reduction(
+        negotiation.ALLREDUCE,
+        tensors,
+        name,
+        reduction,
+        prescale_factor,
+        postscale_factor,
+        process_set,
+        in_place=False,
+    )
+
+
+def grouped_allreduce_async_(
+    tensors: Sequence[Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> Handle:
+    reduction = _operation(average, op)
+    return _reduction(
+        negotiation.ALLREDUCE,
+        tensors,
+        name,
+        reduction,
+        prescale_factor,
+        postscale_factor,
+        process_set,
+        in_place=True,
+    )
+
+
+def grouped_allreduce_(
+    tensors: Sequence[Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> list[Tensor]:
+    found: list[Tensor] = synchronize(
+        grouped_allreduce_async_(
+            tensors, average, name, op, prescale_factor, postscale_factor, process_set
+        )
+    )
+    return found
+
+
+class _Allreduce(_Function):  # type: ignore[misc]
+    @staticmethod
+    def forward(context: Any, how: tuple[Any, ...], *tensors: Tensor) -> tuple[Tensor, ...]:
+        context.how = how
+        return tuple(synchronize(grouped_allreduce_async(tensors, *how)))
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        average, _, *more = context.how
+        return None, *synchronize(grouped_allreduce_async(gradients, average, None, *more))
+
+
+def grouped_allreduce(
+    tensors: Sequence[Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    compression: Any = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> list[Tensor]:
+    packed = [compression.compress(each) for each in tensors]
+    how = (average, name, op, prescale_factor, postscale_factor, process_set)
+    reduced = _Allreduce.apply(how, *(each for each, _ in packed))
+    return [
+        compression.decompress(each, context)
+        for each, (_, context) in zip(reduced, packed, strict=True)
+    ]
+
+
+def allreduce(
+    tensor: Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    compression: Any = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> Tensor:
+    """The tensors of all ranks, reduced; averaged unless ``op`` says otherwise."""
+    (found,) = grouped_allreduce(
+        [tensor], average, name, compression, op, prescale_factor, postscale_factor, process_set
+    )
+    return found
+
+
+def sparse_allreduce_async(
+    tensor: Tensor, name: str, op: int, process_set: ProcessSet = global_process_set
+) -> Callable[[], Tensor]:
+    """Call what it returns for the result."""
+    tensor = tensor.coalesce()
+    indices = allgather_async(tensor.indices().t().contiguous(), f"{name}.indices", process_set)
+    values = allgather_async(tensor.values(), f"{name}.values", process_set)
+    ranks = process_set.size()
+
+    def finish() -> Tensor:
+        found = synchronize(values)
+        if op == Average:
+            found = found / ranks
+        return torch.sparse_coo_tensor(synchronize(indices).t(), found, tensor.size())
+
+    return finish
+
+
+# ---- allgather ----
+
+
+def grouped_allgather_async(
+    tensors: Sequence[Tensor],
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Handle:
+    arrays = [np.atleast_1d(_array(each)) for each in tensors]
+    kind = negotiation.ALLGATHER
+    request = Request(kind, _named(kind, name), process.identifier(process_set), _described(arrays))
+
+    def finish(results: list[Array]) -> list[Tensor]:
+        return [_tensor(result, like) for result, like in zip(results, tensors, strict=True)]
+
+    return _begin(request, arrays, None, finish, process_set)
+
+
+def allgather_async(
+    tensor: Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Handle:
+    return _first(grouped_allgather_async([tensor], name, process_set))
+
+
+class _Allgather(_Function):  # type: ignore[misc]
+    @staticmethod
+    def forward(
+        context: Any, name: str | None, process_set: ProcessSet, *tensors: Tensor
+    ) -> tuple[Tensor, ...]:
+        context.process_set = process_set
+        context.rows = [1 if each.dim() == 0 else each.shape[0] for each in tensors]
+        context.shapes = [each.shape for each in tensors]
+        return tuple(synchronize(grouped_allgather_async(tensors, name, process_set)))
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        group = context.process_set
+        counts = allgather_async(torch.tensor([context.rows]), None, group)
+        reduced = synchronize(
+            grouped_allreduce_async([each.contiguous() for each in gradients], op=Average,
+                                    process_set=group)
+        )  # fmt: skip
+        before = synchronize(counts)[: group.rank()].sum(0).tolist()
+        return (
+            None,
+            None,
+            *(
+                each[start : start + rows].reshape(shape)
+                for each, start, rows, shape in zip(
+                    reduced, before, context.rows, context.shapes, strict=True
+                )
+            ),
+        )
+
+
+def grouped_allgather(
+    tensors: Sequence[Tensor],
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> list[Tensor]:
+    return list(_Allgather.apply(name, process_set, *tensors))
+
+
+def allgather(
+    tensor: Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Tensor:
+    """The tensors of all ranks, one behind the other; their first axes may differ."""
+    return grouped_allgather([tensor], name, process_set)[0]
+
+
+# ---- broadcast ----
+
+
+def _broadcast(
+    tensor: Tensor, root: int, name: str | None, process_set: ProcessSet, in_place: bool
+) -> Handle:
+    arrays = [_array(tensor)]
+    kind = negotiation.BROADCAST
+    request = Request(
+        kind, _named(kind, name), process.identifier(process_set), _described(arrays), root=root
+    )
+
+    def finish(results: list[Array]) -> Tensor:
+        if not in_place:
+            return _tensor(results[0], tensor)
+        return _written([tensor], results)[0]
+
+    return _begin(request, arrays, arrays if in_place else None, finish, process_set)
+
+
+def broadcast_async(
+    tensor: Tensor,
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Handle:
+    return _broadcast(tensor, root_rank, name, process_set, in_place=False)
+
+
+def broadcast_async_(
+    tensor: Tensor,
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Handle:
+    return _broadcast(tensor, root_rank, name, process_set, in_place=True)
+
+
+def broadcast_(
+    tensor: Tensor,
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Tensor:
+    return synchronize(broadcast_async_(tensor, root_rank, name, process_set))
+
+
+class _Broadcast(_Function):  # type: ignore[misc]
+    @staticmethod
+    def forward(
+        context: Any, tensor: Tensor, root: int, name: str | None, process_set: ProcessSet
+    ) -> Tensor:
+        context.root, context.process_set = root, process_set
+        return synchronize(broadcast_async(tensor, root, name, process_set))
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        reduced = synchronize(
+            allreduce_async(gradient, op=Average, process_set=context.process_set)
+        )
+        if process.rank() != context.root:
+            reduced = torch.zeros_like(reduced)
+        return reduced, None, None, None
+
+
+def broadcast(
+    tensor: Tensor,
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Tensor:
+    """The root's tensor. ``root_rank`` is a rank among all, also in a process set."""
+    return _Broadcast.apply(tensor, root_rank, name, process_set)
+
+
+# ---- alltoall ----
+
+
+def alltoall_async(
+    tensor: Tensor,
+    splits: Any = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Handle:
+    """The result is the rows received and, where ``splits`` are given, how many of each rank."""
+    array = _array(tensor)
+    ranks, rows = process_set.size(), array.shape[0] if array.ndim else 0
+    if splits is None:
+        if rows % ranks:
+            raise ValueError(f"{rows} rows cannot be shared by {ranks} ranks: give splits")
+        gives = [rows // ranks] * ranks
+    else:
+        gives = [int(each) for each in splits]
+        if len(gives) != ranks or min(gives) < 0 or sum(gives) != rows:
+            raise ValueError(f"splits needs {ranks} numbers of rows that add up to {rows}")
+    kind = negotiation.ALLTOALL
+    request = Request(
+        kind,
+        _named(kind, name),
+        process.identifier(process_set),
+        _described([array]),
+        numbers=tuple(gives),
+    )
+
+    def finish(results: list[Array]) -> Any:
+        found = _tensor(results[0], tensor)
+        return found if splits is None else (found, torch.from_numpy(results[1]))
+
+    return _begin(request, [array], None, finish, process_set)
+
+
+class _Alltoall(_Function):  # type: ignore[misc]
+    @staticmethod
+    def forward(
+        context: Any, tensor: Tensor, splits: Any, name: str | None, process_set: ProcessSet
+    ) -> tuple[Tensor, Tensor]:
+        given = splits
+        if given is None:
+            if tensor.shape[0] % process_set.size():
+                raise ValueError(f"{tensor.shape[0]} rows cannot be shared: give splits")
+            given = [tensor.shape[0] // process_set.size()] * process_set.size()
+        found, received = synchronize(alltoall_async(tensor, given, name, process_set))
+        context.received, context.process_set = received, process_set
+        context.mark_non_differentiable(received)
+        return found, received
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor, _: Any) -> tuple[Tensor | None, ...]:
+        handle = alltoall_async(gradient, context.received, None, context.process_set)
+        return synchronize(handle)[0], None, None, None
+
+
+def alltoall(
+    tensor: Tensor,
+    splits: Any = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Rows for each rank, for rows from each. With ``splits`` a pair: the second one says how many
+    have come from each."""
+    found, received = _Alltoall.apply(tensor, splits, name, process_set)
+    return found if splits is None else (found, received)
+
+
+# ---- reducescatter ----
+
+
+def grouped_reducescatter_async(
+    tensors: Sequence[Tensor],
+    name: str | None = None,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Handle:
+    if any(each.dim() == 0 for each in tensors):
+        raise ValueError("a tensor without axes cannot be shared")
+    return _reduction(
+        negotiation.REDUCESCATTER,
+        tensors,
+        name,
+        _OPS[op],
+        prescale_factor,
+        postscale_factor,
+        process_set,
+        in_place=False,
+    )
+
+
+def reducescatter_async(
+    tensor: Tensor,
+    name: str | None = None,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Handle:
+    return _first(
+        grouped_reducescatter_async(
+            [tensor], name, op, process_set, prescale_factor, postscale_factor
+        )
+    )
+
+
+class _Reducescatter(_Function):  # type: ignore[misc]
+    @staticmethod
+    def forward(context: Any, how: tuple[Any, ...], *tensors: Tensor) -> tuple[Tensor, ...]:
+        context.how = how
+        return tuple(synchronize(grouped_reducescatter_async(tensors, *how)))
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        _, op, process_set, prescale, postscale = context.how
+        scale = prescale * postscale / (process_set.size() if op == Average else 1)
+        gathered = synchronize(
+            grouped_allgather_async([each.contiguous() for each in gradients], None, process_set)
+        )
+        return None, *(each * scale for each in gathered)
+
+
+def grouped_reducescatter(
+    tensors: Sequence[Tensor],
+    name: str | None = None,
+    compression: Any = Compression.none,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> list[Tensor]:
+    packed = [compression.compress(each) for each in tensors]
+    how = (name, op, process_set, prescale_factor, postscale_factor)
+    reduced = _Reducescatter.apply(how, *(each for each, _ in packed))
+    return [
+        compression.decompress(each, context)
+        for each, (_, context) in zip(reduced, packed, strict=True)
+    ]
+
+
+def reducescatter(
+    tensor: Tensor,
+    name: str | None = None,
+    compression: Any = Compression.none,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Tensor:
+    """Rows of the reduction: the first ranks have one more where they cannot be shared evenly."""
+    (found,) = grouped_reducescatter(
+        [tensor], name, compression, op, process_set, prescale_factor, postscale_factor
+    )
+    return found
+
+
+# ---- without tensors ----
+
+
+def join(device: int = -1) -> int:
+    """This rank has no more data: until all have joined it gives zeros to the allreduces of the
+    others. Returns who joined last."""
+    request = Request(negotiation.JOIN, negotiation.JOIN)
+    last: int = process.runtime().submit(request).result()
+    return last
+
+
+def barrier(process_set: ProcessSet = global_process_set) -> None:
+    kind = negotiation.BARRIER
+    request = Request(kind, _named(kind, None), process.identifier(process_set))
+    _begin(request, (), None, lambda _: None, process_set).result()

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ranks run: ``python programs.py NAME``. Each prints one line of JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+import tensorwire.horovod.torch as hvd
+import torch
+
+
+def operations() -> Any:
+    rank, size = hvd.rank(), hvd.size()
+    mine = torch.full((3,), rank + 1.0)
+    rows = torch.arange(size + 1) + 10 * rank
+    got, splits = hvd.alltoall(rows, splits=[2] + [1] * (size - 1))
+    half = torch.full((3,), rank + 1.0, dtype=torch.bfloat16)
+    strided = torch.zeros(2, 3).t().fill_(rank)
+    hvd.allreduce_(strided, op=hvd.Sum)
+    return {
+        "average": hvd.allreduce(mine).tolist(),
+        "sum": hvd.allreduce(mine, op=hvd.Sum, postscale_factor=0.5).tolist(),
+        "product": hvd.allreduce(mine, op=hvd.Product).tolist(),
+        "max": hvd.allreduce(mine, op=hvd.Max).tolist(),
+        "adasum": hvd.allreduce(mine, op=hvd.Adasum).tolist() if size == 2 else None,
+        "whole": hvd.allreduce(torch.tensor([rank, 5]), op=hvd.Average).tolist(),
+        "half": hvd.allreduce(half, op=hvd.Sum).float().tolist(),
+        "fp16": hvd.allreduce(mine, compression=hvd.Compression.fp16).tolist(),
+        "grouped": [
+            each.tolist() for each in hvd.grouped_allreduce([mine, mine.double()], op=hvd.Sum)
+        ],
+        "strided": strided.tolist(),
+        "empty": hvd.allreduce(torch.zeros(0)).tolist(),
+        "gather": hvd.allgather(torch.arange(rank + 1)).tolist(),
+        "broadcast": hvd.broadcast(mine, size - 1).tolist(),
+        "alltoall": [got.tolist(), splits.tolist()],
+        "reducescatter": hvd.reducescatter(torch.arange(5.0), op=hvd.Sum).tolist(),
+        "object": hvd.broadcast_object({"a": (1, [None])} if rank == 0 else None),
+        "objects": hvd.allgather_object(rank),
+        "local": [hvd.local_rank(), hvd.local_size(), hvd.cross_rank(), hvd.cross_size()],
+    }
+
+
+def orders() -> Any:
+    """Each rank asks in an order of its own."""
+    names = [f"t{i}" for i in range(20)]
+    for _ in range(3):
+        mine = names if hvd.rank() % 2 else names[::-1]
+        handles = {
+            name: hvd.allreduce_async(torch.full((10,), float(name[1:])), name=name, op=hvd.Sum)
+            for name in mine
+        }
+        found = {name: hvd.synchronize(handle)[0].item() for name, handle in handles.items()}
+    return [found[name] for name in names]
+
+
+def mistakes() -> Any:
+    said = []
+    try:
+        hvd.allreduce(torch.ones(hvd.rank() + 1), name="a")
+    except hvd.HorovodInternalError as error:
+        said.append(str(error))
+    if hvd.rank() == 0:
+        handle = hvd.allreduce_async(torch.ones(1), name="b")
+        try:
+            hvd.allreduce_async(torch.ones(1), name="b")
+        except hvd.HorovodInternalError as error:
+            said.append(str(error))
+    else:
+        handle = hvd.allreduce_async(torch.ones(1), name="b")
+    try:
+        hvd.broadcast_object(print, 0)
+    except TypeError as error:
+        said.append(str(error))
+    said.append(hvd.synchronize(handle).tolist())
+    return said
+
+
+def uneven() -> Any:
+    found = [
+        hvd.allreduce(torch.ones(2), op=hvd.Sum, name=f"step{i}").tolist()
+        for i in range(hvd.rank() + 1)
+    ]
+    return [found, hvd.join()]
+
+
+def sets() -> Any:
+    both = hvd.add_process_set([0, 1])
+    found = None
+    if both.included():
+        found = hvd.allreduce(torch.ones(1), op=hvd.Sum, process_set=both).tolist()
+    return [both.process_set_id, both.rank(), found, hvd.remove_process_set(both)]
+
+
+def gradients() -> Any:
+    mine: Any = torch.full((2,), hvd.rank() + 1.0, requires_grad=True)
+    (hvd.allgather(mine) * torch.arange(2.0 * hvd.size())).sum().backward()
+    gathered = mine.grad.tolist()
+    mine.grad = None
+    hvd.allreduce(mine, op=hvd.Sum).sum().backward()
+    return [gathered, mine.grad.tolist()]
+
+
+def train(**more: Any) -> Any:
+    rank, size = hvd.rank(), hvd.size()
+    torch.manual_seed(rank)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.Tanh(), torch.nn.Linear(5, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * (rank + 1), momentum=0.9)
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    optimizer = hvd.DistributedOptimizer(
+        optimizer, named_parameters=model.named_parameters(), **more
+    )
+    data = torch.Generator().manual_seed(7)
+    for _ in range(4):
+        optimizer.zero_grad()
+        for _ in range(more.get("backward_passes_per_step", 1)):
+            batch = torch.rand(size, 8, 6, generator=data)
+            model(batch[rank]).square().mean().backward()
+        optimizer.synchronize()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        with optimizer.skip_synchronize():
+            optimizer.step()
+    return [each.tolist() for each in model.parameters()]
+
+
+def train_alone() -> Any:
+    """The same on the data of two ranks, by one."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.Tanh(), torch.nn.Linear(5, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    data = torch.Generator().manual_seed(7)
+    for _ in range(4):
+        optimizer.zero_grad()
+        batch = torch.rand(2, 8, 6, generator=data)
+        model(batch.flatten(0, 1)).square().mean().backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    return [each.tolist() for each in model.parameters()]
+
+
+def train_grouped() -> Any:
+    return train(groups=2)
+
+
+def train_passes() -> Any:
+    return train(backward_passes_per_step=2, gradient_predivide_factor=2.0)
+
+
+def die() -> Any:
+    """Rank 1 is killed while rank 0 waits for it."""
+    hvd.allreduce(torch.ones(1), name="first")
+    if hvd.rank() == 1:
+        os.kill(os.getpid(), 9)
+    try:
+        hvd.allreduce(torch.ones(1), name="second")
+    except hvd.HorovodInternalError as error:
+        return str(error)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    hvd.init()
+    result = globals()[sys.argv[1]]()
+    print(json.dumps(result))

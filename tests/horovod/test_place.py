@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks, as launchers tell them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tensorwire.horovod.place import Place, find
+
+
+def test_without_a_launcher() -> None:
+    assert find({}) == Place(0, 1)
+
+
+@pytest.mark.parametrize(
+    ("environment", "wanted"),
+    [
+        (
+            {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "node0", "MASTER_PORT": "29500"},
+            Place(1, 2, "node0:29501"),
+        ),
+        (
+            {
+                "HOROVOD_RANK": "2",
+                "HOROVOD_SIZE": "3",
+                "HOROVOD_GLOO_RENDEZVOUS_ADDR": "node0",
+                "HOROVOD_GLOO_RENDEZVOUS_PORT": "7",
+            },
+            Place(2, 3, "node0:7"),
+        ),
+        (
+            {
+                "OMPI_COMM_WORLD_RANK": "1",
+                "OMPI_COMM_WORLD_SIZE": "2",
+                "PMIX_NAMESPACE": "a/1",
+                "XDG_RUNTIME_DIR": "/run",
+            },
+            "a_1",
+        ),
+        (
+            {
+                "SLURM_PROCID": "1",
+                "SLURM_STEP_NUM_TASKS": "2",
+                "SLURM_JOB_ID": "9",
+                "SLURM_STEP_ID": "0",
+            },
+            "9.0",
+        ),
+        ({"PMI_RANK": "1", "PMI_SIZE": "2"}, "."),
+    ],
+)
+def test_launchers(environment: dict[str, str], wanted: Place | str) -> None:
+    found = find(environment)
+    if isinstance(wanted, str):
+        assert (found.rank, found.size, found.address) == (1, 2, "")
+        assert wanted in found.folder
+    else:
+        assert found == wanted
+
+
+def test_a_cluster_of_tensorwire_run() -> None:
+    cluster = {"chief": ["a:1"], "worker": ["b:2", "c:3"], "ps": ["d:4"]}
+    task = {"type": "worker", "index": 1}
+    found = find({"TF_CONFIG": json.dumps({"cluster": cluster, "task": task})})
+    assert found == Place(2, 3, "a:1")
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({"RANK": "x", "WORLD_SIZE": "2"}, "RANK='x' is no number"),
+        ({"RANK": "2", "WORLD_SIZE": "2"}, "RANK=2 is no rank"),
+        ({"RANK": "1", "WORLD_SIZE": "2"}, "MASTER_ADDR"),
+        ({"TF_CONFIG": "{}"}, "TF_CONFIG"),
+        ({"TF_CONFIG": '{"cluster": {}, "task": {"type": "ps", "index": 0}}'}, "TF_CONFIG"),
+    ],
+)
+def test_what_is_wrong_is_named(environment: dict[str, str], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        find(environment)

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Horovod's names on PyTorch's tensors, between processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from tensorwire import launch
+
+pytestmark = pytest.mark.timeout(120)
+
+PROGRAMS = Path(__file__).with_name("programs.py")
+
+
+def results(program: str, size: int = 2, **environment: str) -> list[Any]:
+    """What each rank prints; None for one that is killed."""
+    port = launch.free_ports(1)[0]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, PROGRAMS, program],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={
+                **os.environ,
+                "RANK": str(rank),
+                "WORLD_SIZE": str(size),
+                "HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1",
+                "HOROVOD_GLOO_RENDEZVOUS_PORT": str(port),
+                **environment,
+            },
+        )
+        for rank in range(size)
+    ]
+    try:
+        found = [process.communicate(timeout=60) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    for process, (_, errors) in zip(processes, found, strict=True):
+        assert process.returncode in (0, -9), errors.decode()
+    return [json.loads(out) if out else None for out, _ in found]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_operations(size: int) -> None:
+    total = size * (size + 1) / 2
+    product = {1: 1.0, 2: 2.0, 3: 6.0}[size]
+    scatter = {1: [[0, 1, 2, 3, 4]], 2: [[0, 2, 4], [6, 8]], 3: [[0, 3], [6, 9], [12]]}[size]
+    for rank, found in enumerate(results("operations", size)):
+        assert found["average"] == found["fp16"] == [total / size] * 3
+        assert found["sum"] == [total / 2] * 3
+        assert found["product"] == [product] * 3
+        assert found["max"] == [size] * 3
+        assert found["adasum"] == ([1.5] * 3 if size == 2 else None)
+        assert found["whole"] == [int((total - size) / size), 5]
+        assert found["half"] == [total] * 3
+        assert found["grouped"] == [[total] * 3] * 2
+        assert found["strided"] == [[total - size] * 2] * 3
+        assert found["empty"] == []
+        assert found["gather"] == [i for each in range(size) for i in range(each + 1)]
+        assert found["broadcast"] == [size] * 3
+        count = 2 if rank == 0 else 1
+        start = 0 if rank == 0 else rank + 1
+        sent = [10 * each + start + i for each in range(size) for i in range(count)]
+        assert found["alltoall"] == [sent, [count] * size]
+        assert found["reducescatter"] == scatter[rank]
+        assert found["object"] == {"a": [1, [None]]}
+        assert found["objects"] == list(range(size))
+        assert found["local"] == [rank, size, 0, 1]
+
+
+def test_ranks_ask_in_different_orders() -> None:
+    assert results("orders", 3) == [[3.0 * i for i in range(20)]] * 3
+
+
+def test_mistakes_are_told_to_all_ranks() -> None:
+    first, second = results("mistakes")
+    shapes = "ranks disagree on the shapes of 'allreduce.a': rank 0: (1,); rank 1: (2,)"
+    assert [first[0], second[0]] == [shapes] * 2
+    assert "'allreduce.b' is asked for again" in first[1]
+    assert "builtin_function_or_method" in first[2]
+    assert second[1].startswith("of rank 0: the object is a")
+    assert first[-1] == second[-1] == [1.0]
+
+
+def test_ranks_that_join_give_zeros() -> None:
+    first, second = results("uneven")
+    assert first == [[[2.0, 2.0]], 1]
+    assert second == [[[2.0, 2.0], [1.0, 1.0]], 1]
+
+
+def test_process_sets() -> None:
+    first, second, third = results("sets", 3)
+    assert first == [1, 0, [2.0], True]
+    assert second == [1, 1, [2.0], True]
+    assert third == [1, -1, None, True]
+
+
+def test_gradients_go_through_operations() -> None:
+    first, second = results("gradients")
+    assert first == [[0.0, 1.0], [2.0, 2.0]]
+    assert second == [[2.0, 3.0], [2.0, 2.0]]
+
+
+@pytest.mark.parametrize("program", ["train", "train_grouped"])
+def test_training_is_that_of_one_process(program: str) -> None:
+    first, second = results(program)
+    assert first == second
+    (alone,) = results("train_alone", 1)
+    for mine, theirs in zip(first, alone, strict=True):
+        for row, other in zip(mine, theirs, strict=True):
+            assert row == pytest.approx(other, rel=1e-4, abs=1e-6)
+
+
+def test_several_passes_for_a_step() -> None:
+    first, second = results("train_passes")
+    assert first == second
+
+
+def test_a_rank_that_dies_is_named() -> None:
+    said, nothing = results("die")
+    assert nothing is None
+    assert "rank 1" in said
+
+
+def test_a_timeline(tmp_path: Path) -> None:
+    path = tmp_path / "timeline.json"
+    results("orders", 2, HOROVOD_TIMELINE=str(path), HOROVOD_TIMELINE_MARK_CYCLES="1")
+    events = json.loads(path.read_text())
+    found = {event.get("name") for event in events}
+    assert {"NEGOTIATE_ALLREDUCE", "ALLREDUCE", "CYCLE_START", "process_name"} <= found
+    begins, ends = (sum(event["ph"] == phase for event in events) for phase in "BE")
+    assert begins == ends == 2 * 20 * 3
