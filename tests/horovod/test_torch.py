@@ -4,9 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,41 +11,13 @@ import pytest
 
 pytest.importorskip("torch")
 
-from tensorwire import launch
+from tests.horovod import ranks
 
 pytestmark = pytest.mark.timeout(120)
 
-PROGRAMS = Path(__file__).with_name("programs.py")
-
 
 def results(program: str, size: int = 2, **environment: str) -> list[Any]:
-    """What each rank prints; None for one that is killed."""
-    port = launch.free_ports(1)[0]
-    processes = [
-        subprocess.Popen(
-            [sys.executable, PROGRAMS, program],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={
-                **os.environ,
-                "RANK": str(rank),
-                "WORLD_SIZE": str(size),
-                "HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1",
-                "HOROVOD_GLOO_RENDEZVOUS_PORT": str(port),
-                **environment,
-            },
-        )
-        for rank in range(size)
-    ]
-    try:
-        found = [process.communicate(timeout=60) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    for process, (_, errors) in zip(processes, found, strict=True):
-        assert process.returncode in (0, -9), errors.decode()
-    return [json.loads(out) if out else None for out, _ in found]
+    return ranks.results("programs.py", program, size=size, **environment)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])

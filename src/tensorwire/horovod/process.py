@@ -82,7 +82,7 @@ class _Job:
 
     def _clear(self) -> None:
         if self._server is not None:
-            self._server.stop(None)
+            self._server.stop(1.0).wait()  # nothing is on its way: at once
         if self._folder and self.rank == 0:
             shutil.rmtree(self._folder, ignore_errors=True)
 

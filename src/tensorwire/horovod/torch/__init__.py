@@ -1,6 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Horovod for PyTorch: ``import tensorwire.horovod.torch as hvd``."""
 
+from tensorwire.horovod.asking import (
+    Adasum,
+    Average,
+    Max,
+    Min,
+    Product,
+    Sum,
+    barrier,
+    join,
+    nccl_built,
+    none_built,
+)
 from tensorwire.horovod.errors import HorovodInternalError
 from tensorwire.horovod.process import (
     ProcessSet,
@@ -28,12 +40,6 @@ from tensorwire.horovod.torch.functions import (
     broadcast_parameters,
 )
 from tensorwire.horovod.torch.operations import (
-    Adasum,
-    Average,
-    Max,
-    Min,
-    Product,
-    Sum,
     allgather,
     allgather_async,
     allreduce,
@@ -42,7 +48,6 @@ from tensorwire.horovod.torch.operations import (
     allreduce_async_,
     alltoall,
     alltoall_async,
-    barrier,
     broadcast,
     broadcast_,
     broadcast_async,
@@ -55,7 +60,6 @@ from tensorwire.horovod.torch.operations import (
     grouped_allreduce_async_,
     grouped_reducescatter,
     grouped_reducescatter_async,
-    join,
     poll,
     reducescatter,
     reducescatter_async,
@@ -63,6 +67,9 @@ from tensorwire.horovod.torch.operations import (
     synchronize,
 )
 from tensorwire.horovod.torch.optimizer import DistributedOptimizer
+
+ccl_built = cuda_built = ddl_built = gloo_built = gloo_enabled = none_built
+mpi_built = mpi_enabled = mpi_threads_supported = rocm_built = none_built
 
 __all__ = [
     "Adasum",
@@ -132,43 +139,3 @@ __all__ = [
     "stop_timeline",
     "synchronize",
 ]
-
-
-def mpi_threads_supported() -> bool:
-    return False
-
-
-def mpi_enabled() -> bool:
-    return False
-
-
-def mpi_built() -> bool:
-    return False
-
-
-def gloo_enabled() -> bool:
-    return False
-
-
-def gloo_built() -> bool:
-    return False
-
-
-def nccl_built() -> int:
-    return 0
-
-
-def ddl_built() -> bool:
-    return False
-
-
-def ccl_built() -> bool:
-    return False
-
-
-def cuda_built() -> bool:
-    return False
-
-
-def rocm_built() -> bool:
-    return False

@@ -3,34 +3,21 @@
 
 from __future__ import annotations
 
-import itertools
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, Final
 
 import numpy as np
 
 import torch
-from tensorwire.horovod import negotiation, process
-from tensorwire.horovod.negotiation import Request
+from tensorwire.horovod import asking, negotiation, process
+from tensorwire.horovod.asking import OPS, Average
 from tensorwire.horovod.performing import Array, dtype_of
 from tensorwire.horovod.process import ProcessSet, global_process_set
 from tensorwire.horovod.torch.compression import Compression
 
 Tensor = Any
 _Function: Any = torch.autograd.Function  # typed or not, as PyTorch is installed or not
-
-# Horovod's numbers.
-Average: Final = 0
-Sum: Final = 1
-Adasum: Final = 2
-Min: Final = 3
-Max: Final = 4
-Product: Final = 5
-_OPS: Final = ("average", "sum", "adasum", "min", "max", "product")
-
-_counts: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
 
 _TYPES: Final = {
     torch.float64: "float64",
@@ -78,35 +65,6 @@ def _tensor(array: Array, like: Tensor) -> Tensor:
     return torch.from_numpy(array).to(like.device)
 
 
-def _described(arrays: Sequence[Array]) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    return tuple((array.dtype.name, array.shape) for array in arrays)
-
-
-def _named(kind: str, name: str | None) -> str:
-    """Unnamed ones are matched by their order."""
-    return f"{kind}.{name}" if name is not None else f"{kind}.noname.{next(_counts[kind])}"
-
-
-def _begin(
-    request: Request,
-    arrays: Sequence[Array],
-    outputs: Sequence[Array] | None,
-    finish: Callable[[Any], Any],
-    process_set: ProcessSet,
-) -> Handle:
-    if not process_set.included():
-        raise ValueError(f"rank {process.rank()} is not in {process_set}")
-    return Handle(process.runtime().submit(request, arrays, outputs), finish)
-
-
-def _operation(average: bool | None, op: int | None) -> str:
-    if average is not None:
-        if op is not None:
-            raise ValueError("give op or average, not both")
-        op = Average if average else Sum
-    return _OPS[Average if op is None else op]
-
-
 def _reduction(
     kind: str,
     tensors: Sequence[Tensor],
@@ -118,21 +76,6 @@ def _reduction(
     in_place: bool,
 ) -> Handle:
     arrays = [_array(each) for each in tensors]
-    if op == "adasum":
-        if process_set.process_set_id != 0:
-            raise NotImplementedError("Adasum goes among all ranks")
-        if process.size() & (process.size() - 1):
-            raise NotImplementedError("Adasum needs a power of two of ranks")
-    request = Request(
-        kind,
-        _named(kind, name),
-        process.identifier(process_set),
-        _described(arrays),
-        op,
-        0,
-        float(prescale),
-        float(postscale),
-    )
 
     def finish(results: list[Array]) -> list[Tensor]:
         if not in_place:
@@ -141,7 +84,17 @@ def _reduction(
             ]
         return _written(tensors, results)
 
-    return _begin(request, arrays, arrays if in_place else None, finish, process_set)
+    future = asking.begin(
+        kind,
+        asking.named(kind, name),
+        arrays,
+        arrays if in_place else None,
+        process_set=process_set,
+        op=op,
+        prescale=prescale,
+        postscale=postscale,
+    )
+    return Handle(future, finish)
 
 
 def _written(tensors: Sequence[Tensor], results: Sequence[Array]) -> list[Tensor]:
@@ -226,7 +179,7 @@ def grouped_allreduce_async(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> Handle:
-    reduction = _operation(average, op)
+    reduction = asking.operation(average, op)
     return _reduction(
         negotiation.ALLREDUCE,
         tensors,
@@ -248,7 +201,7 @@ def grouped_allreduce_async_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> Handle:
-    reduction = _operation(average, op)
+    reduction = asking.operation(average, op)
     return _reduction(
         negotiation.ALLREDUCE,
         tensors,
@@ -354,12 +307,12 @@ def grouped_allgather_async(
 ) -> Handle:
     arrays = [np.atleast_1d(_array(each)) for each in tensors]
     kind = negotiation.ALLGATHER
-    request = Request(kind, _named(kind, name), process.identifier(process_set), _described(arrays))
+    future = asking.begin(kind, asking.named(kind, name), arrays, process_set=process_set)
 
     def finish(results: list[Array]) -> list[Tensor]:
         return [_tensor(result, like) for result, like in zip(results, tensors, strict=True)]
 
-    return _begin(request, arrays, None, finish, process_set)
+    return Handle(future, finish)
 
 
 def allgather_async(
@@ -422,8 +375,13 @@ def _broadcast(
 ) -> Handle:
     arrays = [_array(tensor)]
     kind = negotiation.BROADCAST
-    request = Request(
-        kind, _named(kind, name), process.identifier(process_set), _described(arrays), root=root
+    future = asking.begin(
+        kind,
+        asking.named(kind, name),
+        arrays,
+        arrays if in_place else None,
+        process_set=process_set,
+        root=root,
     )
 
     def finish(results: list[Array]) -> Tensor:
@@ -431,7 +389,7 @@ def _broadcast(
             return _tensor(results[0], tensor)
         return _written([tensor], results)[0]
 
-    return _begin(request, arrays, arrays if in_place else None, finish, process_set)
+    return Handle(future, finish)
 
 
 def broadcast_async(
@@ -500,29 +458,21 @@ def alltoall_async(
 ) -> Handle:
     """The result is the rows received and, where ``splits`` are given, how many of each rank."""
     array = _array(tensor)
-    ranks, rows = process_set.size(), array.shape[0] if array.ndim else 0
-    if splits is None:
-        if rows % ranks:
-            raise ValueError(f"{rows} rows cannot be shared by {ranks} ranks: give splits")
-        gives = [rows // ranks] * ranks
-    else:
-        gives = [int(each) for each in splits]
-        if len(gives) != ranks or min(gives) < 0 or sum(gives) != rows:
-            raise ValueError(f"splits needs {ranks} numbers of rows that add up to {rows}")
+    rows = array.shape[0] if array.ndim else 0
     kind = negotiation.ALLTOALL
-    request = Request(
+    future = asking.begin(
         kind,
-        _named(kind, name),
-        process.identifier(process_set),
-        _described([array]),
-        numbers=tuple(gives),
+        asking.named(kind, name),
+        [array],
+        process_set=process_set,
+        numbers=asking.shares(rows, splits, process_set.size()),
     )
 
     def finish(results: list[Array]) -> Any:
         found = _tensor(results[0], tensor)
         return found if splits is None else (found, torch.from_numpy(results[1]))
 
-    return _begin(request, [array], None, finish, process_set)
+    return Handle(future, finish)
 
 
 class _Alltoall(_Function):  # type: ignore[misc]
@@ -530,11 +480,7 @@ class _Alltoall(_Function):  # type: ignore[misc]
     def forward(
         context: Any, tensor: Tensor, splits: Any, name: str | None, process_set: ProcessSet
     ) -> tuple[Tensor, Tensor]:
-        given = splits
-        if given is None:
-            if tensor.shape[0] % process_set.size():
-                raise ValueError(f"{tensor.shape[0]} rows cannot be shared: give splits")
-            given = [tensor.shape[0] // process_set.size()] * process_set.size()
+        given = asking.shares(tensor.shape[0], splits, process_set.size())
         found, received = synchronize(alltoall_async(tensor, given, name, process_set))
         context.received, context.process_set = received, process_set
         context.mark_non_differentiable(received)
@@ -575,7 +521,7 @@ def grouped_reducescatter_async(
         negotiation.REDUCESCATTER,
         tensors,
         name,
-        _OPS[op],
+        OPS[op],
         prescale_factor,
         postscale_factor,
         process_set,
@@ -646,20 +592,3 @@ def reducescatter(
         [tensor], name, compression, op, process_set, prescale_factor, postscale_factor
     )
     return found
-
-
-# ---- without tensors ----
-
-
-def join(device: int = -1) -> int:
-    """This rank has no more data: until all have joined it gives zeros to the allreduces of the
-    others. Returns who joined last."""
-    request = Request(negotiation.JOIN, negotiation.JOIN)
-    last: int = process.runtime().submit(request).result()
-    return last
-
-
-def barrier(process_set: ProcessSet = global_process_set) -> None:
-    kind = negotiation.BARRIER
-    request = Request(kind, _named(kind, None), process.identifier(process_set))
-    _begin(request, (), None, lambda _: None, process_set).result()

@@ -10,11 +10,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from tensorwire.horovod.asking import Adasum, Average
 from tensorwire.horovod.process import ProcessSet, global_process_set
 from tensorwire.horovod.torch.compression import Compression
 from tensorwire.horovod.torch.operations import (
-    Adasum,
-    Average,
     Handle,
     grouped_allreduce_async_,
     sparse_allreduce_async,

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients of all ranks: a tape and Keras optimizers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorwire.horovod.asking import Adasum, Average
+from tensorwire.horovod.process import ProcessSet, global_process_set
+from tensorwire.horovod.tensorflow.compression import Compression
+from tensorwire.horovod.tensorflow.operations import allreduce, grouped_allreduce
+
+
+class _How:
+    def __init__(
+        self,
+        name: str,
+        compression: Any,
+        op: int,
+        predivide: float,
+        sparse_as_dense: bool,
+        process_set: ProcessSet,
+    ) -> None:
+        if op == Adasum:
+            raise NotImplementedError("gradients by Adasum: reduce them by hvd.allreduce")
+        if predivide != 1.0 and op != Average:
+            raise ValueError("gradient_predivide_factor needs op=Average")
+        self._name = name
+        self._compression = compression
+        self._op = op
+        self._scales = (1 / predivide, predivide)
+        self._sparse_as_dense = sparse_as_dense
+        self._process_set = process_set
+
+    def reduced(self, gradients: Sequence[Any]) -> list[Any]:
+        """All dense ones go together; None stays None."""
+        found = list(gradients)
+        if not self._process_set.included() or self._process_set.size() == 1:
+            return found
+        for i, each in enumerate(found):
+            if isinstance(each, tf.IndexedSlices):
+                if self._sparse_as_dense:
+                    found[i] = tf.convert_to_tensor(each)
+                else:
+                    found[i] = allreduce(
+                        each,
+                        op=self._op,
+                        name=f"{self._name}.{i}",
+                        process_set=self._process_set,
+                    )
+        dense = [
+            i
+            for i, each in enumerate(found)
+            if each is not None and not isinstance(each, tf.IndexedSlices)
+        ]
+        if dense:
+            results = grouped_allreduce(
+                [found[i] for i in dense],
+                op=self._op,
+                compression=self._compression,
+                prescale_factor=self._scales[0],
+                postscale_factor=self._scales[1],
+                name=self._name,
+                process_set=self._process_set,
+            )
+            for i, result in zip(dense, results, strict=True):
+                found[i] = result
+        return found
+
+
+class _Tape:
+    """A ``tf.GradientTape`` whose gradients are those of all ranks."""
+
+    def __init__(self, tape: Any, how: _How) -> None:
+        self._tape = tape
+        self._how = how
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tape, name)
+
+    def __enter__(self) -> _Tape:
+        self._tape.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> Any:
+        return self._tape.__exit__(*error)
+
+    def gradient(self, target: Any, sources: Any, *more: Any, **named: Any) -> Any:
+        gradients = self._tape.gradient(target, sources, *more, **named)
+        flat = tf.nest.flatten(gradients)
+        return tf.nest.pack_sequence_as(gradients, self._how.reduced(flat))
+
+
+def DistributedGradientTape(  # Horovod's name
+    gradtape: Any,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: Any = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """The tape, with ``gradient()`` of all ranks. All gradients are reduced as one, whatever the
+    groups are."""
+    return _Tape(
+        gradtape,
+        _How("tape", compression, op, gradient_predivide_factor, sparse_as_dense, process_set),
+    )
+
+
+def DistributedOptimizer(  # Horovod's name
+    optimizer: Any,
+    name: str | None = None,
+    use_locking: bool = False,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    backward_passes_per_step: int = 1,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: Any = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """A Keras optimizer like the given one, that applies the gradients of all ranks."""
+    if backward_passes_per_step != 1:
+        raise NotImplementedError(
+            "backward_passes_per_step: Keras adds up gradients itself, with "
+            "gradient_accumulation_steps of its optimizers"
+        )
+    how = _How(
+        name or "optimizer", compression, op, gradient_predivide_factor, sparse_as_dense,
+        process_set,
+    )  # fmt: skip
+    kind = type(optimizer)
+    method = "apply" if hasattr(kind, "apply") else "apply_gradients"
+
+    def apply(self: Any, gradients: Any, *more: Any, **named: Any) -> Any:
+        return getattr(kind, "apply")(self, how.reduced(list(gradients)), *more, **named)  # noqa: B009
+
+    def apply_gradients(self: Any, pairs: Any, *more: Any, **named: Any) -> Any:
+        gradients, variables = zip(*pairs, strict=True)
+        reduced = zip(how.reduced(gradients), variables, strict=True)
+        return getattr(kind, "apply_gradients")(self, reduced, *more, **named)  # noqa: B009
+
+    body = {method: apply if method == "apply" else apply_gradients}
+    distributed: Any = type(kind.__name__, (kind,), body)
+    return distributed.from_config(optimizer.get_config())

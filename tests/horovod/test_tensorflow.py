@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Horovod's names on TensorFlow's tensors, between processes."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("tensorflow")
+
+from tests.horovod import ranks
+
+
+@pytest.mark.timeout(120)
+def test_tensorflow_and_keras() -> None:
+    first, second = ranks.results("tensorflow_program.py")
+    for rank, found in enumerate((first, second)):
+        wanted = [
+            [1.5, 2.5],
+            [3.0, 5.0],
+            [1.0, 2.0, 2.0, 3.0],
+            [2.0, 3.0],
+            [[3.0], [5.0]][rank],
+            [[1.0, 2.0], [2.0, 3.0]][rank],
+            [1, 1],
+            4.0,
+        ]
+        assert found["eager"] == found["function"] == wanted
+        assert found["gradient"] == [2.0, 2.0]
+        assert found["slices"] == [[1.0, 1.0]] * 2
+        assert found["objects"] == [{"rank": 0}, {"rank": 1}]
+        assert found["object"] == [1]
+        assert found["tape"][0] < 1e-6
+    assert first["tape"][1:] == second["tape"][1:]
+    assert first["keras"] == second["keras"]
