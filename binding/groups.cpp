@@ -221,6 +221,20 @@ struct Group {
     check(result, status);
   }
 
+  int receive_any(uint64_t tag, nb::handle into, nb::handle timeout) {
+    const Use use(*this);
+    const Exported to(into, true);
+    const tw_wait wait = wait_for(timeout);
+    tw_status status{};
+    int result, from = -1;
+    {
+      const NoGil nogil;
+      result = tw_group_receive_any(use.get(), tag, to.data(), to.size(), &from, &wait, &status);
+    }
+    check(result, status);
+    return from;
+  }
+
  private:
   bool enter() {
     const std::lock_guard lock(mutex_);
@@ -252,6 +266,8 @@ void bind_groups(nb::module_& m) {
       .def("send", &Group::send, nb::arg("rank"), nb::arg("tag"), nb::arg("data"),
            nb::arg("timeout").none())
       .def("receive", &Group::receive, nb::arg("rank"), nb::arg("tag"), nb::arg("into"),
+           nb::arg("timeout").none())
+      .def("receive_any", &Group::receive_any, nb::arg("tag"), nb::arg("into"),
            nb::arg("timeout").none())
       .def("abort", &Group::abort, nb::arg("why"))
       .def("leave", &Group::leave);

@@ -155,3 +155,14 @@ int tw_group_receive(tw_group* group, int rank, uint64_t tag, void* into, size_t
 } catch (const std::bad_alloc&) {
   return no_memory(status);
 }
+
+int tw_group_receive_any(tw_group* group, uint64_t tag, void* into, size_t size, int* rank,
+                         const tw_wait* wait, tw_status* status) try {
+  if (of(group)->inherited()) return inherited(status, "group");
+  Interruptible asked(wait);
+  auto from = of(group)->receive_any(tag, {static_cast<std::byte*>(into), size}, asked.wait());
+  if (from) *rank = *from;
+  return asked.end(status, from ? Status() : from.status());
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
+}

@@ -256,13 +256,28 @@ Status Group::receive(int rank, uint64_t tag, std::span<std::byte> into, const W
   if (rank == this->rank() || tag > kMaxTag)
     return {Code::kInvalidArgument, "a message comes from another rank, with a tag below 2^62"};
   if (Status status = members_->failure(); !status.ok()) return status;
-  auto message = next_message(*members_, rank, tag, wait);
+  auto message = mailbox_.receive(rank, tag, wait);
   if (!message) return message.status();
-  if (message->payload_bytes != into.size())
-    return {Code::kOutOfRange, text({"a message of ", message->payload_bytes, " bytes came from ",
-                                     members_->name(rank), " for memory of ", into.size()})};
+  return copy_out(rank, *message, into);
+}
+
+Result<int> Group::receive_any(uint64_t tag, std::span<std::byte> into, const Wait& wait) {
+  if (tag > kMaxTag || size() == 1)
+    return Status{Code::kInvalidArgument,
+                  "a message comes from another rank, with a tag below 2^62"};
+  if (Status status = members_->failure(); !status.ok()) return status;
+  auto first = mailbox_.receive_any(tag, wait);
+  if (!first) return first.status();
+  if (Status status = copy_out(first->rank, first->message, into); !status.ok()) return status;
+  return first->rank;
+}
+
+Status Group::copy_out(int from, const InMessage& message, std::span<std::byte> into) const {
+  if (message.payload_bytes != into.size())
+    return {Code::kOutOfRange, text({"a message of ", message.payload_bytes, " bytes came from ",
+                                     members_->name(from), " for memory of ", into.size()})};
   size_t at = 0;
-  for (const InSegment& segment : message->segments) {
+  for (const InSegment& segment : message.segments) {
     if (segment.size != 0) std::memcpy(into.data() + at, segment.data, segment.size);
     at += segment.size;
   }

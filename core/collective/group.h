@@ -11,7 +11,7 @@
 #include "collective/algorithm.h"
 #include "collective/fabric.h"
 #include "collective/join.h"
-#include "collective/point_to_point.h"
+#include "collective/mailbox.h"
 #include "collective/stage.h"
 
 namespace tw::collective {
@@ -45,9 +45,12 @@ class Group final : public RefCounted {
   Status send(int rank, uint64_t tag, std::span<const std::byte> data, const Wait& wait);
   // OUT_OF_RANGE: it has another size than the memory for it, and was dropped.
   Status receive(int rank, uint64_t tag, std::span<std::byte> into, const Wait& wait);
+  // From whichever rank is first, which is returned.
+  Result<int> receive_any(uint64_t tag, std::span<std::byte> into, const Wait& wait);
 
  private:
-  explicit Group(std::unique_ptr<Members> members) : members_(std::move(members)) {}
+  explicit Group(std::unique_ptr<Members> members)
+      : members_(std::move(members)), mailbox_(*members_) {}
   Status choose_fabric(Runtime& runtime, const Seat& seat, const Wait& wait);
   // `hosts`: the ranks of each.
   std::unique_ptr<Fabric> make_fabric(const std::vector<std::vector<int>>& hosts,
@@ -57,10 +60,12 @@ class Group final : public RefCounted {
   Status usable();
   Status check(const CollectiveCall& call) const;
   Status check_rank(int rank) const;
+  Status copy_out(int from, const InMessage& message, std::span<std::byte> into) const;
   Status alone(const CollectiveCall& call, const std::byte* in, std::byte* out) const;
 
   const Birthplace home_;
   const std::unique_ptr<Members> members_;
+  Mailbox mailbox_;
   Mutex turn_;  // of the operation that runs; no other lock is held when it is taken
   std::unique_ptr<Fabric> fabric_ TW_PT_GUARDED_BY(turn_);
   // Of all-reduces, where the user wants a certain algorithm.

@@ -113,6 +113,10 @@ int tw_group_send(tw_group* group, int rank, uint64_t tag, const void* data, siz
                   const tw_wait* wait, tw_status* status);
 int tw_group_receive(tw_group* group, int rank, uint64_t tag, void* into, size_t size,
                      const tw_wait* wait, tw_status* status);
+// From whichever rank's message is there first. Other receives with the tag that begin meanwhile
+// wait for it.
+int tw_group_receive_any(tw_group* group, uint64_t tag, void* into, size_t size, int* rank,
+                         const tw_wait* wait, tw_status* status);
 
 #ifdef __cplusplus
 }

@@ -163,7 +163,8 @@ enum { TW_TABLE_VERSION = 9 };
   ENTRY(group_send, tw_group_send)                   \
   ENTRY(group_receive, tw_group_receive)             \
   ENTRY(each_transport, tw_each_transport)           \
-  ENTRY(transport_why_not, tw_transport_why_not)
+  ENTRY(transport_why_not, tw_transport_why_not)     \
+  ENTRY(group_receive_any, tw_group_receive_any)
 
 typedef struct tw_table {
   uint32_t version;

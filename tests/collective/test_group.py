@@ -255,6 +255,23 @@ def test_messages_by_tag(tmp_path: Path) -> None:
     results(talk, tmp_path, 2)
 
 
+def hear_all(group: Group) -> list[tuple[int, float]]:
+    if group.rank != 1:
+        group.send(np.full(3, float(group.rank)), 1, tag=9)
+        group.barrier()
+        return []
+    out = np.empty(3)
+    heard = [(group.receive_any(out, tag=9), float(out[0])) for _ in range(group.size - 1)]
+    with pytest.raises(TimeoutError, match="from any rank"):
+        group.receive_any(out, tag=9, timeout=0.01)
+    group.barrier()
+    return sorted(heard)
+
+
+def test_messages_of_any_rank(tmp_path: Path) -> None:
+    assert results(hear_all, tmp_path, 4) == [[], [(0, 0.0), (2, 2.0), (3, 3.0)], [], []]
+
+
 def split_twice(group: Group) -> tuple[Any, ...]:
     with group.split(group.rank % 2, key=-group.rank) as half:  # type: ignore[union-attr]
         members = [int(rank) for rank in half.all_gather(np.array([group.rank]))[:, 0]]

@@ -111,6 +111,10 @@ def kinds(rank: int, size: int) -> list[str]:
         dist.all_reduce(tensor)
         if tensor.to(torch.float32).tolist() != [2.0, 4.0]:
             wrong.append(f"{dtype}: {tensor}")
+    tensor = torch.tensor([1.0, 2.0])
+    dist.all_reduce(tensor, vars(dist)["_make_nccl_premul_sum"](0.5 + rank))
+    if tensor.tolist() != [2.0, 4.0]:
+        wrong.append(f"PREMUL_SUM: {tensor}")
     first = torch.tensor([True, True, False, False])
     second = torch.tensor([True, False, True, False])
     for op, truth in (
@@ -162,7 +166,13 @@ def messages(rank: int, size: int) -> list[float]:
     ]
     for work in dist.batch_isend_irecv(operations):
         work.wait()
-    return [into.min().item(), into.max().item(), small.item()]
+    heard = small.item()
+    sent = dist.isend(torch.tensor([rank + 20.0]), other, tag=6)
+    assert sent is not None
+    source = dist.recv(small, tag=6)
+    sent.wait()
+    assert small.item() == source + 20.0
+    return [into.min().item(), into.max().item(), heard, source]
 
 
 def refusals(rank: int, size: int) -> list[str]:
@@ -172,8 +182,8 @@ def refusals(rank: int, size: int) -> list[str]:
     sparse = torch.eye(2).to_sparse()
     found = [
         message_of(lambda: dist.all_reduce(sparse)),
-        message_of(lambda: dist.all_reduce(ones, premultiplied(2.0))),
-        message_of(lambda: dist.recv(ones)),
+        message_of(lambda: dist.all_reduce(ones.int(), premultiplied(2.0))),
+        message_of(lambda: dist.recv(ones, rank)),
         message_of(lambda: dist.all_reduce(ones > 0, dist.ReduceOp.AVG)),
         message_of(lambda: dist.all_reduce(ones, dist.ReduceOp.BXOR)),
         message_of(lambda: dist.all_gather_into_tensor(torch.empty(3), ones)),

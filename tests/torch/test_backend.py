@@ -41,7 +41,7 @@ def test_types_and_reductions(two: Ranks) -> None:
 
 
 def test_messages(two: Ranks) -> None:
-    assert two.results(programs.messages) == [[1.0, 1.0, 11.0], [0.0, 0.0, 10.0]]
+    assert two.results(programs.messages) == [[1.0, 1.0, 11.0, 1], [0.0, 0.0, 10.0, 0]]
 
 
 def test_what_cannot_be_done_is_refused(two: Ranks) -> None:
@@ -49,7 +49,7 @@ def test_what_cannot_be_done_is_refused(two: Ranks) -> None:
         assert all(text.startswith("DistBackendError") for text in found), found
         for text, words in zip(
             found,
-            ["dense", "PREMUL_SUM", "src", "AVG", "bits", "3 elements"],
+            ["dense", "PREMUL_SUM", "itself", "AVG", "bits", "3 elements"],
             strict=True,
         ):
             assert words in text

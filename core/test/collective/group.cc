@@ -408,6 +408,62 @@ TEST_CASE("group: messages between two ranks come by their tags") {
   });
 }
 
+TEST_CASE("group: each message goes to one receive, in its rank's order, whoever asks") {
+  constexpr uint64_t kTag = 5;
+  constexpr int kEach = 300, kRanks = 3, kAll = kEach * (kRanks - 1);
+  as_ranks(kRanks, [](Group& group) -> std::string {
+    if (group.rank() != 0) {
+      for (int i = 0; i < kEach; ++i) {
+        const std::array<int, 2> message{group.rank(), i};
+        const Status sent = group.send(0, kTag, std::as_bytes(std::span(message)), within(kLong));
+        if (!sent.ok()) return sent.details();
+      }
+      const auto done =
+          group.run({CollectiveKind::kBarrier, DataType::kUint8, ReduceOp::kSum, 0, 0}, nullptr,
+                    nullptr, within(kLong));
+      return done.details();
+    }
+    std::mutex mutex;
+    std::string wrong;
+    std::set<std::array<int, 2>> seen;
+    std::atomic<int> taken{0};
+    // Two that ask all ranks, and one for each rank; they give up all the time.
+    const auto ask = [&](int rank) {
+      std::array<int, kRanks> next{};
+      const auto give_up = now() + kLong;
+      while (taken < kAll && now() < give_up) {
+        std::array<int, 2> message{};
+        const auto into = std::as_writable_bytes(std::span(message));
+        const Wait wait = within(kMillisecond / 4);
+        const Result<int> from = rank < 0 ? group.receive_any(kTag, into, wait) : [&] {
+          const Status status = group.receive(rank, kTag, into, wait);
+          return status.ok() ? Result<int>(rank) : Result<int>(status);
+        }();
+        if (!from && from.status().code() == Code::kDeadlineExceeded) continue;
+        const std::lock_guard lock(mutex);
+        ++taken;
+        if (!from) {
+          wrong = from.status().details();
+          taken = kAll;
+        } else if (message[0] != *from || message[1] < next[static_cast<size_t>(*from)] ||
+                   !seen.insert(message).second) {
+          wrong = "a message of rank " + std::to_string(*from) + " came twice or late";
+        } else {
+          next[static_cast<size_t>(*from)] = message[1] + 1;
+        }
+      }
+    };
+    std::vector<std::thread> threads;
+    for (const int rank : {-1, -1, 1, 2}) threads.emplace_back(ask, rank);
+    for (std::thread& thread : threads) thread.join();
+    if (!wrong.empty()) return wrong;
+    if (seen.size() != kAll) return "messages are missing";
+    const auto done = group.run({CollectiveKind::kBarrier, DataType::kUint8, ReduceOp::kSum, 0, 0},
+                                nullptr, nullptr, within(kLong));
+    return done.details();
+  });
+}
+
 // What an all-reduce of so many floats comes to.
 Status all_reduce(Group& group, size_t count, Nanos time = kLong, ReduceOp op = ReduceOp::kSum) {
   std::vector<float> data(count);

@@ -385,6 +385,13 @@ class Group:
             self._group.receive(rank, tag, _bytes(out), self._limit(timeout))
         return out
 
+    def receive_any(self, out: Array, tag: int = 0, *, timeout: float | None = None) -> int:
+        """The first array of that tag that any other rank has sent, into ``out``, which has its
+        size. Returns that rank. Receives of the tag that begin meanwhile wait for this one."""
+        _check_dense(out, "out")
+        with translated():
+            return self._group.receive_any(tag, _bytes(out), self._limit(timeout))
+
     def split(self, color: int | None, key: int = 0) -> Group | None:
         """Groups of those ranks that give the same color, ordered by key and then by rank. All
         ranks call it; with None a rank gets no group."""

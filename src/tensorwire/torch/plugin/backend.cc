@@ -14,6 +14,8 @@ using c10d::OpType;
 
 namespace {
 
+constexpr int kAnyRank = -1;
+
 // PyTorch before 2.8 does not say it of each operation.
 template <class Given>
 bool is_asynchronous(const Given& options) {
@@ -190,9 +192,10 @@ Backend::Handle Backend::allreduce(Tensors& tensors, const c10d::AllreduceOption
   const Element element = reduced(tensor, options.reduceOp, &op);
   const Call call{TW_ALL_REDUCE, element, elements(tensor, element), op, 0};
   return begin(OpType::ALLREDUCE, "tensorwire:all_reduce", options, tensors,
-               [=, group = group()](const tw_wait& wait, tw_status* status) {
+               [=, by = options.reduceOp, group = group()](const tw_wait& wait, tw_status* status) {
                  const at::Tensor memory = room(tensor, true);
-                 const int code = run(group, call, &memory, &memory, wait, status);
+                 const at::Tensor given = premultiplied(memory, by);
+                 const int code = run(group, call, &given, &memory, wait, status);
                  if (code == TW_OK) put_back(memory, tensor);
                  return code;
                });
@@ -212,10 +215,11 @@ Backend::Handle Backend::allreduce_coalesced(Tensors& tensors,
     calls.push_back({TW_ALL_REDUCE, element, elements(tensor, element), op, 0});
   }
   return begin(OpType::ALLREDUCE_COALESCED, "tensorwire:all_reduce", options, tensors,
-               [=, group = group()](const tw_wait& wait, tw_status* status) {
+               [=, by = options.reduceOp, group = group()](const tw_wait& wait, tw_status* status) {
                  for (size_t i = 0; i < calls.size(); ++i) {
                    const at::Tensor memory = room(tensors[i], true);
-                   const int code = run(group, calls[i], &memory, &memory, wait, status);
+                   const at::Tensor given = premultiplied(memory, by);
+                   const int code = run(group, calls[i], &given, &memory, wait, status);
                    if (code != TW_OK) return code;
                    put_back(memory, tensors[i]);
                  }
@@ -232,9 +236,10 @@ Backend::Handle Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& opt
                   static_cast<int>(options.rootRank)};
   const bool root = options.rootRank == getRank();
   return begin(OpType::REDUCE, "tensorwire:reduce", options, tensors,
-               [=, group = group()](const tw_wait& wait, tw_status* status) {
+               [=, by = options.reduceOp, group = group()](const tw_wait& wait, tw_status* status) {
                  const at::Tensor memory = room(tensor, true);
-                 const int code = run(group, call, &memory, root ? &memory : nullptr, wait, status);
+                 const at::Tensor given = premultiplied(memory, by);
+                 const int code = run(group, call, &given, root ? &memory : nullptr, wait, status);
                  if (code == TW_OK && root) put_back(memory, tensor);
                  return code;
                });
@@ -374,8 +379,8 @@ Backend::Handle Backend::reduce_scatter(Tensors& outputs, Lists& inputs,
   const Element element = reduced(output, options.reduceOp, &op);
   const Call call{TW_REDUCE_SCATTER, element, elements(output, element), op, 0};
   return begin(OpType::REDUCE_SCATTER, "tensorwire:reduce_scatter", options, outputs,
-               [=, group = group()](const tw_wait& wait, tw_status* status) {
-                 const at::Tensor all = joined(shares);
+               [=, by = options.reduceOp, group = group()](const tw_wait& wait, tw_status* status) {
+                 const at::Tensor all = premultiplied(joined(shares), by);
                  const at::Tensor memory = room(output, false);
                  const int code = run(group, call, &all, &memory, wait, status);
                  if (code == TW_OK) put_back(memory, output);
@@ -402,9 +407,9 @@ Backend::Handle Backend::reduce_scatter_tensor_coalesced(
     calls.push_back({TW_REDUCE_SCATTER, element, elements(outputs[i], element), op, 0});
   }
   return begin(OpType::_REDUCE_SCATTER_BASE, "tensorwire:reduce_scatter", options, outputs,
-               [=, group = group()](const tw_wait& wait, tw_status* status) {
+               [=, by = options.reduceOp, group = group()](const tw_wait& wait, tw_status* status) {
                  for (size_t i = 0; i < calls.size(); ++i) {
-                   const at::Tensor given = dense(inputs[i]);
+                   const at::Tensor given = premultiplied(dense(inputs[i]), by);
                    // The output may be this rank's share of the input.
                    const at::Tensor memory = outputs[i].is_alias_of(inputs[i])
                                                  ? flat_room(given, outputs[i].numel())
@@ -485,12 +490,12 @@ Backend::Handle Backend::recv(Tensors& tensors, int from, int tag) {
   return message(false, only(tensors), from, tag);
 }
 
-Backend::Handle Backend::recvAnysource(Tensors&, int) {
-  fail("tensorwire receives from a rank that is named: give recv() a src");
+Backend::Handle Backend::recvAnysource(Tensors& tensors, int tag) {
+  return message(false, only(tensors), kAnyRank, tag);
 }
 
 Backend::Handle Backend::message(bool sends, const at::Tensor& tensor, int peer, int tag) {
-  check_root(peer);
+  if (peer != kAnyRank) check_root(peer);
   if (peer == getRank()) fail("a rank sends nothing to itself");
   if (tag < 0) fail("a tag is not negative");
   Lane* lane;
@@ -501,9 +506,14 @@ Backend::Handle Backend::message(bool sends, const at::Tensor& tensor, int peer,
     if (!found) found = std::make_unique<Lane>();
     lane = found.get();
   }
+  const auto source = sends ? nullptr : std::make_shared<int>(peer);
   auto work = c10::make_intrusive<Work>(
-      getRank(), sends ? OpType::SEND : OpType::RECV, sends ? "tensorwire:send" : "tensorwire:recv",
-      Tensors{tensor}, timeout_of(c10d::BarrierOptions{}),
+      getRank(),
+      sends              ? OpType::SEND
+      : peer == kAnyRank ? OpType::RECVANYSOURCE
+                         : OpType::RECV,
+      sends ? "tensorwire:send" : "tensorwire:recv", Tensors{tensor},
+      timeout_of(c10d::BarrierOptions{}),
       [=, group = group()](const tw_wait& wait, tw_status* status) {
         const auto of = static_cast<uint64_t>(tag);
         if (sends) {
@@ -512,11 +522,16 @@ Backend::Handle Backend::message(bool sends, const at::Tensor& tensor, int peer,
                                    &wait, status);
         }
         const at::Tensor memory = room(tensor, false);
-        const int code = core().group_receive(group.get(), peer, of, memory.data_ptr(),
-                                              memory.nbytes(), &wait, status);
+        const int code =
+            peer == kAnyRank
+                ? core().group_receive_any(group.get(), of, memory.data_ptr(), memory.nbytes(),
+                                           source.get(), &wait, status)
+                : core().group_receive(group.get(), peer, of, memory.data_ptr(), memory.nbytes(),
+                                       &wait, status);
         if (code == TW_OK) put_back(memory, tensor);
         return code;
-      });
+      },
+      source);
   if (!lane->push([work] { work->run(false); })) work->refuse(why_closed());
   return work;
 }

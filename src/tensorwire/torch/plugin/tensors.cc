@@ -70,6 +70,7 @@ Element reduced(const at::Tensor& tensor, const c10d::ReduceOp& op, int* number)
   const ReduceOp::RedOpType kind = op;
   switch (kind) {
     case ReduceOp::SUM:
+    case ReduceOp::PREMUL_SUM:
       *number = TW_SUM;
       break;
     case ReduceOp::AVG:
@@ -94,18 +95,27 @@ Element reduced(const at::Tensor& tensor, const c10d::ReduceOp& op, int* number)
       *number = TW_BIT_XOR;
       break;
     default:
-      fail(kind == ReduceOp::PREMUL_SUM
-               ? "tensorwire has no PREMUL_SUM: multiply the tensor, and reduce it by SUM"
-               : "tensorwire has no such reduction");
+      fail("tensorwire has no such reduction");
   }
   const int type = type_of(tensor.scalar_type());
   if (type < 0) fail("tensors of " + name_of(tensor) + " cannot be reduced");
   if (tensor.is_complex() && *number != TW_SUM && *number != TW_AVERAGE)
     fail("complex tensors can be reduced by SUM and AVG only");
   if (type == TW_BOOL && *number == TW_AVERAGE) fail("tensors of bool have no AVG");
+  if (kind == ReduceOp::PREMUL_SUM && !tensor.is_floating_point())
+    fail("tensors of " + name_of(tensor) + " have no PREMUL_SUM, which multiplies by a float");
   const bool bits = *number == TW_BIT_AND || *number == TW_BIT_OR || *number == TW_BIT_XOR;
   if (bits && tensor.is_floating_point()) fail("the bits of floats cannot be reduced");
   return {type, tensor.is_complex() ? uint64_t{2} : uint64_t{1}};
+}
+
+at::Tensor premultiplied(const at::Tensor& tensor, const c10d::ReduceOp& op) {
+  if (static_cast<c10d::ReduceOp::RedOpType>(op) != c10d::ReduceOp::PREMUL_SUM) return tensor;
+  const auto* const by = dynamic_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
+  if (!by) fail("PREMUL_SUM has no factor");
+  return by->tensor_factor.defined()
+             ? at::mul(tensor, by->tensor_factor.to(tensor.dtype()).reshape({}))
+             : at::mul(tensor, by->double_factor);
 }
 
 void check(const at::Tensor& tensor) {

@@ -20,6 +20,8 @@ struct Element {
 Element moved(const at::Tensor& tensor);
 // As what it is reduced by `op`, whose number in the runtime is stored. Throws where there is none.
 Element reduced(const at::Tensor& tensor, const c10d::ReduceOp& op, int* number);
+// The tensor, or a new one: multiplied by what PREMUL_SUM multiplies with.
+at::Tensor premultiplied(const at::Tensor& tensor, const c10d::ReduceOp& op);
 
 // Throws unless it is a dense tensor of the CPU.
 void check(const at::Tensor& tensor);

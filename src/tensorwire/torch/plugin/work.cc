@@ -27,11 +27,19 @@ tw_wait wait_of(std::chrono::milliseconds timeout, bool interruptible) {
 }
 
 Work::Work(int rank, c10d::OpType type, const char* title, std::vector<at::Tensor> outputs,
-           std::chrono::milliseconds timeout, Body body)
+           std::chrono::milliseconds timeout, Body body, std::shared_ptr<const int> source)
     : c10d::Work(rank, type, title),
       outputs_(std::move(outputs)),
       timeout_(timeout),
+      source_(std::move(source)),
       body_(std::move(body)) {}
+
+int Work::sourceRank() const {
+  const std::lock_guard lock(mutex_);
+  if (!source_) fail("only a receive has a source");
+  if (!completed_) fail("the receive has not ended: wait for it first");
+  return *source_;
+}
 
 void Work::run(bool interruptible) {
   std::exception_ptr error;

@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <torch/csrc/distributed/c10d/Work.hpp>
@@ -27,7 +28,7 @@ class Work final : public c10d::Work {
   using Body = std::function<int(const tw_wait& wait, tw_status* status)>;
 
   Work(int rank, c10d::OpType type, const char* title, std::vector<at::Tensor> outputs,
-       std::chrono::milliseconds timeout, Body body);
+       std::chrono::milliseconds timeout, Body body, std::shared_ptr<const int> source = nullptr);
 
   // Once. On the caller's thread when `interruptible`: throws what a signal's handler has raised.
   void run(bool interruptible);
@@ -36,6 +37,8 @@ class Work final : public c10d::Work {
 
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   std::vector<at::Tensor> result() override { return outputs_; }
+  // Of a receive, once it has ended: the rank that sent.
+  int sourceRank() const override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
 
  private:
@@ -44,6 +47,7 @@ class Work final : public c10d::Work {
 
   const std::vector<at::Tensor> outputs_;
   const std::chrono::milliseconds timeout_;
+  const std::shared_ptr<const int> source_;  // written by the body; null: there is none
   Body body_;
   std::mutex future_mutex_;
   bool ended_ = false;
