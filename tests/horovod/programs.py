@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import queue
 import sys
 from typing import Any
 
@@ -69,7 +71,8 @@ def mistakes() -> Any:
             hvd.allreduce_async(torch.ones(1), name="b")
         except hvd.HorovodInternalError as error:
             said.append(str(error))
-    else:
+    hvd.allreduce(torch.ones(1), name="tried")  # until then "b" is outstanding
+    if hvd.rank() != 0:
         handle = hvd.allreduce_async(torch.ones(1), name="b")
     try:
         hvd.broadcast_object(print, 0)
@@ -159,6 +162,40 @@ def die() -> Any:
         hvd.allreduce(torch.ones(1), name="second")
     except hvd.HorovodInternalError as error:
         return str(error)
+
+
+def stall() -> Any:
+    """Rank 0 asks for what rank 1 does not ask for until rank 0 has warned of it."""
+    told: queue.SimpleQueue[str] = queue.SimpleQueue()
+    handler = logging.Handler()
+    handler.emit = lambda record: told.put(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("tensorwire").addHandler(handler)
+    said = ""
+    if hvd.rank() == 0:
+        late = hvd.allreduce_async(torch.ones(1), name="late")
+        while "late" not in said:
+            said = told.get(timeout=30)
+        hvd.allreduce(torch.ones(1), name="warned")
+    else:
+        hvd.allreduce(torch.ones(1), name="warned")
+        late = hvd.allreduce_async(torch.ones(1), name="late")
+    return [said, hvd.synchronize(late).tolist()]
+
+
+def leave_and_come_back() -> Any:
+    said = ""
+    if hvd.rank() == 0:
+        try:
+            hvd.allreduce(torch.ones(1), name="alone")
+        except hvd.HorovodInternalError as error:
+            said = str(error)
+    hvd.shutdown()
+    try:
+        hvd.rank()
+    except ValueError as error:
+        said = f"{said}; {error}"
+    hvd.init()
+    return [said, hvd.allreduce(torch.ones(1), op=hvd.Sum).tolist()]
 
 
 if __name__ == "__main__":

@@ -110,3 +110,16 @@ def test_a_timeline(tmp_path: Path) -> None:
     assert {"NEGOTIATE_ALLREDUCE", "ALLREDUCE", "CYCLE_START", "process_name"} <= found
     begins, ends = (sum(event["ph"] == phase for event in events) for phase in "BE")
     assert begins == ends == 2 * 20 * 3
+
+
+def test_who_keeps_the_others_waiting_is_named() -> None:
+    (said, first), (_, second) = results("stall", HOROVOD_STALL_CHECK_TIME_SECONDS="0.1")
+    assert "allreduce.late waits for rank 1" in said
+    assert first == second == [1.0]
+
+
+def test_a_rank_that_leaves_ends_the_job_and_another_one_can_begin() -> None:
+    (said, first), (other, second) = results("leave_and_come_back")
+    assert said.startswith("Horovod has been shut down; Horovod has not been initialized")
+    assert other.startswith("; Horovod has not been initialized")
+    assert first == second == [2.0]
