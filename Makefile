@@ -99,7 +99,7 @@ try-wheels: ## try the wheels in dist/ with each Python from 3.10 to 3.14 that i
 
 # ---- tests ----
 
-.PHONY: test test-oldest-tensorflow test-core test-verbs torture asan asan-python asan-plugin tsan fuzz fuzz-seeds coverage-core coverage-python check-aarch64 test-free-threaded
+.PHONY: test test-oldest-tensorflow test-core test-verbs torture asan asan-python asan-plugin tsan fuzz fuzz-seeds coverage-core coverage-python check-aarch64 test-free-threaded test-torch-suite
 test: test-core build .venv/tensorflow ## run every test: the core's and Python's
 	$(BIN)/python -m tensorwire.tensorflow.build
 	if [[ -e .venv/frameworks ]]; then $(BIN)/python -m tensorwire.torch.build; fi
@@ -131,6 +131,10 @@ test-verbs: build .venv/tensorflow | system-test ## run what needs RDMA devices,
 	$(BIN)/python -m tests.verbs.vm --net veth --memory 4096 --limit 900 -- tests/verbs/steps $(ARGS)
 
 # ARGS: other tests, such as need no grpcio.
+test-torch-suite: build frameworks ## run PyTorch's own tests of process groups with our back end
+	$(BIN)/python -m tensorwire.torch.build
+	$(BIN)/python -m tests.torch.suite $(ARGS)
+
 test-free-threaded: | system-build ## run tests of the binding with a Python without a GIL (FREE_THREADED_PYTHON)
 	scripts/free-threaded -q $(or $(ARGS),tests/test_shared_objects.py)
 
