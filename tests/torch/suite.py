@@ -16,6 +16,7 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from typing import Any
 
 RANKS = 4
 NOT_OURS = {
@@ -44,13 +45,14 @@ def cases() -> type[unittest.TestCase]:
         DistTestCases.backend_feature[feature].add("tensorwire")
     from torch.testing._internal.distributed import distributed_test
 
-    class Suite(distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase):
-        def setUp(self) -> None:
-            super().setUp()  # type: ignore[no-untyped-call]
-            self._spawn_processes()
+    bases: Any = (distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase)
 
-    Suite.__module__, Suite.__qualname__ = __name__, "Suite"
-    return Suite
+    def set_up(self: Any) -> None:
+        bases[0].setUp(self)
+        self._spawn_processes()
+
+    suite: type[unittest.TestCase] = type("Suite", bases, {"setUp": set_up, "__module__": __name__})
+    return suite
 
 
 def names(suite: type[unittest.TestCase]) -> list[str]:
