@@ -34,7 +34,7 @@ def labels() -> dict[str, str]:
     names = transports.names()
     return {
         "received_in_place": "received: read where the sender has them, in shared memory",
-        **{f"received_{name}": f"received: by a copy, {name}" for name in names},
+        **{f"received_{name}": f"received: over {name}, copied" for name in names},
         "received_copied": "  of these, large ones of this host (32 KiB and more)",
         "received_grpc": "received: by stock gRPC",
         "grpc_because_peer": "  of these, the sender has no tensorwire",
