@@ -12,12 +12,22 @@ namespace {
 // How long a rank that leaves waits for what the others have yet to take.
 constexpr Nanos kFarewell = kSecond;
 
-void flush(Link& link, Nanos deadline) {
+// What a peer takes is no event here: looked at again and again.
+template <class Done>
+void drive_until(Link& link, Done&& done, Nanos deadline) {
   Event event;
+  while (!done() && now() < deadline)
+    (void)link.wait(event, done, std::min(deadline, now() + kMillisecond));
+}
+
+void flush(Link& link, Nanos deadline) {
   link.flush();
-  while (link.backlog() != 0 && !link.closed() && now() < deadline)
-    (void)link.wait(
-        event, [&] { return link.backlog() == 0; }, std::min(deadline, now() + kMillisecond));
+  drive_until(link, [&] { return link.backlog() == 0 || link.closed(); }, deadline);
+}
+
+// This process may be about to end, and then nobody sees to the last words.
+void see_off(Link& link, Nanos deadline) {
+  drive_until(link, [&] { return link.lost() || !link.undelivered(); }, deadline);
 }
 
 }  // namespace
@@ -34,6 +44,9 @@ Members::~Members() {
       port->link().close({Code::kCancelled, "this process has left the group"});
     });
   }
+  for (const Ref<CallPort>& port : ports_)
+    if (port && !port->link().inherited())
+      port->link().surely([&] { see_off(port->link(), deadline); });
 }
 
 std::string Members::name(int rank) const {

@@ -16,6 +16,11 @@ void Link::flush() {
   after_flush(backlog, true);
 }
 
+bool Link::undelivered() {
+  const MutexLock lock(send_mutex_);
+  return transport_->undelivered();
+}
+
 bool Link::withdraw(const Ref<Outgoing>& outgoing) {
   bool backlog, given_up;
   {

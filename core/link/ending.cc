@@ -27,6 +27,18 @@ bool Link::drained() {
   return sender_.leases() == 0 && !sender_.pending() && memory_->idle();
 }
 
+// Baton held. Of a link that closes and owes nothing: the peer has yet to get the last of it.
+bool Link::lingers() {
+  const MutexLock lock(send_mutex_);
+  if (send_broken_ || !transport_->undelivered()) return false;
+  const Nanos at = now();
+  if (linger_until_ == 0) linger_until_ = at + kLinger;
+  if (at >= linger_until_) return false;
+  if (!linger_timer_)
+    linger_timer_ = poller_->add_timer(at + kLingerLook, Ref<Watcher>::share(this));
+  return true;
+}
+
 void Link::close(Status why) {
   if (state_.load(std::memory_order_acquire) != State::kOpen) return;
   for (const auto& port : messages_) port->on_closing(why);
@@ -74,7 +86,7 @@ void Link::lose(Status why) {
     sender_.drop();
     unsent_.store(false);
     queued_.store(0, std::memory_order_relaxed);
-    for (auto* timer : {&defer_timer_, &return_timer_, &reader_timer_}) {
+    for (auto* timer : {&defer_timer_, &return_timer_, &reader_timer_, &linger_timer_}) {
       if (*timer) poller_->cancel_timer(**timer);
       timer->reset();
     }

@@ -161,7 +161,7 @@ void Link::on_timer() {
   {
     const MutexLock lock(send_mutex_);
     const Nanos at = now();
-    for (auto* timer : {&defer_timer_, &return_timer_})
+    for (auto* timer : {&defer_timer_, &return_timer_, &linger_timer_})
       if (*timer && (*timer)->first <= at) timer->reset();
   }
   after_flush(flush_all(), false);
@@ -315,7 +315,8 @@ bool Link::move() {
     memory_->settle();
     return true;
   }
-  if (state_.load(std::memory_order_relaxed) == State::kClosing && drained()) lose(death());
+  if (state_.load(std::memory_order_relaxed) == State::kClosing && drained() && !lingers())
+    lose(death());
   return ended;
 }
 

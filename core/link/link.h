@@ -112,6 +112,8 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Subs
             Nanos deadline);
   // Bytes of frames that the transport has not taken; payload of large segments is no part of them.
   size_t queued() const { return queued_.load(std::memory_order_relaxed); }
+  // Whether the end of this process could take back something that the transport took.
+  bool undelivered();
   // All that waits for the peer, and nobody waits for.
   size_t backlog() const TW_UNCHECKED { return sender_.backlog() + queued(); }  // an atomic
   // Sends what was deferred; the caller is going to wait on this link.
@@ -183,6 +185,10 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Subs
   // So long a worker polls for a message that comes in piece by piece.
   static constexpr Nanos kLongestPoll = 20 * kMillisecond;
 
+  // A link that closes waits so long for its peer to take the last bytes, and looks so often.
+  static constexpr Nanos kLinger = 2 * kSecond;
+  static constexpr Nanos kLingerLook = kMillisecond;
+
   // Leases wait for a message to take them along, but no more than this many.
   static constexpr size_t kReturnsTogether = 16;
 
@@ -215,6 +221,7 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Subs
   }
   MessagePort& port_of(uint64_t stream) const { return *messages_[MessagePort::kind_of(stream)]; }
   bool drained();
+  bool lingers();
   void tell_crowded(const Status& why);
   void watch_reader() TW_REQUIRES(send_mutex_);
   void look_at_reader();
@@ -284,6 +291,9 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Subs
   // Looks whether the peer reads, while something is left to be sent; what had been taken at the
   // last look, and when that had last grown.
   std::optional<Poller::Timer> reader_timer_ TW_GUARDED_BY(send_mutex_);
+  // Looks whether the transport of a link that closes still has something for the peer.
+  std::optional<Poller::Timer> linger_timer_ TW_GUARDED_BY(send_mutex_);
+  Nanos linger_until_ TW_GUARDED_BY(send_mutex_) = 0;
   uint64_t reader_took_ TW_GUARDED_BY(send_mutex_) = 0;
   Nanos reader_moved_ TW_GUARDED_BY(send_mutex_) = 0;
   std::atomic<uint64_t> taken_{0};  // bytes that the transport took; the send lock's owner writes

@@ -108,6 +108,9 @@ class Transport {
   // this end cannot tell.
   virtual bool untaken() { return false; }
 
+  // Send lock held. Whether hang_up() could take back something of what send() took.
+  virtual bool undelivered() { return false; }
+
   // Baton held. Bytes stored, 0 when there are none now.
   // kUnavailable: the peer is gone and everything it had sent has been received.
   virtual Result<size_t> receive(std::span<const iovec> room) = 0;

@@ -131,6 +131,45 @@ TEST_CASE_TEMPLATE("transport: a hang-up reaches the peer after the last byte", 
   CHECK(received == 3000);
 }
 
+TEST_CASE_TEMPLATE("transport: what is delivered outlives an end that has read nothing", Maker,
+                   TENSORWIRE_TRANSPORTS) {
+  TENSORWIRE_NEEDS(Maker);
+  TransportPair pair = Maker::make();
+  REQUIRE(send_pattern(*pair.b, 0, 3000) == 3000);
+  uint64_t sent = 0;
+  for (int full = 0; full < 100;) {
+    const uint64_t more = send_pattern(*pair.a, sent, 1000);
+    sent += more;
+    full = more == 0 ? full + 1 : 0;
+  }
+  Watched watched(*pair.b);
+  uint64_t received = 0;
+  bool ended = false;
+  const auto receive = [&] {
+    std::byte bytes[1000];
+    const iovec room = run_of(bytes, sizeof bytes);
+    const auto got = pair.b->receive({&room, 1});
+    ended = !got.ok();
+    if (ended) return size_t{0};
+    for (size_t i = 0; i < *got; ++i) REQUIRE(bytes[i] == pattern(received + i));
+    received += *got;
+    return *got;
+  };
+  if (std::string_view(pair.a->profile().name) == "tcp") CHECK(pair.a->undelivered());
+  const Nanos deadline = patience();
+  while (pair.a->undelivered() && now() < deadline) receive();
+  REQUIRE_FALSE(pair.a->undelivered());
+  pair.a->hang_up();
+  pair.a.reset();
+  while (!ended) {
+    if (receive() != 0 || ended) continue;
+    pair.b->arm(false);
+    REQUIRE(watched.wait());
+    pair.b->disarm();
+  }
+  CHECK(received == sent);
+}
+
 TEST_CASE_TEMPLATE("transport: only what maps locates the peer's memory", Maker,
                    TENSORWIRE_TRANSPORTS) {
   TENSORWIRE_NEEDS(Maker);

@@ -2,11 +2,13 @@
 #include "transport/tcp/tcp.h"
 
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -112,6 +114,14 @@ Result<size_t> TcpTransport::send(std::span<const iovec> data) {
     if (errno != EINTR)
       return errno_status(code_of(errno), "the connection to the peer broke", errno);
   }
+}
+
+// The end of a socket that has not read everything resets the connection, and a reset drops what
+// waits here for room at the peer. What has been sent stays readable there (tcp(7), SIOCOUTQNSD).
+bool TcpTransport::undelivered() {
+  int waiting = 0;
+  return !gone_.load(std::memory_order_acquire) &&
+         ioctl(socket_.get(), SIOCOUTQNSD, &waiting) == 0 && waiting > 0;
 }
 
 Result<size_t> TcpTransport::receive(std::span<const iovec> room) {

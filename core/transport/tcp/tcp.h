@@ -22,6 +22,7 @@ class TcpTransport final : public Transport {
 
   const Profile& profile() const override { return profile_; }
   Result<size_t> send(std::span<const iovec> data) override;
+  bool undelivered() override;
   Result<size_t> receive(std::span<const iovec> room) override;
   bool readable() override { return true; }
   Wake sleep(bool want_send, Nanos deadline) override;
