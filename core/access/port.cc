@@ -287,12 +287,13 @@ void AccessPort::on_closed(const Status& why) {
     Link::Sending sending(link_);
     dead = sending.broken();
     if (target_.inbound() != 0 || initiator_.inbound()) misplace();
+    // First: whoever is under way is told of the link's end, and not of the region's.
+    target_.close({Code::kUnavailable, "the peer has closed the link"});
     for (const uint64_t id : target_.ids()) {
       auto gone = target_.conceal(id);
       if (device_ && !dead) sending.transport().conceal({gone->region.address, gone->region.key});
       holds.push_back(std::move(gone->hold));
     }
-    target_.close({Code::kUnavailable, "the peer has closed the link"});
     initiator_.close(status_of_loss(why));
     ended = initiator_.take_ended();
   }

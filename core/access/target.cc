@@ -50,14 +50,14 @@ std::optional<Target::Concealed> Target::conceal(uint64_t region) {
   Concealed concealed{it->second.region, std::move(it->second.hold)};
   regions_.erase(it);
   if (inbound_region_ == region) {
-    verdict_ = no_such_region(region);
+    verdict_ = missing(region);
     inbound_region_ = 0;
   }
   out_.take_back(
       [&](const FrameQueue::Frame& frame) { return frame.outcome && frame.region == region; },
       [&](FrameQueue::Frame& frame) {
         // It stays in its place: outcomes come in the order of their operations.
-        frame = failure(frame.id, no_such_region(region));
+        frame = failure(frame.id, missing(region));
         return true;
       });
   return concealed;
@@ -70,10 +70,14 @@ std::vector<uint64_t> Target::ids() const {
   return ids;
 }
 
+// Why nothing is done in a region that is not there any more.
+Status Target::missing(uint64_t region) const {
+  return closed_.ok() ? no_such_region(region) : closed_;
+}
+
 Status Target::check(const wire::OperationFrame& operation) const {
-  if (!closed_.ok()) return closed_;
   auto it = regions_.find(operation.region);
-  if (it == regions_.end()) return no_such_region(operation.region);
+  if (!closed_.ok() || it == regions_.end()) return missing(operation.region);
   if (operation.kind == OperationKind::kWriteImmediate && immediates_.size() == kMaxImmediates)
     return {Code::kResourceExhausted, text({"the peer has not taken the values of the last ",
                                             kMaxImmediates, " writes with immediate"})};
@@ -110,7 +114,7 @@ void Target::operation_arrived() {
   // It may have been concealed since the operation was checked.
   const auto region = regions_.find(operation.region);
   if (region == regions_.end()) {
-    out_.push(failure(operation.id, no_such_region(operation.region)));
+    out_.push(failure(operation.id, missing(operation.region)));
     return;
   }
   std::byte* const at = region->second.data + operation.offset;

@@ -65,6 +65,7 @@ class Target {
     Hold hold;
   };
 
+  Status missing(uint64_t region) const;
   Status check(const wire::OperationFrame& operation) const;
   void answer(uint64_t id, const std::byte* body, size_t size, uint64_t region);
 

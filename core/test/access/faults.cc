@@ -260,6 +260,7 @@ TEST_CASE_TEMPLATE("one-sided: a peer that closes its link ends operations on it
   std::thread closes([&] { house.server().close(); });
   Status status;
   while (status.ok()) status = read(ends.here(), region, 0, local);
+  CAPTURE(status.details());
   // A device may refuse a read that is under way while the memory is taken back.
   CHECK((status.code() == Code::kUnavailable ||
          (std::is_same_v<Way, VerbsWay> && status.code() == Code::kPermissionDenied)));
