@@ -15,6 +15,9 @@
 namespace tw::collective {
 namespace {
 
+// What a rank says of another.
+constexpr uint8_t kMaps = 1, kReads = 2;
+
 // What TENSORWIRE_ALLREDUCE says.
 Result<Algorithm> forced_algorithm(Runtime& runtime) {
   const auto said = read_anew(runtime.kinds(), "TENSORWIRE_ALLREDUCE");
@@ -67,7 +70,7 @@ Status Group::choose_fabric(Runtime& runtime, const Seat& seat, const Wait& wait
   auto host_id = read_anew(runtime.kinds(), "TENSORWIRE_HOST_ID");
   if (!host_id) return host_id.status();
   if (!seat.host_id.empty()) host_id = seat.host_id;
-  auto own = OwnStage::make(runtime.arena());
+  auto own = OwnStage::make(runtime.arena(), seat.reads_memory);
   const auto others = [&](auto&& each) -> Status {
     for (int i = 0; i < size(); ++i)
       if (i != rank())
@@ -86,7 +89,8 @@ Status Group::choose_fabric(Runtime& runtime, const Seat& seat, const Wait& wait
   });
   if (!status.ok()) return status;
   std::vector<std::optional<PeerStage>> stages(ranks);
-  std::vector<std::vector<bool>> maps(ranks, std::vector<bool>(ranks));
+  std::vector<std::optional<PeerMemory>> memories(ranks);
+  std::vector<std::vector<bool>> maps(ranks, std::vector<bool>(ranks)), reads = maps;
   status = others([&](int i) {
     auto message = next_message(*members_, i, kStageTag, wait);
     if (!message) return message.status();
@@ -94,14 +98,20 @@ Status Group::choose_fabric(Runtime& runtime, const Seat& seat, const Wait& wait
     if (!mapped || !own) return Status();
     stages[static_cast<size_t>(i)].emplace(std::move(*mapped));
     maps[self][static_cast<size_t>(i)] = true;
+    if (auto reached = PeerMemory::open(stages[static_cast<size_t>(i)]->board().mark)) {
+      memories[static_cast<size_t>(i)].emplace(std::move(*reached));
+      reads[self][static_cast<size_t>(i)] = true;
+    }
     return Status();
   });
   if (!status.ok()) return status;
 
-  // What this rank was told to do, and then a byte for each rank: whether it maps that one.
+  // What this rank was told to do, and then a byte for each rank: whether it maps that one's stage,
+  // and whether it reads that one's memory.
   std::vector<std::byte> mine{static_cast<std::byte>(*forced)};
   for (size_t i = 0; i < ranks; ++i)
-    mine.push_back(std::byte{maps[self][i] ? uint8_t{1} : uint8_t{0}});
+    mine.push_back(std::byte{
+        static_cast<uint8_t>((maps[self][i] ? kMaps : 0) | (reads[self][i] ? kReads : 0))});
   status = others([&](int i) {
     OutSegment segment;
     segment.data = mine.data();
@@ -119,14 +129,26 @@ Status Group::choose_fabric(Runtime& runtime, const Seat& seat, const Wait& wait
       return {Code::kFailedPrecondition,
               text({members_->name(i), " was started with another TENSORWIRE_ALLREDUCE than ",
                     members_->name(rank())})};
-    for (size_t j = 0; j < ranks; ++j)
-      maps[static_cast<size_t>(i)][j] = theirs[1 + j] != std::byte{0};
+    for (size_t j = 0; j < ranks; ++j) {
+      const auto said = std::to_integer<uint8_t>(theirs[1 + j]);
+      maps[static_cast<size_t>(i)][j] = (said & kMaps) != 0;
+      reads[static_cast<size_t>(i)][j] = (said & kReads) != 0;
+    }
     return {};
   });
   if (!status.ok()) return status;
   const auto hosts = hosts_of(maps);
-  auto made =
-      make_fabric(hosts, std::move(own), std::move(stages), *forced, runtime.settings().spin);
+  // They all read each other, or none does: who gives an array knows whether it is read.
+  const bool all_read = std::ranges::all_of(hosts, [&](const std::vector<int>& host) {
+    return std::ranges::all_of(host, [&](int i) {
+      return std::ranges::all_of(host, [&](int j) {
+        return i == j || reads[static_cast<size_t>(i)][static_cast<size_t>(j)];
+      });
+    });
+  });
+  if (!all_read) memories.clear();
+  auto made = make_fabric(hosts, std::move(own), std::move(stages), std::move(memories), *forced,
+                          runtime.settings().spin);
   fabric_name_ = made->name();
   fabric_ = std::move(made);
   if (*forced != Algorithm::kNone)
@@ -137,6 +159,7 @@ Status Group::choose_fabric(Runtime& runtime, const Seat& seat, const Wait& wait
 std::unique_ptr<Fabric> Group::make_fabric(const std::vector<std::vector<int>>& hosts,
                                            Result<OwnStage> own,
                                            std::vector<std::optional<PeerStage>> stages,
+                                           std::vector<std::optional<PeerMemory>> memories,
                                            Algorithm forced, Nanos spin) {
   if (hosts.size() == stages.size())
     return std::make_unique<MessageFabric>(Team(*members_), forced);
@@ -146,9 +169,13 @@ std::unique_ptr<Fabric> Group::make_fabric(const std::vector<std::vector<int>>& 
   std::unique_ptr<SharedFabric> local;
   if (home.size() > 1) {
     std::vector<std::optional<PeerStage>> neighbours;
-    for (const int i : home) neighbours.push_back(std::move(stages[static_cast<size_t>(i)]));
+    std::vector<std::optional<PeerMemory>> readable;
+    for (const int i : home) {
+      neighbours.push_back(std::move(stages[static_cast<size_t>(i)]));
+      if (!memories.empty()) readable.push_back(std::move(memories[static_cast<size_t>(i)]));
+    }
     local = std::make_unique<SharedFabric>(Team(*members_, home), std::move(*own),
-                                           std::move(neighbours), spin);
+                                           std::move(neighbours), std::move(readable), spin);
   }
   if (hosts.size() == 1) return local;
   return std::make_unique<HierarchicalFabric>(*members_, hosts, std::move(local), forced);

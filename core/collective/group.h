@@ -52,10 +52,11 @@ class Group final : public RefCounted {
   explicit Group(std::unique_ptr<Members> members)
       : members_(std::move(members)), mailbox_(*members_) {}
   Status choose_fabric(Runtime& runtime, const Seat& seat, const Wait& wait);
-  // `hosts`: the ranks of each.
+  // `hosts`: the ranks of each. `memories`: empty, or of all that share this host.
   std::unique_ptr<Fabric> make_fabric(const std::vector<std::vector<int>>& hosts,
                                       Result<OwnStage> own,
                                       std::vector<std::optional<PeerStage>> stages,
+                                      std::vector<std::optional<PeerMemory>> memories,
                                       Algorithm forced, Nanos spin);
   Status usable();
   Status check(const CollectiveCall& call) const;

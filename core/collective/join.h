@@ -24,6 +24,8 @@ struct Seat {
   std::string host_id = {};
   // Of all-reduces; kNone: as TENSORWIRE_ALLREDUCE says.
   Algorithm algorithm = Algorithm::kNone;
+  // Whether ranks of this host read each other's memory where the kernel lets them.
+  bool reads_memory = true;
 };
 
 // DEADLINE_EXCEEDED: a rank has not come. UNAVAILABLE, FAILED_PRECONDITION: one cannot be reached,

@@ -10,6 +10,7 @@
 
 #include "base/text.h"
 #include "collective/part.h"
+#include "collective/point_to_point.h"
 #include "collective/reduction.h"
 #include "engine/futex.h"
 
@@ -43,12 +44,13 @@ struct SharedFabric::Pending {
 };
 
 SharedFabric::SharedFabric(Team team, OwnStage own, std::vector<std::optional<PeerStage>> peers,
-                           Nanos spin)
+                           std::vector<std::optional<PeerMemory>> memories, Nanos spin)
     : team_(std::move(team)),
       rank_(team_.rank()),
       size_(team_.size()),
       own_(std::move(own)),
       peers_(std::move(peers)),
+      memories_(std::move(memories)),
       crowded_(more_than_processors(size_)),
       spinner_(crowded_ ? 0 : spin) {}
 
@@ -163,9 +165,60 @@ const std::byte* SharedFabric::data_of(int rank, size_t size) const {
                                   : board(rank).entries[sequence_ % Board::kEntries].data;
 }
 
+// Whoever reads this rank's array looks at `failed` afterwards: before the user has it again.
 Status SharedFabric::end(Status status) {
-  if (!status.ok()) team_.members().fail(status);
+  if (!status.ok()) {
+    own_.board().failed.store(true, std::memory_order_seq_cst);
+    team_.members().fail(status);
+  }
   return status;
+}
+
+// ---- arrays that are read where they lie ----
+
+Status SharedFabric::enter_with(const Pending& now, const std::byte* array) {
+  const uint64_t address = reinterpret_cast<uintptr_t>(array);
+  if (Status status = enter(now, reinterpret_cast<const std::byte*>(&address), sizeof address);
+      !status.ok())
+    return status;
+  return agree_all(now);
+}
+
+uint64_t SharedFabric::array_of(int rank) const {
+  uint64_t address;
+  std::memcpy(&address, data_of(rank, sizeof address), sizeof address);
+  return address;
+}
+
+Status SharedFabric::read(const Pending& now, int rank, uint64_t from, std::byte* to, size_t size) {
+  const PeerMemory& memory = *memories_[static_cast<size_t>(rank)];
+  const auto wrong = [&](const Status& otherwise) {
+    return blame(team_.members(), team_.in_group(rank), otherwise);
+  };
+  size_t through = 0;
+  Status why;
+  const Status read = wait_in_slices(team_.members(), now.wait, [&](Nanos) {
+    const size_t piece = std::min(size - through, kReadAtOnce);
+    why = memory.read(to + through, from + through, piece);
+    through += piece;
+    return !why.ok() || through == size;
+  });
+  if (!why.ok()) return wrong(why);
+  if (!read.ok())
+    return read.code() != Code::kDeadlineExceeded
+               ? read
+               : Status{read.code(), text({"the array of ", team_.name(rank),
+                                           " could not be read in time, in ", now.call.text()})};
+  if (board(rank).failed.load(std::memory_order_seq_cst))
+    return wrong(
+        {Code::kUnavailable, text({team_.name(rank), " has given ", now.call.text(), " up"})});
+  return {};
+}
+
+Status SharedFabric::finish_reading(const Pending& now, bool gives) {
+  own_.board().read.store(sequence_, std::memory_order_release);
+  publish();
+  return gives ? await_all(now, &Board::read, sequence_) : Status();
 }
 
 // ---- the pipeline ----
@@ -360,6 +413,11 @@ Status SharedFabric::broadcast_from(int from, const CollectiveCall& call, std::b
     copy_bytes(data, data_of(from, bytes), bytes);
     return {};
   }
+  if (in_place(bytes)) {
+    Status status = enter_with(now, data);
+    if (status.ok() && !root) status = read(now, from, array_of(from), data, bytes);
+    return end(status.ok() ? finish_reading(now, root) : std::move(status));
+  }
   if (Status status = enter(now); !status.ok()) return end(std::move(status));
   if (Status status = agree_all(now); !status.ok()) return end(std::move(status));
   constexpr uint64_t each = StageLayout::kChunk;
@@ -387,6 +445,15 @@ Status SharedFabric::all_gather(const CollectiveCall& call, const std::byte* in,
     for (int i = 0; out && i < size_; ++i) copy_bytes(place(i), data_of(i, bytes), bytes);
     return {};
   }
+  if (in_place(bytes)) {
+    Status status = enter_with(now, in);
+    if (out && status.ok()) copy_bytes(place(rank_), in, bytes);
+    for (int k = 1; out && status.ok() && k < size_; ++k) {
+      const int rank = (rank_ + k) % size_;
+      status = read(now, rank, array_of(rank), place(rank), bytes);
+    }
+    return end(status.ok() ? finish_reading(now, true) : std::move(status));
+  }
   if (Status status = enter(now); !status.ok()) return end(std::move(status));
   if (Status status = agree_all(now); !status.ok()) return end(std::move(status));
   constexpr uint64_t each = StageLayout::kChunk;
@@ -412,18 +479,25 @@ Status SharedFabric::scatter(const CollectiveCall& call, const std::byte* in, st
   const Pending now{call, wait};
   const size_t bytes = call.bytes();
   const bool root = rank_ == call.root;
+  const auto share = [&](int rank) { return static_cast<size_t>(rank) * bytes; };
+  if (in_place(bytes)) {
+    Status status = enter_with(now, in);
+    if (root && status.ok()) copy_bytes(out, in + share(rank_), bytes);
+    if (!root && status.ok())
+      status = read(now, call.root, array_of(call.root) + share(rank_), out, bytes);
+    return end(status.ok() ? finish_reading(now, root) : std::move(status));
+  }
   const uint64_t each = StageLayout::kChunk / static_cast<size_t>(size_) / kLine * kLine;
   const auto length = [&](uint64_t c) { return std::min<uint64_t>(each, bytes - c * each); };
   if (Status status = enter(now); !status.ok()) return end(std::move(status));
   if (Status status = agree_all(now); !status.ok()) return end(std::move(status));
-  if (root) copy_bytes(out, in + static_cast<size_t>(rank_) * bytes, bytes);
+  if (root) copy_bytes(out, in + share(rank_), bytes);
   return end(exchange(
       now, chunks_of(bytes, each),
       [&](uint64_t c, std::byte* stage) {
         for (int i = 0; root && i < size_; ++i)
           if (i != rank_)
-            copy_bytes(stage + static_cast<size_t>(i) * each,
-                       in + static_cast<size_t>(i) * bytes + c * each, length(c));
+            copy_bytes(stage + static_cast<size_t>(i) * each, in + share(i) + c * each, length(c));
       },
       [&](uint64_t c, int rank, const std::byte* stage) {
         if (rank != call.root) return false;
@@ -437,27 +511,43 @@ Status SharedFabric::all_to_all(const CollectiveCall& call, const std::byte* in,
                                 std::span<const Run> takes, const Wait& wait) {
   const Pending now{call, wait};
   const auto ranks = static_cast<size_t>(size_);
-  // Every rank tells all how much it gives to whom: who takes checks it, and all count the chunks
-  // of the largest run.
-  std::vector<uint64_t> sizes(ranks);
-  for (size_t i = 0; i < ranks; ++i) sizes[i] = gives[i].size;
-  const size_t table = ranks * sizeof(uint64_t);
-  if (Status status = enter(now, reinterpret_cast<const std::byte*>(sizes.data()), table);
+  // Every rank tells all how much it gives to whom, and where that lies: who takes checks it, and
+  // all know the largest run.
+  struct Given {
+    uint64_t size, address;
+  };
+  std::vector<Given> given_to(ranks);
+  for (size_t i = 0; i < ranks; ++i)
+    given_to[i] = {gives[i].size, reinterpret_cast<uintptr_t>(in) + gives[i].offset};
+  const size_t table = ranks * sizeof(Given);
+  if (Status status = enter(now, reinterpret_cast<const std::byte*>(given_to.data()), table);
       !status.ok())
     return end(std::move(status));
   if (Status status = agree_all(now); !status.ok()) return end(std::move(status));
   uint64_t longest = 0;
+  std::vector<uint64_t> from(ranks);
   for (int i = 0; i < size_; ++i) {
-    std::memcpy(sizes.data(), data_of(i, table), table);
+    std::memcpy(given_to.data(), data_of(i, table), table);
     for (size_t j = 0; j < ranks; ++j)
-      if (static_cast<int>(j) != i) longest = std::max(longest, sizes[j]);
-    const uint64_t given = sizes[static_cast<size_t>(rank_)];
+      if (static_cast<int>(j) != i) longest = std::max(longest, given_to[j].size);
+    const uint64_t given = given_to[static_cast<size_t>(rank_)].size;
+    from[static_cast<size_t>(i)] = given_to[static_cast<size_t>(rank_)].address;
     if (const size_t taken = takes[static_cast<size_t>(i)].size; given != taken)
       return end({Code::kInvalidArgument, text({team_.name(i), " gives ", given, " bytes to ",
                                                 team_.name(rank_), ", which takes ", taken})});
   }
   const auto self = static_cast<size_t>(rank_);
   copy_bytes(out + takes[self].offset, in + gives[self].offset, takes[self].size);
+  if (in_place(longest)) {
+    Status status;
+    for (int k = 1; status.ok() && k < size_; ++k) {
+      const int rank = (rank_ + k) % size_;
+      const Run& run = takes[static_cast<size_t>(rank)];
+      if (run.size != 0)
+        status = read(now, rank, from[static_cast<size_t>(rank)], out + run.offset, run.size);
+    }
+    return end(status.ok() ? finish_reading(now, true) : std::move(status));
+  }
   const uint64_t each = StageLayout::kChunk / ranks / kLine * kLine;
   const auto length = [&](const Run& run, uint64_t c) {
     return run.size <= c * each ? 0 : std::min<uint64_t>(each, run.size - c * each);

@@ -6,6 +6,7 @@
 // reduces all of it by itself. More is cut into chunks that go over the stage: each rank copies in
 // what others will reduce, reduces its part of all ranks' chunks, and copies out the parts that
 // others have reduced. The three are a pipeline over consecutive chunks, so that ranks wait little.
+// Large arrays that are only moved are read where they lie, where the kernel permits it.
 // The latency-optimal and the bandwidth-optimal half of a hybrid allreduce (A. A. Awan et al.,
 // CCGRID 2019; staged through shared memory as in R. Graham and G. Shipman, EuroPVM/MPI 2008).
 #pragma once
@@ -23,8 +24,10 @@ namespace tw::collective {
 // Not thread-safe: one operation at a time.
 class SharedFabric final : public Fabric {
  public:
-  // `peers` by their place in the team; that of this rank is empty.
-  SharedFabric(Team team, OwnStage own, std::vector<std::optional<PeerStage>> peers, Nanos spin);
+  // `peers` by their place in the team; that of this rank is empty. So are `memories`, or there are
+  // none at all: then large arrays go over the stage.
+  SharedFabric(Team team, OwnStage own, std::vector<std::optional<PeerStage>> peers,
+               std::vector<std::optional<PeerMemory>> memories, Nanos spin);
 
   const char* name() const override { return "shared memory"; }
   Status barrier(const CollectiveCall& call, const Wait& wait) override;
@@ -56,6 +59,10 @@ class SharedFabric final : public Fabric {
   // Up to here each rank reduces everything by itself: a second round costs more than the work.
   static constexpr size_t kOneStep = 16 << 10;
   static_assert(kOneStep <= StageLayout::kSlot);
+  // From here on an array that nobody reduces is read where it lies: a system call and the kernel's
+  // look at the pages cost less than the second copy.
+  static constexpr size_t kReadInPlace = 64 << 10;
+  static constexpr size_t kReadAtOnce = 4 << 20;  // between two looks at the others
 
   const Board& board(int rank) const;
   const std::byte* slot(int rank, uint64_t sequence) const;
@@ -89,6 +96,13 @@ class SharedFabric final : public Fabric {
   // stage; with null it only says whether it will.
   template <class Fill, class Drain>
   Status exchange(const Pending& now, uint64_t chunks, Fill&& fill, Drain&& drain);
+  // Without a stage: the owner says where its array lies, and returns once all have read it.
+  bool in_place(size_t bytes) const { return !memories_.empty() && bytes >= kReadInPlace; }
+  Status enter_with(const Pending& now, const std::byte* array);
+  uint64_t array_of(int rank) const;
+  Status read(const Pending& now, int rank, uint64_t from, std::byte* to, size_t size);
+  // This rank has read what it takes. `gives`: until the others have, too.
+  Status finish_reading(const Pending& now, bool gives);
   Status end(Status status);
 
   const Team team_;
@@ -96,6 +110,7 @@ class SharedFabric final : public Fabric {
   const int size_;
   const OwnStage own_;
   const std::vector<std::optional<PeerStage>> peers_;
+  const std::vector<std::optional<PeerMemory>> memories_;
   const bool crowded_;  // there are more ranks than processors
   Spinner spinner_;
   uint64_t sequence_ = 0;

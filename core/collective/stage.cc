@@ -19,13 +19,20 @@ class Lent final : public RefCounted {
 
 }  // namespace
 
-Result<OwnStage> OwnStage::make(Arena& arena) {
+Result<OwnStage> OwnStage::make(Arena& arena, bool readable) {
   auto block = arena.allocate(StageLayout::kBytes);
   if (!block) return block.status();
   // All of its pages come now, and not in the first operations.
   std::memset((*block)->data(), 0, StageLayout::kBytes);
-  new ((*block)->data()) Board{};
-  return OwnStage(std::move(*block));
+  auto* const board = new ((*block)->data()) Board{};
+  std::optional<OwnMark> own;
+  if (readable) {
+    auto mark = OwnMark::make();
+    if (!mark) return mark.status();
+    board->mark = mark->mark();
+    own = std::move(*mark);
+  }
+  return OwnStage(std::move(*block), std::move(own));
 }
 
 OutSegment OwnStage::announcement() const {

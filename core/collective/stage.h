@@ -10,9 +10,11 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "base/status.h"
 #include "collective/collective_call.h"
+#include "collective/peer_memory.h"
 #include "memory/arena.h"
 #include "memory/mapping.h"
 #include "message/message.h"
@@ -45,6 +47,11 @@ struct Board {
   alignas(64) std::atomic<uint64_t> staged;
   alignas(64) std::atomic<uint64_t> reduced;
   alignas(64) std::atomic<uint64_t> taken;
+  // The last operation in which this rank is done with reading the others' arrays.
+  alignas(64) std::atomic<uint64_t> read;
+  // Its arrays are its user's again, in the middle of an operation that failed.
+  std::atomic<bool> failed;
+  alignas(64) MemoryMark mark;  // written before the stage is announced
   BoardEntry entries[kEntries];
 };
 
@@ -66,8 +73,9 @@ struct StageLayout {
 // This rank's own.
 class OwnStage {
  public:
-  // RESOURCE_EXHAUSTED: the arena has no room.
-  static Result<OwnStage> make(Arena& arena);
+  // RESOURCE_EXHAUSTED: the arena has no room. `readable`: whether ranks of this host may read this
+  // process's memory.
+  static Result<OwnStage> make(Arena& arena, bool readable);
 
   Board& board() const { return *reinterpret_cast<Board*>(block_->data()); }
   std::byte* slot(uint64_t sequence) const { return block_->data() + StageLayout::slot(sequence); }
@@ -76,8 +84,10 @@ class OwnStage {
   OutSegment announcement() const;
 
  private:
-  explicit OwnStage(Ref<Block> block) : block_(std::move(block)) {}
+  OwnStage(Ref<Block> block, std::optional<OwnMark> mark)
+      : block_(std::move(block)), mark_(std::move(mark)) {}
   Ref<Block> block_;
+  std::optional<OwnMark> mark_;
 };
 
 // Another rank's, mapped here.

@@ -3,11 +3,15 @@
 #include "collective/group.h"
 
 #include <doctest/doctest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <condition_variable>
+#include <csignal>
 #include <map>
 #include <mutex>
 #include <numeric>
@@ -74,9 +78,11 @@ struct Placement {
   const char* fabric;
   const char* transport;  // null: the best
   int on_a_host;          // ranks; 0: all
+  bool reads_memory = true;
 };
 constexpr Placement kPlacements[] = {
     {"shared memory", nullptr, 0},
+    {"shared memory", nullptr, 0, false},
     {"messages", "tcp", 0},
     {"shared memory and messages", nullptr, 2},
 };
@@ -93,6 +99,7 @@ void as_ranks_of(const Placement& placement, int size, Run&& run) {
     threads.emplace_back([&, rank] {
       collective::Seat seat{rank, size, "127.0.0.1", {}};
       if (placement.on_a_host != 0) seat.host_id = std::to_string(rank / placement.on_a_host);
+      seat.reads_memory = placement.reads_memory;
       auto group = Group::make(store, seat, within(kLong));
       std::string failure = group ? std::string() : group.status().details();
       if (group) failure = run(**group);
@@ -381,6 +388,47 @@ TEST_CASE("group: ranks that lag, and roots that run ahead, change nothing") {
     }
     return {};
   });
+}
+
+TEST_CASE("group: an array that is not there ends the group, and nobody's process") {
+  constexpr size_t kSize = 1 << 20;
+  as_ranks_of(kPlacements[0], 3, [](Group& group) -> std::string {
+    std::vector<std::byte> data(kSize);
+    void* const gone = ::mmap(nullptr, kSize, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const Status status =
+        group.run({CollectiveKind::kBroadcast, DataType::kUint8, ReduceOp::kSum, 1, kSize}, nullptr,
+                  group.rank() == 1 ? static_cast<std::byte*>(gone) : data.data(), within(kLong));
+    ::munmap(gone, kSize);
+    if (status.ok()) return "it was read";
+    return status.details().find("memory of process") != std::string::npos ? "" : status.details();
+  });
+}
+
+TEST_CASE("group: memory of a process is read only where it is the one that was meant") {
+  auto own = collective::OwnMark::make();
+  REQUIRE(own);
+  const auto reached = collective::PeerMemory::open(own->mark());
+  REQUIRE(reached);
+  const std::vector<std::byte> data(100'000, std::byte{7});
+  std::vector<std::byte> copy(data.size());
+  CHECK(reached->read(copy.data(), reinterpret_cast<uintptr_t>(data.data()), data.size()).ok());
+  CHECK(copy == data);
+  CHECK(reached->read(copy.data(), 4096, 1).code() == Code::kInternal);
+  auto other = own->mark();
+  ++other.value[0];
+  CHECK(collective::PeerMemory::open(other).status().code() == Code::kUnimplemented);
+  CHECK(collective::PeerMemory::open({}).status().code() == Code::kUnimplemented);
+  const pid_t child = ::fork();
+  if (child == 0) ::pause();
+  auto theirs = own->mark();
+  theirs.pid = child;  // it has the same value at the same address
+  const auto memory = collective::PeerMemory::open(theirs);
+  ::kill(child, SIGKILL);
+  siginfo_t ended;
+  ::waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT);
+  REQUIRE(memory);
+  CHECK(memory->read(copy.data(), theirs.address, 8).code() == Code::kUnavailable);
+  ::waitpid(child, nullptr, 0);
 }
 
 TEST_CASE("group: messages between two ranks come by their tags") {
