@@ -138,6 +138,16 @@ struct Group {
 
   int rank() { return tw_group_rank(Use(*this).get()); }
   int size() { return tw_group_size(Use(*this).get()); }
+  nb::list statistics() {
+    nb::list rows;
+    tw_group_statistics(
+        Use(*this).get(),
+        [](void* to, const char* operation, const char* way, uint64_t operations, uint64_t bytes) {
+          static_cast<nb::list*>(to)->append(nb::make_tuple(operation, way, operations, bytes));
+        },
+        &rows);
+    return rows;
+  }
   nb::str fabric() { return nb::str(tw_group_fabric(Use(*this).get())); }
   void abort(const char* why) {
     const Use use(*this);
@@ -258,6 +268,7 @@ void bind_groups(nb::module_& m) {
       .def_prop_ro("rank", &Group::rank)
       .def_prop_ro("size", &Group::size)
       .def_prop_ro("fabric", &Group::fabric)
+      .def("statistics", &Group::statistics)
       .def("run", &Group::run, nb::arg("kind"), nb::arg("input").none(), nb::arg("output").none(),
            nb::arg("count"), nb::arg("type"), nb::arg("op"), nb::arg("root"),
            nb::arg("timeout").none())

@@ -95,6 +95,13 @@ void tw_group_release(tw_group* group) {
 int tw_group_rank(const tw_group* group) { return of(group)->rank(); }
 int tw_group_size(const tw_group* group) { return of(group)->size(); }
 const char* tw_group_fabric(const tw_group* group) { return of(group)->fabric(); }
+
+void tw_group_statistics(const tw_group* group, tw_visit_operations visit, void* context) {
+  of(group)->tally().each([&](collective::CollectiveKind kind, collective::Way way,
+                              uint64_t operations, uint64_t bytes) {
+    visit(context, collective::name_of(kind), collective::name_of(way), operations, bytes);
+  });
+}
 void tw_group_abort(tw_group* group, const char* why) try {
   if (!of(group)->inherited()) of(group)->abort(why);
 } catch (const std::bad_alloc&) {

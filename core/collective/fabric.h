@@ -16,6 +16,7 @@
 
 #include "base/status.h"
 #include "collective/collective_call.h"
+#include "collective/tally.h"
 #include "link/waiting.h"
 
 namespace tw::collective {
@@ -26,6 +27,8 @@ class Fabric {
 
   // For people, statistics and traces: "shared memory", "messages".
   virtual const char* name() const = 0;
+  // How the last operation went, or goes.
+  virtual Way way() const = 0;
 
   virtual Status barrier(const CollectiveCall& call, const Wait& wait) = 0;
   // `in` and `out` are arrays of call.count elements, the same one or apart. The result has the

@@ -230,23 +230,31 @@ Status Group::run(const CollectiveCall& call, const std::byte* in, std::byte* ou
   const MutexLock turn(turn_);
   if (Status status = usable(); !status.ok()) return status;
   if (!fabric_) return alone(call, in, out);
+  Fabric& fabric = forced_ && call.kind == CollectiveKind::kAllReduce ? *forced_ : *fabric_;
+  Status status = run_on(fabric, call, in, out, wait);
+  if (status.ok()) tally_.add(call.kind, fabric.way(), call.bytes());
+  return status;
+}
+
+Status Group::run_on(Fabric& fabric, const CollectiveCall& call, const std::byte* in,
+                     std::byte* out, const Wait& wait) {
   switch (call.kind) {
     case CollectiveKind::kBarrier:
-      return fabric_->barrier(call, wait);
+      return fabric.barrier(call, wait);
     case CollectiveKind::kAllReduce:
-      return (forced_ ? *forced_ : *fabric_).all_reduce(call, in, out, wait);
+      return fabric.all_reduce(call, in, out, wait);
     case CollectiveKind::kReduce:
-      return fabric_->reduce(call, in, out, wait);
+      return fabric.reduce(call, in, out, wait);
     case CollectiveKind::kBroadcast:
-      return fabric_->broadcast(call, out, wait);
+      return fabric.broadcast(call, out, wait);
     case CollectiveKind::kAllGather:
-      return fabric_->all_gather(call, in, out, wait);
+      return fabric.all_gather(call, in, out, wait);
     case CollectiveKind::kReduceScatter:
-      return fabric_->reduce_scatter(call, in, out, wait);
+      return fabric.reduce_scatter(call, in, out, wait);
     case CollectiveKind::kGather:
-      return fabric_->gather(call, in, out, wait);
+      return fabric.gather(call, in, out, wait);
     case CollectiveKind::kScatter:
-      return fabric_->scatter(call, in, out, wait);
+      return fabric.scatter(call, in, out, wait);
     case CollectiveKind::kAllToAll:
       break;
   }
@@ -259,7 +267,13 @@ Status Group::all_to_all(const CollectiveCall& call, const std::byte* in,
   if (Status status = check(call); !status.ok()) return status;
   const MutexLock turn(turn_);
   if (Status status = usable(); !status.ok()) return status;
-  if (fabric_) return fabric_->all_to_all(call, in, gives, out, takes, wait);
+  if (fabric_) {
+    Status status = fabric_->all_to_all(call, in, gives, out, takes, wait);
+    uint64_t bytes = 0;
+    for (const Fabric::Run& run : gives) bytes += run.size;
+    if (status.ok()) tally_.add(call.kind, fabric_->way(), bytes);
+    return status;
+  }
   if (gives[0].size != takes[0].size)
     return {Code::kInvalidArgument,
             text({"this rank gives itself ", gives[0].size, " bytes, and takes ", takes[0].size})};

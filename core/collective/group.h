@@ -29,6 +29,8 @@ class Group final : public RefCounted {
   // How data moves; empty: there is one rank.
   const char* fabric() const { return fabric_name_; }
   Members& members() const { return *members_; }
+  // The operations that ended well, and that moved something to or from another rank.
+  const Tally& tally() const { return tally_; }
   // Ends it for all ranks.
   void abort(std::string_view why);
   bool inherited() const { return !home_.here(); }
@@ -58,6 +60,8 @@ class Group final : public RefCounted {
                                       std::vector<std::optional<PeerStage>> stages,
                                       std::vector<std::optional<PeerMemory>> memories,
                                       Algorithm forced, Nanos spin);
+  static Status run_on(Fabric& fabric, const CollectiveCall& call, const std::byte* in,
+                       std::byte* out, const Wait& wait);
   Status usable();
   Status check(const CollectiveCall& call) const;
   Status check_rank(int rank) const;
@@ -72,6 +76,7 @@ class Group final : public RefCounted {
   // Of all-reduces, where the user wants a certain algorithm.
   std::unique_ptr<Fabric> forced_ TW_PT_GUARDED_BY(turn_);
   const char* fabric_name_ = "";
+  Tally tally_;
 };
 
 }  // namespace tw::collective

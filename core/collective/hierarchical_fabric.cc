@@ -62,7 +62,7 @@ void HierarchicalFabric::average(const CollectiveCall& call, std::byte* data) co
 }
 
 Status HierarchicalFabric::barrier(const CollectiveCall& call, const Wait& wait) {
-  ++sequence_;
+  begin();
   const Speakers who = speakers(hosts_[0][0]);
   if (local_)
     if (Status status = local_->barrier(call, wait); !status.ok()) return status;
@@ -73,8 +73,8 @@ Status HierarchicalFabric::barrier(const CollectiveCall& call, const Wait& wait)
 
 Status HierarchicalFabric::all_reduce(const CollectiveCall& call, const std::byte* in,
                                       std::byte* out, const Wait& wait) {
-  if (rounds(call.type)) return flat_.all_reduce(call, in, out, wait);
-  ++sequence_;
+  if (rounds(call.type)) return flat().all_reduce(call, in, out, wait);
+  begin();
   const Speakers who = speakers(hosts_[0][0]);
   const CollectiveCall sum = sum_of(call);
   const std::byte* mine = in;
@@ -94,8 +94,8 @@ Status HierarchicalFabric::all_reduce(const CollectiveCall& call, const std::byt
 
 Status HierarchicalFabric::reduce(const CollectiveCall& call, const std::byte* in, std::byte* out,
                                   const Wait& wait) {
-  if (rounds(call.type)) return flat_.reduce(call, in, out, wait);
-  ++sequence_;
+  if (rounds(call.type)) return flat().reduce(call, in, out, wait);
+  begin();
   const Speakers who = speakers(call.root);
   const CollectiveCall sum = sum_of(call);
   std::vector<std::byte> scratch;  // what this host comes to, and another one's rank keeps
@@ -121,7 +121,7 @@ Status HierarchicalFabric::reduce(const CollectiveCall& call, const std::byte* i
 
 Status HierarchicalFabric::broadcast(const CollectiveCall& call, std::byte* data,
                                      const Wait& wait) {
-  ++sequence_;
+  begin();
   const Speakers who = speakers(call.root);
   if (who.here)
     if (Status status = between(call, who, wait,

@@ -20,6 +20,7 @@ class HierarchicalFabric final : public Fabric {
                      std::unique_ptr<SharedFabric> local, Algorithm forced);
 
   const char* name() const override { return "shared memory and messages"; }
+  Way way() const override { return flat_now_ ? flat_.way() : Way::kTwoLevels; }
   Status barrier(const CollectiveCall& call, const Wait& wait) override;
   // Floats of 16 and 8 bits are rounded once: they are reduced flat.
   Status all_reduce(const CollectiveCall& call, const std::byte* in, std::byte* out,
@@ -29,23 +30,23 @@ class HierarchicalFabric final : public Fabric {
   Status broadcast(const CollectiveCall& call, std::byte* data, const Wait& wait) override;
   Status all_gather(const CollectiveCall& call, const std::byte* in, std::byte* out,
                     const Wait& wait) override {
-    return flat_.all_gather(call, in, out, wait);
+    return flat().all_gather(call, in, out, wait);
   }
   Status gather(const CollectiveCall& call, const std::byte* in, std::byte* out,
                 const Wait& wait) override {
-    return flat_.gather(call, in, out, wait);
+    return flat().gather(call, in, out, wait);
   }
   Status scatter(const CollectiveCall& call, const std::byte* in, std::byte* out,
                  const Wait& wait) override {
-    return flat_.scatter(call, in, out, wait);
+    return flat().scatter(call, in, out, wait);
   }
   Status reduce_scatter(const CollectiveCall& call, const std::byte* in, std::byte* out,
                         const Wait& wait) override {
-    return flat_.reduce_scatter(call, in, out, wait);
+    return flat().reduce_scatter(call, in, out, wait);
   }
   Status all_to_all(const CollectiveCall& call, const std::byte* in, std::span<const Run> gives,
                     std::byte* out, std::span<const Run> takes, const Wait& wait) override {
-    return flat_.all_to_all(call, in, gives, out, takes, wait);
+    return flat().all_to_all(call, in, gives, out, takes, wait);
   }
 
  private:
@@ -62,6 +63,16 @@ class HierarchicalFabric final : public Fabric {
   Status between(const CollectiveCall& call, const Speakers& who, const Wait& wait, Steps&& steps,
                  Algorithm algorithm = Algorithm::kNone);
 
+  // An operation of two levels.
+  void begin() {
+    ++sequence_;
+    flat_now_ = false;
+  }
+  // For one that goes by messages between all ranks.
+  MessageFabric& flat() {
+    flat_now_ = true;
+    return flat_;
+  }
   void average(const CollectiveCall& call, std::byte* data) const;
 
   Members& members_;
@@ -71,6 +82,7 @@ class HierarchicalFabric final : public Fabric {
   const Algorithm forced_;
   MessageFabric flat_;
   uint64_t sequence_ = 0;
+  bool flat_now_ = false;
 };
 
 }  // namespace tw::collective

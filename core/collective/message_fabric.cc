@@ -13,11 +13,30 @@ void copy_bytes(std::byte* to, const std::byte* from, size_t size) {
   if (size != 0 && to != from) std::memcpy(to, from, size);
 }
 
+Way way_of(Algorithm algorithm) {
+  switch (algorithm) {
+    case Algorithm::kNone:
+      break;
+    case Algorithm::kDirect:
+      return Way::kDirect;
+    case Algorithm::kPairwise:
+      return Way::kPairwise;
+    case Algorithm::kRing:
+      return Way::kRing;
+    case Algorithm::kRecursiveDoubling:
+      return Way::kRecursiveDoubling;
+    case Algorithm::kHalvingDoubling:
+      return Way::kHalvingDoubling;
+  }
+  return Way::kMessages;
+}
+
 }  // namespace
 
 template <class Steps>
 Status MessageFabric::run(const CollectiveCall& call, const Wait& wait, Steps&& steps,
                           Algorithm algorithm) {
+  way_ = way_of(algorithm);
   Messages messages(team_, ++sequence_, call, wait, algorithm);
   Status status = steps(messages);
   if (!status.ok()) team_.members().fail(status);

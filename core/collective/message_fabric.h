@@ -14,6 +14,7 @@ class MessageFabric final : public Fabric {
   MessageFabric(Team team, Algorithm forced) : team_(std::move(team)), forced_(forced) {}
 
   const char* name() const override { return "messages"; }
+  Way way() const override { return way_; }
   Status barrier(const CollectiveCall& call, const Wait& wait) override;
   Status all_reduce(const CollectiveCall& call, const std::byte* in, std::byte* out,
                     const Wait& wait) override;
@@ -40,6 +41,7 @@ class MessageFabric final : public Fabric {
   const Team team_;
   const Algorithm forced_;
   uint64_t sequence_ = 0;
+  Way way_ = Way::kMessages;
 };
 
 }  // namespace tw::collective

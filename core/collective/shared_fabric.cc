@@ -216,6 +216,7 @@ Status SharedFabric::read(const Pending& now, int rank, uint64_t from, std::byte
 }
 
 Status SharedFabric::finish_reading(const Pending& now, bool gives) {
+  way_ = Way::kInPlace;
   own_.board().read.store(sequence_, std::memory_order_release);
   publish();
   return gives ? await_all(now, &Board::read, sequence_) : Status();
@@ -226,6 +227,7 @@ Status SharedFabric::finish_reading(const Pending& now, bool gives) {
 template <class Put, class Mix, class Take>
 Status SharedFabric::pipeline(const Pending& now, uint64_t chunks, Put&& put, Mix&& mix,
                               Take&& take) {
+  way_ = Way::kStage;
   Board& mine = own_.board();
   const uint64_t base = chunks_;
   chunks_ += chunks;
@@ -280,12 +282,14 @@ Status SharedFabric::exchange(const Pending& now, uint64_t chunks, Fill&& fill, 
 // ---- operations ----
 
 Status SharedFabric::barrier(const CollectiveCall& call, const Wait& wait) {
+  way_ = Way::kOneStep;
   const Pending now{call, wait};
   if (Status status = enter(now); !status.ok()) return end(std::move(status));
   return end(agree_all(now));
 }
 
 Status SharedFabric::one_step_reduction(const Pending& now, const std::byte* in, std::byte* out) {
+  way_ = Way::kOneStep;
   const size_t bytes = now.call.bytes();
   if (Status status = enter(now, in, bytes); !status.ok()) return status;
   if (Status status = agree_all(now); !status.ok()) return status;
@@ -406,6 +410,7 @@ Status SharedFabric::broadcast_from(int from, const CollectiveCall& call, std::b
   const size_t bytes = call.bytes();
   const bool root = rank_ == from;
   if (bytes <= kOneStep) {
+    way_ = Way::kOneStep;
     if (Status status = enter(now, root ? data : nullptr, root ? bytes : 0); !status.ok())
       return end(std::move(status));
     if (root) return {};
@@ -440,6 +445,7 @@ Status SharedFabric::all_gather(const CollectiveCall& call, const std::byte* in,
   const size_t bytes = call.bytes();
   const auto place = [&](int rank) { return out + static_cast<size_t>(rank) * bytes; };
   if (bytes <= kOneStep) {
+    way_ = Way::kOneStep;
     if (Status status = enter(now, in, bytes); !status.ok()) return end(std::move(status));
     if (Status status = agree_all(now); !status.ok()) return end(std::move(status));
     for (int i = 0; out && i < size_; ++i) copy_bytes(place(i), data_of(i, bytes), bytes);

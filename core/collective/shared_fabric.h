@@ -30,6 +30,7 @@ class SharedFabric final : public Fabric {
                std::vector<std::optional<PeerMemory>> memories, Nanos spin);
 
   const char* name() const override { return "shared memory"; }
+  Way way() const override { return way_; }
   Status barrier(const CollectiveCall& call, const Wait& wait) override;
   Status all_reduce(const CollectiveCall& call, const std::byte* in, std::byte* out,
                     const Wait& wait) override;
@@ -113,6 +114,7 @@ class SharedFabric final : public Fabric {
   const std::vector<std::optional<PeerMemory>> memories_;
   const bool crowded_;  // there are more ranks than processors
   Spinner spinner_;
+  Way way_ = Way::kOneStep;
   uint64_t sequence_ = 0;
   uint64_t chunks_ = 0;  // of the operations that have ended
 };

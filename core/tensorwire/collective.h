@@ -77,6 +77,10 @@ int tw_group_size(const tw_group* group);
 // How its data moves, for people: "shared memory", "messages", or "shared memory and messages";
 // empty: there is one rank.
 const char* tw_group_fabric(const tw_group* group);
+// How often each operation has gone which way, with the bytes that this rank gave or was given.
+typedef void (*tw_visit_operations)(void* context, const char* operation, const char* way,
+                                    uint64_t operations, uint64_t bytes);
+void tw_group_statistics(const tw_group* group, tw_visit_operations visit, void* context);
 // Ends it for all ranks; operations that are under way end with `why`.
 void tw_group_abort(tw_group* group, const char* why);
 

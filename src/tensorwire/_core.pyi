@@ -584,6 +584,8 @@ class Group:
     @property
     def fabric(self) -> str:
         """How its data moves, for people; empty: there is one rank."""
+    def statistics(self) -> list[tuple[str, str, int, int]]:
+        """Operation, way, how often, bytes."""
     def run(
         self,
         kind: int,

@@ -272,6 +272,41 @@ def test_messages_of_any_rank(tmp_path: Path) -> None:
     assert results(hear_all, tmp_path, 4) == [[], [(0, 0.0), (2, 2.0), (3, 3.0)], [], []]
 
 
+def move_a_lot(group: Group) -> dict[str, Any]:
+    large = np.zeros(1 << 20, np.uint8)
+    group.all_reduce(np.zeros(4))
+    group.all_reduce(np.zeros(4))
+    group.all_reduce(large)
+    group.broadcast(large, 0)
+    return group.statistics()
+
+
+@pytest.mark.parametrize(
+    ("transport", "small", "moved", "reduced"),
+    [
+        ("auto", "one_step", {"in_place", "stage"}, "stage"),
+        ("tcp", "direct", {"messages"}, "pairwise"),
+    ],
+)
+def test_statistics_say_which_way_operations_went(
+    transport: str,
+    small: str,
+    moved: set[str],
+    reduced: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TENSORWIRE_TRANSPORT", transport)
+    for found in results(move_a_lot, tmp_path, 2):
+        assert found["all_reduce"] == {
+            small: {"operations": 2, "bytes": 64},
+            reduced: {"operations": 1, "bytes": 1 << 20},
+        }
+        (way,) = found["broadcast"]
+        assert way in moved  # as the kernel permits
+        assert found["broadcast"][way] == {"operations": 1, "bytes": 1 << 20}
+
+
 def split_twice(group: Group) -> tuple[Any, ...]:
     with group.split(group.rank % 2, key=-group.rank) as half:  # type: ignore[union-attr]
         members = [int(rank) for rank in half.all_gather(np.array([group.rank]))[:, 0]]

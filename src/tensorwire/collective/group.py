@@ -413,6 +413,14 @@ class Group:
             timeout=self._timeout,
         )
 
+    def statistics(self) -> dict[str, dict[str, dict[str, int]]]:
+        """How often each operation has gone which way, and the bytes that this rank gave or was
+        given: ``{"all_reduce": {"ring": {"operations": 3, "bytes": 12_000_000}}}``."""
+        found: dict[str, dict[str, dict[str, int]]] = {}
+        for operation, way, operations, count in self._group.statistics():
+            found.setdefault(operation, {})[way] = {"operations": operations, "bytes": count}
+        return found
+
     # ---- how they run ----
 
     def _limit(self, timeout: float | None) -> float | None:

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collective/tally.h"
+
+namespace tw::collective {
+
+const char* name_of(Way way) {
+  switch (way) {
+    case Way::kOneStep:
+      return "one_step";
+    case Way::kStage:
+      return "stage";
+    case Way::kInPlace:
+      return "in_place";
+    case Way::kMessages:
+      return "messages";
+    case Way::kDirect:
+      return "direct";
+    case Way::kPairwise:
+      return "pairwise";
+    case Way::kRing:
+      return "ring";
+    case Way::kRecursiveDoubling:
+      return "recursive_doubling";
+    case Way::kHalvingDoubling:
+      return "halving_doubling";
+    case Way::kTwoLevels:
+      return "two_levels";
+  }
+  return "unknown";
+}
+
+}  // namespace tw::collective
