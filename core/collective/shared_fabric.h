@@ -62,7 +62,7 @@ class SharedFabric final : public Fabric {
   static_assert(kOneStep <= StageLayout::kSlot);
   // From here on an array that nobody reduces is read where it lies: a system call and the kernel's
   // look at the pages cost less than the second copy.
-  static constexpr size_t kReadInPlace = 64 << 10;
+  static constexpr size_t kReadInPlace = 4 << 20;
   static constexpr size_t kReadAtOnce = 4 << 20;  // between two looks at the others
 
   const Board& board(int rank) const;
