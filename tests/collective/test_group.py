@@ -272,8 +272,11 @@ def test_messages_of_any_rank(tmp_path: Path) -> None:
     assert results(hear_all, tmp_path, 4) == [[], [(0, 0.0), (2, 2.0), (3, 3.0)], [], []]
 
 
+LARGE = 4 << 20  # from here on ranks of a host read arrays where they lie
+
+
 def move_a_lot(group: Group) -> dict[str, Any]:
-    large = np.zeros(1 << 20, np.uint8)
+    large = np.zeros(LARGE, np.uint8)
     group.all_reduce(np.zeros(4))
     group.all_reduce(np.zeros(4))
     group.all_reduce(large)
@@ -300,11 +303,11 @@ def test_statistics_say_which_way_operations_went(
     for found in results(move_a_lot, tmp_path, 2):
         assert found["all_reduce"] == {
             small: {"operations": 2, "bytes": 64},
-            reduced: {"operations": 1, "bytes": 1 << 20},
+            reduced: {"operations": 1, "bytes": LARGE},
         }
         (way,) = found["broadcast"]
         assert way in moved  # as the kernel permits
-        assert found["broadcast"][way] == {"operations": 1, "bytes": 1 << 20}
+        assert found["broadcast"][way] == {"operations": 1, "bytes": LARGE}
 
 
 def split_twice(group: Group) -> tuple[Any, ...]:

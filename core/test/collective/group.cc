@@ -390,8 +390,18 @@ TEST_CASE("group: ranks that lag, and roots that run ahead, change nothing") {
   });
 }
 
+// From here on ranks of a host read arrays where they lie, if the kernel lets them.
+constexpr size_t kRead = 4 << 20;
+
+TEST_CASE("group: arrays that are read where they lie come whole") {
+  as_ranks(3, [](Group& group) -> std::string {
+    std::string wrong = every_operation<int64_t>(group, kRead / sizeof(int64_t) + 3);
+    return wrong.empty() ? every_pair(group, kRead / sizeof(int64_t) / 4 + 3) : wrong;
+  });
+}
+
 TEST_CASE("group: an array that is not there ends the group, and nobody's process") {
-  constexpr size_t kSize = 1 << 20;
+  constexpr size_t kSize = kRead;
   as_ranks_of(kPlacements[0], 3, [](Group& group) -> std::string {
     std::vector<std::byte> data(kSize);
     void* const gone = ::mmap(nullptr, kSize, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
