@@ -146,7 +146,7 @@ TEST_CASE_TEMPLATE("transport: what is delivered outlives an end that has read n
   uint64_t received = 0;
   bool ended = false;
   const auto receive = [&] {
-    std::byte bytes[1000];
+    std::byte bytes[1000] = {};
     const iovec room = run_of(bytes, sizeof bytes);
     const auto got = pair.b->receive({&room, 1});
     ended = !got.ok();
