@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ranks run: ``python programs.py NAME``. Each prints one line of JSON."""
+"""What ranks run, a function each."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import json
 import logging
 import os
 import queue
-import sys
 from typing import Any
+
+import torch._dynamo  # optimizers import it at their first use, in each rank that is forked
 
 import tensorwire.horovod.torch as hvd
 import torch
@@ -198,8 +199,11 @@ def leave_and_come_back() -> Any:
     return [said, hvd.allreduce(torch.ones(1), op=hvd.Sum).tolist()]
 
 
-if __name__ == "__main__":
+def run(program: str) -> str:
+    """What it returns, as JSON."""
     torch.set_num_threads(1)
     hvd.init()
-    result = globals()[sys.argv[1]]()
-    print(json.dumps(result))
+    try:
+        return json.dumps(globals()[program]())
+    finally:
+        hvd.shutdown()

@@ -12,7 +12,7 @@ from tests.horovod import ranks
 
 @pytest.mark.timeout(120)
 def test_tensorflow_and_keras() -> None:
-    first, second = ranks.results("tensorflow_program.py")
+    first, second = ranks.of_file("tensorflow_program.py")
     for rank, found in enumerate((first, second)):
         wanted = [
             [1.5, 2.5],

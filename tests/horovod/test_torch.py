@@ -5,19 +5,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 pytest.importorskip("torch")
 
-from tests.horovod import ranks
+from tests.horovod.ranks import results
 
 pytestmark = pytest.mark.timeout(120)
-
-
-def results(program: str, size: int = 2, **environment: str) -> list[Any]:
-    return ranks.results("programs.py", program, size=size, **environment)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
