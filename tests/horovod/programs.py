@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import queue
+import traceback
 from typing import Any
 
 import torch._dynamo  # optimizers import it at their first use, in each rank that is forked
@@ -199,11 +200,14 @@ def leave_and_come_back() -> Any:
     return [said, hvd.allreduce(torch.ones(1), op=hvd.Sum).tolist()]
 
 
-def run(program: str) -> str:
-    """What it returns, as JSON."""
+def main(program: str) -> None:
+    """Prints what it returns, or why it has failed."""
     torch.set_num_threads(1)
     hvd.init()
     try:
-        return json.dumps(globals()[program]())
+        outcome = (True, globals()[program]())
+    except BaseException:
+        outcome = (False, traceback.format_exc())
     finally:
         hvd.shutdown()
+    print(json.dumps(outcome))

@@ -4,15 +4,13 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import subprocess
 import sys
-import traceback
-from importlib import import_module
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+
+from tests import forked
 
 from tensorwire import launch
 
@@ -58,47 +56,23 @@ def of_file(name: str, size: int = 2) -> list[Any]:
     return [json.loads(out) for out, _ in found]
 
 
-def _run(end: Connection, program: str, environment: dict[str, str]) -> None:
-    os.environ.update(environment)
-    try:
-        outcome = (True, import_module(PROGRAMS).run(program))
-    except BaseException:
-        outcome = (False, traceback.format_exc())
-    end.send(outcome)
-
-
 def results(program: str, size: int = 2, **environment: str) -> list[Any]:
-    """What a function of `PROGRAMS` returns on each rank; None for one that is killed. Ranks are
-    forked from a process that has imported PyTorch and has no threads."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([PROGRAMS])
-    ends: list[Connection] = []
-    processes = []
+    """What a function of `PROGRAMS` returns on each rank; None for one that is killed."""
+    ranks = [forked.start(PROGRAMS, program, each) for each in _environments(size, environment)]
     try:
-        for each in _environments(size, environment):
-            mine, theirs = context.Pipe(duplex=False)
-            process = context.Process(target=_run, args=(theirs, program, each), daemon=True)
-            process.start()
-            theirs.close()
-            ends.append(mine)
-            processes.append(process)
-        found = [_outcome(rank, end) for rank, end in enumerate(ends)]
-        for process in processes:  # what it writes at its end counts, too
-            process.join(LIMIT_SECONDS)
+        found = [_outcome(rank, child) for rank, child in enumerate(ranks)]
+        for child in ranks:  # what it writes at its end counts, too
+            child.wait(LIMIT_SECONDS)
         return found
     finally:
-        for process in processes:
-            process.kill()
-            process.join()
-        for end in ends:
-            end.close()
+        for child in ranks:
+            child.kill()
 
 
-def _outcome(rank: int, end: Connection) -> Any:
-    assert end.poll(LIMIT_SECONDS), f"rank {rank} has not ended"
-    try:
-        good, result = end.recv()
-    except EOFError:
+def _outcome(rank: int, child: forked.Child) -> Any:
+    line = child.stdout.readline()
+    if not line:
         return None
+    good, result = json.loads(line)
     assert good, f"rank {rank}: {result}"
-    return json.loads(result)
+    return result

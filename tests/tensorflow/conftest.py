@@ -5,20 +5,18 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import forked
 
 from tensorwire.launch import free_ports
 
-HERE = Path(__file__).resolve().parent
+SERVE = "tests.tensorflow.serve"
 PLUGIN, STOCK = "grpc+tensorwire", "grpc"
 READY_SECONDS = 90.0
 
@@ -29,37 +27,24 @@ class Process:
     """One process of a cluster, with the servers of one task, or of several."""
 
     def __init__(self, order: Mapping[str, Any], environment: Mapping[str, str]) -> None:
-        self._child = subprocess.Popen(
-            [sys.executable, str(HERE / "serve.py"), json.dumps(order)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "1", **environment},
-        )
+        self._child = forked.start(SERVE, order, environment)
 
     @property
     def pid(self) -> int:
         return self._child.pid
 
     def wait_ready(self) -> None:
-        assert self._child.stdout is not None
         line = self._child.stdout.readline()
         assert line.startswith("ready"), f"the server has not started: {line!r}"
 
     def ask(self, word: str) -> Any:
         """What ``serve.py`` answers to one of its words."""
-        assert self._child.stdin is not None
-        assert self._child.stdout is not None
         self._child.stdin.write(f"{word}\n")
         self._child.stdin.flush()
         return json.loads(self._child.stdout.readline())
 
     def kill(self) -> None:
         self._child.kill()
-        self._child.wait(30)
-        for pipe in (self._child.stdin, self._child.stdout):
-            if pipe is not None:
-                pipe.close()
 
 
 class Cluster:

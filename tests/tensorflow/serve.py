@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A TensorFlow server in a process of its own, for tests: started by ``conftest.Cluster``.
+"""A TensorFlow server in a process of its own, for tests: forked for ``conftest.Cluster``.
 
 Says ``ready``, then answers each line on standard input by one of JSON. It ends with its input.
 
@@ -20,6 +20,9 @@ import sys
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import Any
+
+import tensorflow as tf
+import tensorwire.tensorflow as tt
 
 SO_ATTACH_FILTER = 26
 DROP_ALL = struct.pack("HBBI", 0x06, 0, 0, 0)  # BPF: return 0 bytes of the packet
@@ -74,11 +77,7 @@ def cut(grpc_ports: Collection[int]) -> int:
     return count
 
 
-def main() -> None:
-    order: dict[str, Any] = json.loads(sys.argv[1])
-    import tensorflow as tf
-    import tensorwire.tensorflow as tt
-
+def main(order: dict[str, Any]) -> None:
     if order["late"]:
         tf.constant(1.0)  # TensorFlow has made its devices
     if order["protocol"] != tt.STOCK_PROTOCOL:
@@ -107,7 +106,3 @@ def main() -> None:
     for line in sys.stdin:
         print(json.dumps(answers[line.strip()]()), flush=True)
     os._exit(0)  # servers of TensorFlow cannot be shut down
-
-
-if __name__ == "__main__":
-    main()
