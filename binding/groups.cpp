@@ -149,6 +149,7 @@ struct Group {
     return rows;
   }
   nb::str fabric() { return nb::str(tw_group_fabric(Use(*this).get())); }
+  bool gone(int rank) { return tw_group_gone(Use(*this).get(), rank) != 0; }
   void abort(const char* why) {
     const Use use(*this);
     const NoGil nogil;
@@ -280,6 +281,7 @@ void bind_groups(nb::module_& m) {
            nb::arg("timeout").none())
       .def("receive_any", &Group::receive_any, nb::arg("tag"), nb::arg("into"),
            nb::arg("timeout").none())
+      .def("gone", &Group::gone, nb::arg("rank"))
       .def("abort", &Group::abort, nb::arg("why"))
       .def("leave", &Group::leave);
 }

@@ -102,6 +102,10 @@ void tw_group_statistics(const tw_group* group, tw_visit_operations visit, void*
     visit(context, collective::name_of(kind), collective::name_of(way), operations, bytes);
   });
 }
+int tw_group_gone(const tw_group* group, int rank) {
+  const bool known = !of(group)->inherited() && rank >= 0 && rank < of(group)->size();
+  return known && of(group)->members().gone(rank) ? 1 : 0;
+}
 void tw_group_abort(tw_group* group, const char* why) try {
   if (!of(group)->inherited()) of(group)->abort(why);
 } catch (const std::bad_alloc&) {

@@ -85,4 +85,8 @@ Status Members::standing() const {
   return {};
 }
 
+bool Members::gone(int rank) const {
+  return rank != rank_ && (link(rank).closed() || link(rank).peer_closed());
+}
+
 }  // namespace tw::collective

@@ -40,6 +40,9 @@ class Members {
   // That of all ranks, but for those that have left in good order. A slice of a wait asks this: it
   // looks at each link, and costs no system call.
   Status standing() const;
+  // Whether the process behind a rank is gone, or has left; a group that has failed says nothing
+  // of that.
+  bool gone(int rank) const;
 
   // The longest that a wait goes without a look at standing(): a rank that dies is noticed so soon.
   static constexpr Nanos kSlice = 50 * kMillisecond;

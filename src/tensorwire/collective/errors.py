@@ -11,6 +11,7 @@ from tensorwire import _core
 
 INVALID_ARGUMENT: Final = 3
 DEADLINE_EXCEEDED: Final = 4
+FAILED_PRECONDITION: Final = 9
 ABORTED: Final = 10
 UNAVAILABLE: Final = 14
 
@@ -33,6 +34,10 @@ class DisagreementError(GroupError):
 
 class GroupTimeoutError(GroupError, TimeoutError):
     """A rank has not come in time."""
+
+
+class ExcludedError(GroupError):
+    """The other ranks have made a group anew without this one."""
 
 
 _KINDS: Final[dict[int, type[GroupError]]] = {

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeVar, overload
 
 import numpy as np
@@ -87,6 +88,20 @@ def _dense(array: Array) -> Array:
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
 
+@dataclass(frozen=True)
+class Origin:
+    """Where a group comes from: the store of the first one of its line, how many times it has been
+    made anew since, and the address that was given for this rank."""
+
+    store: Store
+    epoch: int
+    host: str | None
+
+    def meeting(self) -> Store:
+        """Where the ranks of the group find each other."""
+        return PrefixStore(f"epoch-{self.epoch}", self.store) if self.epoch else self.store
+
+
 class Group:
     """Ranks that call the same operations in the same order, each from a process of its own.
 
@@ -112,8 +127,10 @@ class Group:
         *,
         host: str | None = None,
         timeout: float | None = 1800.0,
+        origin: Origin | None = None,
     ) -> None:
-        """Returns once all ranks have come. See :func:`join`."""
+        """Returns once all ranks have come. See :func:`join`. ``origin``: of one that is made
+        anew."""
         with translated():
             self._group = _core.Group(store, rank, size, host or "", timeout)
         self.rank: Final = rank
@@ -123,9 +140,9 @@ class Group:
         self.fabric: Final = self._group.fabric
         """How data moves, for people: ``shared memory``, ``messages`` where no two ranks have
         any in common, or ``shared memory and messages``; empty where there is one rank."""
-        self._store = store
-        self._host = host
-        self._timeout = timeout
+        self.timeout = timeout
+        """Of each operation that gives none, in seconds; None: no limit."""
+        self.origin: Final = origin or Origin(store, 0, host)
         self._splitting = threading.Lock()  # guards what follows
         self._splits = 0
         self._line = Line(f"tensorwire rank {rank}")
@@ -143,6 +160,11 @@ class Group:
         of this one gets :class:`~tensorwire.collective.RankLostError`."""
         self._line.close()
         self._group.leave()
+
+    def gone(self, rank: int) -> bool:
+        """Whether the process of a rank is known to be gone, or has left the group; also once the
+        group has failed."""
+        return self._group.gone(rank)
 
     def abort(self, why: str) -> None:
         """Ends the group for all ranks, from any thread: operations raise GroupError with
@@ -406,11 +428,11 @@ class Group:
         mine = [row for row in colors if row[0] and row[1] == color]
         mine.sort(key=lambda row: (row[2], row[3]))
         return Group(
-            PrefixStore(f"split-{split}-{color}", self._store),
+            PrefixStore(f"split-{split}-{color}", self.origin.meeting()),
             next(i for i, row in enumerate(mine) if row[3] == self.rank),
             len(mine),
-            host=self._host,
-            timeout=self._timeout,
+            host=self.origin.host,
+            timeout=self.timeout,
         )
 
     def statistics(self) -> dict[str, dict[str, dict[str, int]]]:
@@ -424,7 +446,7 @@ class Group:
     # ---- how they run ----
 
     def _limit(self, timeout: float | None) -> float | None:
-        return self._timeout if timeout is None else timeout
+        return self.timeout if timeout is None else timeout
 
     def _run(
         self,
@@ -572,8 +594,10 @@ def join(
     Raises :class:`~tensorwire.collective.GroupError` when a rank does not come, or cannot be
     reached.
     """
-    if isinstance(store, str) and ":" in store and "/" not in store:
-        return Group(RpcStore(store), rank, size, host=host, timeout=timeout)
-    if isinstance(store, str | os.PathLike):
-        return Group(FileStore(store), rank, size, host=host, timeout=timeout)
-    return Group(store, rank, size, host=host, timeout=timeout)
+    return Group(store_of(store), rank, size, host=host, timeout=timeout)
+
+
+def store_of(given: Store | str | os.PathLike[str]) -> Store:
+    if isinstance(given, str) and ":" in given and "/" not in given:
+        return RpcStore(given)
+    return FileStore(given) if isinstance(given, str | os.PathLike) else given
