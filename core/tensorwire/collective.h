@@ -81,8 +81,8 @@ const char* tw_group_fabric(const tw_group* group);
 typedef void (*tw_visit_operations)(void* context, const char* operation, const char* way,
                                     uint64_t operations, uint64_t bytes);
 void tw_group_statistics(const tw_group* group, tw_visit_operations visit, void* context);
-// 1: the process behind a rank of the group is gone, or has left, which is known in a group that has
-// failed, too. 0: as far as this process knows it is there.
+// 1: the process behind a rank of the group is gone, or has left; a group that has failed knows it,
+// too. 0: as far as this process knows it is there.
 int tw_group_gone(const tw_group* group, int rank);
 // Ends it for all ranks; operations that are under way end with `why`.
 void tw_group_abort(tw_group* group, const char* why);

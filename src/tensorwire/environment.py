@@ -23,7 +23,8 @@ def names() -> frozenset[str]:
     return frozenset(setting["variable"] for setting in _core.each_setting())
 
 
-_OWN: Final = frozenset(["TENSORWIRE_RUN"])  # from one of our processes to the next
+# From one of our processes to the next.
+_OWN: Final = frozenset(["TENSORWIRE_REJOIN", "TENSORWIRE_RUN", "TENSORWIRE_STORE"])
 
 
 _PREFIXES: Final = ("TENSORWIRE_", "TF_RDMA_")

@@ -106,7 +106,34 @@ def gradients() -> Any:
     gathered = mine.grad.tolist()
     mine.grad = None
     hvd.allreduce(mine, op=hvd.Sum).sum().backward()
-    return [gathered, mine.grad.tolist()]
+    return [gathered, mine.grad.tolist(), batch_norm((2,)), batch_norm((2, 4, 4), affine=False)]
+
+
+def batch_norm(shape: tuple[int, ...], **more: Any) -> list[float]:
+    """How far SyncBatchNorm on uneven shares of a batch is from BatchNorm on all of it."""
+    torch.manual_seed(3)
+    shares = [slice(0, 3), slice(3, 8)]
+    whole, weights = torch.randn(2, 8, *shape).unbind()
+    plain: Any = (torch.nn.BatchNorm1d if len(shape) == 1 else torch.nn.BatchNorm2d)(2, **more)
+    synced = hvd.SyncBatchNorm(2, **more)
+    everything = (whole * 3 + 50).requires_grad_()
+    mine = everything[shares[hvd.rank()]].detach().requires_grad_()
+    for _ in range(2):
+        wanted, found = plain(everything), synced(mine)
+        (wanted * weights).sum().backward()
+        (found * weights[shares[hvd.rank()]]).sum().backward()
+    pairs = [
+        (found, wanted[shares[hvd.rank()]]),
+        (mine.grad, everything.grad[shares[hvd.rank()]]),  # type: ignore[index]
+        (synced.running_mean, plain.running_mean),
+        (synced.running_var, plain.running_var),
+        *(
+            (hvd.allreduce(each.grad, op=hvd.Sum), other.grad)
+            for each, other in zip(synced.parameters(), plain.parameters(), strict=True)
+        ),
+        (synced.eval()(mine), plain.eval()(everything)[shares[hvd.rank()]]),
+    ]
+    return [float((each - other).abs().max()) for each, other in pairs]
 
 
 def train(**more: Any) -> Any:

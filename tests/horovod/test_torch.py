@@ -72,8 +72,11 @@ def test_process_sets() -> None:
 
 def test_gradients_go_through_operations() -> None:
     first, second = results("gradients")
-    assert first == [[0.0, 1.0], [2.0, 2.0]]
-    assert second == [[2.0, 3.0], [2.0, 2.0]]
+    assert first[:2] == [[0.0, 1.0], [2.0, 2.0]]
+    assert second[:2] == [[2.0, 3.0], [2.0, 2.0]]
+    for differences in (*first[2:], *second[2:]):
+        assert len(differences) >= 5
+        assert max(differences) < 1e-4
 
 
 @pytest.mark.parametrize("program", ["train", "train_grouped"])

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Annotated
 
 import typer
@@ -38,6 +40,14 @@ def run(
             help="Run a cluster on this machine: the program once for each task of these jobs.",
         ),
     ] = None,
+    restarts: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="With --launch, for Horovod's elastic programs: the others go on when a process "
+            "fails, and so many are started again.",
+        ),
+    ] = None,
     fallback: Annotated[
         bool,
         typer.Option("--fallback", help="Use stock gRPC where the plugin cannot be had."),
@@ -47,7 +57,7 @@ def run(
 
     With --launch each process finds the cluster in TF_CONFIG and in {job}, {index}, {ps_hosts},
     {worker_hosts} (and so on for each job) in its arguments. Output is prefixed; signals are passed
-    on; all processes end when one fails, and ps once the others have ended.
+    on; all processes end when one fails (but see --restarts), and ps once the others have ended.
     """
     import os
 
@@ -57,9 +67,20 @@ def run(
     added = environment(stats=stats, fallback=fallback)
     if launch is not None:
         cluster = usage("--launch", launcher.cluster, launch)
-        ended = usage(
-            "--launch", lambda words: launcher.run(cluster, words, environment=added), command
-        )
+        with _store() if restarts is not None else nullcontext("") as store:
+            if store:
+                added = {**added, "TENSORWIRE_STORE": store}
+
+            def start(words: list[str]) -> launcher.Ended:
+                return launcher.run(
+                    cluster,
+                    words,
+                    environment=added,
+                    restarts=restarts,
+                    restarted={"TENSORWIRE_REJOIN": "1"},
+                )
+
+            ended = usage("--launch", start, command)
         if ended.why:
             print(f"tensorwire: {ended.why}", file=sys.stderr)
         raise typer.Exit(ended.code)
@@ -68,3 +89,22 @@ def run(
     except OSError as error:
         print(f"tensorwire: cannot run {command[0]!r}: {error.strerror}", file=sys.stderr)
         raise typer.Exit(127) from None
+
+
+@contextmanager
+def _store() -> Iterator[str]:
+    """Where ranks meet, which outlives each of them; its address."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    import grpc
+
+    from tensorwire.collective import store_service
+
+    server = grpc.server(ThreadPoolExecutor(4))
+    server.add_generic_rpc_handlers((store_service(),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        server.stop(None)

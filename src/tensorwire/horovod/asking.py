@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any, Final
 
@@ -23,8 +21,6 @@ Max: Final = 4
 Product: Final = 5
 OPS: Final = ("average", "sum", "adasum", "min", "max", "product")
 
-_counts: Final[defaultdict[str, Iterator[int]]] = defaultdict(itertools.count)
-
 
 def operation(average: bool | None, op: int | None) -> str:
     if average is not None:
@@ -36,7 +32,7 @@ def operation(average: bool | None, op: int | None) -> str:
 
 def named(kind: str, name: str | None) -> str:
     """Unnamed ones are matched by their order."""
-    return f"{kind}.{name}" if name is not None else f"{kind}.noname.{next(_counts[kind])}"
+    return f"{kind}.{name or f'noname.{process.runtime().count(kind)}'}"
 
 
 def begin(

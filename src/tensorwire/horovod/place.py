@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -23,17 +23,23 @@ _LAUNCHERS: Final = (
 _JOBS: Final = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid")
 _ADDRESS: Final = "HOROVOD_GLOO_RENDEZVOUS_ADDR"
 _PORT: Final = "HOROVOD_GLOO_RENDEZVOUS_PORT"
+# Of a launcher that goes on when a rank is lost, for those that it starts.
+_STORE: Final = "TENSORWIRE_STORE"
+_AGAIN: Final = "TENSORWIRE_REJOIN"
 
 
 @dataclass(frozen=True)
 class Place:
-    """``address``: host:port, where rank 0 serves the store; empty: ranks of one launcher on one
-    host meet in ``folder``."""
+    """``address``: host:port, where rank 0 serves the store, or, with ``served``, another process
+    does; empty: ranks of one launcher on one host meet in ``folder``. ``again``: the job has begun
+    without this process."""
 
     rank: int
     size: int
     address: str = ""
     folder: str = ""
+    served: bool = False
+    again: bool = False
 
 
 class _Task(msgspec.Struct):
@@ -57,7 +63,11 @@ def find(environment: Mapping[str, str]) -> Place:
             folder = "" if address or size == 1 else _folder(environment, rank_name)
             return Place(rank, size, address, folder)
     if "TF_CONFIG" in environment:
-        return _of_cluster(environment["TF_CONFIG"])
+        found = _of_cluster(environment["TF_CONFIG"])
+        store = environment.get(_STORE, "")
+        if not store:
+            return found
+        return replace(found, address=store, served=True, again=bool(environment.get(_AGAIN)))
     return Place(0, 1)
 
 

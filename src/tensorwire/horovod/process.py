@@ -11,6 +11,7 @@ import socket
 import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,27 +43,41 @@ class _Alone:
         return self._values[key]
 
 
-class _Job:
+class _Meeting:
+    """Where the ranks of the job find each other, and this process joins them."""
+
     def __init__(self, where: place.Place, times: int) -> None:
+        self._where = where
         self._server: grpc.Server | None = None
         self._folder = ""
-        store: collective.Store = _Alone()
-        host = None
-        if where.size > 1 and where.address:
-            if where.rank == 0:
+        self._host: str | None = None
+        self._store: collective.Store = _Alone()
+        if where.address and (where.size > 1 or where.served):
+            if where.rank == 0 and not where.served:
                 self._server = _serve(where.address)
-            store = collective.PrefixStore(f"job-{times}", collective.RpcStore(where.address))
-            host = os.environ.get("TENSORWIRE_GROUP_HOST") or _own_address(where.address)
+            self._store = collective.PrefixStore(f"job-{times}", collective.RpcStore(where.address))
+            self._host = os.environ.get("TENSORWIRE_GROUP_HOST") or _own_address(where.address)
         elif where.size > 1:
             self._folder = f"{where.folder}-{times}"
-            store = collective.FileStore(self._folder)
-        self.rank, self.size = where.rank, where.size
-        try:
-            group = collective.join(store, where.rank, where.size, host=host)
-            hosts = group.all_gather(np.array([_host_number()], np.uint64)).reshape(-1).tolist()
-        except BaseException:
-            self._clear()
-            raise
+            self._store = collective.FileStore(self._folder)
+
+    def enter(self) -> collective.Group:
+        if self._where.again:
+            return collective.rejoin(self._store, host=self._host, regroup_timeout=_patience())
+        return collective.join(self._store, self._where.rank, self._where.size, host=self._host)
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.stop(1.0).wait()  # nothing is on its way: at once
+        if self._folder and self._where.rank == 0:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class _Job:
+    def __init__(self, meeting: _Meeting, group: collective.Group) -> None:
+        self.meeting = meeting
+        hosts = group.all_gather(np.array([_host_number()], np.uint64)).reshape(-1).tolist()
+        self.rank, self.size = group.rank, group.size
         mine = hosts[self.rank]
         self.local_rank = hosts[: self.rank].count(mine)
         self.local_size = hosts.count(mine)
@@ -74,17 +89,12 @@ class _Job:
         timeline = None
         if path and path != "DYNAMIC" and self.rank == 0:
             timeline = Timeline(path, bool(_value("HOROVOD_TIMELINE_MARK_CYCLES", 0)))
+        self.group = group
         self.runtime = Runtime(group, _settings(), timeline)
 
     def close(self) -> None:
         self.runtime.close()
-        self._clear()
-
-    def _clear(self) -> None:
-        if self._server is not None:
-            self._server.stop(1.0).wait()  # nothing is on its way: at once
-        if self._folder and self.rank == 0:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        self.meeting.close()
 
 
 def _serve(address: str) -> grpc.Server:
@@ -123,6 +133,11 @@ def _value(name: str, default: float) -> float:
         return float(text) if text else default
     except ValueError:
         raise ValueError(f"{name}={text!r} is no number") from None
+
+
+def _patience() -> float:
+    """Seconds for which a rank that is not known to be gone is waited for."""
+    return _value("HOROVOD_GLOO_TIMEOUT_SECONDS", 30.0)
 
 
 def _settings() -> Settings:
@@ -188,7 +203,12 @@ def init(comm: Sequence[int] | None = None, process_sets: Any = None) -> None:
         if _job is not None:
             return
         _times += 1
-        _job = _Job(place.find(os.environ), _times)
+        meeting = _Meeting(place.find(os.environ), _times)
+        try:
+            _job = _Job(meeting, meeting.enter())
+        except BaseException:
+            meeting.close()
+            raise
         global_process_set.ranks = list(range(_job.size))
         if _times == 1:
             atexit.register(shutdown)
@@ -203,6 +223,30 @@ def shutdown() -> None:
         job, _job = _job, None
     if job is not None:
         job.close()
+
+
+def regroup() -> None:
+    """The job anew: of the ranks that are left, and of processes that ask to come in. All ranks
+    that are left call it. Process sets are gone. Raises
+    :class:`~tensorwire.collective.GroupError`; then there is no job any more."""
+    global _job
+    with _guard:
+        before, _job = _the_job(), None
+        group = before.runtime.release()
+        try:
+            while _job is None:
+                group = collective.regroup(group, timeout=_patience())
+                with suppress(collective.RankLostError):  # lost meanwhile, too
+                    _job = _Job(before.meeting, group)
+        except BaseException:
+            before.meeting.close()
+            raise
+        global_process_set.ranks = list(range(_job.size))
+
+
+def newcomers() -> int:
+    """How many processes ask to come in, as far as this rank knows."""
+    return collective.newcomers(_the_job().group)
 
 
 def is_initialized() -> bool:
@@ -300,7 +344,9 @@ __all__ = [
     "is_initialized",
     "local_rank",
     "local_size",
+    "newcomers",
     "rank",
+    "regroup",
     "remove_process_set",
     "runtime",
     "shutdown",

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final
@@ -63,6 +65,7 @@ class Runtime:
         self._warned: set[str] = set()
         self._changed = threading.Condition()
         self._submitted: list[Request] = []
+        self._counts: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
         self._entries: dict[Key, _Entry] = {}
         self._leaving = False
         self._over: str = ""
@@ -97,8 +100,17 @@ class Runtime:
     def members(self, process_set: int) -> tuple[int, ...]:
         return self._negotiator.members[process_set]
 
+    def count(self, kind: str) -> int:
+        """How many unnamed requests of a kind there were before."""
+        with self._changed:
+            return next(self._counts[kind])
+
     def close(self) -> None:
         """Leaves, and with it do all ranks; what is outstanding anywhere fails."""
+        self.release().close()
+
+    def release(self) -> Group:
+        """As ``close()``, but that the group of all ranks stays open, for whoever makes it anew."""
         with self._changed:
             self._leaving = True
             self._changed.notify()
@@ -108,6 +120,7 @@ class Runtime:
             self._thread.join()
         if self.timeline is not None:
             self.timeline.close()
+        return self._groups[0]
 
     # ---- the thread ----
 
@@ -126,8 +139,9 @@ class Runtime:
             entries, self._entries = list(self._entries.values()), {}
         for entry in entries:
             entry.future.set_exception(HorovodInternalError(why))
-        for group in self._groups.values():
-            group.close()
+        for number, group in self._groups.items():
+            if number:
+                group.close()
 
     def _cycles(self) -> None:
         pause = self._settings.cycle_seconds

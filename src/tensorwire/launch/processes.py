@@ -82,6 +82,8 @@ def run(
     output: Output | None = None,
     grace: float = GRACE_SECONDS,
     timeout: float | None = None,
+    restarts: int | None = None,
+    restarted: Mapping[str, str] | None = None,
 ) -> Ended:
     """Runs ``command`` for every task and returns when all processes have ended.
 
@@ -91,6 +93,9 @@ def run(
     output: takes the lines; by default they go to this process's stdout and stderr with a prefix.
     grace: seconds between SIGTERM and SIGKILL, and between a signal passed on and SIGTERM.
     timeout: seconds after which all are ended.
+    restarts: None: all end when one fails. Else the others go on, and so many of those that fail
+    are started again, with what ``restarted`` adds to their environment; all end when the last one
+    has failed.
 
     SIGINT, SIGTERM and SIGHUP are passed on; sent once more, they end the processes faster. They
     are handled only when this runs in the main thread. The thread must live until this returns:
@@ -104,11 +109,18 @@ def run(
         task: list(command(task)) if callable(command) else cluster.fill(command, task)
         for task in cluster.tasks
     }
+
+    def start(task: Task, more: Mapping[str, str]) -> None:
+        added = {**(environment or {}), **_variables(cluster, task), **more}
+        running.start(task, commands[task], added)
+
     running = _Running(cluster, served, output or Prefixed(cluster.tasks), grace)
+    if restarts is not None:
+        running.tolerate(restarts, lambda task: start(task, restarted or {}))
     try:
         with _signals(running.interrupt):
-            for task, words in commands.items():
-                running.start(task, words, {**(environment or {}), **_variables(cluster, task)})
+            for task in commands:
+                start(task, {})
             return running.wait(timeout)
     finally:
         running.close()
@@ -186,8 +198,14 @@ class _Running:
         self._code = 0
         self._why = ""
         self._failed: Task | None = None
+        self._restarts = 0
+        self._again: Callable[[Task], None] | None = None
         self._last = {task: deque[str](maxlen=LAST_LINES) for task in cluster.tasks}
         """Of what each has written to its stderr."""
+
+    def tolerate(self, restarts: int, again: Callable[[Task], None]) -> None:
+        """Others go on when one fails; so many are started ``again``."""
+        self._restarts, self._again = restarts, again
 
     def interrupt(self, number: int) -> None:
         """For a signal that this process got; safe in a signal handler."""
@@ -265,8 +283,20 @@ class _Running:
             how = f"failed with exit code {code}"
             if code < 0:
                 code, how = 128 - code, f"was ended by {signal.Signals(-code).name}"
+            if self._goes_on_without(task, how):
+                return
             self._failed = task
             self._fail(code, f"{task} {how}", "; ending the others" if self._alive else "")
+
+    def _goes_on_without(self, task: Task, how: str) -> bool:
+        if self._again is None or not self._alive or task.job in self._serving:
+            return False
+        what = "starting it again" if self._restarts else "the others go on"
+        print(f"tensorwire: {task} {how}; {what}", file=sys.stderr, flush=True)
+        if self._restarts:
+            self._restarts -= 1
+            self._again(task)
+        return True
 
     def _signalled(self, number: int) -> None:
         if self._sent is None:

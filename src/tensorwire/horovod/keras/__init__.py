@@ -14,8 +14,8 @@ from tensorwire.horovod.asking import (
     nccl_built,
     none_built,
 )
-from tensorwire.horovod.errors import HorovodInternalError
-from tensorwire.horovod.keras import callbacks
+from tensorwire.horovod.errors import HorovodInternalError, HostsUpdatedInterrupt
+from tensorwire.horovod.keras import callbacks, elastic
 from tensorwire.horovod.process import (
     ProcessSet,
     add_process_set,
@@ -44,6 +44,7 @@ from tensorwire.horovod.tensorflow.operations import (
     broadcast_variables,
     reducescatter,
 )
+from tensorwire.horovod.tensorflow.sync_batch_norm import SyncBatchNormalization
 
 ccl_built = cuda_built = ddl_built = gloo_built = gloo_enabled = none_built
 mpi_built = mpi_enabled = mpi_threads_supported = rocm_built = none_built
@@ -54,11 +55,13 @@ __all__ = [
     "Compression",
     "DistributedOptimizer",
     "HorovodInternalError",
+    "HostsUpdatedInterrupt",
     "Max",
     "Min",
     "ProcessSet",
     "Product",
     "Sum",
+    "SyncBatchNormalization",
     "add_process_set",
     "allgather",
     "allreduce",
@@ -72,6 +75,7 @@ __all__ = [
     "cross_size",
     "cuda_built",
     "ddl_built",
+    "elastic",
     "global_process_set",
     "gloo_built",
     "gloo_enabled",

@@ -13,7 +13,7 @@ from tensorwire.horovod.asking import (
     nccl_built,
     none_built,
 )
-from tensorwire.horovod.errors import HorovodInternalError
+from tensorwire.horovod.errors import HorovodInternalError, HostsUpdatedInterrupt
 from tensorwire.horovod.process import (
     ProcessSet,
     add_process_set,
@@ -32,6 +32,7 @@ from tensorwire.horovod.process import (
     start_timeline,
     stop_timeline,
 )
+from tensorwire.horovod.tensorflow import elastic
 from tensorwire.horovod.tensorflow.compression import Compression
 from tensorwire.horovod.tensorflow.gradients import DistributedGradientTape, DistributedOptimizer
 from tensorwire.horovod.tensorflow.operations import (
@@ -45,6 +46,7 @@ from tensorwire.horovod.tensorflow.operations import (
     grouped_allreduce,
     reducescatter,
 )
+from tensorwire.horovod.tensorflow.sync_batch_norm import SyncBatchNormalization
 
 ccl_built = cuda_built = ddl_built = gloo_built = gloo_enabled = none_built
 mpi_built = mpi_enabled = mpi_threads_supported = rocm_built = none_built
@@ -56,11 +58,13 @@ __all__ = [
     "DistributedGradientTape",
     "DistributedOptimizer",
     "HorovodInternalError",
+    "HostsUpdatedInterrupt",
     "Max",
     "Min",
     "ProcessSet",
     "Product",
     "Sum",
+    "SyncBatchNormalization",
     "add_process_set",
     "allgather",
     "allgather_object",
@@ -75,6 +79,7 @@ __all__ = [
     "cross_size",
     "cuda_built",
     "ddl_built",
+    "elastic",
     "global_process_set",
     "gloo_built",
     "gloo_enabled",

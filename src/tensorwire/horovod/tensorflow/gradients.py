@@ -22,7 +22,9 @@ class _How:
         predivide: float,
         sparse_as_dense: bool,
         process_set: ProcessSet,
+        factor: float = 1.0,
     ) -> None:
+        """``factor``: of what is reduced."""
         if op == Adasum:
             raise NotImplementedError("gradients by Adasum: reduce them by hvd.allreduce")
         if predivide != 1.0 and op != Average:
@@ -31,12 +33,16 @@ class _How:
         self._compression = compression
         self._op = op
         self._scales = (1 / predivide, predivide)
+        self._factor = factor
         self._sparse_as_dense = sparse_as_dense
         self._process_set = process_set
 
     def reduced(self, gradients: Sequence[Any]) -> list[Any]:
         """All dense ones go together; None stays None."""
-        found = list(gradients)
+        found = [
+            each if each is None or self._factor == 1.0 else each * self._factor
+            for each in gradients
+        ]
         if not self._process_set.included() or self._process_set.size() == 1:
             return found
         for i, each in enumerate(found):
@@ -104,6 +110,7 @@ def DistributedGradientTape(  # Horovod's name
     num_groups: int = 0,
     groups: Any = None,
     process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
 ) -> Any:
     """The tape, with ``gradient()`` of all ranks. All gradients are reduced as one, whatever the
     groups are."""
@@ -124,22 +131,36 @@ def DistributedOptimizer(  # Horovod's name
     backward_passes_per_step: int = 1,
     op: int = Average,
     gradient_predivide_factor: float = 1.0,
+    average_aggregated_gradients: bool = False,
     num_groups: int = 0,
     groups: Any = None,
     process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
 ) -> Any:
-    """A Keras optimizer like the given one, that applies the gradients of all ranks."""
-    if backward_passes_per_step != 1:
-        raise NotImplementedError(
-            "backward_passes_per_step: Keras adds up gradients itself, with "
-            "gradient_accumulation_steps of its optimizers"
-        )
+    """A Keras optimizer like the given one, that applies the gradients of all ranks.
+
+    With ``backward_passes_per_step`` gradients are added up, or averaged with
+    ``average_aggregated_gradients``, and go to others once for so many steps: Keras 3.
+    """
+    passes = backward_passes_per_step
+    summed = passes if passes > 1 and not average_aggregated_gradients else 1
     how = _How(
         name or "optimizer", compression, op, gradient_predivide_factor, sparse_as_dense,
-        process_set,
+        process_set, summed,
     )  # fmt: skip
     kind = type(optimizer)
-    method = "apply" if hasattr(kind, "apply") else "apply_gradients"
+    config = optimizer.get_config()
+    body = _at_once(kind, how) if passes == 1 else _accumulating(kind, how)
+    if passes > 1:
+        if "gradient_accumulation_steps" not in config:
+            raise NotImplementedError("backward_passes_per_step needs the optimizers of Keras 3")
+        config["gradient_accumulation_steps"] = passes
+    distributed: Any = type(kind.__name__, (kind,), body)
+    return distributed.from_config(config)
+
+
+def _at_once(kind: Any, how: _How) -> dict[str, Any]:
+    """What a class of optimizers does instead: reduces what it is given."""
 
     def apply(self: Any, gradients: Any, *more: Any, **named: Any) -> Any:
         return getattr(kind, "apply")(self, how.reduced(list(gradients)), *more, **named)  # noqa: B009
@@ -149,6 +170,13 @@ def DistributedOptimizer(  # Horovod's name
         reduced = zip(how.reduced(gradients), variables, strict=True)
         return getattr(kind, "apply_gradients")(self, reduced, *more, **named)  # noqa: B009
 
-    body = {method: apply if method == "apply" else apply_gradients}
-    distributed: Any = type(kind.__name__, (kind,), body)
-    return distributed.from_config(optimizer.get_config())
+    return {"apply": apply} if hasattr(kind, "apply") else {"apply_gradients": apply_gradients}
+
+
+def _accumulating(kind: Any, how: _How) -> dict[str, Any]:
+    """The same for what Keras has averaged over several passes, which it clips next."""
+
+    def clip(self: Any, gradients: Any) -> Any:
+        return getattr(kind, "_clip_gradients")(self, how.reduced(list(gradients)))  # noqa: B009
+
+    return {"_clip_gradients": clip}

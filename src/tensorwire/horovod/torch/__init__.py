@@ -13,7 +13,7 @@ from tensorwire.horovod.asking import (
     nccl_built,
     none_built,
 )
-from tensorwire.horovod.errors import HorovodInternalError
+from tensorwire.horovod.errors import HorovodInternalError, HostsUpdatedInterrupt
 from tensorwire.horovod.process import (
     ProcessSet,
     add_process_set,
@@ -32,6 +32,7 @@ from tensorwire.horovod.process import (
     start_timeline,
     stop_timeline,
 )
+from tensorwire.horovod.torch import elastic
 from tensorwire.horovod.torch.compression import Compression
 from tensorwire.horovod.torch.functions import (
     allgather_object,
@@ -67,6 +68,7 @@ from tensorwire.horovod.torch.operations import (
     synchronize,
 )
 from tensorwire.horovod.torch.optimizer import DistributedOptimizer
+from tensorwire.horovod.torch.sync_batch_norm import SyncBatchNorm
 
 ccl_built = cuda_built = ddl_built = gloo_built = gloo_enabled = none_built
 mpi_built = mpi_enabled = mpi_threads_supported = rocm_built = none_built
@@ -77,11 +79,13 @@ __all__ = [
     "Compression",
     "DistributedOptimizer",
     "HorovodInternalError",
+    "HostsUpdatedInterrupt",
     "Max",
     "Min",
     "ProcessSet",
     "Product",
     "Sum",
+    "SyncBatchNorm",
     "add_process_set",
     "allgather",
     "allgather_async",
@@ -105,6 +109,7 @@ __all__ = [
     "cross_size",
     "cuda_built",
     "ddl_built",
+    "elastic",
     "global_process_set",
     "gloo_built",
     "gloo_enabled",

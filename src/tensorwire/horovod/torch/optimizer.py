@@ -49,9 +49,12 @@ class _Gradients:
         self._process_set = process_set
         self._made: Counter[Parameter] = Counter()
         self._begun: dict[Bucket, list[Callable[[], None]]] = {}
-        if process_set.included() and process_set.size() > 1:
-            for parameter in self._bucket_of:
-                parameter.register_post_accumulate_grad_hook(self._hook)
+        for parameter in self._bucket_of:
+            parameter.register_post_accumulate_grad_hook(self._hook)
+
+    def _shared(self) -> bool:
+        """Whether there are others to reduce with: in an elastic job that changes."""
+        return self._process_set.included() and self._process_set.size() > 1
 
     @property
     def outstanding(self) -> bool:
@@ -62,6 +65,8 @@ class _Gradients:
         self._begun.clear()
 
     def _hook(self, parameter: Parameter) -> None:
+        if not self._shared():
+            return
         bucket = self._bucket_of[parameter]
         if bucket in self._begun:
             raise AssertionError(
@@ -116,7 +121,7 @@ class _Gradients:
         return finish
 
     def synchronize(self) -> None:
-        if not self._process_set.included() or self._process_set.size() == 1:
+        if not self._shared():
             return
         for bucket in self._buckets:
             if bucket not in self._begun:
