@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -68,9 +70,106 @@ def trained_by_keras() -> list[Any]:
         callbacks=[
             hvd_keras.callbacks.BroadcastGlobalVariablesCallback(0),
             hvd_keras.callbacks.MetricAverageCallback(),
+            hvd_keras.callbacks.LearningRateWarmupCallback(0.01, warmup_epochs=2),
         ],
     )
-    return [*(each.numpy().tolist() for each in model.variables), *history.history["loss"]]
+    values = [each.numpy().tolist() for each in model.variables]
+    return [history.history["lr"], *values, *history.history["loss"]]
+
+
+def in_two_passes(average: bool) -> list[float]:
+    """What two passes make of a variable: Keras averages them, Horovod adds them up unless it is
+    told to average."""
+    variable = tf.Variable([1.0, 2.0])
+    optimizer = hvd.DistributedOptimizer(
+        tf.keras.optimizers.SGD(1.0),
+        backward_passes_per_step=2,
+        average_aggregated_gradients=average,
+    )
+
+    @tf.function  # type: ignore[untyped-decorator]
+    def step(gradient: Any) -> None:
+        optimizer.apply_gradients([(gradient, variable)])
+
+    found = []
+    for scale in (1.0, 3.0):
+        step(tf.constant([scale, scale]) * (hvd.rank() + 1.0))
+        found += variable.numpy().tolist()
+    return found
+
+
+def batch_norm() -> list[float]:
+    """How far SyncBatchNormalization on uneven shares is from one of the whole batch."""
+    shares = [slice(0, 3), slice(3, 8)]
+    whole, weights = np.random.default_rng(5).random((2, 8, 4), np.float32)
+    plain = tf.keras.layers.BatchNormalization(momentum=0.5)
+    synced = hvd.SyncBatchNormalization(momentum=0.5)
+    everything = tf.constant(whole * 3 + 20)
+    mine = everything[shares[hvd.rank()]]
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch([everything, mine])
+        wanted, found = plain(everything, training=True), synced(mine, training=True)
+        of_wanted = tf.reduce_sum(wanted * weights)
+        of_found = tf.reduce_sum(found * weights[shares[hvd.rank()]])
+    of_everything = tape.gradient(of_wanted, everything)[shares[hvd.rank()]]
+    pairs = [
+        (found, wanted[shares[hvd.rank()]]),
+        (tape.gradient(of_found, mine), of_everything),
+        (synced.moving_mean, plain.moving_mean),
+        (synced.moving_variance, plain.moving_variance),
+    ]
+    return [float(tf.reduce_max(tf.abs(each - other))) for each, other in pairs]
+
+
+def going_on_alone(before_the_end: Callable[[], None]) -> list[Any]:
+    """Rank 1 is killed, in an uneven step; the other one begins it again without it."""
+    weights = tf.Variable([1.0, 2.0])
+
+    @tf.function  # type: ignore[untyped-decorator]
+    def step() -> None:
+        weights.assign_add(hvd.allreduce(tf.ones([2]), op=hvd.Sum, name="elastic"))
+
+    @hvd.elastic.run
+    def train(state: Any) -> None:
+        while state.step < 4:
+            if state.step == 3 and hvd.rank() == 1:
+                before_the_end()
+                os.kill(os.getpid(), 9)
+            step()
+            state.step += 1
+            if state.step % 2 == 0:
+                state.commit()
+
+    train(hvd.elastic.TensorFlowState([weights], step=0))
+    return [hvd.size(), *weights.numpy().tolist()]
+
+
+def kept_by_keras() -> list[Any]:
+    model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+    model.build((None, 2))
+    model.compile(optimizer=tf.keras.optimizers.Adam(0.1), loss="mse", jit_compile=False)
+    state = hvd_keras.elastic.KerasState(model, batch=0, epoch=1)
+    epochs = []
+    model.fit(
+        np.ones((8, 2)),
+        np.ones((8, 1)),
+        batch_size=2,
+        epochs=2,
+        verbose=0,
+        callbacks=[
+            tf.keras.callbacks.LambdaCallback(on_epoch_begin=lambda *_: epochs.append(state.epoch)),
+            hvd_keras.elastic.UpdateBatchStateCallback(state),
+            hvd_keras.elastic.UpdateEpochStateCallback(state),
+            hvd_keras.elastic.CommitStateCallback(state, batches_per_commit=3),
+        ],
+    )
+    kept = [each.numpy() for each in model.variables]
+    for variable in model.variables:
+        variable.assign(variable + 1.0)
+    state.epoch, state.batch = 7, 7
+    state.restore()
+    same = all(np.array_equal(each, old) for each, old in zip(model.variables, kept, strict=True))
+    return [epochs, state.epoch, state.batch, same]
 
 
 if __name__ == "__main__":
@@ -89,5 +188,9 @@ if __name__ == "__main__":
         "object": hvd.broadcast_object([rank], 1),
         "tape": trained_by_tape(),
         "keras": trained_by_keras(),
+        "passes": [in_two_passes(average=False), in_two_passes(average=True)],
+        "batch_norm": batch_norm(),
     }
+    result["alone"] = going_on_alone(lambda: print(json.dumps(result), flush=True))
+    result["kept"] = kept_by_keras()
     print(json.dumps(result))

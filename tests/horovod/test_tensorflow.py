@@ -32,3 +32,9 @@ def test_tensorflow_and_keras() -> None:
         assert found["tape"][0] < 1e-6
     assert first["tape"][1:] == second["tape"][1:]
     assert first["keras"] == second["keras"]
+    # The learning rate grows from half to all of it, over two epochs of two batches.
+    assert first["keras"][0] == pytest.approx([0.0075, 0.01])
+    assert first["passes"] == second["passes"] == [[1.0, 2.0, -5.0, -4.0], [1.0, 2.0, -2.0, -1.0]]
+    assert max(*first["batch_norm"], *second["batch_norm"]) < 1e-3
+    assert first["alone"] == [1, 7.0, 8.0]  # two steps by two ranks, and two by one
+    assert first["kept"] == [[1, 2], 3, 0, True]

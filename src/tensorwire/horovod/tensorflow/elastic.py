@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import tensorflow as tf
 from tensorwire.horovod import elastic
@@ -16,6 +17,9 @@ from tensorwire.horovod.tensorflow.operations import broadcast_object, broadcast
 
 R = TypeVar("R")
 
+_OURS: Final = re.compile(rf"{HorovodInternalError.__name__}: (.*)")
+"""In the text of an error of TensorFlow's, which is many tracebacks."""
+
 
 def run(function: Callable[..., R]) -> Callable[..., R]:
     """As ``tensorwire.horovod.elastic.run``; TensorFlow's functions raise errors of its own."""
@@ -25,9 +29,10 @@ def run(function: Callable[..., R]) -> Callable[..., R]:
         try:
             return function(*args, **kwargs)
         except tf.errors.OpError as error:
-            if HorovodInternalError.__name__ in str(error):
-                raise HorovodInternalError(str(error)) from error
-            raise
+            ours = _OURS.search(str(error))
+            if ours is None:
+                raise
+            raise HorovodInternalError(ours[1]) from error
 
     return elastic.run(translated)
 
