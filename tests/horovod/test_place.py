@@ -67,6 +67,14 @@ def test_a_cluster_of_tensorwire_run() -> None:
     assert found == Place(2, 3, "a:1")
 
 
+def test_a_launcher_that_outlives_ranks_serves_the_store() -> None:
+    config = {"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 1}}
+    environment = {"TF_CONFIG": json.dumps(config), "TENSORWIRE_STORE": "c:3"}
+    assert find(environment) == Place(1, 2, "c:3", served=True)
+    environment["TENSORWIRE_REJOIN"] = "1"
+    assert find(environment) == Place(1, 2, "c:3", served=True, again=True)
+
+
 @pytest.mark.parametrize(
     ("environment", "words"),
     [

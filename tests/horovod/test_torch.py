@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -121,3 +124,15 @@ def test_a_rank_that_leaves_ends_the_job_and_another_one_can_begin() -> None:
     assert said.startswith("Horovod has been shut down; Horovod has not been initialized")
     assert other.startswith("; Horovod has not been initialized")
     assert first == second == [2.0]
+
+
+@pytest.mark.parametrize(
+    "command", [["mpirun.mpich"], ["mpirun.openmpi", "--oversubscribe", "--allow-run-as-root"]]
+)
+def test_a_launcher_of_mpi(command: list[str]) -> None:
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"{command[0]} is not installed")
+    program = [sys.executable, str(ranks.HERE / "programs.py"), "orders"]
+    done = subprocess.run([*command, "-np", "2", *program], capture_output=True, timeout=100)
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stdout.decode().count(json.dumps([2.0 * i for i in range(20)])) == 2

@@ -400,3 +400,27 @@ def test_hosts_of_a_job_that_is_not_there() -> None:
         run("ps=1,worker=1", "echo", "{chief_hosts}")
     with pytest.raises(ValueError, match="no job 'chief'"):
         run("worker=1", "true", serving=["chief"])
+
+
+def test_others_go_on_when_one_fails_and_it_is_started_again(tmp_path: Path) -> None:
+    """Worker 0 ends once worker 1 has been started again."""
+    program = """
+import os, pathlib, sys
+there = pathlib.Path(sys.argv[2]) / "again"
+if sys.argv[1] == "1":
+    if "AGAIN" not in os.environ:
+        sys.exit(3)
+    there.touch()
+while not there.exists():
+    os.sched_yield()
+print("end")
+"""
+    command = (sys.executable, "-c", program, "{index}", str(tmp_path))
+    code, lines = run("worker=2", *command, restarts=1, restarted={"AGAIN": "1"})
+    assert (code, lines.of("worker", 0), lines.of("worker", 1)) == (0, ["end"], ["end"])
+
+
+def test_the_last_one_that_fails_ends_a_run_that_goes_on(capfd: pytest.CaptureFixture[str]) -> None:
+    code, _ = run("worker=2", sys.executable, "-c", "import sys; sys.exit(3)", restarts=0)
+    assert code == 3
+    assert "the others go on" in capfd.readouterr().err

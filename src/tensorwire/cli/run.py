@@ -64,6 +64,8 @@ def run(
     from tensorwire import launch as launcher
     from tensorwire.tensorflow.run import environment
 
+    if restarts is not None and launch is None:
+        raise typer.BadParameter("needs --launch", param_hint="--restarts")
     added = environment(stats=stats, fallback=fallback)
     if launch is not None:
         cluster = usage("--launch", launcher.cluster, launch)

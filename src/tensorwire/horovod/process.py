@@ -25,6 +25,7 @@ from tensorwire.horovod.negotiation import Request
 from tensorwire.horovod.runtime import Runtime, Settings
 from tensorwire.horovod.timeline import Timeline
 
+_OPERATION_SECONDS: Final = 1800.0
 _guard: Final = threading.RLock()
 _times = 0  # that init() has joined a group: each needs keys of its own
 _job: _Job | None = None
@@ -63,8 +64,21 @@ class _Meeting:
 
     def enter(self) -> collective.Group:
         if self._where.again:
-            return collective.rejoin(self._store, host=self._host, regroup_timeout=_patience())
-        return collective.join(self._store, self._where.rank, self._where.size, host=self._host)
+            made = collective.rejoin(
+                self._store,
+                host=self._host,
+                timeout=_value("HOROVOD_ELASTIC_TIMEOUT", 600.0),
+                regroup_timeout=_patience(),
+            )
+            made.timeout = _OPERATION_SECONDS
+            return made
+        return collective.join(
+            self._store,
+            self._where.rank,
+            self._where.size,
+            host=self._host,
+            timeout=_OPERATION_SECONDS,
+        )
 
     def close(self) -> None:
         if self._server is not None:

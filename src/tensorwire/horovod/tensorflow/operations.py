@@ -116,7 +116,9 @@ def allreduce(
         values = allgather(tensor.values, name and f"{name}.values", process_set)
         indices = allgather(tensor.indices, name and f"{name}.indices", process_set)
         if asking.operation(average, op) == "average":
-            values = values / tf.cast(process_set.size(), values.dtype)
+            # Asked when the function runs: in an elastic job the size changes.
+            (share,) = _call(lambda: [np.float64(1.0 / process_set.size())], [], [tf.float64])
+            values = values * tf.cast(share, values.dtype)
         return tf.IndexedSlices(values, indices, tensor.dense_shape)
     (found,) = grouped_allreduce(
         [tensor],

@@ -29,8 +29,9 @@ class SyncBatchNormalization(_BatchNormalization):  # type: ignore[misc]
         if size() == 1:
             return mean, variance
         count = tf.cast(tf.size(inputs) / tf.size(mean), mean.dtype)
-        counted = allreduce(tf.stack([count * mean, count * tf.ones_like(mean)]), op=Sum)
+        given = tf.stack([count * mean, count * tf.ones_like(mean)])
+        counted = allreduce(given, op=Sum, name=f"{self.name}.mean")
         total = counted[1]
         of_all = counted[0] / total
         squares = count * (variance + tf.square(mean - of_all))
-        return of_all, allreduce(squares, op=Sum) / total
+        return of_all, allreduce(squares, op=Sum, name=f"{self.name}.variance") / total
