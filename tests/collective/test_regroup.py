@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,12 @@ from tests.collective.ranks import LIMIT_SECONDS, ranks
 from tensorwire.collective import (
     ExcludedError,
     FileStore,
+    FinishedError,
     Group,
     GroupTimeoutError,
     RankLostError,
     Store,
+    finish,
     join,
     newcomers,
     regroup,
@@ -159,17 +162,8 @@ class Values:
 
 
 def in_threads(*programs: Callable[[], Any]) -> list[Any]:
-    found: list[Any] = [None] * len(programs)
-
-    def run(place: int) -> None:
-        found[place] = programs[place]()
-
-    threads = [threading.Thread(target=run, args=(place,)) for place in range(len(programs))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(LIMIT_SECONDS)
-    return found
+    with ThreadPoolExecutor(len(programs)) as pool:
+        return list(pool.map(lambda program: program(), programs))
 
 
 def test_any_store_will_do_and_several_come_in_at_once() -> None:
@@ -194,6 +188,19 @@ def test_any_store_will_do_and_several_come_in_at_once() -> None:
 def test_nobody_lets_a_newcomer_in() -> None:
     with pytest.raises(GroupTimeoutError, match=r"within 0\.2 s"):
         rejoin(Values(), timeout=0.2)
+
+
+def test_a_newcomer_is_told_when_all_are_done() -> None:
+    store = Values()
+
+    def stay(rank: int) -> None:
+        finish(join(store, rank, 2, timeout=LIMIT_SECONDS))
+
+    def come() -> None:
+        with pytest.raises(FinishedError):
+            rejoin(store, timeout=LIMIT_SECONDS)
+
+    in_threads(come, lambda: stay(0), lambda: stay(1))
 
 
 def test_one_that_has_given_up_is_not_waited_for() -> None:

@@ -403,21 +403,31 @@ def test_hosts_of_a_job_that_is_not_there() -> None:
 
 
 def test_others_go_on_when_one_fails_and_it_is_started_again(tmp_path: Path) -> None:
-    """Worker 0 ends once worker 1 has been started again."""
+    """Worker 0 ends once worker 1 has been started again, which fails once more when worker 0 has
+    ended and so let its lock go."""
     program = """
-import os, pathlib, sys
-there = pathlib.Path(sys.argv[2]) / "again"
-if sys.argv[1] == "1":
-    if "AGAIN" not in os.environ:
-        sys.exit(3)
-    there.touch()
-while not there.exists():
-    os.sched_yield()
-print("end")
+import fcntl, os, pathlib, sys
+here = pathlib.Path(sys.argv[2])
+def wait_for(name):
+    while not (here / name).exists():
+        os.sched_yield()
+if sys.argv[1] == "0":
+    lock = open(here / "lock", "w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    (here / "locked").touch()
+    wait_for("again")
+    sys.exit(0)
+wait_for("locked")
+if "AGAIN" in os.environ:
+    (here / "again").touch()
+    lock = open(here / "lock", "w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    print("was there again", flush=True)
+sys.exit(3)
 """
     command = (sys.executable, "-c", program, "{index}", str(tmp_path))
     code, lines = run("worker=2", *command, restarts=1, restarted={"AGAIN": "1"})
-    assert (code, lines.of("worker", 0), lines.of("worker", 1)) == (0, ["end"], ["end"])
+    assert (code, lines.of("worker", 1)) == (0, ["was there again"])
 
 
 def test_the_last_one_that_fails_ends_a_run_that_goes_on(capfd: pytest.CaptureFixture[str]) -> None:

@@ -4,12 +4,13 @@
 from tensorwire.collective.errors import (
     DisagreementError,
     ExcludedError,
+    FinishedError,
     GroupError,
     GroupTimeoutError,
     RankLostError,
 )
 from tensorwire.collective.group import Group, Op, join
-from tensorwire.collective.regroup import newcomers, regroup, rejoin
+from tensorwire.collective.regroup import finish, newcomers, regroup, rejoin
 from tensorwire.collective.stores import FileStore, PrefixStore, RpcStore, Store, store_service
 from tensorwire.collective.work import Work
 
@@ -17,6 +18,7 @@ __all__ = [
     "DisagreementError",
     "ExcludedError",
     "FileStore",
+    "FinishedError",
     "Group",
     "GroupError",
     "GroupTimeoutError",
@@ -26,6 +28,7 @@ __all__ = [
     "RpcStore",
     "Store",
     "Work",
+    "finish",
     "join",
     "newcomers",
     "regroup",

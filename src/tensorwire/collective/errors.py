@@ -40,6 +40,10 @@ class ExcludedError(GroupError):
     """The other ranks have made a group anew without this one."""
 
 
+class FinishedError(GroupError):
+    """The ranks of the group are done: nobody is left to let this process in."""
+
+
 _KINDS: Final[dict[int, type[GroupError]]] = {
     DEADLINE_EXCEEDED: GroupTimeoutError,
     ABORTED: DisagreementError,

@@ -26,6 +26,7 @@ from tensorwire.collective.errors import (
     FAILED_PRECONDITION,
     UNAVAILABLE,
     ExcludedError,
+    FinishedError,
     GroupError,
     GroupTimeoutError,
     RankLostError,
@@ -93,6 +94,15 @@ class _Epoch:
 
     def set_chosen(self, value: Value) -> None:
         self._write("chosen", value)
+
+    def finish(self, rank: int, size: int) -> None:
+        self._write(f"finished/{rank}", size)
+
+    def all_have_finished(self) -> bool:
+        size = self._read("finished/0", int)
+        return size is not None and all(
+            self._read(f"finished/{rank}", int) is not None for rank in range(1, size)
+        )
 
     def ask(self, slot: int, asking: _Asking) -> None:
         self._write(f"asking/{slot}", asking)
@@ -309,6 +319,13 @@ def newcomers(group: Group) -> int:
     return len({each.token for each in following.all_asking()})
 
 
+def finish(group: Group) -> None:
+    """Closes the group, and tells processes that ask to come in that this rank is done. When all
+    are, those get :class:`~tensorwire.collective.FinishedError`."""
+    _Epoch(group.origin.store, group.origin.epoch + 1).finish(group.rank, group.size)
+    group.close()
+
+
 def rejoin(
     store: Store | str | os.PathLike[str],
     *,
@@ -321,7 +338,8 @@ def rejoin(
     has them. ``timeout``: for how long to ask, and of each operation that gives none, in seconds.
     ``regroup_timeout``: as the others gave it.
 
-    Raises :class:`~tensorwire.collective.GroupTimeoutError` when nobody has let it in.
+    Raises :class:`~tensorwire.collective.GroupTimeoutError` when nobody has let it in, and
+    :class:`~tensorwire.collective.FinishedError` when all ranks have called :func:`finish`.
     """
     found = store_of(store)
     asking = _Asking(secrets.token_hex(16))
@@ -335,6 +353,8 @@ def rejoin(
         if value is not None:
             number, slot = number + 1, 0
             continue
+        if epoch.all_have_finished():
+            raise FinishedError(FAILED_PRECONDITION, "the ranks of the group are done")
         if time.monotonic() >= until:
             raise GroupTimeoutError(
                 DEADLINE_EXCEEDED,

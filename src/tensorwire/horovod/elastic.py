@@ -7,7 +7,7 @@ import copy
 import functools
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
@@ -80,6 +80,11 @@ class State:
 
 class ObjectState(State):
     """Attributes, of what ``broadcast_object`` takes: ``ObjectState(..., epoch=0, batch=0)``."""
+
+    if TYPE_CHECKING:  # what the attributes are is said by whoever makes one
+
+        def __getattr__(self, name: str) -> Any: ...
+        def __setattr__(self, name: str, value: Any) -> None: ...
 
     def __init__(
         self, bcast_object: Callable[..., Any], get_rank: Callable[[], int], **kwargs: Any

@@ -64,12 +64,15 @@ class _Meeting:
 
     def enter(self) -> collective.Group:
         if self._where.again:
-            made = collective.rejoin(
-                self._store,
-                host=self._host,
-                timeout=_value("HOROVOD_ELASTIC_TIMEOUT", 600.0),
-                regroup_timeout=_patience(),
-            )
+            try:
+                made = collective.rejoin(
+                    self._store,
+                    host=self._host,
+                    timeout=_value("HOROVOD_ELASTIC_TIMEOUT", 600.0),
+                    regroup_timeout=_patience(),
+                )
+            except collective.FinishedError:
+                raise SystemExit("tensorwire.horovod: the others are done") from None
             made.timeout = _OPERATION_SECONDS
             return made
         return collective.join(
@@ -79,6 +82,12 @@ class _Meeting:
             host=self._host,
             timeout=_OPERATION_SECONDS,
         )
+
+    def leave(self, group: collective.Group) -> None:
+        if self._where.served:
+            collective.finish(group)  # for those that ask to come in
+        else:
+            group.close()
 
     def close(self) -> None:
         if self._server is not None:
@@ -107,7 +116,7 @@ class _Job:
         self.runtime = Runtime(group, _settings(), timeline)
 
     def close(self) -> None:
-        self.runtime.close()
+        self.meeting.leave(self.runtime.release())
         self.meeting.close()
 
 

@@ -105,12 +105,9 @@ class Runtime:
         with self._changed:
             return next(self._counts[kind])
 
-    def close(self) -> None:
-        """Leaves, and with it do all ranks; what is outstanding anywhere fails."""
-        self.release().close()
-
     def release(self) -> Group:
-        """As ``close()``, but that the group of all ranks stays open, for whoever makes it anew."""
+        """Ends, and with it do all ranks; what is outstanding anywhere fails. The group of all
+        ranks stays open: to be closed, or made anew."""
         with self._changed:
             self._leaving = True
             self._changed.notify()

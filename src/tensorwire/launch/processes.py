@@ -94,8 +94,8 @@ def run(
     grace: seconds between SIGTERM and SIGKILL, and between a signal passed on and SIGTERM.
     timeout: seconds after which all are ended.
     restarts: None: all end when one fails. Else the others go on, and so many of those that fail
-    are started again, with what ``restarted`` adds to their environment; all end when the last one
-    has failed.
+    before one has returned 0 are started again, with what ``restarted`` adds to their environment;
+    the run has failed when none has returned 0.
 
     SIGINT, SIGTERM and SIGHUP are passed on; sent once more, they end the processes faster. They
     are handled only when this runs in the main thread. The thread must live until this returns:
@@ -198,6 +198,7 @@ class _Running:
         self._code = 0
         self._why = ""
         self._failed: Task | None = None
+        self._succeeded = False
         self._restarts = 0
         self._again: Callable[[Task], None] | None = None
         self._last = {task: deque[str](maxlen=LAST_LINES) for task in cluster.tasks}
@@ -279,6 +280,7 @@ class _Running:
         if task in self._ends:
             self._events.unregister(self._ends[task])
             os.close(self._ends.pop(task))
+        self._succeeded = self._succeeded or code == 0
         if code != 0 and self._sent is None:
             how = f"failed with exit code {code}"
             if code < 0:
@@ -289,11 +291,14 @@ class _Running:
             self._fail(code, f"{task} {how}", "; ending the others" if self._alive else "")
 
     def _goes_on_without(self, task: Task, how: str) -> bool:
-        if self._again is None or not self._alive or task.job in self._serving:
+        if self._again is None or task.job in self._serving:
             return False
-        what = "starting it again" if self._restarts else "the others go on"
+        if not (self._alive or self._succeeded):
+            return False
+        again = self._restarts > 0 and not self._succeeded
+        what = "starting it again" if again else "the others go on"
         print(f"tensorwire: {task} {how}; {what}", file=sys.stderr, flush=True)
-        if self._restarts:
+        if again:
             self._restarts -= 1
             self._again(task)
         return True

@@ -117,7 +117,7 @@ def allreduce(
         indices = allgather(tensor.indices, name and f"{name}.indices", process_set)
         if asking.operation(average, op) == "average":
             # Asked when the function runs: in an elastic job the size changes.
-            (share,) = _call(lambda: [np.float64(1.0 / process_set.size())], [], [tf.float64])
+            (share,) = _call(lambda: [np.array(1.0 / process_set.size())], [], [tf.float64])
             values = values * tf.cast(share, values.dtype)
         return tf.IndexedSlices(values, indices, tensor.dense_shape)
     (found,) = grouped_allreduce(
