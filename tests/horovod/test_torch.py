@@ -13,6 +13,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from tests import forked
 from tests.horovod.ranks import results
 
 pytestmark = pytest.mark.timeout(120)
@@ -132,7 +133,12 @@ def test_a_rank_that_leaves_ends_the_job_and_another_one_can_begin() -> None:
 def test_a_launcher_of_mpi(command: list[str]) -> None:
     if shutil.which(command[0]) is None:
         pytest.skip(f"{command[0]} is not installed")
-    program = [sys.executable, str(ranks.HERE / "programs.py"), "orders"]
-    done = subprocess.run([*command, "-np", "2", *program], capture_output=True, timeout=100)
+    program = "from tests.horovod import programs; programs.main('orders')"
+    done = subprocess.run(
+        [*command, "-np", "2", sys.executable, "-c", program],
+        cwd=forked.ROOT,
+        capture_output=True,
+        timeout=100,
+    )
     assert done.returncode == 0, done.stderr.decode()
-    assert done.stdout.decode().count(json.dumps([2.0 * i for i in range(20)])) == 2
+    assert done.stdout.decode().count(json.dumps([True, [2.0 * i for i in range(20)]])) == 2

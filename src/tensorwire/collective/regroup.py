@@ -14,7 +14,6 @@ import random
 import secrets
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -224,10 +223,10 @@ def _form(
     member: _Member,
     host: str | None,
     timeout: float,
-    keep: ExitStack,
+    tried: list[Group],
 ) -> Group | _Member:
-    """The next group; where that fails, this process as a rank of it. ``keep`` closes what others
-    may yet look at."""
+    """The next group, which goes to ``tried``, too; where that fails, this process as a rank of
+    it."""
     survivors = value.survivors
 
     def gone(each: int) -> bool:
@@ -249,7 +248,7 @@ def _form(
         )
     except (RankLostError, GroupTimeoutError, TimeoutError):
         return following
-    keep.callback(group.close)
+    tried.append(group)
     try:
         # The ranks of the group before are looked at no more once all have come so far.
         group.barrier()
@@ -263,14 +262,18 @@ def _follow(
     member: _Member, found: tuple[Value, int] | None, host: str | None, timeout: float
 ) -> Group:
     """``found``: the value that was chosen, and this process's rank by it, where it knows them."""
-    with ExitStack() as keep:
+    tried: list[Group] = []  # others may yet look at them
+    try:
         for _ in range(_ROUNDS):
             value, rank = found or _choose_rank(member, timeout)
-            formed = _form(value, rank, member, host, timeout, keep)
+            formed = _form(value, rank, member, host, timeout, tried)
             if isinstance(formed, Group):
-                keep.pop_all()
+                tried.remove(formed)
                 return formed
             member, found = formed, None
+    finally:
+        for each in tried:
+            each.close()
     raise RankLostError(
         UNAVAILABLE, f"{_ROUNDS} groups came to nothing: each lost a rank before it had begun"
     )
