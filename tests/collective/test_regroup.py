@@ -124,7 +124,7 @@ def stop_and_come_back(group: Group, folder: str) -> Any:
             return total(again)
     with pytest.raises((TimeoutError, RankLostError)):
         group.all_reduce(np.ones(8), timeout=0.3)
-    with regroup(group, timeout=2.0) as second:
+    with regroup(group, timeout=1.0) as second:
         found = total(second)
         if second.rank == 0:
             pid = int(FileStore(folder).get("pid", LIMIT_SECONDS))
