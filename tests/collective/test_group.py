@@ -7,6 +7,7 @@ import asyncio
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from concurrent import futures
 from functools import partial
@@ -354,6 +355,9 @@ def reduce_for_ever(group: Group, count: int, ready: str) -> str:
         while True:
             group.all_reduce(array, "max")
     except RankLostError as error:
+        while not group.gone(1):  # also where another rank was the first to notice
+            time.sleep(0)
+        assert not group.gone(group.rank)
         return str(error)
 
 
