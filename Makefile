@@ -207,11 +207,14 @@ fuzz-seeds: | system-sanitize ## make the fuzzers' seeds anew of what `make fuzz
 COVERAGE = $(CORE_ONLY) -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_COMPILER=$(CLANGXX) \
              -DCMAKE_CXX_FLAGS="-fprofile-instr-generate -fcoverage-mapping"
 coverage-core: export LLVM_PROFILE_FILE := $(CURDIR)/build/coverage/%p.profraw
-coverage-core: | system-sanitize ## print which part of the core its tests run: at least 90 % of its lines
+coverage-core: .venv/ready | system-test system-sanitize ## print which part of the core its tests run: at least 90 % of its lines (Debian)
 	cmake -S . -B build/coverage/tree -G Ninja $(COVERAGE)
 	cmake --build build/coverage/tree --target core_tests
 	rm -f build/coverage/*.profraw
 	scripts/in-parts build/coverage/tree/core_tests
+	$(BIN)/python -m tests.verbs.vm --net veth --memory 4096 --limit 1800 --writable build/coverage -- \
+	  env LLVM_PROFILE_FILE=$(CURDIR)/build/coverage/verbs-%p.profraw \
+	  CORE_TESTS=build/coverage/tree/core_tests tests/verbs/steps core
 	scripts/coverage core $(CLANGXX) build/coverage build/coverage/tree/core_tests $(ARGS)
 
 # Tests that coverage.py itself breaks: it imports more, and does not load in a second interpreter.
