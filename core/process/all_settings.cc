@@ -27,6 +27,10 @@ bool read_born(std::string_view value, std::string&) {
   return value == "auto" || value == "traced" || value == "off";
 }
 
+bool read_collectives(std::string_view value, std::string&) {
+  return value == "auto" || value == "ring";
+}
+
 std::string ways_text(std::span<const std::unique_ptr<Kind>> kinds) {
   std::string all = "auto";
   const auto known = known_ways(kinds);
@@ -56,6 +60,11 @@ constexpr Setting kOfUsers[] = {
      "TensorFlow only. false: the stock engine; nothing is built or loaded", "true"},
     {"", "TENSORWIRE_TF_ARENA", Words{"auto, traced or off", read_born},
      "TensorFlow only: which tensors are born in the arena", "auto"},
+    {"", "TENSORWIRE_TF_COLLECTIVES", Words{"auto or ring", read_collectives},
+     "TensorFlow only. auto: collectives go by groups of ranks where all workers can do that. "
+     "ring: "
+     "by TensorFlow's own algorithms, whose buffers go over links",
+     "auto"},
 };
 
 }  // namespace

@@ -77,7 +77,7 @@ print(json.dumps(counted))
 """
 
 
-def test_each_strategy_of_a_program_has_collectives_over_links(tensorflow: Any) -> None:
+def test_each_strategy_of_a_program_has_a_group(tensorflow: Any) -> None:
     workers = [f"127.0.0.1:{port}" for port in free_ports(2)]
     started = []
     try:
@@ -100,9 +100,11 @@ def test_each_strategy_of_a_program_has_collectives_over_links(tensorflow: Any) 
             process.wait(60)
     for process, (out, err) in zip(started, said, strict=True):
         assert process.returncode == 0, err[-3000:]
-        received = [stats["collective_received"] for stats in json.loads(out)]
-        assert 0 < received[0] < received[1] < received[2]
-        assert json.loads(out)[-1]["collective_grpc"] == 0
+        grouped = [stats["collective_grouped"] for stats in json.loads(out)]
+        assert 0 < grouped[0] < grouped[1] < grouped[2]
+        last = json.loads(out)[-1]
+        assert last["groups"] == 3
+        assert last["collective_ungrouped"] == last["collective_grpc"] == 0
 
 
 @pytest.mark.parametrize("late", [False, True])

@@ -25,8 +25,8 @@ pytestmark = [
 
 PROGRAMS = Path(__file__).parent / "programs"
 COMMAND = [sys.executable, "-c", "from tensorwire.cli import main; main()", "run", "--stats"]
-BY_LINK = ("received_in_place", "received_shm", "received_tcp", "collective_received")
-BY_GRPC = ("received_grpc", "collective_grpc")
+BY_LINK = ("received_in_place", "received_shm", "received_tcp", "collective_grouped")
+BY_GRPC = ("received_grpc", "collective_ungrouped")
 
 
 class Result:
@@ -172,5 +172,5 @@ def test_the_program_of_the_tutorial(tmp_path: Path) -> None:
     assert result.code == 0, result.err
     assert sorted(re.findall(r"^\[worker (\d)\] loss \d", result.out, re.MULTILINE)) == ["0", "1"]
     for task in ("worker 0", "worker 1"):
-        assert result.counted(task)["collective_received"] >= 20, result.err
+        assert result.counted(task)["collective_grouped"] >= 20, result.err
         assert result.by_grpc(task) == 0, result.err

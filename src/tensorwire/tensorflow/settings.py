@@ -26,6 +26,7 @@ def wanted() -> bool:
     if environment.read(ENABLED) == "false":
         return False
     environment.read("TENSORWIRE_TF_ARENA")
+    environment.read("TENSORWIRE_TF_COLLECTIVES")
     _check_devices(rdma_devices())
     environment.settings()
     return True

@@ -30,40 +30,42 @@ TEST_CASE("field: it is found behind fields of all kinds, and the last one count
   const std::string others = "\x08\xac\x02\x11"s + "12345678" + "\x1a\x01x\x25" + "abcd";
   std::string_view value;
   for (const std::string& message :
-       {encode_field("hello"), others + encode_field("hello"), encode_field("hello") + others,
-        encode_field("older") + others + encode_field("hello") + others}) {
+       {encode_field(Field::kPeer, "hello"), others + encode_field(Field::kPeer, "hello"),
+        encode_field(Field::kPeer, "hello") + others,
+        encode_field(Field::kPeer, "older") + others + encode_field(Field::kPeer, "hello") +
+            others}) {
     value = {};
-    REQUIRE(decode_field(message, &value));
+    REQUIRE(decode_field(Field::kPeer, message, &value));
     CHECK(value == "hello");
   }
-  CHECK_FALSE(decode_field(others, &value));
-  CHECK_FALSE(decode_field("", &value));
-  REQUIRE(decode_field(encode_field(""), &value));
+  CHECK_FALSE(decode_field(Field::kPeer, others, &value));
+  CHECK_FALSE(decode_field(Field::kPeer, "", &value));
+  REQUIRE(decode_field(Field::kPeer, encode_field(Field::kPeer, ""), &value));
   CHECK(value.empty());
   const std::string large(70'000, 'v');
-  const std::string message = encode_field(large);
-  REQUIRE(decode_field(message, &value));
+  const std::string message = encode_field(Field::kPeer, large);
+  REQUIRE(decode_field(Field::kPeer, message, &value));
   CHECK(value == large);
 }
 
 TEST_CASE("field: a message that is cut short anywhere has none, and nothing is read behind it") {
-  const std::string message = "\x08\x01"s + encode_field("hello");
+  const std::string message = "\x08\x01"s + encode_field(Field::kPeer, "hello");
   std::string_view value;
   for (size_t length = 0; length < message.size(); ++length) {
     const std::string cut(message, 0, length);
-    CHECK_FALSE(decode_field(cut, &value));
+    CHECK_FALSE(decode_field(Field::kPeer, cut, &value));
   }
 }
 
 TEST_CASE("field: what is no field of protobuf ends the search") {
   std::string_view value;
-  const std::string field = encode_field("hello");
-  CHECK_FALSE(decode_field("\x0b"s + field, &value));          // a group
-  CHECK_FALSE(decode_field(std::string(11, '\xff'), &value));  // a varint without end
+  const std::string field = encode_field(Field::kPeer, "hello");
+  CHECK_FALSE(decode_field(Field::kPeer, "\x0b"s + field, &value));          // a group
+  CHECK_FALSE(decode_field(Field::kPeer, std::string(11, '\xff'), &value));  // a varint without end
   const std::string huge = "\x0a" + std::string(9, '\xff') + "\x01";
-  CHECK_FALSE(decode_field(huge + field, &value));  // a length of 2^64 - 1
+  CHECK_FALSE(decode_field(Field::kPeer, huge + field, &value));  // a length of 2^64 - 1
   const std::string before = field + huge;
-  REQUIRE(decode_field(before, &value));  // what came before it counts
+  REQUIRE(decode_field(Field::kPeer, before, &value));  // what came before it counts
   CHECK(value == "hello");
 }
 
@@ -106,6 +108,69 @@ TEST_CASE("request: names have to fill it, and it has a bound") {
   CHECK(decode_request(encode_request(request), &out) == "");
   request.key += 'k';
   says(decode_request(encode_request(request), &out), "a request of 1048577 bytes");
+}
+
+TEST_CASE("field: each is found by its own number") {
+  const std::string both = encode_field(Field::kPeer, "peer") + encode_field(Field::kGroup, "");
+  std::string_view value;
+  REQUIRE(decode_field(Field::kPeer, both, &value));
+  CHECK(value == "peer");
+  REQUIRE(decode_field(Field::kGroup, both, &value));
+  CHECK(value.empty());
+  CHECK_FALSE(decode_field(Field::kGroup, encode_field(Field::kPeer, "peer"), &value));
+}
+
+TEST_CASE("meeting: a request comes back as it was sent, and nothing else is one") {
+  MeetingRequest request;
+  request.kind = Meeting::kSet;
+  request.rank = 2;
+  request.size = 3;
+  request.session = 0x0102030405060708;
+  request.key = "tensorwire/rank/2";
+  request.value = "v\0w"s;
+  const std::string good = encode_meeting_request(request);
+  MeetingRequest back;
+  CHECK(decode_meeting_request(good, &back) == "");
+  CHECK(back.kind == request.kind);
+  CHECK(back.rank == 2);
+  CHECK(back.size == 3);
+  CHECK(back.session == request.session);
+  CHECK(back.key == request.key);
+  CHECK(back.value == request.value);
+  for (size_t length = 0; length < good.size(); ++length) {
+    says(decode_meeting_request(std::string(good, 0, length), &back),
+         length < 32 ? "cut short" : "do not fill it");
+  }
+  says(decode_meeting_request(good + "x", &back), "do not fill it");
+  says(decode_meeting_request(with(good, 0, uint32_t{4}), &back), "of kind 4");
+  says(decode_meeting_request(with(good, 4, uint32_t{3}), &back), "rank 3 of 3");
+  says(decode_meeting_request(with(good, 8, uint32_t{0}), &back), "rank 2 of 0");
+  says(decode_meeting_request(with(good, 20, uint32_t{1}), &back), "rank 2 of 3");
+  says(decode_meeting_request(with(with(good, 12, 0xffff'ffffu), 16, 22u), &back),
+       "do not fill it");
+  request.value.assign(kMaxRequest, 'v');
+  says(decode_meeting_request(encode_meeting_request(request), &back), "a request of");
+}
+
+TEST_CASE("session and turn: they come back as they were sent, and nothing else is one") {
+  uint64_t session = 0;
+  CHECK(decode_session(encode_session(77), &session) == "");
+  CHECK(session == 77);
+  says(decode_session("1234567", &session), "7 bytes");
+  Turn turn, back;
+  turn.kind = TurnKind::kRun;
+  turn.ticket = 9;
+  turn.key = {1, 2};
+  const auto bytes = encode_turn(turn);
+  const std::string good(bytes.data(), bytes.size());
+  CHECK(decode_turn(good, &back) == "");
+  CHECK(back.kind == TurnKind::kRun);
+  CHECK(back.ticket == 9);
+  CHECK(back.key == turn.key);
+  says(decode_turn(good + "x", &back), "33 bytes");
+  says(decode_turn(std::string(good, 0, 31), &back), "31 bytes");
+  says(decode_turn(with(good, 0, uint32_t{2}), &back), "of kind 2");
+  says(decode_turn(with(good, 4, uint32_t{1}), &back), "of kind 1");
 }
 
 Head raw(std::initializer_list<int64_t> sizes) {

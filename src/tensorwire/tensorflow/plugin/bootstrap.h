@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How two workers learn of each other's plugin: by a field that TensorFlow's GetStatus messages do
-// not know, and that a worker without the plugin leaves unanswered. The request's field is a hello
-// of the runtime, the answer's a welcome.
+// How two workers learn of each other's plugin: by fields that TensorFlow's GetStatus messages do
+// not know, and that a worker without the plugin leaves unanswered. kPeer is a hello of the
+// runtime, answered by a welcome; kGroup is empty, and its answer says that the worker joins
+// groups.
 //
 // TensorFlow's gRPC is unauthenticated: whoever reaches a worker's port may run graphs on it, and
 // may as well ask for an invitation here. The data plane adds no more trust and takes no less: an
@@ -11,6 +12,8 @@
 
 #include <string>
 
+#include "wire.h"
+
 namespace google {
 namespace protobuf {
 class MessageLite;
@@ -19,8 +22,9 @@ class MessageLite;
 
 namespace tensorwire {
 
-// Adds `value` as the field to a message, or finds it there.
-void add_field(google::protobuf::MessageLite* message, const std::string& value);
-bool find_field(const google::protobuf::MessageLite& message, std::string* value);
+// Adds `value` as a field of ours to a message, or finds it there.
+void add_field(google::protobuf::MessageLite* message, wire::Field field, const std::string& value);
+bool find_field(const google::protobuf::MessageLite& message, wire::Field field,
+                std::string* value);
 
 }  // namespace tensorwire

@@ -297,7 +297,7 @@ class Peers {
     if (!question->worker)
       return unanswered(*question,
                         absl::NotFoundError(absl::StrCat("no worker is known as ", task)));
-    add_field(&question->request, hello);
+    add_field(&question->request, wire::Field::kPeer, hello);
     question->options.SetTimeout(kGetStatusMs);
     question->worker->GetStatusAsync(&question->options, &question->request, &question->response,
                                      /*fail_fast=*/true,
@@ -313,7 +313,7 @@ class Peers {
     question.workers->ReleaseWorker(question.task, question.worker);
     if (!status.ok()) return unanswered(question, status);
     std::string field;
-    if (!find_field(question.response, &field)) {
+    if (!find_field(question.response, wire::Field::kPeer, &field)) {
       LOG(INFO) << "tensorwire: " << question.task
                 << " has no tensorwire, its tensors come by gRPC";
       return settle(

@@ -13,6 +13,8 @@
 #include "collective.h"
 #include "data_server.h"
 #include "devices.h"
+#include "meeting.h"
+#include "meeting_place.h"
 #include "rendezvous.h"
 #include "settings.h"
 #include "statistics.h"
@@ -36,16 +38,27 @@ class Worker final : public tf::GrpcWorker, public WorkerService {
   // Before that, and when there is none, peers are left to gRPC.
   void serve(DataServer* server) { server_.store(server, std::memory_order_release); }
 
+  // The cluster whose members may meet here.
+  void invite(SharedWorkerCache workers) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    workers_ = std::move(workers);
+  }
+
   void GetStatusAsync(tf::CallOptions* options, const tf::GetStatusRequest* request,
                       tf::GetStatusResponse* response, bool fail_fast,
                       tf::StatusCallback done) override {
     std::string hello;
     DataServer* const server = server_.load(std::memory_order_acquire);
-    if (server && find_field(*request, &hello)) {
+    if (settings().groups && server && find_field(*request, wire::Field::kGroup, &hello))
+      done = [done, response](const absl::Status& status) {
+        if (status.ok()) add_field(response, wire::Field::kGroup, "");
+        done(status);
+      };
+    if (server && find_field(*request, wire::Field::kPeer, &hello)) {
       std::string welcome;
       if (const absl::Status admitted = server->admit(hello, &welcome); admitted.ok())
         done = [done, response, welcome](const absl::Status& status) {
-          if (status.ok()) add_field(response, welcome);
+          if (status.ok()) add_field(response, wire::Field::kPeer, welcome);
           done(status);
         };
       else
@@ -62,6 +75,17 @@ class Worker final : public tf::GrpcWorker, public WorkerService {
     GrpcWorker::GrpcRecvTensorAsync(options, request, response, std::move(done));
   }
 
+  void RecvBufAsync(tf::CallOptions* options, const tf::RecvBufRequest* request,
+                    tf::RecvBufResponse* response, tf::StatusCallback done) override {
+    SharedWorkerCache workers;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      workers = workers_;
+    }
+    if (!workers || !answer_meeting(&meeting_place_, workers, options, *request, response, done))
+      GrpcWorker::RecvBufAsync(options, request, response, std::move(done));
+  }
+
   const tf::WorkerEnv& environment() const override { return *env_; }
   absl::Status prepare(const tf::Rendezvous::ParsedKey& key, tf::Device** device) override {
     return PrepareRecvTensor(key, device);
@@ -73,6 +97,9 @@ class Worker final : public tf::GrpcWorker, public WorkerService {
 
  private:
   std::atomic<DataServer*> server_{nullptr};
+  MeetingPlace meeting_place_;
+  std::mutex mutex_;           // guards what follows
+  SharedWorkerCache workers_;  // null: nobody meets here
 };
 
 class Server final : public tf::GrpcServer {
@@ -151,7 +178,9 @@ class Server final : public tf::GrpcServer {
             WorkerCacheFactory(tf::WorkerCacheFactoryOptions(server_def()), &workers);
         !status.ok())
       return status;
-    *out = make_collective_manager(config, environment, SharedWorkerCache(workers), name_);
+    const SharedWorkerCache shared(workers);
+    *out = make_collective_manager(config, environment, shared, name_, host_name());
+    if (settings().groups) worker_->invite(shared);
     return absl::OkStatus();
   }
 

@@ -64,6 +64,9 @@ absl::Status read_settings(const tw_table& table) {
   if (absl::Status status = read(table, "TENSORWIRE_TF_ARENA", &value); !status.ok()) return status;
   read_now.arena = value != "off";
   read_now.traced = value == "traced";
+  if (absl::Status status = read(table, "TENSORWIRE_TF_COLLECTIVES", &value); !status.ok())
+    return status;
+  read_now.groups = value != "ring";
   g_settings = read_now;
   return absl::OkStatus();
 }

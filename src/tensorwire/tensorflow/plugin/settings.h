@@ -15,6 +15,7 @@ struct Settings {
   bool arena = true;     // TENSORWIRE_TF_ARENA: whether TensorFlow allocates in the arena; all that
   bool traced =
       false;  // is large (auto), or what the sites allocate whose tensors are sent (traced)
+  bool groups = true;  // TENSORWIRE_TF_COLLECTIVES: whether they go by groups of ranks
 };
 
 // Also sets which transports are permitted. INVALID_ARGUMENT names the variable, what it holds and

@@ -34,6 +34,10 @@ namespace tensorwire {
   X(collective_received, "buffers of collectives that came over a link")                    \
   X(collective_received_bytes, "their bytes")                                               \
   X(collective_grpc, "buffers of collectives that TensorFlow's own gRPC brought")           \
+  X(collective_grouped, "collectives that went by a group of ranks")                        \
+  X(collective_grouped_bytes, "bytes of their results")                                     \
+  X(collective_ungrouped, "collectives of several workers by TensorFlow's own algorithms")  \
+  X(groups, "groups of ranks joined")                                                       \
   X(links, "links made to peers")                                                           \
   X(links_lost, "of these: lost")                                                           \
   X(allocated_in_arena, "allocations that the arena served")                                \

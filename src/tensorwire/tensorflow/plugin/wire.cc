@@ -7,10 +7,10 @@ namespace tensorwire {
 namespace wire {
 namespace {
 
-// Far from what TensorFlow numbers. It is part of the protocol.
-constexpr uint64_t kField = 29783;
 constexpr uint64_t kLengthDelimited = 2;
-constexpr uint64_t kTag = kField << 3 | kLengthDelimited;
+constexpr uint64_t tag_of(Field field) {
+  return static_cast<uint64_t>(field) << 3 | kLengthDelimited;
+}
 
 void put_varint(std::string* out, uint64_t value) {
   for (; value > 127; value >>= 7) out->push_back(static_cast<char>(value | 128));
@@ -52,6 +52,25 @@ struct RequestPrefix {
 };
 static_assert(sizeof(RequestPrefix) == 24);
 
+struct MeetingPrefix {
+  uint32_t kind;
+  uint32_t rank;
+  uint32_t size;
+  uint32_t key_size;
+  uint32_t value_size;
+  uint32_t zero;
+  uint64_t session;
+};
+static_assert(sizeof(MeetingPrefix) == 32);
+
+struct TurnFrame {
+  uint32_t kind;
+  uint32_t zero;
+  uint64_t ticket;
+  uint64_t key[2];
+};
+static_assert(sizeof(TurnFrame) == kTurnSize);
+
 struct HeadPrefix {
   uint32_t dtype;
   uint8_t form;
@@ -62,14 +81,14 @@ static_assert(sizeof(HeadPrefix) == 8);
 
 }  // namespace
 
-std::string encode_field(std::string_view value) {
+std::string encode_field(Field field, std::string_view value) {
   std::string out;
-  put_varint(&out, kTag);
+  put_varint(&out, tag_of(field));
   put_varint(&out, value.size());
   return out.append(value);
 }
 
-bool decode_field(std::string_view message, std::string_view* value) {
+bool decode_field(Field field, std::string_view message, std::string_view* value) {
   bool found = false;
   uint64_t tag, size;
   while (take_varint(&message, &tag)) {
@@ -90,7 +109,7 @@ bool decode_field(std::string_view message, std::string_view* value) {
         return found;
     }
     if (size > message.size()) return found;
-    if (tag == kTag) {
+    if (tag == tag_of(field)) {
       *value = message.substr(0, size);
       found = true;
     }
@@ -116,6 +135,64 @@ std::string decode_request(std::string_view bytes, Request* out) {
   out->incarnation = prefix.incarnation;
   out->key = bytes.substr(0, prefix.key_size);
   out->device = bytes.substr(prefix.key_size);
+  return {};
+}
+
+std::string encode_meeting_request(const MeetingRequest& request) {
+  const MeetingPrefix prefix{static_cast<uint32_t>(request.kind),
+                             request.rank,
+                             request.size,
+                             static_cast<uint32_t>(request.key.size()),
+                             static_cast<uint32_t>(request.value.size()),
+                             0,
+                             request.session};
+  return std::string(bytes_of(prefix)).append(request.key).append(request.value);
+}
+
+std::string decode_meeting_request(std::string_view bytes, MeetingRequest* out) {
+  MeetingPrefix prefix;
+  if (bytes.size() > kMaxRequest) return "a request of " + std::to_string(bytes.size()) + " bytes";
+  if (!take(&bytes, &prefix)) return "the request is cut short";
+  if (prefix.kind > static_cast<uint32_t>(Meeting::kJoined))
+    return "a request of kind " + std::to_string(prefix.kind);
+  if (prefix.rank >= prefix.size || prefix.zero != 0)
+    return "rank " + std::to_string(prefix.rank) + " of " + std::to_string(prefix.size);
+  if (prefix.key_size > bytes.size() || bytes.size() - prefix.key_size != prefix.value_size)
+    return "the request's key and value do not fill it";
+  out->kind = static_cast<Meeting>(prefix.kind);
+  out->rank = prefix.rank;
+  out->size = prefix.size;
+  out->session = prefix.session;
+  out->key = bytes.substr(0, prefix.key_size);
+  out->value = bytes.substr(prefix.key_size);
+  return {};
+}
+
+std::string encode_session(uint64_t session) { return std::string(bytes_of(session)); }
+
+std::string decode_session(std::string_view bytes, uint64_t* out) {
+  if (bytes.size() != sizeof *out) return "a session of " + std::to_string(bytes.size()) + " bytes";
+  take(&bytes, out);
+  return {};
+}
+
+std::array<char, kTurnSize> encode_turn(const Turn& turn) {
+  const TurnFrame frame{
+      static_cast<uint32_t>(turn.kind), 0, turn.ticket, {turn.key[0], turn.key[1]}};
+  std::array<char, kTurnSize> out;
+  std::memcpy(out.data(), &frame, sizeof frame);
+  return out;
+}
+
+std::string decode_turn(std::string_view bytes, Turn* out) {
+  TurnFrame frame;
+  if (bytes.size() != sizeof frame) return "a turn of " + std::to_string(bytes.size()) + " bytes";
+  take(&bytes, &frame);
+  if (frame.kind > static_cast<uint32_t>(TurnKind::kRun) || frame.zero != 0)
+    return "a turn of kind " + std::to_string(frame.kind);
+  out->kind = static_cast<TurnKind>(frame.kind);
+  out->ticket = frame.ticket;
+  out->key = {frame.key[0], frame.key[1]};
   return {};
 }
 

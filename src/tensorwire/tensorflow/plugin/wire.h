@@ -16,9 +16,14 @@ namespace wire {
 
 // ---- a field of ours in a serialised protobuf message that does not know it ----
 
-std::string encode_field(std::string_view value);
+// Far from what TensorFlow numbers. They are part of the protocol.
+enum class Field : uint32_t {
+  kPeer = 29783,   // who a worker is, and what it offers
+  kGroup = 29784,  // groups of collectives
+};
+std::string encode_field(Field field, std::string_view value);
 // The last one, as protobuf takes it; a view of `message`. False: there is none.
-bool decode_field(std::string_view message, std::string_view* value);
+bool decode_field(Field field, std::string_view message, std::string_view* value);
 
 // ---- requests ----
 
@@ -33,6 +38,49 @@ struct Request {
 inline constexpr size_t kMaxRequest = 1 << 20;
 std::string encode_request(const Request& request);
 std::string decode_request(std::string_view bytes, Request* out);
+
+// ---- how the members of a group of collectives meet ----
+
+enum class Meeting : uint32_t {
+  kEnter = 0,   // key: the group's identity; value: the tasks of its members, a line each
+  kSet = 1,     // what one member has for another one
+  kGet = 2,     // waits for it
+  kJoined = 3,  // value: why the member could not join; empty: it has
+};
+
+struct MeetingRequest {
+  Meeting kind = Meeting::kEnter;
+  uint32_t rank = 0;  // of who asks
+  uint32_t size = 0;  // of the group; more than the rank
+  uint64_t session = 0;
+  std::string key;
+  std::string value;
+};
+
+std::string encode_meeting_request(const MeetingRequest& request);
+std::string decode_meeting_request(std::string_view bytes, MeetingRequest* out);
+
+// What kEnter and kJoined are answered with. 0: the members leave the group's operations to
+// TensorFlow's own algorithms.
+std::string encode_session(uint64_t session);
+std::string decode_session(std::string_view bytes, uint64_t* out);
+
+// ---- in which order a group runs operations, by messages of one size ----
+
+enum class TurnKind : uint32_t {
+  kReady = 0,  // to the first member: an operation waits for its turn
+  kRun = 1,    // from it: it is the operation's turn
+};
+
+struct Turn {
+  TurnKind kind = TurnKind::kReady;
+  uint64_t ticket = 0;            // numbers the operations of the member
+  std::array<uint64_t, 2> key{};  // kReady only: what all members call the operation
+};
+
+inline constexpr size_t kTurnSize = 32;
+std::array<char, kTurnSize> encode_turn(const Turn& turn);
+std::string decode_turn(std::string_view bytes, Turn* out);
 
 // ---- descriptions of tensors ----
 

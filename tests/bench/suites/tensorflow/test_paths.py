@@ -16,6 +16,7 @@ NAMES = (
     *("received_verbs", "received_verbs_bytes", "received_tcp", "received_tcp_bytes"),
     *("received_grpc", "served_grpc"),
     *("collective_received", "collective_received_bytes", "collective_grpc"),
+    *("collective_grouped", "collective_grouped_bytes"),
 )
 LARGE = Work("tensor", IN_PLACE_FROM)
 taken = Tensorwire().taken
@@ -88,6 +89,8 @@ def test_gradients_come_back() -> None:
 
 def test_buffers_of_a_collective_and_a_tensor_beside_it_that_tells_the_transport() -> None:
     work = Work("allreduce", IN_PLACE_FROM)
+    by_group = counts(received_shm=1, collective_grouped_bytes=2 * work.size)
+    assert taken(work, "shm", 1, by_group) == Taken("shm", None)
     found = counts(received_shm=1, collective_received_bytes=2 * work.size)
     assert taken(work, "shm", 1, found) == Taken("shm", None)
     with pytest.raises(PathError, match="only"):

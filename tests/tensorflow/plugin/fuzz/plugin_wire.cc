@@ -16,15 +16,17 @@ void require_sentence(const std::string& why) {
 
 void field(const std::string& bytes) {
   std::string_view value;
-  if (!decode_field(bytes, &value)) return;
+  if (!decode_field(Field::kPeer, bytes, &value)) return;
   require(
       value.data() >= bytes.data() && value.data() + value.size() <= bytes.data() + bytes.size(),
       "a value lies in its message");
   const std::string copy(value);
   std::string_view again;
-  const std::string twice = bytes + encode_field("other");
-  require(decode_field(encode_field(copy), &again) && again == copy, "it comes back");
-  require(decode_field(twice, &again), "what is added behind takes nothing away");
+  const std::string twice =
+      bytes + encode_field(Field::kPeer, "other") + encode_field(Field::kGroup, "none");
+  require(decode_field(Field::kPeer, encode_field(Field::kPeer, copy), &again) && again == copy,
+          "it comes back");
+  require(decode_field(Field::kPeer, twice, &again), "what is added behind takes nothing away");
 }
 
 void request(const std::string& bytes) {
@@ -49,12 +51,34 @@ void error_payload(const std::string& bytes) {
   require(encode_error_payload(type, value) == bytes, "a payload encodes to the same bytes");
 }
 
+void meeting(const std::string& bytes) {
+  MeetingRequest out;
+  if (const std::string why = decode_meeting_request(bytes, &out); !why.empty())
+    return require_sentence(why);
+  require(out.rank < out.size, "who asks is a member");
+  require(encode_meeting_request(out) == bytes, "a request encodes to the same bytes");
+}
+
+void session(const std::string& bytes) {
+  uint64_t out;
+  if (const std::string why = decode_session(bytes, &out); !why.empty())
+    return require_sentence(why);
+  require(encode_session(out) == bytes, "a session encodes to the same bytes");
+}
+
+void turn(const std::string& bytes) {
+  Turn out;
+  if (const std::string why = decode_turn(bytes, &out); !why.empty()) return require_sentence(why);
+  const auto again = encode_turn(out);
+  require(bytes == std::string(again.data(), again.size()), "a turn encodes to the same bytes");
+}
+
 void one(tw::fuzz::Input input) {
   const uint8_t choice = input.byte();
   const tw::fuzz::Bytes rest = input.rest();
   std::string bytes(reinterpret_cast<const char*>(rest.data()), rest.size());
   bytes.shrink_to_fit();
-  switch (choice % 4) {
+  switch (choice % 7) {
     case 0:
       return field(bytes);
     case 1:
@@ -63,6 +87,12 @@ void one(tw::fuzz::Input input) {
       return head(bytes);
     case 3:
       return error_payload(bytes);
+    case 4:
+      return meeting(bytes);
+    case 5:
+      return session(bytes);
+    case 6:
+      return turn(bytes);
   }
 }
 

@@ -35,6 +35,7 @@ def byte_counters() -> dict[str, str]:
         "in place": "received_in_place_bytes",
         **{name: f"received_{name}_bytes" for name in (*transports.names(), "grpc")},
         "collective": "collective_received_bytes",
+        "group": "collective_grouped_bytes",
     }
 
 

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// Members of a group meet, or do not, all of them alike.
+#include "meeting_place.h"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+
+#include "tensorwire/values.h"
+
+namespace tensorwire {
+namespace {
+
+using Presence = MeetingPlace::Presence;
+
+// An answer that is waited for.
+class Answered {
+ public:
+  MeetingPlace::Answer take() {
+    return [state = state_](int code, const std::string& text) {
+      const std::lock_guard<std::mutex> lock(state->mutex);
+      state->code = code;
+      state->text = text;
+      ++state->count;
+      state->changed.notify_all();
+    };
+  }
+  bool yet() const {
+    const std::lock_guard<std::mutex> lock(state_->mutex);
+    return state_->count != 0;
+  }
+  int code() const {
+    wait();
+    return state_->code;
+  }
+  std::string text() const {
+    wait();
+    return state_->text;
+  }
+  uint64_t session() const {
+    REQUIRE(code() == 0);
+    uint64_t session = 0;
+    REQUIRE(wire::decode_session(text(), &session) == "");
+    return session;
+  }
+
+ private:
+  struct State {
+    std::mutex mutex;
+    std::condition_variable changed;
+    int count = 0;
+    int code = 0;
+    std::string text;
+  };
+  void wait() const {
+    std::unique_lock<std::mutex> lock(state_->mutex);
+    REQUIRE(state_->changed.wait_for(lock, std::chrono::seconds(20),
+                                     [this] { return state_->count != 0; }));
+    CHECK(state_->count == 1);
+  }
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+
+// Two members at one place.
+struct Pair {
+  MeetingPlace place;
+  MeetingPlace::Ask ask = [](const std::string&) { return Presence::kJoins; };
+  uint64_t session = 0;
+
+  Answered say(wire::Meeting kind, uint32_t rank, const std::string& key = "",
+               const std::string& value = "") {
+    wire::MeetingRequest request;
+    request.kind = kind;
+    request.rank = rank;
+    request.size = 2;
+    request.session = session;
+    request.key = key;
+    request.value = value;
+    Answered answered;
+    last = place.take(request, ask, answered.take());
+    return answered;
+  }
+  Answered enter(uint32_t rank) { return say(wire::Meeting::kEnter, rank, "group", "a\nb\n"); }
+  void both_enter() {
+    const Answered first = enter(0), second = enter(1);
+    session = first.session();
+    CHECK(session != 0);
+    CHECK(second.session() == session);
+  }
+  uint64_t last = 0;
+};
+
+TEST_CASE("meeting: members that have all entered exchange values, and use what all have joined") {
+  Pair pair;
+  pair.both_enter();
+  const Answered got = pair.say(wire::Meeting::kGet, 1, "key");
+  CHECK_FALSE(got.yet());
+  CHECK(pair.say(wire::Meeting::kSet, 0, "key", "value").code() == 0);
+  CHECK(got.text() == "value");
+  CHECK(pair.say(wire::Meeting::kGet, 0, "key").text() == "value");
+  const Answered joined = pair.say(wire::Meeting::kJoined, 0);
+  CHECK_FALSE(joined.yet());
+  CHECK(pair.say(wire::Meeting::kJoined, 1).session() == pair.session);
+  CHECK(joined.session() == pair.session);
+}
+
+TEST_CASE(
+    "meeting: one worker that joins no groups, or cannot be asked, leaves all of them apart") {
+  for (const Presence presence : {Presence::kDoesNot, Presence::kGone}) {
+    Pair pair;
+    pair.ask = [=](const std::string& task) { return task == "b" ? presence : Presence::kJoins; };
+    CHECK(pair.enter(0).session() == 0);
+    CHECK(pair.enter(1).session() == 0);
+  }
+}
+
+TEST_CASE("meeting: one member that could not join leaves all of them apart") {
+  Pair pair;
+  pair.both_enter();
+  const Answered joined = pair.say(wire::Meeting::kJoined, 0);
+  const Answered waits = pair.say(wire::Meeting::kGet, 0, "key");
+  CHECK(pair.say(wire::Meeting::kJoined, 1, "", "no transport is left").session() == 0);
+  CHECK(joined.session() == 0);
+  CHECK(waits.code() == TW_CODE_ABORTED);
+  CHECK(pair.say(wire::Meeting::kSet, 0, "key", "late").code() == TW_CODE_FAILED_PRECONDITION);
+}
+
+TEST_CASE("meeting: a member that dies before it has entered is told to those that wait for it") {
+  Pair pair;
+  const auto asked = std::make_shared<std::atomic<int>>(0);
+  pair.ask = [asked](const std::string& task) {
+    return task == "b" && asked->fetch_add(1) > 0 ? Presence::kGone : Presence::kJoins;
+  };
+  const Answered first = pair.enter(0);
+  CHECK(first.code() == TW_CODE_UNAVAILABLE);
+  CHECK(first.text() == "b is gone");
+}
+
+TEST_CASE("meeting: a member that enters again begins a new session, and ends the old one") {
+  Pair pair;
+  const Answered first = pair.enter(0);
+  const Answered again = pair.enter(0);
+  CHECK(first.code() == TW_CODE_ABORTED);
+  const Answered other = pair.enter(1);
+  CHECK(again.session() == other.session());
+  CHECK(again.session() != 0);
+  const uint64_t before = again.session();
+  pair.both_enter();
+  CHECK(pair.session != before);
+}
+
+TEST_CASE("meeting: who waits no more is dropped, and a place that ends answers all") {
+  auto pair = std::make_unique<Pair>();
+  pair->both_enter();
+  const Answered dropped = pair->say(wire::Meeting::kGet, 1, "key");
+  pair->place.drop(pair->last);
+  CHECK(dropped.code() == TW_CODE_CANCELLED);
+  pair->place.drop(pair->last);
+  const Answered waits = pair->say(wire::Meeting::kGet, 1, "key");
+  pair = nullptr;
+  CHECK(waits.code() == TW_CODE_UNAVAILABLE);
+}
+
+TEST_CASE("meeting: what fits no session is refused, and values are bounded") {
+  Pair pair;
+  pair.both_enter();
+  Pair stranger;
+  CHECK(stranger.say(wire::Meeting::kGet, 0, "key").code() == TW_CODE_INVALID_ARGUMENT);
+  CHECK(pair.say(wire::Meeting::kEnter, 0, "group", "a\n").code() == TW_CODE_INVALID_ARGUMENT);
+  int code = 0;
+  for (int i = 0; code == 0 && i < 100; ++i)
+    code = pair.say(wire::Meeting::kSet, 0, std::to_string(i), "v").code();
+  CHECK(code == TW_CODE_RESOURCE_EXHAUSTED);
+}
+
+}  // namespace
+}  // namespace tensorwire
