@@ -18,7 +18,6 @@ RING = {"TENSORWIRE_TF_COLLECTIVES": "ring"}
 SIZES = (1, 1000, 3_000_001)
 
 
-
 def reduced(
     tf: Any, target: str, sizes: tuple[int, ...], workers: int, steps: int = 2, first_key: int = 1
 ) -> list[list[Any]]:
@@ -102,7 +101,7 @@ def test_two_workers_in_a_group(tensorflow: Any, group: Cluster) -> None:
     ("protocol", "environment"), [(STOCK, {}), (PLUGIN, RING)], ids=["stock", "set"]
 )
 def test_one_worker_without_groups_leaves_all_of_them_to_the_ring(
-    tensorflow: Any, protocol: str, environment: dict[str, str]
+    tensorflow: Any, protocol: str, environment: dict[str, Any]
 ) -> None:
     cluster = Cluster({("worker", 0): PLUGIN, ("worker", 1): protocol}, {})
     try:
@@ -230,6 +229,10 @@ def leased(cluster: Cluster, task: int) -> int:
     return cluster.stats("worker", task)["arena_leased"]
 
 
+def holds_at_most(most: int, cluster: Cluster, task: int) -> bool:
+    return leased(cluster, task) <= most
+
+
 @pytest.mark.parametrize(
     ("name", "counter"), [("ring", "collective_received"), ("group", "collective_grouped")]
 )
@@ -245,7 +248,7 @@ def test_a_thousand_collectives_leave_nothing_behind(
     before = [cluster.stats("worker", task) for task in range(2)]
     run(steps=1000)
     for task, then in enumerate(before):
-        eventually(lambda task=task: leased(cluster, task) <= held[task], "leases come home")
+        eventually(partial(holds_at_most, held[task], cluster, task), "leases come home")
         now = cluster.stats("worker", task)
         assert now["arena_used"] <= then["arena_used"] + 4 * 200_000
         assert now["arena_high_water"] <= then["arena_high_water"] + 4 * 200_000

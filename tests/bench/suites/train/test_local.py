@@ -77,6 +77,10 @@ def test_workers_without_servers(mnist: Path) -> None:
     assert set(lines) == {("worker", 0), ("worker", 1)}
     assert all(each[-1] < each[0] / 2 for each in losses(outcome))
 
+    ranks, lines = trained(data_dir=mnist, variable_update="horovod")
+    assert set(lines) == {("worker", 0), ("worker", 1)}
+    assert losses(ranks) == losses(outcome)
+
 
 def test_a_damaged_file_ends_all_and_is_named(mnist: Path) -> None:
     path = mnist / "train-images-idx3-ubyte"

@@ -31,6 +31,7 @@ CLUSTER: dict[str, Any] = {
         {**CLUSTER, "job_name": "ps"},
         {**CLUSTER, "task_index": 1, "variable_update": "distributed_replicated"},
         {**CLUSTER, "ps_hosts": [], "variable_update": "collective_all_reduce"},
+        {**CLUSTER, "ps_hosts": [], "variable_update": "horovod"},
         {"variable_update": "independent", "model": "lstm"},
         {"data_name": "digits", "num_warmup_batches": 0},
     ],
@@ -73,6 +74,18 @@ def test_what_goes_together(options: dict[str, Any]) -> None:
         ({**CLUSTER, "job_name": "ps", "task_index": 1}, "task_index", "ps_hosts has 1"),
         ({**CLUSTER, "ps_hosts": ["b:1"]}, "ps_hosts", "b:1 is in worker_hosts"),
         ({**CLUSTER, "variable_update": "collective_all_reduce"}, "ps_hosts", "no parameter serv"),
+        ({"variable_update": "horovod"}, "variable_update", "give job_name"),
+        ({**CLUSTER, "variable_update": "horovod"}, "ps_hosts", "no parameter servers"),
+        (
+            {
+                **CLUSTER,
+                "ps_hosts": [],
+                "variable_update": "horovod",
+                "server_protocol": "grpc+tensorwire",
+            },
+            "server_protocol",
+            "horovod has none",
+        ),
     ],
 )
 def test_what_does_not(options: dict[str, Any], option: str, says: str) -> None:

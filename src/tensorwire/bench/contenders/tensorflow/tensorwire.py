@@ -45,7 +45,9 @@ class Tensorwire(Contender):
             raise PathError(f"took {' and '.join(sorted(transports)) or 'no link'} instead")
         needed = moved(work) * steps
         if work.case == "allreduce":
-            _enough(counts["collective_received_bytes"] + counts["collective_grouped_bytes"], needed)
+            _enough(
+                counts["collective_received_bytes"] + counts["collective_grouped_bytes"], needed
+            )
             return Taken(transport)
         received = sum(counts[f"received_{way}_bytes"] for way in LINK_BYTES)
         _enough(received, needed)

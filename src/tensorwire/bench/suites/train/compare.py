@@ -17,7 +17,7 @@ from tensorwire.bench.harness.schedule import Course, Progress, tour
 from tensorwire.bench.inventories import load
 from tensorwire.bench.suites.train import local
 from tensorwire.bench.suites.train.figures import Figures, arena_bytes, figures
-from tensorwire.bench.suites.train.options import STOCK, TENSORWIRE, OptionError, Options
+from tensorwire.bench.suites.train.options import HOROVOD, STOCK, TENSORWIRE, OptionError, Options
 
 Run = tuple[Figures, local.Outcome]
 
@@ -42,6 +42,8 @@ def run(
     """
     if options.variable_update == "independent":
         raise OptionError("variable_update", "independent is the ceiling already: choose another")
+    if options.variable_update == HOROVOD:
+        raise OptionError("variable_update", "horovod has no protocols to compare: choose another")
     described = describe(settings(options, spec, rounds, environment))
     steps = options.warmup + options.num_batches
     found: dict[str, list[Run]] = {name: [] for name in contenders}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tensorwire import launch, signals
-from tensorwire.bench.suites.train.options import OptionError, Options
+from tensorwire.bench.suites.train.options import SERVERLESS, OptionError, Options
 from tensorwire.tensorflow import build
 
 JOBS = ("ps", "worker")
@@ -48,7 +48,7 @@ def cluster(spec: str, options: Options) -> launch.Cluster:
             raise ValueError(f"there is no job {job!r}, only ps and worker")
     if "worker" not in found.jobs:
         raise ValueError("at least one worker is needed, as in ps=1,worker=2")
-    if options.variable_update in ("independent", "collective_all_reduce"):
+    if options.variable_update in ("independent", *SERVERLESS):
         return launch.Cluster({"worker": found.jobs["worker"]})
     if "ps" not in found.jobs:
         raise ValueError(f"{options.variable_update} needs a parameter server, as in ps=1,worker=2")

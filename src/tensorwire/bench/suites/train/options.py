@@ -11,7 +11,10 @@ from typing import Any
 from tensorwire.bench.suites.train import data
 from tensorwire.bench.suites.train.models import find as find_model
 
-UPDATES = ("parameter_server", "distributed_replicated", "collective_all_reduce", "independent")
+HOROVOD = "horovod"
+SERVERLESS = ("collective_all_reduce", HOROVOD)
+"""Workers that add up gradients between themselves."""
+UPDATES = ("parameter_server", "distributed_replicated", *SERVERLESS, "independent")
 REPLICATED = "replicated"
 """tf_cnn_benchmarks' way for several devices in one process; with one, that is ``independent``."""
 OPTIMIZERS = ("sgd", "momentum", "rmsprop")
@@ -204,7 +207,7 @@ def _check_cluster(options: Options) -> None:
     if not options.job_name:
         if options.ps_hosts or options.worker_hosts:
             raise OptionError("job_name", "with hosts, say whether this is the ps or a worker")
-        if update in ("distributed_replicated", "collective_all_reduce"):
+        if update in ("distributed_replicated", *SERVERLESS):
             raise OptionError(
                 "variable_update", f"{update} is for several processes: give job_name"
             )
@@ -215,9 +218,13 @@ def _check_cluster(options: Options) -> None:
         raise OptionError("variable_update", "independent workers are no cluster: no job_name")
     if not options.worker_hosts:
         raise OptionError("worker_hosts", "a cluster needs them, as host:port,host:port")
-    if update == "collective_all_reduce":
+    if update in SERVERLESS:
         if options.ps_hosts or options.job_name == "ps":
-            raise OptionError("ps_hosts", "collective_all_reduce has no parameter servers")
+            raise OptionError("ps_hosts", f"{update} has no parameter servers")
+        if update == HOROVOD and options.server_protocol != STOCK:
+            raise OptionError(
+                "server_protocol", "is of TensorFlow's servers; horovod has none: leave it out"
+            )
     elif not options.ps_hosts:
         raise OptionError("ps_hosts", f"{update} needs at least one parameter server, as host:port")
     peers = options.ps_hosts if options.job_name == "ps" else options.worker_hosts
@@ -229,5 +236,5 @@ def _check_cluster(options: Options) -> None:
     both = set(options.ps_hosts) & set(options.worker_hosts)
     if both:
         raise OptionError("ps_hosts", f"{', '.join(sorted(both))} is in worker_hosts, too")
-    if options.forward_only and update == "collective_all_reduce":
+    if options.forward_only and update in SERVERLESS:
         raise OptionError("forward_only", "has no gradients to reduce")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import threading
 import time
@@ -16,9 +17,10 @@ from tensorwire.bench.suites.train import output, peers
 from tensorwire.bench.suites.train.data import inputs
 from tensorwire.bench.suites.train.models import find as find_model
 from tensorwire.bench.suites.train.models.layers import Network
-from tensorwire.bench.suites.train.options import TENSORWIRE, Options
+from tensorwire.bench.suites.train.options import HOROVOD, TENSORWIRE, Options
 from tensorwire.bench.suites.train.samples import Samples
 from tensorwire.bench.suites.train.updates import Step, Update, choose
+from tensorwire.horovod import tensorflow as hvd
 
 v1 = tf.compat.v1
 
@@ -38,22 +40,42 @@ def run(options: Options, show: output.Print) -> dict[str, Any] | None:
     The process should end at once then: TensorFlow may wait half a minute for a lost peer before it
     lets go of a session.
     """
-    server = serve(options) if options.job_name else None
+    horovod = options.variable_update == HOROVOD
+    server = serve(options) if options.job_name and not horovod else None
     if options.job_name == "ps":
         show(f"Running parameter server {options.task_index}")
         wait_for_end(options)
         return None
     try:
-        peers.reach(others(options))
+        if horovod:
+            join_ranks(options)
+        else:
+            peers.reach(others(options))
         return Worker(options, server, show).run()
+    except hvd.HorovodInternalError as error:
+        raise TrainingError(str(error)) from error
     except peers.PeerError as error:
         raise TrainingError(str(error)) from error
     except tf.errors.OpError as error:
         raise TrainingError(explain(error, options)) from error
 
 
+def join_ranks(options: Options) -> None:
+    """Makes this worker a rank of Horovod's; the first one serves the store at its address."""
+    host, _, port = options.worker_hosts[0].rpartition(":")
+    os.environ.update(
+        HOROVOD_RANK=str(options.task_index),
+        HOROVOD_SIZE=str(options.workers),
+        HOROVOD_GLOO_RENDEZVOUS_ADDR=host,
+        HOROVOD_GLOO_RENDEZVOUS_PORT=port,
+    )
+    hvd.init()
+
+
 def others(options: Options) -> peers.Peers:
-    """The rest of the cluster."""
+    """The rest of the cluster, as far as it listens: Horovod's ranks look after each other."""
+    if options.variable_update == HOROVOD:
+        return {}
     return {
         f"{job} {index}": address
         for job, addresses in (("ps", options.ps_hosts), ("worker", options.worker_hosts))

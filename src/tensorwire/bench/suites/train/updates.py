@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 from tensorwire.bench.suites.train.models.layers import Tensor
-from tensorwire.bench.suites.train.options import Options
+from tensorwire.bench.suites.train.options import HOROVOD, Options
+from tensorwire.horovod import tensorflow as hvd
 
 v1 = tf.compat.v1
 
@@ -283,22 +284,33 @@ class CollectiveAllReduce(Update):
     def train(self, loss: Tensor) -> Step:
         workers = self._options.workers
         gradients = self._gradients(loss, 1.0 / workers)
-        if workers > 1:
-            with tf.device(self._device):
-                gradients = [
-                    tf.raw_ops.CollectiveReduce(
-                        input=gradient,
-                        group_size=workers,
-                        group_key=self.GROUP,
-                        instance_key=instance,
-                        merge_op="Add",
-                        final_op="Id",
-                        subdiv_offsets=[0],
-                        communication_hint="ring",
-                    )
-                    for instance, gradient in enumerate(gradients, 1)
-                ]
-        return self._step(self._apply(gradients))
+        return self._step(self._apply(self._added_up(gradients) if workers > 1 else gradients))
+
+    def _added_up(self, gradients: Sequence[Tensor]) -> list[Tensor]:
+        """Those of all workers."""
+        with tf.device(self._device):
+            return [
+                tf.raw_ops.CollectiveReduce(
+                    input=gradient,
+                    group_size=self._options.workers,
+                    group_key=self.GROUP,
+                    instance_key=instance,
+                    merge_op="Add",
+                    final_op="Id",
+                    subdiv_offsets=[0],
+                    communication_hint="ring",
+                )
+                for instance, gradient in enumerate(gradients, 1)
+            ]
+
+
+class Horovod(CollectiveAllReduce):
+    """The same, with the reduction of ``tensorwire.horovod.tensorflow``: workers are ranks, and no
+    TensorFlow servers."""
+
+    def _added_up(self, gradients: Sequence[Tensor]) -> list[Tensor]:
+        with tf.device("/cpu:0"):
+            return hvd.grouped_allreduce(gradients, op=hvd.Sum, name="gradients")
 
 
 class Statistic:
@@ -337,6 +349,7 @@ KINDS = {
     "parameter_server": ParameterServer,
     "distributed_replicated": DistributedReplicated,
     "collective_all_reduce": CollectiveAllReduce,
+    HOROVOD: Horovod,
     "independent": Update,
 }
 
