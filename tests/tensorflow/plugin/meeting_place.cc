@@ -9,7 +9,7 @@
 #include <memory>
 #include <mutex>
 
-#include "tensorwire/values.h"
+#include "tensorwire.h"
 
 namespace tensorwire {
 namespace {

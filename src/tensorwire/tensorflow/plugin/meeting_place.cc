@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "tensorwire/values.h"
+#include "tensorwire.h"
 #include "thread.h"
 
 namespace tensorwire {
