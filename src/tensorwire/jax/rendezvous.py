@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the ranks of a JAX program meet: by the store of JAX's own coordination service.
+
+The library calls ``meet`` when JAX initializes its MPI, and the store whenever it makes a group.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from tensorwire import _core
+from tensorwire.jax import library
+
+log = logging.getLogger("tensorwire")
+
+PREFIX: Final = "tensorwire"
+"""Of all keys."""
+TIMEOUT_SECONDS: Final = 1800.0
+"""Of joining, and of each operation: what ranks may lag behind each other."""
+_FOREVER_MS: Final = 24 * 3600 * 1000
+_SENTENCE_BYTES: Final = 1024
+
+
+class _Status(ctypes.Structure):
+    _fields_ = (("code", ctypes.c_int32), ("details", ctypes.c_char * 1020))
+
+
+_STATUS: Final = ctypes.POINTER(_Status)
+_GIVE: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t)
+_SET: Final = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t, _STATUS
+)
+_GET: Final = ctypes.CFUNCTYPE(
+    ctypes.c_int,
+    ctypes.c_void_p,
+    ctypes.c_char_p,
+    ctypes.c_int64,
+    _GIVE,
+    ctypes.c_void_p,
+    _STATUS,
+)
+_INTERRUPTED: Final = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+
+
+class _Store(ctypes.Structure):
+    _fields_ = (("context", ctypes.c_void_p), ("set", _SET), ("get", _GET))
+
+
+_OK: Final = 0
+_UNKNOWN: Final = 2
+_DEADLINE_EXCEEDED: Final = 4
+
+_kept: list[_Store] = []  # for as long as the process makes groups
+
+
+def _report(status: Any, code: int, error: BaseException) -> int:
+    status.contents.code = code
+    status.contents.details = f"JAX's coordination service: {error}".encode()[:1000]
+    return code
+
+
+def store_of(client: Any) -> _Store:
+    """JAX's store as the core takes it."""
+
+    def put(_: int, key: bytes, value: int, size: int, status: Any) -> int:
+        try:
+            client.key_value_set_bytes(key.decode(), ctypes.string_at(value, size))
+        except BaseException as error:  # no exception can leave this
+            return _report(status, _UNKNOWN, error)
+        return _OK
+
+    def get(_: int, key: bytes, timeout_ns: int, give: Any, sink: int, status: Any) -> int:
+        limit = _FOREVER_MS if timeout_ns < 0 else max(1, timeout_ns // 1_000_000)
+        try:
+            value = client.blocking_key_value_get_bytes(key.decode(), limit)
+        except BaseException as error:
+            late = "DEADLINE_EXCEEDED" in str(error)
+            return _report(status, _DEADLINE_EXCEEDED if late else _UNKNOWN, error)
+        give(sink, value, len(value))
+        return _OK
+
+    return _Store(None, _SET(put), _GET(get))
+
+
+def meet() -> None:
+    """Joins the group of all ranks of ``jax.distributed``, or tells the library why not."""
+    loaded = library.load()
+    loaded.tensorwire_mpi_refuse.argtypes = [ctypes.c_char_p]
+    try:
+        _join(loaded)
+    except BaseException as error:
+        # JAX raises what the library then says; there is no other way through it.
+        sentence = f"tensorwire: {type(error).__name__}: {error}"
+        loaded.tensorwire_mpi_refuse(sentence.encode()[:_SENTENCE_BYTES])
+
+
+def _join(loaded: ctypes.CDLL) -> None:
+    # What a program gets of its own rank has no public name.
+    from jax._src import distributed
+
+    place = distributed.global_state
+    if place.client is None:
+        raise RuntimeError("jax.distributed.initialize() has not been called")
+    store = store_of(place.client)
+    _kept.append(store)
+    join: Callable[..., int] = loaded.tensorwire_mpi_join
+    loaded.tensorwire_mpi_join.argtypes = [
+        ctypes.c_size_t,
+        ctypes.POINTER(_Store),
+        ctypes.c_char_p,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_int64,
+        _INTERRUPTED,
+        ctypes.c_char_p,
+        ctypes.c_size_t,
+    ]
+    raised: list[BaseException] = []
+
+    def interrupted(_: int) -> int:
+        try:
+            return _ran_handlers()
+        except BaseException as error:  # of a signal's handler
+            raised.append(error)
+            return 1
+
+    sentence = ctypes.create_string_buffer(_SENTENCE_BYTES)
+    failed = join(
+        _core.function_table(),
+        ctypes.byref(store),
+        PREFIX.encode(),
+        place.process_id,
+        place.num_processes,
+        round(TIMEOUT_SECONDS * 1e9),
+        _INTERRUPTED(interrupted),
+        sentence,
+        _SENTENCE_BYTES,
+    )
+    if raised:
+        raise raised[0]
+    if not failed and place.process_id == 0:
+        log.info(
+            "%d ranks of JAX, by %s",
+            place.num_processes,
+            library.statistics()[0].fabric or "nothing",
+        )
+
+
+def _ran_handlers() -> int:
+    """0. Python runs the handlers of signals between any two of its steps, on its main thread."""
+    return 0
