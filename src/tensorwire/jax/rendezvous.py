@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import logging
-from collections.abc import Callable
+import os
+import re
 from typing import Any, Final
 
 from tensorwire import _core
@@ -87,27 +88,45 @@ def store_of(client: Any) -> _Store:
 
 def meet() -> None:
     """Joins the group of all ranks of ``jax.distributed``, or tells the library why not."""
-    loaded = library.load()
-    loaded.tensorwire_mpi_refuse.argtypes = [ctypes.c_char_p]
     try:
-        _join(loaded)
+        # What a program gets of its own rank has no public name.
+        from jax._src import distributed
+
+        place = distributed.global_state
+        if place.client is None:
+            raise RuntimeError("jax.distributed.initialize() has not been called")
+        _check_devices()
+        join(place.client, place.process_id, place.num_processes)
     except BaseException as error:
         # JAX raises what the library then says; there is no other way through it.
-        sentence = f"tensorwire: {type(error).__name__}: {error}"
-        loaded.tensorwire_mpi_refuse(sentence.encode()[:_SENTENCE_BYTES])
+        refuse = library.load().tensorwire_mpi_refuse
+        refuse.argtypes = [ctypes.c_char_p]
+        refuse(f"tensorwire: {type(error).__name__}: {error}".encode()[:_SENTENCE_BYTES])
 
 
-def _join(loaded: ctypes.CDLL) -> None:
-    # What a program gets of its own rank has no public name.
-    from jax._src import distributed
+def _check_devices() -> None:
+    """XLA gives an MPI each device of a process as if it were the process: results would be
+    wrong."""
+    import jax
 
-    place = distributed.global_state
-    if place.client is None:
-        raise RuntimeError("jax.distributed.initialize() has not been called")
-    store = store_of(place.client)
+    forced = re.search(
+        r"--xla_force_host_platform_device_count=(\d+)", os.environ.get("XLA_FLAGS", "")
+    )
+    devices = max(jax.config.jax_num_cpu_devices, int(forced[1]) if forced else 1)
+    if devices > 1:
+        raise RuntimeError(
+            f"this process has {devices} CPU devices, and JAX's collectives by MPI take one for "
+            "each process: start more processes, or use JAX's gloo"
+        )
+
+
+def join(client: Any, rank: int, size: int, timeout: float = TIMEOUT_SECONDS) -> None:
+    """Joins the group of so many ranks, for JAX's MPI. ``client``: of the coordination service.
+    ``timeout``: of joining, and of each operation, in seconds. RuntimeError when that fails."""
+    store = store_of(client)
     _kept.append(store)
-    join: Callable[..., int] = loaded.tensorwire_mpi_join
-    loaded.tensorwire_mpi_join.argtypes = [
+    call = library.load().tensorwire_mpi_join
+    call.argtypes = [
         ctypes.c_size_t,
         ctypes.POINTER(_Store),
         ctypes.c_char_p,
@@ -122,33 +141,29 @@ def _join(loaded: ctypes.CDLL) -> None:
 
     def interrupted(_: int) -> int:
         try:
-            return _ran_handlers()
-        except BaseException as error:  # of a signal's handler
+            _run_handlers()
+        except BaseException as error:  # a handler's
             raised.append(error)
-            return 1
+        return len(raised)
 
     sentence = ctypes.create_string_buffer(_SENTENCE_BYTES)
-    failed = join(
+    failed = call(
         _core.function_table(),
         ctypes.byref(store),
         PREFIX.encode(),
-        place.process_id,
-        place.num_processes,
-        round(TIMEOUT_SECONDS * 1e9),
+        rank,
+        size,
+        round(timeout * 1e9),
         _INTERRUPTED(interrupted),
         sentence,
         _SENTENCE_BYTES,
     )
     if raised:
         raise raised[0]
-    if not failed and place.process_id == 0:
-        log.info(
-            "%d ranks of JAX, by %s",
-            place.num_processes,
-            library.statistics()[0].fabric or "nothing",
-        )
+    if failed:
+        raise RuntimeError(sentence.value.decode(errors="replace"))
+    log.info("rank %d of %d of JAX, by %s", rank, size, library.statistics()[0].fabric)
 
 
-def _ran_handlers() -> int:
-    """0. Python runs the handlers of signals between any two of its steps, on its main thread."""
-    return 0
+def _run_handlers() -> None:
+    """Python runs the handlers of signals between any two of its steps, on its main thread."""
