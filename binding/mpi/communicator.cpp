@@ -146,6 +146,12 @@ std::shared_ptr<Communicator> Communicator::join(const Setting& setting, std::st
   return made;
 }
 
+std::shared_ptr<Communicator> Communicator::broken(int rank, int size, std::string why) {
+  std::shared_ptr<Communicator> made(new Communicator({}, {}, rank, size));
+  made->broken_ = std::move(why);
+  return made;
+}
+
 Communicator::~Communicator() {
   // Nobody may be there to take what is under way.
   if (sender_ && sender_->busy()) abort("a rank has left the communicator");
@@ -214,11 +220,8 @@ std::shared_ptr<Communicator> Communicator::split(int color, int key) {
   int split = 0;
   {
     const std::lock_guard lock(splitting_);  // counted in the order in which the ranks meet
-    if (run(TW_ALL_GATHER, own.data(), rows.data(), own.size(), TW_INT64, 0) != k_SUCCESS) {
-      std::shared_ptr<Communicator> made(new Communicator(setting_, name_, rank_, size_));
-      made->broken_ = last_sentence();
-      return made;
-    }
+    if (run(TW_ALL_GATHER, own.data(), rows.data(), own.size(), TW_INT64, 0) != k_SUCCESS)
+      return broken(rank_, size_, last_sentence());
     split = ++splits_;
   }
   if (color == k_UNDEFINED) return nullptr;

@@ -30,6 +30,8 @@ class Communicator {
   // because XLA looks at operations only. `interrupted` may be null.
   static std::shared_ptr<Communicator> join(const Setting& setting, std::string name, int rank,
                                             int size, int (*interrupted)(void*));
+  // One of which each operation fails with the reason.
+  static std::shared_ptr<Communicator> broken(int rank, int size, std::string why);
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
   ~Communicator();
@@ -37,7 +39,7 @@ class Communicator {
   int rank() const { return rank_; }
   int size() const { return size_; }
   // Why it cannot be used; empty: it can.
-  const std::string& broken() const { return broken_; }
+  const std::string& why_broken() const { return broken_; }
   const char* fabric() const;
   void statistics(tw_visit_operations visit, void* context) const;
 

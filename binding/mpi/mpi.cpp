@@ -130,7 +130,7 @@ int MPIABI_Comm_split(Handle comm, int color, int key, Handle* out) {
   return with(comm, [&](Communicator& found) {
     auto made = found.split(color, key);
     if (!made) return k_SUCCESS;
-    const std::string broken = made->broken();
+    const std::string broken = made->why_broken();
     *out = add(std::move(made));
     return broken.empty() ? k_SUCCESS : fail(k_ERR_OTHER, broken);
   });

@@ -2,6 +2,7 @@
 #include "process.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <map>
 #include <mutex>
 #include <string>
@@ -39,6 +40,14 @@ State& state() {
 
 Handle next_handle(State& all) { return all.next++; }
 
+// XLA does not look at what MPI_Init says: its operations fail with the reason, because it does
+// look at those. `size`: 2 where it is not known, so that operations are not left out as those of
+// one.
+void refuse(int rank, int size, const std::string& why) {
+  const std::lock_guard lock(state().mutex);
+  state().communicators[k_COMM_WORLD] = Communicator::broken(rank, size, why);
+}
+
 }  // namespace
 
 int begin() {
@@ -50,12 +59,14 @@ int begin() {
   }
   if (!PyGILState_Ensure || !PyRun_SimpleString)
     return fail(k_ERR_OTHER, "tensorwire: this library needs a Python program around it");
-  fail(k_ERR_OTHER, "tensorwire: Python cannot import tensorwire.jax (see standard error)");
+  refuse(0, 2, "tensorwire: Python cannot import tensorwire.jax (see standard error)");
   const int gil = PyGILState_Ensure();
   (void)PyRun_SimpleString("from tensorwire.jax import rendezvous as _r; _r.meet(); del _r");
   PyGILState_Release(gil);
-  const std::lock_guard lock(all.mutex);
-  return all.begun ? k_SUCCESS : fail(k_ERR_OTHER, last_sentence());
+  if (begun()) return k_SUCCESS;
+  const auto world = communicator(k_COMM_WORLD);
+  std::fprintf(stderr, "%s\n", world->why_broken().c_str());
+  return fail(k_ERR_OTHER, world->why_broken());
 }
 
 void end() {
@@ -147,25 +158,23 @@ int tensorwire_mpi_join(uintptr_t table, const tw_store* store, const char* name
     why = "tensorwire: this library and the package are of different versions: reinstall";
   } else {
     auto world = Communicator::join({core, *store, timeout_ns}, name, rank, size, interrupted);
-    why = world->broken();
+    why = world->why_broken();
     if (why.empty()) {
       State& all = state();
       const std::lock_guard lock(all.mutex);
-      all.communicators.emplace(k_COMM_WORLD, std::move(world));
+      all.communicators[k_COMM_WORLD] = std::move(world);
       all.begun = true;
       return 0;
     }
   }
-  fail(k_ERR_OTHER, why);
   why.copy(sentence, room - 1);
   sentence[std::min(room - 1, why.size())] = 0;
   return -1;
 }
 
-// Notes why the ranks cannot meet, for MPI_Init to tell.
-void tensorwire_mpi_refuse(const char* sentence) {
-  using namespace tensorwire::mpi;
-  fail(k_ERR_OTHER, sentence);
+// Has all operations fail: the ranks cannot meet.
+void tensorwire_mpi_refuse(int rank, int size, const char* sentence) {
+  tensorwire::mpi::refuse(rank, size, sentence);
 }
 
 // Visits each communicator, that of all ranks first, and then its operations.

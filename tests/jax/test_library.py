@@ -11,6 +11,7 @@ import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
+from mmap import ACCESS_READ, mmap
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -122,8 +123,8 @@ def meshes(mpi: Mpi, rank: int, size: int) -> list[Any]:
     mine = np.full(3, rank, np.float32)
     found += [float(sums(mpi, comm, mine)[0]) for comm in (row, column, mpi.COMM_WORLD)]
     gathered = np.empty(2, np.int32)
-    mpi.Allgather(pointer(np.int32([rank])), 1, mpi.INT32_T, pointer(gathered), 1, mpi.INT32_T,
-                  column)  # fmt: skip
+    own = np.array([rank], np.int32)
+    mpi.Allgather(pointer(own), 1, mpi.INT32_T, pointer(gathered), 1, mpi.INT32_T, column)
     found.append(gathered.tolist())
     # Each its own row's pair, large enough that a send waits for its receiver.
     given, taken = np.full(1 << 20, rank, np.int8), np.empty(1 << 20, np.int8)
@@ -243,7 +244,8 @@ def test_every_name_of_the_abi_is_there() -> None:
     binary = Path(jaxlib.submodule_search_locations[0]) / "libjax_common.so"
     if not binary.is_file():
         pytest.skip("this jaxlib has another layout")
-    names = set(re.findall(rb"\0(MPIX?ABI_\w+)(?=\0)", binary.read_bytes()))
+    with binary.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+        names = set(re.findall(rb"\0(MPIX?ABI_\w+)(?=\0)", content))
     assert len(names) > 500
     loaded = library.load()
     missing = [name for name in names if not hasattr(loaded, name.decode())]

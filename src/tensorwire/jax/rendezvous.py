@@ -88,20 +88,21 @@ def store_of(client: Any) -> _Store:
 
 def meet() -> None:
     """Joins the group of all ranks of ``jax.distributed``, or tells the library why not."""
-    try:
-        # What a program gets of its own rank has no public name.
-        from jax._src import distributed
+    # What a program gets of its own rank has no public name.
+    from jax._src import distributed
 
-        place = distributed.global_state
+    place = distributed.global_state
+    try:
         if place.client is None:
             raise RuntimeError("jax.distributed.initialize() has not been called")
         _check_devices()
         join(place.client, place.process_id, place.num_processes)
     except BaseException as error:
-        # JAX raises what the library then says; there is no other way through it.
+        # JAX raises what the library then says of operations; there is no other way through it.
         refuse = library.load().tensorwire_mpi_refuse
-        refuse.argtypes = [ctypes.c_char_p]
-        refuse(f"tensorwire: {type(error).__name__}: {error}".encode()[:_SENTENCE_BYTES])
+        refuse.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_char_p]
+        text = f"tensorwire: {type(error).__name__}: {error}"
+        refuse(place.process_id, place.num_processes, text.encode()[:_SENTENCE_BYTES])
 
 
 def _check_devices() -> None:
@@ -112,7 +113,8 @@ def _check_devices() -> None:
     forced = re.search(
         r"--xla_force_host_platform_device_count=(\d+)", os.environ.get("XLA_FLAGS", "")
     )
-    devices = max(jax.config.jax_num_cpu_devices, int(forced[1]) if forced else 1)
+    config: Any = jax.config
+    devices = max(config.jax_num_cpu_devices, int(forced[1]) if forced else 1)
     if devices > 1:
         raise RuntimeError(
             f"this process has {devices} CPU devices, and JAX's collectives by MPI take one for "
