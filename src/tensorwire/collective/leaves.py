@@ -59,7 +59,7 @@ class Leaf:
     def changed(self, written: Array) -> Any:
         """The tensor with these elements: itself where that can be written."""
         if self.in_place:
-            if not np.shares_memory(written, self.array):
+            if not np.may_share_memory(written, self.array):
                 self.array[...] = written
             return self.tensor
         made = self.made(written)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 import numpy as np
 
-from tensorwire.collective.errors import ABORTED, DisagreementError
+from tensorwire.collective.errors import ABORTED, DisagreementError, GroupError
 from tensorwire.collective.leaves import Array, Leaf, room
 from tensorwire.tensors import MAX_DEPTH
 
@@ -56,12 +56,18 @@ class Tree(Generic[T]):
 
     def __init__(self, tree: T) -> None:
         self._tree = tree
+        self._places: dict[int, int] = {}  # by identity: one that is there twice is one leaf
         self.leaves: list[Leaf] = []
-        mapped(tree, lambda leaf, path: self.leaves.append(Leaf(leaf, path)))
+        mapped(tree, self._add)
 
-    def rebuilt(self, results: Iterator[Any]) -> T:
+    def _add(self, tensor: Any, path: str) -> None:
+        if id(tensor) not in self._places:
+            self._places[id(tensor)] = len(self.leaves)
+            self.leaves.append(Leaf(tensor, path))
+
+    def rebuilt(self, results: Sequence[Any]) -> T:
         """With one result for each leaf, in their order."""
-        made: T = mapped(self._tree, lambda _leaf, _path: next(results))
+        made: T = mapped(self._tree, lambda leaf, _: results[self._places[id(leaf)]])
         return made
 
     def agree(self, group: Group, call: str, gather: Callable[[Array], Array]) -> None:
@@ -77,7 +83,11 @@ class Tree(Generic[T]):
         summary = np.zeros(_SUMMARY_BYTES, np.uint8)
         start = np.frombuffer(text.encode()[:_SUMMARY_BYTES], np.uint8)
         summary[: start.size] = start
-        said = [bytes(row).rstrip(b"\0").decode(errors="ignore") for row in gather(summary)]
+        try:
+            summaries = gather(summary)
+        except GroupError as error:  # another rank has told of it already
+            raise DisagreementError(ABORTED, str(error)) from None
+        said = [bytes(row).rstrip(b"\0").decode(errors="ignore") for row in summaries]
         first = next(rank for rank, row in enumerate(digests) if (row != digests[0]).any())
         why = (
             "ranks called operations on different trees: rank 0 called "
@@ -128,7 +138,7 @@ def coalesced(tree: Tree[T], operation: Callable[[Array], None], gives: bool, ge
             part = flat if flat is leaf.array else flat[at : at + leaf.array.size]
             results[number] = leaf.changed(part.reshape(leaf.array.shape))
             at += leaf.array.size
-    return tree.rebuilt(iter(results))
+    return tree.rebuilt(results)
 
 
 def each(group: Group, tree: T, call: str, operation: Callable[[Array], Array | None]) -> T:
@@ -140,7 +150,7 @@ def each(group: Group, tree: T, call: str, operation: Callable[[Array], Array | 
     if results and results[0] is None:
         return cast("T", None)
     pairs = zip(taken.leaves, results, strict=True)
-    return taken.rebuilt(leaf.made(result) for leaf, result in pairs if result is not None)
+    return taken.rebuilt([leaf.made(result) for leaf, result in pairs if result is not None])
 
 
 def scatter(group: Group, out: T, tree: Any, root: int, timeout: float | None) -> T:
@@ -170,4 +180,4 @@ def _filled(tree: Tree[T], fill: Callable[[int, Array], Array]) -> T:
         own = leaf.in_place and leaf.array.flags.c_contiguous
         into = leaf.array if own else room(leaf.array.shape, leaf.array.dtype)
         results.append(leaf.changed(fill(number, into)))
-    return tree.rebuilt(iter(results))
+    return tree.rebuilt(results)
