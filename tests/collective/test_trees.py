@@ -74,7 +74,7 @@ def numpy_trees(group: Group) -> None:
     assert [each.tolist() for each in shared] == [[[0, 2], [0]], [[4, 6], [2]]][rank]
     rows = group.all_to_all([np.array([0, 1]) + 10 * rank])
     assert rows[0].tolist() == [rank, 10 + rank]
-    into = [np.empty(2), (np.empty((), np.int32),)]
+    into: list[Any] = [np.empty(2), (np.empty((), np.int32),)]
     given = [np.arange(4.0).reshape(2, 2), (np.arange(2, dtype=np.int32),)]
     got = group.scatter(into, given if rank == 1 else None, root=1)
     assert got[0] is into[0]
