@@ -86,17 +86,30 @@ def sums(mpi: Mpi, comm: int, array: Any) -> Any:
 
 
 def _serve(
-    end: Connection, program: Callable[..., Any], folder: Path, rank: int, size: int
+    end: Connection,
+    program: Callable[..., Any],
+    folder: Path,
+    rank: int,
+    size: int,
+    timeout: float,
 ) -> None:
-    rendezvous.join(Client(folder), rank, size, 20.0)
+    rendezvous.join(Client(folder), rank, size, timeout)
     end.send(program(Mpi(), rank, size))
 
 
-def results(program: Callable[..., Any], folder: Path, size: int, ends: int) -> list[Any]:
+def results(
+    program: Callable[..., Any],
+    folder: Path,
+    size: int,
+    ends: int,
+    timeout: float = LIMIT_SECONDS / 2,
+) -> list[Any]:
     """What ``program(mpi, rank, size)`` returns on the first ``ends`` of the ranks."""
     pairs = [_CONTEXT.Pipe(duplex=False) for _ in range(size)]
     processes = [
-        _CONTEXT.Process(target=_serve, args=(theirs, program, folder, rank, size), daemon=True)
+        _CONTEXT.Process(
+            target=_serve, args=(theirs, program, folder, rank, size, timeout), daemon=True
+        )
         for rank, (_, theirs) in enumerate(pairs)
     ]
     try:
@@ -133,6 +146,7 @@ def meshes(mpi: Mpi, rank: int, size: int) -> list[Any]:
         mpi.Sendrecv(pointer(given), given.size, mpi.BYTE, other, 0, pointer(taken), taken.size,
                      mpi.BYTE, other, 0, row, None)  # fmt: skip
     found.append((int(taken.min()), int(taken.max())))
+    found.append({each.fabric for each in library.statistics()})
     assert mpi.split(mpi.UNDEFINED if rank == 3 else 0, 0) != 0 or rank == 3
     freed = ctypes.c_ssize_t(row)
     mpi.Comm_free(ctypes.byref(freed))
@@ -145,9 +159,13 @@ def meshes(mpi: Mpi, rank: int, size: int) -> list[Any]:
     return found
 
 
-def test_communicators_of_a_mesh(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["shared memory", "messages"])
+def test_communicators_of_a_mesh(way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if way == "messages":
+        monkeypatch.setenv("TENSORWIRE_TRANSPORT", "tcp")
     found = results(meshes, tmp_path, 4, 4)
-    for rank, (row, column, of_row, of_column, of_all, gathered, pair) in enumerate(found):
+    for rank, (row, column, of_row, of_column, of_all, gathered, pair, ways) in enumerate(found):
+        assert ways == {way}
         assert row == (rank % 2, 2)
         assert column == (1 - rank // 2, 2)
         assert of_row == (1 if rank < 2 else 5)
@@ -195,6 +213,29 @@ def test_a_rank_that_dies(tmp_path: Path) -> None:
         assert "rank 2" in waited or rank == 1
         assert "rank 2" in summed
         assert "rank 2" in split
+
+
+def waits(mpi: Mpi, rank: int, size: int) -> list[str]:
+    """For a rank that is alive and does nothing."""
+    if rank == 1:
+        signal.pause()
+    array, request, said = np.zeros(4, np.float32), ctypes.c_ssize_t(), []
+    mpi.Irecv(pointer(array), 4, mpi.FLOAT, 1, 0, mpi.COMM_WORLD, ctypes.byref(request))
+    for attempt in (
+        lambda: mpi.Wait(ctypes.byref(request), None),
+        lambda: sums(mpi, mpi.COMM_WORLD, array),
+    ):
+        try:
+            attempt()
+        except RuntimeError as error:  # noqa: PERF203
+            said.append(str(error))
+    return said
+
+
+def test_a_rank_that_does_nothing(tmp_path: Path) -> None:
+    [said] = results(waits, tmp_path, 2, 1, timeout=3.0)
+    assert len(said) == 2
+    assert all("rank 1" in text and "in time" in text for text in said), said
 
 
 def alone(mpi: Mpi, rank: int, size: int) -> list[str]:
