@@ -77,7 +77,7 @@ PYTHON_LAYERS = (
     ("environment", "observe.audit", "observe.host", "observe.trace", "plugins"),
     ("arrays", "audit", "rpc", "trace"),
     ("collective", "observe.doctor", "observe.loopback", "observe.metrics", "protobuf", "service"),
-    ("horovod", "metrics", "observe.rdma", "tensorflow", "torch"),
+    ("horovod", "jax", "metrics", "observe.rdma", "tensorflow", "torch"),
     ("bench",),
     ("cli",),
     ("__main__",),

@@ -17,7 +17,7 @@ class Commands(Group):
     summaries: ClassVar = {
         "train": "Train a network on a TensorFlow cluster and print its speed, as "
         "tf_cnn_benchmarks does.",
-        "run": "Run a TensorFlow program as it is; servers in it that ask for grpc get tensorwire.",
+        "run": "Run a TensorFlow or JAX program as it is, with tensorwire between its processes.",
         "trace": "Run a program, and show the protocol steps of every link in all of its "
         "processes.",
         "doctor": "Show what this host has, what calls to TARGET would get, and what mends the "

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``tensorwire run``: a program, with tensorwire as its TensorFlow's transport."""
+"""``tensorwire run``: a program, with tensorwire as its TensorFlow's transport and as its JAX's
+collectives."""
 
 from __future__ import annotations
 
@@ -53,7 +54,10 @@ def run(
         typer.Option("--fallback", help="Use stock gRPC where the plugin cannot be had."),
     ] = False,
 ) -> None:
-    """Run a TensorFlow program as it is; servers in it that ask for grpc get tensorwire.
+    """Run a TensorFlow or JAX program as it is, with tensorwire between its processes.
+
+    TensorFlow's servers that ask for grpc get tensorwire; so do JAX's collectives on CPUs, unless
+    the environment names others.
 
     With --launch each process finds the cluster in TF_CONFIG and in {job}, {index}, {ps_hosts},
     {worker_hosts} (and so on for each job) in its arguments. Output is prefixed; signals are passed
@@ -61,12 +65,16 @@ def run(
     """
     import os
 
+    from tensorwire import jax
     from tensorwire import launch as launcher
     from tensorwire.tensorflow.run import environment
 
     if restarts is not None and launch is None:
         raise typer.BadParameter("needs --launch", param_hint="--restarts")
     added = environment(stats=stats, fallback=fallback)
+    of_jax = jax.environment()
+    if not of_jax.keys() & os.environ.keys():
+        added |= of_jax
     if launch is not None:
         cluster = usage("--launch", launcher.cluster, launch)
         with _store() if restarts is not None else nullcontext("") as store:

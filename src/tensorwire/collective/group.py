@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A group of ranks, and its operations on NumPy arrays."""
+"""A group of ranks, and its operations on arrays and trees of them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeVar, overload
+from typing import Any, Final, Literal, TypeVar, cast, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from tensorwire import _core
+from tensorwire.collective import trees
 from tensorwire.collective.errors import translated
 from tensorwire.collective.stores import FileStore, PrefixStore, RpcStore, Store
 from tensorwire.collective.work import Line, Work
@@ -20,6 +21,7 @@ from tensorwire.collective.work import Line, Work
 Op = Literal["sum", "average", "product", "min", "max", "bit_and", "bit_or", "bit_xor"]
 Array = npt.NDArray[Any]
 T = TypeVar("T")
+"""An array, of any framework, or a tree of them."""
 
 _OPS: Final[dict[str, int]] = {
     "sum": 0,
@@ -105,7 +107,10 @@ class Origin:
 class Group:
     """Ranks that call the same operations in the same order, each from a process of its own.
 
-    Arrays are NumPy's, of any of: float64 float32 float16 bfloat16 float8_e4m3fn float8_e5m2 int8
+    Arrays are those of NumPy, PyTorch, TensorFlow or JAX in the memory of this host, or dicts,
+    lists and tuples of them, nested, which are the same on all ranks. What NumPy and PyTorch have,
+    and variables of TensorFlow, are written in place; of the others results are new. Elements are
+    any of: float64 float32 float16 bfloat16 float8_e4m3fn float8_e5m2 int8
     to int64 uint8 to uint64 bool. What is not C-contiguous is copied for the operation. Floats of
     16 and 8 bits are added up in float32. Results have the same bits on all ranks, and the same
     from run to run.
@@ -176,34 +181,36 @@ class Group:
     @overload
     def all_reduce(
         self,
-        array: Array,
+        array: T,
         op: Op = ...,
         *,
         out: Array | None = ...,
         timeout: float | None = ...,
         async_op: Literal[False] = ...,
-    ) -> Array: ...
+    ) -> T: ...
     @overload
     def all_reduce(
         self,
-        array: Array,
+        array: T,
         op: Op = ...,
         *,
         out: Array | None = ...,
         timeout: float | None = ...,
         async_op: Literal[True],
-    ) -> Work[Array]: ...
+    ) -> Work[T]: ...
     def all_reduce(
         self,
-        array: Array,
+        array: Any,
         op: Op = "sum",
         *,
         out: Array | None = None,
         timeout: float | None = None,
         async_op: bool = False,
-    ) -> Array | Work[Array]:
+    ) -> Any:
         """The elements of all ranks' arrays, reduced, into ``out``, or in place. The arrays have
         the same shape and type on all ranks. Returns ``out``, or ``array``."""
+        if not isinstance(array, np.ndarray):
+            return self._of_tree(_ALL_REDUCE, array, op, 0, out, timeout, async_op)
         into = array if out is None else out
         _check_like(into, array, "out")
         return self._reduction(_ALL_REDUCE, array, into, op, 0, timeout, async_op)
@@ -211,36 +218,38 @@ class Group:
     @overload
     def reduce(
         self,
-        array: Array,
+        array: T,
         op: Op = ...,
         *,
         root: int = ...,
         out: Array | None = ...,
         timeout: float | None = ...,
         async_op: Literal[False] = ...,
-    ) -> Array: ...
+    ) -> T: ...
     @overload
     def reduce(
         self,
-        array: Array,
+        array: T,
         op: Op = ...,
         *,
         root: int = ...,
         out: Array | None = ...,
         timeout: float | None = ...,
         async_op: Literal[True],
-    ) -> Work[Array]: ...
+    ) -> Work[T]: ...
     def reduce(
         self,
-        array: Array,
+        array: Any,
         op: Op = "sum",
         *,
         root: int = 0,
         out: Array | None = None,
         timeout: float | None = None,
         async_op: bool = False,
-    ) -> Array | Work[Array]:
+    ) -> Any:
         """As :meth:`all_reduce`, on the root alone; other ranks' arrays stay as they are."""
+        if not isinstance(array, np.ndarray):
+            return self._of_tree(_REDUCE, array, op, root, out, timeout, async_op)
         into = array if out is None else out
         _check_like(into, array, "out")
         return self._reduction(_REDUCE, array, into, op, root, timeout, async_op)
@@ -248,35 +257,37 @@ class Group:
     @overload
     def broadcast(
         self,
-        array: Array,
+        array: T,
         root: int = ...,
         *,
         timeout: float | None = ...,
         async_op: Literal[False] = ...,
-    ) -> Array: ...
+    ) -> T: ...
     @overload
     def broadcast(
         self,
-        array: Array,
+        array: T,
         root: int = ...,
         *,
         timeout: float | None = ...,
         async_op: Literal[True],
-    ) -> Work[Array]: ...
+    ) -> Work[T]: ...
     def broadcast(
         self,
-        array: Array,
+        array: Any,
         root: int = 0,
         *,
         timeout: float | None = None,
         async_op: bool = False,
-    ) -> Array | Work[Array]:
+    ) -> Any:
         """The root's array, into those of all. Returns ``array``."""
+        if not isinstance(array, np.ndarray):
+            return self._of_tree(_BROADCAST, array, "sum", root, None, timeout, async_op)
         kind = _type_of(array)
         if self.rank != root:
             _check_writable(array, "array")
 
-        def run() -> Array:
+        def run() -> Any:
             dense = _dense(array)
             self._run(_BROADCAST, None, dense, array.size, kind, 0, root, timeout)
             if dense is not array and self.rank != root:
@@ -287,22 +298,54 @@ class Group:
             array = array.copy()  # the core asks for memory that may be written
         return self._begin(run, async_op)
 
+    @overload
     def all_gather(
-        self, array: Array, *, out: Array | None = None, timeout: float | None = None
-    ) -> Array:
+        self, array: Array, *, out: Array | None = ..., timeout: float | None = ...
+    ) -> Array: ...
+    @overload
+    def all_gather(
+        self, array: T, *, out: Array | None = ..., timeout: float | None = ...
+    ) -> T: ...
+    def all_gather(
+        self, array: Any, *, out: Array | None = None, timeout: float | None = None
+    ) -> Any:
         """The arrays of all ranks, of one shape and type: an array with a first axis of ``size``,
         in the order of ranks."""
+        if not isinstance(array, np.ndarray):
+            return self._of_each(
+                "all_gather", array, out, lambda each: self.all_gather(each, timeout=timeout)
+            )
         return self._gathering(_ALL_GATHER, array, out, 0, timeout)
 
+    @overload
     def gather(
         self,
         array: Array,
         *,
+        root: int = ...,
+        out: Array | None = ...,
+        timeout: float | None = ...,
+    ) -> Array | None: ...
+    @overload
+    def gather(
+        self, array: T, *, root: int = ..., out: Array | None = ..., timeout: float | None = ...
+    ) -> T | None: ...
+    def gather(
+        self,
+        array: Any,
+        *,
         root: int = 0,
         out: Array | None = None,
         timeout: float | None = None,
-    ) -> Array | None:
+    ) -> Any:
         """As :meth:`all_gather` on the root; None elsewhere."""
+        if not isinstance(array, np.ndarray):
+            return self._of_each(
+                f"gather(root {root})",
+                array,
+                out,
+                lambda each: self.gather(each, root=root, timeout=timeout),
+            )
         if self.rank == root:
             return self._gathering(_GATHER, array, out, root, timeout)
         kind, dense = _type_of(array), _dense(array)
@@ -310,10 +353,12 @@ class Group:
         return None
 
     def scatter(
-        self, out: Array, array: Array | None = None, *, root: int = 0, timeout: float | None = None
-    ) -> Array:
+        self, out: T, array: Any = None, *, root: int = 0, timeout: float | None = None
+    ) -> T:
         """Of the root's ``array``, whose first axis has ``size`` elements, the one of this rank,
         into ``out``. Returns ``out``."""
+        if not isinstance(out, np.ndarray):
+            return trees.scatter(self, out, array, root, timeout)
         kind = _type_of(out)
         _check_dense(out, "out")
         given = None
@@ -327,14 +372,21 @@ class Group:
 
     def reduce_scatter(
         self,
-        array: Array,
+        array: T,
         op: Op = "sum",
         *,
         out: Array | None = None,
         timeout: float | None = None,
-    ) -> Array:
+    ) -> T:
         """Of the reduction of all ranks' arrays, whose first axis is a multiple of ``size``, the
         share of this rank: rows rank * n to (rank + 1) * n of ``size`` * n."""
+        if not isinstance(array, np.ndarray):
+            return self._of_each(
+                f"reduce_scatter({op})",
+                array,
+                out,
+                lambda each: self.reduce_scatter(each, op, timeout=timeout),
+            )
         kind, reduction = _type_of(array), _op(op)
         if array.ndim == 0 or array.shape[0] % self.size != 0:
             raise ValueError(
@@ -346,19 +398,26 @@ class Group:
         _check_shape(out, shape, array.dtype, "out")
         _check_dense(out, "out")
         self._in_turn(_REDUCE_SCATTER, _dense(array), out, out.size, kind, reduction, 0, timeout)
-        return out
+        return cast("T", out)
 
     def all_to_all(
         self,
-        array: Array,
+        array: T,
         gives: Sequence[int] | None = None,
         takes: Sequence[int] | None = None,
         *,
         out: Array | None = None,
         timeout: float | None = None,
-    ) -> Array:
+    ) -> T:
         """Rows of ``array`` for each rank, in order, for rows from each rank. ``gives`` and
         ``takes`` say how many; without them all ranks give the same number."""
+        if not isinstance(array, np.ndarray):
+            return self._of_each(
+                "all_to_all",
+                array,
+                out,
+                lambda each: self.all_to_all(each, gives, takes, timeout=timeout),
+            )
         kind = _type_of(array)
         if array.ndim == 0:
             raise ValueError("an array without axes has no rows to give")
@@ -386,22 +445,26 @@ class Group:
                 )
             return into
 
-        return self._line.in_turn(run)
+        return cast("T", self._line.in_turn(run))
 
     def barrier(self, *, timeout: float | None = None) -> None:
         """Returns once all ranks have called it."""
         self._in_turn(_BARRIER, None, None, 0, _UINT8, 0, 0, timeout)
 
-    def send(self, array: Array, rank: int, tag: int = 0, *, timeout: float | None = None) -> None:
+    def send(self, array: Any, rank: int, tag: int = 0, *, timeout: float | None = None) -> None:
         """An array to another rank, which receives it by its tag. Takes no turns with the other
         operations."""
+        if not isinstance(array, np.ndarray):
+            for leaf in trees.Tree(array).leaves:
+                self.send(leaf.array, rank, tag, timeout=timeout)
+            return
         with translated():
             self._group.send(rank, tag, _bytes(_dense(array)), self._limit(timeout))
 
-    def receive(
-        self, out: Array, rank: int, tag: int = 0, *, timeout: float | None = None
-    ) -> Array:
+    def receive(self, out: T, rank: int, tag: int = 0, *, timeout: float | None = None) -> T:
         """The next array of that tag from another rank, into ``out``, which has its size."""
+        if not isinstance(out, np.ndarray):
+            return trees.received(out, lambda into: self.receive(into, rank, tag, timeout=timeout))
         _check_dense(out, "out")
         with translated():
             self._group.receive(rank, tag, _bytes(out), self._limit(timeout))
@@ -486,6 +549,54 @@ class Group:
 
     def _begin(self, run: Callable[[], Array], async_op: bool) -> Array | Work[Array]:
         return self._line.begin(run) if async_op else self._line.in_turn(run)
+
+    def _of_tree(
+        self,
+        what: int,
+        tree: Any,
+        op: str,
+        root: int,
+        out: Any,
+        timeout: float | None,
+        async_op: bool,
+    ) -> Any:
+        """Of an array of another framework, or of a tree."""
+        if out is not None:
+            raise TypeError("out is for arrays of NumPy: others get their results as new ones")
+        name, gives, gets = {
+            _ALL_REDUCE: (f"all_reduce({op})", True, True),
+            _REDUCE: (f"reduce({op}, root {root})", True, self.rank == root),
+            _BROADCAST: (f"broadcast(root {root})", self.rank == root, self.rank != root),
+        }[what]
+        reduction, taken = _op(op), trees.Tree(tree)
+        for leaf in taken.leaves:
+            _type_of(leaf.array)
+            if gets:
+                leaf.check_writable()
+
+        def operation(array: Array) -> None:
+            given = None if what == _BROADCAST else array
+            into = array if gets or what == _BROADCAST else None
+            self._run(what, given, into, array.size, _type_of(array), reduction, root, timeout)
+
+        def gather(array: Array) -> Array:
+            all_ = np.empty((self.size, array.size), np.uint8)
+            self._run(_ALL_GATHER, array, all_, array.size, _UINT8, 0, 0, timeout)
+            return all_
+
+        def run() -> Any:
+            taken.agree(self, name, gather)
+            return trees.coalesced(taken, operation, gives, gets)
+
+        return self._begin(run, async_op)
+
+    def _of_each(
+        self, name: str, tree: T, out: Any, operation: Callable[[Array], Array | None]
+    ) -> T:
+        """As :meth:`_of_tree`, of operations whose results have other shapes."""
+        if out is not None:
+            raise TypeError("out is for arrays of NumPy: others get their results as new ones")
+        return trees.each(self, tree, name, operation)
 
     def _reduction(
         self,

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operations on arrays of other frameworks than NumPy, and on trees of arrays: dicts, lists, tuples
+and named tuples, nested.
+
+Small arrays of a tree travel side by side. Before that, ranks compare what their trees look like.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+
+import numpy as np
+
+from tensorwire.collective.errors import ABORTED, DisagreementError, GroupError
+from tensorwire.collective.leaves import Array, Leaf, room
+from tensorwire.tensors import MAX_DEPTH
+
+if TYPE_CHECKING:
+    from tensorwire.collective.group import Group
+
+T = TypeVar("T")
+
+ALONE: Final = 256 << 10
+"""Bytes from which on an array goes alone: copying it costs more than waiting once more."""
+TOGETHER: Final = 4 << 20
+"""Bytes of small arrays that go side by side, at most."""
+_SUMMARY_BYTES: Final = 256
+
+
+def mapped(tree: Any, visit: Callable[[Any, str], Any], path: str = "tree", depth: int = 0) -> Any:
+    """The tree with ``visit(leaf, path)`` in place of each leaf. None stays. Keys of dicts are
+    visited in an order that is the same on all ranks, whichever way a dict was filled."""
+    if tree is None:
+        return None
+    if not isinstance(tree, Mapping | list | tuple):
+        return visit(tree, path)
+    if depth >= MAX_DEPTH:
+        raise ValueError(f"{path[:80]}: nested deeper than {MAX_DEPTH} levels, or holding itself")
+    if isinstance(tree, Mapping):
+        keys = sorted(tree, key=lambda key: (type(key).__name__, repr(key)))
+        done = {key: mapped(tree[key], visit, f"{path}[{key!r}]", depth + 1) for key in keys}
+        made = copy.copy(tree) if isinstance(tree, dict) else dict(tree)
+        made.update(done)
+        return made
+    items = [mapped(item, visit, f"{path}[{i}]", depth + 1) for i, item in enumerate(tree)]
+    if isinstance(tree, list):
+        return items
+    return type(tree)(*items) if hasattr(tree, "_fields") else tuple(items)
+
+
+class Tree(Generic[T]):
+    """A tree, taken apart. TypeError and ValueError say which leaf is wrong."""
+
+    def __init__(self, tree: T) -> None:
+        self._tree = tree
+        self._places: dict[int, int] = {}  # by identity: one that is there twice is one leaf
+        self.leaves: list[Leaf] = []
+        mapped(tree, self._add)
+
+    def _add(self, tensor: Any, path: str) -> None:
+        if id(tensor) not in self._places:
+            self._places[id(tensor)] = len(self.leaves)
+            self.leaves.append(Leaf(tensor, path))
+
+    def rebuilt(self, results: Sequence[Any]) -> T:
+        """With one result for each leaf, in their order."""
+        made: T = mapped(self._tree, lambda leaf, _: results[self._places[id(leaf)]])
+        return made
+
+    def agree(self, group: Group, call: str, gather: Callable[[Array], Array]) -> None:
+        """Raises DisagreementError, and ends the group, where ranks have called ``call`` with
+        different trees. ``gather``: all ranks' bytes, a row of each."""
+        if len(self.leaves) == 1 and self.leaves[0].tensor is self._tree:
+            return  # one array: the operation itself compares it
+        parts = [f"{leaf.path} {leaf.dtype}{list(leaf.array.shape)}" for leaf in self.leaves]
+        text = f"{call} of {len(parts)} arrays: {', '.join(parts)}"
+        digests = gather(np.frombuffer(hashlib.sha256(text.encode()).digest(), np.uint8).copy())
+        if (digests == digests[0]).all():
+            return
+        summary = np.zeros(_SUMMARY_BYTES, np.uint8)
+        start = np.frombuffer(text.encode()[:_SUMMARY_BYTES], np.uint8)
+        summary[: start.size] = start
+        try:
+            summaries = gather(summary)
+        except GroupError as error:  # another rank has told of it already
+            raise DisagreementError(ABORTED, str(error)) from None
+        said = [bytes(row).rstrip(b"\0").decode(errors="ignore") for row in summaries]
+        first = next(rank for rank, row in enumerate(digests) if (row != digests[0]).any())
+        why = (
+            "ranks called operations on different trees: rank 0 called "
+            f"{said[0]}; rank {first} called {said[first]}"
+        )
+        group.abort(why)
+        raise DisagreementError(ABORTED, why)
+
+
+def _batches(leaves: list[Leaf]) -> list[list[int]]:
+    """Numbers of leaves that go together: small ones of one type, in the order of the first of
+    them."""
+    found: list[list[int]] = []
+    filling: dict[str, tuple[list[int], int]] = {}
+    for number, leaf in enumerate(leaves):
+        size = leaf.array.nbytes
+        if size >= ALONE:
+            found.append([number])
+            continue
+        batch, filled = filling.get(leaf.dtype, ([], TOGETHER))
+        if filled + size > TOGETHER:
+            batch, filled = [], 0
+            found.append(batch)
+        batch.append(number)
+        filling[leaf.dtype] = (batch, filled + size)
+    return found
+
+
+def coalesced(tree: Tree[T], operation: Callable[[Array], None], gives: bool, gets: bool) -> T:
+    """The tree after ``operation`` in place on all of its leaves, small ones side by side.
+    ``gives``: it needs what this rank has; ``gets``: this rank gets a result. Else the tree stays
+    as it is."""
+    results = [leaf.tensor for leaf in tree.leaves]
+    for batch in _batches(tree.leaves):
+        leaves = [tree.leaves[number] for number in batch]
+        flat = leaves[0].array
+        flags = flat.flags
+        own = len(leaves) == 1 and flags.c_contiguous and flags.writeable
+        if not own or (gets and not leaves[0].in_place):
+            flat = room((sum(leaf.array.size for leaf in leaves),), flat.dtype)
+            if gives:
+                np.concatenate([leaf.array.reshape(-1) for leaf in leaves], out=flat)
+        operation(flat)
+        if not gets:
+            continue
+        at = 0
+        for number, leaf in zip(batch, leaves, strict=True):
+            part = flat if flat is leaf.array else flat[at : at + leaf.array.size]
+            results[number] = leaf.changed(part.reshape(leaf.array.shape))
+            at += leaf.array.size
+    return tree.rebuilt(results)
+
+
+def each(group: Group, tree: T, call: str, operation: Callable[[Array], Array | None]) -> T:
+    """The tree of what ``operation`` makes of each leaf, in the leaf's framework; None where it
+    makes nothing."""
+    taken = Tree(tree)
+    taken.agree(group, call, group.all_gather)
+    results = [operation(leaf.array) for leaf in taken.leaves]
+    if results and results[0] is None:
+        return cast("T", None)
+    pairs = zip(taken.leaves, results, strict=True)
+    return taken.rebuilt([leaf.made(result) for leaf, result in pairs if result is not None])
+
+
+def scatter(group: Group, out: T, tree: Any, root: int, timeout: float | None) -> T:
+    """The tree ``out`` after a scatter into each leaf, of the root's leaves at the same places."""
+    taken, given = Tree(out), Tree(tree if group.rank == root else None)
+    paths = [[leaf.path for leaf in each.leaves] for each in (taken, given)]
+    if group.rank == root and paths[0] != paths[1]:
+        raise ValueError("the root's array is not a tree like out")
+    taken.agree(group, f"scatter(root {root})", group.all_gather)
+    shares: list[Any] = [leaf.array for leaf in given.leaves] or [None] * len(taken.leaves)
+    return _filled(
+        taken,
+        lambda number, into: group.scatter(into, shares[number], root=root, timeout=timeout),
+    )
+
+
+def received(out: T, receive: Callable[[Array], Array]) -> T:
+    """The tree ``out`` after ``receive`` into each leaf."""
+    return _filled(Tree(out), lambda _, into: receive(into))
+
+
+def _filled(tree: Tree[T], fill: Callable[[int, Array], Array]) -> T:
+    for leaf in tree.leaves:
+        leaf.check_writable()
+    results = []
+    for number, leaf in enumerate(tree.leaves):
+        own = leaf.in_place and leaf.array.flags.c_contiguous
+        into = leaf.array if own else room(leaf.array.shape, leaf.array.dtype)
+        results.append(leaf.changed(fill(number, into)))
+    return tree.rebuilt(results)
