@@ -156,17 +156,17 @@ struct Group {
     tw_group_abort(use.get(), why);
   }
 
-  void run(int kind, nb::handle in, nb::handle out, uint64_t count, int type, int op, int root,
-           nb::handle timeout) {
+  void run(int kind, nb::handle in, nb::handle out, uint64_t count, int type, int op, double factor,
+           int root, nb::handle timeout) {
     const Use use(*this);
     const Exported from(in, false), to(out, true);
+    const tw_collective operation{kind, type, op, root, factor, count};
     const tw_wait wait = wait_for(timeout);
     tw_status status{};
     int result;
     {
       const NoGil nogil;
-      result = tw_group_run(use.get(), kind, from.data(), to.data(), count, type, op, root, &wait,
-                            &status);
+      result = tw_group_run(use.get(), &operation, from.data(), to.data(), &wait, &status);
     }
     check(result, status);
   }
@@ -188,20 +188,31 @@ struct Group {
     throw nb::python_error();
   }
 
-  void all_to_all(int type, nb::handle in, nb::handle gives, nb::handle out, nb::handle takes,
-                  nb::handle timeout) {
+  void exchange(int kind, nb::handle in, nb::handle gives, nb::handle out, nb::handle takes,
+                int type, int op, double factor, int root, nb::handle timeout) {
     const Use use(*this);
     const Exported from(in, false), to(out, true);
     const auto ranks = static_cast<size_t>(tw_group_size(use.get()));
-    const Runs given = runs_of(gives, ranks, from.size(), "the input"),
-               taken = runs_of(takes, ranks, to.size(), "the output");
+    const Runs given = runs_of(gives, ranks, from.size(), "the input");
+    Runs taken;
+    if (kind == TW_REDUCE_SCATTER) {
+      if (given[static_cast<size_t>(tw_group_rank(use.get()))].size != to.size()) {
+        PyErr_SetString(PyExc_ValueError,
+                        "the output has another size than the share of this rank");
+        throw nb::python_error();
+      }
+    } else {
+      taken = runs_of(takes, ranks, to.size(), "the output");
+    }
+    const tw_collective operation{kind, type, op, root, factor, 0};
     const tw_wait wait = wait_for(timeout);
     tw_status status{};
     int result;
     {
       const NoGil nogil;
-      result = tw_group_all_to_all(use.get(), type, from.data(), given.data(), to.data(),
-                                   taken.data(), &wait, &status);
+      result =
+          tw_group_exchange(use.get(), &operation, from.data(), given.data(), to.data(),
+                            kind == TW_REDUCE_SCATTER ? nullptr : taken.data(), &wait, &status);
     }
     check(result, status);
   }
@@ -271,10 +282,11 @@ void bind_groups(nb::module_& m) {
       .def_prop_ro("fabric", &Group::fabric)
       .def("statistics", &Group::statistics)
       .def("run", &Group::run, nb::arg("kind"), nb::arg("input").none(), nb::arg("output").none(),
-           nb::arg("count"), nb::arg("type"), nb::arg("op"), nb::arg("root"),
+           nb::arg("count"), nb::arg("type"), nb::arg("op"), nb::arg("factor"), nb::arg("root"),
            nb::arg("timeout").none())
-      .def("all_to_all", &Group::all_to_all, nb::arg("type"), nb::arg("input"), nb::arg("gives"),
-           nb::arg("output"), nb::arg("takes"), nb::arg("timeout").none())
+      .def("exchange", &Group::exchange, nb::arg("kind"), nb::arg("input").none(), nb::arg("gives"),
+           nb::arg("output").none(), nb::arg("takes").none(), nb::arg("type"), nb::arg("op"),
+           nb::arg("factor"), nb::arg("root"), nb::arg("timeout").none())
       .def("send", &Group::send, nb::arg("rank"), nb::arg("tag"), nb::arg("data"),
            nb::arg("timeout").none())
       .def("receive", &Group::receive, nb::arg("rank"), nb::arg("tag"), nb::arg("into"),

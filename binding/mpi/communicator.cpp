@@ -173,8 +173,8 @@ int Communicator::run(int kind, const void* in, void* out, uint64_t count, int t
   if (!group_) return fail(k_ERR_COMM, broken_);
   const tw_wait limit = wait();
   tw_status status{};
-  const int code =
-      setting_.core->group_run(group_.get(), kind, in, out, count, type, op, 0, &limit, &status);
+  const tw_collective operation{kind, type, op, 0, 1.0, count};
+  const int code = setting_.core->group_run(group_.get(), &operation, in, out, &limit, &status);
   return outcome(code, status);
 }
 

@@ -6,7 +6,7 @@
 using namespace tw;
 using namespace tw::abi;
 using collective::CollectiveCall;
-
+using collective::CollectiveKind;
 using collective::Fabric;
 using collective::Group;
 
@@ -73,6 +73,20 @@ class Interruptible {
 
 bool in_range(int value, auto last) { return value >= 0 && value <= static_cast<int>(last); }
 
+Result<CollectiveCall> call_of(const tw_collective& operation, uint64_t count) {
+  if (!in_range(operation.kind, CollectiveKind::kScatter) ||
+      !in_range(operation.type, DataType::kBool) || !in_range(operation.op, ReduceOp::kAdasum))
+    return Status{Code::kInvalidArgument, "no such operation, type or reduction"};
+  return CollectiveCall{static_cast<CollectiveKind>(operation.kind),
+                        static_cast<DataType>(operation.type), static_cast<ReduceOp>(operation.op),
+                        operation.root, count};
+}
+
+bool takes_runs(CollectiveKind kind) {
+  return kind != CollectiveKind::kBarrier && kind != CollectiveKind::kAllReduce &&
+         kind != CollectiveKind::kReduce && kind != CollectiveKind::kBroadcast;
+}
+
 }  // namespace
 
 int tw_group_join(const tw_store* store, int rank, int size, const char* host, const tw_wait* wait,
@@ -112,37 +126,36 @@ void tw_group_abort(tw_group* group, const char* why) try {
   const Shortage shortage;
 }
 
-int tw_group_run(tw_group* group, int kind, const void* in, void* out, uint64_t count, int type,
-                 int op, int root, const tw_wait* wait, tw_status* status) try {
+int tw_group_run(tw_group* group, const tw_collective* operation, const void* in, void* out,
+                 const tw_wait* wait, tw_status* status) try {
   if (of(group)->inherited()) return inherited(status, "group");
-  if (!in_range(kind, collective::CollectiveKind::kScatter) || !in_range(type, DataType::kBool) ||
-      !in_range(op, ReduceOp::kBitXor))
-    return report(status, Code::kInvalidArgument, "no such operation, type or reduction");
-  const CollectiveCall call{static_cast<collective::CollectiveKind>(kind),
-                            static_cast<DataType>(type), static_cast<ReduceOp>(op), root, count};
+  const auto call = call_of(*operation, operation->count);
+  if (!call) return report(status, call.status());
   Interruptible asked(wait);
-  return asked.end(status, of(group)->run(call, static_cast<const std::byte*>(in),
-                                          static_cast<std::byte*>(out), asked.wait()));
+  return asked.end(
+      status, of(group)->run(*call, static_cast<const std::byte*>(in), static_cast<std::byte*>(out),
+                             asked.wait(), operation->factor));
 } catch (const std::bad_alloc&) {
   return no_memory(status);
 }
 
-int tw_group_all_to_all(tw_group* group, int type, const void* in, const tw_run* gives, void* out,
-                        const tw_run* takes, const tw_wait* wait, tw_status* status) try {
+int tw_group_exchange(tw_group* group, const tw_collective* operation, const void* in,
+                      const tw_run* gives, void* out, const tw_run* takes, const tw_wait* wait,
+                      tw_status* status) try {
   if (of(group)->inherited()) return inherited(status, "group");
-  if (!in_range(type, DataType::kBool))
-    return report(status, Code::kInvalidArgument, "no such type");
+  const auto call = call_of(*operation, CollectiveCall::kUneven);
+  if (!call) return report(status, call.status());
+  if (!takes_runs(call->kind))
+    return report(status, Code::kInvalidArgument, "the operation has no uneven shares");
   const auto runs = [&](const tw_run* from) {
-    std::vector<Fabric::Run> all(static_cast<size_t>(of(group)->size()));
+    std::vector<Fabric::Run> all(from ? static_cast<size_t>(of(group)->size()) : 0);
     for (size_t i = 0; i < all.size(); ++i) all[i] = {from[i].offset, from[i].size};
     return all;
   };
-  const CollectiveCall call{collective::CollectiveKind::kAllToAll, static_cast<DataType>(type),
-                            ReduceOp::kSum, 0, 0};
   Interruptible asked(wait);
-  return asked.end(status,
-                   of(group)->all_to_all(call, static_cast<const std::byte*>(in), runs(gives),
-                                         static_cast<std::byte*>(out), runs(takes), asked.wait()));
+  return asked.end(status, of(group)->exchange(*call, static_cast<const std::byte*>(in),
+                                               runs(gives), static_cast<std::byte*>(out),
+                                               runs(takes), asked.wait(), operation->factor));
 } catch (const std::bad_alloc&) {
   return no_memory(status);
 }

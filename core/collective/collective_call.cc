@@ -32,14 +32,11 @@ const char* name_of(CollectiveKind kind) {
 std::string CollectiveCall::text() const {
   std::string out = name_of(kind);
   if (kind == CollectiveKind::kBarrier) return out;
-  if (kind == CollectiveKind::kAllToAll) return out + " of " + name_of(type);
-  out += tw::text({" of ", count, " ", name_of(type)});
-  if (kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduce ||
-      kind == CollectiveKind::kReduceScatter)
-    out += std::string(", ") + name_of(op);
-  if (kind == CollectiveKind::kReduce || kind == CollectiveKind::kBroadcast ||
-      kind == CollectiveKind::kGather || kind == CollectiveKind::kScatter)
-    out += tw::text({", root ", root});
+  out += count == kUneven ? std::string(" of ") : tw::text({" of ", count, " "});
+  out += name_of(type);
+  if (count == kUneven && kind != CollectiveKind::kAllToAll) out += " in uneven shares";
+  if (reduces(kind)) out += std::string(", ") + name_of(op);
+  if (has_root(kind)) out += tw::text({", root ", root});
   return out;
 }
 

@@ -13,8 +13,8 @@ const char* name_of(DataType type) {
 }
 
 const char* name_of(ReduceOp op) {
-  static constexpr const char* kNames[] = {"sum", "average", "product", "min",
-                                           "max", "bit_and", "bit_or",  "bit_xor"};
+  static constexpr const char* kNames[] = {"sum",     "average", "product", "min",   "max",
+                                           "bit_and", "bit_or",  "bit_xor", "adasum"};
   static_assert(sizeof kNames / sizeof *kNames == kReduceOps);
   return kNames[static_cast<size_t>(op)];
 }

@@ -37,8 +37,9 @@ enum class ReduceOp : uint8_t {
   kBitAnd,
   kBitOr,
   kBitXor,
+  kAdasum,  // of whole arrays: see adasum.h
 };
-inline constexpr size_t kReduceOps = 8;
+inline constexpr size_t kReduceOps = 9;
 
 // In bytes.
 constexpr size_t size_of(DataType type) {
@@ -63,8 +64,10 @@ constexpr size_t size_of(DataType type) {
 
 constexpr bool is_float(DataType type) { return type <= DataType::kFloat8E5m2; }
 
-// Whether there is such a reduction: floats have no bitwise ones, and bools no average.
+// Whether there is such a reduction: floats have no bitwise ones, bools no average, and Adasum is
+// of floats of 16 bits and more.
 constexpr bool reducible(DataType type, ReduceOp op) {
+  if (op == ReduceOp::kAdasum) return is_float(type) && size_of(type) > 1;
   if (op >= ReduceOp::kBitAnd) return !is_float(type);
   return op != ReduceOp::kAverage || type != DataType::kBool;
 }

@@ -61,8 +61,9 @@ class Fabric {
     size_t size = 0;
   };
   // `gives` has a run of `in` for each rank, `takes` a run of `out` from each; the two arrays do
-  // not overlap. INVALID_ARGUMENT, which ends the group as well: a rank gives another size than the
-  // other one takes.
+  // not overlap. call.kind may be another one, of uneven shares: in a gather and a scatter what
+  // does not go to, or come from, the root is empty. INVALID_ARGUMENT, which ends the group as
+  // well: a rank gives another size than the other one takes.
   virtual Status all_to_all(const CollectiveCall& call, const std::byte* in,
                             std::span<const Run> gives, std::byte* out, std::span<const Run> takes,
                             const Wait& wait) = 0;

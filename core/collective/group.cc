@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "base/text.h"
+#include "collective/by_parts.h"
 #include "collective/hierarchical_fabric.h"
 #include "collective/reduction.h"
 #include "link/link.h"
@@ -191,15 +193,16 @@ Status Group::check_rank(int rank) const {
           text({"there is no rank ", rank, " in a group of ", size(), " ranks"})};
 }
 
-Status Group::check(const CollectiveCall& call) const {
+Status Group::check(const CollectiveCall& call, double factor) const {
   if (Status status = check_rank(call.root); !status.ok()) return status;
-  const bool reduces = call.kind == CollectiveKind::kAllReduce ||
-                       call.kind == CollectiveKind::kReduce ||
-                       call.kind == CollectiveKind::kReduceScatter;
-  if (reduces && !reducible(call.type, call.op))
+  if (reduces(call.kind) && !reducible(call.type, call.op))
     return {Code::kInvalidArgument,
             text({"there is no ", name_of(call.op), " of ", name_of(call.type)})};
-  if (call.count > (uint64_t{1} << 48))
+  const bool sums = call.op == ReduceOp::kSum || call.op == ReduceOp::kAverage;
+  if (factor != 1 && !(reduces(call.kind) && sums && is_float(call.type)))
+    return {Code::kInvalidArgument,
+            text({"sums and averages of floats have a factor, and no ", call.text()})};
+  if (call.count > (uint64_t{1} << 48) && call.count != CollectiveCall::kUneven)
     return {Code::kInvalidArgument, text({"arrays have up to 2^48 elements, not ", call.count})};
   return {};
 }
@@ -213,31 +216,71 @@ Status Group::usable() {
   return why;
 }
 
+// The others may be at it already.
+Status Group::no_memory(const CollectiveCall& call) {
+  const Status why{Code::kResourceExhausted,
+                   text({members_->name(rank()), " has no memory for ", call.text()})};
+  members_->fail(why);
+  return why;
+}
+
 Status Group::alone(const CollectiveCall& call, const std::byte* in, std::byte* out) const {
-  const bool reduces = call.kind == CollectiveKind::kAllReduce ||
-                       call.kind == CollectiveKind::kReduce ||
-                       call.kind == CollectiveKind::kReduceScatter;
-  if (reduces)
+  if (reduces(call.kind))
     tw::reduce(call.type, call.op, {&in, 1}, out, nullptr, call.count, 1);
   else if (out && in && out != in)
     std::memcpy(out, in, call.bytes());
   return {};
 }
 
-Status Group::run(const CollectiveCall& call, const std::byte* in, std::byte* out,
-                  const Wait& wait) {
-  if (Status status = check(call); !status.ok()) return status;
+Status Group::alone(const CollectiveCall& call, const std::byte* in, const Fabric::Run& gives,
+                    std::byte* out, const Fabric::Run& takes) const {
+  if (gives.size != takes.size)
+    return {Code::kInvalidArgument,
+            text({"this rank gives itself ", gives.size, " bytes, and takes ", takes.size})};
+  const CollectiveCall of_this{call.kind, call.type, call.op, 0, gives.size / size_of(call.type)};
+  return alone(of_this, in + gives.offset, out + takes.offset);
+}
+
+Status Group::run(const CollectiveCall& call, const std::byte* in, std::byte* out, const Wait& wait,
+                  double factor) try {
+  if (Status status = check(call, factor); !status.ok()) return status;
+  if (call.count == CollectiveCall::kUneven)
+    return {Code::kInvalidArgument, "arrays of uneven shares have a run for each rank"};
   const MutexLock turn(turn_);
   if (Status status = usable(); !status.ok()) return status;
+  std::unique_ptr<std::byte[]> scaled;
+  if (factor != 1) {
+    const bool shares = call.kind == CollectiveKind::kReduceScatter;
+    const size_t count = call.count * (shares ? static_cast<size_t>(size()) : 1);
+    std::byte* to = out;
+    if (shares || !out) {
+      scaled = std::make_unique_for_overwrite<std::byte[]>(count * size_of(call.type));
+      to = scaled.get();
+    }
+    scale(call.type, factor, in, to, count);
+    in = to;
+  }
   if (!fabric_) return alone(call, in, out);
-  Fabric& fabric = forced_ && call.kind == CollectiveKind::kAllReduce ? *forced_ : *fabric_;
+  const bool forced =
+      forced_ && call.kind == CollectiveKind::kAllReduce && call.op != ReduceOp::kAdasum;
+  Fabric& fabric = forced ? *forced_ : *fabric_;
   Status status = run_on(fabric, call, in, out, wait);
   if (status.ok()) tally_.add(call.kind, fabric.way(), call.bytes());
   return status;
+} catch (const std::bad_alloc&) {
+  return no_memory(call);
 }
 
 Status Group::run_on(Fabric& fabric, const CollectiveCall& call, const std::byte* in,
                      std::byte* out, const Wait& wait) {
+  if (reduces(call.kind) && call.op == ReduceOp::kAdasum) {
+    ByParts by_parts(fabric, rank(), size(), call, wait);
+    if (call.kind == CollectiveKind::kAllReduce) return by_parts.all_reduce(in, out);
+    if (call.kind == CollectiveKind::kReduce) return by_parts.reduce(in, out);
+    std::vector<Fabric::Run> shares(static_cast<size_t>(size()));
+    for (size_t i = 0; i < shares.size(); ++i) shares[i] = {i * call.bytes(), call.bytes()};
+    return by_parts.reduce_scatter(in, shares, out);
+  }
   switch (call.kind) {
     case CollectiveKind::kBarrier:
       return fabric.barrier(call, wait);
@@ -261,24 +304,32 @@ Status Group::run_on(Fabric& fabric, const CollectiveCall& call, const std::byte
   return {Code::kInvalidArgument, "not an operation"};
 }
 
-Status Group::all_to_all(const CollectiveCall& call, const std::byte* in,
-                         std::span<const Fabric::Run> gives, std::byte* out,
-                         std::span<const Fabric::Run> takes, const Wait& wait) {
-  if (Status status = check(call); !status.ok()) return status;
+Status Group::exchange(const CollectiveCall& call, const std::byte* in,
+                       std::span<const Fabric::Run> gives, std::byte* out,
+                       std::span<const Fabric::Run> takes, const Wait& wait, double factor) try {
+  if (Status status = check(call, factor); !status.ok()) return status;
+  const bool reduces_shares = call.kind == CollectiveKind::kReduceScatter;
+  uint64_t bytes = 0;
+  for (const Fabric::Run& run : call.kind == CollectiveKind::kAllGather ? gives.first(1) : gives)
+    bytes += run.size;
   const MutexLock turn(turn_);
   if (Status status = usable(); !status.ok()) return status;
-  if (fabric_) {
-    Status status = fabric_->all_to_all(call, in, gives, out, takes, wait);
-    uint64_t bytes = 0;
-    for (const Fabric::Run& run : gives) bytes += run.size;
-    if (status.ok()) tally_.add(call.kind, fabric_->way(), bytes);
-    return status;
+  std::unique_ptr<std::byte[]> scaled;
+  if (factor != 1) {
+    scaled = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    scale(call.type, factor, in, scaled.get(), bytes / size_of(call.type));
+    in = scaled.get();
   }
-  if (gives[0].size != takes[0].size)
-    return {Code::kInvalidArgument,
-            text({"this rank gives itself ", gives[0].size, " bytes, and takes ", takes[0].size})};
-  if (gives[0].size != 0) std::memcpy(out + takes[0].offset, in + gives[0].offset, gives[0].size);
-  return {};
+  if (!fabric_)
+    return alone(call, in, gives[0], out,
+                 reduces_shares ? Fabric::Run{0, gives[0].size} : takes[0]);
+  Status status = reduces_shares
+                      ? ByParts(*fabric_, rank(), size(), call, wait).reduce_scatter(in, gives, out)
+                      : fabric_->all_to_all(call, in, gives, out, takes, wait);
+  if (status.ok()) tally_.add(call.kind, fabric_->way(), bytes);
+  return status;
+} catch (const std::bad_alloc&) {
+  return no_memory(call);
 }
 
 Status Group::send(int rank, uint64_t tag, std::span<const std::byte> data, const Wait& wait) {

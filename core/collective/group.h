@@ -35,11 +35,17 @@ class Group final : public RefCounted {
   void abort(std::string_view why);
   bool inherited() const { return !home_.here(); }
 
-  // call.kind says which; what it does not need is null. See Fabric.
-  Status run(const CollectiveCall& call, const std::byte* in, std::byte* out, const Wait& wait);
-  Status all_to_all(const CollectiveCall& call, const std::byte* in,
-                    std::span<const Fabric::Run> gives, std::byte* out,
-                    std::span<const Fabric::Run> takes, const Wait& wait);
+  // call.kind says which; what it does not need is null. See Fabric. `factor`: this rank's array is
+  // multiplied by it first, in a sum or an average of floats.
+  Status run(const CollectiveCall& call, const std::byte* in, std::byte* out, const Wait& wait,
+             double factor = 1);
+  // Any sizes: `gives` has a run of `in` for each rank, and `takes` a run of `out` from each, as in
+  // Fabric::all_to_all; call.count is kUneven. In an all-gather the runs of `gives` are one; in a
+  // gather and a scatter all but those for, or from, the root are empty. In a reduce-scatter
+  // `takes` is empty, and `out` has room for this rank's share.
+  Status exchange(const CollectiveCall& call, const std::byte* in,
+                  std::span<const Fabric::Run> gives, std::byte* out,
+                  std::span<const Fabric::Run> takes, const Wait& wait, double factor = 1);
 
   // One message to one rank, and from one. Those of a tag arrive in their order. They take no turns
   // with the operations.
@@ -60,13 +66,16 @@ class Group final : public RefCounted {
                                       std::vector<std::optional<PeerStage>> stages,
                                       std::vector<std::optional<PeerMemory>> memories,
                                       Algorithm forced, Nanos spin);
-  static Status run_on(Fabric& fabric, const CollectiveCall& call, const std::byte* in,
-                       std::byte* out, const Wait& wait);
+  Status run_on(Fabric& fabric, const CollectiveCall& call, const std::byte* in, std::byte* out,
+                const Wait& wait);
   Status usable();
-  Status check(const CollectiveCall& call) const;
+  Status check(const CollectiveCall& call, double factor) const;
   Status check_rank(int rank) const;
   Status copy_out(int from, const InMessage& message, std::span<std::byte> into) const;
+  Status no_memory(const CollectiveCall& call);
   Status alone(const CollectiveCall& call, const std::byte* in, std::byte* out) const;
+  Status alone(const CollectiveCall& call, const std::byte* in, const Fabric::Run& gives,
+               std::byte* out, const Fabric::Run& takes) const;
 
   const Birthplace home_;
   const std::unique_ptr<Members> members_;

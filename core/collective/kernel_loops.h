@@ -90,6 +90,7 @@ struct Bfloat16 {
   using Computed = Floats;
   using Factor = float;
   static constexpr size_t kVectors = 2;
+  static constexpr bool kInterleaved = true;
   TW_INLINE static void read(const std::byte* from, Floats* to) {
     const Words words = vector_at<Words>(from);
     to[0] = (Floats)(words << 16);
@@ -112,6 +113,7 @@ struct Split {
   using Factor = float;
   static constexpr int kBits = 1 + exponent_bits + fraction_bits;
   static constexpr size_t kVectors = 32 / kBits;
+  static constexpr bool kInterleaved = true;
   static constexpr int kBias = (1 << (exponent_bits - 1)) - 1;
   static constexpr int kShift = 23 - fraction_bits;
   static constexpr uint32_t kRebias = uint32_t{127 - kBias} << 23;
@@ -187,6 +189,7 @@ struct PackedFloat16 {
   using Computed = Floats;
   using Factor = float;
   static constexpr size_t kVectors = 2;
+  static constexpr bool kInterleaved = false;
   TW_INLINE static void read(const std::byte* from, Floats* to) {
     to[0] = Hardware::widened(vector_at<HalfVector>(from));
     to[1] = Hardware::widened(vector_at<HalfVector>(from + sizeof(HalfVector)));
@@ -378,6 +381,49 @@ void fold(const std::byte* const* in, size_t n, std::byte* result, std::byte* al
   }
 }
 
+// ---- floats of 16 bits, in their order ----
+
+// The place among the floats of a block, which lie one vector after the other, of its element `i`.
+template <class Format>
+TW_INLINE constexpr size_t place_of(size_t i) {
+  constexpr size_t kLanes = sizeof(Floats) / sizeof(float);
+  return Format::kInterleaved ? i % Format::kVectors * kLanes + i / Format::kVectors : i;
+}
+
+template <class Format>
+void widen(const std::byte* in, float* out, size_t count) {
+  constexpr size_t kBlock = TW_VECTOR_BYTES / 2;
+  std::byte padded[TW_VECTOR_BYTES] = {};
+  for (size_t at = 0; at < count; at += kBlock) {
+    const size_t n = count - at < kBlock ? count - at : kBlock;
+    const std::byte* from = in + at * 2;
+    if (n < kBlock) {
+      __builtin_memcpy(padded, from, n * 2);
+      from = padded;
+    }
+    Floats block[Format::kVectors];
+    Format::read(from, block);
+    float values[kBlock];
+    __builtin_memcpy(values, block, sizeof values);
+    for (size_t i = 0; i < n; ++i) out[at + i] = values[place_of<Format>(i)];
+  }
+}
+
+template <class Format>
+void narrow(const float* in, std::byte* out, size_t count) {
+  constexpr size_t kBlock = TW_VECTOR_BYTES / 2;
+  for (size_t at = 0; at < count; at += kBlock) {
+    const size_t n = count - at < kBlock ? count - at : kBlock;
+    float values[kBlock] = {};
+    for (size_t i = 0; i < n; ++i) values[place_of<Format>(i)] = in[at + i];
+    Floats block[Format::kVectors];
+    __builtin_memcpy(block, values, sizeof values);
+    std::byte written[TW_VECTOR_BYTES];
+    Format::write(written, block);
+    __builtin_memcpy(out + at * 2, written, n * 2);
+  }
+}
+
 // ---- the table ----
 
 constexpr void set(Kernels* kernels, DataType type, ReduceOp op, FoldKernel kernel) {
@@ -391,6 +437,12 @@ constexpr void set_floats(Kernels* kernels, DataType type) {
   set(kernels, type, ReduceOp::kProduct, fold<Format, Product>);
   set(kernels, type, ReduceOp::kMin, fold<Format, Min>);
   set(kernels, type, ReduceOp::kMax, fold<Format, Max>);
+}
+
+template <class Format>
+constexpr void set_conversions(Kernels* kernels, DataType type) {
+  kernels->widen[static_cast<size_t>(type)] = widen<Format>;
+  kernels->narrow[static_cast<size_t>(type)] = narrow<Format>;
 }
 
 constexpr void set_bitwise(Kernels* kernels, DataType type) {
@@ -428,13 +480,15 @@ struct PackedFormats {
 
 template <class Formats>
 consteval Kernels kernels_of_this_unit(const char* instruction_set) {
-  Kernels kernels{instruction_set, {}};
+  Kernels kernels{instruction_set, {}, {}, {}};
   set_floats<Float64>(&kernels, DataType::kFloat64);
   set_floats<Float32>(&kernels, DataType::kFloat32);
   set_floats<typename Formats::Float16>(&kernels, DataType::kFloat16);
   set_floats<Bfloat16>(&kernels, DataType::kBfloat16);
   set_floats<typename Formats::E4m3>(&kernels, DataType::kFloat8E4m3);
   set_floats<typename Formats::E5m2>(&kernels, DataType::kFloat8E5m2);
+  set_conversions<typename Formats::Float16>(&kernels, DataType::kFloat16);
+  set_conversions<Bfloat16>(&kernels, DataType::kBfloat16);
   set_integers<int8_t, uint8_t>(&kernels, DataType::kInt8, DataType::kUint8);
   set_integers<int16_t, uint16_t>(&kernels, DataType::kInt16, DataType::kUint16);
   set_integers<int32_t, uint32_t>(&kernels, DataType::kInt32, DataType::kUint32);

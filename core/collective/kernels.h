@@ -14,10 +14,17 @@ namespace tw {
 using FoldKernel = void (*)(const std::byte* const* in, size_t n, std::byte* result,
                             std::byte* also, size_t begin, size_t end, double factor);
 
+// `count` floats of 16 bits as those of 32, and back: rounded to the nearest, ties to even.
+using WidenKernel = void (*)(const std::byte* in, float* out, size_t count);
+using NarrowKernel = void (*)(const float* in, std::byte* out, size_t count);
+
 struct Kernels {
   const char* instruction_set;
   // Null where there is no such reduction. kAverage has the kernels of kSum.
   FoldKernel fold[kDataTypes][kReduceOps];
+  // Of kFloat16 and kBfloat16.
+  WidenKernel widen[kDataTypes];
+  NarrowKernel narrow[kDataTypes];
 
   FoldKernel of(DataType type, ReduceOp op) const {
     return fold[static_cast<size_t>(type)][static_cast<size_t>(op)];

@@ -129,6 +129,13 @@ Status MessageFabric::all_to_all(const CollectiveCall& call, const std::byte* in
     steps::Taken taken;
     for (const Run& run : gives) given.push_back(std::span(in + run.offset, run.size));
     for (const Run& run : takes) taken.push_back(std::span(out + run.offset, run.size));
+    const auto root = static_cast<size_t>(call.root);
+    for (size_t i = 0; i < given.size(); ++i) {
+      const bool gathers = call.kind == CollectiveKind::kGather,
+                 scatters = call.kind == CollectiveKind::kScatter;
+      if ((gathers && i != root) || (scatters && self != root)) given[i].reset();
+      if ((gathers && self != root) || (scatters && i != root)) taken[i].reset();
+    }
     return steps::exchange(messages, given, taken);
   });
 }

@@ -5,52 +5,12 @@
 #include <cstring>
 #include <type_traits>
 
-#if defined(__x86_64__)
-#include <xmmintrin.h>
-#endif
+#include "collective/default_rounding.h"
 
 namespace tw {
 namespace {
 
 const Kernels& best_kernels() { return *usable_kernels().back(); }
-
-// Rounds to nearest and keeps denormals while it lives, whatever the thread does otherwise:
-// frameworks set their threads to flush denormals.
-class DefaultRounding {
- public:
-  DefaultRounding() : before_(control()) {
-    if (before_ != kDefault) set_control(kDefault);
-  }
-  ~DefaultRounding() {
-    if (before_ != kDefault) set_control(before_);
-  }
-  DefaultRounding(const DefaultRounding&) = delete;
-  DefaultRounding& operator=(const DefaultRounding&) = delete;
-
- private:
-#if defined(__x86_64__)
-  using Control = unsigned;
-  static constexpr Control kDefault = 0x1f80;  // without the flags of what has happened
-  static Control control() { return _mm_getcsr() & ~0x3fu; }
-  static void set_control(Control control) { _mm_setcsr(control); }
-#elif defined(__aarch64__)
-  using Control = uint64_t;
-  static constexpr Control kDefault = 0;
-  static Control control() {
-    Control control;
-    __asm__ volatile("mrs %0, fpcr" : "=r"(control));
-    return control;
-  }
-  static void set_control(Control control) { __asm__ volatile("msr fpcr, %0" ::"r"(control)); }
-#else
-  using Control = int;
-  static constexpr Control kDefault = 0;
-  static Control control() { return kDefault; }
-  static void set_control(Control) {}
-#endif
-
-  const Control before_;
-};
 
 template <class Integer>
 void divide_each(std::byte* data, size_t bytes, unsigned ranks) {
@@ -113,12 +73,10 @@ void reduce_with(const Kernels& kernels, DataType type, ReduceOp op,
   }
 }
 
-void scale_with(const Kernels& kernels, DataType type, double factor, std::byte* data,
-                size_t count) {
-  if (!is_float(type)) return;
+void scale_with(const Kernels& kernels, DataType type, double factor, const std::byte* in,
+                std::byte* result, size_t count) {
   const DefaultRounding rounding;
-  const std::byte* const in = data;
-  kernels.of(type, ReduceOp::kSum)(&in, 1, data, nullptr, 0, count * size_of(type), factor);
+  kernels.of(type, ReduceOp::kSum)(&in, 1, result, nullptr, 0, count * size_of(type), factor);
 }
 
 void reduce(DataType type, ReduceOp op, std::span<const std::byte* const> in, std::byte* result,
@@ -126,8 +84,18 @@ void reduce(DataType type, ReduceOp op, std::span<const std::byte* const> in, st
   reduce_with(best_kernels(), type, op, in, result, also, count, ranks);
 }
 
-void scale(DataType type, double factor, std::byte* data, size_t count) {
-  scale_with(best_kernels(), type, factor, data, count);
+void scale(DataType type, double factor, const std::byte* in, std::byte* result, size_t count) {
+  scale_with(best_kernels(), type, factor, in, result, count);
+}
+
+void widen(DataType type, const std::byte* in, float* out, size_t count) {
+  const DefaultRounding rounding;
+  best_kernels().widen[static_cast<size_t>(type)](in, out, count);
+}
+
+void narrow(DataType type, const float* in, std::byte* out, size_t count) {
+  const DefaultRounding rounding;
+  best_kernels().narrow[static_cast<size_t>(type)](in, out, count);
 }
 
 }  // namespace tw

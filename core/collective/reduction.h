@@ -15,8 +15,8 @@
 namespace tw {
 
 // result[i] = in[0][i] op in[1][i] op ... op in[n-1][i] for i < count, folded from the left; n >=
-// 1, and reducible(type, op). kAverage divides by `ranks` after the sum: floats are multiplied by
-// 1/ranks, integers are truncated towards zero. Other operations ignore `ranks`.
+// 1, and reducible(type, op), but not kAdasum. kAverage divides by `ranks` after the sum: floats
+// are multiplied by 1/ranks, integers are truncated towards zero. Other operations ignore `ranks`.
 //
 // Integers wrap. For bools sum and max are "or", product and min "and". Floats of 16 and 8 bits are
 // accumulated as float32 and rounded once, to the nearest, ties to even; what is too large becomes
@@ -31,15 +31,19 @@ namespace tw {
 void reduce(DataType type, ReduceOp op, std::span<const std::byte* const> in, std::byte* result,
             std::byte* also, size_t count, unsigned ranks);
 
-// data[i] *= factor, in place: in double for kFloat64, for other floats in float, to which `factor`
-// is rounded. Integers are left as they are.
-void scale(DataType type, double factor, std::byte* data, size_t count);
+// result[i] = in[i] * factor, of floats: in double for kFloat64, for the others in float, to which
+// `factor` is rounded. The two arrays are the same one or apart.
+void scale(DataType type, double factor, const std::byte* in, std::byte* result, size_t count);
+
+// Of kFloat16 and kBfloat16: as floats of 32 bits, and back, rounded to the nearest, ties to even.
+void widen(DataType type, const std::byte* in, float* out, size_t count);
+void narrow(DataType type, const float* in, std::byte* out, size_t count);
 
 // With the kernels of one instruction set, for tests.
 void reduce_with(const Kernels& kernels, DataType type, ReduceOp op,
                  std::span<const std::byte* const> in, std::byte* result, std::byte* also,
                  size_t count, unsigned ranks);
-void scale_with(const Kernels& kernels, DataType type, double factor, std::byte* data,
-                size_t count);
+void scale_with(const Kernels& kernels, DataType type, double factor, const std::byte* in,
+                std::byte* result, size_t count);
 
 }  // namespace tw

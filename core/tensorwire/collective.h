@@ -38,7 +38,10 @@ enum {
   TW_MAX = 4,
   TW_BIT_AND = 5,
   TW_BIT_OR = 6,
-  TW_BIT_XOR = 7
+  TW_BIT_XOR = 7,
+  // Of the arrays as vectors: what two ranks' have in common counts once (S. Maleki et al., MLSys
+  // 2021). Of floats of 16 bits and more, which are rounded once.
+  TW_ADASUM = 8
 };
 
 enum {
@@ -101,18 +104,32 @@ void tw_group_abort(tw_group* group, const char* why);
 //   TW_GATHER          what this rank gives      the root's, as above      that a rank gives
 //   TW_SCATTER         the root's, for each      what this rank gets       that a rank gets
 //   TW_REDUCE_SCATTER  a share for each rank     this rank's share         of a share
-int tw_group_run(tw_group* group, int kind, const void* in, void* out, uint64_t count, int type,
-                 int op, int root, const tw_wait* wait, tw_status* status);
+typedef struct tw_collective {
+  int kind, type, op, root;
+  // 1, or, in a sum or an average of floats: this rank's array is multiplied by it first.
+  double factor;
+  uint64_t count;
+} tw_collective;
+int tw_group_run(tw_group* group, const tw_collective* operation, const void* in, void* out,
+                 const tw_wait* wait, tw_status* status);
 
 // Bytes at an offset, for or from a rank.
 typedef struct tw_run {
   uint64_t offset, size;
 } tw_run;
-// `gives` has a run of `in` for each rank, `takes` a run of `out` from each, in bytes; the two do
-// not overlap. `type` has to be the same on all ranks. INVALID_ARGUMENT, which ends the group, when
-// a rank gives another size than the other one takes.
-int tw_group_all_to_all(tw_group* group, int type, const void* in, const tw_run* gives, void* out,
-                        const tw_run* takes, const tw_wait* wait, tw_status* status);
+// Operations of any sizes: `gives` has a run of `in` for each rank, `takes` a run of `out` from
+// each, in bytes; the two do not overlap. `count` is not looked at. INVALID_ARGUMENT, which ends
+// the group, when a rank gives another size than the other one takes.
+//
+//   kind               gives                      takes
+//   TW_ALL_TO_ALL      what each rank gets        what each rank gives
+//   TW_ALL_GATHER      one run, for each rank     what each rank gives
+//   TW_GATHER          empty, but for the root    empty, but on the root
+//   TW_SCATTER         empty, but on the root     empty, but from the root
+//   TW_REDUCE_SCATTER  the shares of the ranks    null: `out` has this rank's share
+int tw_group_exchange(tw_group* group, const tw_collective* operation, const void* in,
+                      const tw_run* gives, void* out, const tw_run* takes, const tw_wait* wait,
+                      tw_status* status);
 
 // One message to one rank, and from one, by a tag below 2^62; those of a tag in their order.
 // OUT_OF_RANGE: what came has another size than `into`, and was dropped.

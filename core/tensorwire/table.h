@@ -19,7 +19,7 @@ extern "C" {
 // would be two arenas). A plugin refuses a table of another version than the one it was built for,
 // or a smaller one. The version changes with each change of a function or type that is in use;
 // entries are only added at the end.
-enum { TW_TABLE_VERSION = 9 };
+enum { TW_TABLE_VERSION = 10 };
 
 // All functions, by name and in the order of the table.
 #define TW_TABLE(ENTRY)                              \
@@ -159,7 +159,7 @@ enum { TW_TABLE_VERSION = 9 };
   ENTRY(group_fabric, tw_group_fabric)               \
   ENTRY(group_abort, tw_group_abort)                 \
   ENTRY(group_run, tw_group_run)                     \
-  ENTRY(group_all_to_all, tw_group_all_to_all)       \
+  ENTRY(group_exchange, tw_group_exchange)           \
   ENTRY(group_send, tw_group_send)                   \
   ENTRY(group_receive, tw_group_receive)             \
   ENTRY(each_transport, tw_each_transport)           \

@@ -594,21 +594,26 @@ class Group:
         count: int,
         type: int,
         op: int,
+        factor: float,
         root: int,
         timeout: float | None,
     ) -> None:
         """As ``tw_group_run``: the caller has compared the sizes of the arrays with ``count``."""
-    def all_to_all(
+    def exchange(
         self,
-        type: int,
-        input: BytesLike,
+        kind: int,
+        input: BytesLike | None,
         gives: Sequence[tuple[int, int]],
-        output: BytesLike,
-        takes: Sequence[tuple[int, int]],
+        output: BytesLike | None,
+        takes: Sequence[tuple[int, int]] | None,
+        type: int,
+        op: int,
+        factor: float,
+        root: int,
         timeout: float | None,
     ) -> None:
-        """Runs are (offset, size) in bytes, one for each rank. ValueError: they are too few or too
-        many, or lie outside."""
+        """As ``tw_group_exchange``. Runs are (offset, size) in bytes, one for each rank.
+        ValueError: they are too few or too many, or lie outside."""
     def send(self, rank: int, tag: int, data: BytesLike, timeout: float | None) -> None: ...
     def receive(self, rank: int, tag: int, into: BytesLike, timeout: float | None) -> None: ...
     def receive_any(self, tag: int, into: BytesLike, timeout: float | None) -> int: ...

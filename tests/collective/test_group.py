@@ -98,6 +98,45 @@ def test_types_and_operations(tmp_path: Path, fabric: str) -> None:
     assert results(reduce_all_types, tmp_path, size, on_a_host=hosts) == [[]] * size
 
 
+def uneven_adaptive_and_many(group: Group) -> None:
+    rank, size = group.rank, group.size
+    rows = [2 * i for i in range(size)]  # rank 0 has none
+    start = sum(rows[:rank])
+    for width in (1, 5000):
+        every = np.arange(sum(rows) * width, dtype=np.float32).reshape(-1, width)
+        mine = every[start : start + rows[rank]]
+        assert (group.all_gather(mine, rows=rows) == every).all()
+        gathered = group.gather(mine, rows=rows, root=1)
+        assert (gathered is None) == (rank != 1)
+        assert gathered is None or (gathered == every).all()
+        given = every if rank == 1 else None
+        assert (group.scatter(np.empty_like(mine), given, rows=rows, root=1) == mine).all()
+        share = group.reduce_scatter(every + rank, "average", rows=rows)
+        assert (share == mine + (size - 1) / 2).all()
+    halves = group.all_reduce(np.full(9, rank + 1.0), factor=0.5)
+    assert (halves == size * (size + 1) / 4).all()
+    # Orthogonal ones are added, so that of four two are left: (1, 2) and (3, 4).
+    vector = np.zeros(8, np.float32)
+    vector[rank % 2] = rank + 1
+    found = group.all_reduce(vector.copy(), "adasum")
+    assert found.tolist() == pytest.approx([2.24, 2.92, *[0] * 6])
+    many = [np.full(shape, rank + 1.0, kind) for shape in ((), (3, 2), (70_000,), (0,))
+            for kind in (np.float32, np.int16)]  # fmt: skip
+    many.append(np.full((4, 4), rank + 1.0, np.float32)[:, ::2])
+    assert group.all_reduce_many(many)[0] is many[0]
+    assert all((each == size * (size + 1) / 2).all() for each in many)
+    for each in many:
+        each[...] = rank
+    assert all((each == 1).all() for each in group.broadcast_many(many, 1, async_op=True).wait())
+    both = group.all_reduce_many([np.full(2, rank + 1.0), np.full(2, 1.0)], "adasum")
+    assert (both[1] == 1).all()
+
+
+def all_kinds(group: Group) -> str:
+    uneven_adaptive_and_many(group)
+    return every_operation(group)
+
+
 def every_operation(group: Group) -> str:
     rank, size = group.rank, group.size
     for shape in ((), (3,), (size, 40_000), (0, 4)):
@@ -139,7 +178,7 @@ def test_operations(tmp_path: Path, size: int) -> None:
 
 
 def test_operations_between_hosts(tmp_path: Path, fabric: str) -> None:
-    got = results(every_operation, tmp_path, 4, on_a_host=on_a_host(fabric))
+    got = results(all_kinds, tmp_path, 4, on_a_host=on_a_host(fabric))
     assert got == [fabric] * 4
 
 
@@ -212,6 +251,18 @@ def refuse_and_go_on(group: Group) -> None:
         group.all_to_all(array, [1, 2], [1, 2])
     with pytest.raises(ValueError, match="goes to another rank"):
         group.send(array, group.rank)
+    with pytest.raises(ValueError, match="there is no adasum of int32"):
+        group.all_reduce(array.astype(np.int32), "adasum")
+    with pytest.raises(ValueError, match="sums and averages of floats have a factor"):
+        group.all_reduce(array, "max", factor=2.0)
+    with pytest.raises(ValueError, match="rows needs 2 numbers"):
+        group.all_gather(array, rows=[4])
+    with pytest.raises(ValueError, match=r"rank \d has 5 rows"):
+        group.all_gather(array, rows=[5, 5])
+    with pytest.raises(ValueError, match="add up to 4"):
+        group.reduce_scatter(array, rows=[1, 2])
+    with pytest.raises(ValueError, match="array 1 is read-only"):
+        group.all_reduce_many([array, frozen])
     assert (group.all_reduce(array + 1) == 2).all()
 
 

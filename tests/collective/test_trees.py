@@ -16,7 +16,7 @@ import pytest
 from tests.collective.ranks import LIMIT_SECONDS, results
 
 from tensorwire.collective import DisagreementError, Group, join
-from tensorwire.collective.trees import ALONE
+from tensorwire.collective.coalescing import _ALONE as ALONE
 
 
 class Layer(NamedTuple):

@@ -8,12 +8,21 @@ import logging
 import os
 import queue
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 import torch._dynamo  # optimizers import it at their first use, in each rank that is forked
 
 import tensorwire.horovod.torch as hvd
 import torch
+
+
+def refused(call: Callable[[], Any]) -> str:
+    try:
+        call()
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def operations() -> Any:
@@ -29,7 +38,8 @@ def operations() -> Any:
         "sum": hvd.allreduce(mine, op=hvd.Sum, postscale_factor=0.5).tolist(),
         "product": hvd.allreduce(mine, op=hvd.Product).tolist(),
         "max": hvd.allreduce(mine, op=hvd.Max).tolist(),
-        "adasum": hvd.allreduce(mine, op=hvd.Adasum).tolist() if size == 2 else None,
+        "adasum": hvd.allreduce(mine, op=hvd.Adasum).tolist(),
+        "no adasum": refused(lambda: hvd.allreduce(torch.tensor([1]), op=hvd.Adasum)),
         "whole": hvd.allreduce(torch.tensor([rank, 5]), op=hvd.Average).tolist(),
         "half": hvd.allreduce(half, op=hvd.Sum).float().tolist(),
         "fp16": hvd.allreduce(mine, compression=hvd.Compression.fp16).tolist(),
@@ -176,6 +186,54 @@ def train_alone() -> Any:
 
 def train_grouped() -> Any:
     return train(groups=2)
+
+
+def train_adasum() -> Any:
+    rank = hvd.rank()
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.Tanh(), torch.nn.Linear(5, 1))
+    optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    optimizer = hvd.DistributedOptimizer(
+        optimizer, named_parameters=model.named_parameters(), op=hvd.Adasum
+    )
+    data = torch.Generator().manual_seed(rank)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.rand(8, 6, generator=data)).square().mean().backward()
+        optimizer.synchronize()
+        optimizer.step()
+    try:
+        optimizer.skip_synchronize()
+    except AssertionError as error:
+        said = str(error)
+    trained = [each.tolist() for each in model.parameters()]
+    return [trained, said, _train_adasum_alone() if rank == 0 else None]
+
+
+def _train_adasum_alone() -> Any:
+    """The same by one process, by the paper's formula."""
+    models, optimizers, data = [], [], []
+    for rank in range(2):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.Tanh(), torch.nn.Linear(5, 1))
+        models.append(model)
+        optimizers.append(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+        data.append(torch.Generator().manual_seed(rank))
+    for _ in range(3):
+        starts = [each.detach().clone() for each in models[0].parameters()]
+        for model, optimizer, generator in zip(models, optimizers, data, strict=True):
+            optimizer.zero_grad()
+            model(torch.rand(8, 6, generator=generator)).square().mean().backward()
+            optimizer.step()
+        pairs = zip(*(model.parameters() for model in models), strict=True)
+        with torch.no_grad():
+            for start, (one, other) in zip(starts, pairs, strict=True):
+                a, b = one - start, other - start
+                both = (a * b).sum() / 2
+                step = (1 - both / (a * a).sum()) * a + (1 - both / (b * b).sum()) * b
+                one.copy_(start + step)
+                other.copy_(start + step)
+    return [each.tolist() for each in models[0].parameters()]
 
 
 def train_passes() -> Any:

@@ -24,7 +24,16 @@ def moved(mine: Any) -> list[Any]:
         hvd.reducescatter(mine, op=hvd.Sum),
         *hvd.alltoall(mine, splits=[1, 1]),
         hvd.allreduce(tf.reduce_sum(mine)),
+        hvd.allreduce(tf.one_hot(hvd.rank(), 2) * mine, op=hvd.Adasum),
     ]
+
+
+def adasum_of_gradients() -> Any:
+    """They are parallel: twice and four times the ones."""
+    weights = tf.Variable(tf.ones([2]))
+    with hvd.DistributedGradientTape(tf.GradientTape(), op=hvd.Adasum) as tape:
+        loss = (2.0 + 2 * hvd.rank()) * tf.reduce_sum(weights)
+    return tape.gradient(loss, [weights])[0]
 
 
 def of_slices() -> Any:
@@ -184,6 +193,7 @@ if __name__ == "__main__":
         "function": [each.numpy().tolist() for each in tf.function(moved)(ours)],
         "gradient": outer.gradient(total, ours).numpy().tolist(),
         "slices": of_slices().numpy().tolist(),
+        "adasum": adasum_of_gradients().numpy().tolist(),
         "objects": hvd.allgather_object({"rank": rank}),
         "object": hvd.broadcast_object([rank], 1),
         "tape": trained_by_tape(),

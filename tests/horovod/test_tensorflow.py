@@ -23,10 +23,12 @@ def test_tensorflow_and_keras() -> None:
             [[1.0, 2.0], [2.0, 3.0]][rank],
             [1, 1],
             4.0,
+            [1.0, 3.0],
         ]
         assert found["eager"] == found["function"] == wanted
         assert found["gradient"] == [2.0, 2.0]
         assert found["slices"] == [[1.0, 1.0]] * 2
+        assert found["adasum"] == [3.0, 3.0]
         assert found["objects"] == [{"rank": 0}, {"rank": 1}]
         assert found["object"] == [1]
         assert found["tape"][0] < 1e-6

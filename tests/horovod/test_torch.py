@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch")
@@ -29,7 +30,12 @@ def test_operations(size: int) -> None:
         assert found["sum"] == [total / 2] * 3
         assert found["product"] == [product] * 3
         assert found["max"] == [size] * 3
-        assert found["adasum"] == ([1.5] * 3 if size == 2 else None)
+        # Parallel ones: the average of two, and of that and the third.
+        adasum = {1: 1.0, 2: 1.5, 3: 2.25}[size]
+        assert found["adasum"] == pytest.approx([adasum] * 3, rel=1e-6)
+        assert found["no adasum"] == (
+            "Adasum is of float64, float32, float16, bfloat16, not of int64"
+        )
         assert found["whole"] == [int((total - size) / size), 5]
         assert found["half"] == [total] * 3
         assert found["grouped"] == [[total] * 3] * 2
@@ -91,6 +97,14 @@ def test_training_is_that_of_one_process(program: str) -> None:
     for mine, theirs in zip(first, alone, strict=True):
         for row, other in zip(mine, theirs, strict=True):
             assert row == pytest.approx(other, rel=1e-4, abs=1e-6)
+
+
+def test_training_by_adasum_reduces_steps() -> None:
+    (first, said, alone), (second, _, _) = results("train_adasum")
+    assert first == second
+    assert "step() itself reduces" in said
+    for mine, theirs in zip(first, alone, strict=True):
+        assert np.array(mine) == pytest.approx(np.array(theirs), rel=1e-4, abs=1e-6)
 
 
 def test_several_passes_for_a_step() -> None:

@@ -115,6 +115,17 @@ def kinds(rank: int, size: int) -> list[str]:
     dist.all_reduce(tensor, vars(dist)["_make_nccl_premul_sum"](0.5 + rank))
     if tensor.tolist() != [2.0, 4.0]:
         wrong.append(f"PREMUL_SUM: {tensor}")
+    # By a tensor of one number, and in halves: of each rank's own.
+    halves = torch.tensor([3.0, 5.0]).half()
+    dist.all_reduce(halves, vars(dist)["_make_nccl_premul_sum"](torch.tensor([0.5 + rank])))
+    if halves.tolist() != [6.0, 10.0]:
+        wrong.append(f"PREMUL_SUM of halves: {halves}")
+    share = torch.empty(1)
+    dist.reduce_scatter_tensor(
+        share, torch.tensor([2.0, 4.0]), vars(dist)["_make_nccl_premul_sum"](0.5)
+    )
+    if share.item() != 2.0 * (rank + 1):
+        wrong.append(f"PREMUL_SUM of shares: {share}")
     first = torch.tensor([True, True, False, False])
     second = torch.tensor([True, False, True, False])
     for op, truth in (
@@ -139,6 +150,64 @@ def kinds(rank: int, size: int) -> list[str]:
     dist.all_reduce(torch.empty(0))
     if scalar.item() != 2.0:
         wrong.append(f"scalar: {scalar}")
+    return wrong
+
+
+def uneven(rank: int, size: int) -> list[Any]:
+    """Lists whose tensors differ in size. Rank 0 has none."""
+    every = [torch.arange(float(each * 1000)).view(-1, 2) + each for each in range(size)]
+    out = [torch.empty_like(each) for each in every]
+    dist.all_gather(out, every[rank])
+    gathered = all(map(torch.equal, out, every))
+    strided = torch.empty(2, len(every[rank])).t()
+    dist.reduce_scatter(strided, [each + rank for each in every], dist.ReduceOp.AVG)
+    scattered = torch.equal(strided, every[rank] + (size - 1) / 2)
+    said = message_of(lambda: dist.all_gather(out, every[rank][:1] if rank else torch.empty(3)))
+    return [gathered, scattered, said]
+
+
+def coalesced(rank: int, size: int) -> list[str]:
+    """Many tensors in one call, in the ways that PyTorch has for that."""
+    wrong: list[str] = []
+    manager: Any = vars(dist.distributed_c10d)["_coalescing_manager"]
+
+    def check(name: str, found: list[torch.Tensor], wanted: list[torch.Tensor]) -> None:
+        if not all(map(torch.equal, found, wanted)):
+            wrong.append(name)
+
+    def mine() -> list[torch.Tensor]:
+        return [torch.full((count,), rank + 1.0) for count in (4, 100_000)]
+
+    every = [torch.full((count,), each + 1.0) for count in (4, 100_000) for each in range(size)]
+    total = [torch.full((count,), size * (size + 1) / 2) for count in (4, 100_000)]
+    for async_op in (False, True):
+        tensors = mine()
+        with manager(async_ops=async_op) as work:
+            for tensor in tensors:
+                dist.all_reduce(tensor)
+        if async_op:
+            work.wait()
+        check("all_reduce", tensors, total)
+        outs = [torch.empty(len(each) * size) for each in mine()]
+        with manager(async_ops=async_op) as work:
+            for out, tensor in zip(outs, mine(), strict=True):
+                dist.all_gather_into_tensor(out, tensor)
+        if async_op:
+            work.wait()
+        check("all_gather", [part for out in outs for part in out.chunk(size)], every)
+        shares = mine()
+        with manager(async_ops=async_op) as work:
+            for share in shares:
+                dist.reduce_scatter_tensor(share, share.repeat(size))
+        if async_op:
+            work.wait()
+        check("reduce_scatter", shares, total)
+    tensors = mine()
+    dist.all_reduce_coalesced(tensors)
+    check("all_reduce_coalesced", tensors, total)
+    lists = [[torch.empty_like(each) for each in mine()] for _ in range(size)]
+    dist.all_gather_coalesced(lists, mine())
+    check("all_gather_coalesced", [each[i] for i in range(2) for each in lists], every)
     return wrong
 
 
@@ -187,6 +256,7 @@ def refusals(rank: int, size: int) -> list[str]:
         message_of(lambda: dist.all_reduce(ones > 0, dist.ReduceOp.AVG)),
         message_of(lambda: dist.all_reduce(ones, dist.ReduceOp.BXOR)),
         message_of(lambda: dist.all_gather_into_tensor(torch.empty(3), ones)),
+        message_of(lambda: dist.all_reduce(ones.to(torch.float8_e4m3fnuz))),
     ]
     dist.all_reduce(ones)
     assert ones.tolist() == [2.0, 2.0]

@@ -40,16 +40,30 @@ def test_types_and_reductions(two: Ranks) -> None:
     assert two.results(programs.kinds) == [[], []]
 
 
+def test_shares_of_different_sizes(two: Ranks) -> None:
+    for gathered, scattered, said in two.results(programs.uneven):
+        assert gathered
+        assert scattered
+        assert "elements, and needs" in said
+
+
+def test_many_tensors_in_one_call(two: Ranks) -> None:
+    assert two.results(programs.coalesced) == [[], []]
+
+
 def test_messages(two: Ranks) -> None:
     assert two.results(programs.messages) == [[1.0, 1.0, 11.0, 1], [0.0, 0.0, 10.0, 0]]
 
 
 def test_what_cannot_be_done_is_refused(two: Ranks) -> None:
     for found in two.results(programs.refusals):
-        assert all(text.startswith("DistBackendError") for text in found), found
+        assert all(text.startswith("DistBackendError") for text in found), "\n".join(found)
         for text, words in zip(
             found,
-            ["dense", "PREMUL_SUM", "itself", "AVG", "bits", "3 elements"],
+            [
+                *("dense", "PREMUL_SUM", "itself", "AVG", "bits", "3 elements"),
+                "Float8_e4m3fnuz cannot be reduced",
+            ],
             strict=True,
         ):
             assert words in text
@@ -89,7 +103,7 @@ def test_ctrl_c_ends_a_wait(two: Ranks, async_op: bool) -> None:
 
 def test_abort_ends_what_is_under_way(two: Ranks) -> None:
     for found in two.results(programs.abort):
-        assert all("rank 0 has called abort()" in text for text in found), found
+        assert all("rank 0 has called abort()" in text for text in found), "\n".join(found)
 
 
 LEAVES = """

@@ -10,9 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <condition_variable>
 #include <csignal>
-#include <map>
 #include <mutex>
 #include <numeric>
 #include <set>
@@ -20,137 +18,10 @@
 
 #include "process/runtime.h"
 #include "test/call/world.h"
-#include "test/sanitized.h"
+#include "test/collective/ranks.h"
 
 namespace tw::test {
 namespace {
-
-using collective::Algorithm;
-using collective::choose_algorithm;
-using collective::CollectiveCall;
-using collective::CollectiveKind;
-using collective::Fabric;
-using collective::Group;
-
-constexpr Nanos kLong = 60 * kSecond;
-
-class MemoryStore final : public collective::Store {
- public:
-  Status set(const std::string& key, std::span<const std::byte> value) override {
-    const std::lock_guard lock(mutex_);
-    values_[key].assign(value.begin(), value.end());
-    changed_.notify_all();
-    return {};
-  }
-  Result<std::vector<std::byte>> get(const std::string& key, const Wait& wait) override {
-    std::unique_lock lock(mutex_);
-    while (!values_.contains(key)) {
-      if (now() >= wait.deadline) return Status{Code::kDeadlineExceeded, "nobody has set it"};
-      changed_.wait_for(lock, std::chrono::milliseconds(1));
-    }
-    return values_[key];
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<std::string, std::vector<std::byte>> values_;
-};
-
-Wait within(Nanos time) { return {deadline_after(time), nullptr, nullptr}; }
-
-// A variable of the environment, for as long as it lives.
-class Variable {
- public:
-  Variable(const char* name, const char* value) : name_(name) {
-    if (value) setenv(name, value, 1);
-  }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-  ~Variable() { unsetenv(name_); }
-
- private:
-  const char* const name_;
-};
-
-// How the ranks of a group are placed: the name of what their data moves by, and why it does.
-struct Placement {
-  const char* fabric;
-  const char* transport;  // null: the best
-  int on_a_host;          // ranks; 0: all
-  bool reads_memory = true;
-};
-constexpr Placement kPlacements[] = {
-    {"shared memory", nullptr, 0},
-    {"shared memory", nullptr, 0, false},
-    {"messages", "tcp", 0},
-    {"shared memory and messages", nullptr, 2},
-};
-
-// Runs as so many ranks at once, and returns when all have.
-template <class Run>
-void as_ranks_of(const Placement& placement, int size, Run&& run) {
-  const Variable transport("TENSORWIRE_TRANSPORT", placement.transport);
-  MemoryStore store;
-  std::vector<std::thread> threads;
-  std::mutex mutex;
-  std::vector<std::string> failures;
-  for (int rank = 0; rank < size; ++rank)
-    threads.emplace_back([&, rank] {
-      collective::Seat seat{rank, size, "127.0.0.1", {}};
-      if (placement.on_a_host != 0) seat.host_id = std::to_string(rank / placement.on_a_host);
-      seat.reads_memory = placement.reads_memory;
-      auto group = Group::make(store, seat, within(kLong));
-      std::string failure = group ? std::string() : group.status().details();
-      if (group) failure = run(**group);
-      if (failure.empty()) return;
-      const std::lock_guard lock(mutex);
-      failures.push_back("rank " + std::to_string(rank) + ": " + failure);
-    });
-  for (std::thread& thread : threads) thread.join();
-  for (const std::string& failure : failures) FAIL_CHECK(failure);
-}
-template <class Run>
-void as_ranks(int size, Run&& run) {
-  for (const Placement& placement : kPlacements) {
-    CAPTURE(placement.fabric);
-    as_ranks_of(placement, size, run);
-  }
-}
-
-template <class T>
-constexpr DataType type_of() {
-  if (std::is_same_v<T, double>) return DataType::kFloat64;
-  if (std::is_same_v<T, float>) return DataType::kFloat32;
-  return DataType::kInt64;
-}
-template <class T>
-const std::byte* bytes(const std::vector<T>& v) {
-  return reinterpret_cast<const std::byte*>(v.data());
-}
-template <class T>
-std::byte* bytes(std::vector<T>& v) {
-  return reinterpret_cast<std::byte*>(v.data());
-}
-
-// What a rank has at a place: small numbers, whose sums are exact in any order.
-template <class T>
-std::vector<T> array_of(int rank, size_t count, int salt = 0) {
-  std::vector<T> v(count);
-  for (size_t i = 0; i < count; ++i)
-    v[i] =
-        static_cast<T>((i * 7 + static_cast<size_t>(rank) * 13 + static_cast<size_t>(salt)) % 101);
-  return v;
-}
-template <class T>
-std::vector<T> sum_of(int size, size_t count, int salt = 0) {
-  std::vector<T> sum(count);
-  for (int rank = 0; rank < size; ++rank) {
-    const auto v = array_of<T>(rank, count, salt);
-    for (size_t i = 0; i < count; ++i) sum[i] += v[i];
-  }
-  return sum;
-}
 
 constexpr size_t kCounts[] = {0, 1, 3, 5, 11, 1000, 4096, 4100, 40'000, 262'144, 700'001};
 
@@ -242,8 +113,9 @@ std::string every_pair(Group& group, size_t block) {
     expected.insert(expected.end(), count, from * 1000 + rank);
   }
   std::vector<int64_t> out(expected.size());
-  const CollectiveCall call{CollectiveKind::kAllToAll, DataType::kInt64, ReduceOp::kSum, 0, 0};
-  const Status status = group.all_to_all(call, bytes(in), gives, bytes(out), takes, within(kLong));
+  const CollectiveCall call{CollectiveKind::kAllToAll, DataType::kInt64, ReduceOp::kSum, 0,
+                            CollectiveCall::kUneven};
+  const Status status = group.exchange(call, bytes(in), gives, bytes(out), takes, within(kLong));
   if (!status.ok()) return status.details();
   return out == expected ? "" : "all_to_all: wrong result";
 }
@@ -324,6 +196,52 @@ TEST_CASE("group: each algorithm has the same bits on all ranks, for any number 
         return {};
       });
     }
+}
+
+TEST_CASE("group: each rank's array counts by its factor") {
+  for (const int size : {1, 3})
+    as_ranks(size, [](Group& group) -> std::string {
+      const auto ranks = static_cast<size_t>(group.size());
+      const double factor = 0.5 * (group.rank() + 1);
+      for (const size_t count : {size_t{1}, size_t{1000}, size_t{40'000}}) {
+        std::vector<float> wanted(count * ranks);
+        for (int rank = 0; rank < group.size(); ++rank) {
+          const auto theirs = array_of<float>(rank, count * ranks);
+          for (size_t i = 0; i < wanted.size(); ++i)
+            wanted[i] += theirs[i] * 0.5F * static_cast<float>(rank + 1);
+        }
+        const auto call = [&](CollectiveKind kind, size_t n) {
+          return CollectiveCall{kind, DataType::kFloat32, ReduceOp::kSum, 0, n};
+        };
+        const auto in = array_of<float>(group.rank(), count * ranks);
+        const auto all_reduce = call(CollectiveKind::kAllReduce, in.size());
+        auto data = in;
+        std::vector<float> out(in.size()), share(count);
+        Status status = group.run(all_reduce, bytes(data), bytes(data), within(kLong), factor);
+        if (!status.ok() || data != wanted) return "all_reduce in place: " + status.details();
+        status = group.run(all_reduce, bytes(in), bytes(out), within(kLong), factor);
+        if (!status.ok() || out != wanted) return "all_reduce: " + status.details();
+        const bool root = group.rank() == 0;
+        out.assign(in.size(), 0);
+        status = group.run(call(CollectiveKind::kReduce, in.size()), bytes(in),
+                           root ? bytes(out) : nullptr, within(kLong), factor);
+        if (!status.ok() || (root && out != wanted)) return "reduce: " + status.details();
+        status = group.run(call(CollectiveKind::kReduceScatter, count), bytes(in), bytes(share),
+                           within(kLong), factor);
+        const auto at = wanted.begin() + static_cast<ptrdiff_t>(count) * group.rank();
+        if (!status.ok() || !std::equal(share.begin(), share.end(), at))
+          return "reduce_scatter: " + status.details();
+        std::vector<Fabric::Run> shares(ranks);
+        for (size_t i = 0; i < ranks; ++i) shares[i] = {i * count * 4, count * 4};
+        std::ranges::fill(share, 0.0F);
+        status = group.exchange(call(CollectiveKind::kReduceScatter, CollectiveCall::kUneven),
+                                bytes(in), shares, bytes(share), {}, within(kLong), factor);
+        if (!status.ok() || !std::equal(share.begin(), share.end(), at))
+          return "reduce_scatter of uneven shares: " + status.details();
+        if (in != array_of<float>(group.rank(), in.size())) return "the input has changed";
+      }
+      return {};
+    });
 }
 
 TEST_CASE("group: ranks that were told different algorithms are told so") {
@@ -622,7 +540,17 @@ TEST_CASE("group: arguments that are wrong by themselves change nothing") {
     call = {CollectiveKind::kAllReduce, DataType::kFloat32, ReduceOp::kBitAnd, 0, 4};
     if (code() != Code::kInvalidArgument) return "bits of floats";
     call = {CollectiveKind::kAllReduce, DataType::kFloat32, ReduceOp::kSum, 0, ~uint64_t{0}};
+    if (code() != Code::kInvalidArgument) return "a count of uneven shares";
+    call.count = uint64_t{1} << 60;
     if (code() != Code::kInvalidArgument) return "a count beyond memory";
+    call = {CollectiveKind::kAllReduce, DataType::kInt32, ReduceOp::kSum, 0, 4};
+    if (group.run(call, bytes(data), bytes(data), within(kLong), 2).code() !=
+        Code::kInvalidArgument)
+      return "a factor of integers";
+    call = {CollectiveKind::kAllReduce, DataType::kFloat32, ReduceOp::kMax, 0, 4};
+    if (group.run(call, bytes(data), bytes(data), within(kLong), 2).code() !=
+        Code::kInvalidArgument)
+      return "a factor of a maximum";
     return all_reduce(group, 4).ok() ? "" : "the group has ended";
   });
 }
@@ -632,9 +560,9 @@ TEST_CASE("group: a rank that gives another size than the other one takes is nam
     std::vector<int64_t> in(8), out(8);
     const size_t wrong = group.rank() == 0 ? 8 : 0;
     const std::vector<Fabric::Run> gives{{0, 16}, {16, 16 + wrong}}, takes{{0, 16}, {16, 16}};
-    const CollectiveCall call{CollectiveKind::kAllToAll, DataType::kInt64, ReduceOp::kSum, 0, 0};
-    const Status status =
-        group.all_to_all(call, bytes(in), gives, bytes(out), takes, within(kLong));
+    const CollectiveCall call{CollectiveKind::kAllToAll, DataType::kInt64, ReduceOp::kSum, 0,
+                              CollectiveCall::kUneven};
+    const Status status = group.exchange(call, bytes(in), gives, bytes(out), takes, within(kLong));
     return status.details().find("gives 24 bytes to") != std::string::npos ? "" : status.details();
   });
 }

@@ -324,7 +324,7 @@ TEST_CASE("reduction: nothing is touched where there is nothing") {
     std::byte one{3};
     const std::byte* const in[] = {&one, &one};
     reduce_with(*kernels, DataType::kInt8, ReduceOp::kAverage, in, &one, &one, 0, 2);
-    scale_with(*kernels, DataType::kFloat8E5m2, 2, &one, 0);
+    scale_with(*kernels, DataType::kFloat8E5m2, 2, &one, &one, 0);
     CHECK(one == std::byte{3});
   }
 }
@@ -383,9 +383,39 @@ TEST_CASE("reduction: every bit pattern of a small float, times a factor, is rou
       }
       for (const Kernels* const kernels : usable_kernels()) {
         CAPTURE(std::string(kernels->instruction_set));
-        Bytes got = all;
-        scale_with(*kernels, type, factor, got.data(), all.size() / size);
+        Bytes got(all.size());
+        scale_with(*kernels, type, factor, all.data(), got.data(), all.size() / size);
         CHECK(difference(type, got, wanted) == "");
+      }
+    }
+  }
+}
+
+TEST_CASE("reduction: floats of 16 bits are widened, and rounded back, in their order") {
+  for (const DataType type : {DataType::kFloat16, DataType::kBfloat16}) {
+    CAPTURE(std::string(name_of(type)));
+    const Format format = format_of(type);
+    const Bytes all = patterns(type, 1);
+    for (const size_t count : {all.size() / 2, size_t{1}, size_t{37}}) {
+      for (const Kernels* const kernels : usable_kernels()) {
+        CAPTURE(std::string(kernels->instruction_set));
+        std::vector<float> wide(count + 1, 7);
+        kernels->widen[static_cast<size_t>(type)](all.data(), wide.data(), count);
+        CHECK(wide[count] == 7);
+        Bytes wanted(count * 2), back(count * 2 + 1, std::byte{0x5a});
+        size_t wrong = 0;
+        for (size_t i = 0; i < count; ++i) {
+          const auto value = static_cast<float>(decoded(format, i));
+          wrong += std::isnan(value) ? !std::isnan(wide[i]) : wide[i] != value;
+          wide[i] *= 1.0003F;
+          const uint64_t bits = encoded(format, wide[i]);
+          std::memcpy(wanted.data() + i * 2, &bits, 2);
+        }
+        CHECK(wrong == 0);
+        kernels->narrow[static_cast<size_t>(type)](wide.data(), back.data(), count);
+        CHECK(back.back() == std::byte{0x5a});
+        back.pop_back();
+        CHECK(difference(type, back, wanted) == "");
       }
     }
   }
@@ -393,16 +423,16 @@ TEST_CASE("reduction: every bit pattern of a small float, times a factor, is rou
 
 template <class Real>
 std::vector<Real> scaled(DataType type, double factor, std::vector<Real> values) {
-  scale(type, factor, reinterpret_cast<std::byte*>(values.data()), values.size());
+  auto* const data = reinterpret_cast<std::byte*>(values.data());
+  scale(type, factor, data, data, values.size());
   return values;
 }
 
-TEST_CASE("reduction: float64 is scaled in double, float32 in float, integers are not") {
+TEST_CASE("reduction: float64 is scaled in double, float32 in float") {
   CHECK(scaled<double>(DataType::kFloat64, 1.0 / 3, {3, 1, 0x1p-1074}) ==
         std::vector<double>{3 * (1.0 / 3), 1.0 / 3, 0});
   CHECK(scaled<float>(DataType::kFloat32, 1.0 / 3, {5, 1}) ==
         std::vector<float>{5 * (1.0F / 3), 1.0F / 3});
-  CHECK(scaled<int32_t>(DataType::kInt32, 2, {5}) == std::vector<int32_t>{5});
 }
 
 template <class Value>
@@ -440,7 +470,7 @@ TEST_CASE("reduction: what is documented of NaN, zeros, denormals and integers")
 TEST_CASE("reduction: float8_e4m3fn has no infinity") {
   const auto times = [](uint8_t value, double factor) {
     auto byte = std::byte{value};
-    scale(DataType::kFloat8E4m3, factor, &byte, 1);
+    scale(DataType::kFloat8E4m3, factor, &byte, &byte, 1);
     return std::to_integer<int>(byte);
   };
   constexpr uint8_t kOne = 0x38;
@@ -470,6 +500,7 @@ TEST_CASE("reduction: types and operations have names, and every reduction has a
   CHECK(std::string(name_of(DataType::kBool)) == "bool");
   CHECK(std::string(name_of(DataType::kFloat8E4m3)) == "float8_e4m3fn");
   CHECK(std::string(name_of(ReduceOp::kBitXor)) == "bit_xor");
+  CHECK(std::string(name_of(ReduceOp::kAdasum)) == "adasum");
   for (const DataType type : kTypes) {
     for (const ReduceOp op : kOps) {
       for (const Kernels* const kernels : usable_kernels()) {

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Collectives: all-reduce and its relatives over NumPy arrays, between processes of one host."""
 
+from tensorwire.collective.calls import Op
 from tensorwire.collective.errors import (
     DisagreementError,
     ExcludedError,
@@ -9,7 +10,7 @@ from tensorwire.collective.errors import (
     GroupTimeoutError,
     RankLostError,
 )
-from tensorwire.collective.group import Group, Op, join
+from tensorwire.collective.group import Group, join
 from tensorwire.collective.regroup import finish, newcomers, regroup, rejoin
 from tensorwire.collective.stores import FileStore, PrefixStore, RpcStore, Store, store_service
 from tensorwire.collective.work import Work

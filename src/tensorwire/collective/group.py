@@ -10,84 +10,45 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeVar, cast, overload
 
 import numpy as np
-import numpy.typing as npt
 
 from tensorwire import _core
-from tensorwire.collective import trees
+from tensorwire.collective import coalescing, trees
+from tensorwire.collective.arrays import (
+    TYPES,
+    Array,
+    apart,
+    check_rows,
+    check_shape,
+    check_writable,
+    memory,
+    put_back,
+    room,
+    rooted,
+    row_bytes,
+    runs,
+    shares_of,
+    type_of,
+)
+from tensorwire.collective.calls import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    ALL_TO_ALL,
+    BARRIER,
+    BROADCAST,
+    GATHER,
+    REDUCE,
+    REDUCE_SCATTER,
+    SCATTER,
+    Calls,
+    Op,
+    number_of,
+)
 from tensorwire.collective.errors import translated
 from tensorwire.collective.stores import FileStore, PrefixStore, RpcStore, Store
-from tensorwire.collective.work import Line, Work
+from tensorwire.collective.work import Work
 
-Op = Literal["sum", "average", "product", "min", "max", "bit_and", "bit_or", "bit_xor"]
-Array = npt.NDArray[Any]
 T = TypeVar("T")
 """An array, of any framework, or a tree of them."""
-
-_OPS: Final[dict[str, int]] = {
-    "sum": 0,
-    "average": 1,
-    "product": 2,
-    "min": 3,
-    "max": 4,
-    "bit_and": 5,
-    "bit_or": 6,
-    "bit_xor": 7,
-}
-# Names of NumPy's and ml_dtypes' types.
-_TYPES: Final[dict[str, int]] = {
-    "float64": 0,
-    "float32": 1,
-    "float16": 2,
-    "bfloat16": 3,
-    "float8_e4m3fn": 4,
-    "float8_e5m2": 5,
-    "int8": 6,
-    "int16": 7,
-    "int32": 8,
-    "int64": 9,
-    "uint8": 10,
-    "uint16": 11,
-    "uint32": 12,
-    "uint64": 13,
-    "bool": 14,
-}
-_UINT8: Final = _TYPES["uint8"]
-(
-    _BARRIER,
-    _ALL_REDUCE,
-    _REDUCE,
-    _BROADCAST,
-    _ALL_GATHER,
-    _REDUCE_SCATTER,
-    _ALL_TO_ALL,
-    _GATHER,
-    _SCATTER,
-) = range(9)
-
-
-def _type_of(array: Array) -> int:
-    try:
-        return _TYPES[array.dtype.name]
-    except KeyError:
-        raise TypeError(
-            f"arrays of {array.dtype} have no collectives: {', '.join(_TYPES)} have"
-        ) from None
-
-
-def _op(name: str) -> int:
-    try:
-        return _OPS[name]
-    except KeyError:
-        raise ValueError(f"op {name!r} is none of {', '.join(_OPS)}") from None
-
-
-def _bytes(array: Array) -> Any:
-    """Its memory, as the core takes it."""
-    return array.reshape(-1).view(np.uint8)
-
-
-def _dense(array: Array) -> Array:
-    return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
 
 @dataclass(frozen=True)
@@ -110,10 +71,11 @@ class Group:
     Arrays are those of NumPy, PyTorch, TensorFlow or JAX in the memory of this host, or dicts,
     lists and tuples of them, nested, which are the same on all ranks. What NumPy and PyTorch have,
     and variables of TensorFlow, are written in place; of the others results are new. Elements are
-    any of: float64 float32 float16 bfloat16 float8_e4m3fn float8_e5m2 int8
-    to int64 uint8 to uint64 bool. What is not C-contiguous is copied for the operation. Floats of
-    16 and 8 bits are added up in float32. Results have the same bits on all ranks, and the same
-    from run to run.
+    any of: float64 float32 float16 bfloat16 float8_e4m3fn float8_e5m2 int8 to int64 uint8 to uint64
+    bool. Arrays may have any strides: what is not C-contiguous goes by a
+    copy. An ``out`` that shares memory with the input is written as if it did not. Floats of 16 and
+    8 bits are added up in float32. Results have the same bits on all ranks, and the same from run
+    to run.
 
     Each operation takes ``timeout``, seconds; None: that of the group. One that fails raises a
     :class:`~tensorwire.collective.GroupError` and ends the group for all ranks: leave it, and join
@@ -145,12 +107,19 @@ class Group:
         self.fabric: Final = self._group.fabric
         """How data moves, for people: ``shared memory``, ``messages`` where no two ranks have
         any in common, or ``shared memory and messages``; empty where there is one rank."""
-        self.timeout = timeout
-        """Of each operation that gives none, in seconds; None: no limit."""
         self.origin: Final = origin or Origin(store, 0, host)
         self._splitting = threading.Lock()  # guards what follows
         self._splits = 0
-        self._line = Line(f"tensorwire rank {rank}")
+        self._calls = Calls(self._group, rank, size, timeout)
+
+    @property
+    def timeout(self) -> float | None:
+        """Of each operation that gives none, in seconds; None: no limit."""
+        return self._calls.timeout
+
+    @timeout.setter
+    def timeout(self, seconds: float | None) -> None:
+        self._calls.timeout = seconds
 
     def __enter__(self) -> Group:
         return self
@@ -163,7 +132,7 @@ class Group:
     def close(self) -> None:
         """Leaves the group, once what has been begun has ended. A rank that still needs something
         of this one gets :class:`~tensorwire.collective.RankLostError`."""
-        self._line.close()
+        self._calls.close()
         self._group.leave()
 
     def gone(self, rank: int) -> bool:
@@ -184,6 +153,7 @@ class Group:
         array: T,
         op: Op = ...,
         *,
+        factor: float = ...,
         out: Array | None = ...,
         timeout: float | None = ...,
         async_op: Literal[False] = ...,
@@ -194,6 +164,7 @@ class Group:
         array: T,
         op: Op = ...,
         *,
+        factor: float = ...,
         out: Array | None = ...,
         timeout: float | None = ...,
         async_op: Literal[True],
@@ -203,17 +174,25 @@ class Group:
         array: Any,
         op: Op = "sum",
         *,
+        factor: float = 1.0,
         out: Array | None = None,
         timeout: float | None = None,
         async_op: bool = False,
     ) -> Any:
         """The elements of all ranks' arrays, reduced, into ``out``, or in place. The arrays have
-        the same shape and type on all ranks. Returns ``out``, or ``array``."""
+        the same shape and type on all ranks. Returns ``out``, or ``array``.
+
+        ``factor``: of this rank, by which its array is multiplied before it is added; of floats,
+        for "sum" and "average". "adasum", of floats of 16 bits and more, takes arrays as vectors:
+        what two of them have in common counts once (S. Maleki et al., "Scaling distributed training
+        with adaptive summation", MLSys 2021)."""
         if not isinstance(array, np.ndarray):
-            return self._of_tree(_ALL_REDUCE, array, op, 0, out, timeout, async_op)
+            call = f"all_reduce({op})"
+            reduce = self._reducing(ALL_REDUCE, op, factor, 0, timeout)
+            return self._of_tree(call, array, out, reduce, True, True, op, timeout, async_op)
         into = array if out is None else out
-        _check_like(into, array, "out")
-        return self._reduction(_ALL_REDUCE, array, into, op, 0, timeout, async_op)
+        check_shape(into, array.shape, array.dtype, "out")
+        return self._reduction(ALL_REDUCE, array, into, op, factor, 0, timeout, async_op)
 
     @overload
     def reduce(
@@ -222,6 +201,7 @@ class Group:
         op: Op = ...,
         *,
         root: int = ...,
+        factor: float = ...,
         out: Array | None = ...,
         timeout: float | None = ...,
         async_op: Literal[False] = ...,
@@ -233,6 +213,7 @@ class Group:
         op: Op = ...,
         *,
         root: int = ...,
+        factor: float = ...,
         out: Array | None = ...,
         timeout: float | None = ...,
         async_op: Literal[True],
@@ -243,16 +224,19 @@ class Group:
         op: Op = "sum",
         *,
         root: int = 0,
+        factor: float = 1.0,
         out: Array | None = None,
         timeout: float | None = None,
         async_op: bool = False,
     ) -> Any:
         """As :meth:`all_reduce`, on the root alone; other ranks' arrays stay as they are."""
         if not isinstance(array, np.ndarray):
-            return self._of_tree(_REDUCE, array, op, root, out, timeout, async_op)
+            call, gets = f"reduce({op}, root {root})", self.rank == root
+            reduce = self._reducing(REDUCE, op, factor, root, timeout)
+            return self._of_tree(call, array, out, reduce, True, gets, op, timeout, async_op)
         into = array if out is None else out
-        _check_like(into, array, "out")
-        return self._reduction(_REDUCE, array, into, op, root, timeout, async_op)
+        check_shape(into, array.shape, array.dtype, "out")
+        return self._reduction(REDUCE, array, into, op, factor, root, timeout, async_op)
 
     @overload
     def broadcast(
@@ -282,40 +266,61 @@ class Group:
     ) -> Any:
         """The root's array, into those of all. Returns ``array``."""
         if not isinstance(array, np.ndarray):
-            return self._of_tree(_BROADCAST, array, "sum", root, None, timeout, async_op)
-        kind = _type_of(array)
+            call, gives = f"broadcast(root {root})", self.rank == root
+            give = self._broadcasting(root, timeout)
+            return self._of_tree(call, array, None, give, gives, not gives, "", timeout, async_op)
+        kind = type_of(array)
         if self.rank != root:
-            _check_writable(array, "array")
+            check_writable(array, "array")
+        elif not array.flags.writeable:
+            array = array.copy()  # the core asks for memory that may be written
 
         def run() -> Any:
-            dense = _dense(array)
-            self._run(_BROADCAST, None, dense, array.size, kind, 0, root, timeout)
-            if dense is not array and self.rank != root:
-                array[...] = dense
+            dense = np.ascontiguousarray(array) if array.ndim else array
+            self._calls.run(BROADCAST, None, dense, array.size, kind, timeout, root=root)
+            if self.rank != root:
+                put_back(dense, array)
             return array
 
-        if self.rank == root and not array.flags.writeable:
-            array = array.copy()  # the core asks for memory that may be written
-        return self._begin(run, async_op)
+        return self._calls.begin(run, async_op)
 
     @overload
     def all_gather(
-        self, array: Array, *, out: Array | None = ..., timeout: float | None = ...
+        self,
+        array: Array,
+        *,
+        rows: Sequence[int] | None = ...,
+        out: Array | None = ...,
+        timeout: float | None = ...,
     ) -> Array: ...
     @overload
     def all_gather(
-        self, array: T, *, out: Array | None = ..., timeout: float | None = ...
+        self,
+        array: T,
+        *,
+        rows: Sequence[int] | None = ...,
+        out: Array | None = ...,
+        timeout: float | None = ...,
     ) -> T: ...
     def all_gather(
-        self, array: Any, *, out: Array | None = None, timeout: float | None = None
+        self,
+        array: Any,
+        *,
+        rows: Sequence[int] | None = None,
+        out: Array | None = None,
+        timeout: float | None = None,
     ) -> Any:
         """The arrays of all ranks, of one shape and type: an array with a first axis of ``size``,
-        in the order of ranks."""
+        in the order of ranks. With ``rows``, which says how many each rank gives, an array of all
+        rows."""
         if not isinstance(array, np.ndarray):
             return self._of_each(
-                "all_gather", array, out, lambda each: self.all_gather(each, timeout=timeout)
+                "all_gather",
+                array,
+                out,
+                lambda each: self.all_gather(each, rows=rows, timeout=timeout),
             )
-        return self._gathering(_ALL_GATHER, array, out, 0, timeout)
+        return self._gathering(ALL_GATHER, array, rows, out, 0, timeout)
 
     @overload
     def gather(
@@ -323,18 +328,26 @@ class Group:
         array: Array,
         *,
         root: int = ...,
+        rows: Sequence[int] | None = ...,
         out: Array | None = ...,
         timeout: float | None = ...,
     ) -> Array | None: ...
     @overload
     def gather(
-        self, array: T, *, root: int = ..., out: Array | None = ..., timeout: float | None = ...
+        self,
+        array: T,
+        *,
+        root: int = ...,
+        rows: Sequence[int] | None = ...,
+        out: Array | None = ...,
+        timeout: float | None = ...,
     ) -> T | None: ...
     def gather(
         self,
         array: Any,
         *,
         root: int = 0,
+        rows: Sequence[int] | None = None,
         out: Array | None = None,
         timeout: float | None = None,
     ) -> Any:
@@ -344,61 +357,124 @@ class Group:
                 f"gather(root {root})",
                 array,
                 out,
-                lambda each: self.gather(each, root=root, timeout=timeout),
+                lambda each: self.gather(each, root=root, rows=rows, timeout=timeout),
             )
         if self.rank == root:
-            return self._gathering(_GATHER, array, out, root, timeout)
-        kind, dense = _type_of(array), _dense(array)
-        self._in_turn(_GATHER, dense, None, array.size, kind, 0, root, timeout)
+            return self._gathering(GATHER, array, rows, out, root, timeout)
+        kind = type_of(array)
+
+        def run() -> None:
+            dense = np.ascontiguousarray(array)
+            if rows is None:
+                self._calls.run(GATHER, dense, None, array.size, kind, timeout, root=root)
+            else:
+                gives = rooted((0, dense.nbytes), root, self.size)
+                self._calls.exchange(GATHER, dense, gives, None, None, kind, timeout, root=root)
+
+        if rows is not None:
+            check_rows(rows, array, self.rank, self.size, "array")
+        self._calls.in_turn(run)
         return None
 
     def scatter(
-        self, out: T, array: Any = None, *, root: int = 0, timeout: float | None = None
+        self,
+        out: T,
+        array: Any = None,
+        *,
+        root: int = 0,
+        rows: Sequence[int] | None = None,
+        timeout: float | None = None,
     ) -> T:
         """Of the root's ``array``, whose first axis has ``size`` elements, the one of this rank,
-        into ``out``. Returns ``out``."""
+        into ``out``. With ``rows``, which says how many each rank gets, the array has all of them.
+        Returns ``out``."""
         if not isinstance(out, np.ndarray):
-            return trees.scatter(self, out, array, root, timeout)
-        kind = _type_of(out)
-        _check_dense(out, "out")
-        given = None
+            return trees.scatter(
+                self,
+                out,
+                array,
+                root,
+                lambda into, each: self.scatter(into, each, root=root, rows=rows, timeout=timeout),
+            )
+        kind = type_of(out)
+        check_writable(out, "out")
+        if rows is not None:
+            check_rows(rows, out, self.rank, self.size, "out")
         if self.rank == root:
             if array is None:
                 raise ValueError("the root of a scatter gives an array")
-            _check_shares(array, out, self.size, "array")
-            given = _dense(array)
-        self._in_turn(_SCATTER, given, out, out.size, kind, 0, root, timeout)
-        return out
+            shape = (self.size, *out.shape) if rows is None else (sum(rows), *out.shape[1:])
+            check_shape(array, shape, out.dtype, "array")
+
+        def run() -> Array:
+            into = room(out)
+            given = None
+            if self.rank == root:
+                assert array is not None
+                own = array[root : root + 1] if rows is None else None
+                given = apart(array, into, None if own is None else (own, into))
+            if rows is None:
+                self._calls.run(SCATTER, given, into, out.size, kind, timeout, root=root)
+            else:
+                gives = None if given is None else runs(rows, row_bytes(out))
+                takes = rooted((0, into.nbytes), root, self.size)
+                self._calls.exchange(SCATTER, given, gives, into, takes, kind, timeout, root=root)
+            put_back(into, out)
+            return out
+
+        return cast("T", self._calls.in_turn(run))
 
     def reduce_scatter(
         self,
         array: T,
         op: Op = "sum",
         *,
+        factor: float = 1.0,
+        rows: Sequence[int] | None = None,
         out: Array | None = None,
         timeout: float | None = None,
     ) -> T:
         """Of the reduction of all ranks' arrays, whose first axis is a multiple of ``size``, the
-        share of this rank: rows rank * n to (rank + 1) * n of ``size`` * n."""
+        share of this rank: rows rank * n to (rank + 1) * n of ``size`` * n. With ``rows``, which
+        says how many each rank gets, in order, they may differ. ``factor`` is as in
+        :meth:`all_reduce`; "adasum" takes each share as a vector."""
         if not isinstance(array, np.ndarray):
             return self._of_each(
                 f"reduce_scatter({op})",
                 array,
                 out,
-                lambda each: self.reduce_scatter(each, op, timeout=timeout),
+                lambda each: self.reduce_scatter(
+                    each, op, factor=factor, rows=rows, timeout=timeout
+                ),
             )
-        kind, reduction = _type_of(array), _op(op)
-        if array.ndim == 0 or array.shape[0] % self.size != 0:
-            raise ValueError(
-                f"the first axis of {array.shape} cannot be shared by {self.size} ranks"
-            )
-        shape = (array.shape[0] // self.size, *array.shape[1:])
+        kind, reduction = type_of(array), number_of(op)
+        shares = shares_of(array, rows, self.size, "rows")
+        start = sum(shares[: self.rank])
+        shape = (shares[self.rank], *array.shape[1:])
         if out is None:
             out = np.empty(shape, array.dtype)
-        _check_shape(out, shape, array.dtype, "out")
-        _check_dense(out, "out")
-        self._in_turn(_REDUCE_SCATTER, _dense(array), out, out.size, kind, reduction, 0, timeout)
-        return cast("T", out)
+        check_shape(out, shape, array.dtype, "out")
+        check_writable(out, "out")
+        to = out
+
+        def run() -> Array:
+            into = room(to)
+            given = apart(array, into, (array[start : start + shape[0]], into))
+            if rows is None:
+                self._calls.run(
+                    REDUCE_SCATTER, given, into, to.size, kind, timeout, op=reduction,
+                    factor=factor,
+                )  # fmt: skip
+            else:
+                gives = runs(shares, row_bytes(array))
+                self._calls.exchange(
+                    REDUCE_SCATTER, given, gives, into, None, kind, timeout, op=reduction,
+                    factor=factor,
+                )  # fmt: skip
+            put_back(into, to)
+            return to
+
+        return cast("T", self._calls.in_turn(run))
 
     def all_to_all(
         self,
@@ -418,38 +494,116 @@ class Group:
                 out,
                 lambda each: self.all_to_all(each, gives, takes, timeout=timeout),
             )
-        kind = _type_of(array)
-        if array.ndim == 0:
-            raise ValueError("an array without axes has no rows to give")
-        given = self._rows(array, gives, "gives")
+        kind = type_of(array)
+        given = shares_of(array, gives, self.size, "gives")
         taken = given if takes is None and gives is None else takes
         if taken is None or len(taken) != self.size or min(taken) < 0:
             raise ValueError(f"takes needs {self.size} numbers of rows")
         shape = (sum(taken), *array.shape[1:])
         if out is None:
             out = np.empty(shape, array.dtype)
-        _check_shape(out, shape, array.dtype, "out")
-        _check_dense(out, "out")
-        row = int(np.prod(array.shape[1:], dtype=np.int64)) * array.dtype.itemsize
-        dense, into = _dense(array), out
+        check_shape(out, shape, array.dtype, "out")
+        check_writable(out, "out")
+        row, to = row_bytes(array), out
 
         def run() -> Array:
-            with translated():
-                self._group.all_to_all(
-                    kind,
-                    _bytes(dense),
-                    _runs(given, row),
-                    _bytes(into),
-                    _runs(taken, row),
-                    self._limit(timeout),
-                )
-            return into
+            into = room(to)
+            dense = apart(array, into)
+            self._calls.exchange(
+                ALL_TO_ALL, dense, runs(given, row), into, runs(taken, row), kind, timeout
+            )
+            put_back(into, to)
+            return to
 
-        return cast("T", self._line.in_turn(run))
+        return cast("T", self._calls.in_turn(run))
+
+    # ---- many arrays at once ----
+
+    @overload
+    def all_reduce_many(
+        self,
+        arrays: Sequence[Array],
+        op: Op = ...,
+        *,
+        factor: float = ...,
+        timeout: float | None = ...,
+        async_op: Literal[False] = ...,
+    ) -> list[Array]: ...
+    @overload
+    def all_reduce_many(
+        self,
+        arrays: Sequence[Array],
+        op: Op = ...,
+        *,
+        factor: float = ...,
+        timeout: float | None = ...,
+        async_op: Literal[True],
+    ) -> Work[list[Array]]: ...
+    def all_reduce_many(
+        self,
+        arrays: Sequence[Array],
+        op: Op = "sum",
+        *,
+        factor: float = 1.0,
+        timeout: float | None = None,
+        async_op: bool = False,
+    ) -> list[Array] | Work[list[Array]]:
+        """:meth:`all_reduce` of each array, in place: small ones of one type go as one. The ranks
+        give as many arrays of the same shapes and types. Returns the arrays as a list, or a Work
+        with it. ``timeout`` is for each operation that they make up."""
+        many = list(arrays)
+        coalescing.check(many)
+        reduce = self._reducing(ALL_REDUCE, op, factor, 0, timeout)
+
+        def run() -> list[Array]:
+            coalescing.in_place(many, reduce, together=op != "adasum")  # that is of each array
+            return many
+
+        return self._calls.begin(run, async_op)
+
+    @overload
+    def broadcast_many(
+        self,
+        arrays: Sequence[Array],
+        root: int = ...,
+        *,
+        timeout: float | None = ...,
+        async_op: Literal[False] = ...,
+    ) -> list[Array]: ...
+    @overload
+    def broadcast_many(
+        self,
+        arrays: Sequence[Array],
+        root: int = ...,
+        *,
+        timeout: float | None = ...,
+        async_op: Literal[True],
+    ) -> Work[list[Array]]: ...
+    def broadcast_many(
+        self,
+        arrays: Sequence[Array],
+        root: int = 0,
+        *,
+        timeout: float | None = None,
+        async_op: bool = False,
+    ) -> list[Array] | Work[list[Array]]:
+        """:meth:`broadcast` of each array, as :meth:`all_reduce_many` has it."""
+        many = list(arrays)
+        coalescing.check(many)
+
+        broadcast = self._broadcasting(root, timeout)
+
+        def run() -> list[Array]:
+            coalescing.in_place(many, broadcast, together=True)
+            return many
+
+        return self._calls.begin(run, async_op)
 
     def barrier(self, *, timeout: float | None = None) -> None:
         """Returns once all ranks have called it."""
-        self._in_turn(_BARRIER, None, None, 0, _UINT8, 0, 0, timeout)
+        self._calls.in_turn(
+            lambda: self._calls.run(BARRIER, None, None, 0, TYPES["uint8"], timeout)
+        )
 
     def send(self, array: Any, rank: int, tag: int = 0, *, timeout: float | None = None) -> None:
         """An array to another rank, which receives it by its tag. Takes no turns with the other
@@ -459,23 +613,30 @@ class Group:
                 self.send(leaf.array, rank, tag, timeout=timeout)
             return
         with translated():
-            self._group.send(rank, tag, _bytes(_dense(array)), self._limit(timeout))
+            self._group.send(
+                rank, tag, memory(np.ascontiguousarray(array)), self._calls.limit(timeout)
+            )
 
     def receive(self, out: T, rank: int, tag: int = 0, *, timeout: float | None = None) -> T:
         """The next array of that tag from another rank, into ``out``, which has its size."""
         if not isinstance(out, np.ndarray):
             return trees.received(out, lambda into: self.receive(into, rank, tag, timeout=timeout))
-        _check_dense(out, "out")
+        check_writable(out, "out")
+        into = room(out)
         with translated():
-            self._group.receive(rank, tag, _bytes(out), self._limit(timeout))
+            self._group.receive(rank, tag, memory(into), self._calls.limit(timeout))
+        put_back(into, out)
         return out
 
     def receive_any(self, out: Array, tag: int = 0, *, timeout: float | None = None) -> int:
         """The first array of that tag that any other rank has sent, into ``out``, which has its
         size. Returns that rank. Receives of the tag that begin meanwhile wait for this one."""
-        _check_dense(out, "out")
+        check_writable(out, "out")
+        into = room(out)
         with translated():
-            return self._group.receive_any(tag, _bytes(out), self._limit(timeout))
+            sender = self._group.receive_any(tag, memory(into), self._calls.limit(timeout))
+        put_back(into, out)
+        return sender
 
     def split(self, color: int | None, key: int = 0) -> Group | None:
         """Groups of those ranks that give the same color, ordered by key and then by rank. All
@@ -508,95 +669,73 @@ class Group:
 
     # ---- how they run ----
 
-    def _limit(self, timeout: float | None) -> float | None:
-        return self.timeout if timeout is None else timeout
+    def _reducing(
+        self, what: int, op: str, factor: float, root: int, timeout: float | None
+    ) -> Callable[[Array], None]:
+        """A reduction in place."""
+        reduction = number_of(op)
+        wanted = what == ALL_REDUCE or self.rank == root
 
-    def _run(
-        self,
-        what: int,
-        given: Array | None,
-        out: Array | None,
-        count: int,
-        kind: int,
-        op: int,
-        root: int,
-        timeout: float | None,
-    ) -> None:
-        with translated():
-            self._group.run(
-                what,
-                None if given is None else _bytes(given),
-                None if out is None else _bytes(out),
-                count,
-                kind,
-                op,
-                root,
-                self._limit(timeout),
-            )
+        def reduce(array: Array) -> None:
+            into = room(array) if wanted else None
+            given = array if into is array else np.ascontiguousarray(array)
+            self._calls.run(
+                what, given, into, array.size, type_of(array), timeout, op=reduction,
+                factor=factor, root=root,
+            )  # fmt: skip
+            if into is not None:
+                put_back(into, array)
 
-    def _in_turn(
-        self,
-        what: int,
-        given: Array | None,
-        out: Array | None,
-        count: int,
-        kind: int,
-        op: int,
-        root: int,
-        timeout: float | None,
-    ) -> None:
-        self._line.in_turn(lambda: self._run(what, given, out, count, kind, op, root, timeout))
+        return reduce
 
-    def _begin(self, run: Callable[[], Array], async_op: bool) -> Array | Work[Array]:
-        return self._line.begin(run) if async_op else self._line.in_turn(run)
+    def _broadcasting(self, root: int, timeout: float | None) -> Callable[[Array], None]:
+        def broadcast(array: Array) -> None:
+            dense = array if array.flags.c_contiguous else np.ascontiguousarray(array)
+            self._calls.run(BROADCAST, None, dense, array.size, type_of(array), timeout, root=root)
+            put_back(dense, array)
+
+        return broadcast
 
     def _of_tree(
         self,
-        what: int,
+        call: str,
         tree: Any,
-        op: str,
-        root: int,
         out: Any,
+        operation: Callable[[Array], None],
+        gives: bool,
+        gets: bool,
+        op: str,
         timeout: float | None,
         async_op: bool,
     ) -> Any:
-        """Of an array of another framework, or of a tree."""
-        if out is not None:
-            raise TypeError("out is for arrays of NumPy: others get their results as new ones")
-        name, gives, gets = {
-            _ALL_REDUCE: (f"all_reduce({op})", True, True),
-            _REDUCE: (f"reduce({op}, root {root})", True, self.rank == root),
-            _BROADCAST: (f"broadcast(root {root})", self.rank == root, self.rank != root),
-        }[what]
-        reduction, taken = _op(op), trees.Tree(tree)
+        """An operation in place on an array of another framework, or on a tree. ``gives``: it needs
+        what this rank has; ``gets``: this rank gets a result."""
+        _check_no_out(out)
+        taken = trees.Tree(tree)
         for leaf in taken.leaves:
-            _type_of(leaf.array)
+            type_of(leaf.array)
             if gets:
                 leaf.check_writable()
 
-        def operation(array: Array) -> None:
-            given = None if what == _BROADCAST else array
-            into = array if gets or what == _BROADCAST else None
-            self._run(what, given, into, array.size, _type_of(array), reduction, root, timeout)
-
         def gather(array: Array) -> Array:
             all_ = np.empty((self.size, array.size), np.uint8)
-            self._run(_ALL_GATHER, array, all_, array.size, _UINT8, 0, 0, timeout)
+            self._calls.run(ALL_GATHER, array, all_, array.size, TYPES["uint8"], timeout)
             return all_
 
         def run() -> Any:
-            taken.agree(self, name, gather)
-            return trees.coalesced(taken, operation, gives, gets)
+            taken.agree(self, call, gather)
+            arrays = [leaf.room(gives, gets) for leaf in taken.leaves]
+            coalescing.in_place(arrays, operation, together=op != "adasum")
+            return taken.after(arrays) if gets else tree
 
-        return self._begin(run, async_op)
+        return self._calls.begin(run, async_op)
 
     def _of_each(
-        self, name: str, tree: T, out: Any, operation: Callable[[Array], Array | None]
+        self, call: str, tree: T, out: Any, operation: Callable[[Array], Array | None]
     ) -> T:
         """As :meth:`_of_tree`, of operations whose results have other shapes."""
-        if out is not None:
-            raise TypeError("out is for arrays of NumPy: others get their results as new ones")
-        return trees.each(self, tree, name, operation)
+        _check_no_out(out)
+        return trees.each(self, tree, call, operation)
 
     def _reduction(
         self,
@@ -604,86 +743,67 @@ class Group:
         array: Array,
         into: Array,
         op: str,
+        factor: float,
         root: int,
         timeout: float | None,
         async_op: bool,
     ) -> Array | Work[Array]:
-        kind, reduction = _type_of(array), _op(op)
-        wanted = what == _ALL_REDUCE or self.rank == root
+        kind, reduction = type_of(array), number_of(op)
+        wanted = what == ALL_REDUCE or self.rank == root
         if wanted:
-            _check_writable(into, "out")
+            check_writable(into, "out")
 
         def run() -> Array:
-            given = _dense(array)
-            out: Array | None = None
-            if wanted:
-                out = into if into.flags.c_contiguous else np.empty(into.shape, into.dtype)
-            self._run(what, given, out, array.size, kind, reduction, root, timeout)
-            if out is not None and out is not into:
-                into[...] = out
+            out = room(into) if wanted else None
+            given = np.ascontiguousarray(array) if out is None else apart(array, out, (array, out))
+            self._calls.run(
+                what, given, out, array.size, kind, timeout, op=reduction, factor=factor, root=root
+            )
+            if out is not None:
+                put_back(out, into)
             return into
 
-        return self._begin(run, async_op)
+        return self._calls.begin(run, async_op)
 
     def _gathering(
-        self, what: int, array: Array, out: Array | None, root: int, timeout: float | None
+        self,
+        what: int,
+        array: Array,
+        rows: Sequence[int] | None,
+        out: Array | None,
+        root: int,
+        timeout: float | None,
     ) -> Array:
-        kind = _type_of(array)
-        shape = (self.size, *array.shape)
+        kind = type_of(array)
+        if rows is not None:
+            check_rows(rows, array, self.rank, self.size, "array")
+        shape = (self.size, *array.shape) if rows is None else (sum(rows), *array.shape[1:])
         if out is None:
             out = np.empty(shape, array.dtype)
-        _check_shape(out, shape, array.dtype, "out")
-        _check_dense(out, "out")
-        self._in_turn(what, _dense(array), out, array.size, kind, 0, root, timeout)
-        return out
+        check_shape(out, shape, array.dtype, "out")
+        check_writable(out, "out")
+        to = out
 
-    def _rows(self, array: Array, gives: Sequence[int] | None, name: str) -> Sequence[int]:
-        if gives is None:
-            if array.shape[0] % self.size != 0:
-                raise ValueError(
-                    f"the first axis of {array.shape} cannot be shared by {self.size} ranks"
-                )
-            return [array.shape[0] // self.size] * self.size
-        if len(gives) != self.size or min(gives) < 0 or sum(gives) != array.shape[0]:
-            raise ValueError(
-                f"{name} needs {self.size} numbers of rows that add up to {array.shape[0]}"
-            )
-        return gives
+        def run() -> Array:
+            into = room(to)
+            if rows is None:
+                given = apart(array, into, (array, into[self.rank : self.rank + 1]))
+                self._calls.run(what, given, into, array.size, kind, timeout, root=root)
+            else:
+                given = apart(array, into)
+                mine = (0, given.nbytes)
+                gives = [mine] * self.size if what == ALL_GATHER else rooted(mine, root, self.size)
+                takes = runs(rows, row_bytes(array))
+                self._calls.exchange(what, given, gives, into, takes, kind, timeout, root=root)
+            put_back(into, to)
+            return to
 
-
-def _runs(rows: Sequence[int], row: int) -> list[tuple[int, int]]:
-    runs, at = [], 0
-    for count in rows:
-        runs.append((at, count * row))
-        at += count * row
-    return runs
+        return self._calls.in_turn(run)
 
 
-def _check_writable(array: Array, name: str) -> None:
-    if not array.flags.writeable:
-        raise ValueError(f"{name} is read-only")
-
-
-def _check_dense(array: Array, name: str) -> None:
-    _check_writable(array, name)
-    if not array.flags.c_contiguous:
-        raise ValueError(f"{name} is not C-contiguous")
-
-
-def _check_shape(array: Array, shape: tuple[int, ...], dtype: np.dtype[Any], name: str) -> None:
-    if array.shape != shape or array.dtype != dtype:
-        raise ValueError(
-            f"{name} is {array.dtype} of shape {array.shape}, not {dtype} of shape {shape}"
-        )
-
-
-def _check_like(array: Array, other: Array, name: str) -> None:
-    if array is not other:
-        _check_shape(array, other.shape, other.dtype, name)
-
-
-def _check_shares(array: Array, share: Array, ranks: int, name: str) -> None:
-    _check_shape(array, (ranks, *share.shape), share.dtype, name)
+def _check_no_out(out: object) -> None:
+    if out is not None:
+        raise TypeError("out is for arrays of NumPy: others get their results as new ones")
 
 
 def join(

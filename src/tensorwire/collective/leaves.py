@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
+from tensorwire.collective.arrays import Array, check_writable
 from tensorwire.tensors import dtypes, frameworks
 from tensorwire.tensors.wire import TensorHead
-
-Array = npt.NDArray[Any]
 
 _ALIGNMENT: Final = 64
 """Bytes: of memory that TensorFlow and JAX take over without a copy."""
 
 
-def room(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Memory for a result that any framework can take over."""
     size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     memory = np.empty(size + _ALIGNMENT, np.uint8)
@@ -53,8 +51,19 @@ class Leaf:
         self.in_place = host.framework in (frameworks.NUMPY, frameworks.TORCH) and not scalar
 
     def check_writable(self) -> None:
-        if self.in_place and not self.array.flags.writeable:
-            raise ValueError(f"{self.path} is read-only")
+        if self.in_place:
+            check_writable(self.array, self.path)
+
+    def room(self, gives: bool, gets: bool) -> Array:
+        """An array that an operation may write: the leaf's own, or with its elements, which an
+        operation needs that ``gives`` them. ``gets``: what it writes is the leaf's."""
+        own = self.array
+        if own.flags.writeable and (self.in_place or not gets):
+            return own
+        made = _aligned(own.shape, own.dtype)
+        if gives:
+            made[...] = own
+        return made
 
     def changed(self, written: Array) -> Any:
         """The tensor with these elements: itself where that can be written."""

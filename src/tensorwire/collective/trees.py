@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operations on arrays of other frameworks than NumPy, and on trees of arrays: dicts, lists, tuples
-and named tuples, nested.
-
-Small arrays of a tree travel side by side. Before that, ranks compare what their trees look like.
+and named tuples, nested. Before an operation ranks compare what their trees look like.
 """
 
 from __future__ import annotations
@@ -14,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 import numpy as np
 
+from tensorwire.collective.arrays import Array
 from tensorwire.collective.errors import ABORTED, DisagreementError, GroupError
-from tensorwire.collective.leaves import Array, Leaf, room
+from tensorwire.collective.leaves import Leaf
 from tensorwire.tensors import MAX_DEPTH
 
 if TYPE_CHECKING:
@@ -23,10 +22,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-ALONE: Final = 256 << 10
-"""Bytes from which on an array goes alone: copying it costs more than waiting once more."""
-TOGETHER: Final = 4 << 20
-"""Bytes of small arrays that go side by side, at most."""
 _SUMMARY_BYTES: Final = 256
 
 
@@ -70,6 +65,11 @@ class Tree(Generic[T]):
         made: T = mapped(self._tree, lambda leaf, _: results[self._places[id(leaf)]])
         return made
 
+    def after(self, arrays: Sequence[Array]) -> T:
+        """With these elements of each leaf, in its place or in a new one."""
+        pairs = zip(self.leaves, arrays, strict=True)
+        return self.rebuilt([leaf.changed(array) for leaf, array in pairs])
+
     def agree(self, group: Group, call: str, gather: Callable[[Array], Array]) -> None:
         """Raises DisagreementError, and ends the group, where ranks have called ``call`` with
         different trees. ``gather``: all ranks' bytes, a row of each."""
@@ -97,50 +97,6 @@ class Tree(Generic[T]):
         raise DisagreementError(ABORTED, why)
 
 
-def _batches(leaves: list[Leaf]) -> list[list[int]]:
-    """Numbers of leaves that go together: small ones of one type, in the order of the first of
-    them."""
-    found: list[list[int]] = []
-    filling: dict[str, tuple[list[int], int]] = {}
-    for number, leaf in enumerate(leaves):
-        size = leaf.array.nbytes
-        if size >= ALONE:
-            found.append([number])
-            continue
-        batch, filled = filling.get(leaf.dtype, ([], TOGETHER))
-        if filled + size > TOGETHER:
-            batch, filled = [], 0
-            found.append(batch)
-        batch.append(number)
-        filling[leaf.dtype] = (batch, filled + size)
-    return found
-
-
-def coalesced(tree: Tree[T], operation: Callable[[Array], None], gives: bool, gets: bool) -> T:
-    """The tree after ``operation`` in place on all of its leaves, small ones side by side.
-    ``gives``: it needs what this rank has; ``gets``: this rank gets a result. Else the tree stays
-    as it is."""
-    results = [leaf.tensor for leaf in tree.leaves]
-    for batch in _batches(tree.leaves):
-        leaves = [tree.leaves[number] for number in batch]
-        flat = leaves[0].array
-        flags = flat.flags
-        own = len(leaves) == 1 and flags.c_contiguous and flags.writeable
-        if not own or (gets and not leaves[0].in_place):
-            flat = room((sum(leaf.array.size for leaf in leaves),), flat.dtype)
-            if gives:
-                np.concatenate([leaf.array.reshape(-1) for leaf in leaves], out=flat)
-        operation(flat)
-        if not gets:
-            continue
-        at = 0
-        for number, leaf in zip(batch, leaves, strict=True):
-            part = flat if flat is leaf.array else flat[at : at + leaf.array.size]
-            results[number] = leaf.changed(part.reshape(leaf.array.shape))
-            at += leaf.array.size
-    return tree.rebuilt(results)
-
-
 def each(group: Group, tree: T, call: str, operation: Callable[[Array], Array | None]) -> T:
     """The tree of what ``operation`` makes of each leaf, in the leaf's framework; None where it
     makes nothing."""
@@ -153,7 +109,9 @@ def each(group: Group, tree: T, call: str, operation: Callable[[Array], Array | 
     return taken.rebuilt([leaf.made(result) for leaf, result in pairs if result is not None])
 
 
-def scatter(group: Group, out: T, tree: Any, root: int, timeout: float | None) -> T:
+def scatter(
+    group: Group, out: T, tree: Any, root: int, operation: Callable[[Array, Any], Array]
+) -> T:
     """The tree ``out`` after a scatter into each leaf, of the root's leaves at the same places."""
     taken, given = Tree(out), Tree(tree if group.rank == root else None)
     paths = [[leaf.path for leaf in each.leaves] for each in (taken, given)]
@@ -161,10 +119,7 @@ def scatter(group: Group, out: T, tree: Any, root: int, timeout: float | None) -
         raise ValueError("the root's array is not a tree like out")
     taken.agree(group, f"scatter(root {root})", group.all_gather)
     shares: list[Any] = [leaf.array for leaf in given.leaves] or [None] * len(taken.leaves)
-    return _filled(
-        taken,
-        lambda number, into: group.scatter(into, shares[number], root=root, timeout=timeout),
-    )
+    return _filled(taken, lambda number, into: operation(into, shares[number]))
 
 
 def received(out: T, receive: Callable[[Array], Array]) -> T:
@@ -175,9 +130,5 @@ def received(out: T, receive: Callable[[Array], Array]) -> T:
 def _filled(tree: Tree[T], fill: Callable[[int, Array], Array]) -> T:
     for leaf in tree.leaves:
         leaf.check_writable()
-    results = []
-    for number, leaf in enumerate(tree.leaves):
-        own = leaf.in_place and leaf.array.flags.c_contiguous
-        into = leaf.array if own else room(leaf.array.shape, leaf.array.dtype)
-        results.append(leaf.changed(fill(number, into)))
-    return tree.rebuilt(results)
+    rooms = [leaf.room(gives=False, gets=True) for leaf in tree.leaves]
+    return tree.after([fill(number, into) for number, into in enumerate(rooms)])

@@ -21,6 +21,8 @@ Max: Final = 4
 Product: Final = 5
 OPS: Final = ("average", "sum", "adasum", "min", "max", "product")
 
+_ADASUM_TYPES: Final = ("float64", "float32", "float16", "bfloat16")
+
 
 def operation(average: bool | None, op: int | None) -> str:
     if average is not None:
@@ -52,10 +54,9 @@ def begin(
     if not process_set.included():
         raise ValueError(f"rank {process.rank()} is not in {process_set}")
     if op == "adasum":
-        if process_set.process_set_id != 0:
-            raise NotImplementedError("Adasum goes among all ranks")
-        if process.size() & (process.size() - 1):
-            raise NotImplementedError("Adasum needs a power of two of ranks")
+        for array in arrays:
+            if array.dtype.name not in _ADASUM_TYPES:
+                raise ValueError(f"Adasum is of {', '.join(_ADASUM_TYPES)}, not of {array.dtype}")
     request = Request(
         kind,
         name,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tensorwire.collective import Group
+from tensorwire.collective import Group, Op
 from tensorwire.horovod import negotiation
 from tensorwire.horovod.negotiation import Request, Response
 
@@ -57,36 +57,20 @@ def _reduce(group: Group, array: Array, out: Array, request: Request) -> None:
     """Any size; ``out`` may be ``array``."""
     whole = array.dtype.kind in "iu"
     average = request.op == "average"
-    if request.prescale != 1.0 or (request.op == "adasum" and out is not array):
+    factor = 1.0
+    if request.op in ("sum", "average") and not whole and array.dtype != bool:
+        factor = request.prescale
+    elif request.prescale != 1.0:
         out[...] = array
         _scale(out, request.prescale)
         array = out
     if array.size == 0:
         return
-    if request.op == "adasum":
-        _adasum(group, out)
-    else:
-        group.all_reduce(array, "sum" if average and whole else request.op, out=out)  # type: ignore[call-overload]
+    op: Op = "sum" if average and whole else request.op  # type: ignore[assignment]
+    group.all_reduce(array, op, factor=factor, out=out)
     if average and whole:
         np.true_divide(out, group.size, out=out, casting="unsafe")
     _scale(out, request.postscale)
-
-
-def _adasum(group: Group, array: Array) -> None:
-    """In place: neighbours, then pairs of neighbours, each without what both have in common."""
-    parts = list(group.all_gather(array).reshape(group.size, -1).astype(np.float64))
-    while len(parts) > 1:
-        parts = [_pair(left, right) for left, right in zip(parts[::2], parts[1::2], strict=True)]
-    array[...] = parts[0].reshape(array.shape)
-
-
-def _pair(left: Array, right: Array) -> Array:
-    common = float(left @ right)
-    of_left, of_right = float(left @ left), float(right @ right)
-    keep_left = 1 - common / (2 * of_left) if of_left else 1.0
-    keep_right = 1 - common / (2 * of_right) if of_right else 1.0
-    result: Array = keep_left * left + keep_right * right
-    return result
 
 
 def allreduce(
@@ -134,17 +118,13 @@ def allreduce(
 
 def allgather(group: Group, array: Array, rows: Sequence[int]) -> Array:
     """``rows``: of each rank."""
-    most = max(rows)
-    if min(rows) == most:
-        if array.size == 0:
-            return np.empty((sum(rows), *array.shape[1:]), array.dtype)
-        return group.all_gather(array).reshape(-1, *array.shape[1:])
-    padded = np.zeros((most, *array.shape[1:]), array.dtype)
-    padded[: len(array)] = array
-    if padded.size == 0:
-        return np.empty((sum(rows), *array.shape[1:]), array.dtype)
-    gathered = group.all_gather(padded)
-    return np.concatenate([part[:count] for part, count in zip(gathered, rows, strict=True)])
+    out = np.empty((sum(rows), *array.shape[1:]), array.dtype)
+    if out.size == 0:
+        return out
+    if min(rows) == max(rows):  # that may be one step
+        group.all_gather(array, out=out.reshape(group.size, *array.shape))
+        return out
+    return group.all_gather(array, rows=rows, out=out)
 
 
 def shares(rows: int, ranks: int) -> list[int]:
@@ -155,9 +135,10 @@ def shares(rows: int, ranks: int) -> list[int]:
 def reducescatter(group: Group, array: Array, request: Request) -> Array:
     counts = shares(len(array), group.size)
     whole = array.dtype.kind in "iu"
-    even = len(set(counts)) == 1 and array.size > 0 and request.op != "adasum"
-    if even and request.prescale == 1.0 and not (whole and request.op == "average"):
-        out = group.reduce_scatter(array, request.op)  # type: ignore[arg-type]
+    by_shares = array.size > 0 and request.op != "adasum"  # that is of all rows
+    if by_shares and request.prescale == 1.0 and not (whole and request.op == "average"):
+        rows = None if min(counts) == max(counts) else counts
+        out = group.reduce_scatter(array, request.op, rows=rows)  # type: ignore[arg-type]
         _scale(out, request.postscale)
         return out
     reduced = np.empty_like(array)

@@ -25,8 +25,6 @@ class _How:
         factor: float = 1.0,
     ) -> None:
         """``factor``: of what is reduced."""
-        if op == Adasum:
-            raise NotImplementedError("gradients by Adasum: reduce them by hvd.allreduce")
         if predivide != 1.0 and op != Average:
             raise ValueError("gradient_predivide_factor needs op=Average")
         self._name = name
@@ -113,7 +111,7 @@ def DistributedGradientTape(  # Horovod's name
     scale_local_gradients: bool = True,
 ) -> Any:
     """The tape, with ``gradient()`` of all ranks. All gradients are reduced as one, whatever the
-    groups are."""
+    groups are; by Adasum each by itself, and dense ones only."""
     return _Tape(
         gradtape,
         _How("tape", compression, op, gradient_predivide_factor, sparse_as_dense, process_set),
@@ -142,6 +140,10 @@ def DistributedOptimizer(  # Horovod's name
     With ``backward_passes_per_step`` gradients are added up, or averaged with
     ``average_aggregated_gradients``, and go to others once for so many steps: Keras 3.
     """
+    if op == Adasum:  # its vectors are steps, which Keras' optimizers do not give away
+        raise NotImplementedError(
+            "op=Adasum with an optimizer of Keras: reduce gradients by DistributedGradientTape"
+        )
     passes = backward_passes_per_step
     summed = passes if passes > 1 and not average_aggregated_gradients else 1
     how = _How(

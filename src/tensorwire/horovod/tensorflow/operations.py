@@ -112,7 +112,9 @@ def allreduce(
     """The tensors of all ranks, reduced. Of ``tf.IndexedSlices``, those of all ranks."""
     if isinstance(tensor, tf.IndexedSlices):
         if asking.operation(average, op) not in ("average", "sum"):
-            raise NotImplementedError("IndexedSlices are added up or averaged")
+            raise NotImplementedError(
+                "IndexedSlices are added up or averaged; with sparse_as_dense gradients are dense"
+            )
         values = allgather(tensor.values, name and f"{name}.values", process_set)
         indices = allgather(tensor.indices, name and f"{name}.indices", process_set)
         if asking.operation(average, op) == "average":

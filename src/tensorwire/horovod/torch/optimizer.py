@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from tensorwire.horovod.asking import Adasum, Average
 from tensorwire.horovod.process import ProcessSet, global_process_set
+from tensorwire.horovod.torch.adasum import AdasumDeltas, Deltas
 from tensorwire.horovod.torch.compression import Compression
 from tensorwire.horovod.torch.operations import (
     Handle,
@@ -197,18 +198,25 @@ def DistributedOptimizer(  # Horovod's name
 ) -> Any:
     """The optimizer, which shares its state, with ``step()`` on the gradients of all ranks.
 
-    ``groups``: how many buckets, or their parameters; a bucket is reduced as one.
+    ``groups``: how many buckets, or their parameters; a bucket is reduced as one. With
+    ``op=Adasum`` each rank steps by its own gradients, and what that has changed is reduced, once
+    ``step()`` is called: ``groups``, ``sparse_as_dense`` and ``backward_passes_per_step`` have no
+    part in that.
     """
     if gradient_predivide_factor != 1.0 and op != Average:
         raise ValueError("gradient_predivide_factor needs op=Average")
-    if op == Adasum:
-        raise NotImplementedError("DistributedOptimizer(op=Adasum): reduce by hvd.allreduce")
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     names = _names(parameters, named_parameters)
-    kind = type(type(optimizer).__name__, (_Distributed, type(optimizer)), {})
+    base = AdasumDeltas if op == Adasum else _Distributed
+    kind = type(type(optimizer).__name__, (base, type(optimizer)), {})
     made: Any = object.__new__(kind)
     made.__dict__.update(optimizer.__dict__)
     made.__dict__.pop("step", None)  # of a scheduler: it would step past this class
+    if op == Adasum:
+        made._deltas = Deltas(
+            [p for p in parameters if p.requires_grad], names, compression, process_set
+        )
+        return made
     made._synchronized = False
     made._should_synchronize = True
     made._gradients = _Gradients(

@@ -117,14 +117,14 @@ std::optional<GroupOperation> GroupOperation::of(tf::OpKernelContext* context,
 
 int GroupOperation::run(tw_group* group, tw_status* status) {
   if (kind_ == TW_ALL_TO_ALL) return all_to_all(group, status);
-  const void* const in = gives_ ? input_.data() : nullptr;
+  const void* in = gives_ ? input_.data() : nullptr;
   void* const out = output_.data();
   if (kind_ == TW_BROADCAST) {
     if (in && in != out) core().copy(out, in, output_.TotalBytes());
-    return core().group_run(group, kind_, nullptr, out, count_, type_, op_, root_, &kForever,
-                            status);
+    in = nullptr;
   }
-  return core().group_run(group, kind_, in, out, count_, type_, op_, root_, &kForever, status);
+  const tw_collective operation{kind_, type_, op_, root_, 1.0, count_};
+  return core().group_run(group, &operation, in, out, &kForever, status);
 }
 
 int GroupOperation::all_to_all(tw_group* group, tw_status* status) {
@@ -138,8 +138,9 @@ int GroupOperation::all_to_all(tw_group* group, tw_status* status) {
   std::vector<tw_run> runs;
   for (int rank = 0; rank < core().group_size(group); ++rank)
     runs.push_back({static_cast<uint64_t>(rank) * count_, count_});
-  return core().group_all_to_all(group, type_, in, runs.data(), output_.data(), runs.data(),
-                                 &kForever, status);
+  const tw_collective operation{kind_, type_, op_, root_, 1.0, 0};
+  return core().group_exchange(group, &operation, in, runs.data(), output_.data(), runs.data(),
+                               &kForever, status);
 }
 
 }  // namespace tensorwire

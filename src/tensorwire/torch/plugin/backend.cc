@@ -25,8 +25,21 @@ bool is_asynchronous(const Given& options) {
     return true;
 }
 
-uint64_t elements(const at::Tensor& tensor, const Element& element) {
-  return static_cast<uint64_t>(tensor.numel()) * element.each;
+// An operation that moves so many of its elements.
+tw_collective moving(int kind, const at::Tensor& tensor, int64_t root = 0) {
+  const Element element = moved(tensor);
+  return {kind,   element.type,
+          TW_SUM, static_cast<int>(root),
+          1,      static_cast<uint64_t>(tensor.numel()) * element.each};
+}
+
+// One that reduces so many of them.
+tw_collective reducing(int kind, const at::Tensor& tensor, const c10d::ReduceOp& op,
+                       int64_t root = 0) {
+  const Reduction by = reduced(tensor, op);
+  return {kind,      by.element.type,
+          by.op,     static_cast<int>(root),
+          by.factor, static_cast<uint64_t>(tensor.numel()) * by.element.each};
 }
 
 // Runs of rows: as many as `rows` says, or equally many.
@@ -61,6 +74,12 @@ std::vector<tw_run> runs_of(const std::vector<at::Tensor>& tensors) {
     at += tensor.nbytes();
   }
   return runs;
+}
+
+int64_t elements(const std::vector<at::Tensor>& tensors) {
+  int64_t count = 0;
+  for (const at::Tensor& tensor : tensors) count += tensor.numel();
+  return count;
 }
 
 at::Tensor flat_room(const at::Tensor& like, int64_t count) {
@@ -164,19 +183,24 @@ Backend::Handle Backend::begin(OpType type, const char* title, const Given& opti
   return work;
 }
 
-int Backend::run(const Group& group, const Call& call, const at::Tensor* in, const at::Tensor* out,
-                 const tw_wait& wait, tw_status* status) {
-  return core().group_run(group.get(), call.kind, in ? in->const_data_ptr() : nullptr,
-                          out ? out->data_ptr() : nullptr, call.count, call.element.type, call.op,
-                          call.root, &wait, status);
+int Backend::run(const Group& group, const tw_collective& call, const at::Tensor* in,
+                 const at::Tensor* out, const tw_wait& wait, tw_status* status) {
+  return core().group_run(group.get(), &call, in ? in->const_data_ptr() : nullptr,
+                          out ? out->data_ptr() : nullptr, &wait, status);
+}
+
+int Backend::exchange(const Group& group, const tw_collective& call, const at::Tensor& in,
+                      const Runs& gives, const at::Tensor& out, const Runs& takes,
+                      const tw_wait& wait, tw_status* status) {
+  return core().group_exchange(group.get(), &call, in.const_data_ptr(), gives.data(),
+                               out.data_ptr(), takes.empty() ? nullptr : takes.data(), &wait,
+                               status);
 }
 
 Backend::Handle Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
   const at::Tensor tensor = only(tensors);
   check_root(options.rootRank);
-  const Element element = moved(tensor);
-  const Call call{TW_BROADCAST, element, elements(tensor, element), 0,
-                  static_cast<int>(options.rootRank)};
+  const tw_collective call = moving(TW_BROADCAST, tensor, options.rootRank);
   return begin(OpType::BROADCAST, "tensorwire:broadcast", options, tensors,
                [=, group = group()](const tw_wait& wait, tw_status* status) {
                  const at::Tensor memory = room(tensor, true);
@@ -188,14 +212,11 @@ Backend::Handle Backend::broadcast(Tensors& tensors, const c10d::BroadcastOption
 
 Backend::Handle Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   const at::Tensor tensor = only(tensors);
-  int op = 0;
-  const Element element = reduced(tensor, options.reduceOp, &op);
-  const Call call{TW_ALL_REDUCE, element, elements(tensor, element), op, 0};
+  const tw_collective call = reducing(TW_ALL_REDUCE, tensor, options.reduceOp);
   return begin(OpType::ALLREDUCE, "tensorwire:all_reduce", options, tensors,
-               [=, by = options.reduceOp, group = group()](const tw_wait& wait, tw_status* status) {
+               [=, group = group()](const tw_wait& wait, tw_status* status) {
                  const at::Tensor memory = room(tensor, true);
-                 const at::Tensor given = premultiplied(memory, by);
-                 const int code = run(group, call, &given, &memory, wait, status);
+                 const int code = run(group, call, &memory, &memory, wait, status);
                  if (code == TW_OK) put_back(memory, tensor);
                  return code;
                });
@@ -207,19 +228,16 @@ Backend::Handle Backend::allreduce_sparse(Tensors&, const c10d::AllreduceOptions
 
 Backend::Handle Backend::allreduce_coalesced(Tensors& tensors,
                                              const c10d::AllreduceCoalescedOptions& options) {
-  std::vector<Call> calls;
+  std::vector<tw_collective> calls;
   for (const at::Tensor& tensor : tensors) {
     check(tensor);
-    int op = 0;
-    const Element element = reduced(tensor, options.reduceOp, &op);
-    calls.push_back({TW_ALL_REDUCE, element, elements(tensor, element), op, 0});
+    calls.push_back(reducing(TW_ALL_REDUCE, tensor, options.reduceOp));
   }
   return begin(OpType::ALLREDUCE_COALESCED, "tensorwire:all_reduce", options, tensors,
-               [=, by = options.reduceOp, group = group()](const tw_wait& wait, tw_status* status) {
+               [=, group = group()](const tw_wait& wait, tw_status* status) {
                  for (size_t i = 0; i < calls.size(); ++i) {
                    const at::Tensor memory = room(tensors[i], true);
-                   const at::Tensor given = premultiplied(memory, by);
-                   const int code = run(group, calls[i], &given, &memory, wait, status);
+                   const int code = run(group, calls[i], &memory, &memory, wait, status);
                    if (code != TW_OK) return code;
                    put_back(memory, tensors[i]);
                  }
@@ -230,16 +248,12 @@ Backend::Handle Backend::allreduce_coalesced(Tensors& tensors,
 Backend::Handle Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
   const at::Tensor tensor = only(tensors);
   check_root(options.rootRank);
-  int op = 0;
-  const Element element = reduced(tensor, options.reduceOp, &op);
-  const Call call{TW_REDUCE, element, elements(tensor, element), op,
-                  static_cast<int>(options.rootRank)};
+  const tw_collective call = reducing(TW_REDUCE, tensor, options.reduceOp, options.rootRank);
   const bool root = options.rootRank == getRank();
   return begin(OpType::REDUCE, "tensorwire:reduce", options, tensors,
-               [=, by = options.reduceOp, group = group()](const tw_wait& wait, tw_status* status) {
+               [=, group = group()](const tw_wait& wait, tw_status* status) {
                  const at::Tensor memory = room(tensor, true);
-                 const at::Tensor given = premultiplied(memory, by);
-                 const int code = run(group, call, &given, root ? &memory : nullptr, wait, status);
+                 const int code = run(group, call, &memory, root ? &memory : nullptr, wait, status);
                  if (code == TW_OK && root) put_back(memory, tensor);
                  return code;
                });
@@ -249,14 +263,16 @@ Backend::Handle Backend::allgather(Lists& outputs, Tensors& inputs,
                                    const c10d::AllgatherOptions& options) {
   const at::Tensor input = only(inputs);
   const Tensors shares = only(outputs);
-  check_shares(shares, input, getSize());
-  const Element element = moved(input);
-  const Call call{TW_ALL_GATHER, element, elements(input, element), 0, 0};
+  const bool uneven = check_uneven_shares(shares, input, getSize(), getRank());
+  const tw_collective call = moving(TW_ALL_GATHER, input);
   return begin(OpType::ALLGATHER, "tensorwire:all_gather", options, shares,
-               [=, group = group(), size = getSize()](const tw_wait& wait, tw_status* status) {
+               [=, group = group()](const tw_wait& wait, tw_status* status) {
                  const at::Tensor given = dense(input);
-                 const at::Tensor all = flat_room(input, input.numel() * size);
-                 const int code = run(group, call, &given, &all, wait, status);
+                 const at::Tensor all = flat_room(input, elements(shares));
+                 const Runs gives(shares.size(), {0, given.nbytes()});
+                 const int code = uneven ? exchange(group, call, given, gives, all, runs_of(shares),
+                                                    wait, status)
+                                         : run(group, call, &given, &all, wait, status);
                  if (code == TW_OK) take_apart(all, shares);
                  return code;
                });
@@ -273,7 +289,7 @@ Backend::Handle Backend::allgather_coalesced(Lists& outputs, Tensors& inputs,
   const auto ranks = static_cast<size_t>(getSize());
   if (outputs.size() != ranks) fail("all_gather needs a list of tensors for each rank");
   Tensors all;
-  std::vector<Call> calls;
+  std::vector<tw_collective> calls;
   for (size_t i = 0; i < inputs.size(); ++i) {
     check(inputs[i]);
     for (const Tensors& list : outputs) {
@@ -282,8 +298,7 @@ Backend::Handle Backend::allgather_coalesced(Lists& outputs, Tensors& inputs,
       check_same(list[i], inputs[i]);
       all.push_back(list[i]);
     }
-    const Element element = moved(inputs[i]);
-    calls.push_back({TW_ALL_GATHER, element, elements(inputs[i], element), 0, 0});
+    calls.push_back(moving(TW_ALL_GATHER, inputs[i]));
   }
   return begin(OpType::ALLGATHER_COALESCED, "tensorwire:all_gather", options, all,
                [=, group = group()](const tw_wait& wait, tw_status* status) {
@@ -303,13 +318,12 @@ Backend::Handle Backend::allgather_coalesced(Lists& outputs, Tensors& inputs,
 Backend::Handle Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                          const c10d::AllgatherOptions& options) {
   if (outputs.size() != inputs.size()) fail("all_gather needs an output for each input");
-  std::vector<Call> calls;
+  std::vector<tw_collective> calls;
   for (size_t i = 0; i < inputs.size(); ++i) {
     check(inputs[i]);
     check(outputs[i]);
     check_same(outputs[i], inputs[i], getSize());
-    const Element element = moved(inputs[i]);
-    calls.push_back({TW_ALL_GATHER, element, elements(inputs[i], element), 0, 0});
+    calls.push_back(moving(TW_ALL_GATHER, inputs[i]));
   }
   return begin(OpType::_ALLGATHER_BASE, "tensorwire:all_gather", options, outputs,
                [=, group = group()](const tw_wait& wait, tw_status* status) {
@@ -335,9 +349,7 @@ Backend::Handle Backend::gather(Lists& outputs, Tensors& inputs,
   const bool root = options.rootRank == getRank();
   const Tensors shares = root ? only(outputs) : Tensors{};
   if (root) check_shares(shares, input, getSize());
-  const Element element = moved(input);
-  const Call call{TW_GATHER, element, elements(input, element), 0,
-                  static_cast<int>(options.rootRank)};
+  const tw_collective call = moving(TW_GATHER, input, options.rootRank);
   return begin(OpType::GATHER, "tensorwire:gather", options, shares,
                [=, group = group(), size = getSize()](const tw_wait& wait, tw_status* status) {
                  const at::Tensor given = dense(input);
@@ -356,9 +368,7 @@ Backend::Handle Backend::scatter(Tensors& outputs, Lists& inputs,
   const bool root = options.rootRank == getRank();
   const Tensors shares = root ? only(inputs) : Tensors{};
   if (root) check_shares(shares, output, getSize());
-  const Element element = moved(output);
-  const Call call{TW_SCATTER, element, elements(output, element), 0,
-                  static_cast<int>(options.rootRank)};
+  const tw_collective call = moving(TW_SCATTER, output, options.rootRank);
   return begin(OpType::SCATTER, "tensorwire:scatter", options, outputs,
                [=, group = group()](const tw_wait& wait, tw_status* status) {
                  at::Tensor all;
@@ -374,15 +384,15 @@ Backend::Handle Backend::reduce_scatter(Tensors& outputs, Lists& inputs,
                                         const c10d::ReduceScatterOptions& options) {
   const at::Tensor output = only(outputs);
   const Tensors shares = only(inputs);
-  check_shares(shares, output, getSize());
-  int op = 0;
-  const Element element = reduced(output, options.reduceOp, &op);
-  const Call call{TW_REDUCE_SCATTER, element, elements(output, element), op, 0};
+  const bool uneven = check_uneven_shares(shares, output, getSize(), getRank());
+  const tw_collective call = reducing(TW_REDUCE_SCATTER, output, options.reduceOp);
   return begin(OpType::REDUCE_SCATTER, "tensorwire:reduce_scatter", options, outputs,
-               [=, by = options.reduceOp, group = group()](const tw_wait& wait, tw_status* status) {
-                 const at::Tensor all = premultiplied(joined(shares), by);
+               [=, group = group()](const tw_wait& wait, tw_status* status) {
+                 const at::Tensor all = joined(shares);
                  const at::Tensor memory = room(output, false);
-                 const int code = run(group, call, &all, &memory, wait, status);
+                 const int code =
+                     uneven ? exchange(group, call, all, runs_of(shares), memory, {}, wait, status)
+                            : run(group, call, &all, &memory, wait, status);
                  if (code == TW_OK) put_back(memory, output);
                  return code;
                });
@@ -397,19 +407,17 @@ Backend::Handle Backend::_reduce_scatter_base(at::Tensor& output, at::Tensor& in
 Backend::Handle Backend::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
   if (outputs.size() != inputs.size()) fail("reduce_scatter needs an output for each input");
-  std::vector<Call> calls;
+  std::vector<tw_collective> calls;
   for (size_t i = 0; i < inputs.size(); ++i) {
     check(inputs[i]);
     check(outputs[i]);
     check_same(inputs[i], outputs[i], getSize());
-    int op = 0;
-    const Element element = reduced(outputs[i], options.reduceOp, &op);
-    calls.push_back({TW_REDUCE_SCATTER, element, elements(outputs[i], element), op, 0});
+    calls.push_back(reducing(TW_REDUCE_SCATTER, outputs[i], options.reduceOp));
   }
   return begin(OpType::_REDUCE_SCATTER_BASE, "tensorwire:reduce_scatter", options, outputs,
-               [=, by = options.reduceOp, group = group()](const tw_wait& wait, tw_status* status) {
+               [=, group = group()](const tw_wait& wait, tw_status* status) {
                  for (size_t i = 0; i < calls.size(); ++i) {
-                   const at::Tensor given = premultiplied(dense(inputs[i]), by);
+                   const at::Tensor given = dense(inputs[i]);
                    // The output may be this rank's share of the input.
                    const at::Tensor memory = outputs[i].is_alias_of(inputs[i])
                                                  ? flat_room(given, outputs[i].numel())
@@ -436,9 +444,8 @@ Backend::Handle Backend::alltoall_base(at::Tensor& output, at::Tensor& input,
                [=, group = group()](const tw_wait& wait, tw_status* status) {
                  const at::Tensor given = dense(from);
                  const at::Tensor memory = room(to, false);
-                 const int code = core().group_all_to_all(
-                     group.get(), moved(given).type, given.const_data_ptr(), in.data(),
-                     memory.data_ptr(), out.data(), &wait, status);
+                 const int code = exchange(group, moving(TW_ALL_TO_ALL, given), given, in, memory,
+                                           out, wait, status);
                  if (code == TW_OK) put_back(memory, to);
                  return code;
                });
@@ -458,13 +465,10 @@ Backend::Handle Backend::alltoall(Tensors& outputs, Tensors& inputs,
   const std::vector<tw_run> in = runs_of(inputs), out = runs_of(outputs);
   return begin(OpType::ALLTOALL, "tensorwire:all_to_all", options, outputs,
                [=, group = group()](const tw_wait& wait, tw_status* status) {
-                 int64_t count = 0;
-                 for (const at::Tensor& tensor : outputs) count += tensor.numel();
                  const at::Tensor given = joined(inputs);
-                 const at::Tensor memory = flat_room(outputs[0], count);
-                 const int code = core().group_all_to_all(
-                     group.get(), moved(given).type, given.const_data_ptr(), in.data(),
-                     memory.data_ptr(), out.data(), &wait, status);
+                 const at::Tensor memory = flat_room(outputs[0], elements(outputs));
+                 const int code = exchange(group, moving(TW_ALL_TO_ALL, given), given, in, memory,
+                                           out, wait, status);
                  if (code == TW_OK) take_apart(memory, outputs);
                  return code;
                });
@@ -473,7 +477,7 @@ Backend::Handle Backend::alltoall(Tensors& outputs, Tensors& inputs,
 Backend::Handle Backend::barrier(const c10d::BarrierOptions& options) {
   return begin(OpType::BARRIER, "tensorwire:barrier", options, {},
                [group = group()](const tw_wait& wait, tw_status* status) {
-                 const Call call{TW_BARRIER, {TW_UINT8, 1}, 0, 0, 0};
+                 const tw_collective call{TW_BARRIER, TW_UINT8, TW_SUM, 0, 1, 0};
                  return run(group, call, nullptr, nullptr, wait, status);
                });
 }

@@ -72,16 +72,12 @@ class Backend final : public c10d::Backend {
   // Released when the last operation that uses it is over.
   using Group = std::shared_ptr<tw_group>;
 
-  // A call of tw_group_run; `in` may be null.
-  struct Call {
-    int kind;
-    Element element;
-    uint64_t count;
-    int op;
-    int root;
-  };
-  static int run(const Group& group, const Call& call, const at::Tensor* in, const at::Tensor* out,
-                 const tw_wait& wait, tw_status* status);
+  static int run(const Group& group, const tw_collective& call, const at::Tensor* in,
+                 const at::Tensor* out, const tw_wait& wait, tw_status* status);
+  using Runs = std::vector<tw_run>;
+  static int exchange(const Group& group, const tw_collective& call, const at::Tensor& in,
+                      const Runs& gives, const at::Tensor& out, const Runs& takes,
+                      const tw_wait& wait, tw_status* status);
 
   Group group();
   std::string why_closed();

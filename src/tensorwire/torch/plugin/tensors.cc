@@ -65,57 +65,58 @@ Element moved(const at::Tensor& tensor) {
   return {type, tensor.is_complex() ? uint64_t{2} : uint64_t{1}};
 }
 
-Element reduced(const at::Tensor& tensor, const c10d::ReduceOp& op, int* number) {
+namespace {
+
+// -1: the runtime knows no such reduction.
+int number_of(c10d::ReduceOp::RedOpType kind) {
   using c10d::ReduceOp;
-  const ReduceOp::RedOpType kind = op;
   switch (kind) {
     case ReduceOp::SUM:
     case ReduceOp::PREMUL_SUM:
-      *number = TW_SUM;
-      break;
+      return TW_SUM;
     case ReduceOp::AVG:
-      *number = TW_AVERAGE;
-      break;
+      return TW_AVERAGE;
     case ReduceOp::PRODUCT:
-      *number = TW_PRODUCT;
-      break;
+      return TW_PRODUCT;
     case ReduceOp::MIN:
-      *number = TW_MIN;
-      break;
+      return TW_MIN;
     case ReduceOp::MAX:
-      *number = TW_MAX;
-      break;
+      return TW_MAX;
     case ReduceOp::BAND:
-      *number = TW_BIT_AND;
-      break;
+      return TW_BIT_AND;
     case ReduceOp::BOR:
-      *number = TW_BIT_OR;
-      break;
+      return TW_BIT_OR;
     case ReduceOp::BXOR:
-      *number = TW_BIT_XOR;
-      break;
+      return TW_BIT_XOR;
     default:
-      fail("tensorwire has no such reduction");
+      return -1;
   }
-  const int type = type_of(tensor.scalar_type());
-  if (type < 0) fail("tensors of " + name_of(tensor) + " cannot be reduced");
-  if (tensor.is_complex() && *number != TW_SUM && *number != TW_AVERAGE)
-    fail("complex tensors can be reduced by SUM and AVG only");
-  if (type == TW_BOOL && *number == TW_AVERAGE) fail("tensors of bool have no AVG");
-  if (kind == ReduceOp::PREMUL_SUM && !tensor.is_floating_point())
-    fail("tensors of " + name_of(tensor) + " have no PREMUL_SUM, which multiplies by a float");
-  const bool bits = *number == TW_BIT_AND || *number == TW_BIT_OR || *number == TW_BIT_XOR;
-  if (bits && tensor.is_floating_point()) fail("the bits of floats cannot be reduced");
-  return {type, tensor.is_complex() ? uint64_t{2} : uint64_t{1}};
 }
 
-at::Tensor premultiplied(const at::Tensor& tensor, const c10d::ReduceOp& op) {
-  if (static_cast<c10d::ReduceOp::RedOpType>(op) != c10d::ReduceOp::PREMUL_SUM) return tensor;
+double factor_of(const c10d::ReduceOp& op) {
+  if (static_cast<c10d::ReduceOp::RedOpType>(op) != c10d::ReduceOp::PREMUL_SUM) return 1;
   const auto* const by = dynamic_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
   if (!by) fail("PREMUL_SUM has no factor");
-  return by->tensor_factor.defined()
-             ? at::mul(tensor, by->tensor_factor.to(tensor.dtype()).reshape({}))
-             : at::mul(tensor, by->double_factor);
+  if (!by->tensor_factor.defined()) return by->double_factor;
+  return by->tensor_factor.item<double>();
+}
+
+}  // namespace
+
+Reduction reduced(const at::Tensor& tensor, const c10d::ReduceOp& op) {
+  const c10d::ReduceOp::RedOpType kind = op;
+  const int number = number_of(kind);
+  if (number < 0) fail("tensorwire has no such reduction");
+  const int type = type_of(tensor.scalar_type());
+  if (type < 0) fail("tensors of " + name_of(tensor) + " cannot be reduced");
+  if (tensor.is_complex() && number != TW_SUM && number != TW_AVERAGE)
+    fail("complex tensors can be reduced by SUM and AVG only");
+  if (type == TW_BOOL && number == TW_AVERAGE) fail("tensors of bool have no AVG");
+  if (kind == c10d::ReduceOp::PREMUL_SUM && !tensor.is_floating_point())
+    fail("tensors of " + name_of(tensor) + " have no PREMUL_SUM, which multiplies by a float");
+  const bool bits = number == TW_BIT_AND || number == TW_BIT_OR || number == TW_BIT_XOR;
+  if (bits && tensor.is_floating_point()) fail("the bits of floats cannot be reduced");
+  return {{type, tensor.is_complex() ? uint64_t{2} : uint64_t{1}}, number, factor_of(op)};
 }
 
 void check(const at::Tensor& tensor) {
@@ -157,6 +158,19 @@ void check_shares(const std::vector<at::Tensor>& shares, const at::Tensor& like,
   if (shares.size() != static_cast<size_t>(ranks))
     fail(std::to_string(shares.size()) + " tensors for " + std::to_string(ranks) + " ranks");
   for (const at::Tensor& share : shares) check_same(share, like);
+}
+
+bool check_uneven_shares(const std::vector<at::Tensor>& shares, const at::Tensor& like, int ranks,
+                         int rank) {
+  if (shares.size() != static_cast<size_t>(ranks))
+    fail(std::to_string(shares.size()) + " tensors for " + std::to_string(ranks) + " ranks");
+  bool differ = false;
+  for (const at::Tensor& share : shares) {
+    if (share.scalar_type() != like.scalar_type()) check_same(share, like);
+    differ = differ || share.numel() != like.numel();
+  }
+  check_same(shares[static_cast<size_t>(rank)], like);
+  return differ;
 }
 
 at::Tensor dense(const at::Tensor& tensor) {

@@ -18,10 +18,13 @@ struct Element {
 
 // As what it is moved; what the runtime does not know is bytes.
 Element moved(const at::Tensor& tensor);
-// As what it is reduced by `op`, whose number in the runtime is stored. Throws where there is none.
-Element reduced(const at::Tensor& tensor, const c10d::ReduceOp& op, int* number);
-// The tensor, or a new one: multiplied by what PREMUL_SUM multiplies with.
-at::Tensor premultiplied(const at::Tensor& tensor, const c10d::ReduceOp& op);
+// How it is reduced. Throws where the runtime has no such reduction of the tensor's type.
+struct Reduction {
+  Element element;
+  int op;
+  double factor;  // of PREMUL_SUM
+};
+Reduction reduced(const at::Tensor& tensor, const c10d::ReduceOp& op);
 
 // Throws unless it is a dense tensor of the CPU.
 void check(const at::Tensor& tensor);
@@ -34,6 +37,9 @@ const std::vector<at::Tensor>& only(const std::vector<std::vector<at::Tensor>>& 
 void check_same(const at::Tensor& of, const at::Tensor& like, int64_t times = 1);
 // Throws unless there is one for each rank, all like `like`.
 void check_shares(const std::vector<at::Tensor>& shares, const at::Tensor& like, int ranks);
+// ... but for their sizes, of which that of `rank` is its own. Whether they differ.
+bool check_uneven_shares(const std::vector<at::Tensor>& shares, const at::Tensor& like, int ranks,
+                         int rank);
 
 // Its elements one after the other: itself where they are, else a copy.
 at::Tensor dense(const at::Tensor& tensor);

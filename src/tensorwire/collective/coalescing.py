@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many arrays in one operation: small ones side by side, so that they wait for others once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+
+from tensorwire.collective.arrays import Array, check_writable, type_of
+
+_ALONE: Final = 64 << 10
+"""Bytes from which on an array goes alone: copying it costs more than waiting once more."""
+_TOGETHER: Final = 4 << 20
+
+
+def check(arrays: Sequence[Array]) -> None:
+    """Each can be written, and has a type that the core knows."""
+    for i, array in enumerate(arrays):
+        type_of(array)
+        check_writable(array, f"array {i}")
+
+
+def _batches(arrays: Sequence[Array]) -> list[list[Array]]:
+    """Those of one type together, in the order of the first ones, up to so many bytes."""
+    found: list[list[Array]] = []
+    open_ones: dict[str, tuple[list[Array], int]] = {}
+    for array in arrays:
+        if array.nbytes >= _ALONE:
+            found.append([array])
+            continue
+        batch, filled = open_ones.get(array.dtype.name, ([], _TOGETHER))
+        if filled + array.nbytes > _TOGETHER:
+            batch, filled = [], 0
+            found.append(batch)
+        batch.append(array)
+        open_ones[array.dtype.name] = (batch, filled + array.nbytes)
+    return found
+
+
+def in_place(arrays: Sequence[Array], operation: Callable[[Array], None], together: bool) -> None:
+    """``operation`` on each array, or on several side by side; what it leaves there goes back."""
+    batches = _batches(arrays) if together else [[array] for array in arrays]
+    for batch in batches:
+        if len(batch) == 1:
+            operation(batch[0])
+            continue
+        flat = np.concatenate([array.reshape(-1) for array in batch])
+        operation(flat)
+        at = 0
+        for array in batch:
+            array[...] = flat[at : at + array.size].reshape(array.shape)
+            at += array.size
