@@ -133,10 +133,10 @@ def work(group: Group, order: dict[str, Any], joined: Callable[[], None]) -> Non
 def differ(group: Group, order: dict[str, Any], joined: Callable[[], None]) -> None:
     """Calls the same as the others, a few times; then one of them calls something else."""
     rng = random.Random(order["seed"])
+    joined()
     for _ in range(rng.randrange(3)):
         _any(group, rng, 16)
     kind, count, odd = rng.randrange(4), int(2 ** rng.uniform(1, 18)), group.rank == order["odd"]
-    joined()
     if kind == 0 and odd:
         group.barrier()
     else:
@@ -155,10 +155,10 @@ def differ(group: Group, order: dict[str, Any], joined: Callable[[], None]) -> N
 def leave(group: Group, order: dict[str, Any], joined: Callable[[], None]) -> None:
     """One rank leaves after some operations, in one of the ways in which a process can."""
     rng = random.Random(order["seed"])
+    joined()
     for _ in range(rng.randrange(4)):
         _any(group, rng, 16)
     way = rng.randrange(4)
-    joined()
     if group.rank == order["odd"]:
         if way == 0:
             os._exit(0)

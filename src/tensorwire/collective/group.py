@@ -17,6 +17,7 @@ from tensorwire.collective import trees
 from tensorwire.collective.errors import translated
 from tensorwire.collective.stores import FileStore, PrefixStore, RpcStore, Store
 from tensorwire.collective.work import Line, Work
+from tensorwire.log import LOGGER
 
 Op = Literal["sum", "average", "product", "min", "max", "bit_and", "bit_or", "bit_xor"]
 Array = npt.NDArray[Any]
@@ -145,6 +146,10 @@ class Group:
         self.fabric: Final = self._group.fabric
         """How data moves, for people: ``shared memory``, ``messages`` where no two ranks have
         any in common, or ``shared memory and messages``; empty where there is one rank."""
+        self.tuned, why_not = self._group.tuned
+        """Whether the table of ``tensorwire tune`` decides which ways operations go."""
+        if why_not:
+            LOGGER.warning("%s", why_not)
         self.timeout = timeout
         """Of each operation that gives none, in seconds; None: no limit."""
         self.origin: Final = origin or Origin(store, 0, host)
