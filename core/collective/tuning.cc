@@ -69,7 +69,7 @@ Status wrong(std::initializer_list<Piece> pieces) { return {Code::kInvalidArgume
 
 }  // namespace
 
-const char* name_of(Reach reach) { return reach == Reach::kMemory ? "shm" : "messages"; }
+const char* name_of(Reach reach) { return reach == Reach::kMemory ? "memory" : "messages"; }
 
 std::optional<Way> Ways::of(CollectiveKind kind, uint64_t bytes) const {
   const auto& upto = upto_[static_cast<size_t>(kind)];
@@ -85,7 +85,7 @@ Result<Tuning::Rule> Tuning::rule_of(std::string_view line) {
   const auto kind = named<CollectiveKind>(words[0], kCollectiveKinds);
   if (!kind) return wrong({quoted(words[0]), " is no operation"});
   const auto reach = named<Reach>(words[1], kReaches);
-  if (!reach) return wrong({quoted(words[1]), " is neither shm nor messages"});
+  if (!reach) return wrong({quoted(words[1]), " is neither memory nor messages"});
   const auto ranks = number(words[2]), bytes = number(words[3]);
   if (!ranks || *ranks < 2 || *ranks > kMostRanks)
     return wrong({quoted(words[2]), " is no number of ranks"});

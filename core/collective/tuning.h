@@ -4,8 +4,8 @@
 // Text, a line for each rule, and # before what people may read:
 //
 //   operation   fabric    ranks  bytes   way
-//   all_reduce  shm       2      32768   one_step
-//   all_reduce  shm       2      65536   stage
+//   all_reduce  memory    2      32768   one_step
+//   all_reduce  memory    2      65536   stage
 //   all_reduce  messages  4      65536   recursive_doubling
 //
 // Of an operation, a fabric and a number of ranks, a rule holds up to so many bytes. Where there is

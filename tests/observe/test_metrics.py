@@ -201,6 +201,7 @@ def test_names_units_and_help(prometheus: CollectorRegistry, target: str) -> Non
     families = {family.name: family for family in text_string_to_metric_families(text)}
     measures = [*metrics.link(), *metrics.memory(), metrics.LINKS, metrics.CHANNELS]
     measures += [metrics.LOST, metrics.FAILED, metrics.INCIDENTS]
+    measures += [metrics.OPERATIONS, metrics.OPERATION_BYTES]
     assert set(families) == {f"tensorwire_{measure.name}" for measure in measures}
     for measure in measures:
         family = families[f"tensorwire_{measure.name}"]

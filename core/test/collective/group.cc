@@ -374,7 +374,7 @@ TEST_CASE("group: operations have their results by each way of a table") {
   for (const auto& [way, operations] : ways) {
     std::string rules;
     for (const std::string& operation : operations)
-      rules += operation + " shm 3 281474976710656 " + way + "\n";
+      rules += operation + " memory 3 281474976710656 " + way + "\n";
     const Table table(rules);
     const Variable tuning("TENSORWIRE_TUNING", table.path().c_str());
     CAPTURE(way);
@@ -418,7 +418,7 @@ TEST_CASE("group: a table decides between hosts, but not which floats are rounde
 }
 
 TEST_CASE("group: ranks with different tables, or none, or broken ones, take none") {
-  const Table one("all_reduce shm 2 8 stage"), other("all_reduce shm 2 9 stage"), bad("nonsense");
+  const Table one("all_reduce memory 2 8 stage"), other("all_reduce memory 2 9 stage"), bad("nonsense");
   const std::pair<std::string, std::string> cases[] = {{one.path(), other.path()},
                                                        {one.path(), "off"},
                                                        {one.path(), bad.path()},

@@ -21,10 +21,10 @@ using collective::Ways;
 
 constexpr const char* kTable =
     "# what people read\n"
-    "all_reduce  shm       2  32768  one_step  # beside a rule, too\r\n"
+    "all_reduce  memory       2  32768  one_step  # beside a rule, too\r\n"
     "\n"
-    "all_reduce\tshm 2 1048576 stage\n"
-    "broadcast shm 3 100 in_place\n"
+    "all_reduce\tmemory 2 1048576 stage\n"
+    "broadcast memory 3 100 in_place\n"
     "all_reduce messages 2 100 ring";
 
 std::string complaint(const std::string& table) { return Tuning::parse(table).status().details(); }
@@ -45,29 +45,29 @@ TEST_CASE("tuning: a rule holds up to its bytes, for its ranks and fabric") {
 
 TEST_CASE("tuning: tables that say the same have the same digest") {
   const auto digest = [](const char* table) { return Tuning::parse(table)->digest(); };
-  const char* const one = "all_reduce shm 2 8 stage\nall_gather shm 2 8 stage\n";
-  CHECK(digest(one) == digest("all_gather  shm 2 8 stage # first\nall_reduce shm 2 8 stage"));
-  CHECK(digest(one) != digest("all_reduce shm 2 9 stage\nall_gather shm 2 8 stage\n"));
+  const char* const one = "all_reduce memory 2 8 stage\nall_gather memory 2 8 stage\n";
+  CHECK(digest(one) == digest("all_gather  memory 2 8 stage # first\nall_reduce memory 2 8 stage"));
+  CHECK(digest(one) != digest("all_reduce memory 2 9 stage\nall_gather memory 2 8 stage\n"));
   CHECK(digest("# nothing\n") == 0);
   CHECK(digest(one) != 0);
 }
 
 TEST_CASE("tuning: what is no table is told by its line") {
-  CHECK(complaint("\nall_reduce shm 2 8") == "line 2: a rule is: operation fabric ranks bytes way");
-  CHECK(complaint("all_reduce shm 2 8 stage more").find("line 1: a rule is") == 0);
-  CHECK(complaint("add shm 2 8 stage") == "line 1: 'add' is no operation");
-  CHECK(complaint("reduce tcp 2 8 stage") == "line 1: 'tcp' is neither shm nor messages");
+  CHECK(complaint("\nall_reduce memory 2 8") == "line 2: a rule is: operation fabric ranks bytes way");
+  CHECK(complaint("all_reduce memory 2 8 stage more").find("line 1: a rule is") == 0);
+  CHECK(complaint("add memory 2 8 stage") == "line 1: 'add' is no operation");
+  CHECK(complaint("reduce tcp 2 8 stage") == "line 1: 'tcp' is neither memory nor messages");
   for (const char* ranks : {"0", "1", "-2", "2x", "99999999999999999999", "1048577"})
     CHECK(
-        complaint(std::string("reduce shm ") + ranks + " 8 stage").find("is no number of ranks") !=
+        complaint(std::string("reduce memory ") + ranks + " 8 stage").find("is no number of ranks") !=
         std::string::npos);
-  CHECK(complaint("reduce shm 2 8K stage") == "line 1: '8K' is no number of bytes");
+  CHECK(complaint("reduce memory 2 8K stage") == "line 1: '8K' is no number of bytes");
   for (const char* wrong :
-       {"barrier shm 2 8 one_step", "all_reduce shm 2 8 ring", "all_reduce messages 2 8 stage",
-        "scatter shm 2 8 one_step", "broadcast messages 2 8 ring", "all_reduce shm 2 8 \x1b[2J"})
+       {"barrier memory 2 8 one_step", "all_reduce memory 2 8 ring", "all_reduce messages 2 8 stage",
+        "scatter memory 2 8 one_step", "broadcast messages 2 8 ring", "all_reduce memory 2 8 \x1b[2J"})
     CHECK(complaint(wrong).find("cannot go by") != std::string::npos);
-  CHECK(complaint("all_reduce shm 2 8 stage\nall_reduce shm 2 8 one_step") ==
-        "two rules for 8 bytes of all_reduce over shm between 2 ranks");
+  CHECK(complaint("all_reduce memory 2 8 stage\nall_reduce memory 2 8 one_step") ==
+        "two rules for 8 bytes of all_reduce over memory between 2 ranks");
   CHECK(complaint(std::string(Tuning::kMostBytes + 1, '\n')) == "it is larger than 64K");
   CHECK(complaint(std::string(1, '\0')).find("line 1: a rule is") == 0);
 }

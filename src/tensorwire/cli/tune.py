@@ -29,8 +29,8 @@ app = single()
 def tune(
     ranks: Annotated[str, typer.Option(help="How many processes groups have.")] = "2,4",
     transports: Annotated[
-        str, typer.Option(help="Between ranks of a host: shm; as between hosts: tcp.")
-    ] = "shm,tcp",
+        str, typer.Option(help="Between ranks of a host: shm; as between hosts: tcp; or all.")
+    ] = "all",
     cases: Annotated[
         str,
         typer.Option(
@@ -76,7 +76,8 @@ def tune(
             raise ValueError("must be more than 0")
         return found
 
-    ways = choices("--transports", transports, FABRICS)
+    named = choices("--transports", transports, ("all", *FABRICS))
+    ways = [*FABRICS] if "all" in named else named
     wanted = choices("--cases", cases, CASES)
     nbytes = sorted(usage("--sizes", size, word) for word in words("--sizes", sizes))
     suites = [

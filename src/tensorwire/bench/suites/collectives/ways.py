@@ -10,14 +10,14 @@ from typing import Final
 from tensorwire.bench.harness.work import Work
 from tensorwire.bench.suites.collectives.operations import OPERATIONS
 
-FABRICS: Final[Mapping[str, str]] = {"shm": "shm", "tcp": "messages"}
+FABRICS: Final[Mapping[str, str]] = {"shm": "memory", "tcp": "messages"}
 """By the transport between ranks, what a table calls their fabric."""
 UNTUNED: Final = "untuned"
 """As operations go without a table."""
 _MOVING: Final = ("broadcast", "all_gather", "gather")
 _ALGORITHMS: Final = ("direct", "pairwise", "ring", "recursive_doubling", "halving_doubling")
 WAYS: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
-    "shm": {
+    "memory": {
         "one_step": ("all_reduce", "reduce", *_MOVING),
         "stage": ("all_reduce", "reduce", *_MOVING, "scatter", "all_to_all"),
         "in_place": (*_MOVING, "scatter", "all_to_all"),
