@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from tests.torture.figures import Row, Say, scaled, tormented
 from tests.torture.processes import Child, GoneError
-from tests.torture.ranks import rank
+from tests.torture.ranks import JOIN_SECONDS, rank
 
 ROUNDS: Final = 500
 SIZE: Final = 3
@@ -26,7 +26,6 @@ SQUADS: Final = 2
 """Groups at a time: while one waits for its end, the other one works."""
 TRANSPORTS: Final = ("shm", "tcp")
 LIFE_SECONDS: Final = 0.08
-JOIN_SECONDS: Final = 60.0
 OPERATION_SECONDS: Final = 1.0
 """The time limit of an operation, where a rank is stopped."""
 CROSSED_SECONDS: Final = 0.3

@@ -14,8 +14,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 from tests.torture.processes import Conversation, descriptors, private_mib
@@ -24,6 +25,7 @@ import tensorwire
 from tensorwire.collective import Group, GroupError, join
 
 IDLE_SECONDS: Final = 3600.0
+JOIN_SECONDS: Final = 60.0
 MOST_ELEMENTS: Final = 21
 """Of an array, as a power of two: 8 MiB of float32, more than what is read in place."""
 
@@ -117,6 +119,23 @@ def _any(group: Group, rng: random.Random, most: int = MOST_ELEMENTS) -> None:
     """The same on all ranks that draw from the same numbers."""
     operation = rng.choice(OPERATIONS)
     operation(group, int(2 ** rng.uniform(0, most)), rng.randrange(group.size))
+
+
+class Limited:
+    """A group whose operations have another time limit than to join it had."""
+
+    _OPERATIONS: Final = frozenset(
+        {"all_reduce", "reduce", "broadcast", "all_gather", "gather", "scatter", "reduce_scatter"}
+        | {"all_to_all", "barrier", "send", "receive"}
+    )
+
+    def __init__(self, group: Group, seconds: float) -> None:
+        self._group = group
+        self._seconds = seconds
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._group, name)
+        return partial(found, timeout=self._seconds) if name in self._OPERATIONS else found
 
 
 # -------------------------------------------------------------------- what a rank does in its group
@@ -263,8 +282,8 @@ def rank(talk: Conversation, _: Any) -> None:
 
         error, text = "", ""
         try:
-            with join(order["folder"], order["rank"], order["size"], timeout=order["limit"]) as it:
-                JOBS[order["do"]](it, order, joined)
+            with join(order["folder"], order["rank"], order["size"], timeout=JOIN_SECONDS) as it:
+                JOBS[order["do"]](cast(Group, Limited(it, order["limit"])), order, joined)
         except Exception as caught:
             error, text = type(caught).__name__, str(caught)
         at = time.monotonic()
