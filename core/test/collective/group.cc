@@ -418,7 +418,8 @@ TEST_CASE("group: a table decides between hosts, but not which floats are rounde
 }
 
 TEST_CASE("group: ranks with different tables, or none, or broken ones, take none") {
-  const Table one("all_reduce memory 2 8 stage"), other("all_reduce memory 2 9 stage"), bad("nonsense");
+  const Table one("all_reduce memory 2 8 stage"), other("all_reduce memory 2 9 stage"),
+      bad("nonsense");
   const std::pair<std::string, std::string> cases[] = {{one.path(), other.path()},
                                                        {one.path(), "off"},
                                                        {one.path(), bad.path()},

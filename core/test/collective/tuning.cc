@@ -53,18 +53,18 @@ TEST_CASE("tuning: tables that say the same have the same digest") {
 }
 
 TEST_CASE("tuning: what is no table is told by its line") {
-  CHECK(complaint("\nall_reduce memory 2 8") == "line 2: a rule is: operation fabric ranks bytes way");
+  CHECK(complaint("\nall_reduce memory 2 8") ==
+        "line 2: a rule is: operation fabric ranks bytes way");
   CHECK(complaint("all_reduce memory 2 8 stage more").find("line 1: a rule is") == 0);
   CHECK(complaint("add memory 2 8 stage") == "line 1: 'add' is no operation");
   CHECK(complaint("reduce tcp 2 8 stage") == "line 1: 'tcp' is neither memory nor messages");
   for (const char* ranks : {"0", "1", "-2", "2x", "99999999999999999999", "1048577"})
-    CHECK(
-        complaint(std::string("reduce memory ") + ranks + " 8 stage").find("is no number of ranks") !=
-        std::string::npos);
+    CHECK(complaint(std::string("reduce memory ") + ranks + " 8 stage")
+              .find("is no number of ranks") != std::string::npos);
   CHECK(complaint("reduce memory 2 8K stage") == "line 1: '8K' is no number of bytes");
-  for (const char* wrong :
-       {"barrier memory 2 8 one_step", "all_reduce memory 2 8 ring", "all_reduce messages 2 8 stage",
-        "scatter memory 2 8 one_step", "broadcast messages 2 8 ring", "all_reduce memory 2 8 \x1b[2J"})
+  for (const char* wrong : {"barrier memory 2 8 one_step", "all_reduce memory 2 8 ring",
+                            "all_reduce messages 2 8 stage", "scatter memory 2 8 one_step",
+                            "broadcast messages 2 8 ring", "all_reduce memory 2 8 \x1b[2J"})
     CHECK(complaint(wrong).find("cannot go by") != std::string::npos);
   CHECK(complaint("all_reduce memory 2 8 stage\nall_reduce memory 2 8 one_step") ==
         "two rules for 8 bytes of all_reduce over memory between 2 ranks");
