@@ -80,6 +80,17 @@ class Exported {
 
 using Runs = std::vector<tw_run>;
 
+nb::list statistics_of(const tw_group* group) {
+  nb::list rows;
+  tw_group_statistics(
+      group,
+      [](void* to, const char* operation, const char* way, uint64_t operations, uint64_t bytes) {
+        static_cast<nb::list*>(to)->append(nb::make_tuple(operation, way, operations, bytes));
+      },
+      &rows);
+  return rows;
+}
+
 struct Group {
   tw_group* handle = nullptr;
 
@@ -138,15 +149,12 @@ struct Group {
 
   int rank() { return tw_group_rank(Use(*this).get()); }
   int size() { return tw_group_size(Use(*this).get()); }
-  nb::list statistics() {
-    nb::list rows;
-    tw_group_statistics(
-        Use(*this).get(),
-        [](void* to, const char* operation, const char* way, uint64_t operations, uint64_t bytes) {
-          static_cast<nb::list*>(to)->append(nb::make_tuple(operation, way, operations, bytes));
-        },
-        &rows);
-    return rows;
+  nb::list statistics() { return statistics_of(Use(*this).get()); }
+  nb::tuple tuned() {
+    const Use use(*this);
+    const char* why_not = "";
+    const bool tuned = tw_group_tuned(use.get(), &why_not) != 0;
+    return nb::make_tuple(tuned, why_not);
   }
   nb::str fabric() { return nb::str(tw_group_fabric(Use(*this).get())); }
   bool gone(int rank) { return tw_group_gone(Use(*this).get(), rank) != 0; }
@@ -273,6 +281,7 @@ struct Group {
 }  // namespace
 
 void bind_groups(nb::module_& m) {
+  m.def("group_statistics", [] { return statistics_of(nullptr); });
   nb::class_<Group>(m, "Group")
       .def(nb::init<nb::handle, int, int, const char*, nb::handle>(), nb::arg("store"),
            nb::arg("rank"), nb::arg("size"), nb::arg("host"),
@@ -280,6 +289,7 @@ void bind_groups(nb::module_& m) {
       .def_prop_ro("rank", &Group::rank)
       .def_prop_ro("size", &Group::size)
       .def_prop_ro("fabric", &Group::fabric)
+      .def_prop_ro("tuned", &Group::tuned)
       .def("statistics", &Group::statistics)
       .def("run", &Group::run, nb::arg("kind"), nb::arg("input").none(), nb::arg("output").none(),
            nb::arg("count"), nb::arg("type"), nb::arg("op"), nb::arg("factor"), nb::arg("root"),

@@ -109,10 +109,15 @@ void tw_group_release(tw_group* group) {
 int tw_group_rank(const tw_group* group) { return of(group)->rank(); }
 int tw_group_size(const tw_group* group) { return of(group)->size(); }
 const char* tw_group_fabric(const tw_group* group) { return of(group)->fabric(); }
+int tw_group_tuned(const tw_group* group, const char** why_not) {
+  if (why_not) *why_not = of(group)->why_not_tuned().c_str();
+  return of(group)->tuned();
+}
 
 void tw_group_statistics(const tw_group* group, tw_visit_operations visit, void* context) {
-  of(group)->tally().each([&](collective::CollectiveKind kind, collective::Way way,
-                              uint64_t operations, uint64_t bytes) {
+  const collective::Tally& tally = group ? of(group)->tally() : collective::Tally::of_process();
+  tally.each([&](collective::CollectiveKind kind, collective::Way way, uint64_t operations,
+                 uint64_t bytes) {
     visit(context, collective::name_of(kind), collective::name_of(way), operations, bytes);
   });
 }

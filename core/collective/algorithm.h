@@ -6,6 +6,8 @@
 #include <cstdint>
 
 #include "collective/collective_call.h"
+#include "collective/tally.h"
+#include "collective/tuning.h"
 
 namespace tw::collective {
 
@@ -21,9 +23,13 @@ enum class Algorithm : uint8_t {
 inline constexpr size_t kAlgorithms = 6;
 const char* name_of(Algorithm algorithm);
 
-// The one for this all-reduce. `forced` (kNone: nothing) is taken where it gives what Fabric
-// promises: floats of 16 and 8 bits are rounded once, so that they go by kDirect or kPairwise.
-Algorithm choose_algorithm(const CollectiveCall& call, int ranks, Algorithm forced);
+Way way_of(Algorithm algorithm);
+
+// The one for this all-reduce. `forced` (kNone: nothing), and else what was `tuned`, is taken where
+// it gives what Fabric promises: floats of 16 and 8 bits are rounded once, so that they go by
+// kDirect or kPairwise.
+Algorithm choose_algorithm(const CollectiveCall& call, int ranks, Algorithm forced,
+                           const Ways& tuned = {});
 
 // Floats whose sums are rounded to less than they are added up in.
 constexpr bool rounds(DataType type) { return is_float(type) && size_of(type) < 4; }

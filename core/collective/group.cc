@@ -1,24 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective/group.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <utility>
 #include <vector>
 
+#include "base/shortage.h"
 #include "base/text.h"
 #include "collective/by_parts.h"
 #include "collective/hierarchical_fabric.h"
 #include "collective/reduction.h"
+#include "collective/wire.h"
 #include "link/link.h"
 #include "process/all_settings.h"
 
 namespace tw::collective {
 namespace {
-
-// What a rank says of another.
-constexpr uint8_t kMaps = 1, kReads = 2;
 
 // What TENSORWIRE_ALLREDUCE says.
 Result<Algorithm> forced_algorithm(Runtime& runtime) {
@@ -27,6 +30,42 @@ Result<Algorithm> forced_algorithm(Runtime& runtime) {
   for (size_t i = 1; i < kAlgorithms; ++i)
     if (*said == name_of(static_cast<Algorithm>(i))) return static_cast<Algorithm>(i);
   return Algorithm::kNone;
+}
+
+// Its bytes, where it is one segment; else none.
+std::span<const std::byte> whole_of(const InMessage& message) {
+  if (message.segments.size() != 1) return {};
+  return {message.segments[0].data, message.segments[0].size};
+}
+
+// Where the table of this user is, unless a path was given; empty: nowhere.
+std::string table_of_user() {
+  constexpr const char* kTable = "/tensorwire/collectives.table";
+  if (const char* const cache = std::getenv("XDG_CACHE_HOME"); cache && *cache == '/')
+    return std::string(cache) + kTable;
+  const char* const home = std::getenv("HOME");
+  return home && *home == '/' ? text({home, "/.cache", kTable}) : std::string{};
+}
+
+struct Table {
+  Tuning tuning;
+  std::string why_not;  // it is not as it should be; empty: it is, or there is none
+};
+
+Result<Table> own_table(Runtime& runtime, const Seat& seat) {
+  auto said = seat.tuning.empty() ? read_anew(runtime.kinds(), "TENSORWIRE_TUNING")
+                                  : Result<std::string>(seat.tuning);
+  if (!said) return said.status();
+  if (*said == "off") return Table{};
+  const bool named = !said->empty() && *said != "auto";
+  const std::string path = named ? *said : table_of_user();
+  if (path.empty()) return Table{};
+  auto read = Tuning::read(path);
+  if (read) return Table{std::move(*read), {}};
+  if (!named && read.status().code() == Code::kNotFound) return Table{};
+  return Table{
+      {},
+      text({"the table of tensorwire tune, ", path, ", is not used: ", read.status().details()})};
 }
 
 // The ranks of each host: those that can all map each other's memory. The same for all who know
@@ -64,11 +103,41 @@ Result<Ref<Group>> Group::make(Store& store, const Seat& seat, const Wait& wait)
   return group;
 }
 
+Group::~Group() {
+  try {
+    tell_trace();
+  } catch (const std::bad_alloc&) {
+    const Shortage shortage;
+  }
+}
+
+void Group::tell_trace() const {
+  auto runtime = Runtime::get();
+  if (inherited() || !runtime || !(*runtime)->trace_file().wanted()) return;
+  std::string line = text({"{\"pid\":", getpid(), ",\"group\":{\"rank\":", rank(),
+                           ",\"size\":", size(), ",\"fabric\":", quoted_json(fabric_name_),
+                           ",\"tuned\":", tuned_ ? "true" : "false", "},\"operations\":["});
+  const char* comma = "";
+  tally_.each([&](CollectiveKind kind, Way way, uint64_t operations, uint64_t bytes) {
+    line += text({comma, "[", quoted_json(name_of(kind)), ",", quoted_json(name_of(way)), ",",
+                  operations, ",", bytes, "]"});
+    comma = ",";
+  });
+  (*runtime)->trace_file().add(line + "]}\n");
+}
+
+void Group::count(CollectiveKind kind, Way way, uint64_t bytes) {
+  tally_.add(kind, way, bytes);
+  Tally::of_process().add(kind, way, bytes);
+}
+
 // Each rank hands its stage to all whose links carry memory; the others run on other hosts.
 Status Group::choose_fabric(Runtime& runtime, const Seat& seat, const Wait& wait) {
   auto forced = forced_algorithm(runtime);
   if (!forced) return forced.status();
   if (seat.algorithm != Algorithm::kNone) forced = seat.algorithm;
+  auto table = own_table(runtime, seat);
+  if (!table) return table.status();
   auto host_id = read_anew(runtime.kinds(), "TENSORWIRE_HOST_ID");
   if (!host_id) return host_id.status();
   if (!seat.host_id.empty()) host_id = seat.host_id;
@@ -108,37 +177,44 @@ Status Group::choose_fabric(Runtime& runtime, const Seat& seat, const Wait& wait
   });
   if (!status.ok()) return status;
 
-  // What this rank was told to do, and then a byte for each rank: whether it maps that one's stage,
-  // and whether it reads that one's memory.
-  std::vector<std::byte> mine{static_cast<std::byte>(*forced)};
+  Neighbours mine{*forced, table->tuning.digest(), {}};
   for (size_t i = 0; i < ranks; ++i)
-    mine.push_back(std::byte{
-        static_cast<uint8_t>((maps[self][i] ? kMaps : 0) | (reads[self][i] ? kReads : 0))});
+    mine.ranks.push_back(static_cast<uint8_t>((maps[self][i] ? Neighbours::kMaps : 0) |
+                                              (reads[self][i] ? Neighbours::kReads : 0)));
+  const std::vector<std::byte> said = encode_neighbours(mine);
   status = others([&](int i) {
     OutSegment segment;
-    segment.data = mine.data();
-    segment.size = mine.size();
+    segment.data = said.data();
+    segment.size = said.size();
     return send_message(*members_, i, kNeighboursTag, {&segment, 1}, wait);
   });
   if (!status.ok()) return status;
+  why_not_tuned_ = table->why_not;
+  tuned_ = mine.tuning != 0;
   status = others([&](int i) -> Status {
     auto message = next_message(*members_, i, kNeighboursTag, wait);
     if (!message) return message.status();
-    if (message->segments.size() != 1 || message->segments[0].size != mine.size())
-      return {Code::kInternal, text({members_->name(i), " has sent no list of ", ranks, " ranks"})};
-    const std::byte* const theirs = message->segments[0].data;
-    if (theirs[0] != mine[0])
+    const auto theirs = decode_neighbours(whole_of(*message), ranks);
+    if (!theirs)
+      return {theirs.status().code(), text({members_->name(i), ": ", theirs.status().details()})};
+    if (theirs->forced != mine.forced)
       return {Code::kFailedPrecondition,
               text({members_->name(i), " was started with another TENSORWIRE_ALLREDUCE than ",
                     members_->name(rank())})};
+    if (theirs->tuning != mine.tuning) {
+      tuned_ = false;
+      if (why_not_tuned_.empty())
+        why_not_tuned_ = text({"the tables of tensorwire tune are not used: ", members_->name(i),
+                               " has another one than ", members_->name(rank())});
+    }
     for (size_t j = 0; j < ranks; ++j) {
-      const auto said = std::to_integer<uint8_t>(theirs[1 + j]);
-      maps[static_cast<size_t>(i)][j] = (said & kMaps) != 0;
-      reads[static_cast<size_t>(i)][j] = (said & kReads) != 0;
+      maps[static_cast<size_t>(i)][j] = (theirs->ranks[j] & Neighbours::kMaps) != 0;
+      reads[static_cast<size_t>(i)][j] = (theirs->ranks[j] & Neighbours::kReads) != 0;
     }
     return {};
   });
   if (!status.ok()) return status;
+  if (!tuned_) table->tuning = {};
   const auto hosts = hosts_of(maps);
   // They all read each other, or none does: who gives an array knows whether it is read.
   const bool all_read = std::ranges::all_of(hosts, [&](const std::vector<int>& host) {
@@ -150,11 +226,11 @@ Status Group::choose_fabric(Runtime& runtime, const Seat& seat, const Wait& wait
   });
   if (!all_read) memories.clear();
   auto made = make_fabric(hosts, std::move(own), std::move(stages), std::move(memories), *forced,
-                          runtime.settings().spin);
+                          table->tuning, runtime.settings().spin);
   fabric_name_ = made->name();
   fabric_ = std::move(made);
   if (*forced != Algorithm::kNone)
-    forced_ = std::make_unique<MessageFabric>(Team(*members_), *forced);
+    forced_ = std::make_unique<MessageFabric>(Team(*members_), *forced, Ways());
   return {};
 }
 
@@ -162,9 +238,10 @@ std::unique_ptr<Fabric> Group::make_fabric(const std::vector<std::vector<int>>& 
                                            Result<OwnStage> own,
                                            std::vector<std::optional<PeerStage>> stages,
                                            std::vector<std::optional<PeerMemory>> memories,
-                                           Algorithm forced, Nanos spin) {
+                                           Algorithm forced, const Tuning& tuning, Nanos spin) {
   if (hosts.size() == stages.size())
-    return std::make_unique<MessageFabric>(Team(*members_), forced);
+    return std::make_unique<MessageFabric>(Team(*members_), forced,
+                                           tuning.of(Reach::kMessages, size()));
   const auto home = *std::ranges::find_if(hosts, [&](const std::vector<int>& ranks) {
     return std::ranges::find(ranks, rank()) != ranks.end();
   });
@@ -176,11 +253,12 @@ std::unique_ptr<Fabric> Group::make_fabric(const std::vector<std::vector<int>>& 
       neighbours.push_back(std::move(stages[static_cast<size_t>(i)]));
       if (!memories.empty()) readable.push_back(std::move(memories[static_cast<size_t>(i)]));
     }
-    local = std::make_unique<SharedFabric>(Team(*members_, home), std::move(*own),
-                                           std::move(neighbours), std::move(readable), spin);
+    local = std::make_unique<SharedFabric>(
+        Team(*members_, home), std::move(*own), std::move(neighbours), std::move(readable),
+        tuning.of(Reach::kMemory, static_cast<int>(home.size())), spin);
   }
   if (hosts.size() == 1) return local;
-  return std::make_unique<HierarchicalFabric>(*members_, hosts, std::move(local), forced);
+  return std::make_unique<HierarchicalFabric>(*members_, hosts, std::move(local), forced, tuning);
 }
 
 void Group::abort(std::string_view why) {
@@ -265,7 +343,7 @@ Status Group::run(const CollectiveCall& call, const std::byte* in, std::byte* ou
       forced_ && call.kind == CollectiveKind::kAllReduce && call.op != ReduceOp::kAdasum;
   Fabric& fabric = forced ? *forced_ : *fabric_;
   Status status = run_on(fabric, call, in, out, wait);
-  if (status.ok()) tally_.add(call.kind, fabric.way(), call.bytes());
+  if (status.ok()) count(call.kind, fabric.way(), call.bytes());
   return status;
 } catch (const std::bad_alloc&) {
   return no_memory(call);
@@ -326,7 +404,7 @@ Status Group::exchange(const CollectiveCall& call, const std::byte* in,
   Status status = reduces_shares
                       ? ByParts(*fabric_, rank(), size(), call, wait).reduce_scatter(in, gives, out)
                       : fabric_->all_to_all(call, in, gives, out, takes, wait);
-  if (status.ok()) tally_.add(call.kind, fabric_->way(), bytes);
+  if (status.ok()) count(call.kind, fabric_->way(), bytes);
   return status;
 } catch (const std::bad_alloc&) {
   return no_memory(call);

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/fork.h"
@@ -29,6 +30,13 @@ class Group final : public RefCounted {
   // How data moves; empty: there is one rank.
   const char* fabric() const { return fabric_name_; }
   Members& members() const { return *members_; }
+  // Whether the table of `tensorwire tune` decides, which all ranks have; and why it does not where
+  // one was to.
+  bool tuned() const { return tuned_; }
+  const std::string& why_not_tuned() const { return why_not_tuned_; }
+  // Leaves in the trace file of this process what its operations have come to.
+  ~Group() override;
+
   // The operations that ended well, and that moved something to or from another rank.
   const Tally& tally() const { return tally_; }
   // Ends it for all ranks.
@@ -65,10 +73,12 @@ class Group final : public RefCounted {
                                       Result<OwnStage> own,
                                       std::vector<std::optional<PeerStage>> stages,
                                       std::vector<std::optional<PeerMemory>> memories,
-                                      Algorithm forced, Nanos spin);
+                                      Algorithm forced, const Tuning& tuning, Nanos spin);
   Status run_on(Fabric& fabric, const CollectiveCall& call, const std::byte* in, std::byte* out,
                 const Wait& wait);
   Status usable();
+  void tell_trace() const;
+  void count(CollectiveKind kind, Way way, uint64_t bytes);
   Status check(const CollectiveCall& call, double factor) const;
   Status check_rank(int rank) const;
   Status copy_out(int from, const InMessage& message, std::span<std::byte> into) const;
@@ -85,6 +95,8 @@ class Group final : public RefCounted {
   // Of all-reduces, where the user wants a certain algorithm.
   std::unique_ptr<Fabric> forced_ TW_PT_GUARDED_BY(turn_);
   const char* fabric_name_ = "";
+  bool tuned_ = false;
+  std::string why_not_tuned_;
   Tally tally_;
 };
 

@@ -18,13 +18,15 @@ CollectiveCall sum_of(CollectiveCall call) {
 }  // namespace
 
 HierarchicalFabric::HierarchicalFabric(Members& members, std::vector<std::vector<int>> hosts,
-                                       std::unique_ptr<SharedFabric> local, Algorithm forced)
+                                       std::unique_ptr<SharedFabric> local, Algorithm forced,
+                                       const Tuning& tuning)
     : members_(members),
       hosts_(std::move(hosts)),
       host_(0),
       local_(std::move(local)),
       forced_(forced),
-      flat_(Team(members), forced) {
+      tuned_(tuning.of(Reach::kMessages, static_cast<int>(hosts_.size()))),
+      flat_(Team(members), forced, tuning.of(Reach::kMessages, members.size())) {
   while (std::ranges::find(hosts_[host_], members.rank()) == hosts_[host_].end()) ++host_;
 }
 
@@ -85,7 +87,7 @@ Status HierarchicalFabric::all_reduce(const CollectiveCall& call, const std::byt
   if (who.here) {
     Status status = between(
         sum, who, wait, [&](Messages& messages) { return steps::all_reduce(messages, mine, out); },
-        choose_algorithm(call, static_cast<int>(hosts_.size()), forced_));
+        choose_algorithm(call, static_cast<int>(hosts_.size()), forced_, tuned_));
     if (!status.ok()) return status;
     average(call, out);
   }

@@ -17,7 +17,7 @@ class HierarchicalFabric final : public Fabric {
  public:
   // `hosts`: the ranks of each, the lowest first. `local`: of this rank's host; null: it is alone.
   HierarchicalFabric(Members& members, std::vector<std::vector<int>> hosts,
-                     std::unique_ptr<SharedFabric> local, Algorithm forced);
+                     std::unique_ptr<SharedFabric> local, Algorithm forced, const Tuning& tuning);
 
   const char* name() const override { return "shared memory and messages"; }
   Way way() const override { return flat_now_ ? flat_.way() : Way::kTwoLevels; }
@@ -80,6 +80,7 @@ class HierarchicalFabric final : public Fabric {
   size_t host_;  // this rank's
   const std::unique_ptr<SharedFabric> local_;
   const Algorithm forced_;
+  const Ways tuned_;  // between hosts
   MessageFabric flat_;
   uint64_t sequence_ = 0;
   bool flat_now_ = false;

@@ -26,6 +26,8 @@ struct Seat {
   Algorithm algorithm = Algorithm::kNone;
   // Whether ranks of this host read each other's memory where the kernel lets them.
   bool reads_memory = true;
+  // The table of `tensorwire tune`; empty: as TENSORWIRE_TUNING says.
+  std::string tuning = {};
 };
 
 // DEADLINE_EXCEEDED: a rank has not come. UNAVAILABLE, FAILED_PRECONDITION: one cannot be reached,

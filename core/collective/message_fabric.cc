@@ -13,24 +13,6 @@ void copy_bytes(std::byte* to, const std::byte* from, size_t size) {
   if (size != 0 && to != from) std::memcpy(to, from, size);
 }
 
-Way way_of(Algorithm algorithm) {
-  switch (algorithm) {
-    case Algorithm::kNone:
-      break;
-    case Algorithm::kDirect:
-      return Way::kDirect;
-    case Algorithm::kPairwise:
-      return Way::kPairwise;
-    case Algorithm::kRing:
-      return Way::kRing;
-    case Algorithm::kRecursiveDoubling:
-      return Way::kRecursiveDoubling;
-    case Algorithm::kHalvingDoubling:
-      return Way::kHalvingDoubling;
-  }
-  return Way::kMessages;
-}
-
 }  // namespace
 
 template <class Steps>
@@ -51,7 +33,7 @@ Status MessageFabric::all_reduce(const CollectiveCall& call, const std::byte* in
                                  const Wait& wait) {
   return run(
       call, wait, [&](Messages& messages) { return steps::all_reduce(messages, in, out); },
-      choose_algorithm(call, team_.size(), forced_));
+      choose_algorithm(call, team_.size(), forced_, tuned_));
 }
 
 Status MessageFabric::reduce(const CollectiveCall& call, const std::byte* in, std::byte* out,

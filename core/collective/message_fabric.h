@@ -11,7 +11,8 @@ namespace tw::collective {
 // Not thread-safe: one operation at a time.
 class MessageFabric final : public Fabric {
  public:
-  MessageFabric(Team team, Algorithm forced) : team_(std::move(team)), forced_(forced) {}
+  MessageFabric(Team team, Algorithm forced, Ways tuned)
+      : team_(std::move(team)), forced_(forced), tuned_(std::move(tuned)) {}
 
   const char* name() const override { return "messages"; }
   Way way() const override { return way_; }
@@ -40,6 +41,7 @@ class MessageFabric final : public Fabric {
 
   const Team team_;
   const Algorithm forced_;
+  const Ways tuned_;
   uint64_t sequence_ = 0;
   Way way_ = Way::kMessages;
 };

@@ -44,13 +44,14 @@ struct SharedFabric::Pending {
 };
 
 SharedFabric::SharedFabric(Team team, OwnStage own, std::vector<std::optional<PeerStage>> peers,
-                           std::vector<std::optional<PeerMemory>> memories, Nanos spin)
+                           std::vector<std::optional<PeerMemory>> memories, Ways tuned, Nanos spin)
     : team_(std::move(team)),
       rank_(team_.rank()),
       size_(team_.size()),
       own_(std::move(own)),
       peers_(std::move(peers)),
       memories_(std::move(memories)),
+      tuned_(std::move(tuned)),
       crowded_(more_than_processors(size_)),
       spinner_(crowded_ ? 0 : spin) {}
 
@@ -62,6 +63,19 @@ const std::byte* SharedFabric::slot(int rank, uint64_t sequence) const {
 }
 const std::byte* SharedFabric::chunk(int rank, uint64_t number) const {
   return rank == rank_ ? own_.chunk(number) : peers_[static_cast<size_t>(rank)]->chunk(number);
+}
+
+Way SharedFabric::choose(CollectiveKind kind, size_t bytes) const {
+  const bool readable = !memories_.empty() && bytes != 0;
+  if (const std::optional<Way> tuned = tuned_.of(kind, bytes)) {
+    const bool possible = tuned == Way::kOneStep   ? bytes <= StageLayout::kSlot
+                          : tuned == Way::kInPlace ? readable
+                                                   : true;
+    return possible ? *tuned : Way::kStage;
+  }
+  if (bytes <= kOneStep) return Way::kOneStep;
+  const bool reduces = kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduce;
+  return !reduces && readable && bytes >= kReadInPlace ? Way::kInPlace : Way::kStage;
 }
 
 // ---- waiting ----
@@ -203,8 +217,7 @@ Status SharedFabric::read(const Pending& now, int rank, uint64_t from, std::byte
     through += piece;
     return !why.ok() || through == size;
   });
-  if (!why.ok()) return wrong(why);
-  if (!read.ok())
+  if (why.ok() && !read.ok())
     return read.code() != Code::kDeadlineExceeded
                ? read
                : Status{read.code(), text({"the array of ", team_.name(rank),
@@ -212,6 +225,7 @@ Status SharedFabric::read(const Pending& now, int rank, uint64_t from, std::byte
   if (board(rank).failed.load(std::memory_order_seq_cst))
     return wrong(
         {Code::kUnavailable, text({team_.name(rank), " has given ", now.call.text(), " up"})});
+  if (!why.ok()) return wrong(why);
   return {};
 }
 
@@ -349,16 +363,16 @@ Status SharedFabric::staged_reduction(const Pending& now, const std::byte* in, s
 Status SharedFabric::all_reduce(const CollectiveCall& call, const std::byte* in, std::byte* out,
                                 const Wait& wait) {
   const Pending now{call, wait};
-  return end(call.bytes() <= kOneStep ? one_step_reduction(now, in, out)
-                                      : staged_reduction(now, in, out));
+  return end(choose(call.kind, call.bytes()) == Way::kOneStep ? one_step_reduction(now, in, out)
+                                                              : staged_reduction(now, in, out));
 }
 
 Status SharedFabric::reduce_to(int root, const CollectiveCall& call, const std::byte* in,
                                std::byte* out, const Wait& wait) {
   const Pending now{call, wait};
   std::byte* const to = rank_ == root ? out : nullptr;
-  return end(call.bytes() <= kOneStep ? one_step_reduction(now, in, to)
-                                      : staged_reduction(now, in, to));
+  return end(choose(call.kind, call.bytes()) == Way::kOneStep ? one_step_reduction(now, in, to)
+                                                              : staged_reduction(now, in, to));
 }
 
 Status SharedFabric::reduce(const CollectiveCall& call, const std::byte* in, std::byte* out,
@@ -409,7 +423,8 @@ Status SharedFabric::broadcast_from(int from, const CollectiveCall& call, std::b
   const Pending now{call, wait};
   const size_t bytes = call.bytes();
   const bool root = rank_ == from;
-  if (bytes <= kOneStep) {
+  const Way way = choose(CollectiveKind::kBroadcast, bytes);
+  if (way == Way::kOneStep) {
     way_ = Way::kOneStep;
     if (Status status = enter(now, root ? data : nullptr, root ? bytes : 0); !status.ok())
       return end(std::move(status));
@@ -418,7 +433,7 @@ Status SharedFabric::broadcast_from(int from, const CollectiveCall& call, std::b
     copy_bytes(data, data_of(from, bytes), bytes);
     return {};
   }
-  if (in_place(bytes)) {
+  if (way == Way::kInPlace) {
     Status status = enter_with(now, data);
     if (status.ok() && !root) status = read(now, from, array_of(from), data, bytes);
     return end(status.ok() ? finish_reading(now, root) : std::move(status));
@@ -444,14 +459,15 @@ Status SharedFabric::all_gather(const CollectiveCall& call, const std::byte* in,
   const Pending now{call, wait};
   const size_t bytes = call.bytes();
   const auto place = [&](int rank) { return out + static_cast<size_t>(rank) * bytes; };
-  if (bytes <= kOneStep) {
+  const Way way = choose(call.kind, bytes);
+  if (way == Way::kOneStep) {
     way_ = Way::kOneStep;
     if (Status status = enter(now, in, bytes); !status.ok()) return end(std::move(status));
     if (Status status = agree_all(now); !status.ok()) return end(std::move(status));
     for (int i = 0; out && i < size_; ++i) copy_bytes(place(i), data_of(i, bytes), bytes);
     return {};
   }
-  if (in_place(bytes)) {
+  if (way == Way::kInPlace) {
     Status status = enter_with(now, in);
     if (out && status.ok()) copy_bytes(place(rank_), in, bytes);
     for (int k = 1; out && status.ok() && k < size_; ++k) {
@@ -486,7 +502,7 @@ Status SharedFabric::scatter(const CollectiveCall& call, const std::byte* in, st
   const size_t bytes = call.bytes();
   const bool root = rank_ == call.root;
   const auto share = [&](int rank) { return static_cast<size_t>(rank) * bytes; };
-  if (in_place(bytes)) {
+  if (choose(call.kind, bytes) == Way::kInPlace) {
     Status status = enter_with(now, in);
     if (root && status.ok()) copy_bytes(out, in + share(rank_), bytes);
     if (!root && status.ok())
@@ -544,7 +560,7 @@ Status SharedFabric::all_to_all(const CollectiveCall& call, const std::byte* in,
   }
   const auto self = static_cast<size_t>(rank_);
   copy_bytes(out + takes[self].offset, in + gives[self].offset, takes[self].size);
-  if (in_place(longest)) {
+  if (choose(call.kind, longest) == Way::kInPlace) {
     Status status;
     for (int k = 1; status.ok() && k < size_; ++k) {
       const int rank = (rank_ + k) % size_;

@@ -17,6 +17,7 @@
 #include "collective/fabric.h"
 #include "collective/stage.h"
 #include "collective/team.h"
+#include "collective/tuning.h"
 #include "engine/spin.h"
 
 namespace tw::collective {
@@ -27,7 +28,7 @@ class SharedFabric final : public Fabric {
   // `peers` by their place in the team; that of this rank is empty. So are `memories`, or there are
   // none at all: then large arrays go over the stage.
   SharedFabric(Team team, OwnStage own, std::vector<std::optional<PeerStage>> peers,
-               std::vector<std::optional<PeerMemory>> memories, Nanos spin);
+               std::vector<std::optional<PeerMemory>> memories, Ways tuned, Nanos spin);
 
   const char* name() const override { return "shared memory"; }
   Way way() const override { return way_; }
@@ -57,12 +58,15 @@ class SharedFabric final : public Fabric {
  private:
   struct Pending;  // the operation that is under way
 
-  // Up to here each rank reduces everything by itself: a second round costs more than the work.
+  // Without a rule for it. Up to here each rank reduces everything by itself: a second round costs
+  // more than the work.
   static constexpr size_t kOneStep = 16 << 10;
   static_assert(kOneStep <= StageLayout::kSlot);
   // From here on an array that nobody reduces is read where it lies: a system call and the kernel's
   // look at the pages cost less than the second copy.
   static constexpr size_t kReadInPlace = 4 << 20;
+  // Which way an operation goes that moves so many bytes between two ranks.
+  Way choose(CollectiveKind kind, size_t bytes) const;
   static constexpr size_t kReadAtOnce = 4 << 20;  // between two looks at the others
 
   const Board& board(int rank) const;
@@ -98,7 +102,6 @@ class SharedFabric final : public Fabric {
   template <class Fill, class Drain>
   Status exchange(const Pending& now, uint64_t chunks, Fill&& fill, Drain&& drain);
   // Without a stage: the owner says where its array lies, and returns once all have read it.
-  bool in_place(size_t bytes) const { return !memories_.empty() && bytes >= kReadInPlace; }
   Status enter_with(const Pending& now, const std::byte* array);
   uint64_t array_of(int rank) const;
   Status read(const Pending& now, int rank, uint64_t from, std::byte* to, size_t size);
@@ -112,6 +115,7 @@ class SharedFabric final : public Fabric {
   const OwnStage own_;
   const std::vector<std::optional<PeerStage>> peers_;
   const std::vector<std::optional<PeerMemory>> memories_;
+  const Ways tuned_;
   const bool crowded_;  // there are more ranks than processors
   Spinner spinner_;
   Way way_ = Way::kOneStep;

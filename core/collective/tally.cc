@@ -3,6 +3,11 @@
 
 namespace tw::collective {
 
+Tally& Tally::of_process() {
+  static Tally all;
+  return all;
+}
+
 const char* name_of(Way way) {
   switch (way) {
     case Way::kOneStep:

@@ -35,6 +35,9 @@ class Tally {
     count.operations.fetch_add(1, std::memory_order_relaxed);
     count.bytes.fetch_add(bytes, std::memory_order_relaxed);
   }
+  // Of all groups of this process, those that have ended, too.
+  static Tally& of_process();
+
   // visit(kind, way, operations, bytes), of what there was.
   template <class Visit>
   void each(Visit&& visit) const {

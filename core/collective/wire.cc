@@ -4,6 +4,11 @@
 #include "wire/bytes.h"
 
 namespace tw::collective {
+namespace {
+
+constexpr size_t kNeighboursSize = 9;  // without the ranks
+
+}  // namespace
 
 std::array<std::byte, kStepHeaderSize> encode_step(const StepHeader& header) {
   std::array<std::byte, kStepHeaderSize> bytes;
@@ -40,6 +45,31 @@ Result<StepHeader> decode_step(std::span<const std::byte> bytes) {
   header.call.root = wire::load<int32_t>(bytes.data() + 20);
   header.call.count = wire::load<uint64_t>(bytes.data() + 24);
   return header;
+}
+
+std::vector<std::byte> encode_neighbours(const Neighbours& neighbours) {
+  std::vector<std::byte> bytes(kNeighboursSize + neighbours.ranks.size());
+  std::byte* at = wire::store(bytes.data(), neighbours.forced);
+  at = wire::store(at, neighbours.tuning);
+  wire::store_bytes(at, neighbours.ranks.data(), neighbours.ranks.size());
+  return bytes;
+}
+
+Result<Neighbours> decode_neighbours(std::span<const std::byte> bytes, size_t ranks) {
+  if (bytes.size() != kNeighboursSize + ranks)
+    return wire::protocol_error({"a list of ", ranks, " ranks in ", bytes.size(), " bytes"});
+  Neighbours found;
+  const auto forced = wire::load<uint8_t>(bytes.data());
+  if (forced >= kAlgorithms) return wire::protocol_error({"a rank takes algorithm ", int{forced}});
+  found.forced = static_cast<Algorithm>(forced);
+  found.tuning = wire::load<uint64_t>(bytes.data() + 1);
+  for (const std::byte each : bytes.subspan(kNeighboursSize)) {
+    const auto said = std::to_integer<uint8_t>(each);
+    if ((said & ~(Neighbours::kMaps | Neighbours::kReads)) != 0)
+      return wire::protocol_error({"a rank says ", int{said}, " of another one"});
+    found.ranks.push_back(said);
+  }
+  return found;
 }
 
 }  // namespace tw::collective

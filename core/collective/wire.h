@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "base/status.h"
 #include "collective/algorithm.h"
@@ -36,5 +37,24 @@ inline constexpr size_t kStepHeaderSize = 32;
 std::array<std::byte, kStepHeaderSize> encode_step(const StepHeader& header);
 // INTERNAL: another size, or values that name nothing.
 Result<StepHeader> decode_step(std::span<const std::byte> bytes);
+
+// What ranks that join tell each other.
+struct Neighbours {
+  static constexpr uint8_t kMaps = 1, kReads = 2;
+
+  Algorithm forced = Algorithm::kNone;  // what it was told to do
+  uint64_t tuning = 0;                  // the digest of its table
+  std::vector<uint8_t> ranks;           // whether it maps the stage, and reads the memory, of each
+
+  bool operator==(const Neighbours&) const = default;
+};
+
+//  offset  size
+//       0     1  algorithm
+//       1     8  digest
+//       9     1  for each rank: kMaps, kReads
+std::vector<std::byte> encode_neighbours(const Neighbours& neighbours);
+// INTERNAL: of another number of ranks, or values that name nothing.
+Result<Neighbours> decode_neighbours(std::span<const std::byte> bytes, size_t ranks);
 
 }  // namespace tw::collective

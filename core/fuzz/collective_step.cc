@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What messages of collectives begin with: what decodes names operations, types and reductions that
-// there are, and encodes to the same bytes again.
+// What messages of collectives begin with, and what ranks that join say: what decodes names
+// operations, types and reductions that there are, and encodes to the same bytes again.
 #include <algorithm>
 
 #include "collective/wire.h"
@@ -14,6 +14,14 @@ using fuzz::require;
 
 void one(fuzz::Input input) {
   const Bytes bytes = input.rest();
+  if (bytes.size() != kStepHeaderSize) {
+    const size_t ranks = bytes.size() > 9 ? bytes.size() - 9 : 0;
+    const auto said = decode_neighbours(bytes, ranks);
+    if (!said.ok()) return fuzz::require_sentence(said.status());
+    require(std::ranges::equal(encode_neighbours(*said), bytes),
+            "what was decoded encodes to the same bytes");
+    return;
+  }
   const auto header = decode_step(bytes);
   if (!header.ok()) return fuzz::require_sentence(header.status());
   require(!header->call.text().empty(), "a call can be told to people");

@@ -23,6 +23,10 @@ bool read_algorithm(std::string_view value, std::string&) {
          value == "recursive_doubling" || value == "halving_doubling";
 }
 
+bool read_tuning(std::string_view value, std::string&) {
+  return value == "auto" || value == "off" || value.find('/') != std::string_view::npos;
+}
+
 bool read_born(std::string_view value, std::string&) {
   return value == "auto" || value == "traced" || value == "off";
 }
@@ -49,6 +53,11 @@ constexpr Setting kOfUsers[] = {
      "of a group: how all-reduces go. auto: over common memory within a host, and between hosts as "
      "suits the size and the ranks. Another: by messages between all ranks, in this way. The same "
      "for all ranks",
+     "auto"},
+    {"", "TENSORWIRE_TUNING", Words{"auto, off or the path of a table, with a /", read_tuning},
+     "of a group: the table of tensorwire tune. auto: collectives.table in the folder tensorwire "
+     "of "
+     "XDG_CACHE_HOME, or of ~/.cache, where that is there",
      "auto"},
     {"", "TENSORWIRE_GROUP_HOST", Words{"an address or a name of this host"},
      "of a group: where ranks of other hosts reach this one", "127.0.0.1"},

@@ -12,15 +12,6 @@
 namespace tw {
 namespace {
 
-std::string quoted_json(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += static_cast<unsigned char>(c) < 0x20 ? '?' : c;
-  }
-  return out + '"';
-}
-
 const char* direction(bool sent) { return sent ? "sent" : "received"; }
 
 bool write_all(int fd, std::string_view bytes) {
@@ -49,6 +40,15 @@ Fd new_file(const std::string& folder) {
 }
 
 }  // namespace
+
+std::string quoted_json(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += static_cast<unsigned char>(c) < 0x20 ? '?' : c;
+  }
+  return out + '"';
+}
 
 std::string trace_line(const TracedLink& link, const Trace::Record& record) {
   std::string out = "{\"pid\":" + std::to_string(getpid()) + ",\"role\":" + quoted_json(link.role) +
@@ -83,8 +83,11 @@ std::string trace_line(const TracedLink& link, const Trace::Record& record) {
 }
 
 void TraceFile::add(const TracedLink& link, const Trace::Record& record) {
-  if (folder_.empty()) return;
-  const std::string line = trace_line(link, record);
+  if (wanted()) add(trace_line(link, record));
+}
+
+void TraceFile::add(std::string_view line) {
+  if (!wanted()) return;
   const MutexLock lock(mutex_);
   if (failed_) return;
   if (!file_) file_ = new_file(folder_);

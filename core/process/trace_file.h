@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "base/fd.h"
 #include "base/mutex.h"
@@ -23,7 +24,10 @@ class TraceFile {
   // Empty: nothing is left anywhere.
   explicit TraceFile(std::string folder) : folder_(std::move(folder)) {}
 
+  bool wanted() const { return !folder_.empty(); }
   void add(const TracedLink& link, const Trace::Record& record);
+  // A line of JSON, with the process's id in it, of what else there is to tell.
+  void add(std::string_view line);
 
  private:
   const std::string folder_;
@@ -31,6 +35,8 @@ class TraceFile {
   Fd file_ TW_GUARDED_BY(mutex_);
   bool failed_ TW_GUARDED_BY(mutex_) = false;
 };
+
+std::string quoted_json(std::string_view text);
 
 // As one line. Steps: name to [count, bytes]; events: [time ns, "sent" or "received", step, stream,
 // message, segment, bytes, id].

@@ -80,7 +80,12 @@ int tw_group_size(const tw_group* group);
 // How its data moves, for people: "shared memory", "messages", or "shared memory and messages";
 // empty: there is one rank.
 const char* tw_group_fabric(const tw_group* group);
+// 1: the table of `tensorwire tune` decides which ways its operations go, which all ranks have.
+// 0: constants do; *why_not (null, or where the text goes, which lives as long as the group) is
+// empty where no rank was to have a table.
+int tw_group_tuned(const tw_group* group, const char** why_not);
 // How often each operation has gone which way, with the bytes that this rank gave or was given.
+// `group` null: of all groups of this process, those that have ended, too.
 typedef void (*tw_visit_operations)(void* context, const char* operation, const char* way,
                                     uint64_t operations, uint64_t bytes);
 void tw_group_statistics(const tw_group* group, tw_visit_operations visit, void* context);

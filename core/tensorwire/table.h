@@ -166,7 +166,8 @@ enum { TW_TABLE_VERSION = 10 };
   ENTRY(transport_why_not, tw_transport_why_not)     \
   ENTRY(group_receive_any, tw_group_receive_any)     \
   ENTRY(group_statistics, tw_group_statistics)       \
-  ENTRY(group_gone, tw_group_gone)
+  ENTRY(group_gone, tw_group_gone)                   \
+  ENTRY(group_tuned, tw_group_tuned)
 
 typedef struct tw_table {
   uint32_t version;

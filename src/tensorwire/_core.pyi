@@ -567,6 +567,9 @@ class ServerCall:
     def process(self) -> Peer:
         """Who has made the call."""
 
+def group_statistics() -> list[tuple[str, str, int, int]]:
+    """Of all groups of this process, those that have ended, too: as ``Group.statistics``."""
+
 class Group:
     """Ranks that run collectives together. Thread-safe."""
 
@@ -584,6 +587,9 @@ class Group:
     @property
     def fabric(self) -> str:
         """How its data moves, for people; empty: there is one rank."""
+    @property
+    def tuned(self) -> tuple[bool, str]:
+        """Whether the table of ``tensorwire tune`` decides, and why it does not where it was to."""
     def statistics(self) -> list[tuple[str, str, int, int]]:
         """Operation, way, how often, bytes."""
     def run(

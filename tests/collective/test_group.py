@@ -33,6 +33,7 @@ from tensorwire.collective import (
     join,
     store_service,
 )
+from tensorwire.collective.work import Line
 
 FLOATS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
@@ -511,6 +512,21 @@ def fork_and_go_on(group: Group) -> int:
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_is_no_rank(tmp_path: Path) -> None:
     assert results(fork_and_go_on, tmp_path, 2) == [7, 7]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_does_not_wait_for_what_its_parent_began() -> None:
+    line, over = Line("a rank"), threading.Event()
+    begun = line.begin(over.wait)
+    child = os.fork()
+    if child == 0:
+        line.close()
+        os._exit(line.in_turn(lambda: 7))
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    over.set()
+    assert begun.wait()
+    line.close()
+    assert status == 7
 
 
 def test_a_rank_that_does_not_come(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import tensorwire
 from tensorwire import _core
+from tensorwire.collective import join
 from tensorwire.observe import metrics
 from tensorwire.rpc import registry
 
@@ -200,6 +201,7 @@ def test_names_units_and_help(prometheus: CollectorRegistry, target: str) -> Non
     families = {family.name: family for family in text_string_to_metric_families(text)}
     measures = [*metrics.link(), *metrics.memory(), metrics.LINKS, metrics.CHANNELS]
     measures += [metrics.LOST, metrics.FAILED, metrics.INCIDENTS]
+    measures += [metrics.OPERATIONS, metrics.OPERATION_BYTES]
     assert set(families) == {f"tensorwire_{measure.name}" for measure in measures}
     for measure in measures:
         family = families[f"tensorwire_{measure.name}"]
@@ -212,7 +214,8 @@ def test_names_units_and_help(prometheus: CollectorRegistry, target: str) -> Non
 def test_the_documentation_lists_every_metric() -> None:
     text = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
     others = (metrics.LINKS, metrics.CHANNELS, metrics.LOST, metrics.FAILED, metrics.INCIDENTS)
-    every = (*metrics.link(), *others, *metrics.memory())
+    groups = (metrics.OPERATIONS, metrics.OPERATION_BYTES)
+    every = (*metrics.link(), *others, *groups, *metrics.memory())
     rows = []
     for measure in every:
         name = f"tensorwire_{measure.name}" + ("_total" if measure.kind == "counter" else "")
@@ -320,3 +323,21 @@ def test_a_child_begins_without_the_parents_channels() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
     assert done.stdout.split() == [b"0", b"1"]
+
+
+def test_operations_of_groups_are_added_up(prometheus: CollectorRegistry, tmp_path: Path) -> None:
+    metrics.register(prometheus)
+
+    def count(name: str) -> float:
+        labels = {"operation": "all_gather", "way": "one_step"}
+        return prometheus.get_sample_value(f"tensorwire_group_{name}_total", labels) or 0.0
+
+    before = count("operations"), count("bytes")
+
+    def work(rank: int) -> None:
+        with join(tmp_path, rank, 2) as group:
+            group.all_gather(np.zeros(10, np.float32))
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(work, range(2)))
+    assert (count("operations"), count("bytes")) == (before[0] + 2, before[1] + 80)

@@ -251,8 +251,44 @@ def test_a_file_that_cannot_be_written_is_said_before_the_program_runs(tmp_path:
 def test_the_command_says_when_there_is_nothing() -> None:
     done = command("--json", "--", sys.executable, "-c", "pass")
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == {"links": []}
+    assert json.loads(done.stdout) == {"links": [], "groups": []}
     assert command("--", "/no/such/program").returncode == 127
+
+
+RANKS = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+import numpy as np
+from tensorwire.collective import join
+
+def work(rank):
+    with join(sys.argv[1], rank, 2) as group:
+        for count in (2, 2, 100_000):
+            group.all_reduce(np.ones(count, np.float32))
+
+with ThreadPoolExecutor(2) as pool:
+    list(pool.map(work, range(2)))
+"""
+
+
+def test_the_command_shows_operations_of_ranks(tmp_path: Path) -> None:
+    output = tmp_path / "steps.json"
+    folder = str(tmp_path / "store")
+    done = command("--output", str(output), "--", sys.executable, "-c", RANKS, folder)
+    assert done.returncode == 0, done.stderr
+    groups = json.loads(output.read_text())["groups"]
+    assert sorted(group["rank"] for group in groups) == [0, 1]
+    for group in groups:
+        assert (group["size"], group["fabric"], group["tuned"]) == (2, "shared memory", False)
+        assert group["operations"] == {
+            "all_reduce": {
+                "one_step": {"operations": 2, "bytes": 16},
+                "stage": {"operations": 1, "bytes": 400_000},
+            }
+        }
+    assert "rank 1 of 2" in done.stdout
+    (line,) = {line for line in done.stdout.splitlines() if "stage" in line}
+    assert line.split() == ["all_reduce", "stage", "1", "400,000"]
 
 
 def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from tests.torture import crowds, exits, hostile, kills, shortage, soak
+from tests.torture import crowds, exits, groups, hostile, kills, shortage, soak
 from tests.torture.figures import Part, Row, Say
 
 
@@ -29,6 +29,12 @@ PARTS: Final[dict[str, Named]] = {
     "killed": Named(kills.killed, 4.0),
     "interrupted": Named(kills.interrupted, 2.0),
     "stopped": Named(kills.stopped, 3.0),
+    "ranks die": Named(groups.killed, 3.0),
+    "ranks stall": Named(groups.stopped, 10.0),
+    "ranks disagree": Named(groups.disagreeing, 1.0),
+    "ranks leave": Named(groups.leaving, 1.0),
+    "ranks fork": Named(groups.forking, 1.0),
+    "groups crossed": Named(groups.crossing, 4.0),
     "without descriptors": Named(shortage.without_descriptors, 1.0),
     "without address space": Named(shortage.without_address_space, 3.0),
     "full arenas": Named(shortage.full_arenas, 0.5),

@@ -60,6 +60,7 @@ ROUNDS = {
     "intruders": CASES[len(CASES) // 2 :],
     "killed": ["killed", "interrupted", "stopped"],
     "shortages": ["without", "full arenas"],
+    "groups": ["ranks"],
     "crowds": ["forks", "channels", "soak"],
 }
 

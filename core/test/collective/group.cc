@@ -264,6 +264,106 @@ TEST_CASE("group: ranks that were told different algorithms are told so") {
   }
 }
 
+// A file of rules, for as long as it lives.
+class Table {
+ public:
+  explicit Table(const std::string& rules) {
+    const int file = mkstemp(path_.data());
+    REQUIRE(file >= 0);
+    REQUIRE(write(file, rules.data(), rules.size()) == static_cast<ssize_t>(rules.size()));
+    close(file);
+  }
+  Table(const Table&) = delete;
+  Table& operator=(const Table&) = delete;
+  ~Table() { unlink(path_.c_str()); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_ = "/tmp/tensorwire-table-XXXXXX";
+};
+
+TEST_CASE("group: operations have their results by each way of a table") {
+  const std::map<std::string, std::vector<std::string>> ways = {
+      {"one_step", {"all_reduce", "reduce", "broadcast", "all_gather", "gather"}},
+      {"stage",
+       {"all_reduce", "reduce", "broadcast", "all_gather", "gather", "scatter", "all_to_all"}},
+      {"in_place", {"broadcast", "all_gather", "gather", "scatter", "all_to_all"}},
+  };
+  for (const auto& [way, operations] : ways) {
+    std::string rules;
+    for (const std::string& operation : operations)
+      rules += operation + " memory 3 281474976710656 " + way + "\n";
+    const Table table(rules);
+    const Variable tuning("TENSORWIRE_TUNING", table.path().c_str());
+    CAPTURE(way);
+    for (const bool readable : {true, false}) {
+      const Placement placement{"shared memory", nullptr, 0, readable};
+      as_ranks_of(placement, 3, [&](Group& group) -> std::string {
+        if (!group.tuned()) return "not tuned: " + group.why_not_tuned();
+        if (std::string wrong = every_count(group); !wrong.empty()) return wrong;
+        bool taken = false;
+        group.tally().each([&](CollectiveKind, collective::Way went, uint64_t, uint64_t) {
+          taken = taken || way == collective::name_of(went);
+        });
+        return taken || way == "in_place" ? "" : "no operation went that way";
+      });
+    }
+  }
+}
+
+TEST_CASE("group: a table decides between hosts, but not which floats are rounded once") {
+  const Table table("all_reduce messages 3 100 ring\nall_reduce messages 3 200 recursive_doubling");
+  const Variable tuning("TENSORWIRE_TUNING", table.path().c_str());
+  as_ranks_of(kPlacements[2], 3, [](Group& group) -> std::string {
+    std::map<std::string, uint64_t> went;
+    for (const DataType type : {DataType::kFloat32, DataType::kBfloat16})
+      for (const size_t size : {size_t{40}, size_t{160}, size_t{400}}) {
+        std::vector<std::byte> data(size);
+        const CollectiveCall call{CollectiveKind::kAllReduce, type, ReduceOp::kSum, 0,
+                                  size / size_of(type)};
+        const Status status = group.run(call, data.data(), data.data(), within(kLong));
+        if (!status.ok()) return status.details();
+      }
+    group.tally().each([&](CollectiveKind, collective::Way way, uint64_t n, uint64_t) {
+      went[collective::name_of(way)] += n;
+    });
+    return went == std::map<std::string, uint64_t>{{"ring", 1},
+                                                   {"recursive_doubling", 1},
+                                                   {"direct", 4}}
+               ? ""
+               : "went other ways";
+  });
+}
+
+TEST_CASE("group: ranks with different tables, or none, or broken ones, take none") {
+  const Table one("all_reduce memory 2 8 stage"), other("all_reduce memory 2 9 stage"),
+      bad("nonsense");
+  const std::pair<std::string, std::string> cases[] = {{one.path(), other.path()},
+                                                       {one.path(), "off"},
+                                                       {one.path(), bad.path()},
+                                                       {one.path(), "/nowhere/table"}};
+  for (const auto& paths : cases) {
+    MemoryStore store;
+    std::vector<std::thread> threads;
+    std::array<std::string, 2> why;
+    for (size_t rank = 0; rank < 2; ++rank)
+      threads.emplace_back([&, rank] {
+        collective::Seat seat{static_cast<int>(rank), 2, "127.0.0.1", {}};
+        seat.tuning = rank == 0 ? paths.first : paths.second;
+        auto group = Group::make(store, seat, within(kLong));
+        why[rank] = !group              ? group.status().details()
+                    : (*group)->tuned() ? "it is tuned"
+                                        : (*group)->why_not_tuned();
+      });
+    for (std::thread& thread : threads) thread.join();
+    CAPTURE(paths.second);
+    CHECK(why[0].find("rank 1") != std::string::npos);
+    CHECK(why[0].find("another one than rank 0") != std::string::npos);
+    const bool broken = paths.second == bad.path() || paths.second == "/nowhere/table";
+    CHECK(why[1].find(broken ? "is not used" : "another one than rank 1") != std::string::npos);
+  }
+}
+
 TEST_CASE("group: algorithms by size and ranks") {
   const auto chosen = [](DataType type, uint64_t bytes, int ranks,
                          Algorithm forced = Algorithm::kNone) {

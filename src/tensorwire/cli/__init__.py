@@ -23,6 +23,8 @@ class Commands(Group):
         "doctor": "Show what this host has, what calls to TARGET would get, and what mends the "
         "rest.",
         "bench": "Measure Tensorwire against others.",
+        "tune": "Measure which ways collectives are fastest on this host, and keep that for groups "
+        "to use.",
     }
 
     def invoke(self, ctx: Any) -> Any:

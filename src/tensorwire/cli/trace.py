@@ -45,7 +45,8 @@ def trace(
 
     MESSAGE, EAGER, DATA; MAP of what is lent in shared memory; RTS, READ and FIN of what is read
     from the sender's memory; CREDIT, ABORT, GOAWAY; SEND: what the transport took at once. The
-    payload is the bytes of tensors and other segments. A process that is killed leaves nothing of
+    payload is the bytes of tensors and other segments. Of a rank of a group there is a table of its
+    operations and the ways that they went. A process that is killed leaves nothing of
     the links that it had then.
     """
     import json
@@ -57,15 +58,19 @@ def trace(
     writable("--output", output)
     writable("--chrome", chrome)
     try:
-        code, links = tracing.run(command, keep)
+        code, links, groups = tracing.run(command, keep)
     except OSError as error:
         print(f"tensorwire: cannot run {command[0]!r}: {error.strerror}", file=sys.stderr)
         raise typer.Exit(127) from None
-    report = {"links": [tracing.as_dict(link, events=events) for link in links]}
+    report = {
+        "links": [tracing.as_dict(link, events=events) for link in links],
+        "groups": [tracing.group_as_dict(group) for group in groups],
+    }
     saved = save(output, lambda path: path.write_text(json.dumps(report, indent=2) + "\n"))
     saved &= save(chrome, lambda path: path.write_text(json.dumps(tracing.as_chrome(links)) + "\n"))
     if json_:
         print(json.dumps(report, indent=2))
     else:
         tracing.print_links(links, console(), events=events)
+        tracing.print_groups(groups, console())
     raise typer.Exit(code or int(not saved))

@@ -46,6 +46,7 @@ from tensorwire.collective.calls import (
 from tensorwire.collective.errors import translated
 from tensorwire.collective.stores import FileStore, PrefixStore, RpcStore, Store
 from tensorwire.collective.work import Work
+from tensorwire.log import LOGGER
 
 T = TypeVar("T")
 """An array, of any framework, or a tree of them."""
@@ -107,6 +108,10 @@ class Group:
         self.fabric: Final = self._group.fabric
         """How data moves, for people: ``shared memory``, ``messages`` where no two ranks have
         any in common, or ``shared memory and messages``; empty where there is one rank."""
+        self.tuned, why_not = self._group.tuned
+        """Whether the table of ``tensorwire tune`` decides which ways operations go."""
+        if why_not:
+            LOGGER.warning("%s", why_not)
         self.origin: Final = origin or Origin(store, 0, host)
         self._splitting = threading.Lock()  # guards what follows
         self._splits = 0

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
+import weakref
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
@@ -40,6 +42,12 @@ class Line:
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self.reset()
+        _lines.add(self)
+
+    def reset(self) -> None:
+        """As nothing had been begun: a forked child has neither the thread nor whoever held the
+        lock."""
         self._lock = threading.Lock()
         self._jobs: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = (
             queue.SimpleQueue()
@@ -88,3 +96,14 @@ class Line:
     def _over(self) -> None:
         with self._lock:
             self._waiting -= 1
+
+
+_lines: weakref.WeakSet[Line] = weakref.WeakSet()
+
+
+def _in_child() -> None:
+    for line in list(_lines):
+        line.reset()
+
+
+os.register_at_fork(after_in_child=_in_child)

@@ -116,6 +116,22 @@ INCIDENTS = Measure(
 )
 
 
+OPERATIONS = Measure(
+    "group_operations",
+    "counter",
+    "Operations of groups that ended well, by the way that they went.",
+    {},
+    ("operation", "way"),
+)
+OPERATION_BYTES = Measure(
+    "group_bytes",
+    "counter",
+    "Bytes that this rank gave to operations of groups, or was given, by the way that they went.",
+    {},
+    ("operation", "way"),
+)
+
+
 @dataclass
 class Series:
     """One counter of links that come and go: its value never falls while one of them is alive."""
@@ -180,7 +196,16 @@ class LinkCollector(Collector):
     def describe(self) -> Iterator[Metric]:
         for measure in link():
             yield measure.family(LINK_LABELS)
-        for measure in (*memory(), LINKS, CHANNELS, LOST, FAILED, INCIDENTS):
+        for measure in (
+            *memory(),
+            LINKS,
+            CHANNELS,
+            LOST,
+            FAILED,
+            INCIDENTS,
+            OPERATIONS,
+            OPERATION_BYTES,
+        ):
             yield measure.family()
 
     def collect(self) -> Iterator[Metric]:
@@ -219,6 +244,12 @@ class LinkCollector(Collector):
         for reasons, count in audit.counts().items():
             family.add_metric(reasons, count)
         yield family
+        operations, nbytes = OPERATIONS.family(), OPERATION_BYTES.family()
+        for operation, way, count, size in _core.group_statistics():
+            operations.add_metric([operation, way], count)
+            nbytes.add_metric([operation, way], size)
+        yield operations
+        yield nbytes
 
     def _links(self, totals: Totals) -> Iterator[Metric]:
         with self._lock:

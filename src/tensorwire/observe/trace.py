@@ -6,7 +6,8 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -82,6 +83,21 @@ class LinkTrace:
         return sum(self.steps[direction].get(step, (0, 0))[1] for step in PAYLOAD)
 
 
+@dataclass(frozen=True)
+class GroupTrace:
+    """What the operations of one rank of a group have come to.
+
+    fabric, tuned: as of ``collective.Group``. operations: count and bytes by operation and way.
+    """
+
+    pid: int
+    rank: int
+    size: int
+    fabric: str
+    tuned: bool
+    operations: Mapping[str, Mapping[str, tuple[int, int]]]
+
+
 def keep(events: int) -> None:
     """Every link of this process, those of now and those to come, forgets what it has noted and
     keeps its last ``events`` steps from now on; 0: none. 64 bytes each."""
@@ -107,34 +123,48 @@ def environment(folder: Path, events: int) -> dict[str, str]:
     return {"TENSORWIRE_TRACE": str(events), "TENSORWIRE_TRACE_FOLDER": str(folder)}
 
 
-def read(folder: Path) -> list[LinkTrace]:
-    """What processes have left there. A killed one leaves only the links that ended before it."""
-    found = []
+def _left(folder: Path) -> Iterator[dict[str, Any]]:
     for file in sorted(folder.glob("*.jsonl")):
         for line in file.read_text().splitlines():
-            try:
-                link = json.loads(line)
-            except json.JSONDecodeError:
-                continue  # cut off with its process
-            found.append(
-                LinkTrace(
-                    transport=link["transport"],
-                    peer=link["peer"],
-                    total=link["total"],
-                    events=tuple(Event(*event) for event in link["events"]),
-                    steps={
-                        direction: {step: (count, size) for step, (count, size) in steps.items()}
-                        for direction, steps in link["steps"].items()
-                    },
-                    role=link["role"],
-                    pid=link["pid"],
-                )
-            )
+            with suppress(json.JSONDecodeError):  # cut off with its process
+                yield json.loads(line)
+
+
+def read(folder: Path) -> list[LinkTrace]:
+    """What processes have left there. A killed one leaves only the links that ended before it."""
+    return [
+        LinkTrace(
+            transport=link["transport"],
+            peer=link["peer"],
+            total=link["total"],
+            events=tuple(Event(*event) for event in link["events"]),
+            steps={
+                direction: {step: (count, size) for step, (count, size) in steps.items()}
+                for direction, steps in link["steps"].items()
+            },
+            role=link["role"],
+            pid=link["pid"],
+        )
+        for link in _left(folder)
+        if "group" not in link
+    ]
+
+
+def read_groups(folder: Path) -> list[GroupTrace]:
+    """What ranks have left there when they left their groups."""
+    found = []
+    for left in _left(folder):
+        if "group" in left:
+            operations: dict[str, dict[str, tuple[int, int]]] = {}
+            for operation, way, count, size in left["operations"]:
+                operations.setdefault(operation, {})[way] = (count, size)
+            found.append(GroupTrace(left["pid"], **left["group"], operations=operations))
     return found
 
 
-def run(command: Sequence[str], events: int) -> tuple[int, list[LinkTrace]]:
-    """Runs a program to its end. Its exit code (128 + the signal that ended it) and its links.
+def run(command: Sequence[str], events: int) -> tuple[int, list[LinkTrace], list[GroupTrace]]:
+    """Runs a program to its end. Its exit code (128 + the signal that ended it), its links and its
+    ranks of groups.
 
     OSError: it cannot be started.
     """
@@ -149,7 +179,7 @@ def run(command: Sequence[str], events: int) -> tuple[int, list[LinkTrace]]:
                 continue  # the program was told, too; it decides
             except SystemExit:
                 process.terminate()
-        return (code if code >= 0 else 128 - code), read(folder)
+        return (code if code >= 0 else 128 - code), read(folder), read_groups(folder)
 
 
 def as_dict(link: LinkTrace, *, events: bool) -> dict[str, Any]:
@@ -169,6 +199,15 @@ def as_dict(link: LinkTrace, *, events: bool) -> dict[str, Any]:
     if events:
         fields["events"] = [vars(event) for event in link.events]
     return fields
+
+
+def group_as_dict(group: GroupTrace) -> dict[str, Any]:
+    """For JSON."""
+    operations = {
+        operation: {way: {"operations": n, "bytes": size} for way, (n, size) in ways.items()}
+        for operation, ways in group.operations.items()
+    }
+    return {**vars(group), "operations": operations}
 
 
 def as_chrome(links: Sequence[LinkTrace]) -> dict[str, Any]:
@@ -228,6 +267,26 @@ def print_links(links: Sequence[LinkTrace], console: Console, *, events: bool) -
         show(console, table)
         if events:
             _print_events(link, console)
+
+
+def print_groups(groups: Sequence[GroupTrace], console: Console) -> None:
+    from rich.table import Table
+
+    for group in groups:
+        over = f" over {group.fabric}" if group.fabric else ""
+        console.print(
+            f"\nrank {group.rank} of {group.size} (pid {group.pid}){over}"
+            f"{', tuned' if group.tuned else ''}",
+            markup=False,
+            highlight=False,
+        )
+        table = Table("operation", "way", header_style="bold", box=None, padding=(0, 1))
+        for heading in ("calls", "bytes"):
+            table.add_column(heading, justify="right", no_wrap=True)
+        for operation, ways in group.operations.items():
+            for way, figures in ways.items():
+                table.add_row(operation, way, *(f"{figure:,}" for figure in figures))
+        show(console, table)
 
 
 def _print_events(link: LinkTrace, console: Console) -> None:

@@ -16,7 +16,13 @@ from tensorwire.bench.harness.terminal import announce, progress_bar
 from tensorwire.terminal import console
 
 
-def measured(suite: Suite, output: Path | None, json_: bool, picture: Path | None) -> int:
+def measured(
+    suite: Suite,
+    output: Path | None,
+    json_: bool,
+    picture: Path | None,
+    draw: Callable[[Report, Path], None] = plot,
+) -> int:
     """Runs the suite, and hands over its figures; returns the command's exit code."""
     command = f"tensorwire bench {suite.name}"
     announce(command, suite.forecast())
@@ -26,7 +32,8 @@ def measured(suite: Suite, output: Path | None, json_: bool, picture: Path | Non
     except SuiteError as error:
         print(f"{command}: {error}", file=sys.stderr)
         return 1
-    return 0 if hand_over(report, suite.layout, output, json_, picture) and complete else 1
+    saved = hand_over(report, suite.layout, output, json_, picture, draw)
+    return 0 if saved and complete else 1
 
 
 def hand_over(

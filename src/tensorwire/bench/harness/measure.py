@@ -25,6 +25,7 @@ class Visit:
     calls, seconds: how many and how long in all; cpu_seconds: of both ends.
     path: the transport that the calls took; in_place: the share of the bytes that were read in the
     sender's memory (None: that is not counted). min_us: of the fastest call, where that is told.
+    ways: those that the library says its calls took.
     """
 
     p50_us: float
@@ -35,6 +36,7 @@ class Visit:
     path: str
     in_place: float | None = None
     min_us: float | None = None
+    ways: Sequence[str] = ()
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

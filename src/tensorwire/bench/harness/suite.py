@@ -91,6 +91,10 @@ class Suite(abc.ABC):
     def start(self, entry: Entry) -> AbstractContextManager[Session]:
         """Starts the processes, and ends them whatever state they are in. AgentError."""
 
+    def start_in(self, entry: Entry, room: Hashable) -> AbstractContextManager[Session]:
+        """The same for the works of one ``room``."""
+        return self.start(entry)
+
     def _why_not(self, entry: Entry) -> str | None:
         return self.contender(entry.contender).viable(entry.transport)
 
@@ -200,7 +204,7 @@ class Suite(abc.ABC):
             return
         for room in rooms:
             try:
-                session = stack.enter_context(self.start(entry))
+                session = stack.enter_context(self.start_in(entry, room))
             except (AgentError, ImportError) as error:
                 results.note(f"{entry}: {error}")
                 continue

@@ -16,6 +16,8 @@ class Commands(Group):
         "rpc": "Measure calls and streams: Tensorwire against stock grpcio, in interleaved rounds.",
         "collectives": "Measure collectives: Tensorwire against gloo and MPI, in interleaved "
         "rounds.",
+        "channels": "Measure training steps over each channel for gradients, in interleaved "
+        "rounds.",
         "tensorflow": "Measure steps of TensorFlow sessions: tensorwire against stock gRPC, in "
         "interleaved rounds.",
     }

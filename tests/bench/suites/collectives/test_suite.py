@@ -110,6 +110,7 @@ def test_details_tell_ratios_to_each_peer_and_bandwidth_on_the_bus(report: Repor
         "case": "all_reduce",
         "size": 1_000_000,
         "min_us": 5.0,
+        "ways": [],
         "bus_gb_per_s": pytest.approx(150),
         "ratios": {"gloo": 10.0, "tensorwire": 1.0, "memory": 0.8},
     }

@@ -1,23 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensorwire's groups, with NumPy arrays."""
+"""Tensorwire's groups, with NumPy arrays; and the same by each of the ways that there are, whatever
+the size, which is what ``tensorwire tune`` measures."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
 from tensorwire import collective
+from tensorwire.bench.harness.work import Work
 from tensorwire.bench.suites.collectives.contender import Call, Contender, Meeting, Rank
 from tensorwire.bench.suites.collectives.operations import Array
+from tensorwire.bench.suites.collectives.ways import (
+    FABRICS,
+    FOREVER,
+    UNTUNED,
+    WAYS,
+    at_most,
+    moved,
+    rule,
+)
 
 PATHS: Final = {"shared memory": "shm"}
 
 
 class _Rank(Rank):
-    def __init__(self, group: collective.Group) -> None:
+    def __init__(self, group: collective.Group, path: str) -> None:
         self._group = group
-        self.path = PATHS.get(group.fabric, group.fabric)
+        self.path = path
 
     def barrier(self) -> None:
         self._group.barrier()
@@ -40,6 +52,10 @@ class _Rank(Rank):
         }
         return calls[case]
 
+    def ways(self, case: str) -> Mapping[str, int]:
+        counted = self._group.statistics().get(case, {})
+        return {way: each["operations"] for way, each in counted.items()}
+
 
 class Tensorwire(Contender):
     transports = ("shm",)
@@ -47,9 +63,62 @@ class Tensorwire(Contender):
     def viable(self, transport: str) -> str | None:
         return None
 
+    def variants(self) -> Mapping[str, Tensorwire]:
+        """``tensorwire-tcp``, and of each transport ``tensorwire-TRANSPORT-WAY``; without a table
+        ``tensorwire-TRANSPORT-untuned``."""
+        found: dict[str, Tensorwire] = {"tensorwire-tcp": _Over("tcp", "")}
+        for transport, fabric in FABRICS.items():
+            for way in (UNTUNED, *WAYS[fabric]):
+                found[f"tensorwire-{transport}-{way}"] = _Over(transport, way)
+        return found
+
     @contextmanager
     def join(self, meeting: Meeting) -> Iterator[Rank]:
         with collective.join(
             meeting.folder, meeting.rank, meeting.size, timeout=meeting.timeout
         ) as group:
-            yield _Rank(group)
+            yield _Rank(group, self._path(group))
+
+    def _path(self, group: collective.Group) -> str:
+        return PATHS.get(group.fabric, group.fabric)
+
+
+class _Over(Tensorwire):
+    """Over one transport. way: by which all operations go that can; empty: as they do."""
+
+    def __init__(self, transport: str, way: str) -> None:
+        self.transports = (transport,)
+        self._transport = transport
+        self._way = way
+        if way not in ("", UNTUNED):
+            self.cases = frozenset(WAYS[FABRICS[transport]][way])
+
+    def variants(self) -> Mapping[str, _Over]:
+        return {}
+
+    def supports(self, work: Work, dtype: str) -> bool:
+        # Shares are largest between two ranks: what does not fit there may fit between more.
+        most = at_most(self._way)
+        return super().supports(work, dtype) and (most is None or moved(work, 2) <= most)
+
+    @contextmanager
+    def join(self, meeting: Meeting) -> Iterator[Rank]:
+        os.environ["TENSORWIRE_TRANSPORT"] = self._transport
+        if self._way:
+            os.environ["TENSORWIRE_TUNING"] = self._table(meeting)
+        with super().join(meeting) as rank:
+            yield rank
+
+    def _table(self, meeting: Meeting) -> str:
+        if self._way == UNTUNED:
+            return "off"
+        fabric = FABRICS[self._transport]
+        path = f"{meeting.folder}-{meeting.rank}.table"
+        with open(path, "w") as table:
+            for case in WAYS[fabric][self._way]:
+                table.write(rule(case, fabric, meeting.size, FOREVER, self._way))
+        return path
+
+    def _path(self, group: collective.Group) -> str:
+        found = super()._path(group)
+        return self._transport if found == FABRICS[self._transport] else found

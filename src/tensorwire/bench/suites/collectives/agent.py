@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from array import array
+from collections.abc import Mapping
 from typing import Final
 
 from tensorwire.bench.harness.control import Control, conversation
@@ -37,6 +38,8 @@ class Driver:
         self._checked: set[Work] = set()
         self._call: Call | None = None
         self._rooted = False
+        self._case = ""
+        self._before: Mapping[str, int] = {}
 
     def open(self, work: Work) -> None:
         """Checks the results, too, when this is the work's first visit."""
@@ -48,6 +51,7 @@ class Driver:
             self._call()
             check(work.case, found, number, size)
             self._checked.add(work)
+        self._case, self._before = work.case, dict(self._rank.ways(work.case))
         found.given.fill(0)  # zeros stay what they are, however often they are added up
         self._rank.barrier()
 
@@ -75,6 +79,11 @@ class Driver:
                 before = after
         return durations, time.process_time() - used
 
+    def ways(self) -> list[str]:
+        """Those that calls have gone since ``open``."""
+        now = self._rank.ways(self._case)
+        return [way for way, count in now.items() if count > self._before.get(way, 0)]
+
     def close(self) -> None:
         self._call = None
 
@@ -88,7 +97,8 @@ def answer(control: Control, driver: Driver) -> None:
             durations, used = driver.run(message["calls"])
             if message["last"]:
                 driver.close()
-            control.send({"nanoseconds": durations.tolist(), "cpu_seconds": used})
+            figures = {"nanoseconds": durations.tolist(), "cpu_seconds": used}
+            control.send({**figures, "ways": driver.ways()})
 
 
 def end_with(control: Control) -> None:

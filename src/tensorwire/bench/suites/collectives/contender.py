@@ -5,7 +5,7 @@ to time. How to add one is told in ``docs/benchmarks.md``."""
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -52,6 +52,10 @@ class Rank(abc.ABC):
     def call(self, case: str, given: Array, taken: Array) -> Call:
         """What is timed: one call of the operation, whose root is rank 0 and whose reduction is a
         sum. The arrays are those that ``operations.arrays`` makes."""
+
+    def ways(self, case: str) -> Mapping[str, int]:
+        """How often calls of the operation have gone which way, where the library tells it."""
+        return {}
 
 
 class Contender(contenders.Contender):

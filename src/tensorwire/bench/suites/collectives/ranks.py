@@ -23,10 +23,11 @@ MOST_CALLS: Final = 20_000
 @dataclass(frozen=True)
 class Calls:
     """nanoseconds: of each call, on the rank for which it took longest. cpu_seconds: of all
-    ranks and calls."""
+    ranks and calls. ways: that the library took."""
 
     nanoseconds: Sequence[int]
     cpu_seconds: float
+    ways: Sequence[str] = ()
 
     def within(self, seconds: float) -> int:
         """How many more calls will take about that long."""
@@ -63,12 +64,15 @@ class Ranks:
             found.cpu_seconds,
             self.path,
             min_us=ordered[0] / 1e3,
+            ways=found.ways,
         )
 
     def _run(self, calls: int, limit: float, *, last: bool = False) -> Calls:
         answers = self._ask({"calls": calls, "last": last}, limit)
         each = zip(*(answer["nanoseconds"] for answer in answers), strict=True)
-        return Calls([max(call) for call in each], sum(a["cpu_seconds"] for a in answers))
+        ways = dict.fromkeys(way for answer in answers for way in answer["ways"])
+        used = sum(answer["cpu_seconds"] for answer in answers)
+        return Calls([max(call) for call in each], used, list(ways))
 
     def _ask(self, message: dict[str, Any], limit: float) -> list[dict[str, Any]]:
         with suppress(OSError):  # a rank is gone: what it has said before, if anything, tells why

@@ -42,6 +42,11 @@ def _detail(
     return figure(name, lambda row: read(found[id(row)]), text)
 
 
+def _ways(report: Report) -> Column:
+    found = dict(zip(map(id, report.rows), report.details["rows"], strict=True))
+    return Column("way", lambda row: ", ".join(found[id(row)]["ways"]), text=True, leaves=7)
+
+
 def _more(report: Report) -> Sequence[Column]:
     def ratio(peer: str) -> Callable[[Any], float | None]:
         return lambda detail: detail["ratios"].get(peer)
@@ -51,6 +56,7 @@ def _more(report: Report) -> Sequence[Column]:
     least = _detail(report, "min", lambda detail: detail["min_us"], duration)
     limit = _detail(report, "of limit", ratio(LIMIT), share)
     return [
+        *([_ways(report)] if any(each["ways"] for each in report.details["rows"]) else []),
         replace(least, leaves=4),
         replace(bus, leaves=3),
         *(_detail(report, f"x {peer}", ratio(peer)) for peer in peers if peer not in (*OWN, LIMIT)),
@@ -80,6 +86,7 @@ LAYOUT: Final = Layout(
         "The size is that of the larger of a rank's two arrays. GB/s: size by time (algorithm "
         "bandwidth); bus GB/s: what each rank's way has to carry of it, as nccl-tests define it.",
         "CPU: time of processors for one call, of all ranks and all their threads.",
+        "way: that operations of tensorwire went, as its statistics tell.",
         "x NAME: how many times faster than that contender, by p50 in the same rounds. of limit: "
         "the time in which all ranks, at the same time, add an array of that size to another one "
         "in place (copy it, where nothing is added up), as a part of the row's p50.",
@@ -160,18 +167,20 @@ class Collectives(Suite):
 
 
 def _details_of(row: Row, rows: Sequence[Row], results: Results, ranks: int) -> Mapping[str, Any]:
-    least = [
-        visit.min_us
-        for (entry, work), visits in results.visits.items()
+    visits = [
+        visit
+        for (entry, work), each in results.visits.items()
         if (entry.contender, work.case, work.size) == (row.contender, row.case, row.size)
-        for visit in visits
-        if visit.min_us is not None
+        for visit in each
+        if visit.path == row.transport
     ]
+    least = [visit.min_us for visit in visits if visit.min_us is not None]
     return {
         "contender": row.contender,
         "case": row.case,
         "size": row.size,
         "min_us": min(least, default=None),
+        "ways": list(dict.fromkeys(way for visit in visits for way in visit.ways)),
         "bus_gb_per_s": (
             row.gb_per_s * OPERATIONS[row.case].bus(ranks)
             if row.gb_per_s and row.contender != LIMIT

@@ -69,8 +69,12 @@ class Joined:
             np.add(parameter, gradient, out=parameter)
         return parameters
 
-    def server(self) -> grpc.Server:
-        return grpc.server(ThreadPoolExecutor(WORKERS), options=OPTIONS)
+    def empty(self, elements: int) -> Array:
+        """Memory for an array that is to be ``born``."""
+        return np.empty(elements, np.float32)
+
+    def server(self, workers: int = WORKERS) -> grpc.Server:
+        return grpc.server(ThreadPoolExecutor(workers), options=OPTIONS)
 
     def channel(self, address: str) -> AbstractContextManager[grpc.Channel]:
         channel: AbstractContextManager[grpc.Channel] = grpc.insecure_channel(
@@ -116,8 +120,12 @@ class Segments(Joined):
             fresh.append(self.tensorwire.publish(result))
         return fresh
 
-    def server(self) -> grpc.Server:
-        return self.tensorwire.server(ThreadPoolExecutor(WORKERS), options=OPTIONS)
+    def empty(self, elements: int) -> Array:
+        found: Array = self.tensorwire.empty(elements, np.float32, timeout=None)
+        return found
+
+    def server(self, workers: int = WORKERS) -> grpc.Server:
+        return self.tensorwire.server(ThreadPoolExecutor(workers), options=OPTIONS)
 
     def channel(self, address: str) -> AbstractContextManager[grpc.Channel]:
         return self.tensorwire.insecure_channel(address, options=OPTIONS)

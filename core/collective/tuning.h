@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of a host, which `tensorwire tune` measures: which way operations of groups go.
+//
+// Text, a line for each rule, and # before what people may read:
+//
+//   operation   fabric    ranks  bytes   way
+//   all_reduce  memory    2      32768   one_step
+//   all_reduce  memory    2      65536   stage
+//   all_reduce  messages  4      65536   recursive_doubling
+//
+// Of an operation, a fabric and a number of ranks, a rule holds up to so many bytes. Where there is
+// none, or its way cannot be had, constants decide.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "collective/collective_call.h"
+#include "collective/tally.h"
+
+namespace tw::collective {
+
+// Between whom the rules of a table hold: ranks that read each other's stages, or others.
+enum class Reach : uint8_t { kMemory, kMessages };
+inline constexpr size_t kReaches = 2;
+const char* name_of(Reach reach);
+
+// The rules for one team.
+class Ways {
+ public:
+  // Of an operation that moves so many bytes between a rank and another one; none: no rule.
+  std::optional<Way> of(CollectiveKind kind, uint64_t bytes) const;
+
+ private:
+  friend class Tuning;
+  struct Upto {
+    uint64_t bytes;
+    Way way;
+  };
+  std::array<std::vector<Upto>, kCollectiveKinds> upto_;  // ascending
+};
+
+class Tuning {
+ public:
+  static constexpr size_t kMostBytes = 64 << 10;  // of the text
+
+  // INVALID_ARGUMENT: the text says which line is wrong, and why.
+  static Result<Tuning> parse(std::string_view table);
+  // NOT_FOUND: there is no such file. INVALID_ARGUMENT, as above, or the file cannot be read.
+  static Result<Tuning> read(const std::string& path);
+
+  Ways of(Reach reach, int ranks) const;
+  // Equal for tables that say the same; 0: there are no rules.
+  uint64_t digest() const;
+
+ private:
+  struct Rule {
+    CollectiveKind kind;
+    Reach reach;
+    uint64_t ranks;
+    uint64_t bytes;
+    Way way;
+
+    auto operator<=>(const Rule&) const = default;
+  };
+  static Result<Rule> rule_of(std::string_view line);
+  std::vector<Rule> rules_;  // sorted
+};
+
+}  // namespace tw::collective

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``tensorwire bench channels``: its options, and what it hands over."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tensorwire.cli.group import Command, single
+from tensorwire.cli.options import Json, Output, Plot, Rounds, Seconds, usage, words, writable
+
+app = single()
+
+
+@app.command(
+    cls=Command,
+    epilog="Examples:\n\n"
+    "[bold]tensorwire bench channels[/]\n\n"
+    "[bold]tensorwire bench channels --model googlenet --ranks 2,4 --compute 0.2[/]\n\n"
+    "[bold]tensorwire bench channels --peers hybrid,gloo --compute 0 --plot channels.png[/]\n\n"
+    "Exit codes: 0 all figures are there, 1 some are missing (the notes say why; --peers all misses"
+    " no peer that is not installed) or a file could not be written, 2 wrong usage, 130 after "
+    "Ctrl-C, which ends with the figures that there are.",
+)
+def channels(
+    model: Annotated[
+        str, typer.Option(help="Whose gradients: resnet50, googlenet, alexnet, lstm, ...")
+    ] = "resnet50",
+    ranks: Annotated[str, typer.Option(help="Processes that train.")] = "1,2,4",
+    batch: Annotated[int, typer.Option(min=1, help="Images of a step on each rank.")] = 32,
+    compute: Annotated[
+        float,
+        typer.Option(min=0, help="Seconds that a step computes on one idle core, before it sends."),
+    ] = 0.1,
+    rounds: Rounds = 3,
+    seconds: Seconds = 1.0,
+    peers: Annotated[
+        list[str],
+        typer.Option(
+            help="grpcio, tensorwire (parameter servers), horovod, ring, hybrid, gloo, mpich, "
+            "openmpi, what else is installed, or all."
+        ),
+    ] = ["all"],  # noqa: B006
+    output: Output = None,
+    plot: Plot = None,
+    json_: Json = False,
+) -> None:
+    """Measure training steps over each channel for gradients, in interleaved rounds.
+
+    A step computes, and averages gradients of a well-known model's sizes over all ranks: by a
+    parameter server over stock gRPC and over tensorwire, by Horovod's API, by the hybrid
+    all-reduce, by Baidu's ring, by gloo and by MPI. The averages are checked.
+    """
+    from tensorwire.bench.harness.files import check_plot
+    from tensorwire.bench.harness.handover import measured
+    from tensorwire.bench.suites.channels.contender import find, names
+    from tensorwire.bench.suites.channels.suite import LIMIT, Channels, Options
+    from tensorwire.bench.suites.channels.suite import plot as draw
+
+    def many(word: str) -> int:
+        if not word.isdigit() or not 1 <= int(word) <= 1024:
+            raise ValueError(f"{word!r} is no number of ranks: write 1, 2 or 4")
+        return int(word)
+
+    everyone = [Channels.baseline.contender, *(n for n in names() if n not in ("grpcio", LIMIT))]
+    named = words("--peers", ",".join(peers))
+    for name in named:
+        usage("--peers", lambda name: name == "all" or find(name), name)
+    chosen = [*(name for name in named if name != "all"), *(everyone if "all" in named else ())]
+    wanted = Options(
+        model=model,
+        ranks=[usage("--ranks", many, word) for word in words("--ranks", ranks)],
+        batch=batch,
+        compute=compute,
+        peers=list(dict.fromkeys((LIMIT, *chosen))),
+        rounds=rounds,
+        seconds=seconds,
+        may_lack=[name for name in everyone if name not in named],
+    )
+    writable("--output", output)
+    writable("--plot", plot, check_plot)
+    suite = usage("--model", Channels.of, wanted)
+    raise typer.Exit(measured(suite, output, json_, plot, draw))

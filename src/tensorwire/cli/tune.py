@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``tensorwire tune``: its options, and what it hands over."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tensorwire.cli.group import Command, single
+from tensorwire.cli.options import Json, Rounds, Seconds, choices, usage, words, writable
+
+app = single()
+
+
+@app.command(
+    cls=Command,
+    epilog="Examples:\n\n"
+    "[bold]tensorwire tune[/]\n\n"
+    "[bold]tensorwire tune --ranks 4 --transports tcp --sizes 8,4K,64K,1M,16M[/]\n\n"
+    "[bold]tensorwire tune --cases all_reduce --output ./job.table[/]\n\n"
+    "[bold]TENSORWIRE_TUNING=./job.table python train.py 0 2[/]\n\n"
+    "Exit codes: 0 the table is kept, 1 something could not be measured (the notes say why) or the "
+    "table could not be written, 2 wrong usage, 130 after Ctrl-C, which keeps no table.",
+)
+def tune(
+    ranks: Annotated[str, typer.Option(help="How many processes groups have.")] = "2,4",
+    transports: Annotated[
+        str, typer.Option(help="Between ranks of a host: shm; as between hosts: tcp; or all.")
+    ] = "all",
+    cases: Annotated[
+        str,
+        typer.Option(
+            help="all_reduce, reduce, broadcast, all_gather, gather, scatter, all_to_all: those "
+            "that can go several ways."
+        ),
+    ] = "all_reduce,broadcast,all_gather,all_to_all",
+    sizes: Annotated[
+        str,
+        typer.Option(
+            help="Bytes of the larger of a rank's two arrays; K, M and G are powers of 1024."
+        ),
+    ] = "8,1K,8K,32K,64K,256K,1M,4M,16M",
+    rounds: Rounds = 5,
+    seconds: Seconds = 0.03,
+    output: Annotated[
+        Path | None,
+        typer.Option(help="Keep the table in this file, not in this user's cache."),
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Measure which ways collectives are fastest on this host, and keep that for groups to use.
+
+    Every way of every operation is measured between processes of this host, in interleaved rounds.
+    Groups that are joined later take the table, where all of their ranks have the same one.
+    """
+    from tensorwire import progress
+    from tensorwire.bench.harness.files import save
+    from tensorwire.bench.harness.schedule import Forecast
+    from tensorwire.bench.harness.terminal import announce, progress_bar
+    from tensorwire.bench.harness.work import parse_size
+    from tensorwire.bench.suites.collectives import tuning
+    from tensorwire.bench.suites.collectives.ways import CASES, FABRICS
+
+    def many(word: str) -> int:
+        if not word.isdigit() or not 2 <= int(word) <= 1024:
+            raise ValueError(f"{word!r} is no number of ranks: write 2, 4 or 8")
+        return int(word)
+
+    def size(word: str) -> int:
+        found = parse_size(word, 1)
+        if found == 0:
+            raise ValueError("must be more than 0")
+        return found
+
+    named = choices("--transports", transports, ("all", *FABRICS))
+    ways = [*FABRICS] if "all" in named else named
+    wanted = choices("--cases", cases, CASES)
+    nbytes = sorted(usage("--sizes", size, word) for word in words("--sizes", sizes))
+    suites = [
+        tuning.Tune.between(number, ways, wanted, nbytes, rounds, seconds)
+        for number in sorted(usage("--ranks", many, word) for word in words("--ranks", ranks))
+    ]
+    path = (output or tuning.default_path()).absolute()
+    if output is not None:
+        writable("--output", output)
+    announce("tensorwire tune", sum((suite.forecast() for suite in suites), Forecast()))
+    chosen, notes, complete = [], [], True
+    with progress_bar() as bar:
+        for suite in suites:
+            report, whole = suite.run(bar)
+            if report.interrupted:
+                raise KeyboardInterrupt
+            complete &= whole
+            notes += report.environment["notes"]
+            chosen += tuning.choices(report, suite.ranks)
+    text = tuning.table(path, chosen)
+    saved = save(path, lambda path: tuning.keep(path, text))
+    if json_:
+        print(json.dumps(tuning.as_json(path, chosen, notes), indent=2))
+    else:
+        tuning.print_choices(chosen, notes)
+    if saved:
+        progress.say(f"tensorwire tune: the table is {path}")
+    sys.stdout.flush()
+    raise typer.Exit(0 if saved and complete else 1)
