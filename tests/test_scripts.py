@@ -103,7 +103,7 @@ def test_the_installation_of_system_packages_is_told(tmp_path: Path) -> None:
 def test_too_little_of_the_core_that_ran_is_a_failure(
     tmp_path: Path, run: int, status: int
 ) -> None:
-    """Of 100 lines in a folder. Neither tests nor what needs devices count."""
+    """Of 100 lines. Tests do not count."""
     (tmp_path / "scripts").mkdir()
     script = shutil.copy(ROOT / "scripts" / "coverage", tmp_path / "scripts")
     files = [
@@ -115,9 +115,9 @@ def test_too_little_of_the_core_that_ran_is_a_failure(
             },
         }
         for name, lines, covered in [
-            ("wire/frame.cc", 60, run - 40),
+            ("wire/frame.cc", 50, run - 50),
             ("wire/hello.h", 40, 40),
-            ("transport/verbs/verbs.cc", 1000, 0),
+            ("transport/verbs/verbs.cc", 10, 10),
             ("test/wire/frame.cc", 1000, 0),
         ]
     ]
@@ -134,6 +134,6 @@ def test_too_little_of_the_core_that_ran_is_a_failure(
     assert done.returncode == status, done.stderr
     assert done.stderr == ("less than 90 % of the lines ran\n" if status else "")
     table = {line.split("  ")[0]: line.split() for line in done.stdout.splitlines()}
-    assert table.keys() == {"core/", "transport/verbs", "wire", "all but transport/verbs"}
-    assert table["wire"][1:] == [f"{run}.0", "%", "of", "100", "50.0", "%", "of", "20"]
-    assert table["transport/verbs"][1] == "0.0"
+    assert table.keys() == {"core/", "transport/verbs", "wire", "all"}
+    assert table["all"][1:] == [f"{run}.0", "%", "of", "100", "50.0", "%", "of", "30"]
+    assert table["transport/verbs"][1] == "100.0"
