@@ -289,9 +289,10 @@ TEST_CASE("group: operations have their results by each way of a table") {
        {"all_reduce", "reduce", "broadcast", "all_gather", "gather", "scatter", "all_to_all"}},
       {"in_place", {"broadcast", "all_gather", "gather", "scatter", "all_to_all"}},
   };
-  for (const auto& [way, operations] : ways) {
+  for (const auto& entry : ways) {
+    const std::string& way = entry.first;
     std::string rules;
-    for (const std::string& operation : operations)
+    for (const std::string& operation : entry.second)
       rules += operation + " memory 3 281474976710656 " + way + "\n";
     const Table table(rules);
     const Variable tuning("TENSORWIRE_TUNING", table.path().c_str());
