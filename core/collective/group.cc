@@ -150,6 +150,7 @@ Status Group::choose_fabric(Runtime& runtime, const Seat& seat, const Wait& wait
   auto made = make_fabric(hosts, std::move(own), std::move(stages), std::move(memories), *forced,
                           runtime.settings().spin);
   fabric_name_ = made->name();
+  one_host_ = hosts.size() == 1;
   fabric_ = std::move(made);
   if (*forced != Algorithm::kNone)
     forced_ = std::make_unique<MessageFabric>(Team(*members_), *forced);
@@ -224,60 +225,73 @@ Status Group::alone(const CollectiveCall& call, const std::byte* in, std::byte* 
   return {};
 }
 
-Status Group::run(const CollectiveCall& call, const std::byte* in, std::byte* out,
-                  const Wait& wait) {
-  if (Status status = check(call); !status.ok()) return status;
-  const MutexLock turn(turn_);
-  if (Status status = usable(); !status.ok()) return status;
-  if (!fabric_) return alone(call, in, out);
-  Fabric& fabric = forced_ && call.kind == CollectiveKind::kAllReduce ? *forced_ : *fabric_;
-  Status status = run_on(fabric, call, in, out, wait);
-  if (status.ok()) tally_.add(call.kind, fabric.way(), call.bytes());
+template <class Operation>
+Status Group::on_device(const DevicePlace& place, Operation&& operation) {
+  Status status;
+  if (!on_device_ || !on_device_->is_for(place)) {
+    auto made = DeviceOperations::make(*place.driver, place.device, *members_, one_host_);
+    if (made)
+      on_device_ = std::move(*made);
+    else
+      status = made.status();
+  }
+  if (status.ok()) status = operation(*on_device_);
+  if (!status.ok()) members_->fail(status);
   return status;
 }
 
-Status Group::run_on(Fabric& fabric, const CollectiveCall& call, const std::byte* in,
-                     std::byte* out, const Wait& wait) {
-  switch (call.kind) {
-    case CollectiveKind::kBarrier:
-      return fabric.barrier(call, wait);
-    case CollectiveKind::kAllReduce:
-      return fabric.all_reduce(call, in, out, wait);
-    case CollectiveKind::kReduce:
-      return fabric.reduce(call, in, out, wait);
-    case CollectiveKind::kBroadcast:
-      return fabric.broadcast(call, out, wait);
-    case CollectiveKind::kAllGather:
-      return fabric.all_gather(call, in, out, wait);
-    case CollectiveKind::kReduceScatter:
-      return fabric.reduce_scatter(call, in, out, wait);
-    case CollectiveKind::kGather:
-      return fabric.gather(call, in, out, wait);
-    case CollectiveKind::kScatter:
-      return fabric.scatter(call, in, out, wait);
-    case CollectiveKind::kAllToAll:
-      break;
-  }
-  return {Code::kInvalidArgument, "not an operation"};
+Status Group::run(const CollectiveCall& call, const std::byte* in, std::byte* out, const Wait& wait,
+                  const DevicePlace* place) {
+  if (Status status = check(call); !status.ok()) return status;
+  if (call.kind == CollectiveKind::kBarrier) place = nullptr;
+  const MutexLock turn(turn_);
+  if (Status status = usable(); !status.ok()) return status;
+  if (!fabric_ && !place) return alone(call, in, out);
+  if (!fabric_)
+    return on_device(*place, [&](DeviceOperations& device) {
+      return device.copy(*place, in, out, call.bytes(), wait);
+    });
+  Fabric& fabric = forced_ && call.kind == CollectiveKind::kAllReduce ? *forced_ : *fabric_;
+  Status status = place ? on_device(*place,
+                                    [&](DeviceOperations& device) {
+                                      return device.run(fabric, *place, call, in, out, wait);
+                                    })
+                        : run_on(fabric, call, in, out, wait);
+  if (status.ok()) tally_.add(call.kind, place ? on_device_->way() : fabric.way(), call.bytes());
+  return status;
 }
 
 Status Group::all_to_all(const CollectiveCall& call, const std::byte* in,
                          std::span<const Fabric::Run> gives, std::byte* out,
-                         std::span<const Fabric::Run> takes, const Wait& wait) {
+                         std::span<const Fabric::Run> takes, const Wait& wait,
+                         const DevicePlace* place) {
   if (Status status = check(call); !status.ok()) return status;
   const MutexLock turn(turn_);
   if (Status status = usable(); !status.ok()) return status;
   if (fabric_) {
-    Status status = fabric_->all_to_all(call, in, gives, out, takes, wait);
+    Fabric& fabric = *fabric_;
+    Status status = place ? on_device(*place,
+                                      [&](DeviceOperations& device) {
+                                        return device.all_to_all(fabric, *place, call, in, gives,
+                                                                 out, takes, wait);
+                                      })
+                          : fabric.all_to_all(call, in, gives, out, takes, wait);
     uint64_t bytes = 0;
     for (const Fabric::Run& run : gives) bytes += run.size;
-    if (status.ok()) tally_.add(call.kind, fabric_->way(), bytes);
+    if (status.ok()) tally_.add(call.kind, place ? on_device_->way() : fabric.way(), bytes);
     return status;
   }
   if (gives[0].size != takes[0].size)
     return {Code::kInvalidArgument,
             text({"this rank gives itself ", gives[0].size, " bytes, and takes ", takes[0].size})};
-  if (gives[0].size != 0) std::memcpy(out + takes[0].offset, in + gives[0].offset, gives[0].size);
+  if (gives[0].size == 0) return {};
+  const std::byte* const from = in + gives[0].offset;
+  std::byte* const to = out + takes[0].offset;
+  if (place)
+    return on_device(*place, [&](DeviceOperations& device) {
+      return device.copy(*place, from, to, gives[0].size, wait);
+    });
+  std::memcpy(to, from, gives[0].size);
   return {};
 }
 

@@ -9,6 +9,7 @@
 #include "base/fork.h"
 #include "base/mutex.h"
 #include "collective/algorithm.h"
+#include "collective/device_operations.h"
 #include "collective/fabric.h"
 #include "collective/join.h"
 #include "collective/mailbox.h"
@@ -35,11 +36,14 @@ class Group final : public RefCounted {
   void abort(std::string_view why);
   bool inherited() const { return !home_.here(); }
 
-  // call.kind says which; what it does not need is null. See Fabric.
-  Status run(const CollectiveCall& call, const std::byte* in, std::byte* out, const Wait& wait);
+  // call.kind says which; what it does not need is null. See Fabric. `place`: the arrays lie on a
+  // device, on all ranks; null: in the host's memory.
+  Status run(const CollectiveCall& call, const std::byte* in, std::byte* out, const Wait& wait,
+             const DevicePlace* place = nullptr);
   Status all_to_all(const CollectiveCall& call, const std::byte* in,
                     std::span<const Fabric::Run> gives, std::byte* out,
-                    std::span<const Fabric::Run> takes, const Wait& wait);
+                    std::span<const Fabric::Run> takes, const Wait& wait,
+                    const DevicePlace* place = nullptr);
 
   // One message to one rank, and from one. Those of a tag arrive in their order. They take no turns
   // with the operations.
@@ -60,13 +64,14 @@ class Group final : public RefCounted {
                                       std::vector<std::optional<PeerStage>> stages,
                                       std::vector<std::optional<PeerMemory>> memories,
                                       Algorithm forced, Nanos spin);
-  static Status run_on(Fabric& fabric, const CollectiveCall& call, const std::byte* in,
-                       std::byte* out, const Wait& wait);
   Status usable();
   Status check(const CollectiveCall& call) const;
   Status check_rank(int rank) const;
   Status copy_out(int from, const InMessage& message, std::span<std::byte> into) const;
   Status alone(const CollectiveCall& call, const std::byte* in, std::byte* out) const;
+  // operation(DeviceOperations&) for arrays of that place. An error ends the group.
+  template <class Operation>
+  Status on_device(const DevicePlace& place, Operation&& operation) TW_REQUIRES(turn_);
 
   const Birthplace home_;
   const std::unique_ptr<Members> members_;
@@ -75,6 +80,9 @@ class Group final : public RefCounted {
   std::unique_ptr<Fabric> fabric_ TW_PT_GUARDED_BY(turn_);
   // Of all-reduces, where the user wants a certain algorithm.
   std::unique_ptr<Fabric> forced_ TW_PT_GUARDED_BY(turn_);
+  // Of the device whose arrays came last.
+  std::unique_ptr<DeviceOperations> on_device_ TW_GUARDED_BY(turn_);
+  bool one_host_ = false;
   const char* fabric_name_ = "";
   Tally tally_;
 };

@@ -87,10 +87,6 @@ class CudaDriver final : public Driver {
     if (!status.ok()) return status;
     return ready;
   }
-  Status wait(int device, Stream stream, StreamEvent event) override {
-    return on(device, "cuStreamWaitEvent",
-              [&] { return cuda_.stream_wait_event(native(stream), native(event), 0); });
-  }
 
   Status copy(int device, std::byte* to, const std::byte* from, size_t bytes,
               Stream stream) override {

@@ -50,7 +50,6 @@ struct Functions {
                               Pointer pointer) = nullptr;
   Error (*stream_create)(Stream* stream, unsigned flags) = nullptr;
   Error (*stream_destroy)(Stream stream) = nullptr;
-  Error (*stream_wait_event)(Stream stream, Event event, unsigned flags) = nullptr;
   Error (*event_create)(Event* event, unsigned flags) = nullptr;
   Error (*event_destroy)(Event event) = nullptr;
   Error (*event_record)(Event event, Stream stream) = nullptr;

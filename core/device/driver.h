@@ -66,8 +66,6 @@ class Driver {
   virtual Status record(int device, StreamEvent event, Stream stream) = 0;
   // Whether its place has been reached; so it has while nothing was recorded.
   virtual Result<bool> happened(int device, StreamEvent event) = 0;
-  // What is queued on the stream from now on begins after the event.
-  virtual Status wait(int device, Stream stream, StreamEvent event) = 0;
 
   // Queues a copy between any two of: the device's memory, another one's that it reaches, and
   // pinned memory.

@@ -10,9 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <condition_variable>
 #include <csignal>
-#include <map>
 #include <mutex>
 #include <numeric>
 #include <set>
@@ -20,6 +18,7 @@
 
 #include "process/runtime.h"
 #include "test/call/world.h"
+#include "test/collective/ranks.h"
 #include "test/sanitized.h"
 
 namespace tw::test {
@@ -31,92 +30,6 @@ using collective::CollectiveCall;
 using collective::CollectiveKind;
 using collective::Fabric;
 using collective::Group;
-
-constexpr Nanos kLong = 60 * kSecond;
-
-class MemoryStore final : public collective::Store {
- public:
-  Status set(const std::string& key, std::span<const std::byte> value) override {
-    const std::lock_guard lock(mutex_);
-    values_[key].assign(value.begin(), value.end());
-    changed_.notify_all();
-    return {};
-  }
-  Result<std::vector<std::byte>> get(const std::string& key, const Wait& wait) override {
-    std::unique_lock lock(mutex_);
-    while (!values_.contains(key)) {
-      if (now() >= wait.deadline) return Status{Code::kDeadlineExceeded, "nobody has set it"};
-      changed_.wait_for(lock, std::chrono::milliseconds(1));
-    }
-    return values_[key];
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<std::string, std::vector<std::byte>> values_;
-};
-
-Wait within(Nanos time) { return {deadline_after(time), nullptr, nullptr}; }
-
-// A variable of the environment, for as long as it lives.
-class Variable {
- public:
-  Variable(const char* name, const char* value) : name_(name) {
-    if (value) setenv(name, value, 1);
-  }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-  ~Variable() { unsetenv(name_); }
-
- private:
-  const char* const name_;
-};
-
-// How the ranks of a group are placed: the name of what their data moves by, and why it does.
-struct Placement {
-  const char* fabric;
-  const char* transport;  // null: the best
-  int on_a_host;          // ranks; 0: all
-  bool reads_memory = true;
-};
-constexpr Placement kPlacements[] = {
-    {"shared memory", nullptr, 0},
-    {"shared memory", nullptr, 0, false},
-    {"messages", "tcp", 0},
-    {"shared memory and messages", nullptr, 2},
-};
-
-// Runs as so many ranks at once, and returns when all have.
-template <class Run>
-void as_ranks_of(const Placement& placement, int size, Run&& run) {
-  const Variable transport("TENSORWIRE_TRANSPORT", placement.transport);
-  MemoryStore store;
-  std::vector<std::thread> threads;
-  std::mutex mutex;
-  std::vector<std::string> failures;
-  for (int rank = 0; rank < size; ++rank)
-    threads.emplace_back([&, rank] {
-      collective::Seat seat{rank, size, "127.0.0.1", {}};
-      if (placement.on_a_host != 0) seat.host_id = std::to_string(rank / placement.on_a_host);
-      seat.reads_memory = placement.reads_memory;
-      auto group = Group::make(store, seat, within(kLong));
-      std::string failure = group ? std::string() : group.status().details();
-      if (group) failure = run(**group);
-      if (failure.empty()) return;
-      const std::lock_guard lock(mutex);
-      failures.push_back("rank " + std::to_string(rank) + ": " + failure);
-    });
-  for (std::thread& thread : threads) thread.join();
-  for (const std::string& failure : failures) FAIL_CHECK(failure);
-}
-template <class Run>
-void as_ranks(int size, Run&& run) {
-  for (const Placement& placement : kPlacements) {
-    CAPTURE(placement.fabric);
-    as_ranks_of(placement, size, run);
-  }
-}
 
 template <class T>
 constexpr DataType type_of() {

@@ -95,7 +95,7 @@ void FakeDriver::write_later(Stream stream, std::byte* to, std::vector<std::byte
   const std::lock_guard lock(mutex_);
   push(stream, [this, to, bytes = std::move(bytes)] {
     if (std::byte* const there = reached(to, bytes.size()))
-      std::ranges::copy(bytes, there);
+      std::memcpy(there, bytes.data(), bytes.size());
     else
       broken("a program wrote where it has no memory");
   });
@@ -122,9 +122,10 @@ size_t FakeDriver::leftovers() {
   return streams_.size() - streams_.count(0) + events_.size() + memory_.size() + pinned_.size();
 }
 
-size_t FakeDriver::pending() {
-  const std::lock_guard lock(mutex_);
-  return pending_;
+Status FakeDriver::health() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return pending_ == 0; });
+  return broken_;
 }
 
 Status FakeDriver::called(const char* function) {
@@ -259,19 +260,6 @@ Result<bool> FakeDriver::happened(int, StreamEvent event) {
   const std::lock_guard lock(mutex_);
   if (Status how = called("happened"); !how.ok()) return how;
   return *events_.at(static_cast<uintptr_t>(event));
-}
-
-Status FakeDriver::wait(int, Stream stream, StreamEvent event) {
-  const std::lock_guard lock(mutex_);
-  if (Status how = called("wait"); !how.ok()) return how;
-  const Marker place = events_.at(static_cast<uintptr_t>(event));
-  Queue* const waiting = &queue(stream);
-  push(stream, [this, place, waiting] {
-    std::unique_lock held(mutex_, std::adopt_lock);
-    changed_.wait(held, [&] { return *place || waiting->ends || !broken_.ok(); });
-    held.release();
-  });
-  return {};
 }
 
 Status FakeDriver::copy(int, std::byte* to, const std::byte* from, size_t bytes, Stream stream) {

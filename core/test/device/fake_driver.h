@@ -57,8 +57,8 @@ class FakeDriver final : public device::Driver {
   int calls(const std::string& function);
   // Streams, events, and memory that were not given back.
   size_t leftovers();
-  // Copies and kernels that are queued, or run.
-  size_t pending();
+  // Once nothing is queued any more: whether all memory that was used was there.
+  Status health();
 
   int devices() const override { return devices_; }
   Result<device::Allocation> allocation_of(const void* pointer) override;
@@ -68,7 +68,6 @@ class FakeDriver final : public device::Driver {
   void destroy_event(int device, device::StreamEvent event) override;
   Status record(int device, device::StreamEvent event, device::Stream stream) override;
   Result<bool> happened(int device, device::StreamEvent event) override;
-  Status wait(int device, device::Stream stream, device::StreamEvent event) override;
   Status copy(int device, std::byte* to, const std::byte* from, size_t bytes,
               device::Stream stream) override;
   Result<std::byte*> allocate_pinned(int device, size_t bytes) override;
