@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C ABI: groups of ranks, and collectives.
 #include "abi/abi.h"
+#include "abi/device.h"
 #include "collective/group.h"
 
 using namespace tw;
@@ -113,22 +114,37 @@ void tw_group_abort(tw_group* group, const char* why) try {
 }
 
 int tw_group_run(tw_group* group, int kind, const void* in, void* out, uint64_t count, int type,
-                 int op, int root, const tw_wait* wait, tw_status* status) try {
+                 int op, int root, const tw_wait* wait, tw_status* status) {
+  return tw_group_run_on(group, nullptr, kind, in, out, count, type, op, root, wait, status);
+}
+
+int tw_group_run_on(tw_group* group, const tw_device* device, int kind, const void* in, void* out,
+                    uint64_t count, int type, int op, int root, const tw_wait* wait,
+                    tw_status* status) try {
   if (of(group)->inherited()) return inherited(status, "group");
   if (!in_range(kind, collective::CollectiveKind::kScatter) || !in_range(type, DataType::kBool) ||
       !in_range(op, ReduceOp::kBitXor))
     return report(status, Code::kInvalidArgument, "no such operation, type or reduction");
   const CollectiveCall call{static_cast<collective::CollectiveKind>(kind),
                             static_cast<DataType>(type), static_cast<ReduceOp>(op), root, count};
+  const auto place = place_of(device, in, out);
+  if (!place) return report(status, place.status());
   Interruptible asked(wait);
-  return asked.end(status, of(group)->run(call, static_cast<const std::byte*>(in),
-                                          static_cast<std::byte*>(out), asked.wait()));
+  return asked.end(
+      status, of(group)->run(call, static_cast<const std::byte*>(in), static_cast<std::byte*>(out),
+                             asked.wait(), *place ? &**place : nullptr));
 } catch (const std::bad_alloc&) {
   return no_memory(status);
 }
 
 int tw_group_all_to_all(tw_group* group, int type, const void* in, const tw_run* gives, void* out,
-                        const tw_run* takes, const tw_wait* wait, tw_status* status) try {
+                        const tw_run* takes, const tw_wait* wait, tw_status* status) {
+  return tw_group_all_to_all_on(group, nullptr, type, in, gives, out, takes, wait, status);
+}
+
+int tw_group_all_to_all_on(tw_group* group, const tw_device* device, int type, const void* in,
+                           const tw_run* gives, void* out, const tw_run* takes, const tw_wait* wait,
+                           tw_status* status) try {
   if (of(group)->inherited()) return inherited(status, "group");
   if (!in_range(type, DataType::kBool))
     return report(status, Code::kInvalidArgument, "no such type");
@@ -139,10 +155,13 @@ int tw_group_all_to_all(tw_group* group, int type, const void* in, const tw_run*
   };
   const CollectiveCall call{collective::CollectiveKind::kAllToAll, static_cast<DataType>(type),
                             ReduceOp::kSum, 0, 0};
+  const auto place = place_of(device, in, out);
+  if (!place) return report(status, place.status());
   Interruptible asked(wait);
   return asked.end(status,
                    of(group)->all_to_all(call, static_cast<const std::byte*>(in), runs(gives),
-                                         static_cast<std::byte*>(out), runs(takes), asked.wait()));
+                                         static_cast<std::byte*>(out), runs(takes), asked.wait(),
+                                         *place ? &**place : nullptr));
 } catch (const std::bad_alloc&) {
   return no_memory(status);
 }

@@ -3,6 +3,7 @@
 #ifndef TENSORWIRE_COLLECTIVE_H
 #define TENSORWIRE_COLLECTIVE_H
 
+#include "tensorwire/device.h"
 #include "tensorwire/values.h"
 
 #ifdef __cplusplus
@@ -113,6 +114,18 @@ typedef struct tw_run {
 // a rank gives another size than the other one takes.
 int tw_group_all_to_all(tw_group* group, int type, const void* in, const tw_run* gives, void* out,
                         const tw_run* takes, const tw_wait* wait, tw_status* status);
+
+// The same for arrays in the memory of a device; on all ranks, each with one of its own. They
+// return when the result is there: nothing has to be waited for then, nor is anything in use.
+// `device` null, or -1 as its ordinal and arrays of the host's: as the two above.
+// FAILED_PRECONDITION: this host has no device, and nothing has happened. What fails on a device
+// ends the group, INTERNAL among the codes.
+int tw_group_run_on(tw_group* group, const tw_device* device, int kind, const void* in, void* out,
+                    uint64_t count, int type, int op, int root, const tw_wait* wait,
+                    tw_status* status);
+int tw_group_all_to_all_on(tw_group* group, const tw_device* device, int type, const void* in,
+                           const tw_run* gives, void* out, const tw_run* takes, const tw_wait* wait,
+                           tw_status* status);
 
 // One message to one rank, and from one, by a tag below 2^62; those of a tag in their order.
 // OUT_OF_RANGE: what came has another size than `into`, and was dropped.
