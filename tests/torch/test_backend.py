@@ -49,10 +49,15 @@ def test_what_cannot_be_done_is_refused(two: Ranks) -> None:
         assert all(text.startswith("DistBackendError") for text in found), found
         for text, words in zip(
             found,
-            ["dense", "PREMUL_SUM", "itself", "AVG", "bits", "3 elements"],
+            ["dense", "PREMUL_SUM", "itself", "AVG", "bits", "3 elements", "is on meta"],
             strict=True,
         ):
             assert words in text
+
+
+def test_a_back_end_for_both_kinds_of_devices(two: Ranks) -> None:
+    both = "cpu:tensorwire,cuda:tensorwire"
+    assert two.results(programs.messages, backend=both) == two.results(programs.messages)
 
 
 def test_groups_and_objects(two: Ranks) -> None:

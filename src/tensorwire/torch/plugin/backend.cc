@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "device.h"
 #include "rendezvous.h"
 #include "signals.h"
 
@@ -61,6 +62,11 @@ std::vector<tw_run> runs_of(const std::vector<at::Tensor>& tensors) {
     at += tensor.nbytes();
   }
   return runs;
+}
+
+// Where the tensors of a list lie, whose callers check that it is one place.
+at::Device device_of(const std::vector<at::Tensor>& tensors) {
+  return tensors.empty() ? at::Device(at::kCPU) : tensors[0].device();
 }
 
 at::Tensor flat_room(const at::Tensor& like, int64_t count) {
@@ -149,9 +155,9 @@ Backend::Milliseconds Backend::timeout_of(const Given& options) {
 
 template <class Given>
 Backend::Handle Backend::begin(OpType type, const char* title, const Given& options,
-                               Tensors outputs, Work::Body body) {
+                               const at::Device& device, Tensors outputs, Work::Body body) {
   auto work = c10::make_intrusive<Work>(getRank(), type, title, std::move(outputs),
-                                        timeout_of(options), std::move(body));
+                                        timeout_of(options), on_device(device, std::move(body)));
   if (!is_asynchronous(options) && lane_.begin()) {
     struct End {
       Lane& lane;
@@ -166,9 +172,13 @@ Backend::Handle Backend::begin(OpType type, const char* title, const Given& opti
 
 int Backend::run(const Group& group, const Call& call, const at::Tensor* in, const at::Tensor* out,
                  const tw_wait& wait, tw_status* status) {
-  return core().group_run(group.get(), call.kind, in ? in->const_data_ptr() : nullptr,
-                          out ? out->data_ptr() : nullptr, call.count, call.element.type, call.op,
-                          call.root, &wait, status);
+  tw_device place;
+  const tw_device* const device = in    ? place_of(*in, &place)
+                                  : out ? place_of(*out, &place)
+                                        : nullptr;
+  return core().group_run_on(group.get(), device, call.kind, in ? in->const_data_ptr() : nullptr,
+                             out ? out->data_ptr() : nullptr, call.count, call.element.type,
+                             call.op, call.root, &wait, status);
 }
 
 Backend::Handle Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
@@ -177,7 +187,7 @@ Backend::Handle Backend::broadcast(Tensors& tensors, const c10d::BroadcastOption
   const Element element = moved(tensor);
   const Call call{TW_BROADCAST, element, elements(tensor, element), 0,
                   static_cast<int>(options.rootRank)};
-  return begin(OpType::BROADCAST, "tensorwire:broadcast", options, tensors,
+  return begin(OpType::BROADCAST, "tensorwire:broadcast", options, tensor.device(), tensors,
                [=, group = group()](const tw_wait& wait, tw_status* status) {
                  const at::Tensor memory = room(tensor, true);
                  const int code = run(group, call, nullptr, &memory, wait, status);
@@ -191,7 +201,7 @@ Backend::Handle Backend::allreduce(Tensors& tensors, const c10d::AllreduceOption
   int op = 0;
   const Element element = reduced(tensor, options.reduceOp, &op);
   const Call call{TW_ALL_REDUCE, element, elements(tensor, element), op, 0};
-  return begin(OpType::ALLREDUCE, "tensorwire:all_reduce", options, tensors,
+  return begin(OpType::ALLREDUCE, "tensorwire:all_reduce", options, tensor.device(), tensors,
                [=, by = options.reduceOp, group = group()](const tw_wait& wait, tw_status* status) {
                  const at::Tensor memory = room(tensor, true);
                  const at::Tensor given = premultiplied(memory, by);
@@ -208,13 +218,14 @@ Backend::Handle Backend::allreduce_sparse(Tensors&, const c10d::AllreduceOptions
 Backend::Handle Backend::allreduce_coalesced(Tensors& tensors,
                                              const c10d::AllreduceCoalescedOptions& options) {
   std::vector<Call> calls;
+  check(tensors);
   for (const at::Tensor& tensor : tensors) {
-    check(tensor);
     int op = 0;
     const Element element = reduced(tensor, options.reduceOp, &op);
     calls.push_back({TW_ALL_REDUCE, element, elements(tensor, element), op, 0});
   }
-  return begin(OpType::ALLREDUCE_COALESCED, "tensorwire:all_reduce", options, tensors,
+  return begin(OpType::ALLREDUCE_COALESCED, "tensorwire:all_reduce", options, device_of(tensors),
+               tensors,
                [=, by = options.reduceOp, group = group()](const tw_wait& wait, tw_status* status) {
                  for (size_t i = 0; i < calls.size(); ++i) {
                    const at::Tensor memory = room(tensors[i], true);
@@ -235,7 +246,7 @@ Backend::Handle Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& opt
   const Call call{TW_REDUCE, element, elements(tensor, element), op,
                   static_cast<int>(options.rootRank)};
   const bool root = options.rootRank == getRank();
-  return begin(OpType::REDUCE, "tensorwire:reduce", options, tensors,
+  return begin(OpType::REDUCE, "tensorwire:reduce", options, tensor.device(), tensors,
                [=, by = options.reduceOp, group = group()](const tw_wait& wait, tw_status* status) {
                  const at::Tensor memory = room(tensor, true);
                  const at::Tensor given = premultiplied(memory, by);
@@ -252,7 +263,7 @@ Backend::Handle Backend::allgather(Lists& outputs, Tensors& inputs,
   check_shares(shares, input, getSize());
   const Element element = moved(input);
   const Call call{TW_ALL_GATHER, element, elements(input, element), 0, 0};
-  return begin(OpType::ALLGATHER, "tensorwire:all_gather", options, shares,
+  return begin(OpType::ALLGATHER, "tensorwire:all_gather", options, input.device(), shares,
                [=, group = group(), size = getSize()](const tw_wait& wait, tw_status* status) {
                  const at::Tensor given = dense(input);
                  const at::Tensor all = flat_room(input, input.numel() * size);
@@ -274,8 +285,8 @@ Backend::Handle Backend::allgather_coalesced(Lists& outputs, Tensors& inputs,
   if (outputs.size() != ranks) fail("all_gather needs a list of tensors for each rank");
   Tensors all;
   std::vector<Call> calls;
+  check(inputs);
   for (size_t i = 0; i < inputs.size(); ++i) {
-    check(inputs[i]);
     for (const Tensors& list : outputs) {
       if (list.size() != inputs.size()) fail("all_gather needs as many tensors from each rank");
       check(list[i]);
@@ -285,8 +296,8 @@ Backend::Handle Backend::allgather_coalesced(Lists& outputs, Tensors& inputs,
     const Element element = moved(inputs[i]);
     calls.push_back({TW_ALL_GATHER, element, elements(inputs[i], element), 0, 0});
   }
-  return begin(OpType::ALLGATHER_COALESCED, "tensorwire:all_gather", options, all,
-               [=, group = group()](const tw_wait& wait, tw_status* status) {
+  return begin(OpType::ALLGATHER_COALESCED, "tensorwire:all_gather", options, device_of(inputs),
+               all, [=, group = group()](const tw_wait& wait, tw_status* status) {
                  for (size_t i = 0; i < calls.size(); ++i) {
                    const at::Tensor given = dense(inputs[i]);
                    const at::Tensor flat =
@@ -304,15 +315,15 @@ Backend::Handle Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tenso
                                                          const c10d::AllgatherOptions& options) {
   if (outputs.size() != inputs.size()) fail("all_gather needs an output for each input");
   std::vector<Call> calls;
+  check(inputs);
   for (size_t i = 0; i < inputs.size(); ++i) {
-    check(inputs[i]);
     check(outputs[i]);
     check_same(outputs[i], inputs[i], getSize());
     const Element element = moved(inputs[i]);
     calls.push_back({TW_ALL_GATHER, element, elements(inputs[i], element), 0, 0});
   }
-  return begin(OpType::_ALLGATHER_BASE, "tensorwire:all_gather", options, outputs,
-               [=, group = group()](const tw_wait& wait, tw_status* status) {
+  return begin(OpType::_ALLGATHER_BASE, "tensorwire:all_gather", options, device_of(inputs),
+               outputs, [=, group = group()](const tw_wait& wait, tw_status* status) {
                  for (size_t i = 0; i < calls.size(); ++i) {
                    // The input may be this rank's share of the output.
                    const at::Tensor given =
@@ -338,7 +349,7 @@ Backend::Handle Backend::gather(Lists& outputs, Tensors& inputs,
   const Element element = moved(input);
   const Call call{TW_GATHER, element, elements(input, element), 0,
                   static_cast<int>(options.rootRank)};
-  return begin(OpType::GATHER, "tensorwire:gather", options, shares,
+  return begin(OpType::GATHER, "tensorwire:gather", options, input.device(), shares,
                [=, group = group(), size = getSize()](const tw_wait& wait, tw_status* status) {
                  const at::Tensor given = dense(input);
                  if (!root) return run(group, call, &given, nullptr, wait, status);
@@ -359,7 +370,7 @@ Backend::Handle Backend::scatter(Tensors& outputs, Lists& inputs,
   const Element element = moved(output);
   const Call call{TW_SCATTER, element, elements(output, element), 0,
                   static_cast<int>(options.rootRank)};
-  return begin(OpType::SCATTER, "tensorwire:scatter", options, outputs,
+  return begin(OpType::SCATTER, "tensorwire:scatter", options, output.device(), outputs,
                [=, group = group()](const tw_wait& wait, tw_status* status) {
                  at::Tensor all;
                  if (root) all = joined(shares);
@@ -378,7 +389,8 @@ Backend::Handle Backend::reduce_scatter(Tensors& outputs, Lists& inputs,
   int op = 0;
   const Element element = reduced(output, options.reduceOp, &op);
   const Call call{TW_REDUCE_SCATTER, element, elements(output, element), op, 0};
-  return begin(OpType::REDUCE_SCATTER, "tensorwire:reduce_scatter", options, outputs,
+  return begin(OpType::REDUCE_SCATTER, "tensorwire:reduce_scatter", options, output.device(),
+               outputs,
                [=, by = options.reduceOp, group = group()](const tw_wait& wait, tw_status* status) {
                  const at::Tensor all = premultiplied(joined(shares), by);
                  const at::Tensor memory = room(output, false);
@@ -398,15 +410,16 @@ Backend::Handle Backend::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
   if (outputs.size() != inputs.size()) fail("reduce_scatter needs an output for each input");
   std::vector<Call> calls;
+  check(inputs);
   for (size_t i = 0; i < inputs.size(); ++i) {
-    check(inputs[i]);
     check(outputs[i]);
     check_same(inputs[i], outputs[i], getSize());
     int op = 0;
     const Element element = reduced(outputs[i], options.reduceOp, &op);
     calls.push_back({TW_REDUCE_SCATTER, element, elements(outputs[i], element), op, 0});
   }
-  return begin(OpType::_REDUCE_SCATTER_BASE, "tensorwire:reduce_scatter", options, outputs,
+  return begin(OpType::_REDUCE_SCATTER_BASE, "tensorwire:reduce_scatter", options,
+               device_of(inputs), outputs,
                [=, by = options.reduceOp, group = group()](const tw_wait& wait, tw_status* status) {
                  for (size_t i = 0; i < calls.size(); ++i) {
                    const at::Tensor given = premultiplied(dense(inputs[i]), by);
@@ -428,17 +441,20 @@ Backend::Handle Backend::alltoall_base(at::Tensor& output, at::Tensor& input,
                                        const c10d::AllToAllOptions& options) {
   check(output);
   check(input);
+  check_together(output, input);
   if (output.scalar_type() != input.scalar_type()) check_same(output, input);
   const std::vector<tw_run> out = runs_of(output, takes, getSize());
   const std::vector<tw_run> in = runs_of(input, gives, getSize());
   const at::Tensor to = output, from = input;
-  return begin(OpType::ALLTOALL_BASE, "tensorwire:all_to_all", options, {output},
+  return begin(OpType::ALLTOALL_BASE, "tensorwire:all_to_all", options, output.device(), {output},
                [=, group = group()](const tw_wait& wait, tw_status* status) {
                  const at::Tensor given = dense(from);
                  const at::Tensor memory = room(to, false);
-                 const int code = core().group_all_to_all(
-                     group.get(), moved(given).type, given.const_data_ptr(), in.data(),
-                     memory.data_ptr(), out.data(), &wait, status);
+                 tw_device place;
+                 const int code = core().group_all_to_all_on(
+                     group.get(), place_of(given, &place), moved(given).type,
+                     given.const_data_ptr(), in.data(), memory.data_ptr(), out.data(), &wait,
+                     status);
                  if (code == TW_OK) put_back(memory, to);
                  return code;
                });
@@ -451,27 +467,30 @@ Backend::Handle Backend::alltoall(Tensors& outputs, Tensors& inputs,
   const auto ranks = static_cast<size_t>(getSize());
   if (outputs.size() != ranks || inputs.size() != ranks)
     fail("all_to_all needs a tensor for and from each of " + std::to_string(ranks) + " ranks");
+  check_together(inputs[0], outputs[0]);
   for (size_t i = 0; i < ranks; ++i)
     if (inputs[i].scalar_type() != inputs[0].scalar_type() ||
         outputs[i].scalar_type() != inputs[0].scalar_type())
       fail("all_to_all needs tensors of one type");
   const std::vector<tw_run> in = runs_of(inputs), out = runs_of(outputs);
-  return begin(OpType::ALLTOALL, "tensorwire:all_to_all", options, outputs,
+  return begin(OpType::ALLTOALL, "tensorwire:all_to_all", options, outputs[0].device(), outputs,
                [=, group = group()](const tw_wait& wait, tw_status* status) {
                  int64_t count = 0;
                  for (const at::Tensor& tensor : outputs) count += tensor.numel();
                  const at::Tensor given = joined(inputs);
                  const at::Tensor memory = flat_room(outputs[0], count);
-                 const int code = core().group_all_to_all(
-                     group.get(), moved(given).type, given.const_data_ptr(), in.data(),
-                     memory.data_ptr(), out.data(), &wait, status);
+                 tw_device place;
+                 const int code = core().group_all_to_all_on(
+                     group.get(), place_of(given, &place), moved(given).type,
+                     given.const_data_ptr(), in.data(), memory.data_ptr(), out.data(), &wait,
+                     status);
                  if (code == TW_OK) take_apart(memory, outputs);
                  return code;
                });
 }
 
 Backend::Handle Backend::barrier(const c10d::BarrierOptions& options) {
-  return begin(OpType::BARRIER, "tensorwire:barrier", options, {},
+  return begin(OpType::BARRIER, "tensorwire:barrier", options, at::kCPU, {},
                [group = group()](const tw_wait& wait, tw_status* status) {
                  const Call call{TW_BARRIER, {TW_UINT8, 1}, 0, 0, 0};
                  return run(group, call, nullptr, nullptr, wait, status);
@@ -514,23 +533,27 @@ Backend::Handle Backend::message(bool sends, const at::Tensor& tensor, int peer,
                          : OpType::RECV,
       sends ? "tensorwire:send" : "tensorwire:recv", Tensors{tensor},
       timeout_of(c10d::BarrierOptions{}),
-      [=, group = group()](const tw_wait& wait, tw_status* status) {
-        const auto of = static_cast<uint64_t>(tag);
-        if (sends) {
-          const at::Tensor given = dense(tensor);
-          return core().group_send(group.get(), peer, of, given.const_data_ptr(), given.nbytes(),
-                                   &wait, status);
-        }
-        const at::Tensor memory = room(tensor, false);
-        const int code =
-            peer == kAnyRank
-                ? core().group_receive_any(group.get(), of, memory.data_ptr(), memory.nbytes(),
-                                           source.get(), &wait, status)
-                : core().group_receive(group.get(), peer, of, memory.data_ptr(), memory.nbytes(),
-                                       &wait, status);
-        if (code == TW_OK) put_back(memory, tensor);
-        return code;
-      },
+      on_device(tensor.device(),
+                [=, group = group()](const tw_wait& wait, tw_status* status) {
+                  const auto of = static_cast<uint64_t>(tag);
+                  if (sends) {
+                    const at::Tensor given = dense(tensor).cpu();
+                    return core().group_send(group.get(), peer, of, given.const_data_ptr(),
+                                             given.nbytes(), &wait, status);
+                  }
+                  const at::Tensor memory =
+                      tensor.is_cpu()
+                          ? room(tensor, false)
+                          : at::empty(tensor.sizes(), tensor.options().device(at::kCPU));
+                  const int code =
+                      peer == kAnyRank
+                          ? core().group_receive_any(group.get(), of, memory.data_ptr(),
+                                                     memory.nbytes(), source.get(), &wait, status)
+                          : core().group_receive(group.get(), peer, of, memory.data_ptr(),
+                                                 memory.nbytes(), &wait, status);
+                  if (code == TW_OK) put_back(memory, tensor);
+                  return code;
+                }),
       source);
   if (!lane->push([work] { work->run(false); })) work->refuse(why_closed());
   return work;
