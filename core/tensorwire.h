@@ -26,6 +26,7 @@
 
 #include "tensorwire/call.h"
 #include "tensorwire/collective.h"
+#include "tensorwire/device.h"
 #include "tensorwire/memory.h"
 #include "tensorwire/peer.h"
 #include "tensorwire/process.h"

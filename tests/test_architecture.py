@@ -24,6 +24,7 @@ CORE_LAYERS = (
     "base",
     "wire",
     "memory",
+    "device",
     "engine",
     "transport",
     "message",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C ABI: groups of ranks, and collectives.
 #include "abi/abi.h"
+#include "abi/device.h"
 #include "collective/group.h"
 
 using namespace tw;
@@ -132,21 +133,34 @@ void tw_group_abort(tw_group* group, const char* why) try {
 }
 
 int tw_group_run(tw_group* group, const tw_collective* operation, const void* in, void* out,
-                 const tw_wait* wait, tw_status* status) try {
+                 const tw_wait* wait, tw_status* status) {
+  return tw_group_run_on(group, operation, nullptr, in, out, wait, status);
+}
+
+int tw_group_run_on(tw_group* group, const tw_collective* operation, const tw_device* device,
+                    const void* in, void* out, const tw_wait* wait, tw_status* status) try {
   if (of(group)->inherited()) return inherited(status, "group");
   const auto call = call_of(*operation, operation->count);
   if (!call) return report(status, call.status());
+  const auto place = place_of(device, in, out);
+  if (!place) return report(status, place.status());
   Interruptible asked(wait);
   return asked.end(
       status, of(group)->run(*call, static_cast<const std::byte*>(in), static_cast<std::byte*>(out),
-                             asked.wait(), operation->factor));
+                             asked.wait(), operation->factor, *place ? &**place : nullptr));
 } catch (const std::bad_alloc&) {
   return no_memory(status);
 }
 
 int tw_group_exchange(tw_group* group, const tw_collective* operation, const void* in,
                       const tw_run* gives, void* out, const tw_run* takes, const tw_wait* wait,
-                      tw_status* status) try {
+                      tw_status* status) {
+  return tw_group_exchange_on(group, operation, nullptr, in, gives, out, takes, wait, status);
+}
+
+int tw_group_exchange_on(tw_group* group, const tw_collective* operation, const tw_device* device,
+                         const void* in, const tw_run* gives, void* out, const tw_run* takes,
+                         const tw_wait* wait, tw_status* status) try {
   if (of(group)->inherited()) return inherited(status, "group");
   const auto call = call_of(*operation, CollectiveCall::kUneven);
   if (!call) return report(status, call.status());
@@ -157,10 +171,13 @@ int tw_group_exchange(tw_group* group, const tw_collective* operation, const voi
     for (size_t i = 0; i < all.size(); ++i) all[i] = {from[i].offset, from[i].size};
     return all;
   };
+  const auto place = place_of(device, in, out);
+  if (!place) return report(status, place.status());
   Interruptible asked(wait);
-  return asked.end(status, of(group)->exchange(*call, static_cast<const std::byte*>(in),
-                                               runs(gives), static_cast<std::byte*>(out),
-                                               runs(takes), asked.wait(), operation->factor));
+  return asked.end(status,
+                   of(group)->exchange(*call, static_cast<const std::byte*>(in), runs(gives),
+                                       static_cast<std::byte*>(out), runs(takes), asked.wait(),
+                                       operation->factor, *place ? &**place : nullptr));
 } catch (const std::bad_alloc&) {
   return no_memory(status);
 }

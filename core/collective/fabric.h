@@ -69,4 +69,8 @@ class Fabric {
                             const Wait& wait) = 0;
 };
 
+// The operation that call.kind names, but for all_to_all; what it does not need is null.
+Status run_on(Fabric& fabric, const CollectiveCall& call, const std::byte* in, std::byte* out,
+              const Wait& wait);
+
 }  // namespace tw::collective

@@ -228,6 +228,7 @@ Status Group::choose_fabric(Runtime& runtime, const Seat& seat, const Wait& wait
   auto made = make_fabric(hosts, std::move(own), std::move(stages), std::move(memories), *forced,
                           table->tuning, runtime.settings().spin);
   fabric_name_ = made->name();
+  one_host_ = hosts.size() == 1;
   fabric_ = std::move(made);
   if (*forced != Algorithm::kNone)
     forced_ = std::make_unique<MessageFabric>(Team(*members_), *forced, Ways());
@@ -271,7 +272,7 @@ Status Group::check_rank(int rank) const {
           text({"there is no rank ", rank, " in a group of ", size(), " ranks"})};
 }
 
-Status Group::check(const CollectiveCall& call, double factor) const {
+Status Group::check(const CollectiveCall& call, double factor, const DevicePlace* place) const {
   if (Status status = check_rank(call.root); !status.ok()) return status;
   if (reduces(call.kind) && !reducible(call.type, call.op))
     return {Code::kInvalidArgument,
@@ -280,6 +281,15 @@ Status Group::check(const CollectiveCall& call, double factor) const {
   if (factor != 1 && !(reduces(call.kind) && sums && is_float(call.type)))
     return {Code::kInvalidArgument,
             text({"sums and averages of floats have a factor, and no ", call.text()})};
+  const char* const missing =
+      factor != 1                                          ? "factors"
+      : reduces(call.kind) && call.op == ReduceOp::kAdasum ? "Adasum"
+      : call.count == CollectiveCall::kUneven && call.kind != CollectiveKind::kAllToAll
+          ? "uneven shares"
+          : nullptr;
+  if (place && missing)
+    return {Code::kUnimplemented, text({"arrays of devices have no ", missing, ", as in ",
+                                        call.text(), ": copy them to the host's memory first"})};
   if (call.count > (uint64_t{1} << 48) && call.count != CollectiveCall::kUneven)
     return {Code::kInvalidArgument, text({"arrays have up to 2^48 elements, not ", call.count})};
   return {};
@@ -312,18 +322,43 @@ Status Group::alone(const CollectiveCall& call, const std::byte* in, std::byte* 
 
 Status Group::alone(const CollectiveCall& call, const std::byte* in, const Fabric::Run& gives,
                     std::byte* out, const Fabric::Run& takes) const {
-  if (gives.size != takes.size)
-    return {Code::kInvalidArgument,
-            text({"this rank gives itself ", gives.size, " bytes, and takes ", takes.size})};
   const CollectiveCall of_this{call.kind, call.type, call.op, 0, gives.size / size_of(call.type)};
   return alone(of_this, in + gives.offset, out + takes.offset);
 }
 
+Status Group::on_host(Fabric& fabric, const CollectiveCall& call, const std::byte* in,
+                      std::byte* out, const Wait& wait) {
+  if (!reduces(call.kind) || call.op != ReduceOp::kAdasum)
+    return run_on(fabric, call, in, out, wait);
+  ByParts by_parts(fabric, rank(), size(), call, wait);
+  if (call.kind == CollectiveKind::kAllReduce) return by_parts.all_reduce(in, out);
+  if (call.kind == CollectiveKind::kReduce) return by_parts.reduce(in, out);
+  std::vector<Fabric::Run> shares(static_cast<size_t>(size()));
+  for (size_t i = 0; i < shares.size(); ++i) shares[i] = {i * call.bytes(), call.bytes()};
+  return by_parts.reduce_scatter(in, shares, out);
+}
+
+template <class Operation>
+Status Group::on_device(const DevicePlace& place, Operation&& operation) {
+  Status status;
+  if (!on_device_ || !on_device_->is_for(place)) {
+    auto made = DeviceOperations::make(*place.driver, place.device, *members_, one_host_);
+    if (made)
+      on_device_ = std::move(*made);
+    else
+      status = made.status();
+  }
+  if (status.ok()) status = operation(*on_device_);
+  if (!status.ok()) members_->fail(status);
+  return status;
+}
+
 Status Group::run(const CollectiveCall& call, const std::byte* in, std::byte* out, const Wait& wait,
-                  double factor) try {
-  if (Status status = check(call, factor); !status.ok()) return status;
+                  double factor, const DevicePlace* place) try {
+  if (call.kind == CollectiveKind::kBarrier) place = nullptr;
   if (call.count == CollectiveCall::kUneven)
     return {Code::kInvalidArgument, "arrays of uneven shares have a run for each rank"};
+  if (Status status = check(call, factor, place); !status.ok()) return status;
   const MutexLock turn(turn_);
   if (Status status = usable(); !status.ok()) return status;
   std::unique_ptr<std::byte[]> scaled;
@@ -338,54 +373,30 @@ Status Group::run(const CollectiveCall& call, const std::byte* in, std::byte* ou
     scale(call.type, factor, in, to, count);
     in = to;
   }
-  if (!fabric_) return alone(call, in, out);
+  if (!fabric_ && !place) return alone(call, in, out);
+  if (!fabric_)
+    return on_device(*place, [&](DeviceOperations& device) {
+      return device.copy(*place, in, out, call.bytes(), wait);
+    });
   const bool forced =
       forced_ && call.kind == CollectiveKind::kAllReduce && call.op != ReduceOp::kAdasum;
   Fabric& fabric = forced ? *forced_ : *fabric_;
-  Status status = run_on(fabric, call, in, out, wait);
-  if (status.ok()) count(call.kind, fabric.way(), call.bytes());
+  Status status = place ? on_device(*place,
+                                    [&](DeviceOperations& device) {
+                                      return device.run(fabric, *place, call, in, out, wait);
+                                    })
+                        : on_host(fabric, call, in, out, wait);
+  if (status.ok()) count(call.kind, place ? on_device_->way() : fabric.way(), call.bytes());
   return status;
 } catch (const std::bad_alloc&) {
   return no_memory(call);
 }
 
-Status Group::run_on(Fabric& fabric, const CollectiveCall& call, const std::byte* in,
-                     std::byte* out, const Wait& wait) {
-  if (reduces(call.kind) && call.op == ReduceOp::kAdasum) {
-    ByParts by_parts(fabric, rank(), size(), call, wait);
-    if (call.kind == CollectiveKind::kAllReduce) return by_parts.all_reduce(in, out);
-    if (call.kind == CollectiveKind::kReduce) return by_parts.reduce(in, out);
-    std::vector<Fabric::Run> shares(static_cast<size_t>(size()));
-    for (size_t i = 0; i < shares.size(); ++i) shares[i] = {i * call.bytes(), call.bytes()};
-    return by_parts.reduce_scatter(in, shares, out);
-  }
-  switch (call.kind) {
-    case CollectiveKind::kBarrier:
-      return fabric.barrier(call, wait);
-    case CollectiveKind::kAllReduce:
-      return fabric.all_reduce(call, in, out, wait);
-    case CollectiveKind::kReduce:
-      return fabric.reduce(call, in, out, wait);
-    case CollectiveKind::kBroadcast:
-      return fabric.broadcast(call, out, wait);
-    case CollectiveKind::kAllGather:
-      return fabric.all_gather(call, in, out, wait);
-    case CollectiveKind::kReduceScatter:
-      return fabric.reduce_scatter(call, in, out, wait);
-    case CollectiveKind::kGather:
-      return fabric.gather(call, in, out, wait);
-    case CollectiveKind::kScatter:
-      return fabric.scatter(call, in, out, wait);
-    case CollectiveKind::kAllToAll:
-      break;
-  }
-  return {Code::kInvalidArgument, "not an operation"};
-}
-
 Status Group::exchange(const CollectiveCall& call, const std::byte* in,
                        std::span<const Fabric::Run> gives, std::byte* out,
-                       std::span<const Fabric::Run> takes, const Wait& wait, double factor) try {
-  if (Status status = check(call, factor); !status.ok()) return status;
+                       std::span<const Fabric::Run> takes, const Wait& wait, double factor,
+                       const DevicePlace* place) try {
+  if (Status status = check(call, factor, place); !status.ok()) return status;
   const bool reduces_shares = call.kind == CollectiveKind::kReduceScatter;
   uint64_t bytes = 0;
   for (const Fabric::Run& run : call.kind == CollectiveKind::kAllGather ? gives.first(1) : gives)
@@ -398,13 +409,29 @@ Status Group::exchange(const CollectiveCall& call, const std::byte* in,
     scale(call.type, factor, in, scaled.get(), bytes / size_of(call.type));
     in = scaled.get();
   }
-  if (!fabric_)
-    return alone(call, in, gives[0], out,
-                 reduces_shares ? Fabric::Run{0, gives[0].size} : takes[0]);
-  Status status = reduces_shares
-                      ? ByParts(*fabric_, rank(), size(), call, wait).reduce_scatter(in, gives, out)
-                      : fabric_->all_to_all(call, in, gives, out, takes, wait);
-  if (status.ok()) count(call.kind, fabric_->way(), bytes);
+  if (!fabric_) {
+    const Fabric::Run given = gives[0],
+                      taken = reduces_shares ? Fabric::Run{0, given.size} : takes[0];
+    if (given.size != taken.size)
+      return {Code::kInvalidArgument,
+              text({"this rank gives itself ", given.size, " bytes, and takes ", taken.size})};
+    if (!place) return alone(call, in, given, out, taken);
+    return on_device(*place, [&](DeviceOperations& device) {
+      return device.copy(*place, in + given.offset, out + taken.offset, given.size, wait);
+    });
+  }
+  Fabric& fabric = *fabric_;
+  const auto run = [&]() TW_REQUIRES(turn_) {
+    if (place)
+      return on_device(*place, [&](DeviceOperations& device) {
+        return device.all_to_all(fabric, *place, call, in, gives, out, takes, wait);
+      });
+    if (reduces_shares)
+      return ByParts(fabric, rank(), size(), call, wait).reduce_scatter(in, gives, out);
+    return fabric.all_to_all(call, in, gives, out, takes, wait);
+  };
+  Status status = run();
+  if (status.ok()) count(call.kind, place ? on_device_->way() : fabric.way(), bytes);
   return status;
 } catch (const std::bad_alloc&) {
   return no_memory(call);

@@ -10,6 +10,7 @@
 #include "base/fork.h"
 #include "base/mutex.h"
 #include "collective/algorithm.h"
+#include "collective/device_operations.h"
 #include "collective/fabric.h"
 #include "collective/join.h"
 #include "collective/mailbox.h"
@@ -44,16 +45,19 @@ class Group final : public RefCounted {
   bool inherited() const { return !home_.here(); }
 
   // call.kind says which; what it does not need is null. See Fabric. `factor`: this rank's array is
-  // multiplied by it first, in a sum or an average of floats.
+  // multiplied by it first, in a sum or an average of floats. `place`: the arrays lie on a device,
+  // on all ranks; null: in the host's memory. UNIMPLEMENTED, and nothing has happened: a device has
+  // no factors, no Adasum, and no uneven shares but those of an all-to-all.
   Status run(const CollectiveCall& call, const std::byte* in, std::byte* out, const Wait& wait,
-             double factor = 1);
+             double factor = 1, const DevicePlace* place = nullptr);
   // Any sizes: `gives` has a run of `in` for each rank, and `takes` a run of `out` from each, as in
   // Fabric::all_to_all; call.count is kUneven. In an all-gather the runs of `gives` are one; in a
   // gather and a scatter all but those for, or from, the root are empty. In a reduce-scatter
   // `takes` is empty, and `out` has room for this rank's share.
   Status exchange(const CollectiveCall& call, const std::byte* in,
                   std::span<const Fabric::Run> gives, std::byte* out,
-                  std::span<const Fabric::Run> takes, const Wait& wait, double factor = 1);
+                  std::span<const Fabric::Run> takes, const Wait& wait, double factor = 1,
+                  const DevicePlace* place = nullptr);
 
   // One message to one rank, and from one. Those of a tag arrive in their order. They take no turns
   // with the operations.
@@ -74,18 +78,21 @@ class Group final : public RefCounted {
                                       std::vector<std::optional<PeerStage>> stages,
                                       std::vector<std::optional<PeerMemory>> memories,
                                       Algorithm forced, const Tuning& tuning, Nanos spin);
-  Status run_on(Fabric& fabric, const CollectiveCall& call, const std::byte* in, std::byte* out,
-                const Wait& wait);
   Status usable();
   void tell_trace() const;
   void count(CollectiveKind kind, Way way, uint64_t bytes);
-  Status check(const CollectiveCall& call, double factor) const;
+  Status check(const CollectiveCall& call, double factor, const DevicePlace* place) const;
   Status check_rank(int rank) const;
   Status copy_out(int from, const InMessage& message, std::span<std::byte> into) const;
   Status no_memory(const CollectiveCall& call);
   Status alone(const CollectiveCall& call, const std::byte* in, std::byte* out) const;
   Status alone(const CollectiveCall& call, const std::byte* in, const Fabric::Run& gives,
                std::byte* out, const Fabric::Run& takes) const;
+  Status on_host(Fabric& fabric, const CollectiveCall& call, const std::byte* in, std::byte* out,
+                 const Wait& wait);
+  // operation(DeviceOperations&) for arrays of that place. An error ends the group.
+  template <class Operation>
+  Status on_device(const DevicePlace& place, Operation&& operation) TW_REQUIRES(turn_);
 
   const Birthplace home_;
   const std::unique_ptr<Members> members_;
@@ -94,6 +101,9 @@ class Group final : public RefCounted {
   std::unique_ptr<Fabric> fabric_ TW_PT_GUARDED_BY(turn_);
   // Of all-reduces, where the user wants a certain algorithm.
   std::unique_ptr<Fabric> forced_ TW_PT_GUARDED_BY(turn_);
+  // Of the device whose arrays came last.
+  std::unique_ptr<DeviceOperations> on_device_ TW_GUARDED_BY(turn_);
+  bool one_host_ = false;
   const char* fabric_name_ = "";
   bool tuned_ = false;
   std::string why_not_tuned_;

@@ -30,6 +30,10 @@ const char* name_of(Way way) {
       return "halving_doubling";
     case Way::kTwoLevels:
       return "two_levels";
+    case Way::kDeviceStaged:
+      return "device_staged";
+    case Way::kDeviceInPlace:
+      return "device_in_place";
   }
   return "unknown";
 }

@@ -21,9 +21,11 @@ enum class Way : uint8_t {
   kRing,
   kRecursiveDoubling,
   kHalvingDoubling,
-  kTwoLevels,  // within hosts, and between them
+  kTwoLevels,      // within hosts, and between them
+  kDeviceStaged,   // of arrays on devices: through the host's memory, by pieces
+  kDeviceInPlace,  // ... within a host: devices read each other's memory
 };
-inline constexpr size_t kWays = 10;
+inline constexpr size_t kWays = 12;
 const char* name_of(Way way);
 
 // Thread-safe.

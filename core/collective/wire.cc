@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective/wire.h"
 
+#include <algorithm>
+
 #include "wire/bytes.h"
 
 namespace tw::collective {
@@ -70,6 +72,43 @@ Result<Neighbours> decode_neighbours(std::span<const std::byte> bytes, size_t ra
     found.ranks.push_back(said);
   }
   return found;
+}
+
+std::array<std::byte, kDeviceOfferSize> encode_offer(const DeviceOffer& offer) {
+  std::array<std::byte, kDeviceOfferSize> bytes;
+  StepHeader header;
+  header.call = offer.call;
+  std::byte* at = std::ranges::copy(encode_step(header), bytes.data()).out;
+  for (const DeviceOffer::Array* array : {&offer.in, &offer.out}) {
+    at = wire::store(at, uint64_t{array->offered});
+    at = std::ranges::copy(array->handle, at).out;
+    at = wire::store(at, array->offset);
+  }
+  return bytes;
+}
+
+Result<DeviceOffer> decode_offer(std::span<const std::byte> bytes) {
+  if (bytes.size() != kDeviceOfferSize)
+    return wire::protocol_error({"what a rank says of its arrays has ", bytes.size(),
+                                 " bytes instead of ", kDeviceOfferSize});
+  const auto header = decode_step(bytes.first(kStepHeaderSize));
+  if (!header) return header.status();
+  StepHeader expected;
+  expected.call = header->call;
+  if (*header != expected)
+    return wire::protocol_error({"what a rank says of its arrays is a step of an operation"});
+  DeviceOffer offer;
+  offer.call = header->call;
+  const std::byte* at = bytes.data() + kStepHeaderSize;
+  for (DeviceOffer::Array* array : {&offer.in, &offer.out}) {
+    const auto offered = wire::load<uint64_t>(at);
+    if (offered > 1) return wire::protocol_error({"an array is offered ", offered, " times"});
+    array->offered = offered != 0;
+    std::copy_n(at + 8, array->handle.size(), array->handle.begin());
+    array->offset = wire::load<uint64_t>(at + 72);
+    at += 80;
+  }
+  return offer;
 }
 
 }  // namespace tw::collective

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each message of an operation begins with: what its sender is at.
+// What each message of an operation begins with, which is what its sender is at; and what ranks
+// tell each other of arrays on devices.
 #pragma once
 
 #include <array>
@@ -11,6 +12,7 @@
 #include "base/status.h"
 #include "collective/algorithm.h"
 #include "collective/collective_call.h"
+#include "device/driver.h"
 
 namespace tw::collective {
 
@@ -56,5 +58,32 @@ struct Neighbours {
 std::vector<std::byte> encode_neighbours(const Neighbours& neighbours);
 // INTERNAL: of another number of ranks, or values that name nothing.
 Result<Neighbours> decode_neighbours(std::span<const std::byte> bytes, size_t ranks);
+
+// An operation whose arrays lie on a device, and how another process of the host reaches them.
+struct DeviceOffer {
+  struct Array {
+    bool offered = false;  // else nothing else is said
+    device::IpcHandle handle{};
+    uint64_t offset = 0;  // in the allocation
+
+    bool operator==(const Array&) const = default;
+  };
+  CollectiveCall call;
+  Array in, out;
+
+  bool operator==(const DeviceOffer&) const = default;
+};
+
+//  offset  size
+//       0    32  a step's header: sequence, total and algorithm are 0
+//      32     8  whether `in` is offered: 1 or 0
+//      40    64  its handle
+//     104     8  its offset
+//     112    80  the same of `out`
+inline constexpr size_t kDeviceOfferSize = 192;
+
+std::array<std::byte, kDeviceOfferSize> encode_offer(const DeviceOffer& offer);
+// INTERNAL: another size, or values that name nothing.
+Result<DeviceOffer> decode_offer(std::span<const std::byte> bytes);
 
 }  // namespace tw::collective

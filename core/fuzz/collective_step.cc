@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What messages of collectives begin with, and what ranks that join say: what decodes names
-// operations, types and reductions that there are, and encodes to the same bytes again.
+// What messages of collectives begin with, what ranks that join say, and what ranks say of arrays
+// on devices: what decodes names operations, types and reductions that there are, and encodes to
+// the same bytes again.
 #include <algorithm>
 
 #include "collective/wire.h"
@@ -12,22 +13,35 @@ namespace {
 using fuzz::Bytes;
 using fuzz::require;
 
-void one(fuzz::Input input) {
-  const Bytes bytes = input.rest();
-  if (bytes.size() != kStepHeaderSize) {
-    const size_t ranks = bytes.size() > 9 ? bytes.size() - 9 : 0;
-    const auto said = decode_neighbours(bytes, ranks);
-    if (!said.ok()) return fuzz::require_sentence(said.status());
-    require(std::ranges::equal(encode_neighbours(*said), bytes),
-            "what was decoded encodes to the same bytes");
-    return;
-  }
+void one_step(const Bytes& bytes) {
   const auto header = decode_step(bytes);
   if (!header.ok()) return fuzz::require_sentence(header.status());
   require(!header->call.text().empty(), "a call can be told to people");
   require(size_of(header->call.type) != 0, "a type has a size");
   require(std::ranges::equal(encode_step(*header), bytes),
           "what was decoded encodes to the same bytes");
+}
+
+void one_joining(const Bytes& bytes) {
+  const auto said = decode_neighbours(bytes, bytes.size() > 9 ? bytes.size() - 9 : 0);
+  if (!said.ok()) return fuzz::require_sentence(said.status());
+  require(std::ranges::equal(encode_neighbours(*said), bytes),
+          "what was decoded encodes to the same bytes");
+}
+
+void one_offer(const Bytes& bytes) {
+  const auto offer = decode_offer(bytes);
+  if (!offer.ok()) return fuzz::require_sentence(offer.status());
+  require(!offer->call.text().empty(), "a call can be told to people");
+  require(std::ranges::equal(encode_offer(*offer), bytes),
+          "what was decoded encodes to the same bytes");
+}
+
+void one(fuzz::Input input) {
+  const Bytes bytes = input.rest();
+  one_step(bytes);
+  one_joining(bytes);
+  one_offer(bytes);
 }
 
 }  // namespace

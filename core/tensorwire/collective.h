@@ -3,6 +3,7 @@
 #ifndef TENSORWIRE_COLLECTIVE_H
 #define TENSORWIRE_COLLECTIVE_H
 
+#include "tensorwire/device.h"
 #include "tensorwire/values.h"
 
 #ifdef __cplusplus
@@ -135,6 +136,19 @@ typedef struct tw_run {
 int tw_group_exchange(tw_group* group, const tw_collective* operation, const void* in,
                       const tw_run* gives, void* out, const tw_run* takes, const tw_wait* wait,
                       tw_status* status);
+
+// The same for arrays in the memory of a device; on all ranks, each with one of its own. They
+// return when the result is there: nothing has to be waited for then, nor is anything in use.
+// `device` null, or -1 as its ordinal and arrays of the host's: as the two above.
+// FAILED_PRECONDITION: this host has no device, and nothing has happened. What fails on a device
+// ends the group, INTERNAL among the codes.
+// UNIMPLEMENTED, and nothing has happened: factors other than 1, TW_ADASUM, and uneven shares of
+// anything but TW_ALL_TO_ALL.
+int tw_group_run_on(tw_group* group, const tw_collective* operation, const tw_device* device,
+                    const void* in, void* out, const tw_wait* wait, tw_status* status);
+int tw_group_exchange_on(tw_group* group, const tw_collective* operation, const tw_device* device,
+                         const void* in, const tw_run* gives, void* out, const tw_run* takes,
+                         const tw_wait* wait, tw_status* status);
 
 // One message to one rank, and from one, by a tag below 2^62; those of a tag in their order.
 // OUT_OF_RANGE: what came has another size than `into`, and was dropped.

@@ -5,6 +5,7 @@
 
 #include "tensorwire/call.h"
 #include "tensorwire/collective.h"
+#include "tensorwire/device.h"
 #include "tensorwire/memory.h"
 #include "tensorwire/peer.h"
 #include "tensorwire/process.h"
@@ -167,7 +168,11 @@ enum { TW_TABLE_VERSION = 10 };
   ENTRY(group_receive_any, tw_group_receive_any)     \
   ENTRY(group_statistics, tw_group_statistics)       \
   ENTRY(group_gone, tw_group_gone)                   \
-  ENTRY(group_tuned, tw_group_tuned)
+  ENTRY(group_tuned, tw_group_tuned)                 \
+  ENTRY(device_count, tw_device_count)               \
+  ENTRY(device_forget, tw_device_forget)             \
+  ENTRY(group_run_on, tw_group_run_on)               \
+  ENTRY(group_exchange_on, tw_group_exchange_on)
 
 typedef struct tw_table {
   uint32_t version;

@@ -258,6 +258,10 @@ def refusals(rank: int, size: int) -> list[str]:
         message_of(lambda: dist.all_gather_into_tensor(torch.empty(3), ones)),
         message_of(lambda: dist.all_reduce(ones.to(torch.float8_e4m3fnuz))),
     ]
+    group: Any = dist.group.WORLD
+    backend = group._get_backend(torch.device("cuda"))
+    meta = torch.ones(2, device="meta")
+    found.append(message_of(lambda: backend.allreduce([meta], dist.AllreduceOptions())))
     dist.all_reduce(ones)
     assert ones.tolist() == [2.0, 2.0]
     return found

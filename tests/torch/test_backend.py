@@ -62,11 +62,16 @@ def test_what_cannot_be_done_is_refused(two: Ranks) -> None:
             found,
             [
                 *("dense", "PREMUL_SUM", "itself", "AVG", "bits", "3 elements"),
-                "Float8_e4m3fnuz cannot be reduced",
+                *("Float8_e4m3fnuz cannot be reduced", "is on meta"),
             ],
             strict=True,
         ):
             assert words in text
+
+
+def test_a_back_end_for_both_kinds_of_devices(two: Ranks) -> None:
+    both = "cpu:tensorwire,cuda:tensorwire"
+    assert two.results(programs.messages, backend=both) == two.results(programs.messages)
 
 
 def test_groups_and_objects(two: Ranks) -> None:

@@ -21,7 +21,7 @@ def register() -> None:
         return
     backend = torch.distributed.Backend
     if NAME not in backend.backend_list:
-        backend.register_backend(NAME, _create, devices=["cpu"])
+        backend.register_backend(NAME, _create, devices=["cpu", "cuda"])
 
 
 def _create(store: Any, rank: int, size: int, timeout: timedelta) -> Any:

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "device.h"
 #include "rendezvous.h"
 #include "signals.h"
 
@@ -80,6 +81,11 @@ int64_t elements(const std::vector<at::Tensor>& tensors) {
   int64_t count = 0;
   for (const at::Tensor& tensor : tensors) count += tensor.numel();
   return count;
+}
+
+// Where the tensors of a list lie, whose callers check that it is one place.
+at::Device device_of(const std::vector<at::Tensor>& tensors) {
+  return tensors.empty() ? at::Device(at::kCPU) : tensors[0].device();
 }
 
 at::Tensor flat_room(const at::Tensor& like, int64_t count) {
@@ -168,9 +174,9 @@ Backend::Milliseconds Backend::timeout_of(const Given& options) {
 
 template <class Given>
 Backend::Handle Backend::begin(OpType type, const char* title, const Given& options,
-                               Tensors outputs, Work::Body body) {
+                               const at::Device& device, Tensors outputs, Work::Body body) {
   auto work = c10::make_intrusive<Work>(getRank(), type, title, std::move(outputs),
-                                        timeout_of(options), std::move(body));
+                                        timeout_of(options), on_device(device, std::move(body)));
   if (!is_asynchronous(options) && lane_.begin()) {
     struct End {
       Lane& lane;
@@ -185,23 +191,28 @@ Backend::Handle Backend::begin(OpType type, const char* title, const Given& opti
 
 int Backend::run(const Group& group, const tw_collective& call, const at::Tensor* in,
                  const at::Tensor* out, const tw_wait& wait, tw_status* status) {
-  return core().group_run(group.get(), &call, in ? in->const_data_ptr() : nullptr,
-                          out ? out->data_ptr() : nullptr, &wait, status);
+  tw_device place;
+  const tw_device* const device = in    ? place_of(*in, &place)
+                                  : out ? place_of(*out, &place)
+                                        : nullptr;
+  return core().group_run_on(group.get(), &call, device, in ? in->const_data_ptr() : nullptr,
+                             out ? out->data_ptr() : nullptr, &wait, status);
 }
 
 int Backend::exchange(const Group& group, const tw_collective& call, const at::Tensor& in,
                       const Runs& gives, const at::Tensor& out, const Runs& takes,
                       const tw_wait& wait, tw_status* status) {
-  return core().group_exchange(group.get(), &call, in.const_data_ptr(), gives.data(),
-                               out.data_ptr(), takes.empty() ? nullptr : takes.data(), &wait,
-                               status);
+  tw_device place;
+  return core().group_exchange_on(group.get(), &call, place_of(in, &place), in.const_data_ptr(),
+                                  gives.data(), out.data_ptr(),
+                                  takes.empty() ? nullptr : takes.data(), &wait, status);
 }
 
 Backend::Handle Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
   const at::Tensor tensor = only(tensors);
   check_root(options.rootRank);
   const tw_collective call = moving(TW_BROADCAST, tensor, options.rootRank);
-  return begin(OpType::BROADCAST, "tensorwire:broadcast", options, tensors,
+  return begin(OpType::BROADCAST, "tensorwire:broadcast", options, tensor.device(), tensors,
                [=, group = group()](const tw_wait& wait, tw_status* status) {
                  const at::Tensor memory = room(tensor, true);
                  const int code = run(group, call, nullptr, &memory, wait, status);
@@ -213,7 +224,7 @@ Backend::Handle Backend::broadcast(Tensors& tensors, const c10d::BroadcastOption
 Backend::Handle Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   const at::Tensor tensor = only(tensors);
   const tw_collective call = reducing(TW_ALL_REDUCE, tensor, options.reduceOp);
-  return begin(OpType::ALLREDUCE, "tensorwire:all_reduce", options, tensors,
+  return begin(OpType::ALLREDUCE, "tensorwire:all_reduce", options, tensor.device(), tensors,
                [=, group = group()](const tw_wait& wait, tw_status* status) {
                  const at::Tensor memory = room(tensor, true);
                  const int code = run(group, call, &memory, &memory, wait, status);
@@ -229,12 +240,11 @@ Backend::Handle Backend::allreduce_sparse(Tensors&, const c10d::AllreduceOptions
 Backend::Handle Backend::allreduce_coalesced(Tensors& tensors,
                                              const c10d::AllreduceCoalescedOptions& options) {
   std::vector<tw_collective> calls;
-  for (const at::Tensor& tensor : tensors) {
-    check(tensor);
+  check(tensors);
+  for (const at::Tensor& tensor : tensors)
     calls.push_back(reducing(TW_ALL_REDUCE, tensor, options.reduceOp));
-  }
-  return begin(OpType::ALLREDUCE_COALESCED, "tensorwire:all_reduce", options, tensors,
-               [=, group = group()](const tw_wait& wait, tw_status* status) {
+  return begin(OpType::ALLREDUCE_COALESCED, "tensorwire:all_reduce", options, device_of(tensors),
+               tensors, [=, group = group()](const tw_wait& wait, tw_status* status) {
                  for (size_t i = 0; i < calls.size(); ++i) {
                    const at::Tensor memory = room(tensors[i], true);
                    const int code = run(group, calls[i], &memory, &memory, wait, status);
@@ -250,7 +260,7 @@ Backend::Handle Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& opt
   check_root(options.rootRank);
   const tw_collective call = reducing(TW_REDUCE, tensor, options.reduceOp, options.rootRank);
   const bool root = options.rootRank == getRank();
-  return begin(OpType::REDUCE, "tensorwire:reduce", options, tensors,
+  return begin(OpType::REDUCE, "tensorwire:reduce", options, tensor.device(), tensors,
                [=, group = group()](const tw_wait& wait, tw_status* status) {
                  const at::Tensor memory = room(tensor, true);
                  const int code = run(group, call, &memory, root ? &memory : nullptr, wait, status);
@@ -265,7 +275,7 @@ Backend::Handle Backend::allgather(Lists& outputs, Tensors& inputs,
   const Tensors shares = only(outputs);
   const bool uneven = check_uneven_shares(shares, input, getSize(), getRank());
   const tw_collective call = moving(TW_ALL_GATHER, input);
-  return begin(OpType::ALLGATHER, "tensorwire:all_gather", options, shares,
+  return begin(OpType::ALLGATHER, "tensorwire:all_gather", options, input.device(), shares,
                [=, group = group()](const tw_wait& wait, tw_status* status) {
                  const at::Tensor given = dense(input);
                  const at::Tensor all = flat_room(input, elements(shares));
@@ -290,8 +300,8 @@ Backend::Handle Backend::allgather_coalesced(Lists& outputs, Tensors& inputs,
   if (outputs.size() != ranks) fail("all_gather needs a list of tensors for each rank");
   Tensors all;
   std::vector<tw_collective> calls;
+  check(inputs);
   for (size_t i = 0; i < inputs.size(); ++i) {
-    check(inputs[i]);
     for (const Tensors& list : outputs) {
       if (list.size() != inputs.size()) fail("all_gather needs as many tensors from each rank");
       check(list[i]);
@@ -300,8 +310,8 @@ Backend::Handle Backend::allgather_coalesced(Lists& outputs, Tensors& inputs,
     }
     calls.push_back(moving(TW_ALL_GATHER, inputs[i]));
   }
-  return begin(OpType::ALLGATHER_COALESCED, "tensorwire:all_gather", options, all,
-               [=, group = group()](const tw_wait& wait, tw_status* status) {
+  return begin(OpType::ALLGATHER_COALESCED, "tensorwire:all_gather", options, device_of(inputs),
+               all, [=, group = group()](const tw_wait& wait, tw_status* status) {
                  for (size_t i = 0; i < calls.size(); ++i) {
                    const at::Tensor given = dense(inputs[i]);
                    const at::Tensor flat =
@@ -319,14 +329,14 @@ Backend::Handle Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tenso
                                                          const c10d::AllgatherOptions& options) {
   if (outputs.size() != inputs.size()) fail("all_gather needs an output for each input");
   std::vector<tw_collective> calls;
+  check(inputs);
   for (size_t i = 0; i < inputs.size(); ++i) {
-    check(inputs[i]);
     check(outputs[i]);
     check_same(outputs[i], inputs[i], getSize());
     calls.push_back(moving(TW_ALL_GATHER, inputs[i]));
   }
-  return begin(OpType::_ALLGATHER_BASE, "tensorwire:all_gather", options, outputs,
-               [=, group = group()](const tw_wait& wait, tw_status* status) {
+  return begin(OpType::_ALLGATHER_BASE, "tensorwire:all_gather", options, device_of(inputs),
+               outputs, [=, group = group()](const tw_wait& wait, tw_status* status) {
                  for (size_t i = 0; i < calls.size(); ++i) {
                    // The input may be this rank's share of the output.
                    const at::Tensor given =
@@ -350,7 +360,7 @@ Backend::Handle Backend::gather(Lists& outputs, Tensors& inputs,
   const Tensors shares = root ? only(outputs) : Tensors{};
   if (root) check_shares(shares, input, getSize());
   const tw_collective call = moving(TW_GATHER, input, options.rootRank);
-  return begin(OpType::GATHER, "tensorwire:gather", options, shares,
+  return begin(OpType::GATHER, "tensorwire:gather", options, input.device(), shares,
                [=, group = group(), size = getSize()](const tw_wait& wait, tw_status* status) {
                  const at::Tensor given = dense(input);
                  if (!root) return run(group, call, &given, nullptr, wait, status);
@@ -369,7 +379,7 @@ Backend::Handle Backend::scatter(Tensors& outputs, Lists& inputs,
   const Tensors shares = root ? only(inputs) : Tensors{};
   if (root) check_shares(shares, output, getSize());
   const tw_collective call = moving(TW_SCATTER, output, options.rootRank);
-  return begin(OpType::SCATTER, "tensorwire:scatter", options, outputs,
+  return begin(OpType::SCATTER, "tensorwire:scatter", options, output.device(), outputs,
                [=, group = group()](const tw_wait& wait, tw_status* status) {
                  at::Tensor all;
                  if (root) all = joined(shares);
@@ -386,8 +396,8 @@ Backend::Handle Backend::reduce_scatter(Tensors& outputs, Lists& inputs,
   const Tensors shares = only(inputs);
   const bool uneven = check_uneven_shares(shares, output, getSize(), getRank());
   const tw_collective call = reducing(TW_REDUCE_SCATTER, output, options.reduceOp);
-  return begin(OpType::REDUCE_SCATTER, "tensorwire:reduce_scatter", options, outputs,
-               [=, group = group()](const tw_wait& wait, tw_status* status) {
+  return begin(OpType::REDUCE_SCATTER, "tensorwire:reduce_scatter", options, output.device(),
+               outputs, [=, group = group()](const tw_wait& wait, tw_status* status) {
                  const at::Tensor all = joined(shares);
                  const at::Tensor memory = room(output, false);
                  const int code =
@@ -408,13 +418,14 @@ Backend::Handle Backend::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
   if (outputs.size() != inputs.size()) fail("reduce_scatter needs an output for each input");
   std::vector<tw_collective> calls;
+  check(inputs);
   for (size_t i = 0; i < inputs.size(); ++i) {
-    check(inputs[i]);
     check(outputs[i]);
     check_same(inputs[i], outputs[i], getSize());
     calls.push_back(reducing(TW_REDUCE_SCATTER, outputs[i], options.reduceOp));
   }
-  return begin(OpType::_REDUCE_SCATTER_BASE, "tensorwire:reduce_scatter", options, outputs,
+  return begin(OpType::_REDUCE_SCATTER_BASE, "tensorwire:reduce_scatter", options,
+               device_of(inputs), outputs,
                [=, group = group()](const tw_wait& wait, tw_status* status) {
                  for (size_t i = 0; i < calls.size(); ++i) {
                    const at::Tensor given = dense(inputs[i]);
@@ -436,11 +447,12 @@ Backend::Handle Backend::alltoall_base(at::Tensor& output, at::Tensor& input,
                                        const c10d::AllToAllOptions& options) {
   check(output);
   check(input);
+  check_together(output, input);
   if (output.scalar_type() != input.scalar_type()) check_same(output, input);
   const std::vector<tw_run> out = runs_of(output, takes, getSize());
   const std::vector<tw_run> in = runs_of(input, gives, getSize());
   const at::Tensor to = output, from = input;
-  return begin(OpType::ALLTOALL_BASE, "tensorwire:all_to_all", options, {output},
+  return begin(OpType::ALLTOALL_BASE, "tensorwire:all_to_all", options, output.device(), {output},
                [=, group = group()](const tw_wait& wait, tw_status* status) {
                  const at::Tensor given = dense(from);
                  const at::Tensor memory = room(to, false);
@@ -458,12 +470,13 @@ Backend::Handle Backend::alltoall(Tensors& outputs, Tensors& inputs,
   const auto ranks = static_cast<size_t>(getSize());
   if (outputs.size() != ranks || inputs.size() != ranks)
     fail("all_to_all needs a tensor for and from each of " + std::to_string(ranks) + " ranks");
+  check_together(inputs[0], outputs[0]);
   for (size_t i = 0; i < ranks; ++i)
     if (inputs[i].scalar_type() != inputs[0].scalar_type() ||
         outputs[i].scalar_type() != inputs[0].scalar_type())
       fail("all_to_all needs tensors of one type");
   const std::vector<tw_run> in = runs_of(inputs), out = runs_of(outputs);
-  return begin(OpType::ALLTOALL, "tensorwire:all_to_all", options, outputs,
+  return begin(OpType::ALLTOALL, "tensorwire:all_to_all", options, outputs[0].device(), outputs,
                [=, group = group()](const tw_wait& wait, tw_status* status) {
                  const at::Tensor given = joined(inputs);
                  const at::Tensor memory = flat_room(outputs[0], elements(outputs));
@@ -475,7 +488,7 @@ Backend::Handle Backend::alltoall(Tensors& outputs, Tensors& inputs,
 }
 
 Backend::Handle Backend::barrier(const c10d::BarrierOptions& options) {
-  return begin(OpType::BARRIER, "tensorwire:barrier", options, {},
+  return begin(OpType::BARRIER, "tensorwire:barrier", options, at::kCPU, {},
                [group = group()](const tw_wait& wait, tw_status* status) {
                  const tw_collective call{TW_BARRIER, TW_UINT8, TW_SUM, 0, 1, 0};
                  return run(group, call, nullptr, nullptr, wait, status);
@@ -518,23 +531,27 @@ Backend::Handle Backend::message(bool sends, const at::Tensor& tensor, int peer,
                          : OpType::RECV,
       sends ? "tensorwire:send" : "tensorwire:recv", Tensors{tensor},
       timeout_of(c10d::BarrierOptions{}),
-      [=, group = group()](const tw_wait& wait, tw_status* status) {
-        const auto of = static_cast<uint64_t>(tag);
-        if (sends) {
-          const at::Tensor given = dense(tensor);
-          return core().group_send(group.get(), peer, of, given.const_data_ptr(), given.nbytes(),
-                                   &wait, status);
-        }
-        const at::Tensor memory = room(tensor, false);
-        const int code =
-            peer == kAnyRank
-                ? core().group_receive_any(group.get(), of, memory.data_ptr(), memory.nbytes(),
-                                           source.get(), &wait, status)
-                : core().group_receive(group.get(), peer, of, memory.data_ptr(), memory.nbytes(),
-                                       &wait, status);
-        if (code == TW_OK) put_back(memory, tensor);
-        return code;
-      },
+      on_device(tensor.device(),
+                [=, group = group()](const tw_wait& wait, tw_status* status) {
+                  const auto of = static_cast<uint64_t>(tag);
+                  if (sends) {
+                    const at::Tensor given = dense(tensor).cpu();
+                    return core().group_send(group.get(), peer, of, given.const_data_ptr(),
+                                             given.nbytes(), &wait, status);
+                  }
+                  const at::Tensor memory =
+                      tensor.is_cpu()
+                          ? room(tensor, false)
+                          : at::empty(tensor.sizes(), tensor.options().device(at::kCPU));
+                  const int code =
+                      peer == kAnyRank
+                          ? core().group_receive_any(group.get(), of, memory.data_ptr(),
+                                                     memory.nbytes(), source.get(), &wait, status)
+                          : core().group_receive(group.get(), peer, of, memory.data_ptr(),
+                                                 memory.nbytes(), &wait, status);
+                  if (code == TW_OK) put_back(memory, tensor);
+                  return code;
+                }),
       source);
   if (!lane->push([work] { work->run(false); })) work->refuse(why_closed());
   return work;

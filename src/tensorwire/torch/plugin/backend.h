@@ -84,9 +84,10 @@ class Backend final : public c10d::Backend {
   void check_root(int64_t root) const;
   template <class Given>
   Milliseconds timeout_of(const Given& options);
+  // `device`: where its tensors lie.
   template <class Given>
-  Handle begin(c10d::OpType type, const char* title, const Given& options, Tensors outputs,
-               Work::Body body);
+  Handle begin(c10d::OpType type, const char* title, const Given& options, const at::Device& device,
+               Tensors outputs, Work::Body body);
   Handle message(bool sends, const at::Tensor& tensor, int peer, int tag);
   void close(const std::string& why, bool always);
 

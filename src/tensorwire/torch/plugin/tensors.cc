@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 
 #include "core.h"
+#include "device.h"
 #include "work.h"
 
 namespace tensorwire {
@@ -123,14 +124,20 @@ void check(const at::Tensor& tensor) {
   if (!tensor.defined()) fail("a tensor is missing");
   if (tensor.layout() != at::kStrided)
     fail("tensorwire moves dense tensors only: call to_dense() on this one");
-  if (!tensor.device().is_cpu())
-    fail(
-        "tensorwire moves tensors of the CPU, and this one is on " + tensor.device().str() +
-        ": take another back end for that, as in init_process_group(\"cpu:tensorwire,cuda:nccl\")");
+  if (!tensor.device().is_cpu()) check_device(tensor.device());
 }
 
 void check(const std::vector<at::Tensor>& tensors) {
-  for (const at::Tensor& tensor : tensors) check(tensor);
+  for (const at::Tensor& tensor : tensors) {
+    check(tensor);
+    check_together(tensor, tensors[0]);
+  }
+}
+
+void check_together(const at::Tensor& one, const at::Tensor& other) {
+  if (one.device() != other.device())
+    fail("tensors of " + one.device().str() + " and of " + other.device().str() +
+         " in one operation");
 }
 
 const at::Tensor& only(const std::vector<at::Tensor>& tensors) {
@@ -147,6 +154,7 @@ const std::vector<at::Tensor>& only(const std::vector<std::vector<at::Tensor>>& 
 }
 
 void check_same(const at::Tensor& of, const at::Tensor& like, int64_t times) {
+  check_together(of, like);
   if (of.scalar_type() != like.scalar_type())
     fail("tensors of " + name_of(of) + " and of " + name_of(like) + " in one operation");
   if (of.numel() != like.numel() * times)

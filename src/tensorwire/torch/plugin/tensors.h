@@ -26,14 +26,17 @@ struct Reduction {
 };
 Reduction reduced(const at::Tensor& tensor, const c10d::ReduceOp& op);
 
-// Throws unless it is a dense tensor of the CPU.
+// Throws unless it is a dense tensor of the CPU, or of a device that the runtime reaches.
 void check(const at::Tensor& tensor);
+// They lie on one device, too.
 void check(const std::vector<at::Tensor>& tensors);
+void check_together(const at::Tensor& one, const at::Tensor& other);
 // The one of a list that has to have one. The lists are PyTorch's, from the days of several devices
 // in one process.
 const at::Tensor& only(const std::vector<at::Tensor>& tensors);
 const std::vector<at::Tensor>& only(const std::vector<std::vector<at::Tensor>>& lists);
-// Throws unless both have the same type, and `of` has `times` as many elements.
+// Throws unless both lie on one device and have the same type, and `of` has `times` as many
+// elements.
 void check_same(const at::Tensor& of, const at::Tensor& like, int64_t times = 1);
 // Throws unless there is one for each rank, all like `like`.
 void check_shares(const std::vector<at::Tensor>& shares, const at::Tensor& like, int ranks);

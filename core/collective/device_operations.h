@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// A group's operations on arrays in the memory of a device, by means of those on the host's.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "collective/device_place.h"
+#include "collective/fabric.h"
+#include "collective/peer_arrays.h"
+#include "collective/staged_pieces.h"
+
+namespace tw::collective {
+
+// Not thread-safe. As Fabric, with addresses of the device; all ranks call it, each for a device of
+// its own. An operation that fails has not ended the group: the caller does that. Nothing of the
+// arrays is in use when one returns, unless a device has been given up (DeviceQueue::settle).
+class DeviceOperations {
+ public:
+  // From so many bytes on devices of one host read each other's memory. A guess: it has not been
+  // measured.
+  static constexpr size_t kInPlaceBytes = 1 << 20;
+
+  // `one_host`: all ranks run on it.
+  static Result<std::unique_ptr<DeviceOperations>> make(device::Driver& driver, int device,
+                                                        const Members& members, bool one_host);
+
+  bool is_for(const DevicePlace& place) const {
+    return place.driver == &driver_ && place.device == device_;
+  }
+  // How the last operation went.
+  Way way() const { return way_; }
+
+  // Without other ranks: `in` to `out`.
+  Status copy(const DevicePlace& place, const std::byte* in, std::byte* out, size_t bytes,
+              const Wait& wait);
+  // `fabric`: of the host, for what call.kind names.
+  Status run(Fabric& fabric, const DevicePlace& place, const CollectiveCall& call,
+             const std::byte* in, std::byte* out, const Wait& wait);
+  Status all_to_all(Fabric& fabric, const DevicePlace& place, const CollectiveCall& call,
+                    const std::byte* in, std::span<const Fabric::Run> gives, std::byte* out,
+                    std::span<const Fabric::Run> takes, const Wait& wait);
+
+ private:
+  DeviceOperations(device::Driver& driver, int device, const Members& members, bool one_host,
+                   DeviceQueue queue)
+      : driver_(driver),
+        device_(device),
+        members_(members),
+        reduction_(driver),
+        queue_(std::move(queue)),
+        staged_(driver, device, members),
+        in_place_(one_host) {}
+
+  Status ready(const DevicePlace& place, const Wait& wait);
+  // Says what this rank calls, and hears it of all. ABORTED: they do not call the same.
+  Result<std::vector<DeviceOffer>> exchange(Fabric& fabric, const DeviceOffer& mine,
+                                            const Wait& wait);
+  // False: it has to be staged, on all ranks.
+  Result<bool> try_in_place(Fabric& fabric, const CollectiveCall& call, const std::byte* in,
+                            std::byte* out, const Wait& wait);
+  Status stage(Fabric& fabric, const CollectiveCall& call, const std::byte* in, std::byte* out,
+               const Wait& wait);
+
+  device::Driver& driver_;
+  const int device_;
+  const Members& members_;
+  DeviceReduction reduction_;
+  DeviceQueue queue_;
+  StagedPieces staged_;
+  bool in_place_;  // no rank has failed to open another one's memory
+  Way way_ = Way::kDeviceStaged;
+};
+
+}  // namespace tw::collective

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collective/device_place.h"
+
+#include "base/text.h"
+
+namespace tw::collective {
+namespace {
+
+std::string told(const device::Allocation& where) {
+  return where.space == device::Space::kHost ? "in the host's memory"
+                                             : text({"on device ", where.device});
+}
+
+}  // namespace
+
+Result<std::optional<DevicePlace>> place_of(device::Driver& driver, device::PointerCache& pointers,
+                                            const void* in, const void* out,
+                                            device::Stream stream) {
+  std::optional<device::Allocation> found;
+  for (const void* array : {in, out}) {
+    if (array == nullptr) continue;
+    const auto where = pointers.find(array);
+    if (!where) return where.status();
+    if (found && (found->space != where->space || found->device != where->device))
+      return Status{Code::kInvalidArgument, text({"one array of the operation lies ", told(*found),
+                                                  ", the other one ", told(*where)})};
+    found = *where;
+  }
+  if (!found || found->space == device::Space::kHost) return std::optional<DevicePlace>();
+  return std::optional(DevicePlace{&driver, found->device, stream});
+}
+
+}  // namespace tw::collective

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the arrays of an operation lie, if not in the host's memory.
+#pragma once
+
+#include <optional>
+
+#include "device/driver.h"
+#include "device/pointer_cache.h"
+
+namespace tw::collective {
+
+struct DevicePlace {
+  device::Driver* driver;
+  int device;
+  device::Stream stream;  // the arrays are ready after what is queued on it now
+};
+
+// Asks the cache about both arrays; null: there is none. Nothing: they lie in the host's memory.
+// INVALID_ARGUMENT: one lies here, the other one there.
+Result<std::optional<DevicePlace>> place_of(device::Driver& driver, device::PointerCache& pointers,
+                                            const void* in, const void* out, device::Stream stream);
+
+}  // namespace tw::collective

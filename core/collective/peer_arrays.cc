@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collective/peer_arrays.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "collective/part.h"
+
+namespace tw::collective {
+bool PeerArrays::reads_in(int rank) const {
+  if (rank == members_.rank()) return false;
+  switch (call_.kind) {
+    case CollectiveKind::kAllReduce:
+    case CollectiveKind::kReduceScatter:
+    case CollectiveKind::kAllGather:
+      return true;
+    case CollectiveKind::kReduce:
+    case CollectiveKind::kGather:
+      return members_.rank() == call_.root;
+    case CollectiveKind::kScatter:
+      return rank == call_.root;
+    default:
+      return false;
+  }
+}
+
+bool PeerArrays::reads_out(int rank) const {
+  if (rank == members_.rank()) return false;
+  return call_.kind == CollectiveKind::kAllReduce ||
+         (call_.kind == CollectiveKind::kBroadcast && rank == call_.root);
+}
+
+DeviceOffer::Array PeerArrays::offer(const std::byte* array) {
+  if (array == nullptr || reinterpret_cast<uintptr_t>(array) % size_of(call_.type) != 0) return {};
+  // Asked anew: with an old answer others would read something else.
+  const auto found = driver_.allocation_of(array);
+  if (!found || !found->exportable || found->device != device_) return {};
+  const auto handle = driver_.export_memory(device_, found->base);
+  if (!handle) return {};
+  return {true, *handle, static_cast<uint64_t>(array - found->base)};
+}
+
+DeviceOffer PeerArrays::offer() { return {call_, offer(in_), offer(out_)}; }
+
+Result<const std::byte*> PeerArrays::reach(int rank, const DeviceOffer::Array& array,
+                                           size_t bytes) {
+  if (!array.offered)
+    return Status{Code::kFailedPrecondition,
+                  text({members_.name(rank), " has an array that cannot be exported"})};
+  auto known = std::ranges::find(opened_, array.handle, &Opened::handle);
+  if (known == opened_.end()) {
+    auto base = driver_.import_memory(device_, array.handle);
+    if (!base) return base.status();
+    device::ImportedMemory memory(driver_, device_, *base);
+    const auto found = driver_.allocation_of(*base);
+    if (!found) return found.status();
+    opened_.push_back({array.handle, std::move(memory), found->size});
+    known = std::prev(opened_.end());
+  }
+  if (array.offset > known->size || bytes > known->size - array.offset)
+    return Status{Code::kOutOfRange,
+                  text({members_.name(rank), " has offered less memory than ", bytes, " bytes"})};
+  return known->memory.get() + array.offset;
+}
+
+Status PeerArrays::open(const std::vector<DeviceOffer>& offers) {
+  const auto ranks = static_cast<size_t>(members_.size());
+  ins_.assign(ranks, nullptr);
+  outs_.assign(ranks, nullptr);
+  const size_t shares =
+      call_.kind == CollectiveKind::kReduceScatter || call_.kind == CollectiveKind::kScatter ? ranks
+                                                                                             : 1;
+  for (size_t i = 0; i < ranks; ++i) {
+    const int rank = static_cast<int>(i);
+    if (reads_in(rank)) {
+      const auto reached = reach(rank, offers[i].in, shares * call_.bytes());
+      if (!reached) return reached.status();
+      ins_[i] = *reached;
+    }
+    if (reads_out(rank)) {
+      const auto reached = reach(rank, offers[i].out, call_.bytes());
+      if (!reached) return reached.status();
+      outs_[i] = *reached;
+    }
+  }
+  const auto self = static_cast<size_t>(members_.rank());
+  ins_[self] = in_;
+  outs_[self] = out_;
+  if (!reduces(call_.kind)) return {};
+  if (ranks > ReductionArguments::kMaxInputs)
+    return {Code::kFailedPrecondition, "too many ranks for a kernel"};
+  const auto kernel = reduction_.kernel(device_, call_.type, call_.op);
+  return kernel ? Status() : kernel.status();
+}
+
+std::vector<const std::byte*> PeerArrays::all_in(size_t offset) const {
+  std::vector<const std::byte*> all(ins_);
+  for (const std::byte*& each : all) each += offset;
+  return all;
+}
+
+Status PeerArrays::first_phase() {
+  const size_t bytes = call_.bytes(), width = size_of(call_.type);
+  const int self = members_.rank(), ranks = members_.size();
+  const auto mine = static_cast<size_t>(self) * bytes;
+  const auto reduce_to = [&](std::byte* out, size_t offset, size_t count) {
+    return reduction_.start(device_, call_.type, call_.op, all_in(offset), out, count,
+                            static_cast<unsigned>(ranks), queue_.stream());
+  };
+  const auto gather_to = [&](std::byte* out) -> Status {
+    for (size_t i = 0; i < ins_.size(); ++i)
+      if (ins_[i] != out + i * bytes)
+        if (Status status = queue_.copy(out + i * bytes, ins_[i], bytes); !status.ok())
+          return status;
+    return {};
+  };
+  switch (call_.kind) {
+    case CollectiveKind::kAllReduce: {
+      const Part part = part_of(call_.count, width, self, ranks);
+      return reduce_to(out_ + part.begin * width, part.begin * width, part.size());
+    }
+    case CollectiveKind::kReduce:
+      return self == call_.root ? reduce_to(out_, 0, call_.count) : Status();
+    case CollectiveKind::kReduceScatter:
+      return reduce_to(out_, mine, call_.count);
+    case CollectiveKind::kAllGather:
+      return gather_to(out_);
+    case CollectiveKind::kGather:
+      return self == call_.root ? gather_to(out_) : Status();
+    case CollectiveKind::kBroadcast:
+      return self == call_.root ? Status()
+                                : queue_.copy(out_, outs_[static_cast<size_t>(call_.root)], bytes);
+    case CollectiveKind::kScatter: {
+      const std::byte* const from = ins_[static_cast<size_t>(call_.root)] + mine;
+      return from == out_ ? Status() : queue_.copy(out_, from, bytes);
+    }
+    default:
+      return {Code::kInternal, "this operation does not go in place"};
+  }
+}
+
+Status PeerArrays::ended(const Wait& wait) {
+  Status status = queue_.mark();
+  return status.ok() ? queue_.await(members_, wait) : status;
+}
+
+Status PeerArrays::run(Fabric& host, const Wait& wait) {
+  Status status = first_phase();
+  if (status.ok()) status = ended(wait);
+  if (!status.ok() || call_.kind != CollectiveKind::kAllReduce) return status;
+  // Each rank has reduced its part of all arrays, and now takes the others' parts.
+  status = host.barrier({}, wait);
+  const size_t width = size_of(call_.type);
+  for (int rank = 0; status.ok() && rank < members_.size(); ++rank) {
+    if (rank == members_.rank()) continue;
+    const Part part = part_of(call_.count, width, rank, members_.size());
+    status =
+        queue_.copy(out_ + part.begin * width,
+                    outs_[static_cast<size_t>(rank)] + part.begin * width, part.size() * width);
+  }
+  return status.ok() ? ended(wait) : status;
+}
+
+void PeerArrays::close() {
+  // Memory that a device may still read stays open.
+  if (!queue_.settle())
+    for (Opened& each : opened_) each.memory.abandon();
+  opened_.clear();
+}
+
+}  // namespace tw::collective

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operations of ranks of one host on devices that read each other's memory: arrays are reduced and
+// copied from where they lie.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "collective/device_queue.h"
+#include "collective/device_reduction.h"
+#include "collective/fabric.h"
+#include "collective/wire.h"
+
+namespace tw::collective {
+
+// Of one operation, which goes: offer() of all ranks, open(), run() if all of them could, close().
+// Then nobody has anything of another rank's open any more. The arguments outlive it.
+class PeerArrays {
+ public:
+  PeerArrays(device::Driver& driver, int device, DeviceReduction& reduction, DeviceQueue& queue,
+             const Members& members, const CollectiveCall& call, const std::byte* in,
+             std::byte* out)
+      : driver_(driver),
+        device_(device),
+        reduction_(reduction),
+        queue_(queue),
+        members_(members),
+        call_(call),
+        in_(in),
+        out_(out) {}
+
+  // How others reach the arrays of this rank, as far as they can.
+  DeviceOffer offer();
+  // Opens what this rank reads of others, whose offers are in the order of ranks, and compiles what
+  // it reduces with.
+  Status open(const std::vector<DeviceOffer>& offers);
+  // Does this rank's part. `host`: where ranks wait for each other.
+  Status run(Fabric& host, const Wait& wait);
+  void close();
+
+ private:
+  struct Opened {
+    device::IpcHandle handle;
+    device::ImportedMemory memory;
+    size_t size;
+  };
+  // What this rank reads of another one.
+  bool reads_in(int rank) const;
+  bool reads_out(int rank) const;
+
+  DeviceOffer::Array offer(const std::byte* array);
+  // Where `bytes` of what is offered begin here.
+  Result<const std::byte*> reach(int rank, const DeviceOffer::Array& array, size_t bytes);
+  // Of all ranks, `in` from an offset on.
+  std::vector<const std::byte*> all_in(size_t offset) const;
+  Status first_phase();
+  Status ended(const Wait& wait);
+
+  device::Driver& driver_;
+  const int device_;
+  DeviceReduction& reduction_;
+  DeviceQueue& queue_;
+  const Members& members_;
+  const CollectiveCall& call_;
+  const std::byte* const in_;
+  std::byte* const out_;
+  std::vector<Opened> opened_;
+  std::vector<const std::byte*> ins_, outs_;  // by rank; null: not needed
+};
+
+}  // namespace tw::collective

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+// Groups on arrays of devices.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+
+#include "collective/device_operations.h"
+#include "collective/device_place.h"
+#include "collective/wire.h"
+#include "test/collective/device_ranks.h"
+
+namespace tw::test {
+namespace {
+
+using collective::DeviceOperations;
+using collective::Fabric;
+using collective::place_of;
+using collective::StagedPieces;
+
+constexpr CollectiveKind kKinds[] = {
+    CollectiveKind::kAllReduce, CollectiveKind::kReduce,        CollectiveKind::kBroadcast,
+    CollectiveKind::kAllGather, CollectiveKind::kReduceScatter, CollectiveKind::kGather,
+    CollectiveKind::kScatter,
+};
+bool may_be_in_place(CollectiveKind kind) {
+  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduce;
+}
+
+TEST_CASE(
+    "device arrays: each operation gives what it gives on the host, however ranks are "
+    "placed") {
+  for (const Placement& placement : kPlacements) {
+    CAPTURE(placement.fabric);
+    DeviceRanks ranks(3);
+    as_ranks_of(placement, 3, [&](Group& group) {
+      DeviceRank& rank = ranks.of(group);
+      std::string wrong;
+      for (const CollectiveKind kind : kKinds)
+        for (const uint64_t count : {uint64_t{1}, uint64_t{1000}, uint64_t{400'001}})
+          for (const bool in_place : {false, true}) {
+            if (in_place && !may_be_in_place(kind)) continue;
+            const CollectiveCall call{kind, DataType::kFloat32, ReduceOp::kSum, 1, count};
+            if (wrong.empty()) wrong = compared(group, rank, call, in_place);
+          }
+      const bool shared = std::string(group.fabric()) == "shared memory";
+      // Two operations are in place, or apart; the large ones are above kInPlaceBytes.
+      const uint64_t in_place = count_of(group, collective::Way::kDeviceInPlace);
+      const uint64_t staged = count_of(group, collective::Way::kDeviceStaged);
+      if (wrong.empty() && (in_place != (shared ? 9 : 0) || in_place + staged != 27))
+        wrong = std::to_string(in_place) + " in place, " + std::to_string(staged) + " staged";
+      return wrong;
+    });
+  }
+}
+
+TEST_CASE("device arrays: several pieces, staged, of all operations") {
+  DeviceRanks ranks(2);
+  as_ranks_of(kPlacements[0], 2, [&](Group& group) {
+    DeviceRank& rank = ranks.of(group);
+    // What cannot be exported is staged, by all ranks, and nobody tries again.
+    std::byte* const hidden = rank.array(bytes_of(0, 1 << 20), group.rank() == 0);
+    const DevicePlace place = rank.place();
+    Status first = group.run(
+        {CollectiveKind::kAllReduce, DataType::kInt8, ReduceOp::kMax, 0, uint64_t{1} << 20}, hidden,
+        hidden, within(kLong), 1, &place);
+    if (!first.ok()) return first.details();
+    const int imports = rank.driver.calls("import_memory");
+    std::string wrong;
+    for (const CollectiveKind kind : kKinds) {
+      const uint64_t count = StagedPieces::kSlots * StagedPieces::kSlotBytes / 4 / 3 + 3;
+      const CollectiveCall call{kind, DataType::kInt32, ReduceOp::kSum, 0, count};
+      if (wrong.empty()) wrong = compared(group, rank, call, false);
+    }
+    const CollectiveCall large{CollectiveKind::kAllReduce, DataType::kFloat32, ReduceOp::kMin, 0,
+                               (StagedPieces::kSlots + 1) * StagedPieces::kSlotBytes / 4};
+    if (wrong.empty()) wrong = compared(group, rank, large, true);
+    if (count_of(group, collective::Way::kDeviceInPlace) != 0) wrong = "it went in place";
+    if (rank.driver.calls("import_memory") != imports) wrong = "it was tried again";
+    return wrong;
+  });
+}
+
+TEST_CASE("device arrays: all types and reductions, staged and in place") {
+  DeviceRanks ranks(2);
+  as_ranks_of(kPlacements[0], 2, [&](Group& group) {
+    DeviceRank& rank = ranks.of(group);
+    std::string wrong;
+    for (size_t type = 0; type < kDataTypes; ++type)
+      for (size_t op = 0; op < kReduceOps; ++op) {
+        CollectiveCall call{CollectiveKind::kAllReduce, static_cast<DataType>(type),
+                            static_cast<ReduceOp>(op), 0, 33};
+        if (!reducible(call.type, call.op) || call.op == ReduceOp::kAdasum) continue;
+        if (wrong.empty()) wrong = compared(group, rank, call, true);
+        call.kind = CollectiveKind::kReduceScatter;
+        call.count = DeviceOperations::kInPlaceBytes / size_of(call.type);
+        if (wrong.empty()) wrong = compared(group, rank, call, false);
+      }
+    if (count_of(group, collective::Way::kDeviceInPlace) != 101) wrong += " not all in place";
+    return wrong;
+  });
+}
+
+TEST_CASE("device arrays: all_to_all with uneven runs, of several pieces") {
+  constexpr int kRanks = 3;
+  DeviceRanks ranks(kRanks);
+  const auto given = [](int from, int to) {
+    return static_cast<size_t>(from + 1) * 300'000 + static_cast<size_t>(to) * 1'000'000;
+  };
+  as_ranks_of(kPlacements[0], kRanks, [&](Group& group) {
+    DeviceRank& rank = ranks.of(group);
+    std::vector<Fabric::Run> gives, takes;
+    size_t in_size = 0, out_size = 0;
+    Bytes expected;
+    for (int other = 0; other < kRanks; ++other) {
+      gives.push_back({in_size, given(group.rank(), other)});
+      takes.push_back({out_size, given(other, group.rank())});
+      in_size += gives.back().size;
+      out_size += takes.back().size;
+      const Bytes theirs = bytes_of(other, given(other, group.rank()));
+      expected.insert(expected.end(), theirs.begin(), theirs.end());
+    }
+    Bytes in;
+    for (int other = 0; other < kRanks; ++other) {
+      const Bytes mine = bytes_of(group.rank(), given(group.rank(), other));
+      in.insert(in.end(), mine.begin(), mine.end());
+    }
+    std::byte* const from = rank.array(in);
+    std::byte* const to = rank.driver.allocate(0, out_size);
+    const DevicePlace place = rank.place();
+    Status status = group.exchange(
+        {CollectiveKind::kAllToAll, DataType::kUint8, ReduceOp::kSum, 0, CollectiveCall::kUneven},
+        from, gives, to, takes, within(kLong), 1, &place);
+    if (!status.ok()) return status.details();
+    return rank.read(to, out_size) == expected ? std::string() : std::string("wrong");
+  });
+}
+
+TEST_CASE("device arrays: what devices do not do is refused by each rank, and nothing is sent") {
+  for (const int size : {1, 2}) {
+    DeviceRanks ranks(size);
+    as_ranks_of(kPlacements[0], size, [&](Group& group) -> std::string {
+      DeviceRank& rank = ranks.of(group);
+      const Bytes values = bytes_of(group.rank(), 64);
+      std::byte* const array = rank.array(values);
+      std::byte* const out = rank.array(values);
+      const DevicePlace place = rank.place();
+      const std::vector<Fabric::Run> runs(static_cast<size_t>(size), {0, 8});
+      const auto call = [](CollectiveKind kind, ReduceOp op, uint64_t count) {
+        return CollectiveCall{kind, DataType::kFloat32, op, 0, count};
+      };
+      const auto refused = [](const Status& status, const char* what) {
+        return status.code() == Code::kUnimplemented &&
+               status.details().find(what) != std::string::npos;
+      };
+      // The other rank does not wait for what this one has tried.
+      if (group.rank() == 0) {
+        for (const auto kind : {CollectiveKind::kAllReduce, CollectiveKind::kReduce,
+                                CollectiveKind::kReduceScatter}) {
+          if (!refused(
+                  group.run(call(kind, ReduceOp::kSum, 2), array, out, within(kLong), 0.5, &place),
+                  "no factors"))
+            return "a factor is taken";
+          if (!refused(
+                  group.run(call(kind, ReduceOp::kAdasum, 2), array, out, within(kLong), 1, &place),
+                  "no Adasum"))
+            return "Adasum is taken";
+        }
+        for (const auto kind : {CollectiveKind::kAllGather, CollectiveKind::kGather,
+                                CollectiveKind::kScatter, CollectiveKind::kReduceScatter})
+          if (!refused(group.exchange(call(kind, ReduceOp::kSum, CollectiveCall::kUneven), array,
+                                      runs, out, runs, within(kLong), 1, &place),
+                       "no uneven shares"))
+            return "uneven shares are taken";
+      }
+      std::string wrong =
+          compared(group, rank, call(CollectiveKind::kAllReduce, ReduceOp::kSum, 1000), true);
+      if (rank.read(array, 64) != values || rank.read(out, 64) != values) wrong += " and written";
+      return wrong;
+    });
+  }
+}
+
+TEST_CASE("device arrays: a group of one copies, and a group may change its device") {
+  DeviceRanks single(1);
+  as_ranks_of(kPlacements[0], 1, [&](Group& group) {
+    const CollectiveCall call{CollectiveKind::kAllReduce, DataType::kFloat32, ReduceOp::kSum, 0,
+                              1000};
+    return compared(group, single.of(group), call, false);
+  });
+  DeviceRanks ranks(2), others(2, 1);
+  as_ranks_of(kPlacements[0], 2, [&](Group& group) {
+    std::string wrong;
+    const CollectiveCall call{CollectiveKind::kAllReduce, DataType::kFloat32, ReduceOp::kSum, 0,
+                              1000};
+    for (DeviceRanks* each : {&ranks, &others, &ranks})
+      if (wrong.empty()) wrong = compared(group, each->of(group), call, true);
+    return wrong;
+  });
+}
+
+TEST_CASE("device arrays: where they lie is asked once an allocation, and told when it is mixed") {
+  FakeHost host;
+  FakeDriver driver(host, 2);
+  device::PointerCache pointers(driver);
+  std::byte* const in = driver.allocate(1, 1 << 16);
+  std::byte* const out = driver.allocate(1, 1 << 16);
+  std::byte* const other = driver.allocate(0, 16);
+  std::byte local[8];
+  for (int i = 0; i < 100; ++i) {
+    const auto place = place_of(driver, pointers, in + i, out + 8 * i, device::Stream{7});
+    REQUIRE(place);
+    REQUIRE(*place);
+    CHECK((*place)->device == 1);
+    CHECK((*place)->stream == device::Stream{7});
+  }
+  CHECK(driver.calls("allocation_of") == 2);
+  const device::Stream none{};
+  CHECK_FALSE(*place_of(driver, pointers, local, nullptr, none));
+  CHECK_FALSE(*place_of(driver, pointers, nullptr, nullptr, none));
+  CHECK((*place_of(driver, pointers, nullptr, other, none))->device == 0);
+  const auto mixed = place_of(driver, pointers, local, in, none);
+  REQUIRE(!mixed);
+  CHECK(mixed.status().code() == Code::kInvalidArgument);
+  CHECK(mixed.status().details() ==
+        "one array of the operation lies in the host's memory, the other one on device 1");
+  CHECK(place_of(driver, pointers, in, other, none).status().code() == Code::kInvalidArgument);
+}
+
+TEST_CASE("device arrays: what ranks say of their arrays is decoded as it was, or refused") {
+  collective::DeviceOffer offer;
+  offer.call = {CollectiveKind::kReduce, DataType::kBfloat16, ReduceOp::kMax, 3, 77};
+  offer.in.offered = true;
+  for (size_t i = 0; i < offer.in.handle.size(); ++i)
+    offer.in.handle[i] = static_cast<std::byte>(i);
+  offer.in.offset = uint64_t{1} << 40;
+  offer.out.handle[63] = std::byte{9};
+  const auto bytes = encode_offer(offer);
+  const auto decoded = collective::decode_offer(bytes);
+  REQUIRE(decoded);
+  CHECK(*decoded == offer);
+  CHECK(collective::decode_offer(std::span(bytes).first(191)).status().code() == Code::kInternal);
+  // A sequence, an operation that there is none of, and an array that is offered twice.
+  for (const size_t at : {0, 16, 32, 112}) {
+    auto wrong = bytes;
+    wrong[at] = std::byte{200};
+    CHECK(collective::decode_offer(wrong).status().code() == Code::kInternal);
+  }
+}
+
+}  // namespace
+}  // namespace tw::test

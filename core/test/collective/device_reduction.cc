@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernels of devices, compiled for the host, give the bits of the host's.
+#include "collective/device_reduction.h"
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <bit>
+#include <cstring>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "collective/reduction.h"
+#include "test/device/fake_driver.h"
+
+namespace {
+
+inline unsigned __float_as_uint(float value) { return std::bit_cast<unsigned>(value); }
+inline float __uint_as_float(unsigned bits) { return std::bit_cast<float>(bits); }
+inline double __longlong_as_double(long long bits) { return std::bit_cast<double>(bits); }
+#define __device__
+#include "collective/reduction_kernels.cu"
+#undef __device__
+
+}  // namespace
+
+namespace tw::test {
+namespace {
+
+using collective::DeviceReduction;
+using collective::ReductionArguments;
+
+static_assert(sizeof(Arguments) == sizeof(ReductionArguments));
+static_assert(std::size(Arguments{}.in) == ReductionArguments::kMaxInputs);
+
+template <int type, int op>
+void fold_on_device(const Arguments& arguments) {
+  for (unsigned long long i = 0; i < arguments.count; ++i) reduce_element<type, op>(arguments, i);
+}
+using Fold = void (*)(const Arguments&);
+template <int type, int op>
+constexpr Fold fold_of() {
+  constexpr auto by = static_cast<ReduceOp>(op);
+  if constexpr (by != ReduceOp::kAdasum && reducible(static_cast<DataType>(type), by))
+    return fold_on_device<type, op>;
+  else
+    return nullptr;
+}
+template <size_t... numbers>
+constexpr std::array<Fold, sizeof...(numbers)> folds(std::index_sequence<numbers...>) {
+  return {fold_of<numbers / kReduceOps, numbers % kReduceOps>()...};
+}
+constexpr auto kFolds = folds(std::make_index_sequence<kDataTypes * kReduceOps>());
+
+// All values of 8 bits and all of 16, many of the others: random bits, small numbers, whose sums
+// need rounding, and what is special (zeros, denormals, infinities, NaNs).
+std::vector<std::byte> values(DataType type, size_t count, unsigned seed) {
+  std::mt19937_64 random(seed);
+  const size_t width = size_of(type);
+  std::vector<std::byte> made(count * width);
+  for (size_t i = 0; i < count; ++i) {
+    uint64_t bits = width <= 2 && seed == 0 ? i : random();
+    if (type == DataType::kBool) bits &= 1;
+    if (width >= 4 && is_float(type)) {
+      const int exponent = width == 4 ? 23 : 52;
+      const uint64_t one = width == 4 ? 0x3f800000 : 0x3ff0000000000000;
+      const uint64_t mask = width == 4 ? 0xff : 0x7ff;
+      if (i % 4 != 0) bits = (bits & ~(mask << exponent)) + one + ((bits & 7) << exponent);
+      if (i % 16 == 1) bits &= ~(mask << exponent);
+      if (i % 64 == 2) bits |= mask << exponent;
+      if (i % 64 == 3) bits = mask << exponent;
+      if (i % 64 == 5) bits = 0;
+    }
+    std::memcpy(made.data() + i * width, &bits, width);
+  }
+  return made;
+}
+
+TEST_CASE("a device's kernels give the bits of the host's, for all types and reductions") {
+  constexpr size_t kCount = 1 << 16;
+  size_t tried = 0;
+  for (size_t number = 0; number < kFolds.size(); ++number) {
+    if (!kFolds[number]) continue;
+    const auto type = static_cast<DataType>(number / kReduceOps);
+    const auto op = static_cast<ReduceOp>(number % kReduceOps);
+    for (const size_t inputs : {2, 3, 16}) {
+      std::vector<std::vector<std::byte>> in;
+      std::vector<const std::byte*> pointers;
+      Arguments arguments{};
+      for (unsigned k = 0; k < inputs; ++k) {
+        in.push_back(values(type, kCount, k));
+        pointers.push_back(in.back().data());
+        arguments.in[k] = reinterpret_cast<const unsigned char*>(pointers.back());
+      }
+      std::vector<std::byte> of_host(in[0].size()), of_device(in[0].size());
+      arguments.out = reinterpret_cast<unsigned char*>(of_device.data());
+      arguments.count = kCount;
+      arguments.inputs = arguments.ranks = static_cast<unsigned>(inputs);
+      kFolds[number](arguments);
+      reduce(type, op, pointers, of_host.data(), nullptr, kCount, arguments.ranks);
+      CAPTURE(name_of(type));
+      CAPTURE(name_of(op));
+      CAPTURE(inputs);
+      size_t wrong = 0;
+      while (wrong < of_host.size() && of_host[wrong] == of_device[wrong]) ++wrong;
+      CHECK(wrong == of_host.size());
+      ++tried;
+    }
+  }
+  CHECK(tried == 3 * (6 * 5 + 8 * 8 + 7));
+}
+
+TEST_CASE("a kernel is compiled once for each device, type and reduction") {
+  FakeHost host;
+  FakeDriver driver(host, 2);
+  DeviceReduction reduction(driver);
+  for (int i = 0; i < 3; ++i)
+    for (int device = 0; device < 2; ++device) {
+      CHECK(reduction.kernel(device, DataType::kFloat32, ReduceOp::kSum));
+      CHECK(reduction.kernel(device, DataType::kBfloat16, ReduceOp::kMax));
+    }
+  CHECK(driver.calls("load") == 4);
+  driver.fail("load", {Code::kFailedPrecondition, "no compiler"});
+  CHECK(reduction.kernel(0, DataType::kInt8, ReduceOp::kSum).status().code() ==
+        Code::kFailedPrecondition);
+  CHECK(reduction.kernel(0, DataType::kInt8, ReduceOp::kSum));
+}
+
+}  // namespace
+}  // namespace tw::test

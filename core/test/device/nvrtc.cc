@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels through the real compiler, where there is one. It needs no device.
+#include "device/nvrtc.h"
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+#include "collective/device_reduction.h"
+
+namespace tw::test {
+namespace {
+
+TEST_CASE("NVRTC compiles the kernels of each type, and of each reduction") {
+  const std::string first[] = {"TW_TYPE=1", "TW_OP=0"};
+  const auto tried = device::compile({collective::kReductionKernels, first, "reduce"}, 80);
+  if (!tried && tried.status().code() == Code::kFailedPrecondition) {
+    CHECK(tried.status().details().find("nvidia-cuda-nvrtc") != std::string::npos);
+    MESSAGE("skipped: " << tried.status().details());
+    return;
+  }
+  for (size_t type = 0; type < kDataTypes; ++type)
+    for (size_t op = 0; op < kReduceOps; ++op) {
+      const auto by = static_cast<ReduceOp>(op);
+      if (by == ReduceOp::kAdasum || !reducible(static_cast<DataType>(type), by)) continue;
+      // All of them would take as many seconds as there are types.
+      if (op != static_cast<size_t>(ReduceOp::kMin) &&
+          type != static_cast<size_t>(DataType::kInt32) &&
+          type != static_cast<size_t>(DataType::kBfloat16))
+        continue;
+      const std::string macros[] = {"TW_TYPE=" + std::to_string(type),
+                                    "TW_OP=" + std::to_string(op)};
+      const auto code = device::compile({collective::kReductionKernels, macros, "reduce"}, 90);
+      CAPTURE(macros[0]);
+      CAPTURE(macros[1]);
+      REQUIRE_MESSAGE(code.ok(), code.status().details());
+      REQUIRE(code->size() > 4);
+      CHECK(std::string(code->data(), 4) == "\177ELF");
+    }
+
+  const auto wrong = device::compile({"__global__ void f() { g(); }", {}, "f"}, 80);
+  REQUIRE(!wrong);
+  CHECK(wrong.status().code() == Code::kInvalidArgument);
+  CHECK(wrong.status().details().find("\"g\" is undefined") != std::string::npos);
+  CHECK(device::compile({"", {}, "f"}, 13).status().code() == Code::kFailedPrecondition);
+}
+
+}  // namespace
+}  // namespace tw::test
