@@ -578,8 +578,8 @@ Status SharedFabric::all_to_all(const CollectiveCall& call, const std::byte* in,
       now, chunks_of(longest, each),
       [&](uint64_t c, std::byte* stage) {
         for (size_t i = 0; i < ranks; ++i)
-          if (i != self)
-            copy_bytes(stage + i * each, in + gives[i].offset + c * each, length(gives[i], c));
+          if (const uint64_t size = length(gives[i], c); i != self && size != 0)
+            copy_bytes(stage + i * each, in + gives[i].offset + c * each, size);
       },
       [&](uint64_t c, int rank, const std::byte* stage) {
         const Run& run = takes[static_cast<size_t>(rank)];
