@@ -17,7 +17,8 @@ BATCH = 2
 
 @hvd.elastic.run  # type: ignore[untyped-decorator, unused-ignore]
 def train(state: Any) -> None:
-    for index in torch.utils.data.DataLoader(range(24), BATCH, sampler=state.sampler):  # type: ignore[arg-type]
+    samples: Any = range(24)
+    for index in torch.utils.data.DataLoader(samples, BATCH, sampler=state.sampler):
         if state.step == 2 and job == "worker1" and not again:
             os.kill(os.getpid(), 9)
         while state.step == 4 and hvd.size() == 1:

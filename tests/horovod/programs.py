@@ -126,7 +126,7 @@ def batch_norm(shape: tuple[int, ...], **more: Any) -> list[float]:
     whole, weights = torch.randn(2, 8, *shape).unbind()
     plain: Any = (torch.nn.BatchNorm1d if len(shape) == 1 else torch.nn.BatchNorm2d)(2, **more)
     synced = hvd.SyncBatchNorm(2, **more)
-    everything = (whole * 3 + 50).requires_grad_()
+    everything: Any = (whole * 3 + 50).requires_grad_()
     mine = everything[shares[hvd.rank()]].detach().requires_grad_()
     for _ in range(2):
         wanted, found = plain(everything), synced(mine)
@@ -134,7 +134,7 @@ def batch_norm(shape: tuple[int, ...], **more: Any) -> list[float]:
         (found * weights[shares[hvd.rank()]]).sum().backward()
     pairs = [
         (found, wanted[shares[hvd.rank()]]),
-        (mine.grad, everything.grad[shares[hvd.rank()]]),  # type: ignore[index]
+        (mine.grad, everything.grad[shares[hvd.rank()]]),
         (synced.running_mean, plain.running_mean),
         (synced.running_var, plain.running_var),
         *(
