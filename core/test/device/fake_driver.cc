@@ -81,6 +81,7 @@ void FakeDriver::write(std::byte* to, const void* from, size_t bytes) {
   const std::lock_guard lock(mutex_);
   std::byte* const there = reached(to, bytes);
   REQUIRE(there != nullptr);
+  const std::lock_guard bus(host_.bus_);
   if (bytes != 0) std::memcpy(there, from, bytes);
 }
 
@@ -88,6 +89,7 @@ void FakeDriver::read(void* to, const std::byte* from, size_t bytes) {
   const std::lock_guard lock(mutex_);
   const std::byte* const there = reached(from, bytes);
   REQUIRE(there != nullptr);
+  const std::lock_guard bus(host_.bus_);
   if (bytes != 0) std::memcpy(to, there, bytes);
 }
 
@@ -190,10 +192,12 @@ void FakeDriver::run(Queue& queue, unsigned seed) {
     if (queue.held || queue.ends) continue;
     auto work = std::move(queue.work.front());
     queue.work.pop_front();
-    if (Status how = called("stream"); !how.ok())
+    if (Status how = called("stream"); !how.ok()) {
       broken_ = std::move(how);
-    else
+    } else {
+      const std::lock_guard bus(host_.bus_);
       work();
+    }
     --pending_;
     changed_.notify_all();
   }
