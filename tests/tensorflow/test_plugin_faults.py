@@ -281,7 +281,8 @@ def test_a_full_arena_fails_nothing(tensorflow: Any) -> None:
             parts = [
                 tf.random.stateless_uniform([2_500_000], [i, 1], 0, 9, tf.int32) for i in range(8)
             ]
-            expected = [tf.reduce_sum(part) for part in parts]
+            with tf.control_dependencies(parts):  # all of them are there at once
+                expected = [tf.reduce_sum(part) for part in parts]
         with tf.device(WORKER):
             sums = [tf.reduce_sum(tf.identity(part)) for part in parts]
         with session(tf, cluster.target("worker")) as run:
