@@ -173,28 +173,16 @@ Status Call::leave(const Ref<Outgoing>& outgoing, std::span<OutSegment> segments
 
 bool Call::withdraw(const Ref<Outgoing>& outgoing) {
   if (!link_.withdraw(outgoing)) return false;
-  bool watched;
-  {
-    const MutexLock lock(mutex_);
-    send_window_.refund(outgoing->payload_bytes());
-    sendable_.store(send_window_.open(), std::memory_order_release);
-    watched = !notes_.empty();
-  }
-  tell(watched);
+  send_window_.refund(outgoing->payload_bytes());
+  tell();
   link_.nudge(event_);
   return true;
 }
 
 Status Call::on_credit(uint64_t bytes) {
-  bool watched;
-  {
-    const MutexLock lock(mutex_);
-    if (!send_window_.grant(bytes))
-      return {Code::kInternal, "protocol error: credit beyond anything that was sent"};
-    sendable_.store(send_window_.open(), std::memory_order_release);
-    watched = !notes_.empty();
-  }
-  tell(watched);
+  if (!send_window_.grant(bytes))
+    return {Code::kInternal, "protocol error: credit beyond anything that was sent"};
+  tell();
   return {};
 }
 
@@ -210,9 +198,7 @@ Result<Ref<Outgoing>> Call::send(const wire::CallHeader& header, std::span<OutSe
   if (header.has(wire::call_flag::kPayload)) {
     size_t bytes = 0;
     for (const OutSegment& segment : segments) bytes += segment.size;
-    const MutexLock lock(mutex_);
     send_window_.spend(bytes);
-    sendable_.store(send_window_.open(), std::memory_order_release);
   }
   std::byte small[512];
   std::unique_ptr<std::byte[]> large;

@@ -58,7 +58,7 @@ class Call : public Watcher {
   bool take(InMessage& message);
   Waited wait_ended(Nanos deadline);
 
-  bool sendable() const { return sendable_.load(std::memory_order_acquire) || over(); }
+  bool sendable() const { return send_window_.open() || over(); }
   // Nothing that is sent will be looked at: the call has ended, or its server is done with it.
   bool over() const { return ended() || peer_done_.load(std::memory_order_acquire); }
   // Held from the look whether a message may be sent until it has been queued: where several
@@ -159,7 +159,7 @@ class Call : public Watcher {
  private:
   std::atomic<uint32_t> waiting_messages_{0};
   std::atomic<bool> input_ended_{false};
-  std::atomic<bool> sendable_{true};
+  SendWindow send_window_;
   std::atomic<bool> peer_done_{false};
   std::atomic<bool> ending_{false};
   std::atomic<bool> ended_{false};
@@ -180,7 +180,6 @@ class Call : public Watcher {
   Mutex mutex_;  // guards what follows; no other lock is taken inside
   ParcelQueue inbox_ TW_GUARDED_BY(mutex_);
   bool discarding_ TW_GUARDED_BY(mutex_) = false;
-  SendWindow send_window_ TW_GUARDED_BY(mutex_);
   ReceiveWindow receive_window_ TW_GUARDED_BY(mutex_);
   bool finished_ TW_GUARDED_BY(mutex_) = false;
   std::forward_list<Note> notes_ TW_GUARDED_BY(mutex_);

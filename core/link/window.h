@@ -3,6 +3,7 @@
 // may take it below zero, so that a message larger than the window passes, alone.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -13,23 +14,28 @@ inline constexpr size_t kMessageOverhead = 64;
 
 inline size_t window_cost(size_t payload_bytes) { return payload_bytes + kMessageOverhead; }
 
+// Thread-safe. Who spends has been told that it is open; where several threads send, they take
+// turns from the question to the payment.
 class SendWindow {
  public:
   explicit SendWindow(size_t initial) : credit_(static_cast<int64_t>(initial)) {}
-  bool open() const { return credit_ > 0; }
+  bool open() const { return credit_.load(std::memory_order_acquire) > 0; }
   void spend(size_t payload_bytes) { credit_ -= static_cast<int64_t>(window_cost(payload_bytes)); }
   // The peer will not see the message, and so grants nothing for it.
   void refund(size_t payload_bytes) { credit_ += static_cast<int64_t>(window_cost(payload_bytes)); }
   // False when a peer grants more than it can ever have taken.
   bool grant(uint64_t bytes) {
-    if (bytes > uint64_t{1} << 62 || credit_ > (int64_t{1} << 62) - static_cast<int64_t>(bytes))
-      return false;
-    credit_ += static_cast<int64_t>(bytes);
+    constexpr int64_t most = int64_t{1} << 62;
+    if (bytes > uint64_t{1} << 62) return false;
+    int64_t credit = credit_.load(std::memory_order_relaxed);
+    do {
+      if (credit > most - static_cast<int64_t>(bytes)) return false;
+    } while (!credit_.compare_exchange_weak(credit, credit + static_cast<int64_t>(bytes)));
     return true;
   }
 
  private:
-  int64_t credit_;
+  std::atomic<int64_t> credit_;
 };
 
 class ReceiveWindow {

@@ -166,7 +166,6 @@ bool TaggedPort::spend(size_t payload_bytes) {
   const MutexLock lock(mutex_);
   if (!send_window_.open() && !over()) return false;
   send_window_.spend(spent_by(payload_bytes));
-  sendable_.store(send_window_.open(), std::memory_order_release);
   return true;
 }
 
@@ -237,22 +236,14 @@ Result<bool> TaggedPort::send(uint64_t tag, std::span<OutSegment> segments, cons
 
 // The peer will not see a message, and so grants nothing for it.
 void TaggedPort::refund(size_t payload_bytes) {
-  {
-    const MutexLock lock(mutex_);
-    send_window_.refund(spent_by(payload_bytes));
-    sendable_.store(send_window_.open(), std::memory_order_release);
-  }
+  send_window_.refund(spent_by(payload_bytes));
   credit_.notify();
   link_.nudge(credit_);
 }
 
 Status TaggedPort::on_credit(uint64_t, uint64_t bytes) {
-  {
-    const MutexLock lock(mutex_);
-    if (!send_window_.grant(bytes))
-      return wire::protocol_error({"CREDIT frame: tagged messages: more than was ever sent"});
-    sendable_.store(send_window_.open(), std::memory_order_release);
-  }
+  if (!send_window_.grant(bytes))
+    return wire::protocol_error({"CREDIT frame: tagged messages: more than was ever sent"});
   credit_.notify();
   return {};
 }

@@ -164,7 +164,7 @@ class TaggedPort final : public MessagePort {
   static Status status_of_loss(const Status& why);
   Status usable() const;
   bool over() const { return link_.closed() || peer_closed_.load(std::memory_order_acquire); }
-  bool sendable() const { return sendable_.load(std::memory_order_acquire) || over(); }
+  bool sendable() const { return send_window_.open() || over(); }
   bool spend(size_t payload_bytes);
   void refund(size_t payload_bytes);
   void received(size_t payload_bytes);
@@ -172,12 +172,11 @@ class TaggedPort final : public MessagePort {
 
   Link& link_;
   const bool supported_;
-  Event credit_;  // the peer has granted some, or the link is closed
-  std::atomic<bool> sendable_{true};
+  Event credit_;            // the peer has granted some, or the link is closed
+  SendWindow send_window_;  // spent under mutex_
   std::atomic<bool> peer_closed_{false};
 
   mutable Mutex mutex_;  // guards what follows; no other lock is taken inside
-  SendWindow send_window_ TW_GUARDED_BY(mutex_);
   TaggedWindow receive_window_ TW_GUARDED_BY(mutex_);
   std::unordered_map<uint64_t, Tag> tags_ TW_GUARDED_BY(mutex_);  // by stream
   size_t waiting_ TW_GUARDED_BY(mutex_) = 0;
