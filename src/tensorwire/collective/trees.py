@@ -18,9 +18,11 @@ from tensorwire.collective.leaves import Leaf
 from tensorwire.tensors import MAX_DEPTH
 
 if TYPE_CHECKING:
-    from tensorwire.collective.group import Group
+    from tensorwire.collective.communicator import Communicator
 
 T = TypeVar("T")
+Gather = Callable[[Array], Array]
+"""Of bytes: all ranks' bytes, a row of each."""
 
 _SUMMARY_BYTES: Final = 256
 
@@ -70,14 +72,15 @@ class Tree(Generic[T]):
         pairs = zip(self.leaves, arrays, strict=True)
         return self.rebuilt([leaf.changed(array) for leaf, array in pairs])
 
-    def agree(self, group: Group, call: str, gather: Callable[[Array], Array]) -> None:
+    def agree(self, group: Communicator, call: str, gather: Gather) -> None:
         """Raises DisagreementError, and ends the group, where ranks have called ``call`` with
-        different trees. ``gather``: all ranks' bytes, a row of each."""
+        different trees."""
         if len(self.leaves) == 1 and self.leaves[0].tensor is self._tree:
             return  # one array: the operation itself compares it
         parts = [f"{leaf.path} {leaf.dtype}{list(leaf.array.shape)}" for leaf in self.leaves]
         text = f"{call} of {len(parts)} arrays: {', '.join(parts)}"
-        digests = gather(np.frombuffer(hashlib.sha256(text.encode()).digest(), np.uint8).copy())
+        digest = np.frombuffer(hashlib.sha256(text.encode()).digest(), np.uint8).copy()
+        digests = gather(digest)
         if (digests == digests[0]).all():
             return
         summary = np.zeros(_SUMMARY_BYTES, np.uint8)
@@ -97,11 +100,17 @@ class Tree(Generic[T]):
         raise DisagreementError(ABORTED, why)
 
 
-def each(group: Group, tree: T, call: str, operation: Callable[[Array], Array | None]) -> T:
+def each(
+    group: Communicator,
+    tree: T,
+    call: str,
+    gather: Gather,
+    operation: Callable[[Array], Array | None],
+) -> T:
     """The tree of what ``operation`` makes of each leaf, in the leaf's framework; None where it
     makes nothing."""
     taken = Tree(tree)
-    taken.agree(group, call, group.all_gather)
+    taken.agree(group, call, gather)
     results = [operation(leaf.array) for leaf in taken.leaves]
     if results and results[0] is None:
         return cast("T", None)
@@ -110,14 +119,19 @@ def each(group: Group, tree: T, call: str, operation: Callable[[Array], Array | 
 
 
 def scatter(
-    group: Group, out: T, tree: Any, root: int, operation: Callable[[Array, Any], Array]
+    group: Communicator,
+    out: T,
+    tree: Any,
+    root: int,
+    gather: Gather,
+    operation: Callable[[Array, Any], Array],
 ) -> T:
     """The tree ``out`` after a scatter into each leaf, of the root's leaves at the same places."""
     taken, given = Tree(out), Tree(tree if group.rank == root else None)
     paths = [[leaf.path for leaf in each.leaves] for each in (taken, given)]
     if group.rank == root and paths[0] != paths[1]:
         raise ValueError("the root's array is not a tree like out")
-    taken.agree(group, f"scatter(root {root})", group.all_gather)
+    taken.agree(group, f"scatter(root {root})", gather)
     shares: list[Any] = [leaf.array for leaf in given.leaves] or [None] * len(taken.leaves)
     return _filled(taken, lambda number, into: operation(into, shares[number]))
 

@@ -1,0 +1,390 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operations of a group that move arrays as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeVar, cast, overload
+
+import numpy as np
+
+from tensorwire.collective import coalescing, trees
+from tensorwire.collective.arrays import (
+    TYPES,
+    Array,
+    apart,
+    check_rows,
+    check_shape,
+    check_writable,
+    memory,
+    put_back,
+    room,
+    rooted,
+    row_bytes,
+    runs,
+    shares_of,
+    type_of,
+)
+from tensorwire.collective.calls import (
+    ALL_GATHER,
+    ALL_TO_ALL,
+    BARRIER,
+    BROADCAST,
+    GATHER,
+    SCATTER,
+)
+from tensorwire.collective.communicator import Communicator
+from tensorwire.collective.errors import translated
+from tensorwire.collective.work import Work
+
+T = TypeVar("T")
+
+
+class Movements(Communicator):
+    @overload
+    def broadcast(
+        self,
+        array: T,
+        root: int = ...,
+        *,
+        timeout: float | None = ...,
+        async_op: Literal[False] = ...,
+    ) -> T: ...
+    @overload
+    def broadcast(
+        self,
+        array: T,
+        root: int = ...,
+        *,
+        timeout: float | None = ...,
+        async_op: Literal[True],
+    ) -> Work[T]: ...
+    def broadcast(
+        self,
+        array: Any,
+        root: int = 0,
+        *,
+        timeout: float | None = None,
+        async_op: bool = False,
+    ) -> Any:
+        """The root's array, into those of all. Returns ``array``."""
+        if not isinstance(array, np.ndarray):
+            call, gives = f"broadcast(root {root})", self.rank == root
+            give = self._broadcasting(root, timeout)
+            return self._of_tree(call, array, None, give, gives, not gives, "", timeout, async_op)
+        kind = type_of(array)
+        if self.rank != root:
+            check_writable(array, "array")
+        elif not array.flags.writeable:
+            array = array.copy()  # the core asks for memory that may be written
+
+        def run() -> Any:
+            dense = np.ascontiguousarray(array) if array.ndim else array
+            self._calls.run(BROADCAST, None, dense, array.size, kind, timeout, root=root)
+            if self.rank != root:
+                put_back(dense, array)
+            return array
+
+        return self._calls.begin(run, async_op)
+
+    @overload
+    def all_gather(
+        self,
+        array: Array,
+        *,
+        rows: Sequence[int] | None = ...,
+        out: Array | None = ...,
+        timeout: float | None = ...,
+    ) -> Array: ...
+    @overload
+    def all_gather(
+        self,
+        array: T,
+        *,
+        rows: Sequence[int] | None = ...,
+        out: Array | None = ...,
+        timeout: float | None = ...,
+    ) -> T: ...
+    def all_gather(
+        self,
+        array: Any,
+        *,
+        rows: Sequence[int] | None = None,
+        out: Array | None = None,
+        timeout: float | None = None,
+    ) -> Any:
+        """The arrays of all ranks, of one shape and type: an array with a first axis of ``size``,
+        in the order of ranks. With ``rows``, which says how many each rank gives, an array of all
+        rows."""
+        if not isinstance(array, np.ndarray):
+            return self._of_each(
+                "all_gather",
+                array,
+                out,
+                lambda each: self.all_gather(each, rows=rows, timeout=timeout),
+            )
+        return self._gathering(ALL_GATHER, array, rows, out, 0, timeout)
+
+    @overload
+    def gather(
+        self,
+        array: Array,
+        *,
+        root: int = ...,
+        rows: Sequence[int] | None = ...,
+        out: Array | None = ...,
+        timeout: float | None = ...,
+    ) -> Array | None: ...
+    @overload
+    def gather(
+        self,
+        array: T,
+        *,
+        root: int = ...,
+        rows: Sequence[int] | None = ...,
+        out: Array | None = ...,
+        timeout: float | None = ...,
+    ) -> T | None: ...
+    def gather(
+        self,
+        array: Any,
+        *,
+        root: int = 0,
+        rows: Sequence[int] | None = None,
+        out: Array | None = None,
+        timeout: float | None = None,
+    ) -> Any:
+        """As :meth:`all_gather` on the root; None elsewhere."""
+        if not isinstance(array, np.ndarray):
+            return self._of_each(
+                f"gather(root {root})",
+                array,
+                out,
+                lambda each: self.gather(each, root=root, rows=rows, timeout=timeout),
+            )
+        if self.rank == root:
+            return self._gathering(GATHER, array, rows, out, root, timeout)
+        kind = type_of(array)
+
+        def run() -> None:
+            dense = np.ascontiguousarray(array)
+            if rows is None:
+                self._calls.run(GATHER, dense, None, array.size, kind, timeout, root=root)
+            else:
+                gives = rooted((0, dense.nbytes), root, self.size)
+                self._calls.exchange(GATHER, dense, gives, None, None, kind, timeout, root=root)
+
+        if rows is not None:
+            check_rows(rows, array, self.rank, self.size, "array")
+        self._calls.in_turn(run)
+        return None
+
+    def scatter(
+        self,
+        out: T,
+        array: Any = None,
+        *,
+        root: int = 0,
+        rows: Sequence[int] | None = None,
+        timeout: float | None = None,
+    ) -> T:
+        """Of the root's ``array``, whose first axis has ``size`` elements, the one of this rank,
+        into ``out``. With ``rows``, which says how many each rank gets, the array has all of them.
+        Returns ``out``."""
+        if not isinstance(out, np.ndarray):
+            return trees.scatter(
+                self,
+                out,
+                array,
+                root,
+                self._gather_in_turn,
+                lambda into, each: self.scatter(into, each, root=root, rows=rows, timeout=timeout),
+            )
+        kind = type_of(out)
+        check_writable(out, "out")
+        if rows is not None:
+            check_rows(rows, out, self.rank, self.size, "out")
+        if self.rank == root:
+            if array is None:
+                raise ValueError("the root of a scatter gives an array")
+            shape = (self.size, *out.shape) if rows is None else (sum(rows), *out.shape[1:])
+            check_shape(array, shape, out.dtype, "array")
+
+        def run() -> Array:
+            into = room(out)
+            given = None
+            if self.rank == root:
+                assert array is not None
+                own = array[root : root + 1] if rows is None else None
+                given = apart(array, into, None if own is None else (own, into))
+            if rows is None:
+                self._calls.run(SCATTER, given, into, out.size, kind, timeout, root=root)
+            else:
+                gives = None if given is None else runs(rows, row_bytes(out))
+                takes = rooted((0, into.nbytes), root, self.size)
+                self._calls.exchange(SCATTER, given, gives, into, takes, kind, timeout, root=root)
+            put_back(into, out)
+            return out
+
+        return cast("T", self._calls.in_turn(run))
+
+    def all_to_all(
+        self,
+        array: T,
+        gives: Sequence[int] | None = None,
+        takes: Sequence[int] | None = None,
+        *,
+        out: Array | None = None,
+        timeout: float | None = None,
+    ) -> T:
+        """Rows of ``array`` for each rank, in order, for rows from each rank. ``gives`` and
+        ``takes`` say how many; without them all ranks give the same number."""
+        if not isinstance(array, np.ndarray):
+            return self._of_each(
+                "all_to_all",
+                array,
+                out,
+                lambda each: self.all_to_all(each, gives, takes, timeout=timeout),
+            )
+        kind = type_of(array)
+        given = shares_of(array, gives, self.size, "gives")
+        taken = given if takes is None and gives is None else takes
+        if taken is None or len(taken) != self.size or min(taken) < 0:
+            raise ValueError(f"takes needs {self.size} numbers of rows")
+        shape = (sum(taken), *array.shape[1:])
+        if out is None:
+            out = np.empty(shape, array.dtype)
+        check_shape(out, shape, array.dtype, "out")
+        check_writable(out, "out")
+        row, to = row_bytes(array), out
+
+        def run() -> Array:
+            into = room(to)
+            dense = apart(array, into)
+            self._calls.exchange(
+                ALL_TO_ALL, dense, runs(given, row), into, runs(taken, row), kind, timeout
+            )
+            put_back(into, to)
+            return to
+
+        return cast("T", self._calls.in_turn(run))
+
+    @overload
+    def broadcast_many(
+        self,
+        arrays: Sequence[Array],
+        root: int = ...,
+        *,
+        timeout: float | None = ...,
+        async_op: Literal[False] = ...,
+    ) -> list[Array]: ...
+    @overload
+    def broadcast_many(
+        self,
+        arrays: Sequence[Array],
+        root: int = ...,
+        *,
+        timeout: float | None = ...,
+        async_op: Literal[True],
+    ) -> Work[list[Array]]: ...
+    def broadcast_many(
+        self,
+        arrays: Sequence[Array],
+        root: int = 0,
+        *,
+        timeout: float | None = None,
+        async_op: bool = False,
+    ) -> list[Array] | Work[list[Array]]:
+        """:meth:`broadcast` of each array, as :meth:`all_reduce_many` has it."""
+        many = list(arrays)
+        coalescing.check(many)
+
+        broadcast = self._broadcasting(root, timeout)
+
+        def run() -> list[Array]:
+            coalescing.in_place(many, broadcast, together=True)
+            return many
+
+        return self._calls.begin(run, async_op)
+
+    def barrier(self, *, timeout: float | None = None) -> None:
+        """Returns once all ranks have called it."""
+        self._calls.in_turn(
+            lambda: self._calls.run(BARRIER, None, None, 0, TYPES["uint8"], timeout)
+        )
+
+    def send(self, array: Any, rank: int, tag: int = 0, *, timeout: float | None = None) -> None:
+        """An array to another rank, which receives it by its tag. Takes no turns with the other
+        operations."""
+        if not isinstance(array, np.ndarray):
+            for leaf in trees.Tree(array).leaves:
+                self.send(leaf.array, rank, tag, timeout=timeout)
+            return
+        with translated():
+            self._group.send(
+                rank, tag, memory(np.ascontiguousarray(array)), self._calls.limit(timeout)
+            )
+
+    def receive(self, out: T, rank: int, tag: int = 0, *, timeout: float | None = None) -> T:
+        """The next array of that tag from another rank, into ``out``, which has its size."""
+        if not isinstance(out, np.ndarray):
+            return trees.received(out, lambda into: self.receive(into, rank, tag, timeout=timeout))
+        check_writable(out, "out")
+        into = room(out)
+        with translated():
+            self._group.receive(rank, tag, memory(into), self._calls.limit(timeout))
+        put_back(into, out)
+        return out
+
+    def receive_any(self, out: Array, tag: int = 0, *, timeout: float | None = None) -> int:
+        """The first array of that tag that any other rank has sent, into ``out``, which has its
+        size. Returns that rank. Receives of the tag that begin meanwhile wait for this one."""
+        check_writable(out, "out")
+        into = room(out)
+        with translated():
+            sender = self._group.receive_any(tag, memory(into), self._calls.limit(timeout))
+        put_back(into, out)
+        return sender
+
+    def _broadcasting(self, root: int, timeout: float | None) -> Callable[[Array], None]:
+        def broadcast(array: Array) -> None:
+            dense = array if array.flags.c_contiguous else np.ascontiguousarray(array)
+            self._calls.run(BROADCAST, None, dense, array.size, type_of(array), timeout, root=root)
+            put_back(dense, array)
+
+        return broadcast
+
+    def _gathering(
+        self,
+        what: int,
+        array: Array,
+        rows: Sequence[int] | None,
+        out: Array | None,
+        root: int,
+        timeout: float | None,
+    ) -> Array:
+        kind = type_of(array)
+        if rows is not None:
+            check_rows(rows, array, self.rank, self.size, "array")
+        shape = (self.size, *array.shape) if rows is None else (sum(rows), *array.shape[1:])
+        if out is None:
+            out = np.empty(shape, array.dtype)
+        check_shape(out, shape, array.dtype, "out")
+        check_writable(out, "out")
+        to = out
+
+        def run() -> Array:
+            into = room(to)
+            if rows is None:
+                given = apart(array, into, (array, into[self.rank : self.rank + 1]))
+                self._calls.run(what, given, into, array.size, kind, timeout, root=root)
+            else:
+                given = apart(array, into)
+                mine = (0, given.nbytes)
+                gives = [mine] * self.size if what == ALL_GATHER else rooted(mine, root, self.size)
+                takes = runs(rows, row_bytes(array))
+                self._calls.exchange(what, given, gives, into, takes, kind, timeout, root=root)
+            put_back(into, to)
+            return to
+
+        return self._calls.in_turn(run)
