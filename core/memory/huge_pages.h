@@ -5,6 +5,8 @@
 
 #include <cstddef>
 
+#include "memory/memfd.h"
+
 namespace tw {
 
 // Of x86-64 and, with pages of 4 KiB, aarch64.
@@ -13,5 +15,9 @@ inline constexpr size_t kHugePage = 2 << 20;
 // Asks for huge pages in [data, data + size); memory around it that lies in the same pages is not
 // concerned. A wish: without them everything works, slower.
 void wish_huge_pages(void* data, size_t size) noexcept;
+
+// Fresh anonymous memory of `size` bytes, whole pages, that begins with a huge page; huge ones are
+// wished for. RESOURCE_EXHAUSTED.
+Result<MemoryMap> map_huge_pages(size_t size);
 
 }  // namespace tw

@@ -121,6 +121,23 @@ Status MemoryMap::grow(size_t size) {
   return {};
 }
 
+Status MemoryMap::move_to(MemoryMap room) {
+  if (mremap(data_, size_, room.size_, MREMAP_MAYMOVE | MREMAP_FIXED, room.data_) == MAP_FAILED) {
+    return errno_status(Code::kResourceExhausted,
+                        "mapping " + std::to_string(room.size_) + " bytes", errno);
+  }
+  data_ = std::exchange(room.data_, nullptr);
+  size_ = room.size_;
+  return {};
+}
+
+MemoryMap MemoryMap::cut(size_t size) {
+  MemoryMap front(data_, size);
+  size_ -= size;
+  data_ = size_ == 0 ? nullptr : data_ + size;
+  return front;
+}
+
 MemoryMap::~MemoryMap() {
   if (data_) munmap(data_, size_);
 }

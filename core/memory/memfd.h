@@ -60,6 +60,11 @@ class MemoryMap {
   // To `size` bytes, of which the first are what they were; they may move. RESOURCE_EXHAUSTED:
   // nothing has changed.
   Status grow(size_t size);
+  // To the whole of `room`, as grow(), and to its place.
+  Status move_to(MemoryMap room);
+  // Cuts off the first `size` bytes, whole pages and no more than there are: a mapping of their
+  // own.
+  MemoryMap cut(size_t size);
 
  private:
   MemoryMap(std::byte* data, size_t size) : data_(data), size_(size) {}

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <new>
 #include <string>
+#include <utility>
 
 #include "memory/huge_pages.h"
 
@@ -13,6 +14,9 @@ namespace tw {
 namespace {
 
 constexpr std::align_val_t kSmallAlignment{64};
+
+// Of fresh memory that is mapped at once; what has not been used takes address space alone.
+constexpr size_t kFreshBytes = 32 << 20;
 
 Status too_large(size_t size) {
   return {Code::kResourceExhausted, "no receive buffer has " + std::to_string(size) + " bytes"};
@@ -56,10 +60,9 @@ Result<Ref<PoolBuffer>> Pool::get(size_t size) {
   const size_t capacity = class_size(index);
   MemoryMap memory = take_idle(index);
   if (!memory.data()) {
-    auto map = MemoryMap::map(-1, capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE);
+    auto map = make(capacity);
     if (!map) return map.status();
     memory = std::move(*map);
-    wish_huge_pages(memory.data(), memory.size());
     const MutexLock lock(mutex_);
     stats_.used += capacity;
     ++stats_.fresh;
@@ -89,13 +92,35 @@ MemoryMap Pool::take_idle(size_t index) {
   return memory;
 }
 
+// Memory that nobody has used. In small pages its first use costs up to ten times as much.
+Result<MemoryMap> Pool::make(size_t capacity) {
+  if (capacity < kSmallestHuge)
+    return MemoryMap::map(-1, capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE);
+  if (capacity >= kHugePage) return map_huge_pages(capacity);
+  MemoryMap rest;  // unmapped without the lock
+  const MutexLock lock(mutex_);
+  if (fresh_.size() < capacity) {
+    auto map = map_huge_pages(kFreshBytes);
+    if (!map) return map;
+    rest = std::exchange(fresh_, std::move(*map));
+  }
+  return fresh_.cut(capacity);
+}
+
 Status PoolBuffer::extend(size_t size) {
   const size_t before = capacity_;
   if (size > before) {
     if (size > Pool::kLargest) return too_large(size);
-    if (Status status = memory_.grow(Pool::class_size(Pool::class_of(size))); !status.ok())
+    const size_t capacity = Pool::class_size(Pool::class_of(size));
+    if (capacity >= kHugePage) {
+      // A huge page moves whole if both of its places begin with one.
+      auto room = map_huge_pages(capacity);
+      if (!room) return room.status();
+      if (Status status = memory_.move_to(std::move(*room)); !status.ok()) return status;
+      wish_huge_pages(memory_.data(), memory_.size());
+    } else if (Status status = memory_.grow(capacity); !status.ok()) {
       return status;
-    wish_huge_pages(memory_.data(), memory_.size());
+    }
     data_ = memory_.data();
     capacity_ = memory_.size();
     const MutexLock lock(pool_->mutex_);

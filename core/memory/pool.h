@@ -114,6 +114,9 @@ class Pool final : public RefCounted {
   static constexpr size_t kLargest = size_t{1} << 48;
   // Enough for a stream whose next messages come while one is handed out.
   static constexpr size_t kMostPosted = 4;
+  // From this size on buffers lie in huge pages; those that are no larger than one lie side by
+  // side. One that is smaller and lives long would keep a whole huge page.
+  static constexpr size_t kSmallestHuge = 512 << 10;
   // Four sizes for each power of two: at most a fifth of a buffer is unused.
   static constexpr size_t class_of(size_t size);
   static constexpr size_t class_size(size_t index);
@@ -135,6 +138,7 @@ class Pool final : public RefCounted {
 
   ~Pool() override = default;
   MemoryMap take_idle(size_t index);
+  Result<MemoryMap> make(size_t capacity);
   void put(MemoryMap memory) noexcept;
   // Takes idle buffers out, oldest first, while more than `keep` bytes are idle or the oldest has
   // been since before `idle_before`. The caller lets them go without the lock.
@@ -147,6 +151,7 @@ class Pool final : public RefCounted {
   mutable Mutex mutex_;
   // Oldest first; and those of each size, oldest first.
   std::list<Idle> idle_ TW_GUARDED_BY(mutex_);
+  MemoryMap fresh_ TW_GUARDED_BY(mutex_);  // of which buffers are cut that share huge pages
   std::array<std::list<std::list<Idle>::iterator>, kClasses> free_ TW_GUARDED_BY(mutex_);
   std::list<Posted> posted_ TW_GUARDED_BY(mutex_);  // oldest first
   PoolStats stats_ TW_GUARDED_BY(mutex_);

@@ -132,7 +132,8 @@ class Receiver {
     uint64_t eager_ahead = 0;  // of eager_left, what there is memory for already
     // Memory of the pushed segment under way.
     GrowingBuffer buffer;
-    size_t borrowed = 0;  // bytes of recycled memory that wait to be filled
+    size_t huge_ahead = 0;  // of its first huge page
+    size_t borrowed = 0;    // bytes of recycled memory that wait to be filled
     uint64_t unread = 0;  // bytes that segments to be read have memory for, and that have not come
   };
   struct Waiting {
@@ -215,8 +216,8 @@ class Receiver {
   std::vector<wire::SegmentInfo> infos_;  // scratch
   std::vector<Read> reads_;
   std::deque<Read> later_;  // offers for which there is no room yet
-  // Of all unfinished messages: their eager_ahead, borrowed and unread.
-  uint64_t ahead_ = 0, borrowed_ = 0, unread_ = 0;
+  // Of all unfinished messages: their eager_ahead, huge_ahead, borrowed and unread.
+  uint64_t ahead_ = 0, huge_ahead_ = 0, borrowed_ = 0, unread_ = 0;
   size_t offers_ = 0;  // ready-to-sends of which read_done() has not heard
   ReceiveCounters counters_;
 };

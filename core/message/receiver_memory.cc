@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "memory/huge_pages.h"
 #include "message/receiver.h"
 
 namespace tw {
@@ -17,6 +18,9 @@ namespace {
 constexpr size_t kAheadSmall = 256 << 10;
 // A chunk gets memory for so much ahead of its bytes, or for as much as its segment has already.
 constexpr size_t kAheadChunk = 256 << 10;
+// A pushed segment gets its first huge page whole as long as so much, of all messages together, is
+// ahead of its bytes. Small pages of fresh memory take longer to get than their bytes.
+constexpr size_t kAheadHuge = kHugePage;
 // Address space for segments that are read, but have not been; a larger one goes alone.
 constexpr uint64_t kMaxUnread = uint64_t{1} << 30;
 
@@ -33,6 +37,7 @@ void Receiver::refuse(Incoming& incoming, Status why) {
 // The memory that was taken ahead for a message is free for others.
 void Receiver::let_go(Incoming& incoming) {
   ahead_ -= std::exchange(incoming.eager_ahead, 0);
+  huge_ahead_ -= std::exchange(incoming.huge_ahead, 0);
   borrowed_ -= std::exchange(incoming.borrowed, 0);
   unread_ -= std::exchange(incoming.unread, 0);
 }
@@ -109,7 +114,13 @@ std::byte* Receiver::chunk_memory(Incoming& incoming, const wire::DataChunk& chu
   if (chunk.offset == 0 && !land(incoming, size) && size >= Pool::kSmallest && may_borrow(size) &&
       (incoming.buffer.land(pool_, size) || incoming.buffer.recycle(pool_, size)))
     borrow(incoming, size);
-  const size_t room = std::min<size_t>(chunk.length, std::max(here, kAheadChunk));
+  size_t room = std::min<size_t>(chunk.length, std::max(here, kAheadChunk));
+  if (chunk.offset == 0 || chunk.offset >= kHugePage)  // it has come, or the segment before has
+    huge_ahead_ -= std::exchange(incoming.huge_ahead, 0);
+  if (chunk.offset == 0 && size >= Pool::kSmallestHuge && huge_ahead_ + kHugePage <= kAheadHuge) {
+    room = std::max(room, std::min(size, kHugePage));
+    huge_ahead_ += incoming.huge_ahead = kHugePage;
+  }
   Status status = incoming.buffer.reserve(pool_, size, chunk.offset, chunk.offset + room);
   if (!status.ok()) {
     refuse(incoming, std::move(status));

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <fstream>
 #include <string>
 
@@ -54,6 +55,39 @@ TEST_CASE("huge pages: they are wished for in the range, and nowhere else") {
   CHECK(wished(begin + kHugePage - page_size()));
   CHECK_FALSE(wished(begin));
   CHECK_FALSE(wished(begin + kHugePage));
+}
+
+TEST_CASE("huge pages: fresh memory begins with one, and moves as whole ones") {
+  auto small = map_huge_pages(kHugePage);
+  auto large = map_huge_pages(2 * kHugePage + page_size());
+  REQUIRE(small.ok());
+  REQUIRE(large.ok());
+  for (const MemoryMap* map : {&*small, &*large})
+    CHECK(reinterpret_cast<uintptr_t>(map->data()) % kHugePage == 0);
+  if (kernel_has_huge_pages()) CHECK(wished(large->data() + kHugePage));
+  std::memset(small->data(), 7, kHugePage);
+  std::byte* const place = large->data();
+  const size_t size = large->size();
+  REQUIRE(small->move_to(std::move(*large)).ok());
+  CHECK(small->data() == place);
+  CHECK(small->size() == size);
+  CHECK(place[kHugePage - 1] == std::byte{7});
+  CHECK(place[size - 1] == std::byte{0});
+}
+
+TEST_CASE("huge pages: a mapping is cut into mappings of their own") {
+  MemoryMap rest = anonymous(3 * page_size());
+  std::byte* const begin = rest.data();
+  {
+    const MemoryMap front = rest.cut(page_size());
+    CHECK(front.data() == begin);
+    CHECK(front.size() == page_size());
+  }
+  CHECK(rest.data() == begin + page_size());
+  rest.data()[0] = std::byte{1};
+  const MemoryMap all = rest.cut(2 * page_size());
+  CHECK(rest.data() == nullptr);
+  CHECK(all.data()[0] == std::byte{1});
 }
 
 TEST_CASE("huge pages: slabs wish for them") {

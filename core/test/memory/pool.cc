@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "memory/huge_pages.h"
+
 namespace tw {
 namespace {
 
@@ -63,6 +65,18 @@ TEST_CASE("pool: buffers") {
   CHECK(pool->get(Pool::kLargest + 1).status().code() == Code::kResourceExhausted);
   CHECK(pool->get(Pool::kLargest).status().code() == Code::kResourceExhausted);
   CHECK(pool->stats().used == 0);
+}
+
+TEST_CASE(
+    "pool: buffers that are no larger than a huge page lie side by side, larger ones begin one") {
+  auto pool = make_ref<Pool>(64 * kMiB);
+  const auto first = must(pool->get(kMiB)), second = must(pool->get(640 * kKiB));
+  CHECK(first->data() + first->capacity() == second->data());
+  std::memset(first->data(), 1, first->capacity());
+  std::memset(second->data(), 2, second->capacity());
+  CHECK(first->data()[first->capacity() - 1] == std::byte{1});
+  for (const size_t size : {kHugePage, 5 * kMiB})
+    CHECK(reinterpret_cast<uintptr_t>(must(pool->get(size))->data()) % kHugePage == 0);
 }
 
 TEST_CASE("pool: memory is recycled by size, newest first, and not touched") {

@@ -5,6 +5,7 @@
 
 #include "access/initiator.h"
 #include "access/target.h"
+#include "memory/huge_pages.h"
 #include "test/message/fake_link.h"
 #include "test/message/forge.h"
 #include "test/shortage.h"
@@ -15,7 +16,7 @@ namespace {
 using wire::SegmentInfo;
 using wire::SegmentKind;
 
-constexpr size_t kSlack = 1 << 20;
+constexpr size_t kSlack = (1 << 20) + kHugePage;  // and the first huge page of one segment
 
 // A receiver whose user takes nothing, and who counts what it holds for that: memory of the heap,
 // and address space of the pool.
@@ -204,6 +205,23 @@ TEST_CASE("budget: a pushed segment grows with what has come, and is whole in th
   const InMessage whole = Parcel::open(hoard.messages.pop());
   REQUIRE(whole.segments.size() == 1);
   CHECK(std::memcmp(whole.segments[0].data, all.data(), size) == 0);
+}
+
+TEST_CASE("budget: one segment at a time has its first huge page whole") {
+  Hoard hoard;
+  for (uint64_t number = 1; number <= 100; ++number) {
+    REQUIRE(hoard.hear(announced(number, SegmentKind::kPush, 8 << 20)));
+    for (uint64_t byte = 0; byte < 3; ++byte) REQUIRE(hoard.hear(data(number, number, 0, byte, 1)));
+    hoard.check("segments that have begun");
+  }
+  CHECK(hoard.pool->stats().used >= kHugePage);
+  // Whoever has had its huge page filled leaves it to the next one.
+  REQUIRE(hoard.hear(data(1, 1, 0, 3, kHugePage)));
+  REQUIRE(hoard.hear(data(1, 1, 0, kHugePage + 3, 1)));
+  const size_t used = hoard.pool->stats().used;
+  REQUIRE(hoard.hear(announced(101, SegmentKind::kPush, 8 << 20)));
+  REQUIRE(hoard.hear(data(101, 101, 0, 0, 1)));
+  CHECK(hoard.pool->stats().used == used + kHugePage);
 }
 
 TEST_CASE("budget: recycled memory serves a message at once, but not more than half of it a link") {
