@@ -5,6 +5,21 @@
 
 namespace binding {
 
+bool Access::wait(nb::handle timeout) {
+  const tw_wait limit = wait_for(timeout);
+  tw_status status{};
+  int result;
+  {
+    const NoGil nogil;
+    result = tw_access_wait(handle, &limit, &status);
+  }
+  if (result == TW_CODE_DEADLINE_EXCEEDED && !ended()) return false;
+  if (result != TW_INTERRUPTED)
+    KeptObjects::get().free_some();  // its memory is no longer exported when this returns
+  check(result, status);
+  return true;
+}
+
 namespace {
 
 // Concealed at the latest when nobody has it any more: only then is the memory let go of.
@@ -18,41 +33,54 @@ struct Region {
   Region(const Region&) = delete;
   Region& operator=(const Region&) = delete;
   ~Region() {
-    conceal();
+    const uint64_t region = id.exchange(0);
+    if (region != 0) {
+      const tw_wait at_once{0, nullptr, nullptr};
+      const NoGil nogil;
+      tw_peer_conceal(peer.get(), region, &at_once, nullptr);
+    }
     PyBuffer_Release(&memory);
   }
 
   // False: it was before, or the link is gone.
-  bool conceal() {
-    const uint64_t region = id.exchange(0);
+  bool conceal(nb::handle timeout) {
+    const uint64_t region = id.load();
     if (region == 0) return false;
-    const NoGil nogil;
-    return tw_peer_conceal(peer.get(), region, nullptr) == TW_OK;
-  }
-};
-
-// An operation under way. Its local memory is kept until it has ended, whoever still knows of it.
-struct Access {
-  tw_access* const handle;
-  explicit Access(tw_access* h) : handle(h) {}
-  Access(const Access&) = delete;
-  Access& operator=(const Access&) = delete;
-  ~Access() { tw_access_release(handle); }
-
-  bool ended() const { return tw_access_ended(handle) != 0; }
-  bool wait(nb::handle timeout) {
     const tw_wait limit = wait_for(timeout);
     tw_status status{};
     int result;
     {
       const NoGil nogil;
-      result = tw_access_wait(handle, &limit, &status);
+      result = tw_peer_conceal(peer.get(), region, &limit, &status);
     }
-    if (result == TW_CODE_DEADLINE_EXCEEDED && !ended()) return false;
-    if (result != TW_INTERRUPTED)
-      KeptObjects::get().free_some();  // its memory is no longer exported when this returns
+    if (result == TW_OK || result == TW_CODE_NOT_FOUND) {
+      id = 0;
+      return result == TW_OK;
+    }
+    raise_result(result, status);
+  }
+
+  nb::object wait(uint64_t offset, uint64_t at_least, nb::handle timeout) {
+    const tw_wait limit = wait_for(timeout);
+    tw_status status{};
+    uint64_t value = 0;
+    int result;
+    {
+      const NoGil nogil;
+      result = tw_peer_wait_word(peer.get(), id, offset, at_least, &limit, &value, &status);
+    }
+    if (result == TW_CODE_DEADLINE_EXCEEDED) return nb::none();
     check(result, status);
-    return true;
+    return made(PyLong_FromUnsignedLongLong(value));
+  }
+
+  uint64_t change(uint64_t offset, uint64_t value, bool add) {
+    tw_status status{};
+    uint64_t before = 0;
+    const int result =
+        tw_peer_change_word(peer.get(), id, offset, value, add ? 1 : 0, &before, &status);
+    check(result, status);
+    return before;
   }
 };
 
@@ -140,7 +168,16 @@ void bind_access(nb::module_& m, nb::class_<Peer>& peer) {
 
   nb::class_<Region>(m, "Region")
       .def_prop_ro("id", [](const Region& r) { return r.id.load(); })
-      .def("conceal", &Region::conceal);
+      .def("conceal", &Region::conceal, nb::arg("timeout").none() = nb::none())
+      .def("wait", &Region::wait, nb::arg("offset"), nb::arg("at_least"),
+           nb::arg("timeout").none() = nb::none())
+      .def(
+          "set", [](Region& r, uint64_t offset, uint64_t value) { r.change(offset, value, false); },
+          nb::arg("offset"), nb::arg("value"))
+      .def(
+          "add",
+          [](Region& r, uint64_t offset, uint64_t value) { return r.change(offset, value, true); },
+          nb::arg("offset"), nb::arg("value"));
   nb::class_<Access>(m, "Access")
       .def_prop_ro("ended", &Access::ended)
       .def("wait", &Access::wait, nb::arg("timeout").none() = nb::none());
@@ -151,6 +188,8 @@ void bind_access(nb::module_& m, nb::class_<Peer>& peer) {
            nb::arg("immediate") = 0, nb::arg("queue").none() = nb::none(), nb::arg("token") = 0,
            nb::rv_policy::take_ownership)
       .def("immediate", immediate, nb::arg("timeout").none() = nb::none());
+  bind_blocking_access(peer);
+  bind_batches(m, peer);
 }
 
 }  // namespace binding

@@ -246,6 +246,19 @@ struct Peer {
   }
 };
 
+// access.cpp. An operation under way. Its local memory is kept until it has ended, whoever still
+// knows of it.
+struct Access {
+  tw_access* const handle;
+  explicit Access(tw_access* h) : handle(h) {}
+  Access(const Access&) = delete;
+  Access& operator=(const Access&) = delete;
+  ~Access() { tw_access_release(handle); }
+
+  bool ended() const { return tw_access_ended(handle) != 0; }
+  bool wait(nb::handle timeout);
+};
+
 // servers.cpp
 struct Server {
   tw_server* handle = nullptr;
@@ -264,8 +277,11 @@ void bind_errors(nb::module_& m);
 void bind_process(nb::module_& m);
 void bind_kept(nb::module_& m);
 void bind_memory(nb::module_& m);
+void bind_shared(nb::module_& m);
 void bind_events(nb::module_& m);
 void bind_access(nb::module_& m, nb::class_<Peer>& peer);
+void bind_blocking_access(nb::class_<Peer>& peer);
+void bind_batches(nb::module_& m, nb::class_<Peer>& peer);
 void bind_tagged(nb::module_& m, nb::class_<Peer>& peer);
 void bind_calls(nb::module_& m);
 void bind_peers(nb::module_& m);

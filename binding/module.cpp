@@ -10,6 +10,7 @@ NB_MODULE(_core_of_main, m) {
   binding::bind_process(m);
   binding::bind_kept(m);
   binding::bind_memory(m);
+  binding::bind_shared(m);
   binding::bind_events(m);
   binding::bind_calls(m);
   binding::bind_peers(m);

@@ -55,7 +55,8 @@ def facts(body: list[ast.stmt], prefix: str = "") -> Facts:
 
 def differences(stub: str, module: str) -> list[str]:
     said, there = facts(ast.parse(stub).body), facts(ast.parse(module).body)
-    said.pop("Buffer.__buffer__", None)  # which has no Python function before Python 3.12
+    for name in ("Buffer", "SharedMemory"):  # which have no such function before Python 3.12
+        said.pop(f"{name}.__buffer__", None)
     said.pop("__version__", None)  # stubs leave out what each module has
     return [
         f"{name}: {said.get(name)} in the stub, {there.get(name)} in the module"

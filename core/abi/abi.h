@@ -211,6 +211,9 @@ inline const CallPort* of(const tw_peer* peer) { return reinterpret_cast<const C
 inline tw_peer* handle(Ref<CallPort> port) { return reinterpret_cast<tw_peer*>(port.leak()); }
 inline Server* of(tw_server* server) { return reinterpret_cast<Server*>(server); }
 inline const Server* of(const tw_server* server) { return reinterpret_cast<const Server*>(server); }
+inline const SharedMemory* of(const tw_shared* shared) {
+  return reinterpret_cast<const SharedMemory*>(shared);
+}
 inline EventQueue* of(tw_events* queue) { return reinterpret_cast<EventQueue*>(queue); }
 
 inline tw_metadata* handle(ReceivedMetadata metadata) {

@@ -19,11 +19,47 @@ static_assert(TW_WRITE_IMMEDIATE == static_cast<int>(wire::OperationKind::kWrite
 static_assert(TW_FETCH_ADD == static_cast<int>(wire::OperationKind::kFetchAdd));
 static_assert(TW_COMPARE_SWAP == static_cast<int>(wire::OperationKind::kCompareSwap));
 
+struct tw_batch final : RefCounted {
+  tw_batch(Ref<AccessPort> on, Ref<AccessBatch> what)
+      : port(std::move(on)), batch(std::move(what)) {}
+  const Ref<AccessPort> port;
+  const Ref<AccessBatch> batch;
+};
+
 namespace {
 
 Hold hold_of(const tw_owner* owner) {
   if (!owner || !owner->release) return nullptr;
   return lent_by(*owner);
+}
+
+Status convert(const tw_access_request& request, AccessRequest& wanted) {
+  if (request.kind < TW_READ || request.kind > TW_COMPARE_SWAP)
+    return {Code::kInvalidArgument, "there is no such kind of operation"};
+  wanted.kind = static_cast<wire::OperationKind>(request.kind);
+  wanted.region = request.region;
+  wanted.offset = request.offset;
+  wanted.local = static_cast<std::byte*>(request.local);
+  wanted.length = request.length;
+  wanted.operand = request.operand;
+  wanted.expected = request.expected;
+  wanted.immediate = request.immediate;
+  wanted.count = std::max<uint64_t>(request.count, 1);
+  wanted.stride = request.stride;
+  wanted.local_stride = request.local_stride;
+  return {};
+}
+
+std::optional<Signal> signal_of(const tw_signal* signal) {
+  if (!signal) return std::nullopt;
+  return Signal{signal->region, signal->offset, signal->value, signal->add != 0};
+}
+
+// What puts the token into the queue, once; empty: there is no queue.
+std::function<void()> teller(tw_events* queue, uint64_t token) {
+  if (!queue) return {};
+  auto place = std::make_shared<EventQueue::Place>(Ref<EventQueue>::share(of(queue)));
+  return [place = std::move(place), token] { place->push(token); };
 }
 
 }  // namespace
@@ -41,7 +77,7 @@ int tw_peer_expose(tw_peer* peer, void* data, size_t size, uint32_t rights, cons
   return no_memory(status);
 }
 
-int tw_peer_conceal(tw_peer* peer, uint64_t region, tw_status* status) try {
+int tw_peer_conceal(tw_peer* peer, uint64_t region, const tw_wait*, tw_status* status) try {
   if (of(peer)->link().inherited()) return inherited(status, "link");
   const Status concealed = of(peer)->access().conceal(region);
   return concealed.ok() ? TW_OK : report(status, concealed);
@@ -64,28 +100,113 @@ int tw_peer_access(tw_peer* peer, const tw_access_request* request, const tw_own
                    tw_events* queue, uint64_t token, tw_access** out, tw_status* status) try {
   Hold hold = hold_of(owner);
   if (of(peer)->link().inherited()) return inherited(status, "link");
-  if (request->kind < TW_READ || request->kind > TW_COMPARE_SWAP)
-    return report(status, Code::kInvalidArgument, "there is no such kind of operation");
   AccessRequest wanted;
-  wanted.kind = static_cast<wire::OperationKind>(request->kind);
-  wanted.region = request->region;
-  wanted.offset = request->offset;
-  wanted.local = static_cast<std::byte*>(request->local);
-  wanted.length = request->length;
-  wanted.operand = request->operand;
-  wanted.expected = request->expected;
-  wanted.immediate = request->immediate;
+  if (Status status_of_it = convert(*request, wanted); !status_of_it.ok())
+    return report(status, status_of_it);
   // All that takes memory comes before the operation begins.
   auto handle = make_ref<tw_access>(Ref<AccessPort>::share(&of(peer)->access()));
-  std::function<void()> told;
-  if (queue) {
-    auto place = std::make_shared<EventQueue::Place>(Ref<EventQueue>::share(of(queue)));
-    told = [place = std::move(place), token] { place->push(token); };
-  }
+  std::function<void()> told = teller(queue, token);
   auto started = of(peer)->access().start(wanted, std::move(hold), std::move(told));
   if (!started) return report(status, started.status());
   handle->access = std::move(*started);
   *out = handle.leak();
+  return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
+}
+
+int tw_peer_mapped(tw_peer* peer, uint64_t region) {
+  return !of(peer)->link().inherited() && of(peer)->access().mapped(region);
+}
+
+int tw_peer_access_mapped(tw_peer* peer, const tw_access_request* request, const tw_signal* signal,
+                          int* done, tw_status* status) try {
+  *done = 0;
+  if (of(peer)->link().inherited()) return inherited(status, "link");
+  AccessRequest wanted;
+  if (Status wrong = convert(*request, wanted); !wrong.ok()) return report(status, wrong);
+  const auto outcome = of(peer)->access().do_mapped(wanted, signal_of(signal));
+  if (!outcome) return report(status, outcome.status());
+  *done = *outcome;
+  return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
+}
+
+void tw_peer_fence(tw_peer* peer) {
+  if (!of(peer)->link().inherited()) of(peer)->access().fence();
+}
+
+int tw_peer_flush(tw_peer* peer, tw_access** out, tw_status* status) try {
+  if (of(peer)->link().inherited()) return inherited(status, "link");
+  auto handle = make_ref<tw_access>(Ref<AccessPort>::share(&of(peer)->access()));
+  auto started = of(peer)->access().flush();
+  if (!started) return report(status, started.status());
+  handle->access = std::move(*started);
+  *out = handle.leak();
+  return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
+}
+
+int tw_peer_prepare(tw_peer* peer, const tw_access_request* requests, size_t count,
+                    const tw_signal* signal, tw_batch** out, tw_status* status) try {
+  if (of(peer)->link().inherited()) return inherited(status, "link");
+  std::vector<AccessRequest> wanted(count);
+  for (size_t i = 0; i < count; ++i)
+    if (Status wrong = convert(requests[i], wanted[i]); !wrong.ok()) return report(status, wrong);
+  auto batch = of(peer)->access().prepare(wanted, signal_of(signal));
+  if (!batch) return report(status, batch.status());
+  *out = make_ref<tw_batch>(Ref<AccessPort>::share(&of(peer)->access()), std::move(*batch)).leak();
+  return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
+}
+
+uint64_t tw_batch_size(const tw_batch* batch) { return batch->batch->bytes(); }
+uint64_t tw_batch_runs(const tw_batch* batch) { return batch->batch->runs(); }
+void tw_batch_release(tw_batch* batch) {
+  if (!batch->port->link().inherited()) batch->release();
+}
+
+int tw_batch_start(tw_batch* batch, const uint64_t* value, const tw_owner* owner, tw_events* queue,
+                   uint64_t token, tw_access** out, tw_status* status) try {
+  Hold hold = hold_of(owner);
+  if (batch->port->link().inherited()) return inherited(status, "link");
+  auto handle = make_ref<tw_access>(batch->port);
+  std::function<void()> told = teller(queue, token);
+  auto started =
+      batch->port->start(batch->batch, value ? std::optional<uint64_t>(*value) : std::nullopt,
+                         std::move(hold), std::move(told));
+  if (!started) return report(status, started.status());
+  handle->access = std::move(*started);
+  *out = handle.leak();
+  return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
+}
+
+int tw_peer_wait_word(tw_peer* peer, uint64_t region, uint64_t offset, uint64_t at_least,
+                      const tw_wait* wait, uint64_t* value, tw_status* status) try {
+  if (of(peer)->link().inherited()) return inherited(status, "link");
+  AccessPort& side = of(peer)->access();
+  const auto word = side.word(region, offset);
+  if (!word) return report(status, word.status());
+  const Ended ended = wait_through(
+      wait_of(wait), [&](Nanos slice) { return side.wait_word(*word, at_least, slice); });
+  if ((*value = word->load()) >= at_least) return TW_OK;
+  if (ended != Ended::kDone) return report(status, ended, "the word has not been reached in time");
+  return report(status, side.ended(*word));
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
+}
+
+int tw_peer_change_word(tw_peer* peer, uint64_t region, uint64_t offset, uint64_t value, int add,
+                        uint64_t* before, tw_status* status) try {
+  if (of(peer)->link().inherited()) return inherited(status, "link");
+  const auto word = of(peer)->access().word(region, offset);
+  if (!word) return report(status, word.status());
+  *before = of(peer)->access().change(*word, value, add != 0);
   return TW_OK;
 } catch (const std::bad_alloc&) {
   return no_memory(status);

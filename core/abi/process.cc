@@ -185,6 +185,21 @@ int tw_arena_free(void* data) try {
   return none(0);  // there was no runtime, hence no block
 }
 
+int tw_shared_create(size_t size, tw_shared** out, tw_status* status) try {
+  auto runtime = Runtime::get();
+  if (!runtime) return report(status, runtime.status());
+  auto memory = (*runtime)->shared_memories().make(size);
+  if (!memory) return report(status, memory.status());
+  *out = reinterpret_cast<tw_shared*>(memory->leak());
+  return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
+}
+
+void* tw_shared_data(const tw_shared* shared) { return of(shared)->data(); }
+size_t tw_shared_size(const tw_shared* shared) { return of(shared)->size(); }
+void tw_shared_release(tw_shared* shared) { of(shared)->release(); }
+
 void tw_copy(void* to, const void* from, size_t size) {
   copy(to, from, size, Copier::Destination::kUsed);
 }

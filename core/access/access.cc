@@ -40,4 +40,16 @@ Status check_access(wire::OperationKind kind, uint64_t offset, uint64_t length,
   return {};
 }
 
+Status check_access(const AccessRequest& request, const wire::Region& region) {
+  if (request.count == 1) return check_access(request.kind, request.offset, request.length, region);
+  if (wire::updates(request.kind) || request.kind == wire::OperationKind::kWriteImmediate)
+    return {Code::kInvalidArgument, "atomics and writes with immediate are of one run"};
+  uint64_t extent;
+  if (request.count == 0 || __builtin_mul_overflow(request.count - 1, request.stride, &extent) ||
+      __builtin_add_overflow(extent, request.length, &extent))
+    return {Code::kOutOfRange, text({request.count, " runs of ", request.length, " bytes, each ",
+                                     request.stride, " after the one before"})};
+  return check_access(request.kind, request.offset, extent, region);
+}
+
 }  // namespace tw

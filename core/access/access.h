@@ -3,6 +3,7 @@
 // announced, and the target against what it exposed: an honest mistake never leaves the process.
 #pragma once
 
+#include "access/request.h"
 #include "transport/transport.h"
 #include "wire/one_sided_frames.h"
 
@@ -15,5 +16,7 @@ Status no_such_region(uint64_t region);
 // OUT_OF_RANGE: bytes outside of the region.
 Status check_access(wire::OperationKind kind, uint64_t offset, uint64_t length,
                     const wire::Region& region);
+// Of all its runs.
+Status check_access(const AccessRequest& request, const wire::Region& region);
 
 }  // namespace tw

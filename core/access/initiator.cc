@@ -13,6 +13,32 @@ namespace tw {
 
 using wire::OperationKind;
 
+Access::Access(Ref<const AccessBatch> batch, const std::optional<Signal>& signal, Hold hold,
+               std::function<void()> told)
+    : batch_(std::move(batch)), hold_(std::move(hold)), told_(std::move(told)) {
+  if (signal) last_ = request_of(*signal, &word_);
+}
+
+bool Access::names(uint64_t region) const {
+  if (last_ && last_->region == region) return true;
+  return batch_ && std::ranges::find(batch_->regions(), region) != batch_->regions().end();
+}
+
+bool Access::awaits_payload() const {
+  if (!batch_ || turn_ != requests().size()) return false;
+  // What fails the payload in the same region fails the signal, which comes after it.
+  return std::ranges::any_of(batch_->regions(), [&](uint64_t id) { return id != last_->region; });
+}
+
+void Access::advance(uint64_t bytes) {
+  issued_ += bytes;
+  if (issued_ != request().length) return;
+  issued_ = 0;
+  if (++run_ != request().count) return;
+  run_ = 0;
+  all_issued_ = ++turn_ == turns();
+}
+
 void Access::finish() {
   hold_ = nullptr;
   ended_.store(true, std::memory_order_release);
@@ -50,11 +76,12 @@ Status Initiator::on_region_gone(uint64_t region) {
   // The device must not be asked with a key that is no good any more.
   const Status gone = no_such_region(region);
   std::erase_if(waiting_, [&](const Ref<Access>& access) {
-    if (access->request_.region != region) return false;
+    if (!access->names(region)) return false;
     fail(*access, gone);
     end_if_done(access);
     return true;
   });
+  pass_flushes();
   return {};
 }
 
@@ -63,25 +90,77 @@ const wire::Region* Initiator::region(uint64_t id) const {
   return it == regions_.end() ? nullptr : &it->second;
 }
 
-Result<Ref<Access>> Initiator::submit(const AccessRequest& request, Hold hold,
-                                      std::function<void()> told) {
-  if (!closed_.ok()) return closed_;
+Status Initiator::check(const AccessRequest& request) const {
   if (wire::updates(request.kind) && request.length != sizeof(uint64_t))
     return Status{Code::kInvalidArgument, "an atomic works on 8 bytes"};
   const wire::Region* const known = region(request.region);
   if (!known) return no_such_region(request.region);
-  if (Status status = check_access(request.kind, request.offset, request.length, *known);
-      !status.ok())
-    return status;
-  auto access = make_ref<Access>(request, std::move(hold), std::move(told));
+  return check_access(request, *known);
+}
+
+Status Initiator::check(const AccessBatch& batch) const {
+  for (const AccessRequest& request : batch.requests())
+    if (Status status = check(request); !status.ok()) return status;
+  if (!batch.signal()) return {};
+  if (batch.signal()->offset % sizeof(uint64_t) != 0)
+    return {Code::kInvalidArgument, text({"a signal needs an offset that is a multiple of 8, not ",
+                                          batch.signal()->offset})};
+  uint64_t word;
+  return check(request_of(*batch.signal(), &word));
+}
+
+Ref<Access> Initiator::queue(Ref<Access> access) {
   waiting_.push_back(access);
+  access->fenced_ = std::exchange(fence_, false);
   return access;
+}
+
+Result<Ref<Access>> Initiator::submit(const AccessRequest& request, Hold hold,
+                                      std::function<void()> told) {
+  if (!closed_.ok()) return closed_;
+  if (Status status = check(request); !status.ok()) return status;
+  return queue(make_ref<Access>(request, std::move(hold), std::move(told)));
+}
+
+Result<Ref<Access>> Initiator::submit(Ref<const AccessBatch> batch, std::optional<uint64_t> value,
+                                      Hold hold, std::function<void()> told) {
+  if (!closed_.ok()) return closed_;
+  // Nothing but a region's end can have changed since the batch was checked.
+  for (const uint64_t id : batch->regions())
+    if (!region(id)) return no_such_region(id);
+  std::optional<Signal> signal = batch->signal();
+  if (signal && !region(signal->region)) return no_such_region(signal->region);
+  if (signal && value) signal->value = *value;
+  auto access = queue(make_ref<Access>(std::move(batch), signal, std::move(hold), std::move(told)));
+  pass_flushes();
+  return access;
+}
+
+Result<Ref<Access>> Initiator::submit_flush() {
+  if (!closed_.ok()) return closed_;
+  auto access = queue(make_ref<Access>(nullptr, std::nullopt, nullptr, nullptr));
+  access->fenced_ = true;
+  pass_flushes();
+  return access;
+}
+
+void Initiator::pass_flushes() {
+  while (!waiting_.empty() && waiting_.front()->turns() == 0 &&
+         !(waiting_.front()->fenced_ && !pieces_.empty())) {
+    waiting_.front()->all_issued_ = true;
+    ended_.push(std::move(waiting_.front()));
+    waiting_.pop_front();
+  }
 }
 
 std::optional<Operation> Initiator::next() const {
   if (waiting_.empty() || pieces_.size() >= kWindowPieces) return std::nullopt;
   const Access& access = *waiting_.front();
-  const AccessRequest& request = access.request_;
+  // What asks for nothing waits for what is before it.
+  if (access.turns() == 0 || (access.fenced_ && !pieces_.empty() && access.outstanding_ == 0))
+    return std::nullopt;
+  if (access.outstanding_ != 0 && access.awaits_payload()) return std::nullopt;
+  const AccessRequest& request = access.request();
   const uint64_t left = request.length - access.issued_;
   Operation piece;
   piece.length = std::min<uint64_t>(left, piece_bytes_);
@@ -92,33 +171,35 @@ std::optional<Operation> Initiator::next() const {
     piece.kind = Operation::Kind::kWrite;
   if (piece.kind == Operation::Kind::kWriteImmediate) piece.immediate = request.immediate;
   piece.id = next_id_ | Operation::kIdBit;
-  piece.local = request.local ? request.local + access.issued_ : nullptr;
+  if (request.local)
+    piece.local = request.local + access.run_ * request.local_stride + access.issued_;
   piece.operand = request.operand;
   piece.expected = request.expected;
   if (const wire::Region* const known = region(request.region))
-    piece.remote = {known->address + request.offset + access.issued_, known->key};
+    piece.remote = {known->address + access.offset(), known->key};
   return piece;
 }
 
 void Initiator::taken(const Operation& piece) {
   Ref<Access> access = waiting_.front();
-  pieces_.emplace(next_id_++, Piece{access, access->issued_, piece.length});
+  pieces_.emplace(next_id_++,
+                  Piece{access, piece.local, piece.length, wire::writes(access->request().kind)});
   outstanding_bytes_ += piece.length;
   ++access->outstanding_;
-  access->issued_ += piece.length;
-  if (access->issued_ != access->request_.length) return;
-  access->all_issued_ = true;
+  access->advance(piece.length);
+  if (!access->all_issued_) return;
   waiting_.pop_front();
+  pass_flushes();
 }
 
 void Initiator::fill() {
   while (const auto piece = next()) {
     const Access& access = *waiting_.front();
-    const AccessRequest& request = access.request_;
+    const AccessRequest& request = access.request();
     wire::OperationFrame operation;
     operation.id = next_id_;
     operation.region = request.region;
-    operation.offset = request.offset + access.issued_;
+    operation.offset = access.offset();
     operation.length = piece->length;
     operation.kind = static_cast<OperationKind>(piece->kind);
     if (wire::updates(operation.kind)) operation.operand = request.operand;
@@ -152,12 +233,11 @@ Result<std::byte*> Initiator::on_outcome(const wire::OutcomeFrame& outcome,
   }
   std::byte* to = details_.data();
   if (outcome.code == Code::kOk) {
-    const AccessRequest& request = it->second.access->request_;
-    const uint64_t due = wire::writes(request.kind) ? 0 : it->second.length;
+    const uint64_t due = it->second.writes ? 0 : it->second.length;
     if (outcome.length != due)
       return wire::protocol_error({"OUTCOME frame: id is ", outcome.id, ", with ", outcome.length,
                                    " bytes instead of ", due});
-    to = request.local + it->second.offset;
+    to = it->second.local;
     inbound_ = due != 0;
   }
   if (!here.empty()) std::memcpy(to, here.data(), here.size());
@@ -199,6 +279,7 @@ void Initiator::end_piece(uint64_t id, const Status& status) {
     fail(*access, status);
   }
   end_if_done(std::move(access));
+  pass_flushes();
 }
 
 void Initiator::end_if_done(Ref<Access> access) noexcept {

@@ -17,32 +17,24 @@
 #include <utility>
 
 #include "access/access.h"
+#include "access/request.h"
 #include "base/ref.h"
 #include "engine/event.h"
 #include "message/frame_queue.h"
 
 namespace tw {
 
-// What is wanted of the peer's memory.
-struct AccessRequest {
-  wire::OperationKind kind = wire::OperationKind::kRead;
-  uint64_t region = 0;  // the peer's name for it
-  uint64_t offset = 0;  // in the region
-  // Source of a write, destination of a read; of an atomic, 8 bytes for the value before it.
-  std::byte* local = nullptr;
-  uint64_t length = 0;  // 8 for the atomics
-  uint64_t operand = 0;
-  uint64_t expected = 0;
-  uint32_t immediate = 0;
-};
-
-// One operation under way. It ends exactly once; then nobody touches its local memory any more.
+// One operation under way, or a batch. It ends exactly once; then nobody touches its local memory
+// any more.
 class Access final : public RefCounted {
  public:
   // `hold` keeps the local memory; `told` is called once it has ended, on any thread, and must
   // neither block nor call the link.
   Access(const AccessRequest& request, Hold hold, std::function<void()> told)
-      : request_(request), hold_(std::move(hold)), told_(std::move(told)) {}
+      : last_(request), hold_(std::move(hold)), told_(std::move(told)) {}
+  // `signal`: what follows the requests.
+  Access(Ref<const AccessBatch> batch, const std::optional<Signal>& signal, Hold hold,
+         std::function<void()> told);
 
   bool ended() const { return ended_.load(std::memory_order_acquire); }
   // Good once it has ended.
@@ -54,15 +46,37 @@ class Access final : public RefCounted {
  private:
   friend class EndedAccesses;
   friend class Initiator;
+  friend class MappedRegions;
 
-  const AccessRequest request_;
+  // The request whose turn it is.
+  const AccessRequest& request() const {
+    return turn_ < requests().size() ? requests()[turn_] : *last_;
+  }
+  std::span<const AccessRequest> requests() const {
+    return batch_ ? batch_->requests() : std::span<const AccessRequest>();
+  }
+  size_t turns() const { return requests().size() + (last_ ? 1 : 0); }
+  // Where in its region the next piece begins.
+  uint64_t offset() const { return request().offset + run_ * request().stride + issued_; }
+  bool names(uint64_t region) const;
+  // The signal is next, and must not be seen if what is before it fails.
+  bool awaits_payload() const;
+  // So many bytes of the request are issued.
+  void advance(uint64_t bytes);
+
+  const Ref<const AccessBatch> batch_;
+  uint64_t word_ = 0;                  // of a signal
+  std::optional<AccessRequest> last_;  // the only one; of a batch, its signal
   Hold hold_;
   const std::function<void()> told_;
   Event event_;
   std::atomic<bool> ended_{false};
   Status status_;
   // The machine's:
-  uint64_t issued_ = 0;       // bytes
+  bool fenced_ = false;       // begins once all before it have ended
+  size_t turn_ = 0;           // of its requests
+  uint64_t run_ = 0;          // of that request
+  uint64_t issued_ = 0;       // bytes of that run
   uint32_t outstanding_ = 0;  // pieces
   bool all_issued_ = false;
   Ref<Access> next_;  // of those that have ended
@@ -111,6 +125,16 @@ class Initiator {
   // NOT_FOUND, PERMISSION_DENIED, OUT_OF_RANGE, INVALID_ARGUMENT: it cannot be right, and nothing
   // has begun; nor has it after std::bad_alloc. Without a device, fill() is due.
   Result<Ref<Access>> submit(const AccessRequest& request, Hold hold, std::function<void()> told);
+  // Likewise; its requests have been checked by check(). `value`: instead of the signal's.
+  Result<Ref<Access>> submit(Ref<const AccessBatch> batch, std::optional<uint64_t> value, Hold hold,
+                             std::function<void()> told);
+  // Whether each request can be right, as far as this end knows.
+  Status check(const AccessBatch& batch) const;
+  // What is submitted from now on begins once all before it has ended.
+  void fence() { fence_ = !idle(); }
+  // Ends once all that was submitted before it has.
+  Result<Ref<Access>> submit_flush();
+  bool idle() const { return waiting_.empty() && pieces_.empty(); }
   // Without a device: queues the pieces that the window admits. After std::bad_alloc the link
   // cannot go on.
   void fill();
@@ -140,9 +164,15 @@ class Initiator {
  private:
   struct Piece {
     Ref<Access> access;
-    uint64_t offset;  // in the access
+    std::byte* local;
     uint64_t length;
+    bool writes;
   };
+
+  Status check(const AccessRequest& request) const;
+  Ref<Access> queue(Ref<Access> access);
+  // Those at the front that ask for nothing, and wait for nothing any more.
+  void pass_flushes();
 
   void end_piece(uint64_t id, const Status& status);
   void end_if_done(Ref<Access> access) noexcept;
@@ -157,6 +187,7 @@ class Initiator {
   std::unordered_map<uint64_t, Piece> pieces_;
   uint64_t next_id_ = 1;
   uint64_t outstanding_bytes_ = 0;
+  bool fence_ = false;
   EndedAccesses ended_;
   Status closed_;
 

@@ -74,7 +74,7 @@ Result<uint64_t> AccessPort::expose(std::byte* data, size_t size, Rights rights,
 }
 
 Status AccessPort::conceal(uint64_t region) {
-  std::optional<Target::Concealed> gone;
+  Ref<Grant> gone;
   bool backlog, dead;
   {
     Link::Sending sending(link_);
@@ -94,6 +94,7 @@ Status AccessPort::conceal(uint64_t region) {
       if (device_) sending.transport().conceal({gone->region.address, gone->region.key});
     }
   }
+  look_again();
   // With a transport that failed nobody can speak of keys any more.
   if (dead) link_.revoke();
   link_.after_flush(backlog, false);
@@ -115,15 +116,17 @@ std::optional<AccessPort::Remote> AccessPort::remote(uint64_t region) {
   return Remote{known->length, known->rights};
 }
 
-Result<Ref<Access>> AccessPort::start(const AccessRequest& request, Hold hold,
-                                      std::function<void()> told, bool driving) {
+template <class Submit>
+Result<Ref<Access>> AccessPort::begin(Submit&& submit, bool driving) {
   Result<Ref<Access>> access = Ref<Access>{};
   bool backlog, starved = false;
+  EndedAccesses ended;
   {
     Link::Sending sending(link_);
     if (Status status = usable(sending); !status.ok()) return status;
     backlog = sending.backlog();
-    access = initiator_.submit(request, std::move(hold), std::move(told));
+    link_.send_mutex().held();
+    access = submit(initiator_);
     if (!access) return access;
     if (device_) {
       due_.store(true);
@@ -136,7 +139,9 @@ Result<Ref<Access>> AccessPort::start(const AccessRequest& request, Hold hold,
       });
       if (starved) sending.break_off();
     }
+    ended = initiator_.take_ended();
   }
+  finish(std::move(ended));
   if (starved) {
     link_.starve();
     return access;
@@ -146,6 +151,49 @@ Result<Ref<Access>> AccessPort::start(const AccessRequest& request, Hold hold,
   else
     link_.after_flush(backlog, driving);
   return access;
+}
+
+Result<Ref<Access>> AccessPort::start(const AccessRequest& request, Hold hold,
+                                      std::function<void()> told, bool driving) {
+  return begin(
+      [&](Initiator& initiator) {
+        return initiator.submit(request, std::move(hold), std::move(told));
+      },
+      driving);
+}
+
+Result<Ref<AccessBatch>> AccessPort::prepare(std::span<const AccessRequest> requests,
+                                             const std::optional<Signal>& signal) {
+  auto batch = AccessBatch::make(requests, signal);
+  if (!batch) return batch;
+  const Link::Sending sending(link_);
+  if (Status status = usable(sending); !status.ok()) return status;
+  if (Status status = initiator_.check(**batch); !status.ok()) return status;
+  return batch;
+}
+
+Result<Ref<Access>> AccessPort::start(Ref<const AccessBatch> batch, std::optional<uint64_t> value,
+                                      Hold hold, std::function<void()> told, bool driving) {
+  return begin(
+      [&](Initiator& initiator) {
+        return initiator.submit(std::move(batch), value, std::move(hold), std::move(told));
+      },
+      driving);
+}
+
+// Every operation goes by frames, or by the device.
+bool AccessPort::mapped(uint64_t) { return false; }
+Result<bool> AccessPort::do_mapped(const AccessRequest&, const std::optional<Signal>&) {
+  return false;
+}
+
+void AccessPort::fence() {
+  const Link::Sending sending(link_);
+  initiator_.fence();
+}
+
+Result<Ref<Access>> AccessPort::flush() {
+  return begin([](Initiator& initiator) { return initiator.submit_flush(); }, true);
 }
 
 Waited AccessPort::wait(Access& access, Nanos deadline) {
@@ -161,7 +209,7 @@ bool AccessPort::take_immediate(uint32_t& value) {
 
 Waited AccessPort::wait_immediate(Nanos deadline) {
   return link_.wait(
-      immediate_, [this] { return immediates_.load(std::memory_order_acquire) != 0 || over(); },
+      arrival_, [this] { return immediates_.load(std::memory_order_acquire) != 0 || over(); },
       deadline);
 }
 
@@ -207,6 +255,7 @@ Status AccessPort::on_placed(wire::FrameType type) {
   }
   if (type == wire::FrameType::kOutcome) return initiator_.outcome_arrived();
   target_.operation_arrived();
+  wrote_ = true;
   return {};
 }
 
@@ -220,7 +269,8 @@ void AccessPort::settle_now() {
     immediates_.store(target_.immediates(), std::memory_order_release);
   }
   finish(std::move(ended));
-  immediate_.notify();
+  arrival_.notify();
+  if (std::exchange(wrote_, false)) link_.runtime().word_waits().tell();
 }
 
 void AccessPort::finish(EndedAccesses ended) {
@@ -280,7 +330,7 @@ Status AccessPort::take_immediates() {
 // ---- ending ----
 
 void AccessPort::on_closed(const Status& why) {
-  std::vector<Hold> holds;
+  std::vector<Ref<Grant>> grants;
   EndedAccesses ended;
   bool dead;
   {
@@ -292,31 +342,31 @@ void AccessPort::on_closed(const Status& why) {
     for (const uint64_t id : target_.ids()) {
       auto gone = target_.conceal(id);
       if (device_ && !dead) sending.transport().conceal({gone->region.address, gone->region.key});
-      holds.push_back(std::move(gone->hold));
+      grants.push_back(std::move(gone));
     }
     initiator_.close(status_of_loss(why));
     ended = initiator_.take_ended();
   }
   if (dead) link_.revoke();
   finish(std::move(ended));
-  immediate_.notify();
-  link_.nudge(immediate_);
+  arrival_.notify();
+  link_.nudge(arrival_);
 }
 
 // Baton held.
 void AccessPort::on_lost(const Status& why) {
-  std::vector<Hold> holds;
+  std::vector<Ref<Grant>> grants;
   EndedAccesses ended;
   {
     Link::Sending sending(link_);
     out_.drop();
-    holds = target_.drop();
+    grants = target_.drop();
     initiator_.drop(status_of_loss(why));
     ended = initiator_.take_ended();
   }
   due_.store(false);
   finish(std::move(ended));
-  immediate_.notify();
+  arrival_.notify();
 }
 
 }  // namespace tw

@@ -16,12 +16,13 @@
 #include "access/initiator.h"
 #include "access/target.h"
 #include "base/mutex.h"
+#include "engine/word_waits.h"
 #include "link/link.h"
 
 namespace tw {
 
 // Locks: those of the link, and the place lock of MemoryPort.
-class AccessPort final : public MemoryPort {
+class AccessPort final : public MemoryPort, private WordWaits::Waiter {
  public:
   explicit AccessPort(Link& link);
 
@@ -57,7 +58,49 @@ class AccessPort final : public MemoryPort {
   // the peer saw it, or with the link's status.
   Result<Ref<Access>> start(const AccessRequest& request, Hold hold,
                             std::function<void()> told = {}, bool driving = false);
+  // What start() checks of each request is checked here, once.
+  Result<Ref<AccessBatch>> prepare(std::span<const AccessRequest> requests,
+                                   const std::optional<Signal>& signal);
+  // Begins a batch of this link's. `value`: of its signal, instead of the one that it has.
+  Result<Ref<Access>> start(Ref<const AccessBatch> batch, std::optional<uint64_t> value, Hold hold,
+                            std::function<void()> told = {}, bool driving = false);
   Waited wait(Access& access, Nanos deadline);
+  // Whether operations on a region of the peer's are loads and stores of this process.
+  bool mapped(uint64_t region);
+  // Does the operation, and the signal after it, by loads and stores, if what they name is mapped.
+  // False: it is not, and nothing has been done. Errors as of start().
+  Result<bool> do_mapped(const AccessRequest& request, const std::optional<Signal>& signal);
+  // What begins from now on happens after all that has begun before, reads, too.
+  void fence();
+  // An access that ends once all that has begun before it has been done at the peer, or has failed.
+  Result<Ref<Access>> flush();
+
+  // ---- words of this end that the peer changes ----
+
+  // A word of a region of this end's, which stays there for as long as this lives.
+  class Word {
+   public:
+    uint64_t load() const { return word().load(std::memory_order_acquire); }
+    bool over() const { return grant_->over(); }
+
+   private:
+    friend class AccessPort;
+    Word(Ref<Grant> grant, uint64_t offset) : grant_(std::move(grant)), offset_(offset) {}
+    std::atomic_ref<uint64_t> word() const {
+      return std::atomic_ref(*reinterpret_cast<uint64_t*>(grant_->data + offset_));
+    }
+
+    Ref<Grant> grant_;
+    uint64_t offset_;
+  };
+  // NOT_FOUND, OUT_OF_RANGE, INVALID_ARGUMENT, or why the link is not alive.
+  Result<Word> word(uint64_t region, uint64_t offset);
+  // Until it is at least so much, or the peer is let at it no more.
+  Waited wait_word(const Word& word, uint64_t at_least, Nanos deadline);
+  // Why it is not any more.
+  Status ended(const Word& word);
+  // This end's own change; the value before it.
+  uint64_t change(const Word& word, uint64_t value, bool add);
 
   // The values of the peer's writes with immediate, in order.
   bool take_immediate(uint32_t& value);
@@ -90,6 +133,9 @@ class AccessPort final : public MemoryPort {
   void on_lost(const Status& why) override;
 
   Status usable(const Link::Sending& sending) const TW_REQUIRES(link_.send_mutex());
+  template <class Submit>
+  Result<Ref<Access>> begin(Submit&& submit, bool driving);
+  void look_again() override;
   void misplace() TW_REQUIRES(link_.send_mutex());
   void finish(EndedAccesses ended);
 
@@ -100,7 +146,8 @@ class AccessPort final : public MemoryPort {
   Target target_ TW_GUARDED_BY(link_.send_mutex());
   Initiator initiator_ TW_GUARDED_BY(link_.send_mutex());
 
-  Event immediate_;
+  Event arrival_;                      // of immediates, and of changes to words
+  bool wrote_ = false;                 // baton: the peer has written since the last look
   std::atomic<size_t> immediates_{0};  // how many wait to be taken
 };
 

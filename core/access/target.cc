@@ -41,14 +41,15 @@ FrameQueue::Frame failure(uint64_t id, const Status& status) {
 }  // namespace
 
 void Target::expose(const wire::Region& region, std::byte* data, Hold hold) {
-  regions_.emplace(region.id, Exposed{region, data, std::move(hold)});
+  regions_.emplace(region.id, make_ref<Grant>(region, data, std::move(hold)));
 }
 
-std::optional<Target::Concealed> Target::conceal(uint64_t region) {
+Ref<Grant> Target::conceal(uint64_t region) {
   auto it = regions_.find(region);
-  if (it == regions_.end()) return std::nullopt;
-  Concealed concealed{it->second.region, std::move(it->second.hold)};
+  if (it == regions_.end()) return nullptr;
+  Ref<Grant> concealed = std::move(it->second);
   regions_.erase(it);
+  concealed->end();
   if (inbound_region_ == region) {
     verdict_ = missing(region);
     inbound_region_ = 0;
@@ -61,6 +62,11 @@ std::optional<Target::Concealed> Target::conceal(uint64_t region) {
         return true;
       });
   return concealed;
+}
+
+Ref<Grant> Target::find(uint64_t region) const {
+  auto it = regions_.find(region);
+  return it == regions_.end() ? nullptr : it->second;
 }
 
 std::vector<uint64_t> Target::ids() const {
@@ -81,7 +87,7 @@ Status Target::check(const wire::OperationFrame& operation) const {
   if (operation.kind == OperationKind::kWriteImmediate && immediates_.size() == kMaxImmediates)
     return {Code::kResourceExhausted, text({"the peer has not taken the values of the last ",
                                             kMaxImmediates, " writes with immediate"})};
-  return check_access(operation.kind, operation.offset, operation.length, it->second.region);
+  return check_access(operation.kind, operation.offset, operation.length, it->second->region);
 }
 
 Result<std::byte*> Target::on_operation(const wire::OperationFrame& operation,
@@ -93,7 +99,12 @@ Result<std::byte*> Target::on_operation(const wire::OperationFrame& operation,
   verdict_ = check(operation);
   inbound_region_ = 0;
   if (!verdict_.ok() || !wire::writes(operation.kind)) return nullptr;
-  std::byte* const to = regions_.at(operation.region).data + operation.offset;
+  std::byte* to = regions_.at(operation.region)->data + operation.offset;
+  whole_ = nullptr;
+  if (operation.length == sizeof word_ && reinterpret_cast<uintptr_t>(to) % sizeof word_ == 0) {
+    whole_ = reinterpret_cast<uint64_t*>(to);
+    to = reinterpret_cast<std::byte*>(&word_);
+  }
   if (!here.empty()) std::memcpy(to, here.data(), here.size());
   inbound_region_ = operation.region;
   return to + here.size();
@@ -107,6 +118,7 @@ void Target::operation_arrived() {
   }
   const wire::OperationFrame& operation = operation_;
   if (wire::writes(operation.kind)) {
+    if (whole_) std::atomic_ref<uint64_t>(*whole_).store(word_, std::memory_order_release);
     if (operation.kind == OperationKind::kWriteImmediate)
       immediates_.push_back(operation.immediate);
     return answer(operation.id, nullptr, 0, 0);
@@ -117,7 +129,7 @@ void Target::operation_arrived() {
     out_.push(failure(operation.id, missing(operation.region)));
     return;
   }
-  std::byte* const at = region->second.data + operation.offset;
+  std::byte* const at = region->second->data + operation.offset;
   if (operation.kind == OperationKind::kRead)
     return answer(operation.id, at, operation.length, operation.region);
   const uint64_t before = update(at, operation);
@@ -155,12 +167,15 @@ bool Target::take_immediate(uint32_t& value) {
   return true;
 }
 
-std::vector<Hold> Target::drop() {
-  std::vector<Hold> holds;
-  for (auto& [id, exposed] : regions_) holds.push_back(std::move(exposed.hold));
+std::vector<Ref<Grant>> Target::drop() {
+  std::vector<Ref<Grant>> grants;
+  for (auto& [id, grant] : regions_) {
+    grant->end();
+    grants.push_back(std::move(grant));
+  }
   regions_.clear();
   inbound_region_ = 0;
-  return holds;
+  return grants;
 }
 
 }  // namespace tw

@@ -5,16 +5,16 @@
 //
 // An operation takes effect when its frame arrives; what is read is gathered later, as the
 // transport takes it. So each operation sees all writes and updates that were issued before it, and
-// a write that overtakes a read may show there.
+// a write that overtakes a read may show there. A write of one aligned word shows as a whole.
 #pragma once
 
 #include <deque>
-#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
 #include "access/access.h"
+#include "access/grant.h"
 #include "base/ref.h"
 #include "message/frame_queue.h"
 
@@ -30,12 +30,10 @@ class Target {
   uint64_t next_region() { return next_region_++; }
   // `hold` keeps the memory until conceal() or drop().
   void expose(const wire::Region& region, std::byte* data, Hold hold);
-  struct Concealed {
-    wire::Region region;
-    Hold hold;
-  };
   // Afterwards nothing here refers to the memory; of what is being received into it, see inbound().
-  std::optional<Concealed> conceal(uint64_t region);
+  // Null: there is none.
+  Ref<Grant> conceal(uint64_t region);
+  Ref<Grant> find(uint64_t region) const;
   size_t regions() const { return regions_.size(); }
   std::vector<uint64_t> ids() const;
 
@@ -55,22 +53,16 @@ class Target {
 
   // The link is closing: the peer's operations end with this from now on.
   void close(Status why) { closed_ = std::move(why); }
-  // The link is lost: the holds of all regions.
-  std::vector<Hold> drop();
+  // The link is lost: all that was exposed.
+  std::vector<Ref<Grant>> drop();
 
  private:
-  struct Exposed {
-    wire::Region region;
-    std::byte* data;
-    Hold hold;
-  };
-
   Status missing(uint64_t region) const;
   Status check(const wire::OperationFrame& operation) const;
   void answer(uint64_t id, const std::byte* body, size_t size, uint64_t region);
 
   FrameQueue& out_;
-  std::unordered_map<uint64_t, Exposed> regions_;
+  std::unordered_map<uint64_t, Ref<Grant>> regions_;
   uint64_t next_region_ = 1;
   Status closed_;
 
@@ -78,6 +70,8 @@ class Target {
   wire::OperationFrame operation_;
   Status verdict_;
   uint64_t inbound_region_ = 0;
+  uint64_t word_ = 0;          // what is being received of one
+  uint64_t* whole_ = nullptr;  // where it goes, at once
 
   std::deque<uint32_t> immediates_;
 };

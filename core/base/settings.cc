@@ -38,6 +38,11 @@ constexpr Setting kPool{
     "the size of the arena where that is set, and 1G at least; else 1G, or the arena's size if "
     "that is smaller"};
 
+constexpr Setting kShared{
+    "shared_memory_bytes", "TENSORWIRE_SHARED_MEMORY_BYTES", Size{kMi, kTi},
+    "the most memory that is made for peers to access, as that of a remote host, beside the arena",
+    "as TENSORWIRE_BUFFER_BYTES"};
+
 // A coalesced or eager message is copied through bounded staging; beyond these sizes the copy costs
 // more than a rendezvous. A chunk may not exceed what a frame of the wire format carries.
 constexpr SettingOf<Settings> kSettings[] = {
@@ -50,6 +55,7 @@ constexpr SettingOf<Settings> kSettings[] = {
       "XDG_RUNTIME_DIR, else /tmp"}},
     {&Settings::buffer_bytes, kBuffer},
     {&Settings::pool_bytes, kPool},
+    {&Settings::shared_memory_bytes, kShared},
     {&Settings::max_message_bytes,
      {"max_message_bytes", "TENSORWIRE_MAX_MESSAGE_BYTES", Size{kKi, 16 * kGi},
       "the largest message that is accepted. grpc.max_receive_message_length of a channel or "
@@ -97,6 +103,7 @@ Result<Settings> settings_from_environment() {
   s.unread_bytes = sized ? s.buffer_bytes : std::min(s.buffer_bytes, usual.unread_bytes);
   if (!is_set(kPool))
     s.pool_bytes = sized ? std::max(s.buffer_bytes, usual.pool_bytes) : s.unread_bytes;
+  if (!is_set(kShared)) s.shared_memory_bytes = s.buffer_bytes;
   return s;
 }
 

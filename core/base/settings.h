@@ -22,6 +22,7 @@ struct Settings {
   // hold; 1 GiB, if the arena has so much, where nobody says. Not set by itself.
   size_t unread_bytes = size_t{1} << 30;
   size_t pool_bytes = size_t{1} << 30;
+  size_t shared_memory_bytes = size_t{1} << 30;
   size_t max_message_bytes = size_t{16} << 30;
   size_t stream_window_bytes = 16 << 20;
   Nanos spin = 50 * kMicrosecond;

@@ -44,6 +44,7 @@ Result<std::unique_ptr<Runtime>> Runtime::create() {
   runtime->trace(settings->trace_events);
   runtime->trace_file_.emplace(settings->trace_folder);
   if (Status status = fill_random(runtime->instance_); !status.ok()) return status;
+  runtime->shared_memories_.emplace(settings->shared_memory_bytes);
   runtime->arena_ = make_ref<Arena>(settings->buffer_bytes);
   runtime->pool_ = make_ref<Pool>(settings->pool_bytes);
   // What is received leaves senders half of the arena.

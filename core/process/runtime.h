@@ -15,9 +15,11 @@
 #include "engine/audit.h"
 #include "engine/background.h"
 #include "engine/copier.h"
+#include "engine/word_waits.h"
 #include "memory/arena.h"
 #include "memory/pool.h"
 #include "memory/receive_memory.h"
+#include "memory/shared_memory.h"
 #include "process/trace_file.h"
 #include "transport/kind.h"
 #include "wire/hello.h"
@@ -39,8 +41,10 @@ class Runtime {
   wire::Hello hello() const;
   Arena& arena() { return *arena_; }
   Pool& pool() { return *pool_; }
+  SharedMemories& shared_memories() { return *shared_memories_; }
   ReceiveMemory& receive_memory() { return *receive_memory_; }
   Copier& copier() { return copier_; }
+  WordWaits& word_waits() { return word_waits_; }
   // Where what peers did wrong is counted and told.
   Audit& audit() { return audit_; }
   // The background, which serves all links; its thread starts with the first of them.
@@ -97,7 +101,9 @@ class Runtime {
   Ref<Arena> arena_;
   Ref<Pool> pool_;
   Ref<ReceiveMemory> receive_memory_;
+  std::optional<SharedMemories> shared_memories_;
   Copier copier_;
+  WordWaits word_waits_;
   Audit audit_;
   std::atomic<bool> leaving_{false};
   Mutex mutex_;  // guards the next two

@@ -27,6 +27,16 @@ int tw_arena_holds(const void* data, size_t size);
 // Gives such a block back; peers that have it on lease keep it. 0: it is none.
 int tw_arena_free(void* data);
 
+// Memory made to be accessed by peers (tw_peer_expose): zeroed, at a page, and a file of its own,
+// which peers over shared memory map instead of asking for each operation. A peer that has it
+// mapped may write anything there at any time: nothing in it is to be trusted twice.
+// RESOURCE_EXHAUSTED, INVALID_ARGUMENT (no bytes).
+int tw_shared_create(size_t size, tw_shared** out, tw_status* status);
+void* tw_shared_data(const tw_shared* shared);
+size_t tw_shared_size(const tw_shared* shared);
+// It lasts as long as a region of it is exposed.
+void tw_shared_release(tw_shared* shared);
+
 // As memcpy, at the speed of the machine where there is much to copy.
 void tw_copy(void* to, const void* from, size_t size);
 

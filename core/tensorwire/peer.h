@@ -96,9 +96,11 @@ enum { TW_MAY_READ = 1, TW_MAY_WRITE = 2, TW_MAY_UPDATE = 4 };
 // is gone.
 int tw_peer_expose(tw_peer* peer, void* data, size_t size, uint32_t rights, const tw_owner* owner,
                    uint64_t* region, tw_status* status);
-// Once it returns, the peer neither reads nor writes there. NOT_FOUND: it was concealed before, or
-// the link is gone.
-int tw_peer_conceal(tw_peer* peer, uint64_t region, tw_status* status);
+// Once it returns TW_OK, the peer neither reads nor writes there. Nothing begins there any more,
+// whatever it returns; it waits for the peer that is amid an access of memory that it has mapped,
+// or for its death. NOT_FOUND: it was concealed before, or the link is gone. DEADLINE_EXCEEDED,
+// TW_INTERRUPTED: the peer is still at it; another call waits again.
+int tw_peer_conceal(tw_peer* peer, uint64_t region, const tw_wait* wait, tw_status* status);
 // A region that the peer has exposed. 0: there is none of this name.
 int tw_peer_region(tw_peer* peer, uint64_t region, uint64_t* size, uint32_t* rights);
 
@@ -119,6 +121,11 @@ typedef struct tw_access_request {
   uint64_t length;  // 8 for the atomics
   uint64_t operand;   // what to add, or to swap in
   uint64_t expected;  // TW_COMPARE_SWAP
+  // So many runs of `length` bytes, 0 meaning 1, each of which begins so many bytes after the one
+  // before. TW_READ and TW_WRITE.
+  uint64_t count;
+  uint64_t stride;        // in the region
+  uint64_t local_stride;  // in `local`
 } tw_access_request;
 
 // Begins an operation. An operation sees what this process's writes and atomics before it have
@@ -128,6 +135,51 @@ typedef struct tw_access_request {
 // why the link is gone: nothing has begun.
 int tw_peer_access(tw_peer* peer, const tw_access_request* request, const tw_owner* owner,
                    tw_events* queue, uint64_t token, tw_access** out, tw_status* status);
+// Whether operations on a region of the peer's are loads and stores of this process.
+int tw_peer_mapped(tw_peer* peer, uint64_t region);
+// The word that is set (TW_MAY_WRITE) or added to (TW_MAY_UPDATE) after everything else of a write,
+// or a batch, is there.
+typedef struct tw_signal {
+  uint64_t region;
+  uint64_t offset;  // a multiple of 8
+  uint64_t value;
+  int32_t add;  // 0: set
+} tw_signal;
+
+// Does the whole operation, if what it names is mapped, without a handle and without waiting; *done
+// says whether. TW_OK and 0: use tw_peer_access. `signal`, of a write, may be null. Errors: as
+// there.
+int tw_peer_access_mapped(tw_peer* peer, const tw_access_request* request, const tw_signal* signal,
+                          int* done, tw_status* status);
+// What is begun on this link from now on happens after all that has been begun, reads, too.
+void tw_peer_fence(tw_peer* peer);
+// An access that ends once all that has been begun on this link has been done at the peer, or has
+// failed.
+int tw_peer_flush(tw_peer* peer, tw_access** out, tw_status* status);
+
+// Reads and writes that are checked once, and end as one. A signal, which may be null, follows
+// writes only. `local` of the requests must be good whenever the batch is begun. Errors: as
+// tw_peer_access.
+int tw_peer_prepare(tw_peer* peer, const tw_access_request* requests, size_t count,
+                    const tw_signal* signal, tw_batch** out, tw_status* status);
+uint64_t tw_batch_size(const tw_batch* batch);  // bytes of all requests
+uint64_t tw_batch_runs(const tw_batch* batch);  // of adjacent bytes
+void tw_batch_release(tw_batch* batch);
+// As tw_peer_access. `value`: another one for the signal; may be null. A batch may be under way
+// more than once.
+int tw_batch_start(tw_batch* batch, const uint64_t* value, const tw_owner* owner, tw_events* queue,
+                   uint64_t token, tw_access** out, tw_status* status);
+
+// Waits until a word of a region of this process's, 8 bytes at a multiple of 8, is at least so
+// much, whichever peer or thread of this process (tw_peer_change_word) changes it. *value: what it
+// was in the end. DEADLINE_EXCEEDED: it is less. NOT_FOUND, or why the link is gone: this peer
+// cannot raise it any more. OUT_OF_RANGE, INVALID_ARGUMENT.
+int tw_peer_wait_word(tw_peer* peer, uint64_t region, uint64_t offset, uint64_t at_least,
+                      const tw_wait* wait, uint64_t* value, tw_status* status);
+// Sets such a word, or adds to it, and wakes who waits for it. *before: what it was.
+int tw_peer_change_word(tw_peer* peer, uint64_t region, uint64_t offset, uint64_t value, int add,
+                        uint64_t* before, tw_status* status);
+
 // How it ended. DEADLINE_EXCEEDED: it has not yet.
 int tw_access_wait(tw_access* access, const tw_wait* wait, tw_status* status);
 int tw_access_ended(const tw_access* access);

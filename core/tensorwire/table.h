@@ -20,7 +20,7 @@ extern "C" {
 // would be two arenas). A plugin refuses a table of another version than the one it was built for,
 // or a smaller one. The version changes with each change of a function or type that is in use;
 // entries are only added at the end.
-enum { TW_TABLE_VERSION = 10 };
+enum { TW_TABLE_VERSION = 11 };
 
 // All functions, by name and in the order of the table.
 #define TW_TABLE(ENTRY)                              \
@@ -172,7 +172,22 @@ enum { TW_TABLE_VERSION = 10 };
   ENTRY(device_count, tw_device_count)               \
   ENTRY(device_forget, tw_device_forget)             \
   ENTRY(group_run_on, tw_group_run_on)               \
-  ENTRY(group_exchange_on, tw_group_exchange_on)
+  ENTRY(group_exchange_on, tw_group_exchange_on)     \
+  ENTRY(shared_create, tw_shared_create)             \
+  ENTRY(shared_data, tw_shared_data)                 \
+  ENTRY(shared_size, tw_shared_size)                 \
+  ENTRY(shared_release, tw_shared_release)           \
+  ENTRY(peer_mapped, tw_peer_mapped)                 \
+  ENTRY(peer_access_mapped, tw_peer_access_mapped)   \
+  ENTRY(peer_fence, tw_peer_fence)                   \
+  ENTRY(peer_flush, tw_peer_flush)                   \
+  ENTRY(peer_prepare, tw_peer_prepare)               \
+  ENTRY(batch_size, tw_batch_size)                   \
+  ENTRY(batch_runs, tw_batch_runs)                   \
+  ENTRY(batch_release, tw_batch_release)             \
+  ENTRY(batch_start, tw_batch_start)                 \
+  ENTRY(peer_wait_word, tw_peer_wait_word)           \
+  ENTRY(peer_change_word, tw_peer_change_word)
 
 typedef struct tw_table {
   uint32_t version;

@@ -23,6 +23,8 @@ typedef struct tw_server_call tw_server_call;  // a tw_call, too
 typedef struct tw_events tw_events;            // a queue of tokens: what has ended
 typedef struct tw_server tw_server;            // a listener, its links and the calls on them
 typedef struct tw_access tw_access;            // a one-sided operation under way
+typedef struct tw_batch tw_batch;              // accesses that are begun together, again and again
+typedef struct tw_shared tw_shared;            // memory that is made to be accessed by peers
 typedef struct tw_receive tw_receive;          // a tagged message that is asked for
 typedef struct tw_group tw_group;              // ranks that run collectives together
 

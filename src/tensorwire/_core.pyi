@@ -388,6 +388,59 @@ class Peer:
         Raises StatusError: NOT_FOUND (no such region), PERMISSION_DENIED, OUT_OF_RANGE,
         INVALID_ARGUMENT, UNIMPLEMENTED, UNAVAILABLE: nothing has begun.
         """
+    def mapped(self, region: int) -> bool:
+        """Whether operations on the peer's region are loads and stores of this process."""
+    def read(self, region: int, offset: int, out: BytesLike, timeout: float | None = None) -> None:
+        """Fills ``out`` from the peer's region and returns once that is done, as do the methods
+        that follow. On a mapped region they need nothing of the peer's process.
+
+        Raises StatusError: as ``access``, nothing was done; DEADLINE_EXCEEDED: it goes on, and the
+        memory stays exported until its end; UNAVAILABLE, CANCELLED: the link is gone, and it may
+        have been done or not."""
+    def write(
+        self, region: int, offset: int, data: BytesLike, timeout: float | None = None
+    ) -> None: ...
+    def write_signal(
+        self,
+        region: int,
+        offset: int,
+        data: BytesLike,
+        signal_region: int,
+        signal_offset: int,
+        value: int,
+        add: bool = False,
+        timeout: float | None = None,
+    ) -> None:
+        """Writes, and once all bytes of ``data`` are visible there, sets the word at
+        ``signal_offset``, a multiple of 8, to ``value``, or adds it: see ``Region.wait``. ``data``
+        may be empty."""
+    def fetch_add(self, region: int, offset: int, value: int, timeout: float | None = None) -> int:
+        """The value before; it is lost if the wait ends early."""
+    def compare_swap(
+        self, region: int, offset: int, expected: int, value: int, timeout: float | None = None
+    ) -> int:
+        """The value before, which is ``expected`` if it was swapped."""
+    def prepare(
+        self,
+        local: BytesLike,
+        rows: BytesLike,
+        signal: tuple[int, int, int, bool] | None = None,
+    ) -> Batch:
+        """Checks reads and writes once, to be begun together again and again. ``rows``: an array of
+        uint64 with 8 columns: READ or WRITE, region, offset, local offset, length, stride, local
+        stride, count. Each row moves ``count`` runs of ``length`` bytes, which lie ``stride`` bytes
+        apart there and ``local stride`` in ``local``. ``signal``: region, offset, value and whether
+        it is added, as ``write_signal`` has it; after writes only. ``local`` stays exported for as
+        long as the batch lives, or is under way.
+
+        Raises StatusError as ``access``; ValueError: a row of another shape, or outside of
+        ``local``."""
+    def fence(self) -> None:
+        """What this process begins later on this link happens after all it has begun before, reads
+        too."""
+    def flush(self, timeout: float | None = None) -> bool:
+        """Waits until all that was begun before has been done at the peer, or has failed. False on
+        timeout. StatusError once the link is gone."""
     def immediate(self, timeout: float | None = None) -> int | None:
         """The next value of the peer's writes with immediate, in order; None on timeout.
         StatusError once the link is gone."""
@@ -471,9 +524,45 @@ class Region:
     @property
     def id(self) -> int:
         """By which the peer names it, on that link only; 0 once concealed."""
-    def conceal(self) -> bool:
+    def conceal(self, timeout: float | None = None) -> bool:
         """From the return on the peer neither reads nor writes there. False: it was concealed
-        before, or the link is gone."""
+        before, or the link is gone. Nothing begins there any more, whatever becomes of the wait for
+        a peer that is amid an access of memory that it has mapped. StatusError
+        (DEADLINE_EXCEEDED): it still is; another call waits again."""
+    def wait(self, offset: int, at_least: int, timeout: float | None = None) -> int | None:
+        """Waits until the word at ``offset``, 8 bytes at a multiple of 8, is at least so much, and
+        returns it; None on timeout. It polls for a while, then sleeps until a peer, or ``set`` or
+        ``add`` of this process, has changed memory that is exposed. StatusError: NOT_FOUND, or as
+        the link ended: this peer cannot raise it any more; OUT_OF_RANGE, INVALID_ARGUMENT."""
+    def set(self, offset: int, value: int) -> None:
+        """Stores a word, as a whole, and wakes who waits for it."""
+    def add(self, offset: int, value: int) -> int:
+        """Adds to a word, atomically towards all peers, and wakes who waits; the value before."""
+
+class Batch:
+    """Reads and writes that are begun together and end as one: ``Peer.prepare``."""
+
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def pieces(self) -> int:
+        """Runs of adjacent bytes, after those that touch were joined."""
+    def start(
+        self, queue: EventQueue | None = None, token: int = 0, value: int | None = None
+    ) -> Access:
+        """Begins all of it; ``value`` takes the place of the signal's. It may be under way more
+        than once. StatusError as ``Peer.access``."""
+
+class SharedMemory:
+    """Memory made to be accessed by peers (``Peer.expose``, also of parts of it): zeroed, a
+    writable buffer of ``nbytes`` bytes. Peers over shared memory map it, and may write anything
+    there at any time. It lives as long as its buffers and regions. StatusError
+    (RESOURCE_EXHAUSTED): above TENSORWIRE_SHARED_MEMORY_BYTES."""
+
+    def __init__(self, nbytes: int) -> None: ...
+    @property
+    def nbytes(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
 
 class Access:
     """An operation under way. It cannot be called back: one whose object goes is completed all the

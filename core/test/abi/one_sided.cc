@@ -89,9 +89,9 @@ TEST_CASE_TEMPLATE("abi: one-sided operations move bytes and numbers", Way, TENS
   CHECK(value == 99);
 
   CHECK(told.times == 0);
-  CHECK(tw_peer_conceal(ends.there.get(), region, nullptr) == TW_OK);
+  CHECK(tw_peer_conceal(ends.there.get(), region, nullptr, nullptr) == TW_OK);
   CHECK(told.times == 1);
-  CHECK(tw_peer_conceal(ends.there.get(), region, nullptr) == TW_CODE_NOT_FOUND);
+  CHECK(tw_peer_conceal(ends.there.get(), region, nullptr, nullptr) == TW_CODE_NOT_FOUND);
 }
 
 TEST_CASE_TEMPLATE("abi: what cannot be right has a code and a sentence", Way,
