@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from tests.linked import ALL, PATIENCE, Ends, known, linked
 
 from tensorwire import _core
 from tensorwire.rpc import kept
-from tests.linked import ALL, PATIENCE, Ends, known, linked
 
 
 @pytest.fixture(params=["shm", "tcp"])

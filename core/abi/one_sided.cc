@@ -77,10 +77,14 @@ int tw_peer_expose(tw_peer* peer, void* data, size_t size, uint32_t rights, cons
   return no_memory(status);
 }
 
-int tw_peer_conceal(tw_peer* peer, uint64_t region, const tw_wait*, tw_status* status) try {
+int tw_peer_conceal(tw_peer* peer, uint64_t region, const tw_wait* wait, tw_status* status) try {
   if (of(peer)->link().inherited()) return inherited(status, "link");
-  const Status concealed = of(peer)->access().conceal(region);
-  return concealed.ok() ? TW_OK : report(status, concealed);
+  AccessPort& side = of(peer)->access();
+  const auto concealed = side.conceal(region);
+  if (!concealed) return report(status, concealed.status());
+  const Ended ended =
+      wait_through(wait_of(wait), [&](Nanos slice) { return side.wait_left(**concealed, slice); });
+  return report(status, ended, "the peer is amid an access that has not ended yet");
 } catch (const std::bad_alloc&) {
   return no_memory(status);
 }

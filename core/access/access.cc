@@ -40,6 +40,14 @@ Status check_access(wire::OperationKind kind, uint64_t offset, uint64_t length,
   return {};
 }
 
+Status check_signal(const Signal& signal, const wire::Region& region) {
+  if (signal.offset % sizeof(uint64_t) != 0)
+    return {Code::kInvalidArgument,
+            text({"a signal needs an offset that is a multiple of 8, not ", signal.offset})};
+  uint64_t word;
+  return check_access(request_of(signal, &word), region);
+}
+
 Status check_access(const AccessRequest& request, const wire::Region& region) {
   if (request.count == 1) return check_access(request.kind, request.offset, request.length, region);
   if (wire::updates(request.kind) || request.kind == wire::OperationKind::kWriteImmediate)

@@ -16,6 +16,8 @@ Status no_such_region(uint64_t region);
 // OUT_OF_RANGE: bytes outside of the region.
 Status check_access(wire::OperationKind kind, uint64_t offset, uint64_t length,
                     const wire::Region& region);
+// Of a word that is set or added to.
+Status check_signal(const Signal& signal, const wire::Region& region);
 // Of all its runs.
 Status check_access(const AccessRequest& request, const wire::Region& region);
 

@@ -102,11 +102,8 @@ Status Initiator::check(const AccessBatch& batch) const {
   for (const AccessRequest& request : batch.requests())
     if (Status status = check(request); !status.ok()) return status;
   if (!batch.signal()) return {};
-  if (batch.signal()->offset % sizeof(uint64_t) != 0)
-    return {Code::kInvalidArgument, text({"a signal needs an offset that is a multiple of 8, not ",
-                                          batch.signal()->offset})};
-  uint64_t word;
-  return check(request_of(*batch.signal(), &word));
+  const wire::Region* const known = region(batch.signal()->region);
+  return known ? check_signal(*batch.signal(), *known) : no_such_region(batch.signal()->region);
 }
 
 Ref<Access> Initiator::queue(Ref<Access> access) {

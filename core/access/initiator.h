@@ -46,7 +46,6 @@ class Access final : public RefCounted {
  private:
   friend class EndedAccesses;
   friend class Initiator;
-  friend class MappedRegions;
 
   // The request whose turn it is.
   const AccessRequest& request() const {

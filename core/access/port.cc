@@ -19,8 +19,10 @@ AccessPort::AccessPort(Link& link)
     : link_(link),
       device_(link.profile().one_sided),
       supported_((link.peer().features & wire::kOneSided) != 0),
+      maps_((link.peer().features & wire::kMapped) != 0 && !device_),
       target_(out_),
-      initiator_(out_, link.profile().chunk_bytes, device_) {}
+      initiator_(out_, link.profile().chunk_bytes, device_),
+      mapped_(link.runtime().copier()) {}
 
 Status AccessPort::usable(const Link::Sending& sending) const {
   if (sending.ended() || over()) return status_of_loss(link_.death());
@@ -40,10 +42,15 @@ Result<uint64_t> AccessPort::expose(std::byte* data, size_t size, Rights rights,
     return Status{Code::kInvalidArgument,
                   "memory for atomic updates must begin at a multiple of 8 bytes"};
   wire::Region region;
+  Ref<SharedMemory> shared = link_.runtime().shared_memories().find(data, size);
+  Ref<Door> door;
+  if (shared && maps_)
+    if (auto made = Door::make(); made) door = std::move(*made);  // else by frames
   bool backlog, starved = false;
   {
     Link::Sending sending(link_);
     if (Status status = usable(sending); !status.ok()) return status;
+    std::erase_if(leaving_, [](const Ref<Grant>& grant) { return grant->left(); });
     if (target_.regions() == wire::kMaxRegions)
       return Status{Code::kResourceExhausted,
                     text({wire::kMaxRegions, " regions are exposed on this link already"})};
@@ -56,7 +63,17 @@ Result<uint64_t> AccessPort::expose(std::byte* data, size_t size, Rights rights,
     region.id = target_.next_region();
     region.length = size;
     region.rights = rights;
-    target_.expose(region, data, std::move(hold));
+    if (door) {
+      const bool writable = (rights & (kMayWrite | kMayUpdate)) != 0;
+      if (sending.transport().hand_over(region.id, *shared, writable, *door)) {
+        door->close_file();
+        region.address = shared->offset_of(data);
+        region.key = wire::kHandedOver;
+      } else {
+        door = nullptr;
+      }
+    }
+    target_.expose(make_ref<Grant>(region, data, std::move(hold), shared, door));
     backlog = sending.backlog();
     // The peer may have been told, or not: the link, which then keeps the memory, is lost.
     starved = !has_memory_for([&] {
@@ -73,11 +90,13 @@ Result<uint64_t> AccessPort::expose(std::byte* data, size_t size, Rights rights,
   return region.id;
 }
 
-Status AccessPort::conceal(uint64_t region) {
+Result<Ref<Grant>> AccessPort::conceal(uint64_t region) {
   Ref<Grant> gone;
   bool backlog, dead;
   {
     Link::Sending sending(link_);
+    for (const Ref<Grant>& grant : leaving_)
+      if (grant->region.id == region) return grant;
     {
       // An answer that has begun is copied: meanwhile nothing that is received is stored there.
       const MutexLock places(place_mutex_);
@@ -86,6 +105,7 @@ Status AccessPort::conceal(uint64_t region) {
       if (!gone) return no_such_region(region);
       misplaced_ = misplaced_ || inbound;
     }
+    if (!gone->left()) leaving_.push_back(gone);
     backlog = sending.backlog();
     dead = sending.broken();
     if (!dead) {
@@ -98,7 +118,7 @@ Status AccessPort::conceal(uint64_t region) {
   // With a transport that failed nobody can speak of keys any more.
   if (dead) link_.revoke();
   link_.after_flush(backlog, false);
-  return {};
+  return gone;
 }
 
 // From the return on nothing that is being received is stored where it was going to.
@@ -114,86 +134,6 @@ std::optional<AccessPort::Remote> AccessPort::remote(uint64_t region) {
   const wire::Region* const known = initiator_.region(region);
   if (!known) return std::nullopt;
   return Remote{known->length, known->rights};
-}
-
-template <class Submit>
-Result<Ref<Access>> AccessPort::begin(Submit&& submit, bool driving) {
-  Result<Ref<Access>> access = Ref<Access>{};
-  bool backlog, starved = false;
-  EndedAccesses ended;
-  {
-    Link::Sending sending(link_);
-    if (Status status = usable(sending); !status.ok()) return status;
-    backlog = sending.backlog();
-    link_.send_mutex().held();
-    access = submit(initiator_);
-    if (!access) return access;
-    if (device_) {
-      due_.store(true);
-    } else {
-      // Half an operation may be queued when it fails: the access ends with the link.
-      starved = !has_memory_for([&] {
-        link_.send_mutex().held();
-        initiator_.fill();
-        sending.flush();
-      });
-      if (starved) sending.break_off();
-    }
-    ended = initiator_.take_ended();
-  }
-  finish(std::move(ended));
-  if (starved) {
-    link_.starve();
-    return access;
-  }
-  if (device_)
-    link_.kick(driving);
-  else
-    link_.after_flush(backlog, driving);
-  return access;
-}
-
-Result<Ref<Access>> AccessPort::start(const AccessRequest& request, Hold hold,
-                                      std::function<void()> told, bool driving) {
-  return begin(
-      [&](Initiator& initiator) {
-        return initiator.submit(request, std::move(hold), std::move(told));
-      },
-      driving);
-}
-
-Result<Ref<AccessBatch>> AccessPort::prepare(std::span<const AccessRequest> requests,
-                                             const std::optional<Signal>& signal) {
-  auto batch = AccessBatch::make(requests, signal);
-  if (!batch) return batch;
-  const Link::Sending sending(link_);
-  if (Status status = usable(sending); !status.ok()) return status;
-  if (Status status = initiator_.check(**batch); !status.ok()) return status;
-  return batch;
-}
-
-Result<Ref<Access>> AccessPort::start(Ref<const AccessBatch> batch, std::optional<uint64_t> value,
-                                      Hold hold, std::function<void()> told, bool driving) {
-  return begin(
-      [&](Initiator& initiator) {
-        return initiator.submit(std::move(batch), value, std::move(hold), std::move(told));
-      },
-      driving);
-}
-
-// Every operation goes by frames, or by the device.
-bool AccessPort::mapped(uint64_t) { return false; }
-Result<bool> AccessPort::do_mapped(const AccessRequest&, const std::optional<Signal>&) {
-  return false;
-}
-
-void AccessPort::fence() {
-  const Link::Sending sending(link_);
-  initiator_.fence();
-}
-
-Result<Ref<Access>> AccessPort::flush() {
-  return begin([](Initiator& initiator) { return initiator.submit_flush(); }, true);
 }
 
 Waited AccessPort::wait(Access& access, Nanos deadline) {
@@ -218,11 +158,18 @@ bool AccessPort::over() const { return link_.closed(); }
 // ---- frames ----
 
 Status AccessPort::on_region(const wire::Region& region) {
+  if (maps_ && region.key == wire::kHandedOver) {
+    auto memory = link_.device().take_over(region.id);
+    if (!memory) return memory.status();
+    if (*memory)
+      if (Status status = mapped_.add(region, std::move(*memory)); !status.ok()) return status;
+  }
   const Link::Sending sending(link_);
   return initiator_.on_region(region);
 }
 
 Status AccessPort::on_region_gone(uint64_t region) {
+  mapped_.remove(region);
   const Link::Sending sending(link_);
   unsettled_ = true;
   return initiator_.on_region_gone(region);
@@ -255,7 +202,10 @@ Status AccessPort::on_placed(wire::FrameType type) {
   }
   if (type == wire::FrameType::kOutcome) return initiator_.outcome_arrived();
   target_.operation_arrived();
-  wrote_ = true;
+  if (const Grant* const changed = target_.changed()) {
+    changed->changed();
+    wrote_ = true;
+  }
   return {};
 }
 
@@ -265,7 +215,7 @@ void AccessPort::settle_now() {
   {
     Link::Sending sending(link_);
     if (out_.pending()) sending.flush();
-    ended = initiator_.take_ended();
+    ended = take_ended();
     immediates_.store(target_.immediates(), std::memory_order_release);
   }
   finish(std::move(ended));
@@ -340,12 +290,13 @@ void AccessPort::on_closed(const Status& why) {
     // First: whoever is under way is told of the link's end, and not of the region's.
     target_.close({Code::kUnavailable, "the peer has closed the link"});
     for (const uint64_t id : target_.ids()) {
-      auto gone = target_.conceal(id);
+      auto gone = target_.conceal(id, Door::kLinkOver);
+      if (!gone->left()) leaving_.push_back(gone);
       if (device_ && !dead) sending.transport().conceal({gone->region.address, gone->region.key});
       grants.push_back(std::move(gone));
     }
     initiator_.close(status_of_loss(why));
-    ended = initiator_.take_ended();
+    ended = take_ended();
   }
   if (dead) link_.revoke();
   finish(std::move(ended));
@@ -361,10 +312,13 @@ void AccessPort::on_lost(const Status& why) {
     Link::Sending sending(link_);
     out_.drop();
     grants = target_.drop();
+    for (const Ref<Grant>& grant : grants)
+      if (!grant->left()) leaving_.push_back(grant);
     initiator_.drop(status_of_loss(why));
-    ended = initiator_.take_ended();
+    ended = take_ended();
   }
   due_.store(false);
+  mapped_.clear();
   finish(std::move(ended));
   arrival_.notify();
 }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "access/initiator.h"
+#include "access/mapped.h"
 #include "access/target.h"
 #include "base/mutex.h"
 #include "engine/word_waits.h"
@@ -39,10 +40,13 @@ class AccessPort final : public MemoryPort, private WordWaits::Waiter {
   // INVALID_ARGUMENT, UNIMPLEMENTED (the peer knows no such operations), RESOURCE_EXHAUSTED, or why
   // the link is not alive.
   Result<uint64_t> expose(std::byte* data, size_t size, Rights rights, Hold hold);
-  // From the return on the peer can neither read nor write there. An operation that it started
-  // without knowing ends NOT_FOUND; where a device serves operations, that costs the link.
-  // NOT_FOUND.
-  Status conceal(uint64_t region);
+  // From the return on the peer can neither read nor write there, once it has left(): one that has
+  // mapped the memory may be amid an access. An operation that it started without knowing ends
+  // NOT_FOUND; where a device serves operations, that costs the link. Repeated while the peer has
+  // not left, it gives the same grant. NOT_FOUND.
+  Result<Ref<Grant>> conceal(uint64_t region);
+  // Until the peer has left, or has died.
+  Waited wait_left(const Grant& concealed, Nanos deadline);
 
   // What the peer has exposed under this name.
   struct Remote {
@@ -66,10 +70,12 @@ class AccessPort final : public MemoryPort, private WordWaits::Waiter {
                             std::function<void()> told = {}, bool driving = false);
   Waited wait(Access& access, Nanos deadline);
   // Whether operations on a region of the peer's are loads and stores of this process.
-  bool mapped(uint64_t region);
+  bool mapped(uint64_t region) { return mapped_.holds(region); }
   // Does the operation, and the signal after it, by loads and stores, if what they name is mapped.
   // False: it is not, and nothing has been done. Errors as of start().
-  Result<bool> do_mapped(const AccessRequest& request, const std::optional<Signal>& signal);
+  Result<bool> do_mapped(const AccessRequest& request, const std::optional<Signal>& signal) {
+    return may_map() ? mapped_.run(request, signal) : false;
+  }
   // What begins from now on happens after all that has begun before, reads, too.
   void fence();
   // An access that ends once all that has begun before it has been done at the peer, or has failed.
@@ -133,6 +139,15 @@ class AccessPort final : public MemoryPort, private WordWaits::Waiter {
   void on_lost(const Status& why) override;
 
   Status usable(const Link::Sending& sending) const TW_REQUIRES(link_.send_mutex());
+  // A sleeper of a mapped region looks up this often.
+  static constexpr Nanos kGlance = 250 * kMillisecond;
+
+  template <class Done>
+  Waited wait_shared(SharedMemory& memory, Done&& done, Nanos deadline);
+  // What is mapped is done at once, unless it has to wait for something before it.
+  bool may_map() const { return !fenced_.load(std::memory_order_acquire) && !over(); }
+  EndedAccesses take_ended() TW_REQUIRES(link_.send_mutex());
+  bool peer_died() const;
   template <class Submit>
   Result<Ref<Access>> begin(Submit&& submit, bool driving);
   void look_again() override;
@@ -142,9 +157,15 @@ class AccessPort final : public MemoryPort, private WordWaits::Waiter {
   Link& link_;
   const bool device_;
   const bool supported_;
+  const bool maps_;
 
   Target target_ TW_GUARDED_BY(link_.send_mutex());
   Initiator initiator_ TW_GUARDED_BY(link_.send_mutex());
+
+  // Concealed, or of a link that is over, while the peer is amid an access.
+  std::vector<Ref<Grant>> leaving_ TW_GUARDED_BY(link_.send_mutex());
+  MappedRegions mapped_;
+  std::atomic<bool> fenced_{false};  // some of what was begun before the last fence has not ended
 
   Event arrival_;                      // of immediates, and of changes to words
   bool wrote_ = false;                 // baton: the peer has written since the last look

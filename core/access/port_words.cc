@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Words of this end's memory: waits for what a peer writes there.
+#include <poll.h>
+
+#include <algorithm>
+#include <ctime>
+
 #include "access/port.h"
 #include "base/text.h"
+#include "engine/spin.h"
 
 namespace tw {
 
@@ -21,9 +27,39 @@ Result<AccessPort::Word> AccessPort::word(uint64_t region, uint64_t offset) {
 }
 
 Waited AccessPort::wait_word(const Word& word, uint64_t at_least, Nanos deadline) {
+  const auto done = [&] { return word.load() >= at_least || word.over() || over(); };
+  const Grant& grant = *word.grant_;
+  if (grant.door) return wait_shared(*grant.shared, done, deadline);
   const WordWaits::Entry entry(link_.runtime().word_waits(), *this);
-  return link_.wait(
-      arrival_, [&] { return word.load() >= at_least || word.over() || over(); }, deadline);
+  // A peer of another link may store there without telling this process's waiters.
+  const bool silent = grant.shared && grant.shared->mappers.load() != 0;
+  for (;;) {
+    const Nanos slice = silent ? std::min(deadline, now() + kMillisecond) : deadline;
+    const Waited waited = link_.wait(arrival_, done, slice);
+    if (waited != Waited::kTimeout || slice == deadline) return waited;
+  }
+}
+
+// The peer stores there itself, and the link needs no driver for it but the background.
+template <class Done>
+Waited AccessPort::wait_shared(SharedMemory& memory, Done&& done, Nanos deadline) {
+  if (done()) return Waited::kDone;
+  const Nanos began = now();
+  const Nanos spin_until = single_cpu() ? began : began + link_.runtime().settings().spin;
+  for (Nanos at = began; at < std::min(spin_until, deadline); at = now()) {
+    for (int i = 0; i < 16; ++i) {
+      cpu_relax();
+      if (done()) return Waited::kDone;
+    }
+  }
+  for (;;) {
+    // A peer that scribbles there could keep it from being woken.
+    const Nanos glance = std::min(deadline, now() + kGlance);
+    const FutexWait slept = sleep(memory.words(), done, glance);
+    if (done()) return Waited::kDone;
+    if (slept == FutexWait::kSignal) return Waited::kSignal;
+    if (now() >= deadline) return Waited::kTimeout;
+  }
 }
 
 Status AccessPort::ended(const Word& word) {
@@ -33,8 +69,31 @@ Status AccessPort::ended(const Word& word) {
 uint64_t AccessPort::change(const Word& word, uint64_t value, bool add) {
   const uint64_t before = add ? word.word().fetch_add(value, std::memory_order_acq_rel)
                               : word.word().exchange(value, std::memory_order_acq_rel);
+  word.grant_->changed();
   link_.runtime().word_waits().tell();
   return before;
+}
+
+bool AccessPort::peer_died() const {
+  const Fd& process = link_.peer().pidfd;
+  // Without a pidfd only the end of the link tells it.
+  if (!process) return link_.lost();
+  pollfd dead{process.get(), POLLIN, 0};
+  return ::poll(&dead, 1, 0) == 1;
+}
+
+Waited AccessPort::wait_left(const Grant& concealed, Nanos deadline) {
+  // A peer that is inside copies, which takes no time worth a way to be woken by it.
+  const auto left = [&] { return concealed.left() || peer_died(); };
+  for (Nanos pause = 10 * kMicrosecond; !left(); pause = std::min(2 * pause, kMillisecond)) {
+    const Nanos left_over = deadline - now();
+    if (left_over <= 0) return Waited::kTimeout;
+    const timespec time{0, static_cast<long>(std::min(pause, left_over))};
+    if (nanosleep(&time, nullptr) != 0) return Waited::kSignal;
+  }
+  const Link::Sending sending(link_);
+  std::erase_if(leaving_, [&](const Ref<Grant>& grant) { return grant.get() == &concealed; });
+  return Waited::kDone;
 }
 
 void AccessPort::look_again() {

@@ -40,16 +40,13 @@ FrameQueue::Frame failure(uint64_t id, const Status& status) {
 
 }  // namespace
 
-void Target::expose(const wire::Region& region, std::byte* data, Hold hold) {
-  regions_.emplace(region.id, make_ref<Grant>(region, data, std::move(hold)));
-}
-
-Ref<Grant> Target::conceal(uint64_t region) {
+Ref<Grant> Target::conceal(uint64_t region, Door::State why) {
   auto it = regions_.find(region);
   if (it == regions_.end()) return nullptr;
   Ref<Grant> concealed = std::move(it->second);
   regions_.erase(it);
-  concealed->end();
+  concealed->end(why);
+  changed_ = nullptr;
   if (inbound_region_ == region) {
     verdict_ = missing(region);
     inbound_region_ = 0;
@@ -112,12 +109,14 @@ Result<std::byte*> Target::on_operation(const wire::OperationFrame& operation,
 
 void Target::operation_arrived() {
   inbound_region_ = 0;
+  changed_ = nullptr;
   if (!verdict_.ok()) {
     out_.push(failure(operation_.id, verdict_));
     return;
   }
   const wire::OperationFrame& operation = operation_;
   if (wire::writes(operation.kind)) {
+    changed_ = regions_.at(operation.region).get();
     if (whole_) std::atomic_ref<uint64_t>(*whole_).store(word_, std::memory_order_release);
     if (operation.kind == OperationKind::kWriteImmediate)
       immediates_.push_back(operation.immediate);
@@ -133,6 +132,7 @@ void Target::operation_arrived() {
   if (operation.kind == OperationKind::kRead)
     return answer(operation.id, at, operation.length, operation.region);
   const uint64_t before = update(at, operation);
+  changed_ = region->second.get();
   answer(operation.id, reinterpret_cast<const std::byte*>(&before), sizeof before, 0);
 }
 
@@ -170,11 +170,12 @@ bool Target::take_immediate(uint32_t& value) {
 std::vector<Ref<Grant>> Target::drop() {
   std::vector<Ref<Grant>> grants;
   for (auto& [id, grant] : regions_) {
-    grant->end();
+    grant->end(Door::kLinkOver);
     grants.push_back(std::move(grant));
   }
   regions_.clear();
   inbound_region_ = 0;
+  changed_ = nullptr;
   return grants;
 }
 

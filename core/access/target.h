@@ -28,11 +28,11 @@ class Target {
   explicit Target(FrameQueue& out) : out_(out) {}
 
   uint64_t next_region() { return next_region_++; }
-  // `hold` keeps the memory until conceal() or drop().
-  void expose(const wire::Region& region, std::byte* data, Hold hold);
+  // Its hold keeps the memory until conceal() or drop().
+  void expose(Ref<Grant> grant) { regions_.emplace(grant->region.id, std::move(grant)); }
   // Afterwards nothing here refers to the memory; of what is being received into it, see inbound().
   // Null: there is none.
-  Ref<Grant> conceal(uint64_t region);
+  Ref<Grant> conceal(uint64_t region, Door::State why = Door::kConcealed);
   Ref<Grant> find(uint64_t region) const;
   size_t regions() const { return regions_.size(); }
   std::vector<uint64_t> ids() const;
@@ -43,6 +43,8 @@ class Target {
                                   std::span<const std::byte> here);
   // ... and with all of its payload now.
   void operation_arrived();
+  // What it has changed; null: nothing.
+  const Grant* changed() const { return changed_; }
   // The region into which a payload is being received; zero: none.
   uint64_t inbound() const { return inbound_region_; }
 
@@ -72,6 +74,7 @@ class Target {
   uint64_t inbound_region_ = 0;
   uint64_t word_ = 0;          // what is being received of one
   uint64_t* whole_ = nullptr;  // where it goes, at once
+  const Grant* changed_ = nullptr;
 
   std::deque<uint32_t> immediates_;
 };

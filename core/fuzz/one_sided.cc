@@ -42,11 +42,11 @@ class End final : public Receiver::Sink {
     region.id = target_.next_region();
     region.length = bytes;
     region.rights = rights;
-    target_.expose(region, memory->data(), memory);
+    target_.expose(make_ref<Grant>(region, memory->data(), memory));
   }
   void conceal(uint64_t region) {
     const bool inbound = target_.inbound() == region;
-    const bool there = target_.conceal(region).has_value();
+    const bool there = static_cast<bool>(target_.conceal(region));
     if (there && inbound && receiver_.placing()) receiver_.misplace();
   }
   void start(const AccessRequest& request) {

@@ -19,6 +19,10 @@ Result<bool> Transport::fetch(uint64_t, const RegionRef&, std::byte*) {
 
 size_t Transport::completed(std::span<Completion>) { return 0; }
 
+bool Transport::hand_over(uint64_t, const SharedMemory&, bool, const Door&) { return false; }
+
+Result<Ref<PeerMemory>> Transport::take_over(uint64_t) { return Ref<PeerMemory>{}; }
+
 Result<RemoteKey> Transport::expose(std::byte*, size_t, Rights) {
   return Status{Code::kInternal,
                 std::string("transport ") + profile().name + " has no device that could serve it"};

@@ -20,6 +20,7 @@
 #include "engine/poller.h"
 #include "memory/arena.h"
 #include "memory/mapping.h"
+#include "memory/peer_memory.h"
 #include "memory/region.h"
 
 namespace tw {
@@ -174,6 +175,16 @@ class Transport {
   virtual void set_trace(Trace& trace) { trace_ = &trace; }
   // Any thread.
   virtual TransportFacts facts() const { return {}; }
+
+  // ---- one-sided operations that the peer does by loads and stores ----
+
+  // Send lock held. Hands shared memory to the peer, which can take it under the region's number
+  // before it reads what is sent from now on. False: there is no way to, or no room.
+  virtual bool hand_over(uint64_t region, const SharedMemory& memory, bool writable,
+                         const Door& door);
+  // Baton held: what the peer has handed over under this number, once. Null: it is not to be had.
+  // A status: the peer broke the protocol.
+  virtual Result<Ref<PeerMemory>> take_over(uint64_t region);
 
   // ---- one-sided operations that a device does by itself; profile().one_sided says whether ----
 

@@ -19,7 +19,9 @@ inline constexpr uint16_t kLowestVersion = 1;
 inline constexpr uint16_t kHighestVersion = 1;
 inline constexpr uint64_t kOneSided = 1;  // feature: REGION, REGION_GONE, OPERATION and OUTCOME
 inline constexpr uint64_t kTagged = 2;    // feature: messages on streams of kTaggedStreams
-inline constexpr uint64_t kFeatures = kOneSided | kTagged;  // bits this build knows
+// Feature: regions whose memory is handed over beside their REGION, where a transport can do that.
+inline constexpr uint64_t kMapped = 4;
+inline constexpr uint64_t kFeatures = kOneSided | kTagged | kMapped;  // bits this build knows
 inline constexpr uint32_t kOverflowUid = 65'534;
 inline constexpr uint64_t kDefaultStreamWindow = 16 << 20;
 inline constexpr uint64_t kMaxStreamWindow = uint64_t{1} << 62;

@@ -11,7 +11,7 @@ namespace {
 constexpr size_t kSize = 32 << 20;
 
 TEST_CASE_TEMPLATE("one-sided: a region concealed under fire is not touched any more", Way,
-                   TENSORWIRE_ONE_SIDED_WAYS) {
+                   TENSORWIRE_ACCESS_WAYS) {
   if (!possible<Way>()) return;
   std::atomic<int>& live = tally();
   {
@@ -39,7 +39,11 @@ TEST_CASE_TEMPLATE("one-sided: a region concealed under fire is not touched any 
       const uint64_t before = done;
       target = region;
       CHECK(eventually([&] { return done >= before + 5; }));
-      CHECK(ends.there().conceal(region).ok());
+      {
+        auto gone = ends.there().conceal(region);
+        REQUIRE(gone.ok());
+        CHECK(ends.there().wait_left(**gone, patience()) == Waited::kDone);
+      }
       // Freed by now: a sanitizer sees whoever still looks there.
       CHECK(live == 0);
       (void)memory;
@@ -60,7 +64,7 @@ TEST_CASE("helper: one-sided server" * doctest::skip()) {
   const auto hello = read_thing<std::array<std::byte, wire::kHelloSize>>(kFromTest);
   std::atomic<int>& live = tally();
   House house([&](Ref<ServerCall> call) {
-    auto memory = make_ref<Storage>(kSize, live);
+    auto memory = make_ref<Storage>(kSize, live, call->method() == "/t/ExposeShared");
     const uint64_t region =
         call->port().access().expose(memory->data(), kSize, kAllRights, memory).value();
     answer(*call, {out(std::as_bytes(std::span(&region, 1)))});
@@ -80,7 +84,7 @@ TEST_CASE("helper: one-sided server" * doctest::skip()) {
 // A server in another process, a link to it, and a region there.
 template <class Way>
 struct Abroad {
-  Abroad() : helper("one-sided server") {
+  explicit Abroad(const char* method = "/t/Expose") : helper("one-sided server") {
     std::array<std::byte, wire::kHelloSize> hello;
     wire::encode_hello(hello, runtime().hello());
     helper.tell(hello);
@@ -92,7 +96,7 @@ struct Abroad {
       chosen.address[address.size()] = 0;
     }
     link = follow(chosen);
-    const Reply reply = unary(*link, "/t/Expose", {});
+    const Reply reply = unary(*link, method, {});
     REQUIRE(reply.segments.size() == 1);
     std::memcpy(&region, reply.segments[0].data, sizeof region);
   }
@@ -168,7 +172,7 @@ TEST_CASE_TEMPLATE("one-sided: a link that is closed ends its operations at once
   }
   CHECK(eventually([&] { return live == 0; }));
   CHECK(abroad.told == 4);
-  CHECK(abroad.link->access().conceal(region).code() == Code::kNotFound);
+  CHECK(abroad.link->access().conceal(region).status().code() == Code::kNotFound);
   std::byte byte{};
   CHECK(read(abroad.link->access(), abroad.region, 0, {&byte, 1}).code() == Code::kCancelled);
   abroad.helper.go_on();
@@ -207,11 +211,12 @@ TEST_CASE("helper: one-sided client" * doctest::skip()) {
 // A server here, and another process that writes into its region.
 template <class Way>
 struct Writer {
-  Writer(OneSidedHouse<Way>& house, std::atomic<int>& live) : helper("one-sided client") {
+  Writer(OneSidedHouse<Way>& house, std::atomic<int>& live, bool shared = false)
+      : helper("one-sided client") {
     helper.tell(invite(house.invitation(Way::kName)));
     CHECK(eventually([&] { return ports_of(house.server()).size() == 1; }));
     link = ports_of(house.server()).at(0);
-    auto memory = make_ref<Storage>(kSize, live);
+    auto memory = make_ref<Storage>(kSize, live, shared);
     region = link->access().expose(memory->data(), kSize, kMayWrite, memory).value();
     helper.tell(region);
     CHECK(helper.template hear<int>() == 0);
@@ -247,6 +252,61 @@ TEST_CASE_TEMPLATE("one-sided: a writer that is killed leaves nothing behind", W
   writer.helper.kill();
   CHECK(eventually([&] { return live == 0; }));
   CHECK(eventually([&] { return ports_of(house.server()).empty(); }));
+}
+
+TEST_CASE("one-sided: mapped memory is accessed while its owner stands still") {
+  Abroad<ShmWay> abroad("/t/ExposeShared");
+  AccessPort& side = abroad.link->access();
+  REQUIRE(side.mapped(abroad.region));
+  abroad.helper.stop();
+  const auto sent = bytes_of(100'000);
+  CHECK(write(side, abroad.region, 800, sent).ok());
+  std::vector<std::byte> got(sent.size());
+  CHECK(read(side, abroad.region, 800, got).ok());
+  CHECK(got == sent);
+  CHECK(update(side, Kind::kFetchAdd, abroad.region, 0, 7) == 0);
+  CHECK(update(side, Kind::kCompareSwap, abroad.region, 0, 9, 7) == 7);
+  CHECK(update(side, Kind::kCompareSwap, abroad.region, 0, 1, 7) == 9);
+  abroad.helper.kill();
+  CHECK(eventually([&] { return side.over(); }));
+  CHECK(read(side, abroad.region, 800, got).code() == Code::kUnavailable);
+}
+
+// A peer that is stopped while it stores bytes keeps the memory until it goes on, or dies.
+TEST_CASE("one-sided: who conceals mapped memory waits for the peer that is amid an access") {
+  std::atomic<int>& live = tally();
+  OneSidedHouse<ShmWay> house;
+  for (const bool dies : {true, false}) {
+    CAPTURE(dies);
+    bool inside = false;
+    for (int attempt = 0; attempt < 50 && !inside; ++attempt) {
+      Writer<ShmWay> writer(house, live, true);
+      AccessPort& side = writer.link->access();
+      writer.helper.stop();
+      {
+        const auto gone = side.conceal(writer.region);
+        REQUIRE(gone.ok());
+        inside = !(*gone)->left();
+        if (inside) {
+          CHECK(side.wait_left(**gone, now() + kMillisecond) == Waited::kTimeout);
+          CHECK(side.conceal(writer.region).value().get() == gone->get());
+        }
+        if (dies)
+          writer.helper.kill();
+        else
+          writer.helper.go_on();
+        CHECK(side.wait_left(**gone, patience()) == Waited::kDone);
+        CHECK(side.conceal(writer.region).status().code() == Code::kNotFound);
+      }
+      if (!dies) {
+        int code = 0;
+        while (code == 0) code = writer.helper.template hear<int>();
+        CHECK(code == static_cast<int>(Code::kNotFound));
+      }
+    }
+    CHECK(inside);
+    CHECK(eventually([&] { return live == 0; }));
+  }
 }
 
 TEST_CASE_TEMPLATE("one-sided: a peer that closes its link ends operations on its memory", Way,

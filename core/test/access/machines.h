@@ -47,7 +47,7 @@ class Side final : public Receiver::Sink {
     region.id = target.next_region();
     region.length = bytes;
     region.rights = rights;
-    target.expose(region, memory->data(), memory);
+    target.expose(make_ref<Grant>(region, memory->data(), memory));
     Bytes frame(wire::kRegionFrameSize);
     wire::encode_region(frame.data(), region);
     post(frame);

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,11 @@ struct VerbsWay {
   static constexpr const char* kName = "verbs";
 };
 #define TENSORWIRE_ONE_SIDED_WAYS TENSORWIRE_WAYS, tw::test::VerbsWay
+// Memory that the peer maps.
+struct MappedWay : ShmWay {};
+#define TENSORWIRE_ACCESS_WAYS TENSORWIRE_ONE_SIDED_WAYS, tw::test::MappedWay
+template <class Way>
+inline constexpr bool kMapped = std::is_same_v<Way, MappedWay>;
 
 // Whether this host can try the way.
 template <class Way>
@@ -29,20 +35,26 @@ bool possible() {
 
 inline constexpr Rights kAllRights = kMayRead | kMayWrite | kMayUpdate;
 
-// Memory of a test's own; counts what of it is held.
+// Memory of a test's own; counts what of it is held. `shared`: made to be accessed.
 class Storage final : public RefCounted {
  public:
-  Storage(size_t bytes, std::atomic<int>& live)
-      : words_(new uint64_t[(bytes + 7) / 8 + 1]()), size_(bytes), live_(live) {
+  Storage(size_t bytes, std::atomic<int>& live, bool shared = false) : size_(bytes), live_(live) {
+    if (shared)
+      shared_ = runtime().shared_memories().make(bytes + 8).value();
+    else
+      words_.reset(new uint64_t[(bytes + 7) / 8 + 1]());
     ++live_;
   }
   ~Storage() override { --live_; }
-  std::byte* data() const { return reinterpret_cast<std::byte*>(words_.get()); }
-  uint64_t* words() const { return words_.get(); }
+  std::byte* data() const {
+    return shared_ ? shared_->data() : reinterpret_cast<std::byte*>(words_.get());
+  }
+  uint64_t* words() const { return reinterpret_cast<uint64_t*>(data()); }
   std::span<std::byte> bytes() const { return {data(), size_}; }
 
  private:
-  const std::unique_ptr<uint64_t[]> words_;
+  std::unique_ptr<uint64_t[]> words_;
+  Ref<SharedMemory> shared_;
   const size_t size_;
   std::atomic<int>& live_;
 };
@@ -153,13 +165,14 @@ struct OneSidedHouse : House {
 template <class Way>
 std::pair<uint64_t, Storage*> expose(Ends<Way>& ends, size_t bytes, Rights rights,
                                      std::atomic<int>& live) {
-  auto memory = make_ref<Storage>(bytes, live);
+  auto memory = make_ref<Storage>(bytes, live, kMapped<Way>);
   Storage* const raw = memory.get();
   auto region = ends.there().expose(raw->data(), bytes, rights, std::move(memory));
   REQUIRE_MESSAGE(region.ok(), region.status().details());
   const auto remote = arrived(ends.here(), *region);
   CHECK(remote.length == bytes);
   CHECK(remote.rights == rights);
+  CHECK(ends.here().mapped(*region) == kMapped<Way>);
   return {*region, raw};
 }
 

@@ -314,6 +314,83 @@ TEST_CASE("shm: a slab for which this process has no descriptor left is refused,
   CHECK(client.server->locate({3, 5, 0, 1}).ok());
 }
 
+wire::ShmFrame region_frame(uint64_t size, uint32_t region = 1) {
+  wire::ShmFrame frame;
+  frame.type = wire::ShmFrameType::kRegion;
+  frame.slab = region;
+  frame.size = size;
+  return frame;
+}
+
+TEST_CASE("shm: memory that is handed over is taken over once") {
+  const size_t size = 3 * page_size();
+  Client client;
+  const Fd file = ring_memory(size), door = ring_memory(page_size());
+  const int fds[] = {file.get(), door.get()};
+  REQUIRE(send_shm_frame(client.socket.get(), region_frame(size, 7), fds).ok());
+  auto memory = client.server->take_over(7);
+  REQUIRE(memory.ok());
+  REQUIRE(*memory);
+  CHECK((*memory)->size() == size - page_size());
+  CHECK((*memory)->writable());
+  (*memory)->data()[5] = std::byte{9};
+  std::byte seen{};
+  REQUIRE(pread(file.get(), &seen, 1, 5) == 1);
+  CHECK(seen == std::byte{9});
+  CHECK_FALSE(client.server->take_over(7).value());
+  CHECK_FALSE(client.server->take_over(8).value());
+}
+
+TEST_CASE("hostile: memory that is handed over and is not what it must be ends the link") {
+  const size_t size = 3 * page_size();
+  Client client;
+  const auto say = [&](Fd file, Fd door, uint64_t said) {
+    const int fds[] = {file.get(), door.get()};
+    REQUIRE(send_shm_frame(client.socket.get(), region_frame(said), fds).ok());
+  };
+  std::string why;
+  SUBCASE("it can be cut") {
+    say(ring_memory(size, F_SEAL_GROW), ring_memory(page_size()), size);
+    why = "lacks seals";
+  }
+  SUBCASE("its seals can be undone by more seals") {
+    say(ring_memory(size, F_SEAL_GROW | F_SEAL_SHRINK), ring_memory(page_size()), size);
+    why = "lacks seals";
+  }
+  SUBCASE("it is smaller than it is said to be") {
+    say(ring_memory(size), ring_memory(page_size()), size + page_size());
+    why = "were announced";
+  }
+  SUBCASE("it has no room for its words") {
+    say(ring_memory(page_size()), ring_memory(page_size()), page_size());
+    why = "too few";
+  }
+  SUBCASE("it is no whole number of pages") {
+    say(ring_memory(size + 1), ring_memory(page_size()), size + 1);
+    why = "whole number";
+  }
+  SUBCASE("its door is larger than a door") {
+    say(ring_memory(size), ring_memory(2 * page_size()), size);
+    why = "were announced";
+  }
+  SUBCASE("its door cannot be written") {
+    say(ring_memory(size), reopen_read_only(ring_memory(page_size()).get()).value(), size);
+    why = "is not readable and writable";
+  }
+  SUBCASE("it comes twice under one number") {
+    say(ring_memory(size), ring_memory(page_size()), size);
+    say(ring_memory(size), ring_memory(page_size()), size);
+    why = "twice";
+  }
+  SUBCASE("it comes without its door") {
+    const Fd file = ring_memory(size);
+    const int fds[] = {file.get()};
+    REQUIRE(send_shm_frame(client.socket.get(), region_frame(size), fds).ok());
+    why = "1 descriptors";
+  }
+  CHECK(client.end().find(why) != std::string::npos);
+}
+
 TEST_CASE("shm: a frame may come in pieces") {
   Client client;
   wire::ShmFrame gone;

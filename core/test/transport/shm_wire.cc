@@ -48,6 +48,7 @@ TEST_CASE("a shared-memory frame comes with the descriptors of its type") {
   CHECK(with(ShmFrameType::kBell, 0) == 0);
   CHECK(with(ShmFrameType::kProcess, 0) == 0);
   CHECK(with(ShmFrameType::kProcess, 1) == 1);
+  CHECK(with(ShmFrameType::kRegion, 8192) == 2);
 }
 
 TEST_CASE("a shared-memory frame that is none is refused") {
@@ -61,7 +62,8 @@ TEST_CASE("a shared-memory frame that is none is refused") {
   refused(encoded(frame_of(ShmFrameType::kSlab, 0)), "size 0");
   refused(encoded(frame_of(ShmFrameType::kProcess, 2)), "size 2");
   refused(encoded(frame_of(static_cast<ShmFrameType>(0), 1)), "type 0");
-  refused(encoded(frame_of(static_cast<ShmFrameType>(6), 1)), "type 6");
+  refused(encoded(frame_of(static_cast<ShmFrameType>(7), 1)), "type 7");
+  refused(encoded(frame_of(ShmFrameType::kRegion, 0)), "size 0");
   ShmFrame zero = frame_of(ShmFrameType::kBell, 0);
   zero.zero = 1;
   refused(encoded(zero), "zero field");

@@ -15,7 +15,7 @@ namespace tw {
 
 struct ShmMessage {
   wire::ShmFrame frame;
-  // None with a slab's frame when this process had no room for it (ulimit -n).
+  // None with the frame of a slab or a region when this process had no room for them (ulimit -n).
   std::vector<Fd> descriptors;
 };
 

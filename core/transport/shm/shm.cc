@@ -11,6 +11,7 @@
 #include <cerrno>
 
 #include "engine/futex.h"
+#include "wire/bytes.h"
 
 namespace tw {
 namespace {
@@ -287,6 +288,9 @@ Result<ShmFrameReader::Got> ShmTransport::take_announcements(int most) {
       case wire::ShmFrameType::kSlabGone:
         status = peer_arena_->drop(frame.slab, frame.generation);
         break;
+      case wire::ShmFrameType::kRegion:
+        status = map_region(std::move(message));
+        break;
       case wire::ShmFrameType::kBell:
         break;  // whoever asks looks at the rings next
     }
@@ -301,6 +305,62 @@ Result<Located> ShmTransport::locate(const RegionRef& region) {
   // The announcement precedes the descriptor, on its own way.
   if (auto got = take_announcements(kAllFrames); !got) return got.status();
   return peer_arena_->locate(region);
+}
+
+// What cannot be mapped is accessed by frames.
+bool ShmTransport::hand_over(uint64_t region, const SharedMemory& memory, bool writable,
+                             const Door& door) {
+  wire::ShmFrame frame;
+  frame.type = wire::ShmFrameType::kRegion;
+  frame.slab = static_cast<uint32_t>(region);
+  frame.generation = static_cast<uint32_t>(region >> 32);
+  frame.size = memory.file_size();
+  Fd readable;
+  if (!writable) {
+    auto copy = reopen_read_only(memory.file());
+    if (!copy) return false;
+    readable = std::move(*copy);
+  }
+  const int descriptors[] = {writable ? memory.file() : readable.get(), door.file()};
+  return send_shm_frame(socket_.get(), frame, descriptors).ok();
+}
+
+Status ShmTransport::map_region(ShmMessage message) {
+  // Without room here the region is accessed by frames.
+  if (message.descriptors.empty()) return {};
+  const uint64_t region = message.frame.slab | uint64_t{message.frame.generation} << 32;
+  if (handed_.contains(region))
+    return wire::protocol_error({"the memory of region ", region, " is handed over twice"});
+  const size_t bytes = mapped_->bytes.load(std::memory_order_relaxed);
+  if (mapped_->mappings.load(std::memory_order_relaxed) >= kMaxMapped ||
+      message.frame.size > kMaxMappedBytes || bytes > kMaxMappedBytes - message.frame.size)
+    return {};
+  auto memory = PeerMemory::map(std::move(message.descriptors[0]),
+                                std::move(message.descriptors[1]), message.frame.size, mapped_);
+  if (!memory) {
+    if (memory.status().code() == Code::kResourceExhausted) return {};
+    return {memory.status().code(),
+            "the memory of region " + std::to_string(region) + ": " + memory.status().details()};
+  }
+  handed_.emplace(region, std::move(*memory));
+  return {};
+}
+
+Result<Ref<PeerMemory>> ShmTransport::take_over(uint64_t region) {
+  for (const bool last : {false, true}) {
+    {
+      const MutexLock lock(control_mutex_);
+      if (auto at = handed_.find(region); at != handed_.end()) {
+        Ref<PeerMemory> memory = std::move(at->second);
+        handed_.erase(at);
+        return memory;
+      }
+    }
+    // As that of a slab, it precedes the frame on its own way.
+    if (last) break;
+    if (auto got = take_announcements(kAllFrames); !got) return got.status();
+  }
+  return Ref<PeerMemory>{};
 }
 
 }  // namespace tw

@@ -41,6 +41,9 @@ class ShmTransport final : public Transport {
   Status share(Slab& slab) override;
   void slabs_dropped() override { (void)take_back(); }
   Result<Located> locate(const RegionRef& region) override;
+  bool hand_over(uint64_t region, const SharedMemory& memory, bool writable,
+                 const Door& door) override;
+  Result<Ref<PeerMemory>> take_over(uint64_t region) override;
 
  private:
   static constexpr uint32_t kNudge = 1;
@@ -51,6 +54,10 @@ class ShmTransport final : public Transport {
   // A sleeping driver looks up this often: the peer can write to the word that it sleeps on, so
   // that whoever wants to wake it finds nobody asleep.
   static constexpr Nanos kGlance = 250 * kMillisecond;
+
+  // Memory of this peer's that it may have us map at a time, and that nobody has taken over yet.
+  static constexpr size_t kMaxMapped = 4096;
+  static constexpr size_t kMaxMappedBytes = size_t{1} << 40;
 
   ShmTransport(Fd socket, MemoryMap memory, size_t capacity, int side, Fd nudge,
                const shm::Settings& settings);
@@ -63,6 +70,7 @@ class ShmTransport final : public Transport {
   // Takes in what the peer has announced; at most `most` frames, as it can send without end. kEnd:
   // it hung up.
   Result<ShmFrameReader::Got> take_announcements(int most);
+  Status map_region(ShmMessage message) TW_REQUIRES(control_mutex_);
 
   const Profile profile_;
   const Fd socket_;
@@ -78,8 +86,10 @@ class ShmTransport final : public Transport {
   std::map<uint32_t, Ref<Slab>> shared_;  // by index; send lock
 
   const Ref<PeerArena> peer_arena_;
-  Mutex control_mutex_;  // guards reader_
+  const Ref<MappingTally> mapped_ = make_ref<MappingTally>();
+  Mutex control_mutex_;  // guards reader_ and handed_
   ShmFrameReader reader_ TW_GUARDED_BY(control_mutex_);
+  std::map<uint64_t, Ref<PeerMemory>> handed_ TW_GUARDED_BY(control_mutex_);  // by region
 
   Mutex watch_mutex_;  // guards what follows: events may come while watch() is still at it
   Poller* poller_ TW_GUARDED_BY(watch_mutex_) = nullptr;

@@ -17,6 +17,8 @@ size_t descriptors_of(const ShmFrame& frame) {
       return 0;
     case ShmFrameType::kProcess:
       return frame.size;
+    case ShmFrameType::kRegion:
+      return 2;
   }
   return 0;
 }
@@ -30,10 +32,11 @@ Result<ShmFrame> decode_shm_frame(std::span<const std::byte, kShmFrameSize> byte
   if (frame.magic != ShmFrame{}.magic)
     return protocol_error({"a shared-memory frame without its magic"});
   const auto type = static_cast<uint32_t>(frame.type);
-  if (type < 1 || type > 5) return protocol_error({"shared-memory frame type ", type});
+  if (type < 1 || type > 6) return protocol_error({"shared-memory frame type ", type});
   if (frame.zero != 0)
     return protocol_error({"zero field of a shared-memory frame is ", frame.zero});
-  const bool sized = frame.type == ShmFrameType::kRings || frame.type == ShmFrameType::kSlab;
+  const bool sized = frame.type == ShmFrameType::kRings || frame.type == ShmFrameType::kSlab ||
+                     frame.type == ShmFrameType::kRegion;
   if ((sized && frame.size == 0) || (frame.type == ShmFrameType::kProcess && frame.size > 1))
     return protocol_error({"size ", frame.size, " in a shared-memory frame of type ", type});
   return frame;

@@ -19,6 +19,10 @@ enum class ShmFrameType : uint32_t {
   kBell = 4,      // look at the rings; no descriptor
   // Before the rings, from both ends: a pidfd of the sender; size = 1, or 0 where it has none.
   kProcess = 5,
+  // Memory that the receiver may access: descriptors of its file and of its door (see
+  // memory/peer_memory.h); size = the bytes of the file. slab and generation are the lower and the
+  // upper half of the region's number.
+  kRegion = 6,
 };
 
 struct ShmFrame {
@@ -33,7 +37,7 @@ struct ShmFrame {
 };
 
 inline constexpr size_t kShmFrameSize = 32;
-inline constexpr size_t kMaxShmDescriptors = 1;  // that come with one frame
+inline constexpr size_t kMaxShmDescriptors = 2;  // that come with one frame
 
 // How many descriptors come with it.
 size_t descriptors_of(const ShmFrame& frame);

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Regions of the peer that are mapped here: operations on them are loads and stores of whoever
+// wants them, and end before they return. The owner's process has no part in it, and may stand
+// still.
+#pragma once
+
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "access/access.h"
+#include "base/mutex.h"
+#include "engine/copier.h"
+#include "memory/peer_memory.h"
+
+namespace tw {
+
+// Thread-safe.
+class MappedRegions {
+ public:
+  explicit MappedRegions(Copier& copier) : copier_(copier) {}
+
+  // kInternal: the memory is not what its region says.
+  Status add(const wire::Region& region, Ref<PeerMemory> memory);
+  void remove(uint64_t region);
+  void clear();
+  bool holds(uint64_t region);
+
+  // Does all of it, or nothing. False: not all of it is mapped. Errors as of an operation.
+  Result<bool> run(const AccessRequest& request, const std::optional<Signal>& signal);
+  // The same of a batch, whose requests fit their regions.
+  Result<bool> run(const AccessBatch& batch, const std::optional<Signal>& signal);
+
+ private:
+  struct Mapped {
+    wire::Region region;
+    Ref<PeerMemory> memory;
+  };
+  // One that an operation is inside of.
+  struct Entered {
+    wire::Region region;
+    PeerMemory::Visit visit;
+    std::byte* at(uint64_t offset) const { return visit->data() + region.address + offset; }
+  };
+
+  std::optional<Mapped> find(uint64_t region);
+  static Result<Entered> enter(const Mapped& mapped);
+  void run(const AccessRequest& request, const Entered& in);
+
+  Copier& copier_;
+  Mutex mutex_;
+  std::unordered_map<uint64_t, Mapped> regions_ TW_GUARDED_BY(mutex_);
+};
+
+}  // namespace tw

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shared memory of another process, mapped here, and the door by which its owner ends that.
+//
+// A peer counts itself in before each access, looks whether the door is open, and counts itself out
+// afterwards. The owner shuts the door and waits until nobody is inside. Each grant has a door of
+// its own, so that a peer that dies inside, or lies, keeps no other grant from ending.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "base/fd.h"
+#include "base/ref.h"
+#include "base/status.h"
+#include "memory/mapping.h"
+#include "memory/memfd.h"
+#include "memory/shared_memory.h"
+
+namespace tw {
+
+// What is in a door's file, which both ends write.
+struct DoorWords {
+  std::atomic<uint32_t> state{0};
+  std::atomic<uint32_t> inside{0};
+};
+
+class Door final : public RefCounted {
+ public:
+  enum State : uint32_t { kOpen, kConcealed, kLinkOver };
+
+  static Result<Ref<Door>> make();
+
+  int file() const { return file_.get(); }
+  // Once the peer has it.
+  void close_file() { file_.reset(); }
+  // Nobody enters any more.
+  void shut(State why) {
+    uint32_t open = kOpen;
+    words().state.compare_exchange_strong(open, why, std::memory_order_seq_cst);
+  }
+  bool empty() const { return words().inside.load(std::memory_order_seq_cst) == 0; }
+
+ private:
+  Door(Fd file, MemoryMap map) : file_(std::move(file)), map_(std::move(map)) {}
+  DoorWords& words() const { return *reinterpret_cast<DoorWords*>(map_.data()); }
+
+  Fd file_;
+  const MemoryMap map_;
+};
+
+class PeerMemory final : public RefCounted {
+ public:
+  // Takes the two files that the peer has handed over. INVALID_ARGUMENT: they are not what they
+  // must be. RESOURCE_EXHAUSTED.
+  static Result<Ref<PeerMemory>> map(Fd file, Fd door, uint64_t file_size, Ref<MappingTally> tally);
+  ~PeerMemory() override;
+
+  std::byte* data() const { return map_.data(); }
+  size_t size() const { return map_.size() - page_size(); }  // of what is the user's
+  bool writable() const { return writable_; }
+  // Writable memory only.
+  SharedWords& words() const {
+    return *reinterpret_cast<SharedWords*>(map_.data() + map_.size() - page_size());
+  }
+
+  // One that is open lets its owner touch the memory for as long as it lives.
+  class Visit {
+   public:
+    Visit() = default;
+    explicit Visit(Ref<PeerMemory> memory) : memory_(std::move(memory)) {
+      memory_->door().inside.fetch_add(1, std::memory_order_seq_cst);
+    }
+    Visit(Visit&& other) noexcept : memory_(std::move(other.memory_)) {}
+    Visit& operator=(Visit&& other) noexcept {
+      std::swap(memory_, other.memory_);
+      return *this;
+    }
+    ~Visit() {
+      if (memory_) memory_->leave();
+    }
+    Door::State state() const {
+      return static_cast<Door::State>(memory_->door().state.load(std::memory_order_seq_cst));
+    }
+    PeerMemory* operator->() const { return memory_.get(); }
+
+   private:
+    Ref<PeerMemory> memory_;
+  };
+
+ private:
+  PeerMemory(MemoryMap map, MemoryMap door, bool writable, Ref<MappingTally> tally);
+  DoorWords& door() const { return *reinterpret_cast<DoorWords*>(door_.data()); }
+  void leave() noexcept { door().inside.fetch_sub(1, std::memory_order_seq_cst); }
+
+  const MemoryMap map_;
+  const MemoryMap door_;
+  const bool writable_;
+  const Ref<MappingTally> tally_;
+};
+
+}  // namespace tw
