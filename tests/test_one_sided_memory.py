@@ -2,6 +2,10 @@
 """One-sided operations that block, batches, signals and waits: the same over frames and over
 memory that is mapped."""
 
+import os
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -177,27 +181,22 @@ def test_a_signal_follows_its_payload(place: Place) -> None:
     memory, region = place.expose(513)
     payload = np.zeros(512, np.uint64)
     seen: list[tuple[int, int, int]] = []
+    read = threading.Semaphore(0)
 
     def receive() -> None:
-        for turn in range(1, 200):
-            value = region.wait(4096, turn, PATIENCE)
-            assert value == turn
+        for turn in range(1, 100):
+            assert region.wait(4096, turn, PATIENCE) == turn
             seen.append((turn, int(memory[:512].min()), int(memory[:512].max())))
-            # The sender may write again.
-            region.set(0, 0)
+            read.release()
 
     thread = threading.Thread(target=receive)
     thread.start()
-    word = np.zeros(1, np.uint64)
-    for turn in range(1, 200):
+    for turn in range(1, 100):
         payload[:] = turn
         place.peer.write_signal(region.id, 0, payload.data, region.id, 4096, 1, True, PATIENCE)
-        while True:
-            place.peer.read(region.id, 0, word.data, PATIENCE)
-            if word[0] == 0:
-                break
+        assert read.acquire(timeout=PATIENCE)
     thread.join()
-    assert seen == [(turn, turn, turn) for turn in range(1, 200)]
+    assert seen == [(turn, turn, turn) for turn in range(1, 100)]
 
 
 def test_a_batch_carries_a_signal_with_a_value_of_its_start(place: Place) -> None:
@@ -290,3 +289,109 @@ def test_a_lost_link_ends_waits_for_its_words(transport: str) -> None:
         thread.join()
         assert codes == [14]
         assert code_of(lambda: ends.here.read(region.id, 0, bytearray(8))) == 1
+
+
+@dataclass
+class Abroad:
+    """A process of its own that exposes shared memory to this one."""
+
+    process: subprocess.Popen[str]
+    link: _core.Peer
+    region: int
+
+    def says(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+    def order(self, line: str) -> None:
+        assert self.process.stdin is not None
+        print(line, file=self.process.stdin, flush=True)
+
+
+@pytest.fixture
+def abroad() -> Iterator[Abroad]:
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.one_sided_peer"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            address, *keys = process.stdout.readline().split()
+            session, secret, instance = map(bytes.fromhex, keys)
+            link = _core.connect(
+                address, session, secret, instance, _core.hello(), timeout=PATIENCE
+            )
+            call = link.start("/t/Hold", None, None)
+            region = int(process.stdout.readline())
+            known(link, region)
+            yield Abroad(process, link, region)
+            call.cancel()
+            link.close()
+        finally:
+            process.kill()
+
+
+def test_mapped_memory_needs_nothing_of_its_owner(abroad: Abroad) -> None:
+    peer, region = abroad.link, abroad.region
+    assert peer.mapped(region)
+    os.kill(abroad.process.pid, signal.SIGSTOP)
+    values = np.arange(1 << 15, dtype=np.uint64)
+    peer.write(region, 64, values.data)
+    back = np.empty_like(values)
+    peer.read(region, 64, back.data)
+    np.testing.assert_array_equal(back, values)
+    assert peer.fetch_add(region, 0, 5) == 0
+    assert peer.compare_swap(region, 0, 5, 9) == 5
+    peer.write_signal(region, 8, b"8 bytes!", region, 0, 1, add=True)
+    assert peer.fetch_add(region, 0, 0) == 10
+    rows_of_it = rows((_core.READ, region, 64, 0, 8, 16, 8, 100))
+    assert peer.prepare(back.data, rows_of_it).start().ended
+    np.testing.assert_array_equal(back[:100], values[:200:2])
+    abroad.process.kill()
+    assert abroad.process.wait(PATIENCE) == -signal.SIGKILL
+    gone = _core.EventQueue()
+    peer.notify(gone, 1)
+    assert gone.wait(PATIENCE) == [1]
+    assert code_of(lambda: peer.read(region, 0, bytearray(8))) == 14
+    assert not peer.mapped(region)
+
+
+def test_signals_go_to_and_fro_between_processes(abroad: Abroad) -> None:
+    memory = np.frombuffer(_core.SharedMemory(64), np.uint64)
+    mine = abroad.link.expose(memory.data, ALL)
+    abroad.order(f"echo {mine.id} 500")
+    for turn in range(1, 501):
+        abroad.link.write_signal(abroad.region, 8, b"", abroad.region, 0, turn)
+        assert mine.wait(0, turn, PATIENCE) == turn
+    assert abroad.says() == "done\n"
+    abroad.order("quit")
+    assert abroad.process.wait(PATIENCE) == 0
+
+
+def test_a_killed_peer_ends_waits_for_its_signals(abroad: Abroad) -> None:
+    mine = abroad.link.expose(_core.SharedMemory(64), ALL)
+    codes: list[int] = []
+    thread = threading.Thread(
+        target=lambda: codes.append(code_of(lambda: mine.wait(0, 1, PATIENCE)))
+    )
+    thread.start()
+    abroad.process.kill()
+    thread.join()
+    assert codes == [14]
+    assert not mine.conceal(PATIENCE)
+
+
+def test_a_forked_child_has_no_regions_of_its_parents_peers(abroad: Abroad) -> None:
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            abroad.link.read(abroad.region, 0, bytearray(8))
+        except _core.StatusError as error:
+            code = 0 if error.code == 9 and not abroad.link.mapped(abroad.region) else 2
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    assert abroad.link.fetch_add(abroad.region, 0, 1) == 0

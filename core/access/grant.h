@@ -9,7 +9,7 @@
 
 #include "base/ref.h"
 #include "engine/word_waits.h"
-#include "memory/peer_memory.h"
+#include "memory/mapped_memory.h"
 #include "wire/one_sided_frames.h"
 
 namespace tw {

@@ -45,7 +45,7 @@ void write(Copier& copier, std::byte* to, const std::byte* from, uint64_t length
 
 }  // namespace
 
-Status MappedRegions::add(const wire::Region& region, Ref<PeerMemory> memory) {
+Status MappedRegions::add(const wire::Region& region, Ref<MappedMemory> memory) {
   const bool changes = (region.rights & (kMayWrite | kMayUpdate)) != 0;
   if (changes != memory->writable())
     return wire::protocol_error({"REGION frame: rights are ", region.rights,
@@ -63,7 +63,7 @@ Status MappedRegions::add(const wire::Region& region, Ref<PeerMemory> memory) {
 }
 
 void MappedRegions::remove(uint64_t region) {
-  Ref<PeerMemory> memory;  // unmapped without the lock
+  Ref<MappedMemory> memory;  // unmapped without the lock
   const MutexLock lock(mutex_);
   auto it = regions_.find(region);
   if (it == regions_.end()) return;
@@ -90,7 +90,7 @@ std::optional<MappedRegions::Mapped> MappedRegions::find(uint64_t region) {
 }
 
 Result<MappedRegions::Entered> MappedRegions::enter(const Mapped& mapped) {
-  Entered entered{mapped.region, PeerMemory::Visit(mapped.memory)};
+  Entered entered{mapped.region, MappedMemory::Visit(mapped.memory)};
   switch (entered.visit.state()) {
     case Door::kOpen:
       return entered;

@@ -11,7 +11,7 @@
 #include "access/access.h"
 #include "base/mutex.h"
 #include "engine/copier.h"
-#include "memory/peer_memory.h"
+#include "memory/mapped_memory.h"
 
 namespace tw {
 
@@ -21,7 +21,7 @@ class MappedRegions {
   explicit MappedRegions(Copier& copier) : copier_(copier) {}
 
   // kInternal: the memory is not what its region says.
-  Status add(const wire::Region& region, Ref<PeerMemory> memory);
+  Status add(const wire::Region& region, Ref<MappedMemory> memory);
   void remove(uint64_t region);
   void clear();
   bool holds(uint64_t region);
@@ -34,12 +34,12 @@ class MappedRegions {
  private:
   struct Mapped {
     wire::Region region;
-    Ref<PeerMemory> memory;
+    Ref<MappedMemory> memory;
   };
   // One that an operation is inside of.
   struct Entered {
     wire::Region region;
-    PeerMemory::Visit visit;
+    MappedMemory::Visit visit;
     std::byte* at(uint64_t offset) const { return visit->data() + region.address + offset; }
   };
 

@@ -31,8 +31,9 @@ Waited AccessPort::wait_word(const Word& word, uint64_t at_least, Nanos deadline
   const Grant& grant = *word.grant_;
   if (grant.door) return wait_shared(*grant.shared, done, deadline);
   const WordWaits::Entry entry(link_.runtime().word_waits(), *this);
-  // A peer of another link may store there without telling this process's waiters.
-  const bool silent = grant.shared && grant.shared->mappers.load() != 0;
+  // A device stores there without telling anybody, and so does a peer of another link that has it
+  // mapped, as far as this link's driver can see.
+  const bool silent = device_ || (grant.shared && grant.shared->mappers.load() != 0);
   for (;;) {
     const Nanos slice = silent ? std::min(deadline, now() + kMillisecond) : deadline;
     const Waited waited = link_.wait(arrival_, done, slice);

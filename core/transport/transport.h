@@ -19,8 +19,8 @@
 #include "base/trace.h"
 #include "engine/poller.h"
 #include "memory/arena.h"
+#include "memory/mapped_memory.h"
 #include "memory/mapping.h"
-#include "memory/peer_memory.h"
 #include "memory/region.h"
 
 namespace tw {
@@ -184,7 +184,7 @@ class Transport {
                          const Door& door);
   // Baton held: what the peer has handed over under this number, once. Null: it is not to be had.
   // A status: the peer broke the protocol.
-  virtual Result<Ref<PeerMemory>> take_over(uint64_t region);
+  virtual Result<Ref<MappedMemory>> take_over(uint64_t region);
 
   // ---- one-sided operations that a device does by itself; profile().one_sided says whether ----
 

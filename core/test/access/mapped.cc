@@ -17,8 +17,8 @@ struct Mappings {
 
   Status add(uint64_t id, uint64_t address, uint64_t length, Rights rights, bool writable = true) {
     Fd file = writable ? Fd(dup(owner->file())) : reopen_read_only(owner->file()).value();
-    auto peer = PeerMemory::map(std::move(file), Fd(dup(door->file())), owner->file_size(),
-                                make_ref<MappingTally>());
+    auto peer = MappedMemory::map(std::move(file), Fd(dup(door->file())), owner->file_size(),
+                                  make_ref<MappingTally>());
     REQUIRE(peer.ok());
     wire::Region region;
     region.id = id;

@@ -192,15 +192,15 @@ TEST_CASE("shm: no descriptor of a peer's holds this end up") {
     keep = std::move(receiver);
   }
   SUBCASE("what was a doorbell once") { hand_over(client, Fd(eventfd(0, EFD_CLOEXEC))); }
-  SUBCASE("two of them") {
+  SUBCASE("three of them") {
     wire::ShmFrame slab;
     slab.type = wire::ShmFrameType::kSlab;
     slab.size = 4096;
     std::array<std::byte, wire::kShmFrameSize> bytes;
     wire::encode(bytes, slab);
     // With the first bytes, and again with the others.
-    for (const size_t part : {size_t{0}, size_t{16}}) {
-      iovec run{bytes.data() + part, 16};
+    for (const size_t part : {size_t{0}, size_t{8}, size_t{16}}) {
+      iovec run{bytes.data() + part, part == 16 ? size_t{16} : size_t{8}};
       alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
       msghdr message{};
       message.msg_iov = &run;
@@ -213,7 +213,8 @@ TEST_CASE("shm: no descriptor of a peer's holds this end up") {
       head->cmsg_len = CMSG_LEN(sizeof(int));
       const int fd = client.memory.get();
       std::memcpy(CMSG_DATA(head), &fd, sizeof fd);
-      REQUIRE(sendmsg(client.socket.get(), &message, MSG_NOSIGNAL) == 16);
+      REQUIRE(sendmsg(client.socket.get(), &message, MSG_NOSIGNAL) ==
+              static_cast<ssize_t>(run.iov_len));
     }
   }
   CHECK(client.end().find("of no kind that belongs here, or one too many") != std::string::npos);
@@ -381,6 +382,14 @@ TEST_CASE("hostile: memory that is handed over and is not what it must be ends t
     say(ring_memory(size), ring_memory(page_size()), size);
     say(ring_memory(size), ring_memory(page_size()), size);
     why = "twice";
+  }
+  SUBCASE("a slab comes with two descriptors") {
+    const Fd file = ring_memory(size);
+    wire::ShmFrame slab = region_frame(size);
+    slab.type = wire::ShmFrameType::kSlab;
+    const int fds[] = {file.get(), file.get()};
+    REQUIRE(send_shm_frame(client.socket.get(), slab, fds).ok());
+    why = "2 descriptors";
   }
   SUBCASE("it comes without its door") {
     const Fd file = ring_memory(size);

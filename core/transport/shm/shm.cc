@@ -335,8 +335,8 @@ Status ShmTransport::map_region(ShmMessage message) {
   if (mapped_->mappings.load(std::memory_order_relaxed) >= kMaxMapped ||
       message.frame.size > kMaxMappedBytes || bytes > kMaxMappedBytes - message.frame.size)
     return {};
-  auto memory = PeerMemory::map(std::move(message.descriptors[0]),
-                                std::move(message.descriptors[1]), message.frame.size, mapped_);
+  auto memory = MappedMemory::map(std::move(message.descriptors[0]),
+                                  std::move(message.descriptors[1]), message.frame.size, mapped_);
   if (!memory) {
     if (memory.status().code() == Code::kResourceExhausted) return {};
     return {memory.status().code(),
@@ -346,12 +346,12 @@ Status ShmTransport::map_region(ShmMessage message) {
   return {};
 }
 
-Result<Ref<PeerMemory>> ShmTransport::take_over(uint64_t region) {
+Result<Ref<MappedMemory>> ShmTransport::take_over(uint64_t region) {
   for (const bool last : {false, true}) {
     {
       const MutexLock lock(control_mutex_);
       if (auto at = handed_.find(region); at != handed_.end()) {
-        Ref<PeerMemory> memory = std::move(at->second);
+        Ref<MappedMemory> memory = std::move(at->second);
         handed_.erase(at);
         return memory;
       }
@@ -360,7 +360,7 @@ Result<Ref<PeerMemory>> ShmTransport::take_over(uint64_t region) {
     if (last) break;
     if (auto got = take_announcements(kAllFrames); !got) return got.status();
   }
-  return Ref<PeerMemory>{};
+  return Ref<MappedMemory>{};
 }
 
 }  // namespace tw

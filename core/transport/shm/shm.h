@@ -43,7 +43,7 @@ class ShmTransport final : public Transport {
   Result<Located> locate(const RegionRef& region) override;
   bool hand_over(uint64_t region, const SharedMemory& memory, bool writable,
                  const Door& door) override;
-  Result<Ref<PeerMemory>> take_over(uint64_t region) override;
+  Result<Ref<MappedMemory>> take_over(uint64_t region) override;
 
  private:
   static constexpr uint32_t kNudge = 1;
@@ -89,7 +89,7 @@ class ShmTransport final : public Transport {
   const Ref<MappingTally> mapped_ = make_ref<MappingTally>();
   Mutex control_mutex_;  // guards reader_ and handed_
   ShmFrameReader reader_ TW_GUARDED_BY(control_mutex_);
-  std::map<uint64_t, Ref<PeerMemory>> handed_ TW_GUARDED_BY(control_mutex_);  // by region
+  std::map<uint64_t, Ref<MappedMemory>> handed_ TW_GUARDED_BY(control_mutex_);  // by region
 
   Mutex watch_mutex_;  // guards what follows: events may come while watch() is still at it
   Poller* poller_ TW_GUARDED_BY(watch_mutex_) = nullptr;

@@ -20,8 +20,8 @@ enum class ShmFrameType : uint32_t {
   // Before the rings, from both ends: a pidfd of the sender; size = 1, or 0 where it has none.
   kProcess = 5,
   // Memory that the receiver may access: descriptors of its file and of its door (see
-  // memory/peer_memory.h); size = the bytes of the file. slab and generation are the lower and the
-  // upper half of the region's number.
+  // memory/mapped_memory.h); size = the bytes of the file. slab and generation are the lower and
+  // the upper half of the region's number.
   kRegion = 6,
 };
 

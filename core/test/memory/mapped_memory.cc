@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shared memory, as a peer has it mapped, and the door by which that ends.
-#include "memory/peer_memory.h"
+#include "memory/mapped_memory.h"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -14,15 +14,15 @@ struct Both {
   explicit Both(size_t size = 10'000, bool writable = true)
       : owner(memories.make(size).value()), door(Door::make().value()) {
     Fd file = writable ? Fd(dup(owner->file())) : reopen_read_only(owner->file()).value();
-    peer =
-        PeerMemory::map(std::move(file), Fd(dup(door->file())), owner->file_size(), tally).value();
+    peer = MappedMemory::map(std::move(file), Fd(dup(door->file())), owner->file_size(), tally)
+               .value();
   }
 
   SharedMemories memories{1 << 20};
   Ref<MappingTally> tally = make_ref<MappingTally>();
   Ref<SharedMemory> owner;
   Ref<Door> door;
-  Ref<PeerMemory> peer;
+  Ref<MappedMemory> peer;
 };
 
 TEST_CASE("shared memory: both ends see what either stores") {
@@ -95,12 +95,12 @@ TEST_CASE("shared memory: a forked child has no mapping of a peer's") {
 TEST_CASE("shared memory: a shut door lets nobody in, and tells who is inside") {
   Both both;
   {
-    const PeerMemory::Visit visit(both.peer);
+    const MappedMemory::Visit visit(both.peer);
     CHECK(visit.state() == Door::kOpen);
     CHECK_FALSE(both.door->empty());
     both.door->shut(Door::kConcealed);
     both.door->shut(Door::kLinkOver);  // why it was shut first counts
-    const PeerMemory::Visit late(both.peer);
+    const MappedMemory::Visit late(both.peer);
     CHECK(late.state() == Door::kConcealed);
     CHECK_FALSE(both.door->empty());
   }

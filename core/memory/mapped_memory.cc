@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "memory/peer_memory.h"
+#include "memory/mapped_memory.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -31,8 +31,8 @@ Result<Ref<Door>> Door::make() {
   return Ref<Door>::adopt(new Door(std::move(*file), std::move(*map)));
 }
 
-Result<Ref<PeerMemory>> PeerMemory::map(Fd file, Fd door, uint64_t file_size,
-                                        Ref<MappingTally> tally) {
+Result<Ref<MappedMemory>> MappedMemory::map(Fd file, Fd door, uint64_t file_size,
+                                            Ref<MappingTally> tally) {
   if (file_size % page_size() != 0 || file_size < 2 * page_size())
     return Status{Code::kInvalidArgument, std::to_string(file_size) +
                                               " bytes of shared memory are no whole number of "
@@ -49,17 +49,17 @@ Result<Ref<PeerMemory>> PeerMemory::map(Fd file, Fd door, uint64_t file_size,
   wish_huge_pages(map->data(), map->size());
   auto threshold = map_for_us(door, page_size(), PROT_READ | PROT_WRITE);
   if (!threshold) return threshold.status();
-  return Ref<PeerMemory>::adopt(
-      new PeerMemory(std::move(*map), std::move(*threshold), writable, std::move(tally)));
+  return Ref<MappedMemory>::adopt(
+      new MappedMemory(std::move(*map), std::move(*threshold), writable, std::move(tally)));
 }
 
-PeerMemory::PeerMemory(MemoryMap map, MemoryMap door, bool writable, Ref<MappingTally> tally)
+MappedMemory::MappedMemory(MemoryMap map, MemoryMap door, bool writable, Ref<MappingTally> tally)
     : map_(std::move(map)), door_(std::move(door)), writable_(writable), tally_(std::move(tally)) {
   tally_->mappings.fetch_add(1, std::memory_order_relaxed);
   tally_->bytes.fetch_add(map_.size(), std::memory_order_relaxed);
 }
 
-PeerMemory::~PeerMemory() {
+MappedMemory::~MappedMemory() {
   tally_->mappings.fetch_sub(1, std::memory_order_relaxed);
   tally_->bytes.fetch_sub(map_.size(), std::memory_order_relaxed);
 }

@@ -50,12 +50,13 @@ class Door final : public RefCounted {
   const MemoryMap map_;
 };
 
-class PeerMemory final : public RefCounted {
+class MappedMemory final : public RefCounted {
  public:
   // Takes the two files that the peer has handed over. INVALID_ARGUMENT: they are not what they
   // must be. RESOURCE_EXHAUSTED.
-  static Result<Ref<PeerMemory>> map(Fd file, Fd door, uint64_t file_size, Ref<MappingTally> tally);
-  ~PeerMemory() override;
+  static Result<Ref<MappedMemory>> map(Fd file, Fd door, uint64_t file_size,
+                                       Ref<MappingTally> tally);
+  ~MappedMemory() override;
 
   std::byte* data() const { return map_.data(); }
   size_t size() const { return map_.size() - page_size(); }  // of what is the user's
@@ -69,7 +70,7 @@ class PeerMemory final : public RefCounted {
   class Visit {
    public:
     Visit() = default;
-    explicit Visit(Ref<PeerMemory> memory) : memory_(std::move(memory)) {
+    explicit Visit(Ref<MappedMemory> memory) : memory_(std::move(memory)) {
       memory_->door().inside.fetch_add(1, std::memory_order_seq_cst);
     }
     Visit(Visit&& other) noexcept : memory_(std::move(other.memory_)) {}
@@ -83,14 +84,14 @@ class PeerMemory final : public RefCounted {
     Door::State state() const {
       return static_cast<Door::State>(memory_->door().state.load(std::memory_order_seq_cst));
     }
-    PeerMemory* operator->() const { return memory_.get(); }
+    MappedMemory* operator->() const { return memory_.get(); }
 
    private:
-    Ref<PeerMemory> memory_;
+    Ref<MappedMemory> memory_;
   };
 
  private:
-  PeerMemory(MemoryMap map, MemoryMap door, bool writable, Ref<MappingTally> tally);
+  MappedMemory(MemoryMap map, MemoryMap door, bool writable, Ref<MappingTally> tally);
   DoorWords& door() const { return *reinterpret_cast<DoorWords*>(door_.data()); }
   void leave() noexcept { door().inside.fetch_sub(1, std::memory_order_seq_cst); }
 
