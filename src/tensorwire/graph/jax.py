@@ -55,6 +55,8 @@ class _Flat:
     """A jaxpr without the calls in it."""
 
     find: Callable[[str], str | None]
+    debug: Any
+    """Without it JAX warns of a jaxpr."""
     equations: list[_Equation] = field(default_factory=list)
     avals: list[Any] = field(default_factory=list)
 
@@ -151,7 +153,8 @@ def program(graph: Any, machines: Machines | None = None) -> Program:
     Each stage is compiled by ``jax.jit``. ScopeError: a boundary inside ``scan``, ``while``,
     ``cond`` or a call that cannot be opened, or no scope at all.
     """
-    flat = _Flat(_outermost if machines is None else places.finder(machines, "/"))
+    find = _outermost if machines is None else places.finder(machines, "/")
+    flat = _Flat(find, graph.jaxpr.debug_info)
     inputs = [flat.fresh(var.aval) for var in graph.jaxpr.invars]
     results = flat.add(graph.jaxpr, graph.consts, inputs, ())
     made = {ref: at for at, each in enumerate(flat.equations) for ref in each.results}
@@ -221,7 +224,7 @@ def _stage(
         known: dict[_Ref, Any] = dict(zip(inputs, given, strict=True))
         for each in group:
             operands = [known[op] if isinstance(op, _Ref) else op for op in each.operands]
-            results = _alone(each.equation, operands)
+            results = _alone(each.equation, operands, flat.debug)
             known.update(zip(each.results, results, strict=True))
         return [known[ref] for ref in outputs]
 
@@ -234,13 +237,13 @@ def _stage(
     )
 
 
-def _alone(equation: Any, operands: Sequence[Any]) -> list[Any]:
+def _alone(equation: Any, operands: Sequence[Any], debug: Any) -> list[Any]:
     """The results of one equation."""
     given = {
         var: value
         for var, value in zip(equation.invars, operands, strict=True)
         if not isinstance(var, core.Literal)
     }
-    jaxpr = core.Jaxpr((), [*given], equation.outvars, [equation], equation.effects)
+    jaxpr = core.Jaxpr((), [*given], equation.outvars, [equation], equation.effects, debug)
     results: list[Any] = core.jaxpr_as_fun(core.ClosedJaxpr(jaxpr, ()))(*given.values())
     return results
