@@ -8,6 +8,7 @@ The analyzer of J. Xue et al., "RPC Considered Harmful: Fast Distributed Deep Le
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,7 @@ __all__ = [
     "Transfer",
     "Value",
     "edges",
+    "is_graph",
     "plan",
     "program",
 ]
@@ -44,7 +46,9 @@ __all__ = [
 _OF_REPLAY = ("Replay", "ReplayError", "StageLostError", "StageTimeoutError")
 
 
-def edges(graph: Any, *, machines: Machines | None = None) -> list[Edge]:
+def edges(
+    graph: Any, *, machines: Machines | None = None, fetches: Sequence[Any] | None = None
+) -> list[Edge]:
     """Every tensor that crosses machines in a step of a program, without running it.
 
     graph: of TensorFlow a ``tf.Graph``, a ``GraphDef``, a ``ConcreteFunction``, or the
@@ -52,9 +56,12 @@ def edges(graph: Any, *, machines: Machines | None = None) -> list[Edge]:
     of JAX a ``ClosedJaxpr`` (``jax.make_jaxpr``); or a ``Program``.
 
     machines: which machine a place is on, a function or a mapping of the beginnings of paths.
-    Places are tasks of TensorFlow (``/job:ps/task:0``), paths of PyTorch's modules
+    Places are tasks of TensorFlow (``ps:0``), paths of PyTorch's modules
     (``layers.2.attention``), and scopes of JAX (``encoder/attention``). Without it, each task,
     each submodule of a split graph, and each outermost scope is a machine.
+
+    fetches: of a graph of TensorFlow, the tensors and operations of a step, or their names; what
+    they do not need is left out.
 
     Raises TypeError for another kind of graph, ScopeError for one that cannot be cut so.
     """
@@ -62,7 +69,7 @@ def edges(graph: Any, *, machines: Machines | None = None) -> list[Edge]:
         return graph.edges()
     tensorflow = _of("tensorflow", graph)
     if tensorflow is not None:
-        found: list[Edge] = tensorflow.edges(graph, machines)
+        found: list[Edge] = tensorflow.edges(graph, machines, fetches)
         return found
     return program(graph, machines=machines).edges()
 
@@ -79,6 +86,13 @@ def program(graph: Any, *, machines: Machines | None = None) -> Program:
         f"a {type(graph).__name__} is no graph: of TensorFlow it is a tf.Graph, a GraphDef, a "
         "ConcreteFunction or a RunMetadata, of PyTorch an ExportedProgram or a GraphModule, of JAX "
         "what jax.make_jaxpr gives"
+    )
+
+
+def is_graph(graph: object) -> bool:
+    """Whether ``edges`` takes it."""
+    return isinstance(graph, Program) or any(
+        _of(name, graph) for name in ("tensorflow", "torch", "jax")
     )
 
 

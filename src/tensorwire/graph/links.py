@@ -8,7 +8,7 @@ import queue
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -40,11 +40,12 @@ class ReplayError(RuntimeError):
 
 
 class StageLostError(ReplayError, ConnectionError):
-    """A machine is gone, or a stage of its failed. ``machine``: which."""
+    """A machine is gone, or failed. ``machine``: which."""
 
     def __init__(self, machine: str, why: str) -> None:
-        super().__init__(f"machine {machine} is lost: {why}; restart all of them")
+        super().__init__(f"machine {machine} is lost: {why}; restart all machines")
         self.machine = machine
+        self.why = why
 
 
 class StageTimeoutError(ReplayError, TimeoutError):
@@ -52,50 +53,43 @@ class StageTimeoutError(ReplayError, TimeoutError):
 
 
 class _Address(msgspec.Struct, frozen=True, array_like=True):
-    """Where a machine is, and what it takes to be let in."""
+    """Where a machine is, by which plan, and what it takes to be let in."""
 
     target: _Text
+    digest: _Text
     token: _Token
 
 
 class _Hello(msgspec.Struct, frozen=True, array_like=True, tag=1):
     machine: _Text
-    digest: _Text
     token: _Token
 
 
 class _Bye(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """No more comes from this machine. ``error``: why it ends early."""
+    """No more comes from this machine. ``error``: why it ends early, because of which machine."""
 
     error: _Text = ""
+    machine: _Text = ""
 
 
 class _Said:
-    """The next thing that a peer says of itself."""
+    """The next thing that a peer says of itself. callback: called when it has, or is gone."""
 
-    def __init__(self, peer: rpc.Peer) -> None:
+    def __init__(self, peer: rpc.Peer, callback: Callable[[], object] | None = None) -> None:
         self._memory = bytearray(_MOST_BYTES)
-        self._posted = peer.post(CONTROL, self._memory)
-
-    def wait(self, kind: type[S], timeout: float | None) -> S | None:
-        """None: nothing has come. Raises CallError, msgspec.MsgspecError."""
-        count = self._posted.wait(timeout)
-        if count is None:
-            return None
-        assert isinstance(count, int)
-        return msgspec.msgpack.decode(memoryview(self._memory)[:count], type=kind)
+        self._posted = peer.post(CONTROL, self._memory, callback)
 
     @property
     def done(self) -> bool:
         return self._posted.done
 
-    def heard(self, kind: type[S]) -> S | None:
-        """What has come already; None for nothing, or nonsense. May be called once."""
-        if not self._posted.done:
+    def wait(self, kind: type[S], timeout: float) -> S | None:
+        """None: nothing has come. Raises CallError, msgspec.MsgspecError. It can be had once."""
+        count = self._posted.wait(timeout)
+        if count is None:
             return None
-        with suppress(rpc.CallError, msgspec.MsgspecError, UnicodeDecodeError):
-            return self.wait(kind, 0)
-        return None
+        assert isinstance(count, int)
+        return msgspec.msgpack.decode(memoryview(self._memory)[:count], type=kind)
 
 
 class Links:
@@ -120,21 +114,21 @@ class Links:
         self._until = time.monotonic() + timeout
         self.peers: dict[str, rpc.Peer] = {}
         self._said: dict[str, _Said] = {}
-        self._lock = threading.Lock()  # guards what follows
-        self._lost: ReplayError | None = None
-        self._closing = False
+        self._changed = threading.Condition()  # guards what follows
+        self._heard: dict[str, _Bye] = {}
+        self._lost: StageLostError | None = None
+        self._told = False
         self._channels: list[rpc.Channel] = []
         self._pool = ThreadPoolExecutor(1)
         self._server = rpc.server(self._pool, transport=transport)
         try:
             self._meet(store, sorted(machines), host, transport)
+            with self._changed:
+                for name, peer in self.peers.items():
+                    self._said[name] = _Said(peer, partial(self._hear, name))
         except BaseException:
             self._end()
             raise
-        for name, peer in self.peers.items():
-            self._said[name] = _Said(peer)
-        for name, peer in self.peers.items():
-            peer.on_gone(partial(self._gone, name))
 
     # ------------------------------------------------------------------------------------ meeting
 
@@ -145,19 +139,27 @@ class Links:
         self._server.start()
         self._server.on_peer(arrived.put)
         mine = machines.index(self._me)
-        store.set(f"graph/{mine}", msgspec.msgpack.encode(_Address(f"{host}:{port}", token)))
-        for number, name in enumerate(machines[:mine]):
-            self._call(name, self._address(store, number, name), transport)
+        own = _Address(f"{host}:{port}", self._digest, token)
+        store.set(f"graph/{mine}", msgspec.msgpack.encode(own))
+        addresses = [self._address(store, number, name) for number, name in enumerate(machines)]
+        for name, address in zip(machines[:mine], addresses, strict=False):
+            self._call(name, address, transport)
         self._answer(arrived, token, machines[mine + 1 :])
 
     def _address(self, store: Store, number: int, name: str) -> _Address:
         try:
             data = store.get(f"graph/{number}", self._time_left(name))
-            return msgspec.msgpack.decode(data, type=_Address)
+            address = msgspec.msgpack.decode(data, type=_Address)
         except TimeoutError:
             self._late([name])
         except msgspec.MsgspecError as error:
             raise ReplayError(f"the store has no address of machine {name}: {error}") from None
+        if address.digest != self._digest:
+            raise PlanError(
+                f"machine {name} has the plan {address.digest[:12]}, and {self._me} "
+                f"{self._digest[:12]}: both need the same program, depth and coalesce"
+            )
+        return address
 
     def _call(self, name: str, address: _Address, transport: Any) -> None:
         channel = rpc.insecure_channel(address.target, transport=transport)
@@ -167,7 +169,7 @@ class Links:
             raise StageLostError(name, f"there is no link to {address.target}: {channel.path()}")
         said = _Said(peer)
         try:
-            self._say(peer, _Hello(self._me, self._digest, address.token), self._time_left(name))
+            self._say(peer, _Hello(self._me, address.token), self._time_left(name))
             hello = said.wait(_Hello, self._time_left(name))
         except rpc.CallError as error:
             raise StageLostError(name, str(error.details())) from None
@@ -175,7 +177,6 @@ class Links:
             raise ReplayError(f"{address.target} is no machine of a replay: {error}") from None
         if hello is None:
             self._late([name])
-        self._check(hello)
         self.peers[name] = peer
 
     def _answer(
@@ -193,23 +194,17 @@ class Links:
                 if not said.done:
                     continue
                 strangers.remove(each)
-                hello = said.heard(_Hello)
+                hello = None
+                with suppress(rpc.CallError, msgspec.MsgspecError, UnicodeDecodeError):
+                    hello = said.wait(_Hello, 0)
                 if hello is None or not hmac.compare_digest(hello.token, token):
                     peer.close()
                     continue
-                self._say(peer, _Hello(self._me, self._digest, token), _FAREWELL)
-                self._check(hello)
+                self._say(peer, _Hello(self._me, token), _FAREWELL)
                 if hello.machine not in missing:
                     raise PlanError(f"machine {hello.machine} has come twice, or has no stage")
                 missing.remove(hello.machine)
                 self.peers[hello.machine] = peer
-
-    def _check(self, hello: _Hello) -> None:
-        if hello.digest != self._digest:
-            raise PlanError(
-                f"machine {hello.machine} has the plan {hello.digest[:12]}, and {self._me} "
-                f"{self._digest[:12]}: both need the same program, depth and coalesce"
-            )
 
     def _time_left(self, *names: str) -> float:
         left = self._until - time.monotonic()
@@ -226,18 +221,32 @@ class Links:
 
     # --------------------------------------------------------------------------------- the others
 
-    def _gone(self, name: str, peer: rpc.Peer) -> None:
-        with self._lock:
-            if self._closing or self._lost is not None:
-                return
-            self._lost = self._loss(name, peer.death)
-        # All waits end, whichever machine they are for.
-        for each in self.peers.values():
-            each.close()
+    def _hear(self, name: str) -> None:
+        """A machine has said that it ends, or is gone."""
+        with self._changed:
+            try:
+                bye = self._said[name].wait(_Bye, 0) or _Bye("it is gone")
+            except rpc.CallError as error:
+                bye = _Bye(str(error.details()))
+            except msgspec.MsgspecError as error:
+                bye = _Bye(f"it talks nonsense: {error}")
+            self._heard[name] = bye
+            if bye.error and self._lost is None:
+                self._lost = StageLostError(bye.machine or name, bye.error)
+            self._changed.notify_all()
+            lost = self._lost
+        if lost is not None:
+            self._tell(_Bye(lost.why, lost.machine))
 
-    def _loss(self, name: str, why: str) -> StageLostError:
-        bye = self._said[name].heard(_Bye)
-        return StageLostError(name, bye.error if bye is not None and bye.error else why)
+    def _tell(self, bye: _Bye) -> None:
+        """Tells the others once; who is gone need not know."""
+        with self._changed:
+            if self._told:
+                return
+            self._told = True
+        for peer in self.peers.values():
+            with suppress(rpc.CallError):
+                self._say(peer, bye, _FAREWELL)
 
     @contextmanager
     def talking_to(self, name: str) -> Iterator[None]:
@@ -245,50 +254,46 @@ class Links:
         try:
             yield
         except rpc.CallError as error:
-            raise self._failure(name, error) from None
+            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                raise StageTimeoutError(f"machine {name}: {error.details()}") from None
+            with self._changed:  # what it has said of that may be under way
+                self._changed.wait_for(lambda: self._lost is not None, _FAREWELL)
+                raise self._lost or StageLostError(name, str(error.details())) from None
 
-    def _failure(self, name: str, error: rpc.CallError) -> ReplayError:
-        if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-            return StageTimeoutError(f"machine {name}: {error.details()}")
-        with self._lock:
-            if self._lost is None:
-                self._lost = self._loss(name, str(error.details()))
-            return self._lost
+    def check(self) -> None:
+        """Raises StageLostError once a machine is known to be lost."""
+        if self._lost is not None:
+            raise self._lost
 
     # -------------------------------------------------------------------------------------- its end
 
     def close(self, timeout: float) -> None:
         """Waits until all machines want to close, so that nothing is lost under way. Raises
         StageLostError, StageTimeoutError; the links are closed then, too."""
-        until = time.monotonic() + timeout
-        with self._lock:
-            lost, self._closing = self._lost, True
         try:
-            if lost is not None:
-                raise lost
-            for name, peer in self.peers.items():
-                with self.talking_to(name):
-                    self._say(peer, _Bye(), max(0.0, until - time.monotonic()))
-            for name, said in self._said.items():
-                with self.talking_to(name):
-                    bye = said.wait(_Bye, max(0.0, until - time.monotonic()))
-                if bye is None:
-                    raise StageTimeoutError(f"machine {name} has not come to its end in time")
-                if bye.error:
-                    raise StageLostError(name, bye.error)
+            self._tell(_Bye())
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: self._lost is not None or len(self._heard) == len(self.peers), timeout
+                )
+                self.check()
+                late = self.peers.keys() - self._heard.keys()
+            if late:
+                raise StageTimeoutError(
+                    f"not come to its end in time: machine {', '.join(sorted(late))}"
+                )
         finally:
             self._end()
 
     def abort(self, why: str) -> None:
-        """Ends all links at once; the others learn why."""
-        for peer in self.peers.values():
-            with suppress(rpc.CallError):
-                self._say(peer, _Bye(why[:1000] or "it failed"), _FAREWELL)
+        """Ends all links; the others learn why, unless they know."""
+        self._tell(_Bye(why[:1000] or "it failed", self._me))
+        # What closes a link may overtake what was said: whoever has heard it answers, or is gone.
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._heard) == len(self.peers), _FAREWELL)
         self._end()
 
     def _end(self) -> None:
-        with self._lock:
-            self._closing = True
         for peer in self.peers.values():
             peer.close()
         for channel in self._channels:

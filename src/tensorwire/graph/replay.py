@@ -17,6 +17,9 @@ from tensorwire.graph.program import Program
 if TYPE_CHECKING:
     from tensorwire.rpc.choice import Transport
 
+_LOOK: Final = 0.05
+"""Seconds between looks at whether another machine than the one that is waited for is lost."""
+
 __all__ = ["Replay", "ReplayError", "StageLostError", "StageTimeoutError"]
 
 
@@ -158,15 +161,19 @@ class Replay:
         return results
 
     def _take(self, source: str, inbox: Inbox) -> dict[str, Any]:
-        began = time.monotonic()
+        until = time.monotonic() + self._timeout
         with self._links.talking_to(source):
-            found = inbox.take(self._timeout)
-        if found is None:
-            raise StageTimeoutError(
-                f"nothing came from machine {source} for {time.monotonic() - began:.0f} s, in step "
-                f"{self._steps}"
-            )
-        return found
+            while True:
+                self._links.check()
+                left = until - time.monotonic()
+                found = inbox.take(max(0.0, min(left, _LOOK)))
+                if found is not None:
+                    return found
+                if left <= 0:
+                    raise StageTimeoutError(
+                        f"nothing came from machine {source} for {self._timeout:g} s, in step "
+                        f"{self._steps}"
+                    )
 
     def _fail(self, error: BaseException) -> None:
         self._over = error

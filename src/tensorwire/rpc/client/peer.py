@@ -54,10 +54,26 @@ class Posted:
     """A message that was asked for by its tag (``Peer.post``). It is asked for even when this
     object goes; the memory for it belongs to it until it has ended."""
 
-    def __init__(self, native: _core.Receive, tag: int, address: str) -> None:
-        self._native = native
+    def __init__(
+        self,
+        peer: _core.Peer,
+        tag: int,
+        into: BytesLike | None,
+        callback: Callable[[], object] | None,
+    ) -> None:
+        """``Peer.post`` makes them. Raises StatusError."""
+        self._peer = peer.share()
         self._tag = tag
-        self._address = address
+        self._into = into
+        self._native: _core.Receive
+        if callback is None:
+            self._native = peer.receive(tag, into)
+        else:
+            events.watch(self, callback)
+
+    def notify(self, queue: _core.EventQueue, token: int) -> None:
+        """For ``events.watch``: asks, and has its end told."""
+        self._native = self._peer.receive(self._tag, self._into, queue, token)
 
     @property
     def done(self) -> bool:
@@ -83,7 +99,7 @@ class Posted:
 
     def __repr__(self) -> str:
         state = "has ended" if self.done else "waits"
-        return f"<tensorwire.Posted tag {self._tag} of {self._address}, {state}>"
+        return f"<tensorwire.Posted tag {self._tag} of {self._peer.address}, {state}>"
 
 
 class Peer(Calling):
@@ -203,16 +219,22 @@ class Peer(Calling):
         assert isinstance(count, int)
         return count
 
-    def post(self, tag: int, into: BytesLike | None = None) -> Posted:
+    def post(
+        self,
+        tag: int,
+        into: BytesLike | None = None,
+        callback: Callable[[], object] | None = None,
+    ) -> Posted:
         """Asks for the next message of a tag before it has come, as ``receive`` or ``receive_into``
         do: over TCP and RDMA it then comes straight into ``into``, and its sender never waits for
-        this process. Those of one tag get the messages in their order.
+        this process. Those of one tag get the messages in their order. callback: called once it has
+        ended, by a thread of tensorwire's that others wait for, too.
 
         Raises CallError: INVALID_ARGUMENT, UNIMPLEMENTED (the peer's version).
         """
         kept.free_in_background()
         try:
-            return Posted(self._native.receive(tag, into), tag, self.address)
+            return Posted(self._native, tag, into, callback)
         except _core.StatusError as error:
             raise status.CallError(error.code, error.details) from None
 

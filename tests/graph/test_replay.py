@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs in stages, each in a process of its own: what they compute, and how they end."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+if find_spec("torch") is None:
+    pytest.skip("there is no PyTorch", allow_module_level=True)
+
+from tests.graph.machines import running
+
+TORCH = "tests.graph.torch_machine"
+NAMES = ("a", "b", "c")
+
+pytestmark = pytest.mark.timeout(120)  # the first one has the fork server import PyTorch
+
+
+def test_results_have_the_bits_of_one_process(tmp_path: Path) -> None:
+    """Placed and described, over shared memory and TCP, with results that are views of what was
+    received and are kept."""
+    runs = [
+        ("placed", "shm", False, [4] * 12),
+        ("described", "shm", True, [4, 4, 2, 9, 4]),
+        ("placed by tcp", "tcp", False, [4] * 12),
+        ("described by tcp", "tcp", True, [4, 300, 2]),
+    ]
+    with running(TORCH, NAMES, tmp_path, "steps", runs=runs) as machines:
+        found = {name: machine.said() for name, machine in machines.items()}
+    for name, _, _, batches in runs:
+        for machine in NAMES:
+            assert found[machine][name]["good"]
+            assert found[machine][name]["steps"] == len(batches)
+        outputs = [found[machine][name]["outputs"] for machine in NAMES]
+        assert sum(map(len, outputs)) == 2
+        assert outputs[0] == []
+
+
+def test_a_stage_that_is_killed_ends_all(tmp_path: Path) -> None:
+    with running(TORCH, NAMES, tmp_path, "endless") as machines:
+        for name in NAMES:
+            assert machines[name].said() == {"running": True}
+        machines["b"].kill()
+        for name in ("a", "c"):
+            said = machines[name].said()
+            assert (said["error"], said["machine"]) == ("StageLostError", "b"), said
+
+
+def test_a_machine_that_fails_says_why(tmp_path: Path) -> None:
+    with running(TORCH, NAMES, tmp_path, "fails") as machines:
+        assert machines["b"].said()["error"] == "ArithmeticError"
+        for name in ("a", "c"):
+            said = machines[name].said()
+            assert said["error"] == "StageLostError"
+            assert "ArithmeticError: the loss is no number" in said["text"]
+
+
+def test_plans_that_differ_are_refused(tmp_path: Path) -> None:
+    other = {"more": {"depth": 3}}
+    with running(TORCH, NAMES, tmp_path, "meets", c=other) as machines:
+        said = [machines[name].said() for name in NAMES]
+    assert {each["error"] for each in said} == {"PlanError"}
+    assert any("both need the same program, depth and coalesce" in each["text"] for each in said)
+    assert "met" not in {key for each in said for key in each}
+
+
+def test_a_machine_that_does_not_come(tmp_path: Path) -> None:
+    with running(TORCH, NAMES[:2], tmp_path, "meets", more={"timeout": 0.5}) as machines:
+        for name in NAMES[:2]:
+            said = machines[name].said()
+            assert said["error"] in ("StageTimeoutError", "StageLostError"), said
+        assert any("machine" in said["text"] for said in [said])
