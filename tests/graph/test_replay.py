@@ -73,3 +73,30 @@ def test_a_machine_that_does_not_come(tmp_path: Path) -> None:
             said = machines[name].said()
             assert said["error"] in ("StageTimeoutError", "StageLostError"), said
         assert any("machine" in said["text"] for said in [said])
+
+
+@pytest.mark.skipif(find_spec("jax") is None, reason="there is no JAX")
+def test_a_training_step_of_jax(tmp_path: Path) -> None:
+    names = ("first", "last")
+    with running("tests.graph.jax_machine", names, tmp_path, "", steps=6) as machines:
+        found = {name: machines[name].said() for name in names}
+    assert all(each["good"] for each in found.values())
+    assert sorted(found["first"]["outputs"] + found["last"]["outputs"]) == [
+        f"out{number}" for number in range(5)
+    ]
+
+
+def test_what_replay_refuses_before_it_meets_anybody(tmp_path: Path) -> None:
+    from tests.graph.torch_machine import PROGRAMS
+
+    from tensorwire import graph
+
+    made = PROGRAMS[False]
+    with pytest.raises(graph.PlanError, match="has no machine 'd'; there are a, b, c"):
+        graph.Replay(made, graph.plan(made.edges()), "d", tmp_path)
+    with pytest.raises(graph.PlanError, match="other edges than the program"):
+        graph.Replay(made, graph.plan(made.edges()[1:]), "a", tmp_path)
+    with pytest.raises(TypeError, match="inputs are missing: x"):
+        made()
+    with pytest.raises(TypeError, match="no such inputs: y; there are x"):
+        made(x=0, y=1)
