@@ -19,7 +19,7 @@ app = single()
 @app.command(
     cls=Command,
     epilog="Examples:\n\n"
-    "[bold]tensorwire graph examples/graph_torch.py[/]\n\n"
+    "[bold]tensorwire graph model.py[/]\n\n"
     "[bold]tensorwire graph train.py:step --machines encoder=a,decoder=b --json[/]\n\n"
     "[bold]tensorwire graph model/saved_model.pb --plot graph.svg[/]\n\n"
     "Exit codes: 0 the plan is printed, 1 the program has no graph that can be cut (the message "
@@ -65,7 +65,17 @@ def graph(
     """
     from tensorwire.bench.harness.files import check_plot, save
     from tensorwire.bench.harness.work import parse_size
-    from tensorwire.graph import Edge, Plan, PlanError, ScopeError, edges, plan, report, sources
+    from tensorwire.graph import (
+        Edge,
+        Plan,
+        PlanError,
+        ScopeError,
+        edges,
+        is_graph,
+        plan,
+        report,
+        sources,
+    )
 
     name, _, member = program.partition(":")
     path, found = Path(name), member or None
@@ -77,11 +87,15 @@ def graph(
     try:
         loaded: Any = sources.load(path, found)
         if not isinstance(loaded, Plan):
-            made = isinstance(loaded, (list, tuple)) and all(isinstance(e, Edge) for e in loaded)
-            loaded = plan(
-                loaded if made else edges(loaded, machines=where), depth=depth, coalesce=small
-            )
-    except (PlanError, ScopeError, TypeError, ValueError) as error:
+            if not (isinstance(loaded, (list, tuple)) and all(isinstance(e, Edge) for e in loaded)):
+                if not is_graph(loaded):
+                    raise sources.SourceError(
+                        f"{program} is of type {type(loaded).__name__}, which is no graph that "
+                        "tensorwire.graph.edges takes"
+                    )
+                loaded = edges(loaded, machines=where)
+            loaded = plan(loaded, depth=depth, coalesce=small)
+    except (PlanError, ScopeError, sources.SourceError) as error:
         print(f"tensorwire graph: {error}", file=sys.stderr, flush=True)
         raise typer.Exit(1) from None
     if json_:

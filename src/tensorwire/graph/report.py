@@ -82,7 +82,8 @@ def print_plan(plan: Plan, to: Console | None = None, most: int | None = MOST_ED
     groups = plan.coalesced()
     if groups:
         small = sum(len(each.edges) for each in groups)
-        show(to, f"{small} small tensors travel in {len(groups)} messages.")
+        messages = "one message" if len(groups) == 1 else f"{len(groups)} messages"
+        show(to, f"{small} small tensors travel in {messages}.")
     _print(to, f"memory, {plan.depth} steps under way", _machines(plan), plan.machines)
 
 

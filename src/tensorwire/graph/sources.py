@@ -14,17 +14,21 @@ GRAPH: Final = "graph"
 _PROTOS: Final = (".pb", ".pbtxt")
 
 
+class SourceError(ValueError):
+    """A file without a graph."""
+
+
 def check(path: Path, name: str | None) -> None:
-    """ValueError for a file that is none of a graph."""
+    """SourceError for a file that is none of a graph."""
     if path.is_dir():
         if not any((path / f"saved_model{ending}").is_file() for ending in _PROTOS):
-            raise ValueError(f"{path} is a folder without a saved_model.pb")
+            raise SourceError(f"{path} is a folder without a saved_model.pb")
     elif not path.is_file():
-        raise ValueError(f"there is no file {path}")
+        raise SourceError(f"there is no file {path}")
     elif path.suffix not in (".py", *_PROTOS):
-        raise ValueError(f"{path} is neither a Python file nor a .pb, a .pbtxt or a SavedModel")
+        raise SourceError(f"{path} is neither a Python file nor a .pb, a .pbtxt or a SavedModel")
     if name is not None and path.suffix != ".py":
-        raise ValueError(f"{path} has no names: leave out :{name}")
+        raise SourceError(f"{path} has no names: leave out :{name}")
 
 
 def load(path: Path, name: str | None = None) -> Any:
@@ -34,7 +38,7 @@ def load(path: Path, name: str | None = None) -> Any:
     (``graph``), and where that can be called, what it returns without arguments. A ``.pb`` or
     ``.pbtxt`` is a TensorFlow GraphDef or SavedModel, as is a folder with one.
 
-    Raises ValueError for a file that has none, and what the program raises.
+    Raises SourceError for a file that has none, and what the program raises.
     """
     if path.is_dir():
         path = next(each for each in sorted(path.iterdir()) if each.stem == "saved_model")
@@ -44,9 +48,7 @@ def load(path: Path, name: str | None = None) -> Any:
     found = runpy.run_path(os.fspath(path), run_name="tensorwire_graph")
     name = name or GRAPH
     if name not in found:
-        raise ValueError(
-            f"{path} defines no {name}: define it, or name another one, as {path}:NAME"
-        )
+        raise SourceError(f"{path} defines no {name}: define it, or name another, as {path}:NAME")
     value = found[name]
     return value() if callable(value) and not _is_graph(value) else value
 
@@ -74,9 +76,9 @@ def _proto(path: Path) -> Any:
             wanted.ParseFromString(data)
     except (message.DecodeError, text_format.ParseError, UnicodeDecodeError) as error:
         kind = type(wanted).__name__
-        raise ValueError(f"{path} is no {kind} of TensorFlow: {error}") from None
+        raise SourceError(f"{path} is no {kind} of TensorFlow: {error}") from None
     if wanted is plain:
         return plain
     if not saved.meta_graphs:
-        raise ValueError(f"{path} has no graph")
+        raise SourceError(f"{path} has no graph")
     return saved.meta_graphs[0].graph_def

@@ -186,7 +186,8 @@ def _meta(module: torch.fx.GraphModule, node: Node) -> Any:
         if node.meta.get(key) is not None:
             return node.meta[key]
     if node.target is operator.getitem:
-        whole = _meta(module, node.args[0])  # type: ignore[arg-type]
+        taken: Any = node.args[0]
+        whole = _meta(module, taken)
         return None if whole is None else whole[node.args[1]]
     if _is_stage(module, node):
         inner: Any = module.get_submodule(str(node.target))
