@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from typer.testing import CliRunner, Result
 
 from tensorwire.cli import app
 from tensorwire.graph import Plan
+
+ROOT = Path(__file__).resolve().parents[2]
 
 EDGES = """
 from tensorwire.graph import Edge, plan
@@ -142,3 +145,18 @@ def test_a_program_of_jax(tmp_path: Path) -> None:
     result = run(path)
     assert result.exit_code == 1
     assert "no operation of the program has a machine" in result.stderr
+
+
+@pytest.mark.skipif(find_spec("jax") is None, reason="there is no JAX")
+def test_the_page_shows_what_is_printed(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "graph.md").read_text()
+    (shown,) = re.findall(r"^```text\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    program = page[page.index("<!-- file: step.py -->\n```python\n") :].split("```")[1]
+    path = tmp_path / "step.py"
+    path.write_text(program.removeprefix("python\n"))
+    text = run(path).stdout
+    without_digest = re.compile(r", digest \w+|\.\d+(?=\s)")
+    wanted = without_digest.sub("", shown).splitlines()
+    assert [line.split() for line in without_digest.sub("", text).splitlines()][: len(wanted)] == [
+        line.split() for line in wanted
+    ]
