@@ -96,11 +96,15 @@ def text(plan: Plan) -> str:
     return written.getvalue()
 
 
+def _edges(count: int) -> str:
+    return "one edge" if count == 1 else f"{count} edges"
+
+
 def _count(plan: Plan) -> str:
     ways = [edge.way for edge in plan.edges]
     parts = [f"{ways.count(way)} {way}" for way in ("placed", "described", "stock") if way in ways]
     total = size(sum(edge.bytes or 0 for edge in plan.edges))
-    return f"{len(ways)} edges ({', '.join(parts)}), {total} a step"
+    return f"{_edges(len(ways))} ({', '.join(parts)}), {total} a step"
 
 
 def _print(to: Console, title: str, columns: Sequence[Column], rows: Sequence[Any]) -> None:
@@ -149,11 +153,12 @@ def draw(plan: Plan, path: Path) -> None:
                 "connectionstyle": "arc3,rad=0.15",
                 "linewidth": 1 + 4 * pair.bytes / most,
                 "color": "tab:blue",
+                "alpha": 0.7,
                 "shrinkA": 28,
                 "shrinkB": 28,
             },
         )
-        words = f"{size(pair.bytes)}{' + ?' if pair.unknown else ''}\n{pair.edges} edges"
+        words = f"{size(pair.bytes)}{' + ?' if pair.unknown else ''}\n{_edges(pair.edges)}"
         axis.text(*_beside(start, end), words, ha="center", va="center", fontsize="small")
     for name, (x, y) in places.items():
         axis.text(x, y, name, ha="center", va="center", bbox={"boxstyle": "round", "fc": "white"})
