@@ -39,7 +39,7 @@ def test_scopes_within_calls() -> None:
     """Functions that are compiled or differentiated in their own way are opened; a mapping names
     parts of scopes."""
 
-    @jax.jit
+    @jax.jit  # type: ignore[untyped-decorator, unused-ignore]
     def net(x: jax.Array) -> jax.Array:
         with jax.named_scope("net"):
             with jax.named_scope("encoder"):

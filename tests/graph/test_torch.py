@@ -87,7 +87,7 @@ def test_a_graph_that_was_split_already() -> None:
     assert {(edge.source, edge.target) for edge in renamed} == {("a", "b")}
 
 
-class Ragged(nn.Module):
+class Ragged(nn.Module):  # type: ignore[misc, unused-ignore]
     """How much crosses depends on the data."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ THREE = {"first": "a", "second": "b", "": "c"}
 TWO = {"first": "a", "second": "b", "": "b"}
 
 
-class Net(nn.Module):
+class Net(nn.Module):  # type: ignore[misc, unused-ignore]
     """The mask skips a stage; ``second`` gives a view of what it was given, too."""
 
     def __init__(self) -> None:

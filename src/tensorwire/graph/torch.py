@@ -15,7 +15,8 @@ from tensorwire.graph import places
 from tensorwire.graph.places import Machines, Operation, ScopeError
 from tensorwire.graph.program import Program, Stage, Value
 
-Node = torch.fx.Node
+Node = Any
+"""``torch.fx.Node``."""
 
 _NO_WORK = ("placeholder", "get_attr", "output")
 """Nodes that compute nothing: parameters are had by each stage that uses them."""
