@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,6 +13,8 @@ if find_spec("torch") is None:
     pytest.skip("there is no PyTorch", allow_module_level=True)
 
 from tests.graph.machines import running
+
+from tensorwire import graph
 
 TORCH = "tests.graph.torch_machine"
 NAMES = ("a", "b", "c")
@@ -58,6 +61,14 @@ def test_a_machine_that_fails_says_why(tmp_path: Path) -> None:
             assert "ArithmeticError: the loss is no number" in said["text"]
 
 
+def test_machines_that_end_after_different_steps(tmp_path: Path) -> None:
+    with running(TORCH, NAMES, tmp_path, "stops early") as machines:
+        for name in NAMES:
+            said = machines[name].said()
+            assert said["error"] == "ReplayError", said
+            assert "a has done 2 steps" in said["text"] or "and a 2" in said["text"]
+
+
 def test_plans_that_differ_are_refused(tmp_path: Path) -> None:
     other = {"more": {"depth": 3}}
     with running(TORCH, NAMES, tmp_path, "meets", c=other) as machines:
@@ -87,16 +98,26 @@ def test_a_training_step_of_jax(tmp_path: Path) -> None:
 
 
 def test_what_replay_refuses_before_it_meets_anybody(tmp_path: Path) -> None:
-    from tests.graph.torch_machine import PROGRAMS
-
-    from tensorwire import graph
-
-    made = PROGRAMS[False]
-    with pytest.raises(graph.PlanError, match="has no machine 'd'; there are a, b, c"):
+    value = graph.Value((2,), "float32")
+    made = graph.Program(
+        "torch",
+        ("x",),
+        ("z",),
+        (
+            graph.Stage("a", 0, ("x",), ("y",), lambda x: [x + 1]),
+            graph.Stage("b", 1, ("y",), ("z",), lambda y: [y * 2]),
+        ),
+        {"y": value},
+    )
+    assert made(x=1) == {"z": 4}
+    with pytest.raises(graph.PlanError, match="has no machine 'd'; there are a, b"):
         graph.Replay(made, graph.plan(made.edges()), "d", tmp_path)
     with pytest.raises(graph.PlanError, match="other edges than the program"):
-        graph.Replay(made, graph.plan(made.edges()[1:]), "a", tmp_path)
+        graph.Replay(made, graph.plan([]), "a", tmp_path)
     with pytest.raises(TypeError, match="inputs are missing: x"):
         made()
     with pytest.raises(TypeError, match="no such inputs: y; there are x"):
         made(x=0, y=1)
+    keys = replace(made, values={"y": replace(value, dtype="key<fry>")})
+    with pytest.raises(graph.PlanError, match="y cannot travel: it is of type key<fry>"):
+        graph.Replay(keys, graph.plan(keys.edges()), "a", tmp_path)

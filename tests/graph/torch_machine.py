@@ -97,6 +97,10 @@ def main(argument: dict[str, Any]) -> None:
                 if machine == "b":
                     raise ArithmeticError("the loss is no number")
                 replay.step(**({"x": inputs(1)} if replay.inputs else {}))
+        elif case == "stops early":
+            with replayed(machine, folder, **more) as replay:
+                for step in range(2 if machine == "a" else 1):
+                    replay.step(**({"x": inputs(step)} if replay.inputs else {}))
         elif case == "meets":
             with replayed(machine, folder, **more):
                 say(met=True)

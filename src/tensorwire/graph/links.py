@@ -22,14 +22,20 @@ from tensorwire.collective import Store
 from tensorwire.graph.plan import PlanError
 
 CONTROL: Final = 0
-"""The tag of what machines say of themselves; those above it are the plan's."""
+"""The tag of what machines say of themselves."""
+ANSWERS: Final = 1
+"""The tag by which a machine says that it has heard another one's end."""
+FIRST: Final = 2
+"""From this one on, tags are the plan's."""
 _MOST_BYTES: Final = 8 << 10
 """Of what one says. More than that is of no machine."""
 _LOOK: Final = 0.01
-"""Seconds between looks at what strangers say."""
+"""Seconds between looks at who has come, and whether there is a link."""
 _FAREWELL: Final = 1.0
 """Seconds for telling others why this machine ends."""
 
+_LONGEST: Final = 1024
+"""Characters of what one says."""
 _Text = Annotated[str, msgspec.Meta(max_length=1024)]
 _Token = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
 S = TypeVar("S", bound=msgspec.Struct)
@@ -66,8 +72,10 @@ class _Hello(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class _Bye(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """No more comes from this machine. ``error``: why it ends early, because of which machine."""
+    """No more comes from this machine, which has done so many steps. ``error``: why it ends early,
+    because of which machine."""
 
+    steps: int = 0
     error: _Text = ""
     machine: _Text = ""
 
@@ -116,6 +124,7 @@ class Links:
         self._said: dict[str, _Said] = {}
         self._changed = threading.Condition()  # guards what follows
         self._heard: dict[str, _Bye] = {}
+        self._answered: set[str] = set()
         self._lost: StageLostError | None = None
         self._told = False
         self._channels: list[rpc.Channel] = []
@@ -125,7 +134,9 @@ class Links:
             self._meet(store, sorted(machines), host, transport)
             with self._changed:
                 for name, peer in self.peers.items():
-                    self._said[name] = _Said(peer, partial(self._hear, name))
+                    with self.talking_to(name):
+                        self._said[name] = _Said(peer, partial(self._hear, name))
+                        peer.post(ANSWERS, None, partial(self._hear_answer, name))
         except BaseException:
             self._end()
             raise
@@ -164,11 +175,14 @@ class Links:
     def _call(self, name: str, address: _Address, transport: Any) -> None:
         channel = rpc.insecure_channel(address.target, transport=transport)
         self._channels.append(channel)
-        peer = channel.peer()
-        if peer is None:
-            raise StageLostError(name, f"there is no link to {address.target}: {channel.path()}")
-        said = _Said(peer)
+        while (peer := channel.peer()) is None:
+            if time.monotonic() >= self._until:
+                raise StageTimeoutError(
+                    f"machine {name}: no link to {address.target}: {channel.path()}"
+                )
+            threading.Event().wait(_LOOK)  # the channel goes on trying
         try:
+            said = _Said(peer)
             self._say(peer, _Hello(self._me, address.token), self._time_left(name))
             hello = said.wait(_Hello, self._time_left(name))
         except rpc.CallError as error:
@@ -205,6 +219,8 @@ class Links:
                     raise PlanError(f"machine {hello.machine} has come twice, or has no stage")
                 missing.remove(hello.machine)
                 self.peers[hello.machine] = peer
+        for peer, _ in strangers:
+            peer.close()
 
     def _time_left(self, *names: str) -> float:
         left = self._until - time.monotonic()
@@ -225,18 +241,27 @@ class Links:
         """A machine has said that it ends, or is gone."""
         with self._changed:
             try:
-                bye = self._said[name].wait(_Bye, 0) or _Bye("it is gone")
+                bye = self._said[name].wait(_Bye, 0) or _Bye(error="it is gone")
             except rpc.CallError as error:
-                bye = _Bye(str(error.details()))
+                bye = _Bye(error=str(error.details())[:_LONGEST])
             except msgspec.MsgspecError as error:
-                bye = _Bye(f"it talks nonsense: {error}")
+                bye = _Bye(error=f"it talks nonsense: {error}")
             self._heard[name] = bye
             if bye.error and self._lost is None:
                 self._lost = StageLostError(bye.machine or name, bye.error)
             self._changed.notify_all()
             lost = self._lost
         if lost is not None:
-            self._tell(_Bye(lost.why, lost.machine))
+            self._tell(_Bye(error=lost.why, machine=lost.machine))
+        if not bye.error:
+            with suppress(rpc.CallError):
+                self.peers[name].send(ANSWERS, b"", _FAREWELL)
+
+    def _hear_answer(self, name: str) -> None:
+        """A machine has heard this one's end; or is gone, as it goes only after that."""
+        with self._changed:
+            self._answered.add(name)
+            self._changed.notify_all()
 
     def _tell(self, bye: _Bye) -> None:
         """Tells the others once; who is gone need not know."""
@@ -267,28 +292,40 @@ class Links:
 
     # -------------------------------------------------------------------------------------- its end
 
-    def close(self, timeout: float) -> None:
+    def close(self, steps: int, timeout: float) -> None:
         """Waits until all machines want to close, so that nothing is lost under way. Raises
-        StageLostError, StageTimeoutError; the links are closed then, too."""
+        StageLostError, StageTimeoutError, and ReplayError when one has done another number of
+        steps; the links are closed then, too."""
         try:
-            self._tell(_Bye())
+            self._tell(_Bye(steps))
             with self._changed:
                 self._changed.wait_for(
                     lambda: self._lost is not None or len(self._heard) == len(self.peers), timeout
                 )
                 self.check()
                 late = self.peers.keys() - self._heard.keys()
+                # What closes a link may overtake what was said there.
+                self._changed.wait_for(lambda: len(self._answered) == len(self.peers), _FAREWELL)
+                done = {name: bye.steps for name, bye in self._heard.items()}
             if late:
                 raise StageTimeoutError(
                     f"not come to its end in time: machine {', '.join(sorted(late))}"
                 )
+            for name, others in done.items():
+                if others != steps:
+                    raise ReplayError(
+                        f"machine {name} has done {others} steps, and {self._me} {steps}"
+                    )
         finally:
             self._end()
 
-    def abort(self, why: str) -> None:
+    def abort(self, error: BaseException) -> None:
         """Ends all links; the others learn why, unless they know."""
-        self._tell(_Bye(why[:1000] or "it failed", self._me))
-        # What closes a link may overtake what was said: whoever has heard it answers, or is gone.
+        if isinstance(error, StageLostError):
+            self._tell(_Bye(error=error.why, machine=error.machine))
+        else:
+            why = f"{type(error).__name__}: {error}"
+            self._tell(_Bye(error=why[:_LONGEST], machine=self._me))
         with self._changed:
             self._changed.wait_for(lambda: len(self._heard) == len(self.peers), _FAREWELL)
         self._end()

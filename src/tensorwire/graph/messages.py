@@ -12,7 +12,7 @@ import numpy as np
 
 from tensorwire import arrays, tensors
 from tensorwire.graph.edge import Edge
-from tensorwire.graph.links import CONTROL
+from tensorwire.graph.links import FIRST
 from tensorwire.graph.plan import PlanError, Transfer
 from tensorwire.graph.program import Program
 from tensorwire.rpc import Peer
@@ -24,7 +24,7 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 def tag_of(transfer: Transfer) -> int:
-    return CONTROL + 1 + transfer.number
+    return FIRST + transfer.number
 
 
 class Inbox:

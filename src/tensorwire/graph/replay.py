@@ -177,14 +177,15 @@ class Replay:
 
     def _fail(self, error: BaseException) -> None:
         self._over = error
-        self._links.abort(f"{type(error).__name__}: {error}")
+        self._links.abort(error)
 
     def close(self) -> None:
-        """Ends this machine's part, once all machines want to: they have done the same number of
-        steps then. Raises StageLostError, StageTimeoutError. May be called again."""
+        """Ends this machine's part, once all machines want to. Raises StageLostError,
+        StageTimeoutError, and ReplayError when another machine has done more steps, or fewer. May
+        be called again."""
         if self._over is None:
             self._over = ReplayError("it was closed")
-            self._links.close(self._timeout)
+            self._links.close(self._steps, self._timeout)
 
     def __enter__(self) -> Replay:
         return self
