@@ -22,7 +22,6 @@ from tensorwire.bench.suites.train.models.layers import Network
 from tensorwire.bench.suites.train.options import Options
 from tensorwire.bench.suites.train.updates import choose
 from tensorwire.graph import tensorflow as ours
-from tensorwire.graph.tensorflow_steps import trace
 from tensorwire.launch import free_ports
 
 pytestmark = pytest.mark.timeout(180)  # the import of TensorFlow takes seconds
@@ -56,7 +55,7 @@ def training(model: str, workers: int, batch: int = 2) -> tuple[tf.Graph, list[A
     return whole, fetches
 
 
-@pytest.mark.parametrize("model", ["alexnet", "lenet", "lstm"])
+@pytest.mark.parametrize("model", ["alexnet", "vgg16", "lenet", "fcn5"])
 def test_the_models_of_train(model: str) -> None:
     """A step takes all parameters and gives all gradients; both are in the inventory."""
     whole, fetches = training(model, 2)
@@ -76,7 +75,7 @@ def test_the_models_of_train(model: str) -> None:
 def test_a_dry_run_sends_what_was_inferred() -> None:
     whole, fetches = training("lenet", 2)
     inferred = graph.edges(whole, fetches=fetches)
-    traced = trace(whole, fetches, steps=2)
+    traced = graph.trace(whole, fetches, steps=2)
 
     def large(edges: list[graph.Edge]) -> Counter[tuple[Any, ...]]:
         return Counter(
@@ -126,9 +125,9 @@ def test_text_loops_and_unknown_sizes() -> None:
 
 def test_shapes_that_vary_are_seen_to() -> None:
     whole, x, fetches = looping()
-    same = trace(whole, fetches, {x: [[1.0] * 4] * 3}, steps=2)
+    same = graph.trace(whole, fetches, {x: [[1.0] * 4] * 3}, steps=2)
     assert {edge.seen for edge in same} == {"traced"}
-    found = trace(whole, fetches, lambda step: {x: [[1.0] * 4] * (3 + step)}, steps=2)
+    found = graph.trace(whole, fetches, lambda step: {x: [[1.0] * 4] * (3 + step)}, steps=2)
     (inside,) = (edge for edge in found if edge.name.endswith("mul") or "doubled" in edge.name)
     assert (inside.shape, inside.seen, inside.per) == ((None, 8), "varies", "iteration")
     (gradient,) = (e for e in found if e.target == "ps:0" and e.shape == (4, 8))
@@ -150,7 +149,7 @@ def test_a_real_cluster_sends_what_a_dry_run_does() -> None:
     with v1.Session(servers[1].target, graph=whole) as session:
         variables = whole.get_collection(v1.GraphKeys.GLOBAL_VARIABLES)
         session.run([each.initializer for each in variables])
-        real = trace(whole, fetches, feeds, session=session)
+        real = graph.trace(whole, fetches, feeds, session=session)
         metadata = v1.RunMetadata()
         session.run(fetches, feeds, run_metadata=metadata)
 
@@ -159,7 +158,7 @@ def test_a_real_cluster_sends_what_a_dry_run_does() -> None:
             (e.source, e.target, e.shape, e.dtype, e.seen, e.per) for e in edges if e.shape
         )
 
-    assert data(real) == data(trace(whole, fetches, feeds))
+    assert data(real) == data(graph.trace(whole, fetches, feeds))
     with pytest.raises(graph.ScopeError, match="without a trace of its partitions"):
         graph.edges(metadata)
 
@@ -196,7 +195,7 @@ def test_machines_are_tasks_unless_they_are_named() -> None:
     found = graph.edges(whole.as_graph_def(), fetches=names, machines=where)
     assert {(edge.source, edge.target) for edge in found} == {("a", "b"), ("b", "a")}
     with pytest.raises(graph.ScopeError, match="no operation of the graph is on a task"):
-        trace(tf.Graph(), [])
+        graph.trace(tf.Graph(), [])
 
 
 def test_a_saved_model_and_a_graph_in_a_file(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ The analyzer of J. Xue et al., "RPC Considered Harmful: Fast Distributed Deep Le
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +41,7 @@ __all__ = [
     "is_graph",
     "plan",
     "program",
+    "trace",
 ]
 
 _OF_REPLAY = ("Replay", "ReplayError", "StageLostError", "StageTimeoutError")
@@ -86,6 +87,42 @@ def program(graph: Any, *, machines: Machines | None = None) -> Program:
         f"a {type(graph).__name__} is no graph: of TensorFlow it is a tf.Graph, a GraphDef, a "
         "ConcreteFunction or a RunMetadata, of PyTorch an ExportedProgram or a GraphModule, of JAX "
         "what jax.make_jaxpr gives"
+    )
+
+
+def trace(
+    graph: Any,
+    fetches: Sequence[Any],
+    feeds: Mapping[Any, Any] | Callable[[int], Mapping[Any, Any]] | None = None,
+    *,
+    steps: int = 2,
+    initialize: Sequence[Any] | None = None,
+    session: Any = None,
+    machines: Machines | None = None,
+) -> list[Edge]:
+    """Runs some steps, and tells what crossed machines and in which shapes.
+
+    graph: a ``tf.Graph`` or ``GraphDef`` with operations on tasks. fetches: what a step runs:
+    tensors, operations, or their names. feeds: of each step, or a function of its number. Give
+    steps the shapes that they have in practice: a tensor with two shapes ``varies``.
+
+    session: one of a cluster, whose variables are there: the steps run there. Without it they run
+    dry, in this process: each task is a device of a session of its own, after ``initialize`` (by
+    default, of a ``tf.Graph``, all its variables). Operations without a device are on the first
+    task that is no parameter server, as in the session of a worker.
+
+    Raises ScopeError for a graph without tasks, and what TensorFlow raises.
+    """
+    from tensorwire.graph import tensorflow_steps
+
+    return tensorflow_steps.trace(
+        graph,
+        fetches,
+        feeds,
+        steps=steps,
+        initialize=initialize,
+        session=session,
+        machines=machines,
     )
 
 

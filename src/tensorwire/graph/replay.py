@@ -29,7 +29,8 @@ class Replay:
     Each machine is a process that makes the same program and the same plan. They are joined by
     links, each with each, and compare the digests of their plans before anything else is sent. From
     then on a step has no question and no answer: memory for what comes is there ``depth`` steps
-    ahead, and whoever has a value sends it. Machines may be as many steps apart as that.
+    ahead, and whoever has a value sends it. What is sent further ahead waits within the credit of
+    the link (TENSORWIRE_STREAM_WINDOW_BYTES), and then its sender does.
 
     What a machine sends is what ``Program`` would hand from stage to stage: results have the same
     bits as in one process. Not thread-safe.

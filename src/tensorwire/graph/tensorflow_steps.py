@@ -68,19 +68,7 @@ def trace(
     session: Any = None,
     machines: Machines | None = None,
 ) -> list[Edge]:
-    """Runs some steps, and tells what crossed machines and in which shapes.
-
-    graph: a ``tf.Graph`` or ``GraphDef`` with operations on tasks. fetches: what a step runs:
-    tensors, operations, or their names. feeds: of each step, or a function of its number. Give
-    steps the shapes that they have in practice: a tensor with two shapes ``varies``.
-
-    session: one of a cluster, whose variables are there: the steps run there. Without it they run
-    dry, in this process: each task is a device of a session of its own, after ``initialize`` (by
-    default, of a ``tf.Graph``, all its variables). Operations without a device are on the first
-    task that is no parameter server, as in the session of a worker.
-
-    Raises ScopeError for a graph without tasks, and what TensorFlow raises.
-    """
+    """As ``tensorwire.graph.trace``."""
     of_step = feeds if callable(feeds) else lambda _: feeds or {}
     if session is not None:
         return sent((_run(session, fetches, of_step(step)) for step in range(steps)), machines)
@@ -163,7 +151,7 @@ def sent(steps: Iterable[Any], machines: Machines | None) -> list[Edge]:
             raise ScopeError(
                 "the step was run without a trace of its partitions: pass RunOptions("
                 "output_partition_graphs=True, trace_level=RunOptions.FULL_TRACE), or use "
-                "tensorwire.graph.tensorflow.trace"
+                "tensorwire.graph.trace"
             )
         for edge in _sent(metadata, find):
             found.setdefault((edge.name, edge.source, edge.target), []).append(edge)
