@@ -72,7 +72,7 @@ def test_json_a_picture_and_the_plan(program: Path, tmp_path: Path) -> None:
         "target": "worker:0",
         "edges": 3,
         "messages": 3,
-        "bytes": (1 << 20) + 2048,
+        "nbytes": (1 << 20) + 2048,
         "unknown": 0,
     }
     assert found["machines"]["worker:0"]["received"] == (1 << 20) + 2048
@@ -138,7 +138,7 @@ def test_a_program_of_jax(tmp_path: Path) -> None:
         "    return jax.make_jaxpr(step)(jax.numpy.ones((4, 4)))\n"
     )
     found = json.loads(run(path, "--json", "--machines", "encoder=a,decoder=b").stdout)
-    assert [(each["source"], each["target"], each["bytes"]) for each in found["edges"]] == [
+    assert [(each["source"], each["target"], each["nbytes"]) for each in found["edges"]] == [
         ("a", "b", 64)
     ]
     path.write_text("import jax\ngraph = jax.make_jaxpr(lambda x: x + 1)(1.0)\n")

@@ -50,7 +50,7 @@ def test_scopes_within_calls() -> None:
     jaxpr = jax.make_jaxpr(net)(jnp.ones((4, 8)))
     assert graph.edges(jaxpr) == []  # all of it is in the scope net
     (edge,) = graph.edges(jaxpr, machines={"net/encoder": "a", "net": "b"})
-    assert (edge.source, edge.target, edge.shape, edge.bytes) == ("a", "b", (4, 8), 128)
+    assert (edge.source, edge.target, edge.shape, edge.nbytes) == ("a", "b", (4, 8), 128)
     made = graph.program(jaxpr, machines={"net/encoder": "a", "net": "b"})
     assert np.array_equal(made(in0=jnp.ones((4, 8)))["out0"], np.full(8, 8.0))
 

@@ -69,7 +69,7 @@ def test_messages_hold_their_tensors_apart(found: list[Edge]) -> None:
         for each, offset in zip(transfer.edges, transfer.offsets, strict=True):
             assert offset >= end
             assert offset % 64 == 0
-            end = offset + (each.bytes or 0)
+            end = offset + (each.nbytes or 0)
         assert transfer.nbytes in (end, None)
         assert len({(each.source, each.target, each.round) for each in transfer.edges}) == 1
 
@@ -172,8 +172,8 @@ def test_bytes_and_memory() -> None:
         + [Edge("ragged", "one", "ps", (None, 4), "float32")],
         depth=2,
     )
-    assert made.bytes("ps") == (200 * MIB, 200 * MIB)
-    assert made.bytes("one") == (100 * MIB, 100 * MIB)
+    assert made.moved("ps") == (200 * MIB, 200 * MIB)
+    assert made.moved("one") == (100 * MIB, 100 * MIB)
     # Two steps of all; and a peer may read a quarter of the arena at a time.
     assert made.arena("ps") == (800 * MIB, "800M", 1 << 30)
     assert made.arena("one") == (800 * MIB, "800M", 1 << 30)
@@ -182,7 +182,7 @@ def test_bytes_and_memory() -> None:
     assert pairs["one", "ps"][2:] == (2, 2, 100 * MIB, 1)
     assert "ragged" in made.table()
     with pytest.raises(KeyError, match="no machine 'three'"):
-        made.bytes("three")
+        made.moved("three")
 
 
 def test_digests_differ_with_all_that_a_plan_says() -> None:

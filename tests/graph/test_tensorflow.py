@@ -65,9 +65,9 @@ def test_the_models_of_train(model: str) -> None:
         for source, target in (("ps:0", worker), (worker, "ps:0")):
             found = [e for e in edges if (e.source, e.target) == (source, target)]
             large = [e for e in found if e.dtype == "float32" and e.shape != (0,) and e.shape]
-            assert sorted(e.bytes or 0 for e in large) == tensors
+            assert sorted(e.nbytes or 0 for e in large) == tensors
             assert {e.way for e in large} == {"placed"}
-    total = sum(edge.bytes or 0 for edge in edges)
+    total = sum(edge.nbytes or 0 for edge in edges)
     assert 4 * sum(tensors) <= total <= 4 * sum(tensors) + 1024
     assert {edge.seen for edge in edges} == {"inferred"}
 
@@ -79,7 +79,7 @@ def test_a_dry_run_sends_what_was_inferred() -> None:
 
     def large(edges: list[graph.Edge]) -> Counter[tuple[Any, ...]]:
         return Counter(
-            (e.source, e.target, e.shape) for e in edges if e.dtype == "float32" and e.bytes
+            (e.source, e.target, e.shape) for e in edges if e.dtype == "float32" and e.nbytes
         )
 
     assert large(traced) == large(inferred)

@@ -19,7 +19,7 @@ from torch import nn
 
 
 def summary(edges: list[graph.Edge]) -> list[tuple[Any, ...]]:
-    return [(edge.source, edge.target, edge.shape, edge.dtype, edge.bytes) for edge in edges]
+    return [(edge.source, edge.target, edge.shape, edge.dtype, edge.nbytes) for edge in edges]
 
 
 def test_an_exported_program() -> None:
@@ -48,7 +48,7 @@ def test_sizes_that_are_not_known_are_described() -> None:
     assert {edge.shape for edge in tensors} == {(None, WIDTH)}
     assert {edge.way for edge in tensors} == {"described"}
     scalars = [edge for edge in made.edges() if not edge.shape]
-    assert {(edge.dtype, edge.bytes) for edge in scalars} <= {("int64", 8)}
+    assert {(edge.dtype, edge.nbytes) for edge in scalars} <= {("int64", 8)}
 
 
 def test_a_program_that_goes_back_and_forth() -> None:

@@ -42,7 +42,7 @@ class Edge(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     takes anything back. 0 where that is not known."""
 
     @property
-    def bytes(self) -> int | None:
+    def nbytes(self) -> int | None:
         """Of one tensor; None where the shape is not known, or the type is none that travels."""
         if self.shape is None or None in self.shape:
             return None
@@ -64,7 +64,7 @@ class Edge(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
             return "stock"
         if self.per == "iteration":
             return "stock"
-        return "described" if self.bytes is None or self.seen == "varies" else "placed"
+        return "described" if self.nbytes is None or self.seen == "varies" else "placed"
 
 
 def merged(name: str, found: Sequence[Edge]) -> Edge:

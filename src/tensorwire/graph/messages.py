@@ -66,7 +66,7 @@ class Inbox:
         root: Bytes = np.frombuffer(memory.data, np.uint8)
         self._taken.append((memory, weakref.ref(root)))
         return {
-            edge.name: self._value(edge, root[offset : offset + (edge.bytes or 0)])
+            edge.name: self._value(edge, root[offset : offset + (edge.nbytes or 0)])
             for edge, offset in zip(self._transfer.edges, self._transfer.offsets, strict=True)
         }
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import builtins
 import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Final, NamedTuple
@@ -53,9 +52,9 @@ class Pair(NamedTuple):
     edges: int
     messages: int
     """In a step. Of edges in loops and of such that stay on the stock path there are more."""
-    bytes: int
+    nbytes: int
     unknown: int
-    """Edges whose bytes are not known, and not among ``bytes``."""
+    """Edges whose bytes are not known, and not among ``nbytes``."""
 
 
 class Moved(NamedTuple):
@@ -68,7 +67,7 @@ class Moved(NamedTuple):
 class Arena(NamedTuple):
     """How much memory a machine needs for a plan, and settings that give it."""
 
-    bytes: int
+    nbytes: int
     buffer_bytes: str
     """For TENSORWIRE_BUFFER_BYTES."""
     tf_rdma_buf_size: int
@@ -99,7 +98,7 @@ class Plan(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
         for edge in self.edges:
             if edge.way == "stock":
                 continue
-            nbytes = edge.bytes
+            nbytes = edge.nbytes
             if edge.way == "described" or nbytes is None or nbytes > self.coalesce:
                 groups.append([edge])
                 continue
@@ -130,18 +129,18 @@ class Plan(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
                 *key,
                 len(found),
                 messages.get(key, 0),
-                sum(edge.bytes or 0 for edge in found),
-                sum(edge.bytes is None for edge in found),
+                sum(edge.nbytes or 0 for edge in found),
+                sum(edge.nbytes is None for edge in found),
             )
             for key, found in sorted(edges.items())
         )
 
-    def bytes(self, machine: str) -> Moved:
+    def moved(self, machine: str) -> Moved:
         """What a machine sends and receives in a step, as far as it is known. KeyError: the plan
         has no such machine."""
         if machine not in self.machines:
             raise KeyError(f"the plan has no machine {machine!r}; {', '.join(self.machines)}")
-        known = [(edge, edge.bytes or 0) for edge in self.edges]
+        known = [(edge, edge.nbytes or 0) for edge in self.edges]
         return Moved(
             sum(nbytes for edge, nbytes in known if edge.source == machine),
             sum(nbytes for edge, nbytes in known if edge.target == machine),
@@ -151,8 +150,8 @@ class Plan(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
         """What the arena of a machine should hold: all that it sends and receives in ``depth``
         steps; and four times what one peer reads of it meanwhile, since a peer may hold a quarter
         of an arena. KeyError: the plan has no such machine."""
-        moved = self.bytes(machine)
-        to_one = max((p.bytes for p in self.pairs() if p.source == machine), default=0)
+        moved = self.moved(machine)
+        to_one = max((p.nbytes for p in self.pairs() if p.source == machine), default=0)
         needed = self.depth * max(moved.sent + moved.received, 4 * to_one)
         mib = max(64, -(-needed // _MIB))
         return Arena(needed, f"{mib}M", max(1, -(-needed // _GIB)) * _GIB)
@@ -172,7 +171,7 @@ class Plan(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
             "edges": [
                 {
                     **{name: getattr(edge, name) for name in edge.__struct_fields__},
-                    "bytes": edge.bytes,
+                    "nbytes": edge.nbytes,
                     "way": edge.way,
                 }
                 for edge in self.edges
@@ -182,23 +181,23 @@ class Plan(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
                     "source": each.source,
                     "target": each.target,
                     "edges": [edge.name for edge in each.edges],
-                    "bytes": each.nbytes,
+                    "nbytes": each.nbytes,
                 }
                 for each in self.coalesced()
             ],
             "pairs": [pair._asdict() for pair in self.pairs()],
             "machines": {
-                name: {**self.bytes(name)._asdict(), "arena": self.arena(name)._asdict()}
+                name: {**self.moved(name)._asdict(), "arena": self.arena(name)._asdict()}
                 for name in self.machines
             },
         }
 
-    def to_bytes(self) -> builtins.bytes:
+    def to_bytes(self) -> bytes:
         """For another machine, or a file. The same plan gives the same bytes."""
         return msgspec.msgpack.encode(self)
 
     @staticmethod
-    def from_bytes(data: builtins.bytes | memoryview) -> Plan:
+    def from_bytes(data: bytes | memoryview) -> Plan:
         """Reads what ``to_bytes`` gave. PlanError when it is something else."""
         if len(data) > MAX_PLAN_BYTES:
             raise PlanError(f"a plan of {len(data)} bytes: the limit is {MAX_PLAN_BYTES}")
@@ -264,7 +263,7 @@ def _transfer(number: int, group: Sequence[Edge]) -> Transfer:
     offsets, used = [], 0
     for edge in group:
         offsets.append(used)
-        used = _aligned(used + (edge.bytes or 0))
+        used = _aligned(used + (edge.nbytes or 0))
     placed = first.way == "placed"
-    nbytes = offsets[-1] + (group[-1].bytes or 0) if placed else None
+    nbytes = offsets[-1] + (group[-1].nbytes or 0) if placed else None
     return Transfer(number, first.source, first.target, tuple(group), tuple(offsets), nbytes)

@@ -43,7 +43,7 @@ _EDGES: Final = (
     Column("to", lambda edge: edge.target, text=True),
     Column("tensor", lambda edge: edge.name, text=True),
     Column("what", shape, text=True),
-    Column("bytes", lambda edge: size(edge.bytes)),
+    Column("bytes", lambda edge: size(edge.nbytes)),
     Column("per", lambda edge: edge.per, text=True, leaves=2),
     Column("seen", lambda edge: edge.seen, text=True, leaves=3),
     Column("way", lambda edge: edge.way, text=True, leaves=1),
@@ -53,7 +53,7 @@ _PAIRS: Final = (
     Column("to", lambda pair: pair.target, text=True),
     Column("edges", lambda pair: str(pair.edges)),
     Column("messages", lambda pair: str(pair.messages)),
-    Column("bytes a step", lambda pair: size(pair.bytes)),
+    Column("bytes a step", lambda pair: size(pair.nbytes)),
     Column("of unknown size", lambda pair: str(pair.unknown), leaves=1),
 )
 
@@ -61,8 +61,8 @@ _PAIRS: Final = (
 def _machines(plan: Plan) -> Sequence[Column]:
     return (
         Column("machine", lambda name: name, text=True),
-        Column("sends", lambda name: size(plan.bytes(name).sent)),
-        Column("receives", lambda name: size(plan.bytes(name).received)),
+        Column("sends", lambda name: size(plan.moved(name).sent)),
+        Column("receives", lambda name: size(plan.moved(name).received)),
         Column("TENSORWIRE_BUFFER_BYTES", lambda name: plan.arena(name).buffer_bytes),
         Column("TF_RDMA_BUF_SIZE", lambda name: str(plan.arena(name).tf_rdma_buf_size)),
     )
@@ -73,7 +73,7 @@ def print_plan(plan: Plan, to: Console | None = None, most: int | None = MOST_ED
     to = to or console()
     edges = list(plan.edges)
     if most is not None and len(edges) > most:
-        kept = sorted(edges, key=lambda edge: -(edge.bytes or 0))[:most]
+        kept = sorted(edges, key=lambda edge: -(edge.nbytes or 0))[:most]
         edges = [edge for edge in edges if edge in kept]
     _print(to, f"{_count(plan)}, digest {plan.digest[:12]}", _EDGES, edges)
     if len(edges) < len(plan.edges):
@@ -103,7 +103,7 @@ def _edges(count: int) -> str:
 def _count(plan: Plan) -> str:
     ways = [edge.way for edge in plan.edges]
     parts = [f"{ways.count(way)} {way}" for way in ("placed", "described", "stock") if way in ways]
-    total = size(sum(edge.bytes or 0 for edge in plan.edges))
+    total = size(sum(edge.nbytes or 0 for edge in plan.edges))
     return f"{_edges(len(ways))} ({', '.join(parts)}), {total} a step"
 
 
@@ -141,7 +141,7 @@ def draw(plan: Plan, path: Path) -> None:
         for angle in (math.pi - 2 * math.pi * number / len(names),)
     }
     pairs = plan.pairs()
-    most = max((pair.bytes for pair in pairs), default=0) or 1
+    most = max((pair.nbytes for pair in pairs), default=0) or 1
     for pair in pairs:
         start, end = places[pair.source], places[pair.target]
         axis.annotate(
@@ -151,14 +151,14 @@ def draw(plan: Plan, path: Path) -> None:
             arrowprops={
                 "arrowstyle": "-|>",
                 "connectionstyle": "arc3,rad=0.15",
-                "linewidth": 1 + 4 * pair.bytes / most,
+                "linewidth": 1 + 4 * pair.nbytes / most,
                 "color": "tab:blue",
                 "alpha": 0.7,
                 "shrinkA": 28,
                 "shrinkB": 28,
             },
         )
-        words = f"{size(pair.bytes)}{' + ?' if pair.unknown else ''}\n{_edges(pair.edges)}"
+        words = f"{size(pair.nbytes)}{' + ?' if pair.unknown else ''}\n{_edges(pair.edges)}"
         axis.text(*_beside(start, end), words, ha="center", va="center", fontsize="small")
     for name, (x, y) in places.items():
         axis.text(x, y, name, ha="center", va="center", bbox={"boxstyle": "round", "fc": "white"})
