@@ -127,6 +127,7 @@ class Links:
         self._answered: set[str] = set()
         self._lost: StageLostError | None = None
         self._told = False
+        self._callers: list[str] = []
         self._channels: list[rpc.Channel] = []
         self._pool = ThreadPoolExecutor(1)
         self._server = rpc.server(self._pool, transport=transport)
@@ -155,7 +156,8 @@ class Links:
         addresses = [self._address(store, number, name) for number, name in enumerate(machines)]
         for name, address in zip(machines[:mine], addresses, strict=False):
             self._call(name, address, transport)
-        self._answer(arrived, token, machines[mine + 1 :])
+        self._callers = machines[mine + 1 :]
+        self._answer(arrived, token, list(self._callers))
 
     def _address(self, store: Store, number: int, name: str) -> _Address:
         try:
@@ -307,6 +309,8 @@ class Links:
                 # What closes a link may overtake what was said there.
                 self._changed.wait_for(lambda: len(self._answered) == len(self.peers), _FAREWELL)
                 done = {name: bye.steps for name, bye in self._heard.items()}
+            for name in self._callers if not late else ():  # gRPC would log that it was left first
+                self.peers[name].wait_gone(_FAREWELL)
             if late:
                 raise StageTimeoutError(
                     f"not come to its end in time: machine {', '.join(sorted(late))}"
@@ -331,9 +335,9 @@ class Links:
         self._end()
 
     def _end(self) -> None:
-        for peer in self.peers.values():
-            peer.close()
         for channel in self._channels:
             channel.close()
+        for peer in self.peers.values():
+            peer.close()
         self._server.stop(None)
         self._pool.shutdown(wait=False)
