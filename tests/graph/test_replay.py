@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
+import msgspec
+import numpy as np
 import pytest
 
 if find_spec("torch") is None:
@@ -14,7 +18,8 @@ if find_spec("torch") is None:
 
 from tests.graph.machines import running
 
-from tensorwire import graph
+from tensorwire import graph, rpc
+from tensorwire.collective import FileStore
 
 TORCH = "tests.graph.torch_machine"
 NAMES = ("a", "b", "c")
@@ -61,6 +66,17 @@ def test_a_machine_that_fails_says_why(tmp_path: Path) -> None:
             assert "ArithmeticError: the loss is no number" in said["text"]
 
 
+def test_a_shape_that_was_not_planned(tmp_path: Path) -> None:
+    with running(TORCH, NAMES, tmp_path, "another shape") as machines:
+        said = machines["a"].said()
+        assert said["error"] == "PlanError"
+        assert "is not as planned: expected a tensor any dtype [4, 64], got" in said["text"]
+        for name in ("b", "c"):
+            said = machines[name].said()
+            assert (said["error"], said["machine"]) == ("StageLostError", "a"), said
+            assert "PlanError" in said["text"]
+
+
 def test_machines_that_end_after_different_steps(tmp_path: Path) -> None:
     with running(TORCH, NAMES, tmp_path, "stops early") as machines:
         for name in NAMES:
@@ -97,9 +113,28 @@ def test_a_training_step_of_jax(tmp_path: Path) -> None:
     ]
 
 
-def test_what_replay_refuses_before_it_meets_anybody(tmp_path: Path) -> None:
-    value = graph.Value((2,), "float32")
-    made = graph.Program(
+class _Machine(threading.Thread):
+    """One of a program of two, in this process."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        super().__init__()
+        self._machine, self._folder = name, folder
+        self.found: object = None
+
+    def run(self) -> None:
+        made = small()
+        try:
+            with graph.Replay(
+                made, graph.plan(made.edges()), self._machine, self._folder, timeout=20
+            ) as replay:
+                inputs = {"x": np.ones(2, np.float32)} if self._machine == "a" else {}
+                self.found = [value.tolist() for value in replay.step(**inputs).values()]
+        except graph.ReplayError as error:
+            self.found = error
+
+
+def small() -> graph.Program:
+    return graph.Program(
         "torch",
         ("x",),
         ("z",),
@@ -107,8 +142,34 @@ def test_what_replay_refuses_before_it_meets_anybody(tmp_path: Path) -> None:
             graph.Stage("a", 0, ("x",), ("y",), lambda x: [x + 1]),
             graph.Stage("b", 1, ("y",), ("z",), lambda y: [y * 2]),
         ),
-        {"y": value},
+        {"y": graph.Value((2,), "float32")},
     )
+
+
+def test_strangers_are_not_let_in(tmp_path: Path) -> None:
+    """Who has not read the store: with another token, with nonsense, too long, or silent."""
+    machines = [_Machine("a", tmp_path), _Machine("b", tmp_path)]
+    machines[0].start()
+    target, digest, token = msgspec.msgpack.decode(FileStore(tmp_path).get("graph/0", 20))
+    assert digest == graph.plan(small().edges()).digest
+    other = bytes(each ^ 1 for each in token)
+    said = [msgspec.msgpack.encode([1, "b", other]), b"\xff nonsense", bytes(20_000), b""]
+    with contextlib.ExitStack() as stack:
+        for number, words in enumerate(said):
+            options = [("grpc.primary_user_agent", f"stranger {number}")]  # a link for each
+            channel = rpc.insecure_channel(target, options, transport="tcp")
+            stranger = stack.enter_context(channel).peer()
+            assert stranger is not None
+            if words:
+                stranger.send(0, words, 20)
+        machines[1].start()
+        for machine in machines:
+            machine.join(30)
+    assert [machine.found for machine in machines] == [[], [[4.0, 4.0]]]
+
+
+def test_what_replay_refuses_before_it_meets_anybody(tmp_path: Path) -> None:
+    made = small()
     assert made(x=1) == {"z": 4}
     with pytest.raises(graph.PlanError, match="has no machine 'd'; there are a, b"):
         graph.Replay(made, graph.plan(made.edges()), "d", tmp_path)
@@ -118,6 +179,6 @@ def test_what_replay_refuses_before_it_meets_anybody(tmp_path: Path) -> None:
         made()
     with pytest.raises(TypeError, match="no such inputs: y; there are x"):
         made(x=0, y=1)
-    keys = replace(made, values={"y": replace(value, dtype="key<fry>")})
+    keys = replace(made, values={"y": graph.Value((2,), "key<fry>")})
     with pytest.raises(graph.PlanError, match="y cannot travel: it is of type key<fry>"):
         graph.Replay(keys, graph.plan(keys.edges()), "a", tmp_path)

@@ -97,6 +97,11 @@ def main(argument: dict[str, Any]) -> None:
                 if machine == "b":
                     raise ArithmeticError("the loss is no number")
                 replay.step(**({"x": inputs(1)} if replay.inputs else {}))
+        elif case == "another shape":
+            with replayed(machine, folder, **more) as replay:
+                for step in range(9):
+                    x = inputs(step, 5 if step == 2 else 4)
+                    replay.step(**({"x": x} if replay.inputs else {}))
         elif case == "stops early":
             with replayed(machine, folder, **more) as replay:
                 for step in range(2 if machine == "a" else 1):
