@@ -78,7 +78,7 @@ PYTHON_LAYERS = (
     ("environment", "observe.audit", "observe.host", "observe.trace", "plugins"),
     ("arrays", "audit", "rpc", "trace"),
     ("collective", "observe.doctor", "observe.loopback", "observe.metrics", "protobuf", "service"),
-    ("horovod", "jax", "metrics", "observe.rdma", "tensorflow", "torch"),
+    ("graph", "horovod", "jax", "metrics", "observe.rdma", "tensorflow", "torch"),
     ("bench",),
     ("cli",),
     ("__main__",),

@@ -19,7 +19,10 @@ from tensorwire.cli import app
 from tensorwire.cli.group import Group
 from tensorwire.transports import names
 
-COMMANDS = ("run", "train", "trace", "doctor", "bench rpc", "bench tensorflow", "bench collectives")
+COMMANDS = (
+    *("run", "train", "trace", "doctor", "graph"),
+    *("bench rpc", "bench tensorflow", "bench collectives"),
+)
 GROUPS = ("", "bench")
 
 
@@ -37,6 +40,10 @@ def run(*arguments: str) -> Result:
         (("bench", "collectives"), ("--cases", "--ranks", "--dtype", "--peers", "Examples")),
         (("run",), ("[OPTIONS] -- ", "--launch", "Examples", "Exit codes")),
         (("train",), ("--compare", "resnet152", "Examples", "Exit codes", "--json")),
+        (
+            ("graph",),
+            ("PROGRAM[:NAME]", "--machines", "--depth", "Examples", "Exit codes", "--json"),
+        ),
         (("doctor",), ("TARGET", "Examples", "Exit codes", "--json")),
     ],
 )

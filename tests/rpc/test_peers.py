@@ -237,6 +237,46 @@ def test_tagged_messages_go_both_ways(pairing: Pairing) -> None:
                 sent.result(LIMIT_SECONDS)
 
 
+def test_messages_are_asked_for_ahead(transport: Any) -> None:
+    """In their order, into memory or not; one that is taken back goes to who asks next; and one
+    that waits ends with its peer."""
+    arrived: queue.SimpleQueue[tw.Peer] = queue.SimpleQueue()
+    with serving() as (server, target):
+        server.on_peer(arrived.put)
+        with tw.insecure_channel(target, transport=transport) as channel:
+            here = channel.peer()
+            assert here is not None
+            there = arrived.get(timeout=LIMIT_SECONDS)
+            memory, came = bytearray(6), threading.Event()
+            first, second = here.post(1, memory, came.set), here.post(1)
+            assert (first.wait(0.0), first.done) == (None, False)
+            there.send(1, b"first")
+            there.send(1, b"second")
+            assert came.wait(LIMIT_SECONDS)
+            assert (first.wait(LIMIT_SECONDS), bytes(memory)) == (5, b"first\0")
+            found = second.wait(LIMIT_SECONDS)
+            assert isinstance(found, list)
+            assert [bytes(segment) for segment in found] == [b"second"]
+            with pytest.raises(grpc.RpcError) as raised:
+                second.wait(LIMIT_SECONDS)
+            assert raised.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+            taken_back = here.post(2)
+            assert taken_back.cancel()
+            assert not taken_back.cancel()
+            there.send(2, b"for another")
+            assert [bytes(each) for each in here.receive(2, LIMIT_SECONDS)] == [b"for another"]
+            with pytest.raises(grpc.RpcError) as raised:
+                here.post(2**63)
+            assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+            ended = threading.Event()
+            last = here.post(3, None, ended.set)
+            there.close()
+            assert ended.wait(LIMIT_SECONDS)
+            with pytest.raises(grpc.RpcError) as raised:
+                last.wait(LIMIT_SECONDS)
+            assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
 def test_what_is_wrong_with_tagged_messages_is_said() -> None:
     arrived: queue.SimpleQueue[tw.Peer] = queue.SimpleQueue()
     with serving() as (server, target):

@@ -23,6 +23,8 @@ class Commands(Group):
         "doctor": "Show what this host has, what calls to TARGET would get, and what mends the "
         "rest.",
         "bench": "Measure Tensorwire against others.",
+        "graph": "Show which tensors cross machines in a step of a program, and what memory that "
+        "takes.",
         "tune": "Measure which ways collectives are fastest on this host, and keep that for groups "
         "to use.",
     }

@@ -50,6 +50,58 @@ class _OneLink:
         )
 
 
+class Posted:
+    """A message that was asked for by its tag (``Peer.post``). It is asked for even when this
+    object goes; the memory for it belongs to it until it has ended."""
+
+    def __init__(
+        self,
+        peer: _core.Peer,
+        tag: int,
+        into: BytesLike | None,
+        callback: Callable[[], object] | None,
+    ) -> None:
+        """``Peer.post`` makes them. Raises StatusError."""
+        self._peer = peer.share()
+        self._tag = tag
+        self._into = into
+        self._native: _core.Receive
+        if callback is None:
+            self._native = peer.receive(tag, into)
+        else:
+            events.watch(self, callback)
+
+    def notify(self, queue: _core.EventQueue, token: int) -> None:
+        """For ``events.watch``: asks, and has its end told."""
+        self._native = self._peer.receive(self._tag, self._into, queue, token)
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended: ``wait`` returns at once."""
+        return self._native.ended
+
+    def wait(self, timeout: float | None = None) -> Received | int | None:
+        """The segments of the message, or the number of its bytes where there was memory for them;
+        None after ``timeout`` seconds: it stays asked for.
+
+        Raises CallError: UNAVAILABLE once the peer is gone; OUT_OF_RANGE when the message was
+        larger than the memory, and it is dropped; CANCELLED; FAILED_PRECONDITION when it was taken
+        before.
+        """
+        try:
+            return self._native.wait(timeout)
+        except _core.StatusError as error:
+            raise status.CallError(error.code, error.details) from None
+
+    def cancel(self) -> bool:
+        """Takes back what was asked for; the message goes to who asks next. False: it has ended."""
+        return self._native.cancel()
+
+    def __repr__(self) -> str:
+        state = "has ended" if self.done else "waits"
+        return f"<tensorwire.Posted tag {self._tag} of {self._peer.address}, {state}>"
+
+
 class Peer(Calling):
     """A process that is reached over one link, and that reaches this one over it, too.
 
@@ -167,19 +219,34 @@ class Peer(Calling):
         assert isinstance(count, int)
         return count
 
-    def _received(self, tag: int, into: BytesLike | None, timeout: float | None) -> Received | int:
+    def post(
+        self,
+        tag: int,
+        into: BytesLike | None = None,
+        callback: Callable[[], object] | None = None,
+    ) -> Posted:
+        """Asks for the next message of a tag before it has come, as ``receive`` or ``receive_into``
+        do: over TCP and RDMA it then comes straight into ``into``, and its sender never waits for
+        this process. Those of one tag get the messages in their order. callback: called once it has
+        ended, by a thread of tensorwire's that others wait for, too.
+
+        Raises CallError: INVALID_ARGUMENT, UNIMPLEMENTED (the peer's version).
+        """
         kept.free_in_background()
         try:
-            receive = self._native.receive(tag, into)
-            try:
-                found = receive.wait(timeout)
-            except BaseException:
-                receive.cancel()
-                raise
-            if found is None and not receive.cancel():
-                found = receive.wait(None)  # it has come in the meantime
+            return Posted(self._native, tag, into, callback)
         except _core.StatusError as error:
             raise status.CallError(error.code, error.details) from None
+
+    def _received(self, tag: int, into: BytesLike | None, timeout: float | None) -> Received | int:
+        posted = self.post(tag, into)
+        try:
+            found = posted.wait(timeout)
+        except BaseException:
+            posted.cancel()
+            raise
+        if found is None and not posted.cancel():
+            found = posted.wait()  # it has come in the meantime
         if found is None:
             raise status.CallError(
                 status.DEADLINE_EXCEEDED,

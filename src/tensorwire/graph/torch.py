@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch programs in stages: those of ``torch.export``, and ``GraphModule`` s of torch.fx."""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch.fx
+
+import torch
+from tensorwire.graph import places
+from tensorwire.graph.places import Machines, Operation, ScopeError
+from tensorwire.graph.program import Program, Stage, Value
+
+Node = Any
+"""``torch.fx.Node``."""
+
+_NO_WORK = ("placeholder", "get_attr", "output")
+"""Nodes that compute nothing: parameters are had by each stage that uses them."""
+
+
+def takes(graph: object) -> bool:
+    return isinstance(graph, (torch.fx.GraphModule, torch.export.ExportedProgram))
+
+
+def program(graph: Any, machines: Machines | None = None) -> Program:
+    """A program cut where a tensor's machine changes.
+
+    graph: an ``ExportedProgram``; or a ``GraphModule`` with shapes, as ``torch.export``,
+    ``split_module`` and ``torch.distributed.pipelining`` give it. Parameters stay with the stages
+    that use them, and a program has the inputs and outputs of its graph, by the names of the nodes.
+
+    machines: by the path of a module (``layers.2.attention``). Without it, each submodule of the
+    graph that is a graph itself is a machine of its own, as after ``split_module``.
+
+    Stages run without gradients. ScopeError: no node has a machine, or a value that is no tensor
+    and no number crosses.
+    """
+    module = _module(graph)
+    nodes = [node for node in module.graph.nodes if node.op not in _NO_WORK]
+    number = {node: at for at, node in enumerate(nodes)}
+    find = _finder(module, machines)
+    operations: list[Operation] = []
+    for node in nodes:
+        taken = [number[each] for each in node.all_input_nodes if each in number]
+        # A part of a tuple is where the tuple is.
+        part = node.target is operator.getitem and taken
+        place = operations[taken[0]].place if part else find(node)
+        operations.append(Operation(node.name, place, taken))
+    where = places.settle(operations)
+    for at, node in enumerate(nodes):
+        if node.target is operator.getitem and operations[at].takes:
+            where[at] = where[operations[at].takes[0]]
+    rounds = places.rounds(operations, where)
+    groups: dict[tuple[int, str], list[Node]] = {}
+    for node, machine, turn in zip(nodes, where, rounds, strict=True):
+        groups.setdefault((turn, machine), []).append(node)
+    inputs = [node for node in module.graph.nodes if node.op == "placeholder"]
+    (output,) = (node for node in module.graph.nodes if node.op == "output")
+    results = [node for node in output.all_input_nodes if node in number]
+    values: dict[str, Value] = {}
+    stages = [
+        _stage(module, machine, turn, group, results, values)
+        for (turn, machine), group in sorted(groups.items(), key=lambda item: item[0])
+    ]
+    return Program(
+        "torch",
+        tuple(str(node.target) for node in inputs),
+        tuple(node.name for node in results),
+        tuple(stages),
+        values,
+    )
+
+
+def _module(graph: Any) -> torch.fx.GraphModule:
+    if isinstance(graph, torch.fx.GraphModule):
+        return graph
+    # Checks of its inputs would be an operation of no module.
+    checked = "check_guards" in inspect.signature(graph.module).parameters
+    module: torch.fx.GraphModule = graph.module(**({"check_guards": False} if checked else {}))
+    return module
+
+
+def _finder(
+    module: torch.fx.GraphModule, machines: Machines | None
+) -> Callable[[Node], str | None]:
+    """The machine of a node."""
+    if machines is None:
+        if not any(_is_stage(module, node) for node in module.graph.nodes):
+            raise ScopeError(
+                "the program is in one piece: give machines=, by the paths of its modules, or cut "
+                "it by torch.fx.passes.split_module"
+            )
+        return lambda node: str(node.target) if _is_stage(module, node) else None
+    find = places.finder(machines, ".")
+    return lambda node: find(_path(module, node))
+
+
+def _is_stage(module: torch.fx.GraphModule, node: Node) -> bool:
+    return node.op == "call_module" and hasattr(module.get_submodule(str(node.target)), "graph")
+
+
+def _path(module: torch.fx.GraphModule, node: Node) -> str:
+    """Of the innermost module that a node came from."""
+    if node.op == "call_module":
+        return str(node.target)
+    stack: Mapping[str, Any] = node.meta.get("nn_module_stack") or {}
+    last = list(stack.values())[-1:]
+    path = str(last[0][0]) if last else ""
+    return path.removeprefix("L['self'].")
+
+
+def _stage(
+    module: torch.fx.GraphModule,
+    machine: str,
+    turn: int,
+    group: Sequence[Node],
+    results: Sequence[Node],
+    values: dict[str, Value],
+) -> Stage:
+    """The nodes as a module of their own; what they give to others joins ``values``."""
+    inside = set(group)
+    graph = torch.fx.Graph()
+    copies: dict[Node, Node] = {}
+    inputs: list[str] = []
+    for node in group:
+        for taken in node.all_input_nodes:
+            if taken in copies:
+                continue
+            if taken.op == "get_attr":
+                copies[taken] = graph.node_copy(taken)
+            else:
+                # Placeholders of a program are called by their targets.
+                name = str(taken.target) if taken.op == "placeholder" else taken.name
+                copies[taken] = graph.placeholder(taken.name)
+                inputs.append(name)
+        copies[node] = graph.node_copy(node, lambda taken: copies[taken])
+    outputs = [
+        node
+        for node in group
+        if node in results or any(user not in inside and user.op != "output" for user in node.users)
+    ]
+    for node in outputs:
+        if any(user not in inside and user.op != "output" for user in node.users):
+            values[node.name] = _value(module, node)
+    graph.output(tuple(copies[node] for node in outputs))
+    run = torch.fx.GraphModule(module, graph)
+
+    def without_gradients(*given: Any) -> Sequence[Any]:
+        with torch.no_grad():
+            found: Sequence[Any] = run(*given)
+        return found
+
+    names = tuple(node.name for node in outputs)
+    return Stage(machine, turn, tuple(inputs), names, without_gradients)
+
+
+def _value(module: torch.fx.GraphModule, node: Node) -> Value:
+    found = _meta(module, node)
+    if isinstance(found, torch.Tensor) or hasattr(found, "memory_format"):  # fx's TensorMetadata
+        shape = tuple(n if isinstance(n, int) else None for n in found.shape)
+        return Value(shape, str(found.dtype).removeprefix("torch."))
+    for kinds, dtype in (
+        ((bool, torch.SymBool), "bool"),
+        ((int, torch.SymInt), "int64"),
+        ((float, torch.SymFloat), "float64"),
+    ):
+        if isinstance(found, kinds):
+            return Value((), dtype, scalar=True)
+    if found is None:
+        raise ScopeError(
+            f"the shape of {node.name} is not known: make the program by torch.export, or run "
+            "torch.fx.passes.shape_prop.ShapeProp on it"
+        )
+    raise ScopeError(
+        f"{node.name} would cross machines, and a {type(found).__name__} cannot: put what makes it "
+        "and what uses it on one"
+    )
+
+
+def _meta(module: torch.fx.GraphModule, node: Node) -> Any:
+    """What tracing has noted of a node's value."""
+    for key in ("val", "example_value", "tensor_meta"):
+        if node.meta.get(key) is not None:
+            return node.meta[key]
+    if node.target is operator.getitem:
+        taken: Any = node.args[0]
+        whole = _meta(module, taken)
+        return None if whole is None else whole[node.args[1]]
+    if _is_stage(module, node):
+        inner: Any = module.get_submodule(str(node.target))
+        (output,) = (each for each in inner.graph.nodes if each.op == "output")
+        return torch.fx.node.map_arg(output.args[0], lambda each: _meta(inner, each))
+    return None

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs in stages, each in a process of its own: what they compute, and how they end."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+if find_spec("torch") is None:
+    pytest.skip("there is no PyTorch", allow_module_level=True)
+
+from tests.graph.machines import running
+
+from tensorwire import graph, rpc
+from tensorwire.collective import FileStore
+
+TORCH = "tests.graph.torch_machine"
+NAMES = ("a", "b", "c")
+
+pytestmark = pytest.mark.timeout(120)  # the first one has the fork server import PyTorch
+
+
+def test_results_have_the_bits_of_one_process(tmp_path: Path) -> None:
+    """Placed and described, over shared memory and TCP, with results that are views of what was
+    received and are kept."""
+    runs = [
+        ("placed", "shm", False, [4] * 12),
+        ("described", "shm", True, [4, 4, 2, 9, 4]),
+        ("placed by tcp", "tcp", False, [4] * 12),
+        ("described by tcp", "tcp", True, [4, 300, 2]),
+    ]
+    with running(TORCH, NAMES, tmp_path, "steps", runs=runs) as machines:
+        found = {name: machine.said() for name, machine in machines.items()}
+    for name, _, _, batches in runs:
+        for machine in NAMES:
+            assert found[machine][name]["good"]
+            assert found[machine][name]["steps"] == len(batches)
+        outputs = [found[machine][name]["outputs"] for machine in NAMES]
+        assert sum(map(len, outputs)) == 2
+        assert outputs[0] == []
+
+
+def test_a_stage_that_is_killed_ends_all(tmp_path: Path) -> None:
+    with running(TORCH, NAMES, tmp_path, "endless") as machines:
+        for name in NAMES:
+            assert machines[name].said() == {"running": True}
+        machines["b"].kill()
+        for name in ("a", "c"):
+            said = machines[name].said()
+            assert (said["error"], said["machine"]) == ("StageLostError", "b"), said
+
+
+def test_a_machine_that_fails_says_why(tmp_path: Path) -> None:
+    with running(TORCH, NAMES, tmp_path, "fails") as machines:
+        assert machines["b"].said()["error"] == "ArithmeticError"
+        for name in ("a", "c"):
+            said = machines[name].said()
+            assert said["error"] == "StageLostError"
+            assert "ArithmeticError: the loss is no number" in said["text"]
+
+
+def test_a_shape_that_was_not_planned(tmp_path: Path) -> None:
+    with running(TORCH, NAMES, tmp_path, "another shape") as machines:
+        said = machines["a"].said()
+        assert said["error"] == "PlanError"
+        assert "is not as planned: expected a tensor any dtype [4, 64], got" in said["text"]
+        for name in ("b", "c"):
+            said = machines[name].said()
+            assert (said["error"], said["machine"]) == ("StageLostError", "a"), said
+            assert "PlanError" in said["text"]
+
+
+def test_machines_that_end_after_different_steps(tmp_path: Path) -> None:
+    with running(TORCH, NAMES, tmp_path, "stops early") as machines:
+        for name in NAMES:
+            said = machines[name].said()
+            assert said["error"] == "ReplayError", said
+            assert "a has done 2 steps" in said["text"] or "and a 2" in said["text"]
+
+
+def test_plans_that_differ_are_refused(tmp_path: Path) -> None:
+    other = {"more": {"depth": 3}}
+    with running(TORCH, NAMES, tmp_path, "meets", c=other) as machines:
+        said = [machines[name].said() for name in NAMES]
+    assert {each["error"] for each in said} == {"PlanError"}
+    assert any("both need the same program, depth and coalesce" in each["text"] for each in said)
+    assert "met" not in {key for each in said for key in each}
+
+
+def test_a_machine_that_does_not_come(tmp_path: Path) -> None:
+    with running(TORCH, NAMES[:2], tmp_path, "meets", more={"timeout": 0.5}) as machines:
+        for name in NAMES[:2]:
+            said = machines[name].said()
+            assert said["error"] in ("StageTimeoutError", "StageLostError"), said
+        assert any("machine" in said["text"] for said in [said])
+
+
+@pytest.mark.skipif(find_spec("jax") is None, reason="there is no JAX")
+def test_a_training_step_of_jax(tmp_path: Path) -> None:
+    names = ("first", "last")
+    with running("tests.graph.jax_machine", names, tmp_path, "", steps=6) as machines:
+        found = {name: machines[name].said() for name in names}
+    assert all(each["good"] for each in found.values())
+    assert sorted(found["first"]["outputs"] + found["last"]["outputs"]) == [
+        f"out{number}" for number in range(5)
+    ]
+
+
+class _Machine(threading.Thread):
+    """One of a program of two, in this process."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        super().__init__()
+        self._machine, self._folder = name, folder
+        self.found: object = None
+
+    def run(self) -> None:
+        made = small()
+        try:
+            with graph.Replay(
+                made, graph.plan(made.edges()), self._machine, self._folder, timeout=20
+            ) as replay:
+                inputs = {"x": np.ones(2, np.float32)} if self._machine == "a" else {}
+                self.found = [value.tolist() for value in replay.step(**inputs).values()]
+        except graph.ReplayError as error:
+            self.found = error
+
+
+def small() -> graph.Program:
+    return graph.Program(
+        "torch",
+        ("x",),
+        ("z",),
+        (
+            graph.Stage("a", 0, ("x",), ("y",), lambda x: [x + 1]),
+            graph.Stage("b", 1, ("y",), ("z",), lambda y: [y * 2]),
+        ),
+        {"y": graph.Value((2,), "float32")},
+    )
+
+
+def test_strangers_are_not_let_in(tmp_path: Path) -> None:
+    """Who has not read the store: with another token, with nonsense, too long, or silent."""
+    machines = [_Machine("a", tmp_path), _Machine("b", tmp_path)]
+    machines[0].start()
+    target, digest, token = msgspec.msgpack.decode(FileStore(tmp_path).get("graph/0", 20))
+    assert digest == graph.plan(small().edges()).digest
+    other = bytes(each ^ 1 for each in token)
+    said = [msgspec.msgpack.encode([1, "b", other]), b"\xff nonsense", bytes(20_000), b""]
+    with contextlib.ExitStack() as stack:
+        for number, words in enumerate(said):
+            options = [("grpc.primary_user_agent", f"stranger {number}")]  # a link for each
+            channel = rpc.insecure_channel(target, options, transport="tcp")
+            stranger = stack.enter_context(channel).peer()
+            assert stranger is not None
+            if words:
+                stranger.send(0, words, 20)
+        machines[1].start()
+        for machine in machines:
+            machine.join(30)
+    assert [machine.found for machine in machines] == [[], [[4.0, 4.0]]]
+
+
+def test_what_replay_refuses_before_it_meets_anybody(tmp_path: Path) -> None:
+    made = small()
+    assert made(x=1) == {"z": 4}
+    with pytest.raises(graph.PlanError, match="has no machine 'd'; there are a, b"):
+        graph.Replay(made, graph.plan(made.edges()), "d", tmp_path)
+    with pytest.raises(graph.PlanError, match="other edges than the program"):
+        graph.Replay(made, graph.plan([]), "a", tmp_path)
+    with pytest.raises(TypeError, match="inputs are missing: x"):
+        made()
+    with pytest.raises(TypeError, match="no such inputs: y; there are x"):
+        made(x=0, y=1)
+    keys = replace(made, values={"y": graph.Value((2,), "key<fry>")})
+    with pytest.raises(graph.PlanError, match="y cannot travel: it is of type key<fry>"):
+        graph.Replay(keys, graph.plan(keys.edges()), "a", tmp_path)

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What crosses tasks of TensorFlow graphs, inferred and traced."""
+
+from __future__ import annotations
+
+from collections import Counter
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+if find_spec("tensorflow") is None:
+    pytest.skip("there is no TensorFlow", allow_module_level=True)
+
+import tensorflow as tf
+from tensorwire import graph
+from tensorwire.bench.inventories import load
+from tensorwire.bench.suites.train.data import inputs
+from tensorwire.bench.suites.train.models import find
+from tensorwire.bench.suites.train.models.layers import Network
+from tensorwire.bench.suites.train.options import Options
+from tensorwire.bench.suites.train.updates import choose
+from tensorwire.graph import tensorflow as ours
+from tensorwire.launch import free_ports
+
+pytestmark = pytest.mark.timeout(180)  # the import of TensorFlow takes seconds
+v1 = tf.compat.v1
+PS, WORKER = "/job:ps/task:0", "/job:worker/task:0"
+
+
+def training(model: str, workers: int, batch: int = 2) -> tuple[tf.Graph, list[Any]]:
+    """The steps of all workers of ``tensorwire train`` with one parameter server, and what they
+    fetch."""
+    whole, fetches = tf.Graph(), []
+    options = Options(
+        model=model,
+        batch_size=batch,
+        job_name="worker",
+        ps_hosts=["h:1"],
+        worker_hosts=[f"h:{2 + each}" for each in range(workers)],
+        cross_replica_sync=False,
+    )
+    with whole.as_default():
+        for worker in range(workers):
+            device = f"/job:worker/replica:0/task:{worker}/cpu:0"
+            with v1.variable_scope(f"worker_{worker}"), tf.device(device):
+                source = inputs.synthetic(options.input_shape(), batch, options.classes(), 1)
+                update = choose(options.but(task_index=worker), device)
+                net = Network(update, training=True, seed=1)
+                logits = find(model).logits(net, source.images, options.classes())
+                losses = tf.nn.sparse_softmax_cross_entropy_with_logits(source.labels, logits)
+                step = update.train(tf.reduce_mean(losses))
+            fetches += [step.global_step, step.done]
+    return whole, fetches
+
+
+@pytest.mark.parametrize("model", ["alexnet", "vgg16", "lenet", "fcn5"])
+def test_the_models_of_train(model: str) -> None:
+    """A step takes all parameters and gives all gradients; both are in the inventory."""
+    whole, fetches = training(model, 2)
+    edges = graph.edges(whole, fetches=fetches)
+    tensors = sorted(4 * tensor.elements for tensor in load(model))
+    for worker in ("worker:0", "worker:1"):
+        for source, target in (("ps:0", worker), (worker, "ps:0")):
+            found = [e for e in edges if (e.source, e.target) == (source, target)]
+            large = [e for e in found if e.dtype == "float32" and e.shape != (0,) and e.shape]
+            assert sorted(e.nbytes or 0 for e in large) == tensors
+            assert {e.way for e in large} == {"placed"}
+    total = sum(edge.nbytes or 0 for edge in edges)
+    assert 4 * sum(tensors) <= total <= 4 * sum(tensors) + 1024
+    assert {edge.seen for edge in edges} == {"inferred"}
+
+
+def test_a_dry_run_sends_what_was_inferred() -> None:
+    whole, fetches = training("lenet", 2)
+    inferred = graph.edges(whole, fetches=fetches)
+    traced = graph.trace(whole, fetches, steps=2)
+
+    def large(edges: list[graph.Edge]) -> Counter[tuple[Any, ...]]:
+        return Counter(
+            (e.source, e.target, e.shape) for e in edges if e.dtype == "float32" and e.nbytes
+        )
+
+    assert large(traced) == large(inferred)
+    assert {edge.seen for edge in traced} == {"traced"}
+    assert {edge.way for edge in traced} == {"placed"}
+
+
+def looping() -> tuple[tf.Graph, Any, list[Any]]:
+    """Text, an unknown batch, and a loop whose body is on another task."""
+    whole = tf.Graph()
+    with whole.as_default():
+        with tf.device(PS):
+            weights = v1.get_variable("weights", [4, 8], use_resource=True)
+            words = tf.constant(["a", "b"])
+            x = v1.placeholder(tf.float32, [None, 4], name="x")
+        with tf.device(WORKER):
+            y = tf.matmul(x, weights)
+            total = tf.reduce_sum(tf.strings.length(words))
+
+            def body(step: Any, value: Any) -> tuple[Any, Any]:
+                with tf.device(PS):
+                    doubled = tf.multiply(value, 2.0, name="doubled")
+                return step + 1, doubled + 1.0
+
+            _, y = tf.while_loop(lambda step, _: step < 3, body, (0, y))
+            loss = tf.reduce_sum(y) + tf.cast(total, tf.float32)
+        with tf.device(PS):
+            done = weights.assign_sub(tf.gradients(loss, weights)[0])
+    return whole, x, [loss, done.op]
+
+
+def test_text_loops_and_unknown_sizes() -> None:
+    whole, _, fetches = looping()
+    by_name = {edge.name: edge for edge in graph.edges(whole, fetches=fetches)}
+    assert by_name["Const"].dtype == "string"
+    assert by_name["Const"].way == "stock"
+    assert by_name["x"].shape == (None, 4)
+    assert by_name["x"].way == "described"
+    (inside,) = (edge for name, edge in by_name.items() if name.endswith("doubled"))
+    assert (inside.per, inside.way, inside.source) == ("iteration", "stock", "ps:0")
+    assert by_name["MatMul/ReadVariableOp"].way == "placed"
+
+
+def test_shapes_that_vary_are_seen_to() -> None:
+    whole, x, fetches = looping()
+    same = graph.trace(whole, fetches, {x: [[1.0] * 4] * 3}, steps=2)
+    assert {edge.seen for edge in same} == {"traced"}
+    found = graph.trace(whole, fetches, lambda step: {x: [[1.0] * 4] * (3 + step)}, steps=2)
+    (inside,) = (edge for edge in found if edge.name.endswith("mul") or "doubled" in edge.name)
+    assert (inside.shape, inside.seen, inside.per) == ((None, 8), "varies", "iteration")
+    (gradient,) = (e for e in found if e.target == "ps:0" and e.shape == (4, 8))
+    assert (gradient.seen, gradient.per, gradient.way) == ("traced", "step", "placed")
+    (text,) = (edge for edge in found if edge.dtype == "string")
+    assert text.way == "stock"
+
+
+def test_a_real_cluster_sends_what_a_dry_run_does() -> None:
+    cluster = tf.train.ClusterSpec(
+        {
+            job: [f"127.0.0.1:{port}"]
+            for job, port in zip(("ps", "worker"), free_ports(2), strict=True)
+        }
+    )
+    servers = [v1.train.Server(cluster, job_name=job) for job in ("ps", "worker")]
+    whole, x, fetches = looping()
+    feeds = {x: [[1.0] * 4] * 3}
+    with v1.Session(servers[1].target, graph=whole) as session:
+        variables = whole.get_collection(v1.GraphKeys.GLOBAL_VARIABLES)
+        session.run([each.initializer for each in variables])
+        real = graph.trace(whole, fetches, feeds, session=session)
+        metadata = v1.RunMetadata()
+        session.run(fetches, feeds, run_metadata=metadata)
+
+    def data(edges: list[graph.Edge]) -> Counter[tuple[Any, ...]]:
+        return Counter(
+            (e.source, e.target, e.shape, e.dtype, e.seen, e.per) for e in edges if e.shape
+        )
+
+    assert data(real) == data(graph.trace(whole, fetches, feeds))
+    with pytest.raises(graph.ScopeError, match="without a trace of its partitions"):
+        graph.edges(metadata)
+
+
+def test_a_function_with_a_function_in_it() -> None:
+    weights = tf.Variable(tf.ones([4, 8]))
+
+    @tf.function
+    def inner(x: Any) -> Any:
+        with tf.device("/job:worker/task:1"):
+            return tf.nn.relu(x)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 4])])
+    def step(x: Any) -> Any:
+        with tf.device(WORKER):
+            y = x @ tf.ones([4, 8], name="ones")
+        y = inner(y)
+        with tf.device(WORKER):
+            return tf.reduce_sum(y)
+
+    found = graph.edges(step.get_concrete_function())
+    assert [(e.source, e.target, e.shape) for e in found if not e.name.startswith("^")] == [
+        ("worker:0", "worker:1", (None, 8)),
+        ("worker:1", "worker:0", (None, 8)),
+    ]
+    assert weights.shape == (4, 8)
+
+
+def test_machines_are_tasks_unless_they_are_named() -> None:
+    whole, _, fetches = looping()
+    assert graph.edges(whole, fetches=fetches, machines={"ps": "host", "worker": "host"}) == []
+    where = {"ps": "a", "worker:0": "b"}
+    names = [fetches[0].name, fetches[1].name]
+    found = graph.edges(whole.as_graph_def(), fetches=names, machines=where)
+    assert {(edge.source, edge.target) for edge in found} == {("a", "b"), ("b", "a")}
+    with pytest.raises(graph.ScopeError, match="no operation of the graph is on a task"):
+        graph.trace(tf.Graph(), [])
+
+
+def test_a_saved_model_and_a_graph_in_a_file(tmp_path: Path) -> None:
+    from tensorwire.graph import sources
+
+    whole, _, _ = looping()
+    (tmp_path / "graph.pb").write_bytes(whole.as_graph_def().SerializeToString())
+    (tmp_path / "graph.pbtxt").write_text(str(whole.as_graph_def()))
+    found = [graph.edges(sources.load(tmp_path / name)) for name in ("graph.pb", "graph.pbtxt")]
+    assert found[0] == found[1] == graph.edges(whole)
+
+    module = tf.Module()
+    module.step = tf.function(lambda x: x + 1, input_signature=[tf.TensorSpec([2])])
+    tf.saved_model.save(module, tmp_path / "saved")
+    sources.check(tmp_path / "saved", None)
+    assert ours.takes(sources.load(tmp_path / "saved"))
+    (tmp_path / "other.pb").write_bytes(b"\xff" * 40)
+    with pytest.raises(ValueError, match="is no GraphDef"):
+        sources.load(tmp_path / "other.pb")

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What crosses stages of PyTorch programs."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+
+if find_spec("torch") is None:
+    pytest.skip("there is no PyTorch", allow_module_level=True)
+
+from tests.graph.torch_machine import TWO, WIDTH, Net, inputs, program
+
+import torch
+from tensorwire import graph
+from torch import nn
+
+
+def summary(edges: list[graph.Edge]) -> list[tuple[Any, ...]]:
+    return [(edge.source, edge.target, edge.shape, edge.dtype, edge.nbytes) for edge in edges]
+
+
+def test_an_exported_program() -> None:
+    """The mask goes from the first stage to the last one, since that uses it."""
+    made = program()
+    assert made.machines == ("a", "b", "c")
+    assert (made.inputs_of("a"), made.inputs_of("c")) == (("x",), ())
+    assert summary(made.edges()) == [
+        ("a", "b", (4, WIDTH), "float32", 4 * 4 * WIDTH),
+        ("a", "c", (4, WIDTH), "float32", 4 * 4 * WIDTH),
+        ("b", "c", (4, WIDTH), "float32", 4 * 4 * WIDTH),
+    ]
+    assert {edge.way for edge in made.edges()} == {"placed"}
+    x = inputs(1)
+    with torch.no_grad():
+        wanted = Net().eval()(x)
+    found = made(x=x)
+    assert all(
+        torch.equal(found[name], each) for name, each in zip(made.outputs, wanted, strict=True)
+    )
+
+
+def test_sizes_that_are_not_known_are_described() -> None:
+    made = program(dynamic=True)
+    tensors = [edge for edge in made.edges() if edge.shape]
+    assert {edge.shape for edge in tensors} == {(None, WIDTH)}
+    assert {edge.way for edge in tensors} == {"described"}
+    scalars = [edge for edge in made.edges() if not edge.shape]
+    assert {(edge.dtype, edge.nbytes) for edge in scalars} <= {("int64", 8)}
+
+
+def test_a_program_that_goes_back_and_forth() -> None:
+    """The stages of one machine that wait for another one are in another round."""
+    made = graph.program(
+        torch.export.export(Net().eval(), (inputs(0),)), machines={**TWO, "third": "a"}
+    )
+    assert [(stage.machine, stage.round) for stage in made.stages] == [
+        *(("a", 0), ("b", 1), ("a", 2)),
+    ]
+    assert [(edge.source, edge.target, edge.round) for edge in made.edges()][-1] == ("b", "a", 1)
+    x = inputs(2)
+    with torch.no_grad():
+        wanted = Net().eval()(x)
+    assert torch.equal(made(x=x)[made.outputs[0]], wanted[0])
+
+
+def test_a_graph_that_was_split_already() -> None:
+    from torch.fx.passes.split_module import split_module
+
+    exported = torch.export.export(Net().eval(), (inputs(0),))
+    whole: Any = exported.graph_module
+    count = {"nodes": 0}
+
+    def half(node: torch.fx.Node) -> int:
+        count["nodes"] += 1
+        return int(count["nodes"] > 3)
+
+    none: Any = None
+    parts = split_module(whole, none, half)
+    edges = graph.edges(parts)
+    assert {(edge.source, edge.target) for edge in edges} == {("submod_0", "submod_1")}
+    assert {edge.shape for edge in edges} == {(4, WIDTH)}
+    assert {edge.dtype for edge in edges} == {"float32", "bool"}
+    renamed = graph.edges(parts, machines={"submod_0": "a", "submod_1": "b"})
+    assert {(edge.source, edge.target) for edge in renamed} == {("a", "b")}
+
+
+class Ragged(nn.Module):  # type: ignore[misc, unused-ignore]
+    """How much crosses depends on the data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.first(x)
+        found: torch.Tensor = self.second(y[y.sum(-1) > 0])
+        return found
+
+
+def test_a_size_that_the_data_decides() -> None:
+    exported = torch.export.export(Ragged().eval(), (torch.randn(8, 8),))
+    (edge,) = graph.edges(exported, machines={"first": "a", "second": "b", "": "a"})
+    assert (edge.shape, edge.dtype, edge.way) == ((None, 8), "float32", "described")
+
+
+def test_programs_that_cannot_be_cut() -> None:
+    exported = torch.export.export(Net().eval(), (inputs(0),))
+    with pytest.raises(graph.ScopeError, match="in one piece: give machines="):
+        graph.edges(exported)
+    with pytest.raises(graph.ScopeError, match="no operation of the program has a machine"):
+        graph.edges(exported, machines={"nothing": "a"})
+    traced = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)))
+    with pytest.raises(graph.ScopeError, match=r"shape of .* is not known: .*ShapeProp"):
+        graph.edges(traced, machines={"0": "a", "1": "b"})
