@@ -72,11 +72,14 @@ PlannedReceives::Found PlannedReceives::find(int64_t step, const std::string& ke
   if (planned_.empty()) return Found::kAsk;
   const auto at = edges_.find(key);
   if (at == edges_.end()) return Found::kAsk;
-  const Edge* const edge = at->second.get();
+  Edge* const edge = at->second.get();
   const auto in = steps_.find(step);
   if (in != steps_.end()) {
     if (const auto slot = in->second.slots.find(edge); slot != in->second.slots.end()) {
-      if (slot->second.state != Slot::kPushed) return Found::kAsk;
+      if (slot->second.state != Slot::kPushed) {
+        repeats(edge);
+        return Found::kAsk;
+      }
       *out = std::move(slot->second.pushed);
       slot->second = {};
       count(statistics().received_planned);
@@ -141,8 +144,7 @@ void PlannedReceives::learn(int64_t step, const std::string& key, const tf::Tens
   edge->last_step = step;
   if (again || !same) {
     if (edge->state != Edge::kSeen) unplan(edge);
-    // A key that comes twice in a step is one of a loop after all.
-    if (again) edge->state = Edge::kNever;
+    if (again) repeats(edge);
     edge->dtype = tensor.dtype();
     edge->shape = tensor.shape();
     edge->steps = 1;
@@ -175,6 +177,12 @@ PlannedReceives::Edge* PlannedReceives::edge_of(const std::string& key) {
 void PlannedReceives::unplan(Edge* edge) {
   say({wire::PlanKind::kUnwant, edge->name, 0, {}});
   withdrawn(edge);
+}
+
+// A key that comes twice in a step is one of a loop after all.
+void PlannedReceives::repeats(Edge* edge) {
+  if (edge->state == Edge::kWanted || edge->state == Edge::kAgreed) unplan(edge);
+  edge->state = Edge::kNever;
 }
 
 void PlannedReceives::withdrawn(Edge* edge) {

@@ -112,6 +112,7 @@ class PlannedReceives : public std::enable_shared_from_this<PlannedReceives> {
   // With the mutex held.
   Edge* edge_of(const std::string& key);
   void unplan(Edge* edge);
+  void repeats(Edge* edge);
   void withdrawn(Edge* edge);
   void drop(int64_t step, Waiters* out);
   void take_waiters(Step* step, const Edge* edge, Waiters* out);
