@@ -55,7 +55,8 @@ LAYOUT: Final = Layout(
 @dataclass(frozen=True)
 class Options:
     """transports: tensorwire's; sizes: of the case ``tensor``; many_sizes: of each variable of the
-    case ``many``; step_size, reduce_size: of the other cases; all in bytes. seconds: of one visit. peers: beside stock gRPC."""
+    case ``many``; step_size, reduce_size: of the other cases; all in bytes. seconds: of one visit.
+    peers: beside stock gRPC."""
 
     transports: Sequence[str]
     cases: Sequence[str]
