@@ -280,9 +280,9 @@ TEST_CASE("plan: records that are cut short, of no kind, or with a payload that 
     CHECK(says(why(whole.substr(0, length)), "cut short"));
   CHECK(says(why(with(whole, 0, uint32_t{10})), "kind 10"));
   CHECK(says(why(with(whole, 16, UINT64_MAX)), "cut short"));
-  for (const PlanKind kind : {PlanKind::kUnwant, PlanKind::kAbort, PlanKind::kAgreed,
-                              PlanKind::kWithdrawn, PlanKind::kExcluded, PlanKind::kEnded,
-                              PlanKind::kSegment, PlanKind::kDead})
+  for (const PlanKind kind :
+       {PlanKind::kUnwant, PlanKind::kAbort, PlanKind::kAgreed, PlanKind::kWithdrawn,
+        PlanKind::kExcluded, PlanKind::kEnded, PlanKind::kSegment, PlanKind::kDead})
     CHECK(says(why(record(kind, 1, 2, "abc")), "with a payload"));
 }
 

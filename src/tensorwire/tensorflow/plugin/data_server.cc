@@ -176,8 +176,8 @@ void DataServer::recv_tensor(const std::shared_ptr<Served>& served, const wire::
       case PlannedSends::Answer::kPushed:
         return served->answer_pushed();
       case PlannedSends::Answer::kLost:
-        return served->answer(absl::UnavailableError(
-            "the tensor was sent ahead on a connection that has been lost"));
+        return served->answer(
+            absl::UnavailableError("the tensor was sent ahead on a connection that has been lost"));
     }
     return recv_local(served, key);
   }

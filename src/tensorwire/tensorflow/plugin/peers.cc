@@ -373,9 +373,7 @@ class Peers {
 }  // namespace
 
 PeerLink::PeerLink(tw_link* link, Transport& by)
-    : link_(link),
-      by_(by),
-      planned_(settings().plans ? PlannedReceives::make(link, by) : nullptr) {
+    : link_(link), by_(by), planned_(settings().plans ? PlannedReceives::make(link, by) : nullptr) {
   count(statistics().links);
 }
 

@@ -60,8 +60,8 @@ class PlannedReceives : public std::enable_shared_from_this<PlannedReceives> {
   // ended.
   absl::Status find_pushed(int64_t step, const std::string& key,
                            const std::shared_ptr<PushWaiter>& waiter, Pushed* out, Found* found);
-  // A waiter gives up, since its step is aborted here; it may have been called. The sender's step is
-  // aborted, too, as it is when a call is cancelled.
+  // A waiter gives up, since its step is aborted here; it may have been called. The sender's step
+  // is aborted, too, as it is when a call is cancelled.
   void give_up(int64_t step, const std::string& key, const PushWaiter* waiter);
   // A tensor came by a call.
   void learn(int64_t step, const std::string& key, const tensorflow::Tensor& tensor);
@@ -123,7 +123,7 @@ class PlannedReceives : public std::enable_shared_from_this<PlannedReceives> {
   tw_link* const link_;
   Transport& by_;
 
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;   // guards what follows
   bool over_ = false;  // the peer has no plans, or none any more
   tw_client_call* call_ = nullptr;
   uint32_t last_name_ = 0;

@@ -297,8 +297,7 @@ void PlannedSends::listen(const std::shared_ptr<Subscriber>& subscriber) {
     close(subscriber, absl::ResourceExhaustedError("the worker has no memory left for a plan"));
 }
 
-std::string PlannedSends::hear(const std::shared_ptr<Subscriber>& subscriber,
-                               tw_message* message) {
+std::string PlannedSends::hear(const std::shared_ptr<Subscriber>& subscriber, tw_message* message) {
   if (core().message_count(message) != 1) return "a message of the plan with the wrong segments";
   const tw_segment segment = core().message_segment(message, 0);
   if (segment.size > wire::kMaxRequest) return "a message of the plan that is too long";
@@ -343,8 +342,8 @@ std::string PlannedSends::want(const std::shared_ptr<Subscriber>& subscriber,
   absl::Status refused = types_of(wanted.head, &edge->dtype, &edge->shape);
   tf::Rendezvous::ParsedKey key;
   if (refused.ok()) refused = subscriber->worker->prepare(wanted.key, &key);
-  const uint64_t most = static_cast<uint64_t>(kLargestPlanned) /
-                        (refused.ok() ? tf::DataTypeSize(edge->dtype) : 1);
+  const uint64_t most =
+      static_cast<uint64_t>(kLargestPlanned) / (refused.ok() ? tf::DataTypeSize(edge->dtype) : 1);
   std::lock_guard<std::mutex> lock(mutex_);
   if (subscriber->over) return {};
   if (subscriber->edges.count(record.edge) != 0) return "an edge of a name that is in use";
@@ -356,8 +355,7 @@ std::string PlannedSends::want(const std::shared_ptr<Subscriber>& subscriber,
       edge->name = record.edge;
       edge->of = subscriber;
       // The newest connection is the one that the peer uses.
-      if (const auto at = edges_.find(edge->key); at != edges_.end())
-        withdraw(at->second);
+      if (const auto at = edges_.find(edge->key); at != edges_.end()) withdraw(at->second);
       edge->number = ++last_;
       edges_.emplace(edge->key, edge);
       edges_known_.store(edges_.size(), std::memory_order_relaxed);
@@ -433,8 +431,8 @@ void PlannedSends::close(const std::shared_ptr<Subscriber>& subscriber, const ab
     subscribers_.erase(subscriber->id);
   }
   const std::string details(why.message().substr(0, 4000));
-  core().call_finish(subscriber->call, static_cast<int>(why.code()), details.data(),
-                     details.size(), kNoPairs, kNoPayload, nullptr, nullptr);
+  core().call_finish(subscriber->call, static_cast<int>(why.code()), details.data(), details.size(),
+                     kNoPairs, kNoPayload, nullptr, nullptr);
 }
 
 }  // namespace tensorwire

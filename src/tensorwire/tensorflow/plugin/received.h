@@ -24,9 +24,9 @@ absl::Status receive_tensor(tw_message* message, Transport& by, tensorflow::Allo
 absl::Status receive_segment(tw_message* message, size_t index, Transport& by,
                              tensorflow::Allocator* allocator, tensorflow::DataType dtype,
                              const tensorflow::TensorShape& shape, tensorflow::Tensor* out);
-absl::Status receive_bytes(absl::string_view bytes, Transport& by,
-                           tensorflow::Allocator* allocator, tensorflow::DataType dtype,
-                           const tensorflow::TensorShape& shape, tensorflow::Tensor* out);
+absl::Status receive_bytes(absl::string_view bytes, Transport& by, tensorflow::Allocator* allocator,
+                           tensorflow::DataType dtype, const tensorflow::TensorShape& shape,
+                           tensorflow::Tensor* out);
 
 // The answer to a kRecvBuf, copied to `out`, which must have its size.
 absl::Status receive_buffer(tw_message* message, tensorflow::Tensor* out);

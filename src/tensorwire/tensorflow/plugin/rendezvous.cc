@@ -87,7 +87,8 @@ class Rendezvous final : public tf::BaseRemoteRendezvous {
 
 tsl::core::RefCountPtr<tf::BaseRemoteRendezvous> RendezvousManager::Create(
     int64_t step, const tf::WorkerEnv* environment) {
-  return tsl::core::RefCountPtr<tf::BaseRemoteRendezvous>(new Rendezvous(environment, step, planned_));
+  return tsl::core::RefCountPtr<tf::BaseRemoteRendezvous>(
+      new Rendezvous(environment, step, planned_));
 }
 
 // A step is over on all workers before it is cleaned up on any.

@@ -135,8 +135,8 @@ struct PlanRecord {
 inline constexpr size_t kPlanPrefix = 24;
 // What goes ahead of the payload.
 std::array<char, kPlanPrefix> encode_plan_prefix(const PlanRecord& record);
-// Takes the first record off `bytes`, which are not empty. All but the payload is read once, so that
-// `bytes` may be memory that the peer goes on to write.
+// Takes the first record off `bytes`, which are not empty. All but the payload is read once, so
+// that `bytes` may be memory that the peer goes on to write.
 std::string decode_plan_record(std::string_view* bytes, PlanRecord* out);
 
 struct Edge {

@@ -14,7 +14,8 @@ class WorkerService {
   virtual const tensorflow::WorkerEnv& environment() const = 0;
   // Whether the worker can produce the tensor at all, as for TensorFlow's own RecvTensor, in memory
   // that the runtime can send.
-  virtual absl::Status prepare(const std::string& key, tensorflow::Rendezvous::ParsedKey* parsed) = 0;
+  virtual absl::Status prepare(const std::string& key,
+                               tensorflow::Rendezvous::ParsedKey* parsed) = 0;
   virtual void abort_step(int64_t step) = 0;
 
  protected:
