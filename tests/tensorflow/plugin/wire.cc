@@ -218,8 +218,9 @@ TEST_CASE("head: what describes no tensor is refused") {
     says(decode_head(std::string(good, 0, length), &out), length < 8 ? "cut short" : "its rank");
   }
   says(decode_head(good + "x", &out), "its rank");
-  says(decode_head(with(good, 4, uint8_t{2}), &out), "form 2 is unknown");
-  says(decode_head(with(good, 4, uint8_t{1}), &out), "with a type or a shape beside it");
+  says(decode_head(with(good, 4, uint8_t{3}), &out), "form 3 is unknown");
+  says(decode_head(with(good, 4, uint8_t{1}), &out), "form 1 with a type or a shape");
+  says(decode_head(with(good, 4, uint8_t{2}), &out), "form 2 with a type or a shape");
   says(decode_head(with(good, 5, uint8_t{2}), &out), "dead is 2");
   says(decode_head(with(good, 6, uint16_t{1}), &out), "its rank");
   says(decode_head(with(good, 6, uint16_t{255}), &out), "rank 255");
