@@ -35,6 +35,8 @@ bool read_collectives(std::string_view value, std::string&) {
   return value == "auto" || value == "ring";
 }
 
+bool read_plan(std::string_view value, std::string&) { return value == "on" || value == "off"; }
+
 std::string ways_text(std::span<const std::unique_ptr<Kind>> kinds) {
   std::string all = "auto";
   const auto known = known_ways(kinds);
@@ -74,6 +76,10 @@ constexpr Setting kOfUsers[] = {
      "ring: "
      "by TensorFlow's own algorithms, whose buffers go over links",
      "auto"},
+    {"", "TENSORWIRE_TF_PLAN", Words{"on or off", read_plan},
+     "TensorFlow only. on: tensors that are the same in each step but for their values are sent "
+     "ahead, without a call for each",
+     "off"},
 };
 
 }  // namespace

@@ -117,6 +117,8 @@ TEST_CASE("what is read anew is what the environment holds now") {
   CHECK(*read("TENSORWIRE_TF_ARENA", "traced") == "traced");
   CHECK(*read("TENSORWIRE_TF_COLLECTIVES", "ring") == "ring");
   CHECK(read("TENSORWIRE_TF_COLLECTIVES", "tree").status().code() == Code::kInvalidArgument);
+  CHECK(*read("TENSORWIRE_TF_PLAN", "on") == "on");
+  CHECK(read("TENSORWIRE_TF_PLAN", "always").status().code() == Code::kInvalidArgument);
   CHECK(*read("TF_RDMA_DEV_NAME", "a, b:1") == "a,b:1");
   CHECK(*read("TENSORWIRE_CHUNK_BYTES", "1048576") == "1M");
   CHECK(read("TF_RDMA_ENABLED", "perhaps").status().code() == Code::kInvalidArgument);

@@ -27,6 +27,7 @@ def wanted() -> bool:
         return False
     environment.read("TENSORWIRE_TF_ARENA")
     environment.read("TENSORWIRE_TF_COLLECTIVES")
+    environment.read("TENSORWIRE_TF_PLAN")
     _check_devices(rdma_devices())
     environment.settings()
     return True

@@ -218,8 +218,9 @@ TEST_CASE("head: what describes no tensor is refused") {
     says(decode_head(std::string(good, 0, length), &out), length < 8 ? "cut short" : "its rank");
   }
   says(decode_head(good + "x", &out), "its rank");
-  says(decode_head(with(good, 4, uint8_t{2}), &out), "form 2 is unknown");
-  says(decode_head(with(good, 4, uint8_t{1}), &out), "with a type or a shape beside it");
+  says(decode_head(with(good, 4, uint8_t{3}), &out), "form 3 is unknown");
+  says(decode_head(with(good, 4, uint8_t{1}), &out), "form 1 with a type or a shape");
+  says(decode_head(with(good, 4, uint8_t{2}), &out), "form 2 with a type or a shape");
   says(decode_head(with(good, 5, uint8_t{2}), &out), "dead is 2");
   says(decode_head(with(good, 6, uint16_t{1}), &out), "its rank");
   says(decode_head(with(good, 6, uint16_t{255}), &out), "rank 255");
@@ -242,6 +243,68 @@ TEST_CASE("error payload: a type, a zero and a value of any bytes") {
   CHECK(value.empty());
   CHECK_FALSE(decode_error_payload("", &type, &value));
   CHECK_FALSE(decode_error_payload("without one", &type, &value));
+}
+
+std::string record(PlanKind kind, uint32_t edge, int64_t step, std::string_view payload) {
+  const PlanRecord of{kind, edge, step, payload};
+  const auto prefix = encode_plan_prefix(of);
+  return std::string(prefix.data(), prefix.size()).append(payload);
+}
+
+TEST_CASE("plan: records are taken off one after the other") {
+  const std::string bytes = record(PlanKind::kTensor, 7, -3, "tensor") +
+                            record(PlanKind::kEnded, 0, 9, "") + record(PlanKind::kWant, 8, 0, "w");
+  std::string_view left = bytes;
+  PlanRecord out;
+  REQUIRE(decode_plan_record(&left, &out) == "");
+  CHECK(out.kind == PlanKind::kTensor);
+  CHECK(out.edge == 7);
+  CHECK(out.step == -3);
+  CHECK(out.payload == "tensor");
+  REQUIRE(decode_plan_record(&left, &out) == "");
+  CHECK(out.kind == PlanKind::kEnded);
+  CHECK(out.step == 9);
+  CHECK(out.payload.empty());
+  REQUIRE(decode_plan_record(&left, &out) == "");
+  CHECK(out.payload == "w");
+  CHECK(left.empty());
+}
+
+TEST_CASE("plan: records that are cut short, of no kind, or with a payload that they do not have") {
+  const auto why = [](const std::string& bytes) {
+    std::string_view left = bytes;
+    PlanRecord out;
+    return decode_plan_record(&left, &out);
+  };
+  const std::string whole = record(PlanKind::kTensor, 1, 2, "abc");
+  for (size_t length = 1; length < whole.size(); ++length)
+    CHECK(says(why(whole.substr(0, length)), "cut short"));
+  CHECK(says(why(with(whole, 0, uint32_t{10})), "kind 10"));
+  CHECK(says(why(with(whole, 16, UINT64_MAX)), "cut short"));
+  for (const PlanKind kind :
+       {PlanKind::kUnwant, PlanKind::kAbort, PlanKind::kAgreed, PlanKind::kWithdrawn,
+        PlanKind::kExcluded, PlanKind::kEnded, PlanKind::kSegment, PlanKind::kDead})
+    CHECK(says(why(record(kind, 1, 2, "abc")), "with a payload"));
+}
+
+TEST_CASE("plan: an edge is a type, a shape and a key") {
+  Edge edge;
+  edge.head.dtype = 1;
+  edge.head.rank = 2;
+  edge.head.sizes[0] = 3;
+  edge.head.sizes[1] = 5;
+  edge.key = "key";
+  const std::string bytes = encode_edge(edge);
+  Edge out;
+  REQUIRE(decode_edge(bytes, &out) == "");
+  CHECK(out.key == "key");
+  CHECK(out.head.elements == 15);
+  for (size_t length = 0; length <= bytes.size() - 3; ++length)
+    CHECK(says(decode_edge(bytes.substr(0, length), &out), length < 8 ? "cut" : "without a key"));
+  CHECK(says(decode_edge(with(bytes, 4, uint8_t{1}), &out), "type or a shape"));
+  CHECK(says(decode_edge(with(bytes, 5, uint8_t{1}), &out), "without bytes"));
+  CHECK(says(decode_edge(with(bytes, 6, uint16_t{255}), &out), "without a key"));
+  CHECK(says(decode_edge(with(bytes, 8, int64_t{-1}), &out), "dimension of -1"));
 }
 
 }  // namespace

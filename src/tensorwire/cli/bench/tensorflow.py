@@ -28,6 +28,7 @@ app = single()
     epilog="Examples:\n\n"
     "[bold]tensorwire bench tensorflow[/]\n\n"
     "[bold]tensorwire bench tensorflow --cases tensor --sizes 4,1M,64M --rounds 9[/]\n\n"
+    "[bold]tensorwire bench tensorflow --cases many --many-sizes 4K[/]\n\n"
     "[bold]tensorwire bench tensorflow --transport tcp --json --output figures.json[/]\n\n"
     "Exit codes: 0 all figures are there, 1 some are missing (the notes say why) or a file could "
     "not be written, 2 wrong usage, 130 after Ctrl-C, which ends with the figures that there are.",
@@ -37,11 +38,14 @@ def tensorflow(
         list[str], typer.Option(help="shm, verbs, tcp; repeat or separate by commas.")
     ] = ["shm", "tcp"],  # noqa: B006
     cases: Annotated[
-        str, typer.Option(help="tensor, ps-step, allreduce.")
+        str, typer.Option(help="tensor, many, ps-step, allreduce.")
     ] = "tensor,ps-step,allreduce",
     sizes: Annotated[
         str, typer.Option(help="Bytes of the tensor; K, M and G are powers of 1024.")
     ] = "4,1K,64K,1M,16M,64M,256M",
+    many_sizes: Annotated[
+        str, typer.Option(help="Bytes of each of the 400 variables of the case many.")
+    ] = "4K,64K",
     step_size: Annotated[
         str, typer.Option(help="Bytes of the variables in a parameter-server step.")
     ] = "100M",
@@ -77,6 +81,7 @@ def tensorflow(
         transports=choices("--transport", ",".join(transport), names()),
         cases=choices("--cases", cases, CASES),
         sizes=[size("--sizes", word) for word in words("--sizes", sizes)],
+        many_sizes=[size("--many-sizes", word) for word in words("--many-sizes", many_sizes)],
         step_size=size("--step-size", step_size),
         reduce_size=size("--reduce-size", reduce_size),
         rounds=rounds,

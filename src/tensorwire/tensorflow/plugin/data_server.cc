@@ -57,8 +57,9 @@ absl::Status take_request(tw_server_call* call, wire::Request* out) {
 }  // namespace
 
 absl::Status DataServer::start(WorkerService* worker, const std::string& host,
+                               std::shared_ptr<PlannedSends> planned,
                                std::unique_ptr<DataServer>* out) {
-  std::unique_ptr<DataServer> made(new DataServer(worker));
+  std::unique_ptr<DataServer> made(new DataServer(worker, std::move(planned)));
   tw_status status{};
   if (core().server_create(kMaxMessage, &made->server_, &status) != TW_OK) return status_of(status);
   // Those of one host meet at a socket file, the others at one TCP port.
@@ -136,6 +137,11 @@ void DataServer::dispatch() {
 }
 
 void DataServer::take(tw_server_call* call) {
+  const char* name;
+  size_t size;
+  core().call_method(call, &name, &size);
+  const absl::string_view method(name, size);
+  if (method == kPlan && planned_) return planned_->open(call, worker_);
   wire::Request request;
   const absl::Status decoded = take_request(call, &request);
   auto served = std::make_shared<Served>(this, call, request.step);
@@ -145,10 +151,6 @@ void DataServer::take(tw_server_call* call) {
     served_.emplace(served->id(), served);
   }
   if (!decoded.ok()) return served->answer(decoded);
-  const char* name;
-  size_t size;
-  core().call_method(call, &name, &size);
-  const absl::string_view method(name, size);
   if (method == kRecvTensor)
     recv_tensor(served, request);
   else if (method == kRecvBuf)
@@ -162,16 +164,31 @@ void DataServer::take(tw_server_call* call) {
 
 void DataServer::recv_tensor(const std::shared_ptr<Served>& served, const wire::Request& request) {
   tf::Rendezvous::ParsedKey key;
-  tf::Device* device = nullptr;
-  absl::Status status = tf::Rendezvous::ParseKey(request.key, &key);
-  if (status.ok()) status = worker_->prepare(key, &device);
-  if (status.ok() && device->attributes().device_type() != "CPU")
-    status = absl::UnimplementedError(
-        absl::StrCat("the memory of ", device->name(), " is out of tensorwire's reach"));
-  if (!status.ok()) return served->answer(status);
+  if (const absl::Status status = worker_->prepare(request.key, &key); !status.ok())
+    return served->answer(status);
+  const tf::WorkerEnv& environment = worker_->environment();
+  if (planned_) {
+    // From here on the step is one that was there before anything that is agreed on later.
+    const auto rendezvous = environment.rendezvous_mgr->Find(request.step);
+    switch (planned_->asked(request.step, request.key)) {
+      case PlannedSends::Answer::kTensor:
+        break;
+      case PlannedSends::Answer::kPushed:
+        return served->answer_pushed();
+      case PlannedSends::Answer::kLost:
+        return served->answer(
+            absl::UnavailableError("the tensor was sent ahead on a connection that has been lost"));
+    }
+    return recv_local(served, key);
+  }
+  recv_local(served, key);
+}
+
+void DataServer::recv_local(const std::shared_ptr<Served>& served,
+                            const tf::Rendezvous::ParsedKey& key) {
   const tf::WorkerEnv& environment = worker_->environment();
   environment.rendezvous_mgr->RecvLocalAsync(
-      request.step, key,
+      served->step(), key,
       [served, &environment](const absl::Status& status, const tf::Rendezvous::Args&,
                              const tf::Rendezvous::Args&, const tf::Tensor& tensor, bool dead) {
         if (!status.ok()) return served->answer(status);

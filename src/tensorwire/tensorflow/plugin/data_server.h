@@ -12,32 +12,21 @@
 
 #include "absl/status/status.h"
 #include "core.h"
-#include "tensorflow/core/distributed_runtime/worker_env.h"
-#include "tensorflow/core/framework/rendezvous.h"
+#include "planned_sends.h"
 #include "wire.h"
+#include "worker_service.h"
 
 namespace tensorwire {
 
 class Served;
 
-// What serving needs of TensorFlow's worker.
-class WorkerService {
- public:
-  virtual const tensorflow::WorkerEnv& environment() const = 0;
-  // Whether the worker can produce it at all, as for TensorFlow's own RecvTensor.
-  virtual absl::Status prepare(const tensorflow::Rendezvous::ParsedKey& key,
-                               tensorflow::Device** device) = 0;
-  virtual void abort_step(int64_t step) = 0;
-
- protected:
-  ~WorkerService() = default;
-};
-
 class DataServer {
  public:
   // `host`: the name by which the cluster knows this worker. The tcp door is open on all
   // addresses of the host, as TensorFlow's gRPC port is, or on loopback when that is its name.
+  // `planned`: null, where nothing is.
   static absl::Status start(WorkerService* worker, const std::string& host,
+                            std::shared_ptr<PlannedSends> planned,
                             std::unique_ptr<DataServer>* out);
   // Ends all calls. TensorFlow does not destroy servers that have been started.
   ~DataServer();
@@ -47,15 +36,19 @@ class DataServer {
 
  private:
   friend class Served;
-  explicit DataServer(WorkerService* worker) : worker_(worker) {}
+  DataServer(WorkerService* worker, std::shared_ptr<PlannedSends> planned)
+      : worker_(worker), planned_(std::move(planned)) {}
   void dispatch();
   void take(tw_server_call* call);
   void recv_tensor(const std::shared_ptr<Served>& served, const wire::Request& request);
+  void recv_local(const std::shared_ptr<Served>& served,
+                  const tensorflow::Rendezvous::ParsedKey& key);
   void recv_buf(const std::shared_ptr<Served>& served, const wire::Request& request);
   void watch();
   void forget(uint64_t id);
 
   WorkerService* const worker_;
+  const std::shared_ptr<PlannedSends> planned_;
   tw_server* server_ = nullptr;
   std::vector<std::string> addresses_;
   std::thread dispatcher_;

@@ -372,12 +372,14 @@ class Peers {
 
 }  // namespace
 
-PeerLink::PeerLink(tw_link* link, Transport& by) : link_(link), by_(by) {
+PeerLink::PeerLink(tw_link* link, Transport& by)
+    : link_(link), by_(by), planned_(settings().plans ? PlannedReceives::make(link, by) : nullptr) {
   count(statistics().links);
 }
 
 PeerLink::~PeerLink() {
   if (!alive()) count(statistics().links_lost);
+  if (planned_) planned_->close();
   core().link_release(link_);
 }
 

@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "core.h"
+#include "planned_receives.h"
 #include "tensorflow/core/distributed_runtime/worker_cache.h"
 #include "transports.h"
 
@@ -32,10 +33,13 @@ class PeerLink {
   tw_link* get() const { return link_; }
   bool alive() const { return core().peer_alive(link_) != 0; }
   Transport& by() const { return by_; }
+  // Null: nothing is planned in this process.
+  PlannedReceives* planned() const { return planned_.get(); }
 
  private:
   tw_link* const link_;
   Transport& by_;
+  const std::shared_ptr<PlannedReceives> planned_;
 };
 
 struct Way {

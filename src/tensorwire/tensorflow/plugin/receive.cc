@@ -50,6 +50,55 @@ void Receive::go(Way way) {
 }
 
 void Receive::go_by_link(std::shared_ptr<PeerLink> link) {
+  PlannedReceives* const planned = link->planned();
+  if (!planned) return go_by_call(std::move(link));
+  link_ = std::move(link);
+  if (!enter(Phase::kPush)) return;
+  PlannedReceives::Pushed here;
+  switch (planned->find(order_.step, order_.key, shared_from_this(), &here)) {
+    case PlannedReceives::Found::kTensor:
+      return pushed(here.tensor, here.dead);
+    case PlannedReceives::Found::kWait:
+      return;
+    case PlannedReceives::Found::kAsk:
+      return not_pushed();
+  }
+}
+
+void Receive::pushed(const tf::Tensor& tensor, bool dead) {
+  if (enter(Phase::kEnded)) end(absl::OkStatus(), tensor, dead);
+}
+
+void Receive::not_pushed() {
+  if (enter(Phase::kFinding)) go_by_call(link_);
+}
+
+void Receive::push_failed(const absl::Status& why) {
+  if (enter(Phase::kEnded))
+    end(remote_error(static_cast<int>(why.code()), why.message()), {}, false);
+}
+
+// The answer to the call was that it was pushed.
+void Receive::find_pushed() {
+  PlannedReceives* const planned = link_->planned();
+  PlannedReceives::Pushed here;
+  PlannedReceives::Found found;
+  if (!planned) return push_failed(absl::InternalError("the answer is on a stream of no plan"));
+  if (const absl::Status status =
+          planned->find_pushed(order_.step, order_.key, shared_from_this(), &here, &found);
+      !status.ok())
+    return push_failed(status);
+  switch (found) {
+    case PlannedReceives::Found::kTensor:
+      return pushed(here.tensor, here.dead);
+    case PlannedReceives::Found::kWait:
+      return;
+    case PlannedReceives::Found::kAsk:
+      return not_pushed();
+  }
+}
+
+void Receive::go_by_call(std::shared_ptr<PeerLink> link) {
   wire::Request request;
   request.step = order_.step;
   request.key = order_.key;
@@ -103,8 +152,7 @@ void Receive::call_ended() {
   tw_status outcome{};
   core().call_outcome(call, nullptr, &code, &trailing, &outcome);
   absl::Status status;
-  tf::Tensor tensor;
-  bool dead = false;
+  Received received;
   if (code != 0) {
     status = remote_error(code, outcome.details);
     add_payloads(trailing, &status);
@@ -112,7 +160,7 @@ void Receive::call_ended() {
     tw_message* message = nullptr;
     if (core().call_take(call, &message)) {
       status = receive_tensor(message, link_->by(), order_.device->GetAllocator(order_.attributes),
-                              &tensor, &dead);
+                              &received);
       core().message_release(message);
     } else {
       status = absl::InternalError("the answer has no message, or no memory was left for it");
@@ -121,7 +169,19 @@ void Receive::call_ended() {
   }
   if (trailing) core().metadata_release(trailing);
   core().call_release(call);
-  end(status, tensor, dead);
+  if (status.ok() && received.form == wire::Form::kPushed) {
+    bool aborted;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      aborted = !status_.ok();
+      if (!aborted) phase_ = Phase::kPush;
+    }
+    if (!aborted) return find_pushed();
+  } else if (status.ok() && received.form == wire::Form::kRaw && !received.dead &&
+             link_->planned()) {
+    link_->planned()->learn(order_.step, order_.key, received.tensor);
+  }
+  end(status, received.tensor, received.dead);
 }
 
 absl::Status Receive::remote_error(int code, absl::string_view details) const {
@@ -177,13 +237,14 @@ void Receive::StartAbort(const absl::Status& status) {
     std::lock_guard<std::mutex> lock(mutex_);
     was = phase_;
     status_.Update(status);
-    if (was == Phase::kFinding) phase_ = Phase::kEnded;
+    if (was == Phase::kFinding || was == Phase::kPush) phase_ = Phase::kEnded;
     // Under the lock, which keeps the call until it is let go of.
     if (was == Phase::kLink && call_) core().call_cancel(call_, TW_CODE_CANCELLED, "aborted");
   }
   if (was == Phase::kGrpc) rpc_->options.StartCancel();
+  if (was == Phase::kPush) link_->planned()->give_up(order_.step, order_.key, this);
   // Whoever aborts holds locks that the end needs.
-  if (was == Phase::kFinding)
+  if (was == Phase::kFinding || was == Phase::kPush)
     run_soon([self = shared_from_this()] { self->end(absl::OkStatus(), {}, false); });
 }
 

@@ -21,6 +21,7 @@ namespace tensorwire {
 
 class Receive final : public tensorflow::BaseRecvTensorCall,
                       public Completion,
+                      public PushWaiter,
                       public std::enable_shared_from_this<Receive> {
  public:
   struct Order {
@@ -45,7 +46,7 @@ class Receive final : public tensorflow::BaseRecvTensorCall,
   absl::Status status() const override;
 
  private:
-  enum class Phase { kFinding, kLink, kGrpc, kEnded };
+  enum class Phase { kFinding, kPush, kLink, kGrpc, kEnded };
   struct Rpc {
     tensorflow::WorkerInterface* worker = nullptr;
     tensorflow::CallOptions options;
@@ -56,8 +57,13 @@ class Receive final : public tensorflow::BaseRecvTensorCall,
   bool enter(Phase phase);
   void go(Way way);
   void go_by_link(std::shared_ptr<PeerLink> link);
+  void go_by_call(std::shared_ptr<PeerLink> link);
+  void find_pushed();
   void go_by_grpc();
   void call_ended() override;
+  void pushed(const tensorflow::Tensor& tensor, bool dead) override;
+  void not_pushed() override;
+  void push_failed(const absl::Status& why) override;
   absl::Status remote_error(int code, absl::string_view details) const;
   void end(const absl::Status& status, const tensorflow::Tensor& tensor, bool dead);
 

@@ -84,8 +84,40 @@ absl::Status parse(absl::string_view bytes, tf::Allocator* allocator, tf::Tensor
 
 }  // namespace
 
+absl::Status receive_bytes(absl::string_view bytes, Transport& by, tf::Allocator* allocator,
+                           tf::DataType dtype, const tf::TensorShape& shape, tf::Tensor* out) {
+  tf::Tensor copy(allocator, dtype, shape);
+  if (!copy.IsInitialized() && !bytes.empty()) return no_memory(bytes.size());
+  if (!bytes.empty())
+    core().copy(const_cast<char*>(copy.tensor_data().data()), bytes.data(), bytes.size());
+  count_received(false, by, bytes.size());
+  *out = std::move(copy);
+  return absl::OkStatus();
+}
+
+absl::Status receive_segment(tw_message* message, size_t index, Transport& by,
+                             tf::Allocator* allocator, tf::DataType dtype,
+                             const tf::TensorShape& shape, tf::Tensor* out) {
+  const tw_segment body = core().message_segment(message, index);
+  if (body.size >= kSmall) {
+    tw_buffer* const buffer = core().message_buffer(message, index);
+    if (!buffer) return no_memory(body.size);
+    const bool leased = core().buffer_leased(buffer) != 0;
+    if (aligned(body.data) && core().buffer_separate(buffer, nullptr) == TW_OK) {
+      tf::core::RefCountPtr<tf::TensorBuffer> held(new ReceivedBuffer(buffer));
+      *out = tf::Tensor(dtype, shape, std::move(held));
+      count_received(leased, by, body.size);
+      return absl::OkStatus();
+    }
+    core().buffer_release(buffer);
+    if (leased) count(statistics().received_realigned);
+  }
+  return receive_bytes({static_cast<const char*>(body.data), body.size}, by, allocator, dtype,
+                       shape, out);
+}
+
 absl::Status receive_tensor(tw_message* message, Transport& by, tf::Allocator* allocator,
-                            tf::Tensor* out, bool* dead) {
+                            Received* out) {
   if (core().message_count(message) != 2)
     return absl::InternalError("the answer has the wrong number of segments");
   const tw_segment first = core().message_segment(message, 0);
@@ -96,34 +128,23 @@ absl::Status receive_tensor(tw_message* message, Transport& by, tf::Allocator* a
   if (!described.made()) return no_memory(first.size);
   if (absl::Status status = read_head(described.bytes(), body.size, &head); !status.ok())
     return status;
-  *dead = head.dead;
-  if (head.form == wire::Form::kProto) {
-    count_received(false, by, body.size);
-    if (body.size > static_cast<size_t>(INT32_MAX))
-      return absl::InternalError("the answer is no serialised tensor");
-    const Copied serialized(body);
-    return serialized.made() ? parse(serialized.bytes(), allocator, out) : no_memory(body.size);
-  }
-  if (body.size >= kSmall) {
-    tw_buffer* const buffer = core().message_buffer(message, 1);
-    if (!buffer) return no_memory(body.size);
-    const bool leased = core().buffer_leased(buffer) != 0;
-    if (aligned(body.data) && core().buffer_separate(buffer, nullptr) == TW_OK) {
-      tf::core::RefCountPtr<tf::TensorBuffer> held(new ReceivedBuffer(buffer));
-      *out = tf::Tensor(head.dtype, head.shape, std::move(held));
-      count_received(leased, by, body.size);
+  out->form = head.form;
+  out->dead = head.dead;
+  switch (head.form) {
+    case wire::Form::kRaw:
+      break;
+    case wire::Form::kPushed:
       return absl::OkStatus();
+    case wire::Form::kProto: {
+      count_received(false, by, body.size);
+      if (body.size > static_cast<size_t>(INT32_MAX))
+        return absl::InternalError("the answer is no serialised tensor");
+      const Copied serialized(body);
+      return serialized.made() ? parse(serialized.bytes(), allocator, &out->tensor)
+                               : no_memory(body.size);
     }
-    core().buffer_release(buffer);
-    if (leased) count(statistics().received_realigned);
   }
-  tf::Tensor copy(allocator, head.dtype, head.shape);
-  if (!copy.IsInitialized() && body.size != 0) return no_memory(body.size);
-  if (body.size != 0)
-    core().copy(const_cast<char*>(copy.tensor_data().data()), body.data, body.size);
-  count_received(false, by, body.size);
-  *out = std::move(copy);
-  return absl::OkStatus();
+  return receive_segment(message, 1, by, allocator, head.dtype, head.shape, &out->tensor);
 }
 
 absl::Status receive_buffer(tw_message* message, tf::Tensor* out) {

@@ -14,8 +14,21 @@ namespace {
 
 class Rendezvous final : public tf::BaseRemoteRendezvous {
  public:
-  Rendezvous(const tf::WorkerEnv* environment, int64_t step)
-      : BaseRemoteRendezvous(environment, step) {}
+  Rendezvous(const tf::WorkerEnv* environment, int64_t step, std::shared_ptr<PlannedSends> planned)
+      : BaseRemoteRendezvous(environment, step),
+        planned_(std::move(planned)),
+        number_(planned_ ? planned_->begin(step) : 0) {}
+
+  absl::Status Send(const tf::Rendezvous::ParsedKey& key, const tf::Rendezvous::Args& args,
+                    const tf::Tensor& tensor, bool dead) override {
+    if (planned_ && planned_->take(step_id_, key.FullKey(), tensor, dead)) return absl::OkStatus();
+    return BaseRemoteRendezvous::Send(key, args, tensor, dead);
+  }
+
+  void StartAbort(const absl::Status& status) override {
+    if (planned_) planned_->abort(step_id_, number_);
+    BaseRemoteRendezvous::StartAbort(status);
+  }
 
  protected:
   void RecvFromRemoteAsync(const tf::Rendezvous::ParsedKey& key, const tf::Rendezvous::Args& args,
@@ -60,13 +73,34 @@ class Rendezvous final : public tf::BaseRemoteRendezvous {
     RegisterCall(receive.get(), args);
     receive->begin();
   }
+
+ private:
+  ~Rendezvous() override {
+    if (planned_) planned_->end(step_id_, number_);
+  }
+
+  const std::shared_ptr<PlannedSends> planned_;
+  const uint64_t number_;  // of the step in planned_
 };
 
 }  // namespace
 
 tsl::core::RefCountPtr<tf::BaseRemoteRendezvous> RendezvousManager::Create(
     int64_t step, const tf::WorkerEnv* environment) {
-  return tsl::core::RefCountPtr<tf::BaseRemoteRendezvous>(new Rendezvous(environment, step));
+  return tsl::core::RefCountPtr<tf::BaseRemoteRendezvous>(
+      new Rendezvous(environment, step, planned_));
+}
+
+// A step is over on all workers before it is cleaned up on any.
+void RendezvousManager::Cleanup(int64_t step) {
+  if (planned_) planned_->clean_up(step);
+  BaseRendezvousMgr::Cleanup(step);
+  if (planned_) PlannedReceives::clean_up(step);
+}
+
+void RendezvousManager::CleanupAll() {
+  if (planned_) planned_->clean_up_all();
+  BaseRendezvousMgr::CleanupAll();
 }
 
 }  // namespace tensorwire

@@ -20,15 +20,31 @@ constexpr size_t kMaxPayloads = 8;
 
 }  // namespace
 
+wire::Head head_of(tf::DataType dtype, const tf::TensorShape& shape) {
+  wire::Head head;
+  head.dtype = static_cast<uint32_t>(dtype);
+  head.rank = static_cast<uint16_t>(shape.dims());
+  for (int i = 0; i < shape.dims(); ++i) head.sizes[i] = shape.dim_size(i);
+  return head;
+}
+
+absl::Status types_of(const wire::Head& head, tf::DataType* dtype, tf::TensorShape* shape) {
+  if (head.dtype > static_cast<uint32_t>(std::numeric_limits<int>::max()) ||
+      !tf::DataType_IsValid(static_cast<int>(head.dtype)))
+    return absl::InternalError(absl::StrCat("type ", head.dtype, " is unknown"));
+  *dtype = static_cast<tf::DataType>(head.dtype);
+  // Also refuses references.
+  if (!tf::DataTypeCanUseMemcpy(*dtype) || tf::DataTypeSize(*dtype) == 0)
+    return absl::InternalError(absl::StrCat(tf::DataTypeString(*dtype), " is no plain type"));
+  return tf::TensorShape::BuildTensorShape(absl::MakeConstSpan(head.sizes.data(), head.rank),
+                                           shape);
+}
+
 std::string write_head(const TensorHead& head) {
   wire::Head out;
+  if (head.form == wire::Form::kRaw) out = head_of(head.dtype, head.shape);
   out.form = head.form;
   out.dead = head.dead;
-  if (head.form == wire::Form::kRaw) {
-    out.dtype = static_cast<uint32_t>(head.dtype);
-    out.rank = static_cast<uint16_t>(head.shape.dims());
-    for (int i = 0; i < head.shape.dims(); ++i) out.sizes[i] = head.shape.dim_size(i);
-  }
   return wire::encode_head(out);
 }
 
@@ -41,21 +57,11 @@ absl::Status read_head(absl::string_view bytes, size_t size, TensorHead* out) {
     return wrong(why);
   out->form = head.form;
   out->dead = head.dead;
-  if (head.form == wire::Form::kProto) return absl::OkStatus();
-
-  if (head.dtype > static_cast<uint32_t>(std::numeric_limits<int>::max()) ||
-      !tf::DataType_IsValid(static_cast<int>(head.dtype)))
-    return wrong(absl::StrCat("type ", head.dtype, " is unknown"));
-  out->dtype = static_cast<tf::DataType>(head.dtype);
-  // Also refuses references.
-  if (!tf::DataTypeCanUseMemcpy(out->dtype))
-    return wrong(absl::StrCat(tf::DataTypeString(out->dtype), " is no plain type"));
-  if (absl::Status status = tf::TensorShape::BuildTensorShape(
-          absl::MakeConstSpan(head.sizes.data(), head.rank), &out->shape);
-      !status.ok())
+  if (head.form != wire::Form::kRaw) return absl::OkStatus();
+  if (absl::Status status = types_of(head, &out->dtype, &out->shape); !status.ok())
     return wrong(status.message());
   const auto each = static_cast<uint64_t>(tf::DataTypeSize(out->dtype));
-  if (each == 0 || size / each != head.elements || size % each != 0)
+  if (size / each != head.elements || size % each != 0)
     return wrong(absl::StrCat(tf::DataTypeString(out->dtype), out->shape.DebugString(), " in ",
                               size, " bytes"));
   return absl::OkStatus();

@@ -4,7 +4,8 @@
 //
 // A call has one of the methods below. Its request is one segment, a wire::Request. The answer to
 // kRecvTensor has two segments, a wire::Head and the tensor's bytes; that to kRecvBuf has one, the
-// buffer's bytes. A call that fails carries the payloads of its absl::Status as metadata.
+// buffer's bytes. A call that fails carries the payloads of its absl::Status as metadata. kPlan has
+// no request: it is a stream both ways, of messages whose first segment is wire::PlanRecords.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +21,7 @@ namespace tensorwire {
 
 inline constexpr absl::string_view kRecvTensor = "/tensorwire.TensorFlow/RecvTensor";
 inline constexpr absl::string_view kRecvBuf = "/tensorwire.TensorFlow/RecvBuf";
+inline constexpr absl::string_view kPlan = "/tensorwire.TensorFlow/Plan";
 
 struct TensorHead {
   wire::Form form = wire::Form::kRaw;
@@ -28,6 +30,10 @@ struct TensorHead {
   tensorflow::TensorShape shape;
 };
 
+wire::Head head_of(tensorflow::DataType dtype, const tensorflow::TensorShape& shape);
+// Of a kRaw head whose tensors can be copied as bytes; why it is none. INTERNAL.
+absl::Status types_of(const wire::Head& head, tensorflow::DataType* dtype,
+                      tensorflow::TensorShape* shape);
 std::string write_head(const TensorHead& head);
 // `size`: bytes of the tensor's segment, which a kRaw head has to account for. INTERNAL.
 absl::Status read_head(absl::string_view bytes, size_t size, TensorHead* out);

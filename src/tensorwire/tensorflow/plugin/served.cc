@@ -3,16 +3,12 @@
 
 #include <string>
 
-#include "allocator.h"
 #include "completion.h"
 #include "data_server.h"
-#include "in_place.h"
 #include "request.h"
-#include "settings.h"
+#include "sent_tensor.h"
 #include "statistics.h"
 #include "tensorflow/core/framework/tensor.pb.h"
-#include "traced.h"
-#include "transports.h"
 
 namespace tensorwire {
 
@@ -27,8 +23,7 @@ struct Lent {
   std::atomic<int> segments;
   std::string head;
   std::string serialized;
-  tf::Tensor tensor;
-  Loan loan;
+  SentTensor tensor;
 
   static void release(void* context) {
     auto* const lent = static_cast<Lent*>(context);
@@ -37,30 +32,6 @@ struct Lent {
 };
 
 std::atomic<size_t> g_waiting{0};
-
-// Whether the link that a call came on lends what lies in the arena.
-bool lends(tw_server_call* call) {
-  const Transport* const by = find_transport(core().call_transport(call));
-  return by && by->lends;
-}
-
-bool in_arena(const tf::Tensor& tensor) {
-  return core().arena_holds(tensor.tensor_data().data(), tensor.TotalBytes());
-}
-
-// `by_lending`: the link lends. `written`: TensorFlow may write to it whoever else refers to it.
-void count_served(size_t size, bool by_lending, bool lent, bool written) {
-  Statistics& to = statistics();
-  const auto add = [size](std::atomic<uint64_t>& tensors, std::atomic<uint64_t>& bytes) {
-    count(tensors);
-    count(bytes, size);
-  };
-  if (lent) return add(to.served_lent, to.served_lent_bytes);
-  if (size < kSmall) return add(to.served_small, to.served_small_bytes);
-  if (!by_lending) return add(to.served_pushed, to.served_pushed_bytes);
-  add(to.served_copied, to.served_copied_bytes);
-  if (written) add(to.served_mutable, to.served_mutable_bytes);
-}
 
 }  // namespace
 
@@ -72,8 +43,7 @@ Served::Served(DataServer* server, tw_server_call* call, int64_t step)
 Served::~Served() { core().call_release(call_); }
 
 bool Served::copies(const tf::Tensor& tensor) const {
-  return tf::DataTypeCanUseMemcpy(tensor.dtype()) && lends(call_) &&
-         (InPlaceWriter::any() || !in_arena(tensor));
+  return tf::DataTypeCanUseMemcpy(tensor.dtype()) && SentTensor::copies(tensor, lends(call_));
 }
 
 void Served::settle() {
@@ -103,21 +73,11 @@ void Served::answer(const tf::Tensor& tensor, bool dead) {
   if (tf::DataTypeCanUseMemcpy(tensor.dtype())) {
     head.dtype = tensor.dtype();
     head.shape = tensor.shape();
-    lent->tensor = tensor;
-    const bool by_lending = lends(call_), lendable = by_lending && in_arena(tensor);
-    const bool lending = lendable && lent->loan.begin();
-    if (lendable && !lending) {
-      lent->tensor = tf::Tensor(arena_allocator(), tensor.dtype(), tensor.shape());
-      if (!lent->tensor.IsInitialized()) {
-        delete lent;
-        return answer(absl::ResourceExhaustedError("no memory for a copy of a tensor to send"));
-      }
-      core().copy(lent->tensor.data(), tensor.data(), tensor.TotalBytes());
+    if (!lent->tensor.take(tensor, lends(call_))) {
+      delete lent;
+      return answer(absl::ResourceExhaustedError("no memory for a copy of a tensor to send"));
     }
-    const auto data = lent->tensor.tensor_data();
-    body = {data.data(), data.size()};
-    count_served(body.size, by_lending, lending, lendable || in_reference_block(lent->tensor));
-    if (settings().traced) trace_sent(tensor);
+    body = lent->tensor.bytes();
   } else {
     // It was taken from its rendezvous, so it has to travel this way, whatever it is.
     head.form = wire::Form::kProto;
@@ -136,13 +96,21 @@ void Served::answer(const tf::Tensor& tensor, bool dead) {
   finish(absl::OkStatus(), {segments, 2, owners});
 }
 
+void Served::answer_pushed() {
+  auto* const lent = new Lent(1);
+  TensorHead head;
+  head.form = wire::Form::kPushed;
+  lent->head = write_head(head);
+  const tw_segment segments[]{{lent->head.data(), lent->head.size()}, {lent->head.data(), 0}};
+  const tw_owner owners[]{{Lent::release, lent}, {[](void*) {}, nullptr}};
+  finish(absl::OkStatus(), {segments, 2, owners});
+}
+
 void Served::answer(tf::BufRendezvous::Hook* hook) {
   const auto data = hook->prod_value->tensor_data();
   const tw_segment segment{data.data(), data.size()};
-  const bool by_lending = lends(call_);
   // Its receiver keeps a copy.
-  count_served(segment.size, by_lending, by_lending && in_arena(*hook->prod_value), false);
-  if (settings().traced) trace_sent(*hook->prod_value);
+  count_sent_buffer(*hook->prod_value, lends(call_));
   // The producer goes on with its algorithm there and then, which is nothing for a core thread.
   const tw_owner owner{
       [](void* context) {

@@ -31,6 +31,8 @@ class Served final : public std::enable_shared_from_this<Served> {
   void answer(const absl::Status& status);
   // Lends the tensor until the peer has read it.
   void answer(const tensorflow::Tensor& tensor, bool dead);
+  // The tensor is on the stream of the peer's plan.
+  void answer_pushed();
   // Takes the hook over, and tells its producer when the peer has read its buffer.
   void answer(tensorflow::BufRendezvous::Hook* hook);
   // Its peer waits no more: it has the answer, or it is gone, and then an answer may still come.

@@ -87,8 +87,14 @@ class Worker final : public tf::GrpcWorker, public WorkerService {
   }
 
   const tf::WorkerEnv& environment() const override { return *env_; }
-  absl::Status prepare(const tf::Rendezvous::ParsedKey& key, tf::Device** device) override {
-    return PrepareRecvTensor(key, device);
+  absl::Status prepare(const std::string& key, tf::Rendezvous::ParsedKey* parsed) override {
+    tf::Device* device = nullptr;
+    absl::Status status = tf::Rendezvous::ParseKey(key, parsed);
+    if (status.ok()) status = PrepareRecvTensor(*parsed, &device);
+    if (status.ok() && device->attributes().device_type() != "CPU")
+      status = absl::UnimplementedError(
+          absl::StrCat("the memory of ", device->name(), " is out of tensorwire's reach"));
+    return status;
   }
   void abort_step(int64_t step) override {
     LOG(WARNING) << absl::StrCat("tensorwire: a peer no longer waits for tensors of step ", step);
@@ -123,8 +129,8 @@ class Server final : public tf::GrpcServer {
     tf::GrpcServerOptions options;
     options.local_device_mgr = devices;
     options.rendezvous_mgr_func =
-        [](const tf::WorkerEnv* environment) -> tf::RendezvousMgrInterface* {
-      return new RendezvousManager(environment);
+        [this](const tf::WorkerEnv* environment) -> tf::RendezvousMgrInterface* {
+      return new RendezvousManager(environment, planned_);
     };
     options.worker_func = [this](tf::WorkerEnv* environment, const tf::ConfigProto& config) {
       auto worker = std::make_unique<Worker>(environment, config);
@@ -144,7 +150,7 @@ class Server final : public tf::GrpcServer {
       options.collective_mgr_func = nullptr;
     }
     if (absl::Status status = Init(options); !status.ok() || !settings().enabled) return status;
-    if (absl::Status status = DataServer::start(worker_, host_name(), &data_server_);
+    if (absl::Status status = DataServer::start(worker_, host_name(), planned_, &data_server_);
         !status.ok()) {
       LOG(WARNING) << "tensorwire: this worker's tensors go by gRPC: " << status.message();
       return absl::OkStatus();
@@ -185,6 +191,8 @@ class Server final : public tf::GrpcServer {
   }
 
   Worker* worker_ = nullptr;  // GrpcServer's
+  const std::shared_ptr<PlannedSends> planned_ =
+      settings().enabled && settings().plans ? std::make_shared<PlannedSends>() : nullptr;
   std::unique_ptr<DataServer> data_server_;
   std::string name_;
   std::mutex update_;  // for one UpdateServerDef at a time

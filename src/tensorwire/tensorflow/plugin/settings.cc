@@ -67,6 +67,8 @@ absl::Status read_settings(const tw_table& table) {
   if (absl::Status status = read(table, "TENSORWIRE_TF_COLLECTIVES", &value); !status.ok())
     return status;
   read_now.groups = value != "ring";
+  if (absl::Status status = read(table, "TENSORWIRE_TF_PLAN", &value); !status.ok()) return status;
+  read_now.plans = value == "on";
   g_settings = read_now;
   return absl::OkStatus();
 }

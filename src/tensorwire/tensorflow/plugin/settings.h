@@ -16,6 +16,7 @@ struct Settings {
   bool traced =
       false;  // is large (auto), or what the sites allocate whose tensors are sent (traced)
   bool groups = true;  // TENSORWIRE_TF_COLLECTIVES: whether they go by groups of ranks
+  bool plans = false;  // TENSORWIRE_TF_PLAN: whether tensors of each step are sent ahead
 };
 
 // Also sets which transports are permitted. INVALID_ARGUMENT names the variable, what it holds and

@@ -19,6 +19,11 @@ namespace tensorwire {
   X(grpc_because_peer, "tensors that took gRPC: their sender has no tensorwire")            \
   X(grpc_because_link, "the same: no link to the sender could be made")                     \
   X(grpc_because_device, "the same: they belong to a device whose memory is out of reach")  \
+  X(received_planned, "tensors that came ahead of their call, as planned")                  \
+  X(planned_edges, "edges that came to be planned: their tensors are sent ahead to here")   \
+  X(unplanned_edges, "of these: no longer planned")                                         \
+  X(planned_dropped, "tensors that came as planned, and that nobody wanted")                \
+  X(served_planned, "tensors sent ahead of a call, as planned")                             \
   X(served_lent, "tensors sent as they lie in the arena")                                   \
   X(served_lent_bytes, "their bytes")                                                       \
   X(served_small, "tensors below 32 KiB, sent within a message")                            \

@@ -79,6 +79,14 @@ struct HeadPrefix {
 };
 static_assert(sizeof(HeadPrefix) == 8);
 
+struct PlanPrefix {
+  uint32_t kind;
+  uint32_t edge;
+  int64_t step;
+  uint64_t size;
+};
+static_assert(sizeof(PlanPrefix) == kPlanPrefix);
+
 }  // namespace
 
 std::string encode_field(Field field, std::string_view value) {
@@ -205,7 +213,7 @@ std::string encode_head(const Head& head) {
 std::string decode_head(std::string_view bytes, Head* out) {
   HeadPrefix prefix;
   if (!take(&bytes, &prefix)) return "its head is cut short";
-  if (prefix.form > static_cast<uint8_t>(Form::kProto))
+  if (prefix.form > static_cast<uint8_t>(Form::kPushed))
     return "form " + std::to_string(prefix.form) + " is unknown";
   if (prefix.dead > 1) return "dead is " + std::to_string(prefix.dead);
   if (prefix.rank > kMaxRank) return "rank " + std::to_string(prefix.rank);
@@ -215,8 +223,8 @@ std::string decode_head(std::string_view bytes, Head* out) {
   out->dtype = prefix.dtype;
   out->rank = prefix.rank;
   out->elements = 1;
-  if (out->form == Form::kProto && (prefix.dtype != 0 || prefix.rank != 0))
-    return "a serialised tensor with a type or a shape beside it";
+  if (out->form != Form::kRaw && (prefix.dtype != 0 || prefix.rank != 0))
+    return "a tensor of form " + std::to_string(prefix.form) + " with a type or a shape";
   if (!bytes.empty()) std::memcpy(out->sizes.data(), bytes.data(), bytes.size());
   for (size_t i = 0; i < prefix.rank; ++i) {
     const int64_t size = out->sizes[i];
@@ -226,6 +234,44 @@ std::string decode_head(std::string_view bytes, Head* out) {
       return "a shape of 2^63 elements or more";
     out->elements = static_cast<uint64_t>(product);
   }
+  return {};
+}
+
+std::array<char, kPlanPrefix> encode_plan_prefix(const PlanRecord& record) {
+  const PlanPrefix prefix{static_cast<uint32_t>(record.kind), record.edge, record.step,
+                          record.payload.size()};
+  std::array<char, kPlanPrefix> out;
+  std::memcpy(out.data(), &prefix, sizeof prefix);
+  return out;
+}
+
+std::string decode_plan_record(std::string_view* bytes, PlanRecord* out) {
+  PlanPrefix prefix;
+  if (!take(bytes, &prefix)) return "a record of the plan is cut short";
+  if (prefix.kind > static_cast<uint32_t>(PlanKind::kDead))
+    return "a record of kind " + std::to_string(prefix.kind);
+  out->kind = static_cast<PlanKind>(prefix.kind);
+  if (prefix.size != 0 && out->kind != PlanKind::kWant && out->kind != PlanKind::kTensor)
+    return "a record of kind " + std::to_string(prefix.kind) + " with a payload";
+  if (prefix.size > bytes->size()) return "a record's payload is cut short";
+  out->edge = prefix.edge;
+  out->step = prefix.step;
+  out->payload = bytes->substr(0, prefix.size);
+  bytes->remove_prefix(prefix.size);
+  return {};
+}
+
+std::string encode_edge(const Edge& edge) { return encode_head(edge.head).append(edge.key); }
+
+std::string decode_edge(std::string_view bytes, Edge* out) {
+  HeadPrefix prefix;
+  std::string_view rest = bytes;
+  if (!take(&rest, &prefix)) return "an edge is cut short";
+  const size_t head = sizeof prefix + prefix.rank * sizeof(int64_t);
+  if (prefix.rank > kMaxRank || head >= bytes.size()) return "an edge without a key";
+  if (std::string why = decode_head(bytes.substr(0, head), &out->head); !why.empty()) return why;
+  if (out->head.form != Form::kRaw || out->head.dead) return "an edge of tensors without bytes";
+  out->key = bytes.substr(head);
   return {};
 }
 

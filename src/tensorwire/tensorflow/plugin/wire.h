@@ -86,8 +86,9 @@ std::string decode_turn(std::string_view bytes, Turn* out);
 
 // How the bytes of a tensor travel.
 enum class Form : uint8_t {
-  kRaw = 0,    // as they lie in memory
-  kProto = 1,  // a serialised TensorProto: strings, variants, resources
+  kRaw = 0,     // as they lie in memory
+  kProto = 1,   // a serialised TensorProto: strings, variants, resources
+  kPushed = 2,  // not here: on the stream of the plan
 };
 
 inline constexpr size_t kMaxRank = 254;  // TensorFlow's
@@ -105,6 +106,45 @@ struct Head {
 
 std::string encode_head(const Head& head);
 std::string decode_head(std::string_view bytes, Head* out);
+
+// ---- what the ends of a plan's stream say to each other ----
+
+enum class PlanKind : uint32_t {
+  // The receiver of tensors says:
+  kWant = 0,    // edge: from now on the name of what the payload, an edge, describes
+  kUnwant = 1,  // edge
+  kAbort = 2,   // step: nobody waits for its tensors any more
+  // Their sender says:
+  kAgreed = 3,     // edge: pushed from now on, in all steps that are not excluded
+  kWithdrawn = 4,  // edge: never pushed again; its name is free
+  kExcluded = 5,   // step: nothing of it is pushed from now on, all is asked for
+  kEnded = 6,      // step: it is over
+  kTensor = 7,     // edge, step; payload: the tensor's bytes
+  kSegment = 8,    // edge, step; the bytes are the next segment of the message
+  kDead = 9,       // edge, step
+};
+
+// The first segment of a message is records, one after the other.
+struct PlanRecord {
+  PlanKind kind = PlanKind::kWant;
+  uint32_t edge = 0;
+  int64_t step = 0;
+  std::string_view payload;
+};
+
+inline constexpr size_t kPlanPrefix = 24;
+// What goes ahead of the payload.
+std::array<char, kPlanPrefix> encode_plan_prefix(const PlanRecord& record);
+// Takes the first record off `bytes`, which are not empty. All but the payload is read once, so
+// that `bytes` may be memory that the peer goes on to write.
+std::string decode_plan_record(std::string_view* bytes, PlanRecord* out);
+
+struct Edge {
+  Head head;  // kRaw
+  std::string key;
+};
+std::string encode_edge(const Edge& edge);
+std::string decode_edge(std::string_view bytes, Edge* out);
 
 // ---- what an error carries beside its code and details ----
 

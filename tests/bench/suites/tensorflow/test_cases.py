@@ -27,12 +27,13 @@ def tf() -> Any:
 
 
 @pytest.mark.parametrize("elements", [1, 7, 25, 5003])
-@pytest.mark.parametrize("case", ["tensor", "ps-step"])
+@pytest.mark.parametrize("case", ["tensor", "many", "ps-step"])
 def test_right_results_pass_and_wrong_ones_do_not(
     tf: Any, monkeypatch: pytest.MonkeyPatch, case: str, elements: int
 ) -> None:
     monkeypatch.setattr(cases, "WORKER", "/device:CPU:0")
     monkeypatch.setattr(cases, "HOLDER", "/device:CPU:0")
+    monkeypatch.setattr(cases, "MANY", 12)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         step, check = cases.CASES[case](tf, session, elements, 1)
         variables = tf.compat.v1.global_variables()

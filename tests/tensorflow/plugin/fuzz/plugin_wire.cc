@@ -73,12 +73,34 @@ void turn(const std::string& bytes) {
   require(bytes == std::string(again.data(), again.size()), "a turn encodes to the same bytes");
 }
 
+void plan(const std::string& bytes) {
+  std::string_view left = bytes;
+  std::string again;
+  while (!left.empty()) {
+    PlanRecord out;
+    if (const std::string why = decode_plan_record(&left, &out); !why.empty())
+      return require_sentence(why);
+    require(out.payload.data() + out.payload.size() == left.data(), "payloads follow one another");
+    const auto prefix = encode_plan_prefix(out);
+    again.append(prefix.data(), prefix.size()).append(out.payload);
+    require(bytes.compare(0, again.size(), again) == 0, "a record encodes to the same bytes");
+  }
+}
+
+void edge(const std::string& bytes) {
+  Edge out;
+  if (const std::string why = decode_edge(bytes, &out); !why.empty()) return require_sentence(why);
+  require(out.head.form == Form::kRaw && !out.head.dead, "an edge has tensors with bytes");
+  require(!out.key.empty(), "an edge has a key");
+  require(encode_edge(out) == bytes, "an edge encodes to the same bytes");
+}
+
 void one(tw::fuzz::Input input) {
   const uint8_t choice = input.byte();
   const tw::fuzz::Bytes rest = input.rest();
   std::string bytes(reinterpret_cast<const char*>(rest.data()), rest.size());
   bytes.shrink_to_fit();
-  switch (choice % 7) {
+  switch (choice % 9) {
     case 0:
       return field(bytes);
     case 1:
@@ -93,6 +115,10 @@ void one(tw::fuzz::Input input) {
       return session(bytes);
     case 6:
       return turn(bytes);
+    case 7:
+      return plan(bytes);
+    case 8:
+      return edge(bytes);
   }
 }
 

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensorwire's protocol. Which way tensors went is known from what both processes counted."""
+"""Tensorwire's protocol, also with planned transfers. Which way tensors went is known from what
+both processes counted."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Final
 
 from tensorwire.bench.harness.work import Work
-from tensorwire.bench.suites.tensorflow.cases import moved
+from tensorwire.bench.suites.tensorflow.cases import MANY, largest, moved
 from tensorwire.bench.suites.tensorflow.contender import Contender, Counts, PathError, Taken
 from tensorwire.transports import names, why_not
 
@@ -19,6 +21,12 @@ LINK_BYTES: Final = ("in_place", "shm", "verbs", "tcp")
 class Tensorwire(Contender):
     transports = names()
 
+    def __init__(self, plan: str = "off") -> None:
+        self._plan = plan
+
+    def variants(self) -> Mapping[str, Tensorwire]:
+        return {"tensorwire-planned": Tensorwire("on")}
+
     def viable(self, transport: str) -> str | None:
         return why_not(transport)
 
@@ -26,6 +34,7 @@ class Tensorwire(Contender):
         from tensorwire import tensorflow as plugin
 
         os.environ["TENSORWIRE_TRANSPORT"] = transport
+        os.environ["TENSORWIRE_TF_PLAN"] = self._plan
         return plugin.enable().protocol
 
     def counts(self) -> Counts:
@@ -52,7 +61,12 @@ class Tensorwire(Contender):
         received = sum(counts[f"received_{way}_bytes"] for way in LINK_BYTES)
         _enough(received, needed)
         in_place = counts["received_in_place_bytes"]
-        if transport == "shm" and work.size >= IN_PLACE_FROM:
+        # The first steps are learnt from.
+        if self._plan == "on" and work.case == "many":
+            planned, least = counts["received_planned"], MANY * steps // 2
+            if planned < least:
+                raise PathError(f"only {planned} tensors came as planned, not {least}")
+        if transport == "shm" and largest(work) >= IN_PLACE_FROM:
             _enough(in_place, needed, " in place")
         return Taken(transport, in_place / received)
 

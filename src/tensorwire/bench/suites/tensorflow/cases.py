@@ -24,6 +24,8 @@ FIRST_WORD = 0x3F800000
 """Of the pattern in a variable: the words count up from that of 1.0."""
 VARIABLES = 10
 """Of a parameter-server step; together they have its size."""
+MANY = 400
+"""Of a step that reads many; together they have its size."""
 STEP_MILLISECONDS = 60_000
 """A step that takes longer fails."""
 
@@ -32,9 +34,10 @@ Check = Callable[[], None]
 
 
 def work(case: str, size: int) -> Work:
-    """case: ``tensor`` (a variable is read by the other task, which adds it up), ``ps-step``
-    (variables are read by the other task, which sends back gradients that are applied to them) or
-    ``allreduce`` (both tasks end with the sum of what each of them has).
+    """case: ``tensor`` (a variable is read by the other task, which adds it up), ``many`` (so are
+    many variables), ``ps-step`` (variables are read by the other task, which sends back gradients
+    that are applied to them) or ``allreduce`` (both tasks end with the sum of what each of them
+    has).
 
     size: bytes of the tensor, or of all variables; a multiple of 4.
     """
@@ -43,7 +46,12 @@ def work(case: str, size: int) -> Work:
 
 def moved(work: Work) -> int:
     """Bytes that both tasks together receive in a step, at least."""
-    return work.size if work.case == "tensor" else 2 * work.size
+    return work.size if work.case in {"tensor", "many"} else 2 * work.size
+
+
+def largest(work: Work) -> int:
+    """Bytes of the largest tensor that is moved."""
+    return work.size // MANY if work.case == "many" else work.size
 
 
 @contextmanager
@@ -103,12 +111,31 @@ def _tensor(tf: Any, session: Any, elements: int, key: int) -> tuple[Step, Check
     return session.make_callable(step.op), lambda: _compare(int(session.run(found)), expected)
 
 
+def _lengths(elements: int, variables: int) -> list[int]:
+    """Of so many variables, or fewer, which have all elements together."""
+    share = max(elements // variables, 1)
+    starts = range(0, elements, share)[:variables]
+    return [share] * (len(starts) - 1) + [elements - starts[-1]]
+
+
+def _many(tf: Any, session: Any, elements: int, key: int) -> tuple[Step, Check]:
+    sums, found, expected = [], [], []
+    for place, length in enumerate(_lengths(elements, MANY)):
+        value = _variable(tf, f"variable{place}", HOLDER, length).read_value()
+        with tf.device(WORKER):
+            sums.append(tf.reduce_sum(value))
+            found.append(_checksum(tf, value))
+        expected.append(_checksum_of(_pattern(length)))
+    return (
+        session.make_callable(tf.group(*sums)),
+        lambda: _compare([int(each) for each in session.run(found)], expected),
+    )
+
+
 def _ps_step(tf: Any, session: Any, elements: int, key: int) -> tuple[Step, Check]:
     """Each step changes the sign of every variable: exact, and each one lost or made with another
     value than the newest is seen in the result."""
-    share = max(elements // VARIABLES, 1)
-    starts = range(0, elements, share)[:VARIABLES]
-    lengths = [share] * (len(starts) - 1) + [elements - starts[-1]]
+    lengths = _lengths(elements, VARIABLES)
     updates, sums = [], []
     for place, length in enumerate(lengths):
         variable = _variable(tf, f"variable{place}", HOLDER, length)
@@ -176,6 +203,7 @@ def _allreduce(tf: Any, session: Any, elements: int, key: int) -> tuple[Step, Ch
 
 CASES: dict[str, Callable[[Any, Any, int, int], tuple[Step, Check]]] = {
     "tensor": _tensor,
+    "many": _many,
     "ps-step": _ps_step,
     "allreduce": _allreduce,
 }

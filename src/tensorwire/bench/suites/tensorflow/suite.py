@@ -25,6 +25,7 @@ from tensorwire.bench.suites.tensorflow.cluster import start
 from tensorwire.bench.suites.tensorflow.contender import Contender, find
 
 OWN: Final = "tensorwire"
+PLANNED: Final = "tensorwire-planned"
 
 LAYOUT: Final = Layout(
     title=lambda report: "tensorwire bench tensorflow",
@@ -53,12 +54,14 @@ LAYOUT: Final = Layout(
 
 @dataclass(frozen=True)
 class Options:
-    """transports: tensorwire's; sizes: of the case ``tensor``; step_size, reduce_size: of the other
-    cases; all in bytes. seconds: of one visit. peers: beside stock gRPC."""
+    """transports: tensorwire's; sizes: of the case ``tensor``; many_sizes: of each variable of the
+    case ``many``; step_size, reduce_size: of the other cases; all in bytes. seconds: of one visit.
+    peers: beside stock gRPC."""
 
     transports: Sequence[str]
     cases: Sequence[str]
     sizes: Sequence[int]
+    many_sizes: Sequence[int]
     step_size: int
     reduce_size: int
     rounds: int
@@ -80,10 +83,12 @@ class Steps(Suite):
         """Raises ValueError for a peer that does not exist."""
         sizes = {
             "tensor": options.sizes,
+            "many": [cases.MANY * size for size in options.many_sizes],
             "ps-step": [options.step_size],
             "allreduce": [options.reduce_size],
         }
-        own = (Entry(OWN, transport) for transport in options.transports)
+        names = (OWN, PLANNED) if "many" in options.cases else (OWN,)
+        own = (Entry(name, transport) for transport in options.transports for name in names)
         others = (Entry(peer, way) for peer in options.peers for way in find(peer).transports)
         return cls(
             [cls.baseline, *own, *others],

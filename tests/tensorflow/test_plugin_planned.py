@@ -1,0 +1,418 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Planned transfers: tensors of each step that are sent ahead of a call, between real servers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.tensorflow.conftest import (
+    PLUGIN,
+    STOCK,
+    Cluster,
+    Task,
+    eventually,
+    running,
+    session_as_written,
+)
+from tests.tensorflow.test_plugin_faults import (
+    PAIR,
+    in_background,
+    is_waited_for,
+    session_that_loses_a_server,
+)
+from tests.tensorflow.test_plugin_paths import PS, WORKER
+
+pytestmark = pytest.mark.timeout(300)
+
+MOST_STEPS = 20
+"""Until all is planned: what is wanted in one step may be agreed on within the next."""
+
+
+@pytest.fixture(scope="module", params=["shm", "tcp"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    with running(PAIR, TENSORWIRE_TF_PLAN="on", TENSORWIRE_TRANSPORT=request.param) as started:
+        yield started
+
+
+@pytest.fixture
+def graph(tensorflow: Any) -> Iterator[None]:
+    with tensorflow.Graph().as_default():
+        yield
+
+
+@pytest.fixture
+def run(tensorflow: Any, cluster: Cluster, graph: None) -> Iterator[Any]:
+    with session_as_written(tensorflow, cluster.target("worker")) as opened:
+        yield opened
+
+
+class Counted:
+    """How much the counters of a task have grown since this was made, or since ``again()``."""
+
+    def __init__(self, cluster: Cluster, job: str) -> None:
+        self._cluster, self._job = cluster, job
+        self.again()
+
+    def again(self) -> None:
+        self._before = self._cluster.stats(self._job)
+
+    def __getitem__(self, name: str) -> int:
+        return self._cluster.stats(self._job)[name] - self._before[name]
+
+
+def steps_until_planned(cluster: Cluster, step: Callable[[], None], tensors: int = 1) -> int:
+    """Runs steps until so many tensors of one come to the worker as planned: how many steps."""
+    for number in range(1, MOST_STEPS):
+        counted = Counted(cluster, "worker")
+        step()
+        if counted["received_planned"] == tensors:
+            return number
+    raise AssertionError(f"{tensors} tensors were not planned within {MOST_STEPS} steps")
+
+
+def edge(tf: Any, run: Any, name: str, value: Any) -> tuple[Any, Callable[[], Any]]:
+    """What sends ``value`` from the ps, and what makes operations that receive it on the worker;
+    one without the other is possible."""
+    (ps,) = (device for device in run.list_devices() if device.name.startswith("/job:ps/"))
+    attributes = {
+        "tensor_name": tf.compat.v1.AttrValue(s=name.encode()),
+        "send_device": tf.compat.v1.AttrValue(s=ps.name.encode()),
+        "send_device_incarnation": tf.compat.v1.AttrValue(i=ps.incarnation),
+        "recv_device": tf.compat.v1.AttrValue(s=ps.name.replace("ps", "worker").encode()),
+    }
+    graph = tf.compat.v1.get_default_graph()
+    kind = tf.compat.v1.AttrValue(type=value.dtype.as_datatype_enum)
+    with tf.device(PS):
+        send = graph.create_op("_Send", [value], [], name="send", attrs={**attributes, "T": kind})
+
+    def receive() -> Any:
+        with tf.device(WORKER):
+            operation = graph.create_op(
+                "_Recv",
+                [],
+                [value.dtype],
+                name="receive",
+                attrs={**attributes, "tensor_type": kind},
+            )
+            return operation.outputs[0]
+
+    return send, receive
+
+
+KINDS = ("float32", "float64", "bfloat16", "int8", "int64", "bool", "complex64")
+SHAPES = ((), (0, 3), (1,), (7, 5), (1000,), (64, 1024))
+
+
+def test_values_are_those_of_calls(tensorflow: Any, cluster: Cluster, run: Any) -> None:
+    """Of all kinds, in steps that are planned and in those before. Strings and large tensors are
+    left to calls."""
+    tf = tensorflow
+    with tf.device(WORKER):
+        seed = tf.compat.v1.placeholder(tf.float32, ())
+    with tf.device(PS):
+        there = [tf.cast(tf.fill(shape, seed) + 0.25, kind) for kind in KINDS for shape in SHAPES]
+        there.append(tf.strings.as_string(tf.fill([3], seed)))
+        there.append(tf.fill([(1 << 18) + 1], seed))
+    with tf.device(WORKER):
+        back = [tf.identity(each) for each in there]
+    fed = 0
+
+    def step() -> None:
+        nonlocal fed
+        fed += 1
+        got = run.run(back, {seed: fed})
+        for value, tensor in zip(got, there, strict=True):
+            expected = np.full(tensor.shape, fed, np.float32)
+            if tensor.dtype == tf.string:
+                assert [float(each) for each in value] == [fed] * 3
+            else:
+                if tensor.shape != (1 << 18) + 1:
+                    expected += np.float32(0.25)
+                assert value.dtype == tensor.dtype.as_numpy_dtype
+                np.testing.assert_array_equal(value, expected.astype(value.dtype))
+
+    planned = len(KINDS) * len(SHAPES)
+    worker, ps = Counted(cluster, "worker"), Counted(cluster, "ps")
+    step()
+    step()
+    assert worker["received_planned"] == 0
+    steps_until_planned(cluster, step, planned)
+    assert worker["planned_edges"] == planned
+    assert ps["planned_edges"] == 1  # the seed, which goes the other way
+    assert worker["unplanned_edges"] == worker["planned_dropped"] == 0
+    worker.again()
+    ps.again()
+    for _ in range(3):
+        step()
+    assert worker["received_planned"] == ps["served_planned"] == 3 * planned
+    assert ps["served_serialized"] == 3
+
+
+def test_planned_from_the_third_step(tensorflow: Any, cluster: Cluster, run: Any) -> None:
+    tf = tensorflow
+    with tf.device(PS):
+        values = [tf.random.uniform([100]) for _ in range(10)]
+    with tf.device(WORKER):
+        total = tf.add_n([tf.identity(value) for value in values])
+    worker = Counted(cluster, "worker")
+    run.run(total.op)
+    assert worker["planned_edges"] == 0
+    run.run(total.op)
+    assert worker["received_planned"] == 0
+    eventually(lambda: worker["planned_edges"] == 10, "what is wanted is agreed on")
+    run.run(total.op)
+    assert worker["received_planned"] == 10
+
+
+def test_a_shape_that_changes_unplans(tensorflow: Any, cluster: Cluster, run: Any) -> None:
+    tf = tensorflow
+    with tf.device(WORKER):
+        size = tf.compat.v1.placeholder(tf.int32, ())
+    with tf.device(PS):
+        value = tf.range(size)
+    with tf.device(WORKER):
+        total = tf.reduce_sum(tf.identity(value))
+    worker = Counted(cluster, "worker")
+
+    def step(of: int) -> None:
+        assert run.run(total, {size: of}) == of * (of - 1) // 2
+
+    for of in range(8):
+        step(of)
+    assert worker["received_planned"] == worker["planned_edges"] == 0
+    steps_until_planned(cluster, partial(step, 50))
+    step(51)
+    step(50)
+    assert worker["unplanned_edges"] == 1
+    steps_until_planned(cluster, partial(step, 20_000))
+    step(3)
+    steps_until_planned(cluster, partial(step, 50))
+    # It has had its chances.
+    step(3)
+    worker.again()
+    for _ in range(5):
+        step(50)
+    assert worker["received_planned"] == 0
+
+
+def test_a_tensor_that_is_dead_in_some_steps(tensorflow: Any, cluster: Cluster, run: Any) -> None:
+    tf = tensorflow
+    with tf.device(WORKER):
+        taken = tf.compat.v1.placeholder(tf.bool, ())
+    with tf.device(PS):
+        no, yes = tf.raw_ops.Switch(data=tf.fill([10], 3.0), pred=taken)
+    with tf.device(WORKER):
+        (merged, _) = tf.raw_ops.Merge(inputs=[tf.identity(yes) * 2, tf.identity(no)])
+
+    def step(which: bool) -> None:
+        np.testing.assert_array_equal(run.run(merged, {taken: which}), [6 if which else 3] * 10)
+
+    worker = Counted(cluster, "worker")
+    for number in range(MOST_STEPS):
+        step(number % 2 == 0)
+    assert worker["received_planned"] > MOST_STEPS
+
+
+def test_two_steps_in_flight(tensorflow: Any, cluster: Cluster, run: Any) -> None:
+    """Each gets its own tensors, though they are pushed on one stream."""
+    tf = tensorflow
+    with tf.device(WORKER):
+        seed = tf.compat.v1.placeholder(tf.float32, ())
+    with tf.device(PS):
+        there = [tf.fill([500 * place], seed) for place in range(1, 21)]
+    with tf.device(WORKER):
+        back = [tf.identity(each) for each in there]
+    wrong: list[Any] = []
+
+    def steps(first: int) -> None:
+        for number in range(first, first + 30):
+            got = run.run(back, {seed: number})
+            wrong.extend(number for each in got if not np.all(each == number))
+
+    worker = Counted(cluster, "worker")
+    threads = [threading.Thread(target=steps, args=(1000 * each,)) for each in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert worker["received_planned"] > 0
+    assert worker["planned_dropped"] == 0
+
+
+def test_what_nobody_claims_is_dropped_and_unplanned(
+    tensorflow: Any, cluster: Cluster, run: Any
+) -> None:
+    tf = tensorflow
+    with tf.device(PS):
+        value = tf.random.uniform([10])
+    send, receive = edge(tf, run, "unclaimed", value)
+    received = receive()
+    with tf.device(WORKER):
+        nothing = tf.no_op()
+    steps_until_planned(cluster, lambda: run.run([send, received]))
+    worker = Counted(cluster, "worker")
+    run.run([send, nothing])
+    # What came after the worker's part of the step goes with what comes next.
+    run.run([send, received])
+    assert worker["planned_dropped"] == worker["unplanned_edges"] == 1
+    steps_until_planned(cluster, lambda: run.run([send, received]))
+
+
+def test_a_key_that_comes_twice_in_a_step(tensorflow: Any, cluster: Cluster, run: Any) -> None:
+    """As in loops whose iterations have no names: each receiver gets one of the tensors."""
+    tf = tensorflow
+    with tf.device(PS):
+        value = tf.constant(1.0)
+        other = tf.constant(2.0)
+    send, receive = edge(tf, run, "twice", value)
+    more, _ = edge(tf, run, "twice", other)
+    first, second = receive(), receive()
+    steps_until_planned(cluster, lambda: run.run([send, first]))
+    worker = Counted(cluster, "worker")
+    for _ in range(5):
+        _, _, *got = run.run([send, more, first, second])
+        assert sorted(got) == [1.0, 2.0]
+    assert worker["unplanned_edges"] == 1
+    worker.again()
+    for _ in range(5):
+        run.run([send, first])
+    assert worker["received_planned"] == 0
+
+
+def test_loops_are_left_to_calls(tensorflow: Any, cluster: Cluster, run: Any) -> None:
+    tf = tensorflow
+
+    def body(number: Any, total: Any) -> tuple[Any, Any]:
+        with tf.device(PS):
+            there = total + 1.0
+        with tf.device(WORKER):
+            return number + 1, tf.identity(there)
+
+    with tf.device(WORKER):
+        _, total = tf.compat.v1.while_loop(
+            lambda number, _: number < 7, body, [tf.constant(0), tf.zeros([100])]
+        )
+    worker, ps = Counted(cluster, "worker"), Counted(cluster, "ps")
+    for _ in range(5):
+        np.testing.assert_array_equal(run.run(total), [7.0] * 100)
+    eventually(lambda: worker["received_planned"] == 0, "no tensor of an iteration is planned")
+    # What is the same in all iterations comes once.
+    assert ps["planned_edges"] <= 2
+    assert worker["planned_edges"] == 0
+
+
+def blocked(tf: Any) -> tuple[Any, Any, Any]:
+    """What is fed, what lets a step go on that waits for the ps, and the step."""
+    with tf.device(PS):
+        queue = tf.queue.FIFOQueue(10, [tf.float32], [[100]])
+        fed = tf.compat.v1.placeholder(tf.float32, ())
+        enqueue = queue.enqueue(tf.fill([100], fed))
+        value = queue.dequeue()
+        other = tf.random.shuffle(tf.fill([100], 2.0))  # no constant
+    with tf.device(WORKER):
+        return fed, enqueue, tf.reduce_sum(tf.identity(value) * tf.identity(other))
+
+
+def test_an_aborted_step(tensorflow: Any, cluster: Cluster, run: Any) -> None:
+    """One tensor was pushed, the other one is waited for."""
+    tf = tensorflow
+    fed, enqueue, total = blocked(tf)
+
+    def step() -> None:
+        run.run(enqueue, {fed: 3.0})
+        assert run.run(total) == 600.0
+
+    steps_until_planned(cluster, step, 2)
+    short = tf.compat.v1.RunOptions(timeout_in_ms=200)
+    with pytest.raises(tf.errors.DeadlineExceededError):
+        run.run(total, options=short)
+    step()
+    steps_until_planned(cluster, step, 2)
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_a_sender_that_is_killed_while_a_push_is_waited_for(
+    tensorflow: Any, graph: None, transport: str
+) -> None:
+    tf = tensorflow
+    fed, enqueue, total = blocked(tf)
+    environment = {"TENSORWIRE_TF_PLAN": "on", "TENSORWIRE_TRANSPORT": transport}
+    with (
+        running(PAIR, **environment) as cluster,
+        session_that_loses_a_server(tf, cluster.target("worker")) as run,
+    ):
+
+        def step() -> None:
+            run.run(enqueue, {fed: 3.0})
+            assert run.run(total) == 600.0
+
+        steps_until_planned(cluster, step, 2)
+        worker = Counted(cluster, "worker")
+        thread, failures = in_background(run, total)
+        eventually(lambda: worker["received_planned"] == 1, "the other one is waited for")
+        assert not is_waited_for(cluster, "ps")  # by no call
+        cluster.processes["ps", 0].kill()
+        thread.join(30)
+        assert not thread.is_alive()
+        assert isinstance(failures[0], tf.errors.UnavailableError | tf.errors.AbortedError)
+
+
+def test_a_connection_that_is_cut_while_a_push_is_waited_for(tensorflow: Any, graph: None) -> None:
+    tf = tensorflow
+    fed, enqueue, total = blocked(tf)
+    with (
+        running(PAIR, TENSORWIRE_TF_PLAN="on", TENSORWIRE_TRANSPORT="tcp") as cluster,
+        session_as_written(tf, cluster.target("worker")) as run,
+    ):
+
+        def step() -> None:
+            run.run(enqueue, {fed: 3.0})
+            assert run.run(total) == 600.0
+
+        steps_until_planned(cluster, step, 2)
+        worker = Counted(cluster, "worker")
+        thread, failures = in_background(run, total)
+        eventually(lambda: worker["received_planned"] == 1, "the other one is waited for")
+        assert cluster.processes["ps", 0].ask("cut") > 0
+        thread.join(30)
+        assert not thread.is_alive()
+        assert isinstance(failures[0], tf.errors.UnavailableError)
+        # Over a new connection.
+        steps_until_planned(cluster, step, 2)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "plan"),
+    [
+        (PAIR, {"ps": "off", "worker": "on"}),
+        (PAIR, {"ps": "on", "worker": "off"}),
+        ({("ps", 0): STOCK, ("worker", 0): PLUGIN}, {"ps": "on", "worker": "on"}),
+    ],
+    ids=["receiver only", "sender only", "stock"],
+)
+def test_one_end_alone_plans_nothing(
+    tensorflow: Any, graph: None, tasks: dict[Task, str], plan: dict[str, str]
+) -> None:
+    tf = tensorflow
+    with tf.device(PS):
+        value = tf.fill([100], 2.0)
+    with tf.device(WORKER):
+        total = tf.reduce_sum(tf.identity(value))
+    cluster = Cluster(tasks, {})
+    try:
+        for task in tasks:
+            cluster.start([task], TENSORWIRE_TF_PLAN=plan[task[0]])
+        cluster.wait_ready()
+        with session_as_written(tf, cluster.target("worker")) as run:
+            for _ in range(5):
+                assert run.run(total) == 200.0
+        stats = cluster.stats("worker")
+        assert stats["received_planned"] == stats["planned_edges"] == 0
+    finally:
+        cluster.close()
