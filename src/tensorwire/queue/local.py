@@ -137,8 +137,11 @@ class Queue:
         return self._decoded((await self._take_async(1, timeout))[0])
 
     def _take(self, most: int, timeout: float | None) -> list[Item]:
+        most = checked_batch(most)
+        if found := self._store.take_now(most):
+            return found
         event = threading.Event()
-        ticket = self._store.take(checked_batch(most), event.set)
+        ticket = self._store.take(most, event.set)
         if not ticket.items:
             end = ends(timeout)
             try:
@@ -152,8 +155,11 @@ class Queue:
         return ticket.items
 
     async def _take_async(self, most: int, timeout: float | None) -> list[Item]:
+        most = checked_batch(most)
+        if found := self._store.take_now(most):
+            return found
         news = _News()
-        ticket = self._store.take(checked_batch(most), news.wake)
+        ticket = self._store.take(most, news.wake)
         if not ticket.items:
             end = ends(timeout)
             try:

@@ -1,22 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """The end of a queue's stream at a client that puts.
 
-Items are sent one after the other without waiting, as long as the server has said that there is
-room for them; what it has settled it says in groups, when it is asked. An item for which there may
-be no room waits at the server for its turn, and its ``put`` for the server's word.
+Items are sent without waiting for an answer, as long as the server has said that there is room for
+them, small ones of a burst together; what it has settled it says in groups, when it is asked. An
+item for which there may be no room waits at the server for its turn, and its ``put`` for the
+server's word.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
 
 from tensorwire.queue import wire
 from tensorwire.queue.conversation import ANSWER_SECONDS, Conversation, ends, left, silent
-from tensorwire.queue.errors import FullError
+from tensorwire.queue.errors import FullError, QueueError
 from tensorwire.queue.turn import Turn
+from tensorwire.rpc import lifetime
 
 if TYPE_CHECKING:
     from tensorwire._core import Buffer
@@ -24,6 +28,13 @@ if TYPE_CHECKING:
     from tensorwire.rpc import Peer
 
 Withdraw = Callable[[wire.Withdraw], int]
+_BURST_SECONDS: Final = 2e-4
+"""Items that follow each other faster than that go together."""
+_BATCH_ITEMS: Final = 64
+_BATCH_BYTES: Final = 64 << 10
+_SWEEP_SECONDS: Final = 5e-4
+"""So long an item waits at most for others that it goes with."""
+_IDLE_SWEEPS: Final = 200
 _QUICK: Final = 64 << 10
 """Bytes that are sent within an event loop, as far as the stream has credit for them."""
 
@@ -38,8 +49,12 @@ class Producing:
         self._turn = Turn()  # to send; one message at most waits for room
         self._opened: wire.Opened | None = None
         self._sent = self._sent_bytes = 0
-        self._asked = 0  # the number of the last item with which the server was asked
+        self._asked = 0  # the last item that the server was asked about
         self._settled = self._settled_bytes = 0
+        self._pending: list[Item] = []  # counted as sent, but not sent yet
+        self._pending_bytes = 0
+        self._passed = 0.0  # when the last item came
+        self._sweeping = False
         self._sizes: deque[int] = deque()  # of what is not settled
         self._room = self._room_bytes = 0
         self._talk = Conversation(peer.duplex(method), name, self._hear)
@@ -75,6 +90,98 @@ class Producing:
     def _all_settled(self) -> bool:
         return self._settled == self._sent
 
+    # -------------------------------------------------------------------------------- sending
+
+    def _pass(self, items: Sequence[Item], timeout: float | None) -> int:
+        """The turn is held. Sends the items, and what waits to be sent before them; or leaves small
+        ones to others that follow, or to the thread. The number of the last one."""
+        nbytes = sum([item.nbytes for item in items])
+        now = monotonic()
+        many = now - self._passed < _BURST_SECONDS
+        self._passed = now
+        # First the sizes: another thread may hear of items before this one goes on.
+        self._sizes.extend([item.nbytes for item in items])
+        self._sent += len(items)
+        self._sent_bytes += nbytes
+        self._pending += items
+        self._pending_bytes += nbytes
+        if (
+            many
+            and len(self._pending) < _BATCH_ITEMS
+            and self._pending_bytes < _BATCH_BYTES
+            and self._covered()
+        ):
+            if not self._sweeping:
+                self._sweep()
+            return self._sent
+        try:
+            self._send(timeout)
+        except BaseException:
+            for _ in items:
+                self._sizes.pop()
+                self._pending.pop()
+            self._sent -= len(items)
+            self._sent_bytes -= nbytes
+            self._pending_bytes -= nbytes
+            raise
+        return self._sent
+
+    def _send(self, timeout: float | None) -> None:
+        """All that waits to be sent, in one message; it asks the server when it is time."""
+        items = self._pending
+        ask = (
+            not self._covered()
+            or (self._sent - self._asked) * 2 >= self._room
+            or (self._sent_bytes - self._settled_bytes) * 2 >= self._room_bytes
+        )
+        message: list[object] = [wire.encoded_put(tuple([len(i.segments) for i in items]), ask)]
+        for item in items:
+            message += item.segments
+        self._talk.send(message, timeout)
+        self._pending, self._pending_bytes = [], 0
+        if ask:
+            self._asked = self._sent
+
+    def _ask(self, timeout: float | None) -> None:
+        """Sends what waits to be sent. Afterwards the server will say when all of it is settled."""
+        if self._pending:
+            self._send(timeout)
+        if self._asked < self._sent:
+            self._talk.send([wire.encoded_put((), True)], timeout)
+            self._asked = self._sent
+
+    def _sweep(self) -> None:
+        """Starts the thread that sends what no further item has taken along."""
+        self._sweeping = True
+        thread = threading.Thread(target=self._sweep_up, name="tensorwire-queue", daemon=True)
+        try:
+            lifetime.start(thread)
+        except BaseException:
+            self._sweeping = False
+            raise
+
+    def _sweep_up(self) -> None:
+        idle = 0
+        while idle < _IDLE_SWEEPS:
+            sleep(_SWEEP_SECONDS)
+            if not self._pending:
+                idle += 1
+                continue
+            idle = 0
+            self._turn.acquire(None)
+            try:
+                if self._pending:
+                    self._send(None)
+            except QueueError:  # so will the next put
+                break
+            finally:
+                self._turn.release()
+        self._turn.acquire(None)
+        self._sweeping = False
+        if self._pending and self._talk.error is None:
+            self._sweep()
+        self._turn.release()
+
     # -------------------------------------------------------------------------------- blocking
 
     def put(self, items: Sequence[Item], timeout: float | None) -> None:
@@ -84,9 +191,13 @@ class Producing:
         if not self._turn.acquire(timeout):
             raise self._full(timeout)
         try:
-            if not self._covered() and not self._talk.until(self._covered, left(end)):
-                raise self._full(timeout)
-            last = self._send(items, left(end))
+            if self._talk.error is not None:
+                raise self._talk.error
+            if not self._covered():
+                self._ask(left(end))
+                if not self._talk.until(self._covered, left(end)):
+                    raise self._full(timeout)
+            last = self._pass(items, left(end))
             if self._covered():
                 return
             first = last - len(items) + 1
@@ -101,34 +212,6 @@ class Producing:
         finally:
             self._turn.release()
 
-    def _send(self, items: Sequence[Item], timeout: float | None) -> int:
-        """The number of the last one."""
-        nbytes = sum(item.nbytes for item in items)
-        sent, sent_bytes = self._sent + len(items), self._sent_bytes + nbytes
-        flying = sent - self._settled
-        ask = (
-            flying > self._room
-            or sent_bytes - self._settled_bytes > self._room_bytes
-            or (sent - self._asked) * 2 >= self._room
-            or (sent_bytes - self._settled_bytes) * 2 >= self._room_bytes
-        )
-        message: list[object] = [wire.encoded_put(tuple(len(i.segments) for i in items), ask)]
-        for item in items:
-            message += item.segments
-        # First the sizes: another thread may hear of it before this one goes on.
-        self._sizes.extend([item.nbytes for item in items])
-        self._sent, self._sent_bytes = sent, sent_bytes
-        try:
-            self._talk.send(message, timeout)
-        except BaseException:
-            for _ in items:
-                self._sizes.pop()
-            self._sent, self._sent_bytes = sent - len(items), sent_bytes - nbytes
-            raise
-        if ask:
-            self._asked = sent
-        return sent
-
     def _take_back(self, first: int, last: int) -> int:
         """How many of these items are in the queue all the same."""
         assert self._opened is not None
@@ -141,7 +224,7 @@ class Producing:
             raise self._full(timeout)
         try:
             if not self._all_settled():
-                self._talk.send([wire.encoded_put((), True)], left(end))
+                self._ask(left(end))
                 if not self._talk.until(self._all_settled, left(end)):
                     raise self._full(timeout)
         finally:
@@ -158,13 +241,17 @@ class Producing:
         if not await self._turn.acquire_async(timeout):
             raise self._full(timeout)
         try:
-            if not await self._talk.until_async(self._covered, left(end)):
-                raise self._full(timeout)
-            if sum(item.nbytes for item in items) <= _QUICK:
-                last = self._send(items, left(end))
+            if self._talk.error is not None:
+                raise self._talk.error
+            if not self._covered():
+                self._ask(left(end))
+                if not await self._talk.until_async(self._covered, left(end)):
+                    raise self._full(timeout)
+            if sum([item.nbytes for item in items]) <= _QUICK:
+                last = self._pass(items, left(end))
             else:
                 # What was begun is ended in its thread: a cancellation waits for it.
-                sending = asyncio.ensure_future(asyncio.to_thread(self._send, items, left(end)))
+                sending = asyncio.ensure_future(asyncio.to_thread(self._pass, items, left(end)))
                 try:
                     last = await asyncio.shield(sending)
                 except asyncio.CancelledError:

@@ -202,11 +202,17 @@ class Service:
             received = 0
             for segments in requests:
                 put = wire.decode(wire.Put, segments[0] if segments else b"")
-                for item in wire.split(put.counts, segments):
+                items = wire.split(put.counts, segments)
+                if not session.impatient:
+                    done = store.offer_now(items)
+                    received += done
+                    del items[:done]
+                    self._processed(session, received)
+                for item in items:
                     received += 1
                     if not self._accept(session, received, item):
                         return
-                segments = item = None  # type: ignore[assignment]  # nothing is held while it waits
+                segments = items = item = None  # type: ignore[assignment]  # nothing is held
                 if put.ask:
                     yield [wire.encode(wire.Settled(received, *store.room()))]
 
@@ -219,7 +225,6 @@ class Service:
             return True
         if item.nbytes > self._store.capacity_bytes:
             raise DecodeError(f"an item of {item.nbytes} bytes never fits")
-        session.woken.clear()
         ticket = self._store.offer(item, session.woken.set)
         refused = False
         if ticket is not None:
@@ -285,7 +290,6 @@ class Service:
     def _hand(self, session: _Session, ask: wire.Ask) -> list[Item]:
         """For an answer; none when the question was withdrawn. Raises ClosedError."""
         store = self._store
-        session.woken.clear()
         ticket = store.take(min(ask.most, wire.MAX_ITEMS), session.woken.set)
         while not store.check(ticket):
             if not session.context.is_active() or session.hurries(ask.number):

@@ -110,6 +110,22 @@ class Store:
             self._producers.append(ticket)
             return ticket
 
+    def offer_now(self, items: Sequence[Item]) -> int:
+        """How many of them, the first ones, the queue has taken. Raises ClosedError."""
+        with self._lock:
+            self._check_open()
+            if self._producers:
+                return 0
+            count = 0
+            for item in items:
+                if not self._fits(item):
+                    break
+                self._accept(item)
+                count += 1
+            if count and self._consumers:
+                self._serve()
+            return count
+
     def withdraw(self, ticket: RoomTicket) -> bool:
         """False: the queue has taken it."""
         with self._lock:
@@ -141,6 +157,18 @@ class Store:
             return self.capacity - len(self._items), self.capacity_bytes - self._nbytes
 
     # ------------------------------------------------------------------------------- consumers
+
+    def take_now(self, most: int) -> list[Item]:
+        """At most so many items, which count as delivered; none when there are none, or others wait
+        for some."""
+        with self._lock:
+            if not self._items or self._consumers:
+                return []
+            items = self._pop(most)
+            self._delivered += len(items)
+            if self._producers:
+                self._serve()
+            return items
 
     def take(self, most: int, wake: Wake) -> ItemTicket:
         """With 1 to ``most`` items, or none: then ``wake`` is called when it has some. Items count
@@ -251,14 +279,18 @@ class Store:
         self._nbytes += item.nbytes
         self._accepted += 1
 
-    def _hand(self, ticket: ItemTicket) -> None:
+    def _pop(self, most: int) -> list[Item]:
         items = self._items
-        found = ticket.items
-        while items and len(found) < ticket.most:
+        found: list[Item] = []
+        while items and len(found) < most:
             item = items.popleft()
             self._nbytes -= item.nbytes
             found.append(item)
-        self._handed += len(found)
+        return found
+
+    def _hand(self, ticket: ItemTicket) -> None:
+        ticket.items = self._pop(ticket.most)
+        self._handed += len(ticket.items)
 
     def _serve(self) -> None:
         """Serves tickets as far as there are items and room."""

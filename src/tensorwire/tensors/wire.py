@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 import struct
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -32,6 +33,8 @@ MAX_TENSOR_BYTES: Final = (1 << 63) - 1
 MAGIC: Final = b"TWTN"
 VERSION: Final = 1
 ALIGNMENT: Final = 64
+_SHORT: Final = 512
+"""Bytes of headers that are kept decoded."""
 _PREFIX: Final = struct.Struct("<4sHHQ")
 
 # Marks of tokens, and what they announce. TENSOR: n is the number of its segment. LIST, TUPLE: n
@@ -109,7 +112,20 @@ def segment_length(start: bytes | memoryview) -> tuple[int, int]:
 
 
 def decode(segment: bytes | memoryview) -> Header:
-    """Parses exactly one header segment and checks every tensor's description."""
+    """Parses exactly one header segment and checks every tensor's description. What it returns may
+    have been returned before: it is not to be changed."""
+    if len(segment) <= _SHORT:
+        return _decoded_again(bytes(segment))
+    return _decoded(segment)
+
+
+@lru_cache(256)
+def _decoded_again(segment: bytes) -> Header:
+    """Messages that follow one another mostly have the same structure."""
+    return _decoded(segment)
+
+
+def _decoded(segment: bytes | memoryview) -> Header:
     total, length = segment_length(segment)
     if len(segment) != total:
         raise DecodeError(f"header segment of {len(segment)} bytes, announced as {total}")
