@@ -49,6 +49,7 @@ OF_A_TRANSPORT = re.compile(
 # Where Python may name a transport, and why; below the package.
 NAMING = {
     "bench": "rows, plots and other libraries' settings for one of them",
+    "cli/bench/queue.py": "what is measured unless the user says otherwise",
     "cli/bench/rpc.py": "what is measured unless the user says otherwise",
     "cli/bench/tensorflow.py": "what is measured unless the user says otherwise",
     "observe/host.py": "doctor tells what the kernel offers to one",

@@ -133,7 +133,8 @@ class QueueClient:
         timeout: seconds to wait for one; None: for ever, 0: not at all.
 
         Raises EmptyError; ClosedError once the queue is closed and empty; ServerLostError;
-        ImportError when the framework cannot be imported; ValueError for an item that is damaged.
+        ValueError for an item that is damaged, or has elements that the framework lacks: that one
+        is gone.
         """
         return self._decoded(self._getting().get(1, timeout)[0])
 
@@ -280,9 +281,11 @@ def connect(
 
     framework: of the arrays that ``get`` gives, as for ``tensors.loads``.
 
-    Raises ServerLostError where no link leads to the server, with the reason; NoQueueError.
+    Raises ServerLostError where no link leads to the server, with the reason; NoQueueError;
+    ImportError for a framework that is not there.
     """
     checked_name(name)
+    items.checked_framework(framework)
     if not 0 <= prefetch <= wire.MAX_ITEMS:
         raise ValueError(f"prefetch is 0 to {wire.MAX_ITEMS}, not {prefetch}")
     own = rpc.insecure_channel(target) if isinstance(target, str) else None

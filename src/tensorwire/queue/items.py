@@ -3,19 +3,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import numpy as np
 
 from tensorwire import _core, arrays, tensors
 from tensorwire.queue.errors import TooLargeError
 from tensorwire.queue.store import Item
+from tensorwire.tensors import frameworks
 
 if TYPE_CHECKING:
     from tensorwire.tensors import Framework
 
 _SMALL: Final = 16 << 10
 """Bytes: such segments travel in messages themselves."""
+
+
+def checked_framework(framework: Framework) -> Framework:
+    """Raises ValueError, and ImportError when it cannot be imported: later, that would cost an
+    item."""
+    if framework not in get_args(tensors.Framework):
+        raise ValueError(f"framework is one of {get_args(tensors.Framework)}, not {framework!r}")
+    if framework not in ("numpy", "same"):
+        frameworks.load_framework(framework)
+    return framework
 
 
 def encoded(obj: object, name: str, capacity_bytes: int) -> Item:

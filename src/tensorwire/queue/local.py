@@ -122,8 +122,8 @@ class Queue:
 
         timeout: seconds to wait for one; None: for ever, 0: not at all.
 
-        Raises EmptyError; ClosedError once the queue is closed and empty; ImportError when the
-        queue's framework cannot be imported; ValueError for an item that is damaged.
+        Raises EmptyError; ClosedError once the queue is closed and empty; ValueError for an item
+        that is damaged, or has elements that the framework lacks: that one is gone.
         """
         return self._decoded(self._take(1, timeout)[0])
 
@@ -260,10 +260,12 @@ def serve(
     many items may be in the queue; capacity_bytes: how many bytes they may have, with headers.
     framework: of the arrays that ``get`` gives, as for ``tensors.loads``.
 
-    Raises ValueError and TypeError for arguments that are none.
+    Raises ValueError and TypeError for arguments that are none, ImportError for a framework that is
+    not there.
     """
     if not isinstance(server, Server):
         raise TypeError(f"a queue needs a server of tensorwire.server, not a {type(server)}")
     if capacity < 1 or not 1 <= capacity_bytes <= _MAX_BYTES:
         raise ValueError("a queue has room for at least one item and one byte")
+    items.checked_framework(framework)
     return Queue(server, checked_name(name), capacity, capacity_bytes, framework)

@@ -13,6 +13,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
 
@@ -35,6 +36,8 @@ _BATCH_BYTES: Final = 64 << 10
 _SWEEP_SECONDS: Final = 5e-4
 """So long an item waits at most for others that it goes with."""
 _IDLE_SWEEPS: Final = 200
+_SETTLE_SECONDS: Final = 1.0
+"""So long the server's word is waited for that goes with the answer to a withdrawal."""
 _QUICK: Final = 64 << 10
 """Bytes that are sent within an event loop, as far as the stream has credit for them."""
 
@@ -215,7 +218,10 @@ class Producing:
     def _take_back(self, first: int, last: int) -> int:
         """How many of these items are in the queue all the same."""
         assert self._opened is not None
-        return self._withdraw(wire.Withdraw(self._opened.session, first, last))
+        accepted = self._withdraw(wire.Withdraw(self._opened.session, first, last))
+        with suppress(QueueError):  # which the next put raises
+            self._talk.until(lambda: self._settled >= last, _SETTLE_SECONDS)
+        return accepted
 
     def flush(self, timeout: float | None) -> None:
         """Raises QueueError."""
