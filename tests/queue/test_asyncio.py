@@ -76,6 +76,25 @@ def test_large_arrays(ends: Any) -> None:
     run(program)
 
 
+def test_batches(ends: Any) -> None:
+    own, end = ends(capacity=3)
+
+    async def program() -> None:
+        with pytest.raises(queue.FullError) as caught:
+            await end.put_batch_async(range(5), 0.02)
+        assert caught.value.accepted == 3
+        found = await end.get_batch_async(2)
+        while len(found) < 3:
+            found += await end.get_batch_async(2)
+        assert found == [0, 1, 2]
+        await end.put_batch_async([7, 8])
+        if isinstance(end, queue.QueueClient):
+            await end.flush_async(LIMIT)
+        assert own.stats().items == 2
+
+    run(program)
+
+
 def test_deadlines(ends: Any) -> None:
     _, end = ends(capacity=1)
 

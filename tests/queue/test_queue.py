@@ -252,6 +252,21 @@ def test_prefetched_items_go_back_when_the_client_leaves(serve: Any) -> None:
     assert served.own.get_batch(20) == list(range(1, 10))
 
 
+@pytest.mark.parametrize("drain", [True, False])
+def test_what_was_prefetched_is_delivered_after_the_end(serve: Any, drain: bool) -> None:
+    served = serve(capacity=20)
+    served.own.put_batch(range(4))
+    with served.connect(prefetch=4) as client:
+        assert client.get(LIMIT) == 0
+        until(lambda: served.own.stats().items == 0)
+        served.own.close(drain)
+        assert [client.get(LIMIT) for _ in range(3)] == [1, 2, 3]
+        with pytest.raises(queue.ClosedError):
+            client.get(LIMIT)
+    stats = served.own.stats()
+    assert (stats.delivered, stats.lost, stats.handed, stats.discarded) == (4, 0, 0, 0)
+
+
 def test_a_stream_that_is_cut_loses_what_it_had(serve: Any) -> None:
     served = serve(capacity=20)
     served.own.put_batch(range(10))
@@ -367,7 +382,7 @@ def test_a_hostile_client_ends_its_own_stream(serve: Any, method: str, message: 
         peer = channel.peer()
         assert peer
         call = peer.duplex(f"/tensorwire.queue.{served.name}/{method}")
-        call.send(message)
+        call.send(message, LIMIT, deque())
         inbox: Any = deque()
         while not inbox or inbox[-1] is not None:
             call.receive_to(inbox, LIMIT)
@@ -380,6 +395,41 @@ def test_a_hostile_client_ends_its_own_stream(serve: Any, method: str, message: 
     stats = served.own.stats()
     assert stats.accepted == 2
     assert stats.lost == 0
+
+
+def test_who_only_asks_and_takes_nothing_is_cut_off(serve: Any) -> None:
+    served = serve(capacity=10, capacity_bytes=1000)
+    with tensorwire.insecure_channel(served.target) as channel:
+        peer = channel.peer()
+        assert peer
+        call = peer.duplex(f"/tensorwire.queue.{served.name}/Get")
+        inbox: Any = deque()
+        for number in range(1, 20):
+            served.own.put(np.zeros(700, np.uint8), LIMIT)
+            call.send([wire.encode(wire.Ask(number, 1, 0))], LIMIT, deque())
+            until(lambda: served.own.stats().items == 0 or served.own.stats().lost > 0)
+            if served.own.stats().lost:
+                break
+        assert number <= 8
+        while None not in inbox:
+            assert call.receive_to(inbox, LIMIT)
+        error = call.outcome(LIMIT)
+        assert error
+        assert "takes nothing" in error.details()
+
+
+def test_much_is_not_fetched_ahead(serve: Any) -> None:
+    served = serve(capacity=4, capacity_bytes=4000)
+    with served.connect(prefetch=100) as client:
+        served.own.put_batch([np.zeros(700, np.uint8)] * 4)
+        assert client.get(LIMIT).size == 700
+        with pytest.raises(queue.FullError):
+            served.own.put_batch([np.zeros(700, np.uint8)] * 20, 0.05)
+        stats = served.own.stats()
+        assert stats.items == 4
+        assert stats.handed <= 12
+        for _ in range(stats.accepted - 1):
+            assert client.get(LIMIT).size == 700
 
 
 def test_a_stranger_withdraws_nothing(serve: Any) -> None:
@@ -399,7 +449,7 @@ def test_a_damaged_item_ends_nothing(serve: Any) -> None:
         peer = channel.peer()
         assert peer
         call = peer.duplex(f"/tensorwire.queue.{served.name}/Put")
-        call.send([wire.encode(wire.Put((1,), False)), b"no tensors"])
+        call.send([wire.encode(wire.Put((1,), False)), b"no tensors"], LIMIT, deque())
         with pytest.raises(ValueError, match="tensor message"):
             served.own.get(LIMIT)
         served.own.put(1)

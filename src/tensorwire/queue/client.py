@@ -105,11 +105,30 @@ class QueueClient:
         item = items.encoded(obj, self._name, producing.capacity_bytes)
         await producing.put_async([item], timeout)
 
+    async def put_batch_async(
+        self, objects: Iterable[object], timeout: float | None = None
+    ) -> None:
+        """As ``put_batch``, in an event loop."""
+        producing = await self._ready(self._producing, self._putting)
+        end = ends(timeout)
+        done = 0
+        for batch in self._batches(objects, producing.capacity_bytes):
+            try:
+                await producing.put_async(batch, left(end))
+            except errors.FullError as error:
+                error.accepted += done
+                raise
+            done += len(batch)
+
     def flush(self, timeout: float | None = None) -> None:
         """Waits until the queue has all that was put. Raises FullError after ``timeout`` seconds,
         ClosedError, ServerLostError."""
         if self._producing is not None:
             self._producing.flush(timeout)
+
+    async def flush_async(self, timeout: float | None = None) -> None:
+        """As ``flush``, in an event loop."""
+        await asyncio.to_thread(self.flush, timeout)
 
     def _batches(self, objects: Iterable[object], capacity_bytes: int) -> Iterator[list[Item]]:
         batch: list[Item] = []
@@ -149,6 +168,12 @@ class QueueClient:
         meanwhile, the next ``get`` takes it."""
         consuming = await self._ready(self._consuming, self._getting)
         return self._decoded((await consuming.get_async(1, timeout))[0])
+
+    async def get_batch_async(self, most: int, timeout: float | None = None) -> list[Any]:
+        """As ``get_batch``, in an event loop."""
+        consuming = await self._ready(self._consuming, self._getting)
+        found = await consuming.get_async(checked_batch(most), timeout)
+        return [self._decoded(item) for item in found]
 
     def _decoded(self, item: Item) -> Any:
         return items.decoded(item, self._framework)

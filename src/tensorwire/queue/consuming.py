@@ -82,6 +82,9 @@ class Consuming:
         wanted = self._waiting + self._prefetch - there
         if self._asked != self._answered or wanted <= 0 or 2 * there > self._prefetch + 1:
             return
+        assert self._opened is not None
+        if sum([item.nbytes for item in list(self._items)]) >= self._opened.capacity_bytes:
+            return  # the server keeps them until they are taken
         self._asked += 1
         question = wire.Ask(self._asked, min(wanted, wire.MAX_ITEMS), self._taken)
         try:

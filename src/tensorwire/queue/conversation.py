@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
@@ -63,17 +63,21 @@ class Conversation:
 
     # -------------------------------------------------------------------------------- sending
 
-    def send(self, message: list[object], timeout: float | None = None) -> None:
-        """Raises QueueError; FullError: the stream had no credit in time, and nothing was sent."""
+    def send(
+        self, message: Any, timeout: float | None = None, sent: deque[bool] | None = None
+    ) -> None:
+        """Raises QueueError; FullError: the stream had no credit in time, and nothing was sent.
+        sent: as for ``Duplex.send``."""
+        sent = deque() if sent is None else sent
         try:
-            sent = self._duplex.send(message, timeout)  # type: ignore[arg-type]
+            self._duplex.send(message, timeout, sent)
         except CallError as error:
             if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                 raise errors.FullError(
                     f"queue {self._name!r}: the server took no message in {timeout:g} s"
                 ) from None
             raise errors.of_call(error, self._name) from None
-        if not sent:
+        if not sent[-1]:
             raise self._over()
 
     def end_send(self) -> None:

@@ -108,6 +108,19 @@ class Queue:
             self._store.withdraw(ticket)
             raise
 
+    async def put_batch_async(
+        self, objects: Iterable[object], timeout: float | None = None
+    ) -> None:
+        """As ``put_batch``, in an event loop."""
+        end = ends(timeout)
+        accepted = 0
+        try:
+            for obj in objects:
+                await self.put_async(obj, left(end))
+                accepted += 1
+        except FullError:
+            raise self._full(timeout, accepted) from None
+
     def _offer(self, obj: object, wake: Callable[[], object]) -> RoomTicket | None:
         item = items.encoded(obj, self.name, self._store.capacity_bytes)
         return self._store.offer(items.kept(item), wake)
@@ -135,6 +148,10 @@ class Queue:
     async def get_async(self, timeout: float | None = None) -> Any:
         """As ``get``, in an event loop. A cancelled one takes no object."""
         return self._decoded((await self._take_async(1, timeout))[0])
+
+    async def get_batch_async(self, most: int, timeout: float | None = None) -> list[Any]:
+        """As ``get_batch``, in an event loop."""
+        return [self._decoded(item) for item in await self._take_async(most, timeout)]
 
     def _take(self, most: int, timeout: float | None) -> list[Item]:
         most = checked_batch(most)

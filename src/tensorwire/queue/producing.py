@@ -14,6 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
 
@@ -57,13 +58,15 @@ class Producing:
         self._pending: list[Item] = []  # counted as sent, but not sent yet
         self._pending_bytes = 0
         self._passed = 0.0  # when the last item came
-        self._sweeping = False
+        self._sweeping = self._ending = False
+        self._sweeper: threading.Thread | None = None
         self._sizes: deque[int] = deque()  # of what is not settled
         self._room = self._room_bytes = 0
         self._talk = Conversation(peer.duplex(method), name, self._hear)
         if not self._talk.until(lambda: self._opened is not None, ANSWER_SECONDS):
             self._talk.cancel()
             raise silent(name)
+        lifetime.close_at_exit(self)
 
     # --------------------------------------------------------------------- what the server says
 
@@ -95,9 +98,9 @@ class Producing:
 
     # -------------------------------------------------------------------------------- sending
 
-    def _pass(self, items: Sequence[Item], timeout: float | None) -> int:
+    def _pass(self, items: Sequence[Item], timeout: float | None) -> None:
         """The turn is held. Sends the items, and what waits to be sent before them; or leaves small
-        ones to others that follow, or to the thread. The number of the last one."""
+        ones to others that follow, or to the thread."""
         nbytes = sum([item.nbytes for item in items])
         now = monotonic()
         many = now - self._passed < _BURST_SECONDS
@@ -116,18 +119,18 @@ class Producing:
         ):
             if not self._sweeping:
                 self._sweep()
-            return self._sent
+            return
         try:
             self._send(timeout)
         except BaseException:
-            for _ in items:
-                self._sizes.pop()
-                self._pending.pop()
-            self._sent -= len(items)
-            self._sent_bytes -= nbytes
-            self._pending_bytes -= nbytes
+            if self._pending:  # nothing of it was sent; what was promised before stays
+                for _ in items:
+                    self._sizes.pop()
+                    self._pending.pop()
+                self._sent -= len(items)
+                self._sent_bytes -= nbytes
+                self._pending_bytes -= nbytes
             raise
-        return self._sent
 
     def _send(self, timeout: float | None) -> None:
         """All that waits to be sent, in one message; it asks the server when it is time."""
@@ -140,10 +143,13 @@ class Producing:
         message: list[object] = [wire.encoded_put(tuple([len(i.segments) for i in items]), ask)]
         for item in items:
             message += item.segments
-        self._talk.send(message, timeout)
-        self._pending, self._pending_bytes = [], 0
-        if ask:
-            self._asked = self._sent
+        sent: deque[bool] = deque()
+        try:
+            self._talk.send(message, timeout, sent)
+        finally:
+            if sent and sent[-1]:
+                self._pending, self._pending_bytes = [], 0
+                self._asked = self._sent if ask else self._asked
 
     def _ask(self, timeout: float | None) -> None:
         """Sends what waits to be sent. Afterwards the server will say when all of it is settled."""
@@ -155,17 +161,18 @@ class Producing:
 
     def _sweep(self) -> None:
         """Starts the thread that sends what no further item has taken along."""
-        self._sweeping = True
         thread = threading.Thread(target=self._sweep_up, name="tensorwire-queue", daemon=True)
+        self._sweeping = True
         try:
             lifetime.start(thread)
         except BaseException:
             self._sweeping = False
             raise
+        self._sweeper = thread
 
     def _sweep_up(self) -> None:
         idle = 0
-        while idle < _IDLE_SWEEPS:
+        while idle < _IDLE_SWEEPS and not self._ending:
             sleep(_SWEEP_SECONDS)
             if not self._pending:
                 idle += 1
@@ -181,9 +188,16 @@ class Producing:
                 self._turn.release()
         self._turn.acquire(None)
         self._sweeping = False
-        if self._pending and self._talk.error is None:
+        if self._pending and self._talk.error is None and not self._ending:
             self._sweep()
         self._turn.release()
+
+    def close_at_exit(self) -> None:
+        """What was not flushed may be dropped."""
+        self._ending = True
+        self._talk.cancel()
+        if self._sweeper is not None:
+            self._sweeper.join(lifetime.JOIN_SECONDS)
 
     # -------------------------------------------------------------------------------- blocking
 
@@ -200,17 +214,15 @@ class Producing:
                 self._ask(left(end))
                 if not self._talk.until(self._covered, left(end)):
                     raise self._full(timeout)
-            last = self._pass(items, left(end))
-            if self._covered():
-                return
-            first = last - len(items) + 1
+            before, last = self._sent, self._sent + len(items)
             try:
-                done = self._talk.until(lambda: self._settled >= last, left(end))
+                self._pass(items, left(end))
+                done = self._covered() or self._talk.until(lambda: self._settled >= last, left(end))
             except BaseException:  # Ctrl-C, or the end of the stream
-                if self._talk.error is None:
-                    self._take_back(first, last)
+                if self._sent == last and self._talk.error is None:
+                    self._take_back(before + 1, last)
                 raise
-            if not done and (accepted := self._take_back(first, last)) < len(items):
+            if not done and (accepted := self._take_back(before + 1, last)) < len(items):
                 raise self._full(timeout, accepted)
         finally:
             self._turn.release()
@@ -250,35 +262,45 @@ class Producing:
             if self._talk.error is not None:
                 raise self._talk.error
             if not self._covered():
-                self._ask(left(end))
+                await self._without_waiting(self._ask, _QUICK, left(end))
                 if not await self._talk.until_async(self._covered, left(end)):
                     raise self._full(timeout)
-            if sum([item.nbytes for item in items]) <= _QUICK:
-                last = self._pass(items, left(end))
-            else:
-                # What was begun is ended in its thread: a cancellation waits for it.
-                sending = asyncio.ensure_future(asyncio.to_thread(self._pass, items, left(end)))
-                try:
-                    last = await asyncio.shield(sending)
-                except asyncio.CancelledError:
-                    last = await sending
-                    await asyncio.to_thread(self._take_back, last - len(items) + 1, last)
-                    raise
-            if self._covered():
-                return
-            first = last - len(items) + 1
+            before, last = self._sent, self._sent + len(items)
+            nbytes = sum([item.nbytes for item in items])
             try:
-                done = await self._talk.until_async(lambda: self._settled >= last, left(end))
-            except BaseException:
-                if self._talk.error is None:
-                    await asyncio.to_thread(self._take_back, first, last)
+                await self._without_waiting(partial(self._pass, items), nbytes, left(end))
+                done = self._covered() or await self._talk.until_async(
+                    lambda: self._settled >= last, left(end)
+                )
+            except BaseException:  # cancelled, or the end of the stream
+                if self._sent == last and self._talk.error is None:
+                    await asyncio.to_thread(self._take_back, before + 1, last)
                 raise
             if not done:
-                accepted = await asyncio.to_thread(self._take_back, first, last)
+                accepted = await asyncio.to_thread(self._take_back, before + 1, last)
                 if accepted < len(items):
                     raise self._full(timeout, accepted)
         finally:
             self._turn.release()
+
+    async def _without_waiting(
+        self, send: Callable[[float | None], object], nbytes: int, timeout: float | None
+    ) -> None:
+        """Sends in the event loop, if that takes no time, else in a thread, which is waited for
+        after a cancellation, too."""
+        if nbytes <= _QUICK:
+            try:
+                send(0.0)
+            except FullError:  # the stream has no credit
+                pass
+            else:
+                return
+        sending = asyncio.ensure_future(asyncio.to_thread(send, timeout))
+        try:
+            await asyncio.shield(sending)
+        except asyncio.CancelledError:
+            await asyncio.wait([sending])
+            raise
 
     # -------------------------------------------------------------------------------- the end
 

@@ -259,7 +259,6 @@ class Service:
         store = self._store
         handed: list[Item] = []  # and not known to have been taken
         came = 0  # all that were sent to the client
-        gone = True
         with self._session(context, self._consumers) as session:
             try:
                 yield self._opened(session)
@@ -272,20 +271,23 @@ class Service:
                     del handed[:taken]
                     if ask.most == 0:
                         continue
-                    items = self._hand(session, ask)
+                    unconfirmed = sum([item.nbytes for item in handed])
+                    if len(handed) > 2 * wire.MAX_ITEMS or unconfirmed > 4 * store.capacity_bytes:
+                        raise DecodeError("it asks for more and more, and takes nothing")
+                    try:
+                        items = self._hand(session, ask)
+                    except ClosedError:
+                        if not handed:
+                            raise
+                        items = []  # first its program takes those
                     handed += items
                     came += len(items)
                     yield self._answer(items)
                     items = []
-                gone = False
-            except (ClosedError, DecodeError):
-                gone = False
-                raise
+                store.give_back(handed)  # it has said which ones it has taken
+                handed = []
             finally:
-                if gone:
-                    store.lose(len(handed))
-                else:
-                    store.give_back(handed)
+                store.lose(len(handed))
 
     def _hand(self, session: _Session, ask: wire.Ask) -> list[Item]:
         """For an answer; none when the question was withdrawn. Raises ClosedError."""

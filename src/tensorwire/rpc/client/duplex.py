@@ -27,12 +27,17 @@ class Duplex:
         except _core.StatusError as error:
             raise status.CallError(error.code, error.details) from None
 
-    def send(self, message: Message, timeout: float | None = None) -> bool:
-        """Waits for the stream's credit; its memory may be written once this returns. False: the
-        call has ended. Raises CallError: DEADLINE_EXCEEDED after ``timeout`` seconds, and
-        RESOURCE_EXHAUSTED: the server will not see the message."""
+    def send(self, message: Message, timeout: float | None, sent: deque[bool]) -> None:
+        """Waits for the stream's credit; the message's memory may be written once this returns.
+        Appends to ``sent``; False: the call has ended. Raises CallError: DEADLINE_EXCEEDED after
+        ``timeout`` seconds, and RESOURCE_EXHAUSTED: the server will not see the message.
+
+        No signal's handler runs between the send and the append: after Ctrl-C, the server will see
+        the message if ``sent`` says so, and otherwise not.
+        """
+        send: Any = self._call.send
         try:
-            return self._call.send(message, False, timeout)
+            sent.extend(map(send, (message,), (False,), (timeout,)))
         except _core.StatusError as error:
             raise status.CallError(error.code, error.details) from None
 
@@ -72,7 +77,3 @@ class Duplex:
     def notify_message(self, queue: EventQueue, token: int) -> None:
         """Puts ``token`` into ``queue`` once there is a message to receive, or will be none."""
         self._call.notify(queue, token, _core.ON_MESSAGE)
-
-    def notify_room(self, queue: EventQueue, token: int) -> None:
-        """Puts ``token`` into ``queue`` once a small message can be sent without waiting."""
-        self._call.notify(queue, token, _core.ON_ROOM)
