@@ -143,11 +143,12 @@ def decode_stats(segment: BytesLike) -> Stats:
         raise DecodeError(f"malformed statistics: {error}") from None
 
 
-def split(counts: tuple[int, ...], segments: Sequence[BytesLike]) -> list[Item]:
-    """The items behind a control segment. Raises DecodeError."""
+def split(counts: tuple[int, ...], segments: Sequence[Any]) -> list[Item]:
+    """The items behind a control segment. segments: of bytes, as they were received. Raises
+    DecodeError."""
     if len(counts) == 1 and counts[0] == len(segments) - 1 and 1 <= counts[0] <= MAX_TENSORS + 1:
         own = segments[1:]
-        return [Item(own, sum(map(nbytes_of, own)))]
+        return [Item(own, sum(map(len, own)))]
     if len(counts) > MAX_ITEMS:
         raise DecodeError(f"{len(counts)} items in a message: at most {MAX_ITEMS}")
     if any(not 1 <= count <= MAX_TENSORS + 1 for count in counts):
@@ -158,10 +159,6 @@ def split(counts: tuple[int, ...], segments: Sequence[BytesLike]) -> list[Item]:
     at = 1
     for count in counts:
         own = segments[at : at + count]
-        items.append(Item(own, sum(map(nbytes_of, own))))
+        items.append(Item(own, sum(map(len, own))))
         at += count
     return items
-
-
-def nbytes_of(segment: BytesLike) -> int:
-    return memoryview(segment).nbytes

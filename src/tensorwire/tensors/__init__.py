@@ -189,9 +189,11 @@ def loads(
     """
     if framework not in _FRAMEWORKS:
         raise ValueError(f"framework is one of {', '.join(_FRAMEWORKS)}, not {framework!r}")
+    if framework == "numpy" and like is _ANY:
+        array = _lone(segments)
+        if array is not None:
+            return array
     header, tensors = _split(segments)
-    if framework == "numpy" and like is _ANY and header.tokens == _LONE and tensors:
-        return frameworks.from_memory(header.tensors[0], tensors[0], framework)[0]
     copied: list[tuple[str, int]] = []
     builder = tree.Builder(header, tensors, framework, copied)
     try:
@@ -202,6 +204,20 @@ def loads(
         if copied:
             _count(copied)
     return result
+
+
+def _lone(segments: BytesLike | Sequence[BytesLike]) -> object:
+    """The array of a message that is one array, which is what small messages mostly are; None for
+    any other, and for one that is damaged."""
+    if not isinstance(segments, (list, tuple)) or len(segments) != 2:
+        return None
+    header = wire.decoded_before(segments[0])
+    if header is None or header.tokens != _LONE or len(header.tensors) != 1:
+        return None
+    head, memory = header.tensors[0], memoryview(segments[1])
+    if memory.nbytes != head.nbytes or not memory.c_contiguous:
+        return None
+    return frameworks.from_memory(head, memory, "numpy")[0]
 
 
 def _split(segments: BytesLike | Sequence[BytesLike]) -> tuple[wire.Header, list[BytesLike]]:
