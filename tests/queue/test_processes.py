@@ -137,6 +137,27 @@ def test_a_killed_server_ends_a_wait_for_room(start: Callable[..., Any]) -> None
             client.close()
 
 
+def test_a_stopped_server_ends_waits_with_a_timeout(
+    start: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("client", "consuming", "producing"):
+        monkeypatch.setattr(f"tensorwire.queue.{module}.ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr("tensorwire.queue.producing._SETTLE_SECONDS", 0.2)
+    child = start("serve", 2)
+    with queue.connect(f"127.0.0.1:{int(child.stdout.readline())}", "queue") as client:
+        client.put(1)
+        assert client.get(LIMIT) == 1
+        client.put_batch([2, 3])
+        client.flush(LIMIT)
+        os.kill(child.pid, signal.SIGSTOP)
+        for use in (lambda: client.put(4, 0.05), lambda: client.get(0.05)):
+            with pytest.raises(queue.ServerLostError, match="has not answered"):
+                use()
+        os.kill(child.pid, signal.SIGCONT)
+        assert [client.get(LIMIT), client.get(LIMIT)] == [2, 3]
+        client.put(5, LIMIT)
+
+
 def test_ctrl_c_in_a_get_loses_no_item(serve: Any, start: Callable[..., Any]) -> None:
     served = serve()
     served.own.put({"number": 0})

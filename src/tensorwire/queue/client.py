@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import grpc
+
 from tensorwire import rpc
 from tensorwire.queue import errors, items, wire
 from tensorwire.queue.consuming import Consuming
-from tensorwire.queue.conversation import ANSWER_SECONDS, ends, left
+from tensorwire.queue.conversation import ANSWER_SECONDS, ends, left, silent
 from tensorwire.queue.local import checked_batch, checked_name
 from tensorwire.queue.producing import Producing
 from tensorwire.queue.serving import service_name
@@ -283,6 +285,8 @@ class QueueClient:
             answer = self._take_back(wire.encode(wanted), timeout=ANSWER_SECONDS)
             return wire.decode(wire.Withdrawn, answer).accepted
         except rpc.CallError as error:
+            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                raise silent(self._name) from None
             raise errors.of_call(error, self._name) from None
         except DecodeError as error:
             raise errors.QueueError(f"queue {self._name!r}: bad answer: {error}") from None

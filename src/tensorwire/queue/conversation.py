@@ -34,7 +34,7 @@ ANSWER_SECONDS: Final = 10.0
 def silent(name: str) -> QueueError:
     return errors.ServerLostError(
         f"the server of queue {name!r} has not answered within {ANSWER_SECONDS:g} s: it may be "
-        "stopped or overloaded"
+        "stopped or overloaded; nobody knows what became of the last item"
     )
 
 

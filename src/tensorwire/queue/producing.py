@@ -161,7 +161,7 @@ class Producing:
 
     def _sweep(self) -> None:
         """Starts the thread that sends what no further item has taken along."""
-        thread = threading.Thread(target=self._sweep_up, name="tensorwire-queue", daemon=True)
+        thread = threading.Thread(target=self._sweep_up, name="tensorwire-burst", daemon=True)
         self._sweeping = True
         try:
             lifetime.start(thread)
