@@ -322,6 +322,26 @@ def test_no_such_queue(serve: Any) -> None:
         queue.connect(served.target, "other")
 
 
+def test_a_link_that_takes_long(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = serve()
+    with tensorwire.insecure_channel(served.target) as channel:
+        slow: Any = channel
+        peer, looks = slow.peer, []
+
+        def later() -> Any:
+            looks.append(None)
+            return peer() if len(looks) > 2 else None
+
+        monkeypatch.setattr(channel, "peer", later)
+        with queue.connect(channel, served.name) as client:
+            assert client.stats().items == 0
+        assert len(looks) == 3
+    with tensorwire.insecure_channel(served.target) as channel:
+        monkeypatch.setattr(channel, "peer", lambda: None)
+        with pytest.raises(queue.ServerLostError, match="there is none"):
+            queue.connect(channel, served.name, timeout=0.01)
+
+
 def test_no_link() -> None:
     server = tensorwire.server(ThreadPoolExecutor(1), transport="grpc")
     queue.serve(server, "q", capacity=1, capacity_bytes=100)

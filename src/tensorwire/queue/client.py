@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from time import sleep
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 _MESSAGE_BYTES: Final = 1 << 20
 """Of a batch in one message, beyond its first item."""
+
+_LOOK_SECONDS: Final = 0.02
+"""How often it is looked for a link that takes longer."""
 
 End = TypeVar("End", Producing, Consuming)
 
@@ -298,6 +302,7 @@ def connect(
     *,
     prefetch: int = 0,
     framework: Framework = "numpy",
+    timeout: float = 20.0,
 ) -> QueueClient:
     """The queue ``name`` of a server.
 
@@ -310,6 +315,8 @@ def connect(
 
     framework: of the arrays that ``get`` gives, as for ``tensors.loads``.
 
+    timeout: seconds to wait for a link.
+
     Raises ServerLostError where no link leads to the server, with the reason; NoQueueError;
     ImportError for a framework that is not there.
     """
@@ -320,12 +327,7 @@ def connect(
     own = rpc.insecure_channel(target) if isinstance(target, str) else None
     channel: Any = own or target
     try:
-        peer = channel.peer()
-        if peer is None:
-            raise errors.ServerLostError(
-                f"queue {name!r} is reached over a link of tensorwire only, and there is none: "
-                f"{channel.path()}"
-            )
+        peer = _peer(channel, name, timeout)
         client = QueueClient(peer, name, prefetch=prefetch, framework=framework, channel=own)
         client.stats()  # whether it is there
     except BaseException:
@@ -333,3 +335,18 @@ def connect(
             own.close()
         raise
     return client
+
+
+def _peer(channel: Channel, name: str, timeout: float) -> Peer:
+    """Raises ServerLostError."""
+    end = ends(timeout)
+    while True:
+        peer = channel.peer()  # it waits for a second at most
+        if peer is not None:
+            return peer
+        if channel.stats()["transport"] is not None or not left(end):
+            raise errors.ServerLostError(
+                f"queue {name!r} is reached over a link of tensorwire only, and there is none: "
+                f"{channel.path()}"
+            )
+        sleep(_LOOK_SECONDS)
