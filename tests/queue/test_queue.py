@@ -325,8 +325,8 @@ def test_no_such_queue(serve: Any) -> None:
 def test_a_link_that_takes_long(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     served = serve()
     with tensorwire.insecure_channel(served.target) as channel:
-        slow: Any = channel
-        peer, looks = slow.peer, []
+        peer = channel.peer
+        looks: list[None] = []
 
         def later() -> Any:
             looks.append(None)
