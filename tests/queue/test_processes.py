@@ -28,6 +28,13 @@ def test_twenty_producers(serve: Any, start: Callable[..., Any]) -> None:
     assert (stats.accepted, stats.delivered, stats.lost) == (200, 200, 0)
 
 
+def test_a_program_that_ends_has_put_what_it_has_put(serve: Any, start: Callable[..., Any]) -> None:
+    served = serve(capacity=1000)
+    child = start("end", served.target, served.name)
+    assert [served.own.get(LIMIT) for _ in range(100)] == [*range(100)]
+    child.wait(LIMIT)
+
+
 def test_a_killed_producer_loses_nothing_that_it_flushed(
     serve: Any, start: Callable[..., Any]
 ) -> None:

@@ -17,6 +17,7 @@ from contextlib import suppress
 from functools import partial
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
+from weakref import ref
 
 from tensorwire.queue import wire
 from tensorwire.queue.conversation import ANSWER_SECONDS, Conversation, ends, left, silent
@@ -39,8 +40,23 @@ _SWEEP_SECONDS: Final = 5e-4
 _IDLE_SWEEPS: Final = 200
 _SETTLE_SECONDS: Final = 1.0
 """So long the server's word is waited for that goes with the answer to a withdrawal."""
+_LAST_SECONDS: Final = 1.0
 _QUICK: Final = 64 << 10
 """Bytes that are sent within an event loop, as far as the stream has credit for them."""
+
+
+class _LastFlush:
+    """Once the main thread has ended, while links are still there: a program that does not close
+    its client has meant what it has put."""
+
+    def __init__(self, producing: Producing) -> None:
+        self._producing = ref(producing)
+
+    def close_at_exit(self) -> None:
+        producing = self._producing()
+        if producing is not None:
+            with suppress(QueueError):
+                producing.flush(_LAST_SECONDS)
 
 
 class Producing:
@@ -66,6 +82,8 @@ class Producing:
         if not self._talk.until(lambda: self._opened is not None, ANSWER_SECONDS):
             self._talk.cancel()
             raise silent(name)
+        self._last_flush = _LastFlush(self)
+        lifetime.close_at_exit(self._last_flush, server=True)
         lifetime.close_at_exit(self)
 
     # --------------------------------------------------------------------- what the server says
@@ -193,7 +211,6 @@ class Producing:
         self._turn.release()
 
     def close_at_exit(self) -> None:
-        """What was not flushed may be dropped."""
         self._ending = True
         self._talk.cancel()
         if self._sweeper is not None:
