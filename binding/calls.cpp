@@ -67,11 +67,10 @@ struct CallBase {
   }
 
   // Null when there is and will be no message.
-  nb::object next(bool raw) {
+  nb::object next(bool raw, const tw_wait& wait) {
     MessageHandle message;
     if (!tw_call_take(base, &message.handle)) {
       tw_status status{};
-      const tw_wait wait = wait_forever();
       int result;
       {
         const NoGil nogil;
@@ -88,13 +87,12 @@ struct CallBase {
 // may not wait after all: another thread may have taken the room, and nobody waits with the GIL,
 // nor, where there is none, as a thread for which all others may have to wait.
 template <class Send>
-int send_quickly(tw_call* call, Payload& payload, Send&& send) {
+int send_quickly(tw_call* call, Payload& payload, const tw_wait& wait, Send&& send) {
   constexpr size_t kSmall = 4096;
   if (payload.bytes() <= kSmall && tw_call_sendable(call)) {
     const int result = send(payload.get(), tw_wait{0, nullptr, nullptr});
     if (result != TW_CODE_DEADLINE_EXCEEDED) return result;  // else the peer will not see it
   }
-  const tw_wait wait = wait_forever();
   const NoGil nogil;
   return send(payload.get(), wait);
 }
@@ -109,12 +107,13 @@ struct ClientCall : CallBase {
     tw_call_cancel(handle, TW_CODE_CANCELLED, "the call was given up");
   }
 
-  bool send(nb::handle message, bool end) {
+  bool send(nb::handle message, bool end, nb::handle timeout) {
     Payload payload(message);
     tw_status status{};
-    const int result = send_quickly(base, payload, [&](const tw_payload& out, const tw_wait& wait) {
+    const auto send = [&](const tw_payload& out, const tw_wait& wait) {
       return tw_call_send(handle, out, end, &wait, &status);
-    });
+    };
+    const int result = send_quickly(base, payload, wait_for(timeout), send);
     if (result == TW_CODE_CANCELLED || (result > 0 && tw_call_ended(handle))) return false;
     check(result, status);
     return true;
@@ -124,8 +123,8 @@ struct ClientCall : CallBase {
     const int result = tw_call_end_send(handle, &status);
     if (result != TW_OK && !tw_call_ended(handle)) check(result, status);
   }
-  nb::object receive(bool raw) {
-    nb::object message = next(raw);
+  nb::object receive(bool raw, nb::handle timeout) {
+    nb::object message = next(raw, wait_for(timeout));
     return message.is_valid() ? message : nb::none();
   }
   nb::object initial_metadata() {
@@ -172,7 +171,7 @@ struct ServerCall : CallBase {
   }
   bool drop_if_over() { return tw_call_drop_if_over(handle) != 0; }
   nb::object receive(bool raw) {
-    nb::object message = next(raw);
+    nb::object message = next(raw, wait_forever());
     if (message.is_valid()) return message;
     if (!tw_call_active(handle))
       raise(TW_CODE_CANCELLED,
@@ -187,10 +186,10 @@ struct ServerCall : CallBase {
   void send(nb::handle message) {
     Payload payload(message);
     tw_status status{};
-    const int result = send_quickly(base, payload, [&](const tw_payload& out, const tw_wait& wait) {
+    const auto send = [&](const tw_payload& out, const tw_wait& wait) {
       return tw_call_reply(handle, out, &wait, &status);
-    });
-    check(result, status);
+    };
+    check(send_quickly(base, payload, wait_forever(), send), status);
   }
   int finish_to(int code, nb::handle details, nb::handle trailing, nb::handle message,
                 tw_server_call** next) {
@@ -231,7 +230,7 @@ PyObject* messages_next(PyObject* self) {
       nb::object message = messages->server->receive(messages->raw);
       return message.is_none() ? nullptr : message.release().ptr();
     }
-    nb::object message = messages->call->next(messages->raw);
+    nb::object message = messages->call->next(messages->raw, wait_forever());
     return message.is_valid() ? message.release().ptr() : nullptr;
   } catch (nb::python_error& error) {
     error.restore();
@@ -263,9 +262,10 @@ void bind_calls(nb::module_& m) {
   nb::class_<Messages>(m, "Messages", nb::type_slots(messages_slots));
 
   nb::class_<ClientCall>(m, "Call")
-      .def("send", &ClientCall::send, nb::arg("message"), nb::arg("end") = false)
+      .def("send", &ClientCall::send, nb::arg("message"), nb::arg("end") = false,
+           nb::arg("timeout").none() = nb::none())
       .def("end_send", &ClientCall::end_send)
-      .def("receive", &ClientCall::receive, nb::arg("raw"))
+      .def("receive", &ClientCall::receive, nb::arg("raw"), nb::arg("timeout").none() = nb::none())
       .def(
           "messages",
           [](nb::handle_t<ClientCall> self, bool raw) {

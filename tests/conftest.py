@@ -14,6 +14,7 @@ import pytest
 WITH_FRAMEWORKS = (
     "bench/suites/train/",
     "bench/suites/tensorflow/",
+    "queue/test_frameworks",
     "tensorflow/",
     "test_tensors_",
 )

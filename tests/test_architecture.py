@@ -49,6 +49,7 @@ OF_A_TRANSPORT = re.compile(
 # Where Python may name a transport, and why; below the package.
 NAMING = {
     "bench": "rows, plots and other libraries' settings for one of them",
+    "cli/bench/queue.py": "what is measured unless the user says otherwise",
     "cli/bench/rpc.py": "what is measured unless the user says otherwise",
     "cli/bench/tensorflow.py": "what is measured unless the user says otherwise",
     "observe/host.py": "doctor tells what the kernel offers to one",
@@ -79,6 +80,11 @@ PYTHON_LAYERS = (
     ("arrays", "audit", "rpc", "trace"),
     ("collective", "observe.doctor", "observe.loopback", "observe.metrics", "protobuf", "service"),
     ("graph", "horovod", "jax", "metrics", "observe.rdma", "tensorflow", "torch"),
+    (
+        *("collective", "protobuf", "queue", "service"),
+        *("observe.doctor", "observe.loopback", "observe.metrics"),
+    ),
+    ("horovod", "jax", "metrics", "observe.rdma", "tensorflow", "torch"),
     ("bench",),
     ("cli",),
     ("__main__",),

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 import tensorwire
 from tensorwire import tensors
-from tensorwire.tensors import DecodeError, TensorSpec
+from tensorwire.tensors import DecodeError, TensorSpec, wire
 
 PLAIN_DTYPES = [
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
@@ -551,3 +551,26 @@ class Shade(enum.Enum):
 def test_what_may_be_sent_instead(value: object, hint: str) -> None:
     with pytest.raises(TypeError, match=f"neither a tensor nor a plain value: {hint}"):
         tensors.dumps(value)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (7,), (2, 3, 4)])
+@pytest.mark.parametrize("dtype", ["uint8", ">f4", "datetime64[ns]", "complex64"])
+def test_a_lone_array_travels_as_any_tensor_does(shape: tuple[int, ...], dtype: str) -> None:
+    class Subclass(np.ndarray[Any, Any]):
+        """Which takes the long way."""
+
+    array = np.zeros(shape, dtype)
+    message = tensors.dumps(array)
+    assert [*map(bytes, message)] == [*map(bytes, tensors.dumps(array.view(Subclass)))]
+    for _ in range(2):  # the second time, its header is known
+        found = tensors.loads(message)
+        assert (found.dtype, found.shape, found.flags.writeable) == (array.dtype, shape, False)
+    message[1] = bytes(len(message[1]) + 1)
+    with pytest.raises(DecodeError, match="announced as"):
+        tensors.loads(message)
+
+
+def test_headers_are_known_for_a_while_only() -> None:
+    for n in range(600):
+        assert tensors.loads(tensors.dumps(np.zeros(n, np.uint8))).size == n
+    assert len(wire._before) <= wire._MOST_BEFORE

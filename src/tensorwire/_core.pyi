@@ -480,11 +480,13 @@ class Messages:
 class Call:
     """A call at the client. Thread-safe; ends exactly once."""
 
-    def send(self, message: Message, end: bool = False) -> bool:
-        """Waits for the stream's credit, then sends. False when the call has already ended."""
+    def send(self, message: Message, end: bool = False, timeout: float | None = None) -> bool:
+        """Waits for the stream's credit, then sends. False when the call has already ended.
+        StatusError(DEADLINE_EXCEEDED) after ``timeout`` seconds: the peer will not see it."""
     def end_send(self) -> None: ...
-    def receive(self, raw: bool) -> Received | None:
-        """The next message, or None after the last one (then ask ``status``)."""
+    def receive(self, raw: bool, timeout: float | None = None) -> Received | None:
+        """The next message, or None after the last one (then ask ``status``).
+        StatusError(DEADLINE_EXCEEDED) after ``timeout`` seconds: it can still be received."""
     def messages(self, raw: bool) -> Messages: ...
     def initial_metadata(self) -> list[tuple[str, str | bytes]]:
         """Waits for it; empty when the call ended without any."""

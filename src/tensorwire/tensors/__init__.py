@@ -7,10 +7,14 @@ memory. ``loads`` gives tensors that lie over the memory of the segments.
 
 from __future__ import annotations
 
+import math
 import threading
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from tensorwire.tensors import frameworks, tree, wire
+import numpy as np
+
+from tensorwire.tensors import dtypes, frameworks, tree, wire
 from tensorwire.tensors.errors import DecodeError, PartError
 from tensorwire.tensors.spec import TensorSpec
 from tensorwire.tensors.wire import MAX_DEPTH, MAX_HEADER_BYTES, MAX_RANK, MAX_TENSORS
@@ -41,6 +45,7 @@ __all__ = [
 
 Framework = Literal["numpy", "torch", "tensorflow", "jax", "same"]
 _FRAMEWORKS: Final = (*frameworks.NAMES, "same")
+_LONE: Final = [wire.Mark(wire.TENSOR, 0)]
 _ANY: Final[Any] = tree._NO_LIKE
 
 
@@ -113,6 +118,10 @@ def dumps(obj: object) -> list[bytes | memoryview]:
     Raises ``TypeError`` that names the place, as in ``obj['a'][3]``, for what cannot travel, and
     ``ValueError`` for more than MAX_TENSORS tensors or MAX_HEADER_BYTES of plain values.
     """
+    if type(obj) is np.ndarray and obj.flags.c_contiguous and obj.ndim <= MAX_RANK:
+        header = _lone_header(obj.dtype, obj.shape)
+        if header is not None:
+            return [header, frameworks.raw(obj)]
     flattener = _flatten(obj)
     leaves = flattener.in_wire_order()
     copied = [(leaf.copied, leaf.head.nbytes) for leaf in leaves if leaf.copied]
@@ -122,6 +131,18 @@ def dumps(obj: object) -> list[bytes | memoryview]:
     segments = [wire.encode([leaf.head for leaf in leaves], flattener.tokens)]
     segments += [leaf.memory for leaf in leaves]
     return segments
+
+
+@lru_cache(256)
+def _lone_header(dtype: dtypes.DType, shape: tuple[int, ...]) -> bytes | None:
+    """Of a message that is one array of NumPy; None for one that cannot travel."""
+    try:
+        name = dtypes.name_of(dtype)
+    except TypeError:
+        return None
+    head = wire.TensorHead(name, shape, math.prod(shape) * dtype.itemsize, None, frameworks.NUMPY)
+    token: Any = (wire.TENSOR, 0)
+    return wire.encode([head], [token])
 
 
 def join(segments: Sequence[BytesLike]) -> bytes:
@@ -168,6 +189,10 @@ def loads(
     """
     if framework not in _FRAMEWORKS:
         raise ValueError(f"framework is one of {', '.join(_FRAMEWORKS)}, not {framework!r}")
+    if framework == "numpy" and like is _ANY:
+        array = _lone(segments)
+        if array is not None:
+            return array
     header, tensors = _split(segments)
     copied: list[tuple[str, int]] = []
     builder = tree.Builder(header, tensors, framework, copied)
@@ -179,6 +204,20 @@ def loads(
         if copied:
             _count(copied)
     return result
+
+
+def _lone(segments: BytesLike | Sequence[BytesLike]) -> object:
+    """The array of a message that is one array, which is what small messages mostly are; None for
+    any other, and for one that is damaged."""
+    if not isinstance(segments, (list, tuple)) or len(segments) != 2:
+        return None
+    header = wire.decoded_before(segments[0])
+    if header is None or header.tokens != _LONE or len(header.tensors) != 1:
+        return None
+    head, memory = header.tensors[0], memoryview(segments[1])
+    if memory.nbytes != head.nbytes or not memory.c_contiguous:
+        return None
+    return frameworks.from_memory(head, memory, "numpy")[0]
 
 
 def _split(segments: BytesLike | Sequence[BytesLike]) -> tuple[wire.Header, list[BytesLike]]:

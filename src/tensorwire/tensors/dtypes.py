@@ -50,10 +50,12 @@ _TIME: Final = re.compile(
 )
 
 _name_of: dict[DType, str] = {}
+_own: dict[str, DType] = {}
 _itemsize_of: dict[str, int] = dict(EXTENDED)
 for _name in _NUMPY:
     _dtype = np.dtype(_name)
     _name_of[_dtype] = _name
+    _own[_name] = _dtype
     _itemsize_of[_name] = _dtype.itemsize
     if _dtype.itemsize > 1:
         _name_of[_dtype.newbyteorder(">")] = ">" + _name
@@ -109,6 +111,9 @@ def resolve(name: str) -> DType:
 
     ``DecodeError`` for an unknown name, and for one that needs ml_dtypes where that is missing.
     """
+    known = _own.get(name)
+    if known is not None:
+        return known
     itemsize_of(name)
     if name in EXTENDED:
         try:

@@ -16,12 +16,15 @@ from __future__ import annotations
 
 import math
 import struct
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from tensorwire.tensors import dtypes
 from tensorwire.tensors.errors import DecodeError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer as BytesLike
 
 MAX_HEADER_BYTES: Final = 16 << 20
 MAX_TENSORS: Final = 1 << 16
@@ -32,6 +35,9 @@ MAX_TENSOR_BYTES: Final = (1 << 63) - 1
 MAGIC: Final = b"TWTN"
 VERSION: Final = 1
 ALIGNMENT: Final = 64
+_SHORT: Final = 512
+"""Bytes of headers that are kept decoded."""
+_MOST_BEFORE: Final = 256
 _PREFIX: Final = struct.Struct("<4sHHQ")
 
 # Marks of tokens, and what they announce. TENSOR: n is the number of its segment. LIST, TUPLE: n
@@ -72,6 +78,8 @@ class Header(msgspec.Struct, array_like=True, frozen=True, gc=False, forbid_unkn
     tokens: list[Token]
 
 
+# Messages that follow one another mostly have the same structure.
+_before: dict[bytes, Header] = {}
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Header)
 
@@ -109,7 +117,27 @@ def segment_length(start: bytes | memoryview) -> tuple[int, int]:
 
 
 def decode(segment: bytes | memoryview) -> Header:
-    """Parses exactly one header segment and checks every tensor's description."""
+    """Parses exactly one header segment and checks every tensor's description. What it returns may
+    have been returned before: it is not to be changed."""
+    if len(segment) > _SHORT:
+        return _decoded(segment)
+    data = bytes(segment)
+    header = _before.get(data)
+    if header is None:
+        header = _decoded(data)
+        if len(_before) >= _MOST_BEFORE:
+            _before.clear()
+        _before[data] = header
+    return header
+
+
+def decoded_before(segment: BytesLike) -> Header | None:
+    """What ``decode`` has returned for the same bytes lately, if it has."""
+    view = memoryview(segment)
+    return _before.get(bytes(view)) if view.nbytes <= _SHORT else None
+
+
+def _decoded(segment: bytes | memoryview) -> Header:
     total, length = segment_length(segment)
     if len(segment) != total:
         raise DecodeError(f"header segment of {len(segment)} bytes, announced as {total}")

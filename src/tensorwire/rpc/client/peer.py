@@ -13,6 +13,7 @@ from tensorwire import _core
 from tensorwire.observe.trace import LinkTrace, link_trace
 from tensorwire.rpc import events, kept, status
 from tensorwire.rpc.choice import Path, crowded
+from tensorwire.rpc.client.duplex import Duplex
 from tensorwire.rpc.client.multicallable import Calling
 from tensorwire.rpc.options import Limits
 from tensorwire.rpc.waiting import wait
@@ -179,6 +180,10 @@ class Peer(Calling):
         """Ends the link, with all calls on it (CANCELLED) and all accesses. What was received stays
         readable. A channel that had made it opens another one with its next call."""
         self._native.close()
+
+    def duplex(self, method: str) -> Duplex:
+        """Begins a streaming call that its caller drives message by message. Raises CallError."""
+        return Duplex(self._native, method)
 
     # -------------------------------------------------------------------------- tagged messages
 

@@ -155,6 +155,11 @@ class CallContext(grpc.ServicerContext):
     def cancel(self) -> bool:
         return self._call.finish(status.CANCELLED, "CANCELLED", None)
 
+    def end(self, code: grpc.StatusCode, details: str) -> bool:
+        """Ends the call, whatever its handler does, which may be waiting for the client. False: it
+        had ended."""
+        return self._call.finish(status.NUMBERS[code], details, None)
+
     def set_compression(self, compression: grpc.Compression) -> None:
         """Accepted; the data plane does not compress."""
 

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A streaming call to a queue's server, on which several threads and coroutines may wait: whoever
+waits first receives for all."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+
+from tensorwire import _core
+from tensorwire.queue import errors
+from tensorwire.rpc import CallError
+
+if TYPE_CHECKING:
+    from tensorwire._core import Buffer
+    from tensorwire.queue.errors import QueueError
+    from tensorwire.rpc.client.duplex import Duplex, Inbox
+
+_SLICE_SECONDS: Final = 0.25
+"""Ctrl-C may be missed by a thread that falls asleep on a lock: so it never sleeps for long."""
+_MESSAGE: Final = 1
+
+ANSWER_SECONDS: Final = 10.0
+"""So long a server may take for what it does at once."""
+
+
+def silent(name: str) -> QueueError:
+    return errors.ServerLostError(
+        f"the server of queue {name!r} has not answered within {ANSWER_SECONDS:g} s: it may be "
+        "stopped or overloaded; nobody knows what became of the last item"
+    )
+
+
+def ends(timeout: float | None) -> float | None:
+    return None if timeout is None else monotonic() + timeout
+
+
+def left(end: float | None) -> float | None:
+    return None if end is None else max(end - monotonic(), 0.0)
+
+
+class Conversation:
+    """``handle`` gets each message, one after the other; it may raise DecodeError, which ends the
+    call. ``error``: why it is over."""
+
+    def __init__(self, duplex: Duplex, name: str, handle: Callable[[list[Buffer]], None]) -> None:
+        self._duplex = duplex
+        self._name = name
+        self._handle = handle
+        self._changed = threading.Condition(threading.Lock())  # guards what follows
+        self._receiving = False
+        self._inbox: Inbox = deque()
+        self._wakes: set[Callable[[], object]] = set()
+        self._readiness: _Readiness | None = None
+        self.error: QueueError | None = None
+
+    # -------------------------------------------------------------------------------- sending
+
+    def send(
+        self, message: Any, timeout: float | None = None, sent: deque[bool] | None = None
+    ) -> None:
+        """Raises QueueError; FullError: the stream had no credit in time, and nothing was sent.
+        sent: as for ``Duplex.send``."""
+        sent = deque() if sent is None else sent
+        try:
+            self._duplex.send(message, timeout, sent)
+        except CallError as error:
+            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                raise errors.FullError(
+                    f"queue {self._name!r}: the server took no message in {timeout:g} s"
+                ) from None
+            raise errors.of_call(error, self._name) from None
+        if not sent[-1]:
+            raise self._over()
+
+    def end_send(self) -> None:
+        self._duplex.end_send()
+
+    def cancel(self) -> None:
+        self._duplex.cancel()
+
+    def _over(self) -> QueueError:
+        """Why it is, once it is. It says so to all who wait."""
+        with self._changed:
+            while self.error is None:
+                self._step(None)
+            return self.error
+
+    # -------------------------------------------------------------------------------- waiting
+
+    def until(self, done: Callable[[], bool], timeout: float | None) -> bool:
+        """Receives until ``done()``; False: it has not come to that within ``timeout`` seconds.
+        Raises QueueError when it never will."""
+        end = ends(timeout)
+        with self._changed:
+            while not done():
+                if self.error is not None:
+                    raise self.error
+                rest = left(end)
+                if rest is not None and rest <= 0:
+                    return False
+                self._step(rest)
+            return True
+
+    def _step(self, seconds: float | None) -> None:
+        """Lock held: lets go of it while it waits for one message, or for another thread that
+        does."""
+        if self._receiving:
+            self._changed.wait(_SLICE_SECONDS if seconds is None else min(seconds, _SLICE_SECONDS))
+            return
+        self._receiving = True
+        self._changed.release()
+        failure = None
+        try:
+            self._duplex.receive_to(self._inbox, seconds)
+        except CallError as error:
+            failure = error
+        finally:
+            self._changed.acquire()
+            self._receiving = False
+            self._digest(failure)
+
+    def _digest(self, failure: CallError | None) -> None:
+        """Lock held."""
+        inbox = self._inbox
+        while inbox:
+            message = inbox.popleft()
+            if message is None:
+                failure = failure or self._duplex.outcome(None)
+                self._end(failure)
+            else:
+                try:
+                    self._handle(message)
+                except ValueError as error:
+                    self._duplex.cancel()
+                    self.error = errors.QueueError(f"queue {self._name!r}: bad answer: {error}")
+        if failure is not None:
+            self._end(failure)
+        self._changed.notify_all()
+        for wake in self._wakes:
+            wake()
+
+    def _end(self, failure: CallError | None) -> None:
+        if self.error is None:
+            if failure is None:
+                self.error = errors.ClosedError(f"queue {self._name!r}: this end of it is closed")
+            else:
+                self.error = errors.of_call(failure, self._name)
+
+    # -------------------------------------------------------------------------- with an event loop
+
+    async def until_async(self, done: Callable[[], bool], timeout: float | None) -> bool:
+        """As ``until``. A cancelled wait takes nothing with it."""
+        end = ends(timeout)
+        loop = asyncio.get_running_loop()
+        news = asyncio.Event()
+
+        def wake() -> None:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits there any more
+                loop.call_soon_threadsafe(news.set)
+
+        with self._changed:
+            self._wakes.add(wake)
+        try:
+            while True:
+                news.clear()
+                with self._changed:
+                    if not self._receiving:
+                        self._receive_all()
+                    if done():
+                        return True
+                    if self.error is not None:
+                        raise self.error
+                    if self._readiness is None or self._readiness.loop is not loop:
+                        self._readiness = _Readiness(loop, self._duplex)
+                    self._readiness.await_message(wake)
+                rest = left(end)
+                if rest is not None and rest <= 0:
+                    return False
+                with suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(news.wait(), rest)
+        finally:
+            with self._changed:
+                self._wakes.discard(wake)
+
+    def _receive_all(self) -> None:
+        """Lock held: what is there already."""
+        try:
+            while self.error is None and self._duplex.receive_to(self._inbox, 0.0):
+                self._digest(None)
+        except CallError as error:
+            self._digest(error)
+
+    def close(self) -> None:
+        with self._changed:
+            readiness, self._readiness = self._readiness, None
+        if readiness is not None:
+            readiness.close()
+
+
+class _Readiness:
+    """Tells an event loop that there is something to receive."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, duplex: Duplex) -> None:
+        self.loop = loop
+        self._duplex = duplex
+        self._events = _core.EventQueue()
+        self._wakes: set[Callable[[], object]] = set()
+        self._armed = False
+        loop.add_reader(self._events.fileno(), self._ready)
+
+    def await_message(self, wake: Callable[[], object]) -> None:
+        """In the loop's thread."""
+        self._wakes.add(wake)
+        if not self._armed:
+            self._armed = True
+            self._duplex.notify_message(self._events, _MESSAGE)
+
+    def _ready(self) -> None:
+        if not self._events.wait(0.0):
+            return
+        self._armed = False
+        wakes, self._wakes = self._wakes, set()
+        for wake in wakes:
+            wake()
+
+    def close(self) -> None:
+        def remove() -> None:
+            self.loop.remove_reader(self._events.fileno())
+            self._events.close()
+
+        try:
+            self.loop.call_soon_threadsafe(remove)
+        except RuntimeError:  # the loop is closed
+            self._events.close()

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Objects as items of a queue, and back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, get_args
+
+import numpy as np
+
+from tensorwire import _core, arrays, tensors
+from tensorwire.queue.errors import TooLargeError
+from tensorwire.queue.store import Item
+from tensorwire.tensors import frameworks
+
+if TYPE_CHECKING:
+    from tensorwire.tensors import Framework
+
+_SMALL: Final = 16 << 10
+"""Bytes: such segments travel in messages themselves."""
+
+
+def checked_framework(framework: Framework) -> Framework:
+    """Raises ValueError, and ImportError when it cannot be imported: later, that would cost an
+    item."""
+    if framework not in get_args(tensors.Framework):
+        raise ValueError(f"framework is one of {get_args(tensors.Framework)}, not {framework!r}")
+    if framework not in ("numpy", "same"):
+        frameworks.load_framework(framework)
+    return framework
+
+
+def encoded(obj: object, name: str, capacity_bytes: int) -> Item:
+    """Over the memory of its tensors. Raises TooLargeError, and what ``tensors.dumps`` raises."""
+    segments = tensors.dumps(obj)
+    nbytes = 0
+    for segment in segments:
+        nbytes += len(segment)
+    if nbytes > capacity_bytes:
+        raise TooLargeError(
+            f"an item of {nbytes} bytes never fits into queue {name!r}, whose capacity_bytes is "
+            f"{capacity_bytes}: make that larger, or send the item in parts"
+        )
+    return Item(segments, nbytes)
+
+
+def kept(item: Item) -> Item:
+    """The same in memory that nobody writes any more: what was published stays where it is, the
+    rest is copied, into the arena while that has room."""
+    return Item([_kept(segment) for segment in item.segments], item.nbytes)
+
+
+def _kept(segment: Any) -> Any:
+    if isinstance(segment, bytes) or _core.is_published(segment):
+        return segment
+    if segment.nbytes <= _SMALL:
+        return bytes(segment)
+    try:
+        copy = arrays.empty(segment.nbytes, np.uint8)
+    except arrays.ArenaFullError:
+        return bytes(segment)
+    copy[:] = segment
+    return arrays.publish(copy).data
+
+
+def decoded(item: Item, framework: Framework) -> Any:
+    """Raises DecodeError."""
+    return tensors.loads(item.segments, framework=framework)

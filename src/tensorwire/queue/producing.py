@@ -1,0 +1,333 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The end of a queue's stream at a client that puts.
+
+Items are sent without waiting for an answer, as long as the server has said that there is room for
+them, small ones of a burst together; what it has settled it says in groups, when it is asked. An
+item for which there may be no room waits at the server for its turn, and its ``put`` for the
+server's word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Final
+from weakref import ref
+
+from tensorwire.queue import wire
+from tensorwire.queue.conversation import ANSWER_SECONDS, Conversation, ends, left, silent
+from tensorwire.queue.errors import FullError, QueueError
+from tensorwire.queue.turn import Turn
+from tensorwire.rpc import lifetime
+
+if TYPE_CHECKING:
+    from tensorwire._core import Buffer
+    from tensorwire.queue.store import Item
+    from tensorwire.rpc import Peer
+
+Withdraw = Callable[[wire.Withdraw], int]
+_BURST_SECONDS: Final = 2e-4
+"""Items that follow each other faster than that go together."""
+_BATCH_ITEMS: Final = 64
+_BATCH_BYTES: Final = 64 << 10
+_SWEEP_SECONDS: Final = 5e-4
+"""So long an item waits at most for others that it goes with."""
+_IDLE_SWEEPS: Final = 200
+_SETTLE_SECONDS: Final = 1.0
+"""So long the server's word is waited for that goes with the answer to a withdrawal."""
+_LAST_SECONDS: Final = 1.0
+_QUICK: Final = 64 << 10
+"""Bytes that are sent within an event loop, as far as the stream has credit for them."""
+
+
+class _LastFlush:
+    """Once the main thread has ended, while links are still there: a program that does not close
+    its client has meant what it has put."""
+
+    def __init__(self, producing: Producing) -> None:
+        self._producing = ref(producing)
+
+    def close_at_exit(self) -> None:
+        producing = self._producing()
+        if producing is not None:
+            with suppress(QueueError):
+                producing.flush(_LAST_SECONDS)
+
+
+class Producing:
+    """Thread-safe."""
+
+    def __init__(self, peer: Peer, name: str, method: str, withdraw: Withdraw) -> None:
+        """Waits for the server's first word. Raises QueueError."""
+        self._name = name
+        self._withdraw = withdraw
+        self._turn = Turn()  # to send; one message at most waits for room
+        self._opened: wire.Opened | None = None
+        self._sent = self._sent_bytes = 0
+        self._asked = 0  # the last item that the server was asked about
+        self._settled = self._settled_bytes = 0
+        self._pending: list[Item] = []  # counted as sent, but not sent yet
+        self._pending_bytes = 0
+        self._passed = 0.0  # when the last item came
+        self._sweeping = self._ending = False
+        self._sweeper: threading.Thread | None = None
+        self._sizes: deque[int] = deque()  # of what is not settled
+        self._room = self._room_bytes = 0
+        self._talk = Conversation(peer.duplex(method), name, self._hear)
+        if not self._talk.until(lambda: self._opened is not None, ANSWER_SECONDS):
+            self._talk.cancel()
+            raise silent(name)
+        self._last_flush = _LastFlush(self)
+        lifetime.close_at_exit(self._last_flush, server=True)
+        lifetime.close_at_exit(self)
+
+    # --------------------------------------------------------------------- what the server says
+
+    def _hear(self, message: list[Buffer]) -> None:
+        if self._opened is None:
+            opened = self._opened = wire.decode(wire.Opened, message[0])
+            self._room, self._room_bytes = opened.room, opened.room_bytes
+            return
+        settled = wire.decode(wire.Settled, message[0])
+        for _ in range(min(settled.count, self._sent) - self._settled):
+            self._settled_bytes += self._sizes.popleft()
+            self._settled += 1
+        self._room, self._room_bytes = settled.room, settled.room_bytes
+
+    def _covered(self) -> bool:
+        """Whether there was room for all that is under way when the server last spoke."""
+        return (
+            self._sent - self._settled <= self._room
+            and self._sent_bytes - self._settled_bytes <= self._room_bytes
+        )
+
+    @property
+    def capacity_bytes(self) -> int:
+        assert self._opened is not None
+        return self._opened.capacity_bytes
+
+    def _all_settled(self) -> bool:
+        return self._settled == self._sent
+
+    # -------------------------------------------------------------------------------- sending
+
+    def _pass(self, items: Sequence[Item], timeout: float | None) -> None:
+        """The turn is held. Sends the items, and what waits to be sent before them; or leaves small
+        ones to others that follow, or to the thread."""
+        nbytes = sum([item.nbytes for item in items])
+        now = monotonic()
+        many = now - self._passed < _BURST_SECONDS
+        self._passed = now
+        # First the sizes: another thread may hear of items before this one goes on.
+        self._sizes.extend([item.nbytes for item in items])
+        self._sent += len(items)
+        self._sent_bytes += nbytes
+        self._pending += items
+        self._pending_bytes += nbytes
+        if (
+            many
+            and len(self._pending) < _BATCH_ITEMS
+            and self._pending_bytes < _BATCH_BYTES
+            and self._covered()
+        ):
+            if not self._sweeping:
+                self._sweep()
+            return
+        try:
+            self._send(timeout)
+        except BaseException:
+            if self._pending:  # nothing of it was sent; what was promised before stays
+                for _ in items:
+                    self._sizes.pop()
+                    self._pending.pop()
+                self._sent -= len(items)
+                self._sent_bytes -= nbytes
+                self._pending_bytes -= nbytes
+            raise
+
+    def _send(self, timeout: float | None) -> None:
+        """All that waits to be sent, in one message; it asks the server when it is time."""
+        items = self._pending
+        ask = (
+            not self._covered()
+            or (self._sent - self._asked) * 2 >= self._room
+            or (self._sent_bytes - self._settled_bytes) * 2 >= self._room_bytes
+        )
+        message: list[object] = [wire.encoded_put(tuple([len(i.segments) for i in items]), ask)]
+        for item in items:
+            message += item.segments
+        sent: deque[bool] = deque()
+        try:
+            self._talk.send(message, timeout, sent)
+        finally:
+            if sent and sent[-1]:
+                self._pending, self._pending_bytes = [], 0
+                self._asked = self._sent if ask else self._asked
+
+    def _ask(self, timeout: float | None) -> None:
+        """Sends what waits to be sent. Afterwards the server will say when all of it is settled."""
+        if self._pending:
+            self._send(timeout)
+        if self._asked < self._sent:
+            self._talk.send([wire.encoded_put((), True)], timeout)
+            self._asked = self._sent
+
+    def _sweep(self) -> None:
+        """Starts the thread that sends what no further item has taken along."""
+        thread = threading.Thread(target=self._sweep_up, name="tensorwire-burst", daemon=True)
+        self._sweeping = True
+        try:
+            lifetime.start(thread)
+        except BaseException:
+            self._sweeping = False
+            raise
+        self._sweeper = thread
+
+    def _sweep_up(self) -> None:
+        idle = 0
+        while idle < _IDLE_SWEEPS and not self._ending:
+            sleep(_SWEEP_SECONDS)
+            if not self._pending:
+                idle += 1
+                continue
+            idle = 0
+            self._turn.acquire(None)
+            try:
+                if self._pending:
+                    self._send(None)
+            except QueueError:  # so will the next put
+                break
+            finally:
+                self._turn.release()
+        self._turn.acquire(None)
+        self._sweeping = False
+        if self._pending and self._talk.error is None and not self._ending:
+            self._sweep()
+        self._turn.release()
+
+    def close_at_exit(self) -> None:
+        self._ending = True
+        self._talk.cancel()
+        if self._sweeper is not None:
+            self._sweeper.join(lifetime.JOIN_SECONDS)
+
+    # -------------------------------------------------------------------------------- blocking
+
+    def put(self, items: Sequence[Item], timeout: float | None) -> None:
+        """Raises QueueError; FullError: some or all of them are not, and never will be, in the
+        queue."""
+        end = ends(timeout)
+        if not self._turn.acquire(timeout):
+            raise self._full(timeout)
+        try:
+            if self._talk.error is not None:
+                raise self._talk.error
+            if not self._covered():
+                self._ask(left(end))
+                if not self._talk.until(self._covered, left(end)):
+                    raise self._full(timeout)
+            before, last = self._sent, self._sent + len(items)
+            try:
+                self._pass(items, left(end))
+                done = self._covered() or self._talk.until(lambda: self._settled >= last, left(end))
+            except BaseException:  # Ctrl-C, or the end of the stream
+                if self._sent == last and self._talk.error is None:
+                    self._take_back(before + 1, last)
+                raise
+            if not done and (accepted := self._take_back(before + 1, last)) < len(items):
+                raise self._full(timeout, accepted)
+        finally:
+            self._turn.release()
+
+    def _take_back(self, first: int, last: int) -> int:
+        """How many of these items are in the queue all the same."""
+        assert self._opened is not None
+        accepted = self._withdraw(wire.Withdraw(self._opened.session, first, last))
+        with suppress(QueueError):  # which the next put raises
+            self._talk.until(lambda: self._settled >= last, _SETTLE_SECONDS)
+        return accepted
+
+    def flush(self, timeout: float | None) -> None:
+        """Raises QueueError."""
+        end = ends(timeout)
+        if not self._turn.acquire(timeout):
+            raise self._full(timeout)
+        try:
+            if not self._all_settled():
+                self._ask(left(end))
+                if not self._talk.until(self._all_settled, left(end)):
+                    raise self._full(timeout)
+        finally:
+            self._turn.release()
+
+    def _full(self, timeout: float | None, accepted: int = 0) -> FullError:
+        return FullError(f"queue {self._name!r} had no room within {timeout or 0:g} s", accepted)
+
+    # ---------------------------------------------------------------------- with an event loop
+
+    async def put_async(self, items: Sequence[Item], timeout: float | None) -> None:
+        """As ``put``."""
+        end = ends(timeout)
+        if not await self._turn.acquire_async(timeout):
+            raise self._full(timeout)
+        try:
+            if self._talk.error is not None:
+                raise self._talk.error
+            if not self._covered():
+                await self._without_waiting(self._ask, _QUICK, left(end))
+                if not await self._talk.until_async(self._covered, left(end)):
+                    raise self._full(timeout)
+            before, last = self._sent, self._sent + len(items)
+            nbytes = sum([item.nbytes for item in items])
+            try:
+                await self._without_waiting(partial(self._pass, items), nbytes, left(end))
+                done = self._covered() or await self._talk.until_async(
+                    lambda: self._settled >= last, left(end)
+                )
+            except BaseException:  # cancelled, or the end of the stream
+                if self._sent == last and self._talk.error is None:
+                    await asyncio.to_thread(self._take_back, before + 1, last)
+                raise
+            if not done:
+                accepted = await asyncio.to_thread(self._take_back, before + 1, last)
+                if accepted < len(items):
+                    raise self._full(timeout, accepted)
+        finally:
+            self._turn.release()
+
+    async def _without_waiting(
+        self, send: Callable[[float | None], object], nbytes: int, timeout: float | None
+    ) -> None:
+        """Sends in the event loop, if that takes no time, else in a thread, which is waited for
+        after a cancellation, too."""
+        if nbytes <= _QUICK:
+            try:
+                send(0.0)
+            except FullError:  # the stream has no credit
+                pass
+            else:
+                return
+        sending = asyncio.ensure_future(asyncio.to_thread(send, timeout))
+        try:
+            await asyncio.shield(sending)
+        except asyncio.CancelledError:
+            await asyncio.wait([sending])
+            raise
+
+    # -------------------------------------------------------------------------------- the end
+
+    def close(self, drain: bool, timeout: float | None) -> None:
+        """Raises QueueError: what was put and not settled may be lost."""
+        try:
+            if drain:
+                self.flush(timeout)
+                self._talk.end_send()
+                self._talk.until(lambda: self._talk.error is not None, timeout)
+        finally:
+            self._talk.cancel()
+            self._talk.close()

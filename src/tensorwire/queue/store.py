@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The items of a queue, and who waits for them or for room: no I/O, no clock, no thread.
+
+Whoever has to wait gets a ticket, and is called when it is served or the queue is closed. Tickets
+are served in the order in which they came, those for room and those for items each.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from tensorwire.queue.errors import ClosedError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer as BytesLike
+
+Wake = Callable[[], object]
+
+
+class Item(NamedTuple):
+    """A message of ``tensors``, encoded."""
+
+    segments: Sequence[BytesLike]
+    nbytes: int
+
+
+class Stats(NamedTuple):
+    """A queue at one moment. ``accepted`` is always the sum of ``items``, ``handed``,
+    ``delivered``, ``lost`` and ``discarded``."""
+
+    items: int
+    """In the queue."""
+    nbytes: int
+    """Of these items."""
+    handed: int
+    """On their way to consumers, or in their hands and not yet confirmed."""
+    accepted: int
+    """All that the queue has ever taken."""
+    delivered: int
+    """Of those, how many consumers have confirmed."""
+    lost: int
+    """Handed to consumers that died, or that went without a word, before they confirmed."""
+    discarded: int
+    """In the queue when it was closed without a drain."""
+    refused: int
+    """Items whose producers have withdrawn them, mostly because the queue was full for too long.
+    They count as nothing else."""
+    producers: int
+    """Processes' streams that are open to put."""
+    consumers: int
+    waiting_producers: int
+    waiting_consumers: int
+    closed: bool
+
+
+class RoomTicket:
+    """Of an item that waits for room."""
+
+    __slots__ = ("accepted", "item", "wake")
+
+    def __init__(self, item: Item, wake: Wake) -> None:
+        self.item = item
+        self.wake = wake
+        self.accepted = False
+
+
+class ItemTicket:
+    """Of a consumer. ``items``: what it got, once it is served."""
+
+    __slots__ = ("items", "most", "wake")
+
+    def __init__(self, most: int, wake: Wake) -> None:
+        self.most = most
+        self.wake = wake
+        self.items: list[Item] = []
+
+
+class Store:
+    """Thread-safe. Wakes are called while it is locked: they must not call it."""
+
+    def __init__(self, name: str, capacity: int, capacity_bytes: int) -> None:
+        self.name: Final = name
+        self.capacity: Final = capacity
+        self.capacity_bytes: Final = capacity_bytes
+        self._lock = threading.Lock()  # guards what follows
+        self._items: deque[Item] = deque()
+        self._nbytes = 0
+        self._producers: deque[RoomTicket] = deque()
+        self._consumers: deque[ItemTicket] = deque()
+        self._closed = self._discarding = False
+        self._handed = self._accepted = self._delivered = 0
+        self._lost = self._discarded = self._refused = 0
+
+    # ------------------------------------------------------------------------------- producers
+
+    def offer(self, item: Item, wake: Wake) -> RoomTicket | None:
+        """None: the queue has taken it. Otherwise it waits for room until ``wake`` is called, or
+        ``withdraw``. Raises ClosedError."""
+        with self._lock:
+            self._check_open()
+            if not self._producers and self._fits(item):
+                self._accept(item)
+                if self._consumers:
+                    self._serve()
+                return None
+            ticket = RoomTicket(item, wake)
+            self._producers.append(ticket)
+            return ticket
+
+    def offer_now(self, items: Sequence[Item]) -> int:
+        """How many of them, the first ones, the queue has taken. Raises ClosedError."""
+        with self._lock:
+            self._check_open()
+            if self._producers:
+                return 0
+            count = 0
+            for item in items:
+                if not self._fits(item):
+                    break
+                self._accept(item)
+                count += 1
+            if count and self._consumers:
+                self._serve()
+            return count
+
+    def withdraw(self, ticket: RoomTicket) -> bool:
+        """False: the queue has taken it."""
+        with self._lock:
+            if ticket.accepted:
+                return False
+            if ticket in self._producers:
+                self._producers.remove(ticket)
+                self._refused += 1
+                self._serve()  # a smaller item behind it may fit
+            return True
+
+    def refuse(self) -> None:
+        """Counts an item that was withdrawn before it was offered."""
+        with self._lock:
+            self._refused += 1
+
+    def settled(self, ticket: RoomTicket) -> bool:
+        """Whether the queue has taken it. Raises ClosedError when it never will."""
+        with self._lock:
+            if not ticket.accepted:
+                self._check_open()
+            return ticket.accepted
+
+    def room(self) -> tuple[int, int]:
+        """Items and bytes."""
+        with self._lock:
+            if self._producers:
+                return 0, 0
+            return self.capacity - len(self._items), self.capacity_bytes - self._nbytes
+
+    # ------------------------------------------------------------------------------- consumers
+
+    def take_now(self, most: int) -> list[Item]:
+        """At most so many items, which count as delivered; none when there are none, or others wait
+        for some."""
+        with self._lock:
+            if not self._items or self._consumers:
+                return []
+            items = self._pop(most)
+            self._delivered += len(items)
+            if self._producers:
+                self._serve()
+            return items
+
+    def take(self, most: int, wake: Wake) -> ItemTicket:
+        """With 1 to ``most`` items, or none: then ``wake`` is called when it has some. Items count
+        as handed. Raises ClosedError when the queue is closed and empty."""
+        ticket = ItemTicket(most, wake)
+        with self._lock:
+            if self._items and not self._consumers:
+                self._hand(ticket)
+                if self._producers:
+                    self._serve()
+            else:
+                self._check_open()
+                self._consumers.append(ticket)
+        return ticket
+
+    def cancel(self, ticket: ItemTicket) -> bool:
+        """False: it has got items."""
+        with self._lock:
+            if ticket.items:
+                return False
+            if ticket in self._consumers:
+                self._consumers.remove(ticket)
+            return True
+
+    def check(self, ticket: ItemTicket) -> bool:
+        """Whether it has items. Raises ClosedError when it will never have any."""
+        with self._lock:
+            if not ticket.items and ticket not in self._consumers:
+                self._check_open()
+            return bool(ticket.items)
+
+    def give_back(self, items: Sequence[Item]) -> None:
+        """Puts items that were handed and not seen to the front again, whatever the capacity."""
+        with self._lock:
+            self._handed -= len(items)
+            if self._discarding:
+                self._discarded += len(items)
+                return
+            self._items.extendleft(reversed(items))
+            self._nbytes += sum(item.nbytes for item in items)
+            self._serve()
+
+    def confirm(self, count: int) -> None:
+        """So many items that were handed have been delivered."""
+        with self._lock:
+            self._handed -= count
+            self._delivered += count
+
+    def lose(self, count: int) -> None:
+        """So many items that were handed may or may not have been seen."""
+        with self._lock:
+            self._handed -= count
+            self._lost += count
+
+    # ------------------------------------------------------------------------------------- all
+
+    def close(self, drain: bool) -> None:
+        """Takes no more items, and wakes who waits for room. ``drain``: items that are there can
+        still be taken; else they are discarded. Wakes who waits for items when there are none."""
+        with self._lock:
+            self._closed = True
+            self._discarding = self._discarding or not drain
+            waiting: Iterable[RoomTicket | ItemTicket] = [*self._producers, *self._consumers]
+            self._producers.clear()
+            self._consumers.clear()  # who waits for items does so because there are none
+            if not drain:
+                self._discarded += len(self._items)
+                self._items.clear()
+                self._nbytes = 0
+            for ticket in waiting:
+                ticket.wake()
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def stats(self, producers: int, consumers: int) -> Stats:
+        with self._lock:
+            return Stats(
+                len(self._items),
+                self._nbytes,
+                self._handed,
+                self._accepted,
+                self._delivered,
+                self._lost,
+                self._discarded,
+                self._refused,
+                producers,
+                consumers,
+                len(self._producers),
+                len(self._consumers),
+                self._closed,
+            )
+
+    # ----------------------------------------------------------------------------- lock is held
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError(f"queue {self.name!r} is closed")
+
+    def _fits(self, item: Item) -> bool:
+        return (
+            len(self._items) < self.capacity and self._nbytes + item.nbytes <= self.capacity_bytes
+        )
+
+    def _accept(self, item: Item) -> None:
+        self._items.append(item)
+        self._nbytes += item.nbytes
+        self._accepted += 1
+
+    def _pop(self, most: int) -> list[Item]:
+        items = self._items
+        found: list[Item] = []
+        while items and len(found) < most:
+            item = items.popleft()
+            self._nbytes -= item.nbytes
+            found.append(item)
+        return found
+
+    def _hand(self, ticket: ItemTicket) -> None:
+        ticket.items = self._pop(ticket.most)
+        self._handed += len(ticket.items)
+
+    def _serve(self) -> None:
+        """Serves tickets as far as there are items and room."""
+        while True:
+            if self._items and self._consumers:
+                consumer = self._consumers.popleft()
+                self._hand(consumer)
+                consumer.wake()
+            elif self._producers and self._fits(self._producers[0].item):
+                producer = self._producers.popleft()
+                self._accept(producer.item)
+                producer.accepted = True
+                producer.wake()
+            else:
+                return

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A lock for threads and coroutines, which get it in the order in which they asked for it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from tensorwire.rpc.waiting import wait
+
+
+class _Waiter:
+    __slots__ = ("has_it", "wake")
+
+    def __init__(self, wake: Callable[[], object]) -> None:
+        self.wake: Final = wake
+        self.has_it = False
+
+
+class Turn:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # guards what follows
+        self._held = False
+        self._waiters: deque[_Waiter] = deque()
+
+    def acquire(self, timeout: float | None) -> bool:
+        """False: it is still another's after ``timeout`` seconds."""
+        if self._take():
+            return True
+        event = threading.Event()
+        waiter = self._wait(event.set)
+        try:
+            wait(event, timeout)
+        except BaseException:
+            if not self._give_up(waiter):
+                self.release()
+            raise
+        return not self._give_up(waiter)
+
+    async def acquire_async(self, timeout: float | None) -> bool:
+        """As ``acquire``."""
+        if self._take():
+            return True
+        loop = asyncio.get_running_loop()
+        event = asyncio.Event()
+
+        def wake() -> None:
+            with suppress(RuntimeError):  # the loop is closed, hence its coroutines are gone
+                loop.call_soon_threadsafe(event.set)
+
+        waiter = self._wait(wake)
+        try:
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(event.wait(), timeout)
+        except BaseException:
+            if not self._give_up(waiter):
+                self.release()
+            raise
+        return not self._give_up(waiter)
+
+    def release(self) -> None:
+        with self._lock:
+            if self._waiters:
+                waiter = self._waiters.popleft()
+                waiter.has_it = True
+                waiter.wake()
+            else:
+                self._held = False
+
+    def _take(self) -> bool:
+        with self._lock:
+            free = not self._held
+            self._held = True
+            return free
+
+    def _wait(self, wake: Callable[[], object]) -> _Waiter:
+        waiter = _Waiter(wake)
+        with self._lock:
+            if self._held:
+                self._waiters.append(waiter)
+            else:
+                self._held = waiter.has_it = True
+                wake()
+        return waiter
+
+    def _give_up(self, waiter: _Waiter) -> bool:
+        """False: it has got its turn."""
+        with self._lock:
+            if waiter.has_it:
+                return False
+            self._waiters.remove(waiter)
+            return True

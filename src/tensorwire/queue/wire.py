@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The first segment of each message between a queue's server and its clients; the segments of items
+follow it. The one place of this package that reads what a peer chose.
+
+A client that puts sends ``Put``, and is answered by ``Settled``; one that gets sends ``Ask``, each
+of which is answered by one ``Items``. Either stream begins with the server's ``Opened``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+
+from tensorwire.queue.store import Item, Stats
+from tensorwire.tensors import MAX_TENSORS, DecodeError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer as BytesLike
+
+MAX_ITEMS: Final = 4096
+"""In one message."""
+MAX_CONTROL_BYTES: Final = 32 << 10
+
+_SHORT: Final = 32
+"""Bytes of control segments that are kept decoded, because they are mostly the same."""
+_MOST: Final = (1 << 63) - 1
+
+
+class Opened(msgspec.Struct, array_like=True, frozen=True, gc=False, forbid_unknown_fields=True):
+    """``session``: by which other calls name the stream."""
+
+    session: int
+    capacity: int
+    capacity_bytes: int
+    room: int
+    room_bytes: int
+
+
+class Put(msgspec.Struct, array_like=True, frozen=True, gc=False, forbid_unknown_fields=True):
+    """Items follow, each of so many segments. ``ask``: the server shall say what is settled."""
+
+    counts: tuple[int, ...]
+    ask: bool
+
+
+class Settled(msgspec.Struct, array_like=True, frozen=True, gc=False, forbid_unknown_fields=True):
+    """The first ``count`` items of the stream are in the queue, or were withdrawn; there is room
+    for so many more, and bytes."""
+
+    count: int
+    room: int
+    room_bytes: int
+
+
+class Ask(msgspec.Struct, array_like=True, frozen=True, gc=False, forbid_unknown_fields=True):
+    """For 1 to ``most`` items. ``taken``: of all that came, so many have been taken by the
+    program."""
+
+    number: int
+    most: int
+    taken: int
+
+
+class Items(msgspec.Struct, array_like=True, frozen=True, gc=False, forbid_unknown_fields=True):
+    """Items follow, each of so many segments; none when the question was withdrawn."""
+
+    counts: tuple[int, ...]
+
+
+class Withdraw(msgspec.Struct, array_like=True, frozen=True, gc=False, forbid_unknown_fields=True):
+    """Items ``first`` to ``last`` of a stream that puts, as far as they are not in the queue; or
+    the question ``last`` of one that gets."""
+
+    session: int
+    first: int
+    last: int
+
+
+class Withdrawn(msgspec.Struct, array_like=True, frozen=True, gc=False, forbid_unknown_fields=True):
+    """So many of the items are in the queue all the same."""
+
+    accepted: int
+
+
+Control = Opened | Put | Settled | Ask | Items | Withdraw | Withdrawn
+T = TypeVar("T", Opened, Put, Settled, Ask, Items, Withdraw, Withdrawn)
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_decoders: Final[dict[type[Control], Any]] = {
+    kind: msgspec.msgpack.Decoder(kind)
+    for kind in (Opened, Put, Settled, Ask, Items, Withdraw, Withdrawn)
+}
+_stats_decoder: Final = msgspec.msgpack.Decoder(Stats)
+
+
+def encode(control: Control | Stats) -> bytes:
+    return _encoder.encode(control)
+
+
+@lru_cache(64)
+def encoded_put(counts: tuple[int, ...], ask: bool) -> bytes:
+    return _encoder.encode(Put(counts, ask))
+
+
+@lru_cache(64)
+def encoded_items(counts: tuple[int, ...]) -> bytes:
+    return _encoder.encode(Items(counts))
+
+
+def decode(kind: type[T], segment: BytesLike) -> T:
+    """Raises DecodeError."""
+    nbytes = memoryview(segment).nbytes
+    if not 1 <= nbytes <= MAX_CONTROL_BYTES:
+        raise DecodeError(f"a control segment of {nbytes} bytes")
+    data = bytes(segment)
+    return _decoded_again(kind, data) if nbytes <= _SHORT else _decoded(kind, data)
+
+
+def _decoded(kind: type[T], data: bytes) -> T:
+    try:
+        found: T = _decoders[kind].decode(data)
+    except msgspec.MsgspecError as error:
+        raise DecodeError(f"malformed control segment: {error}") from None
+    for value in msgspec.structs.astuple(found):
+        if isinstance(value, int) and not 0 <= value <= _MOST:
+            raise DecodeError(f"a number of {value}")
+    return found
+
+
+@lru_cache(256)
+def _decoded_again(kind: type[T], data: bytes) -> T:
+    return _decoded(kind, data)
+
+
+def decode_stats(segment: BytesLike) -> Stats:
+    """Raises DecodeError."""
+    try:
+        return _stats_decoder.decode(segment)
+    except msgspec.MsgspecError as error:
+        raise DecodeError(f"malformed statistics: {error}") from None
+
+
+def split(counts: tuple[int, ...], segments: Sequence[Any]) -> list[Item]:
+    """The items behind a control segment. segments: of bytes, as they were received. Raises
+    DecodeError."""
+    if len(counts) == 1 and counts[0] == len(segments) - 1 and 1 <= counts[0] <= MAX_TENSORS + 1:
+        own = segments[1:]
+        return [Item(own, sum(map(len, own)))]
+    if len(counts) > MAX_ITEMS:
+        raise DecodeError(f"{len(counts)} items in a message: at most {MAX_ITEMS}")
+    if any(not 1 <= count <= MAX_TENSORS + 1 for count in counts):
+        raise DecodeError("an item of no segment, or of too many")
+    if sum(counts) != len(segments) - 1:
+        raise DecodeError(f"{len(segments) - 1} segments of items, {sum(counts)} announced")
+    items = []
+    at = 1
+    for count in counts:
+        own = segments[at : at + count]
+        items.append(Item(own, sum(map(len, own))))
+        at += count
+    return items

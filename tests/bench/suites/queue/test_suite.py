@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Queues side by side: what a reader accepts, and real ones."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from tensorwire.bench.harness.measure import WrongAnswerError
+from tensorwire.bench.harness.work import Array, payload
+from tensorwire.bench.suites.queue.agent import COMPARED, Reader
+from tensorwire.bench.suites.queue.contender import Consumer, find, names
+from tensorwire.bench.suites.queue.producers import END
+from tensorwire.cli import app
+
+
+def command(*arguments: str) -> Any:
+    return CliRunner().invoke(
+        app, ["bench", "queue", *arguments], env={"COLUMNS": "250", "TERM": "dumb"}
+    )
+
+
+class Given(Consumer):
+    path = "memory"
+
+    def __init__(self, items: list[Array]) -> None:
+        self.items = items
+
+    def get(self) -> Array:
+        return self.items.pop(0)
+
+
+@pytest.mark.parametrize("size", [1 << 10, 2 * COMPARED])
+def test_a_reader_finds_what_is_wrong(size: int) -> None:
+    wrong = payload(size)
+    wrong[-1] += 1
+    reader = Reader(Given([payload(size), END, wrong, np.zeros(7, np.float32)]), size)
+    assert reader.read()
+    assert not reader.read()
+    with pytest.raises(WrongAnswerError, match="never put"):
+        reader.read()
+    with pytest.raises(WrongAnswerError, match="28 bytes"):
+        reader.read()
+
+
+def test_contenders() -> None:
+    assert names() == ["grpcio", "multiprocessing", "tensorwire", "torch"]
+    assert find("tensorwire").transports == ("shm", "tcp")
+    with pytest.raises(ValueError, match="no contender is called 'redis'"):
+        find("redis")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--sizes", "0"], "at least 8"),
+        (["--peers", "none,torch"], "at the same time"),
+        (["--peers", "redis"], "no contender"),
+        (["--transport", "pigeon"], "is none of"),
+    ],
+)
+def test_wrong_usage(arguments: list[str], said: str) -> None:
+    result = command(*arguments)
+    assert result.exit_code == 2
+    assert said in result.output
+
+
+def test_real_queues() -> None:
+    arguments = ("--sizes", "1K,1M", "--rounds", "1", "--seconds", "0.02", "--json")
+    result = command(*arguments, "--transport", "shm", "--peers", "multiprocessing")
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    rows = {(row["contender"], row["size"]): row for row in report["rows"]}
+    assert {key[0] for key in rows} == {"grpcio", "tensorwire", "multiprocessing"}
+    assert len(rows) == 6
+    assert all(row["calls_per_s"] > 0 and row["cpu_s_per_gb"] > 0 for row in rows.values())
+    assert rows["tensorwire", 1024]["transport"] == "shm"
+    assert rows["grpcio", 1024]["ratio"] == 1

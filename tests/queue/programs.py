@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the other processes of the tests do. Each says a line when it has done something, and goes
+on when it is told to."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+import tensorwire
+from tensorwire import queue
+
+
+def say(word: object) -> None:
+    print(word, flush=True)
+
+
+def produce(target: str, name: str, items: int) -> None:
+    """Puts so many items, flushes and says so; then it waits."""
+    with queue.connect(target, name) as client:
+        for number in range(items):
+            client.put({"of": name, "number": number, "array": np.full(16, number)})
+        client.flush(30)
+        say("flushed")
+        sys.stdin.readline()
+
+
+def end(target: str, name: str) -> None:
+    """Ends without closing what it has put to."""
+    code = (
+        "import sys; from tensorwire import queue; client = queue.connect(*sys.argv[1:])\n"
+        "for number in range(100): client.put(number)"
+    )
+    os.execv(sys.executable, [sys.executable, "-c", code, target, name])
+
+
+def consume(target: str, name: str, items: int, prefetch: int) -> None:
+    """Gets so many items, says their numbers; then it waits."""
+    with queue.connect(target, name, prefetch=prefetch) as client:
+        for _ in range(items):
+            say(client.get(30)["number"])
+        sys.stdin.readline()
+
+
+def wait_for_one(target: str, name: str) -> None:
+    """Says how a ``get`` has ended that Ctrl-C interrupts, and what the next one has got."""
+    with queue.connect(target, name) as client:
+        client.get(30)
+        say("waiting")
+        try:
+            client.get()
+        except KeyboardInterrupt:
+            say("interrupted")
+        say(client.get(30)["number"])
+
+
+def wait_for_room(target: str, name: str) -> None:
+    """The same of a ``put``."""
+    with queue.connect(target, name) as client:
+        client.put({"number": 1})
+        say("waiting")
+        try:
+            client.put({"number": 2})
+        except KeyboardInterrupt:
+            say("interrupted")
+        client.put({"number": 3}, 30)
+        say("put")
+
+
+def serve(capacity: int) -> None:
+    """A server with a queue that nobody gets from; says its port."""
+    server = tensorwire.server(ThreadPoolExecutor(1))
+    own = queue.serve(server, "queue", capacity=capacity, capacity_bytes=1 << 30)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    say(port)
+    sys.stdin.readline()
+    own.close()
+    server.stop(None)
+
+
+def main(argument: Any) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # their server ignores it
+    name, *arguments = argument
+    globals()[name](*arguments)
