@@ -78,7 +78,7 @@ PYTHON_LAYERS = (
     ("environment", "observe.audit", "observe.host", "observe.trace", "plugins"),
     ("arrays", "audit", "rpc", "trace"),
     ("collective", "observe.doctor", "observe.loopback", "observe.metrics", "protobuf", "service"),
-    ("horovod", "jax", "metrics", "observe.rdma", "tensorflow", "torch"),
+    ("horovod", "jax", "metrics", "observe.rdma", "tensorflow", "torch", "weights"),
     ("bench",),
     ("cli",),
     ("__main__",),

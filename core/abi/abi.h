@@ -211,6 +211,8 @@ inline const CallPort* of(const tw_peer* peer) { return reinterpret_cast<const C
 inline tw_peer* handle(Ref<CallPort> port) { return reinterpret_cast<tw_peer*>(port.leak()); }
 inline Server* of(tw_server* server) { return reinterpret_cast<Server*>(server); }
 inline const Server* of(const tw_server* server) { return reinterpret_cast<const Server*>(server); }
+inline Quota* of(tw_quota* quota) { return reinterpret_cast<Quota*>(quota); }
+inline const Quota* of(const tw_quota* quota) { return reinterpret_cast<const Quota*>(quota); }
 inline EventQueue* of(tw_events* queue) { return reinterpret_cast<EventQueue*>(queue); }
 
 inline tw_metadata* handle(ReceivedMetadata metadata) {

@@ -172,7 +172,11 @@ enum { TW_TABLE_VERSION = 10 };
   ENTRY(device_count, tw_device_count)               \
   ENTRY(device_forget, tw_device_forget)             \
   ENTRY(group_run_on, tw_group_run_on)               \
-  ENTRY(group_exchange_on, tw_group_exchange_on)
+  ENTRY(group_exchange_on, tw_group_exchange_on)     \
+  ENTRY(quota_create, tw_quota_create)               \
+  ENTRY(quota_leased, tw_quota_leased)               \
+  ENTRY(quota_release, tw_quota_release)             \
+  ENTRY(allocate_within, tw_allocate_within)
 
 typedef struct tw_table {
   uint32_t version;

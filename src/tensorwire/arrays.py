@@ -169,6 +169,21 @@ def _publish_one(tensor: object, timeout: float | None) -> Array:
     return result
 
 
+def copied_within(quota: _core.Quota, array: Array) -> Array:
+    """A read-only copy in C order that travels without a copy, on leases that count within
+    ``quota``. Raises ``ArenaFullError``."""
+    if array.nbytes == 0:
+        copy = np.empty(array.shape, array.dtype)
+    else:
+        memory: Any = _allocate(array.nbytes, 0.0, quota)
+        copy = np.ndarray(array.shape, array.dtype, memory)
+        copy[...] = array
+        if not _core.publish(memory):
+            raise RuntimeError("memory from the arena is unknown to the arena")
+    copy.flags.writeable = False
+    return copy
+
+
 def arena_stats() -> dict[str, int]:
     """State of this process's arena.
 
@@ -191,9 +206,9 @@ def _extents(shape: Shape) -> tuple[int, ...]:
     return extents
 
 
-def _allocate(nbytes: int, timeout: float | None) -> _core.Buffer:
+def _allocate(nbytes: int, timeout: float | None, quota: _core.Quota | None = None) -> _core.Buffer:
     try:
-        return _core.allocate(nbytes, timeout)
+        return _core.allocate(nbytes, timeout, quota)
     except _core.StatusError as error:
         if error.code == _RESOURCE_EXHAUSTED:
             raise ArenaFullError(error.details) from None
