@@ -121,6 +121,8 @@ def test_a_pull_waits_for_its_version(trainer: Other) -> None:
     params = tree()
     with subscriber(trainer, "copy", "shm", params) as reader:
         number = trainer.do("publish(31)")
+        with reader.view(timeout=10) as view:  # it is connected now
+            assert view.version == number
         with pytest.raises(weights.PullTimeoutError, match=f"from {number + 1} on .* {number}"):
             reader.pull(at_least=number + 1, timeout=0.05)
         assert holds(params, 0)
