@@ -27,9 +27,7 @@ def grid(shape: Shape, cuts: Sequence[int]) -> list[Shard]:
         edges = [extent * i // count for i in range(count + 1)]
         axes.append(list(itertools.pairwise(edges)))
     return [
-        Shard(
-            tuple(low for low, _ in box), tuple(high - low for low, high in box), shape, "int32"
-        )
+        Shard(tuple(low for low, _ in box), tuple(high - low for low, high in box), shape, "int32")
         for box in itertools.product(*axes)
     ]
 
@@ -132,7 +130,7 @@ def test_publishers_that_do_not_agree() -> None:
     ],
 )
 def test_a_shard_that_is_none(box: Any) -> None:
-    with pytest.raises(ValueError, match="shard|tensor|dtype"):
+    with pytest.raises(ValueError, match=r"shard|tensor|dtype"):
         Shard(*box)
     with pytest.raises(msgspec.ValidationError):
         msgspec.msgpack.decode(msgspec.msgpack.encode(box), type=Shard)

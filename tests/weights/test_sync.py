@@ -264,9 +264,7 @@ def test_what_cannot_be_published_or_filled() -> None:
     with pytest.raises(ValueError, match="'copy' or 'in_place'"):
         weights.Publisher(tree(), server, mode="swap")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="a shard of 'b', which is no parameter"):
-        weights.Publisher(
-            {"a": np.zeros(3)}, server, shards={"b": Shard.whole((3,), "float64")}
-        )
+        weights.Publisher({"a": np.zeros(3)}, server, shards={"b": Shard.whole((3,), "float64")})
     with pytest.raises(ValueError, match=r"a shard of float32\[3\] for an array of float64\[3\]"):
         weights.Publisher({"a": np.zeros(3)}, server, shards={"a": Shard.whole((3,), "float32")})
     frozen = np.zeros(3)
@@ -384,7 +382,9 @@ def test_a_quota_that_is_used_up_means_copies(caplog: pytest.LogCaptureFixture) 
         made, server, port = publisher({"a": np.zeros(1 << 17, np.uint8)}, quota=quota)
         made.publish()
         with other() as reader:
-            reader.do(f"sub = weights.Subscriber(channel({port}, 'shm'), {{'a': np.ones(1 << 17, 'u1')}})")
+            reader.do(
+                f"sub = weights.Subscriber(channel({port}, 'shm'), {{'a': np.ones(1 << 17, 'u1')}})"
+            )
             reader.do("held = sub.view(timeout=10)")
             assert reader.do("int(held.__enter__()['a'].sum())") == 0
             assert made._store.quota.leased == leased

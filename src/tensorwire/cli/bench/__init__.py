@@ -18,6 +18,8 @@ class Commands(Group):
         "rounds.",
         "channels": "Measure training steps over each channel for gradients, in interleaved "
         "rounds.",
+        "weights": "Measure weight syncs: Tensorwire against gloo, grpcio and MPI, in interleaved "
+        "rounds.",
         "tensorflow": "Measure steps of TensorFlow sessions: tensorwire against stock gRPC, in "
         "interleaved rounds.",
     }
