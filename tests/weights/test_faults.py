@@ -117,8 +117,10 @@ def test_a_publisher_that_dies_in_the_middle_of_a_reply() -> None:
             trainer.do("params['a'] += 1; made[0].publish()")
             take = Source._asked
 
+            killing = threading.Thread(target=trainer.child.kill)
+
             def asked(self: Source, *arguments: Any) -> Any:
-                threading.Thread(target=trainer.child.kill).start()
+                killing.start()
                 return take(self, *arguments)
 
             with pytest.MonkeyPatch.context() as patch:
@@ -127,6 +129,7 @@ def test_a_publisher_that_dies_in_the_middle_of_a_reply() -> None:
                     found = reader.pull(timeout=20).number
                 except weights.PublisherLostError:
                     found = 1
+                killing.join()
             assert (mine["a"] == found).all()  # all of one version, whichever it is
             assert reader.version == found
 

@@ -19,8 +19,8 @@ from tensorwire.service import ServiceError
 from tensorwire.tensors.errors import DecodeError
 from tensorwire.weights import wire
 from tensorwire.weights.parameters import Parameters
-from tensorwire.weights.planning import Shard, digest, index_of
-from tensorwire.weights.versions import Store, Stored, checksums, crc
+from tensorwire.weights.planning import Shard, digest
+from tensorwire.weights.versions import Store, Stored, checksums
 
 Mode = Literal["copy", "in_place"]
 Array = np.ndarray[Any, Any]
@@ -283,22 +283,9 @@ class Publisher:
     ) -> Reply:
         if found is None:
             return wire.encode(wire.Pulled(0, newest, 0, [], None)), []
-        parts, arrays = [], []
-        sums: list[int] | None = None if found.checksums is None else []
-        for number, part in enumerate(agreement.parts):
-            if found.since[part.name][part.piece] <= have:
-                continue
-            whole = found.pieces[part.name][part.piece]
-            array = whole[index_of(part.start, part.shape)]
-            parts.append(number)
-            arrays.append(
-                whole[index_of(part.start[:1], part.shape[:1])] if agreement.rows else array
-            )
-            if sums is not None and found.checksums is not None:
-                is_whole = array.shape == whole.shape
-                known = found.checksums[part.name][part.piece]
-                sums.append(known if is_whole else crc(array))
-        return wire.encode(wire.Pulled(found.number, newest, ticket, parts, sums)), arrays
+        parts, arrays, sums = found.reply(agreement, have)
+        head = wire.Pulled(found.number, newest, ticket, parts, sums)
+        return wire.encode(head), arrays
 
 
 _LARGEST: Final = (1 << 63) - 1

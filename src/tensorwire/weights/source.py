@@ -16,7 +16,7 @@ from tensorwire.tensors import dtypes
 from tensorwire.tensors.errors import DecodeError
 from tensorwire.weights import wire
 from tensorwire.weights.errors import ChecksumError, WeightsError, raise_of
-from tensorwire.weights.planning import Part
+from tensorwire.weights.planning import Layout, Part
 from tensorwire.weights.versions import crc
 
 T = TypeVar("T")
@@ -43,10 +43,23 @@ class TornError(Exception):
 
 @dataclass
 class Batch:
-    """What one call asks for."""
+    """What one call asks for. dtypes: of the parts; cuts: what each is of its rows, None: all."""
 
-    parts: Sequence[Part]
     plan: bytes
+    parts: Sequence[Part]
+    dtypes: Sequence[str]
+    cuts: Sequence[Any]
+
+    @classmethod
+    def of(cls, agreement: wire.Agreement, parts: Sequence[Part], layout: Layout) -> Batch:
+        shards = [layout[part.name][part.piece] for part in parts]
+        cuts = [
+            (slice(None), *part.box()[1:])
+            if agreement.rows and part.shape[1:] != shard.shape[1:]
+            else None
+            for part, shard in zip(parts, shards, strict=True)
+        ]
+        return cls(agreement.digest, parts, [shard.dtype for shard in shards], cuts)
 
 
 @dataclass
@@ -99,7 +112,7 @@ class Source:
         for each in _batched(parts):
             agreement = wire.Agreement.of(described, each, rows)
             self._call(self._timed(left).agree, wire.encode(agreement))
-            batches.append(Batch(each, agreement.digest))
+            batches.append(Batch.of(agreement, each, described.layout))
         self._batches, self._rows = batches, rows
 
     def lends(self) -> bool:
@@ -159,13 +172,13 @@ class Source:
             if not 0 <= number < len(batch.parts):
                 raise self._nonsense(f"part {number} of {len(batch.parts)}")
             part = batch.parts[number]
-            if self._rows:
-                array = self._cut(array, part)
+            cut = batch.cuts[number]
+            if cut is not None and isinstance(array, np.ndarray) and array.ndim == len(cut) - 1:
+                array = array[cut]
             if not isinstance(array, np.ndarray) or array.shape != part.shape:
                 raise self._nonsense(f"an array for {part.name} that is none of {part.shape}")
-            dtype = described.layout[part.name][part.piece].dtype
-            if dtypes.name_of(array.dtype) != dtype:
-                raise self._nonsense(f"{part.name} as {array.dtype}, not {dtype}")
+            if dtypes.name_of(array.dtype) != batch.dtypes[number]:
+                raise self._nonsense(f"{part.name} as {array.dtype}, not {batch.dtypes[number]}")
             if sums is not None and crc(array) != sums[index]:
                 raise ChecksumError(
                     grpc.StatusCode.DATA_LOSS,
@@ -176,12 +189,6 @@ class Source:
             landed.arrays.append(array)
         if described.in_place and not self._call(self._timed(left).intact, head.ticket):
             raise TornError
-
-    def _cut(self, array: Any, part: Part) -> Any:
-        """The part, of its rows."""
-        if not isinstance(array, np.ndarray) or array.ndim != len(part.shape):
-            raise self._nonsense(f"no rows of {part.name}")
-        return array[(slice(None), *part.box()[1:])] if part.shape else array
 
     # ------------------------------------------------------------------------------------- calls
 

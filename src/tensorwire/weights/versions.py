@@ -6,6 +6,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 
@@ -14,6 +15,13 @@ from tensorwire.collective.arrays import Array
 from tensorwire.log import LOGGER
 from tensorwire.tensors import frameworks
 from tensorwire.weights.parameters import Parameters, same_bytes
+from tensorwire.weights.planning import index_of
+from tensorwire.weights.wire import Agreement
+
+Parts = tuple[list[int], list[Array], list[int] | None]
+
+_REPLIES: Final = 16
+"""That are kept of one version."""
 
 
 @dataclass(frozen=True)
@@ -24,10 +32,35 @@ class Stored:
     pieces: Mapping[str, list[Array]]
     since: Mapping[str, list[int]]
     checksums: Mapping[str, list[int]] | None = None
+    _replies: dict[tuple[bytes, int], Parts] = field(default_factory=dict)
 
-    @property
-    def nbytes(self) -> int:
-        return sum(piece.nbytes for pieces in self.pieces.values() for piece in pieces)
+    def reply(self, agreement: Agreement, have: int) -> Parts:
+        """What of an agreement a reader lacks that has version ``have``: which parts, their memory,
+        and their checksums. Most readers ask for the same."""
+        key = (agreement.digest, have)
+        known = self._replies.get(key)
+        if known is None:
+            known = self._parts(agreement, have)
+            if len(self._replies) < _REPLIES:
+                self._replies[key] = known
+        return known
+
+    def _parts(self, agreement: Agreement, have: int) -> Parts:
+        parts: list[int] = []
+        arrays: list[Array] = []
+        sums: list[int] | None = None if self.checksums is None else []
+        for number, part in enumerate(agreement.parts):
+            if self.since[part.name][part.piece] <= have:
+                continue
+            whole = self.pieces[part.name][part.piece]
+            array = whole[index_of(part.start, part.shape)]
+            rows = whole[index_of(part.start[:1], part.shape[:1])]
+            parts.append(number)
+            arrays.append(rows if agreement.rows else array)
+            if sums is not None and self.checksums is not None:
+                known = self.checksums[part.name][part.piece]
+                sums.append(known if array.shape == whole.shape else crc(array))
+        return parts, arrays, sums
 
 
 @dataclass
