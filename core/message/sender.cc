@@ -35,7 +35,7 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
   const size_t held = share_bytes();
   size_t promised = 0, fresh = 0, refused = 0, mapped = 0;
   size_t fresh_within = 0;  // as `fresh`, of blocks with a quota
-  bool bulk = false;  // takes more than its announcement
+  bool bulk = false;        // takes more than its announcement
   for (size_t s = 0; s < steps_.size(); ++s) {
     const Step& step = steps_[s];
     for (uint32_t i = step.first; i < step.first + step.count; ++i) {
@@ -471,7 +471,8 @@ Sender::Given Sender::give_up_parked(Which&& which) {
     leases_.erase(lease);
   }
   if (at->read) {
-    for (const BulkSegment& segment : at->read->segments) lease_bytes(*segment.block, -segment.size);
+    for (const BulkSegment& segment : at->read->segments)
+      lease_bytes(*segment.block, -segment.size);
     finish(*at->read);
   }
   finish(*at->push);

@@ -244,7 +244,7 @@ class Sender {
     if (!block.quota()) share_bytes_.store(share_bytes() + more, std::memory_order_relaxed);
   }
   std::atomic<size_t> leased_bytes_{0}, share_bytes_{0};  // written by one thread at a time
-  std::atomic<size_t> backlog_{0};       // written by one thread at a time
+  std::atomic<size_t> backlog_{0};                        // written by one thread at a time
   std::unordered_map<uint32_t, uint32_t>
       unmappable_;  // slabs that the peer cannot map: generations
   std::vector<Hold> spent_;

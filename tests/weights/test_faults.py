@@ -268,6 +268,26 @@ def test_a_publisher_that_comes_again() -> None:
                 assert (mine["a"] == 4).all()
 
 
+@pytest.mark.parametrize("limit", ["MAX_AGREEMENTS", "MAX_AGREED_PARTS"])
+def test_plans_that_were_forgotten_are_made_again(
+    monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(weights.publisher, limit, 1)
+    made, server, port = publisher({"a": np.ones(10), "b": np.ones(10)})
+    made.publish()
+    mine = [{name: np.zeros(10)} for name in "ab"]
+    readers = [weights.Subscriber(channel(port, "tcp"), each) for each in mine]
+    for number in range(1, 4):
+        for reader in readers:
+            assert reader.pull(at_least=number, timeout=10).number == number
+            assert len(made._agreements) == 1
+        made.publish()
+    assert all((array == 1).all() for each in mine for array in each.values())
+    for reader in readers:
+        reader.close()
+    server.stop(None)
+
+
 def test_subscribers_that_come_and_go_leave_nothing() -> None:
     made, server, port = publisher({"a": np.ones(SIZE, np.uint8)})
     made.publish()

@@ -394,6 +394,25 @@ def test_a_quota_that_is_used_up_means_copies(caplog: pytest.LogCaptureFixture) 
         server.stop(None)
 
 
+def test_a_reader_may_hold_more_than_its_share_of_the_arena() -> None:
+    """Three quarters of it, while other traffic has a lease, too."""
+    with other(TENSORWIRE_BUFFER_BYTES="32M") as trainer:
+        trainer.do("params = {'a': np.ones(8 << 20, np.uint8)}")
+        trainer.do("made = publisher(params)")
+        params = {"a": np.zeros(8 << 20, np.uint8)}
+        with weights.Subscriber(channel(trainer.do("made[2]"), "shm"), params) as reader:
+            views = []
+            for number in range(1, 4):
+                trainer.do("params['a'] += 1; made[0].publish()")
+                views.append(reader.view(at_least=number, timeout=10))
+                view = views[-1].__enter__()
+                assert int(view["a"][0]) == number + 1
+            assert trainer.do("made[0]._store.quota.leased") == 3 << 23
+            assert trainer.do("tensorwire.arena_stats()['wanted']") == 0
+            for each in views:
+                each.__exit__(None, None, None)
+
+
 def test_a_version_that_finds_no_room_is_copied() -> None:
     with other(TENSORWIRE_BUFFER_BYTES="1M") as trainer:
         trainer.do("made = publisher({'a': np.ones(3 << 20, np.uint8)})")

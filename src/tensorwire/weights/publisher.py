@@ -27,7 +27,8 @@ Array = np.ndarray[Any, Any]
 Reply = tuple[Array, list[Array]]
 
 MAX_AGREEMENTS: Final = 1024
-"""That a publisher remembers; a subscriber whose agreement was forgotten makes it again."""
+MAX_AGREED_PARTS: Final = 1 << 20
+"""That a publisher remembers, in all; a subscriber whose agreement was forgotten makes it again."""
 UPDATE_SECONDS: Final = 5.0
 """That an update in place waits for readers."""
 
@@ -244,8 +245,11 @@ class Publisher:
             self._check_open()
             self._agreements[agreement.digest] = agreement
             self._agreements.move_to_end(agreement.digest)
-            if len(self._agreements) > MAX_AGREEMENTS:
+            while len(self._agreements) > MAX_AGREEMENTS or self._agreed() > MAX_AGREED_PARTS:
                 self._agreements.popitem(last=False)
+
+    def _agreed(self) -> int:
+        return sum(len(each.parts) for each in self._agreements.values())
 
     def _begin(self, request: wire.Pull) -> tuple[wire.Agreement, Stored | None, int, int]:
         """What was agreed, the version if it is there, a ticket, the newest version."""

@@ -116,10 +116,11 @@ class Source:
         self._batches, self._rows = batches, rows
 
     def lends(self) -> bool:
-        """Whether it is on this host, so that what is read lies in its memory."""
+        """Whether what is read lies in the publisher's memory, so that nothing moves."""
         if not isinstance(self._channel, rpc.Channel):
             return False
-        return transports.lends(self._channel.path().transport)
+        way = self._channel.path().transport
+        return way in transports.names() and transports.is_local(way)
 
     def newest(self, left: Callable[[], float | None]) -> int:
         state = self._decoded(self._call(self._timed(left).state), wire.State)

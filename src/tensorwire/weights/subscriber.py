@@ -55,6 +55,7 @@ class Subscriber:
     name: of the publication. turn: where publishers hold copies of a box, subscribers with
     different numbers read different copies. relay: a server, not yet started, that publishes each
     version again, under the same name and number, so that the others of this host pull from here.
+    A trainer that began anew, with smaller numbers, is relayed under larger ones.
 
     Thread-safe: pulls take turns. Raises ``TypeError`` and ``ValueError`` for parameters that
     cannot be filled. Nothing is connected before the first pull.
@@ -184,9 +185,15 @@ class Subscriber:
             if given_up.is_set():
                 raise _given_up()
             version = self._written(number, landed)
-            if self._relay is not None and number > self._relay.version:
-                self._relay.publish(number, params=self._parameters.tree)
+            self._relayed(version)
             return version
+
+    def _relayed(self, version: Version) -> None:
+        """Under its own number, unless the trainer has begun anew, with smaller ones."""
+        relay = self._relay
+        if relay is not None and (version.changed or version.number > relay.version):
+            number = max(version.number, relay.version + 1)
+            relay.publish(number, params=self._parameters.tree)
 
     def _fetched(
         self,
