@@ -169,19 +169,13 @@ def _publish_one(tensor: object, timeout: float | None) -> Array:
     return result
 
 
-def copied_within(quota: _core.Quota, array: Array) -> Array:
-    """A read-only copy in C order that travels without a copy, on leases that count within
-    ``quota``. Raises ``ArenaFullError``."""
-    if array.nbytes == 0:
-        copy = np.empty(array.shape, array.dtype)
-    else:
-        memory: Any = _allocate(array.nbytes, 0.0, quota)
-        copy = np.ndarray(array.shape, array.dtype, memory)
-        copy[...] = array
-        if not _core.publish(memory):
-            raise RuntimeError("memory from the arena is unknown to the arena")
-    copy.flags.writeable = False
-    return copy
+def empty_within(quota: _core.Quota, nbytes: int) -> Array:
+    """Bytes in the arena, to be written and published; leases of them count within ``quota``.
+    Raises ``ArenaFullError``."""
+    if nbytes == 0:
+        return np.empty(0, np.uint8)
+    memory: Any = _allocate(nbytes, 0.0, quota)
+    return np.ndarray((nbytes,), np.uint8, memory)
 
 
 def arena_stats() -> dict[str, int]:

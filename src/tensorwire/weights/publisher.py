@@ -222,6 +222,8 @@ class Publisher:
     def _agree(self, agreement: wire.Agreement) -> None:
         if agreement.instance != self._instance:
             raise ServiceError(grpc.StatusCode.NOT_FOUND, "the publisher is another one by now")
+        if agreement.rows and self._in_place:
+            raise _refused("rows are lent, and in place nothing is")
         if agreement.layout != self._layout:
             raise _refused("it was made for other parameters than are published here")
         if not agreement.holds():
@@ -286,10 +288,12 @@ class Publisher:
         self, agreement: wire.Agreement, found: Stored | None, ticket: int, newest: int, have: int
     ) -> Reply:
         if found is None:
-            return wire.encode(wire.Pulled(0, newest, 0, [], None)), []
-        parts, arrays, sums = found.reply(agreement, have)
-        head = wire.Pulled(found.number, newest, ticket, parts, sums)
-        return wire.encode(head), arrays
+            return wire.encode(wire.Pulled(0, newest, 0, [], [], None)), []
+        parts = found.reply(agreement, have)
+        head = wire.Pulled(
+            found.number, newest, ticket, parts.numbers, parts.places, parts.checksums
+        )
+        return wire.encode(head), parts.arrays
 
 
 _LARGEST: Final = (1 << 63) - 1

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import grpc
 import numpy as np
@@ -16,7 +17,7 @@ from tensorwire.tensors import dtypes
 from tensorwire.tensors.errors import DecodeError
 from tensorwire.weights import wire
 from tensorwire.weights.errors import ChecksumError, WeightsError, raise_of
-from tensorwire.weights.planning import Layout, Part
+from tensorwire.weights.planning import Index, Layout, Part, Shard
 from tensorwire.weights.versions import crc
 
 T = TypeVar("T")
@@ -41,25 +42,37 @@ class TornError(Exception):
     """What was read in place was written meanwhile."""
 
 
+class Rows(NamedTuple):
+    """What is lent of a piece. cut: what of it is wanted, None: all."""
+
+    shape: Index
+    dtype: np.dtype[Any]
+    nbytes: int
+    cut: Any
+
+
 @dataclass
 class Batch:
-    """What one call asks for. dtypes: of the parts; cuts: what each is of its rows, None: all."""
+    """What one call asks for. dtypes: of the parts; rows: of the parts, where rows are lent."""
 
     plan: bytes
     parts: Sequence[Part]
     dtypes: Sequence[str]
-    cuts: Sequence[Any]
+    rows: Sequence[Rows]
 
     @classmethod
     def of(cls, agreement: wire.Agreement, parts: Sequence[Part], layout: Layout) -> Batch:
         shards = [layout[part.name][part.piece] for part in parts]
-        cuts = [
-            (slice(None), *part.box()[1:])
-            if agreement.rows and part.shape[1:] != shard.shape[1:]
-            else None
-            for part, shard in zip(parts, shards, strict=True)
-        ]
-        return cls(agreement.digest, parts, [shard.dtype for shard in shards], cuts)
+        pairs = zip(parts, shards, strict=True)
+        rows = [_rows(part, shard) for part, shard in pairs] if agreement.rows else []
+        return cls(agreement.digest, parts, [shard.dtype for shard in shards], rows)
+
+
+def _rows(part: Part, shard: Shard) -> Rows:
+    shape = (*part.shape[:1], *shard.shape[1:])
+    dtype = dtypes.own(shard.dtype)
+    cut = (slice(None), *part.box()[1:]) if shape != part.shape else None
+    return Rows(shape, dtype, math.prod(shape) * dtype.itemsize, cut)
 
 
 @dataclass
@@ -165,17 +178,20 @@ class Source:
             raise NotThereError(head.newest)
         if landed.version not in (0, head.version):
             raise self._nonsense(f"version {head.version}, asked for {landed.version}")
-        sums = head.checksums
-        if len(arrays) != len(head.parts) or (sums is not None and len(sums) != len(arrays)):
-            raise self._nonsense(f"{len(arrays)} arrays for {len(head.parts)} parts")
+        sums, count = head.checksums, len(head.parts)
+        if len(head.places if batch.rows else arrays) != count:
+            raise self._nonsense(f"{len(arrays)} arrays for {count} parts")
+        if sums is not None and len(sums) != count:
+            raise self._nonsense(f"{len(sums)} checksums for {count} parts")
         landed.version = head.version
-        for index, (number, array) in enumerate(zip(head.parts, arrays, strict=True)):
+        for index, number in enumerate(head.parts):
             if not 0 <= number < len(batch.parts):
                 raise self._nonsense(f"part {number} of {len(batch.parts)}")
             part = batch.parts[number]
-            cut = batch.cuts[number]
-            if cut is not None and isinstance(array, np.ndarray) and array.ndim == len(cut) - 1:
-                array = array[cut]
+            if batch.rows:
+                array = self._lent(arrays, head.places[index], batch.rows[number])
+            else:
+                array = arrays[index]
             if not isinstance(array, np.ndarray) or array.shape != part.shape:
                 raise self._nonsense(f"an array for {part.name} that is none of {part.shape}")
             if dtypes.name_of(array.dtype) != batch.dtypes[number]:
@@ -190,6 +206,17 @@ class Source:
             landed.arrays.append(array)
         if described.in_place and not self._call(self._timed(left).intact, head.ticket):
             raise TornError
+
+    def _lent(self, arrays: list[Any], place: tuple[int, int], rows: Rows) -> Any:
+        """A part, where its rows lie."""
+        number, begin = place
+        run = arrays[number] if 0 <= number < len(arrays) else None
+        if not isinstance(run, np.ndarray) or run.dtype != np.uint8 or run.ndim != 1:
+            raise self._nonsense(f"no bytes {number}")
+        if not 0 <= begin <= run.size - rows.nbytes:
+            raise self._nonsense(f"{run.size} bytes without those from {begin} on")
+        array = run[begin : begin + rows.nbytes].view(rows.dtype).reshape(rows.shape)
+        return array if rows.cut is None else array[rows.cut]
 
     # ------------------------------------------------------------------------------------- calls
 

@@ -223,6 +223,9 @@ class Subscriber:
             newest = error.newest
         except TornError:
             pass
+        except PullTimeoutError:
+            waiting.left()  # which says more, if it was the pull's time that was over
+            raise
         waiting.pause(newest)
         return None
 

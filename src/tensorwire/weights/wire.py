@@ -74,12 +74,15 @@ class Pull(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 class Pulled(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """version: 0, where none that was asked for is there; then nothing else travels. newest: what
     is. ticket: by which the subscriber asks whether what came is of one moment. parts: which of the
-    agreement's came, in their order. checksums: CRC-32 of each, if the version has them."""
+    agreement's came, in their order. places: of each, in which of the arrays that follow its rows
+    lie, and from which byte on; none where each array is a part. checksums: CRC-32 of each part, if
+    the version has them."""
 
     version: int
     newest: int
     ticket: int
     parts: list[int]
+    places: list[tuple[int, int]]
     checksums: list[int] | None
 
 
