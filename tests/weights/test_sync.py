@@ -378,6 +378,36 @@ def test_replies_that_are_nonsense(trainer: Other, monkeypatch: pytest.MonkeyPat
             assert holds(params, 0)
 
 
+@pytest.mark.parametrize(
+    ("places", "why"),
+    [
+        ([], "arrays for 3 parts"),
+        ([(9, 0)] * 3, "no bytes 9"),
+        ([(-1, 0)] * 3, "no bytes -1"),
+        ([(0, 1 << 40)] * 3, "without those from"),
+        ([(0, -64)] * 3, "without those from -64"),
+    ],
+)
+def test_rows_that_are_nowhere(
+    trainer: Other, monkeypatch: pytest.MonkeyPatch, places: Any, why: str
+) -> None:
+    trainer.do("publish(97)")
+    decode = wire.decode
+
+    def wrong(data: Any, kind: Any) -> Any:
+        found = decode(data, kind)
+        return msgspec.structs.replace(found, places=places) if kind is wire.Pulled else found
+
+    monkeypatch.setattr(wire, "decode", wrong)
+    params = tree()
+    with (
+        subscriber(trainer, "copy", "shm", params) as reader,
+        pytest.raises(weights.WeightsError, match=why),
+    ):
+        reader.pull(timeout=10)
+    assert holds(params, 0)
+
+
 def test_a_quota_that_is_used_up_means_copies(caplog: pytest.LogCaptureFixture) -> None:
     """And says what mends it; a larger one, or none given, means none."""
     for quota, leased in ((1 << 16, 0), (None, 1 << 17)):

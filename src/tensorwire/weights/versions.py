@@ -138,7 +138,7 @@ class Store:
                 since[name][index] = before.since[name][index]
                 every[index], places[name][index] = before.pieces[name][index], place
                 kept.setdefault(id(place.pack), []).append((name, index))
-                live[id(place.pack)] = live.get(id(place.pack), 0) + piece.nbytes
+                live[id(place.pack)] = live.get(id(place.pack), 0) + _aligned(piece.nbytes)
         for pack, those in kept.items():
             name, index = those[0]
             if 2 * live[pack] < places[name][index].pack.nbytes:
@@ -162,7 +162,7 @@ class Store:
                 if offsets and end > _PACK_BYTES:
                     break
                 offsets.append(nbytes)
-                nbytes = end + -end % _ALIGNMENT
+                nbytes = _aligned(end)
                 at += 1
             pack = self._room(nbytes)
             for (name, index), offset in zip(wanted[begun:at], offsets, strict=True):
@@ -187,6 +187,10 @@ class Store:
                 )
                 self._told = True
         return np.empty(nbytes, np.uint8)
+
+
+def _aligned(nbytes: int) -> int:
+    return nbytes + -nbytes % _ALIGNMENT
 
 
 _NOTHING: Final[Array] = np.empty(0, np.uint8)
