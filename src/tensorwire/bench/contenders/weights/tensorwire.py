@@ -62,14 +62,13 @@ class _Subscriber(Weights):
         self._held: Params = params
 
     def prepare(self, number: int) -> None:
-        return
+        if self._adopts:
+            self._held = {}
+            self._view.close()
 
     def move(self, number: int) -> None:
         if self._adopts:
-            view = ExitStack()
-            self._held = view.enter_context(self._subscriber.view(at_least=number))
-            self._view.close()  # the version before is held until the new one is
-            self._view = view
+            self._held = self._view.enter_context(self._subscriber.view(at_least=number))
         else:
             self._subscriber.pull(at_least=number)
 

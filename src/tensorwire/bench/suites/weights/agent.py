@@ -67,7 +67,7 @@ class Driver:
         if self._trains:
             for param in self._params.values():
                 param.fill(self._version % 251)
-            self._weights.prepare(self._version)
+        self._weights.prepare(self._version)
         self._rank.barrier()
         used, before = time.process_time(), time.perf_counter_ns()
         self._weights.move(self._version)

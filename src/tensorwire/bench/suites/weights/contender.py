@@ -51,7 +51,7 @@ class Weights(abc.ABC):
 
     @abc.abstractmethod
     def prepare(self, number: int) -> None:
-        """At the trainer, whose parameters have new values: what is not timed."""
+        """What is not timed, at all ranks; the trainer's parameters have new values."""
 
     @abc.abstractmethod
     def move(self, number: int) -> None:
