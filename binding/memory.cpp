@@ -65,6 +65,18 @@ class Buffer {
   std::atomic<int64_t> users_{0};
 };
 
+class Quota {
+ public:
+  explicit Quota(tw_quota* handle) : handle_(handle) {}
+  Quota(const Quota&) = delete;
+  Quota& operator=(const Quota&) = delete;
+  ~Quota() { tw_quota_release(handle_); }
+  tw_quota* handle() const { return handle_; }
+
+ private:
+  tw_quota* const handle_;
+};
+
 int buffer_export(PyObject* self, Py_buffer* view, int flags) {
   return nb::inst_ptr<Buffer>(self)->export_to(self, view, flags);
 }
@@ -152,21 +164,32 @@ void bind_memory(nb::module_& m) {
       .def("separate", &Buffer::separate)
       .def("__len__", [](const Buffer& b) { return tw_buffer_size(b.handle()); });
 
+  nb::class_<Quota>(m, "Quota")
+      .def("__init__",
+           [](Quota* self, size_t bytes) {
+             tw_quota* const handle = tw_quota_create(bytes);
+             if (!handle) throw std::bad_alloc();
+             new (self) Quota(handle);
+           })
+      .def_prop_ro("leased", [](const Quota& q) { return tw_quota_leased(q.handle()); });
+
   m.def(
       "allocate",
-      [](size_t nbytes, nb::object timeout) {
+      [](size_t nbytes, nb::object timeout, const Quota* quota) {
         const tw_wait wait = wait_for(timeout);
         tw_buffer* buffer = nullptr;
         tw_status status{};
         int result;
         {
           const NoGil nogil;
-          result = tw_allocate(nbytes, &wait, &buffer, &status);
+          result = tw_allocate_within(quota ? quota->handle() : nullptr, nbytes, &wait, &buffer,
+                                      &status);
         }
         check(result, status);
         return new Buffer(buffer);
       },
-      nb::arg("nbytes"), nb::arg("timeout").none() = 0.0, nb::rv_policy::take_ownership);
+      nb::arg("nbytes"), nb::arg("timeout").none() = 0.0, nb::arg("quota").none() = nb::none(),
+      nb::rv_policy::take_ownership);
   m.def("publish", [](nb::handle data) {
     const Exported exported(data);
     return tw_publish(exported.view.buf, static_cast<size_t>(exported.view.len)) != 0;

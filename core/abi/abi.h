@@ -214,6 +214,8 @@ inline const Server* of(const tw_server* server) { return reinterpret_cast<const
 inline const SharedMemory* of(const tw_shared* shared) {
   return reinterpret_cast<const SharedMemory*>(shared);
 }
+inline Quota* of(tw_quota* quota) { return reinterpret_cast<Quota*>(quota); }
+inline const Quota* of(const tw_quota* quota) { return reinterpret_cast<const Quota*>(quota); }
 inline EventQueue* of(tw_events* queue) { return reinterpret_cast<EventQueue*>(queue); }
 
 inline tw_metadata* handle(ReceivedMetadata metadata) {

@@ -114,12 +114,27 @@ void tw_audit_close() try {
 
 void tw_shut_down() { Runtime::shut_down(); }
 
-int tw_allocate(size_t size, const tw_wait* wait, tw_buffer** out, tw_status* status) try {
+tw_quota* tw_quota_create(size_t bytes) try {
+  return reinterpret_cast<tw_quota*>(make_ref<Quota>(bytes).leak());
+} catch (const std::bad_alloc&) {
+  return none<tw_quota*>();
+}
+size_t tw_quota_leased(const tw_quota* quota) { return of(quota)->leased(); }
+void tw_quota_release(tw_quota* quota) {
+  if (quota) of(quota)->release();
+}
+
+int tw_allocate(size_t size, const tw_wait* wait, tw_buffer** out, tw_status* status) {
+  return tw_allocate_within(nullptr, size, wait, out, status);
+}
+
+int tw_allocate_within(tw_quota* quota, size_t size, const tw_wait* wait, tw_buffer** out,
+                       tw_status* status) try {
   auto runtime = Runtime::get();
   if (!runtime) return report(status, runtime.status());
   Result<Ref<Block>> block = Status{};
   const Ended ended = wait_through(wait_of(wait), [&](Nanos slice) {
-    block = (*runtime)->arena().allocate(size, slice);
+    block = (*runtime)->arena().allocate(size, slice, Ref<Quota>::share(of(quota)));
     if (block || block.status().code() != Code::kResourceExhausted) return Waited::kDone;
     return Waited::kTimeout;
   });

@@ -125,8 +125,8 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Subs
   void count_copy(uint64_t bytes);
   // A segment is pushed, because the arena had no room or no lease for it.
   void count_crowded(Status why);
-  // Of the arena, what the peer has on lease.
-  size_t leased_bytes() const TW_UNCHECKED { return sender_.leased_bytes(); }  // an atomic
+  // What the peer has of its share of the arena.
+  size_t share_bytes() const TW_UNCHECKED { return sender_.share_bytes(); }  // an atomic
 
   // Calls wait(until) again and again, which is a wait for something to be sent, for as long as the
   // peer takes what is sent at a good pace: a fast reader is served by the thread that has

@@ -8,7 +8,7 @@ namespace tw {
 void stage(Link& link, std::span<OutSegment> segments) {
   if (link.profile().bulk == Bulk::kPush) return;
   Runtime& runtime = link.runtime();
-  size_t held = link.leased_bytes(), refused = 0;
+  size_t held = link.share_bytes(), refused = 0;
   for (OutSegment& segment : segments) {
     if (segment.block || !link.bulk(segment.size)) continue;
     if (Ref<Block> block = runtime.arena().find(segment.data, segment.size);

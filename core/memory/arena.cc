@@ -19,8 +19,14 @@ std::string bytes(size_t n) { return std::to_string(n) + " bytes"; }
 
 }  // namespace
 
-Block::Block(Ref<Arena> arena, Slab& slab, std::byte* data, size_t size, size_t capacity)
-    : arena_(std::move(arena)), slab_(&slab), data_(data), size_(size), capacity_(capacity) {}
+Block::Block(Ref<Arena> arena, Ref<Quota> quota, Slab& slab, std::byte* data, size_t size,
+             size_t capacity)
+    : arena_(std::move(arena)),
+      quota_(std::move(quota)),
+      slab_(&slab),
+      data_(data),
+      size_(size),
+      capacity_(capacity) {}
 
 void Block::dispose() noexcept {
   if (!arena_->home_.here()) return;  // the memory is the parent's
@@ -33,17 +39,17 @@ Arena::Arena(size_t capacity, size_t slab_size)
 
 Arena::~Arena() = default;
 
-Result<Ref<Block>> Arena::allocate(size_t size, Nanos deadline) {
-  return allocate(size, deadline, 0);
+Result<Ref<Block>> Arena::allocate(size_t size, Nanos deadline, Ref<Quota> quota) {
+  return allocate(size, deadline, 0, std::move(quota));
 }
 
 Result<Ref<Block>> Arena::allocate_with_room(size_t size) {
   const size_t eighth = capacity_ / 8;
-  return allocate(size, 0, size > eighth ? eighth : 0);
+  return allocate(size, 0, size > eighth ? eighth : 0, {});
 }
 
 // `room`: what is free afterwards at least, or the block is refused.
-Result<Ref<Block>> Arena::allocate(size_t size, Nanos deadline, size_t room) {
+Result<Ref<Block>> Arena::allocate(size_t size, Nanos deadline, size_t room, Ref<Quota> quota) {
   if (!home_.here()) {
     return Status(Code::kFailedPrecondition,
                   "this arena belongs to the process that forked this one; make a new one here");
@@ -63,7 +69,7 @@ Result<Ref<Block>> Arena::allocate(size_t size, Nanos deadline, size_t room) {
     if (!extent) return extent.status();
     if (extent->slab) {
       auto* const block =
-          new (std::nothrow) Block(Ref<Arena>::share(this), *extent->slab,
+          new (std::nothrow) Block(Ref<Arena>::share(this), quota, *extent->slab,
                                    extent->slab->base() + extent->offset, size, extent->length);
       if (!block) {
         book_->give(*extent->slab, extent->offset);
@@ -100,7 +106,7 @@ Status Arena::exhausted(size_t size) const {
   }
   return {Code::kResourceExhausted,
           "the arena is full: no room for " + bytes(size) + " within " + limit + ", of which " +
-              bytes(book_->used()) + " are in use, " + bytes(leased()) +
+              bytes(book_->used()) + " are in use, " + bytes(all_leased()) +
               " of these leased to peers; release buffers sooner or raise the limit"};
 }
 
@@ -121,7 +127,7 @@ Result<Ref<Block>> Arena::allocate_to_send(size_t size) {
     const size_t used = stats().used;
     return Status(Code::kResourceExhausted,
                   text({"copied for want of room: ", size, " bytes; ", used,
-                        " bytes of the arena are in use, ", leased(),
+                        " bytes of the arena are in use, ", all_leased(),
                         " of these on lease to peers: TENSORWIRE_BUFFER_BYTES is ",
                         size_text(capacity_), ", and ", size_text(want(used + 2 * size)),
                         " would have been enough; or release buffers sooner"}));
@@ -175,10 +181,17 @@ Ref<Block> Arena::find(const void* p, size_t size) {
 }
 
 bool Block::lendable(size_t held, size_t fresh) const {
+  if (quota_) return on_lease() || quota_->leased() + fresh + capacity_ <= quota_->limit();
   return arena_->spares(on_lease() ? 0 : capacity_, held, arena_->leased() + fresh);
 }
 
 Status Block::crowded(size_t held, size_t fresh) const {
+  if (quota_) {
+    return {Code::kResourceExhausted,
+            text({"copied for want of a lease: ", capacity_, " bytes of a publication of which ",
+                  quota_->leased() + fresh, " are on lease, and ", quota_->limit(),
+                  " may be: let go of versions sooner, or publish with a larger quota"})};
+  }
   return arena_->crowded(capacity_, held, fresh);
 }
 
@@ -187,12 +200,17 @@ void Block::returned() { arena_->lease_ended(*this); }
 
 void Arena::lease_began(Block& block) {
   if (block.leases_.fetch_add(1, std::memory_order_relaxed) == 0)
-    leased_.fetch_add(static_cast<int64_t>(block.capacity_), std::memory_order_relaxed);
+    count_lease(block, static_cast<int64_t>(block.capacity_));
 }
 
 void Arena::lease_ended(Block& block) {
   if (block.leases_.fetch_sub(1, std::memory_order_relaxed) == 1)
-    leased_.fetch_sub(static_cast<int64_t>(block.capacity_), std::memory_order_relaxed);
+    count_lease(block, -static_cast<int64_t>(block.capacity_));
+}
+
+void Arena::count_lease(Block& block, int64_t bytes) {
+  (block.quota_ ? leased_within_quotas_ : leased_).fetch_add(bytes, std::memory_order_relaxed);
+  if (block.quota_) block.quota_->leased_.fetch_add(bytes, std::memory_order_relaxed);
 }
 
 void Arena::trim(Nanos idle_before) {
@@ -211,7 +229,7 @@ ArenaStats Arena::stats() const {
   stats.reserved = book_->reserved();
   stats.resident = book_->resident();
   stats.used = book_->used();
-  stats.leased = leased();
+  stats.leased = all_leased();
   stats.wanted = wanted_.load(std::memory_order_relaxed);
   stats.high_water = book_->high_water();
   stats.slabs = book_->slabs();

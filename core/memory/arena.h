@@ -23,6 +23,22 @@ namespace tw {
 class Arena;
 class ArenaBook;
 
+// What the readers of one publication may have on lease, whatever else they hold: who publishes has
+// said how much of the arena that may keep, so it takes nothing of what peers share.
+class Quota final : public RefCounted {
+ public:
+  explicit Quota(size_t limit) : limit_(limit) {}
+  size_t limit() const { return limit_; }
+  size_t leased() const {
+    return static_cast<size_t>(std::max<int64_t>(leased_.load(std::memory_order_relaxed), 0));
+  }
+
+ private:
+  friend class Arena;
+  const size_t limit_;
+  std::atomic<int64_t> leased_{0};
+};
+
 // A run of arena memory with one owner at a time. The last reference gives it back to its arena,
 // which a block keeps alive; in a forked child it gives back nothing.
 class Block final : public RefCounted {
@@ -42,10 +58,14 @@ class Block final : public RefCounted {
   // can drop its private pages without hitting a neighbour. Smaller blocks travel by copy.
   bool leasable() const { return capacity_ % page_size() == 0; }
 
+  // Null: its leases are of the share that a peer has of the arena.
+  const Quota* quota() const { return quota_.get(); }
+
   // Whether some peer has it on lease: then another one takes no more of the arena.
   bool on_lease() const { return leases_.load(std::memory_order_relaxed) != 0; }
   // Whether a peer that holds `held` bytes of the arena on lease may have this block, too: see
   // Arena::spares(). `fresh`: bytes among `held` that are on lease to nobody yet, but about to be.
+  // With a quota that alone decides, and `fresh` are bytes of blocks with one.
   bool lendable(size_t held, size_t fresh = 0) const;
   Status crowded(size_t held, size_t fresh = 0) const;  // why not
   // A peer was told of the block, and has given it back or died.
@@ -58,10 +78,12 @@ class Block final : public RefCounted {
 
  private:
   friend class Arena;
-  Block(Ref<Arena> arena, Slab& slab, std::byte* data, size_t size, size_t capacity);
+  Block(Ref<Arena> arena, Ref<Quota> quota, Slab& slab, std::byte* data, size_t size,
+        size_t capacity);
   void dispose() noexcept override;
 
   const Ref<Arena> arena_;
+  const Ref<Quota> quota_;
   Slab* const slab_;  // the arena keeps it while it has blocks
   std::byte* const data_;
   const size_t size_;
@@ -123,7 +145,8 @@ class Arena final : public RefCounted {
   // blocks from 4096 bytes up, aligned to 64 below. Waits until `deadline` (0: not at all) for
   // blocks to be freed. RESOURCE_EXHAUSTED names TENSORWIRE_BUFFER_BYTES (and comes at once when
   // `size` can never fit); CANCELLED after interrupt(); FAILED_PRECONDITION in a forked child.
-  Result<Ref<Block>> allocate(size_t size, Nanos deadline = 0);
+  // `quota`: what its leases count in.
+  Result<Ref<Block>> allocate(size_t size, Nanos deadline = 0, Ref<Quota> quota = {});
   // As allocate(), without a wait, for an allocator whose user does not know what will be sent:
   // what takes more than an eighth of the arena leaves an eighth free, so that a few large blocks
   // that never leave the process do not keep smaller ones out that do.
@@ -162,14 +185,20 @@ class Arena final : public RefCounted {
   // A peer was told of the block, and has given it back (or died).
   void lease_began(Block& block);
   void lease_ended(Block& block);
+  // Without a quota.
   size_t leased() const {
     return static_cast<size_t>(std::max<int64_t>(leased_.load(std::memory_order_relaxed), 0));
   }
+  size_t all_leased() const {
+    const int64_t within = leased_within_quotas_.load(std::memory_order_relaxed);
+    return leased() + static_cast<size_t>(std::max<int64_t>(within, 0));
+  }
+  void count_lease(Block& block, int64_t bytes);
   bool spares(size_t size, size_t held, size_t leased) const {
     return held < capacity_ - std::min(leased, capacity_) &&
            (leased + size <= capacity_ - capacity_ / 8 || leased <= capacity_ / 8);
   }
-  Result<Ref<Block>> allocate(size_t size, Nanos deadline, size_t room);
+  Result<Ref<Block>> allocate(size_t size, Nanos deadline, size_t room, Ref<Quota> quota);
   void free(Block& block) noexcept;
   Status exhausted(size_t size) const TW_REQUIRES(mutex_);
   // A cap from `least` up that is above the present one.
@@ -185,7 +214,7 @@ class Arena final : public RefCounted {
   size_t blocks_ TW_GUARDED_BY(mutex_) = 0;
   size_t waiters_ TW_GUARDED_BY(mutex_) = 0;
   uint64_t interruptions_ TW_GUARDED_BY(mutex_) = 0;
-  std::atomic<int64_t> leased_{0};
+  std::atomic<int64_t> leased_{0}, leased_within_quotas_{0};
   mutable std::atomic<size_t> wanted_{0};
   std::atomic<size_t> told_{0};
   std::atomic<uint64_t> slabs_dropped_{0};

@@ -32,9 +32,10 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
   for (uint32_t i = 0; i < count; ++i) infos_[i].length = segments[i].size;
   const bool first_inline = !steps_.empty() && !steps_[0].bulk;
   size_t inline_bytes = 0;
-  const size_t held = leased_bytes();
+  const size_t held = share_bytes();
   size_t promised = 0, fresh = 0, refused = 0, mapped = 0;
-  bool bulk = false;  // takes more than its announcement
+  size_t fresh_within = 0;  // as `fresh`, of blocks with a quota
+  bool bulk = false;        // takes more than its announcement
   for (size_t s = 0; s < steps_.size(); ++s) {
     const Step& step = steps_[s];
     for (uint32_t i = step.first; i < step.first + step.count; ++i) {
@@ -47,11 +48,14 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
       bool lendable =
           profile_.bulk != Bulk::kPush && segments[i].block && segments[i].block->leasable();
       // A peer that sits on too many leases is sent copies: it must not keep the arena from others.
-      if (lendable && !segments[i].block->lendable(held + promised, fresh)) {
+      const bool within = lendable && segments[i].block->quota();
+      if (lendable &&
+          !segments[i].block->lendable(held + promised, within ? fresh_within : fresh)) {
         lendable = false;
         ++counters_.crowded_segments;
-        crowded_ = segments[i].block->crowded(held + promised + refused, fresh + refused);
-        refused += segments[i].block->capacity();
+        crowded_ = segments[i].block->crowded(held + promised + refused,
+                                              within ? fresh_within : fresh + refused);
+        if (!within) refused += segments[i].block->capacity();
       }
       if (lendable && profile_.bulk == Bulk::kMap && leases_.size() + mapped >= wire::kMaxLeases) {
         lendable = false;
@@ -67,8 +71,9 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
                                                 : SegmentKind::kRead;
       mapped += info.kind == SegmentKind::kMap;
       if (info.kind != SegmentKind::kPush) {
-        promised += info.length;
-        if (!segments[i].block->on_lease()) fresh += segments[i].block->capacity();
+        if (!within) promised += info.length;
+        if (!segments[i].block->on_lease())
+          (within ? fresh_within : fresh) += segments[i].block->capacity();
       }
       bulk = bulk || info.kind != SegmentKind::kMap;
     }
@@ -90,7 +95,7 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
       if (waits) waits->leases.push_back(next_lease_);
       segment.block->lent();
       leases_.emplace(next_lease_++, Lease{segment.block, nullptr, segment.size, segment.hold});
-      lease_bytes(segment.size);
+      lease_bytes(*segment.block, segment.size);
       ++counters_.mapped_segments;
     } else if (info.kind == SegmentKind::kPush || info.kind == SegmentKind::kRead) {
       auto& transfer = info.kind == SegmentKind::kPush ? push : read;
@@ -98,7 +103,7 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
         transfer = std::make_shared<Transfer>(Transfer{.stream = stream, .message = message});
       borrows = borrows || (!segment.block && !segment.hold);
       transfer->segments.push_back({i, segment.data, segment.size, segment.hold, segment.block});
-      if (info.kind == SegmentKind::kRead) lease_bytes(segment.size);
+      if (info.kind == SegmentKind::kRead) lease_bytes(*segment.block, segment.size);
       ++(info.kind == SegmentKind::kPush ? counters_.pushed_segments : counters_.read_segments);
     }
   }
@@ -245,7 +250,7 @@ Status Sender::on_fin(std::span<const uint64_t> ids) {
     Lease lease = std::move(it->second);
     lease.block->returned();
     leases_.erase(it);
-    lease_bytes(-lease.bytes);
+    lease_bytes(*lease.block, -lease.bytes);
     spend(lease.hold);
     if (!lease.transfer) continue;
     --lease.transfer->outstanding;
@@ -461,12 +466,13 @@ Sender::Given Sender::give_up_parked(Which&& which) {
   for (const uint64_t id : at->leases) {
     const auto lease = leases_.find(id);
     lease->second.block->returned();
-    lease_bytes(-lease->second.bytes);
+    lease_bytes(*lease->second.block, -lease->second.bytes);
     spend(lease->second.hold);
     leases_.erase(lease);
   }
   if (at->read) {
-    for (const BulkSegment& segment : at->read->segments) lease_bytes(-segment.size);
+    for (const BulkSegment& segment : at->read->segments)
+      lease_bytes(*segment.block, -segment.size);
     finish(*at->read);
   }
   finish(*at->push);
@@ -483,7 +489,7 @@ void Sender::abort(const Transfer& transfer) {
     if (!lease.transfer || lease.transfer->message != transfer.message) continue;
     for (Transfer& rest = *lease.transfer; !rest.exhausted();) {
       const size_t unoffered = rest.next(SIZE_MAX);
-      lease_bytes(-unoffered);
+      lease_bytes(*rest.segments[rest.segment].block, -unoffered);
       rest.advance(unoffered);
     }
   }
@@ -513,6 +519,7 @@ void Sender::drop() {
   }
   leases_.clear();
   leased_bytes_.store(0, std::memory_order_relaxed);
+  share_bytes_.store(0, std::memory_order_relaxed);
 }
 
 }  // namespace tw

@@ -115,6 +115,8 @@ class Sender {
   size_t leases() const { return leases_.size(); }
   // What the peer has on lease; for kRead also what will be offered to it yet. From any thread.
   size_t leased_bytes() const { return leased_bytes_.load(std::memory_order_relaxed); }
+  // ... without what counts in quotas: what it has of the share that a peer may have.
+  size_t share_bytes() const { return share_bytes_.load(std::memory_order_relaxed); }
   // The peer is gone: everything queued, lent or awaited is let go.
   void drop();
 
@@ -237,11 +239,12 @@ class Sender {
   std::vector<std::byte> chunk_copy_;  // the rest of a withdrawn chunk
 
   std::unordered_map<uint64_t, Lease> leases_;
-  void lease_bytes(size_t more) {
+  void lease_bytes(const Block& block, size_t more) {
     leased_bytes_.store(leased_bytes() + more, std::memory_order_relaxed);
+    if (!block.quota()) share_bytes_.store(share_bytes() + more, std::memory_order_relaxed);
   }
-  std::atomic<size_t> leased_bytes_{0};  // written by one thread at a time
-  std::atomic<size_t> backlog_{0};       // written by one thread at a time
+  std::atomic<size_t> leased_bytes_{0}, share_bytes_{0};  // written by one thread at a time
+  std::atomic<size_t> backlog_{0};                        // written by one thread at a time
   std::unordered_map<uint32_t, uint32_t>
       unmappable_;  // slabs that the peer cannot map: generations
   std::vector<Hold> spent_;

@@ -13,6 +13,7 @@ extern "C" {
 enum { TW_OK = 0, TW_INTERRUPTED = -1 };
 
 typedef struct tw_buffer tw_buffer;      // a run of bytes: received, or of this process's arena
+typedef struct tw_quota tw_quota;        // what readers of a publication may have on lease
 typedef struct tw_message tw_message;    // a received message: its segments
 typedef struct tw_metadata tw_metadata;  // received metadata
 typedef struct tw_peer tw_peer;          // the process at the other end of a link

@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tensorwire import protobuf, rpc, service, tensors, trace
+    from tensorwire import protobuf, rpc, service, tensors, trace, weights
     from tensorwire._core import __version__
     from tensorwire.arrays import (
         ArenaFullError,
@@ -57,6 +57,7 @@ __all__ = [
     "service",
     "tensors",
     "trace",
+    "weights",
     "zeros",
 ]
 
@@ -85,7 +86,7 @@ _HOMES = {
     ),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
-_MODULES = ("protobuf", "rpc", "service", "tensors", "trace")
+_MODULES = ("protobuf", "rpc", "service", "tensors", "trace", "weights")
 
 
 def __getattr__(name: str) -> Any:

@@ -67,7 +67,15 @@ class Buffer:
 
 # ---------------------------------------------------------------------------------------- memory
 
-def allocate(nbytes: int, timeout: float | None = 0.0) -> Buffer:
+class Quota:
+    """What readers of a publication may have on lease, in bytes of the arena. What was allocated
+    within it counts in nothing else, and is copied for a reader once the quota is used up."""
+
+    def __init__(self, bytes: int, /) -> None: ...
+    @property
+    def leased(self) -> int: ...
+
+def allocate(nbytes: int, timeout: float | None = 0.0, quota: Quota | None = None) -> Buffer:
     """Writable, 64-byte aligned (4096 from one page up) memory in this process's arena.
 
     Waits up to ``timeout`` seconds for leases to come home when the arena is full, then raises

@@ -169,6 +169,15 @@ def _publish_one(tensor: object, timeout: float | None) -> Array:
     return result
 
 
+def empty_within(quota: _core.Quota, nbytes: int) -> Array:
+    """Bytes in the arena, to be written and published; leases of them count within ``quota``.
+    Raises ``ArenaFullError``."""
+    if nbytes == 0:
+        return np.empty(0, np.uint8)
+    memory: Any = _allocate(nbytes, 0.0, quota)
+    return np.ndarray((nbytes,), np.uint8, memory)
+
+
 def arena_stats() -> dict[str, int]:
     """State of this process's arena.
 
@@ -191,9 +200,9 @@ def _extents(shape: Shape) -> tuple[int, ...]:
     return extents
 
 
-def _allocate(nbytes: int, timeout: float | None) -> _core.Buffer:
+def _allocate(nbytes: int, timeout: float | None, quota: _core.Quota | None = None) -> _core.Buffer:
     try:
-        return _core.allocate(nbytes, timeout)
+        return _core.allocate(nbytes, timeout, quota)
     except _core.StatusError as error:
         if error.code == _RESOURCE_EXHAUSTED:
             raise ArenaFullError(error.details) from None

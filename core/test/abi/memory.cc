@@ -17,6 +17,19 @@ std::string_view view(const Buffer& buffer) {
   return {static_cast<const char*>(tw_buffer_data(buffer.get())), tw_buffer_size(buffer.get())};
 }
 
+TEST_CASE("abi: memory within a quota outlives the handle of the quota") {
+  tw_quota* const quota = tw_quota_create(kLarge);
+  REQUIRE(quota);
+  CHECK(tw_quota_leased(quota) == 0);
+  tw_buffer* made = nullptr;
+  REQUIRE(tw_allocate_within(quota, kLarge, &kPatience, &made, nullptr) == TW_OK);
+  const Buffer buffer(made);
+  tw_quota_release(quota);
+  tw_quota_release(nullptr);
+  CHECK(tw_buffer_size(buffer.get()) == kLarge);
+  CHECK(tw_publish(tw_buffer_data(buffer.get()), kLarge) == 1);
+}
+
 TEST_CASE("abi: arena memory is aligned, writable, and published for good") {
   for (const size_t size : {size_t{0}, size_t{1}, size_t{4095}, size_t{4096}, kLarge}) {
     const Buffer buffer = allocate(size);

@@ -97,6 +97,36 @@ TEST_CASE("arena: readers that hoard leave each other shares, and some for what 
   CHECK(arena->spares(64 * kMiB, 0));
 }
 
+TEST_CASE("arena: leases of a publication count in its quota alone") {
+  auto arena = make_ref<Arena>(64 * kMiB, 16 * kMiB);
+  const auto quota = make_ref<Quota>(32 * kMiB);
+  std::vector<Ref<Block>> published;
+  for (int i = 0; i < 3; ++i) published.push_back(*arena->allocate(16 * kMiB, 0, quota));
+  // A peer that holds more than its share of the rest may have it, up to the quota.
+  CHECK(published[0]->lendable(60 * kMiB));
+  published[0]->lent();
+  CHECK(published[1]->lendable(60 * kMiB));
+  CHECK_FALSE(published[1]->lendable(60 * kMiB, 1 * kMiB));
+  published[1]->lent();
+  CHECK_FALSE(published[2]->lendable(0));
+  const Status why = published[2]->crowded(0);
+  CHECK(why.code() == Code::kResourceExhausted);
+  CHECK(why.details().find("33554432 are on lease, and 33554432 may be") != std::string::npos);
+  CHECK(why.details().find("a larger quota") != std::string::npos);
+  CHECK(arena->stats().wanted == 0);  // a larger arena would not have spared the copy
+  // Another reader takes no more of the arena.
+  CHECK(published[1]->lendable(60 * kMiB));
+  CHECK(quota->leased() == 32 * kMiB);
+  CHECK(arena->stats().leased == 32 * kMiB);
+  // Nothing of it counts for those without a quota.
+  CHECK(arena->spares(16 * kMiB, 31 * kMiB));
+  published[0]->returned();
+  CHECK(quota->leased() == 16 * kMiB);
+  CHECK(published[2]->lendable(0));
+  published[1]->returned();
+  CHECK(arena->stats().leased == 0);
+}
+
 TEST_CASE("arena: small and large blocks never share a page") {
   auto arena = make_ref<Arena>(64 * kMiB, 16 * kMiB);
   std::vector<Ref<Block>> blocks;

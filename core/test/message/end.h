@@ -127,8 +127,10 @@ class End final : public Receiver::Sink {
     (void)sender.take_spent();
   }
 
+  Ref<Quota> quota;  // of blocks that are made from now on
+
   Ref<Block> block(size_t size) {
-    auto made = arena->allocate(size);
+    auto made = arena->allocate(size, 0, quota);
     REQUIRE(made.ok());
     Slab& slab = (*made)->slab();
     slabs.insert_or_assign({slab.index(), slab.generation()}, Ref<Slab>::share(&slab));

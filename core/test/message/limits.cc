@@ -49,6 +49,62 @@ TEST_CASE("limits: a peer that sits on its leases gets copies until it gives som
   check_idle(link.a);
 }
 
+TEST_CASE("limits: what has a quota is lent beside a peer's share, up to the quota") {
+  const size_t page = page_size();
+  FakeLink link({tiny(Bulk::kMap)}, {tiny(Bulk::kMap)}, arena_of(16));
+  link.b.keep = true;
+  const auto quota = make_ref<Quota>(3 * page);
+  const auto post = [&](bool within) {
+    link.a.quota = within ? quota : nullptr;
+    REQUIRE(link.a.post(one_block(page)).ok());
+    link.settle();
+    return link.b.received.back().leased == 1;
+  };
+  for (int i = 0; i < 3; ++i) CHECK(post(true));
+  CHECK(quota->leased() == 3 * page);
+  CHECK(link.a.sender.leased_bytes() == 3 * page);
+  CHECK(link.a.sender.share_bytes() == 0);
+  // The share is what it is without the quota: half of the arena.
+  for (int i = 0; i < 8; ++i) CHECK(post(false));
+  CHECK(link.a.sender.share_bytes() == 8 * page);
+  CHECK(link.a.sender.crowded().ok());
+  CHECK_FALSE(post(false));
+  CHECK_FALSE(post(true));
+  CHECK(link.a.sender.crowded().details().find("a larger quota") != std::string::npos);
+
+  // All segments of a message count.
+  link.b.kept.clear();
+  link.settle();
+  CHECK(quota->leased() == 0);
+  CHECK(link.a.sender.share_bytes() == 0);
+  link.a.quota = quota;
+  Sample sample = one_block(page);
+  for (int i = 0; i < 3; ++i) sample.parts.push_back(sample.parts[0]);
+  REQUIRE(link.a.post(sample).ok());
+  link.settle();
+  CHECK(link.b.received.back().leased == 3);
+  link.b.kept.clear();
+  link.settle();
+  check_idle(link.a);
+  CHECK(quota->leased() == 0);
+}
+
+TEST_CASE("limits: what has a quota and is fetched counts in nothing but that, given up or not") {
+  const size_t page = page_size();
+  FakeLink link({tiny(Bulk::kRead)}, {tiny(Bulk::kRead)}, arena_of(8));
+  const auto quota = make_ref<Quota>(4 * page);
+  link.a.quota = quota;
+  REQUIRE(link.a.post(one_block(page)).ok());
+  CHECK(link.a.sender.leased_bytes() == page);
+  CHECK(link.a.sender.share_bytes() == 0);
+  link.settle();
+  CHECK(link.a.sender.leased_bytes() == 0);
+  CHECK(link.a.sender.share_bytes() == 0);
+  CHECK(quota->leased() == 0);
+  link.b.kept.clear();
+  check_idle(link.a);
+}
+
 TEST_CASE("limits: segments of one message count against the limit, too") {
   FakeLink link({tiny(Bulk::kMap)}, {tiny(Bulk::kMap)}, arena_of(4));
   Sample sample = one_block(page_size());

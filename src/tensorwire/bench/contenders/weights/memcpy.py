@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The limit that memory sets: each receiver copies parameters that it has itself, at the same
+time, and receives nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from tensorwire import collective
+from tensorwire.bench.suites.collectives.contender import Meeting
+from tensorwire.bench.suites.weights.contender import TRAINER, Contender, Params, Rank, Weights
+
+
+class _Copy(Weights):
+    def __init__(self, params: Params, *, receives: bool) -> None:
+        # Of a value of its own: pages of zeros would all be the same one.
+        self._pairs = (
+            [(param, np.full_like(param, 7)) for param in params.values()] if receives else []
+        )
+
+    def prepare(self, number: int) -> None:
+        return
+
+    def move(self, number: int) -> None:
+        for param, source in self._pairs:
+            np.copyto(param, source)
+
+    def held(self) -> Params:
+        raise NotImplementedError
+
+
+class _Rank(Rank):
+    path = "memory"
+    receives = False
+
+    def __init__(self, group: collective.Group) -> None:
+        self._group = group
+
+    def barrier(self) -> None:
+        self._group.barrier()
+
+    def open(self, case: str, params: Params) -> Weights:
+        return _Copy(params, receives=self._group.rank != TRAINER)
+
+
+class Memcpy(Contender):
+    transports = ("memory",)
+
+    def viable(self, transport: str) -> str | None:
+        return None
+
+    @contextmanager
+    def join(self, meeting: Meeting) -> Iterator[Rank]:
+        with collective.join(
+            meeting.folder, meeting.rank, meeting.size, timeout=meeting.timeout
+        ) as group:
+            yield _Rank(group)

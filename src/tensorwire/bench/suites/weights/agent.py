@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank in a process of its own: ``python -m tensorwire.bench.suites.weights.agent``.
+
+Arguments: the contender, the rank, how many there are, and the path of the bench's unix socket. The
+agent does what the bench tells it there, and ends when the bench closes it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from array import array
+
+import numpy as np
+
+from tensorwire.bench.harness.control import Control, conversation
+from tensorwire.bench.harness.measure import WrongAnswerError
+from tensorwire.bench.harness.work import Work
+from tensorwire.bench.suites.collectives.agent import TIMEOUT_SECONDS, end_with
+from tensorwire.bench.suites.collectives.contender import Meeting
+from tensorwire.bench.suites.weights.contender import (
+    TRAINER,
+    Params,
+    Rank,
+    Weights,
+    find,
+    shapes,
+)
+
+
+class Driver:
+    """Moves versions, on parameters that are there from ``open`` to ``close``."""
+
+    def __init__(self, rank: Rank, number: int) -> None:
+        self._rank = rank
+        self._trains = number == TRAINER
+        self._params: Params = {}
+        self._weights: Weights | None = None
+        self._version = 0
+
+    def open(self, work: Work) -> None:
+        """Checks a version, too."""
+        self._params = {name: np.zeros(size, np.uint8) for name, size in shapes(work.size).items()}
+        self._version = 0
+        self._weights = self._rank.open(work.case, self._params)
+        self._rank.barrier()
+        for _ in range(2):
+            self._move()
+            if self._rank.receives and not self._trains:
+                self._check()
+        self._rank.barrier()
+
+    def run(self, calls: int) -> tuple[array[int], float]:
+        """Nanoseconds of each version, and CPU seconds of all that was timed."""
+        durations = array("q")
+        used = 0.0
+        for _ in range(calls):
+            nanoseconds, seconds = self._move()
+            durations.append(nanoseconds)
+            used += seconds
+        return durations, used
+
+    def _move(self) -> tuple[int, float]:
+        assert self._weights is not None
+        self._version += 1
+        if self._trains:
+            for param in self._params.values():
+                param.fill(self._version % 251)
+        self._weights.prepare(self._version)
+        self._rank.barrier()
+        used, before = time.process_time(), time.perf_counter_ns()
+        self._weights.move(self._version)
+        found = time.perf_counter_ns() - before, time.process_time() - used
+        self._rank.barrier()
+        return found
+
+    def _check(self) -> None:
+        assert self._weights is not None
+        held = self._weights.held()
+        for name, param in self._params.items():
+            if held[name].shape != param.shape or not (held[name] == self._version % 251).all():
+                raise WrongAnswerError(f"{name} is not of version {self._version}")
+
+    def close(self) -> None:
+        if self._weights is not None:
+            self._weights.close()
+        self._weights, self._params = None, {}
+
+
+def answer(control: Control, driver: Driver) -> None:
+    while message := control.receive():
+        if "work" in message:
+            driver.open(Work(**message["work"]))
+            control.send({"ready": True})
+        else:
+            durations, used = driver.run(message["calls"])
+            if message["last"]:
+                driver.close()
+            control.send({"nanoseconds": durations.tolist(), "cpu_seconds": used, "ways": []})
+
+
+def main(arguments: list[str]) -> None:
+    name, number, size, path = arguments
+    with conversation(path) as control:
+        end_with(control)
+        folder = os.path.join(os.path.dirname(path), "meeting")
+        meeting = Meeting(int(number), int(size), folder, TIMEOUT_SECONDS)
+        with find(name).join(meeting) as rank:
+            control.send({"role": f"{meeting.rank:06}", "path": rank.path, "note": rank.note})
+            answer(control, Driver(rank, meeting.rank))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

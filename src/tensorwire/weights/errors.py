@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What goes wrong between a publisher and a subscriber."""
+
+from __future__ import annotations
+
+from typing import Final, NoReturn
+
+import grpc
+
+
+class WeightsError(RuntimeError):
+    """A pull has failed; the parameters are as they were. ``code`` is a ``grpc.StatusCode``."""
+
+    code: Final[grpc.StatusCode]
+
+    def __init__(self, code: grpc.StatusCode, details: str) -> None:
+        super().__init__(details)
+        self.code = code
+
+
+class PublisherLostError(WeightsError, ConnectionError):
+    """A publisher is gone, or cannot be reached: pull again once it, or another one, is there."""
+
+
+class PullTimeoutError(WeightsError, TimeoutError):
+    """No version that was asked for came in time."""
+
+
+class DisagreementError(WeightsError):
+    """A publisher refuses a plan, before a byte has moved: it holds something else."""
+
+
+class ChecksumError(WeightsError):
+    """What arrived is not what was published."""
+
+
+_KINDS: Final = {
+    grpc.StatusCode.UNAVAILABLE: PublisherLostError,
+    grpc.StatusCode.CANCELLED: PublisherLostError,
+    grpc.StatusCode.DEADLINE_EXCEEDED: PullTimeoutError,
+    grpc.StatusCode.FAILED_PRECONDITION: DisagreementError,
+}
+
+
+def raise_of(error: grpc.RpcError, target: str) -> NoReturn:
+    """What a call of a publisher has ended with, as an error of this module."""
+    call: grpc.Call = error  # type: ignore[assignment]  # what both libraries raise is one
+    code = call.code()
+    text = f"{target}: {call.details()}"
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        text = f"{target}: nothing is published there by that name ({call.details()})"
+    raise _KINDS.get(code, WeightsError)(code, text) from None

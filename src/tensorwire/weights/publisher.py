@@ -1,0 +1,350 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Versions of parameters that other processes pull."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Final, Literal
+
+import grpc
+import numpy as np
+
+from tensorwire import _core, service
+from tensorwire.service import ServiceError
+from tensorwire.tensors.errors import DecodeError
+from tensorwire.weights import wire
+from tensorwire.weights.parameters import Parameters
+from tensorwire.weights.planning import Shard, digest
+from tensorwire.weights.versions import Store, Stored, checksums
+
+Mode = Literal["copy", "in_place"]
+Array = np.ndarray[Any, Any]
+Reply = tuple[Array, list[Array]]
+
+MAX_AGREEMENTS: Final = 1024
+MAX_AGREED_PARTS: Final = 1 << 20
+"""That a publisher remembers, in all; a subscriber whose agreement was forgotten makes it again."""
+UPDATE_SECONDS: Final = 5.0
+"""That an update in place waits for readers."""
+
+
+class Publisher:
+    """Lets other processes pull versions of ``params``: ``tensorwire.weights.Subscriber``.
+
+    params: a dict, or a tree, of arrays of NumPy, PyTorch, JAX and TensorFlow in host memory, such
+    as a ``state_dict``; of a DTensor, or of a JAX array that is cut among devices, what this
+    process holds. shards: the boxes of global tensors that other parameters are, by name. server: a
+    server of tensorwire, or of grpcio, that has not been started; its executor serves the pulls.
+    name: publications of one server have different ones.
+
+    mode: ``"copy"``: ``publish`` copies what has changed into the arena, and readers read there
+    while the trainer goes on. The newest version and ``old_versions`` before it can be pulled; an
+    older one lives only as long as a reader that has begun to read it. ``"in_place"``: readers are
+    sent the parameters themselves, which are written inside of ``update`` only; it takes no second
+    copy of them, and readers may have to wait.
+
+    quota: bytes of the arena that readers on this host may hold without a copy (``view``, and for a
+    moment ``pull``), by default ``old_versions`` + 2 whole versions. It is the publication's own:
+    other traffic does not use it up. Beyond it, and where the arena has no room for a version,
+    readers are sent copies, and the log says so with the setting that mends it.
+
+    Thread-safe, but for one trainer that calls ``publish`` and ``update``. Raises ``TypeError`` and
+    ``ValueError`` for parameters that cannot be published; they name the parameter.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        server: grpc.Server,
+        *,
+        mode: Mode = "copy",
+        name: str = "weights",
+        shards: Mapping[str, Shard] | None = None,
+        old_versions: int = 1,
+        quota: int | None = None,
+    ) -> None:
+        if mode not in ("copy", "in_place"):
+            raise ValueError(f"mode is 'copy' or 'in_place', not {mode!r}")
+        if old_versions < 0:
+            raise ValueError(f"old_versions is not negative, as {old_versions} is")
+        self._shards = dict(shards or {})
+        self._parameters = Parameters(params, self._shards)
+        self._in_place = mode == "in_place"
+        self._instance = os.urandom(16)
+        self._layout = digest(self._parameters.layout)
+        nbytes = sum(s.nbytes for every in self._parameters.layout.values() for s in every)
+        if quota is None:
+            quota = (old_versions + 2) * (nbytes + _ROUNDING * len(self._parameters.layout))
+        self._store = Store(_core.Quota(quota))
+        self._changed = threading.Condition()
+        self._kept: deque[Stored] = deque(maxlen=1 + (0 if self._in_place else old_versions))
+        self._number = 0  # of the newest version that there has been
+        self._agreements: OrderedDict[bytes, wire.Agreement] = OrderedDict()
+        self._readers = 0
+        self._tickets = 0
+        self._torn_below = 0  # tickets of readers that an update did not wait for
+        self._updating = False
+        self._closed = False
+        served: Any = wire.named(name, _Served)
+        service.add_to_server(served(self), server)
+
+    @property
+    def version(self) -> int:
+        """The newest, 0 before the first."""
+        return self._number
+
+    def publish(
+        self, version: int | None = None, *, params: Any = None, checksum: bool = False
+    ) -> int:
+        """Makes the parameters, as they are now, a version that can be pulled; returns its number.
+
+        version: larger than all before; by default the next. params: the parameters from now on,
+        where an optimizer makes new arrays, as those of JAX do; of the same names, shapes and
+        dtypes. checksum: receivers compare a CRC-32 of each tensor.
+
+        In place it is an ``update`` in which nothing is written. It never waits for a reader of a
+        copy. Raises ``ValueError``, ``TypeError``.
+        """
+        if self._in_place:
+            with self.update(version, params=params, checksum=checksum):
+                pass
+            return self._number
+        number = self._next(version)
+        self._renew(params)
+        before = self._kept[-1] if self._kept else None
+        stored = self._store.copy(self._parameters, number, before, checksum)
+        with self._changed:
+            self._open()
+            self._kept.append(stored)
+            self._number = number
+        return number
+
+    @contextmanager
+    def update(
+        self,
+        version: int | None = None,
+        *,
+        params: Any = None,
+        checksum: bool = False,
+        timeout: float = UPDATE_SECONDS,
+    ) -> Iterator[None]:
+        """In place: inside of it the parameters may be written; at its exit they are a new version.
+
+        It waits for readers that are being sent the version before, at most ``timeout`` seconds:
+        then it goes on, and those readers find out, and read again. Where its body raises, nothing
+        is published, and pulls wait for an update that ends well. Raises ``RuntimeError`` for a
+        publisher that copies.
+        """
+        if not self._in_place:
+            raise RuntimeError("a publisher that copies has no update(): write, then publish()")
+        number = self._next(version)
+        with self._changed:
+            self._open()
+            if self._updating:
+                raise RuntimeError("an update of these parameters is under way")
+            self._updating = True
+            self._kept.clear()  # nobody begins to read it any more
+            self._changed.wait_for(lambda: not self._readers, timeout)
+            if self._readers:
+                self._torn_below = self._tickets + 1
+        try:
+            yield
+            self._renew(params)
+            pieces = {name: found.pieces for name, found in self._parameters}
+            since = {name: [number] * len(every) for name, every in pieces.items()}
+            sums = checksums(pieces) if checksum else None
+            with self._changed:
+                self._kept.append(Stored(number, pieces, since, sums))
+                self._number = number
+        finally:
+            with self._changed:
+                self._updating = False
+
+    def close(self) -> None:
+        """Lets go of all versions: pulls end UNAVAILABLE. Views that readers have stay good."""
+        with self._changed:
+            self._closed = True
+            self._kept.clear()
+            self._agreements.clear()
+
+    def __enter__(self) -> Publisher:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # ------------------------------------------------------------------------------ the trainer's
+
+    def _open(self) -> None:
+        if self._closed:
+            raise RuntimeError("the publisher is closed")
+
+    def _next(self, version: int | None) -> int:
+        number = self._number + 1 if version is None else version
+        if number <= self._number:
+            raise ValueError(f"version {number} does not come after {self._number}")
+        if number > _LARGEST:
+            raise ValueError(f"a version is at most {_LARGEST}, not {number}")
+        return number
+
+    def _renew(self, params: Any) -> None:
+        """Looks at the parameters anew: what holds their values may be another object now."""
+        found = Parameters(self._parameters.tree if params is None else params, self._shards)
+        if found.layout != self._parameters.layout:
+            raise ValueError("parameters of other names, shapes or dtypes than those published")
+        self._parameters = found
+
+    # ------------------------------------------------------------------------------- the readers'
+
+    def _describe(self) -> wire.Description:
+        layout = {name: list(shards) for name, shards in self._parameters.layout.items()}
+        return wire.Description(self._instance, self._in_place, layout)
+
+    def _state(self) -> wire.State:
+        with self._changed:
+            self._check_open()
+            return wire.State(self._instance, self._kept[-1].number if self._kept else 0)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ServiceError(grpc.StatusCode.UNAVAILABLE, "the publisher is closed")
+
+    def _agree(self, agreement: wire.Agreement) -> None:
+        if agreement.instance != self._instance:
+            raise ServiceError(grpc.StatusCode.NOT_FOUND, "the publisher is another one by now")
+        if agreement.rows and self._in_place:
+            raise _refused("rows are lent, and in place nothing is")
+        if agreement.layout != self._layout:
+            raise _refused("it was made for other parameters than are published here")
+        if not agreement.holds():
+            raise _refused("its digest is not that of its parts")
+        if len(agreement.parts) > wire.MAX_PARTS:
+            raise _refused(f"{len(agreement.parts)} parts, at most {wire.MAX_PARTS} can be")
+        for part in agreement.parts:
+            shards = self._parameters.layout.get(part.name, ())
+            if not 0 <= part.piece < len(shards):
+                raise _refused(f"{part.name[:80]!r} has no piece {part.piece}")
+            shape = shards[part.piece].shape
+            if not (
+                len(part.start) == len(part.shape) == len(shape)
+                and all(
+                    at >= 0 and extent >= 0 and at + extent <= whole
+                    for at, extent, whole in zip(part.start, part.shape, shape, strict=True)
+                )
+            ):
+                raise _refused(f"a part of {part.name[:80]!r} does not lie in its piece")
+        with self._changed:
+            self._check_open()
+            self._agreements[agreement.digest] = agreement
+            self._agreements.move_to_end(agreement.digest)
+            while len(self._agreements) > MAX_AGREEMENTS or self._agreed() > MAX_AGREED_PARTS:
+                self._agreements.popitem(last=False)
+
+    def _agreed(self) -> int:
+        return sum(len(each.parts) for each in self._agreements.values())
+
+    def _begin(self, request: wire.Pull) -> tuple[wire.Agreement, Stored | None, int, int]:
+        """What was agreed, the version if it is there, a ticket, the newest version."""
+        with self._changed:
+            self._check_open()
+            agreement = self._agreements.get(request.plan)
+            if agreement is None:
+                raise ServiceError(grpc.StatusCode.NOT_FOUND, "no such plan: agree on it again")
+            self._agreements.move_to_end(request.plan)
+            newest = self._kept[-1].number if self._kept else 0
+            found = next(
+                (
+                    each
+                    for each in reversed(self._kept)
+                    if each.number >= request.at_least and request.exactly in (0, each.number)
+                ),
+                None,
+            )
+            if found is not None:
+                self._tickets += 1
+                self._readers += self._in_place
+            return agreement, found, self._tickets, newest
+
+    def _end(self) -> None:
+        with self._changed:
+            self._readers -= 1
+            self._changed.notify_all()
+
+    def _intact(self, ticket: int) -> bool:
+        with self._changed:
+            return ticket >= self._torn_below
+
+    def _reply(
+        self, agreement: wire.Agreement, found: Stored | None, ticket: int, newest: int, have: int
+    ) -> Reply:
+        if found is None:
+            return wire.encode(wire.Pulled(0, newest, 0, [], [], None)), []
+        parts = found.reply(agreement, have)
+        head = wire.Pulled(
+            found.number, newest, ticket, parts.numbers, parts.places, parts.checksums
+        )
+        return wire.encode(head), parts.arrays
+
+
+_LARGEST: Final = (1 << 63) - 1
+_ROUNDING: Final = 4096
+"""Bytes that a block of the arena may be larger than what lies in it."""
+
+
+def _refused(why: str) -> ServiceError:
+    return ServiceError(grpc.StatusCode.FAILED_PRECONDITION, f"the plan is refused: {why}")
+
+
+def _read(data: Any, kind: Any) -> Any:
+    try:
+        return wire.decode(data, kind)
+    except (DecodeError, ValueError) as error:
+        raise ServiceError(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from None
+
+
+class _Served(wire.Calls):
+    def __init__(self, publisher: Publisher) -> None:
+        self._publisher = publisher
+
+    def describe(self) -> Array:
+        return wire.encode(self._publisher._describe())
+
+    def agree(self, agreement: Array) -> None:
+        self._publisher._agree(_read(agreement, wire.Agreement))
+
+    def state(self) -> Array:
+        return wire.encode(self._publisher._state())
+
+    def pull(self, request: Array) -> Reply:
+        publisher = self._publisher
+        asked = _read(request, wire.Pull)
+        if publisher._in_place:
+            raise ServiceError(grpc.StatusCode.INVALID_ARGUMENT, "in place: read, not pull")
+        return publisher._reply(*publisher._begin(asked), asked.have)
+
+    def read(self, request: Array) -> Iterator[Reply]:
+        publisher = self._publisher
+        asked = _read(request, wire.Pull)
+        if not publisher._in_place:
+            raise ServiceError(grpc.StatusCode.INVALID_ARGUMENT, "not in place: pull, not read")
+        agreement, found, ticket, newest = publisher._begin(asked)
+        try:
+            yield publisher._reply(agreement, found, ticket, newest, asked.have)
+        finally:
+            if found is not None:
+                publisher._end()
+
+    def intact(self, ticket: int) -> bool:
+        if type(ticket) is not int:
+            raise ServiceError(grpc.StatusCode.INVALID_ARGUMENT, "a ticket is a number")
+        return self._publisher._intact(ticket)

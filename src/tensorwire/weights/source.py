@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One publisher, as a subscriber sees it: what it holds, what was agreed with it, its replies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+
+import grpc
+import numpy as np
+
+from tensorwire import rpc, service, transports
+from tensorwire.collective.arrays import Array
+from tensorwire.tensors import dtypes
+from tensorwire.tensors.errors import DecodeError
+from tensorwire.weights import wire
+from tensorwire.weights.errors import ChecksumError, WeightsError, raise_of
+from tensorwire.weights.planning import Index, Layout, Part, Shard
+from tensorwire.weights.versions import crc
+
+T = TypeVar("T")
+
+BATCH_BYTES = 4 << 30
+"""That one call asks for, unless a single part is larger."""
+
+
+class RenewedError(Exception):
+    """The publisher is not the one that was agreed with, or has forgotten the agreement."""
+
+
+class NotThereError(Exception):
+    """It has no version that was asked for now; ``newest`` is what it has."""
+
+    def __init__(self, newest: int) -> None:
+        super().__init__(newest)
+        self.newest = newest
+
+
+class TornError(Exception):
+    """What was read in place was written meanwhile."""
+
+
+class Rows(NamedTuple):
+    """What is lent of a piece. cut: what of it is wanted, None: all."""
+
+    shape: Index
+    dtype: np.dtype[Any]
+    nbytes: int
+    cut: Any
+
+
+@dataclass
+class Batch:
+    """What one call asks for. dtypes: of the parts; rows: of the parts, where rows are lent."""
+
+    plan: bytes
+    parts: Sequence[Part]
+    dtypes: Sequence[str]
+    rows: Sequence[Rows]
+
+    @classmethod
+    def of(cls, agreement: wire.Agreement, parts: Sequence[Part], layout: Layout) -> Batch:
+        shards = [layout[part.name][part.piece] for part in parts]
+        pairs = zip(parts, shards, strict=True)
+        rows = [_rows(part, shard) for part, shard in pairs] if agreement.rows else []
+        return cls(agreement.digest, parts, [shard.dtype for shard in shards], rows)
+
+
+def _rows(part: Part, shard: Shard) -> Rows:
+    shape = (*part.shape[:1], *shard.shape[1:])
+    dtype = dtypes.own(shard.dtype)
+    cut = (slice(None), *part.box()[1:]) if shape != part.shape else None
+    return Rows(shape, dtype, math.prod(shape) * dtype.itemsize, cut)
+
+
+@dataclass
+class Landed:
+    """What has come of one publisher. arrays: each part's elements, over the memory that they were
+    received in, or that the publisher has lent."""
+
+    version: int
+    parts: list[Part] = field(default_factory=list)
+    arrays: list[Array] = field(default_factory=list)
+
+
+class Source:
+    def __init__(self, target: str | grpc.Channel, name: str) -> None:
+        self._made = (
+            rpc.insecure_channel(target, [("grpc.max_receive_message_length", -1)])
+            if isinstance(target, str)
+            else None
+        )
+        channel: Any = target if self._made is None else self._made
+        self._channel: grpc.Channel = channel
+        self.target = target if isinstance(target, str) else f"a publisher over {target!r}"
+        self._client: Any = service.client(wire.named(name), channel)
+        self.description: wire.Description | None = None
+        self.held = 0
+        """The version that the subscriber's parameters have of this publisher; 0: none."""
+        self._batches: list[Batch] = []
+        self._rows = False
+
+    def close(self) -> None:
+        if self._made is not None:
+            self._made.close()
+
+    def forget(self) -> None:
+        self.description, self._batches, self.held = None, [], 0
+
+    def describe(self, left: Callable[[], float | None]) -> wire.Description:
+        if self.description is None:
+            reply = self._call(self._timed(left).describe)
+            self.description = self._decoded(reply, wire.Description)
+        return self.description
+
+    def agree(self, parts: Sequence[Part], left: Callable[[], float | None]) -> None:
+        """Has it check what will be asked for, unless that is done, by the present way of calls."""
+        described = self.describe(left)
+        rows = self.lends() and not described.in_place
+        if self._batches and rows == self._rows:
+            return
+        batches = []
+        for each in _batched(parts):
+            agreement = wire.Agreement.of(described, each, rows)
+            self._call(self._timed(left).agree, wire.encode(agreement))
+            batches.append(Batch.of(agreement, each, described.layout))
+        self._batches, self._rows = batches, rows
+
+    def lends(self) -> bool:
+        """Whether what is read lies in the publisher's memory, so that nothing moves."""
+        if not isinstance(self._channel, rpc.Channel):
+            return False
+        way = self._channel.path().transport
+        return way in transports.names() and transports.is_local(way)
+
+    def newest(self, left: Callable[[], float | None]) -> int:
+        state = self._decoded(self._call(self._timed(left).state), wire.State)
+        if self.description is not None and state.instance != self.description.instance:
+            raise RenewedError
+        return state.newest
+
+    def pull(
+        self, at_least: int, exactly: int, have: int, left: Callable[[], float | None]
+    ) -> Landed:
+        """What has changed since ``have`` in a version. Raises NotThereError, RenewedError,
+        TornError."""
+        described = self.describe(left)
+        landed = Landed(exactly)
+        for batch in self._batches:
+            request = wire.encode(wire.Pull(batch.plan, at_least, landed.version, have))
+            reply = self._call(self._asked, request, left)
+            self._take(landed, batch, reply, described, left)
+        return landed
+
+    def _asked(self, request: Array, left: Callable[[], float | None]) -> Any:
+        client = self._timed(left)
+        if self.description is None or not self.description.in_place:
+            return client.pull(request)
+        replies: Iterator[Any] = client.read(request)
+        found = next(replies, None)
+        next(replies, None)  # its end: the publisher knows that the reply has left
+        return found
+
+    def _take(
+        self,
+        landed: Landed,
+        batch: Batch,
+        reply: Any,
+        described: wire.Description,
+        left: Callable[[], float | None],
+    ) -> None:
+        if not (isinstance(reply, tuple) and len(reply) == 2 and isinstance(reply[1], list)):
+            raise self._nonsense("a reply that is none")
+        head, arrays = self._decoded(reply[0], wire.Pulled), reply[1]
+        if not head.version:
+            raise NotThereError(head.newest)
+        if landed.version not in (0, head.version):
+            raise self._nonsense(f"version {head.version}, asked for {landed.version}")
+        sums, count = head.checksums, len(head.parts)
+        if len(head.places if batch.rows else arrays) != count:
+            raise self._nonsense(f"{len(arrays)} arrays for {count} parts")
+        if sums is not None and len(sums) != count:
+            raise self._nonsense(f"{len(sums)} checksums for {count} parts")
+        landed.version = head.version
+        for index, number in enumerate(head.parts):
+            if not 0 <= number < len(batch.parts):
+                raise self._nonsense(f"part {number} of {len(batch.parts)}")
+            part = batch.parts[number]
+            if batch.rows:
+                array = self._lent(arrays, head.places[index], batch.rows[number])
+            else:
+                array = arrays[index]
+            if not isinstance(array, np.ndarray) or array.shape != part.shape:
+                raise self._nonsense(f"an array for {part.name} that is none of {part.shape}")
+            if dtypes.name_of(array.dtype) != batch.dtypes[number]:
+                raise self._nonsense(f"{part.name} as {array.dtype}, not {batch.dtypes[number]}")
+            if sums is not None and crc(array) != sums[index]:
+                raise ChecksumError(
+                    grpc.StatusCode.DATA_LOSS,
+                    f"{self.target}: {part.name} of version {head.version} is not what was "
+                    "published: its checksum is another one",
+                )
+            landed.parts.append(part)
+            landed.arrays.append(array)
+        if described.in_place and not self._call(self._timed(left).intact, head.ticket):
+            raise TornError
+
+    def _lent(self, arrays: list[Any], place: tuple[int, int], rows: Rows) -> Any:
+        """A part, where its rows lie."""
+        number, begin = place
+        run = arrays[number] if 0 <= number < len(arrays) else None
+        if not isinstance(run, np.ndarray) or run.dtype != np.uint8 or run.ndim != 1:
+            raise self._nonsense(f"no bytes {number}")
+        if not 0 <= begin <= run.size - rows.nbytes:
+            raise self._nonsense(f"{run.size} bytes without those from {begin} on")
+        array = run[begin : begin + rows.nbytes].view(rows.dtype).reshape(rows.shape)
+        return array if rows.cut is None else array[rows.cut]
+
+    # ------------------------------------------------------------------------------------- calls
+
+    def _timed(self, left: Callable[[], float | None]) -> Any:
+        return service.with_options(self._client, timeout=left())
+
+    def _call(self, call: Callable[..., T], *arguments: Any) -> T:
+        try:
+            return call(*arguments)
+        except grpc.RpcError as error:
+            if error.code() is grpc.StatusCode.NOT_FOUND:
+                raise RenewedError from None
+            raise_of(error, self.target)
+        except DecodeError as error:
+            raise self._nonsense(str(error)) from None
+
+    def _decoded(self, data: Any, kind: type[T]) -> T:
+        try:
+            return wire.decode(data, kind)
+        except (DecodeError, ValueError) as error:
+            raise self._nonsense(str(error)) from None
+
+    def _nonsense(self, why: str) -> WeightsError:
+        return WeightsError(grpc.StatusCode.INTERNAL, f"{self.target} sent {why}")
+
+
+def _batched(parts: Sequence[Part]) -> Iterator[list[Part]]:
+    batch: list[Part] = []
+    nbytes = 0
+    for part in parts:
+        if batch and (nbytes + part.nbytes > BATCH_BYTES or len(batch) == wire.MAX_PARTS):
+            yield batch
+            batch, nbytes = [], 0
+        batch.append(part)
+        nbytes += part.nbytes
+    if batch:
+        yield batch

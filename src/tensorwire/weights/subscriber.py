@@ -1,0 +1,349 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pulls versions of parameters from one or more publishers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, TypeVar
+
+import grpc
+import numpy as np
+
+from tensorwire.collective.arrays import Array
+from tensorwire.weights import planning
+from tensorwire.weights.errors import PullTimeoutError
+from tensorwire.weights.parameters import Parameters
+from tensorwire.weights.planning import Part, PlanError, Shard
+from tensorwire.weights.publisher import Publisher
+from tensorwire.weights.source import Landed, NotThereError, RenewedError, Source, TornError
+
+T = TypeVar("T")
+Target = str | grpc.Channel
+
+_SHORTEST_PAUSE: Final = 0.0002
+_LONGEST_PAUSE: Final = 0.05
+
+
+@dataclass(frozen=True)
+class Version:
+    """What a pull has brought. changed: names of the tensors of which something moved; nbytes: how
+    much."""
+
+    number: int
+    changed: tuple[str, ...]
+    nbytes: int
+
+
+class Subscriber:
+    """Pulls versions of parameters that ``tensorwire.weights.Publisher`` publishes.
+
+    targets: the address of one publisher's server (or a ``grpc.Channel`` to it), or those of
+    several, which hold different boxes of the same tensors. params: a tree of arrays with the
+    names, dtypes and global shapes of what is published, in host memory: what each pull fills in
+    place, and of how it is cut among processes (DTensor, JAX's NamedSharding, or ``shards``, boxes
+    by name) follows what moves: exactly the elements that this process holds. A target may publish
+    more tensors than these. Arrays of JAX and TensorFlow cannot be written: ``subscriber.params``
+    has new ones after each pull.
+
+    name: of the publication. turn: where publishers hold copies of a box, subscribers with
+    different numbers read different copies. relay: a server, not yet started, that publishes each
+    version again, under the same name and number, so that the others of this host pull from here.
+    A trainer that began anew, with smaller numbers, is relayed under larger ones.
+
+    Thread-safe: pulls take turns. Raises ``TypeError`` and ``ValueError`` for parameters that
+    cannot be filled. Nothing is connected before the first pull.
+    """
+
+    def __init__(
+        self,
+        targets: Target | Sequence[Target],
+        params: Any,
+        *,
+        name: str = "weights",
+        shards: Mapping[str, Shard] | None = None,
+        turn: int = 0,
+        relay: grpc.Server | None = None,
+    ) -> None:
+        each = [targets] if isinstance(targets, str | grpc.Channel) else list(targets)
+        if not each:
+            raise ValueError("there are no targets")
+        self._shards = dict(shards or {})
+        self._parameters: Parameters[Any] = Parameters(params, self._shards)
+        for _, parameter in self._parameters:
+            parameter.check_writable()
+        self._turn = turn
+        self._lock = threading.Lock()
+        self._number = 0
+        self._parts: list[list[Part]] = []
+        self._relay = None if relay is None else Publisher(params, relay, name=name, shards=shards)
+        self._sources = [Source(target, name) for target in each]
+        self._threads = ThreadPoolExecutor(len(each), "tensorwire-weights") if each[1:] else None
+
+    @property
+    def params(self) -> Any:
+        """The tree of parameters, as the last pull left it."""
+        return self._parameters.tree
+
+    @property
+    def version(self) -> int:
+        """What the parameters hold; 0: what they held before the first pull, or, after a pull that
+        was interrupted while it wrote, parts of two versions: then the next one moves everything.
+        """
+        return self._number
+
+    def pull(self, at_least: int | None = None, timeout: float | None = None) -> Version:
+        """Fills the parameters with the newest version, all of it or nothing.
+
+        It waits for a version from ``at_least`` on (by default for any that is published),
+        ``timeout`` seconds at most, None: as long as the publishers live. Of several publishers it
+        takes the newest version that all of them have. What has not changed since the version that
+        the parameters hold does not move. Nothing is written before everything is here, so after
+        an error the parameters are as they were.
+
+        Raises ``PublisherLostError``, ``PullTimeoutError``, ``ChecksumError``,
+        ``DisagreementError`` (a plan that a publisher refuses), ``PlanError`` (no publisher has
+        what the parameters need), ``WeightsError``.
+        """
+        return self._pull(at_least, timeout, threading.Event())
+
+    async def pull_async(
+        self, at_least: int | None = None, timeout: float | None = None
+    ) -> Version:
+        """``pull`` in a coroutine. When that is cancelled the pull ends with its next call of a
+        publisher, and the parameters are not written any more."""
+        given_up = threading.Event()
+        try:
+            return await asyncio.to_thread(self._pull, at_least, timeout, given_up)
+        except asyncio.CancelledError:
+            given_up.set()
+            raise
+
+    @contextlib.contextmanager
+    def view(self, at_least: int | None = None, timeout: float | None = None) -> Iterator[View]:
+        """A version where the publisher has it, without a copy on one host: a mapping of read-only
+        NumPy arrays by the names of the parameters, which are not written themselves.
+
+        The memory is leased until the exit, or for as long as somebody else refers to one of the
+        arrays. It stays good when the publisher publishes, or dies. From another host the arrays
+        are what was received.
+
+        Raises what ``pull`` does, and ``PlanError`` where a parameter is put together from several
+        publishers' boxes: that takes a copy, which ``pull`` makes.
+        """
+        with self._lock:
+            number, landed = self._fetched(at_least, timeout, threading.Event(), whole=True)
+        arrays = {}
+        for each in landed:
+            for part, array in zip(each.parts, each.arrays, strict=True):
+                arrays[part.name] = array
+        for name, parameter in self._parameters:
+            for shard in parameter.shards:  # of no elements, nothing has come
+                if 0 in shard.shape:
+                    arrays[name] = parameter.pieces[0]
+        del landed
+        view = View(number, arrays)
+        del arrays
+        try:
+            yield view
+        finally:
+            view._arrays.clear()
+
+    def close(self) -> None:
+        """Closes what it has opened. The parameters stay as they are."""
+        for source in self._sources:
+            source.close()
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._relay is not None:
+            self._relay.close()
+
+    def __enter__(self) -> Subscriber:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # ------------------------------------------------------------------------------------ one pull
+
+    def _pull(
+        self, at_least: int | None, timeout: float | None, given_up: threading.Event
+    ) -> Version:
+        with self._lock:
+            number, landed = self._fetched(at_least, timeout, given_up, whole=False)
+            if given_up.is_set():
+                raise _given_up()
+            version = self._written(number, landed)
+            self._relayed(version)
+            return version
+
+    def _relayed(self, version: Version) -> None:
+        """Under its own number, unless the trainer has begun anew, with smaller ones."""
+        relay = self._relay
+        if relay is not None and (version.changed or version.number > relay.version):
+            number = max(version.number, relay.version + 1)
+            relay.publish(number, params=self._parameters.tree)
+
+    def _fetched(
+        self,
+        at_least: int | None,
+        timeout: float | None,
+        given_up: threading.Event,
+        *,
+        whole: bool,
+    ) -> tuple[int, list[Landed]]:
+        """A version, and what of it has to be written. whole: all of it."""
+        waiting = _Waiting(at_least or 1, timeout, given_up)
+        while (found := self._attempt(waiting, whole)) is None:
+            pass
+        return found
+
+    def _attempt(self, waiting: _Waiting, whole: bool) -> tuple[int, list[Landed]] | None:
+        """None, after a pause: try again."""
+        newest = 0
+        try:
+            self._prepare(waiting.left, whole)
+            return self._landed(waiting, whole)
+        except RenewedError:
+            for source in self._sources:
+                source.forget()
+            self._parts = []
+        except NotThereError as error:
+            newest = error.newest
+        except TornError:
+            pass
+        except PullTimeoutError:
+            waiting.left()  # which says more, if it was the pull's time that was over
+            raise
+        waiting.pause(newest)
+        return None
+
+    def _prepare(self, left: Callable[[], float | None], whole: bool) -> None:
+        if not self._parts:
+            layouts = [source.describe(left).layout for source in self._sources]
+            made = planning.plan(layouts, self._parameters.layout, turn=self._turn)
+            self._parts = [made.of(number) for number in range(len(layouts))]
+        if whole:
+            self._check_whole()
+        for source, parts in zip(self._sources, self._parts, strict=True):
+            source.agree(parts, left)
+
+    def _check_whole(self) -> None:
+        for parts in self._parts:
+            for part in parts:
+                shards = self._parameters.layout[part.name]
+                if len(shards) > 1 or part.shape != shards[part.to_piece].shape:
+                    raise PlanError(
+                        f"{part.name}: is put together from several boxes, which takes a copy: pull"
+                    )
+
+    def _landed(self, waiting: _Waiting, whole: bool) -> tuple[int, list[Landed]]:
+        sources = [s for s, parts in zip(self._sources, self._parts, strict=True) if parts]
+        if self._threads is None or len(sources) < 2:
+            exactly = 0
+        else:
+            states = self._threads.map(lambda source: source.newest(waiting.left), sources)
+            exactly = min(states)
+            if exactly < waiting.at_least:
+                raise NotThereError(exactly)
+        held = self._number if not whole else 0
+
+        def pull(source: Source) -> Landed:
+            return source.pull(waiting.at_least, exactly, min(held, source.held), waiting.left)
+
+        if self._threads is None or len(sources) < 2:
+            landed = [pull(source) for source in sources]
+        else:
+            begun = [self._threads.submit(pull, source) for source in sources]
+            landed = [future.result() for future in begun]
+        return max((each.version for each in landed), default=0), landed
+
+    def _written(self, number: int, landed: list[Landed]) -> Version:
+        """Nothing can fail from here on but for want of memory, or by an interrupt."""
+        parts: dict[str, list[tuple[Part, Array]]] = {}
+        nbytes = 0
+        for each in landed:
+            for part, array in zip(each.parts, each.arrays, strict=True):
+                parts.setdefault(part.name, []).append((part, array))
+                nbytes += part.nbytes
+        if parts:
+            self._number = 0
+        changed = {}
+        for name, found in parts.items():
+            parameter = self._parameters[name]
+            rooms = parameter.rooms()
+            for part, array in found:
+                np.copyto(rooms[part.to_piece][part.to_box()], array)
+            changed[name] = parameter.changed(rooms)
+        if any(tensor is not self._parameters[name].tensor for name, tensor in changed.items()):
+            self._parameters = Parameters(self._parameters.after(changed), self._shards)
+        for source in self._sources:
+            source.held = number
+        self._number = number
+        return Version(number, tuple(changed), nbytes)
+
+
+class View(Mapping[str, Array]):
+    """The arrays of one version, by name. ``version``: its number."""
+
+    def __init__(self, version: int, arrays: dict[str, Array]) -> None:
+        self.version = version
+        self._arrays = arrays
+
+    def __getitem__(self, name: str) -> Array:
+        return self._arrays[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+
+class _Waiting:
+    """For a version, by asking again and again: a publisher holds nothing, and no thread, for who
+    waits. The pauses are a twentieth of what has been waited so far, at most 50 ms."""
+
+    def __init__(self, at_least: int, timeout: float | None, given_up: threading.Event) -> None:
+        self.at_least = at_least
+        self._timeout = timeout
+        self._begun = time.monotonic()
+        self._given_up = given_up
+        self._newest = 0
+
+    def left(self) -> float | None:
+        """Seconds. PullTimeoutError when there are none."""
+        if self._given_up.is_set():
+            raise _given_up()
+        if self._timeout is None:
+            return None
+        left = self._begun + self._timeout - time.monotonic()
+        if left <= 0:
+            raise PullTimeoutError(
+                grpc.StatusCode.DEADLINE_EXCEEDED,
+                f"no version from {self.at_least} on within {self._timeout} s: "
+                + (f"the newest is {self._newest}" if self._newest else "none could be read"),
+            )
+        return left
+
+    def pause(self, newest: int = 0) -> None:
+        self._newest = max(self._newest, newest)
+        waited = time.monotonic() - self._begun
+        pause = min(max(waited / 20, _SHORTEST_PAUSE), _LONGEST_PAUSE)
+        left = self.left()
+        self._given_up.wait(pause if left is None else min(pause, left))
+
+
+def _given_up() -> PullTimeoutError:
+    return PullTimeoutError(grpc.StatusCode.CANCELLED, "the pull was given up")

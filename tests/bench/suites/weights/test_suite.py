@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weight syncs under measurement: real ones of little weight, and what the table says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tensorwire.bench.harness.rows import Report
+from tensorwire.bench.suites.weights.contender import find, names, shapes
+from tensorwire.bench.suites.weights.suite import LAYOUT
+from tensorwire.cli import app
+
+QUICK = ("--rounds", "1", "--seconds", "0.001", "--receivers", "1")
+
+
+def command(*arguments: str) -> Any:
+    return CliRunner().invoke(
+        app, ["bench", "weights", *arguments], env={"COLUMNS": "250", "TERM": "dumb"}
+    )
+
+
+def test_a_gibibyte_is_one() -> None:
+    found = shapes(1 << 30)
+    assert len(found) == 298
+    assert sum(found.values()) == pytest.approx(1 << 30, rel=0.01)
+    assert min(shapes(1 << 20).values()) == 64
+
+
+def test_real_syncs(tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+    done = command(
+        *QUICK, "--sizes", "1M", "--peers", "none", "--cases", "copied,adopted,published",
+        "--output", str(file),
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    report = Report.from_json(json.loads(file.read_text()))
+    assert {(row.contender, row.transport, row.case) for row in report.rows} == {
+        ("tensorwire", "shm", "copied"),
+        ("tensorwire", "shm", "adopted"),
+        ("tensorwire", "shm", "published"),
+        ("tensorwire-tcp", "tcp", "copied"),
+        ("tensorwire-tcp", "tcp", "published"),
+        ("memcpy", "memory", "copied"),
+    }
+    assert report.details == {"receivers": 1}
+    assert "of limit" in done.output
+    assert "1 to 1" in LAYOUT.title(report)
+
+
+def test_grpcio_takes_part() -> None:
+    done = command(
+        *QUICK, "--sizes", "64K", "--peers", "grpcio", "--cases", "copied", "--transports", "shm",
+        "--no-limits",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert "x grpcio" in done.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--cases", "pushed"), ("--sizes", "0"), ("--peers", "none,gloo"), ("--peers", "absent")],
+)
+def test_wrong_usage(arguments: tuple[str, str]) -> None:
+    assert command(*arguments).exit_code == 2
+
+
+def test_contenders_are_found() -> None:
+    assert {"gloo", "grpcio", "memcpy", "mpich", "tensorwire"} <= set(names())
+    assert find("tensorwire-tcp").transports == ("tcp",)
+    with pytest.raises(ValueError, match="no contender is called"):
+        find("absent")

@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ends that die, stop, race and come again."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.weights.other import channel, eventually, other, publisher
+
+import tensorwire
+from tensorwire import weights
+from tensorwire.weights import plan, wire
+from tensorwire.weights.source import Source, TornError
+
+TRANSPORTS = ("shm", "tcp")
+SIZE = 1 << 20
+
+READER = (
+    "params = {{'a': np.zeros(1 << 20, np.uint8)}};"
+    "reader = weights.Subscriber(channel({port}, '{transport}'), params)"
+)
+STOPS_WHEN_IT_WRITES = (
+    "from tensorwire.weights.parameters import Parameter\n"
+    "def rooms(self):\n"
+    "    print('[true, \"writes\"]', flush=True)\n"
+    "    signal.pause()\n"
+    "Parameter.rooms = rooms\n"
+)
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_subscriber_that_is_killed_in_a_pull_gives_its_memory_back(transport: str) -> None:
+    params = {"a": np.ones(SIZE, np.uint8)}
+    made, server, port = publisher(params)
+    made.publish()
+    with other() as reader:
+        reader.do(READER.format(port=port, transport=transport))
+        reader.do(STOPS_WHEN_IT_WRITES)
+        reader.begin("reader.pull()")
+        assert reader.answer() == "writes"
+        assert made._store.quota.leased == (SIZE if transport == "shm" else 0)
+        # The trainer goes on meanwhile, and what the reader holds stays as it is.
+        for _ in range(3):
+            params["a"] += 1
+            made.publish()
+        assert made._store.quota.leased == (SIZE if transport == "shm" else 0)
+        reader.child.kill()
+    eventually(lambda: made._store.quota.leased == 0)
+    used = tensorwire.arena_stats()["used"]
+    assert used <= 2 * (SIZE + 4096)
+    # The next one finds nothing amiss.
+    mine = {"a": np.zeros(SIZE, np.uint8)}
+    with weights.Subscriber(channel(port, transport), mine) as again:
+        assert again.pull(timeout=10).number == 4
+    assert (mine["a"] == 4).all()
+    server.stop(None)
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_publisher_that_is_killed_in_an_update(transport: str) -> None:
+    """A pull that waits for it ends UNAVAILABLE; parameters and views stay good."""
+    with other() as trainer:
+        trainer.do("params = {'a': np.ones(1 << 20, np.uint8)}")
+        trainer.do("place = publisher(params, mode='in_place')")
+        trainer.do("copy = publisher(params)")
+        trainer.do("place[0].publish(), copy[0].publish()")
+        mine = {"a": np.zeros(SIZE, np.uint8)}
+        place = weights.Subscriber(channel(trainer.do("place[2]"), transport), mine)
+        copy = weights.Subscriber(channel(trainer.do("copy[2]"), transport), {"a": mine["a"][:]})
+        assert place.pull(timeout=10).number == 1
+        trainer.do("update = place[0].update(); update.__enter__(); params['a'][:9] = 7")
+        with copy.view(timeout=10) as view:
+            ended: list[Any] = []
+            waiting = threading.Event()
+            newest = Source.pull
+
+            def pull() -> None:
+                with pytest.raises(weights.PublisherLostError) as found:
+                    place.pull(at_least=2)
+                ended.append(found.value)
+
+            def asked(self: Source, *arguments: Any) -> Any:
+                try:
+                    return newest(self, *arguments)
+                finally:
+                    waiting.set()
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(Source, "pull", asked)
+                thread = threading.Thread(target=pull)
+                thread.start()
+                assert waiting.wait(10)
+                trainer.child.kill()
+                thread.join(20)
+            assert ended
+            assert ended[0].code.name == "UNAVAILABLE"
+            assert (mine["a"] == 1).all()
+            assert place.version == 1
+            assert (view["a"] == 1).all()
+        with pytest.raises(weights.PublisherLostError):
+            copy.pull(timeout=10)
+        place.close()
+        copy.close()
+
+
+def test_a_publisher_that_dies_in_the_middle_of_a_reply() -> None:
+    with other() as trainer:
+        trainer.do("params = {'a': np.ones(16 << 20, np.uint8)}")
+        trainer.do("made = publisher(params); made[0].publish()")
+        mine = {"a": np.zeros(16 << 20, np.uint8)}
+        with weights.Subscriber(channel(trainer.do("made[2]"), "tcp"), mine) as reader:
+            reader.pull(timeout=20)
+            trainer.do("params['a'] += 1; made[0].publish()")
+            take = Source._asked
+
+            killing = threading.Thread(target=trainer.child.kill)
+
+            def asked(self: Source, *arguments: Any) -> Any:
+                killing.start()
+                return take(self, *arguments)
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(Source, "_asked", asked)
+                try:
+                    found = reader.pull(timeout=20).number
+                except weights.PublisherLostError:
+                    found = 1
+                killing.join()
+            assert (mine["a"] == found).all()  # all of one version, whichever it is
+            assert reader.version == found
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_torn_reads_are_found(transport: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trainer that waits for no reader writes again and again; what a pull brings is nevertheless
+    of one moment."""
+    torn = 0
+    take = Source._take
+
+    def counted(self: Source, *arguments: Any) -> None:
+        nonlocal torn
+        try:
+            take(self, *arguments)
+        except TornError:
+            torn += 1
+            raise
+
+    monkeypatch.setattr(Source, "_take", counted)
+    with other() as trainer:
+        trainer.do("import threading, time; stop = threading.Event()")
+        trainer.do("params = {name: np.zeros(1 << 19, np.uint8) for name in 'abcdefgh'}")
+        trainer.do("made = publisher(params, mode='in_place')")
+        trainer.do(
+            "def train():\n"
+            "    while not stop.is_set():\n"
+            "        with made[0].update(timeout=0):\n"
+            "            number = made[0].version + 1\n"
+            "            for array in params.values():\n"
+            "                array.fill(number % 251)\n"
+            "        stop.wait(0.004)\n"
+        )
+        trainer.do("thread = threading.Thread(target=train); thread.start()")
+        mine = {name: np.zeros(1 << 19, np.uint8) for name in "abcdefgh"}
+        with weights.Subscriber(channel(trainer.do("made[2]"), transport), mine) as reader:
+            rounds = 0
+            while rounds < 30 or (torn == 0 and rounds < 2000):
+                number = reader.pull(at_least=reader.version + 1, timeout=20).number
+                rounds += 1
+                assert {(int(a.min()), int(a.max())) for a in mine.values()} == {
+                    (number % 251, number % 251)
+                }
+        trainer.do("stop.set(); thread.join()")
+    assert torn > 0, "nothing was torn: the test has tested nothing"
+
+
+def test_an_update_waits_for_readers() -> None:
+    """At most its deadline; then they find out."""
+    params = {"a": np.ones(SIZE, np.uint8)}
+    made, server, _ = publisher(params, mode="in_place")
+    made.publish()
+    described = made._describe()
+    parts = plan([described.layout], described.layout).parts
+    agreement = wire.Agreement.of(described, parts, False)
+    made._agree(agreement)
+    request = wire.Pull(agreement.digest, 0, 0, 0)
+    _, found, ticket, newest = made._begin(request)
+    assert found is not None
+    assert newest == 1
+    inside = threading.Event()
+
+    def update() -> None:
+        with made.update(timeout=30):
+            inside.set()
+
+    thread = threading.Thread(target=update)
+    thread.start()
+    eventually(lambda: made._updating)
+    assert made._begin(request)[1] is None  # nobody begins to read while it waits
+    assert not inside.is_set()
+    made._end()
+    thread.join(10)
+    assert inside.is_set()
+    assert made._intact(ticket)
+    ticket = made._begin(request)[2]
+    with made.update(timeout=0):
+        assert not made._intact(ticket)
+    made._end()
+    with pytest.raises(ZeroDivisionError), made.update():
+        raise ZeroDivisionError
+    assert made._state().newest == 0  # what it left is no version
+    assert made.publish() == 4
+    server.stop(None)
+
+
+def test_a_laggard_never_stops_the_trainer() -> None:
+    params = {"a": np.ones(SIZE, np.uint8)}
+    made, server, port = publisher(params)
+    made.publish()
+    with other() as laggard:
+        laggard.do(READER.format(port=port, transport="shm"))
+        laggard.do("held = reader.view(); view = held.__enter__()")
+        mine = {"a": np.zeros(SIZE, np.uint8)}
+        with weights.Subscriber(channel(port, "shm"), mine) as reader:
+            for number in range(2, 30):
+                params["a"][...] = number
+                assert made.publish() == number
+                assert reader.pull(timeout=10).number == number
+                assert (mine["a"] == number).all()
+            assert laggard.do("int(view['a'].min()), int(view['a'].max())") == [1, 1]
+            # Its own version, the two that can be pulled, and one that others have just let go of.
+            assert tensorwire.arena_stats()["used"] <= 4 * (SIZE + 4096)
+            # It is served what is newest.
+            laggard.do("held.__exit__(None, None, None); del view")
+            assert laggard.do("reader.pull().number") == 29
+    server.stop(None)
+
+
+def test_a_publisher_that_comes_again() -> None:
+    """Under the same address, with the same parameters, and versions from the start."""
+    with other() as first:
+        first.do("made = publisher({'a': np.full(1 << 20, 3, np.uint8)})")
+        first.do("made[0].publish(5)")
+        port = first.do("made[2]")
+        mine = {"a": np.zeros(SIZE, np.uint8)}
+        with weights.Subscriber(f"127.0.0.1:{port}", mine) as reader:
+            assert reader.pull(timeout=10).number == 5
+            first.child.kill()
+            with other() as second:
+                second.do("from concurrent.futures import ThreadPoolExecutor")
+                second.do("server = tensorwire.server(ThreadPoolExecutor(2))")
+                second.do("params = {'a': np.full(1 << 20, 4, np.uint8)}")
+                second.do("made = weights.Publisher(params, server)")
+                second.do("made.publish(5)")
+                second.do(f"server.add_insecure_port('127.0.0.1:{port}')")
+                second.do("server.start()")
+
+                def pulled() -> bool:
+                    try:
+                        return reader.pull(timeout=10).number == 5
+                    except weights.PublisherLostError:
+                        return False
+
+                eventually(pulled)
+                assert (mine["a"] == 4).all()
+
+
+@pytest.mark.parametrize("limit", ["MAX_AGREEMENTS", "MAX_AGREED_PARTS"])
+def test_plans_that_were_forgotten_are_made_again(
+    monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(weights.publisher, limit, 1)
+    made, server, port = publisher({"a": np.ones(10), "b": np.ones(10)})
+    made.publish()
+    mine = [{name: np.zeros(10)} for name in "ab"]
+    readers = [weights.Subscriber(channel(port, "tcp"), each) for each in mine]
+    for number in range(1, 4):
+        for reader in readers:
+            assert reader.pull(at_least=number, timeout=10).number == number
+            assert len(made._agreements) == 1
+        made.publish()
+    assert all((array == 1).all() for each in mine for array in each.values())
+    for reader in readers:
+        reader.close()
+    server.stop(None)
+
+
+def test_subscribers_that_come_and_go_leave_nothing() -> None:
+    made, server, port = publisher({"a": np.ones(SIZE, np.uint8)})
+    made.publish()
+
+    def come_and_go(times: int) -> None:
+        with other() as reader:
+            reader.do(
+                "def come_and_go(number):\n"
+                f"    link = channel({port}, 'shm', (1 << 30) + number)\n"
+                "    params = {'a': np.zeros(1 << 20, np.uint8)}\n"
+                "    found = weights.Subscriber(link, params).pull(timeout=20).nbytes\n"
+                "    link.close()\n"
+                "    return found"
+            )
+            for number in range(times):
+                assert reader.do(f"come_and_go({number})") == SIZE
+
+    def held() -> tuple[int, int, int]:
+        return (
+            len(os.listdir("/proc/self/fd")),
+            sum(not t.name.startswith("ThreadPool") for t in threading.enumerate()),
+            tensorwire.arena_stats()["used"],
+        )
+
+    come_and_go(2)
+    eventually(lambda: made._store.quota.leased == 0)
+    before = held()
+    for _ in range(4):
+        come_and_go(25)
+    eventually(lambda: made._store.quota.leased == 0)
+    try:
+        eventually(lambda: all(now <= then for now, then in zip(held(), before, strict=True)))
+    except AssertionError:
+        raise AssertionError(f"{before} became {held()}") from None
+    assert len(made._agreements) == 1
+    server.stop(None)

@@ -1,0 +1,461 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Versions from a publisher to subscribers in other processes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import msgspec
+import numpy as np
+import pytest
+from tests.weights.other import Other, channel, eventually, other, publisher
+
+import tensorwire
+from tensorwire import service, weights
+from tensorwire.weights import Shard, wire
+from tensorwire.weights.source import Source
+
+TRANSPORTS = ("shm", "tcp")
+
+
+def tree() -> dict[str, Any]:
+    return {
+        "embed": np.zeros((64, 128), np.float32),
+        "norm": np.zeros(7, np.float64),
+        "scale": np.zeros((), np.float16),
+        "none": np.zeros((0, 4), np.int8),
+    }
+
+
+def filled(number: int) -> dict[str, Any]:
+    made = tree()
+    for array in made.values():
+        array[...] = number
+    return made
+
+
+def holds(params: dict[str, Any], number: int) -> bool:
+    return all((array == number).all() for array in params.values())
+
+
+@pytest.fixture(scope="module")
+def trainer() -> Iterator[Other]:
+    """A process with a publisher of each kind, by its name and as a function that writes."""
+    with other() as process:
+        process.do(
+            "def made(mode):\n"
+            "    params = {'embed': np.zeros((64, 128), np.float32), 'norm': np.zeros(7),"
+            " 'scale': np.zeros((), np.float16), 'none': np.zeros((0, 4), np.int8)}\n"
+            "    return (params, *publisher(params, mode=mode))\n"
+        )
+        process.do("copy, place = made('copy'), made('in_place')")
+        process.do(
+            "def publish(number, *names, checksum=True):\n"
+            "    for name in names or copy[0]:\n"
+            "        copy[0][name][...] = number\n"
+            "    with place[1].update(checksum=checksum):\n"
+            "        for name in names or copy[0]:\n"
+            "            place[0][name][...] = number\n"
+            "    return copy[1].publish(checksum=checksum)\n"
+        )
+        process.do("publish(1)")
+        yield process
+
+
+def subscriber(trainer: Other, mode: str, transport: str, params: Any) -> weights.Subscriber:
+    port = trainer.do({"copy": "copy[3]", "in_place": "place[3]"}[mode])
+    return weights.Subscriber(channel(port, transport), params)
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("mode", ["copy", "in_place"])
+def test_a_pull_fills_what_there_is(trainer: Other, mode: str, transport: str) -> None:
+    params = tree()
+    addresses = [array.ctypes.data for array in params.values()]
+    with subscriber(trainer, mode, transport, params) as reader:
+        assert reader.version == 0
+        number = trainer.do("publish(11)")
+        found = reader.pull(timeout=10)
+        assert found == weights.Version(number, ("embed", "norm", "scale"), 64 * 128 * 4 + 58)
+        assert holds(params, 11)
+        assert reader.version == number
+        assert reader.params is params
+        assert [array.ctypes.data for array in params.values()] == addresses
+        # What has not changed does not move; in place nobody knows what has.
+        number = trainer.do("publish(12, 'norm')")
+        found = reader.pull(at_least=number, timeout=10)
+        moved = ("norm",) if mode == "copy" else ("embed", "norm", "scale")
+        assert (found.number, found.changed) == (number, moved)
+        assert (params["norm"] == 12).all()
+        assert (params["embed"] == 11).all()
+        if mode == "copy":
+            assert reader.pull(timeout=10) == weights.Version(number, (), 0)
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_view_has_the_version_where_it_lies(trainer: Other, transport: str) -> None:
+    params = tree()
+    with subscriber(trainer, "copy", transport, params) as reader:
+        number = trainer.do("publish(21)")
+        with reader.view(at_least=number, timeout=10) as view:
+            assert view.version == number
+            assert sorted(view) == sorted(params)
+            assert len(view) == 4
+            assert holds(dict(view), 21)
+            assert not view["embed"].flags.writeable
+            trainer.do("publish(22)")
+            trainer.do("publish(23)")
+            assert (view["embed"] == 21).all()
+            if transport == "shm":
+                # Its tensors lie together, in whole pages.
+                assert trainer.do("copy[1]._store.quota.leased") == 64 * 128 * 4 + 4096
+        assert holds(params, 0)
+        assert dict(view) == {}
+        if transport == "shm":
+            eventually(lambda: trainer.do("copy[1]._store.quota.leased") == 0)
+
+
+def test_a_pull_waits_for_its_version(trainer: Other) -> None:
+    params = tree()
+    with subscriber(trainer, "copy", "shm", params) as reader:
+        number = trainer.do("publish(31)")
+        with reader.view(timeout=10) as view:  # it is connected now
+            assert view.version == number
+        with pytest.raises(weights.PullTimeoutError, match=f"from {number + 1} on .* {number}"):
+            reader.pull(at_least=number + 1, timeout=0.05)
+        assert holds(params, 0)
+        assert reader.version == 0
+
+        async def both() -> weights.Version:
+            pulling = asyncio.create_task(reader.pull_async(at_least=number + 1, timeout=10))
+            await asyncio.to_thread(trainer.do, "publish(32)")
+            return await pulling
+
+        assert asyncio.run(both()).number == number + 1
+        assert holds(params, 32)
+
+
+def test_a_pull_that_is_cancelled_writes_nothing(trainer: Other) -> None:
+    params = tree()
+    with subscriber(trainer, "copy", "shm", params) as reader:
+        number = trainer.do("publish(41)")
+
+        async def cancelled() -> None:
+            pulling = asyncio.create_task(reader.pull_async(at_least=number + 1))
+            await asyncio.sleep(0)
+            pulling.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await pulling
+
+        asyncio.run(cancelled())
+        assert holds(params, 0)
+        assert reader.pull(timeout=10).number == number
+
+
+def test_a_checksum_tells(trainer: Other, monkeypatch: pytest.MonkeyPatch) -> None:
+    params = tree()
+    with subscriber(trainer, "copy", "tcp", params) as reader:
+        trainer.do("publish(51)")
+        decode = wire.decode
+
+        def wrong(data: Any, kind: Any) -> Any:
+            found = decode(data, kind)
+            if kind is wire.Pulled:
+                sums = [found.checksums[0] ^ 1, *found.checksums[1:]]
+                found = msgspec.structs.replace(found, checksums=sums)
+            return found
+
+        monkeypatch.setattr(wire, "decode", wrong)
+        with pytest.raises(weights.ChecksumError, match="embed of version"):
+            reader.pull(timeout=10)
+        assert holds(params, 0)
+        monkeypatch.undo()
+        reader.pull(timeout=10)
+        assert holds(params, 51)
+
+
+def test_stock_grpc_brings_them_too(trainer: Other) -> None:
+    params = tree()
+    options = [("grpc.max_receive_message_length", -1)]
+    with grpc.insecure_channel(f"127.0.0.1:{trainer.do('copy[3]')}", options) as stock:
+        reader = weights.Subscriber(stock, params)
+        trainer.do("publish(61)")
+        reader.pull(timeout=10)
+        assert holds(params, 61)
+        reader.close()
+
+
+def test_several_publishers_of_shards(trainer: Other) -> None:
+    """Two publishers hold rows, three subscribers columns; every byte moves once."""
+    whole = np.arange(6 * 9, dtype=np.float32).reshape(6, 9)
+    halves = [whole[:2].copy(), whole[2:].copy()]
+    boxes = [Shard((0, 0), (2, 9), (6, 9), "float32"), Shard((2, 0), (4, 9), (6, 9), "float32")]
+    with other() as second:
+        ports = []
+        for process, start, stop in ((trainer, 0, 2), (second, 2, 6)):
+            process.do(
+                f"rows = np.arange(54, dtype=np.float32).reshape(6, 9)[{start}:{stop}].copy();"
+                f"box = weights.Shard(({start}, 0), ({stop - start}, 9), (6, 9), 'float32');"
+                "part = publisher({'w': rows}, shards={'w': box})"
+            )
+            process.do("part[0].publish(checksum=True)")
+            ports.append(process.do("part[2]"))
+        assert [box.nbytes for box in boxes] == [half.nbytes for half in halves]
+        for transport in TRANSPORTS:
+            moved = 0
+            for turn in range(3):
+                mine = np.zeros((6, 3), np.float32)
+                box = Shard((0, 3 * turn), (6, 3), (6, 9), "float32")
+                targets = [channel(port, transport) for port in ports]
+                with weights.Subscriber(targets, {"w": mine}, shards={"w": box}) as reader:
+                    moved += reader.pull(timeout=10).nbytes
+                    assert (mine == whole[:, 3 * turn : 3 * turn + 3]).all()
+                    with pytest.raises(weights.PlanError, match="takes a copy"), reader.view():
+                        pass
+            assert moved == whole.nbytes
+        # Rows of one publisher alone can be viewed.
+        mine = np.zeros((1, 9), np.float32)
+        box = Shard((1, 0), (1, 9), (6, 9), "float32")
+        reader = weights.Subscriber(channel(ports[0], "shm"), {"w": mine}, shards={"w": box})
+        with reader.view(timeout=10) as view:
+            assert (view["w"] == whole[1:2]).all()
+        # All of them take the newest version that each publisher has.
+        trainer.do("rows.fill(5); part[0].publish()")
+        both = weights.Subscriber([channel(port, "shm") for port in ports], {"w": whole.copy()})
+        assert both.pull(timeout=10).number == 1
+        assert (both.params["w"] == whole).all()
+        second.do("rows.fill(5); part[0].publish()")
+        assert both.pull(timeout=10).number == 2
+        assert (both.params["w"] == 5).all()
+        with pytest.raises(weights.PullTimeoutError, match="the newest is 2"):
+            both.pull(at_least=3, timeout=0.05)
+        both.close()
+        reader.close()
+
+
+def test_a_relay_publishes_what_it_has_pulled(trainer: Other) -> None:
+    relay = tensorwire.server(ThreadPoolExecutor(2))
+    near, far = tree(), tree()
+    port = trainer.do("copy[3]")
+    with weights.Subscriber(channel(port, "tcp"), near, relay=relay) as first:
+        relayed = relay.add_insecure_port("127.0.0.1:0")
+        relay.start()
+        with weights.Subscriber(channel(relayed, "shm"), far) as second:
+            with pytest.raises(weights.PullTimeoutError):
+                second.pull(timeout=0.05)
+            number = trainer.do("publish(71)")
+            assert first.pull(timeout=10).number == number
+            assert second.pull(timeout=10).number == number
+            assert holds(far, 71)
+            number = trainer.do("publish(72, 'norm')")
+            assert first.pull(timeout=10).changed == ("norm",)
+            assert second.pull(timeout=10) == weights.Version(number, ("norm",), 56)
+    relay.stop(None)
+
+
+def test_what_cannot_be_published_or_filled() -> None:
+    server = tensorwire.server(None)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="there are no parameters"):
+        weights.Publisher({}, server)
+    with pytest.raises(TypeError, match=r"tree\['a'\] is a str"):
+        weights.Publisher({"a": "text"}, server)
+    with pytest.raises(ValueError, match="'copy' or 'in_place'"):
+        weights.Publisher(tree(), server, mode="swap")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="a shard of 'b', which is no parameter"):
+        weights.Publisher({"a": np.zeros(3)}, server, shards={"b": Shard.whole((3,), "float64")})
+    with pytest.raises(ValueError, match=r"a shard of float32\[3\] for an array of float64\[3\]"):
+        weights.Publisher({"a": np.zeros(3)}, server, shards={"a": Shard.whole((3,), "float32")})
+    frozen = np.zeros(3)
+    frozen.flags.writeable = False
+    with pytest.raises(ValueError, match="is read-only"):
+        weights.Subscriber("127.0.0.1:1", {"a": frozen})
+    with pytest.raises(ValueError, match="no targets"):
+        weights.Subscriber([], {"a": np.zeros(3)})
+
+
+def test_versions_only_rise() -> None:
+    made, server, _ = publisher({"a": np.zeros(3)})
+    assert made.publish(7) == 7
+    with pytest.raises(ValueError, match="version 7 does not come after 7"):
+        made.publish(7)
+    with pytest.raises(ValueError, match="other names, shapes or dtypes"):
+        made.publish(params={"a": np.zeros(4)})
+    with pytest.raises(RuntimeError, match="has no update"), made.update():
+        pass
+    assert made.publish(params={"a": np.ones(3)}) == 8
+    with made:
+        pass
+    with pytest.raises(RuntimeError, match="closed"):
+        made.publish()
+    server.stop(None)
+
+
+def test_what_does_not_fit_is_told_before_anything_moves(trainer: Other) -> None:
+    trainer.do("publish(81)")
+    for params, why in (
+        ({"embed": np.zeros((64, 127), np.float32)}, r"embed: published as float32\[64, 128\]"),
+        ({"head": np.zeros(3)}, "head: no publisher has it"),
+    ):
+        reader = subscriber(trainer, "copy", "shm", params)
+        with pytest.raises(weights.PlanError, match=why):
+            reader.pull(timeout=10)
+        reader.close()
+    port = trainer.do("copy[3]")
+    with (
+        weights.Subscriber(channel(port, "shm"), tree(), name="absent") as reader,
+        pytest.raises(weights.WeightsError, match="nothing is published there by that name"),
+    ):
+        reader.pull(timeout=10)
+
+
+@pytest.mark.parametrize("change", ["digest", "layout", "outside", "piece"])
+def test_a_plan_that_differs_is_refused(
+    trainer: Other, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    trainer.do("publish(91)")
+    params = tree()
+    made = wire.Agreement.of
+
+    def wrong(described: Any, parts: Any, rows: bool) -> Any:
+        if change == "layout":
+            layout = {**described.layout, "more": [Shard.whole((1,), "int8")]}
+            described = wire.Description(described.instance, described.in_place, layout)
+        if change == "outside":
+            parts = [part._replace(start=tuple(at + 1 for at in part.start)) for part in parts]
+        if change == "piece":
+            parts = [part._replace(piece=1) for part in parts]
+        found = made(described, parts, rows)
+        if change == "digest":
+            found = wire.Agreement(
+                found.instance, found.layout, found.parts[:1], found.rows, found.digest
+            )
+        return found
+
+    monkeypatch.setattr(wire.Agreement, "of", wrong)
+    with (
+        subscriber(trainer, "copy", "shm", params) as reader,
+        pytest.raises(weights.DisagreementError, match="the plan is refused"),
+    ):
+        reader.pull(timeout=10)
+    assert holds(params, 0)
+
+
+@pytest.mark.parametrize("data", [b"", b"\xc1", b"\x91\x01", b"\x94\xc4\x00\xa1a\x01\x02"])
+def test_requests_that_are_none(trainer: Other, data: bytes) -> None:
+    with channel(trainer.do("copy[3]"), "shm") as link:
+        client: Any = service.client(wire.named("weights"), link)
+        for call in (client.agree, client.pull):
+            with pytest.raises(grpc.RpcError) as found:
+                call(np.frombuffer(data, np.uint8))
+            assert found.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        with pytest.raises(grpc.RpcError, match="not a str"):
+            client.pull("text")
+
+
+def test_replies_that_are_nonsense(trainer: Other, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer.do("publish(95)")
+    asked = Source._asked
+    params = tree()
+    with subscriber(trainer, "copy", "tcp", params) as reader:
+        for wrong, why in (
+            (lambda head, arrays: None, "a reply that is none"),
+            (lambda head, arrays: (np.zeros(3, np.uint8), arrays), "malformed Pulled"),
+            (lambda head, arrays: (head, arrays[1:]), "2 arrays for 3 parts"),
+            (lambda head, arrays: (head, [arrays[0].T, *arrays[1:]]), "that is none of"),
+            (lambda head, arrays: (head, [arrays[0].view("u4"), *arrays[1:]]), "as uint32"),
+        ):
+            monkeypatch.setattr(
+                Source,
+                "_asked",
+                lambda self, request, left, wrong=wrong: wrong(*asked(self, request, left)),
+            )
+            with pytest.raises(weights.WeightsError, match=why):
+                reader.pull(timeout=10)
+            assert holds(params, 0)
+
+
+@pytest.mark.parametrize(
+    ("places", "why"),
+    [
+        ([], "arrays for 3 parts"),
+        ([(9, 0)] * 3, "no bytes 9"),
+        ([(-1, 0)] * 3, "no bytes -1"),
+        ([(0, 1 << 40)] * 3, "without those from"),
+        ([(0, -64)] * 3, "without those from -64"),
+    ],
+)
+def test_rows_that_are_nowhere(
+    trainer: Other, monkeypatch: pytest.MonkeyPatch, places: Any, why: str
+) -> None:
+    trainer.do("publish(97)")
+    decode = wire.decode
+
+    def wrong(data: Any, kind: Any) -> Any:
+        found = decode(data, kind)
+        return msgspec.structs.replace(found, places=places) if kind is wire.Pulled else found
+
+    monkeypatch.setattr(wire, "decode", wrong)
+    params = tree()
+    with (
+        subscriber(trainer, "copy", "shm", params) as reader,
+        pytest.raises(weights.WeightsError, match=why),
+    ):
+        reader.pull(timeout=10)
+    assert holds(params, 0)
+
+
+def test_a_quota_that_is_used_up_means_copies(caplog: pytest.LogCaptureFixture) -> None:
+    """And says what mends it; a larger one, or none given, means none."""
+    for quota, leased in ((1 << 16, 0), (None, 1 << 17)):
+        made, server, port = publisher({"a": np.zeros(1 << 17, np.uint8)}, quota=quota)
+        made.publish()
+        with other() as reader:
+            reader.do(
+                f"sub = weights.Subscriber(channel({port}, 'shm'), {{'a': np.ones(1 << 17, 'u1')}})"
+            )
+            reader.do("held = sub.view(timeout=10)")
+            assert reader.do("int(held.__enter__()['a'].sum())") == 0
+            assert made._store.quota.leased == leased
+        told = [record.getMessage() for record in caplog.records if "quota" in record.getMessage()]
+        assert bool(told) == (leased == 0)
+        caplog.clear()
+        server.stop(None)
+
+
+def test_a_reader_may_hold_more_than_its_share_of_the_arena() -> None:
+    """Three quarters of it, while other traffic has a lease, too."""
+    with other(TENSORWIRE_BUFFER_BYTES="32M") as trainer:
+        trainer.do("params = {'a': np.ones(8 << 20, np.uint8)}")
+        trainer.do("made = publisher(params)")
+        params = {"a": np.zeros(8 << 20, np.uint8)}
+        with weights.Subscriber(channel(trainer.do("made[2]"), "shm"), params) as reader:
+            views = []
+            for number in range(1, 4):
+                trainer.do("params['a'] += 1; made[0].publish()")
+                views.append(reader.view(at_least=number, timeout=10))
+                view = views[-1].__enter__()
+                assert int(view["a"][0]) == number + 1
+            assert trainer.do("made[0]._store.quota.leased") == 3 << 23
+            assert trainer.do("tensorwire.arena_stats()['wanted']") == 0
+            for each in views:
+                each.__exit__(None, None, None)
+
+
+def test_a_version_that_finds_no_room_is_copied() -> None:
+    with other(TENSORWIRE_BUFFER_BYTES="1M") as trainer:
+        trainer.do("made = publisher({'a': np.ones(3 << 20, np.uint8)})")
+        trainer.do("import logging, io; log = io.StringIO()")
+        trainer.do("logging.getLogger('tensorwire').addHandler(logging.StreamHandler(log))")
+        trainer.do("made[0].publish()")
+        trainer.do("made[0].publish()")
+        told = trainer.do("log.getvalue()")
+        assert told.count("copied for each reader") == 1
+        assert "raise TENSORWIRE_BUFFER_BYTES" in told
+        params = {"a": np.zeros(3 << 20, np.uint8)}
+        with weights.Subscriber(channel(trainer.do("made[2]"), "shm"), params) as reader:
+            reader.pull(timeout=10)
+        assert (params["a"] == 1).all()

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Versions in memory: what is shared, what is copied, and how much stays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tensorwire import _core
+from tensorwire.weights import versions
+from tensorwire.weights.parameters import Parameters, same_bytes
+from tensorwire.weights.versions import Store, Stored
+
+SIZES = (1, 63, 64, 65, 1000, 4096, 0)
+
+
+def packs(stored: Stored) -> int:
+    """Bytes of all packs that a version needs."""
+    found = {id(place.pack): place.pack.nbytes for all_ in stored.places.values() for place in all_}
+    return sum(found.values())
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.sets(st.integers(0, len(SIZES) - 1)), min_size=1, max_size=8))
+def test_versions_share_what_has_not_changed(changes: list[set[int]]) -> None:
+    params = {str(index): np.zeros(size, np.uint8) for index, size in enumerate(SIZES)}
+    aligned = sum(-(-size // 64) * 64 for size in SIZES)
+    store = Store(_core.Quota(1 << 20))
+    before: Stored | None = None
+    kept: list[tuple[Stored, dict[str, Any]]] = []
+    for number, changed in enumerate(changes, 1):
+        for index in changed:
+            params[str(index)][...] = number
+        stored = store.copy(Parameters(params), number, before, checksum=True)
+        for index in range(len(SIZES)):
+            name = str(index)
+            touched = before is None or (index in changed and SIZES[index] > 0)
+            last = number if before is None or touched else before.since[name][0]
+            assert stored.since[name] == [last]
+            place = stored.places[name][0]
+            if before is not None and SIZES[index] and place.pack is before.places[name][0].pack:
+                assert not touched
+        kept.append((stored, {name: array.copy() for name, array in params.items()}))
+        assert packs(stored) <= 2 * aligned
+        before = stored
+    # None of them has been written again.
+    for stored, values in kept:
+        for name, value in values.items():
+            assert (stored.pieces[name][0] == value).all()
+            assert not stored.pieces[name][0].flags.writeable
+            pack, at = stored.places[name][0]
+            assert (pack[at : at + value.nbytes] == value).all()
+        assert stored.checksums == versions.checksums(stored.pieces)
+
+
+def test_packs_have_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "_PACK_BYTES", 256)
+    params = {str(index): np.full(100, index, np.uint8) for index in range(5)}
+    params["large"] = np.ones(1000, np.uint8)
+    stored = Store(_core.Quota(1 << 20)).copy(Parameters(params), 1, None, checksum=False)
+    found = {id(places[0].pack): places[0].pack.nbytes for places in stored.places.values()}
+    assert sorted(found.values()) == [128, 256, 256, 1024]
+    assert stored.checksums is None
+
+
+@pytest.mark.parametrize("at", [0, 1, 4095, 4096, 4097, (1 << 20) + 4096, (3 << 20) - 1])
+def test_one_byte_tells(at: int) -> None:
+    one = np.zeros(3 << 20, np.uint8)
+    other = one.copy()
+    assert same_bytes(one, other)
+    other[at] = 1
+    assert not same_bytes(one, other)
+
+
+def test_bytes_are_compared_and_not_values() -> None:
+    assert same_bytes(np.full(3, np.nan), np.full(3, np.nan))
+    assert not same_bytes(np.zeros(3), -np.zeros(3))
+    assert same_bytes(np.zeros((2, 3)).T, np.zeros((3, 2)))
+    assert same_bytes(np.zeros(()), np.zeros(()))
+    assert same_bytes(np.zeros((0, 2)), np.zeros((0, 2)))
