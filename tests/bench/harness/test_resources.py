@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from tensorwire.bench.harness.resources import Monitor, traffic
+from tensorwire.bench.harness.resources import Monitor, Sample, timeline, traffic
 
 TABLE = """\
 Inter-|   Receive                                                |  Transmit
@@ -31,18 +31,32 @@ def test_what_this_process_does_is_seen() -> None:
         while time.process_time() - before < 0.02:
             pass
         kept = bytearray(os.urandom(8 << 20))
-        one, other = socket.socketpair()
-        with one, other:
-            pass
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            with socket.create_connection(listener.getsockname()) as connection:
-                connection.sendall(b"x" * 1000)
+        with (
+            socket.create_server(("127.0.0.1", 0)) as listener,
+            socket.create_connection(listener.getsockname()) as connection,
+        ):
+            connection.sendall(b"x" * 1000)
     first, last = monitor.samples
     assert first.seconds < last.seconds
     assert last.cpu_seconds - first.cpu_seconds >= 0.02
     assert last.memory - first.memory > len(kept) // 2
     assert last.received - first.received >= 1000
     assert last.sent - first.sent >= 1000
+
+
+def test_a_round_comes_after_the_other() -> None:
+    mib = 1 << 20
+    first = [Sample(0.0, 0.0, mib, 0, 0), Sample(0.5, 1.0, 2 * mib, 1_000_000, 0)]
+    second = [Sample(0.1, 0.0, mib, 0, 0), Sample(2.1, 1.0, 3 * mib, 0, 8_000_000)]
+    assert timeline([first, second]) == (
+        [0.5, 2.6],
+        {
+            "CPU, cores": [2.0, 0.5],
+            "memory, MiB": [2.0, 3.0],
+            "received, MB/s": [2.0, 0.0],
+            "sent, MB/s": [0.0, 4.0],
+        },
+    )
 
 
 def test_there_are_samples_between(monkeypatch: pytest.MonkeyPatch) -> None:

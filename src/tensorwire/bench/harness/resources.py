@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import time
@@ -83,6 +84,33 @@ class Monitor:
         memory = sum(_resident(pid) for pid in self._pids)
         received, sent = traffic(_INTERFACES.read_text())
         return Sample(time.monotonic(), cpu.seconds(self._pids), memory, received, sent)
+
+
+def timeline(rounds: Sequence[Sequence[Sample]]) -> tuple[list[float], dict[str, list[float]]]:
+    """Of the samples of rounds, as if each began where the one before has ended: seconds, and
+    figures of the time between two samples, by a name with the unit."""
+    seconds: list[float] = []
+    figures: dict[str, list[float]] = {
+        "CPU, cores": [],
+        "memory, MiB": [],
+        "received, MB/s": [],
+        "sent, MB/s": [],
+    }
+    begin = 0.0
+    for samples in rounds:
+        for before, after in itertools.pairwise(samples):
+            took = after.seconds - before.seconds
+            values = (
+                (after.cpu_seconds - before.cpu_seconds) / took,
+                after.memory / (1 << 20),
+                (after.received - before.received) / took / 1e6,
+                (after.sent - before.sent) / took / 1e6,
+            )
+            seconds.append(begin + after.seconds)
+            for kept, value in zip(figures.values(), values, strict=True):
+                kept.append(value)
+        begin += samples[-1].seconds
+    return seconds, figures
 
 
 def _resident(pid: int) -> int:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from types import SimpleNamespace
 
 import pytest
@@ -87,7 +88,11 @@ def test_each_payload_goes_to_each_server_in_turn() -> None:
     made: list[tuple[int, int]] = []
 
     def call(server: int, payload: int) -> Call:
-        return lambda: made.append((server, payload)) or payload
+        def noted() -> int:
+            made.append((server, payload))
+            return payload
+
+        return noted
 
     turns = Turns([[call(s, p) for p in range(2)] for s in range(3)], [0, 1])
     for _ in range(7):
@@ -111,5 +116,5 @@ def test_what_is_told_is_evenly_spaced(values: list[int], most: int) -> None:
     if len(values) <= most:
         assert found == values
     places = thinned(range(len(values)), most)
-    gaps = {after - before for before, after in zip(places, places[1:], strict=False)}
+    gaps = {after - before for before, after in itertools.pairwise(places)}
     assert not gaps or max(gaps) - min(gaps) <= 1

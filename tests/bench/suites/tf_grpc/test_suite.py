@@ -114,8 +114,14 @@ def test_rows_and_their_details(monkeypatch: pytest.MonkeyPatch) -> None:
     found = report.details["rows"]
     assert [(each["contender"], each["case"], each["origin"]) for each in found] == keys
     assert (found[1]["min_us"], found[1]["mean_us"], found[1]["max_us"]) == (500, 1000, 3000)
-    assert [len(each["resources"]) for each in found[1]["rounds"]] == [2, 2]
-    assert found[1]["rounds"][0]["samples_us"] == [1000, 1000]
+    assert found[1]["samples_us"] == [[1000, 1000]] * 2
+    samples = report.details["samples"]
+    assert [(each["contender"], each["transport"]) for each in samples[:2]] == [
+        ("grpcio", "grpc"),
+        ("tensorwire", "shm"),
+    ]
+    assert samples[2]["case"] == "skew 1.05 MB, published, read"
+    assert samples[1]["seconds"] == [0.5, 1.0], "a round after the other"
     assert report.details["payloads"]["two"] == [[4], [8]]
     assert {request.procedure for each in clusters for request in each.requests} == {"echo"}
 
@@ -174,7 +180,7 @@ def test_a_row_is_a_line_of_csv(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     assert [line["contender"] for line in lines] == [row.contender for row in report.rows]
     assert float(lines[1]["p50_us"]) == 1000
     assert float(lines[1]["max_us"]) == 3000
-    assert "rounds" not in lines[0]
+    assert "samples_us" not in lines[0]
 
 
 @pytest.mark.skipif(find_spec("matplotlib") is None, reason="needs matplotlib")
@@ -204,10 +210,12 @@ def test_servers_and_workers_of_every_kind(tmp_path: Path) -> None:
         assert row["cpu_s_per_call"] > 0
         assert 0 < more["min_us"] <= more["mean_us"] <= more["max_us"]
         assert (more["serialization_us"] > 0) == (row["payload"] == "serialized")
-        (visit,) = more["rounds"]
-        assert len(visit["samples_us"]) == row["calls"]
-        assert len(visit["resources"]) >= 2
-        assert visit["resources"][-1]["memory"] > 1 << 20
+        (times,) = more["samples_us"]
+        assert len(times) == row["calls"]
+    assert len(report["details"]["samples"]) == len(report["rows"])
+    for samples in report["details"]["samples"]:
+        assert samples["seconds"]
+        assert min(samples["figures"]["memory, MiB"]) > 1
     assert len((tmp_path / "rows.csv").read_text().splitlines()) == 1 + len(report["rows"])
 
 

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tensorwire.bench.harness.control import AgentError, Control
@@ -87,16 +87,6 @@ class Measured(Visit):
     serialization_us: float = 0.0
     samples_us: Sequence[float] = ()
     resources: Sequence[Sample] = field(default_factory=list)
-
-    def details(self) -> dict[str, Any]:
-        """What a report has of it besides the row."""
-        return {
-            "p50_us": self.p50_us,
-            "calls": self.calls,
-            "seconds": self.seconds,
-            "samples_us": list(self.samples_us),
-            "resources": [asdict(sample) for sample in self.resources],
-        }
 
 
 class Cluster:

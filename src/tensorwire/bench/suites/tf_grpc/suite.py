@@ -18,6 +18,7 @@ from tensorwire.bench.harness.report import (
     rate,
     share,
 )
+from tensorwire.bench.harness.resources import timeline
 from tensorwire.bench.harness.rows import Report, Row
 from tensorwire.bench.harness.schedule import Entry
 from tensorwire.bench.harness.suite import Results, Session, Suite
@@ -237,6 +238,10 @@ class Payloads(Suite):
                 _details(row, visits)
                 for row, visits in zip(found, results.visits.values(), strict=True)
             ],
+            "samples": [
+                _resources(row, visits)
+                for row, visits in zip(found, results.visits.values(), strict=True)
+            ],
         }
 
 
@@ -255,8 +260,16 @@ def _details(row: Row, visits: Sequence[Any]) -> dict[str, Any]:
         "mean_us": mean("mean_us"),
         "max_us": max(each.max_us for each in rounds),
         "serialization_us": mean("serialization_us"),
-        "rounds": [each.details() for each in rounds],
+        "samples_us": [list(each.samples_us) for each in rounds],
     }
+
+
+def _resources(row: Row, visits: Sequence[Any]) -> dict[str, Any]:
+    rounds: list[Measured] = list(visits)
+    seconds, figures = timeline([each.resources for each in rounds])
+    what = f"{_group(row)}, {_payload(row)}{', read' * row.reads}"
+    who = {"contender": row.contender, "transport": row.transport, "case": what}
+    return {**who, "seconds": seconds, "figures": figures}
 
 
 def entries(transports: Sequence[str], peers: Iterable[str]) -> list[Entry]:
