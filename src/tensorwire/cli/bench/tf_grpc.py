@@ -75,8 +75,8 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
         payload: Annotated[
             str,
             typer.Option(
-                help="scheme, or model:NAME: all tensors of a model, as resnet50; several by "
-                "commas."
+                help="scheme; model:NAME: all tensors of a model, as resnet50; trace:FILE: the "
+                "messages of a program, of tensorwire trace --events --json; several by commas."
             ),
         ] = "scheme",
         mode: Annotated[
@@ -255,6 +255,7 @@ def _workloads(
     from dataclasses import replace
 
     from tensorwire.bench.suites.tf_grpc import payloads
+    from tensorwire.bench.suites.tf_grpc.replay import of_trace
 
     assert isinstance(mix, payloads.Mix)
 
@@ -262,8 +263,10 @@ def _workloads(
         kind, _, of = word.partition(":")
         if kind == "model" and of:
             return [payloads.of_model(of)]
+        if kind == "trace" and of:
+            return [of_trace(Path(of))]
         if word != "scheme":
-            raise ValueError(f"{word!r} is neither scheme nor model:NAME")
+            raise ValueError(f"{word!r} is neither scheme nor model:NAME nor trace:FILE")
         found = []
         for scheme in schemes:
             for count in counts if scheme != "custom" else [1]:

@@ -150,7 +150,7 @@ def test_other_patterns_are_refused(pattern: str) -> None:
         ("random", Mix(categories=("small",)), "two categories"),
         ("skew", Mix(categories=("small", "large"), bias="medium"), "a bias to medium"),
         ("zipf", Mix(), "no scheme; there are uniform"),
-        ("uniform", Mix(buffers=MOST_BUFFERS, categories=("large",)), "gRPC's messages hold"),
+        ("uniform", Mix(buffers=MOST_BUFFERS, categories=("large",)), "is the most, which"),
     ],
 )
 def test_wrong_mixes_are_told(scheme: str, mix: Mix, told: str) -> None:

@@ -93,10 +93,11 @@ class Caller(Client):
             request_serializer=messages.serializer,
             response_deserializer=messages.deserializer if echoes else None,
         )
-        yield [
-            self._call(stub, messages.make(payload), messages, request)
-            for payload in request.payloads
-        ]
+        calls = {
+            payload: self._call(stub, messages.make(payload), messages, request)
+            for payload in set(request.payloads)
+        }
+        yield [calls[payload] for payload in request.payloads]
 
     def _call(
         self,

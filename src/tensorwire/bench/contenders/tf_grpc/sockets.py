@@ -117,7 +117,10 @@ class _Client(Client):
 
     @contextmanager
     def calls(self, request: Request) -> Iterator[Sequence[Call]]:
-        yield [self._call(request, buffers(payload)) for payload in request.payloads]
+        calls = {
+            payload: self._call(request, buffers(payload)) for payload in set(request.payloads)
+        }
+        yield [calls[payload] for payload in request.payloads]
 
     def _call(self, request: Request, sent: Sequence[Octets]) -> Call:
         connection, memory, reads = self._connection, self._memory, request.reads

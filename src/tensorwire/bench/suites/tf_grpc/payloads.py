@@ -42,7 +42,8 @@ BUFFERS: Final = 10
 """Of a payload, unless the user says otherwise."""
 MOST_BUFFERS: Final = 65_535
 MOST_BYTES: Final = (2 << 30) - MB
-"""Of a payload: what a gRPC message can hold, with room for the framing of protobuf."""
+"""Of all payloads of a workload, which senders hold: what a gRPC message can, with room for the
+framing of protobuf."""
 DRAWS: Final = 8
 """Payloads that the random scheme draws; calls take them in turn."""
 _SKEW: Final = {3: (6, 3, 1), 2: (6, 4)}
@@ -66,11 +67,12 @@ class Workload:
                     f"{self.name}: {len(payload)} buffers in a payload: it has at most "
                     f"{MOST_BUFFERS}"
                 )
-            if sum(payload) > MOST_BYTES:
-                raise ValueError(
-                    f"{self.name}: a payload of {sum(payload)} bytes: gRPC's messages hold at "
-                    f"most {MOST_BYTES}"
-                )
+        together = sum(map(sum, set(self.payloads)))
+        if together > MOST_BYTES:
+            raise ValueError(
+                f"{self.name}: its payloads have {together} bytes: {MOST_BYTES} is the most, which "
+                "a message of gRPC's can hold"
+            )
 
     @property
     def nbytes(self) -> int:
