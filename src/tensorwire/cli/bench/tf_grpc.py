@@ -120,6 +120,14 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
             list[str],
             typer.Option(help="shm, verbs, tcp; repeat or separate by commas."),
         ] = ["shm", "tcp"],  # noqa: B006
+        without: Annotated[
+            str,
+            typer.Option(
+                help="Measure tensorwire without some of its ideas, too, one at a time: "
+                "coalescing, eager, rendezvous, chunking, spinning.",
+                show_default=False,
+            ),
+        ] = "",
         peers: Annotated[
             list[str],
             typer.Option(help="Others to measure: sockets, what else is installed, or all."),
@@ -156,6 +164,7 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
         ] = None,
         json_: Json = False,
     ) -> None:
+        from tensorwire.bench.contenders.tf_grpc.tensorwire import IDEAS
         from tensorwire.bench.harness.files import check_plot
         from tensorwire.bench.harness.handover import measured
         from tensorwire.bench.suites.tf_grpc import remote
@@ -168,6 +177,7 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
             OWN,
             Options,
             Payloads,
+            entries,
             topology,
         )
         from tensorwire.bench.suites.tf_grpc.suite import plot as draw
@@ -177,12 +187,14 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
         for each in named:
             usage("--peers", lambda each: each == "all" or find(each), each)
         chosen = [*(LIMITS if limits else ()), *(others if "all" in named else named)]
+        ahead = ways("--transport", ",".join(transport))
+        ideas = choices("--without", without, IDEAS) if without else []
         token = usage("--token-file", remote.Token.of, token_file) if serve or connect else None
         if serve:
             if connect:
                 raise typer.BadParameter("serve there, connect here", param_hint="--connect")
-            serving = dict.fromkeys((BASELINE.contender, OWN, *chosen))
             assert token is not None
+            serving = dict.fromkeys(each.contender for each in entries(ahead, chosen, ideas))
             raise typer.Exit(remote.serve(list(serving), ip, port, token))
 
         where = words("--connect", connect) if connect else []
@@ -215,11 +227,12 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
             origins=choices("--origin", origin, ORIGINS),
             reads=[word == "yes" for word in choices("--reads", reads, ("no", "yes"))],
             topology=people,
-            transports=ways("--transport", ",".join(transport)),
+            transports=ahead,
             peers=chosen,
             rounds=rounds,
             seconds=seconds,
             settings=Settings(warm_up, rate, monitor, str(token.file) if token else ""),
+            without=ideas,
             may_lack=[each for each in others if each not in named],
             remote=usage("--connect", lambda where: remote.look_up(where, port, token), where),
         )

@@ -27,10 +27,11 @@ from tensorwire.bench.harness.schedule import Entry
 from tensorwire.bench.harness.work import Work
 from tensorwire.bench.suites.tf_grpc import remote, suite
 from tensorwire.bench.suites.tf_grpc.cluster import Measured, Settings, Topology
-from tensorwire.bench.suites.tf_grpc.contender import Request
+from tensorwire.bench.suites.tf_grpc.contender import Request, find
 from tensorwire.bench.suites.tf_grpc.payloads import Workload
 from tensorwire.bench.suites.tf_grpc.suite import BENCHMARKS, Options, Payloads, topology
 from tensorwire.cli import app
+from tensorwire.observe.trace import read
 
 QUICK = ("--rounds", "1", "--seconds", "0.01", "--warm-up", "0", "--no-limits")
 
@@ -233,6 +234,29 @@ def test_nodes_call_each_other() -> None:
     assert cases == {(name, *each) for name in ("grpcio", "tensorwire") for each in sizes}
 
 
+@pytest.mark.timeout(120)
+def test_without_an_idea_its_steps_are_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two small buffers behind a large one, which coalesce: the steps of all links tell."""
+    monkeypatch.setenv("TENSORWIRE_TRACE", "100000")
+    monkeypatch.setenv("TENSORWIRE_TRACE_FOLDER", str(tmp_path))
+    done = command(
+        *("p2p-bandwidth", *QUICK, "--json", "--transport", "tcp", "--without", "coalescing"),
+        *("--scheme", "custom", "--pattern", "lss", "--origin", "ordinary", "--seconds", "0.001"),
+    )
+    assert done.exit_code == 0, done.output
+    rows = json.loads(done.stdout)["rows"]
+    names = [row["contender"] for row in rows]
+    assert names == ["grpcio", "tensorwire", "tensorwire-without-coalescing"]
+    frames = set()
+    for link in read(tmp_path):
+        if link.role == "client":
+            large = link.steps["sent"]["DATA"][1] // (1 << 20)
+            frames.add(link.count("EAGER", "sent") / large)
+    assert frames == {1, 2}
+
+
 @pytest.fixture
 def token(tmp_path: Path) -> Path:
     file = tmp_path / "token"
@@ -243,7 +267,8 @@ def token(tmp_path: Path) -> Path:
 @pytest.mark.timeout(120)
 def test_servers_of_another_command(token: Path) -> None:
     """As on another host; they end by Ctrl-C, and have refused who has another token."""
-    with remote.serving(["grpcio", "sockets"], "127.0.0.1", 0, remote.Token.of(token)) as address:
+    names = ["grpcio", "sockets", *find("sockets").variants()]
+    with remote.serving(names, "127.0.0.1", 0, remote.Token.of(token)) as address:
         done = command(
             *("p2p-bandwidth", "--connect", address, "--token-file", str(token), *QUICK, "--json"),
             *("--peers", "sockets", "--transport", "tcp", "--scheme", "skew"),
@@ -252,7 +277,7 @@ def test_servers_of_another_command(token: Path) -> None:
         assert done.exit_code == 1, "tensorwire is not served there"
         notes = report["environment"]["notes"]
         assert "tensorwire over tcp: left out: it is not served there" in notes[0]
-        assert {row["contender"] for row in report["rows"]} >= {"grpcio", "sockets"}
+        assert {row["contender"] for row in report["rows"]} == set(names)
         other = token.with_name("other")
         other.write_text("another-secret-of-some-length")
         done = command("p2p-bandwidth", "--connect", address, "--token-file", str(other))
@@ -329,6 +354,7 @@ def test_wrong_usage_is_told() -> None:
         (("p2p-latency", "--connect", "nobody"), "both ends have"),
         (("p2p-latency", "--serve"), "both ends have"),
         (("mimic", "--workers", "2"), "give --servers alone"),
+        (("p2p-latency", "--without", "tcp"), "none of coalescing, eager, rendezvous"),
     ):
         done = command(*arguments)
         assert done.exit_code == 2, done.output

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
@@ -38,6 +39,16 @@ from tensorwire.transports import names, why_not
 
 if TYPE_CHECKING:
     from tensorwire.rpc.choice import Transport
+
+
+IDEAS: Final[Mapping[str, Mapping[str, str]]] = {
+    "coalescing": {"TENSORWIRE_COALESCE_BYTES": "0"},
+    "eager": {"TENSORWIRE_EAGER_BYTES": "0"},
+    "rendezvous": {"TENSORWIRE_EAGER_BYTES": "1M"},
+    "chunking": {"TENSORWIRE_CHUNK_BYTES": "64M"},
+    "spinning": {"TENSORWIRE_SPIN_US": "0"},
+}
+"""What a variant does without, and the settings by which it does."""
 
 
 def published(payload: Payload) -> list[Octets]:
@@ -73,6 +84,16 @@ class Tensorwire(Contender):
     transports = names()
     packages = ("protobuf",)
     origins = frozenset(ORIGINS)
+
+    def __init__(self, settings: Mapping[str, str] = MappingProxyType({})) -> None:
+        self.settings = settings
+
+    def variants(self) -> dict[str, Tensorwire]:
+        """Without one idea each."""
+        return {f"tensorwire-without-{idea}": Tensorwire(IDEAS[idea]) for idea in IDEAS}
+
+    def environment(self) -> Mapping[str, str]:
+        return self.settings
 
     def viable(self, transport: str) -> str | None:
         if transport not in names():

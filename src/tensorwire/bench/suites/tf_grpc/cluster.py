@@ -17,7 +17,7 @@ from tensorwire.bench.harness.resources import Monitor, Sample
 from tensorwire.bench.harness.schedule import Entry
 from tensorwire.bench.harness.work import Work
 from tensorwire.bench.suites.tf_grpc.agent import NODE, SERVER, WORKER
-from tensorwire.bench.suites.tf_grpc.contender import Request
+from tensorwire.bench.suites.tf_grpc.contender import Request, find
 from tensorwire.bench.suites.tf_grpc.load import Times, thinned
 
 LOOPBACK: Final = "127.0.0.1"
@@ -204,6 +204,10 @@ def command(
     entry: Entry, role: str, number: int, host: str, port: int, token_file: str, path: str
 ) -> list[str]:
     """That starts an agent. port: where it serves; 0: any that is free."""
-    agent = [sys.executable, "-m", "tensorwire.bench.suites.tf_grpc.agent"]
+    variables = find(entry.contender).environment()
+    agent = [
+        *("env", *(f"{name}={value}" for name, value in variables.items())),
+        *(sys.executable, "-m", "tensorwire.bench.suites.tf_grpc.agent"),
+    ]
     place = (str(number), host, str(port), token_file, path)
     return [*agent, entry.contender, entry.transport, role, *place]

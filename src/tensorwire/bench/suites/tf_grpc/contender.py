@@ -5,7 +5,7 @@ How to add one is told in ``docs/benchmarks.md``."""
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
@@ -82,6 +82,10 @@ class Contender(contenders.Contender):
     joins: bool = False
     modes: frozenset[str] = frozenset(MODES)
     origins: frozenset[str] = frozenset({"ordinary"})
+
+    def environment(self) -> Mapping[str, str]:
+        """Of its processes, before they load anything."""
+        return {}
 
     @abc.abstractmethod
     def serve(

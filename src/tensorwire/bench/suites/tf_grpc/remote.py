@@ -68,9 +68,8 @@ class Directory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def served(names: Sequence[str]) -> list[str]:
-    """The contenders, and their variants, that can serve here."""
-    every = dict.fromkeys(each for name in names for each in (name, *find(name).variants()))
-    return [name for name in every if find(name).viable(find(name).transports[0]) is None]
+    """The contenders that can serve here."""
+    return [name for name in names if find(name).viable(find(name).transports[0]) is None]
 
 
 @contextmanager
@@ -119,8 +118,8 @@ def serve(names: Sequence[str], host: str, port: int, token: Token) -> int:
     """Until Ctrl-C; returns the command's exit code."""
     try:
         with serving(names, host, port, token) as address:
-            progress.say(f"serving {', '.join(served(names))} at {address}; Ctrl-C ends it")
             with suppress(KeyboardInterrupt):
+                progress.say(f"serving {', '.join(served(names))} at {address}; Ctrl-C ends it")
                 while True:
                     signal.pause()
     except AgentError as error:

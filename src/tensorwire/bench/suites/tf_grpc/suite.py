@@ -143,8 +143,9 @@ LAYOUT: Final = Layout(
 @dataclass(frozen=True)
 class Options:
     """workloads: what calls carry; modes, origins, reads: as of ``Request``. transports:
-    Tensorwire's. peers: beside grpcio, of which those in ``may_lack`` need not be installed.
-    remote: addresses of the servers of each entry, where they run elsewhere already."""
+    Tensorwire's. without: ideas, for each of which there is a variant of it that does without.
+    peers: beside grpcio, of which those in ``may_lack`` need not be installed. remote: addresses of
+    the servers of each contender, where they run elsewhere already."""
 
     benchmark: str
     workloads: Sequence[Workload]
@@ -157,6 +158,7 @@ class Options:
     rounds: int
     seconds: float
     settings: Settings
+    without: Sequence[str] = ()
     may_lack: Sequence[str] = ()
     remote: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
@@ -177,7 +179,7 @@ class Payloads(Suite):
         """Raises ValueError for a peer that does not exist."""
         made: type[Payloads] = type(options.benchmark, (cls,), {"name": options.benchmark})
         return made(
-            entries(options.transports, options.peers),
+            entries(options.transports, options.peers, options.without),
             plan(options),
             options.rounds,
             options.seconds,
@@ -272,10 +274,13 @@ def _resources(row: Row, visits: Sequence[Any]) -> dict[str, Any]:
     return {**who, "seconds": seconds, "figures": figures}
 
 
-def entries(transports: Sequence[str], peers: Iterable[str]) -> list[Entry]:
-    """The baseline, Tensorwire on each of ``transports``, then the peers and their variants on all
-    of theirs. Raises ValueError for a peer that does not exist."""
-    found = [BASELINE, *(Entry(OWN, transport) for transport in transports)]
+def entries(
+    transports: Sequence[str], peers: Iterable[str], without: Sequence[str] = ()
+) -> list[Entry]:
+    """The baseline, Tensorwire and its variants on each of ``transports``, then the peers and
+    theirs on all of their own. Raises ValueError for a peer that does not exist."""
+    own = [OWN, *(f"{OWN}-without-{idea}" for idea in without)]
+    found = [BASELINE, *(Entry(name, transport) for transport in transports for name in own)]
     for peer in peers:
         for name in (peer, *find(peer).variants()):
             found.extend(Entry(name, transport) for transport in find(name).transports)
