@@ -122,6 +122,7 @@ def test_rows_and_their_details(monkeypatch: pytest.MonkeyPatch) -> None:
         ("tensorwire", "shm"),
     ]
     assert samples[2]["case"] == "skew 1.05 MB, published, read"
+    assert samples[5]["case"] == "two 6 B, published, read"
     assert samples[1]["seconds"] == [0.5, 1.0], "a round after the other"
     assert report.details["payloads"]["two"] == [[4], [8]]
     assert {request.procedure for each in clusters for request in each.requests} == {"echo"}

@@ -117,11 +117,10 @@ def serving(names: Sequence[str], host: str, port: int, token: Token) -> Iterato
 def serve(names: Sequence[str], host: str, port: int, token: Token) -> int:
     """Until Ctrl-C; returns the command's exit code."""
     try:
-        with serving(names, host, port, token) as address:
-            with suppress(KeyboardInterrupt):
-                progress.say(f"serving {', '.join(served(names))} at {address}; Ctrl-C ends it")
-                while True:
-                    signal.pause()
+        with serving(names, host, port, token) as address, suppress(KeyboardInterrupt):
+            progress.say(f"serving {', '.join(served(names))} at {address}; Ctrl-C ends it")
+            while True:
+                signal.pause()
     except AgentError as error:
         progress.say(f"tensorwire: {error}")
         return 1

@@ -85,7 +85,8 @@ def _mb_per_s(row: Row) -> float | None:
 
 def _group(row: Row) -> str:
     who = f" x{row.callers}" if row.callers > 1 else ""
-    return f"{row.case} {row.size / 1e6:.2f} MB{who}"
+    size = f"{row.size} B" if row.size < 10_000 else f"{row.size / 1e6:.2f} MB"
+    return f"{row.case} {size}{who}"
 
 
 def _payload(row: Row) -> str:
