@@ -118,11 +118,11 @@ def test_rows_and_their_details(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found[1]["samples_us"] == [[1000, 1000]] * 2
     samples = report.details["samples"]
     assert [(each["contender"], each["transport"]) for each in samples[:2]] == [
-        ("grpcio", "grpc"),
-        ("tensorwire", "shm"),
+        ("grpcio", "grpc ordinary"),
+        ("tensorwire", "shm ordinary"),
     ]
-    assert samples[2]["case"] == "skew 1.05 MB, published, read"
-    assert samples[5]["case"] == "two 6 B, published, read"
+    assert (samples[2]["transport"], samples[2]["case"]) == ("shm published", "skew 1.05 MB, read")
+    assert samples[5]["case"] == "two 6 B, read"
     assert samples[1]["seconds"] == [0.5, 1.0], "a round after the other"
     assert report.details["payloads"]["two"] == [[4], [8]]
     assert {request.procedure for each in clusters for request in each.requests} == {"echo"}

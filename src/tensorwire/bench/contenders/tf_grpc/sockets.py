@@ -144,6 +144,7 @@ class _Client(Client):
 
 
 class Sockets(Contender):
+    role = "limit"
     transports = ("tcp",)
     joins = True
     modes = frozenset({"non-serialized"})

@@ -81,6 +81,7 @@ class _Caller(Caller):
 
 
 class Tensorwire(Contender):
+    role = "own"
     transports = names()
     packages = ("protobuf",)
     origins = frozenset(ORIGINS)

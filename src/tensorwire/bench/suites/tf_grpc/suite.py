@@ -270,8 +270,9 @@ def _details(row: Row, visits: Sequence[Any]) -> dict[str, Any]:
 def _resources(row: Row, visits: Sequence[Any]) -> dict[str, Any]:
     rounds: list[Measured] = list(visits)
     seconds, figures = timeline([each.resources for each in rounds])
-    what = f"{_group(row)}, {_payload(row)}{', read' * row.reads}"
-    who = {"contender": row.contender, "transport": row.transport, "case": what}
+    way = f"{row.transport} {_payload(row)}"
+    what = f"{_group(row)}{', read' * row.reads}"
+    who = {"contender": row.contender, "transport": way, "case": what}
     return {**who, "seconds": seconds, "figures": figures}
 
 
