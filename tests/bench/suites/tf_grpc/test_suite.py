@@ -153,6 +153,11 @@ def test_who_is_not_served_elsewhere_is_left_out(monkeypatch: pytest.MonkeyPatch
         run(monkeypatch, "p2p-latency", topology=people, remote={"grpcio": ["a:2"]})
 
 
+def test_payloads_have_names_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="several payloads are called 'one'"):
+        run(monkeypatch, "mimic", workloads=[Workload("one", ((8,),)), Workload("one", ((9,),))])
+
+
 def test_the_warm_up_counts_in_the_forecast() -> None:
     def forecast(warm_up: float) -> float:
         options = Options(

@@ -177,7 +177,10 @@ class Payloads(Suite):
 
     @classmethod
     def of(cls, options: Options) -> Payloads:
-        """Raises ValueError for a peer that does not exist."""
+        """Raises ValueError for a peer that does not exist, and for payloads of the same name."""
+        names = [each.name for each in options.workloads]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise ValueError(f"several payloads are called {min(twice)!r}: measure one at a time")
         made: type[Payloads] = type(options.benchmark, (cls,), {"name": options.benchmark})
         return made(
             entries(options.transports, options.peers, options.without),
