@@ -53,6 +53,7 @@ NAMING = {
     "cli/bench/rpc.py": "what is measured unless the user says otherwise",
     "cli/bench/tensorflow.py": "what is measured unless the user says otherwise",
     "cli/bench/weights.py": "what is measured unless the user says otherwise",
+    "cli/bench/tf_grpc.py": "what is measured unless the user says otherwise",
     "observe/host.py": "doctor tells what the kernel offers to one",
     "observe/rdma.py": "what doctor says of one",
     "rpc/choice.py": "the public type; tests/rpc/test_choice.py compares it with the table",

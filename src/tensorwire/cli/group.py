@@ -24,8 +24,9 @@ class Command(typer.core.TyperCommand):
 
 
 class Group(typer.core.TyperGroup):
-    """Commands, each the ``app`` of the module ``home.name``. That module is imported when the
-    command is called or asked for its help; for the help of the group, ``summaries`` will do."""
+    """Commands, each the ``app`` of the module ``home.name``, with ``_`` for ``-``. That module is
+    imported when the command is called or asked for its help; for the help of the group,
+    ``summaries`` will do."""
 
     home: ClassVar[str]
     summaries: ClassVar[Mapping[str, str]]
@@ -49,7 +50,7 @@ class Group(typer.core.TyperGroup):
         return name, stand_in and self.load(str(name)), rest
 
     def load(self, name: str) -> Any:
-        command = typer.main.get_command(import_module(f"{self.home}.{name}").app)
+        command = typer.main.get_command(import_module(f"{self.home}.{name.replace('-', '_')}").app)
         command.name = name
         return command
 

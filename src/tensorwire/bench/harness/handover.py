@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tensorwire.bench.harness.files import save
-from tensorwire.bench.harness.report import Layout, plot, print_report
+from tensorwire.bench.harness.report import Layout, plot, print_report, write_csv
 from tensorwire.bench.harness.rows import Report
 from tensorwire.bench.harness.suite import Suite, SuiteError
 from tensorwire.bench.harness.terminal import announce, progress_bar
@@ -22,6 +22,7 @@ def measured(
     json_: bool,
     picture: Path | None,
     draw: Callable[[Report, Path], None] = plot,
+    csv: Path | None = None,
 ) -> int:
     """Runs the suite, and hands over its figures; returns the command's exit code."""
     command = f"tensorwire bench {suite.name}"
@@ -32,7 +33,7 @@ def measured(
     except SuiteError as error:
         print(f"{command}: {error}", file=sys.stderr)
         return 1
-    saved = hand_over(report, suite.layout, output, json_, picture, draw)
+    saved = hand_over(report, suite.layout, output, json_, picture, draw, csv)
     return 0 if saved and complete else 1
 
 
@@ -43,12 +44,14 @@ def hand_over(
     json_: bool,
     picture: Path | None,
     draw: Callable[[Report, Path], None] = plot,
+    csv: Path | None = None,
 ) -> bool:
     """Writes, prints and draws the figures of a run, also of one that Ctrl-C has ended; after those
     the command ends as Ctrl-C ends it. Whether all files could be written; one that could not keeps
     nothing else from being done."""
     text = json.dumps(report.to_json(), indent=2)
     saved = save(output, lambda path: path.write_text(text + "\n"))
+    saved &= save(csv, lambda path: write_csv(report, path))
     if json_:
         print(text)
     else:

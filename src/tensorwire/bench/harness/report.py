@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from tensorwire.bench.harness.work import format_size
@@ -152,6 +153,25 @@ def host(environment: dict[str, Any]) -> str:
         f"TCP congestion control: {control['default']} by default here, "
         f"{control['same_host_links']} on tensorwire's links within a host."
     )
+
+
+def write_csv(report: Report, path: Path) -> None:
+    """A line for each row, with its fields, and with those of its details that are one figure."""
+    details = report.details.get("rows") or [{}] * len(report.rows)
+    lines = [
+        {**{name: each for name, each in more.items() if _one(each)}, **asdict(row)}
+        for row, more in zip(report.rows, details, strict=True)
+    ]
+    names = dict.fromkeys(name for row in report.rows[:1] for name in asdict(row))
+    names |= dict.fromkeys(name for line in lines for name in line)
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, names)
+        writer.writeheader()
+        writer.writerows(lines)
+
+
+def _one(value: Any) -> bool:
+    return value is None or isinstance(value, (bool, int, float, str))
 
 
 def plot(report: Report, path: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from tensorwire.bench.harness.measure import MINIMUM_CALLS, WARM_UP_SHARE
+from tensorwire.bench.harness.measure import MINIMUM_CALLS
 
 T = TypeVar("T")
 
@@ -64,10 +64,10 @@ class Forecast:
 
 
 def visits(count: int, nbytes: int, seconds: float, overhead: float) -> Forecast:
-    """Of visits that measure for ``seconds``. nbytes: of a call; overhead: seconds of a visit
-    outside of its calls."""
+    """Of visits whose calls last for ``seconds``, those of the warm-up too. nbytes: of a call;
+    overhead: seconds of a visit outside of its calls."""
     least = _CALLS_AT_LEAST * nbytes / _BYTES_PER_SECOND
-    return Forecast(count, count * (max(seconds * (1 + WARM_UP_SHARE), least) + overhead))
+    return Forecast(count, count * (max(seconds, least) + overhead))
 
 
 def rotated(each: Sequence[T], turn: int) -> list[T]:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol
 from tensorwire.bench.harness import environment, schedule
 from tensorwire.bench.harness.contenders import Contender
 from tensorwire.bench.harness.control import AgentError
-from tensorwire.bench.harness.measure import Visit
+from tensorwire.bench.harness.measure import WARM_UP_SHARE, Visit
 from tensorwire.bench.harness.report import Layout
 from tensorwire.bench.harness.rows import Report, Row, Visits, rows
 from tensorwire.bench.harness.schedule import (
@@ -123,6 +123,10 @@ class Suite(abc.ABC):
         """What only this suite has to report. found: the rows."""
         return {}
 
+    def warm_up_seconds(self) -> float:
+        """Of a visit."""
+        return self.seconds * WARM_UP_SHARE
+
     def forecast(self) -> Forecast:
         """Of a run; entries that cannot be measured have no part in it."""
         total = Forecast()
@@ -132,7 +136,10 @@ class Suite(abc.ABC):
                 total += Forecast(0, self.start_seconds * len({self.room(work) for work in own}))
                 for work in own:
                     total += schedule.visits(
-                        self.rounds, self.moved(work), self.seconds, self.visit_overhead
+                        self.rounds,
+                        self.moved(work),
+                        self.seconds + self.warm_up_seconds(),
+                        self.visit_overhead,
                     )
         return total
 

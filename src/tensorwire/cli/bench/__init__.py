@@ -14,6 +14,10 @@ class Commands(Group):
     home = __name__
     summaries: ClassVar = {
         "rpc": "Measure calls and streams: Tensorwire against stock grpcio, in interleaved rounds.",
+        "p2p-latency": "TF-gRPC-Bench: how long a call takes whose payload a server echoes.",
+        "p2p-bandwidth": "TF-gRPC-Bench: what a worker pushes to a server in a second.",
+        "ps-throughput": "TF-gRPC-Bench: calls of workers to parameter servers in a second.",
+        "mimic": "Calls between nodes that all call each other, as in distributed TensorFlow.",
         "collectives": "Measure collectives: Tensorwire against gloo and MPI, in interleaved "
         "rounds.",
         "channels": "Measure training steps over each channel for gradients, in interleaved "

@@ -19,7 +19,7 @@ from tensorwire.bench.suites.rpc.contender import ANSWER, Call, Client, Contende
 from tensorwire.observe.host import congestion_control, same_host_congestion_control
 
 
-def _tune(connection: socket.socket, congestion: str) -> None:
+def tune(connection: socket.socket, congestion: str) -> None:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if congestion:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion.encode())
@@ -61,7 +61,7 @@ class _Server(Server):
     def talk(self, connection: socket.socket) -> None:
         work = self.work
         with connection:
-            _tune(connection, self.congestion)
+            tune(connection, self.congestion)
             if work.case == "request":
                 self.take(connection, work)
             elif work.case == "pull":
@@ -106,7 +106,7 @@ class _Client(Client):
 
     def connection(self) -> socket.socket:
         connection = socket.create_connection(self.target)
-        _tune(connection, self.congestion)
+        tune(connection, self.congestion)
         return connection
 
     @contextmanager
@@ -167,7 +167,7 @@ class Sockets(Contender):
     def viable(self, transport: str) -> str | None:
         try:
             with socket.socket() as probe:
-                _tune(probe, self.congestion)
+                tune(probe, self.congestion)
         except OSError as error:
             return f"congestion control {self.congestion}: {error.strerror}"
         return None

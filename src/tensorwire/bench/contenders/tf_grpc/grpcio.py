@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stock grpcio: sync stubs and a thread pool. Buffers that are not serialized travel as ready
+``bytes``: joining them, as a program with buffers must, is left out of the times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, Final
+
+import grpc
+
+from tensorwire.bench.suites.rpc.contender import ANSWER
+from tensorwire.bench.suites.rpc.messages import OPTIONS, why_no_protobuf
+from tensorwire.bench.suites.tf_grpc.contender import Call, Client, Contender, Request, answer
+from tensorwire.bench.suites.tf_grpc.messages import (
+    Messages,
+    Stopwatch,
+    guards,
+    joined,
+    proof,
+    protobuf,
+)
+
+SERVICE: Final = "tensorwire.bench.Payloads"
+THREADS: Final = 8
+"""Of a server: workers call at the same time."""
+
+
+def method(procedure: str, mode: str, reads: bool) -> str:
+    """The name of the procedure that a server has for such calls."""
+    return f"{procedure}-{mode}{'-reading' if reads else ''}"
+
+
+def handlers(messages: Mapping[str, Messages]) -> grpc.GenericRpcHandler:
+    """The procedures of a server. messages: by mode."""
+    found: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
+    for mode, each in messages.items():
+        for reads in (False, True):
+            found[method("echo", mode, reads)] = _echo(each, reads)
+            found[method("acknowledge", mode, reads)] = _acknowledge(each, reads)
+    return grpc.method_handlers_generic_handler(SERVICE, found)
+
+
+def _echo(messages: Messages, reads: bool) -> grpc.RpcMethodHandler[Any, Any]:
+    def echo(request: Any, context: grpc.ServicerContext) -> Any:
+        answer(messages.buffers(request), reads)
+        return request
+
+    return grpc.unary_unary_rpc_method_handler(
+        echo,
+        request_deserializer=messages.deserializer,
+        response_serializer=messages.serializer,
+    )
+
+
+def _acknowledge(messages: Messages, reads: bool) -> grpc.RpcMethodHandler[Any, Any]:
+    def acknowledge(request: Any, context: grpc.ServicerContext) -> bytes:
+        return ANSWER.pack(answer(messages.buffers(request), reads))
+
+    return grpc.unary_unary_rpc_method_handler(
+        acknowledge, request_deserializer=messages.deserializer
+    )
+
+
+class Caller(Client):
+    """The stubs."""
+
+    def __init__(self, channel: grpc.Channel, token: str | None) -> None:
+        self.channel = channel
+        self.metadata = proof(token)
+        self.stopwatch = Stopwatch()
+
+    def path(self) -> str:
+        return "grpc"
+
+    def messages(self, request: Request) -> Messages:
+        return of_grpc()[request.mode]
+
+    def serialization_ns(self) -> int:
+        return self.stopwatch.nanoseconds
+
+    @contextmanager
+    def calls(self, request: Request) -> Iterator[Sequence[Call]]:
+        messages = self.messages(request)
+        if request.mode == "serialized":
+            messages = self.stopwatch.of(messages)
+        echoes = request.procedure == "echo"
+        name = method(request.procedure, request.mode, request.reads)
+        stub: grpc.UnaryUnaryMultiCallable[Any, Any] = self.channel.unary_unary(
+            f"/{SERVICE}/{name}",
+            request_serializer=messages.serializer,
+            response_deserializer=messages.deserializer if echoes else None,
+        )
+        calls = {
+            payload: self._call(stub, messages.make(payload), messages, request)
+            for payload in set(request.payloads)
+        }
+        yield [calls[payload] for payload in request.payloads]
+
+    def _call(
+        self,
+        stub: grpc.UnaryUnaryMultiCallable[Any, Any],
+        message: Any,
+        messages: Messages,
+        request: Request,
+    ) -> Call:
+        buffers, reads = messages.buffers, request.reads
+        unpack, metadata = ANSWER.unpack, self.metadata
+        if request.procedure == "echo":
+            return lambda: answer(buffers(stub(message, metadata=metadata)), reads)
+        return lambda: int(unpack(stub(message, metadata=metadata))[0])
+
+
+def of_grpc() -> dict[str, Messages]:
+    """By mode; serialized messages where protobuf is installed."""
+    found = {"non-serialized": joined()}
+    if why_no_protobuf() is None:
+        found["serialized"] = protobuf()
+    return found
+
+
+class Grpcio(Contender):
+    transports = ("grpc",)
+    packages = ("protobuf",)
+    joins = True
+
+    def viable(self, transport: str) -> str | None:
+        return None
+
+    @contextmanager
+    def serve(self, transport: str, host: str, port: int, token: str | None) -> Iterator[str]:
+        server = grpc.server(
+            ThreadPoolExecutor(THREADS),
+            options=OPTIONS,
+            handlers=[handlers(of_grpc())],
+            interceptors=guards(token),
+        )
+        bound = server.add_insecure_port(f"{host}:{port}")
+        server.start()
+        try:
+            yield f"{host}:{bound}"
+        finally:
+            server.stop(None).wait()
+
+    @contextmanager
+    def connect(self, transport: str, address: str, token: str | None) -> Iterator[Client]:
+        with grpc.insecure_channel(address, options=OPTIONS) as channel:
+            yield Caller(channel, token)

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of one worker, one after the other, and the time that each one takes.
+
+No time is left out (coordinated omission). Without a rate, a call begins where the one before
+has ended, so that all calls together are the whole time and a stall is the time of some call. With
+a rate, calls have a time at which they should begin, whatever the ones before take, and their times
+count from there.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tensorwire.bench.harness.measure import check
+from tensorwire.bench.suites.tf_grpc.contender import Call
+
+MOST_TOLD: Final = 20_000
+"""Times of calls that a worker tells of one visit."""
+_SPIN_NS: Final = 100_000
+"""Sleeping ends about that late; it is spun for instead."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """What the calls of one visit took, in nanoseconds. told: all of them, or so many, evenly
+    spaced. seconds: from the first call's begin to the last one's end."""
+
+    calls: int
+    seconds: float
+    total: int
+    least: int
+    most: int
+    told: Sequence[int]
+
+    @classmethod
+    def of(cls, durations: array[int], seconds: float) -> Times:
+        return cls(
+            len(durations),
+            seconds,
+            sum(durations),
+            min(durations),
+            max(durations),
+            thinned(durations, MOST_TOLD),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "told": list(self.told)}
+
+
+def thinned(values: Sequence[int], most: int) -> Sequence[int]:
+    """All of them, or ``most``, evenly spaced, in their order."""
+    if len(values) <= most:
+        return values
+    return [values[place * len(values) // most] for place in range(most)]
+
+
+class Turns:
+    """The calls of a worker, to one server after the other, whose answers are compared with what
+    they should be.
+
+    calls: of each server, one for each payload. answers: to the call of each payload.
+    """
+
+    def __init__(self, calls: Sequence[Sequence[Call]], answers: Sequence[int]) -> None:
+        self._endless = self._turns(calls, answers)
+
+    @staticmethod
+    def _turns(calls: Sequence[Sequence[Call]], answers: Sequence[int]) -> Iterator[None]:
+        while True:
+            for place, answer in enumerate(answers):
+                for server in calls:
+                    check(server[place](), answer)
+                    yield
+
+    def __call__(self) -> None:
+        """Makes the next call. Raises WrongAnswerError."""
+        next(self._endless)
+
+    def until(self, begin: int) -> None:
+        """Warms up until that time of ``time.monotonic_ns``, with one call at least."""
+        self()
+        while time.monotonic_ns() < begin:
+            self()
+
+    def timed(self, begin: int, seconds: float, rate: float) -> Times:
+        """Calls for that long from ``begin`` on, or from now where that is later; one at least.
+        rate: calls in a second; 0: one right after the other."""
+        start = max(begin, time.monotonic_ns())
+        end = start + int(seconds * 1e9)
+        return self._at_rate(start, end, rate) if rate else self._back_to_back(end)
+
+    def _back_to_back(self, end: int) -> Times:
+        clock, durations = time.monotonic_ns, array("q")
+        keep = durations.append
+        start = before = clock()
+        while before < end or not durations:
+            self()
+            after = clock()
+            keep(after - before)
+            before = after
+        return Times.of(durations, (before - start) / 1e9)
+
+    def _at_rate(self, start: int, end: int, rate: float) -> Times:
+        clock, durations = time.monotonic_ns, array("q")
+        due = now = start
+        while due < end or not durations:
+            _wait_for(due)
+            self()
+            now = clock()
+            durations.append(now - due)
+            due = start + int(len(durations) / rate * 1e9)
+        return Times.of(durations, (now - start) / 1e9)
+
+
+def _wait_for(due: int) -> None:
+    left = due - time.monotonic_ns() - _SPIN_NS
+    if left > 0:
+        time.sleep(left / 1e9)
+    while time.monotonic_ns() < due:
+        pass

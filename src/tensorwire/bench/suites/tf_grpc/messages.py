@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How buffers become messages of gRPC's, and what comes out of them; and who may call."""
+
+from __future__ import annotations
+
+import hmac
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, Final
+
+import grpc
+import numpy as np
+
+from tensorwire.bench.suites.tf_grpc.contender import Octets, buffers, octets
+from tensorwire.bench.suites.tf_grpc.payloads import Payload
+
+_TOKEN: Final = "authorization"
+
+
+@dataclass(frozen=True)
+class Messages:
+    """make: what the sender hands over, ahead of the calls that are timed. buffers: of what a
+    receiver is handed."""
+
+    make: Callable[[Payload], Any]
+    buffers: Callable[[Any], Sequence[Octets]]
+    serializer: Callable[[Any], Any] | None = None
+    deserializer: Callable[[Any], Any] | None = None
+
+
+def joined() -> Messages:
+    """Ready ``bytes``, which is all that stock gRPC takes."""
+    return Messages(
+        lambda payload: np.concatenate(buffers(payload)).tobytes(),
+        lambda message: [octets(message)],
+    )
+
+
+def protobuf() -> Messages:
+    """A message with a repeated field of bytes, a buffer in each."""
+    kind = _payload_class()
+    return Messages(
+        lambda payload: kind(buffers=[buffer.tobytes() for buffer in buffers(payload)]),
+        lambda message: [octets(each) for each in message.buffers],
+        kind.SerializeToString,
+        kind.FromString,
+    )
+
+
+@cache
+def _payload_class() -> Any:
+    """The class that protoc would generate of ``message Payload { repeated bytes buffers = 1; }``.
+    Raises ImportError where protobuf is missing."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    field = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(
+        name="tensorwire/bench/payload.proto", package="tensorwire.bench", syntax="proto3"
+    )
+    file.message_type.add(name="Payload").field.add(
+        name="buffers", number=1, label=field.LABEL_REPEATED, type=field.TYPE_BYTES
+    )
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(
+        pool.FindMessageTypeByName(f"{file.package}.{file.message_type[0].name}")
+    )
+
+
+class Stopwatch:
+    """Adds up the time that functions take; for the calls of one thread."""
+
+    def __init__(self) -> None:
+        self.nanoseconds = 0
+
+    def timing(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def timed(given: Any) -> Any:
+            before = time.perf_counter_ns()
+            try:
+                return function(given)
+            finally:
+                self.nanoseconds += time.perf_counter_ns() - before
+
+        return timed
+
+    def of(self, messages: Messages) -> Messages:
+        """The same messages, whose serializers are timed."""
+        assert messages.serializer is not None
+        assert messages.deserializer is not None
+        return replace(
+            messages,
+            serializer=self.timing(messages.serializer),
+            deserializer=self.timing(messages.deserializer),
+        )
+
+
+Metadata = tuple[tuple[str, str], ...]
+
+
+def proof(token: str | None) -> Metadata | None:
+    """The metadata of a call that shows the token."""
+    return None if token is None else ((_TOKEN, f"Bearer {token}"),)
+
+
+class Guard(grpc.ServerInterceptor):
+    """Refuses calls that do not show the token."""
+
+    def __init__(self, token: str) -> None:
+        ((_, self._shown),) = proof(token) or ()
+        self._refusal: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(
+            _refuse
+        )
+
+    def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
+        shown = dict(handler_call_details.invocation_metadata).get(_TOKEN, "")
+        if isinstance(shown, str) and hmac.compare_digest(shown.encode(), self._shown.encode()):
+            return continuation(handler_call_details)
+        return self._refusal
+
+
+def guards(token: str | None) -> list[grpc.ServerInterceptor]:
+    return [] if token is None else [Guard(token)]
+
+
+def _refuse(request: bytes, context: grpc.ServicerContext) -> bytes:
+    context.abort(
+        grpc.StatusCode.UNAUTHENTICATED, "not the server's token: give the same --token-file"
+    )

@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options that the benchmarks of TF-gRPC-Bench share, and what they hand over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tensorwire.cli.group import Command, single
+from tensorwire.cli.options import (
+    Json,
+    Output,
+    Rounds,
+    choices,
+    usage,
+    ways,
+    words,
+    writable,
+)
+
+if TYPE_CHECKING:
+    from tensorwire.bench.suites.tf_grpc.payloads import Workload
+
+_CODES = (
+    "Exit codes: 0 all figures are there, 1 some are missing (the notes say why; --peers all misses"
+    " no peer that is not installed) or a file could not be written, 2 wrong usage, 130 after "
+    "Ctrl-C, which ends with the figures that there are."
+)
+
+
+def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Typer:
+    """The command of one benchmark. examples: arguments."""
+    app = single()
+    shown = "".join(f"[bold]tensorwire bench {name} {example}[/]\n\n" for example in examples)
+
+    @app.command(
+        cls=Command,
+        help=f"{summary}\n\n{about}",
+        epilog=f"Examples:\n\n[bold]tensorwire bench {name}[/]\n\n{shown}{_CODES}",
+    )
+    def run(
+        scheme: Annotated[
+            str, typer.Option(help="Which buffers a payload has: uniform, random, skew, custom.")
+        ] = "uniform",
+        categories: Annotated[
+            str | None,
+            typer.Option(
+                help="Of buffers, in their order: small, medium, large.",
+                show_default="all of them; mimic: large",
+            ),
+        ] = None,
+        bias: Annotated[
+            str, typer.Option(help="Of skew, of which category there is most: 60 %.")
+        ] = "large",
+        pattern: Annotated[
+            str,
+            typer.Option(help="Of the custom scheme: S, M and L, as SMSSL.", show_default=False),
+        ] = "",
+        buffers: Annotated[
+            str | None,
+            typer.Option(
+                help="How many buffers (iovecs) a payload has; several by commas.",
+                show_default="10; mimic: 2,4,8",
+            ),
+        ] = None,
+        small: Annotated[str, typer.Option(help="Bytes of a small buffer: 1 to 1023.")] = "10",
+        medium: Annotated[
+            str, typer.Option(help="Of a medium one: 1K and more, less than 1M.")
+        ] = "10K",
+        large: Annotated[str, typer.Option(help="Of a large one: 1M to 10M.")] = "1M",
+        seed: Annotated[int, typer.Option(help="Of the random scheme.")] = 1,
+        payload: Annotated[
+            str,
+            typer.Option(
+                help="scheme; model:NAME: all tensors of a model, as resnet50; trace:FILE: the "
+                "messages of a program, of tensorwire trace --events --json; several by commas."
+            ),
+        ] = "scheme",
+        mode: Annotated[
+            str,
+            typer.Option(help="non-serialized (buffers), serialized (protobuf messages)."),
+        ] = "non-serialized",
+        origin: Annotated[
+            str, typer.Option(help="Of buffers: ordinary (any memory), published (in the arena).")
+        ] = "ordinary,published",
+        reads: Annotated[
+            str, typer.Option(help="Whether receivers add up all they received: no, yes.")
+        ] = "yes",
+        servers: Annotated[
+            int | None,
+            typer.Option(
+                min=1, help="Parameter servers; of mimic nodes.", show_default="1; mimic: 4"
+            ),
+        ] = None,
+        workers: Annotated[
+            int | None,
+            typer.Option(min=1, help="Processes that call.", show_default="1"),
+        ] = None,
+        warm_up: Annotated[
+            float, typer.Option(min=0, help="Seconds of calls ahead of each visit.")
+        ] = 2.0,
+        seconds: Annotated[float, typer.Option(min=0.001, help="Of one visit.")] = 10.0,
+        rounds: Rounds = 5,
+        rate: Annotated[
+            float,
+            typer.Option(
+                min=0,
+                help="Calls that a worker should make in a second, whose times count from when "
+                "they should begin; 0: each begins when the one before has ended.",
+            ),
+        ] = 0.0,
+        monitor: Annotated[
+            float,
+            typer.Option(min=0.01, help="Seconds between samples of CPU, memory and network."),
+        ] = 0.25,
+        transport: Annotated[
+            list[str],
+            typer.Option(help="shm, verbs, tcp; repeat or separate by commas."),
+        ] = ["shm", "tcp"],  # noqa: B006
+        without: Annotated[
+            str,
+            typer.Option(
+                help="Measure tensorwire without some of its ideas, too, one at a time: "
+                "coalescing, eager, rendezvous, chunking, spinning.",
+                show_default=False,
+            ),
+        ] = "",
+        peers: Annotated[
+            list[str],
+            typer.Option(help="Others to measure: sockets, what else is installed, or all."),
+        ] = [],  # noqa: B006
+        limits: Annotated[bool, typer.Option(help="Plain sockets as limit lines.")] = True,
+        serve: Annotated[
+            bool, typer.Option("--serve", help="Only serve, for workers on other hosts.")
+        ] = False,
+        ip: Annotated[str, typer.Option(help="Where --serve listens.")] = "localhost",
+        port: Annotated[
+            int,
+            typer.Option(
+                min=1,
+                max=65535,
+                help="Of --serve; those behind it are the contenders'. Of --connect, where it "
+                "names none.",
+            ),
+        ] = 50001,
+        connect: Annotated[
+            str,
+            typer.Option(
+                help="HOST or HOST:PORT of --serve, several by commas: only work.",
+                show_default=False,
+            ),
+        ] = "",
+        token_file: Annotated[
+            Path | None,
+            typer.Option(help="A file with a secret, the same for --serve and --connect."),
+        ] = None,
+        output: Output = None,
+        csv: Annotated[Path | None, typer.Option(help="Write the rows to this CSV file.")] = None,
+        plot: Annotated[
+            Path | None, typer.Option(help="Draw bars into this file (needs matplotlib).")
+        ] = None,
+        json_: Json = False,
+    ) -> None:
+        from tensorwire.bench.contenders.tf_grpc.tensorwire import IDEAS
+        from tensorwire.bench.harness.files import check_plot
+        from tensorwire.bench.harness.handover import measured
+        from tensorwire.bench.suites.tf_grpc import remote
+        from tensorwire.bench.suites.tf_grpc.cluster import Settings
+        from tensorwire.bench.suites.tf_grpc.contender import MODES, ORIGINS, find, names
+        from tensorwire.bench.suites.tf_grpc.payloads import CATEGORIES, SCHEMES, Mix, Sizes
+        from tensorwire.bench.suites.tf_grpc.suite import (
+            BASELINE,
+            LIMITS,
+            OWN,
+            Options,
+            Payloads,
+            entries,
+            topology,
+        )
+        from tensorwire.bench.suites.tf_grpc.suite import plot as draw
+
+        others = [each for each in names() if each not in (OWN, BASELINE.contender)]
+        named = words("--peers", ",".join(peers)) if peers else []
+        for each in named:
+            usage("--peers", lambda each: each == "all" or find(each), each)
+        chosen = [*(LIMITS if limits else ()), *(others if "all" in named else named)]
+        ahead = ways("--transport", ",".join(transport))
+        ideas = choices("--without", without, IDEAS) if without else []
+        token = usage("--token-file", remote.Token.of, token_file) if serve or connect else None
+        if serve:
+            if connect:
+                raise typer.BadParameter("serve there, connect here", param_hint="--connect")
+            assert token is not None
+            serving = dict.fromkeys(each.contender for each in entries(ahead, chosen, ideas))
+            raise typer.Exit(remote.serve(list(serving), ip, port, token))
+
+        where = words("--connect", connect) if connect else []
+        mimic = name == "mimic"
+        sizes = usage(
+            "--small, --medium, --large",
+            lambda texts: Sizes(*map(_bytes, texts)),
+            (small, medium, large),
+        )
+        of = categories or ("large" if mimic else ",".join(CATEGORIES))
+        kinds = tuple(choices("--categories", of, CATEGORIES))
+        mix = Mix(sizes, kinds, 1, bias, pattern, seed)
+        counts = [
+            usage("--buffers", _count, word)
+            for word in words("--buffers", buffers or ("2,4,8" if mimic else "10"))
+        ]
+        schemes = choices("--scheme", scheme, SCHEMES)
+        workloads = [
+            each
+            for word in words("--payload", payload)
+            for each in usage("--payload", _workloads(schemes, mix, counts), word)
+        ]
+        people = usage(
+            "--servers, --workers", lambda given: topology(name, *given, where), (servers, workers)
+        )
+        wanted = Options(
+            benchmark=name,
+            workloads=workloads,
+            modes=choices("--mode", mode, MODES),
+            origins=choices("--origin", origin, ORIGINS),
+            reads=[word == "yes" for word in choices("--reads", reads, ("no", "yes"))],
+            topology=people,
+            transports=ahead,
+            peers=chosen,
+            rounds=rounds,
+            seconds=seconds,
+            settings=Settings(warm_up, rate, monitor, str(token.file) if token else ""),
+            without=ideas,
+            may_lack=[each for each in others if each not in named],
+            remote=usage("--connect", lambda where: remote.look_up(where, port, token), where),
+        )
+        if "serialized" in wanted.modes:
+            from tensorwire.bench.suites.rpc.messages import check_payload
+
+            usage("--mode", check_payload, "protobuf")
+        writable("--output", output)
+        writable("--csv", csv)
+        writable("--plot", plot, check_plot)
+        suite = usage("--peers", Payloads.of, wanted)
+        raise typer.Exit(measured(suite, output, json_, plot, draw, csv))
+
+    return app
+
+
+def _bytes(text: str) -> int:
+    from tensorwire.bench.harness.work import parse_size
+
+    return parse_size(text, multiple=1)
+
+
+def _count(word: str) -> int:
+    if not (word.isascii() and word.isdigit()):
+        raise ValueError(f"{word!r} is no number of buffers: write 10")
+    return int(word)
+
+
+def _workloads(
+    schemes: list[str], mix: object, counts: list[int]
+) -> Callable[[str], list[Workload]]:
+    """By a word of --payload."""
+    from dataclasses import replace
+
+    from tensorwire.bench.suites.tf_grpc import payloads
+    from tensorwire.bench.suites.tf_grpc.replay import of_trace
+
+    assert isinstance(mix, payloads.Mix)
+
+    def made(word: str) -> list[Workload]:
+        kind, _, of = word.partition(":")
+        if kind == "model" and of:
+            return [payloads.of_model(of)]
+        if kind == "trace" and of:
+            return [of_trace(Path(of))]
+        if word != "scheme":
+            raise ValueError(f"{word!r} is neither scheme nor model:NAME nor trace:FILE")
+        found = []
+        for scheme in schemes:
+            for count in counts if scheme != "custom" else [1]:
+                each = payloads.workload(scheme, replace(mix, buffers=count))
+                many = len(counts) > 1 and scheme != "custom"
+                found.append(replace(each, name=f"{scheme} of {count}") if many else each)
+        return found
+
+    return made

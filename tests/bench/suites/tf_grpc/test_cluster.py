@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who calls whom, and what the visits of several workers come to together."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tensorwire.bench.harness.resources import Sample
+from tensorwire.bench.suites.tf_grpc.cluster import MOST_KEPT, Topology, _measured
+from tensorwire.bench.suites.tf_grpc.suite import topology
+
+numbers = st.integers(1, 9)
+
+
+@given(servers=numbers, workers=numbers)
+def test_each_worker_calls_each_server(servers: int, workers: int) -> None:
+    there = Topology(servers, workers)
+    assert Counter(there.roles()) == {"server": servers, "worker": workers}
+    addresses = list(map(str, range(servers)))
+    called = [there.called_by(caller, addresses) for caller in range(workers)]
+    assert [sorted(each) for each in called] == [sorted(addresses)] * workers
+    first = Counter(each[0] for each in called)
+    assert max(first.values()) - min(first.get(each, 0) for each in addresses) <= 1
+
+
+@given(servers=numbers, workers=numbers)
+def test_pairs_share_servers_evenly(servers: int, workers: int) -> None:
+    there = Topology(servers, workers, pairs=True)
+    addresses = list(map(str, range(servers)))
+    called = [there.called_by(caller, addresses) for caller in range(workers)]
+    assert [len(each) for each in called] == [1] * workers
+    counts = Counter(address for (address,) in called)
+    assert max(counts.values()) - min(counts.get(each, 0) for each in addresses) <= 1
+
+
+@given(nodes=st.integers(2, 9))
+def test_nodes_call_all_others(nodes: int) -> None:
+    there = Topology(nodes=nodes)
+    assert there.roles() == ["node"] * nodes
+    assert there.callers == nodes
+    addresses = list(map(str, range(nodes)))
+    for caller in range(nodes):
+        called = there.called_by(caller, addresses)
+        assert sorted([*called, addresses[caller]]) == addresses
+
+
+def test_servers_elsewhere_are_not_started() -> None:
+    there = topology("ps-throughput", None, 3, ["a:1", "b:1"])
+    assert there.roles() == ["worker"] * 3
+    assert there.servers == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (("mimic", None, 2, ()), "give --servers alone"),
+        (("mimic", 1, None, ()), "two nodes or more"),
+        (("mimic", None, None, ("a",)), "all on this host"),
+    ],
+)
+def test_other_topologies_are_refused(given: tuple[str, int, int, tuple[str]], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        topology(*given)
+
+
+def answer(calls: int, seconds: float, nanoseconds: int) -> dict[str, object]:
+    return {
+        "calls": calls,
+        "seconds": seconds,
+        "total": calls * nanoseconds,
+        "least": nanoseconds,
+        "most": nanoseconds,
+        "told": [nanoseconds] * min(calls, 3 * MOST_KEPT),
+        "path": "tcp",
+        "note": "",
+        "serialization": calls * 500,
+    }
+
+
+def test_workers_add_up() -> None:
+    samples = [Sample(0.0, 0.0, 1, 2, 3), Sample(2.0, 1.5, 1, 2, 3)]
+    found = _measured([answer(100, 2.0, 20_000), answer(300, 2.0, 6_000)], samples)
+    assert found.calls / found.seconds == pytest.approx(200)
+    assert (found.p50_us, found.p99_us) == (6, 20)
+    assert (found.min_us, found.mean_us, found.max_us) == (6, 9.5, 20)
+    assert found.serialization_us == 0.5
+    assert found.cpu_seconds == 1.5
+    assert found.path == "tcp"
+    assert len(found.samples_us) == 400
+
+
+def test_a_report_keeps_some_times_of_each_worker() -> None:
+    samples = [Sample(0.0, 0.0, 1, 2, 3)]
+    found = _measured([answer(4 * MOST_KEPT, 1.0, 1000), answer(MOST_KEPT, 1.0, 2000)], samples)
+    assert Counter(found.samples_us) == {1.0: MOST_KEPT // 2, 2.0: MOST_KEPT // 2}

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each contender gives right answers, in each way of calling it, and only to who shows its token.
+
+Server and client are in one process, and connected as those of a run are."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import struct
+
+import grpc
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tensorwire.bench.suites.rpc.messages import why_no_protobuf
+from tensorwire.bench.suites.tf_grpc.contender import (
+    MODES,
+    Request,
+    answer,
+    buffers,
+    expected,
+    find,
+)
+from tensorwire.bench.suites.tf_grpc.messages import Messages, protobuf
+from tensorwire.bench.suites.tf_grpc.payloads import MOST_BYTES
+
+HOST = "127.0.0.1"
+TOKEN = "a-token-of-some-length"
+PAYLOADS = ((10, 70_000, 1), (3,), (1 << 20, 10, 10 << 10))
+WAYS = [("grpcio", "grpc"), ("tensorwire", "shm"), ("tensorwire", "tcp"), ("sockets", "tcp")]
+
+
+@pytest.mark.parametrize(("name", "transport"), WAYS)
+def test_answers_are_right(name: str, transport: str) -> None:
+    contender = find(name)
+    if (reason := contender.viable(transport)) is not None:
+        pytest.skip(reason)
+    modes = [each for each in MODES if each in contender.modes]
+    if why_no_protobuf() is not None:
+        modes.remove("serialized")
+    with (
+        contender.serve(transport, HOST, 0, TOKEN) as address,
+        contender.connect(transport, address, TOKEN) as client,
+    ):
+        assert client.path() == transport
+        for procedure, mode, origin, reads in itertools.product(
+            ("echo", "acknowledge"), modes, sorted(contender.origins), (False, True)
+        ):
+            request = Request(procedure, mode, origin, reads, PAYLOADS)  # type: ignore[arg-type]
+            before = client.serialization_ns()
+            with client.calls(request) as calls:
+                assert [call() for call in calls] == expected(contender, request)
+            assert (client.serialization_ns() > before) == (mode == "serialized")
+
+
+@pytest.mark.parametrize("name", ["grpcio", "tensorwire"])
+@pytest.mark.parametrize("token", ["another-token-of-some-length", None])
+def test_calls_without_the_token_are_refused(name: str, token: str | None) -> None:
+    contender = find(name)
+    transport = "grpc" if name == "grpcio" else "tcp"
+    with (
+        contender.serve(transport, HOST, 0, TOKEN) as address,
+        pytest.raises(grpc.RpcError, match="not the server's token"),
+        contender.connect(transport, address, token) as client,
+        client.calls(Request("echo", MODES[0], "ordinary", False, ((8,),))) as (call,),
+    ):
+        call()
+
+
+def test_sockets_ask_for_the_token_first() -> None:
+    contender = find("sockets")
+    with (
+        contender.serve("tcp", HOST, 0, TOKEN) as address,
+        pytest.raises(ConnectionError, match="took not this token"),
+        contender.connect("tcp", address, "another-token-of-some-length"),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("size", [-1, MOST_BYTES + 1])
+def test_sockets_take_no_payload_of_that_size(size: int) -> None:
+    with find("sockets").serve("tcp", HOST, 0, None) as address:
+        host, _, port = address.partition(":")
+        with socket.create_connection((host, int(port)), timeout=10) as connection:
+            from tensorwire.bench.contenders.tf_grpc.sockets import _digest
+
+            connection.sendall(_digest(None))
+            assert connection.recv(1) == b"\1"
+            connection.sendall(struct.pack("<??q", False, False, size))
+            assert connection.recv(1) == b"", "it hangs up"
+
+
+def test_sockets_gather_more_buffers_than_a_system_call_takes() -> None:
+    contender = find("sockets")
+    request = Request("echo", MODES[0], "ordinary", True, ((3,) * 5000,))
+    with (
+        contender.serve("tcp", HOST, 0, None) as address,
+        contender.connect("tcp", address, None) as client,
+        client.calls(request) as (call,),
+    ):
+        assert [call()] == expected(contender, request)
+
+
+payloads = st.lists(st.integers(1, 300), min_size=1, max_size=8).map(tuple)
+
+
+@given(payloads, st.data())
+def test_an_answer_depends_on_each_byte_and_on_the_order(
+    payload: tuple[int, ...], data: st.DataObject
+) -> None:
+    sent = buffers(payload)
+    right = answer(sent, True)
+    assert answer(buffers(payload), True) == right
+    place = data.draw(st.integers(0, len(payload) - 1))
+    byte = data.draw(st.integers(0, payload[place] - 1))
+    sent[place][byte] ^= 1
+    assert answer(sent, True) != right
+    sent[place][byte] ^= 1
+    if len(set(payload)) > 1:
+        assert answer(sent[::-1], True) != right or payload == payload[::-1]
+    assert answer(sent, False) == sum(payload)
+
+
+@pytest.mark.skipif(why_no_protobuf() is not None, reason="needs protobuf")
+@given(payloads)
+def test_serialized_buffers_come_out_as_they_went_in(payload: tuple[int, ...]) -> None:
+    messages: Messages = protobuf()
+    assert messages.serializer is not None
+    assert messages.deserializer is not None
+    received = messages.deserializer(messages.serializer(messages.make(payload)))
+    found = messages.buffers(received)
+    assert len(found) == len(payload)
+    for sent, back in zip(buffers(payload), found, strict=True):
+        assert np.array_equal(sent, back)
