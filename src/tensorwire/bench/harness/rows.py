@@ -132,6 +132,18 @@ def rows(
     ]
 
 
+def rounds(visits: Visits) -> list[dict[str, list[float]]]:
+    """Of each row, in the order of ``rows``, what its medians are of: a figure of each round."""
+    return [
+        {
+            "p50_us": [visit.p50_us for visit in each],
+            "p99_us": [visit.p99_us for visit in each],
+            "calls_per_s": [visit.calls / visit.seconds for visit in each],
+        }
+        for each in visits.values()
+    ]
+
+
 def _row(
     entry: Entry,
     work: Work,

@@ -17,6 +17,7 @@ LINK_BYTES: Final = ("in_place", "shm", "verbs", "tcp")
 
 
 class Tensorwire(Contender):
+    role = "own"
     transports = names()
 
     def viable(self, transport: str) -> str | None:
