@@ -23,6 +23,7 @@ class Commands(Group):
         "doctor": "Show what this host has, what calls to TARGET would get, and what mends the "
         "rest.",
         "bench": "Measure Tensorwire against others.",
+        "report": "Make a page of figures: one HTML file, which needs no network.",
         "tune": "Measure which ways collectives are fastest on this host, and keep that for groups "
         "to use.",
     }
