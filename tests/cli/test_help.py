@@ -19,7 +19,10 @@ from tensorwire.cli import app
 from tensorwire.cli.group import Group
 from tensorwire.transports import names
 
-COMMANDS = ("run", "train", "trace", "doctor", "bench rpc", "bench tensorflow", "bench collectives")
+COMMANDS = (
+    *("run", "train", "trace", "doctor", "report", "bench rpc", "bench tensorflow"),
+    *("bench collectives", "bench compare"),
+)
 GROUPS = ("", "bench")
 
 
@@ -35,6 +38,8 @@ def run(*arguments: str) -> Result:
         (("bench", "rpc"), ("--transport", "--sizes", "--rounds", "--peers", "Examples", "--json")),
         (("bench", "tensorflow"), ("--sizes", "--cases", "Examples", "Exit codes", "--json")),
         (("bench", "collectives"), ("--cases", "--ranks", "--dtype", "--peers", "Examples")),
+        (("bench", "compare"), ("BEFORE.json", "--limit", "Examples", "Exit codes", "--json")),
+        (("report",), ("RUN.json", "--output", "-o", "Examples", "Exit codes")),
         (("run",), ("[OPTIONS] -- ", "--launch", "Examples", "Exit codes")),
         (("train",), ("--compare", "resnet152", "Examples", "Exit codes", "--json")),
         (("doctor",), ("TARGET", "Examples", "Exit codes", "--json")),

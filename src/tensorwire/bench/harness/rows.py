@@ -88,14 +88,17 @@ class Report:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Report:
-        """Raises ValueError for a report of another schema."""
+        """Raises ValueError for a report of another schema, and for what is none."""
         if found.get("schema") != SCHEMA:
             raise ValueError(
                 f"a report of schema {found.get('schema')}, and this version of tensorwire reads "
                 f"{SCHEMA}: measure again"
             )
+        written = found.get("rows")
+        if not isinstance(written, list) or not all(isinstance(row, dict) for row in written):
+            raise ValueError("this is no report: there are no rows")
         names = {each.name for each in fields(Row)}
-        for row in found["rows"]:
+        for row in written:
             if wrong := sorted(names ^ row.keys()):
                 raise ValueError(f"fields of a row are missing or unknown: {', '.join(wrong)}")
         try:

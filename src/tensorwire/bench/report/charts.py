@@ -17,6 +17,8 @@ from tensorwire.bench.report.runs import Measured, Run, Samples
 MAX_SERIES: Final = 20
 """Of a picture; those after them are in the table only."""
 MAX_CHANGES: Final = 60
+MAX_LABEL: Final = 60
+"""Characters of a text in a picture."""
 MAX_POINTS: Final = 2000
 """Of a timeline; of more, every second, third ... one is drawn."""
 
@@ -302,7 +304,6 @@ def changes(found: Comparison) -> Chart:
         "categoryorder": "array",
         "categoryarray": [_safe(name_of(each.after)) for each in ours],
     }
-    layout["legend"]["y"] = 0
     layout["shapes"] = [_line_at_one("x")]
     words = [f"Ratios of {len(ours)} rows."]
     words += [f"{name_of(each.after)}: {each.ratio.value:.2f}x, {each.verdict}." for each in ours]
@@ -346,7 +347,7 @@ def _layout(series: int, axis: str, *, log: bool) -> dict[str, Any]:
         "hovermode": "closest",
         "barmode": "group",
         "showlegend": series > 0,
-        "legend": {"orientation": "h", "y": -0.2, "yanchor": "top", "x": 0},
+        "legend": {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0},
         "xaxis": {"automargin": True},
         "yaxis": {
             "type": "log" if log else "linear",
@@ -390,5 +391,6 @@ def _bytes(size: int) -> str:
 
 
 def _safe(text: str) -> str:
-    """plotly.js reads a little HTML in all of its texts."""
-    return html.escape(text, quote=False)
+    """plotly.js reads a little HTML in all of its texts, and finds no room for very long ones."""
+    short = text if len(text) <= MAX_LABEL else text[: MAX_LABEL - 1] + "\N{HORIZONTAL ELLIPSIS}"
+    return html.escape(short, quote=False)

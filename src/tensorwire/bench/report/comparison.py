@@ -155,13 +155,12 @@ def _notes(before: Run, after: Run, changes: list[Change]) -> Iterator[str]:
         dict(told_in_words(before.report.environment)),
         dict(told_in_words(after.report.environment)),
     )
-    for loop in ("spin", "copy"):
-        name = f"noise.before.{loop}.median_us"
-        times = [_number(each.get(name)) for each in (old, new)]
-        if times[0] and times[1] and abs(times[1] / times[0] - 1) > DRIFT:
+    for loop, now in (after.told.noise.get("before") or {}).items():
+        was = (before.told.noise.get("before") or {}).get(loop)
+        if was and was.median_us and abs(now.median_us / was.median_us - 1) > DRIFT:
             yield (
-                f"The host's own loop ({loop}) takes {times[1] / times[0]:.2f}x as long before "
-                f"{after.source}: times of the two say little."
+                f"The host's own loop ({loop}) takes {now.median_us / was.median_us:.2f}x as long "
+                f"before {after.source}: times of the two say little."
             )
     for name in dict.fromkeys((*old, *new)):
         if name.startswith(("time", "load_average", "noise")) or old.get(name) == new.get(name):
@@ -171,13 +170,6 @@ def _notes(before: Run, after: Run, changes: list[Change]) -> Iterator[str]:
 
 def _told(told: Mapping[str, str], name: str) -> str:
     return told.get(name) or "not told"
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        return float(text or "")
-    except ValueError:
-        return None
 
 
 def _name_to_json(measured: Measured) -> dict[str, Any]:

@@ -22,7 +22,7 @@ class Lead:
 @dataclass(frozen=True)
 class Leads:
     """peers, limits: the leads of other libraries and of limits, the largest first. compared: how
-    many rows of other libraries have one of ours beside."""
+    many pairs of a row of another library and one of ours there are."""
 
     peers: list[Lead]
     limits: list[Lead]
@@ -35,20 +35,21 @@ def leads(measured: Sequence[Measured]) -> Leads:
     for other in measured:
         if other.role == "own" or other.announced:
             continue
-        ours = counterpart(other, measured)
-        if ours is None or (by := ratio(other, ours, paired=True)) is None:
-            continue
-        compared += other.role == "peer"
-        if by.value > 1:
-            found.append(Lead(other, ours, by))
+        for ours in counterparts(other, measured):
+            by = ratio(other, ours, paired=True)
+            assert by is not None
+            compared += other.role == "peer"
+            if by.value > 1:
+                found.append(Lead(other, ours, by))
     found.sort(key=lambda lead: -lead.ratio.value)
     peers = [lead for lead in found if lead.other.role == "peer"]
     return Leads(peers, [lead for lead in found if lead.other.role == "limit"], compared)
 
 
-def counterpart(other: Measured, measured: Iterable[Measured]) -> Measured | None:
-    """What of ours does the same work: over the same transport where that was measured, and then
-    from ordinary memory, since others have no arena; of several the fastest."""
+def counterparts(other: Measured, measured: Iterable[Measured]) -> list[Measured]:
+    """What of ours does the same work: over the same transport where that was measured, else over
+    each of ours (of a limit, over the fastest); from the same kind of memory where that was
+    measured, since others have no arena; of several the fastest."""
     same = [
         each
         for each in measured
@@ -59,4 +60,10 @@ def counterpart(other: Measured, measured: Iterable[Measured]) -> Measured | Non
     ]
     same = [each for each in same if each.row.transport == other.row.transport] or same
     same = [each for each in same if each.row.origin == other.row.origin] or same
-    return max(same, key=lambda each: times(each, other) or 0, default=None)
+    same.sort(key=lambda each: times(each, other) or 0, reverse=True)
+    if other.role == "limit":
+        return same[:1]
+    fastest: dict[str, Measured] = {}
+    for each in same:
+        fastest.setdefault(each.row.transport, each)
+    return list(fastest.values())

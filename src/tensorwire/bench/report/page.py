@@ -181,6 +181,14 @@ def _summary(run: Run) -> Iterator[Node]:
         else "This run has no rounds: there are no intervals of confidence."
     )
     yield node("p", noise)
+    loops = [
+        f"{when} the run, turns of the host's own loop {name} were apart by {loop.spread:.0%}"
+        for when, each in run.told.noise.items()
+        for name, loop in (each or {}).items()
+    ]
+    if loops:
+        text = "; ".join(loops)
+        yield node("p", f"{text[0].upper()}{text[1:]} (10th to 90th percentile).")
 
 
 def _leads(run: Run) -> Node | None:
@@ -188,13 +196,14 @@ def _leads(run: Run) -> Node | None:
     if not found.compared and not found.limits:
         return None
     text = (
-        f"Other libraries are ahead in {len(found.peers)} of {found.compared} rows. "
+        f"Other libraries are ahead in {len(found.peers)} of {found.compared} comparisons. "
         if found.peers
-        else f"No other library is ahead in any of {found.compared} rows. "
+        else f"No other library is ahead in any of {found.compared} comparisons. "
     )
     text += (
-        "Each row is compared with ours of the same work: over the same transport where that was "
-        "measured, from the same kind of memory, of several the fastest."
+        "Each of their rows is compared with ours of the same work: over the same transport, or "
+        "where we have no such one, over each of ours; from the same kind of memory, of several "
+        "the fastest."
     )
     parts: list[Node | None] = [node("h3", "Where others are ahead"), node("p", text)]
     if found.peers:

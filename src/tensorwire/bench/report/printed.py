@@ -98,11 +98,12 @@ def print_comparison(found: Comparison, console: Console) -> None:
     slower = found.regressions
     if slower:
         show(console, f"Slower: {_names(each.after for each in slower)}.")
-        show(
-            console,
-            f"Measure these again before you believe it: of {len(found.changes)} rows that did not "
-            f"change, about {len(found.changes) * (1 - CONFIDENCE) / 2:.0f} are below by chance.",
-        )
+        if by_chance := round(len(found.changes) * (1 - CONFIDENCE) / 2):
+            show(
+                console,
+                f"Measure these again before you believe it: of {len(found.changes)} rows that did "
+                f"not change, about {by_chance} are below by chance.",
+            )
     else:
         show(console, "No row of ours is slower beyond noise.")
 

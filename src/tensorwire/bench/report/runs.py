@@ -5,7 +5,6 @@ no more is read than a run can be."""
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -32,6 +31,13 @@ _UNPRINTABLE: Final = dict.fromkeys(
 )
 
 
+class Loop(msgspec.Struct, frozen=True):
+    """One of the loops of ``noise.check``."""
+
+    median_us: float
+    spread: float
+
+
 class Told(msgspec.Struct, frozen=True):
     """What is used of an environment; runs of older versions have less of it."""
 
@@ -39,6 +45,7 @@ class Told(msgspec.Struct, frozen=True):
     notes: list[str] = []
     interrupted: bool = False
     roles: dict[str, Role] = {}
+    noise: dict[str, dict[str, Loop] | None] = {}
 
 
 class Rounds(msgspec.Struct, frozen=True):
@@ -168,6 +175,10 @@ def _run(kept: Any, source: str) -> Run:
     _check_samples(details.samples)
     for note in told.notes:
         _check_text("a note", note, 10 * MAX_TEXT)
+    for loops in told.noise.values():
+        for name, loop in (loops or {}).items():
+            _check_text("a loop", name)
+            _check_numbers(name, [loop.median_us, loop.spread])
     found = {id(row): each for row, each in zip(report.rows, rounds, strict=True)}
     measured = [
         Measured(row, _role(row.contender, told.roles), found[id(row)])
@@ -215,8 +226,8 @@ def _check_text(name: str, text: str, most: int = MAX_TEXT) -> None:
 
 def _check_numbers(name: str, values: Sequence[float]) -> None:
     for value in values:
-        if not (math.isfinite(value) and 0 <= value <= MAX_NUMBER):
-            raise ValueError(f"{name} is {value}: figures are from 0 to {MAX_NUMBER:.0e}")
+        if not 0 <= value <= MAX_NUMBER:
+            raise ValueError(f"{name} is {value!s:.20}: figures are from 0 to {MAX_NUMBER:.0e}")
 
 
 def told_in_words(environment: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
