@@ -180,10 +180,10 @@ def test_resources_over_time() -> None:
 
 
 def test_changes_with_their_intervals() -> None:
-    runs = [
+    old, new = (
         made.run([*made.sweep("grpcio", 3), *made.sweep("tensorwire", factor)]) for factor in (1, 2)
-    ]
-    chart = charts.changes(compare(*runs))
+    )
+    chart = charts.changes(compare(old, new))
     (slower,) = chart.figure["data"]
     assert slower["name"] == "slower"
     assert slower["x"] == pytest.approx([0.5] * 3)

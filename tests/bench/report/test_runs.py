@@ -88,7 +88,7 @@ def with_row(**fields: Any) -> bytes:
         (changed(environment={"notes": "none"}), "notes"),
         (changed(environment={"roles": {"zmq": "king"}}), "king"),
         (changed(details={"rounds": [{}]}), "rounds of 1 rows, and there are 5"),
-        (changed(details={"rounds": [{"p50_us": [-1]}] * 5}), "p50_us is -1: figures are from 0"),
+        (changed(details={"rounds": [{"p50_us": [-1]}] * 5}), "p50_us is -1.0: figures are from 0"),
         (changed(rows=GOOD["rows"][:1] * (MAX_ROWS + 1), details={}), "5001 rows, and 5000"),
         (with_row(size=10**400), "size is 10{19}: figures are from 0"),
         (with_row(p50_us=-1), "p50_us is -1"),
