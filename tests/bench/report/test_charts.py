@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from tests.bench.report import made
 
-from tensorwire.bench.report import charts
-from tensorwire.bench.report.charts import COLOURS, METRICS, PLAIN, Chart
+from tensorwire.bench.report import charts, picture, ratios, timelines
+from tensorwire.bench.report.charts import METRICS
 from tensorwire.bench.report.comparison import compare
-from tensorwire.bench.report.runs import Run, Samples
+from tensorwire.bench.report.picture import COLOURS, PLAIN, Chart
+from tensorwire.bench.report.runs import Run
 
 BY_FIELD = {metric.field: metric for metric in METRICS}
 RUN = made.run(
@@ -28,17 +29,17 @@ RUN = made.run(
 
 
 def of(run: Run, field: str) -> list[Chart]:
-    return [*charts.charts(run, BY_FIELD[field])]
+    return [*charts.draw(run, BY_FIELD[field])]
 
 
 def schemes() -> Run:
-    """As of a bench whose payloads are of schemes, each with its own size."""
+    """As of a bench whose cases are schemes, each with its own size."""
     return made.run(
         [
             each
-            for scheme, size in (("uniform", 1000), ("random", 1500), ("skew", 6000))
+            for scheme, size in (("uniform", 1000), ("random", 1500), ("skew", 6_000_000))
             for contender in ("grpcio", "tensorwire")
-            for each in made.sweep(contender, 1, (size,), payload=scheme)
+            for each in made.sweep(contender, 1, (size,), case=scheme, payload="serialized")
         ]
     )
 
@@ -72,7 +73,11 @@ def test_schemes_are_bars() -> None:
     (chart,) = of(schemes(), "p50_us")
     assert [trace["type"] for trace in chart.figure["data"]] == ["bar", "bar"]
     assert [trace["name"] for trace in chart.figure["data"]] == ["grpcio grpc", "tensorwire tcp"]
-    assert chart.figure["data"][0]["x"] == ["uniform 1000 B", "random 1500 B", "skew 6000 B"]
+    assert chart.title == "Latency: uniform, random, skew"
+    assert chart.figure["data"][0]["x"] == [
+        *("uniform serialized 1000 B", "random serialized 1500 B", "skew serialized 5859 KiB")
+    ]
+    assert "tensorwire tcp: 10.1 us at serialized 1000 B," in chart.words
     assert chart.figure["layout"]["yaxis"]["type"] == "linear"
 
 
@@ -114,7 +119,7 @@ def test_words_tell_what_a_picture_shows() -> None:
     assert "What has no payload is in the table only." in chart.words
     many = [each for number in range(25) for each in made.sweep(f"c{number}", 1, (8, 16))]
     (chart,) = of(made.run(many), "p50_us")
-    assert len(chart.figure["data"]) == charts.MAX_SERIES
+    assert len(chart.figure["data"]) == picture.MAX_SERIES
     assert "5 more are in the table only." in chart.words
 
 
@@ -168,22 +173,45 @@ def test_text_stands_out_on_light_and_dark_paper() -> None:
             assert contrast(ink, paper) >= 4.5
 
 
-def test_resources_over_time() -> None:
-    samples = Samples("zmq", [0, 1, 2], {"CPU (cores)": [0.5, 1.5, 1.0]}, "tcp", "request")
-    chart = charts.timeline(samples, "CPU (cores)")
-    assert chart.title == "CPU (cores): zmq tcp request"
-    assert chart.figure["data"][0]["y"] == [0.5, 1.5, 1.0]
-    assert "From 0.5 to 1.5 in 2 seconds." in chart.words
-    long = Samples("zmq", [*range(10_000)], {"a": [1.0] * 10_000})
-    assert len(charts.timeline(long, "a").figure["data"][0]["x"]) == charts.MAX_POINTS
-    assert charts.timeline(Samples("zmq", [], {"a": []}), "a").figure["data"][0]["x"] == []
+def sampled(*samples: dict[str, Any]) -> Run:
+    return made.run(made.sweep("zmq"), samples=list(samples))
+
+
+def test_resources_over_time_are_together_by_case_and_resource() -> None:
+    seconds = [0, 1, 2]
+    run = sampled(
+        *(
+            {
+                "contender": contender,
+                "transport": "tcp",
+                "case": "uniform",
+                "seconds": seconds,
+                "figures": {"CPU, cores": [0.5, 1.5, 1], "memory, MiB": [1, 2, 3]},
+            }
+            for contender in ("zmq", "tensorwire")
+        )
+    )
+    cpu, memory = timelines.draw(run)
+    assert (cpu.title, memory.title) == ("CPU, cores: uniform", "memory, MiB: uniform")
+    assert [trace["name"] for trace in cpu.figure["data"]] == ["zmq tcp", "tensorwire tcp"]
+    assert cpu.figure["data"][0]["x"] == seconds
+    assert cpu.figure["data"][0]["y"] == [0.5, 1.5, 1.0]
+    assert "zmq tcp: from 0.5 to 1.5 in 2 seconds." in cpu.words
+
+
+def test_long_timelines_are_thinned_and_empty_ones_are_none() -> None:
+    many = {"contender": "zmq", "seconds": [*range(10_000)], "figures": {"a": [1] * 10_000}}
+    (chart,) = timelines.draw(sampled(many))
+    assert len(chart.figure["data"][0]["x"]) == timelines.MAX_POINTS
+    (chart,) = timelines.draw(sampled({"contender": "a", "seconds": [], "figures": {"b": []}}))
+    assert chart.figure["data"][0]["x"] == []
 
 
 def test_changes_with_their_intervals() -> None:
     old, new = (
         made.run([*made.sweep("grpcio", 3), *made.sweep("tensorwire", factor)]) for factor in (1, 2)
     )
-    chart = charts.changes(compare(old, new))
+    chart = ratios.draw(compare(old, new))
     (slower,) = chart.figure["data"]
     assert slower["name"] == "slower"
     assert slower["x"] == pytest.approx([0.5] * 3)
@@ -208,10 +236,9 @@ def test_plotly_reads_no_markup_of_a_stranger() -> None:
     swept = made.run([*made.sweep(made.HOSTILE, **more)])
     single = made.run([*made.sweep(made.HOSTILE, 1, (8,), **more)])
     found = [chart for run in (swept, single) for chart in of(run, "p50_us")]
-    found += [
-        charts.timeline(Samples(made.HOSTILE, [1], {made.HOSTILE: [1]}), made.HOSTILE),
-        charts.changes(compare(swept, swept)),
-    ]
+    figures = {made.HOSTILE: [1]}
+    samples = {"contender": made.HOSTILE, "case": made.HOSTILE, "seconds": [1], "figures": figures}
+    found += [*timelines.draw(sampled(samples)), ratios.draw(compare(swept, swept))]
     assert len(found) == 4
     for chart in found:
         said = [text for text in texts(chart.figure) if "alert" in text]
@@ -223,9 +250,7 @@ def test_plotly_knows_every_property() -> None:
     graph_objects = pytest.importorskip("plotly.graph_objects")
     runs = [RUN, schemes(), made.run(made.sweep("zmq"))]
     found = [chart for run in runs for field in BY_FIELD for chart in of(run, field)]
-    found += [
-        charts.timeline(Samples("zmq", [0, 1], {"a": [1, 2]}), "a"),
-        charts.changes(compare(RUN, RUN)),
-    ]
+    samples = {"contender": "zmq", "seconds": [0, 1], "figures": {"a": [1, 2]}}
+    found += [*timelines.draw(sampled(samples)), ratios.draw(compare(RUN, RUN))]
     for chart in found:
         graph_objects.Figure(chart.figure)  # ValueError for one that it does not know

@@ -13,10 +13,11 @@ from typing import Any, Final
 
 from tensorwire.bench.harness.report import duration, significant
 from tensorwire.bench.harness.work import format_size
-from tensorwire.bench.report import charts, comparison
+from tensorwire.bench.report import charts, comparison, ratios, timelines
 from tensorwire.bench.report.comparison import Comparison, name_of
 from tensorwire.bench.report.leads import Lead, leads
 from tensorwire.bench.report.markup import Node, data, document, node, script, table
+from tensorwire.bench.report.picture import Chart
 from tensorwire.bench.report.printed import figure_in_words, noise_in_words
 from tensorwire.bench.report.runs import Measured, Run, told_in_words
 from tensorwire.bench.report.speed import figure, ratio
@@ -38,7 +39,7 @@ class Pictures:
         self.figures: dict[str, dict[str, Any]] = {}
         self.left_out = 0
 
-    def show(self, found: Iterable[charts.Chart], class_: str = "") -> Iterator[Node]:
+    def show(self, found: Iterable[Chart], class_: str = "") -> Iterator[Node]:
         for chart in found:
             if len(self.figures) == MAX_CHARTS:
                 self.left_out += 1
@@ -138,15 +139,10 @@ def _compared(runs: Sequence[Run], limit: float) -> Iterator[Comparison]:
 def _run(run: Run, name: str, pictures: Pictures) -> Node:
     parts: list[Node | None] = [node("h2", _title(run)), *_summary(run), _leads(run)]
     for metric in charts.METRICS:
-        shown = [*pictures.show(charts.charts(run, metric))]
+        shown = [*pictures.show(charts.draw(run, metric))]
         if shown:
             parts += [node("h3", metric.title), node("div", *shown, class_="pictures")]
-    lines = (
-        charts.timeline(samples, resource)
-        for samples in run.samples
-        for resource in samples.figures
-    )
-    if shown := [*pictures.show(lines)]:
+    if shown := [*pictures.show(timelines.draw(run))]:
         parts += [node("h3", "Resources over time"), node("div", *shown, class_="pictures")]
     parts += [node("h3", "All rows"), _rows(run)]
     notes = run.told.notes
@@ -303,7 +299,7 @@ def _comparison(found: Comparison, name: str, pictures: Pictures) -> Node:
         node("h2", _title_of(found)),
         node("p", text),
         node("ul", *(node("li", note) for note in found.notes)) if found.notes else None,
-        *pictures.show([charts.changes(found)], "all"),
+        *pictures.show([ratios.draw(found)], "all"),
         table(
             "Rows of both runs",
             ["row", "before", "after", "times faster", "interval or noise", "verdict"],

@@ -151,7 +151,8 @@ def _printable(found: Any) -> Any:
 
 
 def _run(kept: Any, source: str) -> Run:
-    if not isinstance(kept, dict) or not isinstance(kept.get("report"), dict):
+    written = kept.get("report") if isinstance(kept, dict) else None
+    if not isinstance(written, dict) or "schema" not in written:
         raise ValueError(
             "this is no report: give a file that tensorwire bench --output or tensorwire train "
             "--compare --output wrote"
@@ -159,7 +160,7 @@ def _run(kept: Any, source: str) -> Run:
     command = kept.get("command", "")
     if not isinstance(command, str):
         raise ValueError("the command is no text")
-    report = Report.from_json(kept["report"])
+    report = Report.from_json(written)
     _check(report)
     try:
         told = msgspec.convert(report.environment, Told)
