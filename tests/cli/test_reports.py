@@ -28,7 +28,6 @@ def kept(path: Path, factor: float) -> Path:
 
 
 def test_a_page_is_written(before: Path, tmp_path: Path) -> None:
-    pytest.importorskip("plotly")
     page = tmp_path / "page.html"
     done = run("report", str(before), str(kept(tmp_path / "after.json", 2)), "-o", str(page))
     assert (done.exit_code, done.output) == (0, "")
@@ -45,7 +44,6 @@ def test_a_page_needs_plotly(before: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_page_that_cannot_be_written(before: Path, tmp_path: Path) -> None:
-    pytest.importorskip("plotly")
     done = run("report", str(before), "-o", str(tmp_path / "none" / "page.html"))
     assert done.exit_code == 2
     assert "there is no folder" in done.stderr

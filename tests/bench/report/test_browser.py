@@ -21,7 +21,6 @@ from tensorwire.bench.report import page as made_page
 from tensorwire.bench.report.runs import parse
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-pytest.importorskip("plotly", reason="plotly is not installed")
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
 

@@ -130,17 +130,15 @@ def _label(measured: Measured, payloads: bool, callers: bool) -> str:
     return ", ".join(words)
 
 
-def _category(measured: Measured) -> str:
-    """Of a bar: what differs between bars of one contender."""
-    return f"{measured.row.case} {_what(measured)}"
+def _category(measured: Measured) -> list[str]:
+    """Of a bar, in lines: what differs between bars of one contender."""
+    return [measured.row.case, *_what(measured)]
 
 
-def _what(measured: Measured) -> str:
+def _what(measured: Measured) -> list[str]:
     row = measured.row
-    words = [] if row.payload in ("array", "tensor") else [row.payload]
-    words += [_bytes(row.size)]
-    words += [f"x{row.callers}"] if row.callers > 1 else []
-    return " ".join(words)
+    payload = [] if row.payload in ("array", "tensor") else [row.payload]
+    return [*payload, _bytes(row.size) + (f" x{row.callers}" if row.callers > 1 else "")]
 
 
 @dataclass(frozen=True)
@@ -201,7 +199,7 @@ def _bars(metric: Metric, label: str, rows: Sequence[Measured], look: Look) -> d
     trace = {
         "type": "bar",
         "name": safe(label),
-        "x": [safe(_category(each)) for each in rows],
+        "x": ["<br>".join(map(safe, _category(each))) for each in rows],
         "y": values,
         "marker": {
             "color": look.colour,
@@ -213,7 +211,7 @@ def _bars(metric: Metric, label: str, rows: Sequence[Measured], look: Look) -> d
             },
         },
         "customdata": [
-            safe(f"{_category(each)}: {metric.text(value)}")
+            safe(f"{' '.join(_category(each))}: {metric.text(value)}")
             for each, value in zip(rows, values, strict=True)
         ],
         "hovertemplate": "%{fullData.name}<br>%{customdata}<extra></extra>",
@@ -241,7 +239,7 @@ def _errors(metric: Metric, rows: Sequence[Measured]) -> dict[str, Any]:
 
 def _in_words(metric: Metric, label: str, rows: Sequence[Measured]) -> str:
     said = [
-        f"{metric.text(getattr(each.row, metric.field))} at {_what(each)}"
+        f"{metric.text(getattr(each.row, metric.field))} at {' '.join(_what(each))}"
         for each in sorted(rows, key=lambda each: each.row.size)
     ]
     ends = [said[0], said[-1]] if len(said) > 4 else said
@@ -254,6 +252,6 @@ def _bytes(size: int) -> str:
     if text[-1] in "KMG":
         return f"{text[:-1]} {text[-1]}iB"
     for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-        if size >= 8 * unit:
+        if size >= unit:
             return f"{significant(size / unit)} {name}"
     return f"{text} B"

@@ -5,7 +5,7 @@
 
 const config = {
   displaylogo: false,
-  modeBarButtonsToRemove: ["lasso2d", "select2d"],
+  modeBarButtons: [["zoom2d", "pan2d", "resetScale2d", "toImage"]],
   responsive: true,
 };
 const figures = JSON.parse(document.getElementById("figures").textContent);
