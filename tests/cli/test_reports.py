@@ -30,7 +30,8 @@ def kept(path: Path, factor: float) -> Path:
 def test_a_page_is_written(before: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     done = run("report", str(before), str(kept(tmp_path / "after.json", 2)), "-o", str(page))
-    assert (done.exit_code, done.output) == (0, "")
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert done.stderr == f"tensorwire report: the page is {page}\n"
     text = page.read_text()
     assert "after.json against" in text
     assert "plotly.js v" in text

@@ -46,6 +46,7 @@ def report(
     """
     import sys
 
+    from tensorwire import progress
     from tensorwire.bench.harness.files import save
     from tensorwire.bench.report import page
     from tensorwire.bench.report.comparison import parse_limit
@@ -60,4 +61,6 @@ def report(
         print(f"tensorwire report: {error}", file=sys.stderr)
         raise typer.Exit(2) from None
     saved = save(output, lambda path: path.write_text(text, encoding="utf-8"))
+    if saved:
+        progress.say(f"tensorwire report: the page is {output}")
     raise typer.Exit(0 if saved else 1)

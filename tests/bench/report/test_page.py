@@ -188,6 +188,13 @@ def test_without_rounds_the_page_says_so() -> None:
     assert "This run has no rounds: there are no intervals of confidence." in text
 
 
+def test_a_run_without_rows_tells_why_there_are_none() -> None:
+    run = made.run([], environment={"notes": ["nothing could be measured"]})
+    found = Parsed(page.page([run]))
+    assert "nothing could be measured" in found.text("li")
+    assert not found.of("table")
+
+
 def test_text_stays_text() -> None:
     made_of = markup.node("p", "<b>", markup.node("i", "&"), "'>", title='"<')
     assert markup.document(made_of) == (

@@ -143,6 +143,10 @@ def test_an_environment_in_words() -> None:
     }
 
 
+def test_an_environment_of_a_stranger_is_cut_short() -> None:
+    assert len([*runs.told_in_words({str(each): each for each in range(10_000)})]) == runs.MAX_TOLD
+
+
 ANY = st.recursive(
     st.none()
     | st.booleans()

@@ -151,7 +151,17 @@ def host(environment: dict[str, Any]) -> str:
         f"load before {environment['load_average']:.1f}. "
         f"TCP congestion control: {control['default']} by default here, "
         f"{control['same_host_links']} on tensorwire's links within a host."
+        + _noise(environment.get("noise") or {})
     )
+
+
+def _noise(found: dict[str, Any]) -> str:
+    loops = [
+        f"{each['spread']:.0%} {when} ({name})"
+        for when, loops in found.items()
+        for name, each in (loops or {}).items()
+    ]
+    return f" Turns of loops that do the same were apart by {', '.join(loops)}." if loops else ""
 
 
 def plot(report: Report, path: Path) -> None:

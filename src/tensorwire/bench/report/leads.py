@@ -32,10 +32,14 @@ class Leads:
 def leads(measured: Sequence[Measured]) -> Leads:
     """In one run."""
     found, compared = [], 0
+    own: dict[tuple[object, ...], list[Measured]] = {}
+    for each in measured:
+        if each.role == "own" and not each.announced:
+            own.setdefault(each.work.comparable, []).append(each)
     for other in measured:
         if other.role == "own" or other.announced:
             continue
-        for ours in counterparts(other, measured):
+        for ours in _counterparts(other, own.get(other.work.comparable, [])):
             by = ratio(other, ours, paired=True)
             assert by is not None
             compared += other.role == "peer"
@@ -46,18 +50,11 @@ def leads(measured: Sequence[Measured]) -> Leads:
     return Leads(peers, [lead for lead in found if lead.other.role == "limit"], compared)
 
 
-def counterparts(other: Measured, measured: Iterable[Measured]) -> list[Measured]:
-    """What of ours does the same work: over the same transport where that was measured, else over
-    each of ours (of a limit, over the fastest); from the same kind of memory where that was
-    measured, since others have no arena; of several the fastest."""
-    same = [
-        each
-        for each in measured
-        if each.role == "own"
-        and not each.announced
-        and each.work.comparable == other.work.comparable
-        and times(each, other) is not None
-    ]
+def _counterparts(other: Measured, own: Iterable[Measured]) -> list[Measured]:
+    """With which of ours one is compared, of those that do the same work: over the same transport
+    where that was measured, else over each of ours (of a limit, over the fastest); from the same
+    kind of memory where that was measured, since others have no arena; of several the fastest."""
+    same = [each for each in own if times(each, other) is not None]
     same = [each for each in same if each.row.transport == other.row.transport] or same
     same = [each for each in same if each.row.origin == other.row.origin] or same
     same.sort(key=lambda each: times(each, other) or 0, reverse=True)

@@ -144,7 +144,8 @@ def _run(run: Run, name: str, pictures: Pictures) -> Node:
             parts += [node("h3", metric.title), node("div", *shown, class_="pictures")]
     if shown := [*pictures.show(timelines.draw(run))]:
         parts += [node("h3", "Resources over time"), node("div", *shown, class_="pictures")]
-    parts += [node("h3", "All rows"), _rows(run)]
+    if run.measured:
+        parts += [node("h3", "All rows"), _rows(run)]
     notes = run.told.notes
     if notes:
         parts += [node("h3", "Notes"), node("ul", *(node("li", note) for note in notes))]

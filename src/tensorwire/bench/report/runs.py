@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +24,8 @@ MAX_ROWS: Final = 5000
 """Of a run."""
 MAX_TEXT: Final = 500
 """Characters of a name. Notes may have ten times as many."""
+MAX_TOLD: Final = 500
+"""Things that an environment tells."""
 MAX_NUMBER: Final = 1e18
 _UNPRINTABLE: Final = dict.fromkeys(
     {*range(0x20), *range(0x7F, 0xA0), 0x200E, 0x200F, *range(0x2028, 0x202F)}
@@ -233,9 +236,13 @@ def _check_numbers(name: str, values: Sequence[float]) -> None:
 
 def told_in_words(environment: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Each thing that an environment tells, by a dotted name; notes are told elsewhere."""
-    for name, value in environment.items():
-        if name not in ("notes", "interrupted", "roles"):
-            yield from _flat(str(name), value)
+    told = {
+        name: value
+        for name, value in environment.items()
+        if name not in ("notes", "interrupted", "roles")
+    }
+    each = (pair for name, value in told.items() for pair in _flat(str(name), value))
+    return islice(each, MAX_TOLD)
 
 
 def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
