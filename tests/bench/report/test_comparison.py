@@ -52,12 +52,26 @@ def test_a_slower_row_of_ours_is_a_regression() -> None:
     assert not compare(BEFORE, after(0.5)).regressions
 
 
-def test_rows_of_others_do_not_decide_and_tell_of_the_host() -> None:
-    found = compare(BEFORE, after(1, theirs=6))
-    assert [each.contender for each in found.changes if each.verdict == "slower"] == ["grpcio"] * 3
+def test_rows_of_others_do_not_decide() -> None:
+    rows = [*made.sweep("grpcio", 6, (8, 64)), *made.sweep("tensorwire")]
+    found = compare(BEFORE, made.run(rows, "after.json"))
+    assert [(each.contender, each.verdict) for each in found.changes] == [
+        *(("grpcio", "slower"), *[("tensorwire", "same")] * 3)
+    ]
     assert not found.regressions
-    (note,) = found.notes
-    assert "Others, which do not change, are 0.50x as fast in after.json" in note
+    assert (found.moved, found.notes) == (0, [])
+
+
+def test_a_change_that_others_went_through_too_is_noise_between_runs() -> None:
+    found = compare(BEFORE, after(1.5, theirs=6))
+    assert found.moved == pytest.approx(1)
+    assert not found.regressions
+    assert found.notes == [
+        "Rows of others, which do not change, became faster or slower by up to 100%, three in four "
+        "of them: a change by less is none."
+    ]
+    assert len(compare(BEFORE, after(2.5, theirs=6)).regressions) == 3
+    assert len(compare(BEFORE, after(1.5, theirs=3.1)).regressions) == 3
 
 
 @settings(max_examples=20)

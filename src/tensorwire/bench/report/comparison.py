@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Any, Final, Literal
 
+from tensorwire.bench.harness.measure import quantile
 from tensorwire.bench.harness.work import format_size
 from tensorwire.bench.report.runs import Measured, Run, told_in_words
 from tensorwire.bench.report.speed import Ratio, figure, ratio
@@ -15,7 +15,9 @@ from tensorwire.bench.report.speed import Ratio, figure, ratio
 LIMIT: Final = 0.05
 """A change by less is none."""
 DRIFT: Final = 0.1
-"""By how much others, or the host's own loops, may differ before a reader is told."""
+"""By how much the host's own loops may differ before a reader is told."""
+LEAST_OTHERS: Final = 3
+"""Of fewer rows of others nothing is known of noise between runs."""
 
 Verdict = Literal["slower", "faster", "same", "unknown"]
 Key = tuple[str, str, str, int, str, str, bool, int]
@@ -37,12 +39,14 @@ class Change:
 
 @dataclass(frozen=True)
 class Comparison:
-    """changes: of rows in both; gone, new: rows in one of them; notes: what a reader of the ratios
-    has to know."""
+    """moved: by how much rows of others, which do not change, became faster or slower between the
+    runs, three in four by less; a change of ours by less is none. changes: of rows in both; gone,
+    new: rows in one of them; notes: what a reader of the ratios has to know."""
 
     before: Run
     after: Run
     limit: float
+    moved: float
     changes: list[Change]
     gone: list[Measured]
     new: list[Measured]
@@ -65,6 +69,7 @@ class Comparison:
             "before": self.before.source,
             "after": self.after.source,
             "limit": self.limit,
+            "moved": self.moved,
             "regressions": len(self.regressions),
             "rows": [_change_to_json(each) for each in self.changes],
             "gone": [_name_to_json(each) for each in self.gone],
@@ -81,11 +86,13 @@ def compare(before: Run, after: Run, limit: float = LIMIT) -> Comparison:
             f"{after.report.suite}: compare runs of one suite"
         )
     old, new = _by_key(before), _by_key(after)
-    changes = [
-        Change(old[key], each, by, verdict(by, limit))
+    pairs = [
+        (old[key], each, by)
         for key, each in new.items()
         if key in old and (by := ratio(each, old[key], paired=False)) is not None
     ]
+    moved = _moved([by for _, each, by in pairs if each.role != "own"])
+    changes = [Change(*pair, verdict(pair[2], max(limit, moved))) for pair in pairs]
     if not changes:
         raise ValueError(
             f"{before.source} and {after.source} have no row in common: compare runs with the same "
@@ -93,11 +100,26 @@ def compare(before: Run, after: Run, limit: float = LIMIT) -> Comparison:
         )
     gone = [each for key, each in old.items() if key not in new]
     fresh = [each for key, each in new.items() if key not in old]
-    return Comparison(before, after, limit, changes, gone, fresh, [*_notes(before, after, changes)])
+    notes = [*_notes(before, after)]
+    if moved > limit:
+        notes.insert(
+            0,
+            "Rows of others, which do not change, became faster or slower by up to "
+            f"{moved:.0%}, three in four of them: a change by less is none.",
+        )
+    return Comparison(before, after, limit, moved, changes, gone, fresh, notes)
+
+
+def _moved(others: Sequence[Ratio]) -> float:
+    """Noise between runs, which no interval over the rounds of a run knows: what the scheduler and
+    the rest of the host did, to rows that are the same in both."""
+    if len(others) < LEAST_OTHERS:
+        return 0.0
+    return quantile(sorted(max(by.value, 1 / by.value) - 1 for by in others), 0.75)
 
 
 def verdict(by: Ratio, limit: float) -> Verdict:
-    """A change is one when it is larger than the limit and than the noise."""
+    """A change is one when it is larger than the limit and than the noise of the row."""
     if by.beyond_noise is None:
         return "unknown"
     if by.beyond_noise and by.value < 1 / (1 + limit):
@@ -139,18 +161,12 @@ def _by_key(run: Run) -> dict[Key, Measured]:
     return {key(each): each for each in run.measured}
 
 
-def _notes(before: Run, after: Run, changes: list[Change]) -> Iterator[str]:
+def _notes(before: Run, after: Run) -> Iterator[str]:
     for run in (before, after):
         if not run.has_rounds:
             yield f"{run.source} has no rounds: there are no intervals, and noise is the spread."
         if run.told.interrupted:
             yield f"{run.source} was interrupted: its rows are of fewer rounds."
-    others = [each.ratio.value for each in changes if each.after.role != "own"]
-    if others and abs(middle := median(others) - 1) > DRIFT:
-        yield (
-            f"Others, which do not change, are {middle + 1:.2f}x as fast in {after.source} in the "
-            f"median of {len(others)} rows: the host is not what it was."
-        )
     old, new = (
         dict(told_in_words(before.report.environment)),
         dict(told_in_words(after.report.environment)),

@@ -38,7 +38,9 @@ def table(label: str, head: Sequence[str], rows: Iterable[Sequence[str]], texts:
         node(
             "tr",
             *(
-                node("th" if place == 0 else "td", cell, class_="text" if place < texts else "")
+                node("th", cell, scope="row", class_="text")
+                if place == 0
+                else node("td", cell, class_="text" if place < texts else "")
                 for place, cell in enumerate(row)
             ),
         )

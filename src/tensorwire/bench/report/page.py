@@ -276,8 +276,8 @@ def _comparison(found: Comparison, name: str, pictures: Pictures) -> Node:
     text = f"{len(found.changes)} rows are in both runs. "
     text += f"{slower} of ours became slower" if slower else "None of ours became slower"
     text += (
-        f" by more than {found.limit:.0%} and than noise: an interval of 95 % by the bootstrap "
-        "over rounds, or where there are no rounds their spread."
+        f" by more than {max(found.limit, found.moved):.0%} and than noise: an interval of 95 % by "
+        "the bootstrap over rounds, or where there are no rounds their spread."
     )
     rows = [
         [

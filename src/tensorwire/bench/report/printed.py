@@ -82,7 +82,7 @@ def print_comparison(found: Comparison, console: Console) -> None:
         console,
         "- ratio: how many times faster than before. noise: its interval of 95 % by the bootstrap "
         "over rounds, or without rounds their spread. slower, faster: by more than "
-        f"{found.limit:.0%} and than the noise.",
+        f"{max(found.limit, found.moved):.0%} and than the noise.",
     )
     for note in found.notes:
         show(console, f"- {note}")
