@@ -31,6 +31,8 @@ COMMANDS = (
     "bench collectives",
     "bench p2p-latency",
     "bench mimic",
+    *("run", "train", "trace", "doctor", "report", "bench rpc", "bench tensorflow"),
+    *("bench collectives", "bench compare"),
 )
 GROUPS = ("", "bench")
 
@@ -47,6 +49,8 @@ def run(*arguments: str) -> Result:
         (("bench", "rpc"), ("--transport", "--sizes", "--rounds", "--peers", "Examples", "--json")),
         (("bench", "tensorflow"), ("--sizes", "--cases", "Examples", "Exit codes", "--json")),
         (("bench", "collectives"), ("--cases", "--ranks", "--dtype", "--peers", "Examples")),
+        (("bench", "compare"), ("BEFORE.json", "--limit", "Examples", "Exit codes", "--json")),
+        (("report",), ("RUN.json", "--output", "-o", "Examples", "Exit codes")),
         (("run",), ("[OPTIONS] -- ", "--launch", "Examples", "Exit codes")),
         (("train",), ("--compare", "resnet152", "Examples", "Exit codes", "--json")),
         (

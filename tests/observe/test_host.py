@@ -62,3 +62,20 @@ def test_congestion_controls_by_setting() -> None:
             assert host.same_host_congestion_control() == "reno"
         else:
             assert host.same_host_congestion_control() == "cubic"
+
+
+def test_what_sets_the_clocks_of_processors(tmp_path: Path) -> None:
+    assert host.governors(tmp_path) == ()
+    for number, name in enumerate(("powersave", "performance", "powersave")):
+        folder = tmp_path / f"cpu{number}" / "cpufreq"
+        folder.mkdir(parents=True)
+        (folder / "scaling_governor").write_text(f"{name}\n")
+    assert host.governors(tmp_path) == ("performance", "powersave")
+
+
+def test_nodes_and_their_processors(tmp_path: Path) -> None:
+    assert host.numa_nodes(tmp_path / "none") == {}
+    for name, processors in (("node0", "0-1"), ("node1", "2-3")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "cpulist").write_text(f"{processors}\n")
+    assert host.numa_nodes(tmp_path) == {"node0": "0-1", "node1": "2-3"}

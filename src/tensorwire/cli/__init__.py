@@ -25,6 +25,7 @@ class Commands(Group):
         "bench": "Measure Tensorwire against others.",
         "graph": "Show which tensors cross machines in a step of a program, and what memory that "
         "takes.",
+        "report": "Make a page of figures: one HTML file, which needs no network.",
         "tune": "Measure which ways collectives are fastest on this host, and keep that for groups "
         "to use.",
     }

@@ -103,8 +103,29 @@ def shared_huge_pages(
     path: Path = Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled"),
 ) -> str:
     """Of ``always within_size [never]`` the one in brackets."""
+    return _bracketed(path)
+
+
+def huge_pages(path: Path = Path("/sys/kernel/mm/transparent_hugepage/enabled")) -> str:
+    """When the kernel gives them to private memory, in its own words; empty where it has none."""
+    return _bracketed(path)
+
+
+def _bracketed(path: Path) -> str:
     text = path.read_text() if path.exists() else ""
     return text.partition("[")[2].partition("]")[0]
+
+
+def governors(root: Path = Path("/sys/devices/system/cpu")) -> tuple[str, ...]:
+    """By which the clocks of processors are set, each once; empty where the host does not say."""
+    files = root.glob("cpu[0-9]*/cpufreq/scaling_governor")
+    return tuple(sorted({file.read_text().strip() for file in files}))
+
+
+def numa_nodes(root: Path = Path("/sys/devices/system/node")) -> dict[str, str]:
+    """The processors of each node, as the kernel lists them; empty where it knows no nodes."""
+    files = sorted(root.glob("node[0-9]*/cpulist"))
+    return {file.parent.name: file.read_text().strip() for file in files}
 
 
 def rdma_devices(root: Path = Path("/sys/class/infiniband")) -> tuple[str, ...]:

@@ -7,12 +7,15 @@ import abc
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 C = TypeVar("C", bound="Contender")
+
+Role = Literal["own", "peer", "limit"]
+"""Whose figures they are: this project's, those of others, or of what limits all of them."""
 
 
 class Contender(abc.ABC):
@@ -21,6 +24,7 @@ class Contender(abc.ABC):
     transports: those on which it is measured. packages: whose versions the report tells.
     """
 
+    role: ClassVar[Role] = "peer"
     transports: tuple[str, ...]
     packages: tuple[str, ...] = ()
 

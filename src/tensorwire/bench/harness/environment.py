@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -12,19 +13,30 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from tensorwire.bench.harness import noise
+from tensorwire.bench.harness.contenders import Role
 from tensorwire.observe.host import (
     congestion_control,
     emulated_rdma,
+    governors,
+    huge_pages,
+    numa_nodes,
     rdma_devices,
     same_host_congestion_control,
+    shared_huge_pages,
 )
 
 PACKAGES = ("tensorwire", "grpcio", "numpy")
+CHECKOUT = Path(__file__).resolve().parents[4]
+"""Where this file is part of one."""
 
 
-def describe(settings: Mapping[str, Any], packages: Iterable[str] = ()) -> dict[str, Any]:
-    """The ``environment`` object of a report; memory in bytes. packages: whose versions are told,
-    beside those that take part in any case."""
+def describe(
+    settings: Mapping[str, Any], roles: Mapping[str, Role], packages: Iterable[str] = ()
+) -> dict[str, Any]:
+    """The ``environment`` object of a report, made before the run; memory in bytes. roles: of
+    contenders, by name. packages: whose versions are told, beside those that take part in any
+    case."""
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "kernel": platform.release(),
@@ -35,15 +47,49 @@ def describe(settings: Mapping[str, Any], packages: Iterable[str] = ()) -> dict[
         "load_average": os.getloadavg()[0],
         "python": platform.python_version(),
         "versions": versions((*PACKAGES, *packages)),
+        "commit": commit(),
+        "huge_pages": {"private": huge_pages(), "shared": shared_huge_pages()},
+        "governors": list(governors()),
+        "numa_nodes": numa_nodes(),
         "congestion_control": {
             "default": congestion_control(),
             "same_host_links": same_host_congestion_control(),
         },
         "rdma": {name: rdma_kind(name) for name in rdma_devices()},
         "settings": dict(settings),
+        "variables": variables(os.environ),
+        "roles": dict(roles),
+        "noise": {"before": noise.check(), "after": None},
         "notes": [],
         "interrupted": False,
     }
+
+
+def ended(described: dict[str, Any], notes: Iterable[str], interrupted: bool) -> None:
+    """Adds what is known only after the run."""
+    described["noise"]["after"] = noise.check()
+    described["notes"] = [*notes]
+    described["interrupted"] = interrupted
+
+
+def commit(root: Path = CHECKOUT) -> str:
+    """Of the project, with ``-dirty`` where files differ from it; empty where it is installed
+    without its repository."""
+    if not (root / ".git").exists():
+        return ""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    with suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(
+            command, cwd=root, check=True, capture_output=True, text=True, timeout=10
+        )
+        return done.stdout.strip()
+    return ""
+
+
+def variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Those that set Tensorwire, its plugin, and how many threads libraries use."""
+    wanted = ("TENSORWIRE_", "TF_RDMA_", "OMP_", "OPENBLAS_", "MKL_", "GRPC_", "GLIBC_", "MALLOC_")
+    return {name: value for name, value in sorted(environment.items()) if name.startswith(wanted)}
 
 
 def rdma_kind(device: str) -> str:

@@ -133,12 +133,23 @@ def print_report(report: Report, layout: Layout, console: Console) -> None:
     show(console, fitting)
     tell_left_out(console, left_out)
     show(console, host(report.environment))
-    lines = [*layout.legend, *report.environment["notes"]]
+    noise = quiet(report.environment)
+    lines = [*layout.legend, *([noise] if noise else []), *report.environment["notes"]]
     if NOTE in left_out:
         notes = {f"{row.contender} {row.transport}": row.note for row in report.rows}
         lines += [f"{who}: {note}" for who, note in notes.items() if note]
     for line in lines:
         show(console, f"- {line}")
+
+
+def quiet(environment: dict[str, Any]) -> str:
+    """How quiet that host was; empty where nobody looked."""
+    loops = [
+        f"{each['spread']:.0%} {when} ({name})"
+        for when, loops in environment.get("noise", {}).items()
+        for name, each in (loops or {}).items()
+    ]
+    return f"Turns of loops that do the same were apart by {', '.join(loops)}." if loops else ""
 
 
 def host(environment: dict[str, Any]) -> str:

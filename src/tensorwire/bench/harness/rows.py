@@ -88,14 +88,17 @@ class Report:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Report:
-        """Raises ValueError for a report of another schema."""
+        """Raises ValueError for a report of another schema, and for what is none."""
         if found.get("schema") != SCHEMA:
             raise ValueError(
                 f"a report of schema {found.get('schema')}, and this version of tensorwire reads "
                 f"{SCHEMA}: measure again"
             )
+        written = found.get("rows")
+        if not isinstance(written, list) or not all(isinstance(row, dict) for row in written):
+            raise ValueError("this is no report: there are no rows")
         names = {each.name for each in fields(Row)}
-        for row in found["rows"]:
+        for row in written:
             if wrong := sorted(names ^ row.keys()):
                 raise ValueError(f"fields of a row are missing or unknown: {', '.join(wrong)}")
         try:
@@ -129,6 +132,18 @@ def rows(
     return [
         _row(entry, work, each, bases.get(work.comparable), moved(work), comments.get(entry, ""))
         for (entry, work), each in visits.items()
+    ]
+
+
+def rounds(visits: Visits) -> list[dict[str, list[float]]]:
+    """Of each row, in the order of ``rows``, what its medians are of: a figure of each round."""
+    return [
+        {
+            "p50_us": [visit.p50_us for visit in each],
+            "p99_us": [visit.p99_us for visit in each],
+            "calls_per_s": [visit.calls / visit.seconds for visit in each],
+        }
+        for each in visits.values()
     ]
 
 

@@ -15,7 +15,7 @@ from tensorwire.bench.harness.contenders import Contender
 from tensorwire.bench.harness.control import AgentError
 from tensorwire.bench.harness.measure import WARM_UP_SHARE, Visit
 from tensorwire.bench.harness.report import Layout
-from tensorwire.bench.harness.rows import Report, Row, Visits, rows
+from tensorwire.bench.harness.rows import Report, Row, Visits, rounds, rows
 from tensorwire.bench.harness.schedule import (
     Course,
     Entry,
@@ -145,15 +145,16 @@ class Suite(abc.ABC):
 
     def run(self, progress: Progress = silent) -> tuple[Report, bool]:
         """The report, and whether all that was asked for is in it. SuiteError."""
-        packages = (self.contender(entry.contender).packages for entry in self.entries)
-        described = environment.describe(self.settings, itertools.chain(*packages))
+        contenders = {entry.contender: self.contender(entry.contender) for entry in self.entries}
+        packages = itertools.chain(*(each.packages for each in contenders.values()))
+        roles = {name: each.role for name, each in contenders.items()}
+        described = environment.describe(self.settings, roles, packages)
         described["versions"] |= self.prepare()
         results = self.measure(progress)
         found = rows(results.visits, results.comments, self.baseline.contender, self.moved)
         caveats = environment.caveats({row.transport for row in found})
-        described["notes"] = [*results.notes, *caveats]
-        described["interrupted"] = results.interrupted
-        details = self.details(results, found)
+        environment.ended(described, [*results.notes, *caveats], results.interrupted)
+        details = {**self.details(results, found), "rounds": rounds(results.visits)}
         report = Report(self.name, self.baseline.contender, described, found, details)
         return report, not results.failed
 

@@ -91,10 +91,12 @@ class AllReduce(Contender):
 
 
 class Hybrid(AllReduce):
+    role = "own"
     libraries: ClassVar = {"shm": "tensorwire", "tcp": "tensorwire-tcp"}
 
 
 class Ring(AllReduce):
+    role = "own"
     libraries: ClassVar = {"shm": "tensorwire", "tcp": "tensorwire-tcp"}
     forced = "ring"
 

@@ -35,6 +35,7 @@ class _Trainer(Trainer):
 
 
 class Horovod(Contender):
+    role = "own"
     transports = ("shm", "tcp")
     packages = ("torch",)
 

@@ -28,6 +28,7 @@ class _Trainer(Trainer):
 
 
 class Nothing(Contender):
+    role = "limit"
     transports = ("none",)
 
     def viable(self, transport: str) -> str | None:

@@ -155,6 +155,7 @@ class Grpcio(_ParameterServer):
 
 
 class Tensorwire(_ParameterServer):
+    role = "own"
     transports = ("shm", "verbs", "tcp")
     wire = Segments
 

@@ -39,6 +39,7 @@ class _Rank(Rank):
 
 
 class Memory(Contender):
+    role = "limit"
     transports = ("memory",)
     cases = frozenset(OPERATIONS) - {"barrier"}
 

@@ -58,6 +58,7 @@ class _Rank(Rank):
 
 
 class Tensorwire(Contender):
+    role = "own"
     transports = ("shm",)
 
     def viable(self, transport: str) -> str | None:

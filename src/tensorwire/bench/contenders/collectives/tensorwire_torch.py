@@ -11,6 +11,7 @@ from tensorwire.bench.suites.collectives.torch_ranks import joined, why_no_torch
 
 
 class TensorwireTorch(Contender):
+    role = "own"
     transports = ("shm",)
     packages = ("torch",)
 

@@ -50,6 +50,7 @@ class _Client(Client):
 
 
 class Memcpy(Contender):
+    role = "limit"
     transports = ("memory",)
 
     def viable(self, transport: str) -> str | None:

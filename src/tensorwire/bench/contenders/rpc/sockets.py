@@ -154,6 +154,7 @@ def received(whole: bool) -> None:
 
 
 class Sockets(Contender):
+    role = "limit"
     transports = ("tcp",)
 
     def __init__(self, congestion: str = "") -> None:

@@ -79,6 +79,7 @@ class _Caller(Caller):
 
 
 class Tensorwire(Contender):
+    role = "own"
     transports = names()
     origins = frozenset({"ordinary", "published"})
     payloads = frozenset(PAYLOADS)

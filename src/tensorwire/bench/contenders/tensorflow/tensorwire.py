@@ -19,6 +19,7 @@ LINK_BYTES: Final = ("in_place", "shm", "verbs", "tcp")
 
 
 class Tensorwire(Contender):
+    role = "own"
     transports = names()
 
     def __init__(self, plan: str = "off") -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from tensorwire.bench.harness.environment import caveats, describe
+from tensorwire.bench.harness.contenders import Role
+from tensorwire.bench.harness.environment import caveats, describe, ended
 from tensorwire.bench.harness.report import CONTENDER, PATH, Layout, figure
 from tensorwire.bench.harness.rows import Report, Row
 from tensorwire.bench.harness.schedule import Course, Progress, tour
@@ -24,6 +25,7 @@ Run = tuple[Figures, local.Outcome]
 INTERRUPTED = 128 + signal.SIGINT
 CEILING = "no communication"
 CONTENDERS = (STOCK, TENSORWIRE, CEILING)
+ROLES: Final[dict[str, Role]] = {STOCK: "peer", TENSORWIRE: "own", CEILING: "limit"}
 
 
 def run(
@@ -44,7 +46,7 @@ def run(
         raise OptionError("variable_update", "independent is the ceiling already: choose another")
     if options.variable_update == HOROVOD:
         raise OptionError("variable_update", "horovod has no protocols to compare: choose another")
-    described = describe(settings(options, spec, rounds, environment))
+    described = describe(settings(options, spec, rounds, environment), ROLES)
     steps = options.warmup + options.num_batches
     found: dict[str, list[Run]] = {name: [] for name in contenders}
     course = Course()
@@ -81,10 +83,9 @@ def run(
     described["settings"]["arena_bytes"] = arena_bytes(
         process for each in outcomes for process in (*each.workers, *each.servers)
     )
-    described["interrupted"] = course.interrupted
     found_rows = [row(name, runs, options, ran.get(STOCK)) for name, runs in ran.items()]
     report = Report("train", STOCK, described, found_rows, details(options, ran))
-    described["notes"] = [*notes(report), *course.notes]
+    ended(described, [*notes(report), *course.notes], course.interrupted)
     return report
 
 
@@ -161,7 +162,8 @@ def row(name: str, runs: Sequence[Run], options: Options, stock: Sequence[Run] |
 
 def details(options: Options, ran: Mapping[str, Sequence[Run]]) -> dict[str, Any]:
     """``losses_equal``: None where that cannot be known. ``curves``: of the first round, the losses
-    of the first worker. The rest by contender, for each round."""
+    of the first worker. ``rounds``: of each row, a figure of each round. The rest by contender, for
+    each round."""
     comparable = options.cross_replica_sync and {STOCK, TENSORWIRE} <= ran.keys()
     return {
         "losses_equal": losses_equal(ran) if comparable else None,
@@ -169,6 +171,9 @@ def details(options: Options, ran: Mapping[str, Sequence[Run]]) -> dict[str, Any
         "images_per_second": {
             name: [each.images_per_second for each, _ in runs] for name, runs in ran.items()
         },
+        "rounds": [
+            {"items_per_s": [each.images_per_second for each, _ in runs]} for runs in ran.values()
+        ],
         "arena_full": {name: [each.arena_full for each, _ in runs] for name, runs in ran.items()},
     }
 

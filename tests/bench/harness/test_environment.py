@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a report tells of the host, before and after a run."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from tensorwire.bench.harness import environment, noise
+from tensorwire.observe import host
+
+
+def test_what_users_of_other_benchmarks_look_for() -> None:
+    told = environment.describe({"rounds": 3}, {"tensorwire": "own", "grpcio": "peer"})
+    assert told["roles"] == {"tensorwire": "own", "grpcio": "peer"}
+    assert told["settings"] == {"rounds": 3}
+    assert told["huge_pages"] == {"private": host.huge_pages(), "shared": host.shared_huge_pages()}
+    assert {"governors", "numa_nodes", "commit", "variables"} <= told.keys()
+    assert told["noise"]["before"].keys() == {"spin", "copy"}
+    assert told["noise"]["after"] is None
+
+
+def test_what_is_known_after_the_run() -> None:
+    told = environment.describe({}, {})
+    environment.ended(told, ["a note"], True)
+    assert told["noise"]["after"].keys() == told["noise"]["before"].keys()
+    assert (told["notes"], told["interrupted"]) == (["a note"], True)
+
+
+def test_noise_is_time_and_spread() -> None:
+    for figures in noise.check().values():
+        assert figures["median_us"] > 0
+        assert figures["spread"] >= 0
+
+
+def test_the_commit_is_that_of_the_checkout(tmp_path: Path) -> None:
+    def git(*words: str) -> str:
+        command = ["git", "-c", "user.name=a", "-c", "user.email=a@example.com", *words]
+        done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    assert environment.commit(tmp_path) == ""
+    git("init", "-q")
+    (tmp_path / "file").write_text("1")
+    git("add", "file")
+    git("commit", "-q", "-m", "first")
+    git("tag", "v1")
+    assert environment.commit(tmp_path) == git("rev-parse", "HEAD")
+    (tmp_path / "file").write_text("2")
+    assert environment.commit(tmp_path) == git("rev-parse", "HEAD") + "-dirty"
+
+
+def test_variables_are_those_that_set_libraries() -> None:
+    given = {"TENSORWIRE_TRANSPORT": "tcp", "OMP_NUM_THREADS": "1", "HOME": "/root", "PASSWORD": ""}
+    assert environment.variables(given) == {"OMP_NUM_THREADS": "1", "TENSORWIRE_TRANSPORT": "tcp"}
