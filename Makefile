@@ -116,6 +116,10 @@ test-oldest-tensorflow: wheel .venv-oldest/ready ## run some tests with the olde
 	.venv-oldest/bin/python -m tensorwire.tensorflow.build
 	.venv-oldest/bin/python -m pytest $(PARALLEL) $(OLDEST:%=tests/tensorflow/%) $(ARGS)
 
+test-report: build | system-browser ## try the page of `tensorwire report` in headless Chromium (Debian)
+	$(BIN)/pip install -q --disable-pip-version-check --no-deps -r requirements/browser.txt
+	$(BIN)/python -m pytest -n 0 tests/bench/report $(ARGS)
+
 test-core: | system-test ## run the core's tests, optimised
 	cmake -S . -B build/test -G Ninja $(CORE_ONLY)
 	cmake --build build/test --target core_tests plugin_tests
@@ -263,6 +267,7 @@ LOCK := uv pip compile -q --upgrade --universal --python-version 3.10 --no-annot
 lock: ## renew requirements/*.txt from *.in (needs uv)
 	cd requirements && $(LOCK) dev.in -o dev.txt
 	cd requirements && $(LOCK) wheels.in -o wheels.txt
+	cd requirements && $(LOCK) browser.in -o browser.txt
 	cd requirements && $(LOCK) --no-emit-package tensorflow tensorflow.in -o tensorflow.txt
 	cd requirements && $(subst 3.10,3.11,$(LOCK)) --no-emit-package tensorflow tensorflow-oldest.in -o tensorflow-oldest.txt
 	cd requirements && $(subst 3.10,3.11,$(LOCK)) frameworks.in -o frameworks.txt
@@ -290,10 +295,10 @@ bench: build ## measure against grpcio and others (ARGS="--sizes 8,64M --json ..
 newcomer: ## do what a newcomer does, with an empty home (ARGS="wheel": see scripts/newcomer)
 	scripts/newcomer $(ARGS)
 
-.PHONY: clean system-build system-test system-sanitize
+.PHONY: clean system-build system-test system-sanitize system-browser
 clean: ## remove everything that was generated
 	rm -rf build dist .venv .venv-oldest .venv-wheels .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests docs -name __pycache__ -prune -exec rm -rf {} +
 
-system-build system-test system-sanitize: system-%:
+system-build system-test system-sanitize system-browser: system-%:
 	@scripts/system-packages $*

@@ -187,7 +187,7 @@ enum { TW_TABLE_VERSION = 11 };
   ENTRY(batch_release, tw_batch_release)             \
   ENTRY(batch_start, tw_batch_start)                 \
   ENTRY(peer_wait_word, tw_peer_wait_word)           \
-  ENTRY(peer_change_word, tw_peer_change_word)
+  ENTRY(peer_change_word, tw_peer_change_word)       \
   ENTRY(quota_create, tw_quota_create)               \
   ENTRY(quota_leased, tw_quota_leased)               \
   ENTRY(quota_release, tw_quota_release)             \

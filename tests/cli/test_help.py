@@ -20,19 +20,9 @@ from tensorwire.cli.group import Group
 from tensorwire.transports import names
 
 COMMANDS = (
-    *("run", "train", "trace", "doctor", "graph"),
-    *("bench rpc", "bench tensorflow", "bench collectives"),
-    "run",
-    "train",
-    "trace",
-    "doctor",
-    "bench rpc",
-    "bench tensorflow",
-    "bench collectives",
-    "bench p2p-latency",
-    "bench mimic",
-    *("run", "train", "trace", "doctor", "report", "bench rpc", "bench tensorflow"),
-    *("bench collectives", "bench compare"),
+    *("run", "train", "trace", "doctor", "graph", "report"),
+    *("bench rpc", "bench tensorflow", "bench collectives", "bench compare"),
+    *("bench p2p-latency", "bench mimic"),
 )
 GROUPS = ("", "bench")
 
