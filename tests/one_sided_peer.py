@@ -35,7 +35,7 @@ def main() -> None:
     thread.start()
     assert arrived.wait(PATIENCE)
     peer = calls[0].process()
-    memory = np.frombuffer(_core.SharedMemory(8 * WORDS), np.uint64)
+    memory = np.frombuffer(memoryview(_core.SharedMemory(8 * WORDS)), np.uint64)
     region = peer.expose(memory.data, ALL)
     print(region.id, flush=True)
     for line in sys.stdin:

@@ -33,7 +33,7 @@ class Place:
 
     def expose(self, words: int, rights: int = ALL) -> tuple[Words, _core.Region]:
         memory = (
-            np.frombuffer(_core.SharedMemory(8 * words), np.uint64)
+            np.frombuffer(memoryview(_core.SharedMemory(8 * words)), np.uint64)
             if self.mapped
             else np.zeros(words, np.uint64)
         )
@@ -57,14 +57,14 @@ def code_of(call: Callable[[], object]) -> int:
     return error.value.code
 
 
-def rows(*each: tuple[int, ...]) -> Words:
-    return np.array(each, np.uint64).reshape(len(each), 8)
+def rows(*each: tuple[int, ...]) -> memoryview:
+    return np.array(each, np.uint64).reshape(len(each), 8).data
 
 
 def test_shared_memory_is_zeroed_and_writable() -> None:
     memory = _core.SharedMemory(10_000)
     assert memory.nbytes == 10_000
-    array = np.frombuffer(memory, np.uint8)
+    array = np.frombuffer(memoryview(memory), np.uint8)
     assert not array.any()
     array[:] = 7
     del memory
@@ -359,7 +359,7 @@ def test_mapped_memory_needs_nothing_of_its_owner(abroad: Abroad) -> None:
 
 
 def test_signals_go_to_and_fro_between_processes(abroad: Abroad) -> None:
-    memory = np.frombuffer(_core.SharedMemory(64), np.uint64)
+    memory = np.frombuffer(memoryview(_core.SharedMemory(64)), np.uint64)
     mine = abroad.link.expose(memory.data, ALL)
     abroad.order(f"echo {mine.id} 500")
     for turn in range(1, 501):
