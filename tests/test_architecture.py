@@ -77,7 +77,10 @@ PYTHON_LAYERS = (
     ("launch", "log", "progress", "signals", "tensors", "terminal", "transports"),
     ("environment", "observe.audit", "observe.host", "observe.trace", "plugins"),
     ("arrays", "audit", "rpc", "trace"),
-    ("collective", "observe.doctor", "observe.loopback", "observe.metrics", "protobuf", "service"),
+    (
+        *("collective", "observe.doctor", "observe.loopback", "observe.metrics", "protobuf", "remote"),
+        "service",
+    ),
     ("horovod", "jax", "metrics", "observe.rdma", "tensorflow", "torch"),
     ("bench",),
     ("cli",),

@@ -1,0 +1,404 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors in the memory of another process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any, Final, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from tensorwire import _core
+from tensorwire.remote.errors import PERMISSION_DENIED, PermissionDeniedError, of_core
+from tensorwire.remote.handle import Handle, Rights
+from tensorwire.remote.layout import Index, Layout
+from tensorwire.remote.operation import Operation
+from tensorwire.remote.signals import Add, Set, SignalUpdate
+from tensorwire.tensors import dtypes, frameworks
+from tensorwire.tensors.wire import TensorHead
+
+Array = npt.NDArray[Any]
+
+_WORD: Final = np.dtype(np.uint64)
+_LARGEST: Final = (1 << 64) - 1
+
+
+class Region:
+    """What an owner has opened for this process; all parts of a tensor share it.
+
+    peer: whose it is. number: the link's name for it, 0: it has no bytes. signal: that of its word
+    for signals; 0: this process may raise none. close: gives it back.
+    """
+
+    __slots__ = ("close", "handle", "number", "peer", "rights", "signal")
+
+    def __init__(
+        self,
+        peer: _core.Peer,
+        handle: Handle,
+        number: int,
+        signal: int,
+        rights: Rights,
+        close: Callable[[], None],
+    ) -> None:
+        self.peer = peer
+        self.handle = handle
+        self.number = number
+        self.signal = signal
+        self.rights = rights
+        self.close = close
+
+    def update(self, update: SignalUpdate) -> tuple[int, int, int, bool]:
+        """As the core takes it. PermissionDeniedError."""
+        if not isinstance(update, (Add, Set)):
+            raise TypeError(f"a signal is raised by Add or Set, not by a {type(update).__name__}")
+        if not self.signal:
+            raise PermissionDeniedError(
+                PERMISSION_DENIED,
+                f"without the right to write or to update, no signal can be raised ({self.rights})",
+            )
+        return self.signal, 0, update.value, isinstance(update, Add)
+
+
+class RemoteTensor(AbstractContextManager["RemoteTensor"]):
+    """A tensor, or a part of one, in the memory of a peer. It holds no elements: it says where they
+    are. Thread-safe.
+
+    All that moves elements raises NotFoundError when the owner has concealed the memory,
+    PermissionDeniedError without the right to do it, PeerLostError when the link is gone, and
+    DeadlineExceededError after ``timeout`` seconds (None: without a limit; what was begun goes on).
+    A lost peer is noticed wherever one waits, so that nothing waits for ever. Wrong shapes, dtypes
+    and indices raise ValueError, TypeError and IndexError before anything is sent.
+    """
+
+    __slots__ = ("_dense", "_layout", "_name", "_region", "dtype", "shape")
+
+    def __init__(self, region: Region, layout: Layout, dtype: np.dtype[Any]) -> None:
+        """``Device.open`` and ``Device.allocate`` make them."""
+        self._region = region
+        self._layout = layout
+        self._dense = layout.is_dense
+        self.dtype = dtype
+        self.shape = layout.shape
+
+    # ----------------------------------------------------------------------------- what it is
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self._layout.nbytes
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("a tensor without axes has no length")
+        return self.shape[0]
+
+    @property
+    def rights(self) -> Rights:
+        """Of this process."""
+        return self._region.rights
+
+    @property
+    def mapped(self) -> bool:
+        """Whether this process accesses it by loads and stores, without any part of its owner."""
+        return self._region.number != 0 and self._region.peer.mapped(self._region.number)
+
+    @property
+    def handle(self) -> Handle:
+        """Names this part: another process opens it, if the owner lets it."""
+        whole, layout = self._region.handle, self._layout
+        return Handle(
+            whole.instance, whole.number, layout.offset, layout.shape, layout.strides, whole.dtype
+        )
+
+    def __getitem__(self, index: Index | tuple[Index, ...]) -> RemoteTensor:
+        """A part of it, as NumPy's basic indexing has it; moves nothing. IndexError, TypeError,
+        ValueError (a step that is not positive)."""
+        return RemoteTensor(self._region, self._layout.part(index), self.dtype)
+
+    def __repr__(self) -> str:
+        peer = self._region.peer
+        return (
+            f"<tensorwire.remote.RemoteTensor {self.dtype}{list(self.shape)} at "
+            f"{peer.caller or peer.address}>"
+        )
+
+    # ---------------------------------------------------------------------------- whole reads
+
+    def read(
+        self,
+        out: Any = None,
+        *,
+        framework: frameworks.Framework = "numpy",
+        timeout: float | None = None,
+    ) -> Any:
+        """Copies it here. The result is ``out``, or a new tensor of the ``framework``.
+
+        out: an array of NumPy or a tensor of PyTorch in host memory, of this shape and dtype, with
+        any strides. Elements that are written meanwhile are old or new, each aligned word of up to
+        8 bytes one of them: bytes of one moment come of a ``Signal`` or a channel.
+
+        Raises, beside what all do, ImportError where the framework is missing, and DecodeError
+        where it lacks the dtype.
+        """
+        if out is None:
+            out, made = np.empty(self.shape, self.dtype), True
+        else:
+            made = False
+        into = self._destination(out)
+        dense = into if into.flags.c_contiguous else np.empty(self.shape, self.dtype)
+        region = self._region
+        try:
+            if self._dense:
+                if dense.nbytes:
+                    region.peer.read(region.number, self._layout.offset, _memory(dense), timeout)
+            else:
+                self._batch(_core.READ, dense, None).wait(timeout)
+        except _core.StatusError as raised:
+            raise of_core(raised, region.peer) from None
+        if dense is not into:
+            into[...] = dense
+        return _outwards(out, framework) if made and framework != "numpy" else out
+
+    def write(
+        self, value: Any, *, signal: SignalUpdate | None = None, timeout: float | None = None
+    ) -> None:
+        """Copies ``value`` there: a tensor of any framework in host memory, of this shape and
+        dtype. On return it is there.
+
+        signal: what happens to the signal of the memory once all bytes are visible there; not at
+        all, if the write fails.
+        """
+        source = self._source(value)
+        region = self._region
+        try:
+            if not self._dense:
+                self._batch(_core.WRITE, source, signal).wait(timeout)
+            elif signal is not None:
+                region.peer.write_signal(
+                    region.number,
+                    self._layout.offset,
+                    _memory(source),
+                    *region.update(signal),
+                    timeout,
+                )
+            elif source.nbytes:
+                region.peer.write(region.number, self._layout.offset, _memory(source), timeout)
+        except _core.StatusError as raised:
+            raise of_core(raised, region.peer) from None
+
+    def signal(self, update: SignalUpdate, *, timeout: float | None = None) -> None:
+        """Raises the signal of the memory and writes nothing. What this process has written before
+        is visible to who sees it."""
+        region = self._region
+        number, offset, value, add = region.update(update)
+        try:
+            region.peer.write_signal(
+                region.number or number, 0, b"", number, offset, value, add, timeout
+            )
+        except _core.StatusError as raised:
+            raise of_core(raised, region.peer) from None
+
+    # ------------------------------------------------------------------------------- begun
+
+    def start_read(self, out: Any) -> Operation:
+        """Begins ``read``. ``out`` has to be in C order, and is not to be looked at before the
+        end."""
+        into = self._destination(out)
+        if not into.flags.c_contiguous:
+            raise ValueError("what a read is started into has to be in C order")
+        return self._begin(_core.READ, into, None)
+
+    def start_write(self, value: Any, *, signal: SignalUpdate | None = None) -> Operation:
+        """Begins ``write``. ``value`` is not to be changed before the end."""
+        return self._begin(_core.WRITE, self._source(value), signal)
+
+    def _begin(self, kind: int, local: Array, signal: SignalUpdate | None) -> Operation:
+        region = self._region
+        try:
+            if not self._dense or signal is not None:
+                return self._batch(kind, local, signal)
+            if not local.nbytes:
+                return Operation(region.peer, ())
+            access = region.peer.access(kind, region.number, self._layout.offset, _memory(local))
+        except _core.StatusError as raised:
+            raise of_core(raised, region.peer) from None
+        return Operation(region.peer, (access,))
+
+    def _batch(self, kind: int, local: Array, signal: SignalUpdate | None) -> Operation:
+        region = self._region
+        rows = self._layout.rows(kind, region.number, 0)
+        update = None if signal is None else region.update(signal)
+        batch = region.peer.prepare(_memory(local), rows.data, update)
+        return Operation(region.peer, (batch.start(),))
+
+    # ------------------------------------------------------------------------------- words
+
+    def fetch_add(
+        self,
+        index: SupportsIndex | tuple[SupportsIndex, ...],
+        value: int,
+        *,
+        timeout: float | None = None,
+    ) -> int:
+        """Adds to one element, modulo 2^64, atomically towards the owner and all peers; the value
+        before. Needs the right to update. TypeError: the dtype is not uint64. After
+        DeadlineExceededError and PeerLostError it may have been done."""
+        region = self._region
+        offset = self._word(index)
+        try:
+            return region.peer.fetch_add(region.number, offset, value & _LARGEST, timeout)
+        except _core.StatusError as raised:
+            raise of_core(raised, region.peer) from None
+
+    def compare_swap(
+        self,
+        index: SupportsIndex | tuple[SupportsIndex, ...],
+        expected: int,
+        value: int,
+        *,
+        timeout: float | None = None,
+    ) -> int:
+        """Gives one element ``value`` if it is ``expected``, as ``fetch_add`` does its work; the
+        value before."""
+        region = self._region
+        offset = self._word(index)
+        try:
+            return region.peer.compare_swap(
+                region.number, offset, expected & _LARGEST, value & _LARGEST, timeout
+            )
+        except _core.StatusError as raised:
+            raise of_core(raised, region.peer) from None
+
+    def _word(self, index: Any) -> int:
+        if self.dtype != _WORD:
+            raise TypeError(f"only words of uint64 are updated, and this is {self.dtype}")
+        layout = self._layout
+        if len(self.shape) == 1 and type(index) is int and 0 <= index < self.shape[0]:
+            return layout.offset + index * layout.strides[0]
+        part = layout.part(index)
+        if part.shape:
+            raise IndexError(f"{index!r} is not the index of one element of shape {self.shape}")
+        return part.offset
+
+    # -------------------------------------------------------------------------------- rows
+
+    def gather(self, rows: Any, out: Any = None, *, timeout: float | None = None) -> Array:
+        """Reads ``tensor[row]`` for each of ``rows``, integers of any shape, as one operation: an
+        array of the shape of ``rows`` and that of a row, or ``out``, in C order. IndexError."""
+        from tensorwire.remote.batch import Batch
+
+        wanted = np.asarray(rows)
+        if out is None:
+            out = np.empty((*wanted.shape, *self.shape[1:]), self.dtype)
+        batch = Batch(self._region.peer)
+        batch.gather(self, wanted, out)
+        batch.prepare().start().wait(timeout)
+        found: Array = out
+        return found
+
+    def scatter(
+        self,
+        rows: Any,
+        value: Any,
+        *,
+        signal: SignalUpdate | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Writes ``value[i]`` to ``tensor[rows[i]]``, as one operation. ValueError: one row is
+        there twice."""
+        from tensorwire.remote.batch import Batch
+
+        batch = Batch(self._region.peer)
+        batch.scatter(self, rows, np.ascontiguousarray(self._inwards(value)))
+        if signal is not None:
+            batch.signal(self, signal)
+        batch.prepare().start().wait(timeout)
+
+    # ------------------------------------------------------------------------------- local ends
+
+    def _destination(self, out: Any) -> Array:
+        if type(out) is np.ndarray:
+            into = out
+        else:
+            into = destination(out, self.dtype)
+        self._check(into, "out")
+        if not into.flags.writeable:
+            raise ValueError("out is read-only")
+        return into
+
+    def _source(self, value: Any) -> Array:
+        source = value if type(value) is np.ndarray else self._inwards(value)
+        self._check(source, "value")
+        return source if source.flags.c_contiguous else np.ascontiguousarray(source)
+
+    def _inwards(self, value: Any) -> Array:
+        return source(value, self.dtype)
+
+    def _check(self, array: Array, name: str) -> None:
+        if array.dtype != self.dtype:
+            raise TypeError(f"{name} is {array.dtype}, and the remote tensor {self.dtype}")
+        if array.shape != self.shape:
+            raise ValueError(
+                f"{name} has the shape {array.shape}, and the remote tensor {self.shape}"
+            )
+
+    # ------------------------------------------------------------------------------- its end
+
+    def close(self) -> None:
+        """Gives the whole tensor back, with all its parts: memory that was allocated is free, other
+        memory is opened no more. May be called again, and when the peer is gone.
+        DeadlineExceededError."""
+        self._region.close()
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _memory(array: Array) -> Any:
+    """Of an array in C order, for the core."""
+    return array if array.dtype.kind in "biufc" else frameworks.raw(array)
+
+
+def destination(out: Any, dtype: np.dtype[Any]) -> Array:
+    """The memory of a tensor that may be written. TypeError."""
+    host = frameworks.as_host(out)
+    if host is None:
+        raise TypeError(f"a {type(out).__name__} is no tensor to read into")
+    if host.framework in (frameworks.TENSORFLOW, frameworks.JAX):
+        name = frameworks.NAMES[host.framework]
+        raise TypeError(f"tensors of {name} are not written: read(framework={name!r}) makes one")
+    if host.copied:
+        raise TypeError(f"a copy of out would be read into: {host.copied}")
+    return _as(host, dtype)
+
+
+def source(value: Any, dtype: np.dtype[Any]) -> Array:
+    """The elements of a tensor of any framework. TypeError."""
+    host = frameworks.as_host(value)
+    if host is None:
+        raise TypeError(f"a {type(value).__name__} is no tensor")
+    return _as(host, dtype)
+
+
+def _as(host: frameworks.HostTensor, dtype: np.dtype[Any]) -> Array:
+    if host.dtype == dtypes.name_of(dtype) and host.array.dtype != dtype:
+        return host.array.view(dtype)  # NumPy has no such type itself
+    return host.array
+
+
+def _outwards(array: Array, framework: frameworks.Framework) -> Any:
+    name = dtypes.name_of(array.dtype)
+    head = TensorHead(name, array.shape, array.nbytes, None, frameworks.NUMPY)
+    return frameworks.from_memory(head, frameworks.raw(array), framework)[0]
