@@ -16,9 +16,6 @@ from tensorwire.remote.signals import SignalUpdate
 from tensorwire.remote.tensor import Array, RemoteTensor, destination, source
 from tensorwire.tensors import frameworks
 
-_MAX_ROWS = 1 << 24
-"""Of the description of a batch, 64 bytes each."""
-
 
 class _Memory(NamedTuple):
     """An array that transfers begin or end in, and what moves there."""
@@ -52,10 +49,8 @@ class Prepared:
         nothing of the first array's transfers was begun.
         """
         try:
-            *others, last = self._batches or [None]
-            accesses = [batch.start() for batch in others if batch is not None]
-            if last is not None:
-                accesses.append(last.start(value=signal_value))
+            accesses = [batch.start() for batch in self._batches[:-1]]
+            accesses += [batch.start(value=signal_value) for batch in self._batches[-1:]]
         except _core.StatusError as raised:
             raise of_core(raised, self._peer) from None
         return Operation(self._peer, accesses)
@@ -148,8 +143,8 @@ class Batch:
         each = one.rows(kind, tensor._region.number, 0)
         numbers = np.where(numbers < 0, numbers + extent, numbers).astype(np.uint64)
         count, size = len(each), one.nbytes
-        if len(numbers) * count > _MAX_ROWS:
-            raise ValueError(f"a batch has at most {_MAX_ROWS} runs")
+        if len(numbers) * count > layout.MAX_RUNS:
+            raise ValueError(f"a batch has at most {layout.MAX_RUNS} runs")
         found = np.tile(each, (len(numbers), 1))
         found[:, layout.OFFSET] += np.repeat(numbers * np.uint64(whole.strides[0]), count)
         at = np.arange(len(numbers), dtype=np.uint64) * np.uint64(size)
@@ -185,8 +180,8 @@ class Batch:
         if not len(rows):
             return
         self._count += len(rows)
-        if self._count > _MAX_ROWS:
-            raise ValueError(f"a batch has at most {_MAX_ROWS} runs")
+        if self._count > layout.MAX_RUNS:
+            raise ValueError(f"a batch has at most {layout.MAX_RUNS} runs")
         root = _root(array)
         memory = self._memories.setdefault(id(root), _Memory(root, []))
         rows[:, layout.LOCAL] += np.uint64(_address(array) - _address(root))

@@ -285,9 +285,9 @@ def connect(
     """The memory that the process at ``target`` lets this one at, by its ``remote.host``.
 
     target: of its server, as for ``insecure_channel``; or a channel to it, whose link is then used;
-    or a peer, such as a client of a server of this process that serves a host of its own. transport,
-    forbid: as of ``insecure_channel``, for a target. timeout: seconds for the link and the first
-    answer.
+    or a peer, such as a client of a server of this process that serves a host of its own.
+    transport, forbid: as of ``insecure_channel``, for a target. timeout: seconds for the link and
+    the first answer.
 
     Raises PeerLostError: nobody is there; DeadlineExceededError; RemoteError: no link leads there,
     for the reason that it gives, or the process has no host; ValueError.

@@ -115,8 +115,8 @@ class Host(AbstractContextManager["Host"]):
         kept until it is concealed. Over shared memory and TCP accesses to it go by frames, which
         this process serves; ``empty`` makes memory that is better reached.
 
-        name: by which peers open it. peers: who may, as a mapping each with rights of its own; None:
-        all peers of the server, with ``rights``.
+        name: by which peers open it. peers: who may, as a mapping each with rights of its own;
+        None: all peers of the server, with ``rights``.
 
         Raises TypeError: no tensor, or one that cannot be exposed where it is; ValueError: not in C
         order, read-only memory for more than reading, not aligned to 8 bytes for updates;
@@ -363,13 +363,16 @@ class Host(AbstractContextManager["Host"]):
         for exposed in everything:
             exposed.lost(native)
         for allocation in theirs:
-            try:
-                self._free(allocation, 0.0)
-            except DeadlineExceededError:  # another peer is amid an access
-                free = threading.Thread(
-                    target=self._free, args=(allocation, None), name="tensorwire-free", daemon=True
-                )
-                lifetime.start(free)
+            self._free_soon(allocation)
+
+    def _free_soon(self, allocation: _Allocation) -> None:
+        try:
+            self._free(allocation, 0.0)
+        except DeadlineExceededError:  # another peer is amid an access
+            free = threading.Thread(
+                target=self._free, args=(allocation, None), name="tensorwire-free", daemon=True
+            )
+            lifetime.start(free)
 
 
 def _check_name(name: str) -> None:

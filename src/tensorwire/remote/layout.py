@@ -21,6 +21,7 @@ KIND, REGION, OFFSET, LOCAL, LENGTH, STRIDE, LOCAL_STRIDE, COUNT = range(8)
 """Columns of what the core's ``prepare`` takes. A row is ``count`` runs of ``length`` bytes, each
 ``stride`` (at the peer) and ``local_stride`` (here) bytes after the one before."""
 COLUMNS: Final = 8
+MAX_RUNS: Final = 1 << 24
 
 
 def dense(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
@@ -150,7 +151,7 @@ def _position(index: Any, extent: int, axis: int) -> int:
 
 def first_overlap(starts: Rows, lengths: Rows, strides: Rows, counts: Rows) -> int | None:
     """The beginning of a run that lies in another one, of all runs of these rows; None: there is
-    none."""
+    none. ValueError: they are too many to tell."""
     ends = starts + (counts - np.uint64(1)) * strides + lengths
     inside = (counts > 1) & (strides < lengths)
     if inside.any():
@@ -160,9 +161,12 @@ def first_overlap(starts: Rows, lengths: Rows, strides: Rows, counts: Rows) -> i
     if (counts == 1).all():
         return at
     # Rows that reach into each other may have their runs side by side, as columns of a matrix have.
-    which = np.repeat(np.arange(len(starts)), counts)
-    first = np.repeat(np.cumsum(counts) - counts, counts)
-    nth = np.arange(len(which), dtype=np.uint64) - first
+    times = counts.astype(np.int64)
+    if int(times.sum()) > MAX_RUNS:
+        raise ValueError(f"more than {MAX_RUNS} runs of tensors that reach into each other")
+    which = np.repeat(np.arange(len(starts)), times)
+    first = np.repeat(np.cumsum(times) - times, times)
+    nth = (np.arange(len(which)) - first).astype(np.uint64)
     begins = starts[which] + nth * strides[which]
     return _overlap(begins, begins + lengths[which])
 

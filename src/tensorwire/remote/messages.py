@@ -15,11 +15,11 @@ MAX_BYTES: Final = 16 << 10
 """Of a request, and of a reply."""
 
 
-class Message(msgspec.Struct, frozen=True):
+class Message(msgspec.Struct):
     """Fields that this version does not know are passed over."""
 
 
-class Greeting(Message):
+class Greeting(Message, frozen=True):
     """The reply to Greet, which has an empty request."""
 
     instance: Id
@@ -28,14 +28,14 @@ class Greeting(Message):
     """A region of memory made to be accessed: whether it is mapped says how the rest goes."""
 
 
-class Open(Message):
+class Open(Message, frozen=True):
     """By name, or by handle."""
 
     name: Name | None = None
     handle: Handle | None = None
 
 
-class Allocate(Message):
+class Allocate(Message, frozen=True):
     shape: Extents
     dtype: DTypeName
     name: Name | None = None
@@ -43,7 +43,7 @@ class Allocate(Message):
     """Rights of other peers, which open it by its name or handle."""
 
 
-class Opened(Message):
+class Opened(Message, frozen=True):
     """The reply to Open and Allocate."""
 
     handle: Handle
@@ -55,13 +55,13 @@ class Opened(Message):
     rights: Bits
 
 
-class Close(Message):
+class Close(Message, frozen=True):
     """Gives back what was opened, or allocated; the reply is empty."""
 
     number: Number
 
 
-class Attach(Message):
+class Attach(Message, frozen=True):
     """Begins to send on a channel."""
 
     name: Name
@@ -69,7 +69,7 @@ class Attach(Message):
     """A region of the sender's, with a word for how many slots were given back, of all so far."""
 
 
-class Attached(Message):
+class Attached(Message, frozen=True):
     slots: Opened
     shape: Annotated[tuple[Number | None, ...], msgspec.Meta(max_length=MAX_RANK)]
     dtype: DTypeName
@@ -80,14 +80,14 @@ class Attached(Message):
     """... how many of their slots were given back."""
 
 
-class Detach(Message):
+class Detach(Message, frozen=True):
     """No more comes; the reply is empty."""
 
     name: Name
     sent: Number
 
 
-class Notice(Message):
+class Notice(Message, frozen=True):
     """What a sender writes of a tensor whose shape is not known ahead, after the length of this in
     ``LENGTH_BYTES`` bytes, and where it lies: from the beginning of a region of the sender's."""
 

@@ -19,6 +19,7 @@ from tensorwire.remote.errors import (
     DeadlineExceededError,
     NotFoundError,
     PeerLostError,
+    RemoteError,
     error,
     of_core,
 )
@@ -209,15 +210,14 @@ def wait_any(signals: Sequence[tuple[Signal, int]], timeout: float | None = None
     ends = None if timeout is None else monotonic() + timeout
     turn = 0
     while True:
-        reached, failures = [], []
+        failures = []
+        reached = []
         for place, (signal, at_least) in enumerate(signals):
-            try:
-                signal.wait(at_least, _LOOK_SECONDS if place == turn else 0.0)
+            found = _looked_at(signal, at_least, _LOOK_SECONDS if place == turn else 0.0)
+            if found is None:
                 reached.append(place)
-            except DeadlineExceededError:
-                pass
-            except (PeerLostError, NotFoundError) as failure:
-                failures.append(failure)
+            elif not isinstance(found, DeadlineExceededError):
+                failures.append(found)
         if reached:
             return reached
         if len(failures) == len(signals):
@@ -227,3 +227,12 @@ def wait_any(signals: Sequence[tuple[Signal, int]], timeout: float | None = None
                 DEADLINE_EXCEEDED, f"none of {len(signals)} signals was raised in time"
             )
         turn = (turn + 1) % len(signals)
+
+
+def _looked_at(signal: Signal, at_least: int, timeout: float) -> RemoteError | None:
+    """Why the wait came to nothing; None: it is reached."""
+    try:
+        signal.wait(at_least, timeout)
+    except (DeadlineExceededError, PeerLostError, NotFoundError) as failure:
+        return failure
+    return None

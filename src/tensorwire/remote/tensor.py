@@ -324,10 +324,7 @@ class RemoteTensor(AbstractContextManager["RemoteTensor"]):
     # ------------------------------------------------------------------------------- local ends
 
     def _destination(self, out: Any) -> Array:
-        if type(out) is np.ndarray:
-            into = out
-        else:
-            into = destination(out, self.dtype)
+        into = out if type(out) is np.ndarray else destination(out, self.dtype)
         self._check(into, "out")
         if not into.flags.writeable:
             raise ValueError("out is read-only")
