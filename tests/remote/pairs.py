@@ -24,7 +24,9 @@ class Pair:
     host: remote.Host
     device: remote.Device
 
-    def opened(self, shape: Any, dtype: object = "float32", rights: Rights = ALL) -> Any:
+    def opened(
+        self, shape: Any, dtype: object = "float32", rights: Rights = ALL
+    ) -> tuple[remote.Exposed, remote.RemoteTensor]:
         """Both ends of a new tensor."""
         exposed = self.host.empty(shape, dtype, rights=rights)
         return exposed, self.device.open(exposed.handle)

@@ -163,7 +163,7 @@ def test_each_right_is_needed(shared: Pair) -> None:
     tensor.write(row, signal=remote.Add())
     assert exposed.signal.value == 1
     for call in (
-        lambda: tensor.read(),
+        tensor.read,
         lambda: tensor[::2].read(),
         lambda: tensor.start_read(row),
         lambda: tensor.gather([1]),
@@ -182,7 +182,7 @@ def test_concealed_memory_is_not_found(shared: Pair) -> None:
     exposed.conceal(PATIENCE)
     exposed.conceal(PATIENCE)
     for call in (
-        lambda: tensor.read(),
+        tensor.read,
         lambda: tensor[::2].read(),
         lambda: tensor.write(row),
         lambda: tensor.write(row, signal=remote.Add()),
@@ -281,7 +281,7 @@ def test_rows_are_gathered_and_scattered(shared: Pair) -> None:
     for rows_, error in (([1000], IndexError), ([-1001], IndexError), ([0.5], TypeError)):
         with pytest.raises(error):
             table.gather(rows_)
-    with pytest.raises(ValueError, match="two writes"):
+    with pytest.raises(ValueError, match="twice"):
         table.scatter([3, 3], values[:2])
     with pytest.raises(ValueError, match="shape"):
         table.gather([1, 2], np.empty((3, 16), np.float32))

@@ -124,32 +124,11 @@ class Batch:
     # ------------------------------------------------------------------------------ its parts
 
     def _rows(self, kind: int, tensor: RemoteTensor, rows: Any, local: Any) -> None:
-        if not tensor.shape:
-            raise IndexError("a tensor without axes has no rows")
         wanted = np.asarray(rows)
-        if wanted.dtype.kind not in "iu" and wanted.size:
-            raise TypeError(f"rows are integers, not {wanted.dtype}")
-        extent = tensor.shape[0]
-        numbers = wanted.reshape(-1).astype(np.int64)
-        outside = (numbers < -extent) | (numbers >= extent)
-        if outside.any():
-            raise IndexError(f"row {numbers[outside][0]} is outside of a tensor with {extent} rows")
+        numbers = tensor._layout.picked(wanted)
         shape = (*wanted.shape, *tensor.shape[1:])
         array = self._local(local, tensor, shape, writes=kind == _core.WRITE)
-        if array.size == 0:
-            return
-        whole = tensor._layout
-        one = whole.part(0)
-        each = one.rows(kind, tensor._region.number, 0)
-        numbers = np.where(numbers < 0, numbers + extent, numbers).astype(np.uint64)
-        count, size = len(each), one.nbytes
-        if len(numbers) * count > layout.MAX_RUNS:
-            raise ValueError(f"a batch has at most {layout.MAX_RUNS} runs")
-        found = np.tile(each, (len(numbers), 1))
-        found[:, layout.OFFSET] += np.repeat(numbers * np.uint64(whole.strides[0]), count)
-        at = np.arange(len(numbers), dtype=np.uint64) * np.uint64(size)
-        found[:, layout.LOCAL] += np.repeat(at, count)
-        self._add(array, found)
+        self._add(array, tensor._layout.picked_rows(kind, tensor._region.number, 0, numbers))
 
     def _local(
         self, given: Any, tensor: RemoteTensor, shape: tuple[int, ...], *, writes: bool

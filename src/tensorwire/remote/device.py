@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Final, Literal, TypeVar
 
 import grpc
+import msgspec
 import numpy as np
 
 from tensorwire import _core, transports
@@ -24,6 +25,7 @@ from tensorwire.remote.errors import (
     FAILED_PRECONDITION,
     INTERNAL,
     NOT_FOUND,
+    UNAVAILABLE,
     DeadlineExceededError,
     NotFoundError,
     PeerLostError,
@@ -38,7 +40,7 @@ from tensorwire.rpc import Channel, Peer, insecure_channel, kept
 from tensorwire.rpc.choice import Transport, policy
 from tensorwire.tensors import DecodeError, dtypes
 
-M = TypeVar("M", bound=messages.Message)
+M = TypeVar("M", bound=msgspec.Struct)
 
 CONTROL_SECONDS: Final = 20.0
 """For a call to the host, where the caller gives no other time."""
@@ -197,15 +199,14 @@ class Device(AbstractContextManager["Device"]):
         return layout, dtype
 
     def _close(self, number: int) -> None:
+        """What was opened last of this number, or allocated."""
         with self._lock:
-            count = self._opened.pop(number, 0)
-        for _ in range(count):
-            if not self._native.alive:
-                return  # with the link, the peer has forgotten it
-            try:
+            if self._opened[number] == 0:
+                return  # by close()
+            self._opened[number] -= 1
+        if self._native.alive:  # with the link, the peer has forgotten it
+            with suppress(PeerLostError):
                 self._ask("Close", messages.Close(number), None, CONTROL_SECONDS)
-            except PeerLostError:
-                return
 
     # ----------------------------------------------------------------------------- operations
 
@@ -216,10 +217,10 @@ class Device(AbstractContextManager["Device"]):
     def fence(self) -> None:
         """What is started later happens after all that was started before, reads and updates too:
         without it, a write may overtake these. PeerLostError."""
-        try:
-            self._native.fence()
-        except _core.StatusError as raised:
-            raise of_core(raised, self._native) from None
+        if not self._native.alive:
+            address, why = self._peer.address, self._native.death
+            raise PeerLostError(UNAVAILABLE, f"the peer at {address} is gone: {why}")
+        self._native.fence()
 
     def flush(self, timeout: float | None = None) -> None:
         """Waits until all that this process has started was done at the peer. timeout: seconds;
@@ -244,7 +245,7 @@ class Device(AbstractContextManager["Device"]):
             self._channel.close()
             return
         with self._lock:
-            numbers = list(self._opened)
+            numbers = list(self._opened.elements())
         for number in numbers:
             self._close(number)
 
@@ -257,7 +258,7 @@ class Device(AbstractContextManager["Device"]):
         self.close()
 
     def _ask(
-        self, name: str, request: messages.Message | None, reply: type[M] | None, timeout: float
+        self, name: str, request: msgspec.Struct | None, reply: type[M] | None, timeout: float
     ) -> Any:
         encoded = b"" if request is None else messages.encode(request)
         method: Any = self._peer.unary_unary(f"/{messages.SERVICE}/{name}")
@@ -312,15 +313,13 @@ def connect(
 
 def _over(channel: Channel, own: Channel | None, timeout: float) -> Device:
     ends = monotonic() + timeout
+    # A call waits for a link as long as it may; channel.peer() as long as an attempt takes.
+    method: Any = channel.unary_unary(f"/{messages.SERVICE}/Greet")
+    try:
+        method(b"", timeout=timeout, wait_for_ready=True)
+    except grpc.RpcError as raised:
+        raise of_call(raised, str(channel.stats()["target"])) from None
     peer = channel.peer()
-    if peer is None:
-        # A call waits for as long as a link may still come; that tells why there is none, too.
-        method: Any = channel.unary_unary(f"/{messages.SERVICE}/Greet")
-        try:
-            method(b"", timeout=timeout, wait_for_ready=True)
-        except grpc.RpcError as raised:
-            raise of_call(raised, channel.path().peer) from None
-        peer = channel.peer()
     if peer is None:
         raise RemoteError(
             FAILED_PRECONDITION,

@@ -133,6 +133,36 @@ class Layout:
         )
         return rows
 
+    def picked(self, wanted: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+        """Numbers of its first axis, from integers as NumPy has them. IndexError, TypeError."""
+        if not self.shape:
+            raise IndexError("a tensor without axes has no rows")
+        if wanted.dtype.kind not in "iu" and wanted.size:
+            raise TypeError(f"rows are integers, not {wanted.dtype}")
+        extent = self.shape[0]
+        numbers = wanted.reshape(-1).astype(np.int64)
+        outside = (numbers < -extent) | (numbers >= extent)
+        if outside.any():
+            raise IndexError(f"row {numbers[outside][0]} is outside of a tensor with {extent} rows")
+        return np.where(numbers < 0, numbers + extent, numbers).astype(np.uint64)
+
+    def picked_rows(
+        self, kind: int, region: int, local: int, numbers: npt.NDArray[np.uint64]
+    ) -> Rows:
+        """``rows`` of these places of the first axis, one after the other in dense memory.
+        ValueError: too many."""
+        if not len(numbers):
+            return np.empty((0, COLUMNS), np.uint64)
+        one = Layout(self.offset, self.shape[1:], self.strides[1:], self.itemsize)
+        each = one.rows(kind, region, local)
+        if len(numbers) * len(each) > MAX_RUNS:
+            raise ValueError(f"more than {MAX_RUNS} runs of rows")
+        found = np.tile(each, (len(numbers), 1))
+        found[:, OFFSET] += np.repeat(numbers * np.uint64(self.strides[0]), len(each))
+        at = np.arange(len(numbers), dtype=np.uint64) * np.uint64(one.nbytes)
+        found[:, LOCAL] += np.repeat(at, len(each))
+        return found
+
 
 def _position(index: Any, extent: int, axis: int) -> int:
     if isinstance(index, (bool, np.bool_)):

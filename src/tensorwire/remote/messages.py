@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a device asks a host: MessagePack of these structures, in calls on their link."""
+"""What a device asks a host: MessagePack of these structures, in calls on their link.
+Fields that this version does not know are passed over."""
 
 from __future__ import annotations
 
@@ -15,11 +16,7 @@ MAX_BYTES: Final = 16 << 10
 """Of a request, and of a reply."""
 
 
-class Message(msgspec.Struct):
-    """Fields that this version does not know are passed over."""
-
-
-class Greeting(Message, frozen=True):
+class Greeting(msgspec.Struct, frozen=True):
     """The reply to Greet, which has an empty request."""
 
     instance: Id
@@ -28,14 +25,14 @@ class Greeting(Message, frozen=True):
     """A region of memory made to be accessed: whether it is mapped says how the rest goes."""
 
 
-class Open(Message, frozen=True):
+class Open(msgspec.Struct, frozen=True):
     """By name, or by handle."""
 
     name: Name | None = None
     handle: Handle | None = None
 
 
-class Allocate(Message, frozen=True):
+class Allocate(msgspec.Struct, frozen=True):
     shape: Extents
     dtype: DTypeName
     name: Name | None = None
@@ -43,7 +40,7 @@ class Allocate(Message, frozen=True):
     """Rights of other peers, which open it by its name or handle."""
 
 
-class Opened(Message, frozen=True):
+class Opened(msgspec.Struct, frozen=True):
     """The reply to Open and Allocate."""
 
     handle: Handle
@@ -55,13 +52,13 @@ class Opened(Message, frozen=True):
     rights: Bits
 
 
-class Close(Message, frozen=True):
+class Close(msgspec.Struct, frozen=True):
     """Gives back what was opened, or allocated; the reply is empty."""
 
     number: Number
 
 
-class Attach(Message, frozen=True):
+class Attach(msgspec.Struct, frozen=True):
     """Begins to send on a channel."""
 
     name: Name
@@ -69,7 +66,7 @@ class Attach(Message, frozen=True):
     """A region of the sender's, with a word for how many slots were given back, of all so far."""
 
 
-class Attached(Message, frozen=True):
+class Attached(msgspec.Struct, frozen=True):
     slots: Opened
     shape: Annotated[tuple[Number | None, ...], msgspec.Meta(max_length=MAX_RANK)]
     dtype: DTypeName
@@ -80,14 +77,14 @@ class Attached(Message, frozen=True):
     """... how many of their slots were given back."""
 
 
-class Detach(Message, frozen=True):
+class Detach(msgspec.Struct, frozen=True):
     """No more comes; the reply is empty."""
 
     name: Name
     sent: Number
 
 
-class Notice(Message, frozen=True):
+class Notice(msgspec.Struct, frozen=True):
     """What a sender writes of a tensor whose shape is not known ahead, after the length of this in
     ``LENGTH_BYTES`` bytes, and where it lies: from the beginning of a region of the sender's."""
 
@@ -105,12 +102,12 @@ def is_static(spec: TensorSpec) -> bool:
     return spec.shape is not None and None not in spec.shape
 
 
-M = TypeVar("M", bound=Message)
+M = TypeVar("M", bound=msgspec.Struct)
 _encoder: Final = msgspec.msgpack.Encoder()
-_decoders: Final[dict[type[Message], Any]] = {}
+_decoders: Final[dict[type[msgspec.Struct], Any]] = {}
 
 
-def encode(message: Message) -> bytes:
+def encode(message: msgspec.Struct) -> bytes:
     return _encoder.encode(message)
 
 

@@ -19,12 +19,14 @@ from tensorwire.remote import messages
 from tensorwire.remote.errors import (
     ALREADY_EXISTS,
     INVALID_ARGUMENT,
+    NOT_FOUND,
     OUT_OF_RANGE,
     RESOURCE_EXHAUSTED,
     UNAVAILABLE,
     AlreadyExistsError,
     ChannelClosedError,
     DeadlineExceededError,
+    NotFoundError,
     PeerLostError,
     RemoteError,
     ResourceExhaustedError,
@@ -76,7 +78,9 @@ class Receiver(AbstractContextManager["Receiver"]):
         self._returned: set[int] = set()
         self._sender: _core.Peer | None = None
         self._credit = 0  # the sender's region
-        self._last: int | None = None  # so many come, and no more
+        self._first = 0  # of the sender's tensors
+        self._last: int | None = None  # the sender has ended: so many come, and no more
+        self._closed = False
 
     @property
     def spec(self) -> TensorSpec:
@@ -96,7 +100,7 @@ class Receiver(AbstractContextManager["Receiver"]):
             with self._lock:
                 place = self._taken
                 self._taken += 1
-                sender = self._sender
+                sender = self._sender if place >= self._first else None
             slot = self._slots.array[place % self._depth]
             if messages.is_static(self._spec):
                 held = _Slot(slot)
@@ -111,6 +115,8 @@ class Receiver(AbstractContextManager["Receiver"]):
 
     def _await(self, ends: float | None) -> None:
         while True:
+            if self._closed:
+                raise NotFoundError(NOT_FOUND, f"the channel {self._name!r} was closed")
             left = _SLICE_SECONDS if ends is None else ends - monotonic()
             try:
                 self._slots.signal.wait(self._taken + 1, min(max(0.0, left), _SLICE_SECONDS))
@@ -166,7 +172,8 @@ class Receiver(AbstractContextManager["Receiver"]):
                 self._sender.access(_core.WRITE, self._credit, 0, free.data)
 
     def close(self) -> None:
-        """The sender's puts end with NotFoundError from now on."""
+        """The sender's puts end with NotFoundError from now on. What was got stays readable."""
+        self._closed = True
         self._host.end_channel(self._name)
         self._slots.conceal()
 
@@ -182,17 +189,18 @@ class Receiver(AbstractContextManager["Receiver"]):
 
     def attach(self, native: _core.Peer, asked: messages.Attach) -> messages.Attached:
         with self._lock:
-            if self._sender is not None and self._sender.alive:
+            if self._sender is not None and self._sender.alive and self._taken != self._last:
                 raise AlreadyExistsError(ALREADY_EXISTS, f"the channel {self._name!r} has a sender")
             opened = self._slots.open(native)
-            self._sender, self._credit, self._last = native, asked.credit, None
+            self._sender, self._credit = native, asked.credit
+            self._first, self._last = self._slots.signal.value, None
             assert self._spec.shape is not None
             return messages.Attached(
                 opened,
                 tuple(self._spec.shape),
                 dtypes.name_of(self._dtype),
                 self._max_bytes,
-                self._slots.signal.value,
+                self._first,
                 self._free,
             )
 
@@ -201,7 +209,6 @@ class Receiver(AbstractContextManager["Receiver"]):
             if self._sender != native:
                 return
             self._last = sent
-            self._sender = None
         self._slots.close(native, _CLOSE_SECONDS)
 
 

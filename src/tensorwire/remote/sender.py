@@ -91,7 +91,14 @@ class Sender(AbstractContextManager["Sender"]):
             if self._closed:
                 raise RemoteError(FAILED_PRECONDITION, "the sender was closed")
             self._finish(ends)
-            self._await_slot(ends)
+            try:
+                self._await_free(self._sent - len(self._slots) + 1, ends)
+            except DeadlineExceededError:
+                raise DeadlineExceededError(
+                    DEADLINE_EXCEEDED,
+                    f"the receiver of the channel {self._name!r} has no slot in time: the tensor "
+                    "was not sent",
+                ) from None
             place = self._sent % len(self._slots)
             if self._static:
                 slot, bytes_ = self._slots[place], array
@@ -122,8 +129,8 @@ class Sender(AbstractContextManager["Sender"]):
             self._pending.wait(None if ends is None else max(0.0, ends - monotonic()))
             self._pending = None
 
-    def _await_slot(self, ends: float | None) -> None:
-        needed = self._sent - len(self._slots) + 1
+    def _await_free(self, needed: int, ends: float | None) -> None:
+        """Until so many slots were given back. NotFoundError: the receiver has ended."""
         while self._free < needed:
             left = _SLICE_SECONDS if ends is None else ends - monotonic()
             try:
@@ -135,11 +142,7 @@ class Sender(AbstractContextManager["Sender"]):
                         NOT_FOUND, f"the receiver of the channel {self._name!r} has ended"
                     ) from None
                 if ends is not None and monotonic() >= ends:
-                    raise DeadlineExceededError(
-                        DEADLINE_EXCEEDED,
-                        f"the receiver of the channel {self._name!r} has no slot in time: the "
-                        "tensor was not sent",
-                    ) from None
+                    raise
 
     def _noticed(self, place: int, array: Array) -> Array:
         """Keeps the elements for the receiver; what to tell it."""
@@ -179,15 +182,14 @@ class Sender(AbstractContextManager["Sender"]):
             try:
                 if self._native.alive:
                     self._finish(ends)
+                    if not self._static:
+                        self._await_free(self._sent, ends)
                     self._device._ask(
                         "Detach",
                         messages.Detach(self._name, self._sent),
                         None,
                         CONTROL_SECONDS if timeout is None else timeout,
                     )
-                    if not self._static:
-                        left = None if ends is None else max(0.0, ends - monotonic())
-                        self._credit.wait(self._sent, left)
             except (ConnectionError, NotFoundError):
                 pass
             finally:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from tensorwire import _core
 from tensorwire.remote.errors import PERMISSION_DENIED, PermissionDeniedError, of_core
 from tensorwire.remote.handle import Handle, Rights
-from tensorwire.remote.layout import Index, Layout
+from tensorwire.remote.layout import Index, Layout, Rows
 from tensorwire.remote.operation import Operation
 from tensorwire.remote.signals import Add, Set, SignalUpdate
 from tensorwire.tensors import dtypes, frameworks
@@ -30,10 +30,10 @@ class Region:
     """What an owner has opened for this process; all parts of a tensor share it.
 
     peer: whose it is. number: the link's name for it, 0: it has no bytes. signal: that of its word
-    for signals; 0: this process may raise none. close: gives it back.
+    for signals; 0: this process may raise none. close: gives it back, called once.
     """
 
-    __slots__ = ("close", "handle", "number", "peer", "rights", "signal")
+    __slots__ = ("_close", "handle", "number", "peer", "rights", "signal")
 
     def __init__(
         self,
@@ -49,7 +49,12 @@ class Region:
         self.number = number
         self.signal = signal
         self.rights = rights
-        self.close = close
+        self._close: Callable[[], None] | None = close
+
+    def close(self) -> None:
+        close, self._close = self._close, None
+        if close is not None:
+            close()
 
     def update(self, update: SignalUpdate) -> tuple[int, int, int, bool]:
         """As the core takes it. PermissionDeniedError."""
@@ -221,22 +226,27 @@ class RemoteTensor(AbstractContextManager["RemoteTensor"]):
 
     def _begin(self, kind: int, local: Array, signal: SignalUpdate | None) -> Operation:
         region = self._region
+        if not self._dense or signal is not None:
+            return self._batch(kind, local, signal)
+        if not local.nbytes:
+            return Operation(region.peer, ())
         try:
-            if not self._dense or signal is not None:
-                return self._batch(kind, local, signal)
-            if not local.nbytes:
-                return Operation(region.peer, ())
             access = region.peer.access(kind, region.number, self._layout.offset, _memory(local))
         except _core.StatusError as raised:
             raise of_core(raised, region.peer) from None
         return Operation(region.peer, (access,))
 
     def _batch(self, kind: int, local: Array, signal: SignalUpdate | None) -> Operation:
+        return self._start(self._layout.rows(kind, self._region.number, 0), local, signal)
+
+    def _start(self, rows: Rows, local: Array, signal: SignalUpdate | None) -> Operation:
         region = self._region
-        rows = self._layout.rows(kind, region.number, 0)
         update = None if signal is None else region.update(signal)
-        batch = region.peer.prepare(_memory(local), rows.data, update)
-        return Operation(region.peer, (batch.start(),))
+        try:
+            batch = region.peer.prepare(_memory(local), rows.data, update)
+            return Operation(region.peer, (batch.start(),))
+        except _core.StatusError as raised:
+            raise of_core(raised, region.peer) from None
 
     # ------------------------------------------------------------------------------- words
 
@@ -292,16 +302,15 @@ class RemoteTensor(AbstractContextManager["RemoteTensor"]):
     def gather(self, rows: Any, out: Any = None, *, timeout: float | None = None) -> Array:
         """Reads ``tensor[row]`` for each of ``rows``, integers of any shape, as one operation: an
         array of the shape of ``rows`` and that of a row, or ``out``, in C order. IndexError."""
-        from tensorwire.remote.batch import Batch
-
         wanted = np.asarray(rows)
-        if out is None:
-            out = np.empty((*wanted.shape, *self.shape[1:]), self.dtype)
-        batch = Batch(self._region.peer)
-        batch.gather(self, wanted, out)
-        batch.prepare().start().wait(timeout)
-        found: Array = out
-        return found
+        numbers = self._layout.picked(wanted)
+        shape = (*wanted.shape, *self.shape[1:])
+        into = np.empty(shape, self.dtype) if out is None else destination(out, self.dtype)
+        self._check(into, "out", shape)
+        if not into.flags.c_contiguous or not into.flags.writeable:
+            raise ValueError("what rows are gathered into has to be in C order, and writable")
+        self._start(self._rows(_core.READ, numbers), into, None).wait(timeout)
+        return into
 
     def scatter(
         self,
@@ -313,13 +322,17 @@ class RemoteTensor(AbstractContextManager["RemoteTensor"]):
     ) -> None:
         """Writes ``value[i]`` to ``tensor[rows[i]]``, as one operation. ValueError: one row is
         there twice."""
-        from tensorwire.remote.batch import Batch
+        wanted = np.asarray(rows)
+        numbers = self._layout.picked(wanted)
+        if len(np.unique(numbers)) < len(numbers):
+            raise ValueError("one row is there twice, and which value it has would be left to luck")
+        values = self._inwards(value)
+        self._check(values, "value", (*wanted.shape, *self.shape[1:]))
+        dense = np.ascontiguousarray(values)
+        self._start(self._rows(_core.WRITE, numbers), dense, signal).wait(timeout)
 
-        batch = Batch(self._region.peer)
-        batch.scatter(self, rows, np.ascontiguousarray(self._inwards(value)))
-        if signal is not None:
-            batch.signal(self, signal)
-        batch.prepare().start().wait(timeout)
+    def _rows(self, kind: int, numbers: Rows) -> Rows:
+        return self._layout.picked_rows(kind, self._region.number, 0, numbers)
 
     # ------------------------------------------------------------------------------- local ends
 
@@ -338,20 +351,20 @@ class RemoteTensor(AbstractContextManager["RemoteTensor"]):
     def _inwards(self, value: Any) -> Array:
         return source(value, self.dtype)
 
-    def _check(self, array: Array, name: str) -> None:
+    def _check(self, array: Array, name: str, shape: tuple[int, ...] | None = None) -> None:
         if array.dtype != self.dtype:
             raise TypeError(f"{name} is {array.dtype}, and the remote tensor {self.dtype}")
-        if array.shape != self.shape:
-            raise ValueError(
-                f"{name} has the shape {array.shape}, and the remote tensor {self.shape}"
-            )
+        expected = self.shape if shape is None else shape
+        if array.shape != expected:
+            what = "the remote tensor" if shape is None else "so many rows"
+            raise ValueError(f"{name} has the shape {array.shape}, and {what} {expected}")
 
     # ------------------------------------------------------------------------------- its end
 
     def close(self) -> None:
         """Gives the whole tensor back, with all its parts: memory that was allocated is free, other
-        memory is opened no more. May be called again, and when the peer is gone.
-        DeadlineExceededError."""
+        memory is open no more, unless it was opened again. May be called again, and when the peer
+        is gone. DeadlineExceededError."""
         self._region.close()
 
     def __exit__(
