@@ -49,6 +49,7 @@ OF_A_TRANSPORT = re.compile(
 # Where Python may name a transport, and why; below the package.
 NAMING = {
     "bench": "rows, plots and other libraries' settings for one of them",
+    "cli/bench/remote.py": "what is measured unless the user says otherwise",
     "cli/bench/rpc.py": "what is measured unless the user says otherwise",
     "cli/bench/tensorflow.py": "what is measured unless the user says otherwise",
     "observe/host.py": "doctor tells what the kernel offers to one",
@@ -78,7 +79,14 @@ PYTHON_LAYERS = (
     ("environment", "observe.audit", "observe.host", "observe.trace", "plugins"),
     ("arrays", "audit", "rpc", "trace"),
     (
-        *("collective", "observe.doctor", "observe.loopback", "observe.metrics", "protobuf", "remote"),
+        *(
+            "collective",
+            "observe.doctor",
+            "observe.loopback",
+            "observe.metrics",
+            "protobuf",
+            "remote",
+        ),
         "service",
     ),
     ("horovod", "jax", "metrics", "observe.rdma", "tensorflow", "torch"),

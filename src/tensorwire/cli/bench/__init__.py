@@ -14,6 +14,8 @@ class Commands(Group):
     home = __name__
     summaries: ClassVar = {
         "rpc": "Measure calls and streams: Tensorwire against stock grpcio, in interleaved rounds.",
+        "remote": "Measure access to memory of another process: Tensorwire against NIXL, MPI and "
+        "memcpy.",
         "collectives": "Measure collectives: Tensorwire against gloo and MPI, in interleaved "
         "rounds.",
         "channels": "Measure training steps over each channel for gradients, in interleaved "
