@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from concurrent import futures
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,8 +46,9 @@ def test_signals_are_set_and_added_to(shared: Pair) -> None:
         for make in (Add, Set):
             with pytest.raises(ValueError, match="64 bits"):
                 make(wrong)
+    number: Any = 5
     with pytest.raises(TypeError, match="Add or Set"):
-        tensor.signal(5)
+        tensor.signal(number)
 
 
 def test_a_wait_ends_in_time(shared: Pair) -> None:

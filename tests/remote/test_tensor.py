@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -138,8 +139,15 @@ def test_words_are_updated(shared: Pair) -> None:
     with pytest.raises(IndexError, match="one element"):
         tensor.fetch_add(1, 1)
     _, other = shared.opened(3, "int32")
-    for call in (lambda: other.fetch_add(0, 1), lambda: other.compare_swap(0, 1, 2)):
-        with pytest.raises(TypeError, match="only words of uint64"):
+    with pytest.raises(TypeError, match="only words of uint64"):
+        other.fetch_add(0, 1)
+    with pytest.raises(TypeError, match="only words of uint64"):
+        other.compare_swap(0, 1, 2)
+
+
+def refused(*calls: Callable[[], object]) -> None:
+    for call in calls:
+        with pytest.raises(remote.PermissionDeniedError):
             call()
 
 
@@ -147,7 +155,7 @@ def test_each_right_is_needed(shared: Pair) -> None:
     row = np.zeros(4, np.uint64)
     _, tensor = shared.opened(4, "uint64", Rights.READ)
     tensor.read(row)
-    for call in (
+    refused(
         lambda: tensor.write(row),
         lambda: tensor[::2].write(row[::2]),
         lambda: tensor.start_write(row),
@@ -156,21 +164,17 @@ def test_each_right_is_needed(shared: Pair) -> None:
         lambda: tensor.write(row, signal=remote.Add()),
         lambda: tensor.signal(remote.Set(1)),
         lambda: tensor.scatter([1], row[:1]),
-    ):
-        with pytest.raises(remote.PermissionDeniedError):
-            call()
+    )
     exposed, tensor = shared.opened(4, "uint64", Rights.WRITE)
     tensor.write(row, signal=remote.Add())
     assert exposed.signal.value == 1
-    for call in (
+    refused(
         tensor.read,
         lambda: tensor[::2].read(),
         lambda: tensor.start_read(row),
         lambda: tensor.gather([1]),
         lambda: tensor.fetch_add(0, 1),
-    ):
-        with pytest.raises(remote.PermissionDeniedError):
-            call()
+    )
 
 
 def test_concealed_memory_is_not_found(shared: Pair) -> None:
