@@ -86,6 +86,7 @@ class Signal:
         self._word = np.frombuffer(buffer, np.uint64)
         self._changed = threading.Condition()  # guards what follows
         self._ways: dict[_core.Peer, _core.Region] = {}
+        self._current: Way | None = None  # one of them, while nobody has withdrawn it
         self._lost: _core.Peer | None = None
         self._over = False
 
@@ -101,6 +102,8 @@ class Signal:
         with self._changed:
             if self._ways.pop(peer, None) is not None and lost and not self._ways:
                 self._lost = peer
+            if self._current is not None and self._current.peer == peer:
+                self._current = None
             self._changed.notify_all()
 
     def end(self) -> None:
@@ -136,31 +139,36 @@ class Signal:
         _check(at_least)
         ends = None if timeout is None else monotonic() + timeout
         while True:
-            way = self._way(at_least, ends)
+            way = self._current
             if way is None:
-                return self.value
+                way = self._way(at_least, ends)
+                if way is None:
+                    return self.value
             left = _SLICE_SECONDS if ends is None else max(0.0, ends - monotonic())
             try:
                 seen = way.region.wait(0, at_least, min(left, _SLICE_SECONDS))
             except _core.StatusError as raised:
-                if raised.code == DEADLINE_EXCEEDED:
-                    continue
-                if raised.code != NOT_FOUND and way.peer.alive:
-                    raise of_core(raised, way.peer) from None
-                # Concealed, or lost, to that peer.
-                self.withdraw(way.peer, lost=raised.code != NOT_FOUND)
+                self._failed(way, raised)
                 continue
             if seen is not None:
                 return seen
             if ends is not None and monotonic() >= ends:
                 raise self._late(at_least)
 
+    def _failed(self, way: Way, raised: _core.StatusError) -> None:
+        """The wait by the link of one peer: concealed from it, or it is lost."""
+        lost = raised.code != NOT_FOUND
+        if lost and way.peer.alive:
+            raise of_core(raised, way.peer) from None
+        self.withdraw(way.peer, lost=lost)
+
     def _way(self, at_least: int, ends: float | None) -> Way | None:
         """By which peer's link to wait; None: the value is reached."""
         with self._changed:
             while True:
                 if self._ways:
-                    return Way(*next(iter(self._ways.items())))
+                    self._current = Way(*next(iter(self._ways.items())))
+                    return self._current
                 if self.value >= at_least:
                     return None
                 if self._over:

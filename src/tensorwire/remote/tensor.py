@@ -24,6 +24,11 @@ Array = npt.NDArray[Any]
 
 _WORD: Final = np.dtype(np.uint64)
 _LARGEST: Final = (1 << 64) - 1
+_NDARRAY: Final = np.ndarray
+_NO_BUFFER: Final = (BufferError, ValueError)
+"""What NumPy raises for arrays that are not as they are asked for."""
+_BUFFERS: Final = "biufc"
+"""Kinds of dtypes whose arrays have the buffer protocol."""
 
 
 class Region:
@@ -79,13 +84,17 @@ class RemoteTensor(AbstractContextManager["RemoteTensor"]):
     and indices raise ValueError, TypeError and IndexError before anything is sent.
     """
 
-    __slots__ = ("_dense", "_layout", "_name", "_region", "dtype", "shape")
+    __slots__ = ("_dense", "_layout", "_offset", "_plain", "_region", "dtype", "shape")
 
     def __init__(self, region: Region, layout: Layout, dtype: np.dtype[Any]) -> None:
         """``Device.open`` and ``Device.allocate`` make them."""
         self._region = region
         self._layout = layout
         self._dense = layout.is_dense
+        self._offset = layout.offset
+        # The dtype, if arrays of it can go to the core as they are.
+        plain = self._dense and layout.nbytes and dtype.kind in _BUFFERS
+        self._plain = dtype if plain else None
         self.dtype = dtype
         self.shape = layout.shape
 
@@ -152,21 +161,25 @@ class RemoteTensor(AbstractContextManager["RemoteTensor"]):
         Raises, beside what all do, ImportError where the framework is missing, and DecodeError
         where it lacks the dtype.
         """
-        if out is None:
-            out, made = np.empty(self.shape, self.dtype), True
-        else:
-            made = False
+        region = self._region
+        given: Any = out
+        if type(out) is _NDARRAY and out.dtype is self._plain and out.shape == self.shape:
+            try:
+                region.peer.read(region.number, self._offset, given, timeout)
+                return out
+            except _NO_BUFFER:
+                pass  # not in C order, or read-only: the longer way tells
+            except _core.StatusError as raised:
+                raise of_core(raised, region.peer) from None
+        return self._read(out, framework, timeout)
+
+    def _read(self, out: Any, framework: frameworks.Framework, timeout: float | None) -> Any:
+        made = out is None
+        if made:
+            out = np.empty(self.shape, self.dtype)
         into = self._destination(out)
         dense = into if into.flags.c_contiguous else np.empty(self.shape, self.dtype)
-        region = self._region
-        try:
-            if self._dense:
-                if dense.nbytes:
-                    region.peer.read(region.number, self._layout.offset, _memory(dense), timeout)
-            else:
-                self._batch(_core.READ, dense, None).wait(timeout)
-        except _core.StatusError as raised:
-            raise of_core(raised, region.peer) from None
+        self._begin(_core.READ, dense, None).wait(timeout)
         if dense is not into:
             into[...] = dense
         return _outwards(out, framework) if made and framework != "numpy" else out
@@ -180,21 +193,30 @@ class RemoteTensor(AbstractContextManager["RemoteTensor"]):
         signal: what happens to the signal of the memory once all bytes are visible there; not at
         all, if the write fails.
         """
+        given: Any = value
+        if type(value) is _NDARRAY and value.dtype is self._plain and value.shape == self.shape:
+            try:
+                self._write(given, signal, timeout)
+                return
+            except _NO_BUFFER:
+                pass  # not in C order
         source = self._source(value)
+        if not self._dense:
+            self._batch(_core.WRITE, source, signal).wait(timeout)
+        elif source.nbytes:
+            self._write(_memory(source), signal, timeout)
+        elif signal is not None:
+            self.signal(signal, timeout=timeout)
+
+    def _write(self, memory: Any, signal: SignalUpdate | None, timeout: float | None) -> None:
+        """To a tensor without gaps."""
         region = self._region
         try:
-            if not self._dense:
-                self._batch(_core.WRITE, source, signal).wait(timeout)
-            elif signal is not None:
-                region.peer.write_signal(
-                    region.number,
-                    self._layout.offset,
-                    _memory(source),
-                    *region.update(signal),
-                    timeout,
-                )
-            elif source.nbytes:
-                region.peer.write(region.number, self._layout.offset, _memory(source), timeout)
+            if signal is None:
+                region.peer.write(region.number, self._offset, memory, timeout)
+            else:
+                update = region.update(signal)
+                region.peer.write_signal(region.number, self._offset, memory, *update, timeout)
         except _core.StatusError as raised:
             raise of_core(raised, region.peer) from None
 
@@ -204,9 +226,7 @@ class RemoteTensor(AbstractContextManager["RemoteTensor"]):
         region = self._region
         number, offset, value, add = region.update(update)
         try:
-            region.peer.write_signal(
-                region.number or number, 0, b"", number, offset, value, add, timeout
-            )
+            region.peer.write_signal(number, 0, b"", number, offset, value, add, timeout)
         except _core.StatusError as raised:
             raise of_core(raised, region.peer) from None
 
@@ -231,7 +251,7 @@ class RemoteTensor(AbstractContextManager["RemoteTensor"]):
         if not local.nbytes:
             return Operation(region.peer, ())
         try:
-            access = region.peer.access(kind, region.number, self._layout.offset, _memory(local))
+            access = region.peer.access(kind, region.number, self._offset, _memory(local))
         except _core.StatusError as raised:
             raise of_core(raised, region.peer) from None
         return Operation(region.peer, (access,))
@@ -378,7 +398,7 @@ class RemoteTensor(AbstractContextManager["RemoteTensor"]):
 
 def _memory(array: Array) -> Any:
     """Of an array in C order, for the core."""
-    return array if array.dtype.kind in "biufc" else frameworks.raw(array)
+    return array if array.dtype.kind in _BUFFERS else frameworks.raw(array)
 
 
 def destination(out: Any, dtype: np.dtype[Any]) -> Array:
