@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.remote.owner import away
-from tests.remote.pairs import PATIENCE
+from tests.remote.pairs import ALL, PATIENCE, pair
 
 from tensorwire import remote
 from tensorwire.remote import Add, Rights
@@ -214,10 +214,43 @@ def test_reconnects_leave_nothing(transport: Any) -> None:
         assert after[1] <= before[1]
 
 
+def _watch(exposed: remote.Exposed) -> None:
+    seen = 0
+    while True:
+        seen = exposed.signal.wait(seen + 1, PATIENCE)
+        assert (exposed.array >= seen).all()
+
+
+def test_a_flag_never_comes_before_its_payload(transport: Any) -> None:
+    """Writers are killed at any point."""
+    size = 1 << 16
+    with pair(transport) as there:
+        for delay in range(0, 8_000, 1_000):
+            exposed = there.host.empty(size, "uint32", rights=ALL, name=f"after {delay}")
+            read, write = os.pipe()
+            child = os.fork()
+            if child == 0:
+                try:
+                    device = remote.connect(there.target, transport=transport)
+                    tensor = device.open(f"after {delay}")
+                    os.write(write, b"x")
+                    for turn in range(1, 1 << 31):
+                        tensor.write(np.full(size, turn, np.uint32), signal=Add())
+                finally:
+                    os._exit(1)
+            os.close(write)
+            assert os.read(read, 1) == b"x"
+            os.close(read)
+            killer = threading.Timer(delay / 1e6, os.kill, (child, signal.SIGKILL))
+            killer.start()
+            with pytest.raises(remote.PeerLostError):
+                _watch(exposed)
+            killer.join()
+            os.waitpid(child, 0)
+
+
 def test_a_killed_peer_gives_back_what_it_had_allocated() -> None:
     """The other way round: this process is the host."""
-    from tests.remote.pairs import pair
-
     with pair("shm", may_allocate=True, budget=1 << 20) as there:
         child = os.fork()
         if child == 0:

@@ -111,7 +111,8 @@ class Device(AbstractContextManager["Device"]):
     # ------------------------------------------------------------------------------- tensors
 
     def open(self, what: str | Handle, *, timeout: float = CONTROL_SECONDS) -> RemoteTensor:
-        """What the peer has exposed, by its name or a handle; of a handle of a part, that part.
+        """What the peer has exposed, by its name or a handle; of a handle of a part, that part. It
+        stays open until ``RemoteTensor.close``, or ``close`` of this device.
 
         Raises NotFoundError: there is none, or it was concealed, or the handle is another
         process's, a dead one's too; PermissionDeniedError: not for this process; ValueError: the

@@ -177,6 +177,8 @@ class Exposed(AbstractContextManager["Exposed"]):
             if grant is None:
                 grant = self._make(native, rights)
             grant = self._grants[native] = grant._replace(opened=grant.opened + 1)
+        if not native.alive:  # it may have been said before that it is gone
+            self.lost(native)
         return Opened(
             self._handle,
             0 if grant.data is None else grant.data.id,

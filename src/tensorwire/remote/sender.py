@@ -103,7 +103,7 @@ class Sender(AbstractContextManager["Sender"]):
             if self._static:
                 slot, bytes_ = self._slots[place], array
             else:
-                bytes_ = self._noticed(place, array)
+                bytes_ = self._noticed(place, array, ends)
                 slot = self._slots[place, : len(bytes_)]
             self._pending = slot.start_write(bytes_, signal=Add(1))
             self._sent += 1
@@ -144,20 +144,20 @@ class Sender(AbstractContextManager["Sender"]):
                 if ends is not None and monotonic() >= ends:
                     raise
 
-    def _noticed(self, place: int, array: Array) -> Array:
+    def _noticed(self, place: int, array: Array, ends: float | None) -> Array:
         """Keeps the elements for the receiver; what to tell it."""
         region = 0
         if array.nbytes:
             staging = self._staging.get(place)
             if staging is None or staging.bytes.nbytes < array.nbytes:
-                staging = self._staging[place] = self._stage(staging, array.nbytes)
+                staging = self._staging[place] = self._stage(staging, array.nbytes, ends)
             staging.bytes[: array.nbytes] = np.frombuffer(frameworks.raw(array), np.uint8)
             region = staging.region.id
         said = messages.encode(messages.Notice(array.shape, region))
         notice = len(said).to_bytes(messages.LENGTH_BYTES, "little") + said
         return np.frombuffer(notice, np.uint8)
 
-    def _stage(self, old: _Staging | None, nbytes: int) -> _Staging:
+    def _stage(self, old: _Staging | None, nbytes: int, ends: float | None) -> _Staging:
         size = nbytes
         if old is not None:
             old.region.conceal()
@@ -168,6 +168,10 @@ class Sender(AbstractContextManager["Sender"]):
             region = self._native.expose(memory, _core.MAY_READ)
         except _core.StatusError as raised:
             raise of_core(raised, self._native) from None
+        # A notice that is stored in mapped memory may overtake the news of the region; the reply to
+        # a call may not.
+        left = CONTROL_SECONDS if ends is None else max(0.001, ends - monotonic())
+        self._device._ask("Greet", None, messages.Greeting, left)
         return _Staging(np.frombuffer(buffer, np.uint8), region)
 
     def close(self, timeout: float | None = CONTROL_SECONDS) -> None:
