@@ -11,9 +11,10 @@ from tensorwire import _core
 from tensorwire.remote import layout
 from tensorwire.remote.errors import of_core
 from tensorwire.remote.layout import Rows
+from tensorwire.remote.local import Array, destination, source
 from tensorwire.remote.operation import Operation
 from tensorwire.remote.signals import SignalUpdate
-from tensorwire.remote.tensor import Array, RemoteTensor, destination, source
+from tensorwire.remote.tensor import RemoteTensor
 from tensorwire.tensors import frameworks
 
 

@@ -35,7 +35,8 @@ from tensorwire.remote.errors import (
 )
 from tensorwire.remote.handle import Handle, Rights
 from tensorwire.remote.layout import Layout
-from tensorwire.remote.tensor import Region, RemoteTensor
+from tensorwire.remote.region import Region
+from tensorwire.remote.tensor import RemoteTensor
 from tensorwire.rpc import Channel, Peer, insecure_channel, kept
 from tensorwire.rpc.choice import Transport, policy
 from tensorwire.tensors import DecodeError, dtypes
@@ -80,7 +81,7 @@ class Device(AbstractContextManager["Device"]):
     ) -> None:
         """channel: what is closed together with it."""
         self._peer = peer
-        self._native: Final = peer._native
+        self._native: Final = peer.native
         self._channel = channel
         self._reasons = dict(reasons)
         self._lock = threading.Lock()  # guards what follows

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from time import monotonic
 from types import TracebackType
@@ -112,7 +112,7 @@ class Exposed(AbstractContextManager["Exposed"]):
         """
         if rights & ~self._rights:
             raise ValueError(f"{rights} is more than {self._rights}, which it was exposed with")
-        native = peer._native
+        native = peer.native
         with self._lock:
             self._peers[native] = rights
         self._withdraw(native, None)
@@ -237,3 +237,13 @@ def over(memory: _core.SharedMemory, shape: tuple[int, ...], dtype: Any) -> npt.
     # Through bytes: extended types know no buffers.
     raw = np.frombuffer(buffer, np.uint8, count * dtype.itemsize)
     return raw.view(dtype).reshape(shape) if count else np.empty(shape, dtype)
+
+
+def given_to(peers: Iterable[Peer] | Mapping[Peer, Rights] | None, rights: Rights) -> Given:
+    if peers is None:
+        return Given({}, rights)
+    each = peers if isinstance(peers, Mapping) else dict.fromkeys(peers, rights)
+    for own in each.values():
+        if own & ~rights:
+            raise ValueError(f"{own} is more than rights={rights}, the most that a peer can have")
+    return Given({peer.native: own for peer, own in each.items()}, Rights.NONE)

@@ -32,7 +32,7 @@ from tensorwire.remote.errors import (
     ResourceExhaustedError,
     of_core,
 )
-from tensorwire.remote.exposed import Exposed, Given, over
+from tensorwire.remote.exposed import Exposed, Given, given_to, over
 from tensorwire.remote.handle import MAX_INTEGER, MAX_NAME, Handle, Rights
 from tensorwire.remote.layout import dense
 from tensorwire.remote.signals import shared
@@ -101,7 +101,7 @@ class Host(AbstractContextManager["Host"]):
         AlreadyExistsError: the name is taken.
         """
         extents = (shape,) if isinstance(shape, int) else tuple(shape)
-        return self._made(extents, dtypes.parse(dtype), rights, _given(peers, rights), name)
+        return self._made(extents, dtypes.parse(dtype), rights, given_to(peers, rights), name)
 
     def expose(
         self,
@@ -140,7 +140,7 @@ class Host(AbstractContextManager["Host"]):
         if array.dtype != dtype:
             array = array.view(dtype)
         memory = frameworks.raw(array) if array.nbytes else b""
-        return self._add(array, memory, rights, _given(peers, rights), name)
+        return self._add(array, memory, rights, given_to(peers, rights), name)
 
     def _made(
         self,
@@ -390,13 +390,3 @@ def _nbytes(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
     if math.prod(extent for extent in shape if extent) * dtype.itemsize > MAX_INTEGER:
         raise ValueError(f"a tensor of shape {shape} and dtype {dtype} is too large")
     return math.prod(shape) * dtype.itemsize
-
-
-def _given(peers: Iterable[Peer] | Mapping[Peer, Rights] | None, rights: Rights) -> Given:
-    if peers is None:
-        return Given({}, rights)
-    each = peers if isinstance(peers, Mapping) else dict.fromkeys(peers, rights)
-    for own in each.values():
-        if own & ~rights:
-            raise ValueError(f"{own} is more than rights={rights}, the most that a peer can have")
-    return Given({peer._native: own for peer, own in each.items()}, Rights.NONE)

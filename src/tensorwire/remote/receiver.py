@@ -35,7 +35,7 @@ from tensorwire.remote.errors import (
 from tensorwire.remote.exposed import Exposed
 from tensorwire.remote.handle import Rights
 from tensorwire.remote.host import Host
-from tensorwire.remote.tensor import Array
+from tensorwire.remote.local import Array
 from tensorwire.rpc import Peer
 from tensorwire.tensors import DecodeError, TensorSpec, dtypes, frameworks
 

@@ -25,9 +25,9 @@ from tensorwire.remote.errors import (
     ResourceExhaustedError,
     of_core,
 )
+from tensorwire.remote.local import Array, source
 from tensorwire.remote.operation import Operation
 from tensorwire.remote.signals import Add, Signal, shared
-from tensorwire.remote.tensor import Array, source
 from tensorwire.tensors import TensorSpec, frameworks
 
 _SLICE_SECONDS: Final = 0.25
@@ -47,7 +47,7 @@ class Sender(AbstractContextManager["Sender"]):
     def __init__(self, device: Device, name: str, timeout: float) -> None:
         self._device = device
         self._name = name
-        self._native: Final = device.peer._native
+        self._native: Final = device.peer.native
         self._credit = Signal()
         try:
             region = self._native.expose(self._credit.memory, _core.MAY_WRITE)

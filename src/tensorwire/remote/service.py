@@ -84,7 +84,7 @@ class _Service:
                     )
                 if host is None:
                     raise RemoteError(FAILED_PRECONDITION, "this server has no remote.host")
-                return behavior(host, peer._native, request)
+                return behavior(host, peer.native, request)
             except RemoteError as error:
                 context.abort(code_of(error.code), str(error))
             except (DecodeError, TypeError, ValueError) as error:

@@ -3,74 +3,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Final, SupportsIndex
 
 import numpy as np
-import numpy.typing as npt
 
 from tensorwire import _core
-from tensorwire.remote.errors import PERMISSION_DENIED, PermissionDeniedError, of_core
+from tensorwire.remote.errors import of_core
 from tensorwire.remote.handle import Handle, Rights
 from tensorwire.remote.layout import Index, Layout, Rows
+from tensorwire.remote.local import BUFFERS, Array, destination, memory, outwards, source
 from tensorwire.remote.operation import Operation
-from tensorwire.remote.signals import Add, Set, SignalUpdate
-from tensorwire.tensors import dtypes, frameworks
-from tensorwire.tensors.wire import TensorHead
-
-Array = npt.NDArray[Any]
+from tensorwire.remote.region import Region
+from tensorwire.remote.signals import SignalUpdate
+from tensorwire.tensors.frameworks import Framework
 
 _WORD: Final = np.dtype(np.uint64)
 _LARGEST: Final = (1 << 64) - 1
 _NDARRAY: Final = np.ndarray
 _NO_BUFFER: Final = (BufferError, ValueError)
 """What NumPy raises for arrays that are not as they are asked for."""
-_BUFFERS: Final = "biufc"
-"""Kinds of dtypes whose arrays have the buffer protocol."""
-
-
-class Region:
-    """What an owner has opened for this process; all parts of a tensor share it.
-
-    peer: whose it is. number: the link's name for it, 0: it has no bytes. signal: that of its word
-    for signals; 0: this process may raise none. close: gives it back, called once.
-    """
-
-    __slots__ = ("_close", "handle", "number", "peer", "rights", "signal")
-
-    def __init__(
-        self,
-        peer: _core.Peer,
-        handle: Handle,
-        number: int,
-        signal: int,
-        rights: Rights,
-        close: Callable[[], None],
-    ) -> None:
-        self.peer = peer
-        self.handle = handle
-        self.number = number
-        self.signal = signal
-        self.rights = rights
-        self._close: Callable[[], None] | None = close
-
-    def close(self) -> None:
-        close, self._close = self._close, None
-        if close is not None:
-            close()
-
-    def update(self, update: SignalUpdate) -> tuple[int, int, int, bool]:
-        """As the core takes it. PermissionDeniedError."""
-        if not isinstance(update, (Add, Set)):
-            raise TypeError(f"a signal is raised by Add or Set, not by a {type(update).__name__}")
-        if not self.signal:
-            raise PermissionDeniedError(
-                PERMISSION_DENIED,
-                f"without the right to write or to update, no signal can be raised ({self.rights})",
-            )
-        return self.signal, 0, update.value, isinstance(update, Add)
 
 
 class RemoteTensor(AbstractContextManager["RemoteTensor"]):
@@ -93,7 +46,7 @@ class RemoteTensor(AbstractContextManager["RemoteTensor"]):
         self._dense = layout.is_dense
         self._offset = layout.offset
         # The dtype, if arrays of it can go to the core as they are.
-        plain = self._dense and layout.nbytes and dtype.kind in _BUFFERS
+        plain = self._dense and layout.nbytes and dtype.kind in BUFFERS
         self._plain = dtype if plain else None
         self.dtype = dtype
         self.shape = layout.shape
@@ -149,7 +102,7 @@ class RemoteTensor(AbstractContextManager["RemoteTensor"]):
         self,
         out: Any = None,
         *,
-        framework: frameworks.Framework = "numpy",
+        framework: Framework = "numpy",
         timeout: float | None = None,
     ) -> Any:
         """Copies it here. The result is ``out``, or a new tensor of the ``framework``.
@@ -173,7 +126,7 @@ class RemoteTensor(AbstractContextManager["RemoteTensor"]):
                 raise of_core(raised, region.peer) from None
         return self._read(out, framework, timeout)
 
-    def _read(self, out: Any, framework: frameworks.Framework, timeout: float | None) -> Any:
+    def _read(self, out: Any, framework: Framework, timeout: float | None) -> Any:
         made = out is None
         if made:
             out = np.empty(self.shape, self.dtype)
@@ -182,7 +135,7 @@ class RemoteTensor(AbstractContextManager["RemoteTensor"]):
         self._begin(_core.READ, dense, None).wait(timeout)
         if dense is not into:
             into[...] = dense
-        return _outwards(out, framework) if made and framework != "numpy" else out
+        return outwards(out, framework) if made and framework != "numpy" else out
 
     def write(
         self, value: Any, *, signal: SignalUpdate | None = None, timeout: float | None = None
@@ -200,23 +153,23 @@ class RemoteTensor(AbstractContextManager["RemoteTensor"]):
                 return
             except _NO_BUFFER:
                 pass  # not in C order
-        source = self._source(value)
+        array = self._source(value)
         if not self._dense:
-            self._batch(_core.WRITE, source, signal).wait(timeout)
-        elif source.nbytes:
-            self._write(_memory(source), signal, timeout)
+            self._batch(_core.WRITE, array, signal).wait(timeout)
+        elif array.nbytes:
+            self._write(memory(array), signal, timeout)
         elif signal is not None:
             self.signal(signal, timeout=timeout)
 
-    def _write(self, memory: Any, signal: SignalUpdate | None, timeout: float | None) -> None:
+    def _write(self, given: Any, signal: SignalUpdate | None, timeout: float | None) -> None:
         """To a tensor without gaps."""
         region = self._region
         try:
             if signal is None:
-                region.peer.write(region.number, self._offset, memory, timeout)
+                region.peer.write(region.number, self._offset, given, timeout)
             else:
                 update = region.update(signal)
-                region.peer.write_signal(region.number, self._offset, memory, *update, timeout)
+                region.peer.write_signal(region.number, self._offset, given, *update, timeout)
         except _core.StatusError as raised:
             raise of_core(raised, region.peer) from None
 
@@ -251,7 +204,7 @@ class RemoteTensor(AbstractContextManager["RemoteTensor"]):
         if not local.nbytes:
             return Operation(region.peer, ())
         try:
-            access = region.peer.access(kind, region.number, self._offset, _memory(local))
+            access = region.peer.access(kind, region.number, self._offset, memory(local))
         except _core.StatusError as raised:
             raise of_core(raised, region.peer) from None
         return Operation(region.peer, (access,))
@@ -263,7 +216,7 @@ class RemoteTensor(AbstractContextManager["RemoteTensor"]):
         region = self._region
         update = None if signal is None else region.update(signal)
         try:
-            batch = region.peer.prepare(_memory(local), rows.data, update)
+            batch = region.peer.prepare(memory(local), rows.data, update)
             return Operation(region.peer, (batch.start(),))
         except _core.StatusError as raised:
             raise of_core(raised, region.peer) from None
@@ -346,7 +299,7 @@ class RemoteTensor(AbstractContextManager["RemoteTensor"]):
         numbers = self._layout.picked(wanted)
         if len(np.unique(numbers)) < len(numbers):
             raise ValueError("one row is there twice, and which value it has would be left to luck")
-        values = self._inwards(value)
+        values = source(value, self.dtype)
         self._check(values, "value", (*wanted.shape, *self.shape[1:]))
         dense = np.ascontiguousarray(values)
         self._start(self._rows(_core.WRITE, numbers), dense, signal).wait(timeout)
@@ -364,12 +317,9 @@ class RemoteTensor(AbstractContextManager["RemoteTensor"]):
         return into
 
     def _source(self, value: Any) -> Array:
-        source = value if type(value) is np.ndarray else self._inwards(value)
-        self._check(source, "value")
-        return source if source.flags.c_contiguous else np.ascontiguousarray(source)
-
-    def _inwards(self, value: Any) -> Array:
-        return source(value, self.dtype)
+        array = value if type(value) is np.ndarray else source(value, self.dtype)
+        self._check(array, "value")
+        return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
     def _check(self, array: Array, name: str, shape: tuple[int, ...] | None = None) -> None:
         if array.dtype != self.dtype:
@@ -394,41 +344,3 @@ class RemoteTensor(AbstractContextManager["RemoteTensor"]):
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def _memory(array: Array) -> Any:
-    """Of an array in C order, for the core."""
-    return array if array.dtype.kind in _BUFFERS else frameworks.raw(array)
-
-
-def destination(out: Any, dtype: np.dtype[Any]) -> Array:
-    """The memory of a tensor that may be written. TypeError."""
-    host = frameworks.as_host(out)
-    if host is None:
-        raise TypeError(f"a {type(out).__name__} is no tensor to read into")
-    if host.framework in (frameworks.TENSORFLOW, frameworks.JAX):
-        name = frameworks.NAMES[host.framework]
-        raise TypeError(f"tensors of {name} are not written: read(framework={name!r}) makes one")
-    if host.copied:
-        raise TypeError(f"a copy of out would be read into: {host.copied}")
-    return _as(host, dtype)
-
-
-def source(value: Any, dtype: np.dtype[Any]) -> Array:
-    """The elements of a tensor of any framework. TypeError."""
-    host = frameworks.as_host(value)
-    if host is None:
-        raise TypeError(f"a {type(value).__name__} is no tensor")
-    return _as(host, dtype)
-
-
-def _as(host: frameworks.HostTensor, dtype: np.dtype[Any]) -> Array:
-    if host.dtype == dtypes.name_of(dtype) and host.array.dtype != dtype:
-        return host.array.view(dtype)  # NumPy has no such type itself
-    return host.array
-
-
-def _outwards(array: Array, framework: frameworks.Framework) -> Any:
-    name = dtypes.name_of(array.dtype)
-    head = TensorHead(name, array.shape, array.nbytes, None, frameworks.NUMPY)
-    return frameworks.from_memory(head, frameworks.raw(array), framework)[0]
