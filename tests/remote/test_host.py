@@ -200,6 +200,14 @@ def _wait_until_free(device: remote.Device) -> None:
     raise AssertionError("never given back")
 
 
+def test_memory_of_this_process_has_a_limit(shared: Pair) -> None:
+    with pytest.raises(remote.ResourceExhaustedError, match="TENSORWIRE_SHARED_MEMORY_BYTES"):
+        shared.host.empty(1 << 50, "uint8", rights=Rights.READ)
+    for shape in ((1 << 62, 1 << 62), (-1,)):
+        with pytest.raises(ValueError, match="shape"):
+            shared.host.empty(shape, rights=Rights.READ)
+
+
 def test_a_host_that_lends_no_memory() -> None:
     with (
         pair("shm") as there,

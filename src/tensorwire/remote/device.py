@@ -88,7 +88,10 @@ class Device(AbstractContextManager["Device"]):
         self._opened: Counter[int] = Counter()
         greeting = self._ask("Greet", None, messages.Greeting, timeout)
         assert greeting is not None
-        self._path = Path(self._way(greeting.probe), peer.transport, peer.address, self._reasons)
+        way = self._way(greeting.probe)
+        if way == "frames" and transports.is_local(peer.transport):
+            self._reasons["mapped"] = "this process or the peer, of another version, does not map"
+        self._path = Path(way, peer.transport, peer.address, self._reasons)
 
     def _way(self, probe: int) -> Literal["mapped", "device", "frames"]:
         if self._native.mapped(probe):
