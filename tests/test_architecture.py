@@ -50,6 +50,7 @@ OF_A_TRANSPORT = re.compile(
 NAMING = {
     "bench": "rows, plots and other libraries' settings for one of them",
     "cli/bench/queue.py": "what is measured unless the user says otherwise",
+    "cli/bench/remote.py": "what is measured unless the user says otherwise",
     "cli/bench/rpc.py": "what is measured unless the user says otherwise",
     "cli/bench/tensorflow.py": "what is measured unless the user says otherwise",
     "cli/bench/weights.py": "what is measured unless the user says otherwise",

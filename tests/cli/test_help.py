@@ -73,7 +73,7 @@ def test_shells_complete_the_command() -> None:
     _tensorwire_completion "$0"
     echo "${COMPREPLY[@]}"
     """
-    words = ["bash", "-c", program, command, "r"]
+    words = ["bash", "-c", program, command, "rp"]
     done = subprocess.run(words, check=True, capture_output=True, text=True)
     assert "-F _tensorwire_completion tensorwire" in done.stderr
     assert done.stdout == "rpc\n"

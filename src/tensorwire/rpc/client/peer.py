@@ -120,6 +120,11 @@ class Peer(Calling):
         self._native = native
 
     @property
+    def native(self) -> _core.Peer:
+        """The link's end, for what this package builds on it."""
+        return self._native
+
+    @property
     def transport(self) -> str:
         """``shm``, ``verbs`` or ``tcp``."""
         return self._native.transport

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensorwire itself: ``tensorwire.remote``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import numpy.typing as npt
+
+import tensorwire
+from tensorwire import remote
+from tensorwire.bench.harness.work import Work
+from tensorwire.bench.suites.remote.contender import (
+    PATIENCE_SECONDS,
+    Client,
+    Contender,
+    Measured,
+    Owner,
+    counting,
+    parts,
+    reading,
+    source,
+)
+from tensorwire.remote import Add, Rights, Set
+from tensorwire.transports import names, why_not
+
+if TYPE_CHECKING:
+    from tensorwire.rpc.choice import Transport
+
+_WORKERS = 2
+_STOP = 1 << 62
+"""The value of a signal that ends a visit."""
+_ALL = Rights.READ | Rights.WRITE | Rights.UPDATE
+
+
+class _Owner(Owner):
+    def __init__(self, server: tensorwire.Server, host: remote.Host, address: str) -> None:
+        self.server = server
+        self.host = host
+        self.address = address
+        self.work = Work("read", 8)
+        self.memory: remote.Exposed | None = None
+
+    def prepare(self, work: Work) -> None:
+        self.work = work
+        if self.memory is not None:
+            self.memory.conceal(PATIENCE_SECONDS)
+        dtype = np.uint64 if work.case == "fetch_add" else np.uint8
+        values = source(work).view(dtype)
+        self.memory = self.host.empty(values.shape, dtype, rights=_ALL, name="memory")
+        self.memory.array[:] = values
+
+    def attend(self) -> None:
+        if self.work.case != "signal":
+            return
+        memory = self.memory
+        assert memory is not None  # prepare() comes first
+        turn, back, word = 1, None, np.ones(8, np.uint8)
+        while memory.signal.wait(turn, PATIENCE_SECONDS) < _STOP:
+            if back is None:  # the peer is there, and has its own memory ready
+                (peer,) = self.server.peers()
+                back = remote.connect(peer).open("answers")
+            back.write(word, signal=Add())
+            turn += 1
+        if back is not None:
+            back.close()
+
+
+class _Client(Client):
+    def __init__(self, device: remote.Device, host: remote.Host) -> None:
+        self.device = device
+        self.host = host
+
+    def path(self) -> str:
+        return self.device.path().transport
+
+    def note(self) -> str:
+        return self.device.path().way
+
+    @contextmanager
+    def access(self, work: Work) -> Iterator[Measured]:
+        with self.device.open("memory") as there:
+            if work.case == "signal":
+                with self.host.empty(8, "uint8", rights=_ALL, name="answers") as answers:
+                    yield counting(_signals(there, answers))
+                    there.signal(Set(_STOP))
+            elif work.case == "fetch_add":
+                yield counting(lambda: there.fetch_add(0, 1))
+            else:
+                out = np.zeros(work.size // 4, np.float32)
+                yield reading(work, out, self._read(work, there, out.view(np.uint8)))
+
+    def _read(
+        self, work: Work, there: remote.RemoteTensor, out: npt.NDArray[np.uint8]
+    ) -> Callable[[], object]:
+        if work.case == "read":
+            return lambda: there.read(out)
+        batch = self.device.batch()
+        for part, here in zip(*parts(work), strict=True):
+            batch.read(there[part], out[here])
+        ready = batch.prepare()
+        return lambda: ready.start().wait()
+
+
+def _signals(there: remote.RemoteTensor, answers: remote.Exposed) -> Callable[[], int]:
+    word, turn = np.ones(8, np.uint8), 0
+
+    def call() -> int:
+        nonlocal turn
+        turn += 1
+        there.write(word, signal=Add())
+        return answers.signal.wait(turn, PATIENCE_SECONDS)
+
+    return call
+
+
+class Tensorwire(Contender):
+    transports = names()
+
+    def viable(self, transport: str) -> str | None:
+        return why_not(transport) if transport in names() else None
+
+    @contextmanager
+    def own(self, transport: str) -> Iterator[Owner]:
+        with ThreadPoolExecutor(_WORKERS) as pool:
+            server = tensorwire.server(pool)
+            address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+            with remote.host(server) as host:
+                server.start()
+                try:
+                    yield _Owner(server, host, address)
+                finally:
+                    server.stop(None)
+
+    @contextmanager
+    def connect(self, transport: str, address: str) -> Iterator[Client]:
+        required = cast("Transport", transport)
+        with ThreadPoolExecutor(_WORKERS) as pool:
+            home = tensorwire.server(pool)
+            home.start()
+            try:
+                with (
+                    remote.host(home) as host,
+                    tensorwire.insecure_channel(
+                        address, transport=required, serves=home
+                    ) as channel,
+                    remote.connect(channel) as device,
+                ):
+                    yield _Client(device, host)
+            finally:
+                home.stop(None)

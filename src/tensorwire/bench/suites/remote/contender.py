@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a contender of ``tensorwire bench remote`` has: an owner of memory, and a client that
+accesses it."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from tensorwire.bench.harness import contenders
+from tensorwire.bench.harness.measure import WrongAnswerError
+from tensorwire.bench.harness.work import Array, Work, checksum, payload
+
+GROUP: Final = "tensorwire.bench.contenders.remote"
+"""Of the entry points that name classes of contenders."""
+
+BATCH: Final = 512
+"""Reads of a batch, side by side here and with as large gaps there."""
+PATIENCE_SECONDS: Final = 30.0
+
+
+class Measured(NamedTuple):
+    """call: what is timed. check: makes one call, and raises WrongAnswerError if it did not do what
+    it should."""
+
+    call: Callable[[], object]
+    check: Callable[[], None]
+
+
+class Owner(abc.ABC):
+    """Whose memory it is, in a process of its own."""
+
+    address: str
+
+    @abc.abstractmethod
+    def prepare(self, work: Work) -> None:
+        """Has memory ready for ``work``, filled as ``source`` says, and forgets what was prepared
+        before."""
+
+    def attend(self) -> None:
+        """Takes its part until the client has ended its visit, where the library needs one."""
+        return
+
+
+class Client(abc.ABC):
+    """Who accesses it, in a process of its own."""
+
+    @abc.abstractmethod
+    def path(self) -> str:
+        """The transport that is taken, as observed and not as asked for."""
+
+    def note(self) -> str:
+        """What a reader of the figure has to know; empty when there is nothing."""
+        return ""
+
+    @abc.abstractmethod
+    def access(self, work: Work) -> AbstractContextManager[Measured]: ...
+
+
+class Contender(contenders.Contender):
+    """A library, and what it can do.
+
+    cases: ``read`` (all bytes into memory that is used again), ``batch`` (``BATCH`` reads of a part
+    each that were prepared, and are started and waited for together), ``fetch_add`` (of 8 bytes)
+    and ``signal`` (a write that is followed by a flag, and the same back).
+    """
+
+    cases: frozenset[str] = frozenset({"read", "batch", "fetch_add", "signal"})
+
+    def join(self) -> None:
+        """Called first thing in both processes: for libraries in which they start up together."""
+        return
+
+    @abc.abstractmethod
+    def own(self, transport: str) -> AbstractContextManager[Owner]: ...
+
+    @abc.abstractmethod
+    def connect(self, transport: str, address: str) -> AbstractContextManager[Client]: ...
+
+    def launch(self, owner: Sequence[str], client: Sequence[str]) -> list[list[str]]:
+        """The commands that start both agents; one that starts both where a launcher must."""
+        return [list(owner), list(client)]
+
+
+def extent(work: Work) -> int:
+    """Bytes that the owner needs for ``work``."""
+    return 2 * work.size if work.case == "batch" else max(work.size, 8)
+
+
+def source(work: Work) -> Array:
+    """What the owner's memory holds; of a batch, in each other part. Atomics begin at zero."""
+    found = payload(extent(work))
+    if work.case not in ("read", "batch"):
+        found[:] = 0
+    return found
+
+
+def parts(work: Work) -> tuple[list[slice], list[slice]]:
+    """Of a batch: bytes at the owner, and here."""
+    length = work.size // BATCH
+    there = [slice(2 * n * length, (2 * n + 1) * length) for n in range(BATCH)]
+    here = [slice(n * length, (n + 1) * length) for n in range(BATCH)]
+    return there, here
+
+
+def reading(work: Work, out: Array, call: Callable[[], object]) -> Measured:
+    """A call that fills ``out``."""
+    expected = source(work)
+    if work.case == "batch":
+        there, _ = parts(work)
+        memory = expected.view(np.uint8)
+        expected = np.concatenate([memory[part] for part in there]).view(np.float32)
+    total = checksum(expected)
+
+    def check() -> None:
+        out[:] = 0
+        call()
+        if checksum(out) != total:
+            raise WrongAnswerError("what was read is not what the owner has")
+
+    return Measured(call, check)
+
+
+def counting(call: Callable[[], int]) -> Measured:
+    """A call that gives a number, each time by one larger."""
+
+    def check() -> None:
+        first = call()
+        second = call()
+        if second != first + 1:
+            raise WrongAnswerError(f"after {first} came {second}")
+
+    return Measured(call, check)
+
+
+def names() -> list[str]:
+    """Of the contenders that are installed."""
+    return contenders.names(GROUP)
+
+
+def find(name: str) -> Contender:
+    """Raises ValueError for a name that no installed package has."""
+    return contenders.find(GROUP, Contender, name)  # type: ignore[type-abstract]

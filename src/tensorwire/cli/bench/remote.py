@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``tensorwire bench remote``: its options, and what it hands over."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tensorwire.cli.group import Command, single
+from tensorwire.cli.options import (
+    Json,
+    Output,
+    Plot,
+    Rounds,
+    Seconds,
+    choices,
+    usage,
+    words,
+    writable,
+)
+
+app = single()
+
+
+@app.command(
+    cls=Command,
+    epilog="Examples:\n\n"
+    "[bold]tensorwire bench remote[/]\n\n"
+    "[bold]tensorwire bench remote --transport shm --cases read --sizes 8,1M[/]\n\n"
+    "[bold]tensorwire bench remote --peers nixl,mpi --json --output figures.json[/]\n\n"
+    "Exit codes: 0 all figures are there, 1 some are missing (the notes say why; --peers all misses"
+    " no peer that is not installed) or a file could not be written, 2 wrong usage, 130 after "
+    "Ctrl-C, which ends with the figures that there are.",
+)
+def remote(
+    transport: Annotated[
+        list[str], typer.Option(help="shm, verbs or tcp; repeat or separate by commas.")
+    ] = ["shm", "tcp"],  # noqa: B006
+    sizes: Annotated[
+        str, typer.Option(help="Bytes of reads; K, M and G are powers of 1024.")
+    ] = "8,64K,1M,64M",
+    cases: Annotated[
+        str,
+        typer.Option(
+            help="read, batch (512 prepared reads of 4 KiB), fetch_add, signal (a write with a "
+            "flag, there and back)."
+        ),
+    ] = "read,batch,fetch_add,signal",
+    rounds: Rounds = 5,
+    seconds: Seconds = 0.2,
+    peers: Annotated[
+        list[str],
+        typer.Option(help="Others to measure: nixl, mpi, what else is installed, or all."),
+    ] = ["all"],  # noqa: B006
+    output: Output = None,
+    plot: Plot = None,
+    json_: Json = False,
+) -> None:
+    """Measure access to memory of another process: Tensorwire against NIXL, MPI and memcpy.
+
+    Every contender runs in two processes of its own, an owner of memory and a client on 127.0.0.1.
+    A row is printed only when the transport was taken that was asked for.
+    """
+    from tensorwire.bench.harness.files import check_plot
+    from tensorwire.bench.harness.handover import measured
+    from tensorwire.bench.harness.work import parse_size
+    from tensorwire.bench.suites.remote.contender import find, names
+    from tensorwire.bench.suites.remote.suite import CASES, LIMIT, OWN, Accesses, Options
+    from tensorwire.transports import names as transports
+
+    others = [name for name in names() if name not in (OWN, LIMIT.contender)]
+    named = words("--peers", ",".join(peers))
+    for name in named:
+        usage("--peers", lambda name: name == "all" or find(name), name)
+    wanted = Options(
+        transports=choices("--transport", ",".join(transport), transports()),
+        cases=choices("--cases", cases, CASES),
+        sizes=[usage("--sizes", parse_size, size) for size in words("--sizes", sizes)],
+        peers=others if "all" in named else named,
+        rounds=rounds,
+        seconds=seconds,
+        may_lack=[name for name in others if name not in named],
+    )
+    writable("--output", output)
+    writable("--plot", plot, check_plot)
+    raise typer.Exit(measured(usage("--peers", Accesses.of, wanted), output, json_, plot))

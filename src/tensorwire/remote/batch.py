@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many transfers that are described once and started together, as often as one likes."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tensorwire import _core
+from tensorwire.remote import layout
+from tensorwire.remote.errors import of_core
+from tensorwire.remote.layout import Rows
+from tensorwire.remote.local import Array, destination, source
+from tensorwire.remote.operation import Operation
+from tensorwire.remote.signals import SignalUpdate
+from tensorwire.remote.tensor import RemoteTensor
+from tensorwire.tensors import frameworks
+
+
+class _Memory(NamedTuple):
+    """An array that transfers begin or end in, and what moves there."""
+
+    root: Array
+    rows: list[Rows]
+
+
+class Prepared:
+    """A batch that was checked, merged and described. Thread-safe."""
+
+    def __init__(self, peer: _core.Peer, batches: list[_core.Batch]) -> None:
+        self._peer = peer
+        self._batches = batches
+
+    @property
+    def nbytes(self) -> int:
+        """That each start moves."""
+        return sum(batch.nbytes for batch in self._batches)
+
+    @property
+    def pieces(self) -> int:
+        """Contiguous pieces that it consists of."""
+        return sum(batch.pieces for batch in self._batches)
+
+    def start(self, *, signal_value: int | None = None) -> Operation:
+        """Begins all of its transfers: what is written is read from the arrays now, and what is
+        read is in the arrays at the end. A batch that reads is not to be started again before.
+
+        signal_value: another one for the batch's signal. Raises what ``RemoteTensor`` raises; then
+        nothing of the first array's transfers was begun.
+        """
+        try:
+            accesses = [batch.start() for batch in self._batches[:-1]]
+            accesses += [batch.start(value=signal_value) for batch in self._batches[-1:]]
+        except _core.StatusError as raised:
+            raise of_core(raised, self._peer) from None
+        return Operation(self._peer, accesses)
+
+
+class Batch:
+    """Collects transfers between remote tensors of one device and arrays here. Arrays are those of
+    NumPy, or tensors of other frameworks in host memory, in C order, and are kept as they are: what
+    they hold when the batch is started is what is moved."""
+
+    def __init__(self, peer: _core.Peer) -> None:
+        """``Device.batch`` makes them."""
+        self._peer = peer
+        self._memories: dict[int, _Memory] = {}
+        self._signal: tuple[int, int, int, bool] | None = None
+        self._count = 0
+
+    def read(self, tensor: RemoteTensor, out: Any) -> None:
+        """All of ``tensor`` into ``out``. Errors as of ``RemoteTensor.start_read``."""
+        into = self._local(out, tensor, tensor.shape, writes=False)
+        self._add(into, tensor._layout.rows(_core.READ, tensor._region.number, 0))
+
+    def write(self, tensor: RemoteTensor, value: Any) -> None:
+        """All of ``value`` into ``tensor``. Errors as of ``RemoteTensor.start_write``, and
+        ValueError where ``value`` is not in C order."""
+        held = self._local(value, tensor, tensor.shape, writes=True)
+        self._add(held, tensor._layout.rows(_core.WRITE, tensor._region.number, 0))
+
+    def gather(self, tensor: RemoteTensor, rows: Any, out: Any) -> None:
+        """``tensor[rows[i]]`` into ``out[i]``, for integers of any shape. IndexError."""
+        self._rows(_core.READ, tensor, rows, out)
+
+    def scatter(self, tensor: RemoteTensor, rows: Any, value: Any) -> None:
+        """``value[i]`` into ``tensor[rows[i]]``. IndexError."""
+        self._rows(_core.WRITE, tensor, rows, value)
+
+    def signal(self, tensor: RemoteTensor, update: SignalUpdate) -> None:
+        """Raises the signal of the tensor's memory once all that the batch writes is visible there.
+        A batch has one. PermissionDeniedError; ValueError: it has one."""
+        self._check_device(tensor)
+        if self._signal is not None:
+            raise ValueError("a batch raises one signal")
+        self._signal = tensor._region.update(update)
+
+    def prepare(self) -> Prepared:
+        """Describes it to the core. The arrays are kept as long as the result lives.
+
+        Raises ValueError where two writes reach the same bytes of a peer, or two reads the same
+        bytes here; NotFoundError, PermissionDeniedError, PeerLostError.
+        """
+        together = [np.concatenate(memory.rows) for memory in self._memories.values()]
+        _check_apart(together)
+        batches = []
+        try:
+            for place, (memory, rows) in enumerate(
+                zip(self._memories.values(), together, strict=True)
+            ):
+                last = place == len(together) - 1
+                batches.append(
+                    self._peer.prepare(
+                        frameworks.raw(memory.root), rows.data, self._signal if last else None
+                    )
+                )
+            if not together and self._signal is not None:
+                none = np.empty((0, layout.COLUMNS), np.uint64)
+                batches.append(self._peer.prepare(b"", none.data, self._signal))
+        except _core.StatusError as raised:
+            raise of_core(raised, self._peer) from None
+        return Prepared(self._peer, batches)
+
+    # ------------------------------------------------------------------------------ its parts
+
+    def _rows(self, kind: int, tensor: RemoteTensor, rows: Any, local: Any) -> None:
+        wanted = np.asarray(rows)
+        numbers = tensor._layout.picked(wanted)
+        shape = (*wanted.shape, *tensor.shape[1:])
+        array = self._local(local, tensor, shape, writes=kind == _core.WRITE)
+        self._add(array, tensor._layout.picked_rows(kind, tensor._region.number, 0, numbers))
+
+    def _local(
+        self, given: Any, tensor: RemoteTensor, shape: tuple[int, ...], *, writes: bool
+    ) -> Array:
+        self._check_device(tensor)
+        name = "value" if writes else "out"
+        if type(given) is np.ndarray:
+            array = given
+        elif writes:
+            array = source(given, tensor.dtype)
+        else:
+            array = destination(given, tensor.dtype)
+        if array.dtype != tensor.dtype:
+            raise TypeError(f"{name} is {array.dtype}, and the remote tensor {tensor.dtype}")
+        if array.shape != shape:
+            raise ValueError(f"{name} has the shape {array.shape}, not {shape}")
+        if not array.flags.c_contiguous:
+            raise ValueError(f"{name} is not in C order")
+        if not writes and not array.flags.writeable:
+            raise ValueError("out is read-only")
+        return array
+
+    def _check_device(self, tensor: RemoteTensor) -> None:
+        if tensor._region.peer != self._peer:
+            raise ValueError("the tensor is of another device than the batch")
+
+    def _add(self, array: Array, rows: Rows) -> None:
+        if not len(rows):
+            return
+        self._count += len(rows)
+        if self._count > layout.MAX_RUNS:
+            raise ValueError(f"a batch has at most {layout.MAX_RUNS} runs")
+        root = _root(array)
+        memory = self._memories.setdefault(id(root), _Memory(root, []))
+        rows[:, layout.LOCAL] += np.uint64(_address(array) - _address(root))
+        memory.rows.append(rows)
+
+
+def _root(array: Array) -> Array:
+    """The array that owns the memory, so that parts of one array are described together."""
+    while (
+        type(array.base) is np.ndarray
+        and array.base.flags.c_contiguous
+        and (array.base.flags.writeable or not array.flags.writeable)
+    ):
+        array = array.base
+    return array
+
+
+def _address(array: Array) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def _check_apart(together: list[Rows]) -> None:
+    """ValueError: two writes, or two reads, end in the same bytes."""
+    writes = [rows[rows[:, layout.KIND] == _core.WRITE] for rows in together]
+    remote = np.concatenate(writes) if writes else np.empty((0, layout.COLUMNS), np.uint64)
+    for region in np.unique(remote[:, layout.REGION]):
+        rows = remote[remote[:, layout.REGION] == region]
+        at = layout.first_overlap(
+            *(rows[:, each] for each in (layout.OFFSET, layout.LENGTH, layout.STRIDE, layout.COUNT))
+        )
+        if at is not None:
+            raise ValueError(f"two writes of the batch reach byte {at} of the same memory")
+    for own in together:
+        rows = own[own[:, layout.KIND] == _core.READ]
+        columns = (layout.LOCAL, layout.LENGTH, layout.LOCAL_STRIDE, layout.COUNT)
+        if layout.first_overlap(*(rows[:, each] for each in columns)) is not None:
+            raise ValueError("two reads of the batch end in the same memory of this process")

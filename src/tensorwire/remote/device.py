@@ -1,0 +1,333 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A peer's memory as a device: opened, allocated, read and written from here."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from time import monotonic
+from types import TracebackType
+from typing import Any, Final, Literal, TypeVar
+
+import grpc
+import msgspec
+import numpy as np
+
+from tensorwire import _core, transports
+from tensorwire.remote import messages
+from tensorwire.remote.batch import Batch
+from tensorwire.remote.errors import (
+    DEADLINE_EXCEEDED,
+    FAILED_PRECONDITION,
+    INTERNAL,
+    NOT_FOUND,
+    UNAVAILABLE,
+    DeadlineExceededError,
+    NotFoundError,
+    PeerLostError,
+    RemoteError,
+    of_call,
+    of_core,
+)
+from tensorwire.remote.handle import Handle, Rights
+from tensorwire.remote.layout import Layout
+from tensorwire.remote.region import Region
+from tensorwire.remote.tensor import RemoteTensor
+from tensorwire.rpc import Channel, Peer, insecure_channel, kept
+from tensorwire.rpc.choice import Transport, policy
+from tensorwire.tensors import DecodeError, dtypes
+
+M = TypeVar("M", bound=msgspec.Struct)
+
+CONTROL_SECONDS: Final = 20.0
+"""For a call to the host, where the caller gives no other time."""
+
+
+@dataclass(frozen=True)
+class Path:
+    """How memory of a device is reached."""
+
+    way: Literal["mapped", "device", "frames"]
+    """``mapped``: memory that was made to be accessed by loads and stores of this process, other
+    memory by frames. ``device``: by the device of the transport. ``frames``: by messages, which the
+    owner's process serves. With the first two the owner may be asleep or stopped."""
+    transport: str
+    peer: str
+    """Its address as gRPC writes it."""
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    """For each better transport, why it is not the one."""
+
+    def __str__(self) -> str:
+        remarks = "; ".join(f"not {name}: {why}" for name, why in self.reasons.items())
+        return f"{self.way} by {self.transport} to {self.peer}" + (
+            f" ({remarks})" if remarks else ""
+        )
+
+
+class Device(AbstractContextManager["Device"]):
+    """The memory that one peer lets this process at. Thread-safe. See ``connect``.
+
+    It is as good as the link to the peer: after PeerLostError, ``connect`` makes another one, and
+    tensors are opened anew. What goes to the peer itself raises that error, and
+    DeadlineExceededError after ``timeout`` seconds.
+    """
+
+    def __init__(
+        self, peer: Peer, reasons: Mapping[str, str], channel: Channel | None, timeout: float
+    ) -> None:
+        """channel: what is closed together with it."""
+        self._peer = peer
+        self._native: Final = peer.native
+        self._channel = channel
+        self._reasons = dict(reasons)
+        self._lock = threading.Lock()  # guards what follows
+        self._opened: Counter[int] = Counter()
+        greeting = self._ask("Greet", None, messages.Greeting, timeout)
+        assert greeting is not None
+        way = self._way(greeting.probe)
+        if way == "frames" and transports.is_local(peer.transport):
+            self._reasons["mapped"] = "this process or the peer, of another version, does not map"
+        self._path = Path(way, peer.transport, peer.address, self._reasons)
+
+    def _way(self, probe: int) -> Literal["mapped", "device", "frames"]:
+        if self._native.mapped(probe):
+            return "mapped"
+        name = self._peer.transport
+        return "device" if transports.lends(name) and not transports.is_local(name) else "frames"
+
+    @property
+    def peer(self) -> Peer:
+        """The process."""
+        return self._peer
+
+    def path(self) -> Path:
+        """How memory is reached, and why not better. ``RemoteTensor.mapped`` says it of one
+        tensor."""
+        return self._path
+
+    def __repr__(self) -> str:
+        return f"<tensorwire.remote.Device {self._path}>"
+
+    # ------------------------------------------------------------------------------- tensors
+
+    def open(self, what: str | Handle, *, timeout: float = CONTROL_SECONDS) -> RemoteTensor:
+        """What the peer has exposed, by its name or a handle; of a handle of a part, that part. It
+        stays open until ``RemoteTensor.close``, or ``close`` of this device.
+
+        Raises NotFoundError: there is none, or it was concealed, or the handle is another
+        process's, a dead one's too; PermissionDeniedError: not for this process; ValueError: the
+        handle's part does not lie within the tensor; TypeError: neither name nor handle.
+        """
+        if isinstance(what, Handle):
+            asked = messages.Open(handle=what)
+        elif isinstance(what, str):
+            if not what:
+                raise ValueError("the name is empty")
+            asked = messages.Open(name=what)
+        else:
+            raise TypeError(f"a name or a Handle opens a tensor, not a {type(what).__name__}")
+        opened = self._ask("Open", asked, messages.Opened, timeout)
+        return self._tensor(opened, what if isinstance(what, Handle) else opened.handle)
+
+    def allocate(
+        self,
+        shape: int | Iterable[int],
+        dtype: object = np.float32,
+        *,
+        name: str | None = None,
+        shared: Rights = Rights.NONE,
+        timeout: float = CONTROL_SECONDS,
+    ) -> RemoteTensor:
+        """A new tensor over there, zeroed, with all rights. It is this process's until it is
+        closed, or the link ends: then it is gone, as what it holds.
+
+        name, shared: other peers of the host open it by its name, or its handle, with these rights.
+
+        Raises ResourceExhaustedError that names the budget; PermissionDeniedError: the host does
+        not lend memory; AlreadyExistsError: the name is taken; TypeError, ValueError.
+        """
+        extents = (shape,) if isinstance(shape, int) else tuple(shape)
+        if any(extent < 0 for extent in extents):
+            raise ValueError(f"negative extent in shape {extents}")
+        parsed = dtypes.name_of(dtypes.parse(dtype))
+        asked = messages.Allocate(extents, parsed, name, shared.value)
+        opened = self._ask("Allocate", asked, messages.Opened, timeout)
+        return self._tensor(opened, opened.handle)
+
+    def _tensor(self, opened: messages.Opened, part: Handle) -> RemoteTensor:
+        """Of what the peer says, nothing is believed that would lead outside of the region."""
+        number = opened.handle.number
+        with self._lock:
+            self._opened[number] += 1
+        region = Region(
+            self._native,
+            opened.handle,
+            opened.region,
+            opened.signal,
+            Rights(opened.rights),
+            partial(self._close, number),
+        )
+        try:
+            return RemoteTensor(region, *self._layout(opened, part))
+        except (DecodeError, TypeError, ValueError, RemoteError):
+            region.close()
+            raise
+
+    def _layout(self, opened: messages.Opened, part: Handle) -> tuple[Layout, np.dtype[Any]]:
+        dtype = dtypes.resolve(opened.handle.dtype)
+        size = 0
+        if opened.region:
+            known = self._native.region(opened.region)
+            if known is None:
+                raise NotFoundError(NOT_FOUND, "it was concealed while it was being opened")
+            size = known[0]
+        whole = Layout.whole(opened.handle.shape, dtype.itemsize)
+        if whole.reach > size:
+            raise RemoteError(
+                INTERNAL,
+                f"the peer at {self._peer.address} has opened {size} bytes as a tensor of "
+                f"{whole.nbytes}",
+            )
+        if part is opened.handle:
+            return whole, dtype
+        layout = Layout(part.offset, part.shape, part.strides, dtype.itemsize)
+        if (
+            part.dtype != opened.handle.dtype
+            or len(part.shape) != len(part.strides)
+            or layout.reach > whole.nbytes
+        ):
+            raise ValueError("the handle is of a part that does not lie within the tensor")
+        return layout, dtype
+
+    def _close(self, number: int) -> None:
+        """What was opened last of this number, or allocated."""
+        with self._lock:
+            if self._opened[number] == 0:
+                return  # by close()
+            self._opened[number] -= 1
+        if self._native.alive:  # with the link, the peer has forgotten it
+            with suppress(PeerLostError):
+                self._ask("Close", messages.Close(number), None, CONTROL_SECONDS)
+
+    # ----------------------------------------------------------------------------- operations
+
+    def batch(self) -> Batch:
+        """Collects transfers that are then started together."""
+        return Batch(self._native)
+
+    def fence(self) -> None:
+        """What is started later happens after all that was started before, reads and updates too:
+        without it, a write may overtake these. PeerLostError."""
+        if not self._native.alive:
+            address, why = self._peer.address, self._native.death
+            raise PeerLostError(UNAVAILABLE, f"the peer at {address} is gone: {why}")
+        self._native.fence()
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Waits until all that this process has started was done at the peer. timeout: seconds;
+        None: without a limit. DeadlineExceededError, and it goes on; PeerLostError."""
+        try:
+            done = self._native.flush(timeout)
+        except _core.StatusError as raised:
+            raise of_core(raised, self._native) from None
+        if not done:
+            raise DeadlineExceededError(
+                DEADLINE_EXCEEDED,
+                f"not all was done at the peer at {self._peer.address} within {timeout:g} s",
+            )
+
+    # ----------------------------------------------------------------------------- its end
+
+    def close(self) -> None:
+        """Gives back all that was opened and allocated by it, and closes the link if ``connect``
+        has made it. May be called again."""
+        if self._channel is not None:
+            self._peer.close()
+            self._channel.close()
+            return
+        with self._lock:
+            numbers = list(self._opened.elements())
+        for number in numbers:
+            self._close(number)
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _ask(
+        self, name: str, request: msgspec.Struct | None, reply: type[M] | None, timeout: float
+    ) -> Any:
+        encoded = b"" if request is None else messages.encode(request)
+        method: Any = self._peer.unary_unary(f"/{messages.SERVICE}/{name}")
+        try:
+            data = method(encoded, timeout=timeout)
+        except grpc.RpcError as raised:
+            raise of_call(raised, self._peer.address) from None
+        if reply is None:
+            return None
+        try:
+            return messages.decode(data, reply)
+        except DecodeError as raised:
+            raise RemoteError(
+                INTERNAL, f"the peer at {self._peer.address} answers with {raised}"
+            ) from None
+
+
+def connect(
+    target: str | Channel | Peer,
+    *,
+    transport: Transport | None = None,
+    forbid: str | Iterable[str] = (),
+    timeout: float = CONTROL_SECONDS,
+) -> Device:
+    """The memory that the process at ``target`` lets this one at, by its ``remote.host``.
+
+    target: of its server, as for ``insecure_channel``; or a channel to it, whose link is then used;
+    or a peer, such as a client of a server of this process that serves a host of its own.
+    transport, forbid: as of ``insecure_channel``, for a target. timeout: seconds for the link and
+    the first answer.
+
+    Raises PeerLostError: nobody is there; DeadlineExceededError; RemoteError: no link leads there,
+    for the reason that it gives, or the process has no host; ValueError.
+    """
+    kept.free_in_background()
+    if isinstance(target, Peer):
+        return Device(target, {}, None, timeout)
+    if isinstance(target, Channel):
+        return _over(target, None, timeout)
+    permitted = policy(transport, forbid)
+    if not permitted.data_plane:
+        raise ValueError(f"memory is accessed by links, and none is permitted ({permitted.origin})")
+    channel = insecure_channel(
+        target, transport=transport, forbid=sorted({*permitted.forbidden, "grpc"})
+    )
+    try:
+        return _over(channel, channel, timeout)
+    except BaseException:
+        channel.close()
+        raise
+
+
+def _over(channel: Channel, own: Channel | None, timeout: float) -> Device:
+    ends = monotonic() + timeout
+    # A call waits for a link as long as it may; channel.peer() as long as an attempt takes.
+    method: Any = channel.unary_unary(f"/{messages.SERVICE}/Greet")
+    try:
+        method(b"", timeout=timeout, wait_for_ready=True)
+    except grpc.RpcError as raised:
+        raise of_call(raised, str(channel.stats()["target"])) from None
+    peer = channel.peer()
+    if peer is None:
+        raise RemoteError(
+            FAILED_PRECONDITION,
+            f"memory is accessed by links, and calls go by {channel.path()}",
+        )
+    return Device(peer, channel.path().reasons, own, max(0.001, ends - monotonic()))

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory of this process that peers may access, and to whom it was given."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from time import monotonic
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tensorwire import _core
+from tensorwire.remote.errors import (
+    DEADLINE_EXCEEDED,
+    NOT_FOUND,
+    PERMISSION_DENIED,
+    DeadlineExceededError,
+    NotFoundError,
+    PermissionDeniedError,
+    of_core,
+)
+from tensorwire.remote.handle import Handle, Rights
+from tensorwire.remote.messages import Opened
+from tensorwire.remote.signals import Signal
+
+if TYPE_CHECKING:
+    from tensorwire.rpc import Peer
+
+_RAISES = Rights.WRITE | Rights.UPDATE
+_ALL = Rights.READ | Rights.WRITE | Rights.UPDATE
+
+
+class _Grant(NamedTuple):
+    """What the link of one peer knows. opened: how often."""
+
+    rights: Rights
+    data: _core.Region | None
+    signal: _core.Region | None
+    opened: int
+
+
+class Given(NamedTuple):
+    """Who may open something: these peers, and all others."""
+
+    peers: Mapping[_core.Peer, Rights]
+    others: Rights
+
+
+class Exposed(AbstractContextManager["Exposed"]):
+    """A tensor of this process that peers access as their rights permit, until it is concealed.
+
+    Peers may change what is read here at any moment: what has to be trusted is copied first, and
+    then looked at. Thread-safe.
+    """
+
+    def __init__(
+        self,
+        handle: Handle,
+        array: npt.NDArray[Any],
+        memory: Any,
+        rights: Rights,
+        given: Given,
+        name: str | None,
+        ended: Callable[[Exposed], None],
+    ) -> None:
+        """A ``Host`` makes them. memory: that of the array, as the core takes it. rights: the most
+        that a peer can have. ended: told when it is concealed. ResourceExhaustedError."""
+        self._handle = handle
+        self._array = array
+        self._memory = memory
+        self._rights = rights
+        self._name = name
+        self._ended = ended
+        self._signal = Signal() if rights & _RAISES else None
+        self._others = given.others
+        self._lock = threading.Lock()  # guards what follows
+        self._peers = dict(given.peers)
+        self._grants: dict[_core.Peer, _Grant] = {}
+        self._concealed = False
+
+    @property
+    def array(self) -> npt.NDArray[Any]:
+        """The memory. It stays readable after ``conceal``."""
+        return self._array
+
+    @property
+    def handle(self) -> Handle:
+        return self._handle
+
+    @property
+    def name(self) -> str | None:
+        return self._name
+
+    @property
+    def signal(self) -> Signal:
+        """Which peers with the right to write or update raise together with what they write.
+        ValueError: no peer has such a right."""
+        if self._signal is None:
+            raise ValueError("this memory is for reading only, and nobody raises its signal")
+        return self._signal
+
+    def grant(self, peer: Peer, rights: Rights) -> None:
+        """Has a peer open it with these rights from now on, ``Rights.NONE``: not any more. What the
+        peer has opened is concealed from it first, so that it has to open it again; this waits as
+        ``conceal`` does.
+
+        Raises ValueError for rights that the memory was not exposed with.
+        """
+        if rights & ~self._rights:
+            raise ValueError(f"{rights} is more than {self._rights}, which it was exposed with")
+        native = peer.native
+        with self._lock:
+            self._peers[native] = rights
+        self._withdraw(native, None)
+
+    def conceal(self, timeout: float | None = None) -> None:
+        """On return no peer reads or writes here. Accesses that come later end with
+        ``NotFoundError``, and no signal is raised for them. It may be called again.
+
+        timeout: seconds; None: without a limit, which the end of each peer's link is anyway. Raises
+        DeadlineExceededError while a peer is amid an access: no new one begins, and calling it
+        again waits on.
+        """
+        with self._lock:
+            self._concealed = True
+            peers = list(self._grants)
+        self._ended(self)
+        if self._signal is not None:
+            self._signal.end()
+        ends = None if timeout is None else monotonic() + timeout
+        for native in peers:
+            self._withdraw(native, ends)
+
+    def _withdraw(self, native: _core.Peer, ends: float | None) -> None:
+        """Raises DeadlineExceededError."""
+        with self._lock:
+            grant = self._grants.get(native)
+        if grant is None:
+            return
+        # The signal first: nobody may raise it for a write that finds nothing.
+        for region in (grant.signal, grant.data):
+            if region is None:
+                continue
+            left = None if ends is None else max(0.0, ends - monotonic())
+            try:
+                region.conceal(left)
+            except _core.StatusError as error:
+                if error.code != DEADLINE_EXCEEDED:
+                    raise of_core(error, native) from None
+                raise DeadlineExceededError(
+                    DEADLINE_EXCEEDED,
+                    f"the peer at {native.caller or native.address} is amid an access: no new one "
+                    "begins, and conceal() again waits on",
+                ) from None
+        if self._signal is not None:
+            self._signal.withdraw(native, lost=False)
+        with self._lock:
+            self._grants.pop(native, None)
+
+    # ------------------------------------------------------------------------------ for the host
+
+    def open(self, native: _core.Peer) -> Opened:
+        """For a peer. NotFoundError, PermissionDeniedError, or what the core says."""
+        with self._lock:
+            if self._concealed:
+                raise NotFoundError(NOT_FOUND, "it was concealed")
+            rights = self._peers.get(native, self._others)
+            if not rights:
+                raise PermissionDeniedError(
+                    PERMISSION_DENIED, "the owner has not given this process any right on it"
+                )
+            grant = self._grants.get(native)
+            if grant is None:
+                grant = self._make(native, rights)
+            grant = self._grants[native] = grant._replace(opened=grant.opened + 1)
+        if not native.alive:  # it may have been said before that it is gone
+            self.lost(native)
+        return Opened(
+            self._handle,
+            0 if grant.data is None else grant.data.id,
+            0 if grant.signal is None else grant.signal.id,
+            rights.value,
+        )
+
+    def _make(self, native: _core.Peer, rights: Rights) -> _Grant:
+        try:
+            data = native.expose(self._memory, rights.value) if self._array.nbytes else None
+            signal = None
+            if rights & _RAISES and self._signal is not None:
+                signal = native.expose(self._signal.memory, _ALL.value)
+                self._signal.grant(native, signal)
+        except _core.StatusError as error:
+            raise of_core(error, native) from None
+        return _Grant(rights, data, signal, 0)
+
+    def close(self, native: _core.Peer, timeout: float) -> None:
+        """For a peer that has opened it: once as often as it has, it is concealed from it.
+        DeadlineExceededError."""
+        with self._lock:
+            grant = self._grants.get(native)
+            if grant is None:
+                return
+            if grant.opened > 1:
+                self._grants[native] = grant._replace(opened=grant.opened - 1)
+                return
+        self._withdraw(native, monotonic() + timeout)
+
+    def lost(self, native: _core.Peer) -> None:
+        """The peer is gone."""
+        if self._signal is not None:
+            self._signal.withdraw(native, lost=True)
+        with self._lock:
+            self._grants.pop(native, None)
+            self._peers.pop(native, None)
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.conceal()
+
+    def __repr__(self) -> str:
+        array, named = self._array, f" {self._name!r}" if self._name else ""
+        return f"<tensorwire.remote.Exposed{named} {array.dtype}{list(array.shape)}>"
+
+
+def over(memory: _core.SharedMemory, shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
+    """An array over memory that was made for it."""
+    buffer: Any = memory
+    count = int(np.prod(shape, dtype=np.int64))
+    # Through bytes: extended types know no buffers.
+    raw = np.frombuffer(buffer, np.uint8, count * dtype.itemsize)
+    return raw.view(dtype).reshape(shape) if count else np.empty(shape, dtype)
+
+
+def given_to(peers: Iterable[Peer] | Mapping[Peer, Rights] | None, rights: Rights) -> Given:
+    if peers is None:
+        return Given({}, rights)
+    each = peers if isinstance(peers, Mapping) else dict.fromkeys(peers, rights)
+    for own in each.values():
+        if own & ~rights:
+            raise ValueError(f"{own} is more than rights={rights}, the most that a peer can have")
+    return Given({peer.native: own for peer, own in each.items()}, Rights.NONE)

@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The end of a channel at which tensors come out."""
+
+from __future__ import annotations
+
+import math
+import threading
+import weakref
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, suppress
+from time import monotonic
+from types import TracebackType
+from typing import Final
+
+import numpy as np
+
+from tensorwire import _core
+from tensorwire.remote import messages
+from tensorwire.remote.errors import (
+    ALREADY_EXISTS,
+    INVALID_ARGUMENT,
+    NOT_FOUND,
+    OUT_OF_RANGE,
+    RESOURCE_EXHAUSTED,
+    UNAVAILABLE,
+    AlreadyExistsError,
+    ChannelClosedError,
+    DeadlineExceededError,
+    NotFoundError,
+    PeerLostError,
+    RemoteError,
+    ResourceExhaustedError,
+    of_core,
+)
+from tensorwire.remote.exposed import Exposed
+from tensorwire.remote.handle import Rights
+from tensorwire.remote.host import Host
+from tensorwire.remote.local import Array
+from tensorwire.rpc import Peer
+from tensorwire.tensors import DecodeError, TensorSpec, dtypes, frameworks
+
+_MOST_DEPTH: Final = 1024
+_SLICE_SECONDS: Final = 0.05
+"""How often a receiver that waits looks whether the sender has ended."""
+_CLOSE_SECONDS: Final = 5.0
+
+
+class _Slot:
+    """Memory of a tensor that was received: the base of all views of it."""
+
+    def __init__(self, array: Array) -> None:
+        self._array = array
+        self.__array_interface__ = array.__array_interface__
+
+
+class Receiver(AbstractContextManager["Receiver"]):
+    """The end of a channel at which tensors come out, in the order in which they were put.
+    Thread-safe. See ``receiver``."""
+
+    def __init__(
+        self, host: Host, name: str, spec: TensorSpec, depth: int, max_bytes: int, slots: Exposed
+    ) -> None:
+        assert spec.shape is not None
+        assert spec.dtype is not None
+        self._host = host
+        self._name = name
+        self._spec = spec
+        self._dtype: Final = dtypes.own(spec.dtype)
+        self._depth = depth
+        self._max_bytes = max_bytes
+        self._slots = slots
+        self._getting = threading.Lock()
+        # The last view of a slot may go at any place, also where the lock is held. It guards what
+        # follows.
+        self._lock = threading.RLock()
+        self._taken = 0
+        self._free = 0  # of all slots before this one the last view is gone
+        self._returned: set[int] = set()
+        self._sender: _core.Peer | None = None
+        self._credit = 0  # the sender's region
+        self._first = 0  # of the sender's tensors
+        self._last: int | None = None  # the sender has ended: so many come, and no more
+        self._closed = False
+
+    @property
+    def spec(self) -> TensorSpec:
+        return self._spec
+
+    def get(self, *, timeout: float | None = None) -> Array:
+        """The next tensor. If its shape is fixed it lies in its slot, which the sender has back
+        once the last view of it is gone; else it is a new array.
+
+        Raises DeadlineExceededError; ChannelClosedError after the last one; PeerLostError when the
+        sender is gone and what it had put was got, until another sender comes; NotFoundError after
+        ``close``; RemoteError: the sender has put what the spec does not permit, which is dropped.
+        """
+        ends = None if timeout is None else monotonic() + timeout
+        with self._getting:
+            self._await(ends)
+            with self._lock:
+                place = self._taken
+                self._taken += 1
+                sender = self._sender if place >= self._first else None
+            slot = self._slots.array[place % self._depth]
+            if messages.is_static(self._spec):
+                held = _Slot(slot)
+                returned = weakref.finalize(held, _give_back, weakref.ref(self), place)
+                returned.atexit = False
+                return np.asarray(held)
+            notice = slot.tobytes()  # the sender may change it while it is looked at
+        try:
+            return self._fetch(notice, sender, ends)
+        finally:
+            self._give_back(place)
+
+    def _await(self, ends: float | None) -> None:
+        while True:
+            if self._closed:
+                raise NotFoundError(NOT_FOUND, f"the channel {self._name!r} was closed")
+            left = _SLICE_SECONDS if ends is None else ends - monotonic()
+            try:
+                self._slots.signal.wait(self._taken + 1, min(max(0.0, left), _SLICE_SECONDS))
+                return
+            except DeadlineExceededError:
+                with self._lock:
+                    if self._taken == self._last:
+                        raise ChannelClosedError(
+                            OUT_OF_RANGE, f"the sender of the channel {self._name!r} has ended"
+                        ) from None
+                if ends is not None and monotonic() >= ends:
+                    raise
+
+    def _fetch(self, notice: bytes, sender: _core.Peer | None, ends: float | None) -> Array:
+        try:
+            size = int.from_bytes(notice[: messages.LENGTH_BYTES], "little")
+            said = messages.decode(notice[messages.LENGTH_BYTES :][:size], messages.Notice)
+        except DecodeError as error:
+            raise RemoteError(INVALID_ARGUMENT, f"the sender has put {error}") from None
+        objection = self._spec.objection(dtypes.name_of(self._dtype), said.shape)
+        if objection:
+            raise RemoteError(INVALID_ARGUMENT, f"the sender of {self._name!r}: {objection}")
+        nbytes = math.prod(said.shape) * self._dtype.itemsize
+        if nbytes > self._max_bytes:
+            raise ResourceExhaustedError(
+                RESOURCE_EXHAUSTED,
+                f"the sender of {self._name!r} has put {nbytes} bytes, and max_bytes is "
+                f"{self._max_bytes}",
+            )
+        found = np.empty(said.shape, self._dtype)
+        if nbytes == 0:
+            return found
+        if sender is None:
+            raise PeerLostError(UNAVAILABLE, f"the sender of the channel {self._name!r} is gone")
+        try:
+            left = None if ends is None else max(0.0, ends - monotonic())
+            sender.read(said.region, 0, frameworks.raw(found), left)
+        except _core.StatusError as raised:
+            raise of_core(raised, sender) from None
+        return found
+
+    def _give_back(self, place: int) -> None:
+        """The slot may be written again, once those before it may."""
+        with self._lock:
+            self._returned.add(place)
+            while self._free in self._returned:
+                self._returned.remove(self._free)
+                self._free += 1
+            if self._sender is None:
+                return
+            with suppress(_core.StatusError):  # it is gone, and get() says so
+                free = np.array([self._free], np.uint64)
+                self._sender.access(_core.WRITE, self._credit, 0, free.data)
+
+    def close(self) -> None:
+        """The sender's puts end with NotFoundError from now on. What was got stays readable."""
+        self._closed = True
+        self._host.end_channel(self._name)
+        self._slots.conceal()
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # ------------------------------------------------------------------------------ for the host
+
+    def attach(self, native: _core.Peer, asked: messages.Attach) -> messages.Attached:
+        with self._lock:
+            if self._sender is not None and self._sender.alive and self._taken != self._last:
+                raise AlreadyExistsError(ALREADY_EXISTS, f"the channel {self._name!r} has a sender")
+            opened = self._slots.open(native)
+            self._sender, self._credit = native, asked.credit
+            self._first, self._last = self._slots.signal.value, None
+            assert self._spec.shape is not None
+            return messages.Attached(
+                opened,
+                tuple(self._spec.shape),
+                dtypes.name_of(self._dtype),
+                self._max_bytes,
+                self._first,
+                self._free,
+            )
+
+    def detach(self, native: _core.Peer, sent: int) -> None:
+        with self._lock:
+            if self._sender != native:
+                return
+            self._last = sent
+        self._slots.close(native, _CLOSE_SECONDS)
+
+
+def _give_back(receiver: weakref.ref[Receiver], place: int) -> None:
+    there = receiver()
+    if there is not None:
+        there._give_back(place)
+
+
+def receiver(
+    host: Host,
+    name: str,
+    spec: TensorSpec,
+    *,
+    depth: int = 2,
+    max_bytes: int = 1 << 30,
+    peers: Iterable[Peer] | None = None,
+) -> Receiver:
+    """The receiving end of a channel that one peer of the host's server at a time may send to, by
+    ``sender``.
+
+    If each extent of the shape is known, tensors are written into ``depth`` slots that are placed
+    here ahead, and a word tells of them. Else the sender writes what a tensor is and where it lies,
+    and it is read from there, into new memory. (The two transfers of Xue et al., Fast Distributed
+    Deep Learning over RDMA, EuroSys 2019, section 3.)
+
+    depth: how many tensors may be under way, or in use here; then senders wait. max_bytes: of a
+    tensor whose shape is not known. peers: who may send; None: all peers of the server.
+
+    Raises AlreadyExistsError: the name is taken; ResourceExhaustedError; ValueError.
+    """
+    if spec.shape is None or spec.dtype is None:
+        raise ValueError(f"a channel needs a number of axes and a dtype, not {spec}")
+    if not 0 < depth <= _MOST_DEPTH:
+        raise ValueError(f"a channel has 1 to {_MOST_DEPTH} slots, not {depth}")
+    shape: tuple[int, ...] = (messages.NOTICE_BYTES,)
+    dtype: object = np.uint8
+    if messages.is_static(spec):
+        shape, dtype = tuple(extent or 0 for extent in spec.shape), spec.dtype
+    slots = host.empty((depth, *shape), dtype, rights=Rights.WRITE, peers=peers)
+    made = Receiver(host, name, spec, depth, max_bytes, slots)
+    try:
+        host.begin_channel(name, made)
+    except BaseException:
+        slots.conceal()
+        raise
+    return made

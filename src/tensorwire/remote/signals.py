@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Words by which a peer tells the owner of memory that it has written there."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+from tensorwire import _core
+from tensorwire.remote.errors import (
+    DEADLINE_EXCEEDED,
+    NOT_FOUND,
+    UNAVAILABLE,
+    DeadlineExceededError,
+    NotFoundError,
+    PeerLostError,
+    RemoteError,
+    error,
+    of_core,
+)
+
+_WORD_BYTES: Final = 8
+_LARGEST: Final = (1 << 64) - 1
+_SLICE_SECONDS: Final = 0.25
+"""How long one waits by the link of one peer before it is looked whether others have come."""
+_LOOK_SECONDS: Final = 0.001
+"""How often several words are looked at."""
+
+
+@dataclass(frozen=True)
+class Add:
+    """Raises a signal by so much (modulo 2^64)."""
+
+    value: int = 1
+
+    def __post_init__(self) -> None:
+        _check(self.value)
+
+
+@dataclass(frozen=True)
+class Set:
+    """Gives a signal this value."""
+
+    value: int
+
+    def __post_init__(self) -> None:
+        _check(self.value)
+
+
+SignalUpdate: TypeAlias = Add | Set
+
+
+def _check(value: int) -> None:
+    if not 0 <= value <= _LARGEST:
+        raise ValueError(f"the word of a signal has 64 bits without a sign: {value} is no value")
+
+
+def shared(nbytes: int) -> _core.SharedMemory:
+    """Memory that is made to be accessed. ResourceExhaustedError."""
+    try:
+        return _core.SharedMemory(nbytes)
+    except _core.StatusError as raised:
+        raise error(raised.code, raised.details) from None
+
+
+class Way(NamedTuple):
+    """A peer that may raise a signal, and the word as that peer's link knows it."""
+
+    peer: _core.Peer
+    region: _core.Region
+
+
+class Signal:
+    """A word of 64 bits, of memory that is exposed here. Its peers raise it with what they write:
+    whoever sees the new value sees all that was written before. It starts at 0. Thread-safe."""
+
+    def __init__(self) -> None:
+        """``Exposed.signal`` has one. ResourceExhaustedError."""
+        self.memory: Final = shared(_WORD_BYTES)
+        buffer: Any = self.memory
+        self._word = np.frombuffer(buffer, np.uint64)
+        self._changed = threading.Condition()  # guards what follows
+        self._ways: dict[_core.Peer, _core.Region] = {}
+        self._current: Way | None = None  # one of them, while nobody has withdrawn it
+        self._lost: _core.Peer | None = None
+        self._over = False
+
+    # ---------------------------------------------------------------------- for who grants it
+
+    def grant(self, peer: _core.Peer, region: _core.Region) -> None:
+        with self._changed:
+            self._ways[peer] = region
+            self._lost = None
+            self._changed.notify_all()
+
+    def withdraw(self, peer: _core.Peer, *, lost: bool) -> None:
+        with self._changed:
+            if self._ways.pop(peer, None) is not None and lost and not self._ways:
+                self._lost = peer
+            if self._current is not None and self._current.peer == peer:
+                self._current = None
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        with self._changed:
+            self._over = True
+            self._changed.notify_all()
+
+    # ---------------------------------------------------------------------------- for its user
+
+    @property
+    def value(self) -> int:
+        return int(self._word[0])
+
+    def set(self, value: int) -> None:
+        """The owner's own store."""
+        _check(value)
+        with self._changed:
+            way = next(iter(self._ways.values()), None)
+            if way is None:
+                self._word[0] = value
+            else:
+                way.set(0, value)
+            self._changed.notify_all()
+
+    def wait(self, at_least: int, timeout: float | None = None) -> int:
+        """Waits until the value is ``at_least`` that; the value. It spins for a moment, then
+        sleeps. timeout: seconds, None: without a limit.
+
+        Raises DeadlineExceededError; PeerLostError when the last peer that could raise it is gone;
+        NotFoundError once the memory was concealed. Where no peer has opened the memory so far, it
+        waits for one.
+        """
+        _check(at_least)
+        ends = None if timeout is None else monotonic() + timeout
+        while True:
+            way = self._current
+            if way is None:
+                way = self._way(at_least, ends)
+                if way is None:
+                    return self.value
+            left = _SLICE_SECONDS if ends is None else max(0.0, ends - monotonic())
+            try:
+                seen = way.region.wait(0, at_least, min(left, _SLICE_SECONDS))
+            except _core.StatusError as raised:
+                self._failed(way, raised)
+                continue
+            if seen is not None:
+                return seen
+            if ends is not None and monotonic() >= ends:
+                raise self._late(at_least)
+
+    def _failed(self, way: Way, raised: _core.StatusError) -> None:
+        """The wait by the link of one peer: concealed from it, or it is lost."""
+        lost = raised.code != NOT_FOUND
+        if lost and way.peer.alive:
+            raise of_core(raised, way.peer) from None
+        self.withdraw(way.peer, lost=lost)
+
+    def _way(self, at_least: int, ends: float | None) -> Way | None:
+        """By which peer's link to wait; None: the value is reached."""
+        with self._changed:
+            while True:
+                if self._ways:
+                    self._current = Way(*next(iter(self._ways.items())))
+                    return self._current
+                if self.value >= at_least:
+                    return None
+                if self._over:
+                    raise NotFoundError(
+                        NOT_FOUND, "the memory of this signal was concealed: nobody can raise it"
+                    )
+                if self._lost is not None:
+                    address = self._lost.caller or self._lost.address
+                    raise PeerLostError(
+                        UNAVAILABLE,
+                        f"the last peer that could raise this signal, at {address}, is gone: "
+                        f"{self._lost.death}",
+                    )
+                left = _SLICE_SECONDS if ends is None else ends - monotonic()
+                if left <= 0:
+                    raise self._late(at_least)
+                self._changed.wait(min(left, _SLICE_SECONDS))
+
+    def _late(self, at_least: int) -> DeadlineExceededError:
+        return DeadlineExceededError(
+            DEADLINE_EXCEEDED, f"the signal has the value {self.value}, not {at_least}, in time"
+        )
+
+    async def reached(self, at_least: int, timeout: float | None = None) -> int:
+        """``wait`` for an event loop: it looks at the word once in a millisecond."""
+        import asyncio
+
+        ends = None if timeout is None else monotonic() + timeout
+        while True:
+            try:
+                return self.wait(at_least, 0.0)
+            except DeadlineExceededError:
+                if ends is not None and monotonic() >= ends:
+                    raise
+            await asyncio.sleep(_LOOK_SECONDS)
+
+
+def wait_any(signals: Sequence[tuple[Signal, int]], timeout: float | None = None) -> list[int]:
+    """Waits until one of these signals at least has the value beside it; the places in ``signals``
+    of all that have. It sleeps on each in turn for a millisecond.
+
+    Raises what ``Signal.wait`` does: PeerLostError only when it is true of all of them. ValueError:
+    there are none.
+    """
+    if not signals:
+        raise ValueError("wait_any needs one signal at least")
+    ends = None if timeout is None else monotonic() + timeout
+    turn = 0
+    while True:
+        failures = []
+        reached = []
+        for place, (signal, at_least) in enumerate(signals):
+            found = _looked_at(signal, at_least, _LOOK_SECONDS if place == turn else 0.0)
+            if found is None:
+                reached.append(place)
+            elif not isinstance(found, DeadlineExceededError):
+                failures.append(found)
+        if reached:
+            return reached
+        if len(failures) == len(signals):
+            raise failures[0]
+        if ends is not None and monotonic() >= ends:
+            raise DeadlineExceededError(
+                DEADLINE_EXCEEDED, f"none of {len(signals)} signals was raised in time"
+            )
+        turn = (turn + 1) % len(signals)
+
+
+def _looked_at(signal: Signal, at_least: int, timeout: float) -> RemoteError | None:
+    """Why the wait came to nothing; None: it is reached."""
+    try:
+        signal.wait(at_least, timeout)
+    except (DeadlineExceededError, PeerLostError, NotFoundError) as failure:
+        return failure
+    return None

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Channels: tensors of a fixed shape into slots, others by a notice and a read."""
+
+from __future__ import annotations
+
+import gc
+from concurrent import futures
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from tests.remote.pairs import PATIENCE, Pair, pair
+
+from tensorwire import remote
+from tensorwire.remote import messages
+from tensorwire.tensors import TensorSpec
+
+STATIC = TensorSpec((4, 5), "float32")
+DYNAMIC = TensorSpec((None, 5), "float32")
+
+
+def item(turn: int, rows: int = 4) -> Any:
+    return np.full((rows, 5), turn, np.float32)
+
+
+@pytest.mark.parametrize("spec", [STATIC, DYNAMIC], ids=str)
+def test_tensors_come_in_their_order(shared: Pair, spec: TensorSpec) -> None:
+    with (
+        remote.receiver(shared.host, "c", spec, depth=3) as receiver,
+        remote.sender(shared.device, "c") as sender,
+        futures.ThreadPoolExecutor(1) as pool,
+    ):
+        assert sender.spec == receiver.spec == spec
+        sizes = [4] * 40 if spec is STATIC else [turn * 7 % 11 for turn in range(40)]
+
+        def put() -> None:
+            for turn, rows in enumerate(sizes):
+                sender.put(item(turn, rows), timeout=PATIENCE)
+            sender.close()
+
+        sending = pool.submit(put)
+        for turn, rows in enumerate(sizes):
+            np.testing.assert_array_equal(receiver.get(timeout=PATIENCE), item(turn, rows))
+        with pytest.raises(remote.ChannelClosedError):
+            receiver.get(timeout=PATIENCE)
+        sending.result(PATIENCE)
+        with pytest.raises(remote.RemoteError, match="was closed"):
+            sender.put(item(1))
+
+
+def test_a_slot_goes_back_with_the_last_view(shared: Pair) -> None:
+    with (
+        remote.receiver(shared.host, "c", STATIC, depth=2) as receiver,
+        remote.sender(shared.device, "c") as sender,
+    ):
+        sender.put(item(0))
+        sender.put(item(1))
+        first, second = receiver.get(timeout=PATIENCE), receiver.get(timeout=PATIENCE)
+        row = first[2]
+        del first, second  # the second one is free, behind one that is not
+        gc.collect()
+        with pytest.raises(remote.DeadlineExceededError, match="no slot in time"):
+            sender.put(item(2), timeout=0.02)
+        assert (row == 0).all()
+        del row
+        gc.collect()
+        sender.put(item(2), timeout=PATIENCE)
+        sender.put(item(3), timeout=PATIENCE)
+        assert (receiver.get(timeout=PATIENCE) == 2).all()
+        assert (receiver.get(timeout=PATIENCE) == 3).all()
+
+
+def test_what_is_put_may_be_changed_afterwards(shared: Pair) -> None:
+    with (
+        remote.receiver(shared.host, "c", DYNAMIC, depth=2) as receiver,
+        remote.sender(shared.device, "c") as sender,
+    ):
+        value = item(1)
+        sender.put(value)
+        value[:] = -1
+        assert (receiver.get(timeout=PATIENCE) == 1).all()
+
+
+def test_one_sender_at_a_time(shared: Pair) -> None:
+    with remote.receiver(shared.host, "c", STATIC) as receiver:
+        with pytest.raises(remote.AlreadyExistsError):
+            remote.receiver(shared.host, "c", STATIC)
+        with remote.connect(shared.target) as other:
+            first = remote.sender(other, "c")
+            with pytest.raises(remote.AlreadyExistsError, match="has a sender"):
+                remote.sender(shared.device, "c")
+            first.put(item(7))
+        # Lost without a word: what it has put is there, and then it is said.
+        assert (receiver.get(timeout=PATIENCE) == 7).all()
+        with pytest.raises(remote.PeerLostError):
+            receiver.get(timeout=PATIENCE)
+        with remote.sender(shared.device, "c") as sender:
+            for turn in range(5):
+                sender.put(item(turn), timeout=PATIENCE)
+                assert (receiver.get(timeout=PATIENCE) == turn).all()
+    with pytest.raises(remote.NotFoundError, match="no channel 'c'"):
+        remote.sender(shared.device, "c")
+
+
+@pytest.mark.parametrize("spec", [STATIC, DYNAMIC], ids=str)
+def test_a_sender_learns_of_the_end_of_its_receiver(shared: Pair, spec: TensorSpec) -> None:
+    receiver = remote.receiver(shared.host, "c", spec, depth=1)
+    sender = remote.sender(shared.device, "c")
+    sender.put(item(0))
+    with futures.ThreadPoolExecutor(1) as pool:
+        blocked = pool.submit(sender.put, item(1))
+        receiver.close()
+        with pytest.raises(remote.NotFoundError):
+            blocked.result(PATIENCE)
+    with pytest.raises(remote.NotFoundError):
+        receiver.get(timeout=PATIENCE)
+    sender.close()
+
+
+def test_a_sender_learns_of_the_end_of_the_process() -> None:
+    with pair("tcp") as there:
+        remote.receiver(there.host, "c", STATIC, depth=1)
+        sender = remote.sender(there.device, "c")
+        sender.put(item(0))
+        with futures.ThreadPoolExecutor(1) as pool:
+            blocked = pool.submit(sender.put, item(1))
+            there.server.stop(None)
+            with pytest.raises(remote.PeerLostError):
+                blocked.result(PATIENCE)
+        sender.close()
+
+
+def test_what_the_channel_is_not_for(shared: Pair) -> None:
+    with (
+        remote.receiver(shared.host, "c", DYNAMIC, max_bytes=400) as receiver,
+        remote.sender(shared.device, "c") as sender,
+    ):
+        for wrong, error in (
+            (np.zeros((4, 5)), TypeError),
+            (np.zeros((4, 6), np.float32), ValueError),
+            (np.zeros(4, np.float32), ValueError),
+            ("text", TypeError),
+            (np.zeros((100, 5), np.float32), remote.ResourceExhaustedError),
+        ):
+            with pytest.raises(error):
+                sender.put(wrong)
+        with pytest.raises(remote.DeadlineExceededError):
+            receiver.get(timeout=0.0)
+    for spec, depth in ((TensorSpec(None, "int8"), 2), (TensorSpec((3,)), 2), (STATIC, 0)):
+        with pytest.raises(ValueError, match="a channel"):
+            remote.receiver(shared.host, "c", spec, depth=depth)
+
+
+@pytest.mark.parametrize(
+    ("notice", "said"),
+    [
+        (b"\xff" * 100, "no Notice"),
+        (messages.encode(messages.Notice((4, 6), 0)), r"expected a tensor float32\[\*, 5\]"),
+        (messages.encode(messages.Notice((1 << 40, 5), 0)), "max_bytes"),
+        (messages.encode(messages.Notice((4, 5), 999)), "no region 999"),
+    ],
+)
+def test_a_notice_that_is_wrong_is_dropped(shared: Pair, notice: bytes, said: str) -> None:
+    """By a sender that is none of ours."""
+    with (
+        remote.receiver(shared.host, "c", DYNAMIC) as receiver,
+        remote.sender(shared.device, "c") as sender,
+    ):
+        slot = np.frombuffer(len(notice).to_bytes(4, "little") + notice, np.uint8)
+        sender._slots[0, : len(slot)].write(slot, signal=remote.Add())
+        sender._sent += 1
+        with pytest.raises(remote.RemoteError, match=said):
+            receiver.get(timeout=PATIENCE)
+        sender.put(item(3), timeout=PATIENCE)
+        assert (receiver.get(timeout=PATIENCE) == 3).all()
+
+
+def test_who_may_send(shared: Pair) -> None:
+    with remote.receiver(shared.host, "c", STATIC, peers=[]):
+        with pytest.raises(remote.PermissionDeniedError):
+            remote.sender(shared.device, "c")
+        call: Any = shared.device.peer.unary_unary(f"/{messages.SERVICE}/Detach")
+        call(messages.encode(messages.Detach("c", 5)), timeout=PATIENCE)  # not its sender's
+        with pytest.raises(grpc.RpcError):
+            call(b"", timeout=PATIENCE)
