@@ -49,6 +49,7 @@ class _Producer(Producer):
 
 
 class Tensorwire(Contender):
+    role = "own"
     transports = ("shm", "tcp")
     packages = ("tensorwire",)
 

@@ -47,6 +47,7 @@ class _Client(Client):
 
 
 class Memcpy(Contender):
+    role = "limit"
     transports = ("memory",)
     cases = frozenset({"read", "batch"})
 

@@ -119,6 +119,7 @@ def _signals(there: remote.RemoteTensor, answers: remote.Exposed) -> Callable[[]
 
 
 class Tensorwire(Contender):
+    role = "own"
     transports = names()
 
     def viable(self, transport: str) -> str | None:

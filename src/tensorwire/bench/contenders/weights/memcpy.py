@@ -47,6 +47,7 @@ class _Rank(Rank):
 
 
 class Memcpy(Contender):
+    role = "limit"
     transports = ("memory",)
 
     def viable(self, transport: str) -> str | None:

@@ -104,6 +104,7 @@ class _Rank(Rank):
 
 
 class Tensorwire(Contender):
+    role = "own"
     transports = ("shm",)
     cases = frozenset(CASES)
 
