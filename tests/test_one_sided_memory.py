@@ -383,6 +383,7 @@ def test_a_killed_peer_ends_waits_for_its_signals(abroad: Abroad) -> None:
     assert not mine.conceal(PATIENCE)
 
 
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # of JAX, where a test imported it
 def test_a_forked_child_has_no_regions_of_its_parents_peers(abroad: Abroad) -> None:
     child = os.fork()
     if child == 0:

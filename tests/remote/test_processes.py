@@ -19,6 +19,9 @@ from tests.remote.pairs import ALL, PATIENCE, pair
 from tensorwire import remote
 from tensorwire.remote import Add, Rights
 
+# Of JAX, where another test has imported it.
+pytestmark = pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
+
 
 @pytest.fixture(params=["shm", "tcp"])
 def transport(request: pytest.FixtureRequest) -> Any:

@@ -48,6 +48,7 @@ class Monitor:
         self._first = self._totals()
 
     def __enter__(self) -> Self:
+        self.samples.append(self._sample())
         self._thread.start()
         return self
 
@@ -64,7 +65,6 @@ class Monitor:
 
     def _watch(self) -> None:
         try:
-            self.samples.append(self._sample())
             while not self._ended.wait(self._interval):
                 self.samples.append(self._sample())
         except OSError:
