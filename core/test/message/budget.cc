@@ -395,7 +395,8 @@ TEST_CASE("budget: operations whose outcomes nobody takes") {
     CAPTURE(region);
     Hoard hoard;
     Bytes memory(4096);
-    hoard.target.expose({1, memory.size(), 0, 0, wire::kRegionRights}, memory.data(), nullptr);
+    hoard.target.expose(make_ref<Grant>(wire::Region{1, memory.size(), 0, 0, wire::kRegionRights},
+                                        memory.data(), nullptr));
     uint64_t id = 0;
     while (hoard.hear(access({++id, region, 0, 4096, 0, 0, wire::OperationKind::kRead, 0})))
       if (id > 10'000) break;
@@ -407,7 +408,8 @@ TEST_CASE("budget: operations whose outcomes nobody takes") {
 TEST_CASE("budget: values that nobody takes, of writes with immediate") {
   Hoard hoard;
   Bytes memory(8);
-  hoard.target.expose({1, memory.size(), 0, 0, wire::kRegionRights}, memory.data(), nullptr);
+  hoard.target.expose(make_ref<Grant>(wire::Region{1, memory.size(), 0, 0, wire::kRegionRights},
+                                      memory.data(), nullptr));
   for (uint64_t id = 1; id <= 2 * Target::kMaxImmediates; ++id) {
     REQUIRE(hoard.hear(access({id, 1, 0, 0, 0, 0, wire::OperationKind::kWriteImmediate, 7})));
     hoard.out.drop();  // the outcome is taken
