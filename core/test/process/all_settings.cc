@@ -42,7 +42,7 @@ TEST_CASE("every setting is read") {
       {"chunk_bytes", {"TENSORWIRE_CHUNK_BYTES", "65537"}},
       {"buffer_bytes", {"TENSORWIRE_BUFFER_BYTES", "1048577"}},
       {"pool_bytes", {"TENSORWIRE_POOL_BYTES", "5"}},
-      {"shared_memory_bytes", {"TENSORWIRE_SHARED_MEMORY_BYTES", "4097"}},
+      {"shared_memory_bytes", {"TENSORWIRE_SHARED_MEMORY_BYTES", "1048578"}},
       {"max_message_bytes", {"TENSORWIRE_MAX_MESSAGE_BYTES", "1025"}},
       {"stream_window_bytes", {"TENSORWIRE_STREAM_WINDOW_BYTES", "65538"}},
       {"ring_bytes", {"TENSORWIRE_RING_BYTES", "16K"}},
