@@ -112,15 +112,14 @@ Status PoolBuffer::extend(size_t size) {
   if (size > before) {
     if (size > Pool::kLargest) return too_large(size);
     const size_t capacity = Pool::class_size(Pool::class_of(size));
-    if (capacity >= kHugePage) {
-      // A huge page moves whole if both of its places begin with one.
-      auto room = map_huge_pages(capacity);
-      if (!room) return room.status();
-      if (Status status = memory_.move_to(std::move(*room)); !status.ok()) return status;
-      wish_huge_pages(memory_.data(), memory_.size());
-    } else if (Status status = memory_.grow(capacity); !status.ok()) {
-      return status;
-    }
+    Status status{Code::kResourceExhausted, {}};
+    // A huge page moves whole if both of its places begin with one.
+    if (capacity >= kHugePage)
+      if (auto room = map_huge_pages(capacity)) status = memory_.move_to(std::move(*room));
+    // Where there is no address space for both of them, too.
+    if (!status.ok()) status = memory_.grow(capacity);
+    if (!status.ok()) return status;
+    wish_huge_pages(memory_.data(), memory_.size());
     data_ = memory_.data();
     capacity_ = memory_.size();
     const MutexLock lock(pool_->mutex_);
