@@ -122,11 +122,13 @@ Status MemoryMap::grow(size_t size) {
 }
 
 Status MemoryMap::move_to(MemoryMap room) {
-  if (mremap(data_, size_, room.size_, MREMAP_MAYMOVE | MREMAP_FIXED, room.data_) == MAP_FAILED) {
+  // Also a move that fails may have unmapped the place, which is anybody's then: it is let go of.
+  std::byte* const place = std::exchange(room.data_, nullptr);
+  if (mremap(data_, size_, room.size_, MREMAP_MAYMOVE | MREMAP_FIXED, place) == MAP_FAILED) {
     return errno_status(Code::kResourceExhausted,
                         "mapping " + std::to_string(room.size_) + " bytes", errno);
   }
-  data_ = std::exchange(room.data_, nullptr);
+  data_ = place;
   size_ = room.size_;
   return {};
 }
