@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from tests.pausing import paused
 from tests.queue.conftest import LIMIT, until
 
 from tensorwire import queue
@@ -156,11 +157,10 @@ def test_a_stopped_server_ends_waits_with_a_timeout(
         assert client.get(LIMIT) == 1
         client.put_batch([2, 3])
         client.flush(LIMIT)
-        os.kill(child.pid, signal.SIGSTOP)
-        for use in (lambda: client.put(4, 0.05), lambda: client.get(0.05)):
-            with pytest.raises(queue.ServerLostError, match="has not answered"):
-                use()
-        os.kill(child.pid, signal.SIGCONT)
+        with paused(child.pid):
+            for use in (lambda: client.put(4, 0.05), lambda: client.get(0.05)):
+                with pytest.raises(queue.ServerLostError, match="has not answered"):
+                    use()
         assert [client.get(LIMIT), client.get(LIMIT)] == [2, 3]
         client.put(5, LIMIT)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.pausing import paused
 from tests.remote.owner import away
 from tests.remote.pairs import ALL, PATIENCE, pair
 
@@ -94,8 +95,7 @@ def test_a_stopped_owner(transport: Any) -> None:
     with away(1 << 22) as owner, remote.connect(owner.target, transport=transport) as device:
         tensor = device.open("made")
         foreign = device.open("foreign")
-        os.kill(owner.process.pid, signal.SIGSTOP)
-        try:
+        with paused(owner.process.pid):
             if tensor.mapped:  # it has no part in it
                 tensor.write(np.ones(1 << 22, np.uint8), signal=Add())
                 assert tensor.read(timeout=PATIENCE).all()
@@ -115,8 +115,6 @@ def test_a_stopped_owner(transport: Any) -> None:
                 device.flush(0.02)
             with pytest.raises(remote.DeadlineExceededError):
                 device.open("made", timeout=0.05)
-        finally:
-            os.kill(owner.process.pid, signal.SIGCONT)
         read.wait(PATIENCE)
         device.flush(PATIENCE)
         assert foreign[:9].read().tolist() == [1] * 8 + [0]

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from typing import Any
 
 import grpc
 import pytest
+from tests.pausing import paused
 from tests.rpc.pairings import DATA_PLANE, Pairing, local, process
 from tests.rpc.peer import make_server
 from tests.rpc.service import LIMIT_SECONDS, Service, path
@@ -311,14 +311,10 @@ def test_stopped_server_process_hits_the_deadline(pairing: Pairing) -> None:
     """A peer that is alive and silent is no lost peer."""
     with process(kind="tensorwire") as (target, child), pairing.channel(target) as channel:
         assert echo(channel) == b"x"
-        os.kill(child.pid, signal.SIGSTOP)
-        os.waitpid(child.pid, os.WUNTRACED)
-        try:
+        with paused(child.pid):
             assert code_of(lambda: echo(channel, timeout=0.3)) is (
                 grpc.StatusCode.DEADLINE_EXCEEDED
             )
-        finally:
-            os.kill(child.pid, signal.SIGCONT)
         assert echo(channel, timeout=LIMIT_SECONDS) == b"x"
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 import textwrap
@@ -17,6 +16,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from tests.pausing import paused
 from tests.rpc.pairings import HERE, ROOT, Pairing, process
 from tests.rpc.service import LIMIT_SECONDS, path
 
@@ -46,7 +46,8 @@ def client(code: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
             child.kill()
 
 
-def stopped(child: subprocess.Popen[str]) -> None:
+def stops(child: subprocess.Popen[str]) -> None:
+    """By itself."""
     assert os.WIFSTOPPED(os.waitpid(child.pid, os.WUNTRACED)[1])
 
 
@@ -79,7 +80,7 @@ def test_a_reader_that_stops_holds_up_nobody(
         process(kind="tensorwire", workers=4) as (target, _),
         client(ASK_AND_STOP, transport, target) as reader,
     ):
-        stopped(reader)
+        stops(reader)
         others_are_served(target)
 
 
@@ -111,7 +112,7 @@ def test_a_link_whose_reader_stopped_is_given_up(
         process(kind="tensorwire", workers=5) as (target, _),
         client(STREAM_AND_STOP, transport, target) as reader,
     ):
-        stopped(reader)
+        stops(reader)
         with Pairing("stock", "tensorwire", "grpc").channel(target) as channel:
             recall = channel.unary_unary(path("recall"))
             for n in range(4):
@@ -174,9 +175,7 @@ def test_a_call_to_a_server_that_stopped_begins_at_once(transport: str, arity: s
         assert channel.unary_unary(path("echo"))(b"the link is there") == b"the link is there"
         made = getattr(channel, arity)(path(method))
         begin = made.future if arity == "unary_unary" else made
-        server.send_signal(signal.SIGSTOP)
-        stopped(server)
-        try:
+        with paused(server.pid):
             memory = Memory()
             cancelled, late = begin(memory.array), begin(memory.array, timeout=0.2)
             assert not cancelled.done()
@@ -186,8 +185,6 @@ def test_a_call_to_a_server_that_stopped_begins_at_once(transport: str, arity: s
             del cancelled, late
             if transport != "shm":  # there it was copied
                 assert memory.let_go()
-        finally:
-            server.send_signal(signal.SIGCONT)
         assert channel.unary_unary(path("echo"))(b"again", timeout=LIMIT_SECONDS) == b"again"
 
 
@@ -198,14 +195,10 @@ def test_what_may_change_is_copied_when_its_call_begins() -> None:
     ):
         echo = channel.unary_unary(path("echo"))
         assert echo(b"the link is there") == b"the link is there"
-        server.send_signal(signal.SIGSTOP)
-        stopped(server)
-        try:
+        with paused(server.pid):
             message = bytearray(b"a" * LARGE)
             call = echo.future(message)
             message[:] = b"b" * LARGE
-        finally:
-            server.send_signal(signal.SIGCONT)
         assert call.result(LIMIT_SECONDS) == b"a" * LARGE
 
 
@@ -226,13 +219,9 @@ def test_requests_of_a_stream_end_with_their_call() -> None:
             finally:
                 ended.set()
 
-        server.send_signal(signal.SIGSTOP)
-        stopped(server)
-        try:
+        with paused(server.pid):
             call = channel.stream_unary(path("drain")).future(requests(memory.array))
             assert asked.wait(LIMIT_SECONDS)
             assert call.cancel()
             assert ended.wait(LIMIT_SECONDS)
             assert memory.let_go()
-        finally:
-            server.send_signal(signal.SIGCONT)
