@@ -74,3 +74,8 @@ def test_a_watch_that_has_seen_too_little_says_nothing() -> None:
     for global_step in range(2, 40, 2):
         watch.saw(global_step, now=float(global_step))
     assert watch.images_per_second() is None
+
+
+def test_a_loss_that_is_no_finite_number_is_none() -> None:
+    assert output.told([2.5, 0.0, float("inf"), float("nan")]) == [2.5, 0.0, None, None]
+    assert output.told([float("nan")]) == output.told([float("nan")])

@@ -190,8 +190,9 @@ def losses_equal(found: Mapping[str, Sequence[Run]]) -> bool:
     return all(curve == curves[0] for curve in curves)
 
 
-def curve(outcome: local.Outcome) -> dict[str, list[float]]:
-    """Seconds since the first step of the first worker began, and its losses."""
+def curve(outcome: local.Outcome) -> dict[str, list[float | None]]:
+    """Seconds since the first step of the first worker began, and its losses; None for one that was
+    no finite number."""
     worker = outcome.workers[0]
     start, *ends = worker["step_ends"]
     return {"seconds": [end - start for end in ends], "losses": worker["losses"]}

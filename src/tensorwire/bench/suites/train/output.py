@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lines that training prints: those of tf_cnn_benchmarks, for scripts that read them."""
+"""What training tells: the lines that tf_cnn_benchmarks prints, for scripts that read them, and the
+losses."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 
@@ -79,3 +81,9 @@ class Watch:
             return None
         steps, seconds = (end - start for start, end in zip(self._start, self._end, strict=True))
         return float(steps * self._batch / seconds)
+
+
+def told(losses: Sequence[float]) -> list[float | None]:
+    """None for one that is no finite number: JSON has no word for it (RFC 8259, section 6), and it
+    equals the same one of another run."""
+    return [loss if math.isfinite(loss) else None for loss in losses]

@@ -272,7 +272,7 @@ class Worker:
             "parameter_bytes": self._parameter_bytes,
             "images_per_second": total,
             "step_ends": times,
-            "losses": losses,
+            "losses": output.told(losses),
             "samples": samples.close(),
         }
 
