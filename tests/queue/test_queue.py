@@ -90,6 +90,7 @@ def test_a_full_queue(ends: Any) -> None:
     served, end = ends(capacity=2)
     end.put(1)
     end.put(2)
+    settle(end)  # what the server has not settled yet has a client refuse by itself
     for timeout in (0, 0.02):
         with pytest.raises(queue.FullError, match="no room within") as caught:
             end.put(3, timeout)
@@ -320,6 +321,33 @@ def test_no_such_queue(serve: Any) -> None:
     served = serve()
     with pytest.raises(queue.NoQueueError, match="no queue 'other'"):
         queue.connect(served.target, "other")
+
+
+def test_ctrl_c_once_a_question_has_left_leaves_it_open(
+    serve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the same question goes twice, and the server waits with the second one at the end."""
+    served = serve()
+    client = served.connect()
+    served.own.put(1)
+    assert client.get(LIMIT) == 1
+    talk = client._consuming._talk
+    send = talk.send
+
+    def interrupted(*arguments: Any) -> None:
+        monkeypatch.setattr(talk, "send", send)
+        send(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(talk, "send", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        client.get(LIMIT)
+    served.own.put(2)
+    assert client.get(LIMIT) == 2
+    client.close()
+    until(lambda: served.own.stats().consumers == 0)
+    stats = served.own.stats()
+    assert (stats.delivered, stats.lost) == (2, 0)
 
 
 def test_a_link_that_takes_long(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:

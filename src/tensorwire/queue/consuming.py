@@ -85,13 +85,15 @@ class Consuming:
         assert self._opened is not None
         if sum([item.nbytes for item in list(self._items)]) >= self._opened.capacity_bytes:
             return  # the server keeps them until they are taken
-        self._asked += 1
-        question = wire.Ask(self._asked, min(wanted, wire.MAX_ITEMS), self._taken)
+        number = self._asked + 1
+        question = wire.encode(wire.Ask(number, min(wanted, wire.MAX_ITEMS), self._taken))
+        sent: deque[bool] = deque()
+        self._asked = number  # the answer may come before this thread goes on
         try:
-            self._talk.send([wire.encode(question)])
-        except BaseException:
-            self._asked -= 1
-            raise
+            self._talk.send([question], None, sent)
+        finally:  # Ctrl-C comes before the question has left or after
+            if not (sent and sent[-1]):
+                self._asked = number - 1
 
     def _there(self) -> bool:
         """Items, or an answer after which the next question may be put."""
