@@ -82,6 +82,30 @@ def test_what_is_put_may_be_changed_afterwards(shared: Pair) -> None:
         assert (receiver.get(timeout=PATIENCE) == 1).all()
 
 
+def test_a_put_that_has_found_no_time_leaves_the_channel_as_it_was(
+    shared: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Larger tensors take the place of memory that was placed for smaller ones."""
+    with (
+        remote.receiver(shared.host, "c", DYNAMIC, depth=1) as receiver,
+        remote.sender(shared.device, "c") as sender,
+    ):
+        sender.put(item(0, 2))
+        assert (receiver.get(timeout=PATIENCE) == 0).all()
+
+        def late(*_: object) -> None:
+            raise remote.DeadlineExceededError(4, "no answer in time")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(remote.Device, "_ask", late)
+            with pytest.raises(remote.DeadlineExceededError):
+                sender.put(item(1, 200), timeout=PATIENCE)
+        for turn, rows in ((2, 2), (3, 200)):
+            sender.put(item(turn, rows), timeout=PATIENCE)
+            found = receiver.get(timeout=PATIENCE)
+            np.testing.assert_array_equal(found, item(turn, rows))
+
+
 def test_one_sender_at_a_time(shared: Pair) -> None:
     with remote.receiver(shared.host, "c", STATIC) as receiver:
         with pytest.raises(remote.AlreadyExistsError):

@@ -150,6 +150,7 @@ class Sender(AbstractContextManager["Sender"]):
         if array.nbytes:
             staging = self._staging.get(place)
             if staging is None or staging.bytes.nbytes < array.nbytes:
+                self._staging.pop(place, None)
                 staging = self._staging[place] = self._stage(staging, array.nbytes, ends)
             staging.bytes[: array.nbytes] = np.frombuffer(frameworks.raw(array), np.uint8)
             region = staging.region.id
@@ -160,7 +161,7 @@ class Sender(AbstractContextManager["Sender"]):
     def _stage(self, old: _Staging | None, nbytes: int, ends: float | None) -> _Staging:
         size = nbytes
         if old is not None:
-            old.region.conceal()
+            self._conceal(old.region, ends)
             size = min(max(nbytes, 2 * old.bytes.nbytes), max(nbytes, self._max_bytes))
         memory = shared(size)
         buffer: Any = memory
@@ -197,10 +198,18 @@ class Sender(AbstractContextManager["Sender"]):
             except (ConnectionError, NotFoundError):
                 pass
             finally:
-                self._credit_region.conceal()
-                for staging in self._staging.values():
-                    staging.region.conceal()
+                regions = [self._credit_region]
+                regions += [staging.region for staging in self._staging.values()]
                 self._staging.clear()
+                for region in regions:
+                    self._conceal(region, ends)
+
+    def _conceal(self, region: _core.Region, ends: float | None) -> None:
+        """DeadlineExceededError: the receiver is amid an access, or says so."""
+        try:
+            region.conceal(None if ends is None else max(0.0, ends - monotonic()))
+        except _core.StatusError as raised:
+            raise of_core(raised, self._native) from None
 
     def __exit__(
         self,
