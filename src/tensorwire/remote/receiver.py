@@ -191,6 +191,7 @@ class Receiver(AbstractContextManager["Receiver"]):
         with self._lock:
             if self._sender is not None and self._sender.alive and self._taken != self._last:
                 raise AlreadyExistsError(ALREADY_EXISTS, f"the channel {self._name!r} has a sender")
+            self._begin_anew()
             opened = self._slots.open(native)
             self._sender, self._credit = native, asked.credit
             self._first, self._last = self._slots.signal.value, None
@@ -203,6 +204,14 @@ class Receiver(AbstractContextManager["Receiver"]):
                 self._first,
                 self._free,
             )
+
+    def _begin_anew(self) -> None:
+        """Lock held. The sender before may have given the signal any value: one that no sender
+        could reach by what it puts would keep the next one from sending."""
+        if self._sender is not None and not self._sender.alive:
+            self._slots.lost(self._sender)
+        if not self._taken <= self._slots.signal.value <= self._free + self._depth:
+            self._slots.signal.set(self._taken)
 
     def detach(self, native: _core.Peer, sent: int) -> None:
         with self._lock:
