@@ -208,3 +208,20 @@ def test_who_may_send(shared: Pair) -> None:
         call(messages.encode(messages.Detach("c", 5)), timeout=PATIENCE)  # not its sender's
         with pytest.raises(grpc.RpcError):
             call(b"", timeout=PATIENCE)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [((), "float32"), ((0, 4, 5), "float32"), ((2, 4, 6), "float32"), ((2, 4, 5), "int32")],
+)
+@pytest.mark.parametrize("spec", [STATIC, DYNAMIC], ids=str)
+def test_slots_that_are_none_for_the_channel_are_not_believed(
+    shared: Pair, monkeypatch: pytest.MonkeyPatch, spec: TensorSpec, shape: Any, dtype: str
+) -> None:
+    with remote.receiver(shared.host, "c", spec) as receiver:
+        other = shared.host.empty(shape, dtype, rights=remote.Rights.WRITE)
+        monkeypatch.setattr(receiver, "_slots", other)
+        with pytest.raises(remote.RemoteError, match="no slots for it"):
+            remote.sender(shared.device, "c")
+        other.conceal()
+        monkeypatch.undo()

@@ -17,6 +17,7 @@ from tensorwire.remote.device import CONTROL_SECONDS, Device
 from tensorwire.remote.errors import (
     DEADLINE_EXCEEDED,
     FAILED_PRECONDITION,
+    INTERNAL,
     NOT_FOUND,
     RESOURCE_EXHAUSTED,
     DeadlineExceededError,
@@ -58,12 +59,13 @@ class Sender(AbstractContextManager["Sender"]):
         try:
             asked = messages.Attach(name, region.id)
             said = device._ask("Attach", asked, messages.Attached, timeout)
+            self._spec = TensorSpec(said.shape, said.dtype)
+            self._static = messages.is_static(self._spec)
             self._slots = device._tensor(said.slots, said.slots.handle)
+            self._check_slots()
         except BaseException:
             region.conceal()
             raise
-        self._spec = TensorSpec(said.shape, said.dtype)
-        self._static = messages.is_static(self._spec)
         self._max_bytes = said.max_bytes
         self._lock = threading.Lock()  # guards what follows
         self._sent = said.sent
@@ -71,6 +73,18 @@ class Sender(AbstractContextManager["Sender"]):
         self._pending: Operation | None = None
         self._staging: dict[int, _Staging] = {}
         self._closed = False
+
+    def _check_slots(self) -> None:
+        slots, spec = self._slots, self._spec
+        notices = (messages.NOTICE_BYTES,), np.dtype(np.uint8)
+        shape, dtype = (spec.shape, spec.numpy_dtype) if self._static else notices
+        some = slots.ndim > 0 and slots.shape[0] > 0
+        if not some or slots.shape[1:] != shape or slots.dtype != dtype:
+            raise RemoteError(
+                INTERNAL,
+                f"the peer at {self._device.peer.address} receives {spec} in {slots.dtype}"
+                f"{list(slots.shape)}, which are no slots for it",
+            )
 
     @property
     def spec(self) -> TensorSpec:
