@@ -62,13 +62,22 @@ class Cluster:
             self.spec.setdefault(job, []).append(address)
         self.processes: dict[Task, Process] = {}
 
-    def start(self, tasks: Sequence[Task], *, late: bool = False, **environment: str) -> None:
-        """One process for these tasks, all of one protocol."""
+    def start(
+        self,
+        tasks: Sequence[Task],
+        *,
+        late: bool = False,
+        hostile: bool = False,
+        **environment: str,
+    ) -> None:
+        """One process for these tasks, all of one protocol. hostile: it breaks plans when it is
+        told to (``hostile.py``)."""
         order = {
             "cluster": self.spec,
             "tasks": tasks,
             "protocol": self._tasks[tasks[0]],
             "late": late,
+            "hostile": hostile,
         }
         process = Process(order, {**self._environment, **environment})
         for task in tasks:

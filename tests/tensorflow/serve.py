@@ -18,8 +18,11 @@ import stat
 import struct
 import sys
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any
+
+from tests.tensorflow.hostile import Hostile
 
 import tensorflow as tf
 import tensorwire.tensorflow as tt
@@ -72,14 +75,16 @@ def cut(grpc_ports: Collection[int]) -> int:
     count = 0
     for found in tcp_sockets():
         if not is_listening(found) and found.getsockname()[1] in ports:
-            found.shutdown(socket.SHUT_RDWR)
-            count += 1
+            with suppress(OSError):  # the other end has closed it meanwhile
+                found.shutdown(socket.SHUT_RDWR)
+                count += 1
     return count
 
 
 def main(order: dict[str, Any]) -> None:
     if order["late"]:
         tf.constant(1.0)  # TensorFlow has made its devices
+    hostile = Hostile() if order["hostile"] else None
     if order["protocol"] != tt.STOCK_PROTOCOL:
         tt.enable()
     config = tf.compat.v1.ConfigProto(
@@ -102,6 +107,7 @@ def main(order: dict[str, Any]) -> None:
         "stats": tt.stats,
         "drop": partial(drop, grpc_ports),
         "cut": partial(cut, grpc_ports),
+        **(hostile.words() if hostile else {}),
     }
     for line in sys.stdin:
         print(json.dumps(answers[line.strip()]()), flush=True)

@@ -19,6 +19,7 @@ from tests.tensorflow.conftest import (
     running,
     session_as_written,
 )
+from tests.tensorflow.hostile import borne, refused
 from tests.tensorflow.test_plugin_faults import (
     PAIR,
     in_background,
@@ -416,3 +417,78 @@ def test_one_end_alone_plans_nothing(
         assert stats["received_planned"] == stats["planned_edges"] == 0
     finally:
         cluster.close()
+
+
+@pytest.fixture(scope="module")
+def attacked() -> Iterator[Cluster]:
+    """The ps breaks plans when it is told to."""
+    environment = {"TENSORWIRE_TF_PLAN": "on", "TENSORWIRE_TRANSPORT": "tcp"}
+    cluster = Cluster(PAIR, environment)
+    try:
+        cluster.start([("ps", 0)], hostile=True)
+        cluster.start([("worker", 0)])
+        cluster.wait_ready()
+        yield cluster
+    finally:
+        cluster.close()
+
+
+def test_a_sender_that_breaks_the_plan(tensorflow: Any, attacked: Cluster, graph: None) -> None:
+    """It is told of no more tensors, and its link goes on to be used for calls. What a sender may
+    say is borne, and changes no value."""
+    tf = tensorflow
+    with tf.device(WORKER):
+        seed = tf.compat.v1.placeholder(tf.float32, ())
+    with tf.device(PS):
+        value = tf.fill([100], seed)
+    with tf.device(WORKER):
+        back = tf.identity(value)
+    fed = 0
+    ps = attacked.processes["ps", 0]
+    with session_as_written(tf, attacked.target("worker")) as run:
+
+        def step() -> None:
+            nonlocal fed
+            fed += 1
+            np.testing.assert_array_equal(run.run(back, {seed: fed}), [fed] * 100)
+
+        def step_works() -> bool:
+            """Not while the sender pushes to a stream, or a link, that has ended."""
+            try:
+                step()
+            except tf.errors.UnavailableError:
+                return False
+            return True
+
+        def renew_link() -> None:
+            """What was planned is forgotten with the old one."""
+            worker = Counted(attacked, "worker")
+            assert ps.ask("cut") > 0
+            eventually(lambda: step_works() and worker["links"] == 1, "there is a new link")
+
+        def attack(name: str) -> Counted:
+            steps_until_planned(attacked, step)
+            worker = Counted(attacked, "worker")
+            ps.ask(f"attack {name}")
+            step()
+            eventually(lambda: ps.ask("attacks") == 0, name)
+            return worker
+
+        for name in borne(0, 0, 0):
+            worker = attack(name)
+            for _ in range(3):
+                step()
+            assert worker["plans_refused"] == 0, name
+            dropped = "tensor" in name
+            eventually(lambda: worker["planned_dropped"] == dropped, name)  # noqa: B023
+            renew_link()
+        for name in refused(0, 0):
+            worker = attack(name)
+            eventually(lambda: worker["plans_refused"] == 1, name)  # noqa: B023
+            eventually(step_works, name)
+            worker.again()
+            for _ in range(3):
+                step()
+            assert worker["received_planned"] == worker["plans_refused"] == 0, name
+            assert worker["links"] == 0, name
+            renew_link()

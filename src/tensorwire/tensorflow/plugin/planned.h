@@ -16,12 +16,18 @@ namespace tensorwire {
 // A call costs little beside the transfer of a larger one.
 inline constexpr int64_t kLargestPlanned = 1 << 20;
 // What one peer may have planned, and in how many steps at a time. The product of the last two
-// bounds what a receiver holds that nobody has claimed.
+// is what a receiver holds at most that nobody has claimed.
 inline constexpr size_t kMostEdges = 8192;
 inline constexpr size_t kMostPlannedBytes = 64 << 20;
 inline constexpr size_t kMostSteps = 4;
+inline constexpr size_t kMostHeld = kMostSteps * kMostPlannedBytes;
+// Names are kept as long as an edge is planned, and are no part of its bytes.
+inline constexpr size_t kLongestKey = 4096;
 
-// Whether a rendezvous has the key once in a step: those of loops name the iteration.
-inline bool outside_loops(absl::string_view key) { return absl::EndsWith(key, ";0:0"); }
+// Whether a rendezvous has the key once in a step (those of loops name the iteration), and it is
+// not too long.
+inline bool can_be_planned(absl::string_view key) {
+  return key.size() <= kLongestKey && absl::EndsWith(key, ";0:0");
+}
 
 }  // namespace tensorwire

@@ -80,9 +80,7 @@ PlannedReceives::Found PlannedReceives::find(int64_t step, const std::string& ke
         repeats(edge);
         return Found::kAsk;
       }
-      *out = std::move(slot->second.pushed);
-      slot->second = {};
-      count(statistics().received_planned);
+      *out = claim(&slot->second);
       return Found::kTensor;
     }
   }
@@ -106,14 +104,20 @@ absl::Status PlannedReceives::find_pushed(int64_t step, const std::string& key,
     slot.first->second.waiter = waiter;
     *found = Found::kWait;
   } else if (slot.first->second.state == Slot::kPushed) {
-    *out = std::move(slot.first->second.pushed);
-    slot.first->second = {};
-    count(statistics().received_planned);
+    *out = claim(&slot.first->second);
     *found = Found::kTensor;
   } else {
     *found = Found::kAsk;  // that one was claimed, and this is another
   }
   return absl::OkStatus();
+}
+
+PlannedReceives::Pushed PlannedReceives::claim(Slot* slot) {
+  Pushed pushed = std::move(slot->pushed);
+  *slot = {};
+  held_bytes_ -= bytes_of(pushed);
+  count(statistics().received_planned);
+  return pushed;
 }
 
 void PlannedReceives::give_up(int64_t step, const std::string& key, const PushWaiter* waiter) {
@@ -133,7 +137,7 @@ void PlannedReceives::give_up(int64_t step, const std::string& key, const PushWa
 
 void PlannedReceives::learn(int64_t step, const std::string& key, const tf::Tensor& tensor) {
   const auto bytes = static_cast<int64_t>(tensor.TotalBytes());
-  if (!outside_loops(key) || !tf::DataTypeCanUseMemcpy(tensor.dtype()) || bytes > kLargestPlanned)
+  if (!can_be_planned(key) || !tf::DataTypeCanUseMemcpy(tensor.dtype()) || bytes > kLargestPlanned)
     return;
   std::lock_guard<std::mutex> lock(mutex_);
   if (over_) return;
@@ -221,6 +225,7 @@ void PlannedReceives::drop(int64_t step, Waiters* out) {
   for (const auto& slot : in->second.slots) {
     if (slot.second.state != Slot::kPushed) continue;
     count(statistics().planned_dropped);
+    held_bytes_ -= bytes_of(slot.second.pushed);
     Edge* const edge = edges_.find(slot.first->key)->second.get();
     if (edge->state != Edge::kSeen && edge->state != Edge::kNever) unplan(edge);
   }
@@ -280,6 +285,7 @@ void PlannedReceives::run(tw_client_call* call) {
     const std::string wrong = hear(message);
     core().message_release(message);
     if (wrong.empty()) continue;
+    count(statistics().plans_refused);
     LOG(WARNING) << "tensorwire: a plan is given up: " << absl::CEscape(wrong);
     core().call_cancel(call, TW_CODE_INTERNAL, wrong.c_str());
     break;
@@ -314,6 +320,8 @@ std::string PlannedReceives::hear(tw_message* message) {
   const size_t segments = core().message_count(message);
   if (segments == 0) return "a message of the plan without records";
   const tw_segment records = core().message_segment(message, 0);
+  // What is kept of the message may keep all of it.
+  if (records.size > wire::kMaxRequest) return "a message of the plan that is too long";
   std::string_view bytes(static_cast<const char*>(records.data), records.size);
   size_t next = 1;
   while (!bytes.empty()) {
@@ -329,55 +337,67 @@ std::string PlannedReceives::hear(tw_message* message) {
 
 std::string PlannedReceives::hear_tensor(const wire::PlanRecord& record, tw_message* message,
                                          size_t* next) {
-  const Planned* planned;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    const auto at = planned_.find(record.edge);
-    if (at == planned_.end()) return "a tensor of an edge that is not planned";
-    planned = &at->second;  // until this thread hears that it was withdrawn
+  size_t bytes = record.payload.size();
+  if (record.kind == wire::PlanKind::kSegment) {
+    if (*next >= core().message_count(message)) return "a planned tensor without its segment";
+    bytes = core().message_segment(message, *next).size;
   }
+  const Planned* planned;  // until this thread hears that it was withdrawn
+  if (std::string wrong = admit(record, bytes, &planned); !wrong.empty()) return wrong;
   Pushed pushed;
   absl::Status made;
-  if (record.kind == wire::PlanKind::kDead) {
+  if (record.kind == wire::PlanKind::kDead)
     pushed.dead = true;
-  } else if (record.kind == wire::PlanKind::kTensor) {
-    if (record.payload.size() != planned->bytes) return "a planned tensor of another size";
+  else if (record.kind == wire::PlanKind::kTensor)
     made = receive_bytes({record.payload.data(), record.payload.size()}, by_, tf::cpu_allocator(),
                          planned->dtype, planned->shape, &pushed.tensor);
-  } else {
-    if (*next >= core().message_count(message) ||
-        core().message_segment(message, *next).size != planned->bytes)
-      return "a planned tensor of another size";
+  else
     made = receive_segment(message, (*next)++, by_, tf::cpu_allocator(), planned->dtype,
                            planned->shape, &pushed.tensor);
-  }
   if (!made.ok()) return std::string(made.message());
   std::shared_ptr<PushWaiter> waiter;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     Step& step = steps_[record.step];
-    if (!step.pushes) {
-      if (steps_with_pushes_ == kMostSteps) return "planned tensors of too many steps at a time";
-      step.pushes = true;
-      ++steps_with_pushes_;
-    }
+    if (!std::exchange(step.pushes, true)) ++steps_with_pushes_;
     const auto slot = step.slots.try_emplace(planned->edge);
     Slot& of = slot.first->second;
     if (slot.second) {
       of.state = Slot::kPushed;
+      held_bytes_ += bytes_of(pushed);
       of.pushed = std::move(pushed);
     } else if (of.state == Slot::kAwaited) {
       waiter = std::move(of.waiter);
       of = {};
-    } else if (of.state == Slot::kPushed) {
-      return "a planned tensor that comes twice in a step";
     } else {
-      count(statistics().planned_dropped);  // whoever waited for it has given up
+      count(statistics().planned_dropped);  // whoever waited for it has given up, or has another
     }
   }
   if (!waiter) return {};
   count(statistics().received_planned);
   waiter->pushed(pushed.tensor, pushed.dead);
+  return {};
+}
+
+std::string PlannedReceives::admit(const wire::PlanRecord& record, size_t bytes,
+                                   const Planned** out) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto at = planned_.find(record.edge);
+  if (at == planned_.end()) return "a tensor of an edge that is not planned";
+  *out = &at->second;
+  if (record.kind != wire::PlanKind::kDead && bytes != at->second.bytes)
+    return "a planned tensor of another size";
+  const auto in = steps_.find(record.step);
+  if ((in == steps_.end() || !in->second.pushes) && steps_with_pushes_ == kMostSteps)
+    return "planned tensors of too many steps at a time";
+  if (in != steps_.end()) {
+    const auto slot = in->second.slots.find(at->second.edge);
+    if (slot != in->second.slots.end()) {
+      if (slot->second.state == Slot::kPushed) return "a planned tensor that comes twice in a step";
+      return {};
+    }
+  }
+  if (bytes > kMostHeld - held_bytes_) return "more planned tensors than are kept unclaimed";
   return {};
 }
 

@@ -106,14 +106,18 @@ class PlannedReceives : public std::enable_shared_from_this<PlannedReceives> {
   // Why the message is none of the plan's; empty: it is done.
   std::string hear(tw_message* message);
   std::string hear_tensor(const wire::PlanRecord& record, tw_message* message, size_t* next);
+  // The same, for the bytes of a tensor, which are nowhere yet.
+  std::string admit(const wire::PlanRecord& record, size_t bytes, const Planned** out);
   std::string hear_word(const wire::PlanRecord& record);
   void fail(const absl::Status& why);
+  static size_t bytes_of(const Pushed& pushed) { return pushed.tensor.TotalBytes(); }
 
   // With the mutex held.
   Edge* edge_of(const std::string& key);
   void unplan(Edge* edge);
   void repeats(Edge* edge);
   void withdrawn(Edge* edge);
+  Pushed claim(Slot* slot);
   void drop(int64_t step, Waiters* out);
   void take_waiters(Step* step, const Edge* edge, Waiters* out);
   void say(const wire::PlanRecord& record);
@@ -132,6 +136,7 @@ class PlannedReceives : public std::enable_shared_from_this<PlannedReceives> {
   size_t planned_bytes_ = 0;
   std::unordered_map<int64_t, Step> steps_;
   size_t steps_with_pushes_ = 0;
+  size_t held_bytes_ = 0;  // of what is pushed and not claimed
   std::unordered_set<int64_t> excluded_;
   std::string words_;  // for the sender, at the end of a step
 };

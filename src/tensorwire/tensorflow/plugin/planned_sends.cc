@@ -20,6 +20,8 @@ namespace {
 // Steps that are there when something is wanted are excluded one by one; with more of them than
 // this, nothing is planned.
 constexpr size_t kMostToExclude = 64;
+// Answers that wait for a subscriber to listen; one that keeps to the plan has fewer names.
+constexpr size_t kMostAnswers = 4 * kMostEdges;
 
 // What a subscriber is looked after for, in the lowest bits of a token.
 enum Task : uint64_t { kFlush = 0, kRoom = 1, kMessage = 2 };
@@ -45,7 +47,8 @@ struct PlannedSends::Subscriber {
   bool over = false;
   std::unordered_map<uint32_t, std::shared_ptr<Edge>> edges;  // by name
   size_t planned_bytes = 0;
-  size_t steps = 0;  // in which something is pushed
+  size_t steps = 0;    // in which something is pushed
+  size_t answers = 0;  // since nothing was left to send
   PlanMessages messages;
   bool sending = false, sends_all = false;  // a thread does; and not only what is full
   bool woken = false, waits_for_room = false;
@@ -346,8 +349,9 @@ std::string PlannedSends::want(const std::shared_ptr<Subscriber>& subscriber,
       static_cast<uint64_t>(kLargestPlanned) / (refused.ok() ? tf::DataTypeSize(edge->dtype) : 1);
   std::lock_guard<std::mutex> lock(mutex_);
   if (subscriber->over) return {};
+  if (++subscriber->answers > kMostAnswers) return "a peer that wants more than it listens to";
   if (subscriber->edges.count(record.edge) != 0) return "an edge of a name that is in use";
-  if (refused.ok() && wanted.head.elements <= most && outside_loops(wanted.key)) {
+  if (refused.ok() && wanted.head.elements <= most && can_be_planned(wanted.key)) {
     edge->bytes = wanted.head.elements * tf::DataTypeSize(edge->dtype);
     if (subscriber->edges.size() < kMostEdges && steps_.size() <= kMostToExclude &&
         subscriber->planned_bytes + edge->bytes <= kMostPlannedBytes) {
@@ -414,7 +418,10 @@ void PlannedSends::flush(const std::shared_ptr<Subscriber>& subscriber, bool all
         failed = status_of(status);
       lock.lock();
     }
-    if (messages.empty()) subscriber->sends_all = false;
+    if (messages.empty()) {
+      subscriber->sends_all = false;
+      subscriber->answers = 0;
+    }
     subscriber->sending = false;
   }
   if (!failed.ok()) close(subscriber, failed);
