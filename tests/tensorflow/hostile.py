@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sender of planned tensors that breaks the plan: a real one, in whose function table
-``call_reply``, by which all messages of a plan go, sends further ones."""
+"""A process that breaks plans of tensors: a real one, in whose function table ``call_reply`` and
+``call_send``, by which all messages of a plan go, send further ones."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import struct
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tensorwire import _core
 
@@ -40,23 +41,25 @@ class Payload(ctypes.Structure):
 
 
 REPLY = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, Payload, ctypes.c_void_p, ctypes.c_void_p)
+SEND = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, Payload, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p
+)
 
 
 def record(kind: int, edge: int = 0, step: int = 0, payload: bytes = b"") -> bytes:
     return PREFIX.pack(kind, edge, step, len(payload)) + payload
 
 
-def tensors(message: bytes) -> Iterator[tuple[int, int, int]]:
-    """Edge, step and bytes of each small tensor of a message."""
+def records(message: bytes) -> Iterator[tuple[int, int, int, bytes]]:
+    """Kind, edge, step and payload of each."""
     at = 0
     while at < len(message):
         kind, edge, step, size = PREFIX.unpack_from(message, at)
         at += PREFIX.size + size
-        if kind == TENSOR:
-            yield edge, step, size
+        yield kind, edge, step, message[at - size : at]
 
 
-def refused(edge: int, size: int) -> dict[str, list[Message]]:
+def refused_of_sender(edge: int, size: int) -> dict[str, list[Message]]:
     """What ends the plan."""
     right = bytes(size)
     ahead = record(TENSOR, edge, NOWHERE, right)
@@ -84,7 +87,7 @@ def refused(edge: int, size: int) -> dict[str, list[Message]]:
     }
 
 
-def borne(edge: int, step: int, size: int) -> dict[str, list[Message]]:
+def borne_of_sender(edge: int, step: int, size: int) -> dict[str, list[Message]]:
     """What a sender may say, though it is of no use to it."""
     right = bytes(size)
     return {
@@ -100,8 +103,35 @@ def borne(edge: int, step: int, size: int) -> dict[str, list[Message]]:
     }
 
 
-def attack(name: str, edge: int, step: int, size: int) -> list[Message]:
-    return {**refused(edge, size), **borne(edge, step, size)}[name]
+def refused_of_receiver(edge: int, described: bytes) -> dict[str, list[Message]]:
+    """What ends the plan. described: what the edge is."""
+    nothing = record(WANT, edge + 1, payload=bytes(8) + b"x")
+    return {
+        "a name that is in use": [[record(WANT, edge, 0, described)]],
+        "a want that is cut short": [[record(WANT, edge + 1, 0, described)[:-1]]],
+        "a want of no edge": [[record(WANT, edge + 1, 0, b"x")]],
+        "a record that receivers do not send": [[record(DEAD, edge, NOWHERE)]],
+        "words of two segments": [[record(ABORT, 0, NOWHERE), b""]],
+        "words that are too long": [[record(ABORT, 0, NOWHERE) * 50_000]],
+        "a flood of wants": [[nothing * 20_000]],
+    }
+
+
+OF_SENDER = {**refused_of_sender(0, 0), **borne_of_sender(0, 0, 0)}.keys()
+BORNE = borne_of_sender(0, 0, 0).keys()
+OF_RECEIVER = refused_of_receiver(0, b"").keys()
+
+
+def first_segment(payload: Payload) -> bytes:
+    return ctypes.string_at(payload.segments[0].data, payload.segments[0].size)
+
+
+def payload_of(message: Message) -> Payload:
+    """The message has to outlive it."""
+    segments = (Segment * len(message))(
+        *(Segment(ctypes.cast(each, ctypes.c_void_p), len(each)) for each in message)
+    )
+    return Payload(segments, len(message), None, None)
 
 
 class Hostile:
@@ -111,37 +141,51 @@ class Hostile:
         genuine = _core.function_table()
         size = ctypes.c_uint32.from_address(genuine + 4).value
         self._table = ctypes.create_string_buffer(ctypes.string_at(genuine, size), size)
-        entries = re.findall(r"^  ENTRY\((\w+), tw_\w+\)", TABLE.read_text(), re.MULTILINE)
-        at = ctypes.c_void_p.from_buffer(self._table, 8 + 8 * entries.index("call_reply"))
-        assert at.value is not None
-        self._genuine = REPLY(at.value)
-        self._reply = REPLY(self._replace)
-        at.value = ctypes.cast(self._reply, ctypes.c_void_p).value
+        self._entries = re.findall(r"^  ENTRY\((\w+), tw_\w+\)", TABLE.read_text(), re.MULTILINE)
         self._armed = ""
+        self._genuine_reply, self._reply = self._replaced("call_reply", REPLY, self._replies)
+        self._genuine_send, self._send = self._replaced("call_send", SEND, self._sends)
+        # Whoever asks for the table from now on is the plugin.
         _core.function_table = lambda: ctypes.addressof(self._table)
 
     def words(self) -> dict[str, Callable[[], object]]:
-        """``attack NAME``: with the next tensor. ``attacks``: how many are still to come."""
-        names = {**refused(0, 0), **borne(0, 0, 0)}
+        """``attack NAME``: with the next tensor that is pushed or wanted. ``attacks``: how many are
+        still to come."""
         return {
             "attacks": lambda: int(self._armed != ""),
-            **{f"attack {name}": partial(self._arm, name) for name in names},
+            **{f"attack {name}": partial(self._arm, name) for name in (*OF_SENDER, *OF_RECEIVER)},
         }
 
     def _arm(self, name: str) -> None:
         self._armed = name
 
-    def _replace(self, call: int, payload: Payload, wait: int, status: int) -> int:
-        # What is lent may be gone once it was sent.
-        records = ctypes.string_at(payload.segments[0].data, payload.segments[0].size)
-        result: int = self._genuine(call, payload, wait, status)
-        pushed = list(tensors(records))
-        if result == 0 and self._armed and pushed:
-            for message in attack(self._armed, *pushed[-1]):
-                segments = (Segment * len(message))(
-                    *(Segment(ctypes.cast(each, ctypes.c_void_p), len(each)) for each in message)
-                )
-                # The receiver may have ended the stream already.
-                self._genuine(call, Payload(segments, len(message), None, None), None, None)
+    def _replaced(self, name: str, kind: Any, by: Callable[..., int]) -> tuple[Any, Any]:
+        at = ctypes.c_void_p.from_buffer(self._table, 8 + 8 * self._entries.index(name))
+        genuine, replacement = kind(at.value), kind(by)
+        at.value = ctypes.cast(replacement, ctypes.c_void_p).value
+        return genuine, replacement
+
+    def _replies(self, call: int, payload: Payload, wait: int, status: int) -> int:
+        message = first_segment(payload)  # what is lent may be gone once it was sent
+        result: int = self._genuine_reply(call, payload, wait, status)
+        pushed = [each for each in records(message) if each[0] == TENSOR]
+        if result == 0 and self._armed in OF_SENDER and pushed:
+            _, edge, step, bytes_ = pushed[-1]
+            size = len(bytes_)
+            attacks = {**refused_of_sender(edge, size), **borne_of_sender(edge, step, size)}
+            # The receiver may end the stream after any of them.
+            for each in attacks[self._armed]:
+                self._genuine_reply(call, payload_of(each), None, None)
+            self._armed = ""
+        return result
+
+    def _sends(self, call: int, payload: Payload, end: int, wait: int, status: int) -> int:
+        message = first_segment(payload)
+        result: int = self._genuine_send(call, payload, end, wait, status)
+        wanted = [each for each in records(message) if each[0] == WANT]
+        if result == 0 and self._armed in OF_RECEIVER and wanted:
+            _, edge, _, described = wanted[-1]
+            for each in refused_of_receiver(edge, described)[self._armed]:
+                self._genuine_send(call, payload_of(each), 0, None, None)
             self._armed = ""
         return result

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -14,12 +15,13 @@ from tests.tensorflow.conftest import (
     PLUGIN,
     STOCK,
     Cluster,
+    Process,
     Task,
     eventually,
     running,
     session_as_written,
 )
-from tests.tensorflow.hostile import borne, refused
+from tests.tensorflow.hostile import BORNE, OF_RECEIVER, OF_SENDER
 from tests.tensorflow.test_plugin_faults import (
     PAIR,
     in_background,
@@ -421,31 +423,42 @@ def test_one_end_alone_plans_nothing(
 
 @pytest.fixture(scope="module")
 def attacked() -> Iterator[Cluster]:
-    """The ps breaks plans when it is told to."""
+    """Both break plans when they are told to."""
     environment = {"TENSORWIRE_TF_PLAN": "on", "TENSORWIRE_TRANSPORT": "tcp"}
     cluster = Cluster(PAIR, environment)
     try:
-        cluster.start([("ps", 0)], hostile=True)
-        cluster.start([("worker", 0)])
+        for task in PAIR:
+            cluster.start([task], hostile=True)
         cluster.wait_ready()
         yield cluster
     finally:
         cluster.close()
 
 
-def test_a_sender_that_breaks_the_plan(tensorflow: Any, attacked: Cluster, graph: None) -> None:
-    """It is told of no more tensors, and its link goes on to be used for calls. What a sender may
-    say is borne, and changes no value."""
+UNCLAIMED = ("the step's tensor again", "a tensor of no step", "a dead tensor of no step")
+"""What is dropped, of all that is sent."""
+
+
+def sessions(tf: Any, cluster: Cluster) -> Iterator[Any]:
+    """One after the other."""
+    while True:
+        with session_as_written(tf, cluster.target("worker")) as run:
+            yield run
+
+
+def test_a_peer_that_breaks_the_plan(tensorflow: Any, attacked: Cluster, graph: None) -> None:
+    """The plan ends, and is counted; the link goes on to be used for calls. What a sender may say
+    is borne. No value is changed."""
     tf = tensorflow
-    with tf.device(WORKER):
-        seed = tf.compat.v1.placeholder(tf.float32, ())
     with tf.device(PS):
+        seed = tf.compat.v1.placeholder(tf.float32, ())
         value = tf.fill([100], seed)
     with tf.device(WORKER):
         back = tf.identity(value)
     fed = 0
-    ps = attacked.processes["ps", 0]
-    with session_as_written(tf, attacked.target("worker")) as run:
+    ps, worker = attacked.processes["ps", 0], attacked.processes["worker", 0]
+    with closing(sessions(tf, attacked)) as opened:
+        run = next(opened)
 
         def step() -> None:
             nonlocal fed
@@ -460,35 +473,35 @@ def test_a_sender_that_breaks_the_plan(tensorflow: Any, attacked: Cluster, graph
                 return False
             return True
 
-        def renew_link() -> None:
-            """What was planned is forgotten with the old one."""
-            worker = Counted(attacked, "worker")
-            assert ps.ask("cut") > 0
-            eventually(lambda: step_works() and worker["links"] == 1, "there is a new link")
+        for name in (*OF_SENDER, *OF_RECEIVER):
+            if name in OF_SENDER:
+                steps_until_planned(attacked, step)
+            received, sent = Counted(attacked, "worker"), Counted(attacked, "ps")
+            attacker, victim = (ps, received) if name in OF_SENDER else (worker, sent)
+            attacker.ask(f"attack {name}")
 
-        def attack(name: str) -> Counted:
-            steps_until_planned(attacked, step)
-            worker = Counted(attacked, "worker")
-            ps.ask(f"attack {name}")
-            step()
-            eventually(lambda: ps.ask("attacks") == 0, name)
-            return worker
+            def is_attacked(attacker: Process = attacker) -> bool:
+                return step_works() and attacker.ask("attacks") == 0
 
-        for name in borne(0, 0, 0):
-            worker = attack(name)
-            for _ in range(3):
-                step()
-            assert worker["plans_refused"] == 0, name
-            dropped = "tensor" in name
-            eventually(lambda: worker["planned_dropped"] == dropped, name)  # noqa: B023
-            renew_link()
-        for name in refused(0, 0):
-            worker = attack(name)
-            eventually(lambda: worker["plans_refused"] == 1, name)  # noqa: B023
+            def is_counted(victim: Counted = victim, name: str = name) -> bool:
+                return victim["plans_refused"] == (name not in BORNE)
+
+            def is_dropped(received: Counted = received, name: str = name) -> bool:
+                return received["planned_dropped"] == (name in UNCLAIMED)
+
+            eventually(is_attacked, name)
+            eventually(is_counted, name)
             eventually(step_works, name)
-            worker.again()
+            eventually(is_dropped, name)
+            before = received["received_planned"]
             for _ in range(3):
                 step()
-            assert worker["received_planned"] == worker["plans_refused"] == 0, name
-            assert worker["links"] == 0, name
-            renew_link()
+            if name not in BORNE:
+                assert received["received_planned"] == before, name
+            assert is_counted(), name
+            assert is_dropped(), name
+            assert received["links"] == 0, name
+            # What was planned is forgotten with the link, and a new session waits for no retry.
+            assert ps.ask("cut") > 0
+            run = next(opened)
+            eventually(lambda: step_works() and received["links"] == 1, name)  # noqa: B023

@@ -45,7 +45,7 @@ def labels() -> dict[str, str]:
         "planned_edges": "  tensors of a step that came to be planned",
         "unplanned_edges": "  of these, no longer planned",
         "planned_dropped": "  came as planned, and nobody wanted them",
-        "plans_refused": "plans given up because their sender broke them",
+        "plans_refused": "plans given up because the peer broke them",
         "served_planned": "sent: ahead of a call, as planned (also counted below)",
         "served_lent": "sent: lent where they lie in the arena",
         "served_small": "sent: small ones (below 32 KiB), within messages",

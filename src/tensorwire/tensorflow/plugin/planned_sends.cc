@@ -21,7 +21,7 @@ namespace {
 // this, nothing is planned.
 constexpr size_t kMostToExclude = 64;
 // Answers that wait for a subscriber to listen; one that keeps to the plan has fewer names.
-constexpr size_t kMostAnswers = 4 * kMostEdges;
+constexpr size_t kMostAnswers = 2 * kMostEdges;
 
 // What a subscriber is looked after for, in the lowest bits of a token.
 enum Task : uint64_t { kFlush = 0, kRoom = 1, kMessage = 2 };
@@ -293,7 +293,9 @@ void PlannedSends::listen(const std::shared_ptr<Subscriber>& subscriber) {
     if (!message) return close(subscriber, absl::OkStatus());
     const std::string wrong = hear(subscriber, message);
     core().message_release(message);
-    if (!wrong.empty()) return close(subscriber, absl::InvalidArgumentError(wrong));
+    if (wrong.empty()) continue;
+    count(statistics().plans_refused);
+    return close(subscriber, absl::InvalidArgumentError(wrong));
   }
   if (!core().call_notify(subscriber->call, TW_ON_MESSAGE, events_,
                           subscriber->id << kTaskBits | kMessage))

@@ -23,7 +23,7 @@ namespace tensorwire {
   X(planned_edges, "edges that came to be planned: their tensors are sent ahead to here")   \
   X(unplanned_edges, "of these: no longer planned")                                         \
   X(planned_dropped, "tensors that came as planned, and that nobody wanted")                \
-  X(plans_refused, "plans given up because their sender broke them")                        \
+  X(plans_refused, "plans given up because the peer broke them")                            \
   X(served_planned, "tensors sent ahead of a call, as planned")                             \
   X(served_lent, "tensors sent as they lie in the arena")                                   \
   X(served_lent_bytes, "their bytes")                                                       \
