@@ -129,7 +129,10 @@ def first_segment(payload: Payload) -> bytes:
 def payload_of(message: Message) -> Payload:
     """The message has to outlive it."""
     segments = (Segment * len(message))(
-        *(Segment(ctypes.cast(each, ctypes.c_void_p), len(each)) for each in message)
+        *(
+            Segment(ctypes.cast(ctypes.c_char_p(each), ctypes.c_void_p), len(each))
+            for each in message
+        )
     )
     return Payload(segments, len(message), None, None)
 
