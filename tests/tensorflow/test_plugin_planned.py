@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from functools import partial
 from typing import Any
@@ -439,7 +439,7 @@ UNCLAIMED = ("the step's tensor again", "a tensor of no step", "a dead tensor of
 """What is dropped, of all that is sent."""
 
 
-def sessions(tf: Any, cluster: Cluster) -> Iterator[Any]:
+def sessions(tf: Any, cluster: Cluster) -> Generator[Any, None, None]:
     """One after the other."""
     while True:
         with session_as_written(tf, cluster.target("worker")) as run:
