@@ -216,6 +216,8 @@ template <class Way>
 struct Writer {
   Writer(OneSidedHouse<Way>& house, std::atomic<int>& live, bool shared = false)
       : helper("one-sided client") {
+    // Of a writer before it.
+    REQUIRE(eventually([&] { return ports_of(house.server()).empty(); }));
     helper.tell(invite(house.invitation(Way::kName)));
     CHECK(eventually([&] { return ports_of(house.server()).size() == 1; }));
     link = ports_of(house.server()).at(0);
