@@ -6,6 +6,7 @@ from __future__ import annotations
 import signal
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,14 @@ WITH_FRAMEWORKS = (
 
 
 def pytest_configure() -> None:
-    """What a shell's background job or ``nohup`` ignores, so would every process that a test starts
-    and sends a signal to."""
+    """How long an example of hypothesis takes is no matter of right and wrong, least of all on a
+    busy machine. What a shell's background job or ``nohup`` ignores, so would every process that a
+    test starts and sends a signal to."""
+    with suppress(ImportError):  # the environments of a few tests have none
+        from hypothesis import settings
+
+        settings.register_profile("untimed", deadline=None)
+        settings.load_profile("untimed")
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:

@@ -41,7 +41,7 @@ found = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(found, st.integers(1, 64), st.integers(0, MIB))
 def test_the_wire_form_says_all(found: list[Edge], depth: int, coalesce: int) -> None:
     made = plan(found, depth=depth, coalesce=coalesce)
@@ -55,7 +55,7 @@ def test_the_wire_form_says_all(found: list[Edge], depth: int, coalesce: int) ->
     assert len(moved) + len(stock) == len(found)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(found)
 def test_any_plan_can_be_shown(found: list[Edge]) -> None:
     made = plan(found)
@@ -63,7 +63,7 @@ def test_any_plan_can_be_shown(found: list[Edge]) -> None:
     assert json.loads(json.dumps(made.as_json()))["digest"] == made.digest
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(found)
 def test_messages_hold_their_tensors_apart(found: list[Edge]) -> None:
     for transfer in plan(found).transfers():
@@ -76,14 +76,14 @@ def test_messages_hold_their_tensors_apart(found: list[Edge]) -> None:
         assert len({(each.source, each.target, each.round) for each in transfer.edges}) == 1
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.binary(max_size=200))
 def test_other_bytes_are_no_plan(data: bytes) -> None:
     with pytest.raises(PlanError):
         Plan.from_bytes(data)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(found, st.data())
 def test_a_plan_that_was_tampered_with(found: list[Edge], data: st.DataObject) -> None:
     """It is refused, or a plan again, with another digest."""

@@ -298,9 +298,7 @@ def assign(message: Any, path: tuple[Any, ...], value: bytes) -> None:
         message[last] = value
 
 
-@settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(places=st.dictionaries(paths, st.binary(max_size=5), max_size=6), inside=st.booleans())
 def test_attaching_is_assigning(
     everything: Any, places: dict[tuple[Any, ...], bytes], inside: bool

@@ -185,7 +185,6 @@ def depends_on_luck(program: dict[str, Any], shape: dict[str, Any]) -> bool:
 @given(program=PROGRAMS, shape=SHAPES)
 @settings(
     max_examples=500,
-    deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

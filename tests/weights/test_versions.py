@@ -24,7 +24,7 @@ def packs(stored: Stored) -> int:
     return sum(found.values())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.sets(st.integers(0, len(SIZES) - 1)), min_size=1, max_size=8))
 def test_versions_share_what_has_not_changed(changes: list[set[int]]) -> None:
     params = {str(index): np.zeros(size, np.uint8) for index, size in enumerate(SIZES)}

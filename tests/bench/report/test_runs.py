@@ -173,7 +173,7 @@ def places(found: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 WAYS = places(GOOD)[1:]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.sampled_from(WAYS), ANY)
 def test_a_changed_run_is_refused_or_shown(way: tuple[Any, ...], value: Any) -> None:
     copy = json.loads(json.dumps(GOOD))
