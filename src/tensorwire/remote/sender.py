@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import threading
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from time import monotonic
 from types import TracebackType
 from typing import Any, Final, NamedTuple
@@ -215,8 +215,9 @@ class Sender(AbstractContextManager["Sender"]):
                 regions = [self._credit_region]
                 regions += [staging.region for staging in self._staging.values()]
                 self._staging.clear()
-                for region in regions:
-                    self._conceal(region, ends)
+                with ExitStack() as concealing:  # each, whatever comes of another
+                    for region in regions:
+                        concealing.callback(self._conceal, region, ends)
 
     def _conceal(self, region: _core.Region, ends: float | None) -> None:
         """DeadlineExceededError: the receiver is amid an access, or says so."""
