@@ -218,7 +218,10 @@ def multiprocessing_children(target: str, transport: Transport) -> None:
         warnings.simplefilter("ignore", DeprecationWarning)
         child.start()
     child.join(LIMIT_SECONDS)
-    assert child.exitcode == 0
+    status = child.exitcode
+    if status is None:
+        child.kill()  # or this process would wait for it at its end, without limit
+    assert status == 0
 
 
 def at_once(target: str, transport: Transport) -> None:
