@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A hostile peer: it opens what the tests' process lets it at, and then stores garbage over all
 shared memory that it has mapped, around the runtime. Started by ``tests.forked``; told by a line
-over which files: those whose names begin so. It ends when it is killed."""
+over which files: those whose names begin so. Told ``inside``, it stays inside of all doors instead.
+It ends when it is killed."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import os
 import random
 import select
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +24,7 @@ from tensorwire.tensors import TensorSpec
 
 STATIC = TensorSpec((64,), "uint32")
 DYNAMIC = TensorSpec((None,), "uint32")
+INSIDE = (1 << 32).to_bytes(8, "little")  # the words of a door: open, and one is inside
 
 
 def mappings(prefix: str) -> list[tuple[int, int]]:
@@ -74,11 +77,14 @@ def main(target: str) -> None:
             assert (receiver.get(timeout=60.0) == 1).all()
         chance = random.Random(7)
         print("ready", flush=True)
-        for prefix in iter(sys.stdin.readline, ""):
-            scribble(prefix.strip(), chance)
+        for line in iter(sys.stdin.readline, ""):
+            if line == "inside\n":
+                scribble("door", lambda _: INSIDE)
+            else:
+                scribble(line.strip(), lambda nbytes: garbage(chance, nbytes))
 
 
-def scribble(prefix: str, chance: random.Random) -> None:
+def scribble(prefix: str, content: Callable[[int], bytes]) -> None:
     """Until there is another line. Its own runtime may unmap something meanwhile: then a store
     through the file of its memory fails, where one by address would end it."""
     told = False
@@ -87,7 +93,7 @@ def scribble(prefix: str, chance: random.Random) -> None:
             spans = mappings(prefix)
             for address, size in spans:
                 with suppress(OSError):
-                    os.pwrite(memory.fileno(), garbage(chance, size), address)
+                    os.pwrite(memory.fileno(), content(size), address)
             if not told:
                 print(len(spans), flush=True)
                 told = True

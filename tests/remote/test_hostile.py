@@ -142,3 +142,20 @@ def test_a_peer_scribbles_over_all_that_it_maps() -> None:
                     value: Any = np.full(64, turn, np.uint32)
                     sender.put(value, timeout=PATIENCE)
                     np.testing.assert_array_equal(receiver.get(timeout=PATIENCE), value)
+
+
+def test_a_peer_that_stays_inside_prolongs_no_close() -> None:
+    with pair("shm") as there:
+        scene = Scene(there)
+        closes = [scene.static.close, scene.dynamic.close, there.host.close]
+        with scribbler(there, scene) as child:
+            assert begin(child, "inside") >= 5
+            for close in 2 * closes:
+                with pytest.raises(remote.DeadlineExceededError, match="amid an access"):
+                    close(MOMENT)
+            with pytest.raises(remote.DeadlineExceededError, match="amid an access"):
+                scene.words.conceal(MOMENT)
+            for exposed in (scene.kept, scene.foreign):  # whatever becomes of the others
+                exposed.conceal(PATIENCE)
+        for close in closes:
+            close(PATIENCE)

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from time import monotonic
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,9 @@ from tensorwire.remote.signals import Signal
 
 if TYPE_CHECKING:
     from tensorwire.rpc import Peer
+
+CLOSE_SECONDS: Final = 20.0
+"""How long one who closes waits for peers that are amid an access, unless told otherwise."""
 
 _RAISES = Rights.WRITE | Rights.UPDATE
 _ALL = Rights.READ | Rights.WRITE | Rights.UPDATE
@@ -103,37 +106,41 @@ class Exposed(AbstractContextManager["Exposed"]):
             raise ValueError("this memory is for reading only, and nobody raises its signal")
         return self._signal
 
-    def grant(self, peer: Peer, rights: Rights) -> None:
+    def grant(self, peer: Peer, rights: Rights, timeout: float | None = None) -> None:
         """Has a peer open it with these rights from now on, ``Rights.NONE``: not any more. What the
         peer has opened is concealed from it first, so that it has to open it again; this waits as
         ``conceal`` does.
 
-        Raises ValueError for rights that the memory was not exposed with.
+        Raises ValueError for rights that the memory was not exposed with; DeadlineExceededError.
         """
         if rights & ~self._rights:
             raise ValueError(f"{rights} is more than {self._rights}, which it was exposed with")
         native = peer.native
         with self._lock:
             self._peers[native] = rights
-        self._withdraw(native, None)
+        self._withdraw(native, None if timeout is None else monotonic() + timeout)
 
     def conceal(self, timeout: float | None = None) -> None:
         """On return no peer reads or writes here. Accesses that come later end with
         ``NotFoundError``, and no signal is raised for them. It may be called again.
 
         timeout: seconds; None: without a limit, which the end of each peer's link is anyway. Raises
-        DeadlineExceededError while a peer is amid an access: no new one begins, and calling it
-        again waits on.
+        DeadlineExceededError while a peer is amid an access: no new one begins, not of any peer,
+        and calling it again waits on. The end of a ``with`` waits for 20 s.
         """
+        self.conceal_until(None if timeout is None else monotonic() + timeout)
+
+    def conceal_until(self, ends: float | None) -> None:
+        """As ``conceal``, until a point of time of ``time.monotonic``."""
         with self._lock:
             self._concealed = True
             peers = list(self._grants)
         self._ended(self)
         if self._signal is not None:
             self._signal.end()
-        ends = None if timeout is None else monotonic() + timeout
-        for native in peers:
-            self._withdraw(native, ends)
+        with ExitStack() as withdrawing:  # from each, whatever comes of another
+            for native in peers:
+                withdrawing.callback(self._withdraw, native, ends)
 
     def _withdraw(self, native: _core.Peer, ends: float | None) -> None:
         """Raises DeadlineExceededError."""
@@ -143,19 +150,8 @@ class Exposed(AbstractContextManager["Exposed"]):
             return
         # The signal first: nobody may raise it for a write that finds nothing.
         for region in (grant.signal, grant.data):
-            if region is None:
-                continue
-            left = None if ends is None else max(0.0, ends - monotonic())
-            try:
-                region.conceal(left)
-            except _core.StatusError as error:
-                if error.code != DEADLINE_EXCEEDED:
-                    raise of_core(error, native) from None
-                raise DeadlineExceededError(
-                    DEADLINE_EXCEEDED,
-                    f"the peer at {native.caller or native.address} is amid an access: no new one "
-                    "begins, and conceal() again waits on",
-                ) from None
+            if region is not None:
+                conceal(native, region, ends)
         if self._signal is not None:
             self._signal.withdraw(native, lost=False)
         with self._lock:
@@ -223,11 +219,26 @@ class Exposed(AbstractContextManager["Exposed"]):
         exc_value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.conceal()
+        self.conceal(CLOSE_SECONDS)
 
     def __repr__(self) -> str:
         array, named = self._array, f" {self._name!r}" if self._name else ""
         return f"<tensorwire.remote.Exposed{named} {array.dtype}{list(array.shape)}>"
+
+
+def conceal(native: _core.Peer, region: _core.Region, ends: float | None) -> None:
+    """On return the peer does not access the region. DeadlineExceededError, when it still does at
+    ``ends``."""
+    try:
+        region.conceal(None if ends is None else max(0.0, ends - monotonic()))
+    except _core.StatusError as raised:
+        if raised.code != DEADLINE_EXCEEDED:
+            raise of_core(raised, native) from None
+        raise DeadlineExceededError(
+            DEADLINE_EXCEEDED,
+            f"the peer at {native.caller or native.address} is amid an access: no new one begins, "
+            "and this one ends with the peer's link at the latest",
+        ) from None
 
 
 def over(memory: _core.SharedMemory, shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:

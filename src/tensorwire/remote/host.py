@@ -7,8 +7,10 @@ import math
 import secrets
 import threading
 import weakref
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from functools import partial
+from time import monotonic
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -32,7 +34,7 @@ from tensorwire.remote.errors import (
     ResourceExhaustedError,
     of_core,
 )
-from tensorwire.remote.exposed import Exposed, Given, given_to, over
+from tensorwire.remote.exposed import CLOSE_SECONDS, Exposed, Given, conceal, given_to, over
 from tensorwire.remote.handle import MAX_INTEGER, MAX_NAME, Handle, Rights
 from tensorwire.remote.layout import dense
 from tensorwire.remote.signals import shared
@@ -46,6 +48,9 @@ MAX_ALLOCATIONS: Final = 4096
 _CONCEAL_SECONDS: Final = 5.0
 """For a peer that gives something back, and is amid an access to it all the same."""
 _EVERYTHING: Final = Rights.READ | Rights.WRITE | Rights.UPDATE
+
+Conceal = Callable[[float | None], None]
+"""Waits for peers that are amid an access, until a point of time."""
 
 
 class Channel(Protocol):
@@ -79,6 +84,7 @@ class Host(AbstractContextManager["Host"]):
         self._allocations: dict[int, _Allocation] = {}
         self._peers: dict[_core.Peer, _core.Region | None] = {}  # with the probe, once greeted
         self._closed = False
+        self._concealing: set[Conceal] = set()  # once it is closed: what peers may still access
 
     # -------------------------------------------------------------------------------- exposing
 
@@ -205,18 +211,25 @@ class Host(AbstractContextManager["Host"]):
     def closed(self) -> bool:
         return self._closed
 
-    def close(self) -> None:
-        """Conceals everything, as ``Exposed.conceal``; peers find nothing here any more."""
+    def close(self, timeout: float | None = CLOSE_SECONDS) -> None:
+        """Conceals everything, as ``Exposed.conceal``; peers find nothing here any more. Raises
+        DeadlineExceededError while a peer is amid an access: calling it again waits on."""
+        ends = None if timeout is None else monotonic() + timeout
         with self._lock:
             self._closed = True
-            everything = list(self._exposed.values())
-            probes = [region for region in self._peers.values() if region is not None]
+            self._concealing.update(exposed.conceal_until for exposed in self._exposed.values())
+            for native, probe in self._peers.items():
+                if probe is not None:
+                    self._concealing.add(partial(conceal, native, probe))
             self._peers.clear()
             self._allocations.clear()
-        for exposed in everything:
-            exposed.conceal()
-        for region in probes:
-            region.conceal()
+        with ExitStack() as closing:  # each, whatever comes of another
+            for each in list(self._concealing):
+                closing.callback(self._finish, each, ends)
+
+    def _finish(self, conceal: Conceal, ends: float | None) -> None:
+        conceal(ends)
+        self._concealing.discard(conceal)
 
     def __exit__(
         self,

@@ -32,7 +32,7 @@ from tensorwire.remote.errors import (
     ResourceExhaustedError,
     of_core,
 )
-from tensorwire.remote.exposed import Exposed
+from tensorwire.remote.exposed import CLOSE_SECONDS, Exposed
 from tensorwire.remote.handle import Rights
 from tensorwire.remote.host import Host
 from tensorwire.remote.local import Array
@@ -171,11 +171,16 @@ class Receiver(AbstractContextManager["Receiver"]):
                 free = np.array([self._free], np.uint64)
                 self._sender.access(_core.WRITE, self._credit, 0, free.data)
 
-    def close(self) -> None:
-        """The sender's puts end with NotFoundError from now on. What was got stays readable."""
-        self._closed = True
-        self._host.end_channel(self._name)
-        self._slots.conceal()
+    def close(self, timeout: float | None = CLOSE_SECONDS) -> None:
+        """The sender's puts end with NotFoundError from now on. What was got stays readable.
+
+        Raises DeadlineExceededError while the sender is amid a put: no other one begins, and
+        calling it again waits on.
+        """
+        if not self._closed:  # the name may be another channel's afterwards
+            self._closed = True
+            self._host.end_channel(self._name)
+        self._slots.conceal(timeout)
 
     def __exit__(
         self,

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import threading
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from time import monotonic
 from types import TracebackType
 from typing import Any, Final, NamedTuple
@@ -26,6 +26,7 @@ from tensorwire.remote.errors import (
     ResourceExhaustedError,
     of_core,
 )
+from tensorwire.remote.exposed import conceal
 from tensorwire.remote.local import Array, source
 from tensorwire.remote.operation import Operation
 from tensorwire.remote.signals import Add, Signal, shared
@@ -64,7 +65,8 @@ class Sender(AbstractContextManager["Sender"]):
             self._slots = device._tensor(said.slots, said.slots.handle)
             self._check_slots()
         except BaseException:
-            region.conceal()
+            with suppress(_core.StatusError):  # nothing begins there any more, all the same
+                region.conceal(0.0)
             raise
         self._max_bytes = said.max_bytes
         self._lock = threading.Lock()  # guards what follows
@@ -175,7 +177,7 @@ class Sender(AbstractContextManager["Sender"]):
     def _stage(self, old: _Staging | None, nbytes: int, ends: float | None) -> _Staging:
         size = nbytes
         if old is not None:
-            self._conceal(old.region, ends)
+            conceal(self._native, old.region, ends)
             size = min(max(nbytes, 2 * old.bytes.nbytes), max(nbytes, self._max_bytes))
         memory = shared(size)
         buffer: Any = memory
@@ -217,14 +219,7 @@ class Sender(AbstractContextManager["Sender"]):
                 self._staging.clear()
                 with ExitStack() as concealing:  # each, whatever comes of another
                     for region in regions:
-                        concealing.callback(self._conceal, region, ends)
-
-    def _conceal(self, region: _core.Region, ends: float | None) -> None:
-        """DeadlineExceededError: the receiver is amid an access, or says so."""
-        try:
-            region.conceal(None if ends is None else max(0.0, ends - monotonic()))
-        except _core.StatusError as raised:
-            raise of_core(raised, self._native) from None
+                        concealing.callback(conceal, self._native, region, ends)
 
     def __exit__(
         self,
