@@ -23,7 +23,8 @@ class Work:
     payload: what both programs have.
     origin: ``ordinary`` memory, or an array that was ``published`` in the sender's arena.
     reads: whether the receiver adds up everything that it received.
-    callers: threads, or workers, that call at the same time.
+    callers: threads, or workers, that call at the same time, times the calls that each has under
+        way.
     """
 
     case: str

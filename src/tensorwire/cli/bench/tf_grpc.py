@@ -99,6 +99,15 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
             int | None,
             typer.Option(min=1, help="Processes that call.", show_default="1"),
         ] = None,
+        window: Annotated[
+            int, typer.Option(min=1, max=1024, help="Calls that each of them has under way.")
+        ] = 1,
+        both_ways: Annotated[
+            bool,
+            typer.Option(
+                "--both-ways", help="Of p2p benchmarks: each server calls its worker, too."
+            ),
+        ] = False,
         warm_up: Annotated[
             float, typer.Option(min=0, help="Seconds of calls ahead of each visit.")
         ] = 2.0,
@@ -182,6 +191,8 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
         )
         from tensorwire.bench.suites.tf_grpc.suite import plot as draw
 
+        if rate and window > 1:
+            raise typer.BadParameter("calls at a --rate have no window", param_hint="--window")
         others = [each for each in names() if each not in (OWN, BASELINE.contender)]
         named = words("--peers", ",".join(peers)) if peers else []
         for each in named:
@@ -218,7 +229,9 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
             for each in usage("--payload", _workloads(schemes, mix, counts), word)
         ]
         people = usage(
-            "--servers, --workers", lambda given: topology(name, *given, where), (servers, workers)
+            "--both-ways" if both_ways else "--servers, --workers",
+            lambda given: topology(name, *given, where, both_ways),
+            (servers, workers),
         )
         wanted = Options(
             benchmark=name,
@@ -235,6 +248,7 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
             without=ideas,
             may_lack=[each for each in others if each not in named],
             remote=usage("--connect", lambda where: remote.look_up(where, port, token), where),
+            window=window,
         )
         if "serialized" in wanted.modes:
             from tensorwire.bench.suites.rpc.messages import check_payload

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -48,6 +49,15 @@ def test_nodes_call_all_others(nodes: int) -> None:
         assert sorted([*called, addresses[caller]]) == addresses
 
 
+@given(pairs=numbers)
+def test_pairs_call_each_other(pairs: int) -> None:
+    there = topology("p2p-bandwidth", pairs, None, (), both_ways=True)
+    assert there.roles() == ["node"] * 2 * pairs
+    addresses = list(map(str, range(2 * pairs)))
+    called = [int(there.called_by(caller, addresses)[0]) for caller in range(2 * pairs)]
+    assert all(called[other] == caller != other for caller, other in enumerate(called))
+
+
 def test_servers_elsewhere_are_not_started() -> None:
     there = topology("ps-throughput", None, 3, ["a:1", "b:1"])
     assert there.roles() == ["worker"] * 3
@@ -60,9 +70,12 @@ def test_servers_elsewhere_are_not_started() -> None:
         (("mimic", None, 2, ()), "give --servers alone"),
         (("mimic", 1, None, ()), "two nodes or more"),
         (("mimic", None, None, ("a",)), "all on this host"),
+        (("mimic", None, None, (), True), "p2p-latency and p2p-bandwidth"),
+        (("p2p-latency", 2, 3, (), True), "as many of both"),
+        (("p2p-latency", None, None, ("a",), True), "all on this host"),
     ],
 )
-def test_other_topologies_are_refused(given: tuple[str, int, int, tuple[str]], told: str) -> None:
+def test_other_topologies_are_refused(given: tuple[Any, ...], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         topology(*given)
 

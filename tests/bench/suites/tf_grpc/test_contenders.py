@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import socket
 import struct
+from dataclasses import replace
 
 import grpc
 import numpy as np
@@ -54,6 +55,11 @@ def test_answers_are_right(name: str, transport: str) -> None:
             with client.calls(request) as calls:
                 assert [call() for call in calls] == expected(contender, request)
             assert (client.serialization_ns() > before) == (mode == "serialized")
+            if procedure not in contender.pipelines:
+                continue
+            with client.begun(replace(request, window=9)) as begins:
+                under_way = [begin() for begin in 3 * list(begins)]
+                assert [end() for end in under_way] == 3 * expected(contender, request)
 
 
 @pytest.mark.parametrize("name", ["grpcio", "tensorwire"])

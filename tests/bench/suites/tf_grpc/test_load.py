@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tensorwire.bench.harness.measure import WrongAnswerError
 from tensorwire.bench.suites.tf_grpc import load
-from tensorwire.bench.suites.tf_grpc.contender import Call
-from tensorwire.bench.suites.tf_grpc.load import Turns, thinned
+from tensorwire.bench.suites.tf_grpc.contender import Begin, Call
+from tensorwire.bench.suites.tf_grpc.load import Turns, Window, thinned
 
 MS = 1_000_000
 
@@ -107,6 +107,45 @@ def test_every_answer_is_compared() -> None:
     turns()
     with pytest.raises(WrongAnswerError, match="answered 5, expected 4"):
         turns()
+
+
+def test_a_window_of_calls_is_under_way(clock: Clock) -> None:
+    under_way: list[int] = []
+    most: list[int] = []
+
+    def begins(server: int) -> Begin:
+        def begin() -> Call:
+            under_way.append(server)
+            most.append(len(under_way))
+
+            def end() -> int:
+                assert under_way.pop(0) == server, "they end in the order in which they began"
+                clock.now += 10 * MS
+                return server
+
+            return end
+
+        return begin
+
+    window = Window([[begins(0), begins(1)]], [0, 1], 3)
+    window.until(clock.now + 100 * MS)
+    assert not under_way, "what warms up ends before the clock starts"
+    begin, before = clock.now, len(most)
+    times = window.timed(0, 0.2)
+    assert most[before:] == [1, 2, *[3] * (times.calls - 2)]
+    assert not under_way
+    assert times.calls == len(most) - before
+    assert [about(each) for each in times.told[:4]] == [10, 20, 30, 30]
+    assert times.seconds == pytest.approx((clock.now - begin) / 1e9, abs=1e-3)
+    with pytest.raises(ValueError, match="no window"):
+        window.timed(0, 0.1, 5.0)
+
+
+def test_every_answer_of_a_window_is_compared(clock: Clock) -> None:
+    answers = iter([4, 4, 5])
+    window = Window([[lambda: lambda: next(answers)]], [4], 2)
+    with pytest.raises(WrongAnswerError, match="answered 5, expected 4"):
+        window.timed(0, 1.0)
 
 
 @given(st.lists(st.integers(), max_size=50), st.integers(1, 20))

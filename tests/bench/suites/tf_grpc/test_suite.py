@@ -241,6 +241,26 @@ def test_nodes_call_each_other() -> None:
 
 
 @pytest.mark.timeout(120)
+def test_pairs_with_a_window() -> None:
+    done = command(
+        *("p2p-bandwidth", "--window", "3", "--both-ways", *QUICK[:-1], "--json"),
+        *("--scheme", "skew", "--buffers", "2", "--transport", "tcp", "--origin", "ordinary"),
+    )
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout)
+    assert (report["details"]["nodes"], report["details"]["window"]) == (2, 3)
+    rows = [(row["contender"], row["callers"]) for row in report["rows"]]
+    assert rows[:3] == [("grpcio", 6), ("tensorwire", 6), ("sockets", 6)]
+    assert all(row["calls"] >= 6 and row["ratio"] > 0 for row in report["rows"])
+
+
+def test_who_cannot_have_a_window_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    report, clusters = run(monkeypatch, "p2p-latency", window=4, peers=["sockets"])
+    assert {row.contender for row in report.rows} == {"grpcio", "tensorwire"}
+    assert {request.window for each in clusters for request in each.requests} == {4}
+
+
+@pytest.mark.timeout(120)
 def test_without_an_idea_its_steps_are_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -363,6 +383,8 @@ def test_wrong_usage_is_told() -> None:
         (("p2p-latency", "--connect", "nobody"), "both ends have"),
         (("p2p-latency", "--serve"), "both ends have"),
         (("mimic", "--workers", "2"), "give --servers alone"),
+        (("mimic", "--both-ways"), "p2p-latency and p2p-bandwidth"),
+        (("p2p-latency", "--window", "2", "--rate", "9"), "have no window"),
         (("p2p-latency", "--without", "tcp"), "none of coalescing, eager, rendezvous"),
     ):
         done = command(*arguments)

@@ -4,16 +4,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import Any, Final
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Final, TypeAlias, TypeVar
 
 import grpc
 
 from tensorwire.bench.suites.rpc.contender import ANSWER
 from tensorwire.bench.suites.rpc.messages import OPTIONS, why_no_protobuf
-from tensorwire.bench.suites.tf_grpc.contender import Call, Client, Contender, Request, answer
+from tensorwire.bench.suites.tf_grpc.contender import (
+    Begin,
+    Call,
+    Client,
+    Contender,
+    Procedure,
+    Request,
+    answer,
+)
 from tensorwire.bench.suites.tf_grpc.messages import (
     Messages,
     Stopwatch,
@@ -26,6 +34,10 @@ from tensorwire.bench.suites.tf_grpc.messages import (
 SERVICE: Final = "tensorwire.bench.Payloads"
 THREADS: Final = 8
 """Of a server: workers call at the same time."""
+PIPELINES: Final[frozenset[Procedure]] = frozenset({"echo", "acknowledge"})
+
+Stub: TypeAlias = "grpc.UnaryUnaryMultiCallable[Any, Any]"
+_T = TypeVar("_T")
 
 
 def method(procedure: str, mode: str, reads: bool) -> str:
@@ -81,36 +93,52 @@ class Caller(Client):
     def serialization_ns(self) -> int:
         return self.stopwatch.nanoseconds
 
+    def calls(self, request: Request) -> AbstractContextManager[Sequence[Call]]:
+        return self._each(request, self._call)
+
+    def begun(self, request: Request) -> AbstractContextManager[Sequence[Begin]]:
+        return self._each(request, self._begin)
+
     @contextmanager
-    def calls(self, request: Request) -> Iterator[Sequence[Call]]:
+    def _each(
+        self, request: Request, make: Callable[[Stub, Any, Messages, Request], _T]
+    ) -> Iterator[Sequence[_T]]:
         messages = self.messages(request)
         if request.mode == "serialized":
             messages = self.stopwatch.of(messages)
         echoes = request.procedure == "echo"
         name = method(request.procedure, request.mode, request.reads)
-        stub: grpc.UnaryUnaryMultiCallable[Any, Any] = self.channel.unary_unary(
+        stub: Stub = self.channel.unary_unary(
             f"/{SERVICE}/{name}",
             request_serializer=messages.serializer,
             response_deserializer=messages.deserializer if echoes else None,
         )
         calls = {
-            payload: self._call(stub, messages.make(payload), messages, request)
+            payload: make(stub, messages.make(payload), messages, request)
             for payload in set(request.payloads)
         }
         yield [calls[payload] for payload in request.payloads]
 
-    def _call(
-        self,
-        stub: grpc.UnaryUnaryMultiCallable[Any, Any],
-        message: Any,
-        messages: Messages,
-        request: Request,
-    ) -> Call:
+    def _call(self, stub: Stub, message: Any, messages: Messages, request: Request) -> Call:
         buffers, reads = messages.buffers, request.reads
         unpack, metadata = ANSWER.unpack, self.metadata
         if request.procedure == "echo":
             return lambda: answer(buffers(stub(message, metadata=metadata)), reads)
         return lambda: int(unpack(stub(message, metadata=metadata))[0])
+
+    def _begin(self, stub: Stub, message: Any, messages: Messages, request: Request) -> Begin:
+        buffers, reads = messages.buffers, request.reads
+        unpack, metadata = ANSWER.unpack, self.metadata
+
+        def echo() -> Call:
+            call = stub.future(message, metadata=metadata)
+            return lambda: answer(buffers(call.result()), reads)
+
+        def acknowledged() -> Call:
+            call = stub.future(message, metadata=metadata)
+            return lambda: int(unpack(call.result())[0])
+
+        return echo if request.procedure == "echo" else acknowledged
 
 
 def of_grpc() -> dict[str, Messages]:
@@ -125,6 +153,7 @@ class Grpcio(Contender):
     transports = ("grpc",)
     packages = ("protobuf",)
     joins = True
+    pipelines = PIPELINES
 
     def viable(self, transport: str) -> str | None:
         return None

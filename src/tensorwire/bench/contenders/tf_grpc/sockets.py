@@ -22,10 +22,12 @@ import numpy as np
 from tensorwire.bench.contenders.rpc.sockets import receive_into, received, tune
 from tensorwire.bench.suites.rpc.contender import ANSWER
 from tensorwire.bench.suites.tf_grpc.contender import (
+    Begin,
     Call,
     Client,
     Contender,
     Octets,
+    Procedure,
     Request,
     answer,
     buffers,
@@ -122,11 +124,32 @@ class _Client(Client):
         }
         yield [calls[payload] for payload in request.payloads]
 
+    @contextmanager
+    def begun(self, request: Request) -> Iterator[Sequence[Begin]]:
+        begins = {
+            payload: self._begin(request, buffers(payload)) for payload in set(request.payloads)
+        }
+        yield [begins[payload] for payload in request.payloads]
+
+    def _begin(self, request: Request, sent: Sequence[Octets]) -> Begin:
+        """Nobody reads echoes while a payload is sent: both ends could wait for each other."""
+        assert request.procedure == "acknowledge"
+        connection, parts = self._connection, _parts(request, sent)
+        told = memoryview(bytearray(ANSWER.size))
+
+        def end() -> int:
+            received(receive_into(connection, told))
+            return int(ANSWER.unpack(told)[0])
+
+        def begin() -> Call:
+            send(connection, parts)
+            return end
+
+        return begin
+
     def _call(self, request: Request, sent: Sequence[Octets]) -> Call:
         connection, memory, reads = self._connection, self._memory, request.reads
-        size = sum(buffer.size for buffer in sent)
-        head = memoryview(_HEAD.pack(request.procedure == "echo", reads, size))
-        parts = [head, *(buffer.data for buffer in sent)]
+        size, parts = sum(buffer.size for buffer in sent), _parts(request, sent)
         told = memoryview(bytearray(ANSWER.size))
 
         def echo() -> int:
@@ -143,11 +166,18 @@ class _Client(Client):
         return echo if request.procedure == "echo" else acknowledged
 
 
+def _parts(request: Request, sent: Sequence[Octets]) -> list[memoryview]:
+    size = sum(buffer.size for buffer in sent)
+    head = memoryview(_HEAD.pack(request.procedure == "echo", request.reads, size))
+    return [head, *(buffer.data for buffer in sent)]
+
+
 class Sockets(Contender):
     role = "limit"
     transports = ("tcp",)
     joins = True
     modes = frozenset({"non-serialized"})
+    pipelines: frozenset[Procedure] = frozenset({"acknowledge"})
 
     def __init__(self, congestion: str = "") -> None:
         self.congestion = congestion

@@ -13,6 +13,7 @@ import numpy as np
 
 import tensorwire
 from tensorwire.bench.contenders.tf_grpc.grpcio import (
+    PIPELINES,
     SERVICE,
     THREADS,
     Caller,
@@ -85,6 +86,7 @@ class Tensorwire(Contender):
     transports = names()
     packages = ("protobuf",)
     origins = frozenset(ORIGINS)
+    pipelines = PIPELINES
 
     def __init__(self, settings: Mapping[str, str] = MappingProxyType({})) -> None:
         self.settings = settings

@@ -20,7 +20,7 @@ from typing import Any, Final
 from tensorwire.bench.harness.control import Control, conversation
 from tensorwire.bench.suites.collectives.agent import end_with
 from tensorwire.bench.suites.tf_grpc.contender import Client, Contender, Request, expected, find
-from tensorwire.bench.suites.tf_grpc.load import Turns
+from tensorwire.bench.suites.tf_grpc.load import Turns, Window
 
 SERVER: Final = "server"
 WORKER: Final = "worker"
@@ -32,16 +32,25 @@ def work(control: Control, contender: Contender, clients: Sequence[Client]) -> N
     while message := control.receive():
         request = Request.from_json(message["request"])
         with ExitStack() as stack:
-            calls = [stack.enter_context(client.calls(request)) for client in clients]
-            turns = Turns(calls, expected(contender, request))
+            load = _load(stack, contender, clients, request)
             control.send({"ready": True})
             if not (message := control.receive()):
                 return
-            turns.until(message["begin"])
+            load.until(message["begin"])
             before = _serialization_ns(clients)
-            times = turns.timed(message["begin"], message["seconds"], message["rate"])
+            times = load.timed(message["begin"], message["seconds"], message["rate"])
             serialization_ns = _serialization_ns(clients) - before
             control.send({**times.to_json(), **_told(clients), "serialization": serialization_ns})
+
+
+def _load(
+    stack: ExitStack, contender: Contender, clients: Sequence[Client], request: Request
+) -> Turns | Window:
+    answers = expected(contender, request)
+    if request.window > 1:
+        begins = [stack.enter_context(client.begun(request)) for client in clients]
+        return Window(begins, answers, request.window)
+    return Turns([stack.enter_context(client.calls(request)) for client in clients], answers)
 
 
 def _serialization_ns(clients: Sequence[Client]) -> int:

@@ -33,7 +33,7 @@ class Topology:
 
     servers, workers: processes; nodes: that are both, each of which calls all others. remote:
     addresses of servers that run elsewhere already. pairs: whether worker i calls server i only,
-    counted around, and not all of them.
+    counted around, and not all of them; of nodes, each two call each other.
     """
 
     servers: int = 1
@@ -58,7 +58,8 @@ class Topology:
         """Those that this caller calls, of the addresses of all servers or nodes. Each caller
         begins with another one."""
         if self.pairs:
-            return [addresses[caller % len(addresses)]]
+            other = caller ^ 1 if self.nodes else caller % len(addresses)
+            return [addresses[other]]
         if self.nodes:
             return [*addresses[caller + 1 :], *addresses[:caller]]
         first = caller % len(addresses)

@@ -26,6 +26,8 @@ ORIGINS: Final = ("ordinary", "published")
 Octets = npt.NDArray[np.uint8]
 Procedure = Literal["echo", "acknowledge"]
 Call = Callable[[], int]
+Begin = Callable[[], Call]
+"""Begins a call, and returns what waits for its end."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class Request:
     procedure: the server sends the payload back, or 8 bytes. mode: of ``MODES``; serialized
     messages are protobuf's, others are buffers or ready bytes. origin: of the buffers of a sender
     that knows an arena. reads: whether receivers add up all bytes. payloads: of the calls, in turn.
+    window: how many calls a caller has under way.
     """
 
     procedure: Procedure
@@ -42,6 +45,7 @@ class Request:
     origin: str
     reads: bool
     payloads: tuple[Payload, ...]
+    window: int = 1
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -67,6 +71,11 @@ class Client(abc.ABC):
         """A call for each payload; calling it returns an ``answer``: of the echo to the caller, or
         the server's."""
 
+    def begun(self, request: Request) -> AbstractContextManager[Sequence[Begin]]:
+        """As ``calls``, for a window of calls, each of which is begun, and ends, in their order;
+        of the procedures that the contender ``pipelines``."""
+        raise NotImplementedError
+
     def serialization_ns(self) -> int:
         """Nanoseconds that this end has spent in serializers, since it began."""
         return 0
@@ -76,12 +85,14 @@ class Contender(contenders.Contender):
     """A library, and what it can do.
 
     joins: whether a receiver gets the buffers of a payload joined into one, where they are not
-    serialized. modes, origins: as of ``Request``.
+    serialized. modes, origins: as of ``Request``. pipelines: procedures of which a caller may have
+    several calls under way.
     """
 
     joins: bool = False
     modes: frozenset[str] = frozenset(MODES)
     origins: frozenset[str] = frozenset({"ordinary"})
+    pipelines: frozenset[Procedure] = frozenset()
 
     def environment(self) -> Mapping[str, str]:
         """Of its processes, before they load anything."""

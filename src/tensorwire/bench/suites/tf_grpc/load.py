@@ -1,27 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of one worker, one after the other, and the time that each one takes.
+"""Calls of one worker, one after the other or some at a time, and the time that each one takes.
 
 No time is left out (coordinated omission). Without a rate, a call begins where the one before
 has ended, so that all calls together are the whole time and a stall is the time of some call. With
 a rate, calls have a time at which they should begin, whatever the ones before take, and their times
-count from there.
+count from there. In a window, a call begins where the one ahead of it by the window has ended.
 """
 
 from __future__ import annotations
 
 import time
 from array import array
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from tensorwire.bench.harness.measure import check
-from tensorwire.bench.suites.tf_grpc.contender import Call
+from tensorwire.bench.suites.tf_grpc.contender import Begin, Call
 
 MOST_TOLD: Final = 20_000
 """Times of calls that a worker tells of one visit."""
 _SPIN_NS: Final = 100_000
 """Sleeping ends about that late; it is spun for instead."""
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -66,19 +69,12 @@ class Turns:
     """
 
     def __init__(self, calls: Sequence[Sequence[Call]], answers: Sequence[int]) -> None:
-        self._endless = self._turns(calls, answers)
-
-    @staticmethod
-    def _turns(calls: Sequence[Sequence[Call]], answers: Sequence[int]) -> Iterator[None]:
-        while True:
-            for place, answer in enumerate(answers):
-                for server in calls:
-                    check(server[place](), answer)
-                    yield
+        self._endless = _turns(calls, answers)
 
     def __call__(self) -> None:
         """Makes the next call. Raises WrongAnswerError."""
-        next(self._endless)
+        call, answer = next(self._endless)
+        check(call(), answer)
 
     def until(self, begin: int) -> None:
         """Warms up until that time of ``time.monotonic_ns``, with one call at least."""
@@ -114,6 +110,65 @@ class Turns:
             durations.append(now - due)
             due = start + int(len(durations) / rate * 1e9)
         return Times.of(durations, (now - start) / 1e9)
+
+
+class Window:
+    """As ``Turns``, with a number of calls under way, as OSU's benchmarks of bandwidth have them.
+
+    begins: of each server, one for each payload.
+    """
+
+    def __init__(
+        self, begins: Sequence[Sequence[Begin]], answers: Sequence[int], size: int
+    ) -> None:
+        self._endless = _turns(begins, answers)
+        self._size = size
+        self._under_way: deque[tuple[int, Call, int]] = deque()
+
+    def _fill(self) -> None:
+        while len(self._under_way) < self._size:
+            begin, answer = next(self._endless)
+            now = time.monotonic_ns()
+            self._under_way.append((now, begin(), answer))
+
+    def _end(self) -> int:
+        """The nanoseconds of the call that was begun first. Raises WrongAnswerError."""
+        begun, end, answer = self._under_way.popleft()
+        check(end(), answer)
+        return time.monotonic_ns() - begun
+
+    def until(self, begin: int) -> None:
+        """Warms up until that time of ``time.monotonic_ns``, with one window at least."""
+        self._fill()
+        while time.monotonic_ns() < begin:
+            self._end()
+            self._fill()
+        while self._under_way:
+            self._end()
+
+    def timed(self, begin: int, seconds: float, rate: float = 0) -> Times:
+        """Calls for that long from ``begin`` on, or from now where that is later, and until all
+        have ended; one window at least. ValueError: a window has no rate."""
+        if rate:
+            raise ValueError("calls at a rate have no window")
+        durations = array("q")
+        start = max(begin, time.monotonic_ns())
+        end = start + int(seconds * 1e9)
+        self._fill()
+        while time.monotonic_ns() < end:
+            durations.append(self._end())
+            self._fill()
+        while self._under_way:
+            durations.append(self._end())
+        return Times.of(durations, (time.monotonic_ns() - start) / 1e9)
+
+
+def _turns(calls: Sequence[Sequence[_T]], answers: Sequence[int]) -> Iterator[tuple[_T, int]]:
+    """Each with its answer, of one server after the other, without an end."""
+    while True:
+        for place, answer in enumerate(answers):
+            for server in calls:
+                yield server[place], answer
 
 
 def _wait_for(due: int) -> None:

@@ -70,18 +70,25 @@ def _payload_class() -> Any:
 
 
 class Stopwatch:
-    """Adds up the time that functions take; for the calls of one thread."""
+    """Adds up the time that functions take, each of which one thread at a time calls."""
 
     def __init__(self) -> None:
-        self.nanoseconds = 0
+        self._spent: list[list[int]] = []  # nanoseconds, of each function
+
+    @property
+    def nanoseconds(self) -> int:
+        return sum(spent for (spent,) in self._spent)
 
     def timing(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        spent = [0]
+        self._spent.append(spent)
+
         def timed(given: Any) -> Any:
             before = time.perf_counter_ns()
             try:
                 return function(given)
             finally:
-                self.nanoseconds += time.perf_counter_ns() - before
+                spent[0] += time.perf_counter_ns() - before
 
         return timed
 

@@ -61,9 +61,21 @@ BENCHMARKS: Final = {
 
 
 def topology(
-    benchmark: str, servers: int | None, workers: int | None, remote: Sequence[str]
+    benchmark: str,
+    servers: int | None,
+    workers: int | None,
+    remote: Sequence[str],
+    both_ways: bool = False,
 ) -> Topology:
     """Raises ValueError for one that the benchmark cannot have. None: as the paper has it."""
+    if both_ways:
+        if not benchmark.startswith("p2p"):
+            raise ValueError("pairs call each other in p2p-latency and p2p-bandwidth")
+        if workers not in (None, servers or 1):
+            raise ValueError("a pair is a server and a worker: give as many of both, or one number")
+        if remote:
+            raise ValueError("pairs that call each other are all on this host: give no --connect")
+        return Topology(nodes=2 * (servers or 1), pairs=True)
     if benchmark != "mimic":
         pairs = benchmark.startswith("p2p")
         return Topology(
@@ -103,10 +115,12 @@ def _more(report: Report) -> Sequence[Column]:
 def _title(report: Report) -> str:
     details = report.details
     if details["nodes"]:
-        who = f"{details['nodes']} nodes, each of which calls all others"
+        called = "the other of its pair" if details.get("pairs") else "all others"
+        who = f"{details['nodes']} nodes, each of which calls {called}"
     else:
         who = f"{details['servers']} parameter server(s), {details['workers']} worker(s)"
-    return f"tensorwire bench {report.suite}: {who}"
+    window = f", {details['window']} calls of each under way" * (details.get("window", 1) > 1)
+    return f"tensorwire bench {report.suite}: {who}{window}"
 
 
 LAYOUT: Final = Layout(
@@ -136,7 +150,7 @@ LAYOUT: Final = Layout(
         "no ratio.",
         "CPU: seconds of all processes here, all their threads, for 10^9 bytes of payload.",
         "x grpcio: how many times faster than grpcio (sync, ready messages), in the same rounds, "
-        "by p50 (several workers: by RPC/s).",
+        "by p50 (several workers, or calls under way: by RPC/s).",
     ),
 )
 
@@ -145,6 +159,7 @@ LAYOUT: Final = Layout(
 class Options:
     """workloads: what calls carry; modes, origins, reads: as of ``Request``. transports:
     Tensorwire's. without: ideas, for each of which there is a variant of it that does without.
+    window: calls that a caller has under way.
     peers: beside grpcio, of which those in ``may_lack`` need not be installed. remote: addresses of
     the servers of each contender, where they run elsewhere already."""
 
@@ -162,6 +177,7 @@ class Options:
     without: Sequence[str] = ()
     may_lack: Sequence[str] = ()
     remote: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    window: int = 1
 
 
 @dataclass
@@ -211,6 +227,8 @@ class Payloads(Suite):
     def duty(self, entry: Entry) -> list[Work]:
         """The same in ordinary memory, each once, where the library knows no other."""
         library = self.contender(entry.contender)
+        if self.options.window > 1 and BENCHMARKS[self.name].procedure not in library.pipelines:
+            return []
         own = (
             work if work.origin in library.origins else replace(work, origin="ordinary")
             for work in self.works
@@ -221,7 +239,10 @@ class Payloads(Suite):
         """What calls of a work are."""
         (workload,) = (each for each in self.options.workloads if each.name == work.case)
         procedure = BENCHMARKS[self.name].procedure
-        return Request(procedure, work.payload, work.origin, work.reads, workload.payloads)
+        return Request(
+            *(procedure, work.payload, work.origin, work.reads, workload.payloads),
+            self.options.window,
+        )
 
     def moved(self, work: Work) -> int:
         return work.size * (2 if BENCHMARKS[self.name].procedure == "echo" else 1)
@@ -236,6 +257,8 @@ class Payloads(Suite):
             "servers": topology.servers,
             "workers": topology.workers,
             "nodes": topology.nodes,
+            "pairs": topology.pairs,
+            "window": self.options.window,
             "payloads": {
                 each.name: [list(payload) for payload in each.payloads]
                 for each in self.options.workloads
@@ -301,7 +324,7 @@ def plan(options: Options) -> list[Work]:
             mode,
             origin if mode == "non-serialized" else "ordinary",
             reads,
-            options.topology.callers,
+            options.topology.callers * options.window,
         )
         for workload in options.workloads
         for mode in options.modes
