@@ -18,7 +18,6 @@ from tensorwire.bench.harness import cpu
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_INTERFACES = Path("/proc/net/dev")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -26,7 +25,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 class Sample:
     """seconds: since the first sample. cpu_seconds: that the processes have used since then.
     memory: bytes that are resident in them; what two of them map counts twice. received, sent:
-    bytes through all network interfaces of the host since then, loopback's too."""
+    bytes through all network interfaces of their hosts since then, loopback's too."""
 
     seconds: float
     cpu_seconds: float
@@ -43,6 +42,8 @@ class Monitor:
         self.samples: list[Sample] = []
         self._pids = pids
         self._interval = interval
+        networks = {os.stat(f"/proc/{pid}/ns/net").st_ino: pid for pid in pids}
+        self._interfaces = [Path(f"/proc/{pid}/net/dev") for pid in networks.values()]
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="resources", daemon=True)
         self._first = self._totals()
@@ -82,8 +83,9 @@ class Monitor:
 
     def _totals(self) -> Sample:
         memory = sum(_resident(pid) for pid in self._pids)
-        received, sent = traffic(_INTERFACES.read_text())
-        return Sample(time.monotonic(), cpu.seconds(self._pids), memory, received, sent)
+        received, sent = zip(*(traffic(each.read_text()) for each in self._interfaces), strict=True)
+        used = cpu.seconds(self._pids)
+        return Sample(time.monotonic(), used, memory, sum(received), sum(sent))
 
 
 def timeline(rounds: Sequence[Sequence[Sample]]) -> tuple[list[float], dict[str, list[float]]]:

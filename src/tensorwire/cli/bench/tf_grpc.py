@@ -22,6 +22,7 @@ from tensorwire.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from tensorwire.bench.harness.network import Link
     from tensorwire.bench.suites.tf_grpc.payloads import Workload
 
 _CODES = (
@@ -125,6 +126,14 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
             float,
             typer.Option(min=0.01, help="Seconds between samples of CPU, memory and network."),
         ] = 0.25,
+        network: Annotated[
+            str,
+            typer.Option(
+                help="RATE or RATE,DELAY, as 10gbit or 10gbit,0.1ms: give each process a network "
+                "namespace and such a link (needs root); nothing goes by shm then.",
+                show_default=False,
+            ),
+        ] = "",
         transport: Annotated[
             list[str],
             typer.Option(help="shm, verbs, tcp; repeat or separate by commas."),
@@ -199,6 +208,12 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
             usage("--peers", lambda each: each == "all" or find(each), each)
         chosen = [*(LIMITS if limits else ()), *(others if "all" in named else named)]
         ahead = ways("--transport", ",".join(transport))
+        link = None
+        if network:
+            if serve or connect:
+                raise typer.BadParameter("it is for one host", param_hint="--network")
+            link = usage("--network", _link, network)
+            ahead = [each for each in ahead if each == "tcp"]
         ideas = choices("--without", without, IDEAS) if without else []
         token = usage("--token-file", remote.Token.of, token_file) if serve or connect else None
         if serve:
@@ -244,7 +259,7 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
             peers=chosen,
             rounds=rounds,
             seconds=seconds,
-            settings=Settings(warm_up, rate, monitor, str(token.file) if token else ""),
+            settings=Settings(warm_up, rate, monitor, str(token.file) if token else "", link),
             without=ideas,
             may_lack=[each for each in others if each not in named],
             remote=usage("--connect", lambda where: remote.look_up(where, port, token), where),
@@ -261,6 +276,18 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
         raise typer.Exit(measured(suite, output, json_, plot, draw, csv))
 
     return app
+
+
+def _link(text: str) -> Link:
+    """ValueError also where no such network can be made."""
+    from tensorwire.bench.harness.network import Link, NetworkError, hosts
+
+    link = Link.of(text)
+    try:
+        with hosts(link, 1):
+            return link
+    except NetworkError as error:
+        raise ValueError(str(error)) from None
 
 
 def _bytes(text: str) -> int:

@@ -254,6 +254,26 @@ def test_pairs_with_a_window() -> None:
     assert all(row["calls"] >= 6 and row["ratio"] > 0 for row in report["rows"])
 
 
+@pytest.mark.timeout(120)
+def test_processes_on_a_network() -> None:
+    done = command(
+        *("ps-throughput", "--network", "1gbit", "--workers", "2", *QUICK, "--json"),
+        *("--scheme", "uniform", "--buffers", "3", "--origin", "ordinary", "--monitor", "0.02"),
+        *("--seconds", "0.1"),
+    )
+    if done.exit_code == 2 and "--network" in done.output:
+        pytest.skip("no network namespaces here")
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout)
+    assert "1gbit" in report["details"]["network"]
+    rows = [(row["contender"], row["transport"]) for row in report["rows"]]
+    assert rows == [("grpcio", "grpc"), ("tensorwire", "tcp")]
+    for row in report["rows"]:
+        assert row["gb_per_s"] < 0.2, "a gigabit, and what a burst adds to that"
+    for samples in report["details"]["samples"]:
+        assert sum(samples["figures"]["sent, MB/s"]) > 0
+
+
 def test_who_cannot_have_a_window_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     report, clusters = run(monkeypatch, "p2p-latency", window=4, peers=["sockets"])
     assert {row.contender for row in report.rows} == {"grpcio", "tensorwire"}
@@ -385,6 +405,8 @@ def test_wrong_usage_is_told() -> None:
         (("mimic", "--workers", "2"), "give --servers alone"),
         (("mimic", "--both-ways"), "p2p-latency and p2p-bandwidth"),
         (("p2p-latency", "--window", "2", "--rate", "9"), "have no window"),
+        (("p2p-latency", "--network", "fast"), "write 10gbit, or 10gbit,0.1ms"),
+        (("p2p-latency", "--network", "1gbit", "--connect", "a"), "it is for one host"),
         (("p2p-latency", "--without", "tcp"), "none of coalescing, eager, rendezvous"),
     ):
         done = command(*arguments)

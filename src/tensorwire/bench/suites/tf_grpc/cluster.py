@@ -6,12 +6,13 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tensorwire.bench.harness.control import AgentError, Control
 from tensorwire.bench.harness.measure import Visit, quantile
+from tensorwire.bench.harness.network import Host, Link, NetworkError, hosts
 from tensorwire.bench.harness.processes import START_SECONDS, VISIT_FACTOR, expect_all, started
 from tensorwire.bench.harness.resources import Monitor, Sample
 from tensorwire.bench.harness.schedule import Entry
@@ -69,12 +70,14 @@ class Topology:
 @dataclass(frozen=True)
 class Settings:
     """warm_up: seconds ahead of a visit. rate: calls of a worker in a second; 0: one after the
-    other. interval: seconds between samples of resources. token_file: see ``agent``."""
+    other. interval: seconds between samples of resources. token_file: see ``agent``. link: what
+    each process has to a switch, as if it were a host; None: all share this one's loopback."""
 
     warm_up: float
     rate: float = 0.0
     interval: float = 0.25
     token_file: str = ""
+    link: Link | None = None
 
 
 @dataclass(frozen=True)
@@ -182,14 +185,19 @@ def start(
     """Starts the processes of a contender and ends them, whatever state they are in. request: what
     calls of a work are."""
     roles = topology.roles()
+    places = [Host(LOOPBACK, ())] * len(roles)
 
     def commands(path: str) -> list[list[str]]:
         return [
-            command(entry, role, number, LOOPBACK, 0, settings.token_file, path)
-            for number, role in enumerate(roles)
+            [*place.enter, *command(entry, role, number, place.address, 0, token_file, path)]
+            for number, (place, role) in enumerate(zip(places, roles, strict=True))
         ]
 
-    with started(commands, len(roles)) as hellos:
+    token_file = settings.token_file
+    with ExitStack() as stack:
+        if settings.link is not None:
+            places = stack.enter_context(_network(settings.link, len(roles)))
+        hellos = stack.enter_context(started(commands, len(roles)))
         addresses = topology.remote or [hello["address"] for _, hello in hellos if hello["address"]]
         callers = [
             control for (control, _), role in zip(hellos, roles, strict=True) if role != SERVER
@@ -199,6 +207,15 @@ def start(
         told = expect_all(callers, START_SECONDS, "worker {}")
         pids = [hello["pid"] for _, hello in hellos]
         yield Cluster(callers, told, pids, request, settings)
+
+
+@contextmanager
+def _network(link: Link, count: int) -> Iterator[list[Host]]:
+    try:
+        with hosts(link, count) as found:
+            yield found
+    except NetworkError as error:
+        raise AgentError(str(error)) from error
 
 
 def command(

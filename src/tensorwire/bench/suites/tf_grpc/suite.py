@@ -31,6 +31,8 @@ from tensorwire.terminal import Column
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tensorwire.bench.harness.network import Link
+
 OWN: Final = "tensorwire"
 BASELINE: Final = Entry("grpcio", "grpc")
 LIMITS: Final = ("sockets",)
@@ -120,7 +122,15 @@ def _title(report: Report) -> str:
     else:
         who = f"{details['servers']} parameter server(s), {details['workers']} worker(s)"
     window = f", {details['window']} calls of each under way" * (details.get("window", 1) > 1)
-    return f"tensorwire bench {report.suite}: {who}{window}"
+    network = f", {details['network']}" if details.get("network") else ""
+    return f"tensorwire bench {report.suite}: {who}{window}{network}"
+
+
+def _network(link: Link | None) -> str:
+    if link is None:
+        return ""
+    delay = f" and {link.delay} one way" if link.delay else ""
+    return f"a network namespace for each process, with a link of {link.rate}{delay}"
 
 
 LAYOUT: Final = Layout(
@@ -259,6 +269,7 @@ class Payloads(Suite):
             "nodes": topology.nodes,
             "pairs": topology.pairs,
             "window": self.options.window,
+            "network": _network(self.options.settings.link),
             "payloads": {
                 each.name: [list(payload) for payload in each.payloads]
                 for each in self.options.workloads
