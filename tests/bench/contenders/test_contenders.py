@@ -86,12 +86,19 @@ def test_what_is_always_there() -> None:
 
 @pytest.mark.parametrize(
     ("name", "package"),
-    [("zmq", "pyzmq"), ("flight", "pyarrow"), ("mpi", "mpi4py"), ("nixl", "nixl")],
+    [
+        ("zmq", "pyzmq"),
+        ("flight", "pyarrow"),
+        ("mpi", "mpi4py"),
+        ("nixl", "nixl"),
+        ("torch-rpc", "torch"),
+    ],
 )
 def test_what_is_missing_says_how_to_get_it(
     name: str, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"tensorwire.bench.contenders.rpc.{name}.find_spec", lambda module: None)
+    module = f"tensorwire.bench.contenders.rpc.{name.replace('-', '_')}"
+    monkeypatch.setattr(f"{module}.find_spec", lambda module: None)
     for transport in find(name).transports:
         reason = find(name).viable(transport)
         assert reason is not None
@@ -111,4 +118,5 @@ def test_a_congestion_control_that_does_not_exist_is_no_contender() -> None:
 def test_what_a_library_has_not() -> None:
     assert not find("zmq").supports(Work("request", 8, payload="bytes"))
     assert not find("nixl").supports(Work("stream", 8))
+    assert not find("torch-rpc").supports(Work("stream", 8))
     assert not find("mpi").supports(Work("request", 8, callers=2))
