@@ -80,9 +80,9 @@ PYTHON_LAYERS = (
     ("_core", "observe"),
     ("launch", "log", "progress", "signals", "tensors", "terminal", "transports"),
     ("environment", "observe.audit", "observe.host", "observe.trace", "plugins"),
-    ("arrays", "audit", "rpc", "trace"),
+    ("arrays", "audit", "observe.messages", "rpc", "trace"),
     (
-        *("observe.doctor", "observe.loopback", "observe.metrics"),
+        *("observe.doctor", "observe.loopback", "observe.metrics", "observe.profile"),
         *("collective", "protobuf", "queue", "remote", "service"),
     ),
     ("graph", "horovod", "jax", "metrics", "observe.rdma", "tensorflow", "torch", "weights"),

@@ -20,7 +20,7 @@ from tensorwire.cli.group import Group
 from tensorwire.transports import names
 
 COMMANDS = (
-    *("run", "train", "trace", "doctor", "graph", "report"),
+    *("run", "train", "trace", "profile", "doctor", "graph", "report"),
     *("bench rpc", "bench tensorflow", "bench collectives", "bench compare"),
     *("bench p2p-latency", "bench mimic"),
 )

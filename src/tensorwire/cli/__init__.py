@@ -20,6 +20,8 @@ class Commands(Group):
         "run": "Run a TensorFlow or JAX program as it is, with tensorwire between its processes.",
         "trace": "Run a program, and show the protocol steps of every link in all of its "
         "processes.",
+        "profile": "Run a program, and show how large its messages are, and by which protocol they "
+        "went.",
         "doctor": "Show what this host has, what calls to TARGET would get, and what mends the "
         "rest.",
         "bench": "Measure Tensorwire against others.",

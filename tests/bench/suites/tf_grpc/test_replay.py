@@ -11,12 +11,10 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import tensorwire
 from tensorwire import trace
-from tensorwire.bench.suites.tf_grpc.replay import MOST_MESSAGES, buffers, of_trace
+from tensorwire.bench.suites.tf_grpc.replay import MOST_MESSAGES, of_trace
 from tensorwire.observe.trace import as_dict
 from tensorwire.rpc import segments
 from tensorwire.transports import why_not
@@ -103,14 +101,3 @@ def test_what_is_no_trace_is_told(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("[]")
     with pytest.raises(ValueError, match="is no trace"):
         of_trace(tmp_path / "text")
-
-
-@given(st.lists(st.integers(1, 1 << 40), min_size=1, max_size=20), st.data())
-def test_no_byte_is_lost(sizes: list[int], data: st.DataObject) -> None:
-    """Whatever runs of segments went in one frame."""
-    starts = sorted({0, *data.draw(st.sets(st.integers(0, len(sizes) - 1)))})
-    runs = list(zip(starts, [*starts[1:], len(sizes)], strict=True))
-    found = buffers(len(sizes), {begin: sum(sizes[begin:end]) for begin, end in runs})
-    assert sum(found) == sum(sizes)
-    if all(end - begin == 1 for begin, end in runs):
-        assert found == tuple(sizes)
