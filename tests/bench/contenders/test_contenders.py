@@ -14,7 +14,7 @@ from tensorwire.bench.suites.rpc.messages import PAYLOADS
 from tensorwire.bench.suites.rpc.suite import Calls, plan
 
 SIZES = (8, 1 << 20)
-EVERYWHERE = {"tensorwire", "grpcio", "sockets", "memcpy"}
+EVERYWHERE = {"tensorwire", "grpcio", "grpc-aio", "sockets", "memcpy"}
 
 
 def viable() -> list[Entry]:
@@ -119,4 +119,5 @@ def test_what_a_library_has_not() -> None:
     assert not find("zmq").supports(Work("request", 8, payload="bytes"))
     assert not find("nixl").supports(Work("stream", 8))
     assert not find("torch-rpc").supports(Work("stream", 8))
-    assert not find("mpi").supports(Work("request", 8, callers=2))
+    for name in ("mpi", "grpc-aio"):
+        assert not find(name).supports(Work("request", 8, callers=2))
