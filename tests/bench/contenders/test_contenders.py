@@ -91,6 +91,7 @@ def test_what_is_always_there() -> None:
         ("flight", "pyarrow"),
         ("mpi", "mpi4py"),
         ("nixl", "nixl"),
+        ("gloo", "torch"),
         ("torch-rpc", "torch"),
     ],
 )
@@ -119,5 +120,5 @@ def test_what_a_library_has_not() -> None:
     assert not find("zmq").supports(Work("request", 8, payload="bytes"))
     assert not find("nixl").supports(Work("stream", 8))
     assert not find("torch-rpc").supports(Work("stream", 8))
-    for name in ("mpi", "grpc-aio"):
+    for name in ("mpi", "gloo", "grpc-aio"):
         assert not find(name).supports(Work("request", 8, callers=2))

@@ -76,7 +76,9 @@ def test_what_is_not_installed_is_told_with_what_there_is(tmp_path: Path) -> Non
     done = bench("--peers", "pipe", path=tmp_path)
     assert done.returncode == 2
     told = " ".join(re.sub("[│╭╮╰╯─]", " ", done.stderr).split())
-    assert "no contender is called 'pipe'; there are flight, grpc-aio, grpcio, memcpy," in told
+    assert (
+        "no contender is called 'pipe'; there are flight, gloo, grpc-aio, grpcio, memcpy," in told
+    )
     assert "install the package that brings it" in told
 
 
