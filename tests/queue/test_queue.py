@@ -19,6 +19,7 @@ from tests.queue.conftest import LIMIT, Served, until
 import tensorwire
 from tensorwire import queue
 from tensorwire.queue import serving, wire
+from tensorwire.queue.conversation import Conversation
 
 End = Any  # Queue and QueueClient have the same methods
 
@@ -348,6 +349,36 @@ def test_ctrl_c_once_a_question_has_left_leaves_it_open(
     until(lambda: served.own.stats().consumers == 0)
     stats = served.own.stats()
     assert (stats.delivered, stats.lost) == (2, 0)
+
+
+@pytest.mark.parametrize("left", [True, False], ids=["it has left", "it has not"])
+def test_ctrl_c_while_more_is_asked_for_loses_no_item(
+    serve: Any, monkeypatch: pytest.MonkeyPatch, left: bool
+) -> None:
+    served = serve()
+    for item in (1, 2, 3):
+        served.own.put(item)
+    client = served.connect(prefetch=3)
+    send = Conversation.send
+    questions: list[None] = []
+
+    def interrupted(*arguments: Any) -> None:
+        questions.append(None)
+        if len(questions) != 2 or left:
+            send(*arguments)
+        if len(questions) == 2:  # by who has an item, and asks for the next ones
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Conversation, "send", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        client.get(LIMIT)
+    for item in (4, 5):
+        served.own.put(item)
+    assert [client.get(LIMIT) for _ in range(5)] == [1, 2, 3, 4, 5]
+    client.close()
+    until(lambda: served.own.stats().consumers == 0)
+    stats = served.own.stats()
+    assert (stats.delivered, stats.lost, stats.items) == (5, 0, 0)
 
 
 def test_a_link_that_takes_long(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:

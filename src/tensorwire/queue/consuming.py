@@ -40,6 +40,7 @@ class Consuming:
         self._lock = threading.Lock()  # guards what follows, down to the number of the question
         self._items: deque[Item] = deque()
         self._taken = 0
+        self._told = 0  # items that the server counts as taken
         self._waiting = 0  # items that are waited for
         self._asked = 0  # the number of the last question
         self._answered = 0
@@ -74,6 +75,12 @@ class Consuming:
             except QueueError:
                 if not found:
                     raise
+            except BaseException:  # Ctrl-C: nobody gets them
+                self._items.extendleft(reversed(found))
+                self._taken -= len(found)
+                if found and waiting:
+                    self._waiting += most
+                raise
         return found
 
     def _ask(self) -> None:
@@ -86,13 +93,16 @@ class Consuming:
         if sum([item.nbytes for item in list(self._items)]) >= self._opened.capacity_bytes:
             return  # the server keeps them until they are taken
         number = self._asked + 1
-        question = wire.encode(wire.Ask(number, min(wanted, wire.MAX_ITEMS), self._taken))
+        taken = max(self._taken, self._told)
+        question = wire.encode(wire.Ask(number, min(wanted, wire.MAX_ITEMS), taken))
         sent: deque[bool] = deque()
         self._asked = number  # the answer may come before this thread goes on
         try:
             self._talk.send([question], None, sent)
         finally:  # Ctrl-C comes before the question has left or after
-            if not (sent and sent[-1]):
+            if sent and sent[-1]:
+                self._told = taken
+            else:
                 self._asked = number - 1
 
     def _there(self) -> bool:
@@ -163,7 +173,8 @@ class Consuming:
             if self._talk.error is None:
                 if self._asked != self._answered:
                     self._take_back(self._asked)
-                self._talk.send([wire.encode(wire.Ask(0, 0, self._taken))], timeout)
+                taken = max(self._taken, self._told)
+                self._talk.send([wire.encode(wire.Ask(0, 0, taken))], timeout)
                 self._talk.end_send()
                 self._talk.until(lambda: self._talk.error is not None, timeout)
         finally:
