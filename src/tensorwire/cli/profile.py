@@ -21,8 +21,8 @@ app = single()
     options_metavar="[OPTIONS] --",
     epilog="Examples:\n\n"
     "[bold]tensorwire profile -- python train.py[/]\n\n"
-    "[bold]tensorwire profile --plot sizes.png -- tensorwire train --model resnet50 "
-    "--num_batches 5[/]\n\n"
+    "[bold]tensorwire profile --plot sizes.png -- tensorwire train --local ps=1,worker=2 "
+    "--server_protocol grpc+tensorwire --model resnet50[/]\n\n"
     "[bold]tensorwire profile --json --output sizes.json -- python client.py[/]\n\n"
     "Exit codes: the program's; 1 a file could not be written, 2 wrong usage, 127 no such program.",
 )
