@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <memory>
 #include <new>
 #include <span>
 #include <string>
@@ -138,7 +139,10 @@ inline Hold lent_by(const tw_owner& owner) {
 // fail: from then on lent memory finds its way home.
 class Outbox {
  public:
-  explicit Outbox(tw_payload payload) : count_(payload.segments ? payload.count : 0) {
+  explicit Outbox(tw_payload payload)
+      : count_(payload.segments ? payload.count : 0),
+        few_count_(count_ > kFewSegments ? 0 : count_) {
+    std::uninitialized_value_construct_n(few_, few_count_);
     if (const tw_keeper* const from = payload.keeper) {
       keeper_.how = from->keep ? Keeper::How::kHold : Keeper::How::kCopy;
       keeper_.context = const_cast<tw_keeper*>(from);
@@ -161,16 +165,24 @@ class Outbox {
       for (; payload.owners && taken < count_; ++taken)
         if (const tw_owner& owner = payload.owners[taken]; owner.release)
           owner.release(owner.context);
+      std::destroy_n(few_, few_count_);
       throw;
     }
   }
-  std::span<OutSegment> segments() { return {count_ > kFewSegments ? many_.data() : few_, count_}; }
+  ~Outbox() { std::destroy_n(few_, few_count_); }
+  Outbox(const Outbox&) = delete;
+  Outbox& operator=(const Outbox&) = delete;
+
+  std::span<OutSegment> segments() { return {many_.empty() ? few_ : many_.data(), count_}; }
   const Keeper& keeper() const { return keeper_; }
 
  private:
   const size_t count_;
+  const size_t few_count_;
   Keeper keeper_;
-  OutSegment few_[kFewSegments];
+  union {  // those that are used are made: a small message notices the others
+    OutSegment few_[kFewSegments];
+  };
   std::vector<OutSegment> many_;
 };
 
