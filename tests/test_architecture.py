@@ -40,7 +40,8 @@ CORE_LAYERS = (
     "abi",
 )
 ABI = CORE_LAYERS.index("abi")
-TRANSPORTS = ("shm", "verbs", "tcp", "loop")
+KINDS = (ROOT / "core" / "transport" / "kinds.cc").read_text()
+TRANSPORTS = tuple(re.findall(r"^  KIND\((\w+)\)", KINDS, re.MULTILINE))
 # The types and the namespaces of transports, and their names as text.
 OF_A_TRANSPORT = re.compile(
     rf"\b(?:{'|'.join(name.title() for name in TRANSPORTS)})[A-Z]\w*"

@@ -324,3 +324,14 @@ def test_the_way_through_the_code_leads_through_files_that_exist() -> None:
     paths = re.findall(r"`((?:core|src|tests)/[\w./]+\.\w+)`", text)
     assert len(paths) > 20
     assert [path for path in paths if not (ROOT / path).is_file()] == []
+
+
+def test_the_tables_of_rooms_have_all_folders_and_modules() -> None:
+    rooms = (ROOT / "docs" / "architecture.md").read_text().split("\n## ")[1]
+    rows = [row.split("|")[1] for row in rooms.splitlines() if row.startswith("| `")]
+    named = {name.partition("/")[0] for row in rows for name in re.findall(r"`([^`]+)`", row)}
+    core = {path.name for path in (ROOT / "core").iterdir() if path.is_dir()}
+    package = {path.name for path in (ROOT / "src" / "tensorwire").iterdir()}
+    package = {name for name in package if not name.startswith("_") and name != "py.typed"}
+    assert (core | package) - {"test", "fuzz", "tensorwire", "tensorwire.h"} - named == set()
+    assert named - core - package == set()

@@ -170,7 +170,7 @@ WITHOUT_ADVICE = """
 def test_where_the_kernel_gives_no_huge_pages() -> None:
     number = {"x86_64": "28", "aarch64": "233"}.get(platform.machine())
     if number is None:
-        return
+        pytest.skip("the number of madvise() is known for x86-64 and aarch64")
     run(WITHOUT_ADVICE, number)
 
 

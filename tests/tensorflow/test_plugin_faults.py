@@ -132,7 +132,7 @@ def test_a_sender_is_killed_mid_step_and_comes_back(tensorflow: Any) -> None:
             fetch = waits_on_ps(tf)
             with session_that_loses_a_server(tf, cluster.target("worker")) as run:
                 thread, failures = in_background(run, fetch)
-                time.sleep(1.0)  # the step is under way, as far as one can tell from outside
+                eventually(partial(is_waited_for, cluster, "ps"), "the worker asks")
                 began = time.monotonic()
                 cluster.processes["ps", 0].kill()
                 thread.join(30)

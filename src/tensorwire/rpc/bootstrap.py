@@ -103,7 +103,7 @@ def _no_answer(error: Any) -> OpenError:
     return OpenError(reason, _core.ATTEMPT_REFUSED, refusal)
 
 
-class _Door(NamedTuple):
+class _Address(NamedTuple):
     """A TCP port of the data plane."""
 
     host: str
@@ -124,7 +124,7 @@ class Listeners:
         self._policy = policy
         self._data_port = data_port
         self._advertised = advertise_host
-        self._doors: list[_Door] = []
+        self._listening: list[_Address] = []
         self._offered: list[str] = []  # best first
         self._local: str | None = None
 
@@ -162,10 +162,10 @@ class Listeners:
 
     def _listen_tcp(self, host: str, networks: list[str]) -> None:
         number = next(iter(target.resolve(host or "::")), host)
-        if any(door.host == number for door in self._doors):
+        if any(address.host == number for address in self._listening):
             return
         try:
-            self._doors.append(_Door(number, self._core.listen_tcp(number, self._data_port)))
+            self._listening.append(_Address(number, self._core.listen_tcp(number, self._data_port)))
         except _core.StatusError as error:
             asked = self._data_port != 0 or self._policy.required is not None
             where = target.address(networks[-1], number, self._data_port)
@@ -226,28 +226,28 @@ class Listeners:
         Whoever listens at a wrong address fails the proof, which does it no good.
         """
         near = not peer or target.is_loopback(peer)
-        doors: list[_Door] = []
-        for host, port in self._doors:
+        addresses: list[_Address] = []
+        for host, port in self._listening:
             if self._advertised is not None and not near:
                 if not target.is_loopback(host):
-                    doors.append(_Door(self._advertised, port))
+                    addresses.append(_Address(self._advertised, port))
             elif host not in target.WILDCARDS:
                 if near or not target.is_loopback(host):
-                    doors.append(_Door(host, port))
+                    addresses.append(_Address(host, port))
             elif near:
                 loopback = "::1" if ":" in peer and host == "::" else "127.0.0.1"
-                doors.append(_Door(loopback, port))
+                addresses.append(_Address(loopback, port))
             else:
-                doors.append(_Door("", port))
+                addresses.append(_Address("", port))
                 interface = target.address_towards(peer)
                 if interface is not None:
-                    doors.append(_Door(interface, port))
+                    addresses.append(_Address(interface, port))
         if self._advertised is not None and near:
-            doors.extend([_Door(self._advertised, port) for _, port in self._doors])
+            addresses.extend([_Address(self._advertised, port) for _, port in self._listening])
         found: list[str] = []
         for name in self._offered:
             if not transports.is_local(name):
-                found.extend(target.address(name, *door) for door in dict.fromkeys(doors))
+                found.extend(target.address(name, *address) for address in dict.fromkeys(addresses))
             elif self._local is not None and client.same_host and client.same_user:
                 found.append(f"{name}:{self._local}")
         return found
