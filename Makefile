@@ -64,7 +64,7 @@ IN_TREE = --config-settings=build-dir=build/test --config-settings=build.targets
 
 # Python files are used where they are: native sources and build files make this run again, and folders
 # in which modules came, went or moved.
-.venv/built: .venv/ready pyproject.toml CMakeLists.txt core/CMakeLists.txt $(wildcard binding/* binding/mpi/*) $(shell find src/tensorwire -type d ! -name __pycache__) \
+.venv/built: .venv/ready pyproject.toml CMakeLists.txt core/CMakeLists.txt $(wildcard binding/* binding/mpi/* binding/sockets/*) $(shell find src/tensorwire -type d ! -name __pycache__) \
              $(shell find core \( -name test -o -name fuzz \) -prune -o -name '*.cc' -print -o -name '*.h' -print)
 	scripts/telling "tensorwire's core, compiled" \
 	  $(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation $(IN_TREE) --editable .

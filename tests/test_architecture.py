@@ -82,6 +82,7 @@ PYTHON_LAYERS = (
     ("launch", "log", "progress", "signals", "tensors", "terminal", "transports"),
     ("environment", "observe.audit", "observe.host", "observe.trace", "plugins"),
     ("arrays", "audit", "observe.messages", "rpc", "trace"),
+    ("observe.sockets",),
     (
         *("observe.doctor", "observe.loopback", "observe.metrics", "observe.profile"),
         *("collective", "protobuf", "queue", "remote", "service"),

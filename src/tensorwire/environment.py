@@ -24,7 +24,9 @@ def names() -> frozenset[str]:
 
 
 # From one of our processes to the next.
-_OWN: Final = frozenset(["TENSORWIRE_REJOIN", "TENSORWIRE_RUN", "TENSORWIRE_STORE"])
+_OWN: Final = frozenset(
+    ["TENSORWIRE_REJOIN", "TENSORWIRE_RUN", "TENSORWIRE_SOCKETS", "TENSORWIRE_STORE"]
+)
 
 
 _PREFIXES: Final = ("TENSORWIRE_", "TF_RDMA_")

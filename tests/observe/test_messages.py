@@ -27,12 +27,12 @@ def test_no_byte_is_lost(sizes: list[int], data: st.DataObject) -> None:
     (message,) = messages(noted, "sent")
     found = [buffer.size for buffer in message.buffers]
     assert sum(found) == sum(sizes)
-    assert {buffer.step for buffer in message.buffers} == {"EAGER"}
+    assert {buffer.protocol for buffer in message.buffers} == {"eager"}
     if all(end - begin == 1 for begin, end in runs):
         assert found == sizes
 
 
-def test_each_buffer_has_the_step_by_which_it_went() -> None:
+def test_each_buffer_has_the_protocol_by_which_it_went() -> None:
     noted = [
         event("MESSAGE", 1, 4, 5),
         event("DATA", 1, 1, 100),
@@ -44,7 +44,11 @@ def test_each_buffer_has_the_step_by_which_it_went() -> None:
     ]
     (message,) = messages(noted, "sent")
     assert message == Message(
-        1, (Buffer(5, "MESSAGE"), Buffer(150, "DATA"), Buffer(1000, "MAP"), Buffer(6, "EAGER"))
+        1,
+        (
+            *(Buffer(5, "with the header"), Buffer(150, "chunks")),
+            *(Buffer(1000, "mapped"), Buffer(6, "eager")),
+        ),
     )
     assert list(messages(noted, "received")) == [], "its first step was not kept"
 

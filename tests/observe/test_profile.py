@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from tests.observe.test_trace import MAIN
 
+from tensorwire.observe.messages import Buffer, Message
 from tensorwire.observe.profile import (
     CLASSES,
     MOST_MESSAGES,
@@ -26,6 +27,7 @@ from tensorwire.observe.profile import (
     print_profile,
     profile,
 )
+from tensorwire.observe.sockets import Connection, Sockets
 from tensorwire.observe.trace import Event, LinkTrace, Step, link_trace
 
 MIB = 1 << 20
@@ -107,8 +109,15 @@ def test_a_profile_puts_buffers_together() -> None:
             "bytes": 2 * MIB,
         },
     ]
-    assert [(each["from"], each["buffers"]) for each in told["histogram"]] == [
-        *((8, 2), (1024, 1), (2 * MIB, 1), (4 * MIB, 1)),
+    assert [(each["from"], each["transport"], each["buffers"]) for each in told["histogram"]] == [
+        (8, "shm", 2),
+        (1024, "tcp", 1),
+        (2 * MIB, "tcp", 1),
+        (4 * MIB, "shm", 1),
+    ]
+    assert told["channels"] == [
+        {"transport": "shm", "messages": 2, "buffers": 3, "bytes": 4 * MIB + 17},
+        {"transport": "tcp", "messages": 1, "buffers": 2, "bytes": 2 * MIB + 1500},
     ]
     trace = [(each["time_ns"], each["transport"], each["buffers"]) for each in told["trace"]]
     assert trace == [(1, "shm", [9]), (3, "tcp", [2 * MIB, 1500]), (5, "shm", [8, 4 * MIB])]
@@ -147,6 +156,42 @@ def test_what_was_not_kept_is_told() -> None:
     assert "Of 1 links only the last steps were kept" in printed(profile([cut, whole], "sent"))
 
 
+def test_stock_grpc_is_one_of_the_channels() -> None:
+    buffers = (Buffer(23, "sendmsg"), Buffer(2 * MIB, "sendmsg, zero copy"))
+    connection = Connection(7, "10.0.0.1:80", False, 1, 2 * MIB + 23, [Message(2, buffers)])
+    secured = Connection(7, "10.0.0.1:443", True, 3, 5000, [])
+    sockets = Sockets(frozenset([7]), [connection, secured], 1, 2, 3)
+    found = profile([link("shm", (1, (("EAGER", 8),)))], "sent", sockets)
+    told = as_dict(found)
+    assert [(each["transport"], each["bytes"]) for each in told["channels"]] == [
+        ("grpc", 2 * MIB + 23),
+        ("shm", 8),
+    ]
+    assert told["trace"][1] == {
+        "time_ns": 2,
+        "pid": 7,
+        "transport": "grpc",
+        "peer": "10.0.0.1:80",
+        "buffers": [23, 2 * MIB],
+    }
+    assert told["grpc"]["left_out"] == {"connections": 1, "buffers": 2, "calls": 3}
+    text = printed(found)
+    for words in (
+        "1 messages sent over grpc, 2,097,175 bytes in 2 buffers",
+        "sendmsg, zero copy",
+        "1 connections with TLS sent 5,000 bytes",
+        "2 buffers of gRPC had no room",
+        "1 connections had no room, and 3 calls",
+    ):
+        assert words in text
+
+
+def test_why_stock_grpc_is_missing_is_told() -> None:
+    found = profile([], "sent", None, "there is no loader")
+    assert "there is no loader" in printed(found)
+    assert as_dict(found)["grpc"] == {"recorded": False, "why": "there is no loader"}
+
+
 def test_nothing_is_told() -> None:
     assert "No message with a payload was received" in printed(profile([], "received"))
 
@@ -174,10 +219,17 @@ def test_the_messages_of_a_program(tmp_path: Path) -> None:
     program.write_text(PROGRAM)
     done = command("--output", str(output), "--", sys.executable, str(program))
     assert done.returncode == 5, done.stderr
-    assert "4 messages sent" in done.stdout
+    assert "2 messages sent over shm" in done.stdout
     told = json.loads(output.read_text())
-    assert told["bytes"] == 2 * (10 + (10 << 10) + MIB + 7)
-    payloads = [(each["transport"], each["buffers"]) for each in told["trace"]]
+    channels = {each["transport"]: each for each in told["channels"]}
+    for transport in ("shm", "tcp"):
+        assert channels[transport]["bytes"] == 10 + (10 << 10) + MIB + 7
+    assert 0 < channels["grpc"]["bytes"] < 10 << 10, "what opened the links, and none of their own"
+    payloads = [
+        (each["transport"], each["buffers"])
+        for each in told["trace"]
+        if each["transport"] != "grpc"
+    ]
     assert payloads == [
         (transport, buffers)
         for transport in ("shm", "tcp")
@@ -187,7 +239,8 @@ def test_the_messages_of_a_program(tmp_path: Path) -> None:
     assert large == {"shm": "mapped", "tcp": "chunks"}
     received = command("--received", "--json", "--", sys.executable, str(program))
     again = json.loads(received.stdout)
-    assert (again["direction"], again["bytes"]) == ("received", told["bytes"])
+    assert (again["direction"], again["bytes"]) == ("received", 2 * channels["shm"]["bytes"])
+    assert not again["grpc"]["recorded"]
 
 
 def test_no_such_program() -> None:

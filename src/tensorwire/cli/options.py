@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -70,3 +72,15 @@ def usage(option: str, parse: Callable[[S], T], given: S) -> T:
         return parse(given)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=option) from None
+
+
+@contextmanager
+def starting() -> Iterator[None]:
+    """A program that cannot be started within it ends the command with code 127."""
+    from tensorwire.launch import NotStartedError
+
+    try:
+        yield
+    except NotStartedError as error:
+        print(f"tensorwire: {error}", file=sys.stderr)
+        raise typer.Exit(127) from None

@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tensorwire.cli.group import Command, single
-from tensorwire.cli.options import Json, Program, writable
+from tensorwire.cli.options import Json, Program, starting, writable
 
 app = single()
 
@@ -35,7 +34,13 @@ def profile(
         ),
     ] = False,
     keep: Annotated[
-        int, typer.Option(min=1, max=10_000_000, help="Steps that each link keeps, the last ones.")
+        int,
+        typer.Option(
+            min=1,
+            max=10_000_000,
+            help="Steps that each link keeps, the last ones; and buffers that each process keeps "
+            "of stock gRPC, the first ones.",
+        ),
     ] = 1_000_000,
     output: Annotated[Path | None, typer.Option(help="Write the JSON object to this file.")] = None,
     plot: Annotated[
@@ -46,25 +51,20 @@ def profile(
 ) -> None:
     """Run a program, and show how large its messages are, and by which protocol they went.
 
-    It is about what links carry: gRPC's own calls have none. Small buffers are those below 1 KiB,
-    large ones those from 1 MiB on. A process that is killed leaves nothing of the links that it had
-    then.
+    It is about what links carry, and what stock gRPC sends on its connections, but for those with
+    TLS. Small buffers are those below 1 KiB, large ones those from 1 MiB on. A process that is
+    killed leaves nothing of the links that it had then.
     """
     import json
 
     from tensorwire.bench.harness.files import check_plot, save
     from tensorwire.observe import profile as profiling
-    from tensorwire.observe import trace as tracing
     from tensorwire.terminal import console
 
     writable("--output", output)
     writable("--plot", plot, check_plot)
-    try:
-        code, links, _ = tracing.run(command, keep)
-    except OSError as error:
-        print(f"tensorwire: cannot run {command[0]!r}: {error.strerror}", file=sys.stderr)
-        raise typer.Exit(127) from None
-    found = profiling.profile(links, "received" if received else "sent")
+    with starting():
+        code, found = profiling.run(command, keep, "received" if received else "sent")
     report = profiling.as_dict(found)
     saved = save(output, lambda path: path.write_text(json.dumps(report, indent=2) + "\n"))
     saved &= save(plot, lambda path: profiling.plot(found, path))

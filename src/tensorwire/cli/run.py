@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from tensorwire.cli.group import Command, single
-from tensorwire.cli.options import Program, usage
+from tensorwire.cli.options import Program, starting, usage
 
 app = single()
 
@@ -94,11 +94,8 @@ def run(
         if ended.why:
             print(f"tensorwire: {ended.why}", file=sys.stderr)
         raise typer.Exit(ended.code)
-    try:
-        os.execvpe(command[0], command, {**os.environ, **added})
-    except OSError as error:
-        print(f"tensorwire: cannot run {command[0]!r}: {error.strerror}", file=sys.stderr)
-        raise typer.Exit(127) from None
+    with starting():
+        launcher.become(command, added)
 
 
 @contextmanager

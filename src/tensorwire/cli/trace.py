@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tensorwire.cli.group import Command, single
-from tensorwire.cli.options import Json, Program, writable
+from tensorwire.cli.options import Json, Program, starting, writable
 
 app = single()
 
@@ -51,17 +50,17 @@ def trace(
     """
     import json
 
+    from tensorwire import launch, signals
     from tensorwire.bench.harness.files import save
     from tensorwire.observe import trace as tracing
     from tensorwire.terminal import console
 
     writable("--output", output)
     writable("--chrome", chrome)
-    try:
-        code, links, groups = tracing.run(command, keep)
-    except OSError as error:
-        print(f"tensorwire: cannot run {command[0]!r}: {error.strerror}", file=sys.stderr)
-        raise typer.Exit(127) from None
+    with signals.folder("tensorwire-trace-") as name, starting():
+        folder = Path(name)
+        code = launch.follow(command, tracing.environment(folder, keep)).code
+        links, groups = tracing.read(folder), tracing.read_groups(folder)
     report = {
         "links": [tracing.as_dict(link, events=events) for link in links],
         "groups": [tracing.group_as_dict(group) for group in groups],

@@ -6,6 +6,8 @@
 
 Every process finds the cluster in ``TF_CONFIG`` and in the placeholders of its command. All of them
 end when one fails, when the last one that returns has returned, or when this process is told to.
+
+``follow`` runs one program below this process, and ``become`` in its place.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from tensorwire.launch.processes import (
     Prefixed,
     run,
 )
+from tensorwire.launch.program import Finished, NotStartedError, become, follow
 
 __all__ = [
     "GRACE_SECONDS",
@@ -27,10 +30,14 @@ __all__ = [
     "Cluster",
     "Command",
     "Ended",
+    "Finished",
+    "NotStartedError",
     "Output",
     "Prefixed",
     "Task",
+    "become",
     "cluster",
+    "follow",
     "free_ports",
     "run",
 ]

@@ -9,16 +9,25 @@ from typing import Final
 
 from tensorwire.observe.trace import PAYLOAD, Direction, Event, Step
 
+PROTOCOLS: Final[dict[Step, str]] = {
+    "MESSAGE": "with the header",
+    "EAGER": "eager",
+    "DATA": "chunks",
+    "MAP": "mapped",
+    "RTS": "rendezvous",
+}
+"""By which a buffer went, by the step of ``PAYLOAD`` that a link has noted of it."""
 MOST_BUFFERS: Final = 65_535
 """Of a message: the wire format has no more."""
 
 
 @dataclass(frozen=True)
 class Buffer:
-    """A tensor or another segment. step: of ``PAYLOAD``, by which it travelled."""
+    """A tensor or another segment. protocol: by which it travelled, one of ``PROTOCOLS``; of what
+    went by stock gRPC, the function of the C library that it called."""
 
     size: int
-    step: Step
+    protocol: str
 
 
 @dataclass(frozen=True)
@@ -46,8 +55,9 @@ def messages(events: Iterable[Event], direction: Direction) -> Iterator[Message]
             begun[key], first = event, 0
             frames[key] = {}
         if key in begun and event.bytes:
-            before = frames[key].get(first, Buffer(0, event.step))
-            frames[key][first] = Buffer(before.size + event.bytes, event.step)
+            protocol = PROTOCOLS[event.step]
+            before = frames[key].get(first, Buffer(0, protocol))
+            frames[key][first] = Buffer(before.size + event.bytes, protocol)
     for key, event in begun.items():
         if 0 < event.segment <= MOST_BUFFERS and frames[key]:
             yield Message(event.time_ns, _buffers(event.segment, frames[key]))
@@ -61,5 +71,5 @@ def _buffers(count: int, frames: dict[int, Buffer]) -> tuple[Buffer, ...]:
     for first, behind in zip(named, [*named[1:], count], strict=True):
         many = max(behind - first, 1)
         each, left = divmod(frames[first].size, many)
-        found += [Buffer(each + (place < left), frames[first].step) for place in range(many)]
+        found += [Buffer(each + (place < left), frames[first].protocol) for place in range(many)]
     return tuple(buffer for buffer in found if buffer.size)

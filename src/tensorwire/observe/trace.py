@@ -4,15 +4,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from tensorwire import signals
 from tensorwire.terminal import Column, fitted, show, tell_left_out
 
 if TYPE_CHECKING:
@@ -160,26 +157,6 @@ def read_groups(folder: Path) -> list[GroupTrace]:
                 operations.setdefault(operation, {})[way] = (count, size)
             found.append(GroupTrace(left["pid"], **left["group"], operations=operations))
     return found
-
-
-def run(command: Sequence[str], events: int) -> tuple[int, list[LinkTrace], list[GroupTrace]]:
-    """Runs a program to its end. Its exit code (128 + the signal that ended it), its links and its
-    ranks of groups.
-
-    OSError: it cannot be started.
-    """
-    with signals.folder("tensorwire-trace-") as name:
-        folder = Path(name)
-        process = subprocess.Popen(command, env={**os.environ, **environment(folder, events)})
-        while True:
-            try:
-                code = process.wait()
-                break
-            except KeyboardInterrupt:
-                continue  # the program was told, too; it decides
-            except SystemExit:
-                process.terminate()
-        return (code if code >= 0 else 128 - code), read(folder), read_groups(folder)
 
 
 def as_dict(link: LinkTrace, *, events: bool) -> dict[str, Any]:
