@@ -26,7 +26,7 @@ constexpr int kMostImages = 1000;  // of one process: each exec begins another o
 constexpr size_t kMostDescriptors = 1 << 16;
 constexpr size_t kFrameHeader = 9;  // of HTTP/2
 constexpr size_t kBuffersAt = sizeof(Header) + kMostConnections * sizeof(Connection);
-// Buffers for which the disk keeps room: at first, more each time, and when so many are left.
+// Buffers for which the disk keeps room: at first, and how many more once only so many are left.
 constexpr uint64_t kFirstRoom = 4096;
 constexpr uint64_t kGrowth = 65'536;
 constexpr uint64_t kLeft = 2048;
@@ -192,46 +192,36 @@ uint32_t add_connection(int descriptor, std::string_view first) {
   return static_cast<uint32_t>(number) + 1;
 }
 
-// The bytes that the kernel has taken of `parts`, each buffer with those of them that begin in it.
-class Taken {
- public:
-  Taken(Descriptor& descriptor, const iovec* parts, size_t count, size_t bytes)
-      : parts_(parts), count_(count), bytes_(bytes) {
-    const size_t left = descriptor.left.load(std::memory_order_relaxed);
-    const char* rest = descriptor.rest.load(std::memory_order_relaxed);
-    // What the kernel had not taken comes again as it was left.
-    if (left != 0 && count_ != 0 && parts_->iov_base == rest && parts_->iov_len == left)
-      goes_on_ = 1;
-    size_t behind = 0;
-    for (end_ = 0; end_ < count_ && bytes_ > behind; ++end_) {
-      behind += parts_[end_].iov_len;
-      if (parts_[end_].iov_len != 0 && end_ >= goes_on_) ++begun_;
-    }
-    const size_t cut = behind - bytes_;
-    if (cut != 0) {
-      const iovec& last = parts_[end_ - 1];
-      descriptor.rest.store(static_cast<const char*>(last.iov_base) + last.iov_len - cut,
-                            std::memory_order_relaxed);
-    }
-    descriptor.left.store(cut, std::memory_order_relaxed);
+void add_buffer(const Buffer& buffer) {
+  const uint64_t at = g_file.header->buffers.fetch_add(1, std::memory_order_relaxed);
+  const uint64_t room = g_file.room.load(std::memory_order_acquire);
+  if (at + kLeft >= room && room < g_most_buffers) grow();
+  if (at < room)
+    g_file.buffers[at] = buffer;
+  else
+    g_file.header->dropped.fetch_add(1, std::memory_order_relaxed);
+}
+
+// Adds those of these parts that begin in what the kernel has taken. buffer: what they share.
+void add_buffers(Descriptor& known, Buffer buffer, const iovec* parts, size_t count, size_t taken) {
+  const size_t left = known.left.load(std::memory_order_relaxed);
+  const char* rest = known.rest.load(std::memory_order_relaxed);
+  // What the kernel had not taken comes again as it was left.
+  const bool goes_on = left != 0 && parts->iov_base == rest && parts->iov_len == left;
+  size_t end = 0;
+  for (size_t part = 0; part < count && end < taken; ++part) {
+    const auto& [base, size] = parts[part];
+    end += size;
+    if (end > taken)
+      known.rest.store(static_cast<const char*>(base) + (taken + size - end),
+                       std::memory_order_relaxed);
+    if (size == 0 || (goes_on && part == 0)) continue;
+    buffer.size = size;
+    add_buffer(buffer);
+    ++buffer.place;
   }
-
-  size_t begun() const { return begun_; }
-
-  template <typename Visit>
-  void each(Visit visit) const {
-    for (size_t part = goes_on_; part < end_; ++part)
-      if (parts_[part].iov_len != 0) visit(parts_[part].iov_len);
-  }
-
- private:
-  const iovec* parts_;
-  size_t count_;
-  size_t bytes_;
-  size_t goes_on_ = 0;
-  size_t end_ = 0;
-  size_t begun_ = 0;
-};
+  known.left.store(end - taken, std::memory_order_relaxed);
+}
 
 std::string_view first_bytes(const iovec* parts, size_t count, size_t taken) {
   while (count > 1 && parts->iov_len == 0) ++parts, --count;
@@ -261,20 +251,8 @@ void add(uint64_t time, int descriptor, Function function, const iovec* parts, s
   connection.calls.fetch_add(1, std::memory_order_relaxed);
   connection.bytes.fetch_add(taken, std::memory_order_relaxed);
   if (connection.kind != Kind::kHttp2) return;
-  const Taken buffers(known, parts, count, taken);
-  const uint64_t first =
-      g_file.header->buffers.fetch_add(buffers.begun(), std::memory_order_relaxed);
-  const uint64_t room = g_file.room.load(std::memory_order_acquire);
-  if (first + buffers.begun() + kLeft > room && room < g_most_buffers) grow();
-  uint16_t place = 0;
   const uint8_t marks = (flags & MSG_ZEROCOPY) != 0 ? kZeroCopy : 0;
-  buffers.each([&](size_t size) {
-    if (const uint64_t at = first + place; at < room)
-      g_file.buffers[at] = {time, size, number - 1, place, function, marks};
-    else
-      g_file.header->dropped.fetch_add(1, std::memory_order_relaxed);
-    ++place;
-  });
+  add_buffers(known, {time, 0, number - 1, 0, function, marks}, parts, count, taken);
 }
 
 }  // namespace

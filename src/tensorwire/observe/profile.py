@@ -313,6 +313,7 @@ def plot(found: Profile, path: Path) -> None:
         axis.scatter(places, sizes, s=6, label=label)
     axis.set(xlabel=f"message {found.direction}", ylabel="bytes of a buffer")
     axis.set_yscale("log", base=2)
+    axis.yaxis.set_major_formatter(lambda size, _: f"{size:,.0f}" if size >= 1 else "")
     axis.grid(alpha=0.3)
     if points:
         axis.legend(fontsize="small")
