@@ -29,7 +29,7 @@ _MAGIC: Final = b"TWSOCKS1"
 _HEADER: Final = struct.Struct("=8sIIQQQQQ")
 _CONNECTION: Final = struct.Struct("=IIQQ112s")
 _BUFFER: Final = struct.Struct("=QQIHBB")
-_HTTP2: Final = 1
+_TLS: Final = 2
 _ZERO_COPY: Final = 1
 
 
@@ -48,8 +48,9 @@ class Connection:
 
 @dataclass(frozen=True)
 class Sockets:
-    """pids: of the processes that noted what they sent. The others are what had no room:
-    connections, buffers of known connections, and calls on descriptors with too large a number."""
+    """pids: of the processes that noted what they sent, on ``connections``. What had no room is
+    counted: connections, buffers of those that had, and calls on descriptors with too large a
+    number."""
 
     pids: frozenset[int]
     connections: Sequence[Connection]
@@ -110,7 +111,7 @@ class _File:
             at = _HEADER.size + number * _CONNECTION.size
             kind, size, calls, taken, address = _CONNECTION.unpack_from(self._data, at)
             sent = messages.get(number, [])
-            yield Connection(self.pid, _name(address[:size]), kind != _HTTP2, calls, taken, sent)
+            yield Connection(self.pid, _name(address[:size]), kind == _TLS, calls, taken, sent)
 
     def _messages(self) -> dict[int, list[Message]]:
         """By the number of the connection."""
