@@ -103,7 +103,7 @@ def _no_answer(error: Any) -> OpenError:
     return OpenError(reason, _core.ATTEMPT_REFUSED, refusal)
 
 
-class _Address(NamedTuple):
+class _HostPort(NamedTuple):
     """A TCP port of the data plane."""
 
     host: str
@@ -124,7 +124,7 @@ class Listeners:
         self._policy = policy
         self._data_port = data_port
         self._advertised = advertise_host
-        self._listening: list[_Address] = []
+        self._listening: list[_HostPort] = []
         self._offered: list[str] = []  # best first
         self._local: str | None = None
 
@@ -165,7 +165,9 @@ class Listeners:
         if any(address.host == number for address in self._listening):
             return
         try:
-            self._listening.append(_Address(number, self._core.listen_tcp(number, self._data_port)))
+            self._listening.append(
+                _HostPort(number, self._core.listen_tcp(number, self._data_port))
+            )
         except _core.StatusError as error:
             asked = self._data_port != 0 or self._policy.required is not None
             where = target.address(networks[-1], number, self._data_port)
@@ -226,24 +228,24 @@ class Listeners:
         Whoever listens at a wrong address fails the proof, which does it no good.
         """
         near = not peer or target.is_loopback(peer)
-        addresses: list[_Address] = []
+        addresses: list[_HostPort] = []
         for host, port in self._listening:
             if self._advertised is not None and not near:
                 if not target.is_loopback(host):
-                    addresses.append(_Address(self._advertised, port))
+                    addresses.append(_HostPort(self._advertised, port))
             elif host not in target.WILDCARDS:
                 if near or not target.is_loopback(host):
-                    addresses.append(_Address(host, port))
+                    addresses.append(_HostPort(host, port))
             elif near:
                 loopback = "::1" if ":" in peer and host == "::" else "127.0.0.1"
-                addresses.append(_Address(loopback, port))
+                addresses.append(_HostPort(loopback, port))
             else:
-                addresses.append(_Address("", port))
+                addresses.append(_HostPort("", port))
                 interface = target.address_towards(peer)
                 if interface is not None:
-                    addresses.append(_Address(interface, port))
+                    addresses.append(_HostPort(interface, port))
         if self._advertised is not None and near:
-            addresses.extend([_Address(self._advertised, port) for _, port in self._listening])
+            addresses.extend([_HostPort(self._advertised, port) for _, port in self._listening])
         found: list[str] = []
         for name in self._offered:
             if not transports.is_local(name):
