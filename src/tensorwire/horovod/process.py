@@ -19,11 +19,12 @@ import grpc
 import numpy as np
 
 from tensorwire import collective
-from tensorwire.horovod import negotiation, place
+from tensorwire.horovod import negotiation
 from tensorwire.horovod.errors import HorovodInternalError, NotInitializedError
 from tensorwire.horovod.negotiation import Request
 from tensorwire.horovod.runtime import Runtime, Settings
 from tensorwire.horovod.timeline import Timeline
+from tensorwire.launch import place
 
 _OPERATION_SECONDS: Final = 1800.0
 _guard: Final = threading.RLock()

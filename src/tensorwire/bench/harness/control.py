@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the bench says to its agents: one JSON object in a line, over a unix socket."""
+"""What the bench says to its agents: one JSON object in a line, over a unix socket, or from host to
+host over TCP (``door``)."""
 
 from __future__ import annotations
 
@@ -7,13 +8,20 @@ import json
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, Final
 
 from tensorwire.environment import SettingError
+
+MOST_BYTES: Final = 64 << 20
+"""Of a message."""
 
 
 class AgentError(Exception):
     """An agent reported an error, fell silent or died."""
+
+
+class LostError(Exception):
+    """A host that takes part is lost, without which nothing can be measured any more."""
 
 
 class Control:
@@ -28,8 +36,11 @@ class Control:
         self.connection.sendall(json.dumps(message).encode() + b"\n")
 
     def receive(self) -> dict[str, Any]:
-        """The next message; {} when the other end has closed."""
-        line = self.lines.readline()
+        """The next message; {} when the other end has closed. Raises OSError, and AgentError for
+        one that is too long."""
+        line = self.lines.readline(MOST_BYTES + 1)
+        if len(line) > MOST_BYTES:
+            raise AgentError(f"a message of more than {MOST_BYTES} bytes")
         message: dict[str, Any] = json.loads(line) if line else {}
         return message
 

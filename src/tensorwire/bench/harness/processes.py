@@ -10,12 +10,13 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from types import MappingProxyType
 from typing import IO, Any
 
 from tensorwire import signals
-from tensorwire.bench.harness.control import AgentError, Control
+from tensorwire.bench.harness.control import AgentError, Control, LostError
 from tensorwire.launch import leftovers
 
 START_SECONDS = 60.0
@@ -28,6 +29,9 @@ LOOK_SECONDS = 0.2
 ERROR_LINES = 4
 
 Hello = tuple[Control, dict[str, Any]]
+Others = Mapping[Control, str]
+"""Conversations with whole hosts, each with its name, which have nothing to say meanwhile."""
+NO_OTHERS: Others = MappingProxyType({})
 
 
 @contextmanager
@@ -70,18 +74,23 @@ def expect(control: Control, timeout: float, *others: Control) -> dict[str, Any]
     return message
 
 
-def expect_all(controls: Sequence[Control], timeout: float, name: str) -> list[dict[str, Any]]:
+def expect_all(
+    controls: Sequence[Control], timeout: float, name: str, others: Others = NO_OTHERS
+) -> list[dict[str, Any]]:
     """The next message of each agent. AgentError when one of them reports an error or is gone, even
-    while others are silent, or when one is silent for that long. name: of an agent, by its place,
-    as of str.format."""
+    while others are silent, or when one is silent for that long; LostError when one of ``others``
+    is gone. name: of an agent, by its place, as of str.format."""
     answers: dict[Control, dict[str, Any]] = {}
     end = time.monotonic() + timeout
     while waiting := [control for control in controls if control not in answers]:
-        speaking, _, _ = select.select(waiting, [], [], max(end - time.monotonic(), 0))
+        left = max(end - time.monotonic(), 0)
+        speaking, _, _ = select.select([*others, *waiting], [], [], left)
         if not speaking:
             silent = " and ".join(name.format(controls.index(control)) for control in waiting)
             raise AgentError(f"no answer in time from {silent}")
         for speaker in speaking:
+            if speaker in others:
+                raise LostError(f"{others[speaker]} is lost")
             answers[speaker] = _heard(speaker, name.format(controls.index(speaker)))
     return [answers[control] for control in controls]
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tensorwire.bench.harness import cpu
 
@@ -32,6 +32,12 @@ class Sample:
     memory: int
     received: int
     sent: int
+
+
+class Watched(Protocol):
+    """samples: at the end of what was watched, all of them."""
+
+    samples: list[Sample]
 
 
 class Monitor:
@@ -86,6 +92,24 @@ class Monitor:
         received, sent = zip(*(traffic(each.read_text()) for each in self._interfaces), strict=True)
         used = cpu.seconds(self._pids)
         return Sample(time.monotonic(), used, memory, sum(received), sum(sent))
+
+
+def together(hosts: Sequence[Sequence[Sample]]) -> list[Sample]:
+    """The samples of several hosts over the same time as those of one: the first ones, the second
+    ones and so on, as far as all have them, and the last ones. Seconds are those of the first
+    host."""
+    before_last = min(map(len, hosts)) - 1
+    aligned = zip(*([*each[:before_last], each[-1]] for each in hosts), strict=True)
+    return [
+        Sample(
+            samples[0].seconds,
+            sum(each.cpu_seconds for each in samples),
+            sum(each.memory for each in samples),
+            sum(each.received for each in samples),
+            sum(each.sent for each in samples),
+        )
+        for samples in aligned
+    ]
 
 
 def timeline(rounds: Sequence[Sequence[Sample]]) -> tuple[list[float], dict[str, list[float]]]:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol
 
 from tensorwire.bench.harness import environment, schedule
 from tensorwire.bench.harness.contenders import Contender
-from tensorwire.bench.harness.control import AgentError
+from tensorwire.bench.harness.control import AgentError, LostError
 from tensorwire.bench.harness.measure import WARM_UP_SHARE, Visit
 from tensorwire.bench.harness.report import Layout
 from tensorwire.bench.harness.rows import Report, Row, Visits, rounds, rows
@@ -26,6 +26,7 @@ from tensorwire.bench.harness.schedule import (
     tour,
 )
 from tensorwire.bench.harness.work import Work
+from tensorwire.progress import say
 
 
 class SuiteError(Exception):
@@ -164,28 +165,36 @@ class Suite(abc.ABC):
         Each round visits each of them once, so that all share whatever else the host does; the
         order moves on by one from round to round. All processes run from the beginning to the end;
         those that are not visited wait without using CPU. What fails, or takes another way than it
-        should, is measured no more. Ctrl-C ends the run with the figures that there are.
+        should, is measured no more. Ctrl-C, or the loss of a host that takes part, ends the run
+        with the figures that there are.
         """
         results = Results()
-        with ExitStack() as stack:
-            sessions: dict[tuple[Entry, Hashable], Session] = {}
-            for entry in self.entries:
-                progress(f"starting {entry.contender} {entry.transport}", 0, 0)
-                self._start(stack, sessions, entry, results)
-            duties = {entry: self.duty(entry) for entry, _ in sessions}
-            tour(
-                (
-                    (entry, work)
-                    for entry, work in self._visits(duties)
-                    if (entry, self.room(work)) in sessions
-                ),
-                self.rounds * sum(map(len, duties.values())),
-                lambda turn: _describe(*turn),
-                lambda turn: self._visit(sessions, *turn, results),
-                results,
-                progress,
-            )
+        try:
+            with ExitStack() as stack:
+                self._measure(stack, results, progress)
+        except LostError as error:
+            say(f"tensorwire bench {self.name}: {error}")
+            results.note(f"ended early: {error}")
         return results
+
+    def _measure(self, stack: ExitStack, results: Results, progress: Progress) -> None:
+        sessions: dict[tuple[Entry, Hashable], Session] = {}
+        for entry in self.entries:
+            progress(f"starting {entry.contender} {entry.transport}", 0, 0)
+            self._start(stack, sessions, entry, results)
+        duties = {entry: self.duty(entry) for entry, _ in sessions}
+        tour(
+            (
+                (entry, work)
+                for entry, work in self._visits(duties)
+                if (entry, self.room(work)) in sessions
+            ),
+            self.rounds * sum(map(len, duties.values())),
+            lambda turn: _describe(*turn),
+            lambda turn: self._visit(sessions, *turn, results),
+            results,
+            progress,
+        )
 
     def _visits(self, duties: Mapping[Entry, Sequence[Work]]) -> Iterator[tuple[Entry, Work]]:
         """In their order: what is compared comes together."""

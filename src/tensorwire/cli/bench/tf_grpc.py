@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tensorwire.cli.group import Command, single
+from tensorwire.cli.bench.ranks import RankCommand
+from tensorwire.cli.group import single
 from tensorwire.cli.options import (
     Json,
     Output,
@@ -23,6 +24,7 @@ from tensorwire.cli.options import (
 
 if TYPE_CHECKING:
     from tensorwire.bench.harness.network import Link
+    from tensorwire.bench.harness.ranks import Ranks
     from tensorwire.bench.suites.tf_grpc.payloads import Workload
 
 _CODES = (
@@ -38,11 +40,12 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
     shown = "".join(f"[bold]tensorwire bench {name} {example}[/]\n\n" for example in examples)
 
     @app.command(
-        cls=Command,
+        cls=RankCommand,
         help=f"{summary}\n\n{about}",
         epilog=f"Examples:\n\n[bold]tensorwire bench {name}[/]\n\n{shown}{_CODES}",
     )
     def run(
+        context: typer.Context,
         scheme: Annotated[
             str, typer.Option(help="Which buffers a payload has: uniform, random, skew, custom.")
         ] = "uniform",
@@ -161,7 +164,7 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
                 min=1,
                 max=65535,
                 help="Of --serve; those behind it are the contenders'. Of --connect, where it "
-                "names none.",
+                "names none. Under a launcher, where it is given, of its ranks' servers.",
             ),
         ] = 50001,
         connect: Annotated[
@@ -173,7 +176,10 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
         ] = "",
         token_file: Annotated[
             Path | None,
-            typer.Option(help="A file with a secret, the same for --serve and --connect."),
+            typer.Option(
+                help="A file with a secret, the same for --serve and --connect, and for all ranks "
+                "of a launcher on several hosts."
+            ),
         ] = None,
         output: Output = None,
         csv: Annotated[Path | None, typer.Option(help="Write the rows to this CSV file.")] = None,
@@ -197,6 +203,7 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
             Payloads,
             entries,
             topology,
+            topology_of_ranks,
         )
         from tensorwire.bench.suites.tf_grpc.suite import plot as draw
 
@@ -215,7 +222,9 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
             link = usage("--network", _link, network)
             ahead = [each for each in ahead if each == "tcp"]
         ideas = choices("--without", without, IDEAS) if without else []
-        token = usage("--token-file", remote.Token.of, token_file) if serve or connect else None
+        ranks: Ranks | None = context.obj
+        far = serve or connect or (ranks is not None and not ranks.near)
+        token = usage("--token-file", remote.Token.of, token_file) if far else None
         if serve:
             if connect:
                 raise typer.BadParameter("serve there, connect here", param_hint="--connect")
@@ -245,7 +254,11 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
         ]
         people = usage(
             "--both-ways" if both_ways else "--servers, --workers",
-            lambda given: topology(name, *given, where, both_ways),
+            lambda given: (
+                topology(name, *given, where, both_ways)
+                if ranks is None
+                else topology_of_ranks(name, ranks.size, *given, both_ways)
+            ),
             (servers, workers),
         )
         wanted = Options(
@@ -272,7 +285,7 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
         writable("--output", output)
         writable("--csv", csv)
         writable("--plot", plot, check_plot)
-        suite = usage("--peers", Payloads.of, wanted)
+        suite = usage("--peers", lambda wanted: Payloads.of(wanted, ranks), wanted)
         raise typer.Exit(measured(suite, output, json_, plot, draw, csv))
 
     return app

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -34,13 +35,20 @@ def work(control: Control, contender: Contender, clients: Sequence[Client]) -> N
         with ExitStack() as stack:
             load = _load(stack, contender, clients, request)
             control.send({"ready": True})
-            if not (message := control.receive()):
+            if not (message := _begin(control)):
                 return
             load.until(message["begin"])
             before = _serialization_ns(clients)
             times = load.timed(message["begin"], message["seconds"], message["rate"])
             serialization_ns = _serialization_ns(clients) - before
             control.send({**times.to_json(), **_told(clients), "serialization": serialization_ns})
+
+
+def _begin(control: Control) -> dict[str, Any]:
+    """What the bench says next, once it has been told the time by this host's clock."""
+    while "clock" in (message := control.receive()):
+        control.send({"clock": time.monotonic_ns()})
+    return message
 
 
 def _load(

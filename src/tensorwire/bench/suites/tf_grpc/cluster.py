@@ -5,16 +5,28 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any, Final
+
+import msgspec
 
 from tensorwire.bench.harness.control import AgentError, Control
 from tensorwire.bench.harness.measure import Visit, quantile
 from tensorwire.bench.harness.network import Host, Link, NetworkError, hosts
-from tensorwire.bench.harness.processes import START_SECONDS, VISIT_FACTOR, expect_all, started
-from tensorwire.bench.harness.resources import Monitor, Sample
+from tensorwire.bench.harness.processes import (
+    NO_OTHERS,
+    START_SECONDS,
+    VISIT_FACTOR,
+    Hello,
+    Others,
+    expect_all,
+    started,
+)
+from tensorwire.bench.harness.ranks import Ranks
+from tensorwire.bench.harness.resources import Monitor, Sample, Watched
 from tensorwire.bench.harness.schedule import Entry
 from tensorwire.bench.harness.work import Work
 from tensorwire.bench.suites.tf_grpc.agent import NODE, SERVER, WORKER
@@ -93,8 +105,21 @@ class Measured(Visit):
     resources: Sequence[Sample] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Order:
+    """A process of an entry. number: among those of the entry. port: where it serves; 0: any that
+    is free."""
+
+    contender: str
+    transport: str
+    role: str
+    number: int
+    port: int = 0
+
+
 class Cluster:
-    """Processes that are connected to each other. Raises AgentError when one of them fails.
+    """Processes that are connected to each other. Raises AgentError when one of them fails, and
+    LostError when one of the hosts is gone.
 
     path: the transport that the calls take; note: what a reader of the figures has to know.
     """
@@ -103,33 +128,48 @@ class Cluster:
         self,
         callers: Sequence[Control],
         told: Sequence[dict[str, Any]],
-        pids: Sequence[int],
+        watch: Callable[[float], AbstractContextManager[Watched]],
         request: Callable[[Work], Request],
         settings: Settings,
+        others: Others,
     ) -> None:
         self.path = _path(told)
         self.note: str = told[0]["note"]
         self._callers = callers
-        self._pids = pids
+        self._watch = watch
         self._request = request
         self._settings = settings
+        self._others = others
 
     def visit(self, work: Work, seconds: float) -> Measured:
         settings = self._settings
         limit = START_SECONDS + (settings.warm_up + seconds) * VISIT_FACTOR
-        _ask(self._callers, {"request": self._request(work).to_json()}, limit)
+        _send(self._callers, {"request": self._request(work).to_json()})
+        self._expect(limit)
+        ahead = [self._ahead(caller) for caller in self._callers]
         begin = time.monotonic() + _HEAD_START + settings.warm_up
-        self._tell({"begin": int(begin * 1e9), "seconds": seconds, "rate": settings.rate})
+        for caller, more in zip(self._callers, ahead, strict=True):
+            theirs = {"begin": int(begin * 1e9) + more}
+            _send([caller], {**theirs, "seconds": seconds, "rate": settings.rate})
         time.sleep(max(begin - time.monotonic(), 0))
         try:
-            with Monitor(self._pids, settings.interval) as monitor:
-                answers = expect_all(self._callers, limit, "worker {}")
+            with self._watch(settings.interval) as watched:
+                answers = self._expect(limit)
         except OSError as error:
             raise AgentError(f"one of its processes has ended ({error})") from error
-        return _measured(answers, monitor.samples)
+        return _measured(answers, watched.samples)
 
-    def _tell(self, message: dict[str, Any]) -> None:
-        _send(self._callers, message)
+    def _expect(self, limit: float) -> list[dict[str, Any]]:
+        return expect_all(self._callers, limit, "worker {}", self._others)
+
+    def _ahead(self, caller: Control) -> int:
+        """Nanoseconds by which the clock of the caller's host is ahead of this one's, but for half
+        the time in which the caller answers."""
+        before = time.monotonic_ns()
+        _send([caller], {"clock": True})
+        who = f"worker {self._callers.index(caller)}"
+        (answer,) = expect_all([caller], START_SECONDS, who, self._others)
+        return int(answer["clock"]) - (before + time.monotonic_ns()) // 2
 
 
 def _measured(answers: Sequence[dict[str, Any]], samples: Sequence[Sample]) -> Measured:
@@ -168,45 +208,54 @@ def _send(controls: Sequence[Control], message: dict[str, Any]) -> None:
             control.send(message)
 
 
-def _ask(
-    controls: Sequence[Control], message: dict[str, Any], limit: float
-) -> list[dict[str, Any]]:
-    _send(controls, message)
-    return expect_all(controls, limit, "worker {}")
-
-
 @contextmanager
 def start(
     entry: Entry,
     topology: Topology,
     request: Callable[[Work], Request],
     settings: Settings,
+    ranks: Ranks | None = None,
 ) -> Iterator[Cluster]:
     """Starts the processes of a contender and ends them, whatever state they are in. request: what
-    calls of a work are."""
+    calls of a work are. ranks: of a launcher, which each start a process; None: all are started
+    here."""
     roles = topology.roles()
-    places = [Host(LOOPBACK, ())] * len(roles)
-
-    def commands(path: str) -> list[list[str]]:
-        return [
-            [*place.enter, *command(entry, role, number, place.address, 0, token_file, path)]
-            for number, (place, role) in enumerate(zip(places, roles, strict=True))
-        ]
-
-    token_file = settings.token_file
+    ports = [0] * len(roles) if ranks is None else ranks.ports()
+    orders = [
+        Order(entry.contender, entry.transport, role, number, port)
+        for number, (role, port) in enumerate(zip(roles, ports, strict=True))
+    ]
     with ExitStack() as stack:
-        if settings.link is not None:
-            places = stack.enter_context(_network(settings.link, len(roles)))
-        hellos = stack.enter_context(started(commands, len(roles)))
+        if ranks is None:
+            hellos = stack.enter_context(_here(orders, settings))
+        else:
+            hellos = stack.enter_context(ranks.started([asdict(each) for each in orders]))
+        others = NO_OTHERS if ranks is None else ranks.others
         addresses = topology.remote or [hello["address"] for _, hello in hellos if hello["address"]]
         callers = [
             control for (control, _), role in zip(hellos, roles, strict=True) if role != SERVER
         ]
         for number, control in enumerate(callers):
             _send([control], {"addresses": topology.called_by(number, addresses)})
-        told = expect_all(callers, START_SECONDS, "worker {}")
-        pids = [hello["pid"] for _, hello in hellos]
-        yield Cluster(callers, told, pids, request, settings)
+        told = expect_all(callers, START_SECONDS, "worker {}", others)
+        watch = partial(ranks.watching if ranks else Monitor, [hello["pid"] for _, hello in hellos])
+        yield Cluster(callers, told, watch, request, settings, others)
+
+
+@contextmanager
+def _here(orders: Sequence[Order], settings: Settings) -> Iterator[list[Hello]]:
+    places = [Host(LOOPBACK, ())] * len(orders)
+
+    def commands(path: str) -> list[list[str]]:
+        return [
+            [*place.enter, *command(order, place.address, settings.token_file, path)]
+            for place, order in zip(places, orders, strict=True)
+        ]
+
+    with ExitStack() as stack:
+        if settings.link is not None:
+            places = stack.enter_context(_network(settings.link, len(orders)))
+        yield stack.enter_context(started(commands, len(orders)))
 
 
 @contextmanager
@@ -218,14 +267,21 @@ def _network(link: Link, count: int) -> Iterator[list[Host]]:
         raise AgentError(str(error)) from error
 
 
-def command(
-    entry: Entry, role: str, number: int, host: str, port: int, token_file: str, path: str
-) -> list[str]:
-    """That starts an agent. port: where it serves; 0: any that is free."""
-    variables = find(entry.contender).environment()
+def command(order: Order, host: str, token_file: str, path: str) -> list[str]:
+    """That starts an agent. host: where it serves."""
+    variables = find(order.contender).environment()
     agent = [
         *("env", *(f"{name}={value}" for name, value in variables.items())),
         *(sys.executable, "-m", "tensorwire.bench.suites.tf_grpc.agent"),
     ]
-    place = (str(number), host, str(port), token_file, path)
-    return [*agent, entry.contender, entry.transport, role, *place]
+    place = (str(order.number), host, str(order.port), token_file, path)
+    return [*agent, order.contender, order.transport, order.role, *place]
+
+
+def ordered(token_file: str) -> Callable[[Mapping[str, Any], str, str], list[str]]:
+    """``command``, by orders as they come from rank 0, with this host's token file."""
+
+    def made(order: Mapping[str, Any], host: str, path: str) -> list[str]:
+        return command(msgspec.convert(order, Order), host, token_file, path)
+
+    return made

@@ -18,9 +18,8 @@ import msgspec
 from tensorwire import progress
 from tensorwire.bench.harness.control import AgentError
 from tensorwire.bench.harness.processes import started
-from tensorwire.bench.harness.schedule import Entry
 from tensorwire.bench.suites.tf_grpc.agent import SERVER
-from tensorwire.bench.suites.tf_grpc.cluster import command
+from tensorwire.bench.suites.tf_grpc.cluster import Order, command
 from tensorwire.bench.suites.tf_grpc.contender import find
 from tensorwire.bench.suites.tf_grpc.messages import guards, proof
 
@@ -81,13 +80,8 @@ def serving(names: Sequence[str], host: str, port: int, token: Token) -> Iterato
     def commands(path: str) -> list[list[str]]:
         return [
             command(
-                Entry(name, find(name).transports[0]),
-                SERVER,
-                number,
-                host,
-                port and port + 1 + number,
-                str(token.file),
-                path,
+                Order(name, find(name).transports[0], SERVER, number, port and port + 1 + number),
+                *(host, str(token.file), path),
             )
             for number, name in enumerate(found)
         ]

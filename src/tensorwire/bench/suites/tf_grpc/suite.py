@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tensorwire.bench.harness.network import Link
+    from tensorwire.bench.harness.ranks import Ranks
 
 OWN: Final = "tensorwire"
 BASELINE: Final = Entry("grpcio", "grpc")
@@ -93,6 +94,22 @@ def topology(
     return Topology(nodes=nodes)
 
 
+def topology_of_ranks(
+    benchmark: str, size: int, servers: int | None, workers: int | None, both_ways: bool = False
+) -> Topology:
+    """Of so many ranks of a launcher: the first ones are the servers, the others the workers.
+    Raises ValueError for what the benchmark cannot have, or these ranks are not."""
+    if benchmark == "mimic":
+        first = servers or size
+    else:
+        first = servers or (size // 2 if benchmark.startswith("p2p") else 1)
+    others = workers if both_ways or benchmark == "mimic" else workers or size - first
+    found = topology(benchmark, first, others, (), both_ways)
+    if len(found.roles()) != size:
+        raise ValueError(f"the launcher has started {size} processes, not {len(found.roles())}")
+    return found
+
+
 def _mb_per_s(row: Row) -> float | None:
     return None if row.gb_per_s is None else row.gb_per_s * 1e3
 
@@ -123,7 +140,8 @@ def _title(report: Report) -> str:
         who = f"{details['servers']} parameter server(s), {details['workers']} worker(s)"
     window = f", {details['window']} calls of each under way" * (details.get("window", 1) > 1)
     network = f", {details['network']}" if details.get("network") else ""
-    return f"tensorwire bench {report.suite}: {who}{window}{network}"
+    hosts = f", on {', '.join(dict.fromkeys(details['hosts']))}" if details.get("hosts") else ""
+    return f"tensorwire bench {report.suite}: {who}{window}{network}{hosts}"
 
 
 def _network(link: Link | None) -> str:
@@ -200,10 +218,12 @@ class Payloads(Suite):
     visit_overhead = 0.1
 
     options: Options = field(kw_only=True)
+    ranks: Ranks | None = field(kw_only=True, default=None)
 
     @classmethod
-    def of(cls, options: Options) -> Payloads:
-        """Raises ValueError for a peer that does not exist, and for payloads of the same name."""
+    def of(cls, options: Options, ranks: Ranks | None = None) -> Payloads:
+        """ranks: of a launcher, which start the processes. Raises ValueError for a peer that does
+        not exist, and for payloads of the same name."""
         names = [each.name for each in options.workloads]
         if twice := {name for name in names if names.count(name) > 1}:
             raise ValueError(f"several payloads are called {min(twice)!r}: measure one at a time")
@@ -216,6 +236,7 @@ class Payloads(Suite):
             {name: each for name, each in asdict(options).items() if name != "workloads"},
             options.may_lack,
             options=options,
+            ranks=ranks,
         )
 
     def contender(self, name: str) -> Contender:
@@ -227,7 +248,7 @@ class Payloads(Suite):
         if topology.remote:
             addresses = tuple(options.remote[entry.contender])
             topology = replace(topology, remote=addresses)
-        return start(entry, topology, self.request, options.settings)
+        return start(entry, topology, self.request, options.settings, self.ranks)
 
     def _why_not(self, entry: Entry) -> str | None:
         if self.options.topology.remote and entry.contender not in self.options.remote:
@@ -270,6 +291,7 @@ class Payloads(Suite):
             "pairs": topology.pairs,
             "window": self.options.window,
             "network": _network(self.options.settings.link),
+            "hosts": [] if self.ranks is None else self.ranks.names,
             "payloads": {
                 each.name: [list(payload) for payload in each.payloads]
                 for each in self.options.workloads

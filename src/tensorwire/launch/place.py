@@ -12,14 +12,16 @@ from typing import Final
 
 import msgspec
 
-# Names of a launcher's rank and size. Slurm's are those of a step: a batch script has others.
+# Names of a launcher's rank and size, and of how many ranks this host has. Slurm's are those of a
+# step: a batch script has others.
 _LAUNCHERS: Final = (
-    ("HOROVOD_RANK", "HOROVOD_SIZE"),
-    ("RANK", "WORLD_SIZE"),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ("PMI_RANK", "PMI_SIZE"),
-    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+    ("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_SIZE"),
+    ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", ""),
 )
+_SLURM_HOSTS: Final = "SLURM_STEP_NUM_NODES"
 _JOBS: Final = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid")
 _ADDRESS: Final = "HOROVOD_GLOO_RENDEZVOUS_ADDR"
 _PORT: Final = "HOROVOD_GLOO_RENDEZVOUS_PORT"
@@ -30,9 +32,10 @@ _AGAIN: Final = "TENSORWIRE_REJOIN"
 
 @dataclass(frozen=True)
 class Place:
-    """``address``: host:port, where rank 0 serves the store, or, with ``served``, another process
-    does; empty: ranks of one launcher on one host meet in ``folder``. ``again``: the job has begun
-    without this process."""
+    """``address``: host:port, where rank 0 serves what the ranks meet by, or, with ``served``,
+    another process does; empty: none is told. ``folder``: where ranks of one launcher, all of them
+    on one host, can meet; empty: they may be on several. Where there are several ranks, one of both
+    is there. ``again``: the job has begun without this process."""
 
     rank: int
     size: int
@@ -54,14 +57,8 @@ class _Config(msgspec.Struct):
 
 def find(environment: Mapping[str, str]) -> Place:
     """Without a launcher: the only rank. ValueError says what is wrong with a variable."""
-    for rank_name, size_name in _LAUNCHERS:
-        if rank_name in environment and size_name in environment:
-            rank, size = _number(environment, rank_name), _number(environment, size_name)
-            if not 0 <= rank < size:
-                raise ValueError(f"{rank_name}={rank} is no rank of {size_name}={size}")
-            address = _address(environment)
-            folder = "" if address or size == 1 else _folder(environment, rank_name)
-            return Place(rank, size, address, folder)
+    if (found := launched(environment)) is not None:
+        return found
     if "TF_CONFIG" in environment:
         found = _of_cluster(environment["TF_CONFIG"])
         store = environment.get(_STORE, "")
@@ -69,6 +66,38 @@ def find(environment: Mapping[str, str]) -> Place:
             return found
         return replace(found, address=store, served=True, again=bool(environment.get(_AGAIN)))
     return Place(0, 1)
+
+
+def launched(environment: Mapping[str, str]) -> Place | None:
+    """That of a process that torchrun, mpirun, srun or Horovod's launcher has started. ValueError
+    says what is wrong with a variable."""
+    for rank_name, size_name, local_name in _LAUNCHERS:
+        if rank_name in environment and size_name in environment:
+            rank, size = _number(environment, rank_name), _number(environment, size_name)
+            if not 0 <= rank < size:
+                raise ValueError(f"{rank_name}={rank} is no rank of {size_name}={size}")
+            if size == 1:
+                return Place(rank, size)
+            address = _address(environment)
+            alone = _on_one_host(environment, local_name, size)
+            near = not address if alone is None else alone
+            job = _job(environment, rank_name) if near else ""
+            if not (address or job):
+                raise ValueError(
+                    f"{rank_name} is set, but not where the ranks meet: set MASTER_ADDR to the "
+                    "address of rank 0's host, and MASTER_PORT to a number below a free port"
+                )
+            return Place(rank, size, address, _folder(environment, job) if job else "")
+    return None
+
+
+def _on_one_host(environment: Mapping[str, str], local_name: str, size: int) -> bool | None:
+    """Whether all ranks are; None: the launcher does not tell."""
+    if environment.get(_SLURM_HOSTS):
+        return _number(environment, _SLURM_HOSTS) == 1
+    if environment.get(local_name):
+        return _number(environment, local_name) == size
+    return None
 
 
 def _number(environment: Mapping[str, str], name: str) -> int:
@@ -87,23 +116,25 @@ def _address(environment: Mapping[str, str]) -> str:
     return ""
 
 
-def _folder(environment: Mapping[str, str], rank_name: str) -> str:
-    """The same for all processes of one launcher on this host, and no other's."""
+def _job(environment: Mapping[str, str], rank_name: str) -> str:
+    """The same for all processes of one launcher on this host, and no other's; empty: it is not
+    told."""
     job = next((environment[name] for name in _JOBS if environment.get(name)), "")
     if environment.get("SLURM_JOB_ID") and environment.get("SLURM_STEP_ID"):
         job = f"{environment['SLURM_JOB_ID']}.{environment['SLURM_STEP_ID']}"
+    if not job and environment.get("TORCHELASTIC_RUN_ID") and environment.get("MASTER_PORT"):
+        # The name alone is mostly "none"; torchrun listens at the port.
+        job = f"{environment['TORCHELASTIC_RUN_ID']}.{environment['MASTER_PORT']}"
     if not job and rank_name == "PMI_RANK":  # MPICH's proxy is the parent of its host's ranks
         parent = os.getppid()
         stat = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()
         job = f"{parent}.{stat[19]}"  # field 22: when it started
-    if not job:
-        raise ValueError(
-            f"{rank_name} is set, but not where the ranks meet: set MASTER_ADDR to the address of "
-            "rank 0's host, and MASTER_PORT to a number below a free port"
-        )
+    return job.replace("/", "_")
+
+
+def _folder(environment: Mapping[str, str], job: str) -> str:
     base = environment.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
-    name = job.replace("/", "_")
-    return str(Path(base) / f"tensorwire-horovod-{os.geteuid()}-{name}")
+    return str(Path(base) / f"tensorwire-job-{os.geteuid()}-{job}")
 
 
 def _of_cluster(text: str) -> Place:

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from tensorwire.horovod.place import Place, find
+from tensorwire.launch.place import Place, find
 
 
 def test_without_a_launcher() -> None:
