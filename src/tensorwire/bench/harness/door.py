@@ -58,16 +58,17 @@ class Arrival(msgspec.Struct, frozen=True):
 def knock(host: str, port: int, secret: bytes, arrival: Arrival) -> Control:
     """A conversation with the bench that listens there. Raises OSError and StrangerError."""
     connection = socket.create_connection((host, port), _PROOF_SECONDS)
+    control = Control(connection)
     try:
         theirs, mine = _read(connection), os.urandom(_BYTES)
         connection.sendall(mine + _proof(secret, b"comes", theirs, mine))
         if not hmac.compare_digest(_read(connection), _proof(secret, b"is here", theirs, mine)):
             raise StrangerError("it has another secret")
-        control = _kept(connection)
+        _keep(connection)
         control.send(msgspec.to_builtins(arrival))
         return control
     except BaseException:
-        connection.close()
+        control.close()
         raise
 
 
@@ -87,11 +88,10 @@ def _read(connection: socket.socket) -> bytes:
     return found
 
 
-def _kept(connection: socket.socket) -> Control:
+def _keep(connection: socket.socket) -> None:
     connection.settimeout(_LINE_SECONDS)
     for level, option, value in _ALIVE:
         connection.setsockopt(level, option, value)
-    return Control(connection)
 
 
 class Door:
@@ -157,13 +157,14 @@ class Door:
                 connection.close()
 
     def _admit(self, connection: socket.socket) -> None:
+        control = Control(connection)
         admitted = False
         try:
             with suppress(OSError, StrangerError, AgentError, ValueError):
-                admitted = self._proved(connection) and self._enters(_kept(connection))
+                admitted = self._proved(connection) and self._enters(control)
         finally:
             if not admitted:
-                connection.close()
+                control.close()
             self._strangers.release()
 
     def _proved(self, connection: socket.socket) -> bool:
@@ -174,6 +175,7 @@ class Door:
         if not hmac.compare_digest(proof, _proof(self._secret, b"comes", mine, theirs)):
             return False
         connection.sendall(_proof(self._secret, b"is here", mine, theirs))
+        _keep(connection)
         return True
 
     def _enters(self, control: Control) -> bool:

@@ -321,8 +321,10 @@ class _Follower:
         self._watched: Watched | None = None
 
     def run(self) -> int:
+        self._control.connection.settimeout(
+            None
+        )  # rank 0 may be busy for long; see ``door._ALIVE``
         while True:
-            select.select([self._control], [], [])
             try:
                 message = self._control.receive()
             except OSError as error:

@@ -34,7 +34,9 @@ def test_links_have_their_delay_and_their_rate() -> None:
     report = json.loads(done.stdout)
     assert "40mbit and 2ms one way" in report["details"]["network"]
     rows = [(row["contender"], row["case"]) for row in report["rows"]]
-    assert rows == [(name, case) for case in ("uniform", "custom") for name in ("grpcio", "tensorwire")]
+    assert rows == [
+        (name, case) for case in ("uniform", "custom") for name in ("grpcio", "tensorwire")
+    ]
     for row, more in zip(report["rows"], report["details"]["rows"], strict=True):
         assert more["min_us"] >= 4 * DELAY_US, "two links there, and two back"
         if row["case"] == "custom":
