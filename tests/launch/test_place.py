@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
-from tensorwire.launch.place import Place, find
+from tensorwire.launch.place import Place, find, launched
 
 
 def test_without_a_launcher() -> None:
@@ -48,6 +49,7 @@ def test_without_a_launcher() -> None:
             },
             "9.0",
         ),
+        ({"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALNRANKS": "2"}, "."),
         ({"PMI_RANK": "1", "PMI_SIZE": "2"}, "."),
     ],
 )
@@ -58,6 +60,62 @@ def test_launchers(environment: dict[str, str], wanted: Place | str) -> None:
         assert wanted in found.folder
     else:
         assert found == wanted
+
+
+TORCHRUN = {
+    "RANK": "1",
+    "WORLD_SIZE": "2",
+    "MASTER_ADDR": "node0",
+    "MASTER_PORT": "29500",
+    "TORCHELASTIC_RUN_ID": "none",
+}
+
+
+def test_ranks_of_one_host_can_meet_in_a_folder_too() -> None:
+    near = find({**TORCHRUN, "LOCAL_WORLD_SIZE": "2", "XDG_RUNTIME_DIR": "/run"})
+    assert (near.address, near.folder) == (
+        "node0:29501",
+        f"/run/tensorwire-job-{os.geteuid()}-none.29500",
+    )
+    assert find({**TORCHRUN, "LOCAL_WORLD_SIZE": "1"}).folder == ""
+    assert find(TORCHRUN).folder == "", "torchrun does not tell, but an address"
+
+
+SLURM = {
+    "SLURM_PROCID": "3",
+    "SLURM_STEP_NUM_TASKS": "4",
+    "SLURM_STEP_NUM_NODES": "2",
+    "SLURM_JOB_ID": "9",
+    "SLURM_STEP_ID": "0",
+}
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        SLURM,
+        {
+            "OMPI_COMM_WORLD_RANK": "1",
+            "OMPI_COMM_WORLD_SIZE": "4",
+            "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+            "PMIX_NAMESPACE": "a",
+        },
+        {"PMI_RANK": "1", "PMI_SIZE": "4", "MPI_LOCALNRANKS": "2"},
+    ],
+)
+def test_ranks_of_several_hosts_meet_at_an_address(environment: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="set MASTER_ADDR"):
+        find(environment)
+    found = find({**environment, "MASTER_ADDR": "node0", "MASTER_PORT": "700"})
+    assert (found.address, found.folder, found.size) == ("node0:701", "", 4)
+
+
+def test_a_cluster_is_no_launcher() -> None:
+    assert launched({}) is None
+    assert launched({"TF_CONFIG": "{}"}) is None
+    assert launched(SLURM | {"MASTER_ADDR": "node0", "MASTER_PORT": "700"}) == Place(
+        3, 4, "node0:701"
+    )
 
 
 def test_a_cluster_of_tensorwire_run() -> None:

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from tensorwire.bench.harness.resources import Monitor, Sample, timeline, traffic
+from tensorwire.bench.harness.resources import Monitor, Sample, timeline, together, traffic
 
 TABLE = """\
 Inter-|   Receive                                                |  Transmit
@@ -57,6 +57,13 @@ def test_a_round_comes_after_the_other() -> None:
             "sent, MB/s": [0.0, 4.0],
         },
     )
+
+
+def test_samples_of_hosts_add_up() -> None:
+    one = [Sample(0.0, 0.0, 1, 0, 0), Sample(0.5, 1.0, 2, 10, 20), Sample(0.7, 2.0, 3, 30, 40)]
+    other = [Sample(0.1, 0.0, 10, 0, 0), Sample(0.8, 5.0, 20, 1, 2)]
+    assert together([one]) == one
+    assert together([one, other]) == [Sample(0.0, 0.0, 11, 0, 0), Sample(0.7, 7.0, 23, 31, 42)]
 
 
 def test_there_are_samples_between(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,10 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import threading
+import time
 from collections import Counter
 from typing import Any
 
@@ -10,9 +14,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensorwire.bench.harness.resources import Sample
-from tensorwire.bench.suites.tf_grpc.cluster import MOST_KEPT, Topology, _measured
-from tensorwire.bench.suites.tf_grpc.suite import topology
+from tensorwire.bench.harness.control import Control
+from tensorwire.bench.harness.processes import NO_OTHERS
+from tensorwire.bench.harness.resources import Monitor, Sample
+from tensorwire.bench.harness.work import Work
+from tensorwire.bench.suites.tf_grpc.cluster import (
+    MOST_KEPT,
+    Cluster,
+    Settings,
+    Topology,
+    _measured,
+)
+from tensorwire.bench.suites.tf_grpc.contender import Request
+from tensorwire.bench.suites.tf_grpc.suite import topology, topology_of_ranks
 
 numbers = st.integers(1, 9)
 
@@ -78,6 +92,75 @@ def test_servers_elsewhere_are_not_started() -> None:
 def test_other_topologies_are_refused(given: tuple[Any, ...], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         topology(*given)
+
+
+@pytest.mark.parametrize(
+    ("given", "roles"),
+    [
+        (("p2p-latency", 2, None, None), "sw"),
+        (("p2p-bandwidth", 4, None, None), "ssww"),
+        (("p2p-bandwidth", 3, 1, 2), "sww"),
+        (("p2p-latency", 4, None, None, True), "nnnn"),
+        (("ps-throughput", 5, None, None), "swwww"),
+        (("ps-throughput", 5, 2, None), "sswww"),
+        (("mimic", 3, None, None), "nnn"),
+    ],
+)
+def test_ranks_have_roles(given: tuple[Any, ...], roles: str) -> None:
+    assert "".join(role[0] for role in topology_of_ranks(*given).roles()) == roles
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (("ps-throughput", 5, 2, 2), "has started 5 processes, not 4"),
+        (("ps-throughput", 2, 2, None), "has started 2 processes, not 3"),
+        (("ps-throughput", 2, None, None, True), "p2p-latency and p2p-bandwidth"),
+        (("p2p-latency", 3, None, None, True), "has started 3 processes, not 2"),
+        (("mimic", 3, 2, None), "has started 3 processes, not 2"),
+        (("mimic", 3, None, 3), "give --servers alone"),
+    ],
+)
+def test_other_numbers_of_ranks_are_refused(given: tuple[Any, ...], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        topology_of_ranks(*given)
+
+
+def test_workers_begin_by_their_own_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two workers, whose clocks are hours apart from this one's."""
+    hours = [7 * 3600 * 10**9, -3 * 3600 * 10**9]
+    ours, theirs = zip(*(map(Control, socket.socketpair()) for _ in hours), strict=True)
+    begins: list[int] = []
+
+    def work(control: Control, ahead: int) -> None:
+        control.receive()
+        control.send({"ready": True})
+        assert control.receive() == {"clock": True}
+        control.send({"clock": time.monotonic_ns() + ahead})
+        begins.append(control.receive()["begin"] - ahead)
+        control.send(answer(1, 1.0, 1000))
+
+    threads = [threading.Thread(target=work, args=each) for each in zip(theirs, hours, strict=True)]
+    for thread in threads:
+        thread.start()
+    path = {"path": "tcp", "note": ""}
+    request = Request("echo", "non-serialized", "ordinary", True, ((8,),))
+    cluster = Cluster(
+        ours,
+        [path, path],
+        lambda interval: Monitor([os.getpid()], interval),
+        lambda work: request,
+        Settings(0.0),
+        NO_OTHERS,
+    )
+    before = time.monotonic_ns()
+    cluster.visit(Work("one", 8), 1.0)
+    after = time.monotonic_ns()
+    for thread in threads:
+        thread.join()
+    assert all(before < begin < after for begin in begins)
+    for control in (*ours, *theirs):
+        control.close()
 
 
 def answer(calls: int, seconds: float, nanoseconds: int) -> dict[str, object]:

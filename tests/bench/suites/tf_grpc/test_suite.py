@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tensorwire.bench.harness.control import AgentError
+from tensorwire.bench.harness.control import AgentError, LostError
 from tensorwire.bench.harness.report import write_csv
 from tensorwire.bench.harness.resources import Sample
 from tensorwire.bench.harness.rows import Report
@@ -64,13 +64,17 @@ class FakeCluster:
 
 
 def run(
-    monkeypatch: pytest.MonkeyPatch, benchmark: str, **more: Any
+    monkeypatch: pytest.MonkeyPatch, benchmark: str, *, complete: bool = True, **more: Any
 ) -> tuple[Report, list[FakeCluster]]:
     clusters: list[FakeCluster] = []
 
     @contextmanager
     def start(
-        entry: Entry, topology: Topology, request: Callable[[Work], Request], settings: Settings
+        entry: Entry,
+        topology: Topology,
+        request: Callable[[Work], Request],
+        settings: Settings,
+        ranks: None,
     ) -> Iterator[FakeCluster]:
         clusters.append(FakeCluster(entry, request))
         yield clusters[-1]
@@ -91,8 +95,8 @@ def run(
     }
     made = Payloads.of(Options(benchmark, **options))
     assert made.name == benchmark
-    report, complete = made.run()
-    assert complete
+    report, is_complete = made.run()
+    assert is_complete == complete
     return report, clusters
 
 
@@ -126,6 +130,22 @@ def test_rows_and_their_details(monkeypatch: pytest.MonkeyPatch) -> None:
     assert samples[1]["seconds"] == [0.5, 1.0], "a round after the other"
     assert report.details["payloads"]["two"] == [[4], [8]]
     assert {request.procedure for each in clusters for request in each.requests} == {"echo"}
+
+
+def test_figures_before_the_loss_of_a_host_stay(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def visit(self: FakeCluster, work: Work, seconds: float) -> Measured:
+        if work.case == "two":
+            raise LostError("rank 1 on node1 is lost")
+        return whole(self, work, seconds)
+
+    whole = FakeCluster.visit
+    monkeypatch.setattr(FakeCluster, "visit", visit)
+    report, _ = run(monkeypatch, "p2p-latency", complete=False)
+    assert {row.case for row in report.rows} == {"skew"}
+    assert "ended early: rank 1 on node1 is lost" in report.environment["notes"]
+    assert "rank 1 on node1 is lost" in capsys.readouterr().err
 
 
 def test_an_acknowledged_payload_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
