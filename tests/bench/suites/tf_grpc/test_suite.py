@@ -148,6 +148,22 @@ def test_figures_before_the_loss_of_a_host_stay(
     assert "rank 1 on node1 is lost" in capsys.readouterr().err
 
 
+def test_each_figure_is_of_all_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    def visit(self: FakeCluster, work: Work, seconds: float) -> Measured:
+        us = (9.0, 1.0, 5.0, 3.0, 7.0)[len(self.requests)]
+        self.requests.append(self.request(work))
+        samples = [Sample(0.0, 0.0, 8, 0, 0), Sample(0.5, 0.5, 9, 10, 11)]
+        return Measured(us, us, 100, 1.0, 0.5, self.path, resources=samples)
+
+    monkeypatch.setattr(FakeCluster, "visit", visit)
+    one = {"workloads": [Workload("one", ((8,),))], "origins": ["ordinary"]}
+    report, _ = run(monkeypatch, "p2p-latency", rounds=5, **one)
+    for row, rounds in zip(report.rows, report.details["rounds"], strict=True):
+        assert row.p50_us == 5
+        assert row.p50_spread == pytest.approx(8 / 5)
+        assert sorted(rounds["p50_us"]) == [1, 3, 5, 7, 9]
+
+
 def test_an_acknowledged_payload_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
     report, clusters = run(monkeypatch, "p2p-bandwidth")
     row = report.rows[1]
@@ -242,6 +258,10 @@ def test_servers_and_workers_of_every_kind(tmp_path: Path) -> None:
     assert len(report["details"]["samples"]) == len(report["rows"])
     for samples in report["details"]["samples"]:
         assert samples["seconds"]
+        units = ("CPU, cores", "memory, MiB", "received, MB/s", "sent, MB/s")
+        assert tuple(samples["figures"]) == units
+        for figures in samples["figures"].values():
+            assert len(figures) == len(samples["seconds"])
         assert min(samples["figures"]["memory, MiB"]) > 1
     assert len((tmp_path / "rows.csv").read_text().splitlines()) == 1 + len(report["rows"])
 
@@ -445,6 +465,7 @@ def test_the_help_has_the_defaults_of_the_paper(name: str) -> None:
         ("--workers", r"\(1\)"),
         ("--mode", "non-serialized"),
         ("--scheme", "uniform"),
+        ("--categories", r"\(all of them; mimic: large\)"),
         ("--buffers", r"\(10; mimic: 2,4,8\)"),
         ("--small", "10"),
         ("--medium", "10K"),
