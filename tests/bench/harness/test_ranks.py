@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 
-from tensorwire.bench.harness import ranks
+from tensorwire.bench.harness import meeting, ranks
 from tensorwire.bench.harness.control import AgentError, LostError
+from tensorwire.bench.harness.meeting import Meeting, RanksError
 from tensorwire.bench.harness.processes import expect, expect_all
-from tensorwire.bench.harness.ranks import Meeting, RanksError, leading
+from tensorwire.bench.harness.ranks import leading
+from tensorwire.bench.harness.resources import Monitor
 from tensorwire.launch import free_ports
 from tensorwire.launch.place import Place
 
@@ -34,7 +36,8 @@ with conversation(sys.argv[1]) as control:
 FOLLOWER = f"""
 import sys
 from tensorwire.bench.harness.control import LostError
-from tensorwire.bench.harness.ranks import Meeting, RanksError, following
+from tensorwire.bench.harness.following import following
+from tensorwire.bench.harness.meeting import Meeting, RanksError
 from tensorwire.launch.place import Place
 rank, size, address, folder, secret, given = sys.argv[1:]
 place = Place(int(rank), int(size), address, folder)
@@ -124,7 +127,7 @@ def test_an_agent_that_cannot_be_there_is_told(tmp_path: Path) -> None:
 
 def test_samples_of_other_hosts_are_theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As of hosts that see no process of each other."""
-    monkeypatch.setattr(ranks, "_host", lambda: "another")
+    monkeypatch.setattr(meeting, "host_id", lambda: "another")
     with followers(near(tmp_path)) as processes, lead(near(tmp_path)) as found:
         with found.started(orders("a", "b")) as hellos:
             pids = [hello["pid"] for _, hello in hellos]
@@ -136,7 +139,7 @@ def test_samples_of_other_hosts_are_theirs(tmp_path: Path, monkeypatch: pytest.M
             with found.watching(pids, 9.0) as watched:
                 pass
             both = [sample.memory for sample in watched.samples]
-            with ranks.Monitor(pids[:1], 9.0) as own:
+            with Monitor(pids[:1], 9.0) as own:
                 pass
             assert len(both) == 2
             assert min(both) > own.samples[0].memory

@@ -149,6 +149,8 @@ class Door:
         while True:
             try:
                 connection, _ = self._listener.accept()
+            except ConnectionAbortedError:  # a stranger has thought better of it
+                continue
             except OSError:
                 return
             if self._strangers.acquire(blocking=False):

@@ -42,9 +42,10 @@ class Watched(Protocol):
 
 class Monitor:
     """Takes samples of these processes, in a thread, while its context is open: one at its begin,
-    one at its end, and one each ``interval`` seconds between. OSError when a process is gone."""
+    one at its end, and one each ``interval`` seconds between. begin: of ``time.monotonic``, until
+    which it waits first. OSError when a process is gone."""
 
-    def __init__(self, pids: Sequence[int], interval: float) -> None:
+    def __init__(self, pids: Sequence[int], interval: float, begin: float = 0.0) -> None:
         self.samples: list[Sample] = []
         self._pids = pids
         self._interval = interval
@@ -52,6 +53,7 @@ class Monitor:
         self._interfaces = [Path(f"/proc/{pid}/net/dev") for pid in networks.values()]
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="resources", daemon=True)
+        time.sleep(max(begin - time.monotonic(), 0))
         self._first = self._totals()
 
     def __enter__(self) -> Self:

@@ -13,7 +13,7 @@ from tensorwire.cli.group import Command
 from tensorwire.cli.options import usage
 
 if TYPE_CHECKING:
-    from tensorwire.bench.harness.ranks import Meeting
+    from tensorwire.bench.harness.meeting import Meeting
     from tensorwire.bench.suites.tf_grpc.remote import Token
     from tensorwire.launch.place import Place
 
@@ -40,7 +40,9 @@ class RankCommand(Command):
 
     def _as_rank(self, ctx: Any, place: Place) -> Any:
         from tensorwire.bench.harness.control import LostError
-        from tensorwire.bench.harness.ranks import RanksError, following, leading
+        from tensorwire.bench.harness.following import following
+        from tensorwire.bench.harness.meeting import RanksError
+        from tensorwire.bench.harness.ranks import leading
         from tensorwire.bench.suites.tf_grpc.cluster import ordered
         from tensorwire.bench.suites.tf_grpc.remote import Token
 
@@ -77,7 +79,7 @@ def _code(error: BaseException) -> int:
 
 
 def _meeting(ctx: Any, place: Place, token: Token | None) -> Meeting:
-    from tensorwire.bench.harness.ranks import Meeting
+    from tensorwire.bench.harness.meeting import Meeting
 
     given = {
         each.opts[0]: str(ctx.params[each.name])

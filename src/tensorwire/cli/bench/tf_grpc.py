@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from tensorwire.bench.harness.ranks import Ranks
     from tensorwire.bench.suites.tf_grpc.payloads import Workload
 
+_RANKS = (
+    "All processes are on this host, unless --connect says otherwise. Started by torchrun, mpirun "
+    "or srun, each rank has one of them, and rank 0 leads."
+)
 _CODES = (
     "Exit codes: 0 all figures are there, 1 some are missing (the notes say why; --peers all misses"
     " no peer that is not installed) or a file could not be written, 2 wrong usage, 130 after "
@@ -41,8 +45,9 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
 
     @app.command(
         cls=RankCommand,
-        help=f"{summary}\n\n{about}",
-        epilog=f"Examples:\n\n[bold]tensorwire bench {name}[/]\n\n{shown}{_CODES}",
+        help=f"{summary}\n\n{about}\n\n{_RANKS}",
+        epilog=f"Examples:\n\n[bold]tensorwire bench {name}[/]\n\n{shown}"
+        f"[bold]mpirun -n 4 tensorwire bench {name}[/]\n\n{_CODES}",
     )
     def run(
         context: typer.Context,

@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import pytest
@@ -83,10 +84,10 @@ def test_servers_elsewhere_are_not_started() -> None:
     [
         (("mimic", None, 2, ()), "give --servers alone"),
         (("mimic", 1, None, ()), "two nodes or more"),
-        (("mimic", None, None, ("a",)), "all on this host"),
+        (("mimic", None, None, ("a",)), "by a launcher"),
         (("mimic", None, None, (), True), "p2p-latency and p2p-bandwidth"),
         (("p2p-latency", 2, 3, (), True), "as many of both"),
-        (("p2p-latency", None, None, ("a",), True), "all on this host"),
+        (("p2p-latency", None, None, ("a",), True), "by a launcher"),
     ],
 )
 def test_other_topologies_are_refused(given: tuple[Any, ...], told: str) -> None:
@@ -148,7 +149,7 @@ def test_workers_begin_by_their_own_clocks(monkeypatch: pytest.MonkeyPatch) -> N
     cluster = Cluster(
         ours,
         [path, path],
-        lambda interval: Monitor([os.getpid()], interval),
+        partial(Monitor, [os.getpid()]),
         lambda work: request,
         Settings(0.0),
         NO_OTHERS,

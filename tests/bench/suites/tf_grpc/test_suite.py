@@ -156,8 +156,8 @@ def test_each_figure_is_of_all_repetitions(monkeypatch: pytest.MonkeyPatch) -> N
         return Measured(us, us, 100, 1.0, 0.5, self.path, resources=samples)
 
     monkeypatch.setattr(FakeCluster, "visit", visit)
-    one = {"workloads": [Workload("one", ((8,),))], "origins": ["ordinary"]}
-    report, _ = run(monkeypatch, "p2p-latency", rounds=5, **one)
+    one = [Workload("one", ((8,),))]
+    report, _ = run(monkeypatch, "p2p-latency", rounds=5, workloads=one, origins=["ordinary"])
     for row, rounds in zip(report.rows, report.details["rounds"], strict=True):
         assert row.p50_us == 5
         assert row.p50_spread == pytest.approx(8 / 5)

@@ -128,7 +128,7 @@ class Cluster:
         self,
         callers: Sequence[Control],
         told: Sequence[dict[str, Any]],
-        watch: Callable[[float], AbstractContextManager[Watched]],
+        watch: Callable[[float, float], AbstractContextManager[Watched]],
         request: Callable[[Work], Request],
         settings: Settings,
         others: Others,
@@ -151,9 +151,8 @@ class Cluster:
         for caller, more in zip(self._callers, ahead, strict=True):
             theirs = {"begin": int(begin * 1e9) + more}
             _send([caller], {**theirs, "seconds": seconds, "rate": settings.rate})
-        time.sleep(max(begin - time.monotonic(), 0))
         try:
-            with self._watch(settings.interval) as watched:
+            with self._watch(settings.interval, begin) as watched:
                 answers = self._expect(limit)
         except OSError as error:
             raise AgentError(f"one of its processes has ended ({error})") from error

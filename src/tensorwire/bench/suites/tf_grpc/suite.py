@@ -77,7 +77,9 @@ def topology(
         if workers not in (None, servers or 1):
             raise ValueError("a pair is a server and a worker: give as many of both, or one number")
         if remote:
-            raise ValueError("pairs that call each other are all on this host: give no --connect")
+            raise ValueError(
+                "--connect only calls: start pairs that call each other by a launcher, as mpirun"
+            )
         return Topology(nodes=2 * (servers or 1), pairs=True)
     if benchmark != "mimic":
         pairs = benchmark.startswith("p2p")
@@ -87,7 +89,7 @@ def topology(
     if workers is not None:
         raise ValueError("each node of mimic is a server and a worker: give --servers alone")
     if remote:
-        raise ValueError("the nodes of mimic are all on this host: give no --connect")
+        raise ValueError("--connect only calls: start the nodes of mimic by a launcher, as mpirun")
     nodes = 4 if servers is None else servers
     if nodes < 2:
         raise ValueError("mimic needs two nodes or more: give --servers 2")
