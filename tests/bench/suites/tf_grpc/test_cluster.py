@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tensorwire.bench.harness.control import Control
-from tensorwire.bench.harness.processes import NO_OTHERS
 from tensorwire.bench.harness.resources import Monitor, Sample
 from tensorwire.bench.harness.work import Work
 from tensorwire.bench.suites.tf_grpc.cluster import (
@@ -131,6 +130,7 @@ def test_workers_begin_by_their_own_clocks(monkeypatch: pytest.MonkeyPatch) -> N
     """Two workers, whose clocks are hours apart from this one's."""
     hours = [7 * 3600 * 10**9, -3 * 3600 * 10**9]
     ours, theirs = zip(*(map(Control, socket.socketpair()) for _ in hours), strict=True)
+    rank, silent = map(Control, socket.socketpair())
     begins: list[int] = []
 
     def work(control: Control, ahead: int) -> None:
@@ -152,7 +152,7 @@ def test_workers_begin_by_their_own_clocks(monkeypatch: pytest.MonkeyPatch) -> N
         partial(Monitor, [os.getpid()]),
         lambda work: request,
         Settings(0.0),
-        NO_OTHERS,
+        {rank: "rank 1"},
     )
     before = time.monotonic_ns()
     cluster.visit(Work("one", 8), 1.0)
@@ -160,7 +160,7 @@ def test_workers_begin_by_their_own_clocks(monkeypatch: pytest.MonkeyPatch) -> N
     for thread in threads:
         thread.join()
     assert all(before < begin < after for begin in begins)
-    for control in (*ours, *theirs):
+    for control in (*ours, *theirs, rank, silent):
         control.close()
 
 

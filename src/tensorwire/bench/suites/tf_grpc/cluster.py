@@ -146,7 +146,7 @@ class Cluster:
         limit = START_SECONDS + (settings.warm_up + seconds) * VISIT_FACTOR
         _send(self._callers, {"request": self._request(work).to_json()})
         self._expect(limit)
-        ahead = [self._ahead(caller) for caller in self._callers]
+        ahead = [self._ahead(caller) if self._others else 0 for caller in self._callers]
         begin = time.monotonic() + _HEAD_START + settings.warm_up
         for caller, more in zip(self._callers, ahead, strict=True):
             theirs = {"begin": int(begin * 1e9) + more}
