@@ -17,7 +17,7 @@ DELAY_US = 2_000
 RATE = 40e6 / 8
 
 
-@pytest.mark.timeout(200)  # emulation
+@pytest.mark.timeout(400)  # emulation
 def test_links_have_their_delay_and_their_rate() -> None:
     done = CliRunner().invoke(
         app,
