@@ -54,14 +54,25 @@ def same(left: Any, right: Any) -> bool:
 @given(st.lists(TREES, min_size=1, max_size=5))
 def test_items_in_a_message_come_out_as_they_went_in(objects: list[Any]) -> None:
     made = [items.kept(items.encoded(obj, "q", 1 << 30)) for obj in objects]
-    segments: list[Any] = [wire.encoded_put(tuple(len(item.segments) for item in made), True)]
-    for item in made:
-        segments += [memoryview(bytes(segment)) for segment in item.segments]
+    segments = [memoryview(bytes(segment)) for segment in wire.put_message(made, True)]
     put = wire.decode(wire.Put, segments[0])
-    found = wire.split(put.counts, segments)
+    found = wire.split(put, segments)
     assert put.ask
     assert [item.nbytes for item in found] == [item.nbytes for item in made]
     assert all(map(same, objects, [items.decoded(item, "numpy") for item in found]))
+
+
+def test_small_items_that_are_alike_share_their_header() -> None:
+    alike = [np.full((3, 5), n, np.float32) for n in range(50)]
+    made = [items.encoded(array, "q", 1 << 30) for array in alike]
+    message = wire.items_message(made)
+    assert len(message) == 3
+    found = wire.split(wire.decode(wire.Items, message[0]), message)
+    assert [item.nbytes for item in found] == [item.nbytes for item in made]
+    assert all(map(same, alike, [items.decoded(item, "numpy") for item in found]))
+    others: list[Any] = [np.zeros(15, np.float32), np.zeros((3, 5)), np.zeros((0, 5)), {}]
+    for other in others:
+        assert len(wire.items_message([*made, items.encoded(other, "q", 1 << 30)])) > 50
 
 
 def test_what_is_kept_does_not_change_with_the_array() -> None:
@@ -98,15 +109,32 @@ def test_an_item_that_never_fits() -> None:
 @pytest.mark.parametrize("counts", [(0,), (3,), (1, 0, 1), (1 << 40,), (-1, 3), (1,) * 5000])
 def test_counts_that_are_wrong(counts: tuple[int, ...]) -> None:
     with pytest.raises(DecodeError):
-        wire.split(counts, [b"control", b"1", b"2"])
+        wire.split(wire.Put(counts, 0, False), [b"control", b"1", b"2"])
+
+
+@pytest.mark.parametrize(
+    "control",
+    [
+        wire.Put((), 3, False),  # 4 bytes
+        wire.Put((), 5, False),  # more items than bytes
+        wire.Put((), wire.MAX_ITEMS + 1, False),
+        wire.Put((2,), 2, False),
+        wire.Items((2, 2), 2),
+    ],
+)
+def test_packed_items_that_are_none(control: wire.Put | wire.Items) -> None:
+    with pytest.raises(DecodeError):
+        wire.split(control, [b"control", b"1", b"1234"])
+    with pytest.raises(DecodeError):
+        wire.split(wire.Put((), 1, False), [b"control", b"1"])
 
 
 CONTROLS = [
     wire.Opened(1, 2, 3, 4, 5),
-    wire.Put((1, 2), True),
+    wire.Put((1, 2), 0, True),
     wire.Settled(1, 2, 3),
     wire.Ask(1, 2, 3),
-    wire.Items((1,)),
+    wire.Items((), 3),
     wire.Withdraw(1, 2, 3),
     wire.Withdrawn(1),
 ]
@@ -133,7 +161,7 @@ def test_any_bytes_are_a_control_or_an_error(data: bytes, control: Any) -> None:
     with suppress(DecodeError):
         found = wire.decode(type(control), data)
         if isinstance(found, (wire.Put, wire.Items)):
-            wire.split(found.counts, [data, b"1", b"2"])
+            wire.split(found, [data, b"1", b"2"])
 
 
 @given(st.binary(max_size=60))

@@ -75,6 +75,18 @@ def test_large_arrays_come_out_as_they_went_in(ends: Any) -> None:
     assert np.array_equal(end.get(LIMIT), before)
 
 
+def test_small_arrays_of_a_burst_may_be_changed_afterwards(ends: Any) -> None:
+    _, end = ends(capacity=300)
+    array = np.zeros(100)
+    for n in range(300):
+        array[:] = n
+        end.put({"a": array} if n % 3 == 0 else array)
+    settle(end)
+    for n in range(300):
+        found = end.get(LIMIT)
+        assert (found["a"] if n % 3 == 0 else found).tolist() == [n] * 100
+
+
 def test_a_batch(ends: Any) -> None:
     _, end = ends(capacity=1000)
     end.put_batch(range(300))
@@ -445,8 +457,8 @@ def test_a_peer_has_a_budget_of_streams(serve: Any, monkeypatch: pytest.MonkeyPa
 HOSTILE = {
     "no control": ("Put", []),
     "garbage": ("Put", [b"\xc1"]),
-    "more than there is": ("Put", [wire.encode(wire.Put((5,), True)), b"1"]),
-    "too large": ("Put", [wire.encode(wire.Put((1,), True)), bytes(2000)]),
+    "more than there is": ("Put", [wire.encode(wire.Put((5,), 0, True)), b"1"]),
+    "too large": ("Put", [wire.encode(wire.Put((1,), 0, True)), bytes(2000)]),
     "taken what it never had": ("Get", [wire.encode(wire.Ask(1, 1, 7))]),
     "an answer": ("Get", [wire.encode(wire.Settled(1, 2, 3)), b"1"]),
 }
@@ -528,7 +540,7 @@ def test_a_damaged_item_ends_nothing(serve: Any) -> None:
         peer = channel.peer()
         assert peer
         call = peer.duplex(f"/tensorwire.queue.{served.name}/Put")
-        call.send([wire.encode(wire.Put((1,), False)), b"no tensors"], LIMIT, deque())
+        call.send([wire.encode(wire.Put((1,), 0, False)), b"no tensors"], LIMIT, deque())
         with pytest.raises(ValueError, match="tensor message"):
             served.own.get(LIMIT)
         served.own.put(1)

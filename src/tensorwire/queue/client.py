@@ -88,7 +88,9 @@ class QueueClient:
         travel.
         """
         producing = self._putting()
-        producing.put([items.encoded(obj, self._name, producing.capacity_bytes)], timeout)
+        item = items.encoded(obj, self._name, producing.capacity_bytes)
+        if not producing.put_small(item):
+            producing.put([item], timeout)
 
     def put_batch(self, objects: Iterable[object], timeout: float | None = None) -> None:
         """Puts objects in their order, small ones in one message. Raises what ``put`` raises;

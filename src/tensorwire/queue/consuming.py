@@ -56,7 +56,7 @@ class Consuming:
             return
         if self._answered == self._asked:
             raise DecodeError("an answer that nobody asked for")
-        self._items.extend(wire.split(wire.decode(wire.Items, message[0]).counts, message))
+        self._items.extend(wire.split(wire.decode(wire.Items, message[0]), message))
         self._answered += 1
 
     # ---------------------------------------------------------------------------------- taking

@@ -15,8 +15,8 @@ from tensorwire.tensors import frameworks
 if TYPE_CHECKING:
     from tensorwire.tensors import Framework
 
-_SMALL: Final = 16 << 10
-"""Bytes: such segments travel in messages themselves."""
+SMALL: Final = 16 << 10
+"""Bytes: such items, and segments, travel in messages themselves."""
 
 
 def checked_framework(framework: Framework) -> Framework:
@@ -30,7 +30,12 @@ def checked_framework(framework: Framework) -> Framework:
 
 
 def encoded(obj: object, name: str, capacity_bytes: int) -> Item:
-    """Over the memory of its tensors. Raises TooLargeError, and what ``tensors.dumps`` raises."""
+    """Over the memory of its tensors; a small one has memory of its own. Raises TooLargeError, and
+    what ``tensors.dumps`` raises."""
+    if type(obj) is np.ndarray and obj.nbytes < SMALL and (header := tensors.header_of(obj)):
+        nbytes = len(header) + obj.nbytes
+        if nbytes <= capacity_bytes:
+            return Item((header, obj.tobytes()), nbytes)
     segments = tensors.dumps(obj)
     nbytes = 0
     for segment in segments:
@@ -40,7 +45,7 @@ def encoded(obj: object, name: str, capacity_bytes: int) -> Item:
             f"an item of {nbytes} bytes never fits into queue {name!r}, whose capacity_bytes is "
             f"{capacity_bytes}: make that larger, or send the item in parts"
         )
-    return Item(segments, nbytes)
+    return Item(tuple(map(bytes, segments)) if nbytes <= SMALL else segments, nbytes)
 
 
 def kept(item: Item) -> Item:
@@ -52,7 +57,7 @@ def kept(item: Item) -> Item:
 def _kept(segment: Any) -> Any:
     if isinstance(segment, bytes) or _core.is_published(segment):
         return segment
-    if segment.nbytes <= _SMALL:
+    if segment.nbytes <= SMALL:
         return bytes(segment)
     try:
         copy = arrays.empty(segment.nbytes, np.uint8)

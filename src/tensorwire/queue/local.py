@@ -138,7 +138,8 @@ class Queue:
         Raises EmptyError; ClosedError once the queue is closed and empty; ValueError for an item
         that is damaged, or has elements that the framework lacks: that one is gone.
         """
-        return self._decoded(self._take(1, timeout)[0])
+        item = self._store.take_first() or self._take(1, timeout)[0]
+        return items.decoded(item, self._framework)
 
     def get_batch(self, most: int, timeout: float | None = None) -> list[Any]:
         """Takes 1 to ``most`` objects: those that are there, or the first that comes. Raises what

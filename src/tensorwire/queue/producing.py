@@ -22,6 +22,7 @@ from weakref import ref
 from tensorwire.queue import wire
 from tensorwire.queue.conversation import ANSWER_SECONDS, Conversation, ends, left, silent
 from tensorwire.queue.errors import FullError, QueueError
+from tensorwire.queue.items import SMALL
 from tensorwire.queue.turn import Turn
 from tensorwire.rpc import lifetime
 
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 Withdraw = Callable[[wire.Withdraw], int]
 _BURST_SECONDS: Final = 2e-4
 """Items that follow each other faster than that go together."""
-_BATCH_ITEMS: Final = 64
-_BATCH_BYTES: Final = 64 << 10
+_BATCH_ITEMS: Final = 128
+_BATCH_BYTES: Final = 128 << 10
 _SWEEP_SECONDS: Final = 5e-4
 """So long an item waits at most for others that it goes with."""
 _IDLE_SWEEPS: Final = 200
@@ -68,10 +69,11 @@ class Producing:
         self._withdraw = withdraw
         self._turn = Turn()  # to send; one message at most waits for room
         self._opened: wire.Opened | None = None
+        self.capacity_bytes = 0
         self._sent = self._sent_bytes = 0
         self._asked = 0  # the last item that the server was asked about
         self._settled = self._settled_bytes = 0
-        self._pending: list[Item] = []  # counted as sent, but not sent yet
+        self._pending: list[Item] = []  # put, but not sent yet
         self._pending_bytes = 0
         self._passed = 0.0  # when the last item came
         self._sweeping = self._ending = False
@@ -91,6 +93,7 @@ class Producing:
     def _hear(self, message: list[Buffer]) -> None:
         if self._opened is None:
             opened = self._opened = wire.decode(wire.Opened, message[0])
+            self.capacity_bytes = opened.capacity_bytes
             self._room, self._room_bytes = opened.room, opened.room_bytes
             return
         settled = wire.decode(wire.Settled, message[0])
@@ -102,79 +105,77 @@ class Producing:
     def _covered(self) -> bool:
         """Whether there was room for all that is under way when the server last spoke."""
         return (
-            self._sent - self._settled <= self._room
-            and self._sent_bytes - self._settled_bytes <= self._room_bytes
+            self._sent + len(self._pending) - self._settled <= self._room
+            and self._sent_bytes + self._pending_bytes - self._settled_bytes <= self._room_bytes
         )
 
-    @property
-    def capacity_bytes(self) -> int:
-        assert self._opened is not None
-        return self._opened.capacity_bytes
-
     def _all_settled(self) -> bool:
-        return self._settled == self._sent
+        return self._settled == self._sent and not self._pending
 
     # -------------------------------------------------------------------------------- sending
 
     def _pass(self, items: Sequence[Item], timeout: float | None) -> None:
         """The turn is held. Sends the items, and what waits to be sent before them; or leaves small
         ones to others that follow, or to the thread."""
-        nbytes = sum([item.nbytes for item in items])
         now = monotonic()
         many = now - self._passed < _BURST_SECONDS
         self._passed = now
-        # First the sizes: another thread may hear of items before this one goes on.
-        self._sizes.extend([item.nbytes for item in items])
-        self._sent += len(items)
-        self._sent_bytes += nbytes
-        self._pending += items
-        self._pending_bytes += nbytes
-        if (
-            many
-            and len(self._pending) < _BATCH_ITEMS
-            and self._pending_bytes < _BATCH_BYTES
-            and self._covered()
-        ):
+        sizes = [item.nbytes for item in items]
+        nbytes = sum(sizes)
+        if many and max(sizes) <= SMALL and self._may_wait(len(items), nbytes):
+            self._pending += items
+            self._pending_bytes += nbytes
             if not self._sweeping:
                 self._sweep()
-            return
-        try:
-            self._send(timeout)
-        except BaseException:
-            if self._pending:  # nothing of it was sent; what was promised before stays
-                for _ in items:
-                    self._sizes.pop()
-                    self._pending.pop()
-                self._sent -= len(items)
-                self._sent_bytes -= nbytes
-                self._pending_bytes -= nbytes
-            raise
+        else:
+            self._send([*self._pending, *items], timeout)
 
-    def _send(self, timeout: float | None) -> None:
-        """All that waits to be sent, in one message; it asks the server when it is time."""
-        items = self._pending
+    def _may_wait(self, count: int, nbytes: int) -> bool:
+        """Whether so many items more may wait for others: they fill no message, and there is room
+        for all."""
+        count += len(self._pending)
+        nbytes += self._pending_bytes
+        return (
+            count < _BATCH_ITEMS
+            and nbytes < _BATCH_BYTES
+            and self._sent + count - self._settled <= self._room
+            and self._sent_bytes + nbytes - self._settled_bytes <= self._room_bytes
+        )
+
+    def _send(self, items: list[Item], timeout: float | None) -> None:
+        """All that waits to be sent, and maybe more, in one message; it asks the server when it is
+        time."""
+        sizes = [item.nbytes for item in items]
+        nbytes = sum(sizes)
+        # First the sizes: another thread may hear of items before this one goes on.
+        self._sizes.extend(sizes)
+        self._sent += len(items)
+        self._sent_bytes += nbytes
         ask = (
-            not self._covered()
+            self._sent - self._settled > self._room
+            or self._sent_bytes - self._settled_bytes > self._room_bytes
             or (self._sent - self._asked) * 2 >= self._room
             or (self._sent_bytes - self._settled_bytes) * 2 >= self._room_bytes
         )
-        message: list[object] = [wire.encoded_put(tuple([len(i.segments) for i in items]), ask)]
-        for item in items:
-            message += item.segments
         sent: deque[bool] = deque()
         try:
-            self._talk.send(message, timeout, sent)
+            self._talk.send(wire.put_message(items, ask), timeout, sent)
         finally:
             if sent and sent[-1]:
                 self._pending, self._pending_bytes = [], 0
                 self._asked = self._sent if ask else self._asked
+            else:  # what waited still does
+                for _ in items:
+                    self._sizes.pop()
+                self._sent -= len(items)
+                self._sent_bytes -= nbytes
 
     def _ask(self, timeout: float | None) -> None:
         """Sends what waits to be sent. Afterwards the server will say when all of it is settled."""
         if self._pending:
-            self._send(timeout)
+            self._send(self._pending, timeout)
         if self._asked < self._sent:
-            self._talk.send([wire.encoded_put((), True)], timeout)
+            self._talk.send(wire.put_message((), True), timeout)
             self._asked = self._sent
 
     def _sweep(self) -> None:
@@ -199,7 +200,7 @@ class Producing:
             self._turn.acquire(None)
             try:
                 if self._pending:
-                    self._send(None)
+                    self._send(self._pending, None)
             except QueueError:  # so will the next put
                 break
             finally:
@@ -231,22 +232,51 @@ class Producing:
                 self._ask(left(end))
                 if not self._talk.until(self._covered, left(end)):
                     raise self._full(timeout)
-            before, last = self._sent, self._sent + len(items)
+            last = self._sent + len(self._pending) + len(items)
             try:
                 self._pass(items, left(end))
                 done = self._covered() or self._talk.until(lambda: self._settled >= last, left(end))
             except BaseException:  # Ctrl-C, or the end of the stream
-                if self._sent == last and self._talk.error is None:
-                    self._take_back(before + 1, last)
+                if self._has_sent(last, len(items)):
+                    self._take_back(last, len(items))
                 raise
-            if not done and (accepted := self._take_back(before + 1, last)) < len(items):
+            if not done and (accepted := self._take_back(last, len(items))) < len(items):
                 raise self._full(timeout, accepted)
         finally:
             self._turn.release()
 
-    def _take_back(self, first: int, last: int) -> int:
-        """How many of these items are in the queue all the same."""
+    def put_small(self, item: Item) -> bool:
+        """As ``put``, for most items of a burst, which wait for others. False: it is none of those,
+        or another thread puts."""
+        turn = self._turn
+        with turn.lock:
+            now = monotonic()
+            if (
+                turn.held
+                or now - self._passed >= _BURST_SECONDS
+                or not self._sweeping
+                or item.nbytes > SMALL
+                or not self._may_wait(1, item.nbytes)
+                or self._talk.error is not None
+            ):
+                return False
+            self._passed = now
+            self._pending_bytes += item.nbytes
+            self._pending.append(item)
+        return True
+
+    def _has_sent(self, last: int, count: int) -> bool:
+        """Of ``count`` items up to ``last``, whose put ends. What has not left stays here."""
+        if self._sent + len(self._pending) == last > self._sent:
+            for item in self._pending[-count:]:
+                self._pending_bytes -= item.nbytes
+            del self._pending[-count:]
+        return self._sent == last and self._talk.error is None
+
+    def _take_back(self, last: int, count: int) -> int:
+        """How many of ``count`` items up to ``last`` are in the queue all the same."""
         assert self._opened is not None
+        first = last - count + 1
         accepted = self._withdraw(wire.Withdraw(self._opened.session, first, last))
         with suppress(QueueError):  # which the next put raises
             self._talk.until(lambda: self._settled >= last, _SETTLE_SECONDS)
@@ -282,7 +312,7 @@ class Producing:
                 await self._without_waiting(self._ask, _QUICK, left(end))
                 if not await self._talk.until_async(self._covered, left(end)):
                     raise self._full(timeout)
-            before, last = self._sent, self._sent + len(items)
+            last = self._sent + len(self._pending) + len(items)
             nbytes = sum([item.nbytes for item in items])
             try:
                 await self._without_waiting(partial(self._pass, items), nbytes, left(end))
@@ -290,11 +320,11 @@ class Producing:
                     lambda: self._settled >= last, left(end)
                 )
             except BaseException:  # cancelled, or the end of the stream
-                if self._sent == last and self._talk.error is None:
-                    await asyncio.to_thread(self._take_back, before + 1, last)
+                if self._has_sent(last, len(items)):
+                    await asyncio.to_thread(self._take_back, last, len(items))
                 raise
             if not done:
-                accepted = await asyncio.to_thread(self._take_back, before + 1, last)
+                accepted = await asyncio.to_thread(self._take_back, last, len(items))
                 if accepted < len(items):
                     raise self._full(timeout, accepted)
         finally:

@@ -202,7 +202,7 @@ class Service:
             received = 0
             for segments in requests:
                 put = wire.decode(wire.Put, segments[0] if segments else b"")
-                items = wire.split(put.counts, segments)
+                items = wire.split(put, segments)
                 if not session.impatient:
                     done = store.offer_now(items)
                     received += done
@@ -282,7 +282,7 @@ class Service:
                         items = []  # first its program takes those
                     handed += items
                     came += len(items)
-                    yield self._answer(items)
+                    yield wire.items_message(items)
                     items = []
                 store.give_back(handed)  # it has said which ones it has taken
                 handed = []
@@ -315,12 +315,6 @@ class Service:
                 return items[:count]
             nbytes += item.nbytes
         return items
-
-    def _answer(self, items: Sequence[Item]) -> list[Any]:
-        answer: list[Any] = [wire.encoded_items(tuple(len(item.segments) for item in items))]
-        for item in items:
-            answer += item.segments
-        return answer
 
     # ----------------------------------------------------------------------------- short calls
 

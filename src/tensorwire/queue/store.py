@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import msgspec
+
 from tensorwire.queue.errors import ClosedError
 
 if TYPE_CHECKING:
@@ -20,8 +22,8 @@ if TYPE_CHECKING:
 Wake = Callable[[], object]
 
 
-class Item(NamedTuple):
-    """A message of ``tensors``, encoded."""
+class Item(msgspec.Struct, frozen=True, gc=False):
+    """A message of ``tensors``, encoded: the header, and the memory of each tensor."""
 
     segments: Sequence[BytesLike]
     nbytes: int
@@ -116,12 +118,7 @@ class Store:
             self._check_open()
             if self._producers:
                 return 0
-            count = 0
-            for item in items:
-                if not self._fits(item):
-                    break
-                self._accept(item)
-                count += 1
+            count = self._accept_first(items)
             if count and self._consumers:
                 self._serve()
             return count
@@ -157,6 +154,18 @@ class Store:
             return self.capacity - len(self._items), self.capacity_bytes - self._nbytes
 
     # ------------------------------------------------------------------------------- consumers
+
+    def take_first(self) -> Item | None:
+        """As ``take_now``, of one."""
+        with self._lock:
+            if not self._items or self._consumers:
+                return None
+            item = self._items.popleft()
+            self._nbytes -= item.nbytes
+            self._delivered += 1
+            if self._producers:
+                self._serve()
+            return item
 
     def take_now(self, most: int) -> list[Item]:
         """At most so many items, which count as delivered; none when there are none, or others wait
@@ -278,6 +287,21 @@ class Store:
         self._items.append(item)
         self._nbytes += item.nbytes
         self._accepted += 1
+
+    def _accept_first(self, items: Sequence[Item]) -> int:
+        """How many of them there was room for."""
+        nbytes = self._nbytes
+        count = 0
+        for item in items[: self.capacity - len(self._items)]:
+            nbytes += item.nbytes
+            if nbytes > self.capacity_bytes:
+                nbytes -= item.nbytes
+                break
+            count += 1
+        self._items.extend(items[:count])
+        self._nbytes = nbytes
+        self._accepted += count
+        return count
 
     def _pop(self, most: int) -> list[Item]:
         items = self._items

@@ -23,8 +23,10 @@ class _Waiter:
 
 class Turn:
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # guards what follows
-        self._held = False
+        self.lock: Final = threading.Lock()
+        """Guards what follows. Nobody gets the turn while it is held: who finds that the turn is
+        free may hold it in place of that, for a moment."""
+        self.held = False
         self._waiters: deque[_Waiter] = deque()
 
     def acquire(self, timeout: float | None) -> bool:
@@ -63,33 +65,33 @@ class Turn:
         return not self._give_up(waiter)
 
     def release(self) -> None:
-        with self._lock:
+        with self.lock:
             if self._waiters:
                 waiter = self._waiters.popleft()
                 waiter.has_it = True
                 waiter.wake()
             else:
-                self._held = False
+                self.held = False
 
     def _take(self) -> bool:
-        with self._lock:
-            free = not self._held
-            self._held = True
+        with self.lock:
+            free = not self.held
+            self.held = True
             return free
 
     def _wait(self, wake: Callable[[], object]) -> _Waiter:
         waiter = _Waiter(wake)
-        with self._lock:
-            if self._held:
+        with self.lock:
+            if self.held:
                 self._waiters.append(waiter)
             else:
-                self._held = waiter.has_it = True
+                self.held = waiter.has_it = True
                 wake()
         return waiter
 
     def _give_up(self, waiter: _Waiter) -> bool:
         """False: it has got its turn."""
-        with self._lock:
+        with self.lock:
             if waiter.has_it:
                 return False
             self._waiters.remove(waiter)

@@ -24,6 +24,8 @@ MAX_ITEMS: Final = 4096
 """In one message."""
 MAX_CONTROL_BYTES: Final = 32 << 10
 
+_PACKED: Final = 4 << 10
+"""Bytes of an item up to which a copy costs less than a segment."""
 _SHORT: Final = 32
 """Bytes of control segments that are kept decoded, because they are mostly the same."""
 _MOST: Final = (1 << 63) - 1
@@ -40,9 +42,12 @@ class Opened(msgspec.Struct, array_like=True, frozen=True, gc=False, forbid_unkn
 
 
 class Put(msgspec.Struct, array_like=True, frozen=True, gc=False, forbid_unknown_fields=True):
-    """Items follow, each of so many segments. ``ask``: the server shall say what is settled."""
+    """Items follow, each of so many segments; or ``packed`` items of two segments of the same
+    lengths: the first one, which they share, and a segment that has all the second ones. ``ask``:
+    the server shall say what is settled."""
 
     counts: tuple[int, ...]
+    packed: int
     ask: bool
 
 
@@ -65,9 +70,10 @@ class Ask(msgspec.Struct, array_like=True, frozen=True, gc=False, forbid_unknown
 
 
 class Items(msgspec.Struct, array_like=True, frozen=True, gc=False, forbid_unknown_fields=True):
-    """Items follow, each of so many segments; none when the question was withdrawn."""
+    """Items follow, as after ``Put``; none when the question was withdrawn."""
 
     counts: tuple[int, ...]
+    packed: int
 
 
 class Withdraw(msgspec.Struct, array_like=True, frozen=True, gc=False, forbid_unknown_fields=True):
@@ -100,14 +106,49 @@ def encode(control: Control | Stats) -> bytes:
     return _encoder.encode(control)
 
 
-@lru_cache(64)
-def encoded_put(counts: tuple[int, ...], ask: bool) -> bytes:
-    return _encoder.encode(Put(counts, ask))
+def put_message(items: Sequence[Item], ask: bool) -> list[BytesLike]:
+    counts, packed, segments = _joined(items)
+    return [_encoded_put(counts, packed, ask), *segments]
 
 
-@lru_cache(64)
-def encoded_items(counts: tuple[int, ...]) -> bytes:
-    return _encoder.encode(Items(counts))
+def items_message(items: Sequence[Item]) -> list[BytesLike]:
+    counts, packed, segments = _joined(items)
+    return [_encoded_items(counts, packed), *segments]
+
+
+@lru_cache(256)
+def _encoded_put(counts: tuple[int, ...], packed: int, ask: bool) -> bytes:
+    return _encoder.encode(Put(counts, packed, ask))
+
+
+@lru_cache(256)
+def _encoded_items(counts: tuple[int, ...], packed: int) -> bytes:
+    return _encoder.encode(Items(counts, packed))
+
+
+def _joined(items: Sequence[Item]) -> tuple[tuple[int, ...], int, list[BytesLike]]:
+    """Counts, how many are packed, and segments."""
+    if len(items) > 1 and (parts := _alike(items)):
+        return (), len(items), [items[0].segments[0], b"".join(parts)]
+    segments: list[BytesLike] = []
+    for item in items:
+        segments += item.segments
+    return tuple([len(item.segments) for item in items]), 0, segments
+
+
+def _alike(items: Sequence[Item]) -> list[BytesLike]:
+    """The second segments of items that can be packed; none if they cannot."""
+    first = items[0]
+    header = first.segments[0]
+    if type(header) is not bytes or not len(header) < first.nbytes <= _PACKED:
+        return []
+    parts: list[BytesLike] = []
+    for item in items:
+        segments = item.segments
+        if item.nbytes != first.nbytes or len(segments) != 2 or segments[0] != header:
+            return []
+        parts.append(segments[1])
+    return parts
 
 
 def decode(kind: type[T], segment: BytesLike) -> T:
@@ -143,14 +184,17 @@ def decode_stats(segment: BytesLike) -> Stats:
         raise DecodeError(f"malformed statistics: {error}") from None
 
 
-def split(counts: tuple[int, ...], segments: Sequence[Any]) -> list[Item]:
+def split(control: Put | Items, segments: Sequence[Any]) -> list[Item]:
     """The items behind a control segment. segments: of bytes, as they were received. Raises
     DecodeError."""
-    if len(counts) == 1 and counts[0] == len(segments) - 1 and 1 <= counts[0] <= MAX_TENSORS + 1:
-        own = segments[1:]
-        return [Item(own, sum(map(len, own)))]
-    if len(counts) > MAX_ITEMS:
-        raise DecodeError(f"{len(counts)} items in a message: at most {MAX_ITEMS}")
+    counts = control.counts
+    count = control.packed or len(counts)
+    if count > MAX_ITEMS:
+        raise DecodeError(f"{count} items in a message: at most {MAX_ITEMS}")
+    if control.packed:
+        if counts or len(segments) != 3:
+            raise DecodeError("packed items with the wrong segments")
+        return _unpacked(control.packed, bytes(segments[1]), memoryview(segments[2]))
     if any(not 1 <= count <= MAX_TENSORS + 1 for count in counts):
         raise DecodeError("an item of no segment, or of too many")
     if sum(counts) != len(segments) - 1:
@@ -162,3 +206,11 @@ def split(counts: tuple[int, ...], segments: Sequence[Any]) -> list[Item]:
         items.append(Item(own, sum(map(len, own))))
         at += count
     return items
+
+
+def _unpacked(count: int, header: bytes, packed: memoryview) -> list[Item]:
+    size, rest = divmod(len(packed), count)
+    if rest or not size:
+        raise DecodeError(f"{len(packed)} bytes of {count} packed items")
+    nbytes = len(header) + size
+    return [Item((header, packed[at : at + size]), nbytes) for at in range(0, size * count, size)]

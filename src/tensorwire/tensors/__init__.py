@@ -46,6 +46,10 @@ __all__ = [
 Framework = Literal["numpy", "torch", "tensorflow", "jax", "same"]
 _FRAMEWORKS: Final = (*frameworks.NAMES, "same")
 _LONE: Final = [wire.Mark(wire.TENSOR, 0)]
+_Described = tuple[dtypes.DType, "tuple[int, ...] | None", int]
+_lone_described: dict[bytes, _Described] = {}
+"""Headers of messages that are one array: type, shape (None: it has one axis) and bytes."""
+_MOST_DESCRIBED: Final = 256
 _ANY: Final[Any] = tree._NO_LIKE
 
 
@@ -118,10 +122,8 @@ def dumps(obj: object) -> list[bytes | memoryview]:
     Raises ``TypeError`` that names the place, as in ``obj['a'][3]``, for what cannot travel, and
     ``ValueError`` for more than MAX_TENSORS tensors or MAX_HEADER_BYTES of plain values.
     """
-    if type(obj) is np.ndarray and obj.flags.c_contiguous and obj.ndim <= MAX_RANK:
-        header = _lone_header(obj.dtype, obj.shape)
-        if header is not None:
-            return [header, frameworks.raw(obj)]
+    if type(obj) is np.ndarray and (header := header_of(obj)) is not None:
+        return [header, frameworks.raw(obj)]
     flattener = _flatten(obj)
     leaves = flattener.in_wire_order()
     copied = [(leaf.copied, leaf.head.nbytes) for leaf in leaves if leaf.copied]
@@ -131,6 +133,14 @@ def dumps(obj: object) -> list[bytes | memoryview]:
     segments = [wire.encode([leaf.head for leaf in leaves], flattener.tokens)]
     segments += [leaf.memory for leaf in leaves]
     return segments
+
+
+def header_of(array: np.ndarray[Any, Any]) -> bytes | None:
+    """Of the message that is this array alone, whose memory follows it as it is. None: it has to be
+    copied first, or cannot travel; ``dumps`` tells."""
+    if array.flags.c_contiguous and array.ndim <= MAX_RANK:
+        return _lone_header(array.dtype, array.shape)
+    return None
 
 
 @lru_cache(256)
@@ -211,13 +221,40 @@ def _lone(segments: BytesLike | Sequence[BytesLike]) -> object:
     any other, and for one that is damaged."""
     if not isinstance(segments, (list, tuple)) or len(segments) != 2:
         return None
-    header = wire.decoded_before(segments[0])
-    if header is None or header.tokens != _LONE or len(header.tensors) != 1:
+    header = segments[0]
+    if type(header) is not bytes:
+        view = memoryview(header)
+        if view.nbytes > wire.SHORT:
+            return None
+        header = bytes(view)
+    described = _lone_described.get(header)
+    if described is None:
+        described = _describe_lone(header)
+        if described is None:
+            return None
+    dtype, shape, nbytes = described
+    memory = memoryview(segments[1])
+    if memory.nbytes != nbytes or not memory.c_contiguous:
         return None
-    head, memory = header.tensors[0], memoryview(segments[1])
-    if memory.nbytes != head.nbytes or not memory.c_contiguous:
+    # Over writable memory an array could be made writable again.
+    array: Any = np.frombuffer(memory if memory.readonly else memory.toreadonly(), dtype)
+    return array if shape is None else array.reshape(shape)
+
+
+def _describe_lone(header: bytes) -> _Described | None:
+    """Keeps what ``_lone`` needs of a header that was decoded before."""
+    decoded = wire.decoded_before(header)
+    if decoded is None or decoded.tokens != _LONE or len(decoded.tensors) != 1:
         return None
-    return frameworks.from_memory(head, memory, "numpy")[0]
+    head = decoded.tensors[0]
+    if head.order is not None:
+        return None
+    flat = len(head.shape) == 1
+    described = (dtypes.resolve(head.dtype), None if flat else head.shape, head.nbytes)
+    if len(_lone_described) >= _MOST_DESCRIBED:
+        _lone_described.clear()
+    _lone_described[header] = described
+    return described
 
 
 def _split(segments: BytesLike | Sequence[BytesLike]) -> tuple[wire.Header, list[BytesLike]]:

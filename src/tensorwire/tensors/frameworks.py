@@ -217,6 +217,10 @@ def dense_order(array: Array) -> tuple[int, ...] | None:
 
 def raw(array: Array) -> memoryview:
     """The bytes of a C-contiguous array."""
+    try:
+        return array.data.cast("B")
+    except (TypeError, ValueError):  # it is empty, or memoryview does not know its type
+        pass
     flat: Any = array.reshape(-1).view(np.uint8)
     return memoryview(flat)
 

@@ -16,15 +16,12 @@ from __future__ import annotations
 
 import math
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from tensorwire.tensors import dtypes
 from tensorwire.tensors.errors import DecodeError
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer as BytesLike
 
 MAX_HEADER_BYTES: Final = 16 << 20
 MAX_TENSORS: Final = 1 << 16
@@ -35,7 +32,7 @@ MAX_TENSOR_BYTES: Final = (1 << 63) - 1
 MAGIC: Final = b"TWTN"
 VERSION: Final = 1
 ALIGNMENT: Final = 64
-_SHORT: Final = 512
+SHORT: Final = 512
 """Bytes of headers that are kept decoded."""
 _MOST_BEFORE: Final = 256
 _PREFIX: Final = struct.Struct("<4sHHQ")
@@ -119,7 +116,7 @@ def segment_length(start: bytes | memoryview) -> tuple[int, int]:
 def decode(segment: bytes | memoryview) -> Header:
     """Parses exactly one header segment and checks every tensor's description. What it returns may
     have been returned before: it is not to be changed."""
-    if len(segment) > _SHORT:
+    if len(segment) > SHORT:
         return _decoded(segment)
     data = bytes(segment)
     header = _before.get(data)
@@ -131,10 +128,9 @@ def decode(segment: bytes | memoryview) -> Header:
     return header
 
 
-def decoded_before(segment: BytesLike) -> Header | None:
+def decoded_before(segment: bytes) -> Header | None:
     """What ``decode`` has returned for the same bytes lately, if it has."""
-    view = memoryview(segment)
-    return _before.get(bytes(view)) if view.nbytes <= _SHORT else None
+    return _before.get(segment)
 
 
 def _decoded(segment: bytes | memoryview) -> Header:
