@@ -46,6 +46,22 @@ SEND = ctypes.CFUNCTYPE(
 )
 
 
+class Pairs(ctypes.Structure):
+    """``tw_pairs``."""
+
+    _fields_ = (("pairs", ctypes.c_void_p), ("count", ctypes.c_size_t))
+
+
+START = ctypes.CFUNCTYPE(
+    *(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, Pairs, Payload),
+    *(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p),
+)
+ANOTHER_STREAM = "another stream of the link"
+LARGEST = bytes(1 << 20)
+"""The largest tensor that is planned."""
+MOST_STEPS = 4
+
+
 def record(kind: int, edge: int = 0, step: int = 0, payload: bytes = b"") -> bytes:
     return PREFIX.pack(kind, edge, step, len(payload)) + payload
 
@@ -148,14 +164,22 @@ class Hostile:
         self._armed = ""
         self._genuine_reply, self._reply = self._replaced("call_reply", REPLY, self._replies)
         self._genuine_send, self._send = self._replaced("call_send", SEND, self._sends)
+        self._genuine_start, self._start = self._replaced("peer_start", START, self._starts)
+        self._peer = self._call = self._pushed = 0
+        self._agreed: list[int] = []
+        self._overfills = False
         # Whoever asks for the table from now on is the plugin.
         _core.function_table = lambda: ctypes.addressof(self._table)
 
     def words(self) -> dict[str, Callable[[], object]]:
         """``attack NAME``: with the next tensor that is pushed or wanted. ``attacks``: how many are
-        still to come."""
+        still to come. ``fill``: between two steps, all edges are pushed in as many others as a
+        receiver keeps, and it is told that the first is withdrawn. The next one that it wants is
+        pushed in one of them. All edges are as large as can be."""
         return {
             "attacks": lambda: int(self._armed != ""),
+            "fill": self._fill,
+            f"attack {ANOTHER_STREAM}": partial(self._arm, ANOTHER_STREAM),
             **{f"attack {name}": partial(self._arm, name) for name in (*OF_SENDER, *OF_RECEIVER)},
         }
 
@@ -168,8 +192,39 @@ class Hostile:
         at.value = ctypes.cast(replacement, ctypes.c_void_p).value
         return genuine, replacement
 
+    def _fill(self) -> int:
+        edges = self._agreed
+        messages = [[record(ENDED, 0, self._pushed)]]
+        for step in range(NOWHERE, NOWHERE + MOST_STEPS):
+            head = b"".join(record(SEGMENT, edge, step) for edge in edges)
+            messages.append([head, *[LARGEST] * len(edges)])
+        messages.append([record(WITHDRAWN, edges[0])])
+        self._overfills = True
+        for each in messages:
+            self._genuine_reply(self._call, payload_of(each), None, None)
+        return len(edges) * MOST_STEPS
+
+    def _note(self, call: int, message: bytes) -> None:
+        if call != self._call:
+            self._call, self._agreed = call, []
+        for kind, edge, step, _ in records(message):
+            if kind == AGREED:
+                self._agreed.append(edge)
+            elif kind in (TENSOR, SEGMENT):
+                self._pushed = step
+            elif kind == WITHDRAWN and self._overfills:  # it was wanted, and there is no room
+                self._overfills = False
+                ahead = [record(SEGMENT, edge, NOWHERE), LARGEST]
+                self._genuine_reply(call, payload_of(ahead), None, None)
+
+    def _starts(self, peer: int, *arguments: Any) -> int:
+        self._peer = peer
+        result: int = self._genuine_start(peer, *arguments)
+        return result
+
     def _replies(self, call: int, payload: Payload, wait: int, status: int) -> int:
         message = first_segment(payload)  # what is lent may be gone once it was sent
+        self._note(call, message)
         result: int = self._genuine_reply(call, payload, wait, status)
         pushed = [each for each in records(message) if each[0] == TENSOR]
         if result == 0 and self._armed in OF_SENDER and pushed:
@@ -186,9 +241,20 @@ class Hostile:
         message = first_segment(payload)
         result: int = self._genuine_send(call, payload, end, wait, status)
         wanted = [each for each in records(message) if each[0] == WANT]
+        if result == 0 and self._armed == ANOTHER_STREAM and wanted:
+            self._another_stream()
+            self._armed = ""
         if result == 0 and self._armed in OF_RECEIVER and wanted:
             _, edge, _, described = wanted[-1]
             for each in refused_of_receiver(edge, described)[self._armed]:
                 self._genuine_send(call, payload_of(each), 0, None, None)
             self._armed = ""
         return result
+
+    def _another_stream(self) -> None:
+        method = b"/tensorwire.TensorFlow/Plan"
+        call, status = ctypes.c_void_p(), ctypes.create_string_buffer(4096)
+        self._genuine_start(
+            *(self._peer, method, len(method), Pairs(), Payload(), 0, None),
+            *(ctypes.byref(call), ctypes.byref(status)),
+        )

@@ -21,7 +21,7 @@ from tests.tensorflow.conftest import (
     running,
     session_as_written,
 )
-from tests.tensorflow.hostile import BORNE, OF_RECEIVER, OF_SENDER
+from tests.tensorflow.hostile import ANOTHER_STREAM, BORNE, OF_RECEIVER, OF_SENDER
 from tests.tensorflow.test_plugin_faults import (
     PAIR,
     in_background,
@@ -505,3 +505,46 @@ def test_a_peer_that_breaks_the_plan(tensorflow: Any, attacked: Cluster, graph: 
             assert ps.ask("cut") > 0
             run = next(opened)
             eventually(lambda: step_works() and received["links"] == 1, name)  # noqa: B023
+
+
+def test_a_link_has_one_stream(tensorflow: Any, attacked: Cluster, graph: None) -> None:
+    """Another one is refused; the first one is used as before."""
+    tf = tensorflow
+    with tf.device(PS):
+        value = tf.fill([100], 7.0)
+    with tf.device(WORKER):
+        back = tf.identity(value)
+    ps, worker = Counted(attacked, "ps"), attacked.processes["worker", 0]
+    worker.ask(f"attack {ANOTHER_STREAM}")
+    with session_as_written(tf, attacked.target("worker")) as run:
+        steps_until_planned(attacked, lambda: run.run(back))
+        eventually(lambda: worker.ask("attacks") == 0, "it has begun another stream")
+        eventually(lambda: ps["plans_refused"] == 1, "that is refused")
+        steps_until_planned(attacked, lambda: run.run(back))
+    assert ps["plans_refused"] == 1
+
+
+def test_what_nobody_claims_is_bounded(tensorflow: Any, attacked: Cluster, graph: None) -> None:
+    """256 MiB of it are kept, and one tensor more ends the plan."""
+    tf = tensorflow
+    with tf.device(PS):
+        values = [tf.fill([1 << 18], float(n)) for n in range(64)]
+        another = tf.fill([1 << 18], 64.0)
+    with tf.device(WORKER):
+        firsts = tf.stack([tf.identity(value)[0] for value in values])
+        last = tf.identity(another)[0]
+    worker, ps = Counted(attacked, "worker"), attacked.processes["ps", 0]
+    assert ps.ask("cut") > 0  # with what was planned
+    with session_as_written(tf, attacked.target("worker")) as run:
+
+        def step() -> None:
+            assert run.run(firsts).tolist() == list(range(64))
+
+        eventually(lambda: run.run(last) == 64, "another link")
+        steps_until_planned(attacked, step, 64)
+        assert ps.ask("fill") == 256
+        for _ in range(2):
+            assert worker["plans_refused"] == 0
+            assert run.run(last) == 64
+        eventually(lambda: worker["plans_refused"] == 1, "one tensor more than is kept")
+        step()

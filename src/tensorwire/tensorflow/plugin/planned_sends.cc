@@ -36,11 +36,20 @@ std::string_view view_of(absl::string_view key) { return {key.data(), key.size()
 
 struct PlannedSends::Subscriber {
   Subscriber(uint64_t id, tw_server_call* call, WorkerService* worker)
-      : id(id), call(call), worker(worker), lending(lends(call)), messages(lending) {}
-  ~Subscriber() { core().call_release(call); }
+      : id(id),
+        call(call),
+        process(core().call_process(call)),
+        worker(worker),
+        lending(lends(call)),
+        messages(lending) {}
+  ~Subscriber() {
+    core().peer_release(process);
+    core().call_release(call);
+  }
 
   const uint64_t id;
   tw_server_call* const call;
+  tw_peer* const process;  // one link of it
   WorkerService* const worker;
   const bool lending;
   // What follows is guarded by the mutex of PlannedSends.
@@ -76,11 +85,18 @@ PlannedSends::~PlannedSends() {
 
 void PlannedSends::open(tw_server_call* call, WorkerService* worker) {
   std::shared_ptr<Subscriber> subscriber;
+  bool another = false;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (!thread_.joinable()) thread_ = start_thread("tensorwire-plan", [this] { run(); });
     subscriber = std::make_shared<Subscriber>(++last_, call, worker);
+    for (const auto& each : subscribers_) another |= each.second->process == subscriber->process;
     subscribers_.emplace(subscriber->id, subscriber);
+  }
+  // What a peer may have planned is counted for each stream.
+  if (another) {
+    count(statistics().plans_refused);
+    return close(subscriber, absl::ResourceExhaustedError("a link has one stream of the plan"));
   }
   if (!core().call_notify(call, TW_ON_MESSAGE, events_, subscriber->id << kTaskBits | kMessage))
     close(subscriber, absl::ResourceExhaustedError("the worker has no memory left for a plan"));
