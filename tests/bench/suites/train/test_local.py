@@ -50,7 +50,9 @@ def losses(outcome: local.Outcome) -> list[list[float]]:
     return [worker["losses"] for worker in outcome.workers]
 
 
-def test_a_cluster_learns_and_gives_the_same_bits_again(mnist: Path) -> None:
+def test_a_cluster_learns_and_gives_the_same_bits_again(
+    mnist: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     outcome, lines = trained(data_dir=mnist)
     first = losses(outcome)
     assert [len(each) for each in first] == [25, 25]
@@ -70,6 +72,12 @@ def test_a_cluster_learns_and_gives_the_same_bits_again(mnist: Path) -> None:
 
     replicated, _ = trained(data_dir=mnist, variable_update="distributed_replicated")
     assert losses(replicated) == first
+
+    monkeypatch.setenv("TENSORWIRE_TF_PLAN", "on")
+    planned, _ = trained(data_dir=mnist, server_protocol="grpc+tensorwire")
+    assert losses(planned) == first
+    for each in (*planned.workers, *planned.servers):
+        assert each["samples"][-1]["counts"]["received_planned"] > 0
 
 
 def test_workers_without_servers(mnist: Path) -> None:
