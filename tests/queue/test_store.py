@@ -54,6 +54,18 @@ def test_a_large_item_is_not_passed_by_small_ones() -> None:
     assert small.accepted
 
 
+def test_a_queue_that_has_more_than_its_capacity_takes_nothing() -> None:
+    """Items that were handed out come back, when others have taken their places."""
+    store = Store("q", 2, 10)
+    assert store.offer_now([item(4)] * 2) == 2
+    handed = store.take(2, nothing).items
+    assert store.offer_now([item(4)] * 2) == 2
+    store.give_back(handed)
+    assert store.stats(0, 0).items == 4
+    assert store.room() == (0, 0)
+    assert store.offer_now([item(1)] * 5) == 0
+
+
 def test_consumers_take_turns() -> None:
     store = Store("q", 10, 100)
     first, second = store.take(3, nothing), store.take(1, nothing)

@@ -151,7 +151,9 @@ class Store:
         with self._lock:
             if self._producers:
                 return 0, 0
-            return self.capacity - len(self._items), self.capacity_bytes - self._nbytes
+            # What was given back may exceed both.
+            items = max(self.capacity - len(self._items), 0)
+            return items, max(self.capacity_bytes - self._nbytes, 0)
 
     # ------------------------------------------------------------------------------- consumers
 
@@ -292,7 +294,7 @@ class Store:
         """How many of them there was room for."""
         nbytes = self._nbytes
         count = 0
-        for item in items[: self.capacity - len(self._items)]:
+        for item in items[: max(self.capacity - len(self._items), 0)]:
             nbytes += item.nbytes
             if nbytes > self.capacity_bytes:
                 nbytes -= item.nbytes
