@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import torch.distributed as dist
@@ -180,28 +181,39 @@ def coalesced(rank: int, size: int) -> list[str]:
 
     every = [torch.full((count,), each + 1.0) for count in (4, 100_000) for each in range(size)]
     total = [torch.full((count,), size * (size + 1) / 2) for count in (4, 100_000)]
-    for async_op in (False, True):
+    cpu = torch.device("cpu")
+    for how in product((None, cpu), (False, True)):
+        device, async_op = how
         tensors = mine()
-        with manager(async_ops=async_op) as work:
+        with manager(device=device, async_ops=async_op) as work:
             for tensor in tensors:
                 dist.all_reduce(tensor)
         if async_op:
             work.wait()
-        check("all_reduce", tensors, total)
+        check(f"all_reduce {how}", tensors, total)
         outs = [torch.empty(len(each) * size) for each in mine()]
-        with manager(async_ops=async_op) as work:
+        with manager(device=device, async_ops=async_op) as work:
             for out, tensor in zip(outs, mine(), strict=True):
                 dist.all_gather_into_tensor(out, tensor)
         if async_op:
             work.wait()
-        check("all_gather", [part for out in outs for part in out.chunk(size)], every)
+        check(f"all_gather {how}", [part for out in outs for part in out.chunk(size)], every)
         shares = mine()
-        with manager(async_ops=async_op) as work:
+        with manager(device=device, async_ops=async_op) as work:
             for share in shares:
                 dist.reduce_scatter_tensor(share, share.repeat(size))
         if async_op:
             work.wait()
-        check("reduce_scatter", shares, total)
+        check(f"reduce_scatter {how}", shares, total)
+    # What has no form of its own for many: they are begun one by one, and waited for together.
+    tensors, heard = mine(), torch.empty(1)
+    with manager(device=cpu, async_ops=True) as work:
+        for tensor in tensors:
+            dist.broadcast(tensor, 1, async_op=True)
+        dist.isend(torch.tensor([rank + 1.0]), 1 - rank)
+        dist.irecv(heard, 1 - rank)
+    work.wait()
+    check("broadcast", [*tensors, heard], [*every[1::size], torch.tensor([2.0 - rank])])
     tensors = mine()
     dist.all_reduce_coalesced(tensors)
     check("all_reduce_coalesced", tensors, total)

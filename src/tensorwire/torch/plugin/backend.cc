@@ -186,7 +186,28 @@ Backend::Handle Backend::begin(OpType type, const char* title, const Given& opti
   } else if (!lane_.push([work] { work->run(false); })) {
     work->refuse(why_closed());
   }
+  return begun(work);
+}
+
+Backend::Handle Backend::begun(const c10::intrusive_ptr<Work>& work) {
+  const std::lock_guard lock(mutex_);
+  if (together_) together_->push_back(work);
   return work;
+}
+
+void Backend::startCoalescing() {
+  const std::lock_guard lock(mutex_);
+  together_.emplace();
+}
+
+Backend::Handle Backend::endCoalescing() {
+  Together::Parts parts;
+  {
+    const std::lock_guard lock(mutex_);
+    parts = std::exchange(together_, std::nullopt).value_or(Together::Parts());
+  }
+  if (parts.size() == 1) return parts[0];
+  return c10::make_intrusive<Together>(getRank(), std::move(parts));
 }
 
 int Backend::run(const Group& group, const tw_collective& call, const at::Tensor* in,
@@ -554,7 +575,7 @@ Backend::Handle Backend::message(bool sends, const at::Tensor& tensor, int peer,
                 }),
       source);
   if (!lane->push([work] { work->run(false); })) work->refuse(why_closed());
-  return work;
+  return begun(work);
 }
 
 }  // namespace tensorwire

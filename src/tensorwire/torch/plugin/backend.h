@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -65,6 +66,9 @@ class Backend final : public c10d::Backend {
   Handle send(Tensors& tensors, int to, int tag) override;
   Handle recv(Tensors& tensors, int from, int tag) override;
   Handle recvAnysource(Tensors& tensors, int tag) override;
+  // What is begun in between is one operation, for those who wait for it.
+  void startCoalescing() override;
+  Handle endCoalescing() override;
   void setSequenceNumberForGroup() override {}
   uint64_t getSequenceNumberForGroup() override;
 
@@ -88,6 +92,7 @@ class Backend final : public c10d::Backend {
   template <class Given>
   Handle begin(c10d::OpType type, const char* title, const Given& options, const at::Device& device,
                Tensors outputs, Work::Body body);
+  Handle begun(const c10::intrusive_ptr<Work>& work);
   Handle message(bool sends, const at::Tensor& tensor, int peer, int tag);
   void close(const std::string& why, bool always);
 
@@ -96,6 +101,7 @@ class Backend final : public c10d::Backend {
   std::string closed_;
   Milliseconds timeout_;
   uint64_t sequence_ = 0;
+  std::optional<Together::Parts> together_;  // since startCoalescing()
   Lane lane_;
   // One for each row of messages, because a message waits for its other end.
   std::map<std::tuple<bool, int, int>, std::unique_ptr<Lane>> messages_;

@@ -5,6 +5,7 @@
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "signals.h"
@@ -121,6 +122,31 @@ void Work::settle(c10::ivalue::Future& future) {
     future.setError(error_);
   else
     future.markCompleted(c10::IValue(outputs_));
+}
+
+bool Together::isCompleted() {
+  return std::ranges::all_of(parts_, [](const auto& part) { return part->isCompleted(); });
+}
+
+bool Together::wait(std::chrono::milliseconds timeout) {
+  for (const auto& part : parts_) part->wait(timeout);
+  return true;
+}
+
+std::vector<at::Tensor> Together::result() {
+  std::vector<at::Tensor> all;
+  for (const auto& part : parts_) {
+    const std::vector<at::Tensor> own = part->result();
+    all.insert(all.end(), own.begin(), own.end());
+  }
+  return all;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> Together::getFuture() {
+  c10::List<c10::intrusive_ptr<c10::ivalue::Future>> futures(
+      c10::FutureType::create(c10::ListType::create(c10::TensorType::get())));
+  for (const auto& part : parts_) futures.push_back(part->getFuture());
+  return c10::collectAll(futures);
 }
 
 }  // namespace tensorwire

@@ -55,4 +55,22 @@ class Work final : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
+// Several operations as one, which is over when all of them are.
+class Together final : public c10d::Work {
+ public:
+  using Parts = std::vector<c10::intrusive_ptr<c10d::Work>>;
+
+  Together(int rank, Parts parts)
+      : c10d::Work(rank, c10d::OpType::COALESCED), parts_(std::move(parts)) {}
+
+  bool isCompleted() override;
+  // The timeout is for each of them.
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  std::vector<at::Tensor> result() override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+
+ private:
+  const Parts parts_;
+};
+
 }  // namespace tensorwire
