@@ -30,6 +30,8 @@ class Commands(Group):
         "rounds.",
         "tensorflow": "Measure steps of TensorFlow sessions: tensorwire against stock gRPC, in "
         "interleaved rounds.",
+        "torch": "Measure training steps of PyTorch: Tensorwire's back end against gloo, in "
+        "interleaved rounds.",
         "compare": "Compare two runs of a bench, and fail where rows of Tensorwire became slower "
         "beyond noise.",
     }

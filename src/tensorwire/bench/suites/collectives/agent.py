@@ -14,8 +14,8 @@ import sys
 import threading
 import time
 from array import array
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
 
 from tensorwire.bench.harness.control import Control, conversation
 from tensorwire.bench.harness.work import Work
@@ -26,6 +26,22 @@ TIMEOUT_SECONDS: Final = 60.0
 """Of joining and of an operation, for libraries that take one."""
 LEAVE_SECONDS: Final = 2.0
 """What the agent has to leave its group when the bench has closed; then it just ends."""
+
+
+class Driven(Protocol):
+    """What runs between ``open`` and ``close`` in a rank."""
+
+    def open(self, work: Work) -> None: ...
+
+    def run(self, calls: int) -> tuple[array[int], float]:
+        """Nanoseconds of each call, and CPU seconds of all."""
+        ...
+
+    def ways(self) -> Sequence[str]:
+        """Those that calls have gone since ``open``."""
+        ...
+
+    def close(self) -> None: ...
 
 
 class Driver:
@@ -88,7 +104,7 @@ class Driver:
         self._call = None
 
 
-def answer(control: Control, driver: Driver) -> None:
+def answer(control: Control, driver: Driven) -> None:
     while message := control.receive():
         if "work" in message:
             driver.open(Work(**message["work"]))
@@ -98,7 +114,7 @@ def answer(control: Control, driver: Driver) -> None:
             if message["last"]:
                 driver.close()
             figures = {"nanoseconds": durations.tolist(), "cpu_seconds": used}
-            control.send({**figures, "ways": driver.ways()})
+            control.send({**figures, "ways": [*driver.ways()]})
 
 
 def end_with(control: Control) -> None:
