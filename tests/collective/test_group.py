@@ -133,8 +133,39 @@ def uneven_adaptive_and_many(group: Group) -> None:
     assert (both[1] == 1).all()
 
 
+def many_by_rows(group: Group) -> None:
+    rank, size = group.rank, group.size
+    every = np.arange(1.0, size + 1)
+    given: list[Any] = [
+        np.full(shape, rank + 1.0, kind)
+        for shape in ((), (3, 2), (70_000,), (0,))
+        for kind in (np.float32, np.int16)
+    ]
+    given.append(np.full((4, 4), rank + 1.0, np.float32)[:, ::2])
+    for found, each in zip(group.all_gather_many(given), given, strict=True):
+        assert found.shape == (size, *each.shape)
+        assert found.dtype == each.dtype
+        assert (found == every.reshape(-1, *[1] * each.ndim)).all()
+    # The rows that are rank i's share are i, and more by the number of the rank that gives them.
+    whole: list[Any] = [
+        (np.repeat(np.arange(size), rows).reshape(-1, 1) * np.ones((1, width)) + rank).astype(kind)
+        for rows, width in ((1, 3), (2, 1), (3, 20_000), (1, 0))
+        for kind in (np.float32, np.int16)
+    ]
+    whole.append(np.repeat(whole[0], 2, axis=1)[:, ::2])
+    for shares, wanted in (
+        (group.reduce_scatter_many(whole), sum(rank + each for each in range(size))),
+        (group.reduce_scatter_many(whole, "max"), rank + size - 1),
+    ):
+        for found, each in zip(shares, whole, strict=True):
+            assert found.shape == (len(each) // size, each.shape[1])
+            assert found.dtype == each.dtype
+            assert (found == wanted).all()
+
+
 def all_kinds(group: Group) -> str:
     uneven_adaptive_and_many(group)
+    many_by_rows(group)
     return every_operation(group)
 
 
@@ -264,6 +295,8 @@ def refuse_and_go_on(group: Group) -> None:
         group.reduce_scatter(array, rows=[1, 2])
     with pytest.raises(ValueError, match="array 1 is read-only"):
         group.all_reduce_many([array, frozen])
+    with pytest.raises(ValueError, match="cannot be shared"):
+        group.reduce_scatter_many([np.ones(group.size), np.ones(group.size + 1)])
     assert (group.all_reduce(array + 1) == 2).all()
 
 

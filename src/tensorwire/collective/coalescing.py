@@ -22,33 +22,52 @@ def check(arrays: Sequence[Array]) -> None:
         check_writable(array, f"array {i}")
 
 
-def _batches(arrays: Sequence[Array]) -> list[list[Array]]:
-    """Those of one type together, in the order of the first ones, up to so many bytes."""
-    found: list[list[Array]] = []
-    open_ones: dict[str, tuple[list[Array], int]] = {}
-    for array in arrays:
+def _batches(arrays: Sequence[Array]) -> list[list[int]]:
+    """Places: of those of one type together, in the order of the first ones, up to so many
+    bytes."""
+    found: list[list[int]] = []
+    open_ones: dict[str, tuple[list[int], int]] = {}
+    for place, array in enumerate(arrays):
         if array.nbytes >= _ALONE:
-            found.append([array])
+            found.append([place])
             continue
         batch, filled = open_ones.get(array.dtype.name, ([], _TOGETHER))
         if filled + array.nbytes > _TOGETHER:
             batch, filled = [], 0
             found.append(batch)
-        batch.append(array)
+        batch.append(place)
         open_ones[array.dtype.name] = (batch, filled + array.nbytes)
     return found
 
 
 def in_place(arrays: Sequence[Array], operation: Callable[[Array], None], together: bool) -> None:
     """``operation`` on each array, or on several side by side; what it leaves there goes back."""
-    batches = _batches(arrays) if together else [[array] for array in arrays]
+    batches = _batches(arrays) if together else [[place] for place in range(len(arrays))]
     for batch in batches:
         if len(batch) == 1:
-            operation(batch[0])
+            operation(arrays[batch[0]])
             continue
-        flat = np.concatenate([array.reshape(-1) for array in batch])
+        flat = np.concatenate([arrays[place].reshape(-1) for place in batch])
         operation(flat)
         at = 0
-        for array in batch:
+        for place in batch:
+            array = arrays[place]
             array[...] = flat[at : at + array.size].reshape(array.shape)
             at += array.size
+
+
+def by_rows(
+    arrays: Sequence[Array], operation: Callable[[Array], Array], together: bool
+) -> list[Array]:
+    """What ``operation`` makes of each array of rows, or of several whose rows are side by side: it
+    may change how many rows there are, and not how long they are."""
+    batches = _batches(arrays) if together else [[place] for place in range(len(arrays))]
+    found: dict[int, Array] = {}
+    for batch in batches:
+        if len(batch) == 1:
+            found[batch[0]] = operation(np.ascontiguousarray(arrays[batch[0]]))
+            continue
+        rows = operation(np.concatenate([arrays[place] for place in batch], axis=1))
+        ends = np.cumsum([arrays[place].shape[1] for place in batch[:-1]])
+        found.update(zip(batch, np.split(rows, ends, axis=1), strict=True))
+    return [found[place] for place in range(len(arrays))]

@@ -307,6 +307,28 @@ class Movements(Communicator):
 
         return self._calls.begin(run, async_op)
 
+    def all_gather_many(
+        self, arrays: Sequence[Array], *, timeout: float | None = None
+    ) -> list[Array]:
+        """:meth:`all_gather` of each array: small ones of one type go as one. The ranks give as
+        many arrays of the same shapes and types. ``timeout`` is for each operation that they make
+        up."""
+        many = list(arrays)
+        kinds = {array.dtype: type_of(array) for array in many}
+
+        def gather(row: Array) -> Array:
+            rows = np.empty((self.size, row.size), row.dtype)
+            self._calls.run(ALL_GATHER, row, rows, row.size, kinds[row.dtype], timeout)
+            return rows
+
+        def run() -> list[Array]:
+            found = coalescing.by_rows([each.reshape(1, -1) for each in many], gather, True)
+            return [
+                rows.reshape(self.size, *each.shape) for rows, each in zip(found, many, strict=True)
+            ]
+
+        return self._calls.in_turn(run)
+
     def barrier(self, *, timeout: float | None = None) -> None:
         """Returns once all ranks have called it."""
         self._calls.in_turn(

@@ -214,6 +214,39 @@ class Reductions(Communicator):
 
         return self._calls.begin(run, async_op)
 
+    def reduce_scatter_many(
+        self,
+        arrays: Sequence[Array],
+        op: Op = "sum",
+        *,
+        factor: float = 1.0,
+        timeout: float | None = None,
+    ) -> list[Array]:
+        """:meth:`reduce_scatter` of each array, into equal shares: small ones of one type go as
+        one. The ranks give as many arrays of the same shapes and types. ``timeout`` is for each
+        operation that they make up."""
+        many, reduction = list(arrays), number_of(op)
+        kinds = {array.dtype: type_of(array) for array in many}
+        shares = [shares_of(array, None, self.size, "rows")[0] for array in many]
+
+        def scatter(rows: Array) -> Array:
+            out = np.empty((1, rows.shape[1]), rows.dtype)
+            self._calls.run(
+                REDUCE_SCATTER, rows, out, out.size, kinds[rows.dtype], timeout, op=reduction,
+                factor=factor,
+            )  # fmt: skip
+            return out
+
+        def run() -> list[Array]:
+            rows = [each.reshape(self.size, -1) for each in many]
+            found = coalescing.by_rows(rows, scatter, together=op != "adasum")  # that is of each
+            return [
+                row.reshape(share, *each.shape[1:])
+                for row, share, each in zip(found, shares, many, strict=True)
+            ]
+
+        return self._calls.in_turn(run)
+
     def _reducing(
         self, what: int, op: str, factor: float, root: int, timeout: float | None
     ) -> Callable[[Array], None]:
