@@ -18,7 +18,8 @@ from tests.torture.figures import Row, Say, circumstances, table
 from tests.torture.processes import LOG
 
 DOCS: Final = Path(__file__).resolve().parents[2] / "docs" / "reliability.md"
-_BETWEEN: Final = re.compile(r"(<!-- last campaign -->\n).*(<!-- end -->\n)", re.DOTALL)
+PLACES: Final = ("campaign", "groups")
+"""Where the page has tables: of a run of all parts, and of one of those with groups."""
 
 
 def chosen(only: list[str]) -> list[str]:
@@ -29,11 +30,12 @@ def chosen(only: list[str]) -> list[str]:
     return found
 
 
-def write_docs(rows: list[Row], command: str, seed: int) -> None:
+def write_docs(rows: list[Row], command: str, seed: int, place: str) -> None:
+    between = re.compile(rf"(<!-- last {place} -->\n).*?(<!-- end -->\n)", re.DOTALL)
     text = f"{textwrap.fill(circumstances(command, seed), 100)}\n\n{table(rows)}\n"
-    page, count = _BETWEEN.subn(lambda found: found[1] + text + found[2], DOCS.read_text())
+    page, count = between.subn(lambda found: found[1] + text + found[2], DOCS.read_text())
     if count != 1:
-        raise SystemExit(f"{DOCS} has no place for the table")
+        raise SystemExit(f"{DOCS} has no place for the table of the last {place}")
     DOCS.write_text(page)
 
 
@@ -44,7 +46,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there")
     parser.add_argument(
-        "--write-docs", action="store_true", help="write docs/reliability.md's table"
+        "--write-docs",
+        nargs="?",
+        const=PLACES[0],
+        choices=PLACES,
+        help="write that table of docs/reliability.md (default: the campaign's)",
     )
     parser.add_argument("--list", action="store_true", help="list the parts")
     options = parser.parse_args()
@@ -69,8 +75,8 @@ def main() -> int:
     if options.json:
         options.json.write_text(json.dumps([row.as_json() for row in rows], indent=1) + "\n")
     if options.write_docs:
-        words = [word for word in sys.argv[1:] if word != "--write-docs"]
-        write_docs(rows, shlex.join(["python", "-m", "tests.torture", *words]), options.seed)
+        command = shlex.join(["python", "-m", "tests.torture", *sys.argv[1:]])
+        write_docs(rows, command, options.seed, options.write_docs)
     failed = sum(row.failed for row in rows)
     print(f"{len(rows)} torments, {failed} failures; what processes said is in {LOG}")
     return 1 if failed else 0

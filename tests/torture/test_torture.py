@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.torture import figures
-from tests.torture.__main__ import DOCS, chosen, write_docs
+from tests.torture.__main__ import DOCS, PLACES, chosen, write_docs
 from tests.torture.campaign import PARTS
 from tests.torture.hostile import KINDS
 
@@ -88,9 +88,11 @@ def test_the_page_takes_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     page = tmp_path / "reliability.md"
     page.write_text(DOCS.read_text())
     monkeypatch.setattr("tests.torture.__main__.DOCS", page)
-    write_docs([figures.Row("a torment of a test", attempts=1234)], "the command", 7)
+    for place in PLACES:
+        write_docs([figures.Row(f"a torment of {place}", attempts=1234)], "the command", 7, place)
     text = page.read_text()
-    assert "| a torment of a test | 1,234 |" in text
-    assert "`the command`, seed 7" in text
-    write_docs([], "another", 8)
-    assert "a torment of a test" not in page.read_text()
+    assert text.count("`the command`, seed 7") == len(PLACES)
+    for place in PLACES:
+        assert f"| a torment of {place} | 1,234 |" in text
+        write_docs([], "another", 8, place)
+        assert f"a torment of {place}" not in page.read_text()
