@@ -356,21 +356,21 @@ Backend::Handle Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tenso
     check_same(outputs[i], inputs[i], getSize());
     calls.push_back(moving(TW_ALL_GATHER, inputs[i]));
   }
-  return begin(OpType::_ALLGATHER_BASE, "tensorwire:all_gather", options, device_of(inputs),
-               outputs, [=, group = group()](const tw_wait& wait, tw_status* status) {
-                 for (size_t i = 0; i < calls.size(); ++i) {
-                   // The input may be this rank's share of the output.
-                   const at::Tensor given =
-                       inputs[i].is_alias_of(outputs[i])
-                           ? dense(inputs[i]).clone(at::MemoryFormat::Contiguous)
-                           : dense(inputs[i]);
-                   const at::Tensor memory = room(outputs[i], false);
-                   const int code = run(group, calls[i], &given, &memory, wait, status);
-                   if (code != TW_OK) return code;
-                   put_back(memory, outputs[i]);
-                 }
-                 return int{TW_OK};
-               });
+  return begin(
+      OpType::_ALLGATHER_BASE, "tensorwire:all_gather", options, device_of(inputs), outputs,
+      [=, group = group(), rank = getRank()](const tw_wait& wait, tw_status* status) {
+        for (size_t i = 0; i < calls.size(); ++i) {
+          const bool copied =
+              inputs[i].is_alias_of(outputs[i]) && !is_share_of(inputs[i], outputs[i], rank);
+          const at::Tensor given =
+              copied ? dense(inputs[i]).clone(at::MemoryFormat::Contiguous) : dense(inputs[i]);
+          const at::Tensor memory = room(outputs[i], false);
+          const int code = run(group, calls[i], &given, &memory, wait, status);
+          if (code != TW_OK) return code;
+          put_back(memory, outputs[i]);
+        }
+        return int{TW_OK};
+      });
 }
 
 Backend::Handle Backend::gather(Lists& outputs, Tensors& inputs,
@@ -447,13 +447,13 @@ Backend::Handle Backend::reduce_scatter_tensor_coalesced(
   }
   return begin(OpType::_REDUCE_SCATTER_BASE, "tensorwire:reduce_scatter", options,
                device_of(inputs), outputs,
-               [=, group = group()](const tw_wait& wait, tw_status* status) {
+               [=, group = group(), rank = getRank()](const tw_wait& wait, tw_status* status) {
                  for (size_t i = 0; i < calls.size(); ++i) {
                    const at::Tensor given = dense(inputs[i]);
-                   // The output may be this rank's share of the input.
-                   const at::Tensor memory = outputs[i].is_alias_of(inputs[i])
-                                                 ? flat_room(given, outputs[i].numel())
-                                                 : room(outputs[i], false);
+                   const bool copied = outputs[i].is_alias_of(inputs[i]) &&
+                                       !is_share_of(outputs[i], inputs[i], rank);
+                   const at::Tensor memory =
+                       copied ? flat_room(given, outputs[i].numel()) : room(outputs[i], false);
                    const int code = run(group, calls[i], &given, &memory, wait, status);
                    if (code != TW_OK) return code;
                    if (!memory.is_same(outputs[i]))

@@ -3,6 +3,8 @@
 
 #include <c10/util/Exception.h>
 
+#include <cstddef>
+
 #include "core.h"
 #include "device.h"
 #include "work.h"
@@ -189,6 +191,12 @@ at::Tensor dense(const at::Tensor& tensor) {
 at::Tensor room(const at::Tensor& tensor, bool with_values) {
   if (is_dense(tensor)) return tensor;
   return with_values ? dense(tensor) : at::empty(tensor.sizes(), tensor.options());
+}
+
+bool is_share_of(const at::Tensor& tensor, const at::Tensor& whole, int rank) {
+  if (!tensor.is_cpu() || !is_dense(tensor) || !is_dense(whole)) return false;
+  const auto* const start = static_cast<const std::byte*>(whole.const_data_ptr());
+  return tensor.const_data_ptr() == start + static_cast<size_t>(rank) * tensor.nbytes();
 }
 
 void put_back(const at::Tensor& from, const at::Tensor& to) {

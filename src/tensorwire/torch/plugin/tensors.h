@@ -48,6 +48,9 @@ bool check_uneven_shares(const std::vector<at::Tensor>& shares, const at::Tensor
 at::Tensor dense(const at::Tensor& tensor);
 // Memory for its elements one after the other: its own where they are; with_values: as it is now.
 at::Tensor room(const at::Tensor& tensor, bool with_values);
+// Whether it lies in the host's memory where the share of `rank` of `whole` is: then it can be read
+// and written as that share while `whole` is.
+bool is_share_of(const at::Tensor& tensor, const at::Tensor& whole, int rank);
 // Puts what is in that memory to where it belongs.
 void put_back(const at::Tensor& from, const at::Tensor& to);
 
