@@ -18,10 +18,9 @@ namespace tw::collective {
 namespace {
 
 // How often a rank lets others run before it sleeps, where there are more ranks than processors:
-// the one that it waits for may need this one's.
+// the one that it waits for may need this one's. Nobody else yields: on a processor that computes,
+// too, a yield lasts for everybody's turn, and a sleep for as long as it has to.
 constexpr int kYields = 20;
-// ... and where the awaited rank was last seen on the processor of this one.
-constexpr int kYieldsToNeighbour = 3;
 
 bool more_than_processors(int ranks) {
   cpu_set_t set;
@@ -100,7 +99,7 @@ Status SharedFabric::await(const Pending& now, int rank, Ready&& ready) {
   mine.cpu.store(cpu, std::memory_order_relaxed);
   const bool neighbour = board(rank).cpu.load(std::memory_order_relaxed) == cpu;
   if (!neighbour && spinner_(ready)) return {};
-  for (int i = crowded_ ? kYields : neighbour ? kYieldsToNeighbour : 0; i > 0; --i) {
+  for (int i = crowded_ ? kYields : 0; i > 0; --i) {
     sched_yield();
     if (ready()) return {};
   }
