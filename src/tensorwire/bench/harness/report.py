@@ -197,8 +197,9 @@ def plot(report: Report, path: Path) -> None:
     unread = [row for row in rows if not row.reads]
     rows = unread or rows
     cases = list(dict.fromkeys(row.case for row in rows))
-    picture = Figure(figsize=(6 * max(len(cases), 1), 5), layout="constrained")
+    picture = Figure(figsize=(6 * max(len(cases), 1), 6), layout="constrained")
     axes = picture.subplots(1, max(len(cases), 1), squeeze=False)[0]
+    looks: dict[str, dict[str, str]] = {}
     for axis, case in zip(axes, cases, strict=False):
         series: dict[str, list[tuple[int, float | None]]] = {}
         for row in rows:
@@ -210,8 +211,26 @@ def plot(report: Report, path: Path) -> None:
                     label += f", {row.payload}"
                 series.setdefault(label, []).append((row.size, row.p50_us))
         for label, points in series.items():
-            axis.plot(*zip(*points, strict=True), marker="o", label=label)
+            look = looks.setdefault(label, _look(len(looks)))
+            axis.plot(*zip(*points, strict=True), label=label, **look)
         axis.set(title=case, xlabel="bytes", ylabel="p50, us", xscale="log", yscale="log")
         axis.grid(alpha=0.3)
-        axis.legend(fontsize="small")
+    shown = {
+        label: line
+        for axis in axes
+        for line, label in zip(*axis.get_legend_handles_labels(), strict=True)
+    }
+    picture.legend(
+        shown.values(), shown.keys(), loc="outside lower center", ncols=4, fontsize="small"
+    )
     picture.savefig(path)
+
+
+def _look(place: int) -> dict[str, str]:
+    """Of a line in all panels: another colour, or another dash and mark."""
+    turn = place // 10
+    return {
+        "color": f"C{place % 10}",
+        "linestyle": ("-", "--", ":")[turn % 3],
+        "marker": ("o", "s", "^")[turn % 3],
+    }

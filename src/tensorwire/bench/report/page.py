@@ -8,19 +8,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version
 from importlib.resources import files
 from importlib.util import find_spec
-from statistics import median
 from typing import Any, Final
 
-from tensorwire.bench.harness.report import duration, significant
-from tensorwire.bench.harness.work import format_size
-from tensorwire.bench.report import charts, comparison, ratios, timelines
+from tensorwire.bench.report import charts, comparison, ratios, tables, timelines
 from tensorwire.bench.report.comparison import Comparison, name_of
-from tensorwire.bench.report.leads import Lead, leads
+from tensorwire.bench.report.leads import leads
 from tensorwire.bench.report.markup import Node, data, document, node, script, table
 from tensorwire.bench.report.picture import Chart
 from tensorwire.bench.report.printed import figure_in_words, noise_in_words
-from tensorwire.bench.report.runs import Measured, Run, told_in_words
-from tensorwire.bench.report.speed import figure, ratio
+from tensorwire.bench.report.runs import Run, told_in_words
+from tensorwire.bench.report.speed import figure
+from tensorwire.bench.report.tables import Table
 
 MAX_CHARTS: Final = 200
 """Of a page."""
@@ -137,15 +135,24 @@ def _compared(runs: Sequence[Run], limit: float) -> Iterator[Comparison]:
 
 
 def _run(run: Run, name: str, pictures: Pictures) -> Node:
-    parts: list[Node | None] = [node("h2", _title(run)), *_summary(run), _leads(run)]
+    parts: list[Node | None] = [
+        node("h2", _title(run)),
+        *(node("p", text) for text in tables.summary(run)),
+        _leads(run),
+    ]
     for metric in charts.METRICS:
         shown = [*pictures.show(charts.draw(run, metric))]
         if shown:
             parts += [node("h3", metric.title), node("div", *shown, class_="pictures")]
+    if run.has_rounds:
+        parts.append(node("p", "Bars at the marks go from the least round to the largest."))
     if shown := [*pictures.show(timelines.draw(run))]:
         parts += [node("h3", "Resources over time"), node("div", *shown, class_="pictures")]
+    for special in (make(run) for make in tables.SPECIAL):
+        if special is not None:
+            parts += [node("h3", special.title), node("p", special.about), _table(special)]
     if run.measured:
-        parts += [node("h3", "All rows"), _rows(run)]
+        parts += [node("h3", "All rows"), _table(tables.of_rows(run))]
     notes = run.told.notes
     if notes:
         parts += [node("h3", "Notes"), node("ul", *(node("li", note) for note in notes))]
@@ -158,117 +165,27 @@ def _run(run: Run, name: str, pictures: Pictures) -> Node:
     return node("section", *parts, id=name)
 
 
-def _summary(run: Run) -> Iterator[Node]:
-    text = f"{len(run.measured)} rows of {run.source}"
-    text += f", measured at {run.told.time}." if run.told.time else "."
-    text += f" The baseline is {run.report.baseline}."
-    if run.told.interrupted:
-        text += " The run was interrupted: there are fewer rounds than asked for."
-    yield node("p", text)
-    spreads = [each.row.p50_spread for each in run.measured if each.row.p50_spread is not None]
-    noise = ""
-    if spreads:
-        noise = (
-            f"Noise: from round to round the median time of a row differed by {median(spreads):.0%}"
-            f" in the median of all rows, by {max(spreads):.0%} at most. "
-        )
-    noise += (
-        "Bars at the marks go from the least round to the largest."
-        if run.has_rounds
-        else "This run has no rounds: there are no intervals of confidence."
-    )
-    yield node("p", noise)
-    loops = [
-        f"{when} the run, turns of the host's own loop {name} were apart by {loop.spread:.0%}"
-        for when, each in run.told.noise.items()
-        for name, loop in (each or {}).items()
-    ]
-    if loops:
-        text = "; ".join(loops)
-        yield node("p", f"{text[0].upper()}{text[1:]} (10th to 90th percentile).")
-
-
 def _leads(run: Run) -> Node | None:
     found = leads(run.measured)
     if not found.compared and not found.limits:
         return None
-    text = (
-        f"Other libraries are ahead in {len(found.peers)} of {found.compared} comparisons. "
-        if found.peers
-        else f"No other library is ahead in any of {found.compared} comparisons. "
-    )
-    text += (
-        "Each of their rows is compared with ours of the same work: over the same transport, or "
-        "where we have no such one, over each of ours; from the same kind of memory, of several "
-        "the fastest."
-    )
-    parts: list[Node | None] = [node("h3", "Where others are ahead"), node("p", text)]
+    parts: list[Node | None] = [
+        node("h3", "Where others are ahead"),
+        node("p", tables.ahead(found)),
+    ]
     if found.peers:
-        parts.append(_lead_table("Other libraries that are ahead", found.peers))
+        parts.append(_table(tables.of_leads("Other libraries that are ahead", found.peers)))
     if found.limits:
         text = "Limits show what the host can do without a library. These are ahead:"
-        parts += [node("p", text), _lead_table("Limits that are ahead", found.limits)]
+        parts += [
+            node("p", text),
+            _table(tables.of_leads("Limits that are ahead", found.limits)),
+        ]
     return node("section", *parts)
 
 
-def _lead_table(label: str, found: Sequence[Lead]) -> Node:
-    rows = [
-        [
-            name_of(each.other),
-            name_of(each.ours),
-            figure_in_words(each.other, figure(each.other) or "p50_us"),
-            figure_in_words(each.ours, figure(each.other) or "p50_us"),
-            f"{each.ratio.value:.2f}x",
-            noise_in_words(each.ratio),
-            {True: "yes", False: "no", None: "not known"}[each.ratio.beyond_noise],
-        ]
-        for each in found
-    ]
-    head = ["ahead", "of", "its figure", "ours", "by", "interval or noise", "beyond noise"]
-    return table(label, head, rows, texts=2)
-
-
-def _rows(run: Run) -> Node:
-    head = ["contender", "path", "case", "size", "payload", "read", "callers", "p50", "spread"]
-    head += ["p99", "calls/s", "images/s", "GB/s", "CPU s/GB", "CPU s/call", "ratio", "interval"]
-    bases = {
-        each.work.comparable: each
-        for each in run.measured
-        if each.row.contender == run.report.baseline
-    }
-    rows = [_row(each, bases.get(each.work.comparable)) for each in run.measured]
-    filled = [place for place in range(len(head)) if any(row[place] for row in rows)]
-    return table(
-        "All rows",
-        [head[place] for place in filled],
-        ([row[place] for place in filled] for row in rows),
-        texts=3,
-    )
-
-
-def _row(measured: Measured, base: Measured | None) -> list[str]:
-    row = measured.row
-
-    def number(value: float | None) -> str:
-        return "" if value is None else significant(value)
-
-    interval = ""
-    if base is not None and row.ratio is not None and base is not measured:
-        by = ratio(measured, base, paired=True)
-        if by is not None and by.low is not None and by.high is not None:
-            interval = f"{significant(by.low)} to {significant(by.high)}"
-    return [
-        *(row.contender, row.transport, row.case, format_size(row.size)),
-        row.origin if row.payload in ("array", "tensor") else row.payload,
-        *("yes" if row.reads else "no", str(row.callers)),
-        "" if row.p50_us is None else duration(row.p50_us),
-        "" if row.p50_spread is None else f"{row.p50_spread:.0%}",
-        "" if row.p99_us is None else duration(row.p99_us),
-        *(number(row.calls_per_s), number(row.items_per_s), number(row.gb_per_s)),
-        *(number(row.cpu_s_per_gb), number(row.cpu_s_per_call)),
-        "" if row.ratio is None else f"{significant(row.ratio)}x",
-        interval,
-    ]
+def _table(found: Table) -> Node:
+    return table(found.title, found.head, found.rows, found.texts)
 
 
 def _comparison(found: Comparison, name: str, pictures: Pictures) -> Node:

@@ -71,18 +71,25 @@ class Samples(msgspec.Struct, frozen=True):
     case: str = ""
 
 
+class _More(msgspec.Struct, frozen=True):
+    serialization_us: float = 0.0
+
+
 class _Details(msgspec.Struct, frozen=True):
     rounds: list[Rounds] = []
+    rows: list[_More] = []
     samples: list[Samples] = []
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A row, whose it is, and its rounds."""
+    """A row, whose it is, and its rounds. serializers: microseconds of a call that the caller spent
+    in them."""
 
     row: Row
     role: Role
     rounds: Rounds = field(default_factory=Rounds)
+    serializers: float = 0.0
 
     @property
     def work(self) -> Work:
@@ -171,8 +178,10 @@ def _run(kept: Any, source: str) -> Run:
     except msgspec.ValidationError as error:
         raise ValueError(f"this is no report: {error}") from None
     rounds: Sequence[Rounds] = details.rounds or [Rounds()] * len(report.rows)
-    if len(rounds) != len(report.rows):
-        raise ValueError(f"rounds of {len(rounds)} rows, and there are {len(report.rows)} rows")
+    more: Sequence[_More] = details.rows or [_More()] * len(report.rows)
+    for name, found_ in (("rounds", rounds), ("details", more)):
+        if len(found_) != len(report.rows):
+            raise ValueError(f"{name} of {len(found_)} rows, and there are {len(report.rows)} rows")
     for each in rounds:
         for name in each.__struct_fields__:
             _check_numbers(name, getattr(each, name))
@@ -183,11 +192,12 @@ def _run(kept: Any, source: str) -> Run:
         for name, loop in (loops or {}).items():
             _check_text("a loop", name)
             _check_numbers(name, [loop.median_us, loop.spread])
-    found = {id(row): each for row, each in zip(report.rows, rounds, strict=True)}
-    measured = [
-        Measured(row, _role(row.contender, told.roles), found[id(row)])
-        for row in ordered(report.rows, report.baseline)
-    ]
+    _check_numbers("serialization_us", [each.serialization_us for each in more])
+    found = {
+        id(row): Measured(row, _role(row.contender, told.roles), each, also.serialization_us)
+        for row, each, also in zip(report.rows, rounds, more, strict=True)
+    }
+    measured = [found[id(row)] for row in ordered(report.rows, report.baseline)]
     return Run(source, command[:MAX_TEXT], report, told, measured, details.samples)
 
 

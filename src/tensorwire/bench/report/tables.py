@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run in tables and sentences, for pages of any kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Final
+
+from tensorwire.bench.harness.report import duration, significant
+from tensorwire.bench.harness.work import format_size
+from tensorwire.bench.report.comparison import name_of
+from tensorwire.bench.report.leads import Lead, Leads
+from tensorwire.bench.report.printed import figure_in_words, noise_in_words
+from tensorwire.bench.report.runs import Measured, Run
+from tensorwire.bench.report.speed import figure, ratio
+
+WITHOUT: Final = "-without-"
+"""In the name of a contender, before the one idea that it does without."""
+ZERO_COPY: Final = "zero-copy"
+"""The idea that needs no such contender: what is published goes without a copy."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """texts: how many of its columns, from the first on, are words and no figures. about: what they
+    are, where that is not told elsewhere."""
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    texts: int = 1
+    about: str = ""
+
+
+def summary(run: Run) -> Iterator[str]:
+    """What a reader has to know ahead of the figures, in paragraphs."""
+    text = f"{len(run.measured)} rows of {run.source}"
+    text += f", measured at {run.told.time}." if run.told.time else "."
+    text += f" The baseline is {run.report.baseline}."
+    if run.told.interrupted:
+        text += " The run was interrupted: there are fewer rounds than asked for."
+    yield text
+    spreads = [each.row.p50_spread for each in run.measured if each.row.p50_spread is not None]
+    if spreads:
+        yield (
+            f"Noise: from round to round the median time of a row differed by {median(spreads):.0%}"
+            f" in the median of all rows, by {max(spreads):.0%} at most."
+        )
+    if not run.has_rounds:
+        yield "This run has no rounds: there are no intervals of confidence."
+    loops = [
+        f"{when} the run, turns of the host's own loop {name} were apart by {loop.spread:.0%}"
+        for when, each in run.told.noise.items()
+        for name, loop in (each or {}).items()
+    ]
+    if loops:
+        text = "; ".join(loops)
+        yield f"{text[0].upper()}{text[1:]} (10th to 90th percentile)."
+
+
+def ahead(found: Leads) -> str:
+    """How many others are ahead of us, and how that is counted."""
+    text = (
+        f"Other libraries are ahead in {len(found.peers)} of {found.compared} comparisons. "
+        if found.peers
+        else f"No other library is ahead in any of {found.compared} comparisons. "
+    )
+    return text + (
+        "Each of their rows is compared with ours of the same work: over the same transport, or "
+        "where we have no such one, over each of ours; from the same kind of memory, of several "
+        "the fastest."
+    )
+
+
+def of_leads(title: str, found: Sequence[Lead]) -> Table:
+    rows = [
+        [
+            name_of(each.other),
+            name_of(each.ours),
+            figure_in_words(each.other, figure(each.other) or "p50_us"),
+            figure_in_words(each.ours, figure(each.other) or "p50_us"),
+            f"{each.ratio.value:.2f}x",
+            noise_in_words(each.ratio),
+            {True: "yes", False: "no", None: "not known"}[each.ratio.beyond_noise],
+        ]
+        for each in found
+    ]
+    head = ["ahead", "of", "its figure", "ours", "by", "interval or noise", "beyond noise"]
+    return Table(title, head, rows, texts=2)
+
+
+def of_rows(run: Run) -> Table:
+    """All rows, without columns of which there is nothing."""
+    head = ["contender", "path", "case", "size", "payload", "read", "callers", "p50", "spread"]
+    head += ["p99", "calls/s", "images/s", "GB/s", "CPU s/GB", "CPU s/call", "ratio", "interval"]
+    bases = {
+        each.work.comparable: each
+        for each in run.measured
+        if each.row.contender == run.report.baseline
+    }
+    rows = [_row(each, bases.get(each.work.comparable)) for each in run.measured]
+    filled = [place for place in range(len(head)) if any(row[place] for row in rows)]
+    return Table(
+        "All rows",
+        [head[place] for place in filled],
+        [[row[place] for place in filled] for row in rows],
+        texts=3,
+    )
+
+
+def _row(measured: Measured, base: Measured | None) -> list[str]:
+    row = measured.row
+
+    def number(value: float | None) -> str:
+        return "" if value is None else significant(value)
+
+    interval = ""
+    if base is not None and row.ratio is not None and base is not measured:
+        by = ratio(measured, base, paired=True)
+        if by is not None and by.low is not None and by.high is not None:
+            interval = f"{significant(by.low)} to {significant(by.high)}"
+    return [
+        *(row.contender, row.transport, row.case, format_size(row.size), payload_of(measured)),
+        *("yes" if row.reads else "no", str(row.callers)),
+        "" if row.p50_us is None else duration(row.p50_us),
+        "" if row.p50_spread is None else f"{row.p50_spread:.0%}",
+        "" if row.p99_us is None else duration(row.p99_us),
+        *(number(row.calls_per_s), number(row.items_per_s), number(row.gb_per_s)),
+        *(number(row.cpu_s_per_gb), number(row.cpu_s_per_call)),
+        "" if row.ratio is None else f"{significant(row.ratio)}x",
+        interval,
+    ]
+
+
+def payload_of(measured: Measured) -> str:
+    row = measured.row
+    return row.origin if row.payload in ("array", "tensor", "non-serialized") else row.payload
+
+
+def of_ideas(run: Run) -> Table | None:
+    """How many times faster each of our rows is than without one idea; None where no idea was left
+    out."""
+    found: dict[tuple[object, ...], dict[str, Measured]] = {}
+    for each in run.measured:
+        name, _, idea = each.row.contender.partition(WITHOUT)
+        if each.role == "own":
+            found.setdefault((name, each.row.transport, each.work), {})[idea] = each
+    names = dict.fromkeys(idea for rows in found.values() for idea in rows if idea)
+    if not names:
+        return None
+    whole = [rows[""] for rows in found.values() if "" in rows]
+    rows = []
+    for measured, others in ((rows[""], rows) for rows in found.values() if "" in rows):
+        gains = [_gain(measured, others.get(idea)) for idea in names]
+        gains.append(_gain(measured, _copied(measured, whole)))
+        what = [measured.row.transport, measured.row.case, format_size(measured.row.size)]
+        read = "yes" if measured.row.reads else "no"
+        rows.append([*what, payload_of(measured), read, *gains])
+    head = ["path", "case", "size", "payload", "read", *names, ZERO_COPY]
+    about = (
+        "How many times faster each row is than the same without one idea; zero-copy: than the "
+        "same from ordinary memory. Below 1 the idea costs time there."
+    )
+    return Table("What each idea gives", head, rows, 5, about)
+
+
+def _copied(measured: Measured, whole: Sequence[Measured]) -> Measured | None:
+    """The same of ordinary memory."""
+    if measured.row.origin != "published" or measured.announced:
+        return None
+    same = (
+        each
+        for each in whole
+        if each.row.origin == "ordinary"
+        and each.row.transport == measured.row.transport
+        and each.work.comparable == measured.work.comparable
+    )
+    return next(same, None)
+
+
+def _gain(measured: Measured, without: Measured | None) -> str:
+    by = ratio(measured, without, paired=True) if without is not None else None
+    return "" if by is None else f"{by.value:.2f}x ({noise_in_words(by)})"
+
+
+def of_serializers(run: Run) -> Table | None:
+    """What callers spend in serializers for a call, which should not depend on the transport; None
+    where nothing was serialized."""
+    found = [each for each in run.measured if each.row.payload == "serialized" and each.serializers]
+    if not found:
+        return None
+    first: dict[tuple[str, int, bool], float] = {}
+    rows = []
+    for row, spent in ((each.row, each.serializers) for each in found):
+        base = first.setdefault((row.case, row.size, row.reads), spent)
+        share = "" if not row.p50_us else f"{spent / row.p50_us:.0%}"
+        rows.append(
+            [
+                *(row.contender, row.transport, row.case, format_size(row.size)),
+                *(duration(spent), f"{spent / base:.2f}x", share),
+            ]
+        )
+    head = ["contender", "path", "case", "size", "in serializers", "of the first", "of a call"]
+    about = (
+        "What the caller spends in serializers for a call, beside the first row of the same "
+        "payload, and as a part of the call's p50."
+    )
+    return Table("Serializers", head, rows, 3, about)
+
+
+SPECIAL: Final[Sequence[Callable[[Run], Table | None]]] = (of_ideas, of_serializers)
+"""What only some runs have."""

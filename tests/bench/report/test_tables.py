@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run in tables: what each idea gives, and what serializers take."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tensorwire.bench.harness.rows import Report, Row
+from tensorwire.bench.report import tables
+from tensorwire.bench.report.runs import Run, parse
+
+SIZE = 1 << 20
+
+
+def row(contender: str, way: str, p50_us: float, **more: Any) -> Row:
+    wanted = {"payload": "non-serialized", "reads": True, "p50_us": p50_us, **more}
+    return Row(contender, way, "uniform", SIZE, **wanted)
+
+
+def run(*rows: Row, rounds: bool = True, **details: Any) -> Run:
+    if rounds:
+        details["rounds"] = [{"p50_us": [each.p50_us] * 3} for each in rows]
+    environment = {"notes": [], "interrupted": False, "roles": {"grpcio": "peer"}}
+    report = Report("p2p-latency", "grpcio", environment, list(rows), details)
+    (found,) = parse(json.dumps(report.to_json()).encode(), "run.json")
+    return found
+
+
+def test_each_idea_is_compared_with_the_same_without_it() -> None:
+    found = tables.of_ideas(
+        run(
+            row("grpcio", "grpc", 900),
+            row("tensorwire", "shm", 100),
+            row("tensorwire", "shm", 80, origin="published"),
+            row("tensorwire-without-chunking", "shm", 150),
+            row("tensorwire-without-chunking", "shm", 40, origin="published"),
+            row("tensorwire-without-eager", "shm", 100),
+            row("tensorwire", "tcp", 300),
+        )
+    )
+    assert found is not None
+    assert found.head[5:] == ["chunking", "eager", "zero-copy"]
+    assert [[*each[:5]] for each in found.rows] == [
+        ["shm", "uniform", "1M", "ordinary", "yes"],
+        ["shm", "uniform", "1M", "published", "yes"],
+        ["tcp", "uniform", "1M", "ordinary", "yes"],
+    ]
+    assert [[*each[5:]] for each in found.rows] == [
+        ["1.50x (1.50 to 1.50)", "1.00x (1.00 to 1.00)", ""],
+        ["0.50x (0.50 to 0.50)", "", "1.25x (1.25 to 1.25)"],
+        ["", "", ""],
+    ]
+
+
+def test_what_is_only_announced_tells_nothing_of_copies() -> None:
+    found = tables.of_ideas(
+        run(
+            row("tensorwire", "shm", 100, reads=False),
+            row("tensorwire", "shm", 5, reads=False, origin="published"),
+            row("tensorwire-without-eager", "shm", 100, reads=False),
+        )
+    )
+    assert found is not None
+    assert [each[-1] for each in found.rows] == ["", ""]
+
+
+def test_serializers_are_compared_over_transports() -> None:
+    serialized = {"payload": "serialized"}
+    found = tables.of_serializers(
+        run(
+            row("grpcio", "grpc", 900, **serialized),
+            row("tensorwire", "shm", 400, **serialized),
+            row("tensorwire", "shm", 100),
+            rows=[{"serialization_us": each} for each in (200.0, 210.0, 0.0)],
+        )
+    )
+    assert found is not None
+    assert [[*each[4:]] for each in found.rows] == [
+        ["200 us", "1.00x", "22%"],
+        ["210 us", "1.05x", "52%"],
+    ]
+
+
+def test_runs_without_any_of_that_have_no_such_tables() -> None:
+    plain = run(row("grpcio", "grpc", 900), row("tensorwire", "shm", 100))
+    assert [make(plain) for make in tables.SPECIAL] == [None, None]
+
+
+def test_details_of_other_rows_are_refused() -> None:
+    with pytest.raises(ValueError, match="details of 1 rows, and there are 2 rows"):
+        run(row("grpcio", "grpc", 9), row("tensorwire", "shm", 1), rows=[{"serialization_us": 1.0}])
+    with pytest.raises(ValueError, match="serialization_us is -1"):
+        run(row("grpcio", "grpc", 9), rows=[{"serialization_us": -1.0}])
+
+
+def test_a_run_without_rounds_says_so() -> None:
+    text = " ".join(tables.summary(run(row("grpcio", "grpc", 9), rounds=False)))
+    assert "This run has no rounds" in text
+    assert "no rounds" not in " ".join(tables.summary(run(row("grpcio", "grpc", 9))))
