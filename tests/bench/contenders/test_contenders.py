@@ -93,6 +93,8 @@ def test_what_is_always_there() -> None:
         ("nixl", "nixl"),
         ("gloo", "torch"),
         ("torch-rpc", "torch"),
+        ("mooncake", "mooncake-transfer-engine-non-cuda"),
+        ("ray", "ray"),
     ],
 )
 def test_what_is_missing_says_how_to_get_it(
@@ -120,5 +122,8 @@ def test_what_a_library_has_not() -> None:
     assert not find("zmq").supports(Work("request", 8, payload="bytes"))
     assert not find("nixl").supports(Work("stream", 8))
     assert not find("torch-rpc").supports(Work("stream", 8))
-    for name in ("mpi", "gloo", "grpc-aio"):
+    for name in ("mooncake", "ray"):
+        assert not find(name).supports(Work("stream", 8))
+    assert find("ray").supports(Work("pull", 8, origin="published"))
+    for name in ("mpi", "gloo", "grpc-aio", "mooncake", "ray"):
         assert not find(name).supports(Work("request", 8, callers=2))

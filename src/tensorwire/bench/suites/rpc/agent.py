@@ -19,7 +19,7 @@ from tensorwire.bench.suites.rpc.visits import visit
 
 def serve(control: Control, contender: Contender, transport: str) -> None:
     with contender.serve(transport) as server:
-        control.send({"role": "server", "pid": os.getpid(), "address": server.address})
+        control.send({"role": "server", "pids": server.pids(), "address": server.address})
         while message := control.receive():
             server.prepare(Work(**message["work"]))
             control.send({"ready": True})
@@ -27,10 +27,10 @@ def serve(control: Control, contender: Contender, transport: str) -> None:
 
 
 def call(control: Control, contender: Contender, transport: str) -> None:
-    control.send({"role": "client", "pid": os.getpid()})
+    control.send({"role": "client"})
     if not (message := control.receive()):
         return
-    pids = [os.getpid(), int(message["server_pid"])]
+    pids = [os.getpid(), *message["server_pids"]]
     with contender.connect(transport, message["address"]) as client:
         control.send({"path": client.path(), "note": client.note()})
         while message := control.receive():

@@ -5,6 +5,7 @@ add one is told in ``docs/benchmarks.md``."""
 from __future__ import annotations
 
 import abc
+import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -35,6 +36,10 @@ class Server(abc.ABC):
         """Serves one client until that closes its call: for libraries without threads of their
         own. Runs after ``prepare``, in the thread that the library was set up in."""
         return
+
+    def pids(self) -> list[int]:
+        """Of the processes whose CPU time is this end's."""
+        return [os.getpid()]
 
 
 class Client(abc.ABC):

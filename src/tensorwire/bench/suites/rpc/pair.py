@@ -44,6 +44,6 @@ def start(name: str, transport: str) -> Iterator[Pair]:
         return find(name).launch(server, client)
 
     with started(commands, 2) as ((client, _), (server, hello)):
-        client.send({"address": hello["address"], "server_pid": hello["pid"]})
+        client.send({"address": hello["address"], "server_pids": hello["pids"]})
         connected = expect(client, START_SECONDS, server)
         yield Pair(server, client, connected["path"], connected["note"])
