@@ -70,6 +70,17 @@ IN_TREE = --config-settings=build-dir=build/test --config-settings=build.targets
 	  $(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation $(IN_TREE) --editable .
 	touch $@
 
+# What .venv has, and other libraries: it sees all packages of .venv after its own. As above, without
+# what the packages ask for.
+.venv-benchmarks/ready: requirements/benchmarks.txt .venv/frameworks
+	$(PYTHON) -m venv .venv-benchmarks
+	folder='sysconfig.get_path("purelib")'; own=$$($(BIN)/python -c "import sysconfig; print($$folder)"); \
+	  echo "import site; site.addsitedir('$$own')" \
+	  >"$$(.venv-benchmarks/bin/python -c "import sysconfig; print($$folder)")/with_venv.pth"
+	scripts/telling "other libraries into .venv-benchmarks" \
+	  .venv-benchmarks/bin/pip install -q --disable-pip-version-check --no-deps -r $<
+	touch $@
+
 .PHONY: wheel sdist wheels try-wheels
 wheel: .venv/ready ## build the wheel into dist/ and check that it stays under 10 MB
 	rm -rf dist
@@ -274,20 +285,24 @@ lock: ## renew requirements/*.txt from *.in (needs uv)
 	cd requirements && $(LOCK) --no-emit-package tensorflow tensorflow.in -o tensorflow.txt
 	cd requirements && $(subst 3.10,3.11,$(LOCK)) --no-emit-package tensorflow tensorflow-oldest.in -o tensorflow-oldest.txt
 	cd requirements && $(subst 3.10,3.11,$(LOCK)) frameworks.in -o frameworks.txt
-	sed -i -E '/^(cuda|nvidia|triton)/d' requirements/frameworks.txt
+	cd requirements && $(subst 3.10,3.11,$(LOCK)) --no-emit-package torch benchmarks.in -o benchmarks.txt
+	sed -i -E '/^(cuda|nvidia|triton)/d' requirements/frameworks.txt requirements/benchmarks.txt
 
 # ---- what tensorwire does ----
 
-.PHONY: demo demo-rpc bench figures
+.PHONY: demo demo-rpc bench benchmarks
 demo: build .venv/tensorflow ## train on a parameter server and two workers, over gRPC and over tensorwire
 	$(BIN)/python -m tensorwire.bench.suites.train.demo $(ARGS)
 
 demo-rpc: build ## a parameter server and two clients of our own, over tensorwire and over grpcio
 	$(BIN)/python -m tensorwire.bench.suites.parameter_server.demo $(ARGS)
 
-# ARGS: names of sets, such as "rpc bytes"; "--list" shows all, with their commands.
-figures: build .venv/tensorflow ## measure what pages quote, on an idle machine (docs/figures.md)
-	$(BIN)/python -m tests.figures $(ARGS)
+# ARGS: names of sets, such as "rpc bytes"; --headline for what matters most; --pages-only to measure
+# nothing; --list shows all sets, with their commands.
+benchmarks: build .venv-benchmarks/ready ## measure all that pages quote, on an idle machine: docs/benchmarks, 40 minutes (Python 3.11)
+	.venv-benchmarks/bin/python -m tensorwire.tensorflow.build
+	.venv-benchmarks/bin/python -m tensorwire.torch.build
+	.venv-benchmarks/bin/python -m tests.figures $(ARGS)
 
 bench: build ## measure against grpcio and others (ARGS="--sizes 8,64M --json ...")
 	$(BIN)/tensorwire bench rpc $(ARGS)
@@ -300,7 +315,7 @@ newcomer: ## do what a newcomer does, with an empty home (ARGS="wheel": see scri
 
 .PHONY: clean system-build system-test system-sanitize system-browser
 clean: ## remove everything that was generated
-	rm -rf build dist .venv .venv-oldest .venv-wheels .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf build dist .venv .venv-benchmarks .venv-oldest .venv-wheels .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests docs -name __pycache__ -prune -exec rm -rf {} +
 
 system-build system-test system-sanitize system-browser: system-%:

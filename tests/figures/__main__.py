@@ -1,31 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m tests.figures``: measures the sets of figures that are named, keeps them in
-docs/figures, and puts the tables that come from them into their pages."""
+"""``python -m tests.figures``: measures the sets of figures that are named, or all, keeps them in
+docs/benchmarks, and makes the pages there and the tables of other pages anew."""
 
 from __future__ import annotations
 
 import argparse
 
-from tests.figures import pages
-from tests.figures.sets import SETS, file_of, measure
+from tests.figures import pages, records
+from tests.figures.sets import SETS, measure, outdated
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.figures", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="make benchmarks",
+        description=__doc__,
+        epilog='Examples: make benchmarks, make benchmarks ARGS="rpc bytes", '
+        "make benchmarks ARGS=--headline",
+    )
     parser.add_argument("sets", nargs="*", metavar="SET", help=", ".join(SETS))
-    parser.add_argument("--list", action="store_true", help="show the commands of all sets")
-    parser.add_argument("--write", action="store_true", help="only write the tables anew")
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--headline", action="store_true", help="measure what matters most")
+    only.add_argument("--list", action="store_true", help="show the commands of all sets")
+    only.add_argument("--pages-only", action="store_true", help="measure nothing")
     options = parser.parse_args()
+    if unknown := set(options.sets) - SETS.keys():
+        parser.error(f"no set is called {min(unknown)}: name some of {', '.join(SETS)}")
+    if options.sets and (options.headline or options.pages_only):
+        parser.error("name sets, or give --headline or --pages-only")
+    wanted = options.sets or [
+        n for n, each in SETS.items() if each.headline or not options.headline
+    ]
     if options.list:
-        for name, commands in SETS.items():
-            known = "" if file_of(name).exists() else " (not measured yet)"
-            print(f"{name}{known}", *commands, sep="\n  ")
+        for name in wanted:
+            print(f"{name}: about {SETS[name].seconds} s{' *' * SETS[name].headline}")
+            missing = outdated(name)
+            for command in SETS[name].commands:
+                print(f"  {command}{' (not measured yet)' * (command in missing)}")
         return
-    if not (options.sets or options.write) or not set(options.sets) <= SETS.keys():
-        parser.error(f"name some of {', '.join(SETS)}")
-    for name in options.sets:
-        measure(name)
-    print("\n".join(pages.write()))
+    whole = True
+    try:
+        for name in [] if options.pages_only else wanted:
+            whole &= measure(name)
+    finally:
+        print("\n".join([*records.write(), *pages.write()]))
+    raise SystemExit(0 if whole else 1)
 
 
 if __name__ == "__main__":

@@ -160,6 +160,43 @@ def against_others(rows: Rows) -> Iterator[Line]:
         yield [label, ratio, ""] if way == "shm" else [label, "", ratio]
 
 
+PEERS: Final = {
+    "grpc-aio": "grpc.aio",
+    "torch-rpc": "PyTorch's RPC",
+    "gloo": "Gloo",
+    "ray": "Ray",
+    "mooncake": "Mooncake",
+}
+
+
+def more_peers() -> str:
+    """Requests whose receiver reads all, from ordinary memory, by each of their ways."""
+    rows = Rows(load("peers"))
+
+    def cell(row: Row | None, size: int) -> str:
+        if row is None:
+            return ""
+        way = row.transport if row.transport in WAYS else "tcp"
+        ours = call(rows, way, "request", size, reads=True)
+        by = f" ({times(measured(row.p50_us) / measured(ours.p50_us))})" if ours else ""
+        return f"{duration(measured(row.p50_us))}{by}"
+
+    def line(title: str, name: str, way: str) -> Line:
+        wanted = {"contender": name, "transport": way, "case": "request", "origin": "ordinary"}
+        found = (
+            (rows.one(size=size, reads=True, **wanted), size) for size in (8, MB // 2, 64 * MB)
+        )
+        return [f"{title}, {way}", *(cell(row, size) for row, size in found)]
+
+    ways = dict.fromkeys(
+        (row.contender, row.transport) for row in rows.all if row.contender in PEERS
+    )
+    return table(
+        ["request, all of it read; how many times faster ours is", "8 B", "512 KiB", "64 MiB"],
+        [line(PEERS[name], name, way) for name, way in ways],
+    )
+
+
 SIZES: Final = {
     "0 B": 0, "8 B": 8, "512 B": 512, "4 KiB": 4 << 10, "16 KiB": 16 << 10, "64 KiB": 64 << 10,
     "256 KiB": 256 << 10, "1 MiB": MB, "4 MiB": 4 * MB, "16 MiB": 16 * MB, "64 MiB": 64 * MB,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tests.figures import calls, steps
+from tests.figures import calls, memory, steps, tf_grpc
 from tests.figures.rows import MB, Line, Rows, measured, table, times
 from tests.figures.sets import ROOT, file_of, load
 
@@ -51,7 +51,7 @@ class Table(NamedTuple):
 
     @property
     def text(self) -> str:
-        folder = "docs/figures" if self.page == "README.md" else "figures"
+        folder = "docs/benchmarks" if self.page == "README.md" else "benchmarks"
         links = " and ".join(f"[{name}.json]({folder}/{name}.json)" for name in self.sets)
         return f"{self.render()}\n\nMade from {links}.\n"
 
@@ -62,8 +62,13 @@ TABLES: Final = (
     Table("home", "docs/index.md", ["rpc", "tensorflow"], home),
     Table("calls", "docs/figures.md", ["rpc"], calls.calls),
     Table("sizes", "docs/figures.md", ["sizes"], calls.sizes),
+    Table("peers", "docs/figures.md", ["peers"], calls.more_peers),
+    Table("tf_grpc", "docs/figures.md", ["tf-grpc", "mimic"], tf_grpc.benchmarks),
     Table("steps", "docs/figures.md", ["tensorflow"], steps.steps),
     Table("training", "docs/figures.md", ["training"], steps.training),
+    Table("collectives", "docs/figures.md", ["collectives"], memory.collectives),
+    Table("remote", "docs/figures.md", ["remote"], memory.remote),
+    Table("weights", "docs/figures.md", ["weights"], memory.weights),
     Table("bytes", "docs/benchmarks.md", ["bytes"], calls.ready_bytes),
     Table("large", "docs/protobuf.md", ["protobuf"], calls.protobuf_large),
     Table("others", "docs/protobuf.md", ["protobuf"], calls.protobuf_others),

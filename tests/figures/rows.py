@@ -18,12 +18,12 @@ class Rows:
     """Of all reports of a set."""
 
     def __init__(self, reports: Sequence[Report]) -> None:
-        self._rows: list[Row] = [row for report in reports for row in report.rows]
+        self.all: list[Row] = [row for report in reports for row in report.rows]
 
     def one(self, **wanted: Any) -> Row | None:
         """The row that is of all of that; None where nothing was measured so. Of several (a peer
         on two transports) the fastest."""
-        found = [r for r in self._rows if all(getattr(r, k) == v for k, v in wanted.items())]
+        found = [r for r in self.all if all(getattr(r, k) == v for k, v in wanted.items())]
         return min(found, key=lambda row: measured(row.p50_us), default=None)
 
 

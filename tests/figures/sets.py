@@ -9,49 +9,200 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from tensorwire.bench.harness.rows import Report
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-FOLDER: Final = ROOT / "docs" / "figures"
+FOLDER: Final = ROOT / "docs" / "benchmarks"
+DIGITS: Final = 6
+"""Significant ones of a kept figure."""
+
+
+@dataclass(frozen=True)
+class Set:
+    """title: of its page; about: what is measured, a sentence or two. seconds: about as long as it
+    takes on two cores. headline: whether it is among the few that matter most."""
+
+    title: str
+    about: str
+    commands: Sequence[str]
+    seconds: int
+    headline: bool = False
+
 
 _TRAIN: Final = (
     "TF_RDMA_BUF_SIZE=4294967296 tensorwire train --compare --model {} --batch_size {} "
-    "--num_batches 20 --rounds 1{}"
+    "--num_batches 8 --num_warmup_batches 3 --rounds 1{}"
 )
-_TCP: Final = " --transport tcp"
 TRAINED: Final = (
     ("alexnet", 2, True),
-    ("vgg16", 1, True),
+    ("vgg16", 1, False),
     ("fcn5", 32, False),
     ("fcn5", 1, False),
-    ("resnet50", 8, True),
-    ("inception3", 4, True),
+    ("resnet50", 8, False),
+    ("inception3", 4, False),
 )
 """Model, batch size, and whether TCP alone is measured, too."""
+_BRIEF: Final = " --seconds 0.2 --warm-up 0.1"
 
-SETS: Final[dict[str, list[str]]] = {
-    "rpc": ["tensorwire bench rpc --peers zmq,flight,nixl,mpi --seconds 0.15"],
-    "sizes": [
-        "tensorwire bench rpc --sizes 0,8,512,4K,16K,64K,256K,1M,4M,16M,64M,256M,1G "
-        "--cases request --origin ordinary --reads no --no-limits"
-    ],
-    "bytes": [
-        "tensorwire bench rpc --payload bytes,protobuf --sizes 1M,64M --cases request,pull "
-        "--reads no --no-limits"
-    ],
-    "protobuf": [
-        "tensorwire bench rpc --payload protobuf,protobuf-codec --sizes 8,1M,64M "
-        "--cases request,pull --reads yes --rounds 3 --seconds 0.1"
-    ],
-    "tensorflow": ["tensorwire bench tensorflow --sizes 4,1M,16M,64M,256M"],
-    "training": [
-        _TRAIN.format(model, batch, way)
-        for model, batch, tcp in TRAINED
-        for way in ("", *([_TCP] if tcp else []))
-    ],
+SETS: Final[dict[str, Set]] = {
+    "rpc": Set(
+        "Calls, beside other libraries",
+        "Whole calls through Python on both ends, over our transports, stock grpcio, and libraries "
+        "that users have for the same purpose.",
+        ["tensorwire bench rpc --peers zmq,flight,nixl,mpi --seconds 0.15"],
+        360,
+        headline=True,
+    ),
+    "peers": Set(
+        "Calls, beside more libraries",
+        "The same beside libraries that call or transfer in other ways: asyncio, PyTorch, and the "
+        "object stores and transfer engines of clusters.",
+        [
+            "tensorwire bench rpc --peers grpc-aio,gloo,torch-rpc,ray,mooncake "
+            "--cases request,pull --reads yes --no-limits --seconds 0.1"
+        ],
+        150,
+    ),
+    "sizes": Set(
+        "Calls over sizes",
+        "Requests from an ordinary array, which nobody reads, from nothing to a gibibyte.",
+        [
+            "tensorwire bench rpc --sizes 0,8,512,4K,16K,64K,256K,1M,4M,16M,64M "
+            "--cases request --origin ordinary --reads no --no-limits",
+            "tensorwire bench rpc --sizes 256M,1G --cases request --origin ordinary --reads no "
+            "--no-limits --rounds 3",
+        ],
+        170,
+    ),
+    "callers": Set(
+        "Eight callers",
+        "Eight threads of a client that call at the same time. Ratios are by calls in all.",
+        [
+            "tensorwire bench rpc --callers 8 --sizes 8,512K,64M --cases request,pull "
+            "--origin ordinary --reads no --no-limits --rounds 3 --seconds 0.15"
+        ],
+        40,
+    ),
+    "bytes": Set(
+        "Bytes and protobuf messages",
+        "What gRPC programs hand over as it is: ready bytes, and generated protobuf messages.",
+        [
+            "tensorwire bench rpc --payload bytes,protobuf --sizes 1M,64M --cases request,pull "
+            "--reads no --no-limits"
+        ],
+        100,
+        headline=True,
+    ),
+    "protobuf": Set(
+        "Tensors in protobuf messages",
+        "A tensor in a field of bytes, all of it read, with generated code and with the codec of "
+        "tensorwire.protobuf.",
+        [
+            "tensorwire bench rpc --payload protobuf,protobuf-codec --sizes 8,1M,64M "
+            "--cases request,pull --reads yes --rounds 3 --seconds 0.1"
+        ],
+        65,
+    ),
+    "tensorflow": Set(
+        "Steps of TensorFlow sessions",
+        "Whole steps of a stock TensorFlow between two processes, by its own gRPC and by ours.",
+        ["tensorwire bench tensorflow --sizes 4,1M,16M,64M,256M"],
+        210,
+        headline=True,
+    ),
+    "training": Set(
+        "Training",
+        "One parameter server and two workers train a network, by gRPC, by ours, and without any "
+        "communication.",
+        [
+            _TRAIN.format(model, batch, way)
+            for model, batch, tcp in TRAINED
+            for way in ("", *([" --transport tcp"] if tcp else []))
+        ],
+        360,
+    ),
+    "tf-grpc": Set(
+        "TF-gRPC-Bench",
+        "The benchmarks of TensorFlow's channels after R. Biswas et al. (BPOE-9, 2018): echoes, "
+        "acknowledged messages, and three workers that each call two parameter servers.",
+        [
+            f"tensorwire bench p2p-latency --scheme uniform,random,skew{_BRIEF}",
+            f"tensorwire bench p2p-bandwidth --scheme uniform,random,skew{_BRIEF}",
+            "tensorwire bench ps-throughput --servers 2 --workers 3 --scheme uniform,random,skew"
+            f"{_BRIEF}",
+        ],
+        165,
+    ),
+    "mimic": Set(
+        "Fully connected nodes",
+        "Four nodes, each of which calls all others with large buffers and gets them back.",
+        [f"tensorwire bench mimic --servers 4 --reads no{_BRIEF}"],
+        60,
+    ),
+    "ideas": Set(
+        "What each idea gives",
+        "Ours beside itself without one idea at a time, with payloads of many small, of medium and "
+        "of large buffers. Several steps lead from all copies to none: each should be worth "
+        "something in the payloads that it is for.",
+        [
+            "tensorwire bench p2p-latency --categories small --buffers 100 --reads no "
+            f"--without coalescing,eager,spinning --no-limits{_BRIEF}",
+            "tensorwire bench p2p-latency --categories medium --reads no "
+            f"--without coalescing,eager,spinning --no-limits{_BRIEF}",
+            "tensorwire bench p2p-latency --categories large "
+            f"--without rendezvous,chunking --no-limits{_BRIEF}",
+        ],
+        150,
+    ),
+    "serializers": Set(
+        "What serializers take",
+        "TF-gRPC-Bench with generated protobuf messages: the time that callers spend in "
+        "serializers is part of a call, and should not depend on how the message travels.",
+        [
+            "tensorwire bench p2p-latency --scheme uniform,skew --mode non-serialized,serialized "
+            f"--origin ordinary --reads no --no-limits{_BRIEF}"
+        ],
+        40,
+    ),
+    "collectives": Set(
+        "Collectives",
+        "All-reduce of float32 between two ranks of one host.",
+        [
+            "tensorwire bench collectives --cases all_reduce --sizes 8,64K,1M,8M,64M,256M "
+            "--peers gloo,mpich --rounds 3"
+        ],
+        90,
+    ),
+    "remote": Set(
+        "Remote memory",
+        "One-sided access to the memory of another process.",
+        ["tensorwire bench remote --peers nixl,mpi --rounds 3 --seconds 0.1"],
+        45,
+    ),
+    "weights": Set(
+        "Weights",
+        "A gibibyte in 298 tensors from a trainer to two receivers, all of which change.",
+        ["tensorwire bench weights --peers gloo,grpcio,mpich --rounds 2"],
+        120,
+    ),
+    "queue": Set(
+        "Queues",
+        "Several processes put arrays into a bounded queue, one gets them.",
+        ["tensorwire bench queue --rounds 3"],
+        90,
+    ),
+    "channels": Set(
+        "Channels for gradients",
+        "A step computes, then averages the gradients of a model over all ranks.",
+        ["tensorwire bench channels --model googlenet --ranks 2 --rounds 3"],
+        150,
+    ),
 }
 
 
@@ -59,43 +210,89 @@ def file_of(name: str) -> Path:
     return FOLDER / f"{name}.json"
 
 
+def kept(name: str) -> list[dict[str, Any]]:
+    """What the file of the set holds: for each command that was measured ``command``, ``report``,
+    and ``seconds`` that it took; nothing where there is no file."""
+    if not file_of(name).exists():
+        return []
+    found: list[dict[str, Any]] = json.loads(file_of(name).read_text())
+    return found
+
+
 def load(name: str) -> list[Report]:
-    """What the commands of the set wrote, in their order.
+    """What commands of the set wrote. Raises ValueError for a report of another schema."""
+    return [Report.from_json(each["report"]) for each in kept(name)]
 
-    Raises ValueError where the file is of other commands, or of another schema.
+
+def outdated(name: str) -> list[str]:
+    """Commands of the set that its file does not have: they are new, or were others then."""
+    known = {each["command"] for each in kept(name)}
+    return [command for command in SETS[name].commands if command not in known]
+
+
+def measure(name: str) -> bool:
+    """Runs the commands of the set, one after the other, and writes the file after each: it then
+    has that one and what it had of the others. Whether all of them had all of their figures.
+
+    Raises SystemExit with the code of a command that made none. One that Ctrl-C has ended, with
+    KeyboardInterrupt, has no part in the file.
     """
-    found = json.loads(file_of(name).read_text())
-    if [each["command"] for each in found] != SETS[name]:
-        raise ValueError(f"{file_of(name).name} is not of the commands of the set: make it again")
-    return [Report.from_json(each["report"]) for each in found]
-
-
-def measure(name: str) -> None:
-    """Runs the commands of the set, one after the other, and writes the file.
-
-    Raises SystemExit with the code of a command that failed; the file stays as it was then.
-    """
-    found = []
-    for command in SETS[name]:
+    whole = True
+    for command in SETS[name].commands:
         print(f"== {command}", flush=True)
-        found.append({"command": command, "report": _report(command)})
-    FOLDER.mkdir(exist_ok=True)
-    file_of(name).write_text(json.dumps(found, indent=1) + "\n")
+        made, complete = _report(command)
+        whole &= complete
+        known = {each["command"]: each for each in kept(name)} | {command: made}
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        found = [known[each] for each in SETS[name].commands if each in known]
+        file_of(name).write_text(json.dumps(found, indent=1) + "\n")
+    return whole
 
 
-def _report(command: str) -> dict[str, Any]:
+def _report(command: str) -> tuple[dict[str, Any], bool]:
+    """As the file has it, and whether all that was asked for is in it."""
     words = shlex.split(command)
     first = words.index("tensorwire")
     environment = dict(word.split("=", 1) for word in words[:first])
+    before = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "report.json"
-        done = subprocess.run(
-            [sys.executable, "-m", *words[first:], "--output", str(output)],
-            env={**os.environ, **environment},
-            check=False,
-        )
-        if done.returncode:
-            print(f"== it ended with code {done.returncode}: {command}", file=sys.stderr)
-            raise SystemExit(done.returncode)
+        argv = [sys.executable, "-m", *words[first:], "--output", str(output)]
+        with subprocess.Popen(argv, env={**os.environ, **environment}) as process:
+            try:
+                code = process.wait()
+            except KeyboardInterrupt:
+                process.wait()  # it has had the signal, too, and ends its processes
+                raise
+        if not output.exists():
+            print(f"== it ended with code {code}: {command}", file=sys.stderr)
+            raise SystemExit(code)
         report: dict[str, Any] = json.loads(output.read_text())
-    return report
+    if report["environment"]["interrupted"]:
+        raise KeyboardInterrupt
+    seconds = round(time.monotonic() - before)
+    made = {"command": command, "seconds": seconds, "report": trimmed(report)}
+    return made, code == 0
+
+
+def trimmed(report: dict[str, Any]) -> dict[str, Any]:
+    """Without times of single calls, whose quantiles the rows have, and without digits that are
+    noise."""
+    details = report["details"]
+    rows = [
+        {name: value for name, value in row.items() if name != "samples_us"}
+        for row in details.get("rows", [])
+    ]
+    found = {**report, "details": {**details, **({"rows": rows} if rows else {})}}
+    return {name: rounded(each) for name, each in found.items()}
+
+
+def rounded(found: Any) -> Any:
+    """The same with all numbers that are not whole cut to a few digits."""
+    if isinstance(found, float):
+        return float(f"{found:.{DIGITS}g}")
+    if isinstance(found, dict):
+        return {name: rounded(each) for name, each in found.items()}
+    if isinstance(found, list):
+        return [rounded(each) for each in found]
+    return found

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from tests.figures.rows import MB, WAYS, Rows, measured, part, table, times, with_ratio
-from tests.figures.sets import TRAINED, load
+from tests.figures.sets import kept, load
 
 from tensorwire.bench.harness.report import duration, significant
-from tensorwire.bench.harness.rows import Row
+from tensorwire.bench.harness.rows import Report, Row
 
 
 def step(rows: Rows, way: str, case: str, size: int) -> Row | None:
@@ -119,18 +119,20 @@ def images(row: Row) -> float:
 
 
 def trained() -> Iterator[Training]:
-    reports = iter(load("training"))
-    for model, batch, with_tcp in TRAINED:
-        report = next(reports)
+    """In their order in the file, those of which stock gRPC and ours were measured."""
+    found: dict[tuple[str, int], dict[str, dict[str, Row]]] = {}
+    for each in kept("training"):
+        report = Report.from_json(each["report"])
         settings = report.environment["settings"]
-        assert (settings["model"], settings["batch_size"]) == (model, batch)
-        rows = {row.contender: row for row in report.rows}
-        tcp = None
-        if with_tcp:
-            (tcp,) = (r for r in next(reports).rows if r.contender == "grpc+tensorwire")
-        yield Training(
-            model, batch, rows["grpc"], rows["grpc+tensorwire"], tcp, rows["no communication"]
-        )
+        way = "tcp" if each["command"].endswith(" --transport tcp") else "shm"
+        ways = found.setdefault((settings["model"], settings["batch_size"]), {})
+        ways[way] = {row.contender: row for row in report.rows}
+    for (model, batch), ways in found.items():
+        if rows := ways.get("shm"):
+            tcp = ways["tcp"]["grpc+tensorwire"] if "tcp" in ways else None
+            yield Training(
+                model, batch, rows["grpc"], rows["grpc+tensorwire"], tcp, rows["no communication"]
+            )
 
 
 def training() -> str:

@@ -6,17 +6,24 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import shlex
 import shutil
 from collections.abc import Iterator
+from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.figures import calls, pages, sets, steps
+import typer
+from tests.figures import calls, pages, records, sets, steps
+from tests.figures.memory import ACCESSES, REDUCED
 from tests.figures.pages import TABLES, Table
-from tests.figures.rows import Rows
-from tests.figures.sets import ROOT, SETS, TRAINED
+from tests.figures.rows import MB, Rows
+from tests.figures.sets import ROOT, SETS, TRAINED, Set
 
+from tensorwire import cli
 from tensorwire.bench.harness.rows import Report, Row
+from tensorwire.bench.suites.tf_grpc.suite import BENCHMARKS
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda each: f"{each.page}-{each.name}")
@@ -24,23 +31,64 @@ def test_a_table_agrees_with_its_file(table: Table) -> None:
     """One whose file is missing was written by hand."""
     (found,) = pages.place(table.name).findall((ROOT / table.page).read_text())
     if table.measured:
-        assert found[1] == table.text, "run: python -m tests.figures --write"
+        assert found[1] == table.text, "run: make benchmarks ARGS=--pages-only"
     else:
         assert ".json" not in found[1]
 
 
-def test_the_folder_has_files_of_sets_only() -> None:
-    names = {path.name for path in sets.FOLDER.glob("*")}
-    assert names <= {sets.file_of(name).name for name in SETS}
+def test_the_folder_has_what_comes_of_sets_only() -> None:
+    names = {path.name for path in sets.FOLDER.iterdir()} - {"index.md"}
     for name in SETS:
         if sets.file_of(name).exists():
             assert sets.load(name)
+            assert f"{name}.md" in names
+        pictures = {f"{name}-{place + 1}.png" for place in range(len(sets.kept(name)))}
+        assert pictures <= names
+        names -= {f"{name}.json", f"{name}.md", *pictures}
+    assert names == set()
+    assert sum(path.stat().st_size for path in sets.FOLDER.iterdir()) < 3 * MB
 
 
-def test_each_set_has_tables_and_is_on_the_page() -> None:
-    assert {name for table in TABLES for name in table.sets} == SETS.keys()
-    page = (ROOT / "docs" / "figures.md").read_text()
-    assert re.findall(r"^python -m tests\.figures ([a-z]+)", page, re.MULTILINE) == [*SETS]
+@pytest.mark.parametrize(("path", "text"), [*records.pages()], ids=lambda each: str(each)[-20:])
+def test_a_page_of_a_set_agrees_with_its_file(path: Path, text: str) -> None:
+    assert path.read_text() == text, "run: make benchmarks ARGS=--pages-only"
+
+
+def test_tables_are_of_sets_and_all_takes_no_more_than_40_minutes() -> None:
+    assert {name for table in TABLES for name in table.sets} <= SETS.keys()
+    assert sum(each.seconds for each in SETS.values()) <= 40 * 60
+    assert sum(each.seconds for each in SETS.values() if each.headline) <= 12 * 60
+
+
+@pytest.mark.parametrize("text", [each for made in SETS.values() for each in made.commands])
+def test_commands_are_those_that_there_are(text: str) -> None:
+    """They parse; nothing runs."""
+    words = shlex.split(text)
+    first = words.index("tensorwire")
+    command: Any = typer.main.get_command(cli.app)
+    rest = words[first + 1 :]
+    while hasattr(command, "summaries"):
+        command = command.load(rest.pop(0))
+    with command.make_context("tensorwire", rest, resilient_parsing=False) as context:
+        peers = context.params.get("peers") or []
+    known = {name for names in contenders(words[first + 2]) for name in names}
+    assert {each for peer in peers for each in peer.split(",")} <= known | {"all"}
+
+
+def contenders(word: str) -> Iterator[list[str]]:
+    group = "tf_grpc" if word in BENCHMARKS else word
+    yield [each.name for each in entry_points(group=f"tensorwire.bench.contenders.{group}")]
+
+
+def test_a_command_that_pages_name_beside_a_table_is_of_its_set() -> None:
+    """In the README, what stands in brackets ahead of a table."""
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    quoted = re.findall(r"`(tensorwire bench [^`]*)`", readme)
+    assert quoted
+    for command in quoted:
+        options = command.split("tensorwire bench ")[1]
+        listed = [each for made in SETS.values() for each in made.commands]
+        assert any(options in each for each in listed), command
 
 
 def test_every_place_on_a_page_is_of_a_table() -> None:
@@ -69,12 +117,18 @@ CALLS = {
 def rpc_rows() -> Iterator[Row]:
     for payload, size, case, reads, origin, (name, (transport, p50_us)) in itertools.product(
         ("array", "bytes", "protobuf", "protobuf-codec"),
-        calls.SIZES.values(),
+        (*calls.SIZES.values(), MB // 2),
         ("request", "pull", "stream"),
         (False, True),
         ("ordinary", "published"),
         CALLS.items(),
     ):
+        plain = payload == "array" and case == "request" and origin == "ordinary" and not reads
+        known = name.startswith("tensorwire") or (
+            origin == "ordinary" and (payload == "array" or name == "grpcio")
+        )
+        if not known or not (plain or size in (8, MB // 2, MB, 64 * MB)):
+            continue
         time = p50_us / 2 if payload == "protobuf-codec" else p50_us
         announced = origin == "published" and transport == "shm" and not reads
         yield Row(
@@ -113,13 +167,80 @@ def step_rows() -> list[Row]:
     ]
 
 
+HERE = {
+    "notes": ["nixl over tcp: left out: nixl is not installed: pip install nixl"],
+    "interrupted": False,
+    "settings": {},
+    "commit": "0123456789abcdef-dirty",
+    "time": "2026-11-25T00:00:00Z",
+    "roles": {"grpcio": "peer", "tensorwire": "own", "sockets-cubic": "limit"},
+}
+"""Of a run."""
+
+
+def peer_rows() -> Iterator[Row]:
+    for size in (8, MB // 2, 64 * MB):
+        for name, way, p50_us in (("ray", "shm", 500.0), ("mooncake", "tcp", 50.0)):
+            yield Row(name, way, "request", size, reads=True, p50_us=p50_us)
+
+
+def payload_report(suite: str) -> Report:
+    speeds = (("grpcio", "grpc", 90.0), ("tensorwire", "shm", 10.0), ("tensorwire", "tcp", 30.0))
+    rows = [
+        Row(
+            *(name, way, "uniform", 4 * MB, "non-serialized"),
+            reads=suite != "mimic",
+            p50_us=p50_us,
+            calls_per_s=1e6 / p50_us,
+            gb_per_s=1 / p50_us,
+            ratio=90 / p50_us,
+        )
+        for name, way, p50_us in speeds
+    ]
+    return Report(suite, "grpcio", {**HERE}, rows, {**PAYLOADS, "unit": UNITS[suite]})
+
+
+PAYLOADS = {"nodes": 0, "servers": 1, "workers": 1, "window": 1}
+UNITS = {"p2p-latency": "ms", "p2p-bandwidth": "MB/s", "mimic": "RPC/s"}
+
+
+def reduce_rows() -> Iterator[Row]:
+    speeds = {"gloo": 60.0, "mpich": 5.0, "memory": 4.0, "tensorwire": 10.0}
+    for size in REDUCED.values():
+        for name, p50_us in speeds.items():
+            yield Row(name, "way", "all_reduce", size, p50_us=p50_us)
+
+
+def access_rows() -> Iterator[Row]:
+    for case, size in ACCESSES.values():
+        for name, way, p50_us in (
+            *(("tensorwire", "shm", 1.0), ("tensorwire", "tcp", 20.0)),
+            *(("mpi", "shm", 2.0), ("nixl", "shm", 3.0), ("nixl", "tcp", 10.0)),
+        ):
+            yield Row(name, way, case, size, p50_us=p50_us)
+
+
+def weight_rows() -> Iterator[Row]:
+    for name, p50_us in {
+        "tensorwire": 2e5,
+        "tensorwire-tcp": 5e5,
+        "gloo": 1e6,
+        "grpcio": 2e6,
+        "memcpy": 1e5,
+        "mpich": 4e5,
+    }.items():
+        yield Row(name, "way", "copied", 1 << 30, p50_us=p50_us)
+    yield Row("tensorwire", "way", "adopted", 1 << 30, p50_us=3e3)
+
+
 def trained(model: str, batch: int, images: float) -> Report:
     speeds = {"grpc": 10.0, "grpc+tensorwire": images, "no communication": 40.0}
     rows = [
         Row(name, "way", model, 8, items_per_s=speed, cpu_s_per_call=1 / speed)
         for name, speed in speeds.items()
     ]
-    return Report("train", "grpc", {"settings": {"model": model, "batch_size": batch}}, rows)
+    settings = {"settings": {"model": model, "batch_size": batch}}
+    return Report("train", "grpc", {**HERE, **settings}, rows, {"curves": {}})
 
 
 @pytest.fixture
@@ -130,18 +251,25 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copy(ROOT / "README.md", tmp_path)
     for page in (ROOT / "docs").glob("*.md"):
         shutil.copy(page, tmp_path / "docs")
-    calls_ = [Report("rpc", "grpcio", {}, [*rpc_rows()])]
+    calls_ = Report("rpc", "grpcio", {**HERE}, [*rpc_rows()])
     reports: dict[str, list[Report]] = {
-        **dict.fromkeys(("rpc", "sizes", "bytes", "protobuf"), calls_),
-        "tensorflow": [Report("tensorflow", "grpc", {}, step_rows())],
+        **{name: [calls_] * len(SETS[name].commands) for name in ("rpc", "bytes", "protobuf")},
+        "sizes": [calls_, Report("rpc", "grpcio", {**HERE}, [])],
+        "peers": [Report("rpc", "grpcio", {**HERE}, [*rpc_rows(), *peer_rows()])],
+        "tensorflow": [Report("tensorflow", "grpc", {**HERE}, step_rows())],
         "training": [
             trained(model, batch, images)
             for model, batch, tcp in TRAINED
             for images in ((30.0, 20.0) if tcp else (30.0,))
         ],
+        "tf-grpc": [payload_report(name) for name in ("p2p-latency", "p2p-bandwidth")],
+        "mimic": [payload_report("mimic")],
+        "collectives": [Report("collectives", "gloo", {**HERE}, [*reduce_rows()])],
+        "remote": [Report("remote", "memcpy", {**HERE}, [*access_rows()])],
+        "weights": [Report("weights", "gloo", {**HERE}, [*weight_rows()])],
     }
     for name, found in reports.items():
-        both = zip(SETS[name], found, strict=True)
+        both = zip(SETS[name].commands, found, strict=name != "tf-grpc")
         made = [{"command": command, "report": each.to_json()} for command, each in both]
         sets.file_of(name).write_text(json.dumps(made))
     return tmp_path
@@ -156,7 +284,7 @@ def test_tables_show_what_was_measured(measured: Path) -> None:
     assert "| 8 B messages on one stream | 1 k/s | 100 k/s (**100x**) | 10 k/s (10x) |" in readme
     assert "| CPU seconds per GB at 64 MiB | 1 | 0.01 | 0.1 |" in readme
     assert "| 16 MiB | 60 ms | 5 ms (**12x**) | 20 ms (3.0x) |" in readme
-    assert "Made from [rpc.json](docs/figures/rpc.json) and [bytes.json]" in readme
+    assert "Made from [rpc.json](docs/benchmarks/rpc.json) and [bytes.json]" in readme
     figures = (measured / "docs" / "figures.md").read_text()
     assert "| 8 B request, p50 (p99) | 100x (200x) | 10x (20x) |" in figures
     assert "| 64 MiB request against NIXL (ours published, both read) | 4.0x | |" in figures
@@ -168,6 +296,14 @@ def test_tables_show_what_was_measured(measured: Path) -> None:
     assert "| fcn5 32 | 10 | 30 (3.0x) | | 40 | 0.10, 0.03 |" in figures
     protobuf = (measured / "docs" / "protobuf.md").read_text()
     assert "| 8 B | 1 ms | 10 us (100x) | 5 us (**200x**) | 50 us (20x) |" in protobuf
+    assert "| Ray, shm | 500 us (50x) | 500 us (50x) | 500 us (50x) |" in figures
+    assert "| Mooncake, tcp | 50 us (0.50x) |" in figures
+    assert "| latency, uniform | 90 us | 10 us (**9.0x**) | 30 us (3.0x) |" in figures
+    assert "| 4 nodes, fully connected, uniform | 11.1 k RPC/s | 100 k RPC/s" in figures
+    assert "| 8 MiB | 10 us | **6.0x** | 0.50x (5 us) | 0.40 |" in figures
+    assert "| read 8 B | 1 us | MPICH 2 us, NIXL 3 us | 20 us | 10 us |" in figures
+    assert "| shm, adopted | 3 ms | |" in figures
+    assert "memcpy by both 100 ms (0.50x), MPICH 400 ms (2.0x), gloo 1 s (5.0x)" in figures
     guide = (measured / "docs" / "tensorflow.md").read_text()
     assert "| AlexNet 2 | 3.0x | 0.75 |" in guide
 
@@ -194,12 +330,47 @@ def test_what_was_not_measured_has_no_line(measured: Path) -> None:
     assert "pyzmq" in calls.calls()
 
 
-def test_a_file_of_other_commands_is_refused(measured: Path) -> None:
+def test_pages_of_sets_have_all_that_their_files_have(measured: Path) -> None:
+    keep("rpc", "peers")
+    found = dict(records.pages())
+    index = found[sets.FOLDER / "index.md"]
+    assert "| [Calls, beside other libraries](rpc.md) | 2026-11-25 | 0123456789ab-dirty |" in index
+    assert "| Queues | not yet | |" in index
+    assert "\nqueue\n" not in index
+    page = found[sets.FOLDER / "peers.md"]
+    # Where others are ahead, and by how much; what is missing, and how to get it.
+    assert "| mooncake tcp request 8 read | tensorwire tcp request 8 read |" in page
+    assert "| 50 us | 100 us | 2.00x |" in page
+    assert "- nixl over tcp: left out: nixl is not installed: pip install nixl\n" in page
+    assert "| ray | shm | request | 64M | ordinary | yes | 1 | 500 us |" in page
+    assert "The list of commands has others by now" not in page
+
+
+def test_pages_are_written_with_a_picture_for_each_command(measured: Path) -> None:
+    keep("tf-grpc", "remote")
+    (sets.FOLDER / "queue-1.png").write_bytes(b"of a file that is gone")
+    assert len(records.write()) == 3
+    written = {path.name for path in sets.FOLDER.glob("*.png")}
+    assert written == {"remote-1.png", "tf-grpc-1.png", "tf-grpc-2.png"}
+    page = (sets.FOLDER / "tf-grpc.md").read_text()
+    assert "](tf-grpc-2.png)" in page.partition("## p2p-bandwidth")[2]
+
+
+def keep(*names: str) -> None:
+    for name in SETS.keys() - {*names}:
+        sets.file_of(name).unlink(missing_ok=True)
+
+
+def test_what_a_file_lacks_of_its_commands_is_told(measured: Path) -> None:
+    keep("rpc")
     found = json.loads(sets.file_of("rpc").read_text())
     found[0]["command"] += " --rounds 1"
     sets.file_of("rpc").write_text(json.dumps(found))
-    with pytest.raises(ValueError, match="is not of the commands of the set"):
-        sets.load("rpc")
+    assert sets.outdated("rpc") == SETS["rpc"].commands
+    page = dict(records.pages())[sets.FOLDER / "rpc.md"]
+    listed, made = page.split("```sh\n")[1:]
+    assert listed.startswith(SETS["rpc"].commands[0])
+    assert made.startswith(found[0]["command"])
 
 
 def test_a_file_of_another_schema_is_refused(measured: Path) -> None:
@@ -220,15 +391,29 @@ def test_a_set_is_measured_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         "TENSORWIRE_SPIN_US=0 tensorwire bench rpc --transport shm --sizes 8 --cases request "
         "--origin ordinary --reads no --no-limits --rounds 1 --seconds 0.001"
     )
-    monkeypatch.setitem(SETS, "rpc", [quick])
+    wrong = "tensorwire bench rpc --sizes 9"
+    monkeypatch.setitem(SETS, "rpc", Set("Calls", "Quick ones.", [quick, wrong], 1))
     monkeypatch.setattr(sets, "FOLDER", tmp_path / "figures")
-    sets.measure("rpc")
+    with pytest.raises(SystemExit) as ended:
+        sets.measure("rpc")
+    assert ended.value.code == 2
+    # What had ended before is kept.
     row = calls.call(Rows(sets.load("rpc")), "shm", "request", 8)
     assert row is not None
     assert row.ratio is not None
     assert row.ratio > 0
-    monkeypatch.setitem(SETS, "rpc", ["tensorwire bench rpc --sizes 9"])
-    with pytest.raises(SystemExit) as ended:
-        sets.measure("rpc")
-    assert ended.value.code == 2
-    assert json.loads(sets.file_of("rpc").read_text())[0]["command"] == quick
+    (made,) = sets.kept("rpc")
+    assert made["command"] == quick
+    assert made["seconds"] >= 0
+    assert sets.outdated("rpc") == [wrong]
+
+
+def test_times_of_single_calls_and_many_digits_are_not_kept() -> None:
+    report = {
+        "details": {"rows": [{"samples_us": [[1.0]], "min_us": 1.23456789}], "servers": 2},
+        "rows": [{"p50_us": 123456.789, "calls": 12345678}],
+    }
+    assert sets.trimmed(report) == {
+        "details": {"rows": [{"min_us": 1.23457}], "servers": 2},
+        "rows": [{"p50_us": 123457.0, "calls": 12345678}],
+    }

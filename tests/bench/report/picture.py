@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A picture of a page of figures, for the documentation; needs what test_browser.py needs.
 
-python -m tests.bench.report.picture docs/figures/rpc.json docs/images/report.png
+python -m tests.bench.report.picture docs/benchmarks/rpc.json docs/images/report.png
 """
 
 from __future__ import annotations

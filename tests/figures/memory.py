@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables of what moves memory: collectives, remote memory, weights."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.figures.rows import MB, Line, Rows, measured, table, times
+from tests.figures.sets import load
+
+from tensorwire.bench.harness.report import duration
+from tensorwire.bench.harness.rows import Row
+from tensorwire.bench.suites.remote.contender import BATCH
+
+REDUCED: Final = {
+    "8": 8,
+    "64 KiB": 64 << 10,
+    "1 MiB": MB,
+    "8 MiB": 8 * MB,
+    "64 MiB": 64 * MB,
+    "256 MiB": 256 * MB,
+}
+
+
+def _against(ours: Row | None, other: Row | None, *, bold: bool = False) -> str:
+    """How many times faster ours is; with the other's time where that is ahead."""
+    if ours is None or other is None:
+        return ""
+    by = measured(other.p50_us) / measured(ours.p50_us)
+    return times(by, bold=bold) + (f" ({duration(measured(other.p50_us))})" if by < 1 else "")
+
+
+def _share(ours: Row | None, limit: Row | None) -> str:
+    """Of the speed of a limit."""
+    if ours is None or limit is None:
+        return ""
+    return f"{measured(limit.p50_us) / measured(ours.p50_us):.2f}"
+
+
+def _time(row: Row | None) -> str:
+    return "" if row is None else duration(measured(row.p50_us))
+
+
+def collectives() -> str:
+    rows = Rows(load("collectives"))
+
+    def line(label: str, size: int) -> Line:
+        gloo, mpich, limit, ours = (
+            rows.one(contender=name, case="all_reduce", size=size)
+            for name in ("gloo", "mpich", "memory", "tensorwire")
+        )
+        share = _share(ours, limit) if size >= MB else ""
+        return [label, _time(ours), _against(ours, gloo, bold=True), _against(ours, mpich), share]
+
+    return table(
+        ["bytes", "tensorwire", "x gloo", "x MPICH", "of what memory allows"],
+        [line(label, size) for label, size in REDUCED.items()],
+    )
+
+
+ACCESSES: Final = {
+    "read 8 B": ("read", 8),
+    "read 64 KiB": ("read", 64 << 10),
+    "read 1 MiB": ("read", MB),
+    "512 prepared reads of 4 KiB, each": ("batch", 2 * MB),
+    "fetch_add of 8 B": ("fetch_add", 8),
+    "write and signal, there and back": ("signal", 8),
+    "read 64 MiB": ("read", 64 * MB),
+}
+OTHERS: Final = {"mpi": "MPICH", "nixl": "NIXL"}
+
+
+def remote() -> str:
+    rows = Rows(load("remote"))
+
+    def found(name: str, way: str, case: str, size: int) -> str:
+        row = rows.one(contender=name, transport=way, case=case, size=size)
+        each = BATCH if case == "batch" else 1
+        return "" if row is None else duration(measured(row.p50_us) / each)
+
+    def line(label: str, case: str, size: int) -> Line:
+        others = ((title, found(name, "shm", case, size)) for name, title in OTHERS.items())
+        return [
+            label,
+            found("tensorwire", "shm", case, size),
+            ", ".join(f"{title} {time}" for title, time in others if time),
+            found("tensorwire", "tcp", case, size),
+            found("nixl", "tcp", case, size),
+        ]
+
+    return table(
+        ["", "shm", "others", "tcp", "NIXL over tcp"],
+        [line(label, *work) for label, work in ACCESSES.items()],
+    )
+
+
+RECEIVERS: Final = {
+    "memcpy": "memcpy by both",
+    "mpich": "MPICH",
+    "gloo": "gloo",
+    "grpcio": "grpcio",
+}
+
+
+def weights() -> str:
+    rows = Rows(load("weights"))
+    size = max(row.size for row in rows.all)
+
+    def line(label: str, name: str, case: str, *, compared: bool) -> Line:
+        ours = rows.one(contender=name, case=case, size=size)
+        against = []
+        for other, title in RECEIVERS.items() if compared and ours else ():
+            if row := rows.one(contender=other, case=case, size=size):
+                by = measured(row.p50_us) / measured(ours.p50_us) if ours else 0
+                against.append(f"{title} {_time(row)} ({times(by)})")
+        return [label, _time(ours), ", ".join(against)]
+
+    return table(
+        ["1 GiB to two receivers", "p50", "against"],
+        [
+            line(
+                "shm, into the receivers' own memory",
+                *("tensorwire", "copied"),
+                compared=True,
+            ),
+            line("shm, adopted", "tensorwire", "adopted", compared=False),
+            line("tcp", "tensorwire-tcp", "copied", compared=True),
+        ],
+    )

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page of each set, with all that its file has, its pictures, and the page of all sets."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from tests.figures import sets
+from tests.figures.rows import table
+from tests.figures.sets import SETS, file_of, kept, outdated
+
+from tensorwire.bench.harness.report import host, plot
+from tensorwire.bench.harness.rows import Report
+from tensorwire.bench.report import tables
+from tensorwire.bench.report.leads import Leads, leads
+from tensorwire.bench.report.runs import Run, parse
+
+COLUMNS: Final = 100
+MAKE: Final = "make benchmarks"
+
+
+def wrapped(text: str, indent: str = "") -> str:
+    return textwrap.fill(
+        text, COLUMNS, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def pages() -> Iterator[tuple[Path, str]]:
+    """Each page with its text."""
+    yield sets.FOLDER / "index.md", _index()
+    for name in SETS:
+        if file_of(name).exists():
+            yield sets.FOLDER / f"{name}.md", _page(name)
+
+
+def write() -> list[str]:
+    """Writes all pages and pictures anew, and returns which pages."""
+    sets.FOLDER.mkdir(parents=True, exist_ok=True)
+    for old in sets.FOLDER.glob("*.png"):
+        old.unlink()
+    for name in SETS:
+        for place, each in enumerate(kept(name)):
+            _draw(Report.from_json(each["report"]), _picture(name, place))
+    written = []
+    for path, text in pages():
+        path.write_text(text)
+        written.append(f"{path.name}: all figures")
+    return written
+
+
+def _runs(name: str) -> list[Run]:
+    path = file_of(name)
+    return parse(path.read_bytes(), path.name)
+
+
+def _picture(name: str, place: int) -> Path:
+    return sets.FOLDER / f"{name}-{place + 1}.png"
+
+
+def _draw(report: Report, path: Path) -> None:
+    import matplotlib as mpl
+
+    with mpl.rc_context({"savefig.dpi": 60}):
+        _plots().get(report.suite, plot)(report, path)
+
+
+def _plots() -> Mapping[str, Callable[[Report, Path], None]]:
+    """Of suites whose figures have a picture of their own."""
+    from tensorwire.bench.suites.channels import suite as channels
+    from tensorwire.bench.suites.tf_grpc import suite as tf_grpc
+    from tensorwire.bench.suites.train import compare
+
+    return {
+        **dict.fromkeys(tf_grpc.BENCHMARKS, tf_grpc.plot),
+        "channels": channels.plot,
+        "train": compare.draw,
+    }
+
+
+def _index() -> str:
+    there = [name for name in SETS if file_of(name).exists()]
+    lines = [_line(name) for name in SETS]
+    minutes = sum(each.seconds for each in SETS.values()) / 60
+    first = [name for name, each in SETS.items() if each.headline]
+    quick = sum(SETS[name].seconds for name in first) / 60
+    about = (
+        "All that was measured for these pages, with the files that it is kept in: every row, who "
+        "is ahead of ours, the host, and how quiet it was. [Figures](../figures.md) is the short "
+        "form, and [Benchmarks](../benchmarks.md) tells how it is measured."
+    )
+    how = (
+        f"`{MAKE}` measures all of it again in about {minutes:.0f} minutes, "
+        f"`{MAKE} ARGS=--headline` only {', '.join(first)} in about {quick:.0f}, and "
+        f'`{MAKE} ARGS="sizes queue"` those sets. Nothing else may run on the machine meanwhile. '
+        "Ctrl-C ends it, and what has been measured stays. `ARGS=--pages-only` makes the pages "
+        "anew from the files, and `ARGS=--list` shows the commands."
+    )
+    contents = "\n".join(there)
+    return "\n".join(
+        [
+            "# All figures\n",
+            f"{wrapped(about)}\n",
+            table(["set", "measured", "commit", "took", "rows", "others ahead"], lines),
+            f"\n{wrapped(how)}\n",
+            f"```{{toctree}}\n:hidden:\n\n{contents}\n```\n",
+        ]
+    )
+
+
+def _line(name: str) -> list[str]:
+    if not file_of(name).exists():
+        return [SETS[name].title, "not yet", "", f"about {SETS[name].seconds} s", "", ""]
+    runs = _runs(name)
+    found = [leads(run.measured) for run in runs]
+    compared = sum(each.compared for each in found)
+    return [
+        f"[{SETS[name].title}]({name}.md)",
+        ", ".join(dict.fromkeys(run.told.time[:10] for run in runs)),
+        ", ".join(dict.fromkeys(_commit(run) for run in runs)),
+        _took(kept(name)),
+        str(sum(len(run.measured) for run in runs)),
+        f"{sum(len(each.peers) for each in found)} of {compared}" if compared else "",
+    ]
+
+
+def _commit(run: Run) -> str:
+    commit, dirty, _ = str(run.report.environment.get("commit", "")).partition("-dirty")
+    return commit[:12] + dirty
+
+
+def _took(found: list[dict[str, Any]]) -> str:
+    if not all("seconds" in each for each in found):
+        return ""
+    return f"{sum(each['seconds'] for each in found)} s"
+
+
+def _page(name: str) -> str:
+    made = SETS[name]
+    parts = [f"# {made.title}\n", f"{wrapped(made.about)}\n"]
+    parts.append(
+        wrapped(
+            f"Made from [{name}.json]({name}.json) by `{MAKE} ARGS={name}`. "
+            "[Benchmarks](../benchmarks.md) tells what the columns are."
+        )
+        + "\n"
+    )
+    if missing := outdated(name):
+        text = "The list of commands has others by now, which were not measured yet:"
+        parts += [f"{text}\n", *_code(missing)]
+    if len(runs := _runs(name)) > 1:
+        found = _titles(runs)
+        parts += [*(f"- [{each}](#{_anchor(each)})" for each in found), ""]
+    for place, run in enumerate(runs):
+        title = _titles(runs)[place] if len(runs) > 1 else ""
+        parts += _run(run, _picture(name, place).name, title)
+    return "\n".join(parts)
+
+
+def _code(commands: list[str]) -> list[str]:
+    return ["```sh", *commands, "```\n"]
+
+
+def _titles(runs: list[Run]) -> list[str]:
+    """Of several on a page: the words of their commands that not all of them have."""
+    every = [run.command.split() for run in runs]
+    common = set(every[0]).intersection(*every)
+    titles = [" ".join(word for word in words if word not in common) for words in every]
+    return [title.replace("--", "").replace("_", " ") for title in titles]
+
+
+def _anchor(title: str) -> str:
+    return "".join(c for c in title.lower().replace(" ", "-") if c.isalnum() or c in "-")
+
+
+def _run(run: Run, picture: str, title: str) -> Iterator[str]:
+    """title: where there are several on a page."""
+    level = "##"
+    if title:
+        yield f"## {title}\n"
+        level = "###"
+    yield from _code([run.command])
+    for text in tables.summary(run):
+        yield f"{wrapped(text)}\n"
+    yield f"{wrapped(_where(run))}\n"
+    yield f"![{_alt(run)}]({picture})\n"
+    for note in run.told.notes:
+        yield wrapped(f"- {' '.join(note.split())}", "  ")
+    if run.told.notes:
+        yield ""
+    yield from _ahead(leads(run.measured), level)
+    for make in tables.SPECIAL:
+        if (special := make(run)) is not None:
+            yield f"{level} {special.title}\n"
+            yield f"{wrapped(special.about)}\n"
+            yield f"{_markdown(special)}\n"
+    yield f"{level} All rows\n"
+    yield f"{_markdown(tables.of_rows(run))}\n"
+
+
+def _where(run: Run) -> str:
+    environment = run.report.environment
+    if "kernel" not in environment:
+        return "The run, of an older version, does not tell where it was made."
+    return f"{host(environment)} Commit: {_commit(run) or 'not told'}."
+
+
+def _alt(run: Run) -> str:
+    return f"The figures of {run.report.suite} of the table below."
+
+
+def _ahead(found: Leads, level: str) -> Iterator[str]:
+    if not found.compared and not found.limits:
+        return
+    yield f"{level} Where others are ahead\n"
+    yield f"{wrapped(tables.ahead(found))}\n"
+    for title, each in (("Other libraries", found.peers), ("Limits", found.limits)):
+        if each:
+            yield f"{title} that are ahead:\n"
+            yield f"{_markdown(tables.of_leads(title, each))}\n"
+
+
+def _markdown(found: tables.Table) -> str:
+    return table(
+        [cell.replace("|", "\\|") for cell in found.head],
+        [[cell.replace("|", "\\|") for cell in row] for row in found.rows],
+    )
