@@ -56,6 +56,10 @@ nb::dict dict_of(const tw_statistics& found) {
     classes[each.upto == UINT64_MAX ? "inf" : std::to_string(each.upto).c_str()] = counted;
   }
   stats["classes"] = classes;
+  nb::dict thresholds;
+  for (const tw_threshold& each : found.thresholds)
+    thresholds[each.name] = nb::make_tuple(each.bytes, each.source);
+  stats["thresholds"] = thresholds;
   return stats;
 }
 

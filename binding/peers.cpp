@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Peers, and how a link to one is made: Hellos, invitations, connecting.
+#include <nanobind/stl/array.h>
+
+#include <algorithm>
+#include <array>
+
 #include "binding.h"
 
 namespace binding {
@@ -147,15 +152,18 @@ void bind_peers(nb::module_& m) {
       "connect",
       [](const std::string& address, const nb::bytes& session, const nb::bytes& secret,
          const nb::bytes& instance, const nb::bytes& peer_hello, double timeout,
-         int64_t max_message, nb::handle serves) {
+         int64_t max_message, nb::handle serves,
+         const std::array<int64_t, TW_THRESHOLDS>& thresholds) {
         tw_server* const server = serves.is_none() ? nullptr : nb::cast<Server&>(serves).handle;
-        const tw_invitation invitation{address.c_str(),
+        tw_invitation invitation{address.c_str(),
                                        exactly<TW_SESSION_SIZE>(session, "session"),
                                        exactly<TW_SECRET_SIZE>(secret, "secret"),
                                        exactly<TW_INSTANCE_SIZE>(instance, "instance"),
                                        peer_hello.c_str(),
                                        peer_hello.size(),
-                                       max_message};
+                                       max_message,
+                                       {}};
+        std::ranges::copy(thresholds, invitation.thresholds);
         tw_link* link = nullptr;
         tw_status status{};
         int result;
@@ -168,7 +176,8 @@ void bind_peers(nb::module_& m) {
       },
       nb::arg("address"), nb::arg("session"), nb::arg("secret"), nb::arg("instance"),
       nb::arg("peer_hello"), nb::arg("timeout"), nb::arg("max_message") = -1,
-      nb::arg("serves").none() = nb::none(), nb::rv_policy::take_ownership);
+      nb::arg("serves").none() = nb::none(),
+      nb::arg("thresholds") = std::array<int64_t, TW_THRESHOLDS>{-1, -1, -1}, nb::rv_policy::take_ownership);
 }
 
 }  // namespace binding

@@ -28,6 +28,17 @@ void bind_process(nb::module_& m) {
         &list);
     return list;
   });
+  m.def("link_tuning", [] {
+    tw_status status{};
+    check(tw_link_tuning(&status), status);
+  });
+  m.def("threshold_ranges", [] {
+    nb::list ranges;
+    uint64_t lowest, highest;
+    for (int i = 0; tw_threshold_range(i, &lowest, &highest); ++i)
+      ranges.append(nb::make_tuple(lowest, highest));
+    return ranges;
+  });
   m.def(
       "read_setting",
       [](const std::string& variable) {

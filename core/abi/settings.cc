@@ -72,6 +72,11 @@ int tw_settings(tw_visit_fact visit, void* context, tw_status* status) try {
   return no_memory(status);
 }
 
+int tw_link_tuning(tw_status* status) {
+  auto runtime = Runtime::get();
+  return report(status, runtime ? (*runtime)->link_table_status() : runtime.status());
+}
+
 void tw_each_setting(tw_visit_setting visit, void* context) try {
   each_setting({}, usual_kinds(), [&](const Setting& setting, const Value*, const Value* usual) {
     const std::string fallback = setting.fallback ? setting.fallback

@@ -50,6 +50,11 @@ void visit_statistics(CallPort& port, tw_visit_statistics visit, void* context) 
                   found.received, found.received_bytes};
   }
   const auto reason = [](const Status& why) { return why.ok() ? nullptr : why.details().c_str(); };
+  const Thresholds& settled = port.link().thresholds();
+  const auto threshold = [&](Threshold which) {
+    const auto place = static_cast<size_t>(which);
+    return tw_threshold{name_of(which), settled.bytes[place], name_of(settled.sources[place])};
+  };
   const tw_statistics out{port.link().transport(),
                           port.link().peer().address.c_str(),
                           reason(stats.crowded_why),
@@ -57,11 +62,26 @@ void visit_statistics(CallPort& port, tw_visit_statistics visit, void* context) 
                           values.data(),
                           values.size(),
                           classes.data(),
-                          classes.size()};
+                          classes.size(),
+                          {threshold(Threshold::kCoalesce), threshold(Threshold::kEager),
+                           threshold(Threshold::kChunk)}};
   visit(context, &out);
 }
 
+static_assert(TW_THRESHOLDS == kThresholds &&
+              TW_COALESCE_BYTES == static_cast<int>(Threshold::kCoalesce) &&
+              TW_EAGER_BYTES == static_cast<int>(Threshold::kEager) &&
+              TW_CHUNK_BYTES == static_cast<int>(Threshold::kChunk));
+
 }  // namespace
+
+int tw_threshold_range(int threshold, uint64_t* lowest, uint64_t* highest) {
+  if (threshold < 0 || threshold >= TW_THRESHOLDS) return 0;
+  const setting::Size& sizes = sizes_of(static_cast<Threshold>(threshold));
+  *lowest = sizes.lowest;
+  *highest = sizes.highest;
+  return 1;
+}
 
 const tw_counter* tw_link_counters(size_t* count) {
   static const auto all =

@@ -43,8 +43,33 @@ constexpr Setting kShared{
     "the most memory that is made for peers to access, as that of a remote host, beside the arena",
     "as TENSORWIRE_BUFFER_BYTES"};
 
-// A coalesced or eager message is copied through bounded staging; beyond these sizes the copy costs
-// more than a rendezvous. A chunk may not exceed what a frame of the wire format carries.
+constexpr Setting kCoalesce{
+    "coalesce_bytes",
+    "TENSORWIRE_COALESCE_BYTES",
+    kCoalesceSizes,
+    "consecutive segments up to this size share a send. Less than 16K is best",
+    nullptr,
+    "TF_RDMA_ACC_SIZE",
+    kCoalesceSizes};
+constexpr Setting kEager{
+    "eager_bytes", "TENSORWIRE_EAGER_BYTES", kEagerSizes,
+    "up to this size a segment is copied along. Larger ones go by lease, by RDMA reads, or in "
+    "chunks. By RDMA nothing below 4K is read, however low this is"};
+constexpr Setting kChunk{
+    "chunk_bytes",
+    "TENSORWIRE_CHUNK_BYTES",
+    kChunkSizes,
+    "the pieces in which large segments travel between hosts: by RDMA of this size, several "
+    "under way together; by TCP of 1M at most, so that small messages pass between. Shared "
+    "memory does not cut them",
+    nullptr,
+    "TF_RDMA_CHUNK_SIZE",
+    kChunkSizes};
+
+bool read_link_tuning(std::string_view value, std::string&) {
+  return value == "auto" || value == "off" || value.find('/') != std::string_view::npos;
+}
+
 constexpr SettingOf<Settings> kSettings[] = {
     {&Settings::runtime_dir,
      {"runtime_dir", "TENSORWIRE_RUNTIME_DIR",
@@ -63,20 +88,16 @@ constexpr SettingOf<Settings> kSettings[] = {
     {&Settings::stream_window_bytes,
      {"stream_window_bytes", "TENSORWIRE_STREAM_WINDOW_BYTES", Size{64 * kKi, kGi},
       "what a stream may have under way before its receiver takes it"}},
-    {&Settings::coalesce_bytes,
-     {"coalesce_bytes", "TENSORWIRE_COALESCE_BYTES", Size{0, kMi},
-      "consecutive segments up to this size share a send. Less than 16K is best", nullptr,
-      "TF_RDMA_ACC_SIZE", Size{0, kMi}}},
-    {&Settings::eager_bytes,
-     {"eager_bytes", "TENSORWIRE_EAGER_BYTES", Size{0, kMi},
-      "up to this size a segment is copied along. Larger ones go by lease, by RDMA reads, or in "
-      "chunks. By RDMA nothing below 4K is read, however low this is"}},
-    {&Settings::chunk_bytes,
-     {"chunk_bytes", "TENSORWIRE_CHUNK_BYTES", Size{64 * kKi, 64 * kMi},
-      "the pieces in which large segments travel between hosts: by RDMA of this size, several "
-      "under way together; by TCP of 1M at most, so that small messages pass between. Shared "
-      "memory does not cut them",
-      nullptr, "TF_RDMA_CHUNK_SIZE", Size{64 * kKi, 64 * kMi}}},
+    {&Settings::coalesce_bytes, kCoalesce},
+    {&Settings::eager_bytes, kEager},
+    {&Settings::chunk_bytes, kChunk},
+    {&Settings::link_tuning,
+     {"link_tuning", "TENSORWIRE_LINK_TUNING",
+      Words{"auto, off or the path of a table, with a /", read_link_tuning},
+      "the table of tensorwire tune links, which says the three sizes above for links of a "
+      "transport where nobody sets them. auto: links.table in the folder tensorwire of "
+      "XDG_CACHE_HOME, or of ~/.cache, where that is there",
+      "auto"}},
     {&Settings::stall,
      {"stall_seconds", "TENSORWIRE_STALL_SECONDS", Whole{0, 86'400, setting::Shape::kAny, kSecond},
       "a link is lost when its peer takes nothing for so many seconds of what waits for it; 0: "
@@ -99,6 +120,9 @@ Result<Settings> settings_from_environment() {
   if (Status status = read_settings(kSettings, s); !status.ok()) return status;
   const bool sized = is_set(kBuffer);
   if (!sized) s.buffer_bytes = arena_share(usable_memory());
+  s.coalesce_given = is_set(kCoalesce);
+  s.eager_given = is_set(kEager);
+  s.chunk_given = is_set(kChunk);
   const Settings usual;
   s.unread_bytes = sized ? s.buffer_bytes : std::min(s.buffer_bytes, usual.unread_bytes);
   if (!is_set(kPool))

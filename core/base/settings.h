@@ -13,10 +13,18 @@
 
 namespace tw {
 
+// What the thresholds of messages may be. A coalesced or eager message is copied through bounded
+// staging; beyond these sizes the copy costs more than a rendezvous. A chunk may not exceed what a
+// frame of the wire format carries.
+inline constexpr setting::Size kCoalesceSizes{0, 1 << 20}, kEagerSizes{0, 1 << 20},
+    kChunkSizes{64 << 10, 64 << 20};
+
 struct Settings {
   size_t coalesce_bytes = 8 << 10;
   size_t eager_bytes = 16 << 10;
   size_t chunk_bytes = 4 << 20;
+  // Whether the user has set them; not set by themselves.
+  bool coalesce_given = false, eager_given = false, chunk_given = false;
   size_t buffer_bytes = size_t{1} << 30;
   // What may wait for a client that does not take its replies: as much as the arena is told to
   // hold; 1 GiB, if the arena has so much, where nobody says. Not set by itself.
@@ -28,7 +36,7 @@ struct Settings {
   Nanos spin = 50 * kMicrosecond;
   Nanos stall = 60 * kSecond;  // 0: never
   size_t trace_events = 0;
-  std::string trace_folder, runtime_dir;
+  std::string trace_folder, runtime_dir, link_tuning;
 };
 
 // A longer one leaves no room for a socket's address below it.

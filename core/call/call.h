@@ -193,7 +193,8 @@ class CallPort : public MessagePort {
   // A link that a poller of the runtime's looks after.
   static Result<Ref<CallPort>> create(Runtime& runtime, std::unique_ptr<Transport> transport,
                                       Peer peer, uint64_t max_message,
-                                      Link::Role role = Link::Role::kClient);
+                                      Link::Role role = Link::Role::kClient,
+                                      const Wanted& wanted = {});
   explicit CallPort(Link& link)
       : link_(link),
         access_(link.attach<AccessPort>()),

@@ -211,11 +211,12 @@ Status ClientCall::on_message(Ref<Parcel> message) {
 // ---- the port ----
 
 Result<Ref<CallPort>> CallPort::create(Runtime& runtime, std::unique_ptr<Transport> transport,
-                                       Peer peer, uint64_t max_message, Link::Role role) {
+                                       Peer peer, uint64_t max_message, Link::Role role,
+                                       const Wanted& wanted) {
   auto poller = runtime.background();
   if (!poller) return poller.status();
   const auto link =
-      make_ref<Link>(runtime, std::move(transport), std::move(peer), max_message, role);
+      make_ref<Link>(runtime, std::move(transport), std::move(peer), max_message, role, wanted);
   const auto port = Ref<CallPort>::share(&link->attach<CallPort>());
   if (Status status = link->start(**poller); !status.ok()) return status;
   return port;

@@ -418,17 +418,18 @@ Server::Server(Runtime& runtime, std::unique_ptr<Poller> poller, uint64_t max_me
 }
 
 void Server::arrived(meet::Connected connected) {
-  (void)take_in(std::move(connected), max_message_, Link::Role::kServer);
+  (void)take_in(std::move(connected), max_message_, Link::Role::kServer, {});
 }
 
-Result<Ref<CallPort>> Server::join(meet::Connected connected, uint64_t max_message) {
-  return take_in(std::move(connected), max_message, Link::Role::kClient);
+Result<Ref<CallPort>> Server::join(meet::Connected connected, uint64_t max_message,
+                                    const Wanted& wanted) {
+  return take_in(std::move(connected), max_message, Link::Role::kClient, wanted);
 }
 
 Result<Ref<CallPort>> Server::take_in(meet::Connected connected, uint64_t max_message,
-                                      Link::Role role) {
+                                      Link::Role role, const Wanted& wanted) {
   const auto link = make_ref<Link>(runtime_, std::move(connected.transport),
-                                   std::move(connected.peer), max_message, role);
+                                   std::move(connected.peer), max_message, role, wanted);
   ServerPort& port = link->attach<ServerPort>(Ref<Server>::share(this));
   {
     const MutexLock lock(mutex_);

@@ -85,7 +85,8 @@ class Server final : public RefCounted {
   void arrived(meet::Connected connected);
   // Serves a peer that this process has connected to, over the link that its own calls take.
   // UNAVAILABLE: the server is closed.
-  Result<Ref<CallPort>> join(meet::Connected connected, uint64_t max_message);
+  Result<Ref<CallPort>> join(meet::Connected connected, uint64_t max_message,
+                             const Wanted& wanted = {});
   // Puts `token` into `queue` when a peer next comes or goes, or the server is closed. UNAVAILABLE:
   // it is. std::bad_alloc: the token never comes.
   Status notify_peers(Ref<EventQueue> queue, uint64_t token);
@@ -104,7 +105,8 @@ class Server final : public RefCounted {
   friend class ServerCall;
   class Drain;
   Server(Runtime& runtime, std::unique_ptr<Poller> poller, uint64_t max_message);
-  Result<Ref<CallPort>> take_in(meet::Connected connected, uint64_t max_message, Link::Role role);
+  Result<Ref<CallPort>> take_in(meet::Connected connected, uint64_t max_message, Link::Role role,
+                                const Wanted& wanted);
   void queue(ServerPort& port, Ref<ServerCall> call);
   Ref<ServerCall> take_queued(ServerPort& port);
   Ref<ServerCall> take_turn();

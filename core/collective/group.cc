@@ -4,13 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <new>
 #include <utility>
 #include <vector>
 
+#include "base/rules_file.h"
 #include "base/shortage.h"
 #include "base/text.h"
 #include "collective/by_parts.h"
@@ -38,15 +38,6 @@ std::span<const std::byte> whole_of(const InMessage& message) {
   return {message.segments[0].data, message.segments[0].size};
 }
 
-// Where the table of this user is, unless a path was given; empty: nowhere.
-std::string table_of_user() {
-  constexpr const char* kTable = "/tensorwire/collectives.table";
-  if (const char* const cache = std::getenv("XDG_CACHE_HOME"); cache && *cache == '/')
-    return std::string(cache) + kTable;
-  const char* const home = std::getenv("HOME");
-  return home && *home == '/' ? text({home, "/.cache", kTable}) : std::string{};
-}
-
 struct Table {
   Tuning tuning;
   std::string why_not;  // it is not as it should be; empty: it is, or there is none
@@ -58,14 +49,14 @@ Result<Table> own_table(Runtime& runtime, const Seat& seat) {
   if (!said) return said.status();
   if (*said == "off") return Table{};
   const bool named = !said->empty() && *said != "auto";
-  const std::string path = named ? *said : table_of_user();
+  const std::string path = named ? *said : rules::path_in_cache("collectives.table");
   if (path.empty()) return Table{};
   auto read = Tuning::read(path);
   if (read) return Table{std::move(*read), {}};
   if (!named && read.status().code() == Code::kNotFound) return Table{};
   return Table{
       {},
-      text({"the table of tensorwire tune, ", path, ", is not used: ", read.status().details()})};
+      text({"the table of tensorwire tune collectives, ", path, ", is not used: ", read.status().details()})};
 }
 
 // The ranks of each host: those that can all map each other's memory. The same for all who know
@@ -204,7 +195,7 @@ Status Group::choose_fabric(Runtime& runtime, const Seat& seat, const Wait& wait
     if (theirs->tuning != mine.tuning) {
       tuned_ = false;
       if (why_not_tuned_.empty())
-        why_not_tuned_ = text({"the tables of tensorwire tune are not used: ", members_->name(i),
+        why_not_tuned_ = text({"the tables of tensorwire tune collectives are not used: ", members_->name(i),
                                " has another one than ", members_->name(rank())});
     }
     for (size_t j = 0; j < ranks; ++j) {

@@ -26,7 +26,7 @@ struct Seat {
   Algorithm algorithm = Algorithm::kNone;
   // Whether ranks of this host read each other's memory where the kernel lets them.
   bool reads_memory = true;
-  // The table of `tensorwire tune`; empty: as TENSORWIRE_TUNING says.
+  // The table of `tensorwire tune collectives`; empty: as TENSORWIRE_TUNING says.
   std::string tuning = {};
 };
 

@@ -1,23 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective/tuning.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <charconv>
 #include <cstring>
 
-#include "base/fd.h"
+#include "base/rules_file.h"
 #include "base/sha256.h"
 #include "base/text.h"
 
 namespace tw::collective {
 namespace {
 
-constexpr size_t kWords = 5;
+using rules::wrong;
+
+constexpr std::string_view kForm[] = {"operation", "fabric", "ranks", "bytes", "way"};
 constexpr uint64_t kMostRanks = 1 << 20;
 
 bool possible(CollectiveKind kind, Reach reach, Way way) {
@@ -49,24 +45,6 @@ std::optional<Enum> named(std::string_view word, size_t count) {
   return std::nullopt;
 }
 
-std::optional<uint64_t> number(std::string_view word) {
-  uint64_t value = 0;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-  if (error != std::errc() || end != word.data() + word.size()) return std::nullopt;
-  return value;
-}
-
-// Takes a word off the front; empty: there are no more.
-std::string_view next_word(std::string_view& line) {
-  constexpr std::string_view kBlank = " \t\r";
-  line.remove_prefix(std::min(line.find_first_not_of(kBlank), line.size()));
-  const std::string_view word = line.substr(0, line.find_first_of(kBlank));
-  line.remove_prefix(word.size());
-  return word;
-}
-
-Status wrong(std::initializer_list<Piece> pieces) { return {Code::kInvalidArgument, text(pieces)}; }
-
 }  // namespace
 
 const char* name_of(Reach reach) { return reach == Reach::kMemory ? "memory" : "messages"; }
@@ -77,16 +55,12 @@ std::optional<Way> Ways::of(CollectiveKind kind, uint64_t bytes) const {
   return found == upto.end() ? std::nullopt : std::optional(found->way);
 }
 
-Result<Tuning::Rule> Tuning::rule_of(std::string_view line) {
-  std::array<std::string_view, kWords> words;
-  for (std::string_view& word : words) word = next_word(line);
-  if (words.back().empty() || !next_word(line).empty())
-    return wrong({"a rule is: operation fabric ranks bytes way"});
+Result<Tuning::Rule> Tuning::rule_of(std::span<const std::string_view> words) {
   const auto kind = named<CollectiveKind>(words[0], kCollectiveKinds);
   if (!kind) return wrong({quoted(words[0]), " is no operation"});
   const auto reach = named<Reach>(words[1], kReaches);
   if (!reach) return wrong({quoted(words[1]), " is neither memory nor messages"});
-  const auto ranks = number(words[2]), bytes = number(words[3]);
+  const auto ranks = rules::number(words[2]), bytes = rules::number(words[3]);
   if (!ranks || *ranks < 2 || *ranks > kMostRanks)
     return wrong({quoted(words[2]), " is no number of ranks"});
   if (!bytes) return wrong({quoted(words[3]), " is no number of bytes"});
@@ -97,17 +71,14 @@ Result<Tuning::Rule> Tuning::rule_of(std::string_view line) {
 }
 
 Result<Tuning> Tuning::parse(std::string_view table) {
-  if (table.size() > kMostBytes) return wrong({"it is larger than ", size_text(kMostBytes)});
   Tuning tuning;
-  for (int number = 1; !table.empty(); ++number) {
-    const std::string_view whole = table.substr(0, table.find('\n'));
-    table.remove_prefix(std::min(whole.size() + 1, table.size()));
-    std::string_view line = whole.substr(0, whole.find('#')), look = line;
-    if (next_word(look).empty()) continue;
-    const auto rule = rule_of(line);
-    if (!rule) return wrong({"line ", number, ": ", rule.status().details()});
+  const Status status = rules::each(table, kForm, [&](std::span<const std::string_view> words) {
+    const auto rule = rule_of(words);
+    if (!rule) return rule.status();
     tuning.rules_.push_back(*rule);
-  }
+    return Status{};
+  });
+  if (!status.ok()) return status;
   std::ranges::sort(tuning.rules_);
   const auto twice = std::ranges::adjacent_find(tuning.rules_, [](const Rule& a, const Rule& b) {
     return a.kind == b.kind && a.reach == b.reach && a.ranks == b.ranks && a.bytes == b.bytes;
@@ -119,25 +90,8 @@ Result<Tuning> Tuning::parse(std::string_view table) {
 }
 
 Result<Tuning> Tuning::read(const std::string& path) {
-  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!file) {
-    const bool absent = errno == ENOENT || errno == ENOTDIR;
-    return Status{absent ? Code::kNotFound : Code::kInvalidArgument,
-                  text({"it cannot be opened: ", std::strerror(errno)})};
-  }
-  struct stat found{};
-  if (::fstat(file.get(), &found) != 0 || !S_ISREG(found.st_mode)) return wrong({"it is no file"});
-  std::string table(kMostBytes + 1, '\0');  // one more: whether it is too large
-  size_t size = 0;
-  while (size < table.size()) {
-    const ssize_t got = ::read(file.get(), table.data() + size, table.size() - size);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return wrong({"it cannot be read: ", std::strerror(errno)});
-    if (got == 0) break;
-    size += static_cast<size_t>(got);
-  }
-  table.resize(size);
-  return parse(table);
+  const auto table = rules::read(path);
+  return table ? parse(*table) : table.status();
 }
 
 Ways Tuning::of(Reach reach, int ranks) const {

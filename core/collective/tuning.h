@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of a host, which `tensorwire tune` measures: which way operations of groups go.
+// The table of a host, which `tensorwire tune collectives` measures: which way operations of groups go.
 //
 // Text, a line for each rule, and # before what people may read:
 //
@@ -14,6 +14,7 @@
 
 #include <array>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,8 +47,6 @@ class Ways {
 
 class Tuning {
  public:
-  static constexpr size_t kMostBytes = 64 << 10;  // of the text
-
   // INVALID_ARGUMENT: the text says which line is wrong, and why.
   static Result<Tuning> parse(std::string_view table);
   // NOT_FOUND: there is no such file. INVALID_ARGUMENT, as above, or the file cannot be read.
@@ -67,7 +66,7 @@ class Tuning {
 
     auto operator<=>(const Rule&) const = default;
   };
-  static Result<Rule> rule_of(std::string_view line);
+  static Result<Rule> rule_of(std::span<const std::string_view> words);
   std::vector<Rule> rules_;  // sorted
 };
 

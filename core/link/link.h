@@ -28,6 +28,7 @@
 #include "meet/peer.h"
 #include "message/receiver.h"
 #include "message/sender.h"
+#include "message/thresholds.h"
 #include "process/runtime.h"
 #include "transport/transport.h"
 
@@ -37,8 +38,9 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Subs
  public:
   // Which end this is: kClient has connected, kServer has accepted.
   enum class Role : uint8_t { kClient, kServer };
+  // `wanted`: thresholds that whoever makes the link asks for.
   Link(Runtime& runtime, std::unique_ptr<Transport> transport, Peer peer, uint64_t max_message,
-       Role role);
+       Role role, const Wanted& wanted = {});
   ~Link() override;
 
   // Before start(): what rides on it, one of each kind.
@@ -55,7 +57,9 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Subs
 
   Role role() const { return role_; }
   const char* transport() const { return transport_->profile().name; }
-  const Profile& profile() const { return transport_->profile(); }
+  // The transport's, with the thresholds of this link.
+  const Profile& profile() const { return profile_; }
+  const Thresholds& thresholds() const { return thresholds_; }
   // Whether a segment of this size is not copied when it is sent.
   bool bulk(size_t size) const { return goes_in_bulk(size, profile()); }
   const Peer& peer() const { return peer_; }
@@ -266,6 +270,8 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Subs
   std::atomic<bool> trace_left_{false};
   const std::unique_ptr<Transport> transport_;
   const Peer peer_;
+  Profile profile_;  // settled by the next one
+  const Thresholds thresholds_;
   const Role role_;
   const Birthplace home_;
 

@@ -227,6 +227,7 @@ Result<Connected> connect(Runtime& runtime, const Invitation& invitation, Nanos 
     if (!watched) return watched.status();
     connected.peer.pidfd = std::move(*watched);
   }
+  connected.peer.same_host = local || wire::same_host(ours, invitation.hello);
   auto setup = kind->offer({wire::same_host(ours, invitation.hello)});
   if (!setup) return setup.status();
   auto made = set_up(**setup, std::move(*socket), deadline, address);

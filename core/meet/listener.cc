@@ -146,7 +146,9 @@ class Listener::PendingConnection final : public Watcher {
 
   Status begin_setup() TW_REQUIRES(mutex_) {
     const auto kind = std::ranges::find(kinds_, handshake_.transport(), &Kind::code);
-    auto setup = (*kind)->accept({wire::same_host(listener_->runtime_.hello(), client_)});
+    const bool same_host = wire::same_host(listener_->runtime_.hello(), client_);
+    peer_.same_host = peer_.same_host || same_host;
+    auto setup = (*kind)->accept({same_host});
     if (!setup) return setup.status();
     kind_ = *kind;
     setup_ = std::move(*setup);

@@ -30,6 +30,7 @@ Result<Peer> unix_peer(int socket) {
                       ", and shared memory is for processes of one user only"};
   Peer peer;
   peer.address = "unix:";
+  peer.same_host = true;
   peer.pid = credentials.pid;
   return peer;
 }

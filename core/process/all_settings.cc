@@ -57,9 +57,8 @@ constexpr Setting kOfUsers[] = {
      "for all ranks",
      "auto"},
     {"", "TENSORWIRE_TUNING", Words{"auto, off or the path of a table, with a /", read_tuning},
-     "of a group: the table of tensorwire tune. auto: collectives.table in the folder tensorwire "
-     "of "
-     "XDG_CACHE_HOME, or of ~/.cache, where that is there",
+     "of a group: the table of tensorwire tune collectives. auto: collectives.table in the folder "
+     "tensorwire of XDG_CACHE_HOME, or of ~/.cache, where that is there",
      "auto"},
     {"", "TENSORWIRE_GROUP_HOST", Words{"an address or a name of this host"},
      "of a group: where ranks of other hosts reach this one", "127.0.0.1"},

@@ -41,6 +41,10 @@ Result<std::unique_ptr<Runtime>> Runtime::create() {
   ShortageReserve::keep();
   auto runtime = std::make_unique<Runtime>();
   runtime->settings_ = *settings;
+  if (auto table = LinkTable::read(*settings))
+    runtime->link_table_ = std::move(*table);
+  else
+    runtime->link_table_status_ = table.status();
   runtime->trace(settings->trace_events);
   runtime->trace_file_.emplace(settings->trace_folder);
   if (Status status = fill_random(runtime->instance_); !status.ok()) return status;

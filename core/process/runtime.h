@@ -20,6 +20,7 @@
 #include "memory/pool.h"
 #include "memory/receive_memory.h"
 #include "memory/shared_memory.h"
+#include "process/link_table.h"
 #include "process/trace_file.h"
 #include "transport/kind.h"
 #include "wire/hello.h"
@@ -37,6 +38,10 @@ class Runtime {
   static void shut_down();
 
   const Settings& settings() const { return settings_; }
+  // What the user's table says of links; empty where it cannot be used.
+  const LinkTable& link_table() const { return link_table_; }
+  // Why it cannot be.
+  const Status& link_table_status() const { return link_table_status_; }
   const wire::InstanceId& instance() const { return instance_; }
   wire::Hello hello() const;
   Arena& arena() { return *arena_; }
@@ -96,6 +101,8 @@ class Runtime {
   void trim();
 
   Settings settings_;
+  LinkTable link_table_;
+  Status link_table_status_;
   wire::InstanceId instance_{};
   std::optional<TraceFile> trace_file_;
   Ref<Arena> arena_;

@@ -54,7 +54,12 @@ std::string trace_line(const TracedLink& link, const Trace::Record& record) {
   std::string out = "{\"pid\":" + std::to_string(getpid()) + ",\"role\":" + quoted_json(link.role) +
                     ",\"transport\":" + quoted_json(link.transport) +
                     ",\"peer\":" + quoted_json(link.peer) +
-                    ",\"total\":" + std::to_string(record.total) + ",\"steps\":{";
+                    ",\"total\":" + std::to_string(record.total) + ",\"thresholds\":{";
+  for (size_t i = 0; i < kThresholds; ++i)
+    out += (i == 0 ? "" : ",") + quoted_json(name_of(static_cast<Threshold>(i))) + ":[" +
+           std::to_string(link.thresholds.bytes[i]) + "," +
+           quoted_json(name_of(link.thresholds.sources[i])) + "]";
+  out += "},\"steps\":{";
   for (const bool sent : {true, false}) {
     out += sent ? "" : ",";
     out += quoted_json(direction(sent)) + ":{";

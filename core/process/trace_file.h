@@ -9,6 +9,7 @@
 #include "base/fd.h"
 #include "base/mutex.h"
 #include "base/trace.h"
+#include "message/thresholds.h"
 
 namespace tw {
 
@@ -16,6 +17,7 @@ struct TracedLink {
   const char* role;  // of this end: client, server
   const char* transport;
   std::string peer;
+  Thresholds thresholds{};
 };
 
 // Thread-safe. Whoever cannot write says so once, on stderr: nobody waits for what is left here.
@@ -38,7 +40,7 @@ class TraceFile {
 
 std::string quoted_json(std::string_view text);
 
-// As one line. Steps: name to [count, bytes]; events: [time ns, "sent" or "received", step, stream,
+// As one line. Thresholds: name to [bytes, source]; steps: name to [count, bytes]; events: [time ns, "sent" or "received", step, stream,
 // message, segment, bytes, id].
 std::string trace_line(const TracedLink& link, const Trace::Record& record);
 

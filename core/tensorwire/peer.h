@@ -21,9 +21,12 @@ typedef struct tw_invitation {
   const void* hello;
   size_t hello_size;
   int64_t max_message;  // bytes, -1: the setting
+  // Thresholds of what this end sends, by their place in tw_thresholds; -1: the setting, or the
+  // table of tensorwire tune links.
+  int64_t thresholds[TW_THRESHOLDS];
 } tw_invitation;
 
-// Makes a link. `serves`, which may be null, serves the calls that the peer begins on it, looks
+// Makes a link. INVALID_ARGUMENT: a threshold is out of its range. `serves`, which may be null, serves the calls that the peer begins on it, looks
 // after the link, and closes it when it is closed itself. UNAVAILABLE, DEADLINE_EXCEEDED,
 // UNAUTHENTICATED, PERMISSION_DENIED.
 int tw_connect(const tw_invitation* invitation, tw_server* serves, int64_t timeout_ns,

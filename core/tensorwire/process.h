@@ -51,6 +51,16 @@ typedef struct tw_size_class {
   uint64_t messages_sent, bytes_sent, messages_received, bytes_received;
 } tw_size_class;
 
+// The sizes at which messages of a link change their protocol.
+enum { TW_COALESCE_BYTES = 0, TW_EAGER_BYTES = 1, TW_CHUNK_BYTES = 2, TW_THRESHOLDS = 3 };
+typedef struct tw_threshold {
+  const char* name;  // as the setting's: static
+  uint64_t bytes;
+  const char* source;  // static: default, table, environment or argument
+} tw_threshold;
+// What one may be, in bytes. 0: there is none of this number.
+int tw_threshold_range(int threshold, uint64_t* lowest, uint64_t* highest);
+
 // Of one link. Good as long as the visit.
 typedef struct tw_statistics {
   const char* transport;
@@ -61,6 +71,7 @@ typedef struct tw_statistics {
   size_t count;
   const tw_size_class* classes;  // the last one without a limit: UINT64_MAX
   size_t class_count;
+  tw_threshold thresholds[TW_THRESHOLDS];
 } tw_statistics;
 typedef void (*tw_visit_statistics)(void* context, const tw_statistics* statistics);
 
@@ -104,6 +115,9 @@ typedef void (*tw_visit_setting)(void* context, const tw_setting* setting);
 void tw_each_setting(tw_visit_setting visit, void* context);
 // Those in force: one record of numbers and texts. INVALID_ARGUMENT: one is wrong.
 int tw_settings(tw_visit_fact visit, void* context, tw_status* status);
+// Ok where links use the table that TENSORWIRE_LINK_TUNING names, or there is none.
+// INVALID_ARGUMENT: it is not as it should be, and none is used.
+int tw_link_tuning(tw_status* status);
 // What one holds now, as it is meant; empty: it is not set. INVALID_ARGUMENT: it is wrong.
 // NOT_FOUND: it is no setting. OUT_OF_RANGE: `room` is too small.
 int tw_read_setting(const char* variable, char* value, size_t room, tw_status* status);

@@ -149,6 +149,13 @@ class Setting(TypedDict):
 def each_setting() -> list[Setting]:
     """All that there are."""
 
+def link_tuning() -> None:
+    """StatusError (INVALID_ARGUMENT): why links do not use the table that they should."""
+
+def threshold_ranges() -> list[tuple[int, int]]:
+    """What the thresholds of a link may be: those that share a send, those that are copied along,
+    and chunks; in bytes, the least and the most."""
+
 def read_setting(variable: str) -> str:
     """What a variable of the environment holds now, as it is meant; empty: it is not set.
     StatusError: INVALID_ARGUMENT when it is wrong, NOT_FOUND when it is no setting."""
@@ -275,12 +282,14 @@ def connect(
     timeout: float,
     max_message: int = -1,
     serves: Server | None = None,
+    thresholds: Sequence[int] = ...,
 ) -> Peer:
     """Connects to ``shm:<socket path>`` or ``tcp:<host>:<port>`` and proves the secret.
 
     session: 16 bytes; secret: 32 bytes; instance: the 16-byte id the server announced;
     peer_hello: the server's own Hello from the answer to Open. max_message: receive limit in bytes,
-    -1 for the setting. serves: serves the calls that the peer begins, looks after the link, and
+    -1 for the setting. thresholds: as of ``threshold_ranges``, -1 for the setting or the table.
+    serves: serves the calls that the peer begins, looks after the link, and
     closes it when it is closed itself. The link closes when the object that this returns goes, and
     the calls under way have ended. Raises StatusError: UNAVAILABLE, DEADLINE_EXCEEDED,
     UNAUTHENTICATED (either proof failed, another instance), PERMISSION_DENIED (another user on a
@@ -688,7 +697,8 @@ class Group:
         """How its data moves, for people; empty: there is one rank."""
     @property
     def tuned(self) -> tuple[bool, str]:
-        """Whether the table of ``tensorwire tune`` decides, and why it does not where it was to."""
+        """Whether the table of ``tensorwire tune collectives`` decides, and why it does not where
+        it was to."""
     def statistics(self) -> list[tuple[str, str, int, int]]:
         """Operation, way, how often, bytes."""
     def run(

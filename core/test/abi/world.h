@@ -228,7 +228,7 @@ class Server {
     tw_server_instance(server_, instance);
     const std::string& address = std::string_view(way) == "shm" ? shm_ : tcp_;
     const tw_invitation invitation{address.c_str(), session,      secret, instance,
-                                   hello,           sizeof hello, -1};
+                                   hello,           sizeof hello, -1,     {-1, -1, -1}};
     return tw_connect(&invitation, serves, kPatience.timeout_ns, link, status);
   }
 

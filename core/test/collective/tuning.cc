@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tables of `tensorwire tune`: what they say, and what is none.
+// Tables of `tensorwire tune collectives`: what they say, and what is none.
 #include "collective/tuning.h"
 
 #include <doctest/doctest.h>
@@ -9,6 +9,8 @@
 #include <fstream>
 #include <random>
 #include <string>
+
+#include "base/rules_file.h"
 
 namespace tw::test {
 namespace {
@@ -68,7 +70,7 @@ TEST_CASE("tuning: what is no table is told by its line") {
     CHECK(complaint(wrong).find("cannot go by") != std::string::npos);
   CHECK(complaint("all_reduce memory 2 8 stage\nall_reduce memory 2 8 one_step") ==
         "two rules for 8 bytes of all_reduce over memory between 2 ranks");
-  CHECK(complaint(std::string(Tuning::kMostBytes + 1, '\n')) == "it is larger than 64K");
+  CHECK(complaint(std::string(rules::kMostBytes + 1, '\n')) == "it is larger than 64K");
   CHECK(complaint(std::string(1, '\0')).find("line 1: a rule is") == 0);
 }
 
@@ -93,7 +95,7 @@ TEST_CASE("tuning: files that are none") {
   CHECK(Tuning::read(folder).status().details() == "it is no file");
   std::ofstream(path) << kTable;
   CHECK(Tuning::read(path)->digest() == Tuning::parse(kTable)->digest());
-  std::ofstream(path) << std::string(Tuning::kMostBytes + 1, 'x');
+  std::ofstream(path) << std::string(rules::kMostBytes + 1, 'x');
   CHECK(Tuning::read(path).status().details() == "it is larger than 64K");
   unlink(path.c_str());
   rmdir(folder.c_str());

@@ -45,6 +45,7 @@ TEST_CASE("every setting is read") {
       {"shared_memory_bytes", {"TENSORWIRE_SHARED_MEMORY_BYTES", "1048578"}},
       {"max_message_bytes", {"TENSORWIRE_MAX_MESSAGE_BYTES", "1025"}},
       {"stream_window_bytes", {"TENSORWIRE_STREAM_WINDOW_BYTES", "65538"}},
+      {"link_tuning", {"TENSORWIRE_LINK_TUNING", "./links"}},
       {"ring_bytes", {"TENSORWIRE_RING_BYTES", "16K"}},
       {"spin_us", {"TENSORWIRE_SPIN_US", "7"}},
       {"stall_seconds", {"TENSORWIRE_STALL_SECONDS", "0"}},

@@ -34,13 +34,15 @@ TEST_CASE("trace file: what is there already is not written to, and no link is f
 
   TraceFile file(folder);
   file.add({"client", "tcp", "peer"}, {});
-  file.add({"server", "tcp", "peer"}, {});
+  file.add({"server", "tcp", "peer", {{1, 2, 3}, {Source::kDefault, Source::kTable}}}, {});
   CHECK(content(secret) == "mine");
   CHECK_FALSE(fs::exists(folder / "new"));
   const fs::path written = folder / (pid + "-3.jsonl");
   const std::string lines = content(written);
   CHECK(lines.find("\"role\":\"client\"") != std::string::npos);
   CHECK(lines.find("\"role\":\"server\"") != std::string::npos);
+  CHECK(lines.find("{\"coalesce_bytes\":[1,\"default\"],\"eager_bytes\":[2,\"table\"],"
+                   "\"chunk_bytes\":[3,\"default\"]}") != std::string::npos);
   CHECK((fs::status(written).permissions() & fs::perms::all) ==
         (fs::perms::owner_read | fs::perms::owner_write));
   fs::remove_all(folder);

@@ -90,7 +90,9 @@ TcpTransport::TcpTransport(Fd socket, Fd wake, const tcp::Settings& settings)
                settings.coalesce_bytes,
                settings.eager_bytes,
                std::min(settings.chunk_bytes, kLargestChunk),
-               1} {}
+               1,
+               false,
+               kLargestChunk} {}
 
 TcpTransport::~TcpTransport() { unwatch(); }
 

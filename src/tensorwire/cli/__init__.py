@@ -28,8 +28,7 @@ class Commands(Group):
         "graph": "Show which tensors cross machines in a step of a program, and what memory that "
         "takes.",
         "report": "Make a page of figures: one HTML file, which needs no network.",
-        "tune": "Measure which ways collectives are fastest on this host, and keep that for groups "
-        "to use.",
+        "tune": "Measure what is fastest on this host, and keep that for programs to use.",
     }
 
     def invoke(self, ctx: Any) -> Any:

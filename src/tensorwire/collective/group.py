@@ -72,7 +72,7 @@ class Group(Reductions, Movements):
         """How data moves, for people: ``shared memory``, ``messages`` where no two ranks have
         any in common, or ``shared memory and messages``; empty where there is one rank."""
         self.tuned, why_not = group.tuned
-        """Whether the table of ``tensorwire tune`` decides which ways operations go."""
+        """Whether the table of ``tensorwire tune collectives`` decides which ways operations go."""
         if why_not:
             LOGGER.warning("%s", why_not)
         self.origin: Final = origin or Origin(store, 0, host)

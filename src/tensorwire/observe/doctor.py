@@ -64,7 +64,7 @@ class PeerReport:
 
     transport, peer, reasons: of ``channel.path()``. error: why there was no answer, else empty.
     ping_us: median time of an empty call. note: why there are no transfers. crowded: of
-        ``channel.path()``, after them.
+        ``channel.path()``, after them. thresholds: of ``channel.path()``.
     """
 
     target: str
@@ -76,6 +76,7 @@ class PeerReport:
     transfers: tuple[Transfer, ...] = ()
     note: str = ""
     crowded: str = ""
+    thresholds: Mapping[str, tuple[int, str]] = field(default_factory=dict)
 
 
 def examine(found: Facts, buffer_bytes: int) -> list[Finding]:
@@ -266,7 +267,7 @@ def examine_host() -> tuple[list[Finding], dict[str, Any]]:
         name = str(error).partition("=")[0]
         wrong = Finding("settings", name, "fail", str(error), f"unset {name}  # or correct it")
         return [*found, wrong, *_unknown_settings()], {}
-    found += [*examine(facts(), int(settings["buffer_bytes"])), _permitted()]
+    found += [*examine(facts(), int(settings["buffer_bytes"])), _permitted(), *_link_tuning()]
     return [*found, *_unknown_settings()], dict(settings)
 
 
@@ -283,6 +284,17 @@ def _unknown_settings() -> list[Finding]:
         )
         for name, near in unknown(os.environ).items()
     ]
+
+
+def _link_tuning() -> list[Finding]:
+    from tensorwire import _core
+
+    try:
+        _core.link_tuning()
+    except _core.StatusError as error:
+        mend = "tensorwire tune links  # or correct the table"
+        return [Finding("thresholds of links", "by default", "warn", error.details, mend)]
+    return []
 
 
 def _permitted() -> Finding:
@@ -319,7 +331,13 @@ def examine_peer(
         try:
             take.seconds(b"")
             path = channel.path()
-            report = PeerReport(target, path.transport, path.peer, dict(path.reasons))
+            report = PeerReport(
+                target,
+                path.transport,
+                path.peer,
+                dict(path.reasons),
+                thresholds=dict(path.thresholds),
+            )
             pings = [take.seconds(b"") for _ in range(PINGS)]
             report = replace(report, ping_us=statistics.median(pings) * 1e6)
             for nbytes in TRANSFERS:
@@ -416,6 +434,8 @@ def print_peer(report: PeerReport, console: Console) -> None:
         line(f"  not {name}: {why}")
     if report.crowded:
         line(f"  crowded: {report.crowded}")
+    for name, (nbytes, who) in report.thresholds.items():
+        line(f"  {name}: {size(nbytes)} by {who}")
     if report.ping_us is not None:
         line(f"  an empty call: {report.ping_us:.0f} us")
     for transfer in report.transfers:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -62,6 +62,7 @@ class LinkTrace:
 
     total: steps since tracing began, of which ``events`` are the last, oldest first. steps: count
     and bytes of all of them, where the process has left them (``read``); of ``events`` else.
+    thresholds: of what this end sent, where the process has left them: as of ``Path``.
     """
 
     transport: str
@@ -71,6 +72,7 @@ class LinkTrace:
     steps: Mapping[Direction, Mapping[Step, tuple[int, int]]]
     role: str = ""
     pid: int = 0
+    thresholds: Mapping[str, tuple[int, str]] = field(default_factory=dict)
 
     def count(self, step: Step, direction: Direction) -> int:
         return self.steps[direction].get(step, (0, 0))[0]
@@ -141,6 +143,7 @@ def read(folder: Path) -> list[LinkTrace]:
             },
             role=link["role"],
             pid=link["pid"],
+            thresholds={name: (size, who) for name, (size, who) in link["thresholds"].items()},
         )
         for link in _left(folder)
         if "group" not in link
@@ -228,7 +231,12 @@ def print_links(links: Sequence[LinkTrace], console: Console, *, events: bool) -
         console.print("No link was opened: calls went by gRPC, or there were none.")
     for link in links:
         console.print(
-            f"\n{link.role} (pid {link.pid}) over {link.transport} to {link.peer}",
+            f"\n{link.role} (pid {link.pid}) over {link.transport} to {link.peer}"
+            + "".join(
+                f", {name} {nbytes} by {who}"
+                for name, (nbytes, who) in link.thresholds.items()
+                if who != "default"
+            ),
             markup=False,
             highlight=False,
         )

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any, Literal
 
 from tensorwire import _core, environment, transports
+from tensorwire.log import LOGGER
 from tensorwire.rpc.status import FAILED_PRECONDITION
 
 Transport = Literal["auto", "shm", "verbs", "tcp", "grpc"]
@@ -27,12 +29,33 @@ class Path:
     crowded: str = ""
     """What has been copied on this way so far because an arena had no room, or no lease, for it:
     how many tensors, and the setting that mends it. Empty: nothing."""
+    thresholds: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    """Of what this process sends on the link: bytes, and who says so (``default``, ``table``,
+    ``environment`` or ``argument``), by their names. Empty where gRPC carries the calls."""
+
+    def with_statistics(self, link: Mapping[str, Any]) -> Path:
+        """The same with what the statistics of its link tell."""
+        return replace(self, crowded=crowded(link), thresholds=link["thresholds"])
 
     def __str__(self) -> str:
         remarks = [f"not {name}: {why}" for name, why in self.reasons.items()]
+        remarks += [
+            f"{name} {nbytes} by {source}"
+            for name, (nbytes, source) in self.thresholds.items()
+            if source != "default"
+        ]
         if self.crowded:
             remarks.append(f"crowded: {self.crowded}")
         return f"{self.transport} to {self.peer}" + (f" ({'; '.join(remarks)})" if remarks else "")
+
+
+@cache
+def tell_tuning() -> None:
+    """One warning in the life of the process where links cannot use the table that they should."""
+    try:
+        _core.link_tuning()
+    except _core.StatusError as error:
+        LOGGER.warning("%s", error.details)
 
 
 def crowded(link: Mapping[str, object]) -> str:

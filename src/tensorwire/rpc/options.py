@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from tensorwire import _core
@@ -23,6 +23,14 @@ _SEND: Final = "grpc.max_send_message_length"
 _METADATA: Final = "grpc.max_metadata_size"
 _ALL_METADATA: Final = "grpc.absolute_max_metadata_size"
 _LEAST_ALL_METADATA: Final = 16 << 10  # what grpcio takes where only the lower limit is set
+
+THRESHOLDS: Final = (
+    "tensorwire.coalesce_bytes",
+    "tensorwire.eager_bytes",
+    "tensorwire.chunk_bytes",
+)
+"""Of a channel: the sizes at which what it sends changes its protocol, in bytes. In the order of
+``_core.threshold_ranges``."""
 
 HONOURED: Final = frozenset(
     (_RECEIVE, _SEND, "grpc.primary_user_agent", "grpc.secondary_user_agent")
@@ -92,6 +100,8 @@ class Limits(NamedTuple):
     send: int | None = None
     metadata: int | None = None
     """Of a request, counted as gRPC does: 32 bytes for each pair besides its key and value."""
+    thresholds: tuple[int, ...] = (-1,) * len(THRESHOLDS)
+    """Of the link; -1: what the settings, or the table of tensorwire tune links, say."""
 
 
 def named(options: Options) -> Iterator[tuple[str, Any]]:
@@ -102,6 +112,7 @@ def named(options: Options) -> Iterator[tuple[str, Any]]:
 
 
 def limits(options: Options) -> Limits:
+    """ValueError for a threshold that cannot be."""
     given = dict(named(options))
     receive, send = int(given.get(_RECEIVE, UNLIMITED)), int(given.get(_SEND, UNLIMITED))
     metadata = given.get(_ALL_METADATA)
@@ -111,7 +122,18 @@ def limits(options: Options) -> Limits:
         max(receive, UNLIMITED),
         send if send >= 0 else None,
         int(metadata) if metadata is not None else None,
+        _thresholds(given),
     )
+
+
+def _thresholds(given: Mapping[str, Any]) -> tuple[int, ...]:
+    found = []
+    for name, (least, most) in zip(THRESHOLDS, _core.threshold_ranges(), strict=True):
+        value = given.get(name, -1)
+        if name in given and not (isinstance(value, int) and least <= value <= most):
+            raise ValueError(f"{name}={value!r}: write a number of bytes from {least} to {most}")
+        found.append(value)
+    return tuple(found)
 
 
 def without_receive_limit(options: Options) -> Options:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,6 +37,20 @@ def write(path: Path, make: Callable[[Path], object]) -> None:
         make(path)
     except OSError as error:
         raise ValueError(f"cannot write to {path} ({error.strerror or error})") from None
+
+
+def keep(path: Path, text: str) -> None:
+    """Replaces the file: whoever reads it meanwhile gets the whole old one, or the whole new one.
+    Makes its folder. OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")
+    try:
+        with open(descriptor, "w") as file:
+            file.write(text)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
 
 
 def save(path: Path | None, make: Callable[[Path], object]) -> bool:

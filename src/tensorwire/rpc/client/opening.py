@@ -13,7 +13,8 @@ from tensorwire import _core, environment, transports
 from tensorwire.observe import audit
 from tensorwire.rpc import bootstrap, kept, status
 from tensorwire.rpc import target as targets
-from tensorwire.rpc.choice import Policy
+from tensorwire.rpc.choice import Policy, tell_tuning
+from tensorwire.rpc.options import Limits
 from tensorwire.rpc.refusals import Refusal
 
 _CONNECT_SECONDS: Final = 3.0
@@ -48,13 +49,13 @@ class Opening:
         self,
         target: str,
         policy: Policy,
-        max_message: int,
+        limits: Limits,
         ask: Callable[[], bootstrap.Answer],
         serves: _core.Server | None = None,
     ) -> None:
         self._target = targets.parse(target)
         self._policy = policy
-        self._max_message = max_message
+        self._limits = limits
         self._ask = ask
         self._serves = serves
         self._link: _core.Peer | None = None
@@ -89,6 +90,7 @@ class Opening:
         if elsewhere is not None:
             raise _core.StatusError(status.FAILED_PRECONDITION, elsewhere)
         audit.follow()
+        tell_tuning()
         kept.free_in_background()
         try:
             self._link = _core.connect(
@@ -98,8 +100,9 @@ class Opening:
                 answer.instance,
                 answer.hello,
                 _CONNECT_SECONDS,
-                self._max_message,
+                self._limits.receive,
                 self._serves,
+                self._limits.thresholds,
             )
         except _core.StatusError as error:
             code = status.code_of(error.code).name

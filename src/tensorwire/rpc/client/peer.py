@@ -12,7 +12,7 @@ import grpc
 from tensorwire import _core
 from tensorwire.observe.trace import LinkTrace, link_trace
 from tensorwire.rpc import events, kept, status
-from tensorwire.rpc.choice import Path, crowded
+from tensorwire.rpc.choice import Path
 from tensorwire.rpc.client.duplex import Duplex
 from tensorwire.rpc.client.multicallable import Calling
 from tensorwire.rpc.options import Limits
@@ -158,7 +158,7 @@ class Peer(Calling):
     def path(self) -> Path:
         """How messages travel. It does not say why by no better transport, which only the channel
         knows."""
-        return Path(self.transport, self.address, crowded=crowded(self._native.stats()))
+        return Path(self.transport, self.address).with_statistics(self._native.stats())
 
     def stats(self) -> dict[str, object]:
         """The counters of the link."""

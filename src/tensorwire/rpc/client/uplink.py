@@ -10,7 +10,6 @@ A server that refuses the metadata of one call may open a link for another one.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import os
 import threading
@@ -27,7 +26,7 @@ from tensorwire.log import LOGGER
 from tensorwire.observe.trace import LinkTrace, link_trace
 from tensorwire.rpc import bootstrap, instrumentation, lifetime, registry, status
 from tensorwire.rpc import metadata as meta
-from tensorwire.rpc.choice import Path, Policy, crowded
+from tensorwire.rpc.choice import Path, Policy
 from tensorwire.rpc.client import idle
 from tensorwire.rpc.client.opening import Found, Opening, reasons
 from tensorwire.rpc.options import OWN_CONNECTIONS, Limits, Options
@@ -227,7 +226,7 @@ class Uplink:
         with self._lock:
             link = self.link
             path = self._path or self._no_link(reasons(self.policy, "the channel was not used"))
-        return path if link is None else dataclasses.replace(path, crowded=crowded(link.stats()))
+        return path if link is None else path.with_statistics(link.stats())
 
     def stats(self) -> dict[str, object]:
         """``target``: the channel's; ``transport`` and ``peer`` as in the path; ``opened``: links
@@ -400,7 +399,7 @@ class Uplink:
             found = Opening(
                 self.target,
                 self.policy,
-                self.limits.receive,
+                self.limits,
                 lambda: bootstrap.ask(self.stock, _OPEN_SECONDS, wait_for_ready, offer),
                 self._serves,
             ).run(self._ways())

@@ -18,7 +18,7 @@ from tensorwire.log import LOGGER
 from tensorwire.observe import audit
 from tensorwire.observe.trace import LinkTrace, link_trace
 from tensorwire.rpc import bootstrap, instrumentation, lifetime, probe, registry, status, target
-from tensorwire.rpc.choice import Path, Transport, crowded, policy
+from tensorwire.rpc.choice import Path, Transport, policy, tell_tuning
 from tensorwire.rpc.client.peer import Peer
 from tensorwire.rpc.options import Options, limits, tell_what_has_no_effect
 from tensorwire.rpc.serving.arrivals import Arrivals
@@ -111,6 +111,7 @@ class Server(grpc.Server):
                 tell_what_has_no_effect(self._options, server=True)
                 with lifetime.starting_threads():
                     audit.follow()
+                    tell_tuning()
                 with self._changed:
                     core = self._open()
                 self._listeners = bootstrap.Listeners(
@@ -143,7 +144,7 @@ class Server(grpc.Server):
     def paths(self) -> list[Path]:
         """How calls come in over each link that is alive. Calls over gRPC are not listed."""
         return [
-            Path(str(link["transport"]), str(link["peer"]), crowded=crowded(link))
+            Path(str(link["transport"]), str(link["peer"])).with_statistics(link)
             for link in self.stats()
         ]
 

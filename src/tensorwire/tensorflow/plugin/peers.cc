@@ -155,7 +155,7 @@ class Attempt {
     if (link_) return TW_OK;
     const tw_invitation invitation{address,           welcome_.session, welcome_.secret,
                                    welcome_.instance, welcome_.hello,   sizeof welcome_.hello,
-                                   kMaxMessage};
+                                   kMaxMessage,       {-1, -1, -1}};
     tw_link* link = nullptr;
     const int result = core().connect(&invitation, nullptr, kConnectNs, &link, why);
     if (result != TW_OK) return result;

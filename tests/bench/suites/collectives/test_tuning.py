@@ -13,9 +13,10 @@ import pytest
 from typer.testing import CliRunner
 
 from tensorwire import collective
+from tensorwire.bench.harness.files import keep
 from tensorwire.bench.harness.rows import Report, Row
 from tensorwire.bench.suites.collectives import tuning
-from tensorwire.bench.suites.collectives.tuning import Choice, choices, keep, rules, table
+from tensorwire.bench.suites.collectives.tuning import Choice, choices, rules, table
 from tensorwire.bench.suites.collectives.ways import CASES, FOREVER, WAYS, rule
 from tensorwire.cli import app
 
@@ -131,7 +132,9 @@ def test_the_command_measures_and_keeps_a_table(tmp_path: Path) -> None:
     path = tmp_path / "job.table"
     quick = ("--ranks", "2", "--sizes", "8", "--rounds", "1", "--seconds", "0.001")
     what = ("--cases", "all_reduce,broadcast", "--transports", "shm")
-    done = CliRunner().invoke(app, ["tune", *quick, *what, "--output", str(path), "--json"])
+    done = CliRunner().invoke(
+        app, ["tune", "collectives", *quick, *what, "--output", str(path), "--json"]
+    )
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert found["table"] == str(path)
@@ -140,7 +143,7 @@ def test_the_command_measures_and_keeps_a_table(tmp_path: Path) -> None:
     assert measured == {("all_reduce", "shm"), ("broadcast", "shm")}
     for each in found["choices"]:
         assert 0 < each["us"] <= each["default_us"]
-    assert path.read_text().startswith("# Made by tensorwire tune")
+    assert path.read_text().startswith("# Made by tensorwire tune collectives")
 
 
 def test_wrong_usage_is_told() -> None:
@@ -154,6 +157,6 @@ def test_wrong_usage_is_told() -> None:
         (("--cases", "barrier"), "none of"),
         (("--sizes", "0"), "more than 0"),
     ):
-        done = CliRunner().invoke(app, ["tune", *arguments])
+        done = CliRunner().invoke(app, ["tune", "collectives", *arguments])
         assert done.exit_code == 2
         assert word in done.output

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensorwire's groups, with NumPy arrays; and the same by each of the ways that there are, whatever
-the size, which is what ``tensorwire tune`` measures."""
+the size, which is what ``tensorwire tune collectives`` measures."""
 
 from __future__ import annotations
 

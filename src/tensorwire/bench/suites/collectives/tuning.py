@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``tensorwire tune``: every way of every operation is measured, the fastest are chosen, and the
-table of them is kept where groups look for it."""
+"""``tensorwire tune collectives``: every way of every operation is measured, the fastest are
+chosen, and the table of them is kept where groups look for it."""
 
 from __future__ import annotations
 
-import os
-import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -152,23 +150,11 @@ def table(path: Path, chosen: Sequence[Choice]) -> str:
     ]
     when = time.strftime("%Y-%m-%d", time.gmtime())
     head = (
-        f"# Made by tensorwire tune, {when}: which ways operations of groups go on this host.\n"
+        f"# Made by tensorwire tune collectives, {when}: which ways operations of groups go on "
+        "this host.\n"
         "# operation  fabric  ranks  bytes (up to)  way\n"
     )
     return head + "".join([*kept, *rules(chosen)])
-
-
-def keep(path: Path, text: str) -> None:
-    """Whoever joins a group meanwhile reads the whole old table, or the whole new one. OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")
-    try:
-        with open(descriptor, "w") as file:
-            file.write(text)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
 
 
 def as_json(path: Path, chosen: Sequence[Choice], notes: Sequence[str]) -> dict[str, Any]:

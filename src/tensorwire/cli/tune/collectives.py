@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``tensorwire tune``: its options, and what it hands over."""
+"""``tensorwire tune collectives``: its options, and what it hands over."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ app = single()
 @app.command(
     cls=Command,
     epilog="Examples:\n\n"
-    "[bold]tensorwire tune[/]\n\n"
-    "[bold]tensorwire tune --ranks 4 --transports tcp --sizes 8,4K,64K,1M,16M[/]\n\n"
-    "[bold]tensorwire tune --cases all_reduce --output ./job.table[/]\n\n"
+    "[bold]tensorwire tune collectives[/]\n\n"
+    "[bold]tensorwire tune collectives --ranks 4 --transports tcp --sizes 8,4K,64K,1M,16M[/]\n\n"
+    "[bold]tensorwire tune collectives --cases all_reduce --output ./job.table[/]\n\n"
     "[bold]TENSORWIRE_TUNING=./job.table python train.py 0 2[/]\n\n"
     "Exit codes: 0 the table is kept, 1 something could not be measured (the notes say why) or the "
     "table could not be written, 2 wrong usage, 130 after Ctrl-C, which keeps no table.",
 )
-def tune(
+def collectives(
     ranks: Annotated[str, typer.Option(help="How many processes groups have.")] = "2,4",
     transports: Annotated[
         str, typer.Option(help="Between ranks of a host: shm; as between hosts: tcp; or all.")
@@ -58,7 +58,7 @@ def tune(
     Groups that are joined later take the table, where all of their ranks have the same one.
     """
     from tensorwire import progress
-    from tensorwire.bench.harness.files import save
+    from tensorwire.bench.harness.files import keep, save
     from tensorwire.bench.harness.schedule import Forecast
     from tensorwire.bench.harness.terminal import announce, progress_bar
     from tensorwire.bench.harness.work import parse_size
@@ -87,7 +87,7 @@ def tune(
     path = (output or tuning.default_path()).absolute()
     if output is not None:
         writable("--output", output)
-    announce("tensorwire tune", sum((suite.forecast() for suite in suites), Forecast()))
+    announce("tensorwire tune collectives", sum((suite.forecast() for suite in suites), Forecast()))
     chosen, notes, complete = [], [], True
     with progress_bar() as bar:
         for suite in suites:
@@ -98,12 +98,12 @@ def tune(
             notes += report.environment["notes"]
             chosen += tuning.choices(report, suite.ranks)
     text = tuning.table(path, chosen)
-    saved = save(path, lambda path: tuning.keep(path, text))
+    saved = save(path, lambda path: keep(path, text))
     if json_:
         print(json.dumps(tuning.as_json(path, chosen, notes), indent=2))
     else:
         tuning.print_choices(chosen, notes)
     if saved:
-        progress.say(f"tensorwire tune: the table is {path}")
+        progress.say(f"tensorwire tune collectives: the table is {path}")
     sys.stdout.flush()
     raise typer.Exit(0 if saved and complete else 1)

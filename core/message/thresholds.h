@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sizes at which messages change their protocol, and who has said them for a link. They stay as
+// they are while it lives: what waits to be sent was laid out by them.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "base/setting.h"
+#include "base/settings.h"
+#include "transport/transport.h"
+
+namespace tw {
+
+enum class Threshold : uint8_t { kCoalesce, kEager, kChunk };
+inline constexpr size_t kThresholds = 3;
+const char* name_of(Threshold threshold);
+// What it may be.
+const setting::Size& sizes_of(Threshold threshold);
+std::optional<Threshold> threshold_named(std::string_view name);
+
+// Whose word counts, the last one most.
+enum class Source : uint8_t { kDefault, kTable, kEnvironment, kArgument };
+const char* name_of(Source source);
+
+// What one of them says; empty: it leaves the threshold to the others.
+using Wanted = std::array<std::optional<size_t>, kThresholds>;
+
+// Of one link.
+struct Thresholds {
+  std::array<size_t, kThresholds> bytes{};
+  std::array<Source, kThresholds> sources{};
+};
+
+// Puts into `profile`, which has what the settings say, what counts more than that.
+Thresholds settle(Profile& profile, const Settings& settings, const Wanted& table,
+                  const Wanted& arguments);
+
+}  // namespace tw

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whose word about a link's thresholds counts.
+#include "message/thresholds.h"
+
+#include <doctest/doctest.h>
+
+namespace tw::test {
+namespace {
+
+constexpr Profile kProfile{"any", Bulk::kPush, 8, 16, 32, 1, false, 64 << 10};
+
+TEST_CASE("thresholds: an argument counts more than the environment, and that more than a table") {
+  Settings settings;
+  settings.eager_given = true;
+  const Wanted table{100, 200, std::nullopt}, arguments{std::nullopt, std::nullopt, 300};
+  Profile profile = kProfile;
+  const Thresholds found = settle(profile, settings, table, arguments);
+  CHECK(found.bytes == std::array<size_t, 3>{100, 16, 300});
+  CHECK(found.sources == std::array{Source::kTable, Source::kEnvironment, Source::kArgument});
+  CHECK(profile.coalesce_bytes == 100);
+  CHECK(profile.eager_bytes == 16);
+  CHECK(profile.chunk_bytes == 300);
+}
+
+TEST_CASE("thresholds: where nobody says any, they are the transport's") {
+  Profile profile = kProfile;
+  const Thresholds found = settle(profile, {}, {}, {});
+  CHECK(found.bytes == std::array<size_t, 3>{8, 16, 32});
+  CHECK(found.sources == std::array<Source, 3>{});
+}
+
+TEST_CASE("thresholds: no chunk is larger than the transport permits") {
+  Profile profile = kProfile;
+  const Wanted table{std::nullopt, std::nullopt, 1 << 20};
+  CHECK(settle(profile, {}, table, {}).bytes[2] == 64 << 10);
+  CHECK(profile.chunk_bytes == 64 << 10);
+}
+
+TEST_CASE("thresholds: names lead back to them") {
+  for (const auto threshold : {Threshold::kCoalesce, Threshold::kEager, Threshold::kChunk})
+    CHECK(threshold_named(name_of(threshold)) == threshold);
+  CHECK(threshold_named("eager") == std::nullopt);
+}
+
+}  // namespace
+}  // namespace tw::test

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``tensorwire tune links``: its options, and what it hands over."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tensorwire.cli.group import Command, single
+from tensorwire.cli.options import Json, Plot, Rounds, Seconds, choices, usage, writable
+
+app = single()
+
+
+@app.command(
+    cls=Command,
+    epilog="Examples:\n\n"
+    "[bold]tensorwire tune links[/]\n\n"
+    "[bold]tensorwire tune links --transports tcp --plot curves.png[/]\n\n"
+    "[bold]tensorwire tune links --check --json[/]\n\n"
+    "[bold]tensorwire tune links --serve 0.0.0.0:7000[/]  # there, and here:\n\n"
+    "[bold]tensorwire tune links --connect node7:7000[/]\n\n"
+    "[bold]TENSORWIRE_LINK_TUNING=./links.table python server.py[/]\n\n"
+    "Exit codes: 0 the table is kept, 1 something could not be measured or did not pass the check, "
+    "or the table could not be written, 2 wrong usage, 130 after Ctrl-C, which keeps no table.",
+)
+def links(
+    transports: Annotated[
+        str, typer.Option(help="shm, verbs and tcp: those that work; or some of them.")
+    ] = "all",
+    connect: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="Measure links to a process there, which --serve has started."
+        ),
+    ] = None,
+    serve: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Be the other end of --connect, until Ctrl-C."),
+    ] = None,
+    check: Annotated[
+        bool,
+        typer.Option(help="Then measure what was chosen beside the default and fixed values."),
+    ] = False,
+    rounds: Rounds = 15,
+    seconds: Seconds = 0.005,
+    plot: Plot = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(help="Keep the table in this file, not in this user's cache."),
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Measure at which sizes messages should change their protocol, and keep that for links to use.
+
+    Of each transport, messages of several sizes go by each protocol in interleaved rounds, over
+    links within this host, or to the process at --connect. Processes that start later take the
+    table, each for what it sends.
+    """
+    from tensorwire import progress
+    from tensorwire.bench.harness.control import AgentError
+    from tensorwire.bench.harness.files import check_plot, keep, save
+    from tensorwire.bench.harness.terminal import progress_bar
+    from tensorwire.bench.suites.links import service, suite, tuning
+    from tensorwire.bench.suites.links.report import as_json, draw, print_tuned
+    from tensorwire.transports import names, why_not
+
+    if serve is not None:
+        if connect is not None:
+            raise typer.BadParameter("it excludes --connect", param_hint="--serve")
+        service.wait_at(usage("--serve", service.checked, serve))
+        return
+    named = choices("--transports", transports, ("all", *names()))
+    wanted = [*names()] if "all" in named else named
+    target = None if connect is None else usage("--connect", service.checked, connect)
+    if output is not None:
+        writable("--output", output)
+    writable("--plot", plot, check_plot)
+    path = (output or tuning.default_path()).absolute()
+    found: list[suite.Tuned] = []
+    notes: list[str] = []
+    complete = True
+    with progress_bar() as bar, service.at(target) as address:
+        for transport in wanted:
+            reason = why_not(transport)
+            if reason is not None:
+                notes.append(f"{transport}: left out: {reason}")
+                complete &= "all" in named
+                continue
+            try:
+                found.append(suite.tune(address, transport, rounds, seconds, check, bar))
+            except AgentError as error:
+                notes.append(f"{transport}: {error}")
+                # Shared memory does not reach another host.
+                complete &= "all" in named and target is not None
+    complete &= bool(found) and all(each.passed for each in found)
+    text = tuning.table(path, [choice for each in found for choice in each.choices])
+    saved = save(path, lambda path: keep(path, text)) if found else False
+    saved &= save(plot, lambda plot: draw(found, plot))
+    if json_:
+        print(json.dumps(as_json(path, found, notes), indent=2))
+    else:
+        print_tuned(found, notes)
+    if saved:
+        progress.say(f"tensorwire tune links: the table is {path}")
+    sys.stdout.flush()
+    raise typer.Exit(0 if saved and complete else 1)

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``tensorwire tune links``: what is chosen of figures, the table of that, and who takes it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import tensorwire
+from tensorwire.bench.suites.links.checking import FIXED, Checked, compare, copies
+from tensorwire.bench.suites.links.curves import Curves, Fixed, Shape, Times
+from tensorwire.bench.suites.links.tuning import (
+    BULK,
+    COPIED,
+    DEFAULT,
+    Choice,
+    choices,
+    chunking,
+    coalescing,
+    crossover,
+    curve,
+    fastest,
+    peer_of,
+    table,
+)
+from tensorwire.cli import app
+
+KB = 1 << 10
+SIZES = (4 * KB, 8 * KB, 16 * KB, 32 * KB, 64 * KB)
+
+
+def ratios(*each: float) -> dict[int, float]:
+    return dict(zip(SIZES, each, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("each", "expected"),
+    [
+        ((0.5, 0.9, 1.04, 1.2, 1.5), 16 * KB),  # as it is
+        ((0.5, 0.9, 1.06, 1.2, 1.5), 11585),  # one class down: between 8K and 16K
+        ((0.9, 1.3, 1.06, 1.2, 1.5), 5792),
+        ((1.3, 1.3, 1.3, 1.3, 1.3), 0),
+        ((1.3, 1.04, 1.3, 1.3, 1.3), 11585),  # no further than it is clear
+        ((0.5, 0.5, 0.5, 0.94, 1.5), 46340),  # one class up
+        ((0.5, 0.5, 0.5, 0.94, 0.5), 64 * KB),  # no further than was measured
+        ((0.5, 0.5, 0.5, 0.96, 0.5), 16 * KB),
+    ],
+)
+def test_the_threshold_moves_as_far_as_the_other_way_is_clearly_faster(
+    each: tuple[float, ...], expected: int
+) -> None:
+    assert crossover(ratios(*each), DEFAULT.eager) == expected
+
+
+def figures(copied: dict[int, float], faster_coalescing: float = 1.0) -> Curves:
+    """Of one transport: 10 us in bulk, so many copied along; the largest coalescing and chunks are
+    so many times as fast as the others."""
+    times: Times = {}
+    for size, us in copied.items():
+        shape = Shape("call", "ordinary", size)
+        times[shape, COPIED], times[shape, BULK] = us, 10.0
+    for links, shape in (
+        (coalescing(), Shape("call", "ordinary", KB, 16)),
+        (chunking(), Shape("call", "ordinary", 1 << 20)),
+    ):
+        for fixed in links:
+            times[shape, fixed] = 10.0 / (faster_coalescing if fixed == links[-1] else 1.0)
+    return Curves(times=times, address="ipv4:10.0.0.2:7000")
+
+
+def test_what_is_copied_along_over_bulk_is_the_mean_of_all_shapes() -> None:
+    curves = figures({4 * KB: 5.0})
+    other = Shape("stream", "ordinary", 4 * KB)
+    curves.times[other, COPIED], curves.times[other, BULK] = 20.0, 10.0
+    assert curve(curves.times) == {4 * KB: pytest.approx(1.0)}
+
+
+def test_choices_are_of_the_peer_and_never_coalesce_more_than_is_copied() -> None:
+    down = figures(dict(zip(SIZES, (5.0, 20.0, 20.0, 20.0, 20.0), strict=True)))
+    found = {choice.threshold: choice for choice in choices(down, "tcp")}
+    assert {choice.peer for choice in found.values()} == {"10.0.0.2"}
+    assert found["eager_bytes"].bytes == found["coalesce_bytes"].bytes == 5792
+    assert found["chunk_bytes"].bytes == DEFAULT.chunk
+    assert peer_of("shm", "unix:") == peer_of("tcp", "ipv4:127.0.0.1:1") == "same_host"
+    assert peer_of("tcp", "ipv6:[fd00::2]:1") == "fd00::2"
+
+
+def test_another_value_has_to_be_clearly_faster_and_slower_for_none() -> None:
+    curves = figures({4 * KB: 5.0}, faster_coalescing=1.06)
+
+    def chosen() -> int:
+        return fastest(curves.times, coalescing(), lambda fixed: fixed.coalesce, DEFAULT.coalesce)
+
+    assert chosen() == coalescing()[-1].coalesce
+    for fixed in coalescing():
+        curves.times[Shape("stream", "ordinary", KB, 16), fixed] = 10.0
+    assert chosen() == DEFAULT.coalesce
+    assert fastest(
+        figures({4 * KB: 5.0}, 2.0).times, chunking(), lambda fixed: fixed.chunk, 4 << 20
+    ) == (4 << 20)
+
+
+def test_a_check_passes_within_its_bounds() -> None:
+    assert Checked(4096, 10.0, 10.0, 9.6).passed
+    assert not Checked(4096, 10.0, 10.0, 9.4).passed
+    assert not Checked(4096, 8.9, 10.0, 10.0).passed
+
+
+def test_a_check_takes_links_that_do_the_same_as_one() -> None:
+    shape, found = Shape("call", "ordinary", 16 * KB), Fixed(8 * KB, 8 * KB, 4 << 20)
+    visits = {
+        (shape, fixed): [20.0 if copies(fixed, shape.size) else 10.0] * 3
+        for fixed in (DEFAULT, found, *FIXED)
+    }
+    visits[shape, FIXED[0]][0] = 1.0  # by chance; it goes in bulk, as what was found
+    (row,) = compare(visits, found)
+    assert (row.default_us, row.tuned_us, row.best_us) == (20.0, 10.0, 10.0)
+    (row,) = compare(visits, DEFAULT)
+    assert not row.passed
+
+
+def test_a_table_keeps_what_was_not_measured(tmp_path: Path) -> None:
+    path = tmp_path / "links.table"
+    path.write_text(
+        "shm same_host eager_bytes 1\ntcp same_host eager_bytes 2 # old\nnonsense\n"
+        "tcp 10.0.0.2 eager_bytes 3\n"
+    )
+    chosen = [
+        Choice("tcp", "same_host", "eager_bytes", 16 * KB, 32 * KB),
+        Choice("tcp", "same_host", "chunk_bytes", 4 << 20, 4 << 20),
+    ]
+    path.write_text(table(path, chosen))
+    rules = [line.split() for line in path.read_text().splitlines() if line[0] != "#"]
+    assert rules == [
+        ["shm", "same_host", "eager_bytes", "1"],
+        ["tcp", "10.0.0.2", "eager_bytes", "3"],
+        ["tcp", "same_host", "eager_bytes", str(32 * KB)],
+    ]
+
+
+def test_the_command_measures_and_keeps_a_table(tmp_path: Path) -> None:
+    path, plot = tmp_path / "links.table", tmp_path / "curves.svg"
+    quick = ("--transports", "tcp", "--rounds", "1", "--seconds", "0.001")
+    done = CliRunner().invoke(
+        app, ["tune", "links", *quick, "--output", str(path), "--plot", str(plot), "--json"]
+    )
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["notes"] == []
+    (tcp,) = found["transports"]
+    assert {choice["threshold"] for choice in tcp["choices"]} == {
+        *("coalesce_bytes", "eager_bytes", "chunk_bytes")
+    }
+    assert all(each["us"] > 0 for each in tcp["times"])
+    assert path.read_text().startswith("# Made by tensorwire tune links")
+    assert plot.stat().st_size > 0
+
+
+PROGRAM = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+import tensorwire
+server = tensorwire.server(ThreadPoolExecutor(1))
+port = server.add_insecure_port("127.0.0.1:0")
+server.start()
+options = [("tensorwire.chunk_bytes", 1 << 17)]
+with tensorwire.insecure_channel(f"127.0.0.1:{port}", options, transport="tcp") as channel:
+    path = channel.path()
+    assert channel.stats()["link"]["thresholds"] == path.thresholds
+    print(dict(path.thresholds))
+    print(path)
+    print(dict(server.paths()[0].thresholds))
+server.stop(None).wait()
+"""
+
+
+def run(path: Path) -> subprocess.CompletedProcess[str]:
+    environment = {
+        **os.environ,
+        "TENSORWIRE_LINK_TUNING": str(path),
+        "TENSORWIRE_COALESCE_BYTES": "4K",
+    }
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True
+    )
+
+
+def test_links_take_the_table_and_what_a_user_sets_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "links.table"
+    path.write_text(
+        "tcp same_host eager_bytes 32768\ntcp same_host coalesce_bytes 1024\n"
+        "tcp same_host chunk_bytes 65536\nshm same_host eager_bytes 1\n"
+    )
+    of_client, shown, of_server = run(path).stdout.splitlines()
+    assert of_client == str(
+        {
+            "coalesce_bytes": (4096, "environment"),
+            "eager_bytes": (32768, "table"),
+            "chunk_bytes": (131072, "argument"),
+        }
+    )
+    assert "eager_bytes 32768 by table" in shown
+    assert "'chunk_bytes': (65536, 'table')" in of_server
+
+
+def test_a_table_that_is_none_is_one_warning(tmp_path: Path) -> None:
+    path = tmp_path / "links.table"
+    path.write_text("tcp same_host eager_bytes 32M\n")
+    done = run(path)
+    assert "'eager_bytes': (16384, 'default')" in done.stdout
+    assert done.stderr.count("line 1: eager_bytes is '32M'") == 1
+    assert str(path) in done.stderr
+
+
+def test_wrong_usage_is_told() -> None:
+    with pytest.raises(ValueError, match=r"eager_bytes=-2: write a number of bytes"):
+        tensorwire.insecure_channel("127.0.0.1:1", [("tensorwire.eager_bytes", -2)])
+    for arguments, word in (
+        (("--transports", "grpc"), "none of"),
+        (("--connect", "host"), "no HOST:PORT"),
+        (("--serve", "host:1", "--connect", "host:1"), "excludes"),
+    ):
+        done = CliRunner().invoke(app, ["tune", "links", *arguments])
+        assert done.exit_code == 2
+        assert word in done.output
