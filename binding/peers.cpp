@@ -156,13 +156,13 @@ void bind_peers(nb::module_& m) {
          const std::array<int64_t, TW_THRESHOLDS>& thresholds) {
         tw_server* const server = serves.is_none() ? nullptr : nb::cast<Server&>(serves).handle;
         tw_invitation invitation{address.c_str(),
-                                       exactly<TW_SESSION_SIZE>(session, "session"),
-                                       exactly<TW_SECRET_SIZE>(secret, "secret"),
-                                       exactly<TW_INSTANCE_SIZE>(instance, "instance"),
-                                       peer_hello.c_str(),
-                                       peer_hello.size(),
-                                       max_message,
-                                       {}};
+                                 exactly<TW_SESSION_SIZE>(session, "session"),
+                                 exactly<TW_SECRET_SIZE>(secret, "secret"),
+                                 exactly<TW_INSTANCE_SIZE>(instance, "instance"),
+                                 peer_hello.c_str(),
+                                 peer_hello.size(),
+                                 max_message,
+                                 {}};
         std::ranges::copy(thresholds, invitation.thresholds);
         tw_link* link = nullptr;
         tw_status status{};
@@ -177,7 +177,8 @@ void bind_peers(nb::module_& m) {
       nb::arg("address"), nb::arg("session"), nb::arg("secret"), nb::arg("instance"),
       nb::arg("peer_hello"), nb::arg("timeout"), nb::arg("max_message") = -1,
       nb::arg("serves").none() = nb::none(),
-      nb::arg("thresholds") = std::array<int64_t, TW_THRESHOLDS>{-1, -1, -1}, nb::rv_policy::take_ownership);
+      nb::arg("thresholds") = std::array<int64_t, TW_THRESHOLDS>{-1, -1, -1},
+      nb::rv_policy::take_ownership);
 }
 
 }  // namespace binding

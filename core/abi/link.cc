@@ -38,10 +38,10 @@ int tw_connect(const tw_invitation* invitation, tw_server* serves, int64_t timeo
   const uint64_t limit = invitation->max_message < 0
                              ? (*runtime)->settings().max_message_bytes
                              : static_cast<uint64_t>(invitation->max_message);
-  auto port = serves ? of(serves)->join(std::move(*connected), limit, wanted)
-                     : CallPort::create(**runtime, std::move(connected->transport),
-                                        std::move(connected->peer), limit,
-                                        Link::Role::kClient, wanted);
+  auto port =
+      serves ? of(serves)->join(std::move(*connected), limit, wanted)
+             : CallPort::create(**runtime, std::move(connected->transport),
+                                std::move(connected->peer), limit, Link::Role::kClient, wanted);
   if (!port) return report(status, port.status());
   *out = reinterpret_cast<tw_link*>(port->leak());
   return TW_OK;

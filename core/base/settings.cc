@@ -44,12 +44,9 @@ constexpr Setting kShared{
     "as TENSORWIRE_BUFFER_BYTES"};
 
 constexpr Setting kCoalesce{
-    "coalesce_bytes",
-    "TENSORWIRE_COALESCE_BYTES",
-    kCoalesceSizes,
-    "consecutive segments up to this size share a send. Less than 16K is best",
-    nullptr,
-    "TF_RDMA_ACC_SIZE",
+    "coalesce_bytes", "TENSORWIRE_COALESCE_BYTES",
+    kCoalesceSizes,   "consecutive segments up to this size share a send. Less than 16K is best",
+    nullptr,          "TF_RDMA_ACC_SIZE",
     kCoalesceSizes};
 constexpr Setting kEager{
     "eager_bytes", "TENSORWIRE_EAGER_BYTES", kEagerSizes,

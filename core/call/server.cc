@@ -422,7 +422,7 @@ void Server::arrived(meet::Connected connected) {
 }
 
 Result<Ref<CallPort>> Server::join(meet::Connected connected, uint64_t max_message,
-                                    const Wanted& wanted) {
+                                   const Wanted& wanted) {
   return take_in(std::move(connected), max_message, Link::Role::kClient, wanted);
 }
 

@@ -54,9 +54,9 @@ Result<Table> own_table(Runtime& runtime, const Seat& seat) {
   auto read = Tuning::read(path);
   if (read) return Table{std::move(*read), {}};
   if (!named && read.status().code() == Code::kNotFound) return Table{};
-  return Table{
-      {},
-      text({"the table of tensorwire tune collectives, ", path, ", is not used: ", read.status().details()})};
+  return Table{{},
+               text({"the table of tensorwire tune collectives, ", path,
+                     ", is not used: ", read.status().details()})};
 }
 
 // The ranks of each host: those that can all map each other's memory. The same for all who know
@@ -195,8 +195,9 @@ Status Group::choose_fabric(Runtime& runtime, const Seat& seat, const Wait& wait
     if (theirs->tuning != mine.tuning) {
       tuned_ = false;
       if (why_not_tuned_.empty())
-        why_not_tuned_ = text({"the tables of tensorwire tune collectives are not used: ", members_->name(i),
-                               " has another one than ", members_->name(rank())});
+        why_not_tuned_ =
+            text({"the tables of tensorwire tune collectives are not used: ", members_->name(i),
+                  " has another one than ", members_->name(rank())});
     }
     for (size_t j = 0; j < ranks; ++j) {
       maps[static_cast<size_t>(i)][j] = (theirs->ranks[j] & Neighbours::kMaps) != 0;

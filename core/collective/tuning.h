@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of a host, which `tensorwire tune collectives` measures: which way operations of groups go.
+// The table of a host, which `tensorwire tune collectives` measures: which way operations of groups
+// go.
 //
 // Text, a line for each rule, and # before what people may read:
 //

@@ -44,16 +44,15 @@ Link::Link(Runtime& runtime, std::unique_ptr<Transport> transport, Peer peer, ui
       transport_(std::move(transport)),
       peer_(std::move(peer)),
       profile_(transport_->profile()),
-      thresholds_(settle(
-          profile_, runtime.settings(),
-          runtime.link_table().of(profile_.name, peer_.same_host, peer_.address), wanted)),
+      thresholds_(settle(profile_, runtime.settings(),
+                         runtime.link_table().of(profile_.name, peer_.same_host, peer_.address),
+                         wanted)),
       role_(role),
       receiver_(runtime.pool(), runtime.receive_memory(), max_message, *this, {}, &trace_),
       fetches_(trace_),
       spinner_(runtime.settings().spin),
       sender_(
-          profile_, [this](Slab& slab) { return transport_->share(slab); }, {},
-          &trace_),
+          profile_, [this](Slab& slab) { return transport_->share(slab); }, {}, &trace_),
       returns_(make_ref<Returns>(*this)) {
   (void)baton_.try_take();  // until start() hands it on
   transport_->set_trace(trace_);

@@ -11,10 +11,10 @@
 namespace tw {
 
 struct Peer {
-  std::string address;  // as gRPC writes it: ipv4:127.0.0.1:4242, unix:
+  std::string address;     // as gRPC writes it: ipv4:127.0.0.1:4242, unix:
   bool same_host = false;  // it runs under this kernel
-  int pid = 0;          // 0 unless it runs on this host and this pid namespace knows it
-  Fd pidfd;             // readable once it has died; none when it runs elsewhere
+  int pid = 0;             // 0 unless it runs on this host and this pid namespace knows it
+  Fd pidfd;                // readable once it has died; none when it runs elsewhere
   // The credit with which it lets each stream towards it begin, bytes.
   uint64_t stream_window = wire::kDefaultStreamWindow;
   uint64_t features = wire::kFeatures;  // that its Hello offered

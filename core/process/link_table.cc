@@ -67,8 +67,8 @@ Result<LinkTable> LinkTable::read(const Settings& settings) {
   if (!text && !named && text.status().code() == Code::kNotFound) return LinkTable{};
   auto table = text ? parse(*text) : text.status();
   if (table) return table;
-  return wrong({"the table of tensorwire tune links, ", path,
-                ", is not used: ", table.status().details()});
+  return wrong(
+      {"the table of tensorwire tune links, ", path, ", is not used: ", table.status().details()});
 }
 
 Wanted LinkTable::of(std::string_view transport, bool same_host, std::string_view address) const {

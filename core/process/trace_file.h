@@ -40,8 +40,8 @@ class TraceFile {
 
 std::string quoted_json(std::string_view text);
 
-// As one line. Thresholds: name to [bytes, source]; steps: name to [count, bytes]; events: [time ns, "sent" or "received", step, stream,
-// message, segment, bytes, id].
+// As one line. Thresholds: name to [bytes, source]; steps: name to [count, bytes]; events: [time
+// ns, "sent" or "received", step, stream, message, segment, bytes, id].
 std::string trace_line(const TracedLink& link, const Trace::Record& record);
 
 }  // namespace tw

@@ -82,8 +82,8 @@ int tw_group_size(const tw_group* group);
 // empty: there is one rank.
 const char* tw_group_fabric(const tw_group* group);
 // 1: the table of `tensorwire tune collectives` decides which ways its operations go, which all
-// ranks have. 0: constants do; *why_not (null, or where the text goes, which lives as long as the group) is
-// empty where no rank was to have a table.
+// ranks have. 0: constants do; *why_not (null, or where the text goes, which lives as long as the
+// group) is empty where no rank was to have a table.
 int tw_group_tuned(const tw_group* group, const char** why_not);
 // How often each operation has gone which way, with the bytes that this rank gave or was given.
 // `group` null: of all groups of this process, those that have ended, too.

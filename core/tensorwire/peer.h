@@ -26,9 +26,9 @@ typedef struct tw_invitation {
   int64_t thresholds[TW_THRESHOLDS];
 } tw_invitation;
 
-// Makes a link. INVALID_ARGUMENT: a threshold is out of its range. `serves`, which may be null, serves the calls that the peer begins on it, looks
-// after the link, and closes it when it is closed itself. UNAVAILABLE, DEADLINE_EXCEEDED,
-// UNAUTHENTICATED, PERMISSION_DENIED.
+// Makes a link. INVALID_ARGUMENT: a threshold is out of its range. `serves`, which may be null,
+// serves the calls that the peer begins on it, looks after the link, and closes it when it is
+// closed itself. UNAVAILABLE, DEADLINE_EXCEEDED, UNAUTHENTICATED, PERMISSION_DENIED.
 int tw_connect(const tw_invitation* invitation, tw_server* serves, int64_t timeout_ns,
                tw_link** out, tw_status* status);
 // The link closes once the calls that are under way have ended.

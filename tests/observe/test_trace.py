@@ -298,6 +298,7 @@ def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
         "transport": "shm",
         "peer": "unix:",
         "total": 2,
+        "thresholds": {"eager_bytes": [8192, "table"]},
         "steps": {"sent": {"MESSAGE": [2, 30]}, "received": {}},
         "events": [[1, "sent", "MESSAGE", 1, 2, 3, 15, 0]],
     }
@@ -306,3 +307,4 @@ def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
     assert found.count("MESSAGE", "sent") == 2
     assert found.events[0] == trace.Event(1, "sent", "MESSAGE", 1, 2, 3, 15, 0)
     assert found.pid == 7
+    assert found.thresholds == {"eager_bytes": (8192, "table")}

@@ -101,7 +101,8 @@ def test_bad_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_best_transport_on_one_host(server: Local) -> None:
     with tensorwire.insecure_channel(server.target) as channel:
         path = channel.path()  # waits for the choice
-        assert path == tensorwire.Path("shm", "unix:", {})
+        assert (path.transport, path.peer, path.reasons) == ("shm", "unix:", {})
+        assert [*path.thresholds] == ["coalesce_bytes", "eager_bytes", "chunk_bytes"]
         assert echo(channel) == b"x"
         (served,) = server.server.paths()
         assert served.transport == "shm"

@@ -9,6 +9,8 @@
 #include <fstream>
 #include <random>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "test/base/environment.h"
 
@@ -77,7 +79,8 @@ TEST_CASE("link table: it is this user's, or the one that is named") {
   std::string folder = "/tmp/tensorwire-links-XXXXXX";
   REQUIRE(mkdtemp(folder.data()) != nullptr);
   const std::string path = folder + "/links";
-  const Environment environment({{"XDG_CACHE_HOME", folder.c_str()}});
+  const std::vector<std::pair<const char*, const char*>> cache{{"XDG_CACHE_HOME", folder.c_str()}};
+  const Environment environment(cache);
   Settings settings;
   CHECK(LinkTable::read(settings).ok());  // there is none
   settings.link_tuning = path;

@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import tensorwire
+from tensorwire import _core
 from tensorwire.bench.suites.links.checking import FIXED, Checked, compare, copies
 from tensorwire.bench.suites.links.curves import Curves, Fixed, Shape, Times
 from tensorwire.bench.suites.links.tuning import (
@@ -120,7 +121,7 @@ def test_a_check_takes_links_that_do_the_same_as_one() -> None:
     }
     visits[shape, FIXED[0]][0] = 1.0  # by chance; it goes in bulk, as what was found
     (row,) = compare(visits, found)
-    assert (row.default_us, row.tuned_us, row.best_us) == (20.0, 10.0, 10.0)
+    assert (row.default_us, row.tuned_us, row.best_us) == pytest.approx((20.0, 10.0, 10.0))
     (row,) = compare(visits, DEFAULT)
     assert not row.passed
 
@@ -221,6 +222,11 @@ def test_a_table_that_is_none_is_one_warning(tmp_path: Path) -> None:
 def test_wrong_usage_is_told() -> None:
     with pytest.raises(ValueError, match=r"eager_bytes=-2: write a number of bytes"):
         tensorwire.insecure_channel("127.0.0.1:1", [("tensorwire.eager_bytes", -2)])
+    wrong, hello = (-1, (1 << 20) + 1, -1), _core.hello()
+    with pytest.raises(_core.StatusError, match="eager_bytes is 1048577, not a number from 0"):
+        _core.connect(
+            *("tcp:127.0.0.1:1", bytes(16), bytes(32), bytes(16), hello, 1.0), thresholds=wrong
+        )
     for arguments, word in (
         (("--transports", "grpc"), "none of"),
         (("--connect", "host"), "no HOST:PORT"),
