@@ -30,7 +30,7 @@ app = single()
 )
 def links(
     transports: Annotated[
-        str, typer.Option(help="shm, verbs and tcp: those that work; or some of them.")
+        str, typer.Option(help="Those that work: all; or some, by their names.")
     ] = "all",
     connect: Annotated[
         str | None,
