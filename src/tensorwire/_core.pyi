@@ -282,7 +282,7 @@ def connect(
     timeout: float,
     max_message: int = -1,
     serves: Server | None = None,
-    thresholds: Sequence[int] = ...,
+    thresholds: Sequence[int] = [-1, -1, -1],
 ) -> Peer:
     """Connects to ``shm:<socket path>`` or ``tcp:<host>:<port>`` and proves the secret.
 
