@@ -45,6 +45,7 @@ def test_every_setting_is_declared() -> None:
         "TENSORWIRE_REJOIN",
         "TENSORWIRE_RUN",
         "TENSORWIRE_SERVER",
+        "TENSORWIRE_SOCKETS",
         "TENSORWIRE_STORE",
     }
 

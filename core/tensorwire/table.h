@@ -191,7 +191,9 @@ enum { TW_TABLE_VERSION = 12 };
   ENTRY(quota_create, tw_quota_create)               \
   ENTRY(quota_leased, tw_quota_leased)               \
   ENTRY(quota_release, tw_quota_release)             \
-  ENTRY(allocate_within, tw_allocate_within)
+  ENTRY(allocate_within, tw_allocate_within)         \
+  ENTRY(link_tuning, tw_link_tuning)                 \
+  ENTRY(threshold_range, tw_threshold_range)
 
 typedef struct tw_table {
   uint32_t version;
