@@ -79,6 +79,15 @@ class FakeRanks:
         return Visit(self.step_us, self.step_us, 10, self.step_us / 1e5, 0.5, self.path)
 
 
+def test_steps_that_take_as_long_with_more_rows_do_not_become_endless_ones() -> None:
+    assert training.enough(lambda rows: 0.01 * rows, 0.1) == 10
+    assert training.enough(lambda rows: 0.5, 0.1) == 1
+    # Up to 64 rows only noise tells them apart.
+    assert (
+        training.enough(lambda rows: 0.02 - 1e-4 * (rows % 3) + max(rows - 64, 0) / 800, 0.1) == 128
+    )
+
+
 def test_figures_are_of_gloo_and_of_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = {"gloo": 4000.0, "tensorwire": 1250.0, "nothing": 1000.0}
 

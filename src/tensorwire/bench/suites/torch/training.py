@@ -20,6 +20,8 @@ AGREES: Final = 1e-2
 """How far a change of weights may be from the one that it should be, as a part of it: sums are
 rounded in another order."""
 TRIES: Final = 5
+_TRIED_SECONDS: Final = 0.1
+"""Of a step at most, where longer ones are told from it."""
 
 
 def width_of(size: int) -> int:
@@ -176,7 +178,6 @@ def rows_within(size: int, seconds: float) -> int:
     if seconds == 0:
         return 1
     torch.set_num_threads(1)
-    some = 32
 
     def took(rows: int) -> float:
         one = alone("SGD", size, batch_of(size, rows, 0))
@@ -188,5 +189,15 @@ def rows_within(size: int, seconds: float) -> int:
             times.append(time.process_time() - began)
         return min(times)
 
-    fixed, more = took(1), took(some)
-    return max(1, round((seconds - fixed) / max(more - fixed, 1e-6) * (some - 1)))
+    tried = min(seconds, _TRIED_SECONDS)
+    return max(1, round(enough(took, tried) * seconds / tried))
+
+
+def enough(took: Callable[[int], float], seconds: float) -> int:
+    """How many rows take about so long, where more rows take longer, but for noise; at least 1."""
+    rows, before, now = 1, 0.0, took(1)
+    while now < seconds:
+        rows, before, now = 2 * rows, now, took(2 * rows)
+    if rows == 1:
+        return 1
+    return rows // 2 + round((seconds - before) / (now - before) * (rows // 2))
