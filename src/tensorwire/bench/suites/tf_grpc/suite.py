@@ -140,7 +140,8 @@ def _title(report: Report) -> str:
         who = f"{details['nodes']} nodes, each of which calls {called}"
     else:
         who = f"{details['servers']} parameter server(s), {details['workers']} worker(s)"
-    window = f", {details['window']} calls of each under way" * (details.get("window", 1) > 1)
+    calls = details.get("window", 1)
+    window = f", {calls} calls of each under way" if calls > 1 else ""
     network = f", {details['network']}" if details.get("network") else ""
     hosts = f", on {', '.join(dict.fromkeys(details['hosts']))}" if details.get("hosts") else ""
     return f"tensorwire bench {report.suite}: {who}{window}{network}{hosts}"
