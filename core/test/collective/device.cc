@@ -86,17 +86,22 @@ TEST_CASE("device arrays: all types and reductions, staged and in place") {
   as_ranks_of(kPlacements[0], 2, [&](Group& group) {
     DeviceRank& rank = ranks.of(group);
     std::string wrong;
+    uint64_t tried = 0;
     for (size_t type = 0; type < kDataTypes; ++type)
       for (size_t op = 0; op < kReduceOps; ++op) {
         CollectiveCall call{CollectiveKind::kAllReduce, static_cast<DataType>(type),
                             static_cast<ReduceOp>(op), 0, 33};
         if (!reducible(call.type, call.op) || call.op == ReduceOp::kAdasum) continue;
+        // A sanitizer, with which megabytes take long, sees nothing new in the others.
+        if (kSanitized && call.op != ReduceOp::kSum && call.type != DataType::kBfloat16) continue;
+        ++tried;
         if (wrong.empty()) wrong = compared(group, rank, call, true);
         call.kind = CollectiveKind::kReduceScatter;
         call.count = DeviceOperations::kInPlaceBytes / size_of(call.type);
         if (wrong.empty()) wrong = compared(group, rank, call, false);
       }
-    if (count_of(group, collective::Way::kDeviceInPlace) != 101) wrong += " not all in place";
+    if (!kSanitized && tried != 101) wrong += " not all tried";
+    if (count_of(group, collective::Way::kDeviceInPlace) != tried) wrong += " not all in place";
     return wrong;
   });
 }

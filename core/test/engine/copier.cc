@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "test/sanitized.h"
+
 namespace tw::test {
 namespace {
 
@@ -59,6 +61,7 @@ TEST_CASE("copier: every byte arrives, around each size at which it works differ
     for (const size_t size : {size_t{0}, size_t{1}, size_t{63}, 4 * kMi - 1, 4 * kMi, 4 * kMi + 1,
                               4 * kMi + 512 * 1024, 16 * kMi - 1, 16 * kMi, 16 * kMi + 65})
       for (const Skew skew : {Skew{63, 0}, Skew{63, 1}, Skew{63, 8}, Skew{31, 0}, Skew{0, 7}}) {
+        if (kSanitized && skew.to != 63) continue;  // bytes take long there, and races are as many
         CAPTURE(size);
         CAPTURE(skew.to);
         CAPTURE(skew.from);
