@@ -95,6 +95,7 @@ def test_what_is_always_there() -> None:
         ("torch-rpc", "torch"),
         ("mooncake", "mooncake-transfer-engine-non-cuda"),
         ("ray", "ray"),
+        ("ucxx", "--no-deps ucxx-cu12 libucxx-cu12 'libucx-cu12<1.22'"),
     ],
 )
 def test_what_is_missing_says_how_to_get_it(
@@ -125,5 +126,5 @@ def test_what_a_library_has_not() -> None:
     for name in ("mooncake", "ray"):
         assert not find(name).supports(Work("stream", 8))
     assert find("ray").supports(Work("pull", 8, origin="published"))
-    for name in ("mpi", "gloo", "grpc-aio", "mooncake", "ray"):
+    for name in ("mpi", "gloo", "grpc-aio", "mooncake", "ray", "ucxx"):
         assert not find(name).supports(Work("request", 8, callers=2))
