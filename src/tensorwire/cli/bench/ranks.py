@@ -14,7 +14,7 @@ from tensorwire.cli.options import usage
 
 if TYPE_CHECKING:
     from tensorwire.bench.harness.meeting import Meeting
-    from tensorwire.bench.suites.tf_grpc.remote import Token
+    from tensorwire.bench.harness.tokens import Token
     from tensorwire.launch.place import Place
 
 _FOR_ONE: Final = ("serve", "connect", "network")
@@ -43,8 +43,8 @@ class RankCommand(Command):
         from tensorwire.bench.harness.following import following
         from tensorwire.bench.harness.meeting import RanksError
         from tensorwire.bench.harness.ranks import leading
+        from tensorwire.bench.harness.tokens import Token
         from tensorwire.bench.suites.tf_grpc.cluster import ordered
-        from tensorwire.bench.suites.tf_grpc.remote import Token
 
         token = None if place.folder else usage("--token-file", Token.of, ctx.params["token_file"])
         meeting = _meeting(ctx, place, token)

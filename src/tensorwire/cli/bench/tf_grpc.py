@@ -150,7 +150,7 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
             str,
             typer.Option(
                 help="Measure tensorwire without some of its ideas, too, one at a time: "
-                "coalescing, eager, rendezvous, chunking, spinning.",
+                "coalescing, eager, rendezvous, chunking, spinning, tuning, pipelining.",
                 show_default=False,
             ),
         ] = "",
@@ -193,9 +193,10 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
         ] = None,
         json_: Json = False,
     ) -> None:
-        from tensorwire.bench.contenders.tf_grpc.tensorwire import IDEAS
+        from tensorwire.bench.contenders.tf_grpc.tensorwire import IDEAS, PIPELINING
         from tensorwire.bench.harness.files import check_plot
         from tensorwire.bench.harness.handover import measured
+        from tensorwire.bench.harness.tokens import Token
         from tensorwire.bench.suites.tf_grpc import remote
         from tensorwire.bench.suites.tf_grpc.cluster import Settings
         from tensorwire.bench.suites.tf_grpc.contender import MODES, ORIGINS, find, names
@@ -227,9 +228,14 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
             link = usage("--network", _link, network)
             ahead = [each for each in ahead if each == "tcp"]
         ideas = choices("--without", without, IDEAS) if without else []
+        if PIPELINING in ideas and window == 1:
+            raise typer.BadParameter(
+                f"{PIPELINING} is calls under way together: give --window 8, too",
+                param_hint="--without",
+            )
         ranks: Ranks | None = context.obj
         far = serve or connect or (ranks is not None and not ranks.near)
-        token = usage("--token-file", remote.Token.of, token_file) if far else None
+        token = usage("--token-file", Token.of, token_file) if far else None
         if serve:
             if connect:
                 raise typer.BadParameter("serve there, connect here", param_hint="--connect")

@@ -8,7 +8,9 @@ from __future__ import annotations
 import itertools
 import socket
 import struct
+from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 
 import grpc
 import numpy as np
@@ -17,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tensorwire.bench.suites.rpc.messages import why_no_protobuf
+from tensorwire.bench.suites.tf_grpc.agent import _load
 from tensorwire.bench.suites.tf_grpc.contender import (
     MODES,
     Request,
@@ -25,6 +28,7 @@ from tensorwire.bench.suites.tf_grpc.contender import (
     expected,
     find,
 )
+from tensorwire.bench.suites.tf_grpc.load import Turns, Window
 from tensorwire.bench.suites.tf_grpc.messages import Messages, protobuf
 from tensorwire.bench.suites.tf_grpc.payloads import MOST_BYTES
 
@@ -108,6 +112,32 @@ def test_sockets_gather_more_buffers_than_a_system_call_takes() -> None:
         client.calls(request) as (call,),
     ):
         assert [call()] == expected(contender, request)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("", Window), ("-without-pipelining", Turns)])
+def test_without_pipelining_calls_have_no_window(name: str, kind: type) -> None:
+    contender = find(f"tensorwire{name}")
+    request = Request("acknowledge", MODES[0], "ordinary", True, PAYLOADS, window=4)
+    with (
+        contender.serve("shm", HOST, 0, None) as address,
+        contender.connect("shm", address, None) as client,
+        ExitStack() as stack,
+    ):
+        load = _load(stack, contender, [client], request)
+        assert type(load) is kind
+        assert load.timed(0, 0.001, 0).calls > 0
+        assert ("one call" in client.note()) == (kind is Turns)
+
+
+def test_thresholds_of_no_table_are_no_idea(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without = find("tensorwire-without-tuning")
+    monkeypatch.setenv("TENSORWIRE_LINK_TUNING", str(tmp_path / "links.table"))
+    assert "tensorwire tune links" in (without.viable("tcp") or "")
+    (tmp_path / "links.table").touch()
+    assert without.viable("tcp") is None
+    assert without.environment() == {"TENSORWIRE_LINK_TUNING": "off"}
 
 
 payloads = st.lists(st.integers(1, 300), min_size=1, max_size=8).map(tuple)

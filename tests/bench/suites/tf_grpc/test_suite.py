@@ -24,6 +24,7 @@ from tensorwire.bench.harness.report import write_csv
 from tensorwire.bench.harness.resources import Sample
 from tensorwire.bench.harness.rows import Report
 from tensorwire.bench.harness.schedule import Entry
+from tensorwire.bench.harness.tokens import Token
 from tensorwire.bench.harness.work import Work
 from tensorwire.bench.suites.tf_grpc import remote, suite
 from tensorwire.bench.suites.tf_grpc.cluster import Measured, Settings, Topology
@@ -354,7 +355,7 @@ def token(tmp_path: Path) -> Path:
 def test_servers_of_another_command(token: Path) -> None:
     """As on another host; they end by Ctrl-C, and have refused who has another token."""
     names = ["grpcio", "sockets", *find("sockets").variants()]
-    with remote.serving(names, "127.0.0.1", 0, remote.Token.of(token)) as address:
+    with remote.serving(names, "127.0.0.1", 0, Token.of(token)) as address:
         done = command(
             *("p2p-bandwidth", "--connect", address, "--token-file", str(token), *QUICK, "--json"),
             *("--peers", "sockets", "--transport", "tcp", "--scheme", "skew"),
@@ -411,9 +412,9 @@ def free_ports(count: int) -> int:
 def test_a_port_that_is_taken_is_told(token: Path) -> None:
     first = free_ports(2)
     with (
-        remote.serving(["sockets"], "127.0.0.1", first, remote.Token.of(token)),
+        remote.serving(["sockets"], "127.0.0.1", first, Token.of(token)),
         pytest.raises(AgentError, match=r"Address already in use|address already in use"),
-        remote.serving(["sockets"], "127.0.0.1", first, remote.Token.of(token)),
+        remote.serving(["sockets"], "127.0.0.1", first, Token.of(token)),
     ):
         pass
 
@@ -425,9 +426,9 @@ def test_tokens_that_are_none(tmp_path: Path, text: str, told: str) -> None:
     file = tmp_path / "token"
     file.write_text(text)
     with pytest.raises(ValueError, match=told):
-        remote.Token.of(file)
+        Token.of(file)
     with pytest.raises(ValueError, match="cannot read"):
-        remote.Token.of(tmp_path / "absent")
+        Token.of(tmp_path / "absent")
 
 
 def test_wrong_usage_is_told() -> None:
@@ -448,6 +449,7 @@ def test_wrong_usage_is_told() -> None:
         (("p2p-latency", "--network", "fast"), "write 10gbit, or 10gbit,0.1ms"),
         (("p2p-latency", "--network", "1gbit", "--connect", "a"), "it is for one host"),
         (("p2p-latency", "--without", "tcp"), "none of coalescing, eager, rendezvous"),
+        (("p2p-latency", "--without", "pipelining"), "give --window 8, too"),
     ):
         done = command(*arguments)
         assert done.exit_code == 2, done.output

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import grpc
 
+from tensorwire.bench.harness.tokens import guards, proof
 from tensorwire.bench.suites.rpc.contender import ANSWER
 from tensorwire.bench.suites.rpc.messages import OPTIONS, why_no_protobuf
 from tensorwire.bench.suites.tf_grpc.contender import (
@@ -25,9 +26,7 @@ from tensorwire.bench.suites.tf_grpc.contender import (
 from tensorwire.bench.suites.tf_grpc.messages import (
     Messages,
     Stopwatch,
-    guards,
     joined,
-    proof,
     protobuf,
 )
 

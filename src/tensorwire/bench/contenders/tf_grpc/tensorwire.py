@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from types import MappingProxyType
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
@@ -21,6 +22,8 @@ from tensorwire.bench.contenders.tf_grpc.grpcio import (
     method,
     of_grpc,
 )
+from tensorwire.bench.harness.tokens import guards, proof
+from tensorwire.bench.suites.links.tuning import default_path
 from tensorwire.bench.suites.rpc.messages import OPTIONS
 from tensorwire.bench.suites.tf_grpc.contender import (
     MODES,
@@ -33,7 +36,7 @@ from tensorwire.bench.suites.tf_grpc.contender import (
     fill,
     octets,
 )
-from tensorwire.bench.suites.tf_grpc.messages import Messages, guards, proof
+from tensorwire.bench.suites.tf_grpc.messages import Messages
 from tensorwire.bench.suites.tf_grpc.payloads import Payload
 from tensorwire.rpc import segments
 from tensorwire.transports import names, why_not
@@ -42,12 +45,18 @@ if TYPE_CHECKING:
     from tensorwire.rpc.choice import Transport
 
 
+LINK_TUNING: Final = "TENSORWIRE_LINK_TUNING"
+TUNING: Final = "tuning"
+PIPELINING: Final = "pipelining"
+"""The idea that no setting takes away: without it a caller has one call under way."""
 IDEAS: Final[Mapping[str, Mapping[str, str]]] = {
     "coalescing": {"TENSORWIRE_COALESCE_BYTES": "0"},
     "eager": {"TENSORWIRE_EAGER_BYTES": "0"},
     "rendezvous": {"TENSORWIRE_EAGER_BYTES": "1M"},
     "chunking": {"TENSORWIRE_CHUNK_BYTES": "64M"},
     "spinning": {"TENSORWIRE_SPIN_US": "0"},
+    TUNING: {LINK_TUNING: "off"},
+    PIPELINING: {},
 }
 """What a variant does without, and the settings by which it does."""
 
@@ -71,9 +80,22 @@ def in_segments(origin: str) -> Messages:
     )
 
 
+def tuned() -> bool:
+    """Whether this host's links have a table of ``tensorwire tune links`` to take."""
+    named = os.environ.get(LINK_TUNING) or "auto"
+    return named != "off" and (default_path() if named == "auto" else Path(named)).exists()
+
+
 class _Caller(Caller):
+    def __init__(self, channel: Any, token: str | None, note: str) -> None:
+        super().__init__(channel, token)
+        self._note = note
+
     def path(self) -> str:
         return self.channel.path().transport  # type: ignore[attr-defined,no-any-return]
+
+    def note(self) -> str:
+        return self._note
 
     def messages(self, request: Request) -> Messages:
         if request.mode == "non-serialized":
@@ -88,19 +110,23 @@ class Tensorwire(Contender):
     origins = frozenset(ORIGINS)
     pipelines = PIPELINES
 
-    def __init__(self, settings: Mapping[str, str] = MappingProxyType({})) -> None:
-        self.settings = settings
+    def __init__(self, without: str = "") -> None:
+        """without: one of ``IDEAS``; empty: it has all of them."""
+        self.without = without
+        self.windows = without != PIPELINING
 
     def variants(self) -> dict[str, Tensorwire]:
         """Without one idea each."""
-        return {f"tensorwire-without-{idea}": Tensorwire(IDEAS[idea]) for idea in IDEAS}
+        return {f"tensorwire-without-{idea}": Tensorwire(idea) for idea in IDEAS}
 
     def environment(self) -> Mapping[str, str]:
-        return self.settings
+        return IDEAS.get(self.without, {})
 
     def viable(self, transport: str) -> str | None:
         if transport not in names():
             return f"measured over {', '.join(names())}: grpcio's row is what gRPC gives"
+        if self.without == TUNING and not tuned():
+            return "links of this host have no table to do without: tensorwire tune links"
         return why_not(transport)
 
     @contextmanager
@@ -125,4 +151,4 @@ class Tensorwire(Contender):
         with channel:
             first = channel.unary_unary(f"/{SERVICE}/{method('acknowledge', MODES[0], False)}")
             first(b"\0", metadata=proof(token))  # whose token makes the link that path() tells
-            yield _Caller(channel, token)
+            yield _Caller(channel, token, "" if self.windows else "one call under way")

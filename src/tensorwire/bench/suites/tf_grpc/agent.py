@@ -55,7 +55,7 @@ def _load(
     stack: ExitStack, contender: Contender, clients: Sequence[Client], request: Request
 ) -> Turns | Window:
     answers = expected(contender, request)
-    if request.window > 1:
+    if request.window > 1 and contender.windows:
         begins = [stack.enter_context(client.begun(request)) for client in clients]
         return Window(begins, answers, request.window)
     return Turns([stack.enter_context(client.calls(request)) for client in clients], answers)

@@ -86,13 +86,15 @@ class Contender(contenders.Contender):
 
     joins: whether a receiver gets the buffers of a payload joined into one, where they are not
     serialized. modes, origins: as of ``Request``. pipelines: procedures of which a caller may have
-    several calls under way.
+    several calls under way. windows: whether its callers have them under way together, where they
+    are told to; else each call begins when the one before has ended.
     """
 
     joins: bool = False
     modes: frozenset[str] = frozenset(MODES)
     origins: frozenset[str] = frozenset({"ordinary"})
     pipelines: frozenset[Procedure] = frozenset()
+    windows: bool = True
 
     def environment(self) -> Mapping[str, str]:
         """Of its processes, before they load anything."""

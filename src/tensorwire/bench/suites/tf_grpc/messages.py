@@ -1,22 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How buffers become messages of gRPC's, and what comes out of them; and who may call."""
+"""How buffers become messages of gRPC's, and what comes out of them."""
 
 from __future__ import annotations
 
-import hmac
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Final
+from typing import Any
 
-import grpc
 import numpy as np
 
 from tensorwire.bench.suites.tf_grpc.contender import Octets, buffers, octets
 from tensorwire.bench.suites.tf_grpc.payloads import Payload
-
-_TOKEN: Final = "authorization"
 
 
 @dataclass(frozen=True)
@@ -101,37 +97,3 @@ class Stopwatch:
             serializer=self.timing(messages.serializer),
             deserializer=self.timing(messages.deserializer),
         )
-
-
-Metadata = tuple[tuple[str, str], ...]
-
-
-def proof(token: str | None) -> Metadata | None:
-    """The metadata of a call that shows the token."""
-    return None if token is None else ((_TOKEN, f"Bearer {token}"),)
-
-
-class Guard(grpc.ServerInterceptor):
-    """Refuses calls that do not show the token."""
-
-    def __init__(self, token: str) -> None:
-        ((_, self._shown),) = proof(token) or ()
-        self._refusal: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(
-            _refuse
-        )
-
-    def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
-        shown = dict(handler_call_details.invocation_metadata).get(_TOKEN, "")
-        if isinstance(shown, str) and hmac.compare_digest(shown.encode(), self._shown.encode()):
-            return continuation(handler_call_details)
-        return self._refusal
-
-
-def guards(token: str | None) -> list[grpc.ServerInterceptor]:
-    return [] if token is None else [Guard(token)]
-
-
-def _refuse(request: bytes, context: grpc.ServicerContext) -> bytes:
-    context.abort(
-        grpc.StatusCode.UNAUTHENTICATED, "not the server's token: give the same --token-file"
-    )

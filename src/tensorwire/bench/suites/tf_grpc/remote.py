@@ -8,8 +8,6 @@ import signal
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
@@ -18,10 +16,10 @@ import msgspec
 from tensorwire import progress
 from tensorwire.bench.harness.control import AgentError
 from tensorwire.bench.harness.processes import started
+from tensorwire.bench.harness.tokens import Token, guards, proof
 from tensorwire.bench.suites.tf_grpc.agent import SERVER
 from tensorwire.bench.suites.tf_grpc.cluster import Order, command
 from tensorwire.bench.suites.tf_grpc.contender import find
-from tensorwire.bench.suites.tf_grpc.messages import guards, proof
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,33 +29,6 @@ _SECONDS: Final = 10.0
 """To find the servers of another host."""
 _MOST_BYTES: Final = 64 << 10
 """Of what a directory tells."""
-_LEAST_TOKEN: Final = 16
-
-
-@dataclass(frozen=True)
-class Token:
-    """file: where it is."""
-
-    text: str
-    file: Path
-
-    @classmethod
-    def of(cls, file: Path | None) -> Token:
-        """Raises ValueError where there is none, or one that anybody could guess."""
-        if file is None:
-            raise ValueError(
-                "serving and connecting need a secret that both ends have: "
-                "head -c 32 /dev/urandom | base64 > token; --token-file token"
-            )
-        try:
-            text = file.read_text().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ValueError(f"cannot read {file} ({error})") from None
-        if len(text) < _LEAST_TOKEN or not text.isascii() or len(text.split()) > 1:
-            raise ValueError(
-                f"{file} has no secret: one word of at least {_LEAST_TOKEN} ASCII characters"
-            )
-        return cls(text, file.absolute())
 
 
 class Directory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

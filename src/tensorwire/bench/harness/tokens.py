@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tokens that both ends of a bench have, and servers that do nothing for who does not show one."""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+
+_KEY: Final = "authorization"
+_LEAST: Final = 16
+"""Characters."""
+
+
+@dataclass(frozen=True)
+class Token:
+    """file: where it is."""
+
+    text: str
+    file: Path
+
+    @classmethod
+    def of(cls, file: Path | None) -> Token:
+        """Raises ValueError where there is none, or one that anybody could guess."""
+        if file is None:
+            raise ValueError(
+                "serving and connecting need a secret that both ends have: "
+                "head -c 32 /dev/urandom | base64 > token; --token-file token"
+            )
+        try:
+            text = file.read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ValueError(f"cannot read {file} ({error})") from None
+        if len(text) < _LEAST or not text.isascii() or len(text.split()) > 1:
+            raise ValueError(
+                f"{file} has no secret: one word of at least {_LEAST} ASCII characters"
+            )
+        return cls(text, file.absolute())
+
+
+Metadata = tuple[tuple[str, str], ...]
+
+
+def proof(token: str | None) -> Metadata | None:
+    """The metadata of a call that shows the token."""
+    return None if token is None else ((_KEY, f"Bearer {token}"),)
+
+
+class Guard(grpc.ServerInterceptor):
+    """Refuses calls that do not show the token."""
+
+    def __init__(self, token: str) -> None:
+        ((_, self._shown),) = proof(token) or ()
+        self._refusal: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(
+            _refuse
+        )
+
+    def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
+        shown = dict(handler_call_details.invocation_metadata).get(_KEY, "")
+        if isinstance(shown, str) and hmac.compare_digest(shown.encode(), self._shown.encode()):
+            return continuation(handler_call_details)
+        return self._refusal
+
+
+def guards(token: str | None) -> list[grpc.ServerInterceptor]:
+    return [] if token is None else [Guard(token)]
+
+
+def _refuse(request: bytes, context: grpc.ServicerContext) -> bytes:
+    context.abort(
+        grpc.StatusCode.UNAUTHENTICATED, "not the server's token: give the same --token-file"
+    )
