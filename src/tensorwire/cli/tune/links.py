@@ -22,11 +22,12 @@ app = single()
     "[bold]tensorwire tune links[/]\n\n"
     "[bold]tensorwire tune links --transports tcp --plot curves.png[/]\n\n"
     "[bold]tensorwire tune links --check --json[/]\n\n"
-    "[bold]tensorwire tune links --serve 0.0.0.0:7000[/]  # there, and here:\n\n"
-    "[bold]tensorwire tune links --connect node7:7000[/]\n\n"
+    "[bold]tensorwire tune links --serve 0.0.0.0:7000 --token-file token[/]  # there, and here:\n\n"
+    "[bold]tensorwire tune links --connect node7:7000 --token-file token[/]\n\n"
     "[bold]TENSORWIRE_LINK_TUNING=./links.table python server.py[/]\n\n"
-    "Exit codes: 0 the table is kept, 1 something could not be measured or did not pass the check, "
-    "or the table could not be written, 2 wrong usage, 130 after Ctrl-C, which keeps no table.",
+    "Exit codes: 0 the table is kept, or Ctrl-C has ended --serve, 1 something could not be "
+    "measured or did not pass the check, or the table could not be written, 2 wrong usage, 130 "
+    "after Ctrl-C, which keeps no table.",
 )
 def links(
     transports: Annotated[
@@ -40,7 +41,14 @@ def links(
     ] = None,
     serve: Annotated[
         str | None,
-        typer.Option(metavar="HOST:PORT", help="Be the other end of --connect, until Ctrl-C."),
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Be the other end of --connect, there and at the port behind it, until Ctrl-C.",
+        ),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="A file with a secret, the same for --serve and --connect."),
     ] = None,
     check: Annotated[
         bool,
@@ -65,18 +73,23 @@ def links(
     from tensorwire.bench.harness.control import AgentError
     from tensorwire.bench.harness.files import check_plot, keep, save
     from tensorwire.bench.harness.terminal import progress_bar
-    from tensorwire.bench.suites.links import service, suite, tuning
+    from tensorwire.bench.harness.tokens import Token
+    from tensorwire.bench.suites.links import remote, service, suite, tuning
     from tensorwire.bench.suites.links.report import as_json, draw, print_tuned
     from tensorwire.transports import names, why_not
 
-    if serve is not None:
-        if connect is not None:
-            raise typer.BadParameter("it excludes --connect", param_hint="--serve")
-        service.wait_at(usage("--serve", service.checked, serve))
-        return
+    if serve is not None and connect is not None:
+        raise typer.BadParameter("it excludes --connect", param_hint="--serve")
+    begun = service.here()
+    if (target := serve or connect) is not None:
+        where = usage("--serve" if serve else "--connect", remote.parsed, target)
+        secret = usage("--token-file", Token.of, token_file).text.encode()
+        if serve is not None:
+            code = remote.serve(where, secret)
+            raise typer.Exit(code)
+        begun = remote.reached(where, secret)
     named = choices("--transports", transports, ("all", *names()))
     wanted = [*names()] if "all" in named else named
-    target = None if connect is None else usage("--connect", service.checked, connect)
     if output is not None:
         writable("--output", output)
     writable("--plot", plot, check_plot)
@@ -84,19 +97,23 @@ def links(
     found: list[suite.Tuned] = []
     notes: list[str] = []
     complete = True
-    with progress_bar() as bar, service.at(target) as address:
-        for transport in wanted:
-            reason = why_not(transport)
-            if reason is not None:
-                notes.append(f"{transport}: left out: {reason}")
-                complete &= "all" in named
-                continue
-            try:
-                found.append(suite.tune(address, transport, rounds, seconds, check, bar))
-            except AgentError as error:
-                notes.append(f"{transport}: {error}")
-                # Shared memory does not reach another host.
-                complete &= "all" in named and target is not None
+    try:
+        with progress_bar() as bar, begun as server:
+            for transport in wanted:
+                reason = why_not(transport)
+                if reason is not None:
+                    notes.append(f"{transport}: left out: {reason}")
+                    complete &= "all" in named
+                    continue
+                try:
+                    found.append(suite.tune(server, transport, rounds, seconds, check, bar))
+                except AgentError as error:
+                    notes.append(f"{transport}: {error}")
+                    # Shared memory does not reach another host.
+                    complete &= "all" in named and connect is not None
+    except AgentError as error:
+        progress.say(f"tensorwire tune links: {error}")
+        raise typer.Exit(1) from None
     complete &= bool(found) and all(each.passed for each in found)
     text = tuning.table(path, [choice for each in found for choice in each.choices])
     saved = save(path, lambda path: keep(path, text)) if found else False

@@ -230,6 +230,8 @@ def test_wrong_usage_is_told() -> None:
     for arguments, word in (
         (("--transports", "grpc"), "none of"),
         (("--connect", "host"), "no HOST:PORT"),
+        (("--connect", "host:1"), "both ends have"),
+        (("--serve", "host:1"), "both ends have"),
         (("--serve", "host:1", "--connect", "host:1"), "excludes"),
     ):
         done = CliRunner().invoke(app, ["tune", "links", *arguments])

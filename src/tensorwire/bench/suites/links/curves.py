@@ -10,14 +10,16 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
 
+import grpc
 import numpy as np
 
 import tensorwire
 from tensorwire.bench.harness.control import AgentError
 from tensorwire.bench.harness.measure import WARM_UP_SHARE, quantile, timed
 from tensorwire.bench.harness.schedule import Course, Progress, rotated, tour
-from tensorwire.bench.harness.work import Array, fill
-from tensorwire.bench.suites.links.service import DRAIN, TAKE, answer, total
+from tensorwire.bench.harness.tokens import proof
+from tensorwire.bench.harness.work import Array, fill, payload
+from tensorwire.bench.suites.links.service import DRAIN, TAKE, Server, answer, total
 from tensorwire.rpc.options import THRESHOLDS
 
 if TYPE_CHECKING:
@@ -83,18 +85,38 @@ def _memory(shape: Shape) -> tuple[Array, ...]:
 
 
 class Link:
-    """A channel whose link has ``fixed``. Raises AgentError where that cannot be had."""
+    """A channel whose link has ``fixed``. AgentError: that cannot be had, or a call has failed."""
 
-    def __init__(self, target: str, transport: str, fixed: Fixed) -> None:
+    def __init__(self, server: Server, transport: str, fixed: Fixed) -> None:
         self.channel: Any = tensorwire.insecure_channel(
-            target, fixed.options(), transport=cast("Transport", transport)
+            server.address, fixed.options(), transport=cast("Transport", transport)
         )
-        path = self.channel.path()
-        if path.transport != transport:
-            raise AgentError(f"no link by {transport} to {target}: {path}")
-        self.address: str = path.peer
+        self._server = server
+        self._metadata = proof(server.token)
         self._take = self.channel.unary_unary(TAKE)
         self._drain = self.channel.stream_unary(DRAIN)
+        try:
+            self.address = self._reach(transport)
+        except BaseException:
+            self.channel.close()
+            raise
+
+    def _reach(self, transport: str) -> str:
+        """The peer's address, as gRPC writes it."""
+        self._answered(self._take, (payload(8),))  # whose token makes the link
+        path = self.channel.path()
+        if path.transport != transport:
+            raise AgentError(f"no link by {transport} to {self._server.address}: {path}")
+        return str(path.peer)
+
+    def _answered(self, method: Any, given: Any) -> bytes:
+        try:
+            return cast("bytes", method(given, timeout=CALL_SECONDS, metadata=self._metadata))
+        except grpc.RpcError as error:
+            call: Any = error  # the class that grpcio raises is a call, too
+            raise AgentError(
+                f"{self._server.address}: {call.code().name}: {call.details()}"
+            ) from None
 
     def visit(self, shape: Shape, seconds: float) -> float:
         """Microseconds of a call or a message. AgentError: the answer was wrong."""
@@ -105,7 +127,7 @@ class Link:
         if shape.case == "call":
 
             def call() -> bytes:
-                return cast("bytes", self._take(message, timeout=CALL_SECONDS))
+                return self._answered(self._take, message)
 
         else:
             least, most = STREAM_MESSAGES
@@ -113,10 +135,7 @@ class Link:
             count = max(least, min(most, STREAM_BYTES // nbytes))
 
             def call() -> bytes:
-                return cast(
-                    "bytes",
-                    self._drain(itertools.repeat(message, count), timeout=CALL_SECONDS),
-                )
+                return self._answered(self._drain, itertools.repeat(message, count))
 
         if call() != answer(expected * count):
             raise AgentError(f"a wrong sum came back: {shape}")
@@ -129,7 +148,7 @@ Plan = Sequence[tuple[Shape, Sequence[Fixed]]]
 
 
 def measure(
-    target: str, transport: str, plan: Plan, rounds: int, seconds: float, progress: Progress
+    server: Server, transport: str, plan: Plan, rounds: int, seconds: float, progress: Progress
 ) -> Curves:
     """Visits all links of a shape one after the other, round after round. Raises AgentError. Ctrl-C
     raises KeyboardInterrupt."""
@@ -141,7 +160,7 @@ def measure(
                 for fixed in rotated(links, turn):
                     yield shape, fixed
 
-    with _opened(target, transport, {fixed for _, links in plan for fixed in links}) as links:
+    with _opened(server, transport, {fixed for _, links in plan for fixed in links}) as links:
         curves.address = next(iter(links.values())).address
         tour(
             turns(),
@@ -160,10 +179,10 @@ def measure(
 
 
 @contextmanager
-def _opened(target: str, transport: str, each: set[Fixed]) -> Iterator[Mapping[Fixed, Link]]:
+def _opened(server: Server, transport: str, each: set[Fixed]) -> Iterator[Mapping[Fixed, Link]]:
     with ExitStack() as stack:
         links = {}
         for fixed in each:
-            links[fixed] = Link(target, transport, fixed)
+            links[fixed] = Link(server, transport, fixed)
             stack.enter_context(links[fixed].channel)
         yield links

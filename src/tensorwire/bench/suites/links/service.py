@@ -6,19 +6,19 @@ socket."""
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 
 import grpc
 import numpy as np
 
 import tensorwire
-from tensorwire import progress
 from tensorwire.bench.harness.control import conversation
 from tensorwire.bench.harness.processes import started
+from tensorwire.bench.harness.tokens import guards
 from tensorwire.rpc import segments
 
 SERVICE: Final = "tensorwire.tune.v1.Links"
@@ -52,12 +52,21 @@ def _untouched(buffers: Sequence[Any]) -> Sequence[Any]:
     return buffers
 
 
+@dataclass(frozen=True)
+class Server:
+    """address: host and port. token: that its calls show; None: it asks for none."""
+
+    address: str
+    token: str | None = None
+
+
 @contextmanager
-def serving(address: str) -> Iterator[str]:
-    """A server at ``address`` (host and port; port 0: any that is free). Yields where it is.
+def serving(address: str, token: str | None = None) -> Iterator[str]:
+    """A server at ``address`` (host and port; port 0: any that is free). Yields where it is. token:
+    without which it does nothing for anybody.
 
     RuntimeError: the address cannot be had."""
-    server = tensorwire.server(ThreadPoolExecutor(_THREADS))
+    server = tensorwire.server(ThreadPoolExecutor(_THREADS), interceptors=guards(token))
     handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
         "Take": grpc.unary_unary_rpc_method_handler(_take, request_deserializer=_untouched),
         "Drain": grpc.stream_unary_rpc_method_handler(_drain, request_deserializer=_untouched),
@@ -71,30 +80,11 @@ def serving(address: str) -> Iterator[str]:
         server.stop(None).wait()
 
 
-def checked(address: str) -> str:
-    """``address``; ValueError where it is not a host and a port."""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65535:
-        raise ValueError(f"{address!r} is no HOST:PORT")
-    return address
-
-
 @contextmanager
-def at(target: str | None) -> Iterator[str]:
-    """The address of a server: ``target``, or that of a process of this host that is started, and
-    ended. AgentError."""
-    if target is not None:
-        yield target
-        return
+def here() -> Iterator[Server]:
+    """A process of this host, on loopback, that is started and ended. AgentError."""
     with started(lambda path: [[sys.executable, "-m", __name__, path]], 1) as ((_, hello),):
-        yield hello["address"]
-
-
-def wait_at(address: str) -> None:
-    """Serves there until Ctrl-C."""
-    with serving(address) as where:
-        progress.say(f"tensorwire tune links: serving at {where}, until Ctrl-C")
-        threading.Event().wait()
+        yield Server(hello["address"])
 
 
 def main(path: str) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tensorwire.bench.harness.schedule import Progress
 from tensorwire.bench.suites.links.checking import Checked, checks, compare
 from tensorwire.bench.suites.links.curves import Curves, measure
+from tensorwire.bench.suites.links.service import Server
 from tensorwire.bench.suites.links.tuning import Choice, choices, plan, tuned
 
 
@@ -26,15 +27,15 @@ class Tuned:
 
 
 def tune(
-    address: str, transport: str, rounds: int, seconds: float, check: bool, progress: Progress
+    server: Server, transport: str, rounds: int, seconds: float, check: bool, progress: Progress
 ) -> Tuned:
     """AgentError."""
-    curves = measure(address, transport, plan(transport), rounds, seconds, progress)
+    curves = measure(server, transport, plan(transport), rounds, seconds, progress)
     chosen = choices(curves, transport)
     checked = []
     if check:
         after = measure(
-            address, transport, checks(transport, tuned(chosen)), rounds, seconds, progress
+            server, transport, checks(transport, tuned(chosen)), rounds, seconds, progress
         )
         checked = compare(after.visits, tuned(chosen))
     return Tuned(transport, curves, chosen, checked)
