@@ -13,9 +13,10 @@ from tensorwire.bench.report import tables
 from tensorwire.bench.report.runs import Run, parse
 
 SIZE = 1 << 20
+ROLES = {"grpcio": "peer", "memory": "limit", "sockets": "limit"}
 
 
-def row(contender: str, way: str, p50_us: float, **more: Any) -> Row:
+def row(contender: str, way: str, p50_us: float = 0, **more: Any) -> Row:
     wanted = {"payload": "non-serialized", "reads": True, "p50_us": p50_us, **more}
     return Row(contender, way, "uniform", SIZE, **wanted)
 
@@ -23,7 +24,7 @@ def row(contender: str, way: str, p50_us: float, **more: Any) -> Row:
 def run(*rows: Row, rounds: bool = True, **details: Any) -> Run:
     if rounds:
         details["rounds"] = [{"p50_us": [each.p50_us] * 3} for each in rows]
-    environment = {"notes": [], "interrupted": False, "roles": {"grpcio": "peer"}}
+    environment = {"notes": [], "interrupted": False, "roles": ROLES}
     report = Report("p2p-latency", "grpcio", environment, list(rows), details)
     (found,) = parse(json.dumps(report.to_json()).encode(), "run.json")
     return found
@@ -84,9 +85,34 @@ def test_serializers_are_compared_over_transports() -> None:
     ]
 
 
+def test_reading_is_a_part_of_what_reads_the_same() -> None:
+    several = {"callers": 3, "p50_us": 9.0}
+    found = tables.of_reading(
+        run(
+            row("grpcio", "grpc", 800, ratio=1.0),
+            row("tensorwire", "shm", 100, ratio=8.0),
+            row("tensorwire", "shm", 40, reads=False, ratio=20.0),
+            row("sockets", "tcp", 200, ratio=4.0),
+            row("memory", "memory", 80, ratio=10.0),
+            row("tensorwire", "tcp", calls_per_s=100.0, **several),
+            row("memory", "memory", calls_per_s=400.0, **several),
+        )
+    )
+    assert found is not None
+    assert [[each[0], *each[5:]] for each in found.rows] == [
+        ["grpcio", "1", "10% (10% to 10%)", "1x", "10x"],
+        ["tensorwire", "1", "80% (80% to 80%)", "8x", "10x"],
+        ["tensorwire", "3", "25%", "", ""],
+    ]
+
+
 def test_runs_without_any_of_that_have_no_such_tables() -> None:
     plain = run(row("grpcio", "grpc", 900), row("tensorwire", "shm", 100))
-    assert [make(plain) for make in tables.SPECIAL] == [None, None]
+    copies = run(
+        row("memory", "memory", 9, reads=False), row("tensorwire", "shm", 100, reads=False)
+    )
+    for each in (plain, copies):
+        assert [make(each) for make in tables.SPECIAL] == [None, None, None]
 
 
 def test_details_of_other_rows_are_refused() -> None:

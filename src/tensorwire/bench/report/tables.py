@@ -14,12 +14,14 @@ from tensorwire.bench.report.comparison import name_of
 from tensorwire.bench.report.leads import Lead, Leads
 from tensorwire.bench.report.printed import figure_in_words, noise_in_words
 from tensorwire.bench.report.runs import Measured, Run
-from tensorwire.bench.report.speed import figure, ratio
+from tensorwire.bench.report.speed import Ratio, figure, ratio
 
 WITHOUT: Final = "-without-"
 """In the name of a contender, before the one idea that it does without."""
 ZERO_COPY: Final = "zero-copy"
 """The idea that needs no such contender: what is published goes without a copy."""
+READING: Final = "memory"
+"""The contender that only reads what receivers of the others read."""
 
 
 @dataclass(frozen=True)
@@ -210,5 +212,58 @@ def of_serializers(run: Run) -> Table | None:
     return Table("Serializers", head, rows, 3, about)
 
 
-SPECIAL: Final[Sequence[Callable[[Run], Table | None]]] = (of_ideas, of_serializers)
+def of_reading(run: Run) -> Table | None:
+    """What part of each row's time its receivers read; None where that was not measured."""
+    limits = {
+        each.work.comparable: each
+        for each in run.measured
+        if each.row.contender == READING and each.row.reads
+    }
+    rows = []
+    for each in run.measured:
+        limit = limits.get(each.work.comparable)
+        if limit is None or each.role == "limit" or (by := ratio(limit, each, paired=True)) is None:
+            continue
+        row = each.row
+        rows.append(
+            [
+                *(row.contender, row.transport, row.case, format_size(row.size)),
+                *(payload_of(each), str(row.callers), _part(by)),
+                *(
+                    "" if of is None else f"{significant(of)}x"
+                    for of in (row.ratio, limit.row.ratio)
+                ),
+            ]
+        )
+    if not rows:
+        return None
+    head = [
+        "contender",
+        "path",
+        "case",
+        "size",
+        "payload",
+        "callers",
+        "reading",
+        "ratio",
+        "at most",
+    ]
+    about = (
+        "Receivers add up all bytes. reading: what that takes of a call (of several callers, of "
+        "their calls), by the limit line that reads the same bytes in memory of its own and sends "
+        "nothing; other readers are no faster. at most: the ratio of that line, which a row would "
+        "reach if all but the reading took no time."
+    )
+    return Table("What reading takes", head, rows, 5, about)
+
+
+def _part(faster: Ratio) -> str:
+    """faster: how many times faster the part is than the whole."""
+    text = f"{1 / faster.value:.0%}"
+    if faster.low is None or faster.high is None:
+        return text
+    return f"{text} ({1 / faster.high:.0%} to {1 / faster.low:.0%})"
+
+
+SPECIAL: Final[Sequence[Callable[[Run], Table | None]]] = (of_ideas, of_serializers, of_reading)
 """What only some runs have."""

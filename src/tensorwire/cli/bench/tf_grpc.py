@@ -158,7 +158,10 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
             list[str],
             typer.Option(help="Others to measure: sockets, what else is installed, or all."),
         ] = [],  # noqa: B006
-        limits: Annotated[bool, typer.Option(help="Plain sockets as limit lines.")] = True,
+        limits: Annotated[
+            bool,
+            typer.Option(help="Limit lines: plain sockets, and the receivers' reading alone."),
+        ] = True,
         serve: Annotated[
             bool, typer.Option("--serve", help="Only serve, for workers on other hosts.")
         ] = False,

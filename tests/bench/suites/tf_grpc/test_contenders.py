@@ -35,7 +35,10 @@ from tensorwire.bench.suites.tf_grpc.payloads import MOST_BYTES
 HOST = "127.0.0.1"
 TOKEN = "a-token-of-some-length"
 PAYLOADS = ((10, 70_000, 1), (3,), (1 << 20, 10, 10 << 10))
-WAYS = [("grpcio", "grpc"), ("tensorwire", "shm"), ("tensorwire", "tcp"), ("sockets", "tcp")]
+WAYS = [
+    *(("grpcio", "grpc"), ("tensorwire", "shm"), ("tensorwire", "tcp"), ("sockets", "tcp")),
+    ("memory", "memory"),
+]
 
 
 @pytest.mark.parametrize(("name", "transport"), WAYS)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tensorwire.bench.harness import contenders
-from tensorwire.bench.harness.work import checksum
+from tensorwire.bench.harness.work import Work, checksum
 from tensorwire.bench.suites.tf_grpc.payloads import Payload
 
 GROUP: Final = "tensorwire.bench.contenders.tf_grpc"
@@ -95,6 +95,9 @@ class Contender(contenders.Contender):
     origins: frozenset[str] = frozenset({"ordinary"})
     pipelines: frozenset[Procedure] = frozenset()
     windows: bool = True
+
+    def supports(self, work: Work) -> bool:
+        return work.payload in self.modes
 
     def environment(self) -> Mapping[str, str]:
         """Of its processes, before they load anything."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 OWN: Final = "tensorwire"
 BASELINE: Final = Entry("grpcio", "grpc")
-LIMITS: Final = ("sockets",)
+LIMITS: Final = ("memory", "sockets")
 WARM_UP_SECONDS: Final = 2.0
 SECONDS: Final = 10.0
 PORT: Final = 50001
@@ -267,7 +267,7 @@ class Payloads(Suite):
             work if work.origin in library.origins else replace(work, origin="ordinary")
             for work in self.works
         )
-        return [work for work in dict.fromkeys(own) if work.payload in library.modes]
+        return [work for work in dict.fromkeys(own) if library.supports(work)]
 
     def request(self, work: Work) -> Request:
         """What calls of a work are."""
