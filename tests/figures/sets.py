@@ -157,6 +157,10 @@ SETS: Final[dict[str, Set]] = {
             f"--without coalescing,eager,spinning --no-limits{_BRIEF}",
             "tensorwire bench p2p-latency --categories large "
             f"--without rendezvous,chunking --no-limits{_BRIEF}",
+            "tensorwire bench p2p-bandwidth --categories small --buffers 100 --reads no "
+            f"--window 8 --without pipelining --no-limits{_BRIEF}",
+            "tensorwire bench p2p-bandwidth --categories large "
+            f"--window 8 --without pipelining --no-limits{_BRIEF}",
         ],
         150,
     ),
