@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from tests.torture import crowds, exits, groups, hostile, kills, shortage, soak
+from tests.torture import crowds, exits, groups, hostile, kills, shortage, soak, weights
 from tests.torture.figures import Part, Row, Say
 
 
@@ -38,6 +38,8 @@ PARTS: Final[dict[str, Named]] = {
     "without descriptors": Named(shortage.without_descriptors, 1.0),
     "without address space": Named(shortage.without_address_space, 3.0),
     "full arenas": Named(shortage.full_arenas, 0.5),
+    "weights copied": Named(weights.copied, 1.0),
+    "weights written": Named(weights.written, 1.0),
     "forks": Named(crowds.forks, 1.5),
     "channels": Named(crowds.channels, 0.3),
     "soak": Named(soak.run, 10.2),

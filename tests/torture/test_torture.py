@@ -61,7 +61,7 @@ ROUNDS = {
     "killed": ["killed", "interrupted", "stopped"],
     "shortages": ["without", "full arenas"],
     "groups": ["ranks"],
-    "crowds": ["forks", "channels", "soak"],
+    "crowds": ["forks", "channels", "soak", "weights"],
 }
 
 
