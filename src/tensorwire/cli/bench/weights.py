@@ -37,9 +37,11 @@ def weights(
     cases: Annotated[
         str,
         typer.Option(
-            help="copied, adopted, or published: copied, and what publish() does counts, too."
+            help="copied; adopted; published: copied, and what publish() does counts, too; "
+            "resharded: copied, from four trainers with rows of each tensor to receivers with "
+            "other parts of it."
         ),
-    ] = "copied,adopted",
+    ] = "copied,adopted,resharded",
     sizes: Annotated[
         str,
         typer.Option(help="Bytes of all weights together; K, M and G are powers of 1024."),
@@ -62,7 +64,8 @@ def weights(
     """Measure weight syncs: Tensorwire against gloo, grpcio and MPI, in interleaved rounds.
 
     Every contender is a trainer and its receivers, each in a process of its own on this host. A row
-    is printed only when the receivers held what the trainer had.
+    is printed only when the receivers held what the trainer had, and no more bytes had moved than
+    both ends have in common.
     """
     from tensorwire.bench.harness.files import check_plot
     from tensorwire.bench.harness.handover import measured

@@ -52,13 +52,22 @@ def test_real_syncs(tmp_path: Path) -> None:
     assert "1 to 1" in LAYOUT.title(report)
 
 
-def test_grpcio_takes_part() -> None:
+def test_shards_and_grpcio(tmp_path: Path) -> None:
+    """Four trainers have rows of each tensor. That the bytes are right, and no more than needed, is
+    checked in the receivers."""
+    file = tmp_path / "figures.json"
     done = command(
-        *QUICK, "--sizes", "64K", "--peers", "grpcio", "--cases", "copied", "--transports", "shm",
-        "--no-limits",
+        *QUICK, "--sizes", "1M", "--peers", "grpcio", "--cases", "copied,resharded",
+        "--transports", "shm", "--no-limits", "--output", str(file),
     )  # fmt: skip
     assert done.exit_code == 0, done.output
     assert "x grpcio" in done.output
+    rows = Report.from_json(json.loads(file.read_text())).rows
+    assert {(row.contender, row.case, row.note) for row in rows} == {
+        ("tensorwire", "copied", ""),
+        ("tensorwire-sharded", "resharded", "4 trainers"),
+        ("grpcio", "copied", ""),
+    }
 
 
 @pytest.mark.parametrize(

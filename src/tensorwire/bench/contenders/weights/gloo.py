@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tensorwire.bench.contenders.collectives import gloo
+from tensorwire.bench.harness.work import Work
 from tensorwire.bench.suites.collectives import contender as collectives
 from tensorwire.bench.suites.collectives.contender import Meeting
 from tensorwire.bench.suites.collectives.torch_ranks import joined
@@ -44,7 +45,7 @@ class _Rank(Rank):
     def barrier(self) -> None:
         self._group.barrier()
 
-    def open(self, case: str, params: Params) -> Weights:
+    def open(self, work: Work, params: Params) -> Weights:
         return _Broadcast(params)
 
 

@@ -13,6 +13,7 @@ import grpc
 import numpy as np
 
 from tensorwire import collective
+from tensorwire.bench.harness.work import Work
 from tensorwire.bench.suites.collectives.contender import Meeting
 from tensorwire.bench.suites.weights.contender import TRAINER, Contender, Params, Rank, Weights
 
@@ -79,7 +80,7 @@ class _Rank(Rank):
     def barrier(self) -> None:
         self._group.barrier()
 
-    def open(self, case: str, params: Params) -> Weights:
+    def open(self, work: Work, params: Params) -> Weights:
         self._opened += 1
         port = os.path.join(self._meeting.folder, f"port-{self._opened}")
         if self._meeting.rank == TRAINER:

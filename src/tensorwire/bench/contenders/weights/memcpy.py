@@ -10,8 +10,17 @@ from contextlib import contextmanager
 import numpy as np
 
 from tensorwire import collective
+from tensorwire.bench.harness.work import Work
 from tensorwire.bench.suites.collectives.contender import Meeting
-from tensorwire.bench.suites.weights.contender import TRAINER, Contender, Params, Rank, Weights
+from tensorwire.bench.suites.weights.contender import (
+    COPIED,
+    RESHARDED,
+    TRAINER,
+    Contender,
+    Params,
+    Rank,
+    Weights,
+)
 
 
 class _Copy(Weights):
@@ -42,13 +51,14 @@ class _Rank(Rank):
     def barrier(self) -> None:
         self._group.barrier()
 
-    def open(self, case: str, params: Params) -> Weights:
+    def open(self, work: Work, params: Params) -> Weights:
         return _Copy(params, receives=self._group.rank != TRAINER)
 
 
 class Memcpy(Contender):
     role = "limit"
     transports = ("memory",)
+    cases = frozenset({COPIED, RESHARDED})
 
     def viable(self, transport: str) -> str | None:
         return None

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from tensorwire.bench.contenders.collectives import mpich
+from tensorwire.bench.harness.work import Work
 from tensorwire.bench.suites.collectives import contender as collectives
 from tensorwire.bench.suites.collectives.contender import Meeting
 from tensorwire.bench.suites.weights.contender import Contender, Params, Rank, Weights
@@ -36,7 +37,7 @@ class _Rank(Rank):
     def barrier(self) -> None:
         self._group.barrier()
 
-    def open(self, case: str, params: Params) -> Weights:
+    def open(self, work: Work, params: Params) -> Weights:
         return _Broadcast(self._group, params)
 
 

@@ -4,30 +4,36 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import tensorwire
 from tensorwire import collective, weights
+from tensorwire.bench.harness.measure import WrongAnswerError
+from tensorwire.bench.harness.work import Work
 from tensorwire.bench.suites.collectives.contender import Meeting
 from tensorwire.bench.suites.weights.contender import (
     ADOPTED,
     CASES,
+    COPIED,
     PUBLISHED,
-    TRAINER,
+    RESHARDED,
     Contender,
     Params,
     Rank,
     Weights,
 )
+from tensorwire.bench.suites.weights.shards import Holding, held, intersections
 
 
 class _Publisher(Weights):
-    def __init__(self, params: Params, transport: Any, port: str, *, timed: bool) -> None:
+    def __init__(
+        self, params: Params, holding: Holding, transport: Any, port: str, *, timed: bool
+    ) -> None:
         self._server = tensorwire.server(ThreadPoolExecutor(4), transport=transport)
-        self._publisher = weights.Publisher(params, self._server)
+        self._publisher = weights.Publisher(params, self._server, shards=holding)
         bound = self._server.add_insecure_port("127.0.0.1:0")
         self._server.start()
         with open(port, "w") as file:
@@ -51,12 +57,24 @@ class _Publisher(Weights):
 
 
 class _Subscriber(Weights):
-    def __init__(self, params: Params, transport: Any, port: str, *, adopts: bool) -> None:
-        with open(port) as file:
-            target = f"127.0.0.1:{file.read()}"
+    def __init__(
+        self,
+        params: Params,
+        holding: Holding,
+        sources: Sequence[Holding],
+        transport: Any,
+        ports: Sequence[str],
+        *,
+        adopts: bool,
+    ) -> None:
+        self._channels = []
         options = [("grpc.max_receive_message_length", -1)]
-        self._channel = tensorwire.insecure_channel(target, options, transport=transport)
-        self._subscriber = weights.Subscriber(self._channel, params)
+        for port in ports:
+            with open(port) as file:
+                target = f"127.0.0.1:{file.read()}"
+            self._channels.append(tensorwire.insecure_channel(target, options, transport=transport))
+        self._subscriber = weights.Subscriber(self._channels, params, shards=holding)
+        self._common = intersections(sources, holding)
         self._adopts = adopts
         self._view = ExitStack()
         self._held: Params = params
@@ -69,8 +87,8 @@ class _Subscriber(Weights):
     def move(self, number: int) -> None:
         if self._adopts:
             self._held = self._view.enter_context(self._subscriber.view(at_least=number))
-        else:
-            self._subscriber.pull(at_least=number)
+        elif (moved := self._subscriber.pull(at_least=number).nbytes) != self._common:
+            raise WrongAnswerError(f"{moved} bytes moved, and {self._common} are in common")
 
     def held(self) -> Params:
         return self._held
@@ -79,52 +97,82 @@ class _Subscriber(Weights):
         self._held = {}
         self._view.close()
         self._subscriber.close()
-        self._channel.close()
+        for channel in self._channels:
+            channel.close()
 
 
 class _Rank(Rank):
-    def __init__(self, group: collective.Group, meeting: Meeting, transport: str) -> None:
+    def __init__(
+        self, group: collective.Group, meeting: Meeting, transport: str, trainers: int
+    ) -> None:
         self._group = group
         self._meeting = meeting
+        self._trainers = trainers
         self._opened = 0
         self.path = transport
+        self.note = f"{trainers} trainers" if trainers > 1 else ""
 
     def barrier(self) -> None:
         self._group.barrier()
 
-    def open(self, case: str, params: Params) -> Weights:
+    def open(self, work: Work, params: Params) -> Weights:
         self._opened += 1
-        port = os.path.join(self._meeting.folder, f"port-{self._opened}")
-        if self._meeting.rank == TRAINER:
-            made: Weights = _Publisher(params, self.path, port, timed=case == PUBLISHED)
+        rank, size, trainers = self._meeting.rank, self._meeting.size, self._trainers
+        own = held(work, rank, size, trainers)
+        ports = [
+            os.path.join(self._meeting.folder, f"port-{self._opened}-{each}")
+            for each in range(trainers)
+        ]
+        if rank < trainers:
+            timed = work.case == PUBLISHED
+            made: Weights = _Publisher(params, own, self.path, ports[rank], timed=timed)
             self.barrier()
             return made
         self.barrier()
-        return _Subscriber(params, self.path, port, adopts=case == ADOPTED)
+        sources = [held(work, each, size, trainers) for each in range(trainers)]
+        adopts = work.case == ADOPTED
+        return _Subscriber(params, own, sources, self.path, ports, adopts=adopts)
 
 
 class Tensorwire(Contender):
     role = "own"
     transports = ("shm",)
-    cases = frozenset(CASES)
+    cases = frozenset(CASES) - {RESHARDED}
 
     def viable(self, transport: str) -> str | None:
         return None
 
     def variants(self) -> Mapping[str, Tensorwire]:
-        return {"tensorwire-tcp": _OverTcp()}
+        return {
+            "tensorwire-tcp": _OverTcp(),
+            "tensorwire-sharded": _Sharded("shm"),
+            "tensorwire-sharded-tcp": _Sharded("tcp"),
+        }
 
     @contextmanager
     def join(self, meeting: Meeting) -> Iterator[Rank]:
         with collective.join(
             meeting.folder, meeting.rank, meeting.size, timeout=meeting.timeout
         ) as group:
-            yield _Rank(group, meeting, self.transports[0])
+            yield _Rank(group, meeting, self.transports[0], self.trainers)
 
 
 class _OverTcp(Tensorwire):
     transports = ("tcp",)
-    cases = frozenset(CASES) - {ADOPTED}
+    cases = frozenset({COPIED, PUBLISHED})
 
     def variants(self) -> Mapping[str, _OverTcp]:
+        return {}
+
+
+class _Sharded(Tensorwire):
+    """Trainers that hold rows of each tensor."""
+
+    cases = frozenset({RESHARDED})
+    trainers = 4
+
+    def __init__(self, transport: str) -> None:
+        self.transports = (transport,)
+
+    def variants(self) -> Mapping[str, _Sharded]:
         return {}

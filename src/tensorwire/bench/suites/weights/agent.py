@@ -20,30 +20,32 @@ from tensorwire.bench.harness.work import Work
 from tensorwire.bench.suites.collectives.agent import TIMEOUT_SECONDS, end_with
 from tensorwire.bench.suites.collectives.contender import Meeting
 from tensorwire.bench.suites.weights.contender import (
-    TRAINER,
     Params,
     Rank,
     Weights,
     find,
-    shapes,
 )
+from tensorwire.bench.suites.weights.shards import Holding, held, values
 
 
 class Driver:
     """Moves versions, on parameters that are there from ``open`` to ``close``."""
 
-    def __init__(self, rank: Rank, number: int) -> None:
+    def __init__(self, rank: Rank, meeting: Meeting, trainers: int) -> None:
         self._rank = rank
-        self._trains = number == TRAINER
+        self._trains = meeting.rank < trainers
+        self._ranks = meeting.rank, meeting.size, trainers
+        self._holding: Holding = {}
         self._params: Params = {}
         self._weights: Weights | None = None
         self._version = 0
 
     def open(self, work: Work) -> None:
         """Checks a version, too."""
-        self._params = {name: np.zeros(size, np.uint8) for name, size in shapes(work.size).items()}
+        self._holding = held(work, *self._ranks)
+        self._params = {name: np.zeros(box.shape, np.uint8) for name, box in self._holding.items()}
         self._version = 0
-        self._weights = self._rank.open(work.case, self._params)
+        self._weights = self._rank.open(work, self._params)
         self._rank.barrier()
         for _ in range(2):
             self._move()
@@ -65,8 +67,8 @@ class Driver:
         assert self._weights is not None
         self._version += 1
         if self._trains:
-            for param in self._params.values():
-                param.fill(self._version % 251)
+            for name, param in self._params.items():
+                np.copyto(param, values(self._holding[name], self._version))
         self._weights.prepare(self._version)
         self._rank.barrier()
         used, before = time.process_time(), time.perf_counter_ns()
@@ -77,9 +79,10 @@ class Driver:
 
     def _check(self) -> None:
         assert self._weights is not None
-        held = self._weights.held()
-        for name, param in self._params.items():
-            if held[name].shape != param.shape or not (held[name] == self._version % 251).all():
+        found = self._weights.held()
+        for name, box in self._holding.items():
+            same = found[name].shape == box.shape and found[name] == values(box, self._version)
+            if not np.all(same):
                 raise WrongAnswerError(f"{name} is not of version {self._version}")
 
     def close(self) -> None:
@@ -106,9 +109,10 @@ def main(arguments: list[str]) -> None:
         end_with(control)
         folder = os.path.join(os.path.dirname(path), "meeting")
         meeting = Meeting(int(number), int(size), folder, TIMEOUT_SECONDS)
-        with find(name).join(meeting) as rank:
+        contender = find(name)
+        with contender.join(meeting) as rank:
             control.send({"role": f"{meeting.rank:06}", "path": rank.path, "note": rank.note})
-            answer(control, Driver(rank, meeting.rank))
+            answer(control, Driver(rank, meeting, contender.trainers))
 
 
 if __name__ == "__main__":

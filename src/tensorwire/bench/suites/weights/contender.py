@@ -19,13 +19,15 @@ GROUP = "tensorwire.bench.contenders.weights"
 """Of the entry points that name classes of contenders."""
 
 TRAINER: Final = 0
-"""The rank that has new weights; the others receive them."""
+"""The rank that has new weights, or the first of those; the others receive them."""
 COPIED: Final = "copied"
 ADOPTED: Final = "adopted"
 PUBLISHED: Final = "published"
-CASES: Final = (COPIED, ADOPTED, PUBLISHED)
+RESHARDED: Final = "resharded"
+CASES: Final = (COPIED, ADOPTED, PUBLISHED, RESHARDED)
 """Into the receivers' own parameters; where the trainer has them; copied, and what the trainer does
-to make a version of its parameters counts, too."""
+to make a version of its parameters counts, too; copied, where trainers hold rows of each tensor and
+receivers other parts of it."""
 
 Params = Mapping[str, np.ndarray[Any, Any]]
 
@@ -81,13 +83,15 @@ class Rank(abc.ABC):
     def barrier(self) -> None: ...
 
     @abc.abstractmethod
-    def open(self, case: str, params: Params) -> Weights: ...
+    def open(self, work: Work, params: Params) -> Weights: ...
 
 
 class Contender(contenders.Contender):
-    """A library. cases: those of ``CASES`` that it has."""
+    """A library. cases: those of ``CASES`` that it has. trainers: how many ranks, the first ones,
+    have the weights; more than one where all of its cases are ``RESHARDED``."""
 
     cases: frozenset[str] = frozenset({COPIED})
+    trainers: int = 1
 
     def supports(self, work: Work) -> bool:
         return work.case in self.cases

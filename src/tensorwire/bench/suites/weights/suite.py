@@ -24,20 +24,22 @@ from tensorwire.bench.harness.schedule import Entry
 from tensorwire.bench.harness.suite import Results, Session, Suite
 from tensorwire.bench.harness.work import Work
 from tensorwire.bench.suites.collectives.ranks import Ranks
-from tensorwire.bench.suites.weights.contender import COPIED, Contender, find
+from tensorwire.bench.suites.weights.contender import COPIED, RESHARDED, Contender, find
 from tensorwire.terminal import Column
 
-OWN: Final = ("tensorwire", "tensorwire-tcp")
+OWN: Final = ("tensorwire", "tensorwire-tcp", "tensorwire-sharded", "tensorwire-sharded-tcp")
 LIMIT: Final = "memcpy"
 
 
 def _more(report: Report) -> Sequence[Column]:
-    """By each contender that copies: what the others have is no other case."""
-    copied = {(row.contender, row.size): row.p50_us for row in report.rows if row.case == COPIED}
+    """By each contender that copies: what the others have is no other case. Parts of tensors are
+    compared with parts."""
+    copied = {(row.contender, row.case, row.size): row.p50_us for row in report.rows}
 
     def ratio(peer: str) -> Callable[[Row], float | None]:
         def of(row: Row) -> float | None:
-            base = copied.get((peer, row.size))
+            case = RESHARDED if row.case == RESHARDED else COPIED
+            base = copied.get((peer, case, row.size))
             return base / row.p50_us if base and row.p50_us else None
 
         return of
@@ -64,11 +66,13 @@ LAYOUT: Final = Layout(
     legend=(
         "From the moment at which the trainer has a version to that at which the last receiver "
         "holds it: copied into its own parameters, or adopted where the trainer has it. published: "
-        "copied, from the trainer's call of publish() on. 298 tensors of uint8, which all change.",
+        "copied, from the trainer's call of publish() on. resharded: copied, from trainers with "
+        "rows of each tensor to receivers with rows or columns of it, which have all of it "
+        "together. 298 tensors of uint8, which all change.",
         "p50 and p99: the median over the rounds of each round's own quantile. spread: of the "
         "rounds' p50, largest less smallest. CPU: time of processors for one version, of all.",
         "x NAME: how many times faster than that contender, whose receivers have copies. of limit: "
-        "the time in which all receivers copy such parameters by memcpy, at the same time, as a "
+        "the time in which all receivers copy their parameters by memcpy, at the same time, as a "
         "part of the row's p50.",
     ),
 )
@@ -92,7 +96,7 @@ class Options:
 
 @dataclass
 class Weights(Suite):
-    """Each entry is a trainer and its receivers, each in a process of its own."""
+    """Each entry is its trainers, mostly one, and its receivers, each in a process of its own."""
 
     name = "weights"
     baseline = Entry("gloo", "tcp")
@@ -121,14 +125,14 @@ class Weights(Suite):
         return find(name)
 
     def start(self, entry: Entry) -> AbstractContextManager[Session]:
-        return _start(entry, self.receivers + 1)
+        return _start(entry, self.contender(entry.contender).trainers + self.receivers)
 
     def duty(self, entry: Entry) -> list[Work]:
         library = self.contender(entry.contender)
         return [work for work in self.works if library.supports(work)]
 
     def moved(self, work: Work) -> int:
-        return work.size * self.receivers
+        return work.size * (1 if work.case == RESHARDED else self.receivers)
 
     def details(self, results: Results, found: Sequence[Row]) -> dict[str, Any]:
         return {"receivers": self.receivers}
