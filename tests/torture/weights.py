@@ -7,8 +7,8 @@ from __future__ import annotations
 import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any, Final
+from unittest.mock import patch
 
 import numpy as np
 from tests.torture import service
@@ -83,9 +83,10 @@ def subscriber(talk: Conversation, order: dict[str, Any]) -> None:
             torn += 1
             raise
 
-    Source._take = counted  # type: ignore[method-assign]
-    params, pulls, failures = _params(), 0, []
+    params, pulls = _params(), 0
+    failures: list[str] = []
     with (
+        patch.object(Source, "_take", counted),
         service.channel(order["target"], order["transport"]) as channel,
         weights.Subscriber(channel, params) as reader,
     ):
