@@ -29,6 +29,7 @@ app = single()
     "[bold]tensorwire bench remote[/]\n\n"
     "[bold]tensorwire bench remote --transport shm --cases read --sizes 8,1M[/]\n\n"
     "[bold]tensorwire bench remote --peers nixl,mpi --json --output figures.json[/]\n\n"
+    "[bold]tensorwire bench remote --cases jax --peers jax[/]\n\n"
     "Exit codes: 0 all figures are there, 1 some are missing (the notes say why; --peers all misses"
     " no peer that is not installed) or a file could not be written, 2 wrong usage, 130 after "
     "Ctrl-C, which ends with the figures that there are.",
@@ -44,20 +45,20 @@ def remote(
         str,
         typer.Option(
             help="read, batch (512 prepared reads of 4 KiB), fetch_add, signal (a write with a "
-            "flag, there and back)."
+            "flag, there and back), jax (an array of JAX, 64 MiB; it needs JAX)."
         ),
     ] = "read,batch,fetch_add,signal",
     rounds: Rounds = 5,
     seconds: Seconds = 0.2,
     peers: Annotated[
         list[str],
-        typer.Option(help="Others to measure: nixl, mpi, what else is installed, or all."),
+        typer.Option(help="Others to measure: nixl, mpi, jax, what else is installed, or all."),
     ] = ["all"],  # noqa: B006
     output: Output = None,
     plot: Plot = None,
     json_: Json = False,
 ) -> None:
-    """Measure access to memory of another process: Tensorwire against NIXL, MPI and memcpy.
+    """Measure access to memory of another process: Tensorwire against NIXL, MPI, JAX and memcpy.
 
     Every contender runs in two processes of its own, an owner of memory and a client on 127.0.0.1.
     A row is printed only when the transport was taken that was asked for.
@@ -65,8 +66,8 @@ def remote(
     from tensorwire.bench.harness.files import check_plot
     from tensorwire.bench.harness.handover import measured
     from tensorwire.bench.harness.work import parse_size
-    from tensorwire.bench.suites.remote.contender import find, names
-    from tensorwire.bench.suites.remote.suite import CASES, LIMIT, OWN, Accesses, Options
+    from tensorwire.bench.suites.remote.contender import CASES, find, names
+    from tensorwire.bench.suites.remote.suite import LIMIT, OWN, Accesses, Options
     from tensorwire.transports import names as transports
 
     others = [name for name in names() if name not in (OWN, LIMIT.contender)]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,18 @@ from tensorwire import cli
 from tensorwire.bench.harness.measure import WrongAnswerError
 from tensorwire.bench.harness.schedule import Entry
 from tensorwire.bench.harness.work import Work, payload
-from tensorwire.bench.suites.remote.contender import BATCH, counting, names, parts, reading, source
-from tensorwire.bench.suites.remote.suite import CASES, Accesses, Options, plan
+from tensorwire.bench.suites.remote.contender import (
+    BATCH,
+    CASES,
+    USUAL,
+    counting,
+    making,
+    names,
+    parts,
+    reading,
+    source,
+)
+from tensorwire.bench.suites.remote.suite import SIZES, Accesses, Options, plan
 
 
 def options(**changed: Any) -> Options:
@@ -39,11 +50,12 @@ def test_only_reads_have_sizes() -> None:
         ("batch", 2 << 20),
         ("fetch_add", 8),
         ("signal", 8),
+        ("jax", 64 << 20),
     ]
 
 
 def test_who_takes_part() -> None:
-    suite = Accesses.of(options(peers=["nixl", "mpi"]))
+    suite = Accesses.of(options(peers=["nixl", "mpi", "jax"]))
     assert [*map(str, suite.entries)] == [
         "memcpy over memory",
         "tensorwire over shm",
@@ -51,11 +63,13 @@ def test_who_takes_part() -> None:
         "nixl over shm",
         "nixl over tcp",
         "mpi over shm",
+        "jax over tcp",
     ]
-    assert {work.case for work in suite.duty(Entry("memcpy", "memory"))} == {"read", "batch"}
+    assert {work.case for work in suite.duty(Entry("memcpy", "memory"))} == {"read", "batch", "jax"}
     assert {work.case for work in suite.duty(Entry("nixl", "shm"))} == {"read", "batch"}
-    assert {work.case for work in suite.duty(Entry("mpi", "shm"))} == set(CASES)
-    assert names() == ["memcpy", "mpi", "nixl", "tensorwire"]
+    assert {work.case for work in suite.duty(Entry("mpi", "shm"))} == set(USUAL)
+    assert {work.case for work in suite.duty(Entry("jax", "tcp"))} == {"jax"}
+    assert names() == ["jax", "memcpy", "mpi", "nixl", "tensorwire"]
     with pytest.raises(ValueError, match="no contender is called"):
         Accesses.of(options(peers=["nobody"]))
 
@@ -66,6 +80,13 @@ def test_a_read_that_reads_nothing_is_no_figure() -> None:
     reading(work, out, lambda: np.copyto(out, payload(64))).check()
     with pytest.raises(WrongAnswerError):
         reading(work, out, lambda: None).check()
+
+
+def test_an_array_that_is_another_one_is_no_figure() -> None:
+    work = Work("jax", 64)
+    making(work, lambda: payload(64)).check()
+    with pytest.raises(WrongAnswerError):
+        making(work, lambda: np.zeros(16, np.float32)).check()
 
 
 def test_a_batch_is_checked_by_its_parts() -> None:
@@ -101,9 +122,23 @@ def test_a_run(tmp_path: Path) -> None:
     }
     for transport in ("shm", "tcp"):
         own = {row[2:] for row in rows if row[:2] == ("tensorwire", transport)}
-        assert own == {(work.case, work.size) for work in plan(CASES, [8, 65536])}
+        assert own == {(work.case, work.size) for work in plan(USUAL, [8, 65536])}
     assert ("memcpy", "memory", "batch", 2 << 20) in rows
     assert all(row["p50_us"] > 0 for row in report["rows"])
+
+
+@pytest.mark.skipif(find_spec("jax") is None, reason="there is no JAX")
+def test_arrays_of_jax(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SIZES, "jax", 65536)
+    output = tmp_path / "figures.json"
+    arguments = ["bench", "remote", "--rounds", "1", "--seconds", "0.001", "--cases", "jax"]
+    done = CliRunner().invoke(
+        cli.app, [*arguments, "--transport", "shm", "--peers", "jax", "--output", str(output)]
+    )
+    assert done.exit_code == 0, done.output
+    report = json.loads(output.read_text())
+    rows = {(row["contender"], row["case"], row["size"]) for row in report["rows"]}
+    assert rows == {(name, "jax", 65536) for name in ("memcpy", "tensorwire", "jax")}
 
 
 def test_wrong_usage() -> None:

@@ -49,7 +49,7 @@ class _Client(Client):
 class Memcpy(Contender):
     role = "limit"
     transports = ("memory",)
-    cases = frozenset({"read", "batch"})
+    cases = frozenset({"read", "batch", "jax"})
 
     def viable(self, transport: str) -> str | None:
         return None

@@ -1,26 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensorwire itself: ``tensorwire.remote``."""
+"""Tensorwire itself: ``tensorwire.remote``, and for arrays of JAX, which are new ones each time, a
+call that answers with one."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
+import grpc
 import numpy as np
 import numpy.typing as npt
 
 import tensorwire
-from tensorwire import remote
+from tensorwire import remote, tensors
 from tensorwire.bench.harness.work import Work
 from tensorwire.bench.suites.remote.contender import (
+    CASES,
     PATIENCE_SECONDS,
     Client,
     Contender,
     Measured,
     Owner,
     counting,
+    making,
     parts,
     reading,
     source,
@@ -34,6 +39,7 @@ if TYPE_CHECKING:
 _WORKERS = 2
 _STOP = 1 << 62
 """The value of a signal that ends a visit."""
+_UNLIMITED = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 _ALL = Rights.READ | Rights.WRITE | Rights.UPDATE
 
 
@@ -44,11 +50,24 @@ class _Owner(Owner):
         self.address = address
         self.work = Work("read", 8)
         self.memory: remote.Exposed | None = None
+        self.array: Any = None
+        method: Any = grpc.unary_unary_rpc_method_handler(
+            lambda request, context: self.array,
+            response_serializer=cast("Any", tensors.serializer),
+        )
+        handler = grpc.method_handlers_generic_handler("bench.Remote", {"Array": method})
+        server.add_generic_rpc_handlers((handler,))
 
     def prepare(self, work: Work) -> None:
         self.work = work
         if self.memory is not None:
             self.memory.conceal(PATIENCE_SECONDS)
+            self.memory = None
+        if work.case == "jax":
+            import jax
+
+            self.array = jax.numpy.array(source(work)).block_until_ready()
+            return
         dtype = np.uint64 if work.case == "fetch_add" else np.uint8
         values = source(work).view(dtype)
         self.memory = self.host.empty(values.shape, dtype, rights=_ALL, name="memory")
@@ -71,9 +90,16 @@ class _Owner(Owner):
 
 
 class _Client(Client):
-    def __init__(self, device: remote.Device, host: remote.Host) -> None:
+    def __init__(
+        self, channel: tensorwire.Channel, device: remote.Device, host: remote.Host
+    ) -> None:
         self.device = device
         self.host = host
+        array: Any = channel.unary_unary(
+            "/bench.Remote/Array",
+            response_deserializer=tensors.Deserializer(framework="jax"),
+        )
+        self._array = array
 
     def path(self) -> str:
         return self.device.path().transport
@@ -83,6 +109,9 @@ class _Client(Client):
 
     @contextmanager
     def access(self, work: Work) -> Iterator[Measured]:
+        if work.case == "jax":
+            yield making(work, lambda: self._array(b"").block_until_ready())
+            return
         with self.device.open("memory") as there:
             if work.case == "signal":
                 with self.host.empty(8, "uint8", rights=_ALL, name="answers") as answers:
@@ -121,6 +150,10 @@ def _signals(there: remote.RemoteTensor, answers: remote.Exposed) -> Callable[[]
 class Tensorwire(Contender):
     role = "own"
     transports = names()
+    cases = frozenset(CASES)
+
+    def join(self) -> None:
+        os.environ["JAX_PLATFORMS"] = "cpu"
 
     def viable(self, transport: str) -> str | None:
         return why_not(transport) if transport in names() else None
@@ -128,12 +161,13 @@ class Tensorwire(Contender):
     @contextmanager
     def own(self, transport: str) -> Iterator[Owner]:
         with ThreadPoolExecutor(_WORKERS) as pool:
-            server = tensorwire.server(pool)
+            server = tensorwire.server(pool, options=_UNLIMITED)
             address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
             with remote.host(server) as host:
+                owner = _Owner(server, host, address)
                 server.start()
                 try:
-                    yield _Owner(server, host, address)
+                    yield owner
                 finally:
                     server.stop(None)
 
@@ -147,10 +181,10 @@ class Tensorwire(Contender):
                 with (
                     remote.host(home) as host,
                     tensorwire.insecure_channel(
-                        address, transport=required, serves=home
+                        address, _UNLIMITED, transport=required, serves=home
                     ) as channel,
                     remote.connect(channel) as device,
                 ):
-                    yield _Client(device, host)
+                    yield _Client(channel, device, host)
             finally:
                 home.stop(None)

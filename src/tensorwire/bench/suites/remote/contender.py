@@ -7,7 +7,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from tensorwire.bench.harness.work import Array, Work, checksum, payload
 GROUP: Final = "tensorwire.bench.contenders.remote"
 """Of the entry points that name classes of contenders."""
 
+USUAL: Final = ("read", "batch", "fetch_add", "signal")
+CASES: Final = (*USUAL, "jax")
 BATCH: Final = 512
 """Reads of a batch, side by side here and with as large gaps there."""
 PATIENCE_SECONDS: Final = 30.0
@@ -65,11 +67,12 @@ class Contender(contenders.Contender):
     """A library, and what it can do.
 
     cases: ``read`` (all bytes into memory that is used again), ``batch`` (``BATCH`` reads of a part
-    each that were prepared, and are started and waited for together), ``fetch_add`` (of 8 bytes)
-    and ``signal`` (a write that is followed by a flag, and the same back).
+    each that were prepared, and are started and waited for together), ``fetch_add`` (of 8 bytes),
+    ``signal`` (a write that is followed by a flag, and the same back) and ``jax`` (an array of JAX
+    at the owner becomes a new one here).
     """
 
-    cases: frozenset[str] = frozenset({"read", "batch", "fetch_add", "signal"})
+    cases: frozenset[str] = frozenset(USUAL)
 
     def join(self) -> None:
         """Called first thing in both processes: for libraries in which they start up together."""
@@ -94,7 +97,7 @@ def extent(work: Work) -> int:
 def source(work: Work) -> Array:
     """What the owner's memory holds; of a batch, in each other part. Atomics begin at zero."""
     found = payload(extent(work))
-    if work.case not in ("read", "batch"):
+    if work.case not in ("read", "batch", "jax"):
         found[:] = 0
     return found
 
@@ -121,6 +124,17 @@ def reading(work: Work, out: Array, call: Callable[[], object]) -> Measured:
         call()
         if checksum(out) != total:
             raise WrongAnswerError("what was read is not what the owner has")
+
+    return Measured(call, check)
+
+
+def making(work: Work, call: Callable[[], Any]) -> Measured:
+    """A call that gives an array with all that the owner has."""
+    total = checksum(source(work))
+
+    def check() -> None:
+        if checksum(np.asarray(call())) != total:
+            raise WrongAnswerError("what came is not what the owner has")
 
     return Measured(call, check)
 

@@ -27,11 +27,16 @@ from tensorwire.bench.harness.suite import Session, Suite
 from tensorwire.bench.harness.work import Work
 from tensorwire.bench.suites.remote.contender import BATCH, Contender, find
 
-CASES: Final = ("read", "batch", "fetch_add", "signal")
 OWN: Final = "tensorwire"
 LIMIT: Final = Entry("memcpy", "memory")
 PART_BYTES: Final = 4096
-WORD_BYTES: Final = 8
+SIZES: Final = {
+    "batch": BATCH * PART_BYTES,
+    "fetch_add": 8,
+    "signal": 8,
+    "jax": 64 << 20,
+}
+"""Of cases that have one only, in bytes."""
 
 LAYOUT: Final = Layout(
     title=lambda report: "tensorwire bench remote",
@@ -56,7 +61,7 @@ LAYOUT: Final = Layout(
         "rounds' p50, largest less smallest.",
         f"batch: {BATCH} reads of {PART_BYTES} bytes that were prepared and are started together; "
         "each: the time of one of them. signal: a write of 8 bytes with a flag, seen by its owner, "
-        "who does the same back.",
+        "who does the same back. jax: an array of JAX becomes a new one here.",
         "of memcpy: the speed as a part of that of a copy within one process, into memory that was "
         "touched before.",
     ),
@@ -119,7 +124,7 @@ def plan(cases: Sequence[str], sizes: Sequence[int]) -> list[Work]:
         if case == "read":
             works += [Work(case, size) for size in sizes]
         else:
-            works.append(Work(case, BATCH * PART_BYTES if case == "batch" else WORD_BYTES))
+            works.append(Work(case, SIZES[case]))
     return list(dict.fromkeys(works))
 
 
