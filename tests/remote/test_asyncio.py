@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import numpy as np
 import pytest
@@ -49,6 +50,22 @@ def test_signals_are_awaited(shared: Pair) -> None:
     assert asyncio.run(program()) == 2
     with pytest.raises(remote.DeadlineExceededError):
         asyncio.run(exposed.signal.reached(3, 0.0))
+
+
+def test_many_waits_take_no_thread_and_each_has_its_turn(shared: Pair) -> None:
+    exposed, tensor = shared.opened(4)
+    values = range(1, 41)
+
+    async def program() -> int:
+        waiting = {n: asyncio.ensure_future(exposed.signal.reached(n, PATIENCE)) for n in values}
+        for n in values:
+            await tensor.start_write(np.full(4, n, np.float32), signal=Add())
+            assert await waiting[n] == n
+            assert [each for each in values if waiting[each].done()] == [*range(1, n + 1)]
+        return threading.active_count()
+
+    before = threading.active_count()
+    assert asyncio.run(program()) == before
 
 
 def test_a_wait_is_cancelled(shared: Pair) -> None:
