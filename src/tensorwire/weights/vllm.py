@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An engine for vLLM's weight transfers: its workers pull what a ``Publisher`` publishes.
 
-The import needs a vLLM whose engines begin and finish an update themselves, as they do since 0.25.
+The import needs a vLLM whose engines begin and finish an update themselves, as those of 0.25 do.
 For another interface it raises ImportError, which says what differs.
 """
 

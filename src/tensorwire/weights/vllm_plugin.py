@@ -14,5 +14,5 @@ def register() -> None:
     try:
         from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
     except ModuleNotFoundError:
-        return  # releases before 0.16 have no such registry, and nobody can ask for an engine
+        return  # a vLLM that has no such registry, so that nobody can ask for an engine
     WeightTransferEngineFactory.register_engine(NAME, "tensorwire.weights.vllm", "Engine")
