@@ -237,6 +237,29 @@ def test_several_publishers_of_shards(trainer: Other) -> None:
         reader.close()
 
 
+def test_no_byte_too_many_travels() -> None:
+    """Four publishers have rows, and the subscriber half of the columns: the links carry that half,
+    and a little about it."""
+    whole = np.arange(256 * 256, dtype=np.float32).reshape(256, 256)
+    made = []
+    for start in range(0, 256, 64):
+        box = Shard((start, 0), (64, 256), whole.shape, "float32")
+        made.append(publisher({"w": whole[start : start + 64].copy()}, shards={"w": box}))
+        made[-1][0].publish()
+    links = [channel(port, "tcp") for _, _, port in made]
+    half = np.zeros((256, 128), np.float32)
+    box = Shard((0, 128), half.shape, whole.shape, "float32")
+    with weights.Subscriber(links, {"w": half}, shards={"w": box}) as reader:
+        assert reader.pull(timeout=10).nbytes == half.nbytes
+    counters: list[Any] = [link.stats()["link"] for link in links]
+    received = sum(each["bytes_received"] for each in counters)
+    assert half.nbytes < received < half.nbytes + 4096
+    assert (half == whole[:, 128:]).all()
+    for link, (_, server, _) in zip(links, made, strict=True):
+        link.close()
+        server.stop(None)
+
+
 def test_a_relay_publishes_what_it_has_pulled(trainer: Other) -> None:
     relay = tensorwire.server(ThreadPoolExecutor(2))
     near, far = tree(), tree()
