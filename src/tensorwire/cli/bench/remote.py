@@ -29,7 +29,7 @@ app = single()
     "[bold]tensorwire bench remote[/]\n\n"
     "[bold]tensorwire bench remote --transport shm --cases read --sizes 8,1M[/]\n\n"
     "[bold]tensorwire bench remote --peers nixl,mpi --json --output figures.json[/]\n\n"
-    "[bold]tensorwire bench remote --cases jax --peers jax[/]\n\n"
+    "[bold]tensorwire bench remote --cases jax,jax_published --peers jax[/]\n\n"
     "Exit codes: 0 all figures are there, 1 some are missing (the notes say why; --peers all misses"
     " no peer that is not installed) or a file could not be written, 2 wrong usage, 130 after "
     "Ctrl-C, which ends with the figures that there are.",
@@ -45,7 +45,8 @@ def remote(
         str,
         typer.Option(
             help="read, batch (512 prepared reads of 4 KiB), fetch_add, signal (a write with a "
-            "flag, there and back), jax (an array of JAX, 64 MiB; it needs JAX)."
+            "flag, there and back), jax (an array of JAX, 64 MiB, which is added up; needs JAX), "
+            "jax_published (one in the arena)."
         ),
     ] = "read,batch,fetch_add,signal",
     rounds: Rounds = 5,

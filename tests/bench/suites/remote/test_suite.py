@@ -19,6 +19,7 @@ from tensorwire.bench.harness.work import Work, payload
 from tensorwire.bench.suites.remote.contender import (
     BATCH,
     CASES,
+    JAX,
     USUAL,
     counting,
     making,
@@ -51,6 +52,7 @@ def test_only_reads_have_sizes() -> None:
         ("fetch_add", 8),
         ("signal", 8),
         ("jax", 64 << 20),
+        ("jax_published", 64 << 20),
     ]
 
 
@@ -65,10 +67,12 @@ def test_who_takes_part() -> None:
         "mpi over shm",
         "jax over tcp",
     ]
-    assert {work.case for work in suite.duty(Entry("memcpy", "memory"))} == {"read", "batch", "jax"}
+    assert {work.case for work in suite.duty(Entry("memcpy", "memory"))} == {
+        *("read", "batch", "jax", "jax_published")
+    }
     assert {work.case for work in suite.duty(Entry("nixl", "shm"))} == {"read", "batch"}
     assert {work.case for work in suite.duty(Entry("mpi", "shm"))} == set(USUAL)
-    assert {work.case for work in suite.duty(Entry("jax", "tcp"))} == {"jax"}
+    assert {work.case for work in suite.duty(Entry("jax", "tcp"))} == JAX
     assert names() == ["jax", "memcpy", "mpi", "nixl", "tensorwire"]
     with pytest.raises(ValueError, match="no contender is called"):
         Accesses.of(options(peers=["nobody"]))
@@ -129,16 +133,16 @@ def test_a_run(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(find_spec("jax") is None, reason="there is no JAX")
 def test_arrays_of_jax(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SIZES, "jax", 65536)
+    for case in JAX:
+        monkeypatch.setitem(SIZES, case, 65536)
     output = tmp_path / "figures.json"
-    arguments = ["bench", "remote", "--rounds", "1", "--seconds", "0.001", "--cases", "jax"]
-    done = CliRunner().invoke(
-        cli.app, [*arguments, "--transport", "shm", "--peers", "jax", "--output", str(output)]
-    )
+    arguments = ["bench", "remote", "--rounds", "1", "--seconds", "0.001"]
+    arguments += ["--cases", ",".join(JAX), "--transport", "shm", "--peers", "jax"]
+    done = CliRunner().invoke(cli.app, [*arguments, "--output", str(output)])
     assert done.exit_code == 0, done.output
     report = json.loads(output.read_text())
     rows = {(row["contender"], row["case"], row["size"]) for row in report["rows"]}
-    assert rows == {(name, "jax", 65536) for name in ("memcpy", "tensorwire", "jax")}
+    assert rows == {(name, case, 65536) for name in ("memcpy", "tensorwire", "jax") for case in JAX}
 
 
 def test_wrong_usage() -> None:

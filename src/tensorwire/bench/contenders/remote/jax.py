@@ -16,6 +16,7 @@ from typing import Any
 
 from tensorwire.bench.harness.work import Work
 from tensorwire.bench.suites.remote.contender import (
+    JAX,
     Client,
     Contender,
     Measured,
@@ -89,7 +90,7 @@ class _Client(Client):
 class Jax(Contender):
     transports = ("tcp",)
     packages = ("jax", "jaxlib")
-    cases = frozenset({"jax"})
+    cases = JAX
 
     def join(self) -> None:
         os.environ["JAX_PLATFORMS"] = "cpu"

@@ -16,9 +16,10 @@ import numpy.typing as npt
 
 import tensorwire
 from tensorwire import remote, tensors
-from tensorwire.bench.harness.work import Work
+from tensorwire.bench.harness.work import Array, Work
 from tensorwire.bench.suites.remote.contender import (
     CASES,
+    JAX,
     PATIENCE_SECONDS,
     Client,
     Contender,
@@ -63,10 +64,8 @@ class _Owner(Owner):
         if self.memory is not None:
             self.memory.conceal(PATIENCE_SECONDS)
             self.memory = None
-        if work.case == "jax":
-            import jax
-
-            self.array = jax.numpy.array(source(work)).block_until_ready()
+        if work.case in JAX:
+            self.array = _array(source(work), published=work.case == "jax_published")
             return
         dtype = np.uint64 if work.case == "fetch_add" else np.uint8
         values = source(work).view(dtype)
@@ -109,7 +108,7 @@ class _Client(Client):
 
     @contextmanager
     def access(self, work: Work) -> Iterator[Measured]:
-        if work.case == "jax":
+        if work.case in JAX:
             yield making(work, lambda: self._array(b"").block_until_ready())
             return
         with self.device.open("memory") as there:
@@ -133,6 +132,17 @@ class _Client(Client):
             batch.read(there[part], out[here])
         ready = batch.prepare()
         return lambda: ready.start().wait()
+
+
+def _array(values: Array, *, published: bool) -> Any:
+    """Of JAX, which takes memory of the arena as it is."""
+    import jax
+
+    if published:
+        placed = tensorwire.empty(values.shape, "float32")
+        placed[:] = values
+        values = tensorwire.publish(placed)
+    return jax.device_put(values).block_until_ready()
 
 
 def _signals(there: remote.RemoteTensor, answers: remote.Exposed) -> Callable[[], int]:

@@ -35,6 +35,7 @@ SIZES: Final = {
     "fetch_add": 8,
     "signal": 8,
     "jax": 64 << 20,
+    "jax_published": 64 << 20,
 }
 """Of cases that have one only, in bytes."""
 
@@ -61,7 +62,8 @@ LAYOUT: Final = Layout(
         "rounds' p50, largest less smallest.",
         f"batch: {BATCH} reads of {PART_BYTES} bytes that were prepared and are started together; "
         "each: the time of one of them. signal: a write of 8 bytes with a flag, seen by its owner, "
-        "who does the same back. jax: an array of JAX becomes a new one here.",
+        "who does the same back. jax: an array of JAX becomes one here, which is "
+        "added up; jax_published: one that lies in published memory of the arena.",
         "of memcpy: the speed as a part of that of a copy within one process, into memory that was "
         "touched before.",
     ),
