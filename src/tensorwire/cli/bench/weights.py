@@ -28,6 +28,7 @@ app = single()
     epilog="Examples:\n\n"
     "[bold]tensorwire bench weights[/]\n\n"
     "[bold]tensorwire bench weights --cases adopted --sizes 64M,1G --rounds 9[/]\n\n"
+    "[bold]tensorwire bench weights --cases copied,resharded --peers none[/]\n\n"
     "[bold]tensorwire bench weights --peers grpcio --json --output figures.json[/]\n\n"
     "Exit codes: 0 all figures are there, 1 some are missing (the notes say why; --peers all misses"
     " no peer that is not installed) or a file could not be written, 2 wrong usage, 130 after "
@@ -41,7 +42,7 @@ def weights(
             "resharded: copied, from four trainers with rows of each tensor to receivers with "
             "other parts of it."
         ),
-    ] = "copied,adopted,resharded",
+    ] = "copied,adopted",
     sizes: Annotated[
         str,
         typer.Option(help="Bytes of all weights together; K, M and G are powers of 1024."),
