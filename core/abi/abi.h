@@ -223,6 +223,7 @@ inline const CallPort* of(const tw_peer* peer) { return reinterpret_cast<const C
 inline tw_peer* handle(Ref<CallPort> port) { return reinterpret_cast<tw_peer*>(port.leak()); }
 inline Server* of(tw_server* server) { return reinterpret_cast<Server*>(server); }
 inline const Server* of(const tw_server* server) { return reinterpret_cast<const Server*>(server); }
+inline SharedMemory* of(tw_shared* shared) { return reinterpret_cast<SharedMemory*>(shared); }
 inline const SharedMemory* of(const tw_shared* shared) {
   return reinterpret_cast<const SharedMemory*>(shared);
 }

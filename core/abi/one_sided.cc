@@ -2,6 +2,7 @@
 // The C ABI: one-sided operations at either end of a link.
 #include "abi/abi.h"
 #include "access/port.h"
+#include "access/told.h"
 
 using namespace tw;
 using namespace tw::abi;
@@ -214,6 +215,30 @@ int tw_peer_change_word(tw_peer* peer, uint64_t region, uint64_t offset, uint64_
   return TW_OK;
 } catch (const std::bad_alloc&) {
   return no_memory(status);
+}
+
+int tw_shared_wait_any(const tw_shared_word* words, size_t count, const tw_wait* wait,
+                       tw_status* status) try {
+  const auto runtime = Runtime::get();
+  if (!runtime) return report(status, runtime.status());
+  if (count == 0) return report(status, Code::kInvalidArgument, "there is no word to wait for");
+  std::vector<ToldWord> wanted;
+  wanted.reserve(count);
+  for (const tw_shared_word& word : std::span(words, count)) {
+    wanted.push_back({of(word.memory), word.offset, word.at_least, word.nudges});
+    if (Status wrong = check(wanted.back()); !wrong.ok()) return report(status, wrong);
+  }
+  const Nanos spin = (*runtime)->settings().spin;
+  const Ended ended =
+      wait_through(wait_of(wait), [&](Nanos slice) { return wait_any(wanted, spin, slice); });
+  return report(status, ended, "none of the words has been reached in time");
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
+}
+
+void tw_shared_nudge(tw_shared* shared) { nudge(*of(shared)); }
+uint32_t tw_shared_nudges(const tw_shared* shared) {
+  return of(shared)->nudges.load(std::memory_order_acquire);
 }
 
 int tw_access_wait(tw_access* access, const tw_wait* wait, tw_status* status) try {

@@ -17,16 +17,17 @@ namespace tw {
 class Grant final : public RefCounted {
  public:
   Grant(const wire::Region& what, std::byte* at, Hold keeper, Ref<SharedMemory> common = nullptr,
-        Ref<Door> way_in = nullptr)
+        Ref<Door> way_in = nullptr, bool by_device = false)
       : region(what),
         data(at),
         hold(std::move(keeper)),
         shared(std::move(common)),
-        door(std::move(way_in)) {
-    if (door) shared->mappers.fetch_add(1, std::memory_order_relaxed);
+        door(std::move(way_in)),
+        silent_(tally(shared.get(), door.get(), by_device)) {
+    if (silent_) silent_->fetch_add(1, std::memory_order_relaxed);
   }
   ~Grant() override {
-    if (door) shared->mappers.fetch_sub(1, std::memory_order_relaxed);
+    if (silent_) silent_->fetch_sub(1, std::memory_order_relaxed);
   }
 
   bool over() const { return over_.load(std::memory_order_acquire); }
@@ -49,6 +50,14 @@ class Grant final : public RefCounted {
   const Ref<Door> door;            // null: the peer has not been handed the memory
 
  private:
+  static std::atomic<uint32_t>* tally(SharedMemory* memory, bool mapped, bool by_device) {
+    if (!memory) return nullptr;
+    if (mapped) return &memory->mappers;
+    return by_device ? &memory->devices : nullptr;
+  }
+
+  // Of those that change the memory without a frame to this end; null: this peer does not.
+  std::atomic<uint32_t>* const silent_;
   std::atomic<bool> over_{false};
 };
 

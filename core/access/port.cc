@@ -73,7 +73,7 @@ Result<uint64_t> AccessPort::expose(std::byte* data, size_t size, Rights rights,
         door = nullptr;
       }
     }
-    target_.expose(make_ref<Grant>(region, data, std::move(hold), shared, door));
+    target_.expose(make_ref<Grant>(region, data, std::move(hold), shared, door, device_));
     backlog = sending.backlog();
     // The peer may have been told, or not: the link, which then keeps the memory, is lost.
     starved = !has_memory_for([&] {

@@ -139,11 +139,6 @@ class AccessPort final : public MemoryPort, private WordWaits::Waiter {
   void on_lost(const Status& why) override;
 
   Status usable(const Link::Sending& sending) const TW_REQUIRES(link_.send_mutex());
-  // A sleeper of a mapped region looks up this often.
-  static constexpr Nanos kGlance = 250 * kMillisecond;
-
-  template <class Done>
-  Waited wait_shared(SharedMemory& memory, Done&& done, Nanos deadline);
   // What is mapped is done at once, unless it has to wait for something before it.
   bool may_map() const { return !fenced_.load(std::memory_order_acquire) && !over(); }
   EndedAccesses take_ended() TW_REQUIRES(link_.send_mutex());

@@ -6,8 +6,8 @@
 #include <ctime>
 
 #include "access/port.h"
+#include "access/told.h"
 #include "base/text.h"
-#include "engine/spin.h"
 
 namespace tw {
 
@@ -29,7 +29,11 @@ Result<AccessPort::Word> AccessPort::word(uint64_t region, uint64_t offset) {
 Waited AccessPort::wait_word(const Word& word, uint64_t at_least, Nanos deadline) {
   const auto done = [&] { return word.load() >= at_least || word.over() || over(); };
   const Grant& grant = *word.grant_;
-  if (grant.door) return wait_shared(*grant.shared, done, deadline);
+  if (grant.door) {
+    // The peer stores there itself, and the link needs no driver for it but the background.
+    SharedWords* const words = &grant.shared->words();
+    return wait_told({&words, 1}, done, {link_.runtime().settings().spin, kGlance}, deadline);
+  }
   const WordWaits::Entry entry(link_.runtime().word_waits(), *this);
   // A device stores there without telling anybody, and so does a peer of another link that has it
   // mapped, as far as this link's driver can see.
@@ -38,28 +42,6 @@ Waited AccessPort::wait_word(const Word& word, uint64_t at_least, Nanos deadline
     const Nanos slice = silent ? std::min(deadline, now() + kMillisecond) : deadline;
     const Waited waited = link_.wait(arrival_, done, slice);
     if (waited != Waited::kTimeout || slice == deadline) return waited;
-  }
-}
-
-// The peer stores there itself, and the link needs no driver for it but the background.
-template <class Done>
-Waited AccessPort::wait_shared(SharedMemory& memory, Done&& done, Nanos deadline) {
-  if (done()) return Waited::kDone;
-  const Nanos began = now();
-  const Nanos spin_until = single_cpu() ? began : began + link_.runtime().settings().spin;
-  for (Nanos at = began; at < std::min(spin_until, deadline); at = now()) {
-    for (int i = 0; i < 16; ++i) {
-      cpu_relax();
-      if (done()) return Waited::kDone;
-    }
-  }
-  for (;;) {
-    // A peer that scribbles there could keep it from being woken.
-    const Nanos glance = std::min(deadline, now() + kGlance);
-    const FutexWait slept = sleep(memory.words(), done, glance);
-    if (done()) return Waited::kDone;
-    if (slept == FutexWait::kSignal) return Waited::kSignal;
-    if (now() >= deadline) return Waited::kTimeout;
   }
 }
 

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <span>
 #include <vector>
 
 #include "base/mutex.h"
@@ -20,15 +22,20 @@ inline void tell(SharedWords& words) {
   futex_wake(words.changes, INT_MAX, FutexScope::kShared);
 }
 
-// Sleeps until it is told of a change, or about that long; a peer that writes to the words may
-// have it miss one.
+// Sleeps until it is told of a change in one of these memories, kMaxFutexWords at most, or about
+// that long; a peer that writes to the words may have it miss one.
 template <class Done>
-FutexWait sleep(SharedWords& words, Done&& done, Nanos deadline) {
-  const uint32_t seen = words.changes.load(std::memory_order_seq_cst);
-  words.sleepers.fetch_add(1, std::memory_order_seq_cst);
+FutexWait sleep(std::span<SharedWords* const> memories, Done&& done, Nanos deadline) {
+  std::array<FutexWord, kMaxFutexWords> words;
+  for (size_t i = 0; i < memories.size(); ++i) {
+    SharedWords& memory = *memories[i];
+    words[i] = {memory.changes, memory.changes.load(std::memory_order_seq_cst)};
+    memory.sleepers.fetch_add(1, std::memory_order_seq_cst);
+  }
   const FutexWait result =
-      done() ? FutexWait::kWoken : futex_wait(words.changes, seen, deadline, FutexScope::kShared);
-  words.sleepers.fetch_sub(1, std::memory_order_relaxed);
+      done() ? FutexWait::kWoken : futex_wait_any({words.data(), memories.size()}, deadline);
+  for (SharedWords* const memory : memories)
+    memory->sleepers.fetch_sub(1, std::memory_order_relaxed);
   return result;
 }
 

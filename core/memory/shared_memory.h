@@ -38,8 +38,11 @@ class SharedMemory final : public RefCounted {
   // Where a byte of it lies in the file.
   uint64_t offset_of(const std::byte* at) const { return static_cast<uint64_t>(at - data()); }
 
-  // Peers that map it.
+  // Peers that map it, and those whose device stores here without telling anybody.
   std::atomic<uint32_t> mappers{0};
+  std::atomic<uint32_t> devices{0};
+  // How often those who wait for words of it were told to look at more than the words.
+  std::atomic<uint32_t> nudges{0};
 
  private:
   friend class SharedMemories;

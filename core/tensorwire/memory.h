@@ -46,6 +46,24 @@ size_t tw_shared_size(const tw_shared* shared);
 // It lasts as long as a region of it is exposed.
 void tw_shared_release(tw_shared* shared);
 
+// A word of such memory, 8 bytes at a multiple of 8, and how much it is waited for to be at least.
+// nudges: what tw_shared_nudges said before the caller looked at anything else that it waits for.
+typedef struct tw_shared_word {
+  tw_shared* memory;
+  uint64_t offset;
+  uint64_t at_least;
+  uint32_t nudges;
+} tw_shared_word;
+// Waits until one of the words is at least so much, or the memory of one was nudged. It polls for a
+// while, then sleeps until a peer, tw_peer_change_word or tw_shared_nudge has changed one; a plain
+// store wakes nobody. Up to 128 words wake it, by Linux 5.16 or newer; else, and where a device
+// stores, it looks each millisecond. DEADLINE_EXCEEDED, OUT_OF_RANGE, INVALID_ARGUMENT.
+int tw_shared_wait_any(const tw_shared_word* words, size_t count, const tw_wait* wait,
+                       tw_status* status);
+// Ends waits for words of this memory. How often that was done.
+void tw_shared_nudge(tw_shared* shared);
+uint32_t tw_shared_nudges(const tw_shared* shared);
+
 // As memcpy, at the speed of the machine where there is much to copy.
 void tw_copy(void* to, const void* from, size_t size);
 

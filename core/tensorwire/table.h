@@ -193,7 +193,10 @@ enum { TW_TABLE_VERSION = 12 };
   ENTRY(quota_release, tw_quota_release)             \
   ENTRY(allocate_within, tw_allocate_within)         \
   ENTRY(link_tuning, tw_link_tuning)                 \
-  ENTRY(threshold_range, tw_threshold_range)
+  ENTRY(threshold_range, tw_threshold_range)         \
+  ENTRY(shared_wait_any, tw_shared_wait_any)         \
+  ENTRY(shared_nudge, tw_shared_nudge)               \
+  ENTRY(shared_nudges, tw_shared_nudges)
 
 typedef struct tw_table {
   uint32_t version;

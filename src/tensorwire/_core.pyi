@@ -581,7 +581,22 @@ class SharedMemory:
     def __init__(self, nbytes: int) -> None: ...
     @property
     def nbytes(self) -> int: ...
+    @property
+    def nudges(self) -> int:
+        """How often ``nudge`` was called."""
+    def nudge(self) -> None:
+        """Ends each ``wait_any`` for a word of it."""
     def __buffer__(self, flags: int, /) -> memoryview: ...
+
+def wait_any(
+    words: Sequence[tuple[SharedMemory, int, int, int]], timeout: float | None = None
+) -> bool:
+    """Waits until one of the words at least, each given by its memory and the offset in that, 8
+    bytes at a multiple of 8, has the value beside it at least, or the memory was nudged more often
+    than the last number says. False on timeout. It polls for a while, then sleeps until a peer,
+    ``Region.set``, ``Region.add`` or ``SharedMemory.nudge`` changes one; for more than 128 words,
+    before Linux 5.16, or where an RDMA device stores, it looks each millisecond. StatusError:
+    OUT_OF_RANGE, INVALID_ARGUMENT."""
 
 class Access:
     """An operation under way. It cannot be called back: one whose object goes is completed all the

@@ -128,3 +128,48 @@ def test_one_of_many_signals(shared: Pair) -> None:
         remote.wait_any([signals[1]], PATIENCE)
     with pytest.raises(ValueError, match="one signal"):
         remote.wait_any([])
+
+
+def test_one_of_many_is_set_by_its_owner(shared: Pair) -> None:
+    """Nobody has opened them."""
+    alone = [shared.host.empty(1, rights=Rights.WRITE).signal for _ in range(130)]
+    with futures.ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(remote.wait_any, [(signal, 2) for signal in alone], PATIENCE)
+        alone[0].set(1)
+        alone[129].set(2)
+        assert waiting.result(PATIENCE) == [129]
+    with pytest.raises(ValueError, match="64 bits"):
+        remote.wait_any([(alone[0], -1)])
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_one_of_many_ends_with_the_last_of_all_peers(transport: Any) -> None:
+    with pair(transport) as there, futures.ThreadPoolExecutor(1) as pool:
+        two = [there.host.empty(1, rights=Rights.WRITE) for _ in range(2)]
+        signals = [(exposed.signal, 2) for exposed in two]
+        with (
+            remote.connect(there.target, transport=transport) as one,
+            remote.connect(there.target, transport="tcp") as other,
+        ):
+            one.open(two[0].handle)
+            other.open(two[1].handle).signal(Add())
+            waiting = pool.submit(remote.wait_any, signals, PATIENCE)
+            one.close()
+            with pytest.raises(remote.PeerLostError):
+                two[0].signal.wait(1, PATIENCE)
+            assert not waiting.done()
+        with pytest.raises(remote.PeerLostError, match="the last peer that could raise"):
+            waiting.result(PATIENCE)
+        waiting = pool.submit(remote.wait_any, [*signals, (there.opened(1)[0].signal, 1)], PATIENCE)
+        there.device.open(two[0].handle).signal(Add(2))
+        assert waiting.result(PATIENCE) == [0]
+
+
+def test_one_of_many_ends_with_the_memory(shared: Pair) -> None:
+    two = [shared.opened(1)[0], shared.host.empty(1, rights=Rights.WRITE)]
+    with futures.ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(remote.wait_any, [(each.signal, 1) for each in two], PATIENCE)
+        for each in two:
+            each.conceal()
+        with pytest.raises(remote.NotFoundError, match="concealed"):
+            waiting.result(PATIENCE)

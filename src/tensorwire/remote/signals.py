@@ -29,7 +29,7 @@ _LARGEST: Final = (1 << 64) - 1
 _SLICE_SECONDS: Final = 0.25
 """How long one waits by the link of one peer before it is looked whether others have come."""
 _LOOK_SECONDS: Final = 0.001
-"""How often several words are looked at."""
+"""How often an event loop looks at a word."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Signal:
         with self._changed:
             self._ways[peer] = region
             self._lost = None
-            self._changed.notify_all()
+            self._tell()
 
     def withdraw(self, peer: _core.Peer, *, lost: bool) -> None:
         with self._changed:
@@ -104,12 +104,17 @@ class Signal:
                 self._lost = peer
             if self._current is not None and self._current.peer == peer:
                 self._current = None
-            self._changed.notify_all()
+            self._tell()
 
     def end(self) -> None:
         with self._changed:
             self._over = True
-            self._changed.notify_all()
+            self._tell()
+
+    def _tell(self) -> None:
+        """Lock held. Those who wait look again at more than the word."""
+        self._changed.notify_all()
+        self.memory.nudge()
 
     # ---------------------------------------------------------------------------- for its user
 
@@ -126,7 +131,7 @@ class Signal:
                 self._word[0] = value
             else:
                 way.set(0, value)
-            self._changed.notify_all()
+            self._tell()
 
     def wait(self, at_least: int, timeout: float | None = None) -> int:
         """Waits until the value is ``at_least`` that; the value. It spins for a moment, then
@@ -171,21 +176,34 @@ class Signal:
                     return self._current
                 if self.value >= at_least:
                     return None
-                if self._over:
-                    raise NotFoundError(
-                        NOT_FOUND, "the memory of this signal was concealed: nobody can raise it"
-                    )
-                if self._lost is not None:
-                    address = self._lost.caller or self._lost.address
-                    raise PeerLostError(
-                        UNAVAILABLE,
-                        f"the last peer that could raise this signal, at {address}, is gone: "
-                        f"{self._lost.death}",
-                    )
+                if (failure := self._failure()) is not None:
+                    raise failure
                 left = _SLICE_SECONDS if ends is None else ends - monotonic()
                 if left <= 0:
                     raise self._late(at_least)
                 self._changed.wait(min(left, _SLICE_SECONDS))
+
+    def failure(self) -> RemoteError | None:
+        """Why nobody can raise it any more; None: somebody can, or may come."""
+        with self._changed:
+            return self._failure()
+
+    def _failure(self) -> RemoteError | None:
+        """Lock held."""
+        if self._ways:
+            return None
+        if self._over:
+            return NotFoundError(
+                NOT_FOUND, "the memory of this signal was concealed: nobody can raise it"
+            )
+        if self._lost is None:
+            return None
+        address = self._lost.caller or self._lost.address
+        return PeerLostError(
+            UNAVAILABLE,
+            f"the last peer that could raise this signal, at {address}, is gone: "
+            f"{self._lost.death}",
+        )
 
     def _late(self, at_least: int) -> DeadlineExceededError:
         return DeadlineExceededError(
@@ -208,39 +226,33 @@ class Signal:
 
 def wait_any(signals: Sequence[tuple[Signal, int]], timeout: float | None = None) -> list[int]:
     """Waits until one of these signals at least has the value beside it; the places in ``signals``
-    of all that have. It sleeps on each in turn for a millisecond.
+    of all that have. It spins for a moment, then sleeps. timeout: seconds, None: without a limit.
+
+    More than 128 signals, those that RDMA devices raise, and any on Linux before 5.16, are looked
+    at once in a millisecond.
 
     Raises what ``Signal.wait`` does: PeerLostError only when it is true of all of them. ValueError:
     there are none.
     """
     if not signals:
         raise ValueError("wait_any needs one signal at least")
+    for _, at_least in signals:
+        _check(at_least)
     ends = None if timeout is None else monotonic() + timeout
-    turn = 0
     while True:
-        failures = []
-        reached = []
-        for place, (signal, at_least) in enumerate(signals):
-            found = _looked_at(signal, at_least, _LOOK_SECONDS if place == turn else 0.0)
-            if found is None:
-                reached.append(place)
-            elif not isinstance(found, DeadlineExceededError):
-                failures.append(found)
+        # Before the looks: what happens after them ends the wait.
+        words = [(signal.memory, 0, at_least, signal.memory.nudges) for signal, at_least in signals]
+        # Before the values: a peer may raise one and go.
+        failures = [signal.failure() for signal, _ in signals]
+        reached = [
+            place for place, (signal, at_least) in enumerate(signals) if signal.value >= at_least
+        ]
         if reached:
             return reached
-        if len(failures) == len(signals):
-            raise failures[0]
-        if ends is not None and monotonic() >= ends:
+        if all(failures):
+            raise next(failure for failure in failures if failure is not None)
+        left = None if ends is None else max(0.0, ends - monotonic())
+        if not _core.wait_any(words, left):
             raise DeadlineExceededError(
                 DEADLINE_EXCEEDED, f"none of {len(signals)} signals was raised in time"
             )
-        turn = (turn + 1) % len(signals)
-
-
-def _looked_at(signal: Signal, at_least: int, timeout: float) -> RemoteError | None:
-    """Why the wait came to nothing; None: it is reached."""
-    try:
-        signal.wait(at_least, timeout)
-    except (DeadlineExceededError, PeerLostError, NotFoundError) as failure:
-        return failure
-    return None

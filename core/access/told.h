@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Waits for changes of memory that is made to be accessed. Whoever changes it tells that in the
+// memory itself, over whatever link, so that one can wait for several, without any link. Devices
+// alone store without a word.
+#pragma once
+
+#include <algorithm>
+#include <span>
+
+#include "base/ref.h"
+#include "base/status.h"
+#include "engine/spin.h"
+#include "engine/word_waits.h"
+#include "link/waiting.h"
+
+namespace tw {
+
+// A sleeper looks up this often: a peer that scribbles could keep it from being woken.
+inline constexpr Nanos kGlance = 250 * kMillisecond;
+
+struct Patience {
+  Nanos spin;    // polls for so long before it sleeps
+  Nanos glance;  // looks up this often then
+};
+
+// Until done(), of which a change in one of these memories may be the reason; kMaxFutexWords at
+// most.
+template <class Done>
+Waited wait_told(std::span<SharedWords* const> memories, Done&& done, const Patience& patience,
+                 Nanos deadline) {
+  if (done()) return Waited::kDone;
+  const Nanos began = now();
+  const Nanos spin_until = single_cpu() ? began : began + patience.spin;
+  for (Nanos at = began; at < std::min(spin_until, deadline); at = now()) {
+    for (int i = 0; i < 16; ++i) {
+      cpu_relax();
+      if (done()) return Waited::kDone;
+    }
+  }
+  for (;;) {
+    const Nanos glance = std::min(deadline, now() + patience.glance);
+    const FutexWait slept = sleep(memories, done, glance);
+    if (done()) return Waited::kDone;
+    if (slept == FutexWait::kSignal) return Waited::kSignal;
+    if (now() >= deadline) return Waited::kTimeout;
+  }
+}
+
+// A word that somebody waits for. `nudges`: of the memory, before he looked at anything else.
+struct ToldWord {
+  SharedMemory* memory;
+  uint64_t offset;
+  uint64_t at_least;
+  uint32_t nudges;
+};
+
+// INVALID_ARGUMENT, OUT_OF_RANGE.
+Status check(const ToldWord& word);
+// Until one of the words is at least so much, or one of their memories was nudged.
+Waited wait_any(std::span<const ToldWord> words, Nanos spin, Nanos deadline);
+// Has those who wait for words of this memory look at more than the words.
+void nudge(SharedMemory& memory);
+
+}  // namespace tw
