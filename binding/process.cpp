@@ -55,11 +55,15 @@ void bind_process(nb::module_& m) {
         tw_status status{};
         check(tw_choose_policy(
                   transport.c_str(), forbid.c_str(),
-                  [](void* context, const tw_policy* found) {
+                  [](void* context, const tw_policy* found, const tw_refusal* refusals,
+                     size_t count) {
                     nb::list forbidden;
                     for (size_t i = 0; i < found->count; ++i) forbidden.append(found->forbidden[i]);
+                    nb::dict refused;
+                    for (size_t i = 0; i < count; ++i)
+                      refused[refusals[i].way] = decoded(refusals[i].why);
                     *static_cast<nb::object*>(context) =
-                        nb::make_tuple(found->required, forbidden, decoded(found->origin));
+                        nb::make_tuple(found->required, forbidden, decoded(found->origin), refused);
                   },
                   &chosen, &status),
               status);

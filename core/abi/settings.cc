@@ -115,7 +115,13 @@ int tw_choose_policy(const char* transport, const char* forbid, tw_visit_policy 
   for (const std::string& way : chosen->forbidden) forbidden.push_back(way.c_str());
   const tw_policy out{chosen->required.empty() ? nullptr : chosen->required.c_str(),
                       forbidden.data(), forbidden.size(), chosen->origin.c_str()};
-  visit(context, &out);
+  const auto ways = known_ways(usual_kinds());
+  std::vector<std::string> whys;
+  for (const std::string& way : ways) whys.push_back(chosen->refusal(way));
+  std::vector<tw_refusal> refusals;
+  for (size_t i = 0; i < ways.size(); ++i)
+    if (!whys[i].empty()) refusals.push_back({ways[i].c_str(), whys[i].c_str()});
+  visit(context, &out, refusals.data(), refusals.size());
   return TW_OK;
 } catch (const std::bad_alloc&) {
   return no_memory(status);

@@ -57,12 +57,18 @@ typedef struct tw_policy {
   const char* origin;  // what the user wrote to require it, for error texts
 } tw_policy;
 
-typedef void (*tw_visit_policy)(void* context, const tw_policy* policy);
+// A way that a policy does not permit.
+typedef struct tw_refusal {
+  const char* way;
+  const char* why;
+} tw_refusal;
+typedef void (*tw_visit_policy)(void* context, const tw_policy* policy, const tw_refusal* refusals,
+                                size_t count);
 
-// What the user permits. `transport`: a way, or auto; `forbid`: names with commas between. Where
-// one is null or empty, TENSORWIRE_TRANSPORT or TENSORWIRE_FORBID decides, as it is now.
-// INVALID_ARGUMENT: an unknown name, or no way is left. FAILED_PRECONDITION: the same, and a
-// variable has part in that.
+// What the user permits, and each way that is not. `transport`: a way, or auto; `forbid`: names
+// with commas between. Where one is null or empty, TENSORWIRE_TRANSPORT or TENSORWIRE_FORBID
+// decides, as it is now. INVALID_ARGUMENT: an unknown name, or no way is left. FAILED_PRECONDITION:
+// the same, and a variable has part in that.
 int tw_choose_policy(const char* transport, const char* forbid, tw_visit_policy visit,
                      void* context, tw_status* status);
 

@@ -160,9 +160,11 @@ def read_setting(variable: str) -> str:
     """What a variable of the environment holds now, as it is meant; empty: it is not set.
     StatusError: INVALID_ARGUMENT when it is wrong, NOT_FOUND when it is no setting."""
 
-def choose_policy(transport: str, forbid: str) -> tuple[str | None, list[str], str]:
-    """What the user permits: the way of calls that is required, those that are forbidden, and what
-    the user wrote to require one. forbid: names with commas between. Where one is empty, the
+def choose_policy(
+    transport: str, forbid: str
+) -> tuple[str | None, list[str], str, dict[str, str]]:
+    """What the user permits: the way of calls that is required, those that are forbidden, what the
+    user wrote to require one, and for each way that is not permitted the reason. forbid: names with commas between. Where one is empty, the
     environment decides, as it is now. StatusError: INVALID_ARGUMENT for an unknown name, or when
     none is left; FAILED_PRECONDITION when the environment has part in that."""
 

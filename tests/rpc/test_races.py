@@ -15,7 +15,7 @@ import grpc
 import pytest
 
 from tensorwire.rpc import events, lifetime
-from tensorwire.rpc.choice import Policy
+from tensorwire.rpc.choice import policy
 from tensorwire.rpc.client import uplink
 from tensorwire.rpc.client.call import ActiveCall
 from tensorwire.rpc.options import Limits
@@ -115,7 +115,7 @@ def test_a_peer_that_two_threads_find_is_told_of_once(monkeypatch: pytest.Monkey
 def test_a_child_of_a_fork_has_the_new_lock_before_others_trust_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    channel = uplink.Uplink("unused", (), None, Policy(None, frozenset(), "nobody"), Limits(), None)
+    channel = uplink.Uplink("unused", (), None, policy(None, ()), Limits(), None)
     inherited = channel._lock
     monkeypatch.setattr(lifetime, "_process", lifetime._Process(lifetime.generation() + 1))
     found: list[object] = []

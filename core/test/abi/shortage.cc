@@ -8,7 +8,7 @@ namespace tw::test::abi {
 namespace {
 
 void ignore_setting(void*, const tw_setting*) {}
-void ignore_policy(void*, const tw_policy*) {}
+void ignore_policy(void*, const tw_policy*, const tw_refusal*, size_t) {}
 void ignore_fact(void*, const tw_fact*) {}
 void ignore_stats(void*, const tw_statistics*) {}
 void ignore_event(void*, const tw_trace_event*) {}

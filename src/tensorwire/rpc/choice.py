@@ -81,15 +81,11 @@ class Policy:
     forbidden: frozenset[str]
     origin: str
     """What the user wrote, for error texts."""
-
-    def refusal(self, transport: str) -> str | None:
-        """Why the transport may not carry calls; None when it may."""
-        if self.required not in (None, transport):
-            return f"{self.required} is required by {self.origin}"
-        return "forbidden" if transport in self.forbidden else None
+    refusals: Mapping[str, str]
+    """Why a transport may not carry calls, for each that may not."""
 
     def permits(self, transport: str) -> bool:
-        return self.refusal(transport) is None
+        return transport not in self.refusals
 
     @property
     def data_plane(self) -> tuple[str, ...]:
@@ -105,8 +101,8 @@ def policy(transport: str | None, forbid: str | Iterable[str]) -> Policy:
     environment.check()
     names = forbid if isinstance(forbid, str) else ",".join(forbid)
     try:
-        required, forbidden, origin = _core.choose_policy(transport or "", names)
+        required, forbidden, origin, refusals = _core.choose_policy(transport or "", names)
     except _core.StatusError as wrong:
         error = environment.SettingError if wrong.code == FAILED_PRECONDITION else ValueError
         raise error(wrong.details) from None
-    return Policy(required, frozenset(forbidden), origin)
+    return Policy(required, frozenset(forbidden), origin, refusals)

@@ -200,7 +200,7 @@ def secure_channel(
     permitted = policy(transport, forbid)
     if not permitted.permits("grpc"):
         raise ValueError(
-            f"a secure channel to {target} needs gRPC ({permitted.refusal('grpc')}): "
+            f"a secure channel to {target} needs gRPC ({permitted.refusals['grpc']}): "
             "the other transports do not encrypt"
         )
     why_not = lifetime.using_grpc()

@@ -115,7 +115,7 @@ class Opening:
 
 def reasons(policy: Policy, reason: str) -> dict[str, str]:
     """The same reason for each transport that is permitted."""
-    return {name: policy.refusal(name) or reason for name in transports.names()}
+    return {name: policy.refusals.get(name, reason) for name in transports.names()}
 
 
 def _remedy(name: str, error: _core.StatusError) -> str:

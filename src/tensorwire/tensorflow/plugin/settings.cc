@@ -29,17 +29,16 @@ struct Permitted {
   bool grpc = true;
 };
 
-void note_policy(void* context, const tw_policy* policy) {
+void note_policy(void* context, const tw_policy* policy, const tw_refusal* refusals, size_t count) {
   auto* const out = static_cast<Permitted*>(context);
-  const absl::string_view required = policy->required ? policy->required : "";
-  const auto forbidden = [policy](absl::string_view name) {
-    return std::find(policy->forbidden, policy->forbidden + policy->count, name) !=
-           policy->forbidden + policy->count;
-  };
   for (Transport& each : out->transports)
-    each.permitted = !forbidden(each.name) && (required.empty() || required == each.name);
-  out->grpc = !forbidden("grpc");
+    each.permitted = std::none_of(refusals, refusals + count, [&each](const tw_refusal& refusal) {
+      return each.name == refusal.way;
+    });
+  const absl::string_view required = policy->required ? policy->required : "";
   if (required != "grpc") out->required = std::string(required);
+  out->grpc = std::none_of(policy->forbidden, policy->forbidden + policy->count,
+                           [](absl::string_view name) { return name == "grpc"; });
 }
 
 }  // namespace
