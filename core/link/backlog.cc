@@ -11,7 +11,7 @@ void Link::flush() {
     backlog = unsent_.load();
     queue_fins_locked();
     flush_locked();
-    if (!reader_timer_ && !send_ended_) watch_reader();
+    if (!reader_timer_ && sends_ != Sends::kEnded) watch_reader();
   }
   after_flush(backlog, true);
 }
@@ -50,7 +50,7 @@ void Link::keep(const Ref<Outgoing>& outgoing, std::span<const OutSegment> segme
   {
     const Sending lock(*this);
     sender_.keep(outgoing, segments, std::move(memory), deadline);
-    if (deadline != kForever && !send_ended_) watch_reader();
+    if (deadline != kForever && sends_ != Sends::kEnded) watch_reader();
   }
   after_flush(false, false);
 }
@@ -93,7 +93,7 @@ void Link::look_at_reader() {
   }
   after_flush(backlog, false);
   if (!stalled) return;
-  given_up_.store(GivenUp::kStalled);
+  life_.doom(Lifecycle::Doom::kStalled);
   kick(false);
 }
 

@@ -1,20 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a link ends: in order, by its peer's fault, or for want of memory.
 #include <new>
+#include <string>
 
 #include "base/shortage.h"
 #include "link/link.h"
 
 namespace tw {
 
-Status Link::death() const {
-  const MutexLock lock(death_mutex_);
-  return death_;
+Status Lifecycle::why() const {
+  const MutexLock lock(mutex_);
+  return why_;
+}
+
+bool Lifecycle::close(Status why) {
+  const MutexLock lock(mutex_);
+  if (!open()) return false;
+  here_.store(Here::kClosing);
+  why_ = std::move(why);
+  return true;
+}
+
+void Lifecycle::fail(Status why) {
+  const MutexLock lock(mutex_);
+  if (here_.exchange(Here::kClosing) == Here::kOpen && peer_.load() != Peer::kLeaves)
+    why_ = std::move(why);
+}
+
+void Lifecycle::leave(Code code, std::string_view reason) {
+  const MutexLock lock(mutex_);
+  if (why_.ok())
+    why_ = {Code::kUnavailable, code == Code::kOk || reason.empty()
+                                    ? std::string("the peer is going away")
+                                    : "the peer is going away: " + std::string(reason)};
+  if (peer_.load() == Peer::kStays)
+    peer_.store(code == Code::kOk ? Peer::kClosed : Peer::kLeaves, std::memory_order_release);
 }
 
 void Link::go_away(Code code, std::string_view reason) {
   const Sending lock(*this);
-  if (send_ended_) return;
+  if (sends_ == Sends::kEnded) return;
   sender_.go_away(code, reason);
   flush_locked();
 }
@@ -30,7 +55,7 @@ bool Link::drained() {
 // Baton held. Of a link that closes and owes nothing: the peer has yet to get the last of it.
 bool Link::lingers() {
   const MutexLock lock(send_mutex_);
-  if (send_broken_ || !transport_->undelivered()) return false;
+  if (sends_ != Sends::kOn || !transport_->undelivered()) return false;
   const Nanos at = now();
   if (linger_until_ == 0) linger_until_ = at + kLinger;
   if (at >= linger_until_) return false;
@@ -40,16 +65,10 @@ bool Link::lingers() {
 }
 
 void Link::close(Status why) {
-  if (state_.load(std::memory_order_acquire) != State::kOpen) return;
+  if (closed()) return;
   for (const auto& port : messages_) port->on_closing(why);
   go_away(Code::kOk, "");
-  State open = State::kOpen;
-  Status death = why;  // whoever changes the state has to get to the end
-  {
-    const MutexLock lock(death_mutex_);
-    if (!state_.compare_exchange_strong(open, State::kClosing)) return;
-    death_ = std::move(death);
-  }
+  if (!life_.close(why)) return;
   for (const auto& port : messages_) port->on_closed(why);
   memory_->on_closed(why);
   kick(false);
@@ -57,16 +76,8 @@ void Link::close(Status why) {
 
 // Baton held.
 void Link::lose(Status why) {
-  if (state_.load(std::memory_order_relaxed) == State::kLost) return;
-  bool open;
-  Status death = why;
-  {
-    const MutexLock lock(death_mutex_);
-    open = state_.exchange(State::kClosing, std::memory_order_acq_rel) == State::kOpen;
-    // A peer that has said why it goes is not just gone.
-    const bool told = away_.load(std::memory_order_relaxed) && !peer_closed();
-    if (open && !told) death_ = std::move(death);
-  }
+  if (lost()) return;
+  life_.fail(why);
   if (why.code() == Code::kInternal)
     runtime_.audit().note(Incident::kProtocolBroken, peer_.name(), why.details());
   else if (why.code() == Code::kResourceExhausted)
@@ -74,7 +85,7 @@ void Link::lose(Status why) {
   bool touched = fetches_.under_way();
   {
     const MutexLock lock(send_mutex_);
-    send_broken_ = true;
+    sends_ = Sends::kBroken;
     touched = touched || sender_.leases() != 0 || memory_->touches();
   }
   // A device may be reading what is lent, and writing what is fetched or exposed: it stops before
@@ -82,7 +93,7 @@ void Link::lose(Status why) {
   if (touched) transport_->revoke();
   {
     const Sending lock(*this);
-    send_ended_ = true;
+    sends_ = Sends::kEnded;
     sender_.drop();
     unsent_.store(false);
     queued_.store(0, std::memory_order_relaxed);
@@ -94,7 +105,7 @@ void Link::lose(Status why) {
   fetches_.drop();
   memory_->on_lost(why);
   for (const auto& port : messages_) port->on_lost(why);
-  state_.store(State::kLost, std::memory_order_release);
+  life_.end();
   transport_->hang_up();
   transport_->unwatch();
   if (death_watch_ != 0) poller_->unwatch(std::exchange(death_watch_, 0), peer_.pidfd.get());
@@ -117,13 +128,13 @@ void Link::out_of_memory() {
 
 void Link::starve() noexcept {
   const Shortage shortage;
-  given_up_.store(GivenUp::kStarved);
+  life_.doom(Lifecycle::Doom::kStarved);
   kick(false);
 }
 
 // Baton held.
-void Link::give_up(GivenUp why) {
-  if (why == GivenUp::kStarved) return out_of_memory();
+void Link::give_up(Lifecycle::Doom why) {
+  if (why == Lifecycle::Doom::kStarved) return out_of_memory();
   const Nanos limit = runtime_.settings().stall / kSecond;
   Status stalled(Code::kUnavailable, "the peer has read nothing for " + std::to_string(limit) +
                                          " s of what waits for it (TENSORWIRE_STALL_SECONDS)");

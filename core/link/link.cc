@@ -62,7 +62,7 @@ Link::~Link() { returns_->forget(); }
 
 void Link::slabs_dropped() {
   const MutexLock lock(send_mutex_);
-  if (!send_ended_) transport_->slabs_dropped();
+  if (sends_ != Sends::kEnded) transport_->slabs_dropped();
 }
 
 Status Link::start(Poller& poller) {
@@ -95,7 +95,7 @@ Result<Ref<Outgoing>> Link::send(uint64_t stream, std::span<const std::byte> hea
   bool backlog, starved = false;
   {
     const Sending lock(*this);
-    if (send_ended_) return death();
+    if (sends_ == Sends::kEnded) return death();
     backlog = unsent_.load();
     queue_fins_locked();
     try {
@@ -104,7 +104,8 @@ Result<Ref<Outgoing>> Link::send(uint64_t stream, std::span<const std::byte> hea
     } catch (const std::bad_alloc&) {
       // Half a message may be queued: the link cannot go on, and reads nobody's memory any more.
       const Shortage shortage;
-      send_broken_ = starved = true;
+      sends_ = Sends::kBroken;
+      starved = true;
       outgoing =
           Status(Code::kResourceExhausted, "this process has no memory left for the message");
     }
@@ -133,7 +134,7 @@ void Link::send_credit(uint64_t stream, uint64_t bytes) {
   bool backlog;
   {
     const Sending lock(*this);
-    if (send_ended_) return;
+    if (sends_ == Sends::kEnded) return;
     backlog = unsent_.load();
     queue_fins_locked();
     sender_.credit(stream, bytes);
@@ -170,7 +171,7 @@ void Link::on_timer() {
   after_flush(flush_all(), false);
   look_at_reader();
   for (const auto& port : messages_) port->on_timer();
-  if (state_.load(std::memory_order_acquire) == State::kClosing) kick(false);
+  if (life_.closing()) kick(false);
 }
 
 // Send lock held. Messages and one-sided operations take turns, at the ends of frames. A broken
@@ -179,14 +180,14 @@ void Link::on_timer() {
 void Link::flush_locked() {
   iovec runs[16];
   FrameQueue& operations = memory_->out();
-  while (!send_broken_ && (sender_.pending() || operations.pending())) {
+  while (sends_ == Sends::kOn && (sender_.pending() || operations.pending())) {
     if (!sender_.pending()) turn_ended_ = true;
     if (turn_ended_ && !operations.midway())
       operations_turn_ = operations.pending() && !(operations_turn_ && sender_.pending());
     const size_t count = operations_turn_ ? operations.gather(runs) : sender_.gather(runs);
     auto taken = transport_->send({runs, count});
     if (!taken) {
-      send_broken_ = true;
+      sends_ = Sends::kBroken;
       transport_->peer_gone(taken.status().details());
       break;
     }
@@ -204,7 +205,7 @@ void Link::flush_locked() {
   const bool unsent = sender_.pending() || operations.pending();
   unsent_.store(unsent);
   queued_.store(unsent ? sender_.queued_bytes() : 0, std::memory_order_relaxed);
-  if (unsent && !reader_timer_ && !send_broken_) watch_reader();
+  if (unsent && !reader_timer_ && sends_ == Sends::kOn) watch_reader();
 }
 
 void Link::queue_fins_locked() {
@@ -215,7 +216,7 @@ void Link::queue_fins_locked() {
     ids.swap(fins_);
     fins_due_.store(false, std::memory_order_relaxed);
   }
-  if (!send_ended_) sender_.fin(ids);
+  if (sends_ != Sends::kEnded) sender_.fin(ids);
 }
 
 // Something is left to do: whoever drives does it, or is going to, else the background. Whoever
@@ -243,12 +244,12 @@ void Link::return_lease(uint64_t id) {
   }
   if (waiting < kReturnsTogether && keeps_leases()) {
     const MutexLock lock(send_mutex_);
-    if (!return_timer_ && !send_ended_)
+    if (!return_timer_ && sends_ != Sends::kEnded)
       return_timer_ = poller_->add_timer(now() + kReturnTime, Ref<Watcher>::share(this));
     return;
   }
   after_flush(flush_all(), false);
-  if (state_.load(std::memory_order_acquire) == State::kClosing) kick(false);
+  if (life_.closing()) kick(false);
 }
 
 // Once for a link, what is sent to it is slower from now on; and when the arena is found to be
@@ -283,8 +284,8 @@ void Link::flush_returns() {
 
 // As step().
 bool Link::move() {
-  if (state_.load(std::memory_order_relaxed) == State::kLost) return false;
-  if (const GivenUp why = given_up_.load(std::memory_order_relaxed); why != GivenUp::kNo) {
+  if (lost()) return false;
+  if (const auto why = life_.doomed(); why != Lifecycle::Doom::kNone) {
     give_up(why);
     return false;
   }
@@ -293,7 +294,7 @@ bool Link::move() {
     flush_locked();
   }
   const bool ended = take_completions();
-  if (state_.load(std::memory_order_relaxed) == State::kLost) return false;
+  if (lost()) return false;
   // After the completions, which may have made room for what was refused.
   Status started = fetches_.waiting() ? start_fetches() : Status{};
   if (started.ok() && memory_->due()) started = memory_->start_due();
@@ -318,8 +319,7 @@ bool Link::move() {
     memory_->settle();
     return true;
   }
-  if (state_.load(std::memory_order_relaxed) == State::kClosing && drained() && !lingers())
-    lose(death());
+  if (life_.closing() && drained() && !lingers()) lose(death());
   return ended;
 }
 
@@ -371,8 +371,7 @@ void Link::hand_on() {
   for (;;) {
     if (fins_due_.load() && !keeps_leases()) flush_returns();
     // Nobody waits for a closing link to end: each who lets go of it sees whether it has.
-    if (state_.load(std::memory_order_acquire) == State::kClosing ||
-        given_up_.load() != GivenUp::kNo || memory_->due()) {
+    if (life_.closing() || life_.doomed() != Lifecycle::Doom::kNone || memory_->due()) {
       while (step()) {
       }
     }
@@ -458,16 +457,7 @@ Status Link::on_unmappable(uint64_t lease) {
 }
 
 void Link::on_go_away(Code code, std::string_view reason) {
-  {
-    const MutexLock lock(death_mutex_);
-    if (death_.ok())
-      death_ = {Code::kUnavailable, code == Code::kOk || reason.empty()
-                                        ? std::string("the peer is going away")
-                                        : "the peer is going away: " + std::string(reason)};
-  }
-  if (code == Code::kOk && !away_.load(std::memory_order_relaxed))
-    peer_closed_.store(true, std::memory_order_release);
-  away_.store(true, std::memory_order_release);
+  life_.leave(code, reason);
   if (code != Code::kOk) return;
   for (const auto& port : messages_) port->on_peer_closed();
 }
@@ -483,7 +473,7 @@ Result<InSegment> Link::on_map(const wire::SegmentInfo& segment) {
     if (located.status().code() == Code::kResourceExhausted) {
       unmapped_.fetch_add(1, std::memory_order_relaxed);
       const Sending lock(*this);
-      if (!send_ended_) sender_.unmappable(segment.map.lease);
+      if (sends_ != Sends::kEnded) sender_.unmappable(segment.map.lease);
       flush_locked();
     }
     return located.status();

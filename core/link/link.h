@@ -23,6 +23,7 @@
 #include "engine/spin.h"
 #include "link/counters.h"
 #include "link/fetches.h"
+#include "link/lifecycle.h"
 #include "link/port.h"
 #include "link/waiting.h"
 #include "meet/peer.h"
@@ -64,18 +65,16 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Subs
   bool bulk(size_t size) const { return goes_in_bulk(size, profile()); }
   const Peer& peer() const { return peer_; }
   Runtime& runtime() const { return runtime_; }
-  bool alive() const {
-    return state_.load(std::memory_order_acquire) == State::kOpen &&
-           !away_.load(std::memory_order_relaxed);
-  }
+  // Something may begin on it.
+  bool alive() const { return life_.alive(); }
   // This end has closed it, or it is lost.
-  bool closed() const { return state_.load(std::memory_order_acquire) != State::kOpen; }
+  bool closed() const { return !life_.open(); }
   // The peer has closed it, and has given no reason before: what it had sent still comes.
-  bool peer_closed() const { return peer_closed_.load(std::memory_order_acquire); }
+  bool peer_closed() const { return life_.peer_closed(); }
   // It carries nothing any more, and what it had not sent was dropped.
-  bool lost() const { return state_.load(std::memory_order_acquire) == State::kLost; }
+  bool lost() const { return life_.lost(); }
   // Why it is not alive; ok while it is.
-  Status death() const;
+  Status death() const { return life_.why(); }
   LinkStats stats();
   Trace::Record trace() const { return trace_.record(); }
 
@@ -174,8 +173,8 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Subs
   Transport& device() { return *transport_; }
 
  private:
-  enum class State : uint8_t { kOpen, kClosing, kLost };
-  enum class GivenUp : uint8_t { kNo, kStalled, kStarved };
+  // kBroken: the transport takes nothing any more. kEnded: everything was let go of.
+  enum class Sends : uint8_t { kOn, kBroken, kEnded };
   // A deferred message waits until this much has gathered.
   static constexpr size_t kDeferLimit = 16 << 10;
   // ... or until this time has passed.
@@ -207,7 +206,7 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Subs
   bool step();
   bool move();
   void out_of_memory();
-  void give_up(GivenUp why);
+  void give_up(Lifecycle::Doom why);
   void flush_returns();
   bool take_completions();
   Status start_fetches();
@@ -219,7 +218,7 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Subs
   bool flush_all();
   void queue_fins_locked() TW_REQUIRES(send_mutex_);
   void return_lease(uint64_t id);
-  bool keeps_leases() const { return state_.load() == State::kOpen && calls().returns_later(); }
+  bool keeps_leases() const { return life_.open() && calls().returns_later(); }
   MessagePort& calls() const {
     return *messages_[static_cast<size_t>(MessagePort::Streams::kCalls)];
   }
@@ -287,10 +286,7 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Subs
   bool turn_ended_ TW_GUARDED_BY(send_mutex_) = true;
   // Frames of memory_ are due, not the sender's.
   bool operations_turn_ TW_GUARDED_BY(send_mutex_) = false;
-  // The transport takes nothing any more.
-  bool send_broken_ TW_GUARDED_BY(send_mutex_) = false;
-  // Everything was let go of.
-  bool send_ended_ TW_GUARDED_BY(send_mutex_) = false;
+  Sends sends_ TW_GUARDED_BY(send_mutex_) = Sends::kOn;
   // For what was deferred, and for leases that wait to be taken along.
   std::optional<Poller::Timer> defer_timer_ TW_GUARDED_BY(send_mutex_);
   std::optional<Poller::Timer> return_timer_ TW_GUARDED_BY(send_mutex_);
@@ -305,8 +301,7 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Subs
   std::atomic<uint64_t> taken_{0};  // bytes that the transport took; the send lock's owner writes
   // What had been taken when the reader was found to be slow: nobody waits for it until it moves.
   std::atomic<uint64_t> behind_at_{~uint64_t{0}};
-  std::atomic<GivenUp> given_up_{GivenUp::kNo};  // whoever has the baton loses the link
-  std::atomic<size_t> queued_{0};                // the send lock's owner writes
+  std::atomic<size_t> queued_{0};  // the send lock's owner writes
   // Whether the sender has something left. Its order matters: see kick().
   std::atomic<bool> unsent_{false};
 
@@ -320,11 +315,7 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Subs
   std::atomic<uint64_t> unmapped_{0};
   const Ref<Returns> returns_;
 
-  std::atomic<State> state_{State::kOpen};
-  std::atomic<bool> away_{false};
-  std::atomic<bool> peer_closed_{false};
-  mutable Mutex death_mutex_;
-  Status death_ TW_GUARDED_BY(death_mutex_);
+  Lifecycle life_;
 
   Poller* poller_ = nullptr;
   Poller::Watch death_watch_ = 0;
@@ -363,17 +354,17 @@ class TW_SCOPED_CAPABILITY Link::Sending {
   // For ports. Everything was let go of; nothing can be sent any more.
   bool ended() const {
     held();
-    return link_.send_ended_;
+    return link_.sends_ == Sends::kEnded;
   }
   // The transport takes nothing any more.
   bool broken() const {
     held();
-    return link_.send_broken_;
+    return link_.sends_ != Sends::kOn;
   }
   // Half a frame may be queued: nothing that follows would be understood.
   void break_off() {
     held();
-    link_.send_broken_ = true;
+    link_.sends_ = std::max(link_.sends_, Sends::kBroken);
   }
   // Something is left to be sent.
   bool backlog() const { return link_.unsent_.load(); }
@@ -403,13 +394,13 @@ Waited Link::drive(Done&& done, Nanos deadline) {
   for (;;) {
     if (done()) return Waited::kDone;
     if (step()) continue;
-    if (state_.load(std::memory_order_relaxed) == State::kLost) return Waited::kDone;
+    if (lost()) return Waited::kDone;
     bool moved = false;
     if (spinner_([&] { return (transport_->readable() && (moved = step())) || done(); })) {
       spins_.fetch_add(moved, std::memory_order_relaxed);
       continue;
     }
-    if (state_.load(std::memory_order_relaxed) == State::kLost) return Waited::kDone;
+    if (lost()) return Waited::kDone;
     if (fins_due_.load(std::memory_order_relaxed)) flush_returns();
     sleeps_.fetch_add(1, std::memory_order_relaxed);
     switch (transport_->sleep(unsent_.load(), deadline)) {
@@ -452,8 +443,8 @@ Waited Link::wait(Event& event, Done&& done, Nanos deadline) {
     const uint32_t seen = event.sequence();
     if (done()) break;
     // With a lost link there is nothing to drive: whoever ends the calls tells their events.
-    const bool lost = state_.load(std::memory_order_acquire) == State::kLost;
-    if (!lost && baton_.try_take()) {
+    const bool is_lost = lost();
+    if (!is_lost && baton_.try_take()) {
       if (std::exchange(queued, false)) baton_.leave(waiter);
       transport_->disarm();
       event.set_driven(true);
@@ -463,7 +454,7 @@ Waited Link::wait(Event& event, Done&& done, Nanos deadline) {
       if (result != Waited::kDone || done()) return result;
       continue;
     }
-    if (!lost && !queued) {
+    if (!is_lost && !queued) {
       // Once in the queue it looks again: the baton may have been freed in between.
       baton_.enter(waiter);
       queued = true;
@@ -487,7 +478,7 @@ Waited Link::wait(Event& event, Done&& done, Nanos deadline) {
 template <class Done, class Last>
 void Link::drive_briefly(Done&& done, Last&& last) {
   Nanos polls_until = 0;
-  while (!done() && state_.load(std::memory_order_relaxed) != State::kLost) {
+  while (!done() && !lost()) {
     if (step()) continue;
     if (spinner_([&] { return transport_->readable() && step(); })) {
       spins_.fetch_add(1, std::memory_order_relaxed);
