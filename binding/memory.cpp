@@ -182,8 +182,7 @@ void bind_memory(nb::module_& m) {
         int result;
         {
           const NoGil nogil;
-          result = tw_allocate_within(quota ? quota->handle() : nullptr, nbytes, &wait, &buffer,
-                                      &status);
+          result = tw_allocate(quota ? quota->handle() : nullptr, nbytes, &wait, &buffer, &status);
         }
         check(result, status);
         return new Buffer(buffer);

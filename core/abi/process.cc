@@ -124,12 +124,8 @@ void tw_quota_release(tw_quota* quota) {
   if (quota) of(quota)->release();
 }
 
-int tw_allocate(size_t size, const tw_wait* wait, tw_buffer** out, tw_status* status) {
-  return tw_allocate_within(nullptr, size, wait, out, status);
-}
-
-int tw_allocate_within(tw_quota* quota, size_t size, const tw_wait* wait, tw_buffer** out,
-                       tw_status* status) try {
+int tw_allocate(tw_quota* quota, size_t size, const tw_wait* wait, tw_buffer** out,
+                tw_status* status) try {
   auto runtime = Runtime::get();
   if (!runtime) return report(status, runtime.status());
   Result<Ref<Block>> block = Status{};

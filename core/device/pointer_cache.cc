@@ -15,7 +15,6 @@ Result<Allocation> PointerCache::find(const void* pointer) {
     }
     generation = generation_;
   }
-  questions_.fetch_add(1, std::memory_order_relaxed);
   auto answer = driver_.allocation_of(pointer);
   if (!answer || answer->base == nullptr || answer->size == 0) return answer;
   const auto begin = reinterpret_cast<uintptr_t>(answer->base);

@@ -2,7 +2,6 @@
 // Where pointers point to, with one question to the driver for each allocation of a device.
 #pragma once
 
-#include <atomic>
 #include <map>
 
 #include "base/mutex.h"
@@ -21,14 +20,10 @@ class PointerCache {
   // What lies in these bytes has been freed, or is about to be.
   void forget(const void* address, size_t bytes);
 
-  // How often the driver was asked.
-  uint64_t questions() const { return questions_.load(std::memory_order_relaxed); }
-
  private:
   void drop(uintptr_t begin, uintptr_t end) TW_REQUIRES(mutex_);
 
   Driver& driver_;
-  std::atomic<uint64_t> questions_{0};
   Mutex mutex_;  // guards what follows; not held while the driver is asked
   std::map<uintptr_t, Allocation> known_ TW_GUARDED_BY(mutex_);  // by where they begin; apart
   // Grows when something is forgotten: an answer from before is not kept.

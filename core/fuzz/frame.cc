@@ -64,7 +64,7 @@ Bytes message(const FrameHeader& h, const Bytes& body, const Limits& limits) {
   for (const auto& segment : segments) total += segment.length;
   require(total == head->total_bytes && total <= limits.max_message_bytes, "total within limit");
   require(check_message(segments, head->header.size(), limits).ok(), "both ends judge alike");
-  Bytes out(message_frame_size(segments, head->header.size()));
+  Bytes out(message_prefix_size(segments) + head->header.size() + head->inline_bytes.size());
   std::byte* end =
       encode_message_prefix(out.data(), h.stream, h.message, segments, head->header.size());
   end = std::copy(head->header.begin(), head->header.end(), end);

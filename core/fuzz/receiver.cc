@@ -52,11 +52,6 @@ class Record final : public Receiver::Sink {
     if (ahead.credit >= kWindow) return wire::protocol_error({"a message without credit"});
     return Receiver::Cost{payload_bytes + 1, header.size()};
   }
-  void on_chunk(uint64_t stream, uint64_t message, uint32_t segment, uint64_t offset,
-                uint64_t length) override {
-    require(length != 0, "a chunk has bytes");
-    note({"chunk", stream, message, segment, offset, length});
-  }
   Status on_fin(std::span<const uint64_t> ids) override {
     require(!ids.empty(), "a FIN has ids");
     for (const uint64_t id : ids) note({"fin", id});

@@ -236,7 +236,6 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Subs
                                  uint64_t payload_bytes, const Receiver::Cost& ahead) override {
     return port_of(stream).on_wait(stream, header, payload_bytes, ahead);
   }
-  void on_chunk(uint64_t, uint64_t, uint32_t, uint64_t, uint64_t) override {}
   Ref<PostedBuffer> on_land(uint64_t stream, uint64_t size) override {
     return port_of(stream).on_land(stream, size);
   }

@@ -102,11 +102,6 @@ void Admissions::give_back(const wire::SessionId& session) {
   ++found->second.left;
 }
 
-void Admissions::expire(Nanos at) {
-  const MutexLock lock(mutex_);
-  expire_locked(at);
-}
-
 size_t Admissions::size() const {
   const MutexLock lock(mutex_);
   return entries_.size();

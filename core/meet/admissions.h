@@ -60,8 +60,6 @@ class Admissions {
   void settle(const wire::SessionId& session);
   // It has not, and the session may admit another one in its place.
   void give_back(const wire::SessionId& session);
-  // Wipes and forgets what is over; mint does it too.
-  void expire(Nanos at = now());
   // Sessions that the table holds.
   size_t size() const;
 

@@ -476,14 +476,11 @@ Status Receiver::end_chunk() {
   // Nothing else was parsed since the chunk began: its message is still there.
   Incoming& incoming = unfinished_.find(chunk_message_)->second;
   Parcel& parcel = *incoming.parcel;
-  if (parcel.ok()) {
-    if (chunk_offset_ + chunk_length_ == parcel.size_of(chunk_segment_)) {
-      parcel.place(chunk_segment_, incoming.buffer.data(), incoming.buffer.hold());
-      incoming.buffer = {};
-      borrowed_ -= std::exchange(incoming.borrowed, 0);
-      ++counters_.pushed_segments;
-    }
-    sink_.on_chunk(parcel.stream(), chunk_message_, chunk_segment_, chunk_offset_, chunk_length_);
+  if (parcel.ok() && chunk_offset_ + chunk_length_ == parcel.size_of(chunk_segment_)) {
+    parcel.place(chunk_segment_, incoming.buffer.data(), incoming.buffer.hold());
+    incoming.buffer = {};
+    borrowed_ -= std::exchange(incoming.borrowed, 0);
+    ++counters_.pushed_segments;
   }
   return arrived(incoming, chunk_message_, chunk_length_);
 }
@@ -540,9 +537,6 @@ Status Receiver::read_done(const Read& read) {
     unread_ -= read.from.length;
     resume_offers();
   }
-  if (incoming.parcel->ok())
-    sink_.on_chunk(incoming.parcel->stream(), read.message, read.segment, read.offset,
-                   read.from.length);
   return arrived(incoming, read.message, read.from.length);
 }
 

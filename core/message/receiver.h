@@ -39,9 +39,6 @@ class Receiver {
     // stream. What it costs; `ahead` is the sum of those that wait there already.
     virtual Result<Cost> on_wait(uint64_t stream, std::span<const std::byte> header,
                                  uint64_t payload_bytes, const Cost& ahead) = 0;
-    // A chunk of a message that is not yet whole is in place: for tests, a link does not care.
-    virtual void on_chunk(uint64_t stream, uint64_t message, uint32_t segment, uint64_t offset,
-                          uint64_t length) = 0;
     // The next message to be handed up on this stream has one segment, of `size` bytes, which is
     // about to come in chunks: the memory it is wanted in; null: anywhere.
     virtual Ref<PostedBuffer> on_land(uint64_t, uint64_t) { return nullptr; }

@@ -54,7 +54,6 @@ class Route {
         const Pauses& pauses = {});
 
   const Policy& policy() const { return policy_; }
-  bool may_fall_back() const { return may_fall_back_; }
 
   // ---- for whoever needs the way ----
 

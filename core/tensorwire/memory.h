@@ -9,18 +9,17 @@
 extern "C" {
 #endif
 
-// Writable arena memory, aligned to 4096 bytes from one page up, else to 64. RESOURCE_EXHAUSTED
-// when the arena stays full.
-int tw_allocate(size_t size, const tw_wait* wait, tw_buffer** out, tw_status* status);
 // What readers of a publication may have on lease, in bytes of arena memory: it counts in nothing
 // else, so that no other lease makes copies of the publication, and it none of others. Null: no
 // memory. Memory that was allocated within it keeps it.
 tw_quota* tw_quota_create(size_t bytes);
 size_t tw_quota_leased(const tw_quota* quota);
 void tw_quota_release(tw_quota* quota);
-// As tw_allocate; leases of it count within the quota. Below a page nothing is lent.
-int tw_allocate_within(tw_quota* quota, size_t size, const tw_wait* wait, tw_buffer** out,
-                       tw_status* status);
+// Writable arena memory, aligned to 4096 bytes from one page up, else to 64. RESOURCE_EXHAUSTED
+// when the arena stays full. Leases of it count within the quota, null: within none. Below a page
+// nothing is lent.
+int tw_allocate(tw_quota* quota, size_t size, const tw_wait* wait, tw_buffer** out,
+                tw_status* status);
 // Marks the arena block around [data, data + size) as published. 0: the bytes do not lie in the
 // arena.
 int tw_publish(const void* data, size_t size);

@@ -191,7 +191,6 @@ enum { TW_TABLE_VERSION = 13 };
   ENTRY(quota_create, tw_quota_create)               \
   ENTRY(quota_leased, tw_quota_leased)               \
   ENTRY(quota_release, tw_quota_release)             \
-  ENTRY(allocate_within, tw_allocate_within)         \
   ENTRY(link_tuning, tw_link_tuning)                 \
   ENTRY(threshold_range, tw_threshold_range)         \
   ENTRY(shared_wait_any, tw_shared_wait_any)         \

@@ -183,8 +183,6 @@ Result<GoAway> decode_goaway_body(const FrameHeader& header, std::span<const std
 
 // Bytes of a MESSAGE frame before the message header: what encode_message_prefix writes.
 size_t message_prefix_size(std::span<const SegmentInfo> segments);
-// Bytes of the whole MESSAGE frame.
-size_t message_frame_size(std::span<const SegmentInfo> segments, size_t header_length);
 
 // Does this message fit `limits`? INVALID_ARGUMENT or RESOURCE_EXHAUSTED for the local sender.
 Status check_message(std::span<const SegmentInfo> segments, size_t header_length,

@@ -17,14 +17,6 @@ size_t message_prefix_size(std::span<const SegmentInfo> segments) {
   return size;
 }
 
-size_t message_frame_size(std::span<const SegmentInfo> segments, size_t header_length) {
-  size_t size = message_prefix_size(segments) + header_length;
-  for (const SegmentInfo& segment : segments) {
-    if (segment.kind == SegmentKind::kInline) size += segment.length;
-  }
-  return size;
-}
-
 Status check_message(std::span<const SegmentInfo> segments, size_t header_length,
                      const Limits& limits) {
   if (header_length > limits.max_header_bytes) {

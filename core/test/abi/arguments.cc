@@ -156,7 +156,7 @@ TEST_CASE("abi: a welcome comes back as it was sent, and nothing is told of a wr
 TEST_CASE("abi: memory, hellos and servers asked for the impossible") {
   tw_buffer* buffer = nullptr;
   tw_status status{};
-  CHECK(tw_allocate(std::numeric_limits<size_t>::max(), &kPatience, &buffer, &status) ==
+  CHECK(tw_allocate(nullptr, std::numeric_limits<size_t>::max(), &kPatience, &buffer, &status) ==
         TW_CODE_RESOURCE_EXHAUSTED);
   CHECK(std::strlen(status.details) > 0);
   CHECK(buffer == nullptr);

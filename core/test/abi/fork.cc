@@ -41,7 +41,7 @@ TEST_CASE_TEMPLATE("abi: a forked child has none of its parent's handles", Way,
     const Message message = receive(served.get());
     const Buffer received(tw_message_buffer(message.get(), 0));
     tw_buffer* own = nullptr;
-    REQUIRE(tw_allocate(1 << 20, &kPatience, &own, nullptr) == TW_OK);
+    REQUIRE(tw_allocate(nullptr, 1 << 20, &kPatience, &own, nullptr) == TW_OK);
     const Buffer buffer(own);
     const Events events(tw_events_create());
     const size_t used = arena_used();
@@ -105,7 +105,7 @@ TEST_CASE_TEMPLATE("abi: a forked child has none of its parent's handles", Way,
       tw_events_release(events.get());
       // A fresh runtime serves the child.
       tw_buffer* mine = nullptr;
-      child_finds.expect(tw_allocate(1000, &kAtOnce, &mine, nullptr) == TW_OK);
+      child_finds.expect(tw_allocate(nullptr, 1000, &kAtOnce, &mine, nullptr) == TW_OK);
       if (mine) tw_buffer_release(mine);
       _exit(child_finds.first());
     }

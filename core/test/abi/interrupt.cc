@@ -178,18 +178,18 @@ TEST_CASE("abi: a signal ends the waits of servers, event queues and the arena")
   std::vector<Buffer> all;
   tw_buffer* buffer = nullptr;
   const size_t most = capacity / 8;
-  while (tw_allocate(most, &kAtOnce, &buffer, nullptr) == TW_OK) {
+  while (tw_allocate(nullptr, most, &kAtOnce, &buffer, nullptr) == TW_OK) {
     all.emplace_back(buffer);
     REQUIRE(all.size() <= 8);
   }
   tw_status status{};
-  CHECK(tw_allocate(most, &kAtOnce, &buffer, &status) == TW_CODE_RESOURCE_EXHAUSTED);
+  CHECK(tw_allocate(nullptr, most, &kAtOnce, &buffer, &status) == TW_CODE_RESOURCE_EXHAUSTED);
   CHECK(std::string_view(status.details).find("TENSORWIRE_BUFFER_BYTES") != std::string_view::npos);
-  CHECK(
-      interrupted([&](const tw_wait* wait) { return tw_allocate(most, wait, &buffer, nullptr); }));
+  CHECK(interrupted(
+      [&](const tw_wait* wait) { return tw_allocate(nullptr, most, wait, &buffer, nullptr); }));
   // Freed by another thread, the memory goes to whoever waits.
   std::thread giver([&] { all.pop_back(); });
-  CHECK(tw_allocate(most, &kPatience, &buffer, nullptr) == TW_OK);
+  CHECK(tw_allocate(nullptr, most, &kPatience, &buffer, nullptr) == TW_OK);
   giver.join();
   tw_buffer_release(buffer);
 }

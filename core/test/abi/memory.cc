@@ -9,7 +9,7 @@ constexpr size_t kLarge = 1 << 20;
 
 Buffer allocate(size_t size) {
   tw_buffer* buffer = nullptr;
-  REQUIRE(tw_allocate(size, &kPatience, &buffer, nullptr) == TW_OK);
+  REQUIRE(tw_allocate(nullptr, size, &kPatience, &buffer, nullptr) == TW_OK);
   return Buffer(buffer);
 }
 
@@ -22,7 +22,7 @@ TEST_CASE("abi: memory within a quota outlives the handle of the quota") {
   REQUIRE(quota);
   CHECK(tw_quota_leased(quota) == 0);
   tw_buffer* made = nullptr;
-  REQUIRE(tw_allocate_within(quota, kLarge, &kPatience, &made, nullptr) == TW_OK);
+  REQUIRE(tw_allocate(quota, kLarge, &kPatience, &made, nullptr) == TW_OK);
   const Buffer buffer(made);
   tw_quota_release(quota);
   tw_quota_release(nullptr);

@@ -135,7 +135,6 @@ class Side final : public Receiver::Sink {
                                  const Receiver::Cost&) override {
     return stray();
   }
-  void on_chunk(uint64_t, uint64_t, uint32_t, uint64_t, uint64_t) override {}
   Status on_fin(std::span<const uint64_t>) override { return stray(); }
   Status on_unmappable(uint64_t) override { return stray(); }
   Status on_credit(uint64_t, uint64_t) override { return stray(); }

@@ -61,7 +61,6 @@ class Hoard final : public Receiver::Sink {
                                  const Receiver::Cost&) override {
     return Receiver::Cost{};
   }
-  void on_chunk(uint64_t, uint64_t, uint32_t, uint64_t, uint64_t) override {}
   Status on_fin(std::span<const uint64_t>) override { return {}; }
   Status on_unmappable(uint64_t) override { return {}; }
   Status on_credit(uint64_t, uint64_t) override { return {}; }

@@ -53,14 +53,8 @@ struct Received {
   std::vector<Bytes> segments;
   uint64_t payload_bytes = 0;
   size_t leased = 0;  // segments that lie in the sender's memory
+  size_t chunks = 0;  // that had come until then, of any message
   Status status;
-};
-
-struct Chunk {
-  uint64_t stream, message;
-  uint32_t segment;
-  uint64_t offset, length;
-  size_t before;  // messages handed up before it
 };
 
 // Memory that a message holds; counts what lives.
@@ -165,6 +159,7 @@ class End final : public Receiver::Sink {
     got.header.assign(message.header.begin(), message.header.end());
     got.payload_bytes = message.payload_bytes;
     got.status = message.status;
+    got.chunks = receiver.counters().pushed_chunks + receiver.counters().reads;
     for (const InSegment& in : message.segments) {
       got.segments.emplace_back(in.data, in.data + in.size);
       got.leased += in.view() != nullptr;
@@ -178,10 +173,6 @@ class End final : public Receiver::Sink {
     waited.push_back(ahead);
     if (ahead.credit >= window) return wire::protocol_error({"without credit"});
     return Receiver::Cost{payload_bytes, header.size()};
-  }
-  void on_chunk(uint64_t stream, uint64_t message, uint32_t segment, uint64_t offset,
-                uint64_t length) override {
-    chunks.push_back({stream, message, segment, offset, length, received.size()});
   }
   Status on_fin(std::span<const uint64_t> ids) override {
     fins += ids.size();
@@ -244,7 +235,6 @@ class End final : public Receiver::Sink {
   const uint64_t window;
   std::vector<Receiver::Cost> waited;  // what was ahead of each message that had to wait
   std::vector<Received> received;
-  std::vector<Chunk> chunks;
   std::vector<std::pair<uint64_t, uint64_t>> credits;
   Status away;
   size_t fins = 0;

@@ -73,7 +73,7 @@ inline Status verdict(const Bytes& frame, const Limits& limits = kLimits) {
 inline Bytes message_frame(uint64_t stream, uint64_t message,
                            const std::vector<SegmentInfo>& segments, const Bytes& header,
                            const Bytes& inline_bytes) {
-  Bytes frame(message_frame_size(segments, header.size()));
+  Bytes frame(message_prefix_size(segments) + header.size() + inline_bytes.size());
   std::byte* end = encode_message_prefix(frame.data(), stream, message, segments, header.size());
   REQUIRE(end == frame.data() + message_prefix_size(segments));
   end = std::copy(header.begin(), header.end(), end);
