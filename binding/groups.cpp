@@ -281,6 +281,11 @@ struct Group {
 }  // namespace
 
 void bind_groups(nb::module_& m) {
+  m.def("algorithms", [] {
+    nb::list names;
+    for (size_t i = 0; const char* const name = tw_algorithm(i); ++i) names.append(name);
+    return names;
+  });
   m.def("group_statistics", [] { return statistics_of(nullptr); });
   nb::class_<Group>(m, "Group")
       .def(nb::init<nb::handle, int, int, const char*, nb::handle>(), nb::arg("store"),

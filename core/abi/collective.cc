@@ -115,6 +115,10 @@ int tw_group_tuned(const tw_group* group, const char** why_not) {
   return of(group)->tuned();
 }
 
+const char* tw_algorithm(size_t index) {
+  return index + 1 < wire::kAlgorithms ? wire::kAlgorithmNames[index + 1] : nullptr;
+}
+
 void tw_group_statistics(const tw_group* group, tw_visit_operations visit, void* context) {
   const collective::Tally& tally = group ? of(group)->tally() : collective::Tally::of_process();
   tally.each([&](collective::CollectiveKind kind, collective::Way way, uint64_t operations,

@@ -3,27 +3,12 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 
 #include "collective/collective_call.h"
 #include "collective/tally.h"
 #include "collective/tuning.h"
 
 namespace tw::collective {
-
-// kNone: in a way of its own, or no all-reduce.
-enum class Algorithm : uint8_t {
-  kNone,
-  kDirect,
-  kPairwise,
-  kRing,
-  kRecursiveDoubling,
-  kHalvingDoubling,
-};
-inline constexpr size_t kAlgorithms = 6;
-const char* name_of(Algorithm algorithm);
-
-Way way_of(Algorithm algorithm);
 
 // The one for this all-reduce. `forced` (kNone: nothing), and else what was `tuned`, is taken where
 // it gives what Fabric promises: floats of 16 and 8 bits are rounded once, so that they go by

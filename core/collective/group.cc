@@ -27,7 +27,7 @@ namespace {
 Result<Algorithm> forced_algorithm(Runtime& runtime) {
   const auto said = read_anew(runtime.kinds(), "TENSORWIRE_ALLREDUCE");
   if (!said) return said.status();
-  for (size_t i = 1; i < kAlgorithms; ++i)
+  for (size_t i = 1; i < wire::kAlgorithms; ++i)
     if (*said == name_of(static_cast<Algorithm>(i))) return static_cast<Algorithm>(i);
   return Algorithm::kNone;
 }

@@ -18,24 +18,15 @@ const char* name_of(Way way) {
       return "in_place";
     case Way::kMessages:
       return "messages";
-    case Way::kDirect:
-      return "direct";
-    case Way::kPairwise:
-      return "pairwise";
-    case Way::kRing:
-      return "ring";
-    case Way::kRecursiveDoubling:
-      return "recursive_doubling";
-    case Way::kHalvingDoubling:
-      return "halving_doubling";
     case Way::kTwoLevels:
       return "two_levels";
     case Way::kDeviceStaged:
       return "device_staged";
     case Way::kDeviceInPlace:
       return "device_in_place";
+    default:
+      return name_of(algorithm_of(way));
   }
-  return "unknown";
 }
 
 }  // namespace tw::collective

@@ -8,8 +8,11 @@
 #include <cstdint>
 
 #include "collective/collective_call.h"
+#include "wire/algorithm.h"
 
 namespace tw::collective {
+
+using wire::Algorithm;
 
 enum class Way : uint8_t {
   kOneStep,   // within a host: all ranks read what each has published
@@ -27,6 +30,21 @@ enum class Way : uint8_t {
 };
 inline constexpr size_t kWays = 12;
 const char* name_of(Way way);
+
+// Of an all-reduce by this algorithm.
+constexpr Way way_of(Algorithm algorithm) {
+  return static_cast<Way>(static_cast<size_t>(Way::kMessages) + static_cast<size_t>(algorithm));
+}
+static_assert(way_of(Algorithm::kNone) == Way::kMessages &&
+              way_of(Algorithm::kDirect) == Way::kDirect &&
+              way_of(Algorithm::kHalvingDoubling) == Way::kHalvingDoubling);
+// kNone: that of no algorithm.
+constexpr Algorithm algorithm_of(Way way) {
+  return way < Way::kDirect || way > Way::kHalvingDoubling
+             ? Algorithm::kNone
+             : static_cast<Algorithm>(static_cast<size_t>(way) -
+                                      static_cast<size_t>(Way::kMessages));
+}
 
 // Thread-safe.
 class Tally {

@@ -17,9 +17,8 @@ constexpr std::string_view kForm[] = {"operation", "fabric", "ranks", "bytes", "
 constexpr uint64_t kMostRanks = 1 << 20;
 
 bool possible(CollectiveKind kind, Reach reach, Way way) {
-  const bool algorithm = way == Way::kDirect || way == Way::kPairwise || way == Way::kRing ||
-                         way == Way::kRecursiveDoubling || way == Way::kHalvingDoubling;
-  if (reach == Reach::kMessages) return kind == CollectiveKind::kAllReduce && algorithm;
+  if (reach == Reach::kMessages)
+    return kind == CollectiveKind::kAllReduce && algorithm_of(way) != Algorithm::kNone;
   switch (kind) {
     case CollectiveKind::kAllReduce:
     case CollectiveKind::kReduce:

@@ -34,7 +34,7 @@ Result<StepHeader> decode_step(std::span<const std::byte> bytes) {
   const auto op = wire::load<uint8_t>(bytes.data() + 18);
   const auto algorithm = wire::load<uint8_t>(bytes.data() + 19);
   if (kind >= kCollectiveKinds || type >= kDataTypes || op >= kReduceOps ||
-      algorithm >= kAlgorithms)
+      algorithm >= wire::kAlgorithms)
     return wire::protocol_error({"a message of operation ", int{kind}, " of type ", int{type},
                                  ", reduction ", int{op}, ", algorithm ", int{algorithm}});
   StepHeader header;
@@ -62,7 +62,8 @@ Result<Neighbours> decode_neighbours(std::span<const std::byte> bytes, size_t ra
     return wire::protocol_error({"a list of ", ranks, " ranks in ", bytes.size(), " bytes"});
   Neighbours found;
   const auto forced = wire::load<uint8_t>(bytes.data());
-  if (forced >= kAlgorithms) return wire::protocol_error({"a rank takes algorithm ", int{forced}});
+  if (forced >= wire::kAlgorithms)
+    return wire::protocol_error({"a rank takes algorithm ", int{forced}});
   found.forced = static_cast<Algorithm>(forced);
   found.tuning = wire::load<uint64_t>(bytes.data() + 1);
   for (const std::byte each : bytes.subspan(kNeighboursSize)) {

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "process/all_settings.h"
 
+#include <algorithm>
+
 #include "base/text.h"
+#include "wire/algorithm.h"
 
 namespace tw {
 namespace {
@@ -18,9 +21,10 @@ bool read_switch(std::string_view value, std::string& meant) {
   return meant == "true" || meant == "false";
 }
 
+constexpr std::span kAlgorithms = std::span(wire::kAlgorithmNames).subspan<1>();  // but none
+
 bool read_algorithm(std::string_view value, std::string&) {
-  return value == "auto" || value == "direct" || value == "pairwise" || value == "ring" ||
-         value == "recursive_doubling" || value == "halving_doubling";
+  return value == "auto" || std::ranges::find(kAlgorithms, value) != kAlgorithms.end();
 }
 
 bool read_tuning(std::string_view value, std::string&) {
@@ -37,49 +41,50 @@ bool read_collectives(std::string_view value, std::string&) {
 
 bool read_plan(std::string_view value, std::string&) { return value == "on" || value == "off"; }
 
-std::string ways_text(std::span<const std::unique_ptr<Kind>> kinds) {
+std::string auto_or(const auto& words) {
   std::string all = "auto";
-  const auto known = known_ways(kinds);
-  for (const std::string& way : known) all += (&way == &known.back() ? " or " : ", ") + way;
+  for (const auto& word : words) all.append(&word == &words.back() ? " or " : ", ").append(word);
   return all;
 }
 
 // Of those who use the runtime.
-constexpr Setting kOfUsers[] = {
-    {"", "TENSORWIRE_DATA_HOSTS", Words{"hosts and networks (10.0.0.0/8, node7); * for all"},
-     "of a client: hosts beside the one that is called to which servers may send it, for servers "
-     "behind a proxy or a virtual address",
-     ""},
-    {"", "TENSORWIRE_ALLREDUCE",
-     Words{"auto, direct, pairwise, ring, recursive_doubling or halving_doubling", read_algorithm},
-     "of a group: how all-reduces go. auto: over common memory within a host, and between hosts as "
-     "suits the size and the ranks. Another: by messages between all ranks, in this way. The same "
-     "for all ranks",
-     "auto"},
-    {"", "TENSORWIRE_TUNING", Words{"auto, off or the path of a table, with a /", read_tuning},
-     "of a group: the table of tensorwire tune collectives. auto: collectives.table in the folder "
-     "tensorwire of XDG_CACHE_HOME, or of ~/.cache, where that is there",
-     "auto"},
-    {"", "TENSORWIRE_GROUP_HOST", Words{"an address or a name of this host"},
-     "of a group: where ranks of other hosts reach this one", "127.0.0.1"},
-    {"", "TENSORWIRE_HOST_ID", Words{"any text"},
-     "of a group: ranks with another value count as ranks of another host, to try what groups "
-     "between hosts do on one",
-     ""},
-    {"", "TF_RDMA_ENABLED", Words{"true, false, 1 or 0", read_switch},
-     "TensorFlow only. false: the stock engine; nothing is built or loaded", "true"},
-    {"", "TENSORWIRE_TF_ARENA", Words{"auto, traced or off", read_born},
-     "TensorFlow only: which tensors are born in the arena", "auto"},
-    {"", "TENSORWIRE_TF_COLLECTIVES", Words{"auto or ring", read_collectives},
-     "TensorFlow only. auto: collectives go by groups of ranks where all workers can do that. "
-     "ring: "
-     "by TensorFlow's own algorithms, whose buffers go over links",
-     "auto"},
-    {"", "TENSORWIRE_TF_PLAN", Words{"on or off", read_plan},
-     "TensorFlow only. on: tensors that are the same in each step but for their values are sent "
-     "ahead, without a call for each",
-     "off"},
-};
+std::span<const Setting> of_users() {
+  static const std::string& algorithms = *new std::string(auto_or(kAlgorithms));
+  static const Setting all[] = {
+      {"", "TENSORWIRE_DATA_HOSTS", Words{"hosts and networks (10.0.0.0/8, node7); * for all"},
+       "of a client: hosts beside the one that is called to which servers may send it, for servers "
+       "behind a proxy or a virtual address",
+       ""},
+      {"", "TENSORWIRE_ALLREDUCE", Words{algorithms.c_str(), read_algorithm},
+       "of a group: how all-reduces go. auto: over common memory within a host, and between hosts "
+       "as suits the size and the ranks. Another: by messages between all ranks, in this way. The "
+       "same for all ranks",
+       "auto"},
+      {"", "TENSORWIRE_TUNING", Words{"auto, off or the path of a table, with a /", read_tuning},
+       "of a group: the table of tensorwire tune collectives. auto: collectives.table in the "
+       "folder tensorwire of XDG_CACHE_HOME, or of ~/.cache, where that is there",
+       "auto"},
+      {"", "TENSORWIRE_GROUP_HOST", Words{"an address or a name of this host"},
+       "of a group: where ranks of other hosts reach this one", "127.0.0.1"},
+      {"", "TENSORWIRE_HOST_ID", Words{"any text"},
+       "of a group: ranks with another value count as ranks of another host, to try what groups "
+       "between hosts do on one",
+       ""},
+      {"", "TF_RDMA_ENABLED", Words{"true, false, 1 or 0", read_switch},
+       "TensorFlow only. false: the stock engine; nothing is built or loaded", "true"},
+      {"", "TENSORWIRE_TF_ARENA", Words{"auto, traced or off", read_born},
+       "TensorFlow only: which tensors are born in the arena", "auto"},
+      {"", "TENSORWIRE_TF_COLLECTIVES", Words{"auto or ring", read_collectives},
+       "TensorFlow only. auto: collectives go by groups of ranks where all workers can do that. "
+       "ring: by TensorFlow's own algorithms, whose buffers go over links",
+       "auto"},
+      {"", "TENSORWIRE_TF_PLAN", Words{"on or off", read_plan},
+       "TensorFlow only. on: tensors that are the same in each step but for their values are sent "
+       "ahead, without a call for each",
+       "off"},
+  };
+  return all;
+}
 
 }  // namespace
 
@@ -93,7 +98,7 @@ std::vector<std::string> known_ways(std::span<const std::unique_ptr<Kind>> kinds
 
 void each_setting(const Settings& settings, std::span<const std::unique_ptr<Kind>> kinds,
                   const VisitSetting& visit) {
-  const std::string ways = ways_text(kinds);
+  const std::string ways = auto_or(known_ways(kinds));
   visit({"", "TENSORWIRE_TRANSPORT", Words{ways.c_str()},
          "auto takes the best way that works. Another name requires that way: where it cannot be "
          "had, calls end with an error",
@@ -104,7 +109,7 @@ void each_setting(const Settings& settings, std::span<const std::unique_ptr<Kind
         nullptr, nullptr);
   each_setting(settings, visit);
   for (const auto& kind : kinds) kind->each_setting(visit);
-  for (const Setting& setting : kOfUsers) visit(setting, nullptr, nullptr);
+  for (const Setting& setting : of_users()) visit(setting, nullptr, nullptr);
 }
 
 Result<std::string> read_anew(std::span<const std::unique_ptr<Kind>> kinds,

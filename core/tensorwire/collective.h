@@ -85,6 +85,9 @@ const char* tw_group_fabric(const tw_group* group);
 // ranks have. 0: constants do; *why_not (null, or where the text goes, which lives as long as the
 // group) is empty where no rank was to have a table.
 int tw_group_tuned(const tw_group* group, const char** why_not);
+// The names of the algorithms of all-reduces by messages; null: no more.
+const char* tw_algorithm(size_t index);
+
 // How often each operation has gone which way, with the bytes that this rank gave or was given.
 // `group` null: of all groups of this process, those that have ended, too.
 typedef void (*tw_visit_operations)(void* context, const char* operation, const char* way,

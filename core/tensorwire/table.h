@@ -195,7 +195,8 @@ enum { TW_TABLE_VERSION = 13 };
   ENTRY(threshold_range, tw_threshold_range)         \
   ENTRY(shared_wait_any, tw_shared_wait_any)         \
   ENTRY(shared_nudge, tw_shared_nudge)               \
-  ENTRY(shared_nudges, tw_shared_nudges)
+  ENTRY(shared_nudges, tw_shared_nudges)             \
+  ENTRY(algorithm, tw_algorithm)
 
 typedef struct tw_table {
   uint32_t version;

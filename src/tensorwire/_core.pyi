@@ -160,13 +160,12 @@ def read_setting(variable: str) -> str:
     """What a variable of the environment holds now, as it is meant; empty: it is not set.
     StatusError: INVALID_ARGUMENT when it is wrong, NOT_FOUND when it is no setting."""
 
-def choose_policy(
-    transport: str, forbid: str
-) -> tuple[str | None, list[str], str, dict[str, str]]:
+def choose_policy(transport: str, forbid: str) -> tuple[str | None, list[str], str, dict[str, str]]:
     """What the user permits: the way of calls that is required, those that are forbidden, what the
-    user wrote to require one, and for each way that is not permitted the reason. forbid: names with commas between. Where one is empty, the
-    environment decides, as it is now. StatusError: INVALID_ARGUMENT for an unknown name, or when
-    none is left; FAILED_PRECONDITION when the environment has part in that."""
+    user wrote to require one, and for each way that is not permitted the reason. forbid: names with
+    commas between. Where one is empty, the environment decides, as it is now. StatusError:
+    INVALID_ARGUMENT for an unknown name, or when none is left; FAILED_PRECONDITION when the
+    environment has part in that."""
 
 def host() -> dict[str, Any]:
     """Facts for ``tensorwire doctor``: pagemap_scan, cpus, boot_id, congestion_available (space
@@ -691,6 +690,9 @@ class ServerCall:
     def notify(self, queue: EventQueue, token: int, on: int = 0) -> None: ...
     def process(self) -> Peer:
         """Who has made the call."""
+
+def algorithms() -> list[str]:
+    """What all-reduces by messages can go by (TENSORWIRE_ALLREDUCE)."""
 
 def group_statistics() -> list[tuple[str, str, int, int]]:
     """Of all groups of this process, those that have ended, too: as ``Group.statistics``."""

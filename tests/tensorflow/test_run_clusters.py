@@ -14,9 +14,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from tests.tensorflow.counters import LABELS
 
 from tensorwire import launch
-from tensorwire.tensorflow.report import labels
 
 pytestmark = [
     pytest.mark.timeout(600),  # the first one builds the plugin
@@ -40,7 +40,7 @@ class Result:
     def counted(self, task: str) -> dict[str, int]:
         """The rows of a task's table, by the names of the counters."""
         found: defaultdict[str, int] = defaultdict(int)
-        for name, label in labels().items():
+        for name, label in LABELS.items():
             row = rf"^\[{task}\] +{re.escape(label.strip())} +(\d+)"
             if match := re.search(row, self.err, re.MULTILINE):
                 found[name] = int(match[1])

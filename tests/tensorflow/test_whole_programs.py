@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 from tests.tensorflow.conftest import PLUGIN, STOCK
+from tests.tensorflow.counters import LABELS
 
 from tensorwire.bench.suites.train import local
 from tensorwire.bench.suites.train.options import Options
 from tensorwire.launch import free_ports
-from tensorwire.tensorflow.report import labels
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -114,5 +114,5 @@ def test_a_worker_killed_in_a_ring_ends_the_other(
             worker.child.wait(60)
     assert workers[1 - victim].child.returncode != 0
     assert "UnavailableError" in said, said
-    assert re.search(rf"{re.escape(labels()['collective_grouped'])} +[1-9]", said), said
-    assert labels()["collective_ungrouped"] not in said, said
+    assert re.search(rf"{re.escape(LABELS['collective_grouped'])} +[1-9]", said), said
+    assert LABELS["collective_ungrouped"] not in said, said

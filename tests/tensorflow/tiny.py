@@ -30,11 +30,11 @@ EXPORT int tensorwire_tensorflow_start(const void* table, char* error, size_t ro
   return static_cast<const tw_table*>(table)->version == TW_TABLE_VERSION ? 0 : 9;
 }
 
-EXPORT void tensorwire_tensorflow_stats(void (*visit)(void*, const char*, uint64_t),
+EXPORT void tensorwire_tensorflow_stats(void (*visit)(void*, const char*, const char*, uint64_t),
                                         void* context) {
-  visit(context, "started", static_cast<uint64_t>(started));
-  visit(context, "received_tcp", 12);
-  visit(context, "received_tcp_bytes", 3145728);
+  visit(context, "started", "started", static_cast<uint64_t>(started));
+  visit(context, "received_tcp", "received: over tcp, copied", 12);
+  visit(context, "received_tcp_bytes", nullptr, 3145728);
 }
 """
 

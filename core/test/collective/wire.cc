@@ -28,7 +28,7 @@ TEST_CASE("neighbours: another number of ranks, and values that name nothing") {
   bytes[10] = std::byte{4};
   CHECK(decode_neighbours(bytes, 2).status().code() == Code::kInternal);
   bytes[10] = std::byte{1};
-  bytes[0] = std::byte{collective::kAlgorithms};
+  bytes[0] = std::byte{wire::kAlgorithms};
   CHECK(decode_neighbours(bytes, 2).status().code() == Code::kInternal);
 }
 

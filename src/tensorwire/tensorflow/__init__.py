@@ -35,7 +35,7 @@ STOCK_PROTOCOL = "grpc"
 ERROR_ROOM = 1024
 INVALID_ARGUMENT = 3
 """Of the plugin: an environment variable has a value that is not permitted."""
-_VISIT = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint64)
+_VISIT = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_uint64)
 
 
 @dataclass(frozen=True)
@@ -101,15 +101,19 @@ def enabled() -> bool:
 def stats() -> dict[str, int]:
     """What went which way in this process since ``enable``: counts of tensors and of their bytes,
     also of those that took the stock path, by reason. Empty as long as the plugin is not loaded."""
-    found: dict[str, int] = {}
-    if _library is None:
-        return found
+    return {name: value for name, _, value in counters()}
 
-    def visit(_context: object, name: bytes, value: int) -> None:
-        found[name.decode()] = value
 
-    visitor = _VISIT(visit)
-    _library.tensorwire_tensorflow_stats(visitor, None)
+def counters() -> list[tuple[str, str | None, int]]:
+    """Name, label and value of what ``stats`` has, in the order in which people are told of them;
+    those without a label are not."""
+    found: list[tuple[str, str | None, int]] = []
+
+    def visit(_context: object, name: bytes, label: bytes | None, value: int) -> None:
+        found.append((name.decode(), None if label is None else label.decode(), value))
+
+    if _library is not None:
+        _library.tensorwire_tensorflow_stats(_VISIT(visit), None)
     return found
 
 

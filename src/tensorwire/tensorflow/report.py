@@ -9,13 +9,11 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cache
 from types import FrameType
 
-from tensorwire import transports
-from tensorwire.tensorflow import Engine, stats
+from tensorwire.tensorflow import Engine, counters
 from tensorwire.tensorflow.settings import why_stock
 
 SIZES = {
@@ -23,71 +21,24 @@ SIZES = {
     "arena_capacity": "  and may hold (TF_RDMA_BUF_SIZE)",
 }
 """Bytes, without a count."""
-NOT_SHOWN = ("arena_", "peers")
-"""``stats()`` has them."""
 
 
-@cache
-def labels() -> dict[str, str]:
-    """What the plugin counts, in the order of the table; each with a counter of bytes beside it, or
-    not."""
-    names = transports.names()
-    return {
-        "received_in_place": "received: read where the sender has them, in shared memory",
-        **{f"received_{name}": f"received: over {name}, copied" for name in names},
-        "received_copied": "  of these, large ones of this host (32 KiB and more)",
-        "received_grpc": "received: by stock gRPC",
-        "grpc_because_peer": "  of these, the sender has no tensorwire",
-        "grpc_because_link": "  of these, no link to the sender could be made",
-        "grpc_because_device": "  of these, on a device whose memory is out of reach",
-        "received_realigned": "received in place, but copied because they were not aligned",
-        "received_planned": "received: ahead of a call, as planned (also counted above)",
-        "planned_edges": "  tensors of a step that came to be planned",
-        "unplanned_edges": "  of these, no longer planned",
-        "planned_dropped": "  came as planned, and nobody wanted them",
-        "plans_refused": "plans given up because the peer broke them",
-        "served_planned": "sent: ahead of a call, as planned (also counted below)",
-        "served_lent": "sent: lent where they lie in the arena",
-        "served_small": "sent: small ones (below 32 KiB), within messages",
-        "served_copied": "sent: large ones by a copy into the arena or a ring",
-        "served_mutable": "  of these, what TensorFlow writes in place (reference variables)",
-        "served_pushed": "sent: large ones through a socket, which copies them",
-        "served_serialized": "sent: strings and variants, in serialised form",
-        "served_grpc": "sent: by stock gRPC",
-        "collective_grouped": "collectives: by groups of ranks",
-        "collective_ungrouped": "collectives: by TensorFlow's own algorithms",
-        "collective_received": "  of these, buffers received over links",
-        "collective_grpc": "  of these, buffers received by stock gRPC",
-        "groups": "groups of ranks joined",
-        "links": "links to other servers",
-        "links_lost": "  of these, lost",
-        **{f"failed_{name}": f"  {name}: not made, or lost" for name in names},
-        "allocated_in_arena": "memory: blocks in the arena",
-        "allocated_traced": "memory: blocks by operations whose tensors are sent",
-        "sites_traced": "  of so many operations",
-        "allocated_elsewhere": "memory: blocks outside the full arena (raise TF_RDMA_BUF_SIZE)",
-    }
-
-
-def table(engine: Engine, found: Mapping[str, int], stock: str | None = None) -> str:
+def table(
+    engine: Engine, counted: Sequence[tuple[str, str | None, int]], stock: str | None = None
+) -> str:
     """Lines with their ends: what was counted, how often, and how many bytes.
 
-    found: of ``stats()``; what stayed 0 is left out, what has no label here goes by its name.
+    counted: by ``counters()``; what stayed 0 is left out, and what has no label.
     stock: the setting that leaves all to stock gRPC; what comes by it then is not counted.
     """
     head = f"tensorwire in process {os.getpid()}, TensorFlow {engine.tensorflow}:"
     if stock is not None:
         return f"{head} stock gRPC, because {stock}\n"
-    known = labels()
-    others = [
-        name
-        for name in found
-        if name not in known and not name.startswith(NOT_SHOWN) and not _counted_with(name, found)
-    ]
+    found = {name: value for name, _, value in counted}
     rows = [
-        (known.get(name, name), str(found[name]), _size(found.get(f"{name}_bytes")))
-        for name in (*known, *others)
-        if found.get(name)
+        (label, str(value), _size(found.get(f"{name}_bytes")))
+        for name, label, value in counted
+        if label is not None and value
     ]
     if not rows:
         return f"{head} no tensor came or went\n"
@@ -96,10 +47,6 @@ def table(engine: Engine, found: Mapping[str, int], stock: str | None = None) ->
     width, digits = (max(len(row[column]) for row in rows) for column in (0, 1))
     lines = [f"  {label:<{width}}  {count:>{digits}}  {size}" for label, count, size in rows]
     return "\n".join([head, *map(str.rstrip, lines)]) + "\n"
-
-
-def _counted_with(name: str, found: Mapping[str, int]) -> bool:
-    return name.endswith("_bytes") and name.removesuffix("_bytes") in found
 
 
 def _size(nbytes: int | None) -> str:
@@ -119,7 +66,7 @@ def at_end(engine: Engine) -> None:
 
     def show() -> None:
         if once.acquire(blocking=False):
-            sys.stderr.write(table(engine, stats(), stock))
+            sys.stderr.write(table(engine, counters(), stock))
             sys.stderr.flush()
 
     atexit.register(show)

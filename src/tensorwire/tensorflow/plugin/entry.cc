@@ -50,6 +50,23 @@ absl::Status start(const tw_table* table) {
   return absl::OkStatus();
 }
 
+using VisitCounter = void (*)(void* context, const char* name, const char* label, uint64_t value);
+
+void visit_received(VisitCounter visit, void* context) {
+  for (const Transport& each : transports()) {
+    const std::string name = absl::StrCat("received_", each.name);
+    const std::string label = absl::StrCat("received: over ", each.name, ", copied");
+    visit(context, name.c_str(), label.c_str(), each.received.load());
+    visit(context, absl::StrCat(name, "_bytes").c_str(), nullptr, each.received_bytes.load());
+  }
+}
+
+void visit_failed(VisitCounter visit, void* context) {
+  for (const Transport& each : transports())
+    visit(context, absl::StrCat("failed_", each.name).c_str(),
+          absl::StrCat("  ", each.name, ": not made, or lost").c_str(), each.failed.load());
+}
+
 }  // namespace
 }  // namespace tensorwire
 
@@ -70,26 +87,23 @@ TENSORWIRE_EXPORT int tensorwire_tensorflow_start(const tw_table* table, char* e
   return static_cast<int>(status.code());
 }
 
-// Counters of the process so far.
-TENSORWIRE_EXPORT void tensorwire_tensorflow_stats(void (*visit)(void* context, const char* name,
-                                                                 uint64_t value),
-                                                   void* context) {
+// Counters of the process so far, in the order in which people are told of them. Those without a
+// label are not theirs.
+TENSORWIRE_EXPORT void tensorwire_tensorflow_stats(tensorwire::VisitCounter visit, void* context) {
   if (!tensorwire::g_core) return;
-#define TENSORWIRE_VISIT(name, about) visit(context, #name, tensorwire::statistics().name.load());
-  TENSORWIRE_COUNTERS(TENSORWIRE_VISIT)
-#undef TENSORWIRE_VISIT
-  for (const tensorwire::Transport& each : tensorwire::transports()) {
-    visit(context, absl::StrCat("received_", each.name).c_str(), each.received.load());
-    visit(context, absl::StrCat("received_", each.name, "_bytes").c_str(),
-          each.received_bytes.load());
-    visit(context, absl::StrCat("failed_", each.name).c_str(), each.failed.load());
-  }
-  visit(context, "peers", tensorwire::peers_known());
-  visit(context, "peers_waiting", tensorwire::requests_waiting());
+  const tensorwire::Statistics& all = tensorwire::statistics();
+#define TENSORWIRE_COUNT(name, label) visit(context, #name, label, all.name.load());
+#define TENSORWIRE_SIZED(name, label) \
+  TENSORWIRE_COUNT(name, label)       \
+  visit(context, #name "_bytes", nullptr, all.name##_bytes.load());
+#define TENSORWIRE_TRANSPORTS(name) tensorwire::visit_##name(visit, context);
+  TENSORWIRE_COUNTERS(TENSORWIRE_COUNT, TENSORWIRE_SIZED, TENSORWIRE_TRANSPORTS)
+  visit(context, "peers", nullptr, tensorwire::peers_known());
+  visit(context, "peers_waiting", nullptr, tensorwire::requests_waiting());
   size_t count;
   const tw_counter* const counters = tensorwire::core().memory_counters(&count);
   std::vector<uint64_t> values(count);
   count = tensorwire::core().arena(values.data(), count);
   for (size_t i = 0; i < count; ++i)
-    visit(context, absl::StrCat("arena_", counters[i].name).c_str(), values[i]);
+    visit(context, absl::StrCat("arena_", counters[i].name).c_str(), nullptr, values[i]);
 }

@@ -8,55 +8,53 @@
 
 namespace tensorwire {
 
-// X(name, what it counts)
-#define TENSORWIRE_COUNTERS(X)                                                              \
-  X(received_in_place, "tensors read in the sender's memory, without a copy")               \
-  X(received_in_place_bytes, "their bytes")                                                 \
-  X(received_copied, "copied within the host: 32 KiB and more, to have been read in place") \
-  X(received_grpc, "tensors that TensorFlow's own gRPC brought")                            \
-  X(received_grpc_bytes, "their bytes")                                                     \
-  X(received_realigned, "of those in place: copied after all, as they are not aligned")     \
-  X(grpc_because_peer, "tensors that took gRPC: their sender has no tensorwire")            \
-  X(grpc_because_link, "the same: no link to the sender could be made")                     \
-  X(grpc_because_device, "the same: they belong to a device whose memory is out of reach")  \
-  X(received_planned, "tensors that came ahead of their call, as planned")                  \
-  X(planned_edges, "edges that came to be planned: their tensors are sent ahead to here")   \
-  X(unplanned_edges, "of these: no longer planned")                                         \
-  X(planned_dropped, "tensors that came as planned, and that nobody wanted")                \
-  X(plans_refused, "plans given up because the peer broke them")                            \
-  X(served_planned, "tensors sent ahead of a call, as planned")                             \
-  X(served_lent, "tensors sent as they lie in the arena")                                   \
-  X(served_lent_bytes, "their bytes")                                                       \
-  X(served_small, "tensors below 32 KiB, sent within a message")                            \
-  X(served_small_bytes, "their bytes")                                                      \
-  X(served_copied, "larger ones copied into the arena, or through the ring")                \
-  X(served_copied_bytes, "their bytes")                                                     \
-  X(served_mutable, "of these: in memory that TensorFlow writes in place, so never lent")   \
-  X(served_mutable_bytes, "their bytes")                                                    \
-  X(served_pushed, "larger ones copied through the socket, wherever they lie")              \
-  X(served_pushed_bytes, "their bytes")                                                     \
-  X(served_serialized, "strings and variants, which were sent in serialised form")          \
-  X(served_grpc, "tensors that peers fetched by TensorFlow's own gRPC")                     \
-  X(collective_received, "buffers of collectives that came over a link")                    \
-  X(collective_received_bytes, "their bytes")                                               \
-  X(collective_grpc, "buffers of collectives that TensorFlow's own gRPC brought")           \
-  X(collective_grouped, "collectives that went by a group of ranks")                        \
-  X(collective_grouped_bytes, "bytes of their results")                                     \
-  X(collective_ungrouped, "collectives of several workers by TensorFlow's own algorithms")  \
-  X(groups, "groups of ranks joined")                                                       \
-  X(links, "links made to peers")                                                           \
-  X(links_lost, "of these: lost")                                                           \
-  X(allocated_in_arena, "allocations that the arena served")                                \
-  X(allocated_traced, "allocations of the sites whose tensors are sent")                    \
-  X(sites_traced, "these sites")                                                            \
-  X(allocated_elsewhere, "allocations that went to ordinary memory because the arena was full")
+// In the order in which people are told of them: COUNT(name, label), SIZED(name, label) of what has
+// bytes, too, and TRANSPORTS(name) for what is counted for each transport.
+#define TENSORWIRE_COUNTERS(COUNT, SIZED, TRANSPORTS)                                        \
+  SIZED(received_in_place, "received: read where the sender has them, in shared memory")     \
+  TRANSPORTS(received)                                                                       \
+  COUNT(received_copied, "  of these, large ones of this host (32 KiB and more)")            \
+  SIZED(received_grpc, "received: by stock gRPC")                                            \
+  COUNT(grpc_because_peer, "  of these, the sender has no tensorwire")                       \
+  COUNT(grpc_because_link, "  of these, no link to the sender could be made")                \
+  COUNT(grpc_because_device, "  of these, on a device whose memory is out of reach")         \
+  COUNT(received_realigned, "received in place, but copied because they were not aligned")   \
+  COUNT(received_planned, "received: ahead of a call, as planned (also counted above)")      \
+  COUNT(planned_edges, "  tensors of a step that came to be planned")                        \
+  COUNT(unplanned_edges, "  of these, no longer planned")                                    \
+  COUNT(planned_dropped, "  came as planned, and nobody wanted them")                        \
+  COUNT(plans_refused, "plans given up because the peer broke them")                         \
+  COUNT(served_planned, "sent: ahead of a call, as planned (also counted below)")            \
+  SIZED(served_lent, "sent: lent where they lie in the arena")                               \
+  SIZED(served_small, "sent: small ones (below 32 KiB), within messages")                    \
+  SIZED(served_copied, "sent: large ones by a copy into the arena or a ring")                \
+  SIZED(served_mutable, "  of these, what TensorFlow writes in place (reference variables)") \
+  SIZED(served_pushed, "sent: large ones through a socket, which copies them")               \
+  COUNT(served_serialized, "sent: strings and variants, in serialised form")                 \
+  COUNT(served_grpc, "sent: by stock gRPC")                                                  \
+  SIZED(collective_grouped, "collectives: by groups of ranks")                               \
+  COUNT(collective_ungrouped, "collectives: by TensorFlow's own algorithms")                 \
+  SIZED(collective_received, "  of these, buffers received over links")                      \
+  COUNT(collective_grpc, "  of these, buffers received by stock gRPC")                       \
+  COUNT(groups, "groups of ranks joined")                                                    \
+  COUNT(links, "links to other servers")                                                     \
+  COUNT(links_lost, "  of these, lost")                                                      \
+  TRANSPORTS(failed)                                                                         \
+  COUNT(allocated_in_arena, "memory: blocks in the arena")                                   \
+  COUNT(allocated_traced, "memory: blocks by operations whose tensors are sent")             \
+  COUNT(sites_traced, "  of so many operations")                                             \
+  COUNT(allocated_elsewhere, "memory: blocks outside the full arena (raise TF_RDMA_BUF_SIZE)")
 
 using Counter = std::atomic<uint64_t>;
 
 struct Statistics {
-#define TENSORWIRE_COUNTER(name, about) Counter name{0};
-  TENSORWIRE_COUNTERS(TENSORWIRE_COUNTER)
-#undef TENSORWIRE_COUNTER
+#define TENSORWIRE_COUNT(name, label) Counter name{0};
+#define TENSORWIRE_SIZED(name, label) Counter name{0}, name##_bytes{0};
+#define TENSORWIRE_TRANSPORTS(name)  // in Transport
+  TENSORWIRE_COUNTERS(TENSORWIRE_COUNT, TENSORWIRE_SIZED, TENSORWIRE_TRANSPORTS)
+#undef TENSORWIRE_COUNT
+#undef TENSORWIRE_SIZED
+#undef TENSORWIRE_TRANSPORTS
 };
 
 Statistics& statistics();

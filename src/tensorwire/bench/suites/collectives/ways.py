@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from tensorwire import _core
 from tensorwire.bench.harness.work import Work
 from tensorwire.bench.suites.collectives.operations import OPERATIONS
 
@@ -15,14 +16,13 @@ FABRICS: Final[Mapping[str, str]] = {"shm": "memory", "tcp": "messages"}
 UNTUNED: Final = "untuned"
 """As operations go without a table."""
 _MOVING: Final = ("broadcast", "all_gather", "gather")
-_ALGORITHMS: Final = ("direct", "pairwise", "ring", "recursive_doubling", "halving_doubling")
 WAYS: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
     "memory": {
         "one_step": ("all_reduce", "reduce", *_MOVING),
         "stage": ("all_reduce", "reduce", *_MOVING, "scatter", "all_to_all"),
         "in_place": (*_MOVING, "scatter", "all_to_all"),
     },
-    "messages": dict.fromkeys(_ALGORITHMS, ("all_reduce",)),
+    "messages": dict.fromkeys(_core.algorithms(), ("all_reduce",)),
 }
 """Of each fabric, the ways with the operations that can go by them."""
 CASES: Final = tuple(
