@@ -14,7 +14,7 @@ import grpc
 import pytest
 from tests.rpc.pairings import Local, local
 from tests.rpc.service import LIMIT_SECONDS, path
-from tests.rpc.test_bootstrap import ANYWHERE, HERE, Core
+from tests.rpc.test_listeners import ANYWHERE, HERE, Core
 
 import tensorwire
 from tensorwire import _core, transports

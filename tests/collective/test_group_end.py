@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a group of processes ends: by a rank that fails, is lost, late or interrupted, or as it
+should."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.collective.ranks import LIMIT_SECONDS, on_a_host, ranks, results
+
+from tensorwire.collective import (
+    DisagreementError,
+    FileStore,
+    Group,
+    GroupError,
+    RankLostError,
+    join,
+)
+from tensorwire.collective.work import Line
+
+
+def disagree(group: Group) -> str:
+    different: Callable[[], Any] = group.barrier
+    if group.rank == 1:
+        different = partial(group.all_reduce, np.zeros(3, np.int16), "max")
+    with pytest.raises(GroupError) as caught:
+        different()
+    assert isinstance(caught.value, DisagreementError | RankLostError)
+    with pytest.raises(GroupError, match="called"):
+        group.barrier()
+    return str(caught.value)
+
+
+def test_ranks_that_call_different_operations(tmp_path: Path, fabric: str) -> None:
+    for text in results(disagree, tmp_path, 2, on_a_host=on_a_host(fabric) // 2):
+        assert "called barrier" in text
+        assert "called all_reduce of 3 int16, max" in text
+
+
+def reduce_for_ever(group: Group, count: int, ready: str) -> str:
+    array = np.ones(count, np.float32)
+    group.barrier()
+    FileStore(ready).set(str(group.rank), b"")
+    try:
+        while True:
+            group.all_reduce(array, "max")
+    except RankLostError as error:
+        while not group.gone(1):  # also where another rank was the first to notice
+            time.sleep(0)
+        assert not group.gone(group.rank)
+        return str(error)
+
+
+@pytest.mark.parametrize("count", [1, 3_000_000])
+def test_who_is_left_by_a_killed_rank_is_told(tmp_path: Path, count: int, fabric: str) -> None:
+    ready = FileStore(tmp_path / "ready")
+    program = partial(ranks, reduce_for_ever, tmp_path, 3, count, str(tmp_path / "ready"))
+    with program(on_a_host=on_a_host(fabric)) as running:
+        for rank in range(3):
+            ready.get(str(rank), LIMIT_SECONDS)
+        running.processes[1].kill()
+        for rank in (0, 2):
+            assert "rank 1" in running.result(rank)
+
+
+def wait_shortly(group: Group) -> str:
+    with pytest.raises(TimeoutError) as caught:
+        group.all_reduce(np.ones(8), timeout=0.5)
+    return str(caught.value)
+
+
+def stop_oneself(group: Group) -> str:
+    if group.rank == 0:
+        return wait_shortly(group)
+    os.kill(os.getpid(), signal.SIGSTOP)
+    return ""
+
+
+def test_a_stopped_rank_ends_the_wait_for_it(tmp_path: Path, fabric: str) -> None:
+    with ranks(stop_oneself, tmp_path, 2, on_a_host=on_a_host(fabric) // 2) as running:
+        assert "rank 1" in running.result(0)
+
+
+def abort_from_a_thread(group: Group) -> str:
+    if group.rank == 0:
+        timer = threading.Timer(0.05, group.abort, ["the user had enough"])
+        timer.start()
+        with pytest.raises(GroupError, match="the user had enough"):
+            group.barrier()
+        timer.join()
+        return ""
+    with pytest.raises(GroupError) as caught:
+        group.receive(np.empty(3), 0)
+    return str(caught.value)
+
+
+def test_abort(tmp_path: Path) -> None:
+    assert "the user had enough" in results(abort_from_a_thread, tmp_path, 2)[1]
+
+
+def fail_in_one(group: Group) -> str:
+    if group.rank == 1:
+        with pytest.raises(RankLostError) as caught:
+            group.receive(np.empty(3), 0)
+        return str(caught.value)
+    work = group.all_reduce(np.ones(3), async_op=True)
+    try:
+        with group:
+            raise ArithmeticError("the loss is NaN")
+    except ArithmeticError:
+        with pytest.raises(GroupError, match="the loss is NaN"):
+            work.wait()
+    return ""
+
+
+def test_what_a_rank_fails_by_is_told_to_the_others(tmp_path: Path) -> None:
+    assert "ArithmeticError: the loss is NaN" in results(fail_in_one, tmp_path, 2)[1]
+
+
+def interrupt_oneself(group: Group) -> str:
+    if group.rank == 1:
+        with pytest.raises(RankLostError) as caught:
+            group.receive(np.empty(3), 0)
+        return str(caught.value)
+    timer = threading.Timer(0.05, os.kill, [os.getpid(), signal.SIGINT])
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        group.barrier()
+    timer.join()
+    return ""
+
+
+def test_interrupt(tmp_path: Path) -> None:
+    assert "interrupted" in results(interrupt_oneself, tmp_path, 2)[1]
+
+
+def fork_and_go_on(group: Group) -> int:
+    child = os.fork()
+    if child == 0:
+        try:
+            group.barrier()
+        except GroupError as error:
+            os._exit(7 if "fork" in str(error) else 1)
+        os._exit(2)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    group.barrier()
+    return status
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_is_no_rank(tmp_path: Path) -> None:
+    assert results(fork_and_go_on, tmp_path, 2) == [7, 7]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_does_not_wait_for_what_its_parent_began() -> None:
+    line, over = Line("a rank"), threading.Event()
+    begun = line.begin(over.wait)
+    child = os.fork()
+    if child == 0:
+        line.close()
+        os._exit(line.in_turn(lambda: 7))
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    over.set()
+    assert begun.wait()
+    line.close()
+    assert status == 7
+
+
+def test_a_rank_that_does_not_come(tmp_path: Path) -> None:
+    with pytest.raises(TimeoutError, match="rank 1 has not come to the group of 2 in time"):
+        join(tmp_path, 0, 2, timeout=0.05)
+    with pytest.raises(ValueError, match="rank 2 of a group of 2 does not exist"):
+        join(tmp_path, 2, 2)
+
+
+def test_a_closed_group_is_left(tmp_path: Path) -> None:
+    group = join(tmp_path, 0, 1)
+    group.close()
+    group.close()
+    with pytest.raises(GroupError, match="has left the group"):
+        group.barrier()
