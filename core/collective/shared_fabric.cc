@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/streamed_copy.h"
 #include "base/text.h"
 #include "collective/part.h"
 #include "collective/point_to_point.h"
@@ -31,6 +32,12 @@ bool more_than_processors(int ranks) {
 
 void copy_bytes(std::byte* to, const std::byte* from, size_t size) {
   if (size != 0 && to != from) std::memcpy(to, from, size);
+}
+
+// To a place in an array of `whole` bytes that the user gets.
+void copy_out(std::byte* to, const std::byte* from, size_t size, size_t whole) {
+  if (whole < kStreamed) return copy_bytes(to, from, size);
+  if (to != from) copy_streamed(to, from, size);
 }
 
 constexpr uint64_t chunks_of(uint64_t amount, uint64_t each) { return (amount + each - 1) / each; }
@@ -74,7 +81,9 @@ Way SharedFabric::choose(CollectiveKind kind, size_t bytes) const {
   }
   if (bytes <= kOneStep) return Way::kOneStep;
   const bool reduces = kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduce;
-  return !reduces && readable && bytes >= kReadInPlace ? Way::kInPlace : Way::kStage;
+  const bool shared =
+      bytes >= kStreamed && (kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kGather);
+  return !reduces && readable && bytes >= kReadInPlace && !shared ? Way::kInPlace : Way::kStage;
 }
 
 // ---- waiting ----
@@ -448,7 +457,7 @@ Status SharedFabric::broadcast_from(int from, const CollectiveCall& call, std::b
       },
       [&](uint64_t c, int rank, const std::byte* stage) {
         if (rank != from) return false;
-        if (stage) copy_bytes(data + c * each, stage, length(c));
+        if (stage) copy_out(data + c * each, stage, length(c), bytes);
         return true;
       }));
 }
@@ -468,7 +477,7 @@ Status SharedFabric::all_gather(const CollectiveCall& call, const std::byte* in,
   }
   if (way == Way::kInPlace) {
     Status status = enter_with(now, in);
-    if (out && status.ok()) copy_bytes(place(rank_), in, bytes);
+    if (out && status.ok()) copy_out(place(rank_), in, bytes, bytes);
     for (int k = 1; out && status.ok() && k < size_; ++k) {
       const int rank = (rank_ + k) % size_;
       status = read(now, rank, array_of(rank), place(rank), bytes);
@@ -479,13 +488,15 @@ Status SharedFabric::all_gather(const CollectiveCall& call, const std::byte* in,
   if (Status status = agree_all(now); !status.ok()) return end(std::move(status));
   constexpr uint64_t each = StageLayout::kChunk;
   const auto length = [&](uint64_t c) { return std::min<uint64_t>(each, bytes - c * each); };
-  if (out) copy_bytes(place(rank_), in, bytes);
   return end(exchange(
       now, chunks_of(bytes, each),
-      [&](uint64_t c, std::byte* stage) { copy_bytes(stage, in + c * each, length(c)); },
+      [&](uint64_t c, std::byte* stage) {
+        copy_bytes(stage, in + c * each, length(c));
+        if (out) copy_out(place(rank_) + c * each, in + c * each, length(c), bytes);
+      },
       [&](uint64_t c, int rank, const std::byte* stage) {
         if (!out) return false;
-        if (stage) copy_bytes(place(rank) + c * each, stage, length(c));
+        if (stage) copy_out(place(rank) + c * each, stage, length(c), bytes);
         return true;
       }));
 }
@@ -503,7 +514,7 @@ Status SharedFabric::scatter(const CollectiveCall& call, const std::byte* in, st
   const auto share = [&](int rank) { return static_cast<size_t>(rank) * bytes; };
   if (choose(call.kind, bytes) == Way::kInPlace) {
     Status status = enter_with(now, in);
-    if (root && status.ok()) copy_bytes(out, in + share(rank_), bytes);
+    if (root && status.ok()) copy_out(out, in + share(rank_), bytes, bytes);
     if (!root && status.ok())
       status = read(now, call.root, array_of(call.root) + share(rank_), out, bytes);
     return end(status.ok() ? finish_reading(now, root) : std::move(status));
@@ -512,7 +523,7 @@ Status SharedFabric::scatter(const CollectiveCall& call, const std::byte* in, st
   const auto length = [&](uint64_t c) { return std::min<uint64_t>(each, bytes - c * each); };
   if (Status status = enter(now); !status.ok()) return end(std::move(status));
   if (Status status = agree_all(now); !status.ok()) return end(std::move(status));
-  if (root) copy_bytes(out, in + share(rank_), bytes);
+  if (root) copy_out(out, in + share(rank_), bytes, bytes);
   return end(exchange(
       now, chunks_of(bytes, each),
       [&](uint64_t c, std::byte* stage) {
@@ -522,7 +533,8 @@ Status SharedFabric::scatter(const CollectiveCall& call, const std::byte* in, st
       },
       [&](uint64_t c, int rank, const std::byte* stage) {
         if (rank != call.root) return false;
-        if (stage) copy_bytes(out + c * each, stage + static_cast<size_t>(rank_) * each, length(c));
+        if (stage)
+          copy_out(out + c * each, stage + static_cast<size_t>(rank_) * each, length(c), bytes);
         return true;
       }));
 }
@@ -558,7 +570,7 @@ Status SharedFabric::all_to_all(const CollectiveCall& call, const std::byte* in,
                                                 team_.name(rank_), ", which takes ", taken})});
   }
   const auto self = static_cast<size_t>(rank_);
-  copy_bytes(out + takes[self].offset, in + gives[self].offset, takes[self].size);
+  copy_out(out + takes[self].offset, in + gives[self].offset, takes[self].size, takes[self].size);
   if (choose(call.kind, longest) == Way::kInPlace) {
     Status status;
     for (int k = 1; status.ok() && k < size_; ++k) {
@@ -583,7 +595,8 @@ Status SharedFabric::all_to_all(const CollectiveCall& call, const std::byte* in,
       [&](uint64_t c, int rank, const std::byte* stage) {
         const Run& run = takes[static_cast<size_t>(rank)];
         if (length(run, c) == 0) return false;
-        if (stage) copy_bytes(out + run.offset + c * each, stage + self * each, length(run, c));
+        if (stage)
+          copy_out(out + run.offset + c * each, stage + self * each, length(run, c), run.size);
         return true;
       }));
 }

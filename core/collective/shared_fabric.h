@@ -6,7 +6,8 @@
 // reduces all of it by itself. More is cut into chunks that go over the stage: each rank copies in
 // what others will reduce, reduces its part of all ranks' chunks, and copies out the parts that
 // others have reduced. The three are a pipeline over consecutive chunks, so that ranks wait little.
-// Large arrays that are only moved are read where they lie, where the kernel permits it.
+// Large arrays that are only moved are read where they lie, where the kernel permits it and nobody
+// would be idle meanwhile.
 // The latency-optimal and the bandwidth-optimal half of a hybrid allreduce (A. A. Awan et al.,
 // CCGRID 2019; staged through shared memory as in R. Graham and G. Shipman, EuroPVM/MPI 2008).
 #pragma once
@@ -63,7 +64,9 @@ class SharedFabric final : public Fabric {
   static constexpr size_t kOneStep = 16 << 10;
   static_assert(kOneStep <= StageLayout::kSlot);
   // From here on an array that nobody reduces is read where it lies: a system call and the kernel's
-  // look at the pages cost less than the second copy.
+  // look at the pages cost less than the second copy. In a broadcast and a gather from kStreamed on
+  // they cost more: who gives has nothing else to do and makes the first copy, while who takes
+  // makes the other one past the caches.
   static constexpr size_t kReadInPlace = 4 << 20;
   // Which way an operation goes that moves so many bytes between two ranks.
   Way choose(CollectiveKind kind, size_t bytes) const;

@@ -8,42 +8,18 @@
 #include <system_error>
 
 #include "base/signals.h"
+#include "base/streamed_copy.h"
 #include "engine/futex.h"
 #include "engine/spin.h"
 #include "memory/huge_pages.h"
-
-#if defined(__x86_64__)
-#include <emmintrin.h>
-#endif
 
 namespace tw {
 namespace {
 
 constexpr size_t kPiece = 512 << 10;
-// From this size on the copy does not stay in a core's caches, and stores that go around them save
-// reading the destination first.
-constexpr size_t kStreamed = 16 << 20;
 
 void copy_piece(std::byte* to, const std::byte* from, size_t size, bool streamed) {
-#if defined(__x86_64__)
-  if (streamed) {
-    const size_t head = std::min(size, -reinterpret_cast<uintptr_t>(to) % 64);
-    std::memcpy(to, from, head);
-    for (to += head, from += head, size -= head; size >= 64; size -= 64, to += 64, from += 64) {
-      const auto* const in = reinterpret_cast<const __m128i*>(from);
-      auto* const out = reinterpret_cast<__m128i*>(to);
-      const __m128i a = _mm_loadu_si128(in), b = _mm_loadu_si128(in + 1);
-      const __m128i c = _mm_loadu_si128(in + 2), d = _mm_loadu_si128(in + 3);
-      _mm_stream_si128(out, a);
-      _mm_stream_si128(out + 1, b);
-      _mm_stream_si128(out + 2, c);
-      _mm_stream_si128(out + 3, d);
-    }
-    _mm_sfence();
-  }
-#else
-  static_cast<void>(streamed);
-#endif
+  if (streamed) return copy_streamed(to, from, size);
   if (size != 0) std::memcpy(to, from, size);
 }
 
