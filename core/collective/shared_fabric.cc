@@ -81,8 +81,8 @@ Way SharedFabric::choose(CollectiveKind kind, size_t bytes) const {
   }
   if (bytes <= kOneStep) return Way::kOneStep;
   const bool reduces = kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduce;
-  const bool shared =
-      bytes >= kStreamed && (kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kGather);
+  const bool shared = size_ == 2 && bytes >= kStreamed &&
+                      (kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kGather);
   return !reduces && readable && bytes >= kReadInPlace && !shared ? Way::kInPlace : Way::kStage;
 }
 

@@ -64,9 +64,9 @@ class SharedFabric final : public Fabric {
   static constexpr size_t kOneStep = 16 << 10;
   static_assert(kOneStep <= StageLayout::kSlot);
   // From here on an array that nobody reduces is read where it lies: a system call and the kernel's
-  // look at the pages cost less than the second copy. In a broadcast and a gather from kStreamed on
-  // they cost more: who gives has nothing else to do and makes the first copy, while who takes
-  // makes the other one past the caches.
+  // look at the pages cost less than the second copy. In a broadcast and a gather of two ranks they
+  // cost more from kStreamed on: who gives has nothing else to do and makes the first copy, while
+  // who takes makes the other one past the caches.
   static constexpr size_t kReadInPlace = 4 << 20;
   // Which way an operation goes that moves so many bytes between two ranks.
   Way choose(CollectiveKind kind, size_t bytes) const;
