@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``tensorwire run --stats`` calls the plugin's counters, as the plugin declares them."""
+"""The plugin's counters, and what ``tensorwire run --stats`` calls them, as the plugin declares
+them."""
 
 from __future__ import annotations
 
@@ -12,4 +13,9 @@ _DECLARED = (SOURCES / "statistics.h").read_text()
 LABELS = {
     **dict(re.findall(r"(?:COUNT|SIZED)\((\w+), \"(.+)\"\)", _DECLARED)),
     **{f"received_{name}": f"received: over {name}, copied" for name in transports.names()},
+}
+NAMES = {
+    *LABELS,
+    *(f"{name}_bytes" for name in re.findall(r"SIZED\((\w+), \"", _DECLARED)),
+    *(f"received_{name}_bytes" for name in transports.names()),
 }

@@ -531,7 +531,9 @@ def test_what_nobody_claims_is_bounded(tensorflow: Any, attacked: Cluster, graph
     with tf.device(PS):
         values = [tf.fill([1 << 18], float(n)) for n in range(64)]
         another = tf.fill([1 << 18], 64.0)
+        word = tf.strings.as_string(tf.fill([], 65.0))  # of no plan
     with tf.device(WORKER):
+        unplanned = tf.identity(word)
         firsts = tf.stack([tf.identity(value)[0] for value in values])
         last = tf.identity(another)[0]
     worker, ps = Counted(attacked, "worker"), attacked.processes["ps", 0]
@@ -541,7 +543,7 @@ def test_what_nobody_claims_is_bounded(tensorflow: Any, attacked: Cluster, graph
         def step() -> None:
             assert run.run(firsts).tolist() == list(range(64))
 
-        eventually(lambda: run.run(last) == 64, "another link")
+        eventually(lambda: float(run.run(unplanned)) == 65, "another link")
         steps_until_planned(attacked, step, 64)
         assert ps.ask("fill") == 256
         for _ in range(2):

@@ -83,7 +83,7 @@ def test_servers_of_a_program_and_its_children_get_tensorwire(programs: Programs
     assert len({pid for pid, _ in tables}) == 2
     for _, lines in tables:
         assert (
-            lines == "  received: over tcp, copied  12  3.0 MiB\n  started                      1\n"
+            lines == "  started                      1\n  received: over tcp, copied  12  3.0 MiB\n"
         )
 
 

@@ -14,8 +14,8 @@ class Commands(Group):
     home = __name__
     summaries: ClassVar = {
         "rpc": "Measure calls and streams: Tensorwire against stock grpcio, in interleaved rounds.",
-        "remote": "Measure access to memory of another process: Tensorwire against NIXL, MPI and "
-        "memcpy.",
+        "remote": "Measure access to memory of another process: Tensorwire against NIXL, MPI, "
+        "JAX and memcpy.",
         "p2p-latency": "TF-gRPC-Bench: how long a call takes whose payload a server echoes.",
         "p2p-bandwidth": "TF-gRPC-Bench: what a worker pushes to a server in a second.",
         "ps-throughput": "TF-gRPC-Bench: calls of workers to parameter servers in a second.",

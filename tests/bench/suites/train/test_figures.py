@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import json
-import re
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
+from tests.tensorflow import counters
 from typer.testing import CliRunner
 
 from tensorwire.bench.harness.report import print_report
@@ -27,8 +27,6 @@ from tensorwire.bench.suites.train.figures import (
 from tensorwire.bench.suites.train.options import Options
 from tensorwire.cli import app
 from tensorwire.tensorflow import build
-from tensorwire.tensorflow.build import SOURCES
-from tensorwire.transports import names
 
 
 def worker(
@@ -105,9 +103,7 @@ def test_the_arena_was_full_if_it_ever_was() -> None:
 
 
 def test_all_counters_that_are_read_are_the_plugins() -> None:
-    counted = re.findall(r"X\((\w+), \"", (SOURCES / "statistics.h").read_text())
-    counted += [f"received_{name}_bytes" for name in names()]
-    assert {*byte_counters().values(), *COPIES, ARENA_FULL} <= set(counted)
+    assert {*byte_counters().values(), *COPIES, ARENA_FULL} <= counters.NAMES
 
 
 def test_paths() -> None:
