@@ -23,17 +23,30 @@ void copy_piece(std::byte* to, const std::byte* from, size_t size, bool streamed
   if (size != 0) std::memcpy(to, from, size);
 }
 
+void copy_alone(std::span<const Copier::Copy> copies, size_t size) {
+  for (const Copier::Copy& copy : copies)
+    copy_piece(copy.to, copy.from, copy.size, size >= kStreamed);
+}
+
 }  // namespace
 
 void Copier::copy(std::byte* to, const std::byte* from, size_t size, Destination destination) {
-  if (size < kShared || !turn_.try_lock()) return copy_piece(to, from, size, size >= kStreamed);
+  const Copy one{to, from, size};
+  copy({&one, 1}, destination);
+}
+
+void Copier::copy(std::span<const Copy> copies) { copy(copies, Destination::kUsed); }
+
+void Copier::copy(std::span<const Copy> copies, Destination destination) {
+  size_t size = 0;
+  for (const Copy& copy : copies) size += copy.size;
+  if (size < kShared || !turn_.try_lock()) return copy_alone(copies, size);
   const MutexLock turn(turn_, std::adopt_lock);
-  if (!assisted()) return copy_piece(to, from, size, size >= kStreamed);
-  to_ = to;
-  from_ = from;
+  if (!assisted()) return copy_alone(copies, size);
+  copies_ = copies;
   size_ = size;
   piece_ = destination == Destination::kFresh ? kHugePage : kPiece;
-  before_ = reinterpret_cast<uintptr_t>(to) % piece_;
+  before_ = reinterpret_cast<uintptr_t>(copies.front().to) % piece_;
   next_.store(0, std::memory_order_relaxed);
   state_.store(kOffered, std::memory_order_release);
   futex_wake(state_, 1);
@@ -41,15 +54,23 @@ void Copier::copy(std::byte* to, const std::byte* from, size_t size, Destination
   settle();
 }
 
-// Pieces end at addresses that are multiples of their size.
+// The copies lie one behind the other, and are cut into pieces. Those of the first copy end at
+// addresses that are multiples of their size.
 void Copier::copy_pieces() {
   const bool streamed = size_ >= kStreamed;
+  const Copy* copy = copies_.data();
+  size_t start = 0;  // where that one begins among all of them
   for (;;) {
     const size_t at = next_.fetch_add(piece_, std::memory_order_relaxed);
-    const size_t begin = std::max(at, before_) - before_;
+    size_t begin = std::max(at, before_) - before_;
     if (begin >= size_) return;
     const size_t end = std::min(at + piece_ - before_, size_);
-    copy_piece(to_ + begin, from_ + begin, end - begin, streamed);
+    while (begin != end) {
+      for (; begin >= start + copy->size; ++copy) start += copy->size;
+      const size_t skipped = begin - start, size = std::min(end - begin, copy->size - skipped);
+      copy_piece(copy->to + skipped, copy->from + skipped, size, streamed);
+      begin += size;
+    }
   }
 }
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copying a tensor to where another process will read it.
+// Copying tensors to where another process will read them.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <thread>
 
 #include "base/mutex.h"
@@ -16,12 +17,18 @@ namespace tw {
 // assistant, and never waits for more of its work than the piece it has in hand.
 class Copier {
  public:
+  struct Copy {
+    std::byte* to;
+    const std::byte* from;
+    size_t size;
+  };
+
   Copier() = default;
   ~Copier() { stop(); }
   Copier(const Copier&) = delete;
   Copier& operator=(const Copier&) = delete;
 
-  // Smaller copies are plain ones: to wake the assistant costs 5 to 50 us, a tenth of what copying
+  // Less is copied alone: to wake the assistant costs 5 to 50 us, a tenth of what copying
   // this much takes.
   static constexpr size_t kShared = 4 << 20;
 
@@ -32,6 +39,8 @@ class Copier {
   // As memcpy. From any thread.
   void copy(std::byte* to, const std::byte* from, size_t size,
             Destination destination = Destination::kUsed);
+  // The same of several, which are one to the assistant: of used memory.
+  void copy(std::span<const Copy> copies);
   // Joins the assistant; nobody may be copying. Copies work afterwards too, without it.
   void stop();
 
@@ -41,6 +50,7 @@ class Copier {
   //                                   -> nothing (who copies: nobody had taken it)
   enum State : uint32_t { kNothing, kOffered, kTaken, kStop };
 
+  void copy(std::span<const Copy> copies, Destination destination);
   bool assisted() TW_REQUIRES(turn_);
   void assist();
   void copy_pieces();
@@ -52,11 +62,10 @@ class Copier {
   std::atomic<uint32_t> state_{kNothing};  // a futex
 
   // The job: written ahead of kOffered.
-  std::byte* to_ = nullptr;
-  const std::byte* from_ = nullptr;
-  size_t size_ = 0;
+  std::span<const Copy> copies_;
+  size_t size_ = 0;  // of all of them
   size_t piece_ = 0;
-  size_t before_ = 0;            // bytes between where the first piece would begin and `to`
+  size_t before_ = 0;            // bytes between where the first piece would begin and the first `to`
   std::atomic<size_t> next_{0};  // the first piece nobody has begun, in bytes of pieces before it
 };
 

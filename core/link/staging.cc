@@ -2,13 +2,40 @@
 #include "link/staging.h"
 
 #include <utility>
+#include <vector>
 
 namespace tw {
+namespace {
+
+struct Staged {
+  OutSegment* segment;
+  Ref<Block> block;
+};
+
+// As one copy, however small each of them is.
+void copy_all(Link& link, std::span<Staged> all) {
+  std::vector<Copier::Copy> copies;
+  copies.reserve(all.size());
+  for (const Staged& each : all)
+    copies.push_back({each.block->data(), each.segment->data, each.segment->size});
+  link.runtime().copier().copy(copies);
+  for (Staged& each : all) {
+    OutSegment& segment = *each.segment;
+    link.count_copy(segment.size);
+    segment.data = each.block->data();
+    segment.block = std::move(each.block);
+    segment.hold = nullptr;
+  }
+  link.runtime().memory_used();
+}
+
+}  // namespace
 
 void stage(Link& link, std::span<OutSegment> segments) {
   if (link.profile().bulk == Bulk::kPush) return;
   Runtime& runtime = link.runtime();
   size_t held = link.share_bytes(), refused = 0;
+  std::vector<Staged> staged;
   for (OutSegment& segment : segments) {
     if (segment.block || !link.bulk(segment.size)) continue;
     if (Ref<Block> block = runtime.arena().find(segment.data, segment.size);
@@ -26,14 +53,10 @@ void stage(Link& link, std::span<OutSegment> segments) {
       link.count_crowded(block.status());
       continue;
     }
-    runtime.copier().copy((*block)->data(), segment.data, segment.size);
-    link.count_copy(segment.size);
-    runtime.memory_used();
     held += segment.size;
-    segment.data = (*block)->data();
-    segment.block = std::move(*block);
-    segment.hold = nullptr;
+    staged.push_back({&segment, std::move(*block)});
   }
+  if (!staged.empty()) copy_all(link, staged);
 }
 
 }  // namespace tw

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <numeric>
 #include <thread>
 #include <vector>
 
@@ -67,6 +68,31 @@ TEST_CASE("copier: every byte arrives, around each size at which it works differ
         CAPTURE(skew.from);
         check(copier, size, skew, static_cast<uint32_t>(size + skew.from), destination);
       }
+}
+
+TEST_CASE("copier: several copies are one, and none of them touches another") {
+  Copier copier;
+  for (const size_t whole : {4 * kMi - 1, 5 * kMi, 17 * kMi}) {
+    if (kSanitized && whole > 5 * kMi) continue;
+    std::vector<size_t> sizes{0, 1, 700 * 1024, 0, 3 * kMi, 8192};
+    sizes.push_back(whole - std::accumulate(sizes.begin(), sizes.end(), size_t{0}));
+    const auto from = bytes(whole), to = bytes(whole + sizes.size() + 1);
+    fill(from.get(), whole, static_cast<uint32_t>(whole));
+    std::memset(to.get(), 0x5a, whole + sizes.size() + 1);
+    std::vector<Copier::Copy> copies;
+    size_t at = 0;
+    for (const size_t size : sizes) {  // with a byte between their destinations
+      copies.push_back({to.get() + at + copies.size() + 1, from.get() + at, size});
+      at += size;
+    }
+    CHECK(at == whole);
+    copier.copy(copies);
+    for (const Copier::Copy& copy : copies) {
+      CHECK(copy.to[-1] == std::byte{0x5a});
+      CHECK(std::memcmp(copy.to, copy.from, copy.size) == 0);
+      CHECK(copy.to[copy.size] == std::byte{0x5a});
+    }
+  }
 }
 
 TEST_CASE("copier: several threads at once, each gets its own bytes") {

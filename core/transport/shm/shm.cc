@@ -16,6 +16,10 @@
 namespace tw {
 namespace {
 
+// Where nobody says otherwise: above it, to lend a segment costs less than to copy it twice, into
+// the ring and out of it.
+constexpr size_t kEagerBytes = 8 << 10;
+
 Result<MemoryMap> map_rings(int fd, size_t capacity) {
   return MemoryMap::map(fd, ring_memory_size(capacity), PROT_READ | PROT_WRITE, MAP_SHARED);
 }
@@ -65,9 +69,12 @@ Result<std::unique_ptr<Transport>> ShmTransport::accept(Fd socket, ShmMessage ri
 
 ShmTransport::ShmTransport(Fd socket, MemoryMap memory, size_t capacity, int side, Fd nudge,
                            const shm::Settings& settings)
-    : profile_{
-          "shm", Bulk::kMap, settings.coalesce_bytes, settings.eager_bytes, settings.chunk_bytes,
-          1},
+    : profile_{"shm",
+               Bulk::kMap,
+               settings.coalesce_bytes,
+               settings.eager_given ? settings.eager_bytes : kEagerBytes,
+               settings.chunk_bytes,
+               1},
       socket_(std::move(socket)),
       memory_(std::move(memory)),
       nudge_(std::move(nudge)),

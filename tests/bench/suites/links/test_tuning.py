@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import astuple, replace
 from pathlib import Path
 
 import pytest
@@ -16,21 +17,25 @@ import tensorwire
 from tensorwire import _core
 from tensorwire.bench.suites.links.checking import FIXED, Checked, compare, copies
 from tensorwire.bench.suites.links.curves import Curves, Fixed, Shape, Times
+from tensorwire.bench.suites.links.service import TAKE, here
 from tensorwire.bench.suites.links.tuning import (
     BULK,
     COPIED,
     DEFAULT,
+    NAMES,
     Choice,
     choices,
     chunking,
     coalescing,
     crossover,
     curve,
+    default_of,
     fastest,
     peer_of,
     table,
 )
 from tensorwire.cli import app
+from tensorwire.rpc.choice import Transport
 
 KB = 1 << 10
 SIZES = (4 * KB, 8 * KB, 16 * KB, 32 * KB, 64 * KB)
@@ -67,8 +72,8 @@ def figures(copied: dict[int, float], faster_coalescing: float = 1.0) -> Curves:
         shape = Shape("call", "ordinary", size)
         times[shape, COPIED], times[shape, BULK] = us, 10.0
     for links, shape in (
-        (coalescing(), Shape("call", "ordinary", KB, 16)),
-        (chunking(), Shape("call", "ordinary", 1 << 20)),
+        (coalescing(DEFAULT), Shape("call", "ordinary", KB, 16)),
+        (chunking(DEFAULT), Shape("call", "ordinary", 1 << 20)),
     ):
         for fixed in links:
             times[shape, fixed] = 10.0 / (faster_coalescing if fixed == links[-1] else 1.0)
@@ -93,17 +98,17 @@ def test_choices_are_of_the_peer_and_never_coalesce_more_than_is_copied() -> Non
 
 
 def test_another_value_has_to_be_clearly_faster_and_slower_for_none() -> None:
-    curves = figures({4 * KB: 5.0}, faster_coalescing=1.06)
+    curves, each = figures({4 * KB: 5.0}, faster_coalescing=1.06), coalescing(DEFAULT)
 
     def chosen() -> int:
-        return fastest(curves.times, coalescing(), lambda fixed: fixed.coalesce, DEFAULT.coalesce)
+        return fastest(curves.times, each, lambda fixed: fixed.coalesce, DEFAULT.coalesce)
 
-    assert chosen() == coalescing()[-1].coalesce
-    for fixed in coalescing():
+    assert chosen() == each[-1].coalesce
+    for fixed in each:
         curves.times[Shape("stream", "ordinary", KB, 16), fixed] = 10.0
     assert chosen() == DEFAULT.coalesce
     assert fastest(
-        figures({4 * KB: 5.0}, 2.0).times, chunking(), lambda fixed: fixed.chunk, 4 << 20
+        figures({4 * KB: 5.0}, 2.0).times, chunking(DEFAULT), lambda fixed: fixed.chunk, 4 << 20
     ) == (4 << 20)
 
 
@@ -120,9 +125,9 @@ def test_a_check_takes_links_that_do_the_same_as_one() -> None:
         for fixed in (DEFAULT, found, *FIXED)
     }
     visits[shape, FIXED[0]][0] = 1.0  # by chance; it goes in bulk, as what was found
-    (row,) = compare(visits, found)
+    (row,) = compare(visits, DEFAULT, found)
     assert (row.default_us, row.tuned_us, row.best_us) == pytest.approx((20.0, 10.0, 10.0))
-    (row,) = compare(visits, DEFAULT)
+    (row,) = compare(visits, DEFAULT, DEFAULT)
     assert not row.passed
 
 
@@ -237,3 +242,18 @@ def test_wrong_usage_is_told() -> None:
         done = CliRunner().invoke(app, ["tune", "links", *arguments])
         assert done.exit_code == 2
         assert word in done.output
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_the_defaults_are_those_of_links(transport: Transport) -> None:
+    default = default_of(transport)
+    if transport == "tcp":
+        default = replace(default, chunk=1 << 20)  # which is the most that it takes
+    with (
+        here() as server,
+        tensorwire.insecure_channel(server.address, transport=transport) as channel,
+    ):
+        assert channel.unary_unary(TAKE)((bytes(8),), timeout=10) == bytes(8)
+        assert dict(channel.path().thresholds) == {
+            name: (nbytes, "default") for name, nbytes in zip(NAMES, astuple(default), strict=True)
+        }

@@ -9,7 +9,7 @@ from typing import Final
 
 from tensorwire.bench.harness.measure import quantile
 from tensorwire.bench.suites.links.curves import CALM, Fixed, Plan, Visits
-from tensorwire.bench.suites.links.tuning import BULK, COPIED, DEFAULT, mean, plan
+from tensorwire.bench.suites.links.tuning import BULK, COPIED, DEFAULT, default_of, mean, plan
 
 WITHIN: Final = 1.05
 NEVER_BELOW: Final = 0.9
@@ -40,7 +40,7 @@ class Checked:
 
 
 def checks(transport: str, found: Fixed) -> Plan:
-    links = list(dict.fromkeys([DEFAULT, found, *FIXED]))
+    links = list(dict.fromkeys([default_of(transport), found, *FIXED]))
     return [(shape, links) for shape, each in plan(transport) if each == (COPIED, BULK)]
 
 
@@ -49,7 +49,7 @@ def copies(fixed: Fixed, size: int) -> bool:
     return size <= max(fixed.eager, fixed.coalesce)
 
 
-def compare(visits: Visits, found: Fixed) -> list[Checked]:
+def compare(visits: Visits, default: Fixed, found: Fixed) -> list[Checked]:
     """Links that do the same with a size count as one there: what they differ by is chance."""
     rows = []
     for size in sorted({shape.size for shape, _ in visits}):
@@ -69,6 +69,6 @@ def compare(visits: Visits, found: Fixed) -> list[Checked]:
             )
             for way in (True, False)
         }
-        default, tuned = (took[copies(fixed, size)] for fixed in (DEFAULT, found))
-        rows.append(Checked(size, default, tuned, min(took.values())))
+        usual, tuned = (took[copies(fixed, size)] for fixed in (default, found))
+        rows.append(Checked(size, usual, tuned, min(took.values())))
     return rows

@@ -29,8 +29,9 @@ CALM: Final = 0.25
 """The quantile that counts: of the calls of a visit, and of the visits of a link. What else the
 host does makes some of them several times as long, and none shorter."""
 STREAM_BYTES: Final = 8 << 20
-STREAM_MESSAGES: Final = (4, 64)
-"""A stream has so many messages, at least and at most, and about so many bytes."""
+STREAM_MESSAGES: Final = (4, 256)
+"""A stream has so many messages, at least and at most, and about so many bytes. To begin one and to
+end it takes as long as some 30 small messages."""
 CALL_SECONDS: Final = 10.0
 """A call that takes longer has failed."""
 

@@ -9,7 +9,7 @@ from tensorwire.bench.harness.schedule import Progress
 from tensorwire.bench.suites.links.checking import Checked, checks, compare
 from tensorwire.bench.suites.links.curves import Curves, measure
 from tensorwire.bench.suites.links.service import Server
-from tensorwire.bench.suites.links.tuning import Choice, choices, plan, tuned
+from tensorwire.bench.suites.links.tuning import Choice, choices, default_of, plan, tuned
 
 
 @dataclass(frozen=True)
@@ -37,5 +37,5 @@ def tune(
         after = measure(
             server, transport, checks(transport, tuned(chosen)), rounds, seconds, progress
         )
-        checked = compare(after.visits, tuned(chosen))
+        checked = compare(after.visits, default_of(transport), tuned(chosen))
     return Tuned(transport, curves, chosen, checked)

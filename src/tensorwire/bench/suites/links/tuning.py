@@ -6,7 +6,7 @@ from __future__ import annotations
 import ipaddress
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 from math import exp, isqrt, log
 from pathlib import Path
 from typing import Final
@@ -21,6 +21,8 @@ CLEARLY: Final = 1.05
 """How many times faster another value has to be to be chosen: less is within what runs differ
 by."""
 DEFAULT: Final = Fixed(8 << 10, 16 << 10, 4 << 20)
+"""Of transports that ``DEFAULTS`` does not name."""
+DEFAULTS: Final[Mapping[str, Fixed]] = {"shm": Fixed(8 << 10, 8 << 10, 4 << 20)}
 MOST: Final = 1 << 20
 """Bytes up to which segments can be copied along."""
 SIZES: Final = (2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10)
@@ -52,7 +54,13 @@ class Choice:
     bytes: int
 
 
+def default_of(transport: str) -> Fixed:
+    """A link's thresholds where nobody says any."""
+    return DEFAULTS.get(transport, DEFAULT)
+
+
 def plan(transport: str) -> Plan:
+    default = default_of(transport)
     origins = ("ordinary", "published") if transports.lends(transport) else ("ordinary",)
     kinds = [(case, origin) for case in ("call", "stream") for origin in origins]
     singles = [
@@ -60,22 +68,24 @@ def plan(transport: str) -> Plan:
     ]
     count, sizes = PARTS
     several = [
-        (Shape(case, "ordinary", size, count), coalescing())
+        (Shape(case, "ordinary", size, count), coalescing(default))
         for size in sizes
         for case in ("call", "stream")
     ]
     if transport == "shm":  # which cuts nothing
         return [*singles, *several]
-    large = [(Shape(case, origin, size), chunking()) for size in LARGE for case, origin in kinds]
+    large = [
+        (Shape(case, origin, size), chunking(default)) for size in LARGE for case, origin in kinds
+    ]
     return [*singles, *several, *large]
 
 
-def coalescing() -> list[Fixed]:
-    return [Fixed(nbytes, DEFAULT.eager, DEFAULT.chunk) for nbytes in COALESCE]
+def coalescing(default: Fixed) -> list[Fixed]:
+    return [replace(default, coalesce=nbytes) for nbytes in COALESCE]
 
 
-def chunking() -> list[Fixed]:
-    return [Fixed(DEFAULT.coalesce, DEFAULT.eager, nbytes) for nbytes in CHUNKS]
+def chunking(default: Fixed) -> list[Fixed]:
+    return [replace(default, chunk=nbytes) for nbytes in CHUNKS]
 
 
 def mean(ratios: Iterable[float]) -> float:
@@ -133,18 +143,17 @@ def fastest(
 
 
 def choices(curves: Curves, transport: str) -> list[Choice]:
-    times = curves.times
-    eager = crossover(curve(times), DEFAULT.eager)
-    coalesce = fastest(times, coalescing(), lambda fixed: fixed.coalesce, DEFAULT.coalesce)
+    times, default = curves.times, default_of(transport)
+    eager = crossover(curve(times), default.eager)
+    coalesce = fastest(times, coalescing(default), lambda fixed: fixed.coalesce, default.coalesce)
     # What is coalesced is copied along, whatever the other threshold.
-    found = [min(coalesce, eager), eager, DEFAULT.chunk]
+    found = [min(coalesce, eager), eager, default.chunk]
     if transport != "shm":
-        found[2] = fastest(times, chunking(), lambda fixed: fixed.chunk, DEFAULT.chunk)
-    defaults = (DEFAULT.coalesce, DEFAULT.eager, DEFAULT.chunk)
+        found[2] = fastest(times, chunking(default), lambda fixed: fixed.chunk, default.chunk)
     peer = peer_of(transport, curves.address)
     return [
-        Choice(transport, peer, name, default, nbytes)
-        for name, default, nbytes in zip(NAMES, defaults, found, strict=True)
+        Choice(transport, peer, name, usual, nbytes)
+        for name, usual, nbytes in zip(NAMES, astuple(default), found, strict=True)
     ]
 
 
