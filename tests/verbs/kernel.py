@@ -41,9 +41,16 @@ def resources(pid: int | None = None) -> Counter[str]:
     return Counter({kind: len(objects(kind, pid)) for kind in ("qp", "mr", "cq", "pd")})
 
 
-def packets_received(device: str) -> int:
-    counters = DEVICES / device / "ports/1/hw_counters"
-    return int((counters / "rcvd_pkts").read_text())
+def counted(what: str, *devices: str) -> int:
+    """A counter of the emulator's, such as ``rcvd_pkts`` or ``completer_retry_err``, summed up."""
+    ports = (DEVICES / device / "ports/1/hw_counters" for device in devices)
+    return sum(int((counters / what).read_text()) for counters in ports)
+
+
+def wire_is_empty() -> bool:
+    """Whether what was sent has left both queues of the wire."""
+    shown = (command(f"tc -s -j qdisc show dev {device} root") for device in HOSTS)
+    return all(one["backlog"] == 0 for text in shown for one in json.loads(text))
 
 
 def eventually(condition: Callable[[], object], seconds: float = 60.0) -> bool:

@@ -3,18 +3,19 @@
 
     stranger.py DEVICE QUEUE_PAIR_NUMBER send|read|write REMOTE_KEY
 
-Prints ``refused`` and the completion's status, or ``success``. The number of the
-first packet is a guess. Runs with Debian's pyverbs, for which there are no types.
+Prints ``refused`` and the completion's status, or ``success``; ends by SIGALRM where the device
+completes nothing. The number of the first packet is a guess. Runs with Debian's pyverbs, for which
+there are no types.
 """
 
 from __future__ import annotations
 
+import signal
 import sys
-import time
 
 import pyverbs.enums as ibv
 from pyverbs.addr import AHAttr, GlobalRoute
-from pyverbs.cq import CQ
+from pyverbs.cq import CQ, CompChannel
 from pyverbs.device import Context
 from pyverbs.mr import MR
 from pyverbs.pd import PD
@@ -22,6 +23,7 @@ from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.wr import SGE, SendWR
 
 SIZE = 64
+LIMIT_SECONDS = 30
 OPCODES = {
     "send": ibv.IBV_WR_SEND,
     "read": ibv.IBV_WR_RDMA_READ,
@@ -56,8 +58,11 @@ def connected(context: Context, domain: PD, queue: CQ, number: int) -> QP:
 
 def main() -> None:
     device, number, operation, key = sys.argv[1:]
+    signal.alarm(LIMIT_SECONDS)
     context = Context(name=device)
-    domain, queue = PD(context), CQ(context, 8)
+    channel = CompChannel(context)
+    domain, queue = PD(context), CQ(context, 8, None, channel)
+    queue.req_notify()
     memory = MR(domain, SIZE, ibv.IBV_ACCESS_LOCAL_WRITE)
     memory.write("\0" * SIZE, SIZE)
     pair = connected(context, domain, queue, int(number))
@@ -65,15 +70,11 @@ def main() -> None:
     if operation != "send":
         request.set_wr_rdma(int(key), memory.buf)
     pair.post_send(request)
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        count, completions = queue.poll()
-        if count:
-            status = completions[0].status
-            print("success" if status == ibv.IBV_WC_SUCCESS else f"refused: status {status}")
-            return
-        time.sleep(0.01)
-    print("refused: no completion")
+    channel.get_cq_event(queue)
+    queue.ack_events(1)
+    _, completions = queue.poll()
+    status = completions[0].status
+    print("success" if status == ibv.IBV_WC_SUCCESS else f"refused: status {status}")
 
 
 if __name__ == "__main__":

@@ -37,13 +37,13 @@ def reduce_for_ever(group: Group, ready: str) -> str:
 
 def test_operations_and_a_killed_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TENSORWIRE_TRANSPORT", "verbs")
-    before = kernel.packets_received("rxe0")
+    before = kernel.counted("rcvd_pkts", "rxe0")
     ready = FileStore(tmp_path / "ready")
     with ranks(reduce_for_ever, tmp_path, 2, str(tmp_path / "ready")) as running:
         for rank in range(2):
             # They import NumPy and gRPC first, in an emulated machine.
             assert ready.get(str(rank), 2 * LIMIT_SECONDS) == b"messages"
-        assert kernel.packets_received("rxe0") > before + 1000
+        assert kernel.counted("rcvd_pkts", "rxe0") > before + 1000
         running.processes[1].kill()
         assert "rank 1" in running.result(0)
     assert kernel.eventually(lambda: kernel.resources().total() == 0)

@@ -79,9 +79,9 @@ def test_two_devices_share_the_chunks_of_one_link() -> None:
     with linked(here, there) as one:
         for agent in (one.client, one.server):
             assert sorted(qp["ifname"] for qp in kernel.objects("qp", agent.pid)) == devices
-        before = [kernel.packets_received(device) for device in devices]
+        before = [kernel.counted("rcvd_pkts", device) for device in devices]
         said = one.client.do("check", link=one.link, sizes=[10, 24 * MB, 10])
         assert said == {"code": 0, "details": "", "bad": []}
         for device, earlier in zip(devices, before, strict=True):
             # Six chunks of 4 MB; the packets of a READ carry 4096 bytes at most.
-            assert kernel.packets_received(device) - earlier > 2 * (4 * MB // 4096)
+            assert kernel.counted("rcvd_pkts", device) - earlier > 2 * (4 * MB // 4096)

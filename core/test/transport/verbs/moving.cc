@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <functional>
 #include <mutex>
 #include <set>
@@ -284,17 +285,34 @@ TEST_CASE("verbs: two hundred links at once, and nothing is left of them") {
   MESSAGE("kernel: " << (before.empty() ? std::string("no rdma tool to count with") : before));
 }
 
+// Has `b` fetch all of `source` of `a`, and `revoked` take its memory back once the fetch has come
+// to `place` of it. By another thread: Soft-RoCE moves the bytes in the thread that posts.
+void revoke_midway(TransportPair& pair, Transport& revoked, const Block& source, Block& target,
+                   size_t place) {
+  volatile std::byte* const watched = target.data() + place;
+  *watched = ~*watched;  // what comes is what was there
+  const std::byte before = *watched;
+  std::atomic<bool> seen{false};
+  std::thread revoker([&] {
+    seen = eventually([&] { return *watched != before; });
+    revoked.revoke();
+  });
+  const auto begun = pair.b->fetch(1, source.region(), target.data());
+  revoker.join();
+  REQUIRE(begun.ok());
+  REQUIRE(*begun);
+  REQUIRE(seen);
+}
+
 TEST_CASE("verbs: memory that was taken back is never seen by the peer") {
   TENSORWIRE_NEEDS_VERBS;
   constexpr size_t kSize = 4 << 20;
-  for (int round = 0; round < 5; ++round) {
+  for (size_t round = 0; round < 5; ++round) {
     TransportPair pair = Verbs::make();
     const Ref<Block> source = filled_block(kSize), target = filled_block(kSize);
     REQUIRE(pair.a->share(source->slab()).ok());
     pass_news(*pair.a, *pair.b);
-    REQUIRE(*pair.b->fetch(1, source->region(), target->data()));
-    std::this_thread::sleep_for(std::chrono::milliseconds(2 * round));  // somewhere in the middle
-    pair.a->revoke();
+    revoke_midway(pair, *pair.a, *source, *target, round * kSize / 5);
     std::memset(source->data(), 0xaa, kSize);
     // Nothing answers any more: the fetch fails after the device's retries, or it was through.
     const Completion done = await_completion(*pair.b);
@@ -362,16 +380,20 @@ TEST_CASE("verbs: what was sent goes out before memory is taken back") {
 TEST_CASE("verbs: after a revocation its own fetches write nothing") {
   TENSORWIRE_NEEDS_VERBS;
   constexpr size_t kSize = 4 << 20;
-  for (int round = 0; round < 5; ++round) {
+  TransportPair other = Verbs::make();
+  const Ref<Block> far = filled_block(kSize), near = filled_block(kSize);
+  REQUIRE(other.a->share(far->slab()).ok());
+  pass_news(*other.a, *other.b);
+  for (size_t round = 0; round < 5; ++round) {
     TransportPair pair = Verbs::make();
     const Ref<Block> source = filled_block(kSize), target = filled_block(kSize);
     REQUIRE(pair.a->share(source->slab()).ok());
     pass_news(*pair.a, *pair.b);
-    REQUIRE(*pair.b->fetch(1, source->region(), target->data()));
-    std::this_thread::sleep_for(std::chrono::milliseconds(2 * round));
-    pair.b->revoke();
+    revoke_midway(pair, *pair.b, *source, *target, round * kSize / 5);
     std::memset(target->data(), 0xaa, kSize);
-    pair.b->sleep(false, now() + 20 * kMillisecond);  // time for what must not come
+    // What must not come would have come before what the device does next.
+    REQUIRE(*other.b->fetch(round, far->region(), near->data()));
+    REQUIRE(await_completion(*other.b).status.ok());
     std::memset(source->data(), 0xaa, kSize);
     CHECK(std::memcmp(target->data(), source->data(), kSize) == 0);
   }
