@@ -35,20 +35,14 @@ def test_a_setting_that_forbids_it_is_told(monkeypatch: pytest.MonkeyPatch) -> N
         loopback.transfer("tcp", 20.0)
 
 
-def serving(behavior: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    service, _, method = loopback.METHOD[1:].partition("/")
-    handler: Any = grpc.unary_unary_rpc_method_handler(behavior)
-    made = grpc.method_handlers_generic_handler(service, {method: handler})
-    monkeypatch.setattr(loopback, "_echo", lambda: made)
-
-
-def test_a_changed_byte_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    serving(lambda request, _: request[:-1] + b"?", monkeypatch)
+def test_a_changed_byte_is_found() -> None:
     with pytest.raises(loopback.LoopbackError, match="1000 bytes came back changed"):
-        loopback.transfer("tcp", 20.0)
+        loopback.transfer("tcp", 20.0, lambda request, _: request[:-1] + b"?")
 
 
-def test_an_error_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    serving(lambda request, context: context.abort(grpc.StatusCode.DATA_LOSS, "gone"), monkeypatch)
+def test_an_error_is_told() -> None:
+    def fail(_: bytes, context: Any) -> None:
+        context.abort(grpc.StatusCode.DATA_LOSS, "gone")
+
     with pytest.raises(loopback.LoopbackError, match="DATA_LOSS: gone"):
-        loopback.transfer("tcp", 20.0)
+        loopback.transfer("tcp", 20.0, fail)

@@ -123,20 +123,25 @@ def test_a_device_that_cannot_be_used_comes_with_a_command(
     assert mend in finding.mend
 
 
-def test_a_transfer_through_the_adapter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rdma, "look", lambda: GOOD)
-    monkeypatch.setattr(loopback, "transfer", lambda transport, timeout: 10 << 20)
-    finding = rdma.examine_host()[0][-1]
+def ten_megabytes(transport: str, timeout: float) -> int:
+    return 10 << 20
+
+
+def never(transport: str, timeout: float) -> int:
+    raise AssertionError("nothing is to be transferred")
+
+
+def test_a_transfer_through_the_adapter() -> None:
+    finding = rdma.examine_host(lambda: GOOD, ten_megabytes)[0][-1]
     assert (finding.subject, finding.verdict) == ("RDMA loopback", "ok")
     assert finding.value == "10M there and back"
 
 
-def test_a_transfer_that_fails_breaks_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_transfer_that_fails_breaks_the_host() -> None:
     def fail(transport: str, timeout: float) -> int:
         raise loopback.LoopbackError(f"{transport}: 1000 bytes came back changed")
 
-    monkeypatch.setattr(loopback, "transfer", fail)
-    finding = rdma.examine_loopback()
+    finding = rdma.examine_loopback(transfer=fail)
     assert finding.verdict == "fail"
     assert finding.meaning == "verbs: 1000 bytes came back changed"
     assert "TENSORWIRE_FORBID=verbs" in finding.mend
@@ -144,21 +149,18 @@ def test_a_transfer_that_fails_breaks_the_host(monkeypatch: pytest.MonkeyPatch) 
 
 def test_what_is_forbidden_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TENSORWIRE_FORBID", "verbs")
-    monkeypatch.setattr(loopback, "transfer", None)
-    finding = rdma.examine_loopback()
+    finding = rdma.examine_loopback(transfer=never)
     assert (finding.value, finding.verdict) == ("not tried", "ok")
     assert "TENSORWIRE_FORBID=verbs" in finding.meaning
 
 
-def test_without_a_device_nothing_is_transferred(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rdma, "look", lambda: Rdma(why_not="none"))
-    monkeypatch.setattr(loopback, "transfer", None)
-    assert len(rdma.examine_host()[0]) == 1
+def test_without_a_device_nothing_is_transferred() -> None:
+    assert len(rdma.examine_host(lambda: Rdma(why_not="none"), never)[0]) == 1
 
 
 def test_the_command_prints_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rdma, "look", lambda: GOOD)
-    monkeypatch.setattr(loopback, "transfer", lambda transport, timeout: 10 << 20)
+    found = rdma.examine_host(lambda: GOOD, ten_megabytes)
+    monkeypatch.setattr(rdma, "examine_host", lambda: found)
     report = json.loads(CliRunner().invoke(app, ["doctor", "--json"]).stdout)
     (port,) = report["rdma"]["ports"]
     assert port["gids"][2] == {"index": 3, "kind": "RoCE v2", "address": "::ffff:10.0.0.1"}

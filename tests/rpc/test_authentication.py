@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc
 import pytest
+from tests.rpc import channels
 from tests.rpc.pairings import DATA_PLANE, HERE, Local, Pairing, local
 from tests.rpc.service import LIMIT_SECONDS, path
 from tests.rpc.test_interceptors import AddMetadata
@@ -18,7 +19,7 @@ from tests.rpc.test_interceptors import AddMetadata
 import tensorwire
 from tensorwire import _core
 from tensorwire.rpc import bootstrap, refusals
-from tensorwire.rpc.client import idle, uplink
+from tensorwire.rpc.client import idle
 
 TOKEN = (("x-token", "secret"),)
 BEST: Any = HERE[0]
@@ -75,10 +76,8 @@ def auto(server: Local) -> Iterator[Any]:
         yield channel
 
 
-@pytest.fixture
-def long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing that was refused is tried again within a test."""
-    monkeypatch.setattr(uplink, "PAUSES", (10 * LIMIT_SECONDS,) * 5)
+# Nothing that was refused is tried again within a test.
+LONG_PAUSES = (10 * LIMIT_SECONDS,) * 5
 
 
 def echo(channel: Any, **options: Any) -> Any:
@@ -220,12 +219,11 @@ def test_a_link_of_a_closed_channel_gives_none(
 # ---------------------------------------------------------------------------- how often it is asked
 
 
-@pytest.mark.usefixtures("long_pauses")
 @pytest.mark.parametrize("transport", ["auto", BEST])
 def test_the_same_metadata_are_not_offered_again_at_once(
     guard: Guard, server: Local, transport: Any
 ) -> None:
-    with tensorwire.insecure_channel(server.target, transport=transport) as channel:
+    with channels.channel(server.target, transport=transport, pauses=LONG_PAUSES) as channel:
         for _ in range(5):
             refused(channel)
         assert guard.opens == 1
@@ -236,11 +234,10 @@ def test_the_same_metadata_are_not_offered_again_at_once(
 
 @pytest.mark.parametrize("transport", ["auto", BEST])
 def test_the_same_metadata_may_be_accepted_later(
-    guard: Guard, server: Local, transport: Any, monkeypatch: pytest.MonkeyPatch
+    guard: Guard, server: Local, transport: Any
 ) -> None:
-    monkeypatch.setattr(uplink, "PAUSES", (0.0,) * 5)
     later = ("x-token", "issued a moment ago")
-    with tensorwire.insecure_channel(server.target, transport=transport) as channel:
+    with channels.channel(server.target, transport=transport, pauses=(0.0,) * 5) as channel:
         refused(channel, metadata=(later,))
         assert guard.opens == 1
         guard.token = later
@@ -248,21 +245,26 @@ def test_the_same_metadata_may_be_accepted_later(
         assert channel.path().transport == BEST
 
 
-@pytest.mark.usefixtures("long_pauses")
-def test_metadata_that_differ_in_each_call_do_not_make_each_ask(auto: Any, guard: Guard) -> None:
-    for number in range(3 * refusals.MOST):
-        refused(auto, metadata=(("x-request", str(number)),))
+def test_metadata_that_differ_in_each_call_do_not_make_each_ask(
+    guard: Guard, server: Local
+) -> None:
+    with channels.channel(server.target, pauses=LONG_PAUSES) as auto:
+        for number in range(3 * refusals.MOST):
+            refused(auto, metadata=(("x-request", str(number)),))
     assert guard.opens == refusals.MOST
 
 
-@pytest.mark.usefixtures("long_pauses")
-def test_metadata_that_differ_in_each_call_keep_no_token_out(required: Any, guard: Guard) -> None:
+@pytest.mark.parametrize("transport", HERE)
+def test_metadata_that_differ_in_each_call_keep_no_token_out(
+    guard: Guard, server: Local, transport: str
+) -> None:
     """Where there is no other way, each call has a right to its own answer."""
     numbers = itertools.count()
-    for _ in range(2 * refusals.MOST):
-        refused(required, metadata=(("x-request", str(next(numbers))),))
-    assert guard.opens == 2 * refusals.MOST
-    assert echo(required, metadata=(*TOKEN, ("x-request", str(next(numbers))))) == b"x"
+    with channels.channel(server.target, transport=transport, pauses=LONG_PAUSES) as required:
+        for _ in range(2 * refusals.MOST):
+            refused(required, metadata=(("x-request", str(next(numbers))),))
+        assert guard.opens == 2 * refusals.MOST
+        assert echo(required, metadata=(*TOKEN, ("x-request", str(next(numbers))))) == b"x"
 
 
 @pytest.mark.parametrize("transport", ["auto", BEST])

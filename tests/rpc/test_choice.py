@@ -9,6 +9,8 @@ from typing import Any, get_args
 
 import grpc
 import pytest
+from tests.rpc import channels
+from tests.rpc.channels import all_work, having
 from tests.rpc.pairings import Local, local
 from tests.rpc.service import path
 
@@ -140,13 +142,10 @@ def test_environment_decides(server: Local, monkeypatch: pytest.MonkeyPatch) -> 
         ({"forbid": ["shm", "verbs"]}, "tcp", NOT_OFFERED),
     ],
 )
-def test_server_that_offers_less(
-    offered: Any, expected: str, reasons: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(transports, "why_not", lambda transport: None)
+def test_server_that_offers_less(offered: Any, expected: str, reasons: dict[str, str]) -> None:
     with (
-        local("tensorwire", **offered) as server,
-        tensorwire.insecure_channel(server.target) as channel,
+        local("tensorwire", prepare=having(all_work), **offered) as server,
+        channels.channel(server.target, why_not=all_work) as channel,
     ):
         assert echo(channel) == b"x"
         assert channel.path().transport == expected

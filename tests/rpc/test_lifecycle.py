@@ -17,12 +17,12 @@ from typing import Any
 import grpc
 import pytest
 from tests.pausing import paused
+from tests.rpc import channels
 from tests.rpc.pairings import DATA_PLANE, Pairing, local, process
 from tests.rpc.peer import make_server
 from tests.rpc.service import LIMIT_SECONDS, Service, path
 
 import tensorwire
-from tensorwire.rpc.client import uplink
 
 
 def echo(channel: Any, **options: Any) -> Any:
@@ -319,15 +319,13 @@ def test_stopped_server_process_hits_the_deadline(pairing: Pairing) -> None:
 
 
 @pytest.mark.parametrize("pairing", DATA_PLANE, ids=str)
-def test_a_required_transport_is_tried_again_soon(
-    pairing: Pairing, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_required_transport_is_tried_again_soon(pairing: Pairing) -> None:
     """However long the other pauses: calls have no other way."""
-    monkeypatch.setattr(uplink, "PAUSES", (3600.0, 3600.0, 0.01, 3600.0, 3600.0))
+    pauses = (3600.0, 3600.0, 0.01, 3600.0, 3600.0)
     with local("tensorwire") as server:
         target = server.target
     limit = monotonic() + LIMIT_SECONDS
-    with pairing.channel(target) as channel:
+    with channels.channel(target, transport=pairing.transport, pauses=pauses) as channel:
         while channel.stats()["failures"] < 3:
             assert monotonic() < limit
             assert code_of(lambda: echo(channel)) is grpc.StatusCode.UNAVAILABLE

@@ -5,6 +5,7 @@ tcp under another name here."""
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,8 @@ from typing import Any
 
 import grpc
 import pytest
+from tests.rpc import channels
+from tests.rpc.channels import WhyNot, all_work, having
 from tests.rpc.pairings import Local, local
 from tests.rpc.service import LIMIT_SECONDS, path
 from tests.rpc.test_listeners import ANYWHERE, HERE, Core
@@ -19,7 +22,6 @@ from tests.rpc.test_listeners import ANYWHERE, HERE, Core
 import tensorwire
 from tensorwire import _core, transports
 from tensorwire.rpc import bootstrap, choice, registry
-from tensorwire.rpc.client import uplink
 
 LOCAL = "shm:/tmp/x/data"
 ENOUGH = 2  # links in a row that die young, before the transport is passed over
@@ -80,12 +82,11 @@ def test_a_server_that_requires_it_does_not_start() -> None:
 # ------------------------------------------------------------------------------------- the offer
 
 
-@pytest.fixture
-def devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transports, "why_not", lambda transport: None)
+def listeners_of(transport: str | None, forbid: Any, why_not: WhyNot) -> bootstrap.Listeners:
+    policy = dataclasses.replace(choice.policy(transport, forbid), why_not=why_not)
+    return bootstrap.Listeners(Core(), policy, 0)  # type: ignore[arg-type]
 
 
-@pytest.mark.usefixtures("devices")
 @pytest.mark.parametrize(
     ("transport", "forbid", "client", "peer", "addresses"),
     [
@@ -100,33 +101,28 @@ def devices(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_both_share_a_port(
     transport: str | None, forbid: Any, client: Any, peer: str, addresses: list[str]
 ) -> None:
-    listeners = bootstrap.Listeners(Core(), choice.policy(transport, forbid), 0)  # type: ignore[arg-type]
+    listeners = listeners_of(transport, forbid, all_work)
     listeners.listen("[::]:1")
     assert listeners.addresses(client, peer) == addresses
 
 
-def test_a_server_without_a_device_does_not_offer_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transports, "why_not", {"verbs": NONE_HERE}.get)
-    listeners = bootstrap.Listeners(Core(), choice.policy(None, ()), 0)  # type: ignore[arg-type]
+def test_a_server_without_a_device_does_not_offer_it() -> None:
+    listeners = listeners_of(None, (), {"verbs": NONE_HERE}.get)
     listeners.listen("127.0.0.1:1")
     assert listeners.addresses(ANYWHERE, "127.0.0.1") == ["tcp:127.0.0.1:4000"]  # type: ignore[arg-type]
 
 
-def test_a_client_without_a_device_does_not_try_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transports, "why_not", lambda transport: None)
+def test_a_client_without_a_device_does_not_try_it(server: Local) -> None:
     tried: list[str] = []
-    connect = _core.connect
 
     def listed(address: str, *rest: Any) -> Any:
         tried.append(address)
-        return connect(address, *rest)
+        return _core.connect(address, *rest)
 
-    monkeypatch.setattr(_core, "connect", listed)
-    with (
-        local("tensorwire") as server,
-        tensorwire.insecure_channel(server.target, forbid=["shm"]) as channel,
-    ):
-        monkeypatch.setattr(transports, "why_not", {"verbs": NONE_HERE}.get)
+    without = {"verbs": NONE_HERE}.get
+    with channels.channel(
+        server.target, forbid=["shm"], why_not=without, connect=listed
+    ) as channel:
         assert echo(channel) == b"x"
         assert channel.path().reasons == {"shm": "forbidden", "verbs": NONE_HERE}
     assert [address.partition(":")[0] for address in tried] == ["tcp"]
@@ -139,18 +135,21 @@ class Fabric:
     """What connects by ``verbs``: makes a link by tcp and calls it otherwise, or fails."""
 
     def __init__(self) -> None:
-        self.connect = _core.connect
         self.links: list[Named] = []
         self.broken = ""
 
     def __call__(self, address: str, *rest: Any) -> Any:
         name, _, where = address.partition(":")
         if name != "verbs":
-            return self.connect(address, *rest)
+            return _core.connect(address, *rest)
         if self.broken:
             raise Unreachable(14, self.broken)
-        self.links.append(Named(self.connect(f"tcp:{where}", *rest)))
+        self.links.append(Named(_core.connect(f"tcp:{where}", *rest)))
         return self.links[-1]
+
+    def channel(self, server: Local, **options: Any) -> Any:
+        given = {"forbid": ["shm"], "why_not": all_work, "connect": self, **options}
+        return channels.channel(server.target, **given)
 
 
 class Unreachable(_core.StatusError):
@@ -182,20 +181,14 @@ class Named:
 
 
 @pytest.fixture
-def fabric(monkeypatch: pytest.MonkeyPatch, devices: None) -> Fabric:
-    fabric = Fabric()
-    monkeypatch.setattr(_core, "connect", fabric)
-    return fabric
+def fabric() -> Fabric:
+    return Fabric()
 
 
 @pytest.fixture
-def server(devices: None) -> Iterator[Local]:
-    with local("tensorwire") as server:
+def server() -> Iterator[Local]:
+    with local("tensorwire", prepare=having(all_work)) as server:
         yield server
-
-
-def open_channel(server: Local, **options: Any) -> Any:
-    return tensorwire.insecure_channel(server.target, **{"forbid": ["shm"], **options})
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -204,7 +197,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_preferred_to_tcp(server: Local, fabric: Fabric) -> None:
-    with open_channel(server) as channel:
+    with fabric.channel(server) as channel:
         assert echo(channel) == b"x"
         assert channel.path().transport == "verbs"
         assert channel.path().reasons == {"shm": "forbidden"}
@@ -213,7 +206,7 @@ def test_preferred_to_tcp(server: Local, fabric: Fabric) -> None:
 
 def test_a_link_that_dies_is_made_again(server: Local, fabric: Fabric) -> None:
     lost = registry.LOST.counts().get("verbs", 0)
-    with open_channel(server) as channel:
+    with fabric.channel(server) as channel:
         assert echo(channel) == b"x"
         fabric.links[0].fail("transport retry counter exceeded")
         assert echo(channel) == b"x"
@@ -226,7 +219,7 @@ def test_a_link_that_dies_is_made_again(server: Local, fabric: Fabric) -> None:
 def test_links_that_die_young_are_passed_over_for_a_while(
     server: Local, fabric: Fabric, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.INFO, "tensorwire"), open_channel(server) as channel:
+    with caplog.at_level(logging.INFO, "tensorwire"), fabric.channel(server) as channel:
         for number in range(ENOUGH):
             assert echo(channel) == b"x"
             fabric.links[number].fail(f"fault {number}")
@@ -242,12 +235,15 @@ def test_links_that_die_young_are_passed_over_for_a_while(
 
 
 def test_the_channel_returns(
-    server: Local, fabric: Fabric, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    server: Local, fabric: Fabric, caplog: pytest.LogCaptureFixture
 ) -> None:
     """While calls go on over tcp, which lose nothing by it."""
-    monkeypatch.setattr(uplink, "PAUSES", (0.2, 0.2, 0.2, 0.2, 0.2))
     failed = registry.FAILED.counts().get("verbs", 0)
-    with caplog.at_level(logging.INFO, "tensorwire"), open_channel(server) as channel:
+    soon = (0.2,) * 5
+    with (
+        caplog.at_level(logging.INFO, "tensorwire"),
+        fabric.channel(server, pauses=soon) as channel,
+    ):
         fabric.broken = "no route to the GID"
         assert echo(channel) == b"x"
         found = channel.path()
@@ -260,11 +256,8 @@ def test_the_channel_returns(
         assert channel.stats()["opened"] == 2
 
 
-def test_calls_under_way_end_on_the_link_before(
-    server: Local, fabric: Fabric, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(uplink, "PAUSES", (0.1, 0.1, 0.1, 0.1, 0.1))
-    with open_channel(server) as channel:
+def test_calls_under_way_end_on_the_link_before(server: Local, fabric: Fabric) -> None:
+    with fabric.channel(server, pauses=(0.1,) * 5) as channel:
         fabric.broken = "not yet"
         future = channel.unary_unary(path("pass_gate")).future(b"gate")
         server.service.diary.read("gate started")
@@ -276,7 +269,7 @@ def test_calls_under_way_end_on_the_link_before(
 
 
 def test_required_it_is_never_passed_over(server: Local, fabric: Fabric) -> None:
-    with open_channel(server, transport="verbs", forbid=()) as channel:
+    with fabric.channel(server, transport="verbs", forbid=()) as channel:
         for number in range(2 * ENOUGH):
             until(lambda: len(fabric.links) > number or bool(attempted(channel)))  # noqa: B023
             assert channel.path().transport in ("verbs", "none")
@@ -300,7 +293,7 @@ def attempted(channel: Any) -> Any:
 
 def test_closing_ends_the_wait_to_return(server: Local, fabric: Fabric) -> None:
     fabric.broken = "never"
-    channel = open_channel(server)
+    channel = fabric.channel(server)
     assert echo(channel) == b"x"
     thread = channel._uplink._returning
     assert thread is not None

@@ -4,6 +4,7 @@ moves bytes here, and the right ones."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,10 +24,14 @@ class LoopbackError(Exception):
     """Nothing came back, or not what was sent; the text says why."""
 
 
-def transfer(transport: Transport, timeout: float) -> int:
+def transfer(
+    transport: Transport,
+    timeout: float,
+    echo: Callable[[bytes, Any], Any] = lambda request, _: request,
+) -> int:
     """Sends bytes there and back over a link of its own; returns how many went each way.
 
-    timeout: seconds for each call. Raises LoopbackError.
+    timeout: seconds for each call. echo: what answers them. Raises LoopbackError.
     """
     import grpc
 
@@ -35,7 +40,7 @@ def transfer(transport: Transport, timeout: float) -> int:
     pool = ThreadPoolExecutor(1)
     try:
         server = tensorwire.server(pool, options=_OPTIONS, transport=transport)
-        server.add_generic_rpc_handlers((_echo(),))
+        server.add_generic_rpc_handlers((_serving(echo),))
         address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
         server.start()
         try:
@@ -56,9 +61,9 @@ def transfer(transport: Transport, timeout: float) -> int:
     return sum(SIZES)
 
 
-def _echo() -> Any:
+def _serving(echo: Callable[[bytes, Any], Any]) -> Any:
     import grpc
 
     service, _, method = METHOD[1:].partition("/")
-    handler: Any = grpc.unary_unary_rpc_method_handler(lambda request, _: request)
+    handler: Any = grpc.unary_unary_rpc_method_handler(echo)
     return grpc.method_handlers_generic_handler(service, {method: handler})

@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tensorwire.observe import host, loopback
 from tensorwire.observe.doctor import Finding, size
+
+Transfer = Callable[[Any, float], int]
+"""As ``loopback.transfer``."""
 
 LOOPBACK_SECONDS = 30.0
 LIBRARY = "apt-get install libibverbs1 ibverbs-providers  # or dnf install libibverbs"
@@ -141,7 +144,9 @@ def _port(found: Rdma, port: Port) -> Finding:
     return Finding(f"RDMA {port.name}", ", ".join(words), "ok", meaning)
 
 
-def examine_loopback(timeout: float = LOOPBACK_SECONDS) -> Finding:
+def examine_loopback(
+    timeout: float = LOOPBACK_SECONDS, transfer: Transfer = loopback.transfer
+) -> Finding:
     """Sends bytes through the adapter and back. timeout: seconds for one call."""
     from tensorwire.rpc.choice import policy
 
@@ -151,17 +156,19 @@ def examine_loopback(timeout: float = LOOPBACK_SECONDS) -> Finding:
     except ValueError as error:
         return Finding(name, "not tried", "ok", str(error))
     try:
-        nbytes = loopback.transfer("verbs", timeout)
+        nbytes = transfer("verbs", timeout)
     except loopback.LoopbackError as error:
         mend = "TENSORWIRE_FORBID=verbs  # until it works: calls go by TCP then"
         return Finding(name, "failed", "fail", str(error), mend)
     return Finding(name, f"{size(nbytes)} there and back", "ok", "every byte came back")
 
 
-def examine_host() -> tuple[list[Finding], Rdma]:
+def examine_host(
+    look: Callable[[], Rdma] = look, transfer: Transfer = loopback.transfer
+) -> tuple[list[Finding], Rdma]:
     """The findings about this host, and what they are made of."""
     found = look()
     findings = examine(found)
     if not found.why_not:
-        findings.append(examine_loopback())
+        findings.append(examine_loopback(transfer=transfer))
     return findings, found

@@ -151,7 +151,7 @@ class Listeners:
         """Those that clients may be offered, best first."""
         found = []
         for name in self._policy.data_plane:
-            why_not = transports.why_not(name)
+            why_not = self._policy.why_not(name)
             if why_not is None:
                 found.append(name)
             elif self._policy.required == name:

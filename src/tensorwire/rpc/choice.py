@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Literal
@@ -83,6 +83,8 @@ class Policy:
     """What the user wrote, for error texts."""
     refusals: Mapping[str, str]
     """Why a transport may not carry calls, for each that may not."""
+    why_not: Callable[[str], str | None] = transports.why_not
+    """Why a transport that may cannot."""
 
     def permits(self, transport: str) -> bool:
         return transport not in self.refusals

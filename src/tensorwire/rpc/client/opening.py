@@ -43,7 +43,8 @@ class Found:
 
 
 class Opening:
-    """target: as the user wrote it. ask: calls Open. serves: the calls that the server begins."""
+    """target: as the user wrote it. ask: calls Open. serves: the calls that the server begins.
+    connect: makes a link, as ``_core.connect``."""
 
     def __init__(
         self,
@@ -52,12 +53,14 @@ class Opening:
         limits: Limits,
         ask: Callable[[], bootstrap.Answer],
         serves: _core.Server | None = None,
+        connect: Callable[..., _core.Peer] = _core.connect,
     ) -> None:
         self._target = targets.parse(target)
         self._policy = policy
         self._limits = limits
         self._ask = ask
         self._serves = serves
+        self._dial = connect
         self._link: _core.Peer | None = None
 
     def run(self, route: _core.Route) -> Found:
@@ -75,7 +78,7 @@ class Opening:
             server.same_host,
             server.same_user,
             [_with_host(address, self._target) for address in answer.addresses],
-            transports.why_not,
+            self._policy.why_not,
             lambda transport, address: self._connect(transport, address, answer),
         )
         return Found(
@@ -93,7 +96,7 @@ class Opening:
         tell_tuning()
         kept.free_in_background()
         try:
-            self._link = _core.connect(
+            self._link = self._dial(
                 address,
                 answer.session,
                 answer.secret,

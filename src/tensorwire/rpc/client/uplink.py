@@ -34,8 +34,6 @@ from tensorwire.rpc.refusals import Offer, Refusal, Refusals
 from tensorwire.rpc.waiting import wait
 
 PATIENCE: Final = 1.0
-PAUSES: Sequence[float] | None = None
-"""Seconds between attempts, as ``_core.Route`` takes them; None: the usual ones."""
 _OPEN_SECONDS: Final = 5.0
 # Where calls have no other way meanwhile, the server's return is noticed by the next attempt, once
 # grpcio has connected again.
@@ -69,15 +67,21 @@ class Uplink:
         limits: Limits,
         settled: str | None,
         serves: _core.Server | None = None,
+        *,
+        connect: Callable[..., _core.Peer] = _core.connect,
+        pauses: Sequence[float] | None = None,
     ) -> None:
         """``settled``: why calls stay on gRPC from the start. ``serves``: calls that the
-        server begins."""
+        server begins. ``connect``: makes links. ``pauses``: seconds between attempts, as
+        ``_core.Route`` takes them; None: the usual ones."""
         self.link: _core.Peer | None = None
         self.target = target
         self.policy = policy
         self._options = options
         self._compression = compression
         self._serves = serves
+        self._connect = connect
+        self._pauses = pauses
         self._key = (target, policy, tuple(options), compression, serves)
         self.limits = limits
         self._lock = threading.Lock()  # guards what follows
@@ -320,7 +324,9 @@ class Uplink:
         """Lock held."""
         if self._route is None:
             policy = self.policy
-            self._route = _core.Route(policy.required, [*policy.forbidden], policy.origin, PAUSES)
+            self._route = _core.Route(
+                policy.required, [*policy.forbidden], policy.origin, self._pauses
+            )
         return self._route
 
     def _begin(self, offer: Offer) -> _Attempt | None:
@@ -402,6 +408,7 @@ class Uplink:
                 self.limits,
                 lambda: bootstrap.ask(self.stock, _OPEN_SECONDS, wait_for_ready, offer),
                 self._serves,
+                self._connect,
             ).run(self._ways())
         except Exception as error:
             # A channel that is closed has grpcio raise, wherever the attempt has got to.
