@@ -87,7 +87,7 @@ Result<std::vector<DeviceOffer>> DeviceOperations::exchange(Fabric& fabric, cons
   std::vector<std::byte> all(ranks * sent.size());
   const CollectiveCall gather =
       call_of(CollectiveKind::kAllGather, DataType::kUint8, ReduceOp::kSum, sent.size());
-  if (Status status = fabric.all_gather(gather, sent.data(), all.data(), wait); !status.ok())
+  if (Status status = fabric.run(gather, sent.data(), all.data(), wait); !status.ok())
     return status;
   std::vector<DeviceOffer> offers;
   for (size_t i = 0; i < ranks; ++i) {
@@ -114,12 +114,12 @@ Result<bool> DeviceOperations::try_in_place(Fabric& fabric, const CollectiveCall
   std::byte all{};
   const CollectiveCall agree =
       call_of(CollectiveKind::kAllReduce, DataType::kUint8, ReduceOp::kMin, 1);
-  Status status = fabric.all_reduce(agree, &mine, &all, wait);
+  Status status = fabric.run(agree, &mine, &all, wait);
   in_place_ = all == std::byte{1};
   if (status.ok() && in_place_) status = peers.run(fabric, wait);
   peers.close();
   // From here on owners may write and free.
-  if (status.ok() && in_place_) status = fabric.barrier({}, wait);
+  if (status.ok() && in_place_) status = fabric.run({}, nullptr, nullptr, wait);
   if (!status.ok()) return status;
   return in_place_;
 }
@@ -138,8 +138,8 @@ Status DeviceOperations::stage(Fabric& fabric, const CollectiveCall& call, const
         CollectiveCall part = call;
         part.count = std::min(share - piece * bytes, bytes) / size_of(call.type);
         const bool writes = shape.out != 0 || call.kind == CollectiveKind::kBroadcast;
-        return run_on(fabric, part, shape.in == 0 ? nullptr : memory.in,
-                      writes ? memory.out : nullptr, wait);
+        return fabric.run(part, shape.in == 0 ? nullptr : memory.in, writes ? memory.out : nullptr,
+                          wait);
       },
       wait);
 }
@@ -173,7 +173,7 @@ Status DeviceOperations::all_to_all(Fabric& fabric, const DevicePlace& place,
   const CollectiveCall agree =
       call_of(CollectiveKind::kAllReduce, DataType::kUint64, ReduceOp::kMax, 1);
   auto* const agreed = reinterpret_cast<std::byte*>(&pieces);
-  if (Status status = fabric.all_reduce(agree, agreed, agreed, wait); !status.ok()) return status;
+  if (Status status = fabric.run(agree, agreed, agreed, wait); !status.ok()) return status;
   way_ = Way::kDeviceStaged;
   return staged_.run(
       {in, {gives.begin(), gives.end()}}, {out, {takes.begin(), takes.end()}}, pieces, bytes, false,

@@ -30,30 +30,21 @@ class Fabric {
   // How the last operation went, or goes.
   virtual Way way() const = 0;
 
-  virtual Status barrier(const CollectiveCall& call, const Wait& wait) = 0;
-  // `in` and `out` are arrays of call.count elements, the same one or apart. The result has the
-  // same bits on all ranks.
-  virtual Status all_reduce(const CollectiveCall& call, const std::byte* in, std::byte* out,
-                            const Wait& wait) = 0;
-  // `out` is written on the root alone; elsewhere it may be null.
-  virtual Status reduce(const CollectiveCall& call, const std::byte* in, std::byte* out,
-                        const Wait& wait) = 0;
-  // The root's data is read, the others' written.
-  virtual Status broadcast(const CollectiveCall& call, std::byte* data, const Wait& wait) = 0;
-  // `out` has room for call.count elements of each rank, in the order of ranks; `in` may be its own
-  // place there.
-  virtual Status all_gather(const CollectiveCall& call, const std::byte* in, std::byte* out,
-                            const Wait& wait) = 0;
-  // As all_gather; `out` is written on the root alone, and elsewhere null.
-  virtual Status gather(const CollectiveCall& call, const std::byte* in, std::byte* out,
-                        const Wait& wait) = 0;
-  // `in` has call.count elements for each rank; on others than the root it is null.
-  virtual Status scatter(const CollectiveCall& call, const std::byte* in, std::byte* out,
-                         const Wait& wait) = 0;
-  // `in` has call.count elements for each rank; `out`, room for as many, is apart from it or its
-  // own place there.
-  virtual Status reduce_scatter(const CollectiveCall& call, const std::byte* in, std::byte* out,
-                                const Wait& wait) = 0;
+  // The operation that call.kind names, but for all_to_all. Arrays that it has no use for are null.
+  // `call.count` elements make a share.
+  //
+  //                    in                            out
+  //   barrier
+  //   all_reduce       a share                       a share, the same one or apart; its bits are
+  //                                                  the same on all ranks
+  //   reduce           a share                       on the root as there; elsewhere may be null
+  //   broadcast                                      a share: the root's is read
+  //   all_gather       a share, or its place in out  a share of each rank, in their order
+  //   gather           as there                      on the root as there
+  //   scatter          on the root one for each      a share
+  //   reduce_scatter   a share for each rank         a share, apart from in or its own place there
+  virtual Status run(const CollectiveCall& call, const std::byte* in, std::byte* out,
+                     const Wait& wait) = 0;
 
   // A run of bytes for, or from, a rank.
   struct Run {
@@ -67,10 +58,9 @@ class Fabric {
   virtual Status all_to_all(const CollectiveCall& call, const std::byte* in,
                             std::span<const Run> gives, std::byte* out, std::span<const Run> takes,
                             const Wait& wait) = 0;
-};
 
-// The operation that call.kind names, but for all_to_all; what it does not need is null.
-Status run_on(Fabric& fabric, const CollectiveCall& call, const std::byte* in, std::byte* out,
-              const Wait& wait);
+ protected:
+  static Status not_an_operation() { return {Code::kInvalidArgument, "not an operation"}; }
+};
 
 }  // namespace tw::collective

@@ -320,8 +320,7 @@ Status Group::alone(const CollectiveCall& call, const std::byte* in, const Fabri
 
 Status Group::on_host(Fabric& fabric, const CollectiveCall& call, const std::byte* in,
                       std::byte* out, const Wait& wait) {
-  if (!reduces(call.kind) || call.op != ReduceOp::kAdasum)
-    return run_on(fabric, call, in, out, wait);
+  if (!reduces(call.kind) || call.op != ReduceOp::kAdasum) return fabric.run(call, in, out, wait);
   ByParts by_parts(fabric, rank(), size(), call, wait);
   if (call.kind == CollectiveKind::kAllReduce) return by_parts.all_reduce(in, out);
   if (call.kind == CollectiveKind::kReduce) return by_parts.reduce(in, out);

@@ -63,20 +63,41 @@ void HierarchicalFabric::average(const CollectiveCall& call, std::byte* data) co
              static_cast<unsigned>(members_.size()));
 }
 
+bool HierarchicalFabric::has_levels(const CollectiveCall& call) {
+  switch (call.kind) {
+    case CollectiveKind::kBarrier:
+    case CollectiveKind::kBroadcast:
+      return true;
+    case CollectiveKind::kAllReduce:
+    case CollectiveKind::kReduce:
+      return !rounds(call.type);
+    default:
+      return false;
+  }
+}
+
+Status HierarchicalFabric::run(const CollectiveCall& call, const std::byte* in, std::byte* out,
+                               const Wait& wait) {
+  if (!has_levels(call)) return flat().run(call, in, out, wait);
+  ++sequence_;
+  flat_now_ = false;
+  if (call.kind == CollectiveKind::kBarrier) return barrier(call, wait);
+  if (call.kind == CollectiveKind::kBroadcast) return broadcast(call, out, wait);
+  return call.kind == CollectiveKind::kReduce ? reduce(call, in, out, wait)
+                                              : all_reduce(call, in, out, wait);
+}
+
 Status HierarchicalFabric::barrier(const CollectiveCall& call, const Wait& wait) {
-  begin();
   const Speakers who = speakers(hosts_[0][0]);
   if (local_)
-    if (Status status = local_->barrier(call, wait); !status.ok()) return status;
+    if (Status status = local_->run(call, nullptr, nullptr, wait); !status.ok()) return status;
   if (who.here)
     if (Status status = between(call, who, wait, steps::barrier); !status.ok()) return status;
-  return local_ ? local_->barrier(call, wait) : Status();
+  return local_ ? local_->run(call, nullptr, nullptr, wait) : Status();
 }
 
 Status HierarchicalFabric::all_reduce(const CollectiveCall& call, const std::byte* in,
                                       std::byte* out, const Wait& wait) {
-  if (rounds(call.type)) return flat().all_reduce(call, in, out, wait);
-  begin();
   const Speakers who = speakers(hosts_[0][0]);
   const CollectiveCall sum = sum_of(call);
   const std::byte* mine = in;
@@ -96,8 +117,6 @@ Status HierarchicalFabric::all_reduce(const CollectiveCall& call, const std::byt
 
 Status HierarchicalFabric::reduce(const CollectiveCall& call, const std::byte* in, std::byte* out,
                                   const Wait& wait) {
-  if (rounds(call.type)) return flat().reduce(call, in, out, wait);
-  begin();
   const Speakers who = speakers(call.root);
   const CollectiveCall sum = sum_of(call);
   std::vector<std::byte> scratch;  // what this host comes to, and another one's rank keeps
@@ -123,7 +142,6 @@ Status HierarchicalFabric::reduce(const CollectiveCall& call, const std::byte* i
 
 Status HierarchicalFabric::broadcast(const CollectiveCall& call, std::byte* data,
                                      const Wait& wait) {
-  begin();
   const Speakers who = speakers(call.root);
   if (who.here)
     if (Status status = between(call, who, wait,

@@ -21,29 +21,8 @@ class HierarchicalFabric final : public Fabric {
 
   const char* name() const override { return "shared memory and messages"; }
   Way way() const override { return flat_now_ ? flat_.way() : Way::kTwoLevels; }
-  Status barrier(const CollectiveCall& call, const Wait& wait) override;
-  // Floats of 16 and 8 bits are rounded once: they are reduced flat.
-  Status all_reduce(const CollectiveCall& call, const std::byte* in, std::byte* out,
-                    const Wait& wait) override;
-  Status reduce(const CollectiveCall& call, const std::byte* in, std::byte* out,
-                const Wait& wait) override;
-  Status broadcast(const CollectiveCall& call, std::byte* data, const Wait& wait) override;
-  Status all_gather(const CollectiveCall& call, const std::byte* in, std::byte* out,
-                    const Wait& wait) override {
-    return flat().all_gather(call, in, out, wait);
-  }
-  Status gather(const CollectiveCall& call, const std::byte* in, std::byte* out,
-                const Wait& wait) override {
-    return flat().gather(call, in, out, wait);
-  }
-  Status scatter(const CollectiveCall& call, const std::byte* in, std::byte* out,
-                 const Wait& wait) override {
-    return flat().scatter(call, in, out, wait);
-  }
-  Status reduce_scatter(const CollectiveCall& call, const std::byte* in, std::byte* out,
-                        const Wait& wait) override {
-    return flat().reduce_scatter(call, in, out, wait);
-  }
+  Status run(const CollectiveCall& call, const std::byte* in, std::byte* out,
+             const Wait& wait) override;
   Status all_to_all(const CollectiveCall& call, const std::byte* in, std::span<const Run> gives,
                     std::byte* out, std::span<const Run> takes, const Wait& wait) override {
     return flat().all_to_all(call, in, gives, out, takes, wait);
@@ -63,11 +42,14 @@ class HierarchicalFabric final : public Fabric {
   Status between(const CollectiveCall& call, const Speakers& who, const Wait& wait, Steps&& steps,
                  Algorithm algorithm = Algorithm::kNone);
 
-  // An operation of two levels.
-  void begin() {
-    ++sequence_;
-    flat_now_ = false;
-  }
+  Status barrier(const CollectiveCall& call, const Wait& wait);
+  Status all_reduce(const CollectiveCall& call, const std::byte* in, std::byte* out,
+                    const Wait& wait);
+  Status reduce(const CollectiveCall& call, const std::byte* in, std::byte* out, const Wait& wait);
+  Status broadcast(const CollectiveCall& call, std::byte* data, const Wait& wait);
+  // Whether an operation has two levels. Floats of 16 and 8 bits are rounded once: they are reduced
+  // flat.
+  static bool has_levels(const CollectiveCall& call);
   // For one that goes by messages between all ranks.
   MessageFabric& flat() {
     flat_now_ = true;

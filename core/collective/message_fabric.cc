@@ -16,8 +16,8 @@ void copy_bytes(std::byte* to, const std::byte* from, size_t size) {
 }  // namespace
 
 template <class Steps>
-Status MessageFabric::run(const CollectiveCall& call, const Wait& wait, Steps&& steps,
-                          Algorithm algorithm) {
+Status MessageFabric::by(const CollectiveCall& call, const Wait& wait, Algorithm algorithm,
+                         Steps&& steps) {
   way_ = way_of(algorithm);
   Messages messages(team_, ++sequence_, call, wait, algorithm);
   Status status = steps(messages);
@@ -25,76 +25,53 @@ Status MessageFabric::run(const CollectiveCall& call, const Wait& wait, Steps&& 
   return status;
 }
 
-Status MessageFabric::barrier(const CollectiveCall& call, const Wait& wait) {
-  return run(call, wait, steps::barrier);
-}
-
-Status MessageFabric::all_reduce(const CollectiveCall& call, const std::byte* in, std::byte* out,
-                                 const Wait& wait) {
-  return run(
-      call, wait, [&](Messages& messages) { return steps::all_reduce(messages, in, out); },
-      choose_algorithm(call, team_.size(), forced_, tuned_));
-}
-
-Status MessageFabric::reduce(const CollectiveCall& call, const std::byte* in, std::byte* out,
-                             const Wait& wait) {
-  return run(call, wait,
-             [&](Messages& messages) { return steps::reduce(messages, call.root, in, out); });
-}
-
-Status MessageFabric::broadcast(const CollectiveCall& call, std::byte* data, const Wait& wait) {
-  return run(call, wait, [&](Messages& messages) {
-    return steps::broadcast(messages, call.root, data, call.bytes());
+Status MessageFabric::run(const CollectiveCall& call, const std::byte* in, std::byte* out,
+                          const Wait& wait) {
+  const Algorithm algorithm = call.kind == CollectiveKind::kAllReduce
+                                  ? choose_algorithm(call, team_.size(), forced_, tuned_)
+                                  : Algorithm::kNone;
+  return by(call, wait, algorithm, [&](Messages& messages) {
+    switch (call.kind) {
+      case CollectiveKind::kBarrier:
+        return steps::barrier(messages);
+      case CollectiveKind::kAllReduce:
+        return steps::all_reduce(messages, in, out);
+      case CollectiveKind::kReduce:
+        return steps::reduce(messages, call.root, in, out);
+      case CollectiveKind::kBroadcast:
+        return steps::broadcast(messages, call.root, out, call.bytes());
+      case CollectiveKind::kReduceScatter:
+        return steps::reduce_scatter(messages, in, out);
+      case CollectiveKind::kAllGather:
+      case CollectiveKind::kGather:
+      case CollectiveKind::kScatter:
+        return move(messages, in, out);
+      case CollectiveKind::kAllToAll:
+        break;
+    }
+    return not_an_operation();
   });
 }
 
-Status MessageFabric::all_gather(const CollectiveCall& call, const std::byte* in, std::byte* out,
-                                 const Wait& wait) {
+// Gathers and scatter.
+Status MessageFabric::move(Messages& messages, const std::byte* in, std::byte* out) {
+  const CollectiveCall& call = messages.call();
   const size_t bytes = call.bytes();
-  const auto ranks = static_cast<size_t>(team_.size());
-  copy_bytes(out + static_cast<size_t>(team_.rank()) * bytes, in, bytes);
-  return run(call, wait, [&](Messages& messages) {
-    const steps::Given gives(ranks, std::span(in, bytes));
-    steps::Taken takes;
-    for (size_t i = 0; i < ranks; ++i) takes.push_back(std::span(out + i * bytes, bytes));
-    return steps::exchange(messages, gives, takes);
-  });
-}
-
-Status MessageFabric::gather(const CollectiveCall& call, const std::byte* in, std::byte* out,
-                             const Wait& wait) {
-  const size_t bytes = call.bytes();
-  const auto ranks = static_cast<size_t>(team_.size());
-  const bool root = team_.rank() == call.root;
-  if (root) copy_bytes(out + static_cast<size_t>(call.root) * bytes, in, bytes);
-  return run(call, wait, [&](Messages& messages) {
-    steps::Given gives(ranks);
-    steps::Taken takes(ranks);
-    gives[static_cast<size_t>(call.root)] = std::span(in, bytes);
-    for (size_t i = 0; root && i < ranks; ++i) takes[i] = std::span(out + i * bytes, bytes);
-    return steps::exchange(messages, gives, takes);
-  });
-}
-
-Status MessageFabric::scatter(const CollectiveCall& call, const std::byte* in, std::byte* out,
-                              const Wait& wait) {
-  const size_t bytes = call.bytes();
-  const auto ranks = static_cast<size_t>(team_.size());
-  const bool root = team_.rank() == call.root;
-  if (root) copy_bytes(out, in + static_cast<size_t>(call.root) * bytes, bytes);
-  return run(call, wait, [&](Messages& messages) {
-    steps::Given gives(ranks);
-    steps::Taken takes(ranks);
-    for (size_t i = 0; root && i < ranks; ++i) gives[i] = std::span(in + i * bytes, bytes);
-    takes[static_cast<size_t>(call.root)] = std::span(out, bytes);
-    return steps::exchange(messages, gives, takes);
-  });
-}
-
-Status MessageFabric::reduce_scatter(const CollectiveCall& call, const std::byte* in,
-                                     std::byte* out, const Wait& wait) {
-  return run(call, wait,
-             [&](Messages& messages) { return steps::reduce_scatter(messages, in, out); });
+  const auto ranks = static_cast<size_t>(messages.team().size()),
+             self = static_cast<size_t>(messages.team().rank()),
+             root = static_cast<size_t>(call.root);
+  const bool scatters = call.kind == CollectiveKind::kScatter,
+             gathers = call.kind == CollectiveKind::kGather;
+  steps::Given gives(ranks);
+  steps::Taken takes(ranks);
+  for (size_t i = 0; i < ranks; ++i) {
+    if (scatters ? self == root : !gathers || i == root)
+      gives[i] = std::span(in + (scatters ? i * bytes : 0), bytes);
+    if (scatters ? i == root : !gathers || self == root)
+      takes[i] = std::span(out + (scatters ? 0 : i * bytes), bytes);
+  }
+  if (gives[self] && takes[self]) copy_bytes(takes[self]->data(), gives[self]->data(), bytes);
+  return steps::exchange(messages, gives, takes);
 }
 
 Status MessageFabric::all_to_all(const CollectiveCall& call, const std::byte* in,
@@ -103,7 +80,7 @@ Status MessageFabric::all_to_all(const CollectiveCall& call, const std::byte* in
   const auto self = static_cast<size_t>(team_.rank());
   if (gives[self].size == takes[self].size)
     copy_bytes(out + takes[self].offset, in + gives[self].offset, gives[self].size);
-  return run(call, wait, [&](Messages& messages) -> Status {
+  return by(call, wait, Algorithm::kNone, [&](Messages& messages) -> Status {
     if (gives[self].size != takes[self].size)
       return {Code::kInvalidArgument, text({"this rank gives itself ", gives[self].size,
                                             " bytes, and takes ", takes[self].size})};

@@ -16,28 +16,16 @@ class MessageFabric final : public Fabric {
 
   const char* name() const override { return "messages"; }
   Way way() const override { return way_; }
-  Status barrier(const CollectiveCall& call, const Wait& wait) override;
-  Status all_reduce(const CollectiveCall& call, const std::byte* in, std::byte* out,
-                    const Wait& wait) override;
-  Status reduce(const CollectiveCall& call, const std::byte* in, std::byte* out,
-                const Wait& wait) override;
-  Status broadcast(const CollectiveCall& call, std::byte* data, const Wait& wait) override;
-  Status all_gather(const CollectiveCall& call, const std::byte* in, std::byte* out,
-                    const Wait& wait) override;
-  Status gather(const CollectiveCall& call, const std::byte* in, std::byte* out,
-                const Wait& wait) override;
-  Status scatter(const CollectiveCall& call, const std::byte* in, std::byte* out,
-                 const Wait& wait) override;
-  Status reduce_scatter(const CollectiveCall& call, const std::byte* in, std::byte* out,
-                        const Wait& wait) override;
+  Status run(const CollectiveCall& call, const std::byte* in, std::byte* out,
+             const Wait& wait) override;
   Status all_to_all(const CollectiveCall& call, const std::byte* in, std::span<const Run> gives,
                     std::byte* out, std::span<const Run> takes, const Wait& wait) override;
 
  private:
   // Runs steps(messages), and ends the group where they fail.
   template <class Steps>
-  Status run(const CollectiveCall& call, const Wait& wait, Steps&& steps,
-             Algorithm algorithm = Algorithm::kNone);
+  Status by(const CollectiveCall& call, const Wait& wait, Algorithm algorithm, Steps&& steps);
+  static Status move(Messages& messages, const std::byte* in, std::byte* out);
 
   const Team team_;
   const Algorithm forced_;

@@ -149,7 +149,7 @@ Status PeerArrays::run(Fabric& host, const Wait& wait) {
   if (status.ok()) status = ended(wait);
   if (!status.ok() || call_.kind != CollectiveKind::kAllReduce) return status;
   // Each rank has reduced its part of all arrays, and now takes the others' parts.
-  status = host.barrier({}, wait);
+  status = host.run({}, nullptr, nullptr, wait);
   const size_t width = size_of(call_.type);
   for (int rank = 0; status.ok() && rank < members_.size(); ++rank) {
     if (rank == members_.rank()) continue;

@@ -13,40 +13,30 @@
 #pragma once
 
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "collective/fabric.h"
-#include "collective/stage.h"
-#include "collective/team.h"
+#include "collective/shared_stages.h"
 #include "collective/tuning.h"
-#include "engine/spin.h"
 
 namespace tw::collective {
 
 // Not thread-safe: one operation at a time.
 class SharedFabric final : public Fabric {
  public:
-  // `peers` by their place in the team; that of this rank is empty. So are `memories`, or there are
-  // none at all: then large arrays go over the stage.
+  // As SharedStages has them. Without `memories`, large arrays go over the stage.
   SharedFabric(Team team, OwnStage own, std::vector<std::optional<PeerStage>> peers,
-               std::vector<std::optional<PeerMemory>> memories, Ways tuned, Nanos spin);
+               std::vector<std::optional<PeerMemory>> memories, Ways tuned, Nanos spin)
+      : rank_(team.rank()),
+        size_(team.size()),
+        tuned_(std::move(tuned)),
+        stages_(std::move(team), std::move(own), std::move(peers), std::move(memories), spin) {}
 
   const char* name() const override { return "shared memory"; }
   Way way() const override { return way_; }
-  Status barrier(const CollectiveCall& call, const Wait& wait) override;
-  Status all_reduce(const CollectiveCall& call, const std::byte* in, std::byte* out,
-                    const Wait& wait) override;
-  Status reduce(const CollectiveCall& call, const std::byte* in, std::byte* out,
-                const Wait& wait) override;
-  Status broadcast(const CollectiveCall& call, std::byte* data, const Wait& wait) override;
-  Status all_gather(const CollectiveCall& call, const std::byte* in, std::byte* out,
-                    const Wait& wait) override;
-  Status gather(const CollectiveCall& call, const std::byte* in, std::byte* out,
-                const Wait& wait) override;
-  Status scatter(const CollectiveCall& call, const std::byte* in, std::byte* out,
-                 const Wait& wait) override;
-  Status reduce_scatter(const CollectiveCall& call, const std::byte* in, std::byte* out,
-                        const Wait& wait) override;
+  Status run(const CollectiveCall& call, const std::byte* in, std::byte* out,
+             const Wait& wait) override;
   Status all_to_all(const CollectiveCall& call, const std::byte* in, std::span<const Run> gives,
                     std::byte* out, std::span<const Run> takes, const Wait& wait) override;
 
@@ -57,8 +47,6 @@ class SharedFabric final : public Fabric {
   Status broadcast_from(int root, const CollectiveCall& call, std::byte* data, const Wait& wait);
 
  private:
-  struct Pending;  // the operation that is under way
-
   // Without a rule for it. Up to here each rank reduces everything by itself: a second round costs
   // more than the work.
   static constexpr size_t kOneStep = 16 << 10;
@@ -70,59 +58,36 @@ class SharedFabric final : public Fabric {
   static constexpr size_t kReadInPlace = 4 << 20;
   // Which way an operation goes that moves so many bytes between two ranks.
   Way choose(CollectiveKind kind, size_t bytes) const;
-  static constexpr size_t kReadAtOnce = 4 << 20;  // between two looks at the others
 
-  const Board& board(int rank) const;
-  const std::byte* slot(int rank, uint64_t sequence) const;
-  const std::byte* chunk(int rank, uint64_t number) const;
+  Status operate(const Pending& now, const std::byte* in, std::byte* out);
+  // `out` is null where the result is not wanted.
+  Status reduction(const Pending& now, const std::byte* in, std::byte* out);
+  Status one_step_reduction(const Pending& now, const std::byte* in, std::byte* out);
+  Status staged_reduction(const Pending& now, const std::byte* in, std::byte* out);
+  Status reduce_scatter(const Pending& now, const std::byte* in, std::byte* out);
+  Status broadcast(const Pending& now, int from, std::byte* data);
+  Status gather(const Pending& now, const std::byte* in, std::byte* out);
+  Status scatter(const Pending& now, const std::byte* in, std::byte* out);
+  Status exchange_runs(const Pending& now, const std::byte* in, std::span<const Run> gives,
+                       std::byte* out, std::span<const Run> takes);
 
-  // Tells those who wait for this rank.
-  void publish();
-  // Until ready() holds, which `rank` makes true.
-  template <class Ready>
-  Status await(const Pending& now, int rank, Ready&& ready);
-  // Until all others have come so far: a counter of their boards.
-  Status await_all(const Pending& now, std::atomic<uint64_t> Board::* counter, uint64_t count);
-  Status await_entry(const Pending& now, int rank, uint64_t sequence);
-
-  // Begins an operation, with data that the others may look at once they agree(); `data` has at
-  // most StageLayout::kSlot bytes.
-  Status enter(const Pending& now, const std::byte* data = nullptr, size_t size = 0);
-  // Waits for a rank to begin the same. Its data, of the size that this rank has given, stays until
-  // the next operation but one.
-  Status agree(const Pending& now, int rank);
-  Status agree_all(const Pending& now);
-  const std::byte* data_of(int rank, size_t size) const;
-
+  // Begins, and waits for all others to begin the same.
+  Status meet(const Pending& now, const std::byte* data = nullptr, size_t size = 0);
+  Status finish_reading(const Pending& now, bool gives);
   // Chunks go over the stage: put(c) fills this rank's, mix(c) may use those of all ranks and adds
   // to its own what others take, take(c) may read what the others have mixed.
   template <class Put, class Mix, class Take>
   Status pipeline(const Pending& now, uint64_t chunks, Put&& put, Mix&& mix, Take&& take);
-  Status one_step_reduction(const Pending& now, const std::byte* in, std::byte* out);
-  Status staged_reduction(const Pending& now, const std::byte* in, std::byte* out);
   // A pipeline without reductions: fill(c, stage) puts, and drain(c, rank, stage) takes of a rank's
   // stage; with null it only says whether it will.
   template <class Fill, class Drain>
   Status exchange(const Pending& now, uint64_t chunks, Fill&& fill, Drain&& drain);
-  // Without a stage: the owner says where its array lies, and returns once all have read it.
-  Status enter_with(const Pending& now, const std::byte* array);
-  uint64_t array_of(int rank) const;
-  Status read(const Pending& now, int rank, uint64_t from, std::byte* to, size_t size);
-  // This rank has read what it takes. `gives`: until the others have, too.
-  Status finish_reading(const Pending& now, bool gives);
-  Status end(Status status);
 
-  const Team team_;
   const int rank_;
   const int size_;
-  const OwnStage own_;
-  const std::vector<std::optional<PeerStage>> peers_;
-  const std::vector<std::optional<PeerMemory>> memories_;
   const Ways tuned_;
-  const bool crowded_;  // there are more ranks than processors
-  Spinner spinner_;
+  SharedStages stages_;
   Way way_ = Way::kOneStep;
-  uint64_t sequence_ = 0;
   uint64_t chunks_ = 0;  // of the operations that have ended
 };
 

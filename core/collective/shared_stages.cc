@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collective/shared_stages.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstring>
+#include <utility>
+
+#include "base/text.h"
+#include "collective/point_to_point.h"
+#include "engine/futex.h"
+
+namespace tw::collective {
+namespace {
+
+// How often a rank lets others run before it sleeps, where there are more ranks than processors:
+// the one that it waits for may need this one's. Nobody else yields: on a processor that computes,
+// too, a yield lasts for everybody's turn, and a sleep for as long as it has to.
+constexpr int kYields = 20;
+
+bool more_than_processors(int ranks) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return false;
+  return ranks > CPU_COUNT(&set);
+}
+
+}  // namespace
+
+SharedStages::SharedStages(Team team, OwnStage own, std::vector<std::optional<PeerStage>> peers,
+                           std::vector<std::optional<PeerMemory>> memories, Nanos spin)
+    : team_(std::move(team)),
+      rank_(team_.rank()),
+      size_(team_.size()),
+      own_(std::move(own)),
+      peers_(std::move(peers)),
+      memories_(std::move(memories)),
+      crowded_(more_than_processors(size_)),
+      spinner_(crowded_ ? 0 : spin) {}
+
+const Board& SharedStages::board(int rank) const {
+  return rank == rank_ ? own_.board() : peers_[static_cast<size_t>(rank)]->board();
+}
+const std::byte* SharedStages::slot(int rank, uint64_t sequence) const {
+  return rank == rank_ ? own_.slot(sequence) : peers_[static_cast<size_t>(rank)]->slot(sequence);
+}
+const std::byte* SharedStages::chunk(int rank, uint64_t number) const {
+  return rank == rank_ ? own_.chunk(number) : peers_[static_cast<size_t>(rank)]->chunk(number);
+}
+
+// ---- waiting ----
+
+// The fence is between what was published and the look at who sleeps, and its counterpart in
+// await() between saying so and the last look: one of the two sees the other.
+void SharedStages::publish() {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (int i = 0; i < size_; ++i) {
+    if (i == rank_ || board(i).waits_for.load(std::memory_order_relaxed) != rank_ + 1) continue;
+    own_.board().wakes.fetch_add(1, std::memory_order_seq_cst);
+    futex_wake(own_.board().wakes, INT_MAX, FutexScope::kShared);
+    return;
+  }
+}
+
+template <class Ready>
+Status SharedStages::await(const Pending& now, int rank, Ready&& ready) {
+  if (ready()) return {};
+  Board& mine = own_.board();
+  const int cpu = sched_getcpu();
+  mine.cpu.store(cpu, std::memory_order_relaxed);
+  const bool neighbour = board(rank).cpu.load(std::memory_order_relaxed) == cpu;
+  if (!neighbour && spinner_(ready)) return {};
+  for (int i = crowded_ ? kYields : 0; i > 0; --i) {
+    sched_yield();
+    if (ready()) return {};
+  }
+  // The word is only read here; futex(2) takes it from memory that was mapped so.
+  auto& wakes = const_cast<std::atomic<uint32_t>&>(board(rank).wakes);
+  Status slept = wait_in_slices(
+      team_.members(), now.wait,
+      [&](Nanos until) {
+        mine.waits_for.store(rank + 1, std::memory_order_seq_cst);
+        std::atomic_thread_fence(std::memory_order_seq_cst);
+        const uint32_t seen = wakes.load(std::memory_order_seq_cst);
+        if (!ready()) futex_wait(wakes, seen, until, FutexScope::kShared);
+        mine.waits_for.store(0, std::memory_order_relaxed);
+        return ready();
+      },
+      team_.in_group(rank));
+  if (slept.code() != Code::kDeadlineExceeded) return slept;
+  return {Code::kDeadlineExceeded,
+          text({team_.name(rank), " has not come to its part of ", now.call.text(), " in time"})};
+}
+
+void SharedStages::advance(Counter counter, uint64_t to) {
+  (own_.board().*counter).store(to, std::memory_order_release);
+  publish();
+}
+
+Status SharedStages::await(const Pending& now, int rank, Counter counter, uint64_t count) {
+  const std::atomic<uint64_t>& theirs = board(rank).*counter;
+  return await(now, rank, [&] { return theirs.load(std::memory_order_acquire) >= count; });
+}
+
+Status SharedStages::await_all(const Pending& now, Counter counter, uint64_t count) {
+  for (int k = 1; k < size_; ++k)
+    if (Status status = await(now, team_.after(k), counter, count); !status.ok()) return status;
+  return {};
+}
+
+Status SharedStages::await_entry(const Pending& now, int rank, uint64_t sequence) {
+  const BoardEntry& entry = board(rank).entries[sequence % Board::kEntries];
+  return await(now, rank,
+               [&] { return entry.sequence.load(std::memory_order_acquire) >= sequence; });
+}
+
+// ---- agreement ----
+
+Status SharedStages::enter(const Pending& now, const std::byte* data, size_t size) {
+  const uint64_t sequence = ++sequence_;
+  // The entry that is written anew: whoever has begun the operation after it needs it no more. A
+  // slot is used anew earlier.
+  const bool in_slot = size > BoardEntry::kRoom;
+  const uint64_t begun = in_slot                      ? sequence - 1
+                         : sequence > Board::kEntries ? sequence - Board::kEntries + 1
+                                                      : 0;
+  for (int i = 0; begun != 0 && i < size_; ++i)
+    if (i != rank_)
+      if (Status status = await_entry(now, i, begun); !status.ok()) return status;
+  BoardEntry& entry = own_.board().entries[sequence % Board::kEntries];
+  entry.call = now.call;
+  if (size != 0) std::memcpy(in_slot ? own_.slot(sequence) : entry.data, data, size);
+  entry.sequence.store(sequence, std::memory_order_release);
+  publish();
+  return {};
+}
+
+Status SharedStages::agree(const Pending& now, int rank) {
+  if (Status status = await_entry(now, rank, sequence_); !status.ok()) return status;
+  const CollectiveCall theirs = board(rank).entries[sequence_ % Board::kEntries].call;
+  if (theirs == now.call) return {};
+  return {Code::kAborted, text({team_.name(rank_), " called ", now.call.text(), ", but ",
+                                team_.name(rank), " called ", theirs.text()})};
+}
+
+Status SharedStages::agree_all(const Pending& now) {
+  for (int k = 1; k < size_; ++k)
+    if (Status status = agree(now, team_.after(k)); !status.ok()) return status;
+  return {};
+}
+
+const std::byte* SharedStages::data_of(int rank, size_t size) const {
+  return size > BoardEntry::kRoom ? slot(rank, sequence_)
+                                  : board(rank).entries[sequence_ % Board::kEntries].data;
+}
+
+Status SharedStages::end(Status status) {
+  if (!status.ok()) {
+    own_.board().failed.store(true, std::memory_order_seq_cst);
+    team_.members().fail(status);
+  }
+  return status;
+}
+
+// ---- arrays that are read where they lie ----
+
+Status SharedStages::enter_with(const Pending& now, const std::byte* array) {
+  const uint64_t address = reinterpret_cast<uintptr_t>(array);
+  if (Status status = enter(now, reinterpret_cast<const std::byte*>(&address), sizeof address);
+      !status.ok())
+    return status;
+  return agree_all(now);
+}
+
+uint64_t SharedStages::array_of(int rank) const {
+  uint64_t address;
+  std::memcpy(&address, data_of(rank, sizeof address), sizeof address);
+  return address;
+}
+
+Status SharedStages::read(const Pending& now, int rank, uint64_t from, std::byte* to, size_t size) {
+  const PeerMemory& memory = *memories_[static_cast<size_t>(rank)];
+  const auto wrong = [&](const Status& otherwise) {
+    return blame(team_.members(), team_.in_group(rank), otherwise);
+  };
+  size_t through = 0;
+  Status why;
+  const Status read = wait_in_slices(team_.members(), now.wait, [&](Nanos) {
+    const size_t piece = std::min(size - through, kReadAtOnce);
+    why = memory.read(to + through, from + through, piece);
+    through += piece;
+    return !why.ok() || through == size;
+  });
+  if (why.ok() && !read.ok())
+    return read.code() != Code::kDeadlineExceeded
+               ? read
+               : Status{read.code(), text({"the array of ", team_.name(rank),
+                                           " could not be read in time, in ", now.call.text()})};
+  if (board(rank).failed.load(std::memory_order_seq_cst))
+    return wrong(
+        {Code::kUnavailable, text({team_.name(rank), " has given ", now.call.text(), " up"})});
+  if (!why.ok()) return wrong(why);
+  return {};
+}
+
+Status SharedStages::finish_reading(const Pending& now, bool gives) {
+  advance(&Board::read, sequence_);
+  return gives ? await_all(now, &Board::read, sequence_) : Status();
+}
+
+}  // namespace tw::collective
