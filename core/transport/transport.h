@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/declared.h"
@@ -22,6 +23,7 @@
 #include "memory/mapped_memory.h"
 #include "memory/mapping.h"
 #include "memory/region.h"
+#include "transport/departure.h"
 
 namespace tw {
 
@@ -141,7 +143,7 @@ class Transport {
   virtual Notice notice(uint32_t tag, uint32_t events) = 0;
 
   // The peer's process has died (or hung up): once drained, receive() fails with `why`.
-  virtual void peer_gone(std::string why) = 0;
+  virtual void peer_gone(std::string why) { depart({Code::kUnavailable, std::move(why)}); }
 
   // Baton held. Tells the peer that nothing more comes, and asks for nothing more.
   virtual void hang_up() = 0;
@@ -202,11 +204,20 @@ class Transport {
   virtual size_t immediates(std::span<uint32_t> out);
 
  protected:
+  // Any thread. The link is to end: whoever sleeps wakes up.
+  void depart(Status why) {
+    departure_.tell(std::move(why));
+    interrupt();
+  }
+  bool gone() const { return departure_.told(); }
+  Status gone_status() const { return departure_.why(); }
+
   void trace_send(size_t bytes) {
     if (trace_) trace_->note(true, TraceStep::kSend, 0, 0, 0, bytes);
   }
 
  private:
+  Departure departure_;
   Trace* trace_ = nullptr;
 };
 

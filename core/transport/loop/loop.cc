@@ -52,11 +52,6 @@ LoopTransport::~LoopTransport() {
   hang_up();
 }
 
-Status LoopTransport::gone_status() {
-  const MutexLock lock(gone_mutex_);
-  return {Code::kUnavailable, why_};
-}
-
 void LoopTransport::ring(size_t side) const {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t n = ::write(wires_->bells_[side].get(), &one, sizeof one);
@@ -68,7 +63,7 @@ void LoopTransport::silence() const {
 }
 
 Result<size_t> LoopTransport::send(std::span<const iovec> data) {
-  if (gone_.load(std::memory_order_acquire)) return gone_status();
+  if (gone()) return gone_status();
   size_t taken = 0;
   {
     auto& [mutex, bytes, begin, size, is_closed] = out();
@@ -123,7 +118,7 @@ Result<size_t> LoopTransport::receive(std::span<const iovec> room) {
     if (was_full) ring(1 - side_);
     return got;
   }
-  if (gone_.load(std::memory_order_acquire)) return gone_status();
+  if (gone()) return gone_status();
   if (ended) return closed();
   return got;
 }
@@ -135,7 +130,7 @@ bool LoopTransport::readable() {
 
 // Whether receive(), or send() if it is wanted, is worth trying.
 bool LoopTransport::may_go_on(bool want_send) const {
-  if (gone_.load(std::memory_order_acquire)) return true;
+  if (gone()) return true;
   {
     const MutexLock lock(in().mutex);
     if (in().size != 0 || in().closed) return true;
@@ -190,15 +185,6 @@ void LoopTransport::disarm() {
 Transport::Notice LoopTransport::notice(uint32_t, uint32_t) {
   armed_.store(false, std::memory_order_relaxed);
   return Notice::kActivity;
-}
-
-void LoopTransport::peer_gone(std::string why) {
-  {
-    const MutexLock lock(gone_mutex_);
-    if (why_.empty()) why_ = std::move(why);
-  }
-  gone_.store(true, std::memory_order_release);
-  interrupt();
 }
 
 void LoopTransport::hang_up() { wires_->close(); }

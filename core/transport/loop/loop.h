@@ -6,7 +6,6 @@
 #include <array>
 #include <atomic>
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -60,7 +59,6 @@ class LoopTransport final : public Transport {
   void arm(bool want_send) override;
   void disarm() override;
   Notice notice(uint32_t tag, uint32_t events) override;
-  void peer_gone(std::string why) override;
   void hang_up() override;
 
  private:
@@ -69,15 +67,11 @@ class LoopTransport final : public Transport {
   bool may_go_on(bool want_send) const;
   void ring(size_t side) const;
   void silence() const;
-  Status gone_status();
 
   const Ref<LoopWires> wires_;
   const size_t side_;
   const Profile profile_;
   std::atomic<bool> interrupted_{false};
-  std::atomic<bool> gone_{false};
-  Mutex gone_mutex_;  // guards why_
-  std::string why_ TW_GUARDED_BY(gone_mutex_);
   Poller* poller_ = nullptr;  // set once by watch(), before the link is used
   Poller::Watch watch_ = 0;
   std::atomic<bool> armed_{false};

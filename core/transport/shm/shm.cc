@@ -83,11 +83,6 @@ ShmTransport::ShmTransport(Fd socket, MemoryMap memory, size_t capacity, int sid
 
 ShmTransport::~ShmTransport() { unwatch(); }
 
-Status ShmTransport::gone_status() {
-  const MutexLock lock(gone_mutex_);
-  return why_;
-}
-
 void ShmTransport::ring_peer(Sleeper sleeper) {
   if (sleeper == Sleeper::kBackground) ring_shm_bell(socket_.get());
   if (sleeper == Sleeper::kDriver) futex_wake(rings_.peer_sleep_word(), 1, FutexScope::kShared);
@@ -96,7 +91,7 @@ void ShmTransport::ring_peer(Sleeper sleeper) {
 // ---- moving ----
 
 Result<size_t> ShmTransport::send(std::span<const iovec> data) {
-  if (gone_.load(std::memory_order_acquire)) return gone_status();
+  if (gone()) return gone_status();
   auto written = rings_.write(data);
   if (written && *written != 0) {
     trace_send(*written);
@@ -107,18 +102,18 @@ Result<size_t> ShmTransport::send(std::span<const iovec> data) {
 
 Result<size_t> ShmTransport::receive(std::span<const iovec> room) {
   // Read before the look at the ring: what a dead peer had written is still to be had.
-  const bool gone = gone_.load(std::memory_order_acquire);
+  const bool was_gone = gone();
   auto got = rings_.read(room);
   if (!got) return got;
   if (*got != 0) {
     ring_peer(rings_.after_read());
     return got;
   }
-  if (gone) return gone_status();
+  if (was_gone) return gone_status();
   return got;
 }
 
-bool ShmTransport::readable() { return rings_.readable() || gone_.load(std::memory_order_relaxed); }
+bool ShmTransport::readable() { return rings_.readable() || gone(); }
 
 // ---- sleeping ----
 
@@ -199,8 +194,7 @@ void ShmTransport::stop_listening() {
 
 void ShmTransport::arm(bool) {
   ring_peer(rings_.after_read());
-  if (!rings_.prepare_sleep(Sleeper::kBackground) || gone_.load(std::memory_order_acquire))
-    (void)eventfd_write(nudge_.get(), 1);
+  if (!rings_.prepare_sleep(Sleeper::kBackground) || gone()) (void)eventfd_write(nudge_.get(), 1);
 }
 
 void ShmTransport::disarm() { rings_.awake(); }
@@ -217,20 +211,9 @@ Transport::Notice ShmTransport::notice(uint32_t tag, uint32_t) {
   stop_listening();
   if (got) return Notice::kHungUp;
   const Code code = got.status().code();
-  end({code == Code::kResourceExhausted ? code : Code::kInternal, got.status().details()});
+  depart({code == Code::kResourceExhausted ? code : Code::kInternal, got.status().details()});
   return Notice::kActivity;
 }
-
-void ShmTransport::end(Status why) {
-  {
-    const MutexLock lock(gone_mutex_);
-    if (why_.ok()) why_ = std::move(why);
-  }
-  gone_.store(true, std::memory_order_release);
-  interrupt();
-}
-
-void ShmTransport::peer_gone(std::string why) { end({Code::kUnavailable, std::move(why)}); }
 
 void ShmTransport::hang_up() { ::shutdown(socket_.get(), SHUT_RDWR); }
 
@@ -243,11 +226,11 @@ Status ShmTransport::take_back() {
       ++it;
       continue;
     }
-    wire::ShmFrame gone;
-    gone.type = wire::ShmFrameType::kSlabGone;
-    gone.slab = it->second->index();
-    gone.generation = it->second->generation();
-    if (Status status = send_shm_frame(socket_.get(), gone, {}); !status.ok()) return status;
+    wire::ShmFrame frame;
+    frame.type = wire::ShmFrameType::kSlabGone;
+    frame.slab = it->second->index();
+    frame.generation = it->second->generation();
+    if (Status status = send_shm_frame(socket_.get(), frame, {}); !status.ok()) return status;
     it = shared_.erase(it);
   }
   return {};

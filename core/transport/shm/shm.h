@@ -36,7 +36,6 @@ class ShmTransport final : public Transport {
   void arm(bool want_send) override;
   void disarm() override;
   Notice notice(uint32_t tag, uint32_t events) override;
-  void peer_gone(std::string why) override;
   void hang_up() override;
   Status share(Slab& slab) override;
   void slabs_dropped() override { (void)take_back(); }
@@ -62,8 +61,6 @@ class ShmTransport final : public Transport {
   ShmTransport(Fd socket, MemoryMap memory, size_t capacity, int side, Fd nudge,
                const shm::Settings& settings);
   void ring_peer(Sleeper sleeper);
-  Status gone_status();
-  void end(Status why);
   void stop_listening();
   // Tells the peer of shared slabs that the arena has given up, and lets go of them.
   Status take_back();
@@ -79,9 +76,6 @@ class ShmTransport final : public Transport {
   ShmRings rings_;
 
   std::atomic<bool> interrupted_{false};
-  std::atomic<bool> gone_{false};
-  Mutex gone_mutex_;  // guards why_
-  Status why_ TW_GUARDED_BY(gone_mutex_);
 
   std::map<uint32_t, Ref<Slab>> shared_;  // by index; send lock
 

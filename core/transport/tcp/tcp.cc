@@ -96,13 +96,8 @@ TcpTransport::TcpTransport(Fd socket, Fd wake, const tcp::Settings& settings)
 
 TcpTransport::~TcpTransport() { unwatch(); }
 
-Status TcpTransport::gone_status() {
-  const MutexLock lock(gone_mutex_);
-  return {Code::kUnavailable, why_};
-}
-
 Result<size_t> TcpTransport::send(std::span<const iovec> data) {
-  if (gone_.load(std::memory_order_acquire)) return gone_status();
+  if (gone()) return gone_status();
   msghdr message{};
   message.msg_iov = const_cast<iovec*>(data.data());
   message.msg_iovlen = data.size();
@@ -122,8 +117,7 @@ Result<size_t> TcpTransport::send(std::span<const iovec> data) {
 // waits here for room at the peer. What has been sent stays readable there (tcp(7), SIOCOUTQNSD).
 bool TcpTransport::undelivered() {
   int waiting = 0;
-  return !gone_.load(std::memory_order_acquire) &&
-         ioctl(socket_.get(), SIOCOUTQNSD, &waiting) == 0 && waiting > 0;
+  return !gone() && ioctl(socket_.get(), SIOCOUTQNSD, &waiting) == 0 && waiting > 0;
 }
 
 Result<size_t> TcpTransport::receive(std::span<const iovec> room) {
@@ -135,7 +129,7 @@ Result<size_t> TcpTransport::receive(std::span<const iovec> room) {
     if (n > 0) return static_cast<size_t>(n);
     if (n == 0) return Status{Code::kUnavailable, "the peer closed the connection"};
     if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      if (gone_.load(std::memory_order_acquire)) return gone_status();
+      if (gone()) return gone_status();
       return size_t{0};
     }
     if (errno != EINTR)
@@ -199,15 +193,6 @@ void TcpTransport::disarm() {
 Transport::Notice TcpTransport::notice(uint32_t, uint32_t) {
   armed_.store(false, std::memory_order_relaxed);
   return Notice::kActivity;
-}
-
-void TcpTransport::peer_gone(std::string why) {
-  {
-    const MutexLock lock(gone_mutex_);
-    if (why_.empty()) why_ = std::move(why);
-  }
-  gone_.store(true, std::memory_order_release);
-  interrupt();
 }
 
 void TcpTransport::hang_up() { ::shutdown(socket_.get(), SHUT_RDWR); }

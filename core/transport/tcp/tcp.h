@@ -32,21 +32,16 @@ class TcpTransport final : public Transport {
   void arm(bool want_send) override;
   void disarm() override;
   Notice notice(uint32_t tag, uint32_t events) override;
-  void peer_gone(std::string why) override;
   void hang_up() override;
 
  private:
   TcpTransport(Fd socket, Fd wake, const tcp::Settings& settings);
-  Status gone_status();
 
   const Fd socket_;
   const Fd wake_;  // ends sleep()
   const Profile profile_;
   std::atomic<bool> interrupted_{false};
   std::atomic<bool> sleeping_{false};
-  std::atomic<bool> gone_{false};
-  Mutex gone_mutex_;  // guards why_
-  std::string why_ TW_GUARDED_BY(gone_mutex_);
   Poller* poller_ = nullptr;  // set once by watch(), before the link is used
   Poller::Watch watch_ = 0;
   std::atomic<bool> armed_{false};

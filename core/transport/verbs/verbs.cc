@@ -32,11 +32,6 @@ VerbsTransport::~VerbsTransport() {
   endpoint_->leave(!gone());
 }
 
-Status VerbsTransport::gone_status() {
-  const MutexLock lock(gone_mutex_);
-  return {Code::kUnavailable, why_};
-}
-
 // ---- moving ----
 
 Result<size_t> VerbsTransport::send(std::span<const iovec> data) {
@@ -167,15 +162,6 @@ Transport::Notice VerbsTransport::notice(uint32_t tag, uint32_t) {
     if (poller_) poller_->rearm(side_watch_, endpoint_->side(), kSideEvents);
   }
   return seen;
-}
-
-void VerbsTransport::peer_gone(std::string why) {
-  {
-    const MutexLock lock(gone_mutex_);
-    if (why_.empty()) why_ = std::move(why);
-  }
-  gone_.store(true, std::memory_order_release);
-  interrupt();
 }
 
 void VerbsTransport::hang_up() { endpoint_->hang_up(!gone()); }

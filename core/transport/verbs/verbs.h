@@ -6,7 +6,6 @@
 #include <atomic>
 #include <map>
 #include <memory>
-#include <string>
 
 #include "base/mutex.h"
 #include "transport/transport.h"
@@ -31,7 +30,6 @@ class VerbsTransport final : public Transport {
   void arm(bool want_send) override;
   void disarm() override;
   Notice notice(uint32_t tag, uint32_t events) override;
-  void peer_gone(std::string why) override;
   void hang_up() override;
   Status share(Slab& slab) override;
   void slabs_dropped() override;
@@ -51,8 +49,6 @@ class VerbsTransport final : public Transport {
   static constexpr uint32_t kBell = 1;
   static constexpr uint32_t kSide = 2;
 
-  Status gone_status();
-  bool gone() const { return gone_.load(std::memory_order_acquire); }
   // What the side connection has to say: kHungUp, kActivity (a stray byte: the peer is dropped) or
   // nothing.
   Notice look_aside();
@@ -63,9 +59,6 @@ class VerbsTransport final : public Transport {
   std::atomic<bool> interrupted_{false};
   std::atomic<bool> sleeping_{false};
   std::atomic<bool> bell_heard_{false};  // by the background, which listens once
-  std::atomic<bool> gone_{false};
-  Mutex gone_mutex_;  // guards why_
-  std::string why_ TW_GUARDED_BY(gone_mutex_);
 
   std::map<uint32_t, Ref<Slab>> shared_;  // by index; send lock
 
