@@ -9,6 +9,8 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -19,6 +21,7 @@
 
 #include "test/engine/patience.h"
 #include "test/transport/read.h"
+#include "test/transport/sealed.h"
 #include "transport/loop/loop.h"
 #include "transport/shm/shm.h"
 #include "transport/tcp/tcp.h"
@@ -107,6 +110,59 @@ struct Loop {
   }
 };
 
+// A decorator over loop, which two ends come to as over a connection.
+struct Sealed {
+  static constexpr bool kMaps = false;
+  static constexpr bool kShares = false;
+  static constexpr int kRounds = 200;
+  static const char* missing() { return nullptr; }
+
+  static Kind& kind() {
+    static const Settings settings;
+    static const Ref<Arena> arena = make_ref<Arena>(size_t{1} << 20);
+    static auto kinds = make_kinds(
+        {settings, *arena, [] { return Result<Poller*>(Status{Code::kUnavailable, "none"}); }});
+    static SealedKind sealed(std::move(*std::ranges::find(kinds, "loop", &Kind::name)));
+    return sealed;
+  }
+
+  // Both ends of a set-up.
+  struct Joining {
+    Joining() {
+      int ends[2];
+      REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0);
+      for (size_t i = 0; i < 2; ++i) {
+        sockets[i] = Fd(ends[i]);
+        auto setup = i == 0 ? kind().offer({true}) : kind().accept({true});
+        REQUIRE(setup.ok());
+        setups[i] = std::move(*setup);
+      }
+    }
+    Result<Setup::Next> step(size_t end) { return setups[end]->go_on(sockets[end].get()); }
+    std::unique_ptr<Transport> become(size_t end) {
+      auto made = setups[end]->become(std::move(sockets[end]));
+      REQUIRE(made.ok());
+      return std::move(made->transport);
+    }
+    std::array<Fd, 2> sockets;
+    std::array<std::unique_ptr<Setup>, 2> setups;
+  };
+
+  static TransportPair make() {
+    Joining joining;
+    std::array<bool, 2> done{};
+    for (size_t step = 0; !done[0] || !done[1]; ++step) {
+      REQUIRE(step < 20);
+      const size_t end = step % 2;
+      if (done[end]) continue;
+      const auto next = joining.step(end);
+      REQUIRE(next.ok());
+      done[end] = *next == Setup::Next::kDone;
+    }
+    return {joining.become(0), joining.become(1)};
+  }
+};
+
 // Needs a device; see verbs/world.cc.
 struct Verbs {
   static constexpr bool kMaps = false;
@@ -140,7 +196,8 @@ struct Read {
 #else
 #define TENSORWIRE_READERS tw::test::Read
 #endif
-#define TENSORWIRE_TRANSPORTS tw::test::Shm, tw::test::Tcp, tw::test::Loop, TENSORWIRE_READERS
+#define TENSORWIRE_TRANSPORTS \
+  tw::test::Shm, tw::test::Tcp, tw::test::Loop, tw::test::Sealed, TENSORWIRE_READERS
 
 // The first line of every case of the suite.
 #define TENSORWIRE_NEEDS(Maker)               \
