@@ -63,6 +63,17 @@ std::function<void()> teller(tw_events* queue, uint64_t token) {
   return [place = std::move(place), token] { place->push(token); };
 }
 
+// start() begins an operation, once all that takes memory is there.
+template <class Start>
+int begin(AccessPort& port, tw_access** out, tw_status* status, Start&& start) {
+  auto handle = make_ref<tw_access>(Ref<AccessPort>::share(&port));
+  auto started = start(port);
+  if (!started) return report(status, started.status());
+  handle->access = std::move(*started);
+  *out = handle.leak();
+  return TW_OK;
+}
+
 }  // namespace
 
 int tw_peer_expose(tw_peer* peer, void* data, size_t size, uint32_t rights, const tw_owner* owner,
@@ -108,14 +119,9 @@ int tw_peer_access(tw_peer* peer, const tw_access_request* request, const tw_own
   AccessRequest wanted;
   if (Status status_of_it = convert(*request, wanted); !status_of_it.ok())
     return report(status, status_of_it);
-  // All that takes memory comes before the operation begins.
-  auto handle = make_ref<tw_access>(Ref<AccessPort>::share(&of(peer)->access()));
-  std::function<void()> told = teller(queue, token);
-  auto started = of(peer)->access().start(wanted, std::move(hold), std::move(told));
-  if (!started) return report(status, started.status());
-  handle->access = std::move(*started);
-  *out = handle.leak();
-  return TW_OK;
+  return begin(of(peer)->access(), out, status, [&](AccessPort& port) {
+    return port.start(wanted, std::move(hold), teller(queue, token));
+  });
 } catch (const std::bad_alloc&) {
   return no_memory(status);
 }
@@ -144,12 +150,7 @@ void tw_peer_fence(tw_peer* peer) {
 
 int tw_peer_flush(tw_peer* peer, tw_access** out, tw_status* status) try {
   if (of(peer)->link().inherited()) return inherited(status, "link");
-  auto handle = make_ref<tw_access>(Ref<AccessPort>::share(&of(peer)->access()));
-  auto started = of(peer)->access().flush();
-  if (!started) return report(status, started.status());
-  handle->access = std::move(*started);
-  *out = handle.leak();
-  return TW_OK;
+  return begin(of(peer)->access(), out, status, [](AccessPort& port) { return port.flush(); });
 } catch (const std::bad_alloc&) {
   return no_memory(status);
 }
@@ -178,15 +179,10 @@ int tw_batch_start(tw_batch* batch, const uint64_t* value, const tw_owner* owner
                    uint64_t token, tw_access** out, tw_status* status) try {
   Hold hold = hold_of(owner);
   if (batch->port->link().inherited()) return inherited(status, "link");
-  auto handle = make_ref<tw_access>(batch->port);
-  std::function<void()> told = teller(queue, token);
-  auto started =
-      batch->port->start(batch->batch, value ? std::optional<uint64_t>(*value) : std::nullopt,
-                         std::move(hold), std::move(told));
-  if (!started) return report(status, started.status());
-  handle->access = std::move(*started);
-  *out = handle.leak();
-  return TW_OK;
+  return begin(*batch->port, out, status, [&](AccessPort& port) {
+    return port.start(batch->batch, value ? std::optional<uint64_t>(*value) : std::nullopt,
+                      std::move(hold), teller(queue, token));
+  });
 } catch (const std::bad_alloc&) {
   return no_memory(status);
 }

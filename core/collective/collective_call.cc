@@ -1,32 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective/collective_call.h"
 
+#include <iterator>
+
 #include "base/text.h"
 
 namespace tw::collective {
 
 const char* name_of(CollectiveKind kind) {
-  switch (kind) {
-    case CollectiveKind::kBarrier:
-      return "barrier";
-    case CollectiveKind::kAllReduce:
-      return "all_reduce";
-    case CollectiveKind::kReduce:
-      return "reduce";
-    case CollectiveKind::kBroadcast:
-      return "broadcast";
-    case CollectiveKind::kAllGather:
-      return "all_gather";
-    case CollectiveKind::kReduceScatter:
-      return "reduce_scatter";
-    case CollectiveKind::kAllToAll:
-      return "all_to_all";
-    case CollectiveKind::kGather:
-      return "gather";
-    case CollectiveKind::kScatter:
-      return "scatter";
-  }
-  return "unknown";
+  static constexpr const char* kNames[] = {"barrier",    "all_reduce", "reduce",
+                                           "broadcast",  "all_gather", "reduce_scatter",
+                                           "all_to_all", "gather",     "scatter"};
+  static_assert(std::size(kNames) == kCollectiveKinds);
+  return kNames[static_cast<size_t>(kind)];
 }
 
 std::string CollectiveCall::text() const {

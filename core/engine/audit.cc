@@ -2,6 +2,7 @@
 #include "engine/audit.h"
 
 #include <algorithm>
+#include <iterator>
 #include <new>
 #include <utility>
 
@@ -13,41 +14,15 @@ bool has_lines(Incident incident) { return incident != Incident::kHandshakeLeft;
 }  // namespace
 
 IncidentName name_of(Incident incident) {
-  switch (incident) {
-    case Incident::kHandshakeLeft:
-      return {"handshake", "left"};
-    case Incident::kHandshakeSilent:
-      return {"handshake", "silent"};
-    case Incident::kHandshakeLate:
-      return {"handshake", "late"};
-    case Incident::kHandshakeGarbage:
-      return {"handshake", "garbage"};
-    case Incident::kHandshakeVersion:
-      return {"handshake", "version"};
-    case Incident::kHandshakeSession:
-      return {"handshake", "session"};
-    case Incident::kHandshakeProof:
-      return {"handshake", "proof"};
-    case Incident::kHandshakeUser:
-      return {"handshake", "user"};
-    case Incident::kHandshakeSetup:
-      return {"handshake", "setup"};
-    case Incident::kEvictedStranger:
-      return {"eviction", "stranger"};
-    case Incident::kEvictedSession:
-      return {"eviction", "session"};
-    case Incident::kBudgetDescriptors:
-      return {"budget", "descriptors"};
-    case Incident::kProtocolBroken:
-      return {"protocol", "broken"};
-    case Incident::kBudgetLink:
-      return {"budget", "link"};
-    case Incident::kBudgetStalled:
-      return {"budget", "stalled"};
-    case Incident::kBudgetArena:
-      return {"budget", "arena"};
-  }
-  return {"", ""};
+  static constexpr IncidentName kNames[] = {
+      {"handshake", "left"},    {"handshake", "silent"},  {"handshake", "late"},
+      {"handshake", "garbage"}, {"handshake", "version"}, {"handshake", "session"},
+      {"handshake", "proof"},   {"handshake", "user"},    {"handshake", "setup"},
+      {"eviction", "stranger"}, {"eviction", "session"},  {"budget", "descriptors"},
+      {"protocol", "broken"},   {"budget", "link"},       {"budget", "stalled"},
+      {"budget", "arena"}};
+  static_assert(std::size(kNames) == kIncidents);
+  return kNames[static_cast<size_t>(incident)];
 }
 
 void Audit::note(Incident incident, std::string_view peer, std::string_view what,

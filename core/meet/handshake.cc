@@ -38,31 +38,19 @@ Status refused_by_server(uint32_t code) {
 }  // namespace
 
 std::string_view name(HandshakeState state) {
-  switch (state) {
-    case State::kSendOpen:
-      return "send-open";
-    case State::kAwaitServerProof:
-      return "await-server-proof";
-    case State::kSendClientProof:
-      return "send-client-proof";
-    case State::kAwaitReady:
-      return "await-ready";
-    case State::kAwaitOpen:
-      return "await-open";
-    case State::kSendServerProof:
-      return "send-server-proof";
-    case State::kAwaitClientProof:
-      return "await-client-proof";
-    case State::kSendReady:
-      return "send-ready";
-    case State::kSendRefusal:
-      return "send-refusal";
-    case State::kDone:
-      return "done";
-    case State::kFailed:
-      return "failed";
-  }
-  return "";
+  static constexpr std::string_view kNames[] = {"send-open",
+                                                "await-server-proof",
+                                                "send-client-proof",
+                                                "await-ready",
+                                                "await-open",
+                                                "send-server-proof",
+                                                "await-client-proof",
+                                                "send-ready",
+                                                "send-refusal",
+                                                "done",
+                                                "failed"};
+  static_assert(std::size(kNames) == static_cast<size_t>(State::kFailed) + 1);
+  return kNames[static_cast<size_t>(state)];
 }
 
 // ---- what both ends share ----

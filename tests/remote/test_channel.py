@@ -94,7 +94,7 @@ def test_a_put_that_has_found_no_time_leaves_the_channel_as_it_was(
         assert (receiver.get(timeout=PATIENCE) == 0).all()
 
         def late(*_: object) -> None:
-            raise remote.DeadlineExceededError(4, "no answer in time")
+            raise remote.DeadlineExceededError("no answer in time")
 
         with monkeypatch.context() as patch:
             patch.setattr(remote.Device, "_ask", late)

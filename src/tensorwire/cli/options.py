@@ -57,6 +57,22 @@ def ways(option: str, text: str) -> list[str]:
     return choices(option, text, ("auto", *names(), "grpc"))
 
 
+def size_of(option: str, text: str, least: int = 0, multiple: int = 8) -> int:
+    """Bytes, as ``8``, ``512K`` or ``64M``: at least so many, and a multiple of so many; else the
+    command ends with code 2."""
+    from tensorwire.bench.harness.work import parse_size
+
+    found = usage(option, lambda word: parse_size(word, multiple), text)
+    if found < least:
+        raise typer.BadParameter(f"must be at least {least}", param_hint=option)
+    return found
+
+
+def sizes_of(option: str, text: str, least: int = 0, multiple: int = 8) -> list[int]:
+    """``size_of`` each word of a comma list."""
+    return [size_of(option, word, least, multiple) for word in words(option, text)]
+
+
 def writable(option: str, path: Path | None, check: Callable[[Path], None] | None = None) -> None:
     """The command ends with code 2 when it could not write this file at its end. check: raises
     ValueError for a file that will not do; by default, for one that cannot be written."""

@@ -7,7 +7,6 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from time import sleep
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import grpc
@@ -222,12 +221,7 @@ class QueueClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, exc_type: type[BaseException] | None, *_: object) -> None:
         try:
             self.close(drain=exc_type is None)
         except errors.QueueError:

@@ -8,7 +8,6 @@ import re
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from tensorwire.queue import items
@@ -217,12 +216,7 @@ class Queue:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, exc_type: type[BaseException] | None, *_: object) -> None:
         self.close(drain=exc_type is None)
 
     def __repr__(self) -> str:

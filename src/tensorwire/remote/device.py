@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
-from types import TracebackType
 from typing import Any, Final, Literal, TypeVar
 
 import grpc
@@ -21,11 +20,8 @@ from tensorwire import _core, transports
 from tensorwire.remote import messages
 from tensorwire.remote.batch import Batch
 from tensorwire.remote.errors import (
-    DEADLINE_EXCEEDED,
     FAILED_PRECONDITION,
     INTERNAL,
-    NOT_FOUND,
-    UNAVAILABLE,
     DeadlineExceededError,
     NotFoundError,
     PeerLostError,
@@ -183,14 +179,14 @@ class Device(AbstractContextManager["Device"]):
         if opened.region:
             known = self._native.region(opened.region)
             if known is None:
-                raise NotFoundError(NOT_FOUND, "it was concealed while it was being opened")
+                raise NotFoundError("it was concealed while it was being opened")
             size = known[0]
         whole = Layout.whole(opened.handle.shape, dtype.itemsize)
         if whole.reach > size:
             raise RemoteError(
-                INTERNAL,
                 f"the peer at {self._peer.address} has opened {size} bytes as a tensor of "
                 f"{whole.nbytes}",
+                INTERNAL,
             )
         if part is opened.handle:
             return whole, dtype
@@ -224,7 +220,7 @@ class Device(AbstractContextManager["Device"]):
         without it, a write may overtake these. PeerLostError."""
         if not self._native.alive:
             address, why = self._peer.address, self._native.death
-            raise PeerLostError(UNAVAILABLE, f"the peer at {address} is gone: {why}")
+            raise PeerLostError(f"the peer at {address} is gone: {why}")
         self._native.fence()
 
     def flush(self, timeout: float | None = None) -> None:
@@ -236,8 +232,7 @@ class Device(AbstractContextManager["Device"]):
             raise of_core(raised, self._native) from None
         if not done:
             raise DeadlineExceededError(
-                DEADLINE_EXCEEDED,
-                f"not all was done at the peer at {self._peer.address} within {timeout:g} s",
+                f"not all was done at the peer at {self._peer.address} within {timeout:g} s"
             )
 
     # ----------------------------------------------------------------------------- its end
@@ -254,12 +249,7 @@ class Device(AbstractContextManager["Device"]):
         for number in numbers:
             self._close(number)
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _ask(
@@ -277,7 +267,7 @@ class Device(AbstractContextManager["Device"]):
             return messages.decode(data, reply)
         except DecodeError as raised:
             raise RemoteError(
-                INTERNAL, f"the peer at {self._peer.address} answers with {raised}"
+                f"the peer at {self._peer.address} answers with {raised}", INTERNAL
             ) from None
 
 
@@ -327,7 +317,6 @@ def _over(channel: Channel, own: Channel | None, timeout: float) -> Device:
     peer = channel.peer()
     if peer is None:
         raise RemoteError(
-            FAILED_PRECONDITION,
-            f"memory is accessed by links, and calls go by {channel.path()}",
+            f"memory is accessed by links, and calls go by {channel.path()}", FAILED_PRECONDITION
         )
     return Device(peer, channel.path().reasons, own, max(0.001, ends - monotonic()))

@@ -26,38 +26,55 @@ UNAVAILABLE: Final = 14
 class RemoteError(RuntimeError):
     """``code``: a gRPC status code. The text says what happened, with which peer."""
 
-    def __init__(self, code: int, details: str) -> None:
+    code: int = INTERNAL
+
+    def __init__(self, details: str, code: int | None = None) -> None:
         super().__init__(details)
-        self.code = code
+        if code is not None:
+            self.code = code
 
 
 class PeerLostError(RemoteError, ConnectionError):
     """The link is gone: the process at its other end has died, has closed it, or hangs. Of what was
     under way it is not known whether it was done. Connect again."""
 
+    code = UNAVAILABLE
+
 
 class NotFoundError(RemoteError, LookupError):
     """There is no such memory: it was concealed, or never there, or is another process's."""
+
+    code = NOT_FOUND
 
 
 class PermissionDeniedError(RemoteError, PermissionError):
     """The owner has not given this right to this process."""
 
+    code = PERMISSION_DENIED
+
 
 class ResourceExhaustedError(RemoteError, MemoryError):
     """A budget of the owner's, or of this process, is used up; the text names it."""
+
+    code = RESOURCE_EXHAUSTED
 
 
 class DeadlineExceededError(RemoteError, TimeoutError):
     """Not in time. An operation that was begun goes on, and its memory is kept until it ends."""
 
+    code = DEADLINE_EXCEEDED
+
 
 class ChannelClosedError(RemoteError, EOFError):
     """The sender of a channel has ended, and all that it had put was got."""
 
+    code = OUT_OF_RANGE
+
 
 class AlreadyExistsError(RemoteError):
     """The name is taken."""
+
+    code = ALREADY_EXISTS
 
 
 _KINDS: Final[dict[int, type[RemoteError]]] = {
@@ -72,7 +89,7 @@ _KINDS: Final[dict[int, type[RemoteError]]] = {
 
 
 def error(code: int, details: str) -> RemoteError:
-    return _KINDS.get(code, RemoteError)(code, details)
+    return _KINDS.get(code, RemoteError)(details, code)
 
 
 def of_core(raised: _core.StatusError, peer: _core.Peer) -> RemoteError:
@@ -88,8 +105,8 @@ def of_call(raised: grpc.RpcError, peer: str) -> RemoteError:
     details = call.details() or code.name
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return RemoteError(
-            FAILED_PRECONDITION,
             f"the process at {peer} lets nobody at its memory: it has no remote.host(server) "
             f"({details})",
+            FAILED_PRECONDITION,
         )
     return error(code.value[0], f"{details} (the peer at {peer})")

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from time import monotonic
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -16,8 +15,6 @@ import numpy.typing as npt
 from tensorwire import _core
 from tensorwire.remote.errors import (
     DEADLINE_EXCEEDED,
-    NOT_FOUND,
-    PERMISSION_DENIED,
     DeadlineExceededError,
     NotFoundError,
     PermissionDeniedError,
@@ -163,12 +160,10 @@ class Exposed(AbstractContextManager["Exposed"]):
         """For a peer. NotFoundError, PermissionDeniedError, or what the core says."""
         with self._lock:
             if self._concealed:
-                raise NotFoundError(NOT_FOUND, "it was concealed")
+                raise NotFoundError("it was concealed")
             rights = self._peers.get(native, self._others)
             if not rights:
-                raise PermissionDeniedError(
-                    PERMISSION_DENIED, "the owner has not given this process any right on it"
-                )
+                raise PermissionDeniedError("the owner has not given this process any right on it")
             grant = self._grants.get(native)
             if grant is None:
                 grant = self._make(native, rights)
@@ -213,12 +208,7 @@ class Exposed(AbstractContextManager["Exposed"]):
             self._grants.pop(native, None)
             self._peers.pop(native, None)
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.conceal(CLOSE_SECONDS)
 
     def __repr__(self) -> str:
@@ -235,9 +225,8 @@ def conceal(native: _core.Peer, region: _core.Region, ends: float | None) -> Non
         if raised.code != DEADLINE_EXCEEDED:
             raise of_core(raised, native) from None
         raise DeadlineExceededError(
-            DEADLINE_EXCEEDED,
             f"the peer at {native.caller or native.address} is amid an access: no new one begins, "
-            "and this one ends with the peer's link at the latest",
+            "and this one ends with the peer's link at the latest"
         ) from None
 
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from time import monotonic
-from types import TracebackType
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -20,12 +19,8 @@ import numpy.typing as npt
 from tensorwire import _core
 from tensorwire.remote import messages
 from tensorwire.remote.errors import (
-    ALREADY_EXISTS,
     FAILED_PRECONDITION,
     INVALID_ARGUMENT,
-    NOT_FOUND,
-    PERMISSION_DENIED,
-    RESOURCE_EXHAUSTED,
     AlreadyExistsError,
     DeadlineExceededError,
     NotFoundError,
@@ -174,9 +169,7 @@ class Host(AbstractContextManager["Host"]):
             if self._closed:
                 raise _closed()
             if name in self._names:
-                raise AlreadyExistsError(
-                    ALREADY_EXISTS, f"there is something called {name!r} already"
-                )
+                raise AlreadyExistsError(f"there is something called {name!r} already")
             number = self._next
             self._next += 1
             strides = dense(shape, array.itemsize)
@@ -200,7 +193,7 @@ class Host(AbstractContextManager["Host"]):
             if self._closed:
                 raise _closed()
             if name in self._channels:
-                raise AlreadyExistsError(ALREADY_EXISTS, f"there is a channel {name!r} already")
+                raise AlreadyExistsError(f"there is a channel {name!r} already")
             self._channels[name] = channel
 
     def end_channel(self, name: str) -> None:
@@ -231,12 +224,7 @@ class Host(AbstractContextManager["Host"]):
         conceal(ends)
         self._concealing.discard(conceal)
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # ------------------------------------------------------------------------ what peers ask for
@@ -257,34 +245,32 @@ class Host(AbstractContextManager["Host"]):
         with self._lock:
             self._follow(native)
             if (asked.name is None) == (asked.handle is None):
-                raise RemoteError(INVALID_ARGUMENT, "something is opened by its name or its handle")
+                raise RemoteError("something is opened by its name or its handle", INVALID_ARGUMENT)
             if asked.handle is None:
                 exposed = self._names.get(asked.name or "")
                 what = f"nothing called {asked.name!r}"
             elif asked.handle.instance != self._instance:
                 raise NotFoundError(
-                    NOT_FOUND,
-                    "the handle is of another host: of another process, or of one that has ended",
+                    "the handle is of another host: of another process, or of one that has ended"
                 )
             else:
                 exposed = self._exposed.get(asked.handle.number)
                 what = "no such memory"
         if exposed is None:
-            raise NotFoundError(NOT_FOUND, f"there is {what}: it was concealed, or never there")
+            raise NotFoundError(f"there is {what}: it was concealed, or never there")
         return exposed.open(native)
 
     def allocate(self, native: _core.Peer, asked: messages.Allocate) -> messages.Opened:
         if not self._may_allocate:
             raise PermissionDeniedError(
-                PERMISSION_DENIED,
                 "peers may not allocate memory here: remote.host(server, may_allocate=True) lets "
-                "them",
+                "them"
             )
         try:
             dtype = dtypes.resolve(asked.dtype)
             nbytes = _nbytes(asked.shape, dtype)
         except (DecodeError, ValueError) as raised:
-            raise RemoteError(INVALID_ARGUMENT, str(raised)) from None
+            raise RemoteError(str(raised), INVALID_ARGUMENT) from None
         charge = PAGE + (nbytes + PAGE - 1) // PAGE * PAGE  # the word for signals has a page
         with self._lock:
             self._follow(native)
@@ -309,14 +295,11 @@ class Host(AbstractContextManager["Host"]):
         ):
             if used + charge > limit:
                 raise ResourceExhaustedError(
-                    RESOURCE_EXHAUSTED,
                     f"{charge} bytes are more than is left of the {what} of remote.host: {used} of "
-                    f"{limit} bytes are taken",
+                    f"{limit} bytes are taken"
                 )
         if len(own) >= MAX_ALLOCATIONS:
-            raise ResourceExhaustedError(
-                RESOURCE_EXHAUSTED, f"a peer has at most {MAX_ALLOCATIONS} allocations"
-            )
+            raise ResourceExhaustedError(f"a peer has at most {MAX_ALLOCATIONS} allocations")
 
     def give_back(self, native: _core.Peer, number: int) -> None:
         """What the peer has opened, or allocated. DeadlineExceededError: it, or another peer that
@@ -334,7 +317,7 @@ class Host(AbstractContextManager["Host"]):
             self._follow(native)
             channel = self._channels.get(asked.name)
         if channel is None:
-            raise NotFoundError(NOT_FOUND, f"there is no channel {asked.name!r}")
+            raise NotFoundError(f"there is no channel {asked.name!r}")
         return channel.attach(native, asked)
 
     def detach(self, native: _core.Peer, asked: messages.Detach) -> None:
@@ -394,7 +377,7 @@ def _check_name(name: str) -> None:
 
 
 def _closed() -> RemoteError:
-    return RemoteError(FAILED_PRECONDITION, "the host was closed")
+    return RemoteError("the host was closed", FAILED_PRECONDITION)
 
 
 def _nbytes(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:

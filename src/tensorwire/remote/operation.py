@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Any, Final
 
 from tensorwire import _core
-from tensorwire.remote.errors import DEADLINE_EXCEEDED, DeadlineExceededError, of_core
+from tensorwire.remote.errors import DeadlineExceededError, of_core
 
 _LONGEST_PAUSE: Final = 0.001
 
@@ -42,9 +42,8 @@ class Operation:
                 raise of_core(raised, self._peer) from None
             if not ended:
                 raise DeadlineExceededError(
-                    DEADLINE_EXCEEDED,
                     f"an operation on memory of the peer at {self._peer.address} has not ended "
-                    f"within {timeout:g} s: it goes on",
+                    f"within {timeout:g} s: it goes on"
                 )
 
     def __await__(self) -> Generator[Any, None, None]:

@@ -9,7 +9,6 @@ import weakref
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, suppress
 from time import monotonic
-from types import TracebackType
 from typing import Final
 
 import numpy as np
@@ -17,12 +16,7 @@ import numpy as np
 from tensorwire import _core
 from tensorwire.remote import messages
 from tensorwire.remote.errors import (
-    ALREADY_EXISTS,
     INVALID_ARGUMENT,
-    NOT_FOUND,
-    OUT_OF_RANGE,
-    RESOURCE_EXHAUSTED,
-    UNAVAILABLE,
     AlreadyExistsError,
     ChannelClosedError,
     DeadlineExceededError,
@@ -116,7 +110,7 @@ class Receiver(AbstractContextManager["Receiver"]):
     def _await(self, ends: float | None) -> None:
         while True:
             if self._closed:
-                raise NotFoundError(NOT_FOUND, f"the channel {self._name!r} was closed")
+                raise NotFoundError(f"the channel {self._name!r} was closed")
             left = _SLICE_SECONDS if ends is None else ends - monotonic()
             try:
                 self._slots.signal.wait(self._taken + 1, min(max(0.0, left), _SLICE_SECONDS))
@@ -125,7 +119,7 @@ class Receiver(AbstractContextManager["Receiver"]):
                 with self._lock:
                     if self._taken == self._last:
                         raise ChannelClosedError(
-                            OUT_OF_RANGE, f"the sender of the channel {self._name!r} has ended"
+                            f"the sender of the channel {self._name!r} has ended"
                         ) from None
                 if ends is not None and monotonic() >= ends:
                     raise
@@ -135,22 +129,21 @@ class Receiver(AbstractContextManager["Receiver"]):
             size = int.from_bytes(notice[: messages.LENGTH_BYTES], "little")
             said = messages.decode(notice[messages.LENGTH_BYTES :][:size], messages.Notice)
         except DecodeError as error:
-            raise RemoteError(INVALID_ARGUMENT, f"the sender has put {error}") from None
+            raise RemoteError(f"the sender has put {error}", INVALID_ARGUMENT) from None
         objection = self._spec.objection(dtypes.name_of(self._dtype), said.shape)
         if objection:
-            raise RemoteError(INVALID_ARGUMENT, f"the sender of {self._name!r}: {objection}")
+            raise RemoteError(f"the sender of {self._name!r}: {objection}", INVALID_ARGUMENT)
         nbytes = math.prod(said.shape) * self._dtype.itemsize
         if nbytes > self._max_bytes:
             raise ResourceExhaustedError(
-                RESOURCE_EXHAUSTED,
                 f"the sender of {self._name!r} has put {nbytes} bytes, and max_bytes is "
-                f"{self._max_bytes}",
+                f"{self._max_bytes}"
             )
         found = np.empty(said.shape, self._dtype)
         if nbytes == 0:
             return found
         if sender is None:
-            raise PeerLostError(UNAVAILABLE, f"the sender of the channel {self._name!r} is gone")
+            raise PeerLostError(f"the sender of the channel {self._name!r} is gone")
         try:
             left = None if ends is None else max(0.0, ends - monotonic())
             sender.read(said.region, 0, frameworks.raw(found), left)
@@ -182,12 +175,7 @@ class Receiver(AbstractContextManager["Receiver"]):
             self._host.end_channel(self._name)
         self._slots.conceal(timeout)
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # ------------------------------------------------------------------------------ for the host
@@ -195,7 +183,7 @@ class Receiver(AbstractContextManager["Receiver"]):
     def attach(self, native: _core.Peer, asked: messages.Attach) -> messages.Attached:
         with self._lock:
             if self._sender is not None and self._sender.alive and self._taken != self._last:
-                raise AlreadyExistsError(ALREADY_EXISTS, f"the channel {self._name!r} has a sender")
+                raise AlreadyExistsError(f"the channel {self._name!r} has a sender")
             self._begin_anew()
             opened = self._slots.open(native)
             self._sender, self._credit = native, asked.credit

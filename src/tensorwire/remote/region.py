@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tensorwire import _core
-from tensorwire.remote.errors import PERMISSION_DENIED, PermissionDeniedError
+from tensorwire.remote.errors import PermissionDeniedError
 from tensorwire.remote.handle import Handle, Rights
 from tensorwire.remote.signals import Add, Set, SignalUpdate
 
@@ -47,7 +47,6 @@ class Region:
             raise TypeError(f"a signal is raised by Add or Set, not by a {type(update).__name__}")
         if not self.signal:
             raise PermissionDeniedError(
-                PERMISSION_DENIED,
-                f"without the right to write or to update, no signal can be raised ({self.rights})",
+                f"without the right to write or to update, no signal can be raised ({self.rights})"
             )
         return self.signal, 0, update.value, isinstance(update, Add)

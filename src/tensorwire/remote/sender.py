@@ -6,7 +6,6 @@ from __future__ import annotations
 import threading
 from contextlib import AbstractContextManager, ExitStack, suppress
 from time import monotonic
-from types import TracebackType
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -15,11 +14,8 @@ from tensorwire import _core
 from tensorwire.remote import messages
 from tensorwire.remote.device import CONTROL_SECONDS, Device
 from tensorwire.remote.errors import (
-    DEADLINE_EXCEEDED,
     FAILED_PRECONDITION,
     INTERNAL,
-    NOT_FOUND,
-    RESOURCE_EXHAUSTED,
     DeadlineExceededError,
     NotFoundError,
     RemoteError,
@@ -83,9 +79,9 @@ class Sender(AbstractContextManager["Sender"]):
         some = slots.ndim > 0 and slots.shape[0] > 0
         if not some or slots.shape[1:] != shape or slots.dtype != dtype:
             raise RemoteError(
-                INTERNAL,
                 f"the peer at {self._device.peer.address} receives {spec} in {slots.dtype}"
                 f"{list(slots.shape)}, which are no slots for it",
+                INTERNAL,
             )
 
     @property
@@ -105,15 +101,14 @@ class Sender(AbstractContextManager["Sender"]):
         ends = None if timeout is None else monotonic() + timeout
         with self._lock:
             if self._closed:
-                raise RemoteError(FAILED_PRECONDITION, "the sender was closed")
+                raise RemoteError("the sender was closed", FAILED_PRECONDITION)
             self._finish(ends)
             try:
                 self._await_free(self._sent - len(self._slots) + 1, ends)
             except DeadlineExceededError:
                 raise DeadlineExceededError(
-                    DEADLINE_EXCEEDED,
                     f"the receiver of the channel {self._name!r} has no slot in time: the tensor "
-                    "was not sent",
+                    "was not sent"
                 ) from None
             place = self._sent % len(self._slots)
             if self._static:
@@ -135,8 +130,7 @@ class Sender(AbstractContextManager["Sender"]):
             raise ValueError(objection)
         if not self._static and array.nbytes > self._max_bytes:
             raise ResourceExhaustedError(
-                RESOURCE_EXHAUSTED,
-                f"{array.nbytes} bytes are more than the receiver's max_bytes={self._max_bytes}",
+                f"{array.nbytes} bytes are more than the receiver's max_bytes={self._max_bytes}"
             )
         return array
 
@@ -155,7 +149,7 @@ class Sender(AbstractContextManager["Sender"]):
                 number = self._slots._region.number
                 if number and self._native.region(number) is None:
                     raise NotFoundError(
-                        NOT_FOUND, f"the receiver of the channel {self._name!r} has ended"
+                        f"the receiver of the channel {self._name!r} has ended"
                     ) from None
                 if ends is not None and monotonic() >= ends:
                     raise
@@ -221,12 +215,7 @@ class Sender(AbstractContextManager["Sender"]):
                     for region in regions:
                         concealing.callback(conceal, self._native, region, ends)
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

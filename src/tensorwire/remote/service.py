@@ -78,12 +78,12 @@ class _Service:
             try:
                 if peer is None:
                     raise RemoteError(
-                        FAILED_PRECONDITION,
                         "the call came by gRPC: memory is accessed by a link, which this channel "
                         "has none of (channel.path() says why)",
+                        FAILED_PRECONDITION,
                     )
                 if host is None:
-                    raise RemoteError(FAILED_PRECONDITION, "this server has no remote.host")
+                    raise RemoteError("this server has no remote.host", FAILED_PRECONDITION)
                 return behavior(host, peer.native, request)
             except RemoteError as error:
                 context.abort(code_of(error.code), str(error))

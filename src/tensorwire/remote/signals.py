@@ -13,9 +13,7 @@ import numpy as np
 
 from tensorwire import _core
 from tensorwire.remote.errors import (
-    DEADLINE_EXCEEDED,
     NOT_FOUND,
-    UNAVAILABLE,
     DeadlineExceededError,
     NotFoundError,
     PeerLostError,
@@ -193,21 +191,17 @@ class Signal:
         if self._ways:
             return None
         if self._over:
-            return NotFoundError(
-                NOT_FOUND, "the memory of this signal was concealed: nobody can raise it"
-            )
+            return NotFoundError("the memory of this signal was concealed: nobody can raise it")
         if self._lost is None:
             return None
         address = self._lost.caller or self._lost.address
         return PeerLostError(
-            UNAVAILABLE,
-            f"the last peer that could raise this signal, at {address}, is gone: "
-            f"{self._lost.death}",
+            f"the last peer that could raise this signal, at {address}, is gone: {self._lost.death}"
         )
 
     def _late(self, at_least: int) -> DeadlineExceededError:
         return DeadlineExceededError(
-            DEADLINE_EXCEEDED, f"the signal has the value {self.value}, not {at_least}, in time"
+            f"the signal has the value {self.value}, not {at_least}, in time"
         )
 
     async def reached(self, at_least: int, timeout: float | None = None) -> int:
@@ -253,6 +247,4 @@ def wait_any(signals: Sequence[tuple[Signal, int]], timeout: float | None = None
             raise next(failure for failure in failures if failure is not None)
         left = None if ends is None else max(0.0, ends - monotonic())
         if not _core.wait_any(words, left):
-            raise DeadlineExceededError(
-                DEADLINE_EXCEEDED, f"none of {len(signals)} signals was raised in time"
-            )
+            raise DeadlineExceededError(f"none of {len(signals)} signals was raised in time")

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import Any, Final, SupportsIndex
 
 import numpy as np
@@ -337,10 +336,5 @@ class RemoteTensor(AbstractContextManager["RemoteTensor"]):
         is gone. DeadlineExceededError."""
         self._region.close()
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

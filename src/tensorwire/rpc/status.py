@@ -44,7 +44,42 @@ class CallEndedError(grpc.RpcError):
     """Raised in a handler that goes on talking to a call which is over at the client."""
 
 
-class CallError(StockError, grpc.Call, _Future):
+class EndedCall(grpc.Call, _Future):
+    """What calls answer that have ended, well or not."""
+
+    _details: str
+    _initial: tuple[Metadatum, ...]
+    _trailing: tuple[Metadatum, ...]
+
+    def details(self) -> str:
+        return self._details
+
+    def initial_metadata(self) -> tuple[Metadatum, ...]:
+        return self._initial
+
+    def trailing_metadata(self) -> tuple[Metadatum, ...]:
+        return self._trailing
+
+    def is_active(self) -> bool:
+        return False
+
+    def cancel(self) -> bool:
+        return False
+
+    def add_callback(self, callback: Callable[[], None]) -> bool:
+        return False
+
+    def running(self) -> bool:
+        return False
+
+    def done(self) -> bool:
+        return True
+
+    def add_done_callback(self, fn: Callable[[Any], None], timeout: float | None = None) -> None:
+        fn(self)
+
+
+class CallError(EndedCall, StockError):  # type: ignore[misc]
     """How a call failed. It is the ended call at the same time, a failed future and a failed
     stream, so that it can be returned where a call in progress is expected. ``except`` clauses for
     grpcio's own error catch it, and it can be copied and pickled."""
@@ -71,43 +106,19 @@ class CallError(StockError, grpc.Call, _Future):
     def code(self) -> grpc.StatusCode:
         return self._code
 
-    def details(self) -> str:
-        return self._details
-
     def debug_error_string(self) -> str:
         return f"{self._code.name}: {self._details}"
-
-    def initial_metadata(self) -> tuple[Metadatum, ...]:
-        return self._initial
-
-    def trailing_metadata(self) -> tuple[Metadatum, ...]:  # type: ignore[override]
-        return self._trailing
 
     def __str__(self) -> str:
         return f"<call that ended with {self._code}, details = {self._details!r}>"
 
     __repr__ = __str__
 
-    def is_active(self) -> bool:
-        return False
-
     def time_remaining(self) -> float:
         return 0.0
 
-    def cancel(self) -> bool:
-        return False
-
-    def add_callback(self, callback: Callable[[], None]) -> bool:
-        return False
-
     def cancelled(self) -> bool:
         return self._cancelled
-
-    def running(self) -> bool:
-        return False
-
-    def done(self) -> bool:
-        return True
 
     def result(self, timeout: float | None = None) -> NoReturn:
         if self._cancelled:
@@ -127,9 +138,6 @@ class CallError(StockError, grpc.Call, _Future):
         except CallError:
             return sys.exc_info()[2]
 
-    def add_done_callback(self, fn: Callable[[Any], None], timeout: float | None = None) -> None:
-        fn(self)
-
     def __iter__(self) -> CallError:
         return self
 
@@ -146,7 +154,7 @@ class CallError(StockError, grpc.Call, _Future):
         )
 
 
-class BegunCallError(CallError, StockStream):
+class BegunCallError(CallError, StockStream):  # type: ignore[misc]
     """How a call failed that was given out as a future or a stream."""
 
     def __del__(self) -> None:

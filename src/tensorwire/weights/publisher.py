@@ -8,7 +8,6 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any, Final, Literal
 
 import grpc
@@ -175,12 +174,7 @@ class Publisher:
     def __enter__(self) -> Publisher:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # ------------------------------------------------------------------------------ the trainer's

@@ -7,21 +7,20 @@ from typing import Annotated
 
 import typer
 
+from tensorwire.cli.bench.figures import Peers, epilog, measure
 from tensorwire.cli.group import Command, single
-from tensorwire.cli.options import Json, Output, Plot, Rounds, Seconds, usage, words, writable
+from tensorwire.cli.options import Json, Output, Plot, Rounds, Seconds, usage, words
 
 app = single()
 
 
 @app.command(
     cls=Command,
-    epilog="Examples:\n\n"
-    "[bold]tensorwire bench channels[/]\n\n"
-    "[bold]tensorwire bench channels --model googlenet --ranks 2,4 --compute 0.2[/]\n\n"
-    "[bold]tensorwire bench channels --peers hybrid,gloo --compute 0 --plot channels.png[/]\n\n"
-    "Exit codes: 0 all figures are there, 1 some are missing (the notes say why; --peers all misses"
-    " no peer that is not installed) or a file could not be written, 2 wrong usage, 130 after "
-    "Ctrl-C, which ends with the figures that there are.",
+    epilog=epilog(
+        "channels",
+        "--model googlenet --ranks 2,4 --compute 0.2",
+        "--peers hybrid,gloo --compute 0 --plot channels.png",
+    ),
 )
 def channels(
     model: Annotated[
@@ -52,8 +51,6 @@ def channels(
     parameter server over stock gRPC and over tensorwire, by Horovod's API, by the hybrid
     all-reduce, by Baidu's ring, by gloo and by MPI. The averages are checked.
     """
-    from tensorwire.bench.harness.files import check_plot
-    from tensorwire.bench.harness.handover import measured
     from tensorwire.bench.suites.channels.contender import find, names
     from tensorwire.bench.suites.channels.suite import LIMIT, Channels, Options
     from tensorwire.bench.suites.channels.suite import plot as draw
@@ -64,21 +61,15 @@ def channels(
         return int(word)
 
     everyone = [Channels.baseline.contender, *(n for n in names() if n not in ("grpcio", LIMIT))]
-    named = words("--peers", ",".join(peers))
-    for name in named:
-        usage("--peers", lambda name: name == "all" or find(name), name)
-    chosen = [*(name for name in named if name != "all"), *(everyone if "all" in named else ())]
+    compared = Peers.of(peers, everyone, find)
     wanted = Options(
         model=model,
         ranks=[usage("--ranks", many, word) for word in words("--ranks", ranks)],
         batch=batch,
         compute=compute,
-        peers=list(dict.fromkeys((LIMIT, *chosen))),
+        peers=list(dict.fromkeys((LIMIT, *compared.chosen))),
         rounds=rounds,
         seconds=seconds,
-        may_lack=[name for name in everyone if name not in named],
+        may_lack=compared.may_lack,
     )
-    writable("--output", output)
-    writable("--plot", plot, check_plot)
-    suite = usage("--model", Channels.of, wanted)
-    raise typer.Exit(measured(suite, output, json_, plot, draw))
+    measure("--model", Channels.of, wanted, output, json_, plot, draw)

@@ -7,32 +7,21 @@ from typing import Annotated
 
 import typer
 
+from tensorwire.cli.bench.figures import Peers, epilog, measure
 from tensorwire.cli.group import Command, single
-from tensorwire.cli.options import (
-    Json,
-    Output,
-    Plot,
-    Rounds,
-    Seconds,
-    choices,
-    usage,
-    words,
-    writable,
-)
+from tensorwire.cli.options import Json, Output, Plot, Rounds, Seconds, choices, sizes_of
 
 app = single()
 
 
 @app.command(
     cls=Command,
-    epilog="Examples:\n\n"
-    "[bold]tensorwire bench remote[/]\n\n"
-    "[bold]tensorwire bench remote --transport shm --cases read --sizes 8,1M[/]\n\n"
-    "[bold]tensorwire bench remote --peers nixl,mpi --json --output figures.json[/]\n\n"
-    "[bold]tensorwire bench remote --cases jax,jax_published --peers jax[/]\n\n"
-    "Exit codes: 0 all figures are there, 1 some are missing (the notes say why; --peers all misses"
-    " no peer that is not installed) or a file could not be written, 2 wrong usage, 130 after "
-    "Ctrl-C, which ends with the figures that there are.",
+    epilog=epilog(
+        "remote",
+        "--transport shm --cases read --sizes 8,1M",
+        "--peers nixl,mpi --json --output figures.json",
+        "--cases jax,jax_published --peers jax",
+    ),
 )
 def remote(
     transport: Annotated[
@@ -64,26 +53,19 @@ def remote(
     Every contender runs in two processes of its own, an owner of memory and a client on 127.0.0.1.
     A row is printed only when the transport was taken that was asked for.
     """
-    from tensorwire.bench.harness.files import check_plot
-    from tensorwire.bench.harness.handover import measured
-    from tensorwire.bench.harness.work import parse_size
     from tensorwire.bench.suites.remote.contender import CASES, find, names
     from tensorwire.bench.suites.remote.suite import LIMIT, OWN, Accesses, Options
     from tensorwire.transports import names as transports
 
     others = [name for name in names() if name not in (OWN, LIMIT.contender)]
-    named = words("--peers", ",".join(peers))
-    for name in named:
-        usage("--peers", lambda name: name == "all" or find(name), name)
+    compared = Peers.of(peers, others, find)
     wanted = Options(
         transports=choices("--transport", ",".join(transport), transports()),
         cases=choices("--cases", cases, CASES),
-        sizes=[usage("--sizes", parse_size, size) for size in words("--sizes", sizes)],
-        peers=others if "all" in named else named,
+        sizes=sizes_of("--sizes", sizes),
+        peers=compared.chosen,
         rounds=rounds,
         seconds=seconds,
-        may_lack=[name for name in others if name not in named],
+        may_lack=compared.may_lack,
     )
-    writable("--output", output)
-    writable("--plot", plot, check_plot)
-    raise typer.Exit(measured(usage("--peers", Accesses.of, wanted), output, json_, plot))
+    measure("--peers", Accesses.of, wanted, output, json_, plot)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tensorwire.cli.bench.figures import Peers, epilog, measure
 from tensorwire.cli.group import Command, single
 from tensorwire.cli.options import (
     Json,
@@ -15,10 +16,9 @@ from tensorwire.cli.options import (
     Rounds,
     Seconds,
     choices,
+    sizes_of,
     usage,
     ways,
-    words,
-    writable,
 )
 
 app = single()
@@ -26,14 +26,12 @@ app = single()
 
 @app.command(
     cls=Command,
-    epilog="Examples:\n\n"
-    "[bold]tensorwire bench rpc[/]\n\n"
-    "[bold]tensorwire bench rpc --transport shm --sizes 8 --rounds 9[/]\n\n"
-    "[bold]tensorwire bench rpc --payload bytes,protobuf --sizes 1M,64M[/]\n\n"
-    "[bold]tensorwire bench rpc --peers zmq,flight,nixl,mpi --json --output figures.json[/]\n\n"
-    "Exit codes: 0 all figures are there, 1 some are missing (the notes say why; --peers all misses"
-    " no peer that is not installed) or a file could not be written, 2 wrong usage, 130 after "
-    "Ctrl-C, which ends with the figures that there are.",
+    epilog=epilog(
+        "rpc",
+        "--transport shm --sizes 8 --rounds 9",
+        "--payload bytes,protobuf --sizes 1M,64M",
+        "--peers zmq,flight,nixl,mpi --json --output figures.json",
+    ),
 )
 def rpc(
     transport: Annotated[
@@ -77,33 +75,25 @@ def rpc(
     Every contender runs in two processes of its own, a client and a server on 127.0.0.1. A row is
     printed only when the calls took the transport that was asked for.
     """
-    from tensorwire.bench.harness.files import check_plot
-    from tensorwire.bench.harness.handover import measured
-    from tensorwire.bench.harness.work import parse_size
     from tensorwire.bench.suites.rpc.contender import find, names
     from tensorwire.bench.suites.rpc.messages import PAYLOADS, check_payload
     from tensorwire.bench.suites.rpc.suite import CASES, LIMITS, ORIGINS, OWN, Calls, Options
 
     others = [name for name in names() if name not in (OWN, Calls.baseline.contender)]
-    named = words("--peers", ",".join(peers)) if peers else []
-    for name in named:
-        usage("--peers", lambda name: name == "all" or find(name), name)
+    compared = Peers.of(peers, others, find)
     wanted = Options(
         transports=ways("--transport", ",".join(transport)),
-        sizes=[usage("--sizes", parse_size, size) for size in words("--sizes", sizes)],
+        sizes=sizes_of("--sizes", sizes),
         cases=choices("--cases", cases, CASES),
         origins=choices("--origin", origin, ORIGINS),
         reads=[word == "yes" for word in choices("--reads", reads, ("no", "yes"))],
-        peers=[*(LIMITS if limits else ()), *(others if "all" in named else named)],
+        peers=[*(LIMITS if limits else ()), *compared.chosen],
         rounds=rounds,
         seconds=seconds,
         callers=callers,
         payloads=choices("--payload", payload, PAYLOADS),
-        may_lack=[name for name in others if name not in named],
+        may_lack=compared.may_lack,
     )
     for each in wanted.payloads:
         usage("--payload", check_payload, each)
-    writable("--output", output)
-    writable("--plot", plot, check_plot)
-    suite = usage("--peers", Calls.of, wanted)
-    raise typer.Exit(measured(suite, output, json_, plot))
+    measure("--peers", Calls.of, wanted, output, json_, plot)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tensorwire.cli.bench.figures import measure
 from tensorwire.cli.group import Command, single
 from tensorwire.cli.options import (
     Json,
@@ -15,9 +16,9 @@ from tensorwire.cli.options import (
     Rounds,
     Seconds,
     choices,
-    usage,
+    size_of,
+    sizes_of,
     words,
-    writable,
 )
 
 app = single()
@@ -64,31 +65,19 @@ def tensorflow(
     Every contender is a cluster of two processes on 127.0.0.1. A row is printed only when its
     tensors took the transport that was asked for, and when the results were right.
     """
-    from tensorwire.bench.harness.files import check_plot
-    from tensorwire.bench.harness.handover import measured
-    from tensorwire.bench.harness.work import parse_size
     from tensorwire.bench.suites.tensorflow.cases import CASES, WORD
     from tensorwire.bench.suites.tensorflow.suite import Options, Steps
     from tensorwire.transports import names
 
-    def size(option: str, text: str) -> int:
-        found = usage(option, lambda word: parse_size(word, WORD), text)
-        if found == 0:
-            raise typer.BadParameter("must be more than 0", param_hint=option)
-        return found
-
     wanted = Options(
         transports=choices("--transport", ",".join(transport), names()),
         cases=choices("--cases", cases, CASES),
-        sizes=[size("--sizes", word) for word in words("--sizes", sizes)],
-        many_sizes=[size("--many-sizes", word) for word in words("--many-sizes", many_sizes)],
-        step_size=size("--step-size", step_size),
-        reduce_size=size("--reduce-size", reduce_size),
+        sizes=sizes_of("--sizes", sizes, WORD, WORD),
+        many_sizes=sizes_of("--many-sizes", many_sizes, WORD, WORD),
+        step_size=size_of("--step-size", step_size, WORD, WORD),
+        reduce_size=size_of("--reduce-size", reduce_size, WORD, WORD),
         rounds=rounds,
         seconds=seconds,
         peers=words("--peers", ",".join(peers)) if peers else [],
     )
-    writable("--output", output)
-    writable("--plot", plot, check_plot)
-    suite = usage("--peers", Steps.of, wanted)
-    raise typer.Exit(measured(suite, output, json_, plot))
+    measure("--peers", Steps.of, wanted, output, json_, plot)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tensorwire.cli.bench.figures import Peers, epilog, measure
 from tensorwire.cli.bench.ranks import RankCommand
 from tensorwire.cli.group import single
 from tensorwire.cli.options import (
@@ -31,23 +32,16 @@ _RANKS = (
     "All processes are on this host, unless --connect says otherwise. Started by torchrun, mpirun "
     "or srun, each rank has one of them, and rank 0 leads."
 )
-_CODES = (
-    "Exit codes: 0 all figures are there, 1 some are missing (the notes say why; --peers all misses"
-    " no peer that is not installed) or a file could not be written, 2 wrong usage, 130 after "
-    "Ctrl-C, which ends with the figures that there are."
-)
 
 
 def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Typer:
     """The command of one benchmark. examples: arguments."""
     app = single()
-    shown = "".join(f"[bold]tensorwire bench {name} {example}[/]\n\n" for example in examples)
 
     @app.command(
         cls=RankCommand,
         help=f"{summary}\n\n{about}\n\n{_RANKS}",
-        epilog=f"Examples:\n\n[bold]tensorwire bench {name}[/]\n\n{shown}"
-        f"[bold]mpirun -n 4 tensorwire bench {name}[/]\n\n{_CODES}",
+        epilog=epilog(name, *examples, launcher="mpirun -n 4"),
     )
     def run(
         context: typer.Context,
@@ -197,8 +191,6 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
         json_: Json = False,
     ) -> None:
         from tensorwire.bench.contenders.tf_grpc.tensorwire import IDEAS, PIPELINING
-        from tensorwire.bench.harness.files import check_plot
-        from tensorwire.bench.harness.handover import measured
         from tensorwire.bench.harness.tokens import Token
         from tensorwire.bench.suites.tf_grpc import remote
         from tensorwire.bench.suites.tf_grpc.cluster import Settings
@@ -219,10 +211,8 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
         if rate and window > 1:
             raise typer.BadParameter("calls at a --rate have no window", param_hint="--window")
         others = [each for each in names() if each not in (OWN, BASELINE.contender)]
-        named = words("--peers", ",".join(peers)) if peers else []
-        for each in named:
-            usage("--peers", lambda each: each == "all" or find(each), each)
-        chosen = [*(LIMITS if limits else ()), *(others if "all" in named else named)]
+        compared = Peers.of(peers, others, find)
+        chosen = [*(LIMITS if limits else ()), *compared.chosen]
         ahead = ways("--transport", ",".join(transport))
         link = None
         if network:
@@ -288,7 +278,7 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
             seconds=seconds,
             settings=Settings(warm_up, rate, monitor, str(token.file) if token else "", link),
             without=ideas,
-            may_lack=[each for each in others if each not in named],
+            may_lack=compared.may_lack,
             remote=usage("--connect", lambda where: remote.look_up(where, port, token), where),
             window=window,
         )
@@ -296,11 +286,10 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
             from tensorwire.bench.suites.rpc.messages import check_payload
 
             usage("--mode", check_payload, "protobuf")
-        writable("--output", output)
         writable("--csv", csv)
-        writable("--plot", plot, check_plot)
-        suite = usage("--peers", lambda wanted: Payloads.of(wanted, ranks), wanted)
-        raise typer.Exit(measured(suite, output, json_, plot, draw, csv))
+        measure(
+            "--peers", lambda of: Payloads.of(of, ranks), wanted, output, json_, plot, draw, csv
+        )
 
     return app
 

@@ -7,31 +7,20 @@ from typing import Annotated
 
 import typer
 
+from tensorwire.cli.bench.figures import Peers, epilog, measure
 from tensorwire.cli.group import Command, single
-from tensorwire.cli.options import (
-    Json,
-    Output,
-    Plot,
-    Rounds,
-    Seconds,
-    choices,
-    usage,
-    words,
-    writable,
-)
+from tensorwire.cli.options import Json, Output, Plot, Rounds, Seconds, choices, sizes_of
 
 app = single()
 
 
 @app.command(
     cls=Command,
-    epilog="Examples:\n\n"
-    "[bold]tensorwire bench torch[/]\n\n"
-    "[bold]tensorwire bench torch --cases ddp --sizes 96M --compute 0 --rounds 9[/]\n\n"
-    "[bold]tensorwire bench torch --cases fsdp,zero --ranks 4 --json --output figures.json[/]\n\n"
-    "Exit codes: 0 all figures are there, 1 some are missing (the notes say why; --peers all misses"
-    " no peer that is not installed) or a file could not be written, 2 wrong usage, 130 after "
-    "Ctrl-C, which ends with the figures that there are.",
+    epilog=epilog(
+        "torch",
+        "--cases ddp --sizes 96M --compute 0 --rounds 9",
+        "--cases fsdp,zero --ranks 4 --json --output figures.json",
+    ),
 )
 def torch(
     cases: Annotated[
@@ -65,32 +54,20 @@ def torch(
     backward and optimizer. The first one is compared with that of one process which trains on all
     batches.
     """
-    from tensorwire.bench.harness.files import check_plot
-    from tensorwire.bench.harness.handover import measured
-    from tensorwire.bench.harness.work import parse_size
     from tensorwire.bench.suites.torch.contender import find, names
     from tensorwire.bench.suites.torch.suite import LIMIT, OWN, Options, Trainings
     from tensorwire.bench.suites.torch.training import WAYS
 
     others = [name for name in names() if name not in (OWN, LIMIT)]
-    named = words("--peers", ",".join(peers))
-    if "none" in named and len(named) > 1:
-        raise typer.BadParameter("'none' and others at the same time", param_hint="--peers")
-    named = [name for name in named if name != "none"]
-    for name in named:
-        usage("--peers", lambda name: name == "all" or find(name), name)
-    chosen = [*(name for name in named if name != "all"), *(others if "all" in named else ())]
+    compared = Peers.of(peers, others, find)
     wanted = Options(
         cases=choices("--cases", cases, WAYS),
-        sizes=[usage("--sizes", parse_size, word) for word in words("--sizes", sizes)],
+        sizes=sizes_of("--sizes", sizes),
         ranks=ranks,
         compute=compute,
-        peers=list(dict.fromkeys(chosen)),
+        peers=compared.chosen,
         rounds=rounds,
         seconds=seconds,
-        may_lack=[name for name in others if name not in named],
+        may_lack=compared.may_lack,
     )
-    writable("--output", output)
-    writable("--plot", plot, check_plot)
-    suite = usage("--peers", Trainings.of, wanted)
-    raise typer.Exit(measured(suite, output, json_, plot))
+    measure("--peers", Trainings.of, wanted, output, json_, plot)

@@ -7,32 +7,21 @@ from typing import Annotated
 
 import typer
 
+from tensorwire.cli.bench.figures import Peers, epilog, measure
 from tensorwire.cli.group import Command, single
-from tensorwire.cli.options import (
-    Json,
-    Output,
-    Plot,
-    Rounds,
-    Seconds,
-    choices,
-    usage,
-    words,
-    writable,
-)
+from tensorwire.cli.options import Json, Output, Plot, Rounds, Seconds, choices, sizes_of
 
 app = single()
 
 
 @app.command(
     cls=Command,
-    epilog="Examples:\n\n"
-    "[bold]tensorwire bench weights[/]\n\n"
-    "[bold]tensorwire bench weights --cases adopted --sizes 64M,1G --rounds 9[/]\n\n"
-    "[bold]tensorwire bench weights --cases copied,resharded --peers none[/]\n\n"
-    "[bold]tensorwire bench weights --peers grpcio --json --output figures.json[/]\n\n"
-    "Exit codes: 0 all figures are there, 1 some are missing (the notes say why; --peers all misses"
-    " no peer that is not installed) or a file could not be written, 2 wrong usage, 130 after "
-    "Ctrl-C, which ends with the figures that there are.",
+    epilog=epilog(
+        "weights",
+        "--cases adopted --sizes 64M,1G --rounds 9",
+        "--cases copied,resharded --peers none",
+        "--peers grpcio --json --output figures.json",
+    ),
 )
 def weights(
     cases: Annotated[
@@ -68,38 +57,20 @@ def weights(
     is printed only when the receivers held what the trainer had, and no more bytes had moved than
     both ends have in common.
     """
-    from tensorwire.bench.harness.files import check_plot
-    from tensorwire.bench.harness.handover import measured
-    from tensorwire.bench.harness.work import parse_size
     from tensorwire.bench.suites.weights.contender import CASES, find, names
     from tensorwire.bench.suites.weights.suite import LIMIT, OWN, Options, Weights
 
-    def size(text: str) -> int:
-        found = usage("--sizes", parse_size, text)
-        if found == 0:
-            raise typer.BadParameter("must be more than 0", param_hint="--sizes")
-        return found
-
     others = [name for name in names() if name not in (*OWN, LIMIT)]
-    named = words("--peers", ",".join(peers))
-    if "none" in named and len(named) > 1:
-        raise typer.BadParameter("'none' and others at the same time", param_hint="--peers")
-    named = [name for name in named if name != "none"]
-    for name in named:
-        usage("--peers", lambda name: name == "all" or find(name), name)
-    chosen = [*(name for name in named if name != "all"), *(others if "all" in named else ())]
+    compared = Peers.of(peers, others, find)
     wanted = Options(
         cases=choices("--cases", cases, CASES),
-        sizes=[size(word) for word in words("--sizes", sizes)],
+        sizes=sizes_of("--sizes", sizes, 1),
         receivers=receivers,
         transports=choices("--transports", transports, ("shm", "tcp")),
-        peers=list(dict.fromkeys(chosen)),
+        peers=compared.chosen,
         limits=limits,
         rounds=rounds,
         seconds=seconds,
-        may_lack=[name for name in others if name not in named],
+        may_lack=compared.may_lack,
     )
-    writable("--output", output)
-    writable("--plot", plot, check_plot)
-    suite = usage("--peers", Weights.of, wanted)
-    raise typer.Exit(measured(suite, output, json_, plot))
+    measure("--peers", Weights.of, wanted, output, json_, plot)

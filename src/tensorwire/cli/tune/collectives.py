@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from tensorwire.cli.group import Command, single
-from tensorwire.cli.options import Json, Rounds, Seconds, choices, usage, words, writable
+from tensorwire.cli.options import Json, Rounds, Seconds, choices, sizes_of, usage, words, writable
 
 app = single()
 
@@ -61,7 +61,6 @@ def collectives(
     from tensorwire.bench.harness.files import keep, save
     from tensorwire.bench.harness.schedule import Forecast
     from tensorwire.bench.harness.terminal import announce, progress_bar
-    from tensorwire.bench.harness.work import parse_size
     from tensorwire.bench.suites.collectives import tuning
     from tensorwire.bench.suites.collectives.ways import CASES, FABRICS
 
@@ -70,16 +69,10 @@ def collectives(
             raise ValueError(f"{word!r} is no number of ranks: write 2, 4 or 8")
         return int(word)
 
-    def size(word: str) -> int:
-        found = parse_size(word, 1)
-        if found == 0:
-            raise ValueError("must be more than 0")
-        return found
-
     named = choices("--transports", transports, ("all", *FABRICS))
     ways = [*FABRICS] if "all" in named else named
     wanted = choices("--cases", cases, CASES)
-    nbytes = sorted(usage("--sizes", size, word) for word in words("--sizes", sizes))
+    nbytes = sorted(sizes_of("--sizes", sizes, 1, 1))
     suites = [
         tuning.Tune.between(number, ways, wanted, nbytes, rounds, seconds)
         for number in sorted(usage("--ranks", many, word) for word in words("--ranks", ranks))

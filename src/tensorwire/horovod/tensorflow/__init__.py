@@ -1,37 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Horovod for TensorFlow 2: ``import tensorwire.horovod.tensorflow as hvd``."""
 
-from tensorwire.horovod.asking import (
-    Adasum,
-    Average,
-    Max,
-    Min,
-    Product,
-    Sum,
-    barrier,
-    join,
-    nccl_built,
-    none_built,
-)
-from tensorwire.horovod.errors import HorovodInternalError, HostsUpdatedInterrupt
-from tensorwire.horovod.process import (
-    ProcessSet,
-    add_process_set,
-    cross_rank,
-    cross_size,
-    global_process_set,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    rank,
-    remove_process_set,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
-)
+from tensorwire.horovod import common
+from tensorwire.horovod.common import *  # noqa: F403
 from tensorwire.horovod.tensorflow import elastic
 from tensorwire.horovod.tensorflow.compression import Compression
 from tensorwire.horovod.tensorflow.gradients import DistributedGradientTape, DistributedOptimizer
@@ -48,58 +19,20 @@ from tensorwire.horovod.tensorflow.operations import (
 )
 from tensorwire.horovod.tensorflow.sync_batch_norm import SyncBatchNormalization
 
-ccl_built = cuda_built = ddl_built = gloo_built = gloo_enabled = none_built
-mpi_built = mpi_enabled = mpi_threads_supported = rocm_built = none_built
-
 __all__ = [
-    "Adasum",
-    "Average",
     "Compression",
     "DistributedGradientTape",
     "DistributedOptimizer",
-    "HorovodInternalError",
-    "HostsUpdatedInterrupt",
-    "Max",
-    "Min",
-    "ProcessSet",
-    "Product",
-    "Sum",
     "SyncBatchNormalization",
-    "add_process_set",
     "allgather",
     "allgather_object",
     "allreduce",
     "alltoall",
-    "barrier",
     "broadcast",
     "broadcast_object",
     "broadcast_variables",
-    "ccl_built",
-    "cross_rank",
-    "cross_size",
-    "cuda_built",
-    "ddl_built",
     "elastic",
-    "global_process_set",
-    "gloo_built",
-    "gloo_enabled",
     "grouped_allreduce",
-    "init",
-    "is_homogeneous",
-    "is_initialized",
-    "join",
-    "local_rank",
-    "local_size",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
-    "rank",
     "reducescatter",
-    "remove_process_set",
-    "rocm_built",
-    "shutdown",
-    "size",
-    "start_timeline",
-    "stop_timeline",
 ]
+__all__ += common.__all__

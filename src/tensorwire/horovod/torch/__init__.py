@@ -1,37 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Horovod for PyTorch: ``import tensorwire.horovod.torch as hvd``."""
 
-from tensorwire.horovod.asking import (
-    Adasum,
-    Average,
-    Max,
-    Min,
-    Product,
-    Sum,
-    barrier,
-    join,
-    nccl_built,
-    none_built,
-)
-from tensorwire.horovod.errors import HorovodInternalError, HostsUpdatedInterrupt
-from tensorwire.horovod.process import (
-    ProcessSet,
-    add_process_set,
-    cross_rank,
-    cross_size,
-    global_process_set,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    rank,
-    remove_process_set,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
-)
+from tensorwire.horovod import common
+from tensorwire.horovod.common import *  # noqa: F403
 from tensorwire.horovod.torch import elastic
 from tensorwire.horovod.torch.compression import Compression
 from tensorwire.horovod.torch.functions import (
@@ -70,23 +41,10 @@ from tensorwire.horovod.torch.operations import (
 from tensorwire.horovod.torch.optimizer import DistributedOptimizer
 from tensorwire.horovod.torch.sync_batch_norm import SyncBatchNorm
 
-ccl_built = cuda_built = ddl_built = gloo_built = gloo_enabled = none_built
-mpi_built = mpi_enabled = mpi_threads_supported = rocm_built = none_built
-
 __all__ = [
-    "Adasum",
-    "Average",
     "Compression",
     "DistributedOptimizer",
-    "HorovodInternalError",
-    "HostsUpdatedInterrupt",
-    "Max",
-    "Min",
-    "ProcessSet",
-    "Product",
-    "Sum",
     "SyncBatchNorm",
-    "add_process_set",
     "allgather",
     "allgather_async",
     "allgather_object",
@@ -96,7 +54,6 @@ __all__ = [
     "allreduce_async_",
     "alltoall",
     "alltoall_async",
-    "barrier",
     "broadcast",
     "broadcast_",
     "broadcast_async",
@@ -104,15 +61,7 @@ __all__ = [
     "broadcast_object",
     "broadcast_optimizer_state",
     "broadcast_parameters",
-    "ccl_built",
-    "cross_rank",
-    "cross_size",
-    "cuda_built",
-    "ddl_built",
     "elastic",
-    "global_process_set",
-    "gloo_built",
-    "gloo_enabled",
     "grouped_allgather",
     "grouped_allgather_async",
     "grouped_allreduce",
@@ -121,26 +70,10 @@ __all__ = [
     "grouped_allreduce_async_",
     "grouped_reducescatter",
     "grouped_reducescatter_async",
-    "init",
-    "is_homogeneous",
-    "is_initialized",
-    "join",
-    "local_rank",
-    "local_size",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
     "poll",
-    "rank",
     "reducescatter",
     "reducescatter_async",
-    "remove_process_set",
-    "rocm_built",
-    "shutdown",
-    "size",
     "sparse_allreduce_async",
-    "start_timeline",
-    "stop_timeline",
     "synchronize",
 ]
+__all__ += common.__all__

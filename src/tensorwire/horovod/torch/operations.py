@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, Final
+from typing import Any, Final, ParamSpec
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from tensorwire.horovod.performing import Array, dtype_of
 from tensorwire.horovod.process import ProcessSet, global_process_set
 from tensorwire.horovod.torch.compression import Compression
 
+P = ParamSpec("P")
 Tensor = Any
 _Function: Any = torch.autograd.Function  # typed or not, as PyTorch is installed or not
 
@@ -121,6 +123,17 @@ def synchronize(handle: Handle) -> Any:
     return handle.result()
 
 
+def _blocking(begin: Callable[P, Handle]) -> Callable[P, Any]:
+    """The same operation, which waits for its result and returns that."""
+
+    def operation(*arguments: P.args, **named: P.kwargs) -> Any:
+        return synchronize(begin(*arguments, **named))
+
+    functools.update_wrapper(operation, begin)
+    operation.__name__ = operation.__qualname__ = begin.__name__.replace("_async", "")
+    return operation
+
+
 # ---- allreduce ----
 
 
@@ -156,18 +169,7 @@ def allreduce_async_(
     )
 
 
-def allreduce_(
-    tensor: Tensor,
-    average: bool | None = None,
-    name: str | None = None,
-    op: int | None = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-) -> Tensor:
-    return synchronize(
-        allreduce_async_(tensor, average, name, op, prescale_factor, postscale_factor, process_set)
-    )
+allreduce_ = _blocking(allreduce_async_)
 
 
 def grouped_allreduce_async(
@@ -214,21 +216,7 @@ def grouped_allreduce_async_(
     )
 
 
-def grouped_allreduce_(
-    tensors: Sequence[Tensor],
-    average: bool | None = None,
-    name: str | None = None,
-    op: int | None = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-) -> list[Tensor]:
-    found: list[Tensor] = synchronize(
-        grouped_allreduce_async_(
-            tensors, average, name, op, prescale_factor, postscale_factor, process_set
-        )
-    )
-    return found
+grouped_allreduce_ = _blocking(grouped_allreduce_async_)
 
 
 class _Allreduce(_Function):  # type: ignore[misc]
@@ -410,13 +398,7 @@ def broadcast_async_(
     return _broadcast(tensor, root_rank, name, process_set, in_place=True)
 
 
-def broadcast_(
-    tensor: Tensor,
-    root_rank: int,
-    name: str | None = None,
-    process_set: ProcessSet = global_process_set,
-) -> Tensor:
-    return synchronize(broadcast_async_(tensor, root_rank, name, process_set))
+broadcast_ = _blocking(broadcast_async_)
 
 
 class _Broadcast(_Function):  # type: ignore[misc]

@@ -43,7 +43,7 @@ class _Outcome(NamedTuple):
     response: Any = None
 
 
-class EndedCall(grpc.Call, _Future):
+class SuccessfulCall(status.EndedCall):
     """A call that ended with OK, as ``with_call`` returns it."""
 
     def __init__(
@@ -61,38 +61,14 @@ class EndedCall(grpc.Call, _Future):
     def code(self) -> grpc.StatusCode:
         return grpc.StatusCode.OK
 
-    def details(self) -> str:
-        return self._details
-
     def debug_error_string(self) -> str:
         return ""
-
-    def initial_metadata(self) -> tuple[Metadatum, ...]:
-        return self._initial
-
-    def trailing_metadata(self) -> tuple[Metadatum, ...]:
-        return self._trailing
-
-    def is_active(self) -> bool:
-        return False
 
     def time_remaining(self) -> float | None:  # type: ignore[override]
         return None
 
-    def cancel(self) -> bool:
-        return False
-
-    def add_callback(self, callback: Callable[[], None]) -> bool:
-        return False
-
     def cancelled(self) -> bool:
         return False
-
-    def running(self) -> bool:
-        return False
-
-    def done(self) -> bool:
-        return True
 
     def result(self, timeout: float | None = None) -> Any:
         return self._response
@@ -102,9 +78,6 @@ class EndedCall(grpc.Call, _Future):
 
     def traceback(self, timeout: float | None = None) -> None:
         return None
-
-    def add_done_callback(self, fn: Callable[[Any], None]) -> None:
-        fn(self)
 
     def __repr__(self) -> str:
         return f"<call that ended with {self.code()}, {self._details!r}>"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from time import time
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import grpc
 
@@ -22,9 +22,9 @@ from tensorwire.rpc.client.blocking import running_loop
 from tensorwire.rpc.client.call import (
     BAD_RESPONSE,
     ActiveCall,
-    EndedCall,
     ResponseFuture,
     ResponseStream,
+    SuccessfulCall,
     deserialized,
 )
 from tensorwire.rpc.client.requests import iterator_of, send_all
@@ -72,26 +72,27 @@ class Way(Protocol):
         the call's. Raises CallError where there is no way."""
 
 
-class Method(NamedTuple):
-    """What a multicallable is made of."""
-
-    name: str
-    serializer: Transform | None
-    deserializer: Transform | None
-    registered: bool
-
-
 class _MultiCallable:
     """``arity`` is the name of the channel's method for it."""
 
     arity = ""
 
-    def __init__(self, way: Way, method: Method) -> None:
+    def __init__(
+        self,
+        way: Way,
+        name: str | bytes,
+        serializer: Transform | None,
+        deserializer: Transform | None,
+        registered: bool | None,
+    ) -> None:
         self._way = way
-        self._method = method
-        self._name, _, self._deserializer, self._registered = method
-        self._serializer = bounded(method.serializer, way.limits.send)
-        self._raw = takes_segments(method.deserializer)
+        self._name = name.decode() if isinstance(name, bytes) else name
+        self._serializer = bounded(serializer, way.limits.send)
+        self._deserializer = deserializer
+        self._of_stock = joining(serializer), splitting(deserializer)
+        # Older versions do not know the argument, and do not generate code that passes it.
+        self._named = {"_registered_method": True} if registered else {}
+        self._raw = takes_segments(deserializer)
         self._by_grpc: Any = None
         self._told = False
 
@@ -106,14 +107,8 @@ class _MultiCallable:
         channel = self._way.stock  # each time: it says no in a forked child
         stock = self._by_grpc
         if stock is None:
-            # Older versions do not know the argument, and do not generate code that passes it.
-            registered = {"_registered_method": True} if self._registered else {}
-            stock = self._by_grpc = getattr(channel, self.arity)(
-                self._name,
-                joining(self._method.serializer),
-                splitting(self._deserializer),
-                **registered,
-            )
+            make = getattr(channel, self.arity)
+            stock = self._by_grpc = make(self._name, *self._of_stock, **self._named)
         return stock
 
     def _route(
@@ -292,7 +287,7 @@ class UnaryUnary(_MultiCallable, _UnaryUnary):
                 raise status.CallError(*BAD_RESPONSE, initial, trailing)
         if not with_call:
             return response
-        return response, EndedCall(response, details, initial, trailing)
+        return response, SuccessfulCall(response, details, initial, trailing)
 
     def with_call(
         self,
@@ -426,8 +421,7 @@ class Calling(grpc.Channel):
         _registered_method: bool | None = False,
     ) -> UnaryUnary:
         return UnaryUnary(
-            self._way,
-            _method(method, request_serializer, response_deserializer, _registered_method),
+            self._way, method, request_serializer, response_deserializer, _registered_method
         )
 
     def unary_stream(
@@ -438,8 +432,7 @@ class Calling(grpc.Channel):
         _registered_method: bool | None = False,
     ) -> UnaryStream:
         return UnaryStream(
-            self._way,
-            _method(method, request_serializer, response_deserializer, _registered_method),
+            self._way, method, request_serializer, response_deserializer, _registered_method
         )
 
     def stream_unary(
@@ -450,8 +443,7 @@ class Calling(grpc.Channel):
         _registered_method: bool | None = False,
     ) -> StreamUnary:
         return StreamUnary(
-            self._way,
-            _method(method, request_serializer, response_deserializer, _registered_method),
+            self._way, method, request_serializer, response_deserializer, _registered_method
         )
 
     def stream_stream(
@@ -462,20 +454,5 @@ class Calling(grpc.Channel):
         _registered_method: bool | None = False,
     ) -> StreamStream:
         return StreamStream(
-            self._way,
-            _method(method, request_serializer, response_deserializer, _registered_method),
+            self._way, method, request_serializer, response_deserializer, _registered_method
         )
-
-
-def _method(
-    name: str | bytes,
-    serializer: Transform | None,
-    deserializer: Transform | None,
-    registered: bool | None,
-) -> Method:
-    return Method(
-        name.decode() if isinstance(name, bytes) else name,
-        serializer,
-        deserializer,
-        bool(registered),
-    )

@@ -200,7 +200,7 @@ def test_what_a_library_has_not_is_told() -> None:
         ("--cases", "all_sum", "none of all_reduce, broadcast"),
         ("--cases", "", "the list is empty"),
         ("--sizes", "8x", "is no size"),
-        ("--sizes", "0", "more than 0"),
+        ("--sizes", "0", "at least 1"),
         ("--ranks", "1", "Invalid value for '--ranks'"),
         ("--dtype", "float8", "none of float32"),
         ("--peers", "nccl", "no contender is called 'nccl'; there are gloo, memory, mpich"),

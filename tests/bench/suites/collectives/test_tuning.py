@@ -155,7 +155,7 @@ def test_wrong_usage_is_told() -> None:
         (("--ranks", "1"), "no number of ranks"),
         (("--transports", "grpc"), "none of"),
         (("--cases", "barrier"), "none of"),
-        (("--sizes", "0"), "more than 0"),
+        (("--sizes", "0"), "at least 1"),
     ):
         done = CliRunner().invoke(app, ["tune", "collectives", *arguments])
         assert done.exit_code == 2

@@ -188,7 +188,7 @@ def test_without_stock_there_is_no_ratio() -> None:
         ("--transport", "grpc", "none of shm, verbs, tcp"),
         ("--cases", "pull", "none of tensor"),
         ("--sizes", "6", "multiple of 4"),
-        ("--step-size", "0", "more than 0"),
+        ("--step-size", "0", "at least 4"),
         ("--output", "/nowhere/figures.json", "no folder"),
         ("--plot", "/nowhere/figures.png", "no folder"),
         ("--peers", "horovod", "no contender is called 'horovod'"),

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Horovod has for every framework."""
+
+from tensorwire.horovod.asking import (
+    Adasum,
+    Average,
+    Max,
+    Min,
+    Product,
+    Sum,
+    barrier,
+    join,
+    nccl_built,
+    none_built,
+)
+from tensorwire.horovod.errors import HorovodInternalError, HostsUpdatedInterrupt
+from tensorwire.horovod.process import (
+    ProcessSet,
+    add_process_set,
+    cross_rank,
+    cross_size,
+    global_process_set,
+    init,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    rank,
+    remove_process_set,
+    shutdown,
+    size,
+    start_timeline,
+    stop_timeline,
+)
+
+ccl_built = cuda_built = ddl_built = gloo_built = gloo_enabled = none_built
+mpi_built = mpi_enabled = mpi_threads_supported = rocm_built = none_built
+
+__all__ = [
+    "Adasum",
+    "Average",
+    "HorovodInternalError",
+    "HostsUpdatedInterrupt",
+    "Max",
+    "Min",
+    "ProcessSet",
+    "Product",
+    "Sum",
+    "add_process_set",
+    "barrier",
+    "ccl_built",
+    "cross_rank",
+    "cross_size",
+    "cuda_built",
+    "ddl_built",
+    "global_process_set",
+    "gloo_built",
+    "gloo_enabled",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "join",
+    "local_rank",
+    "local_size",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
+    "rank",
+    "remove_process_set",
+    "rocm_built",
+    "shutdown",
+    "size",
+    "start_timeline",
+    "stop_timeline",
+]
