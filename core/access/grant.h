@@ -9,6 +9,7 @@
 
 #include "base/ref.h"
 #include "engine/word_waits.h"
+#include "memory/arena.h"
 #include "memory/mapped_memory.h"
 #include "wire/one_sided_frames.h"
 
@@ -17,12 +18,13 @@ namespace tw {
 class Grant final : public RefCounted {
  public:
   Grant(const wire::Region& what, std::byte* at, Hold keeper, Ref<SharedMemory> common = nullptr,
-        Ref<Door> way_in = nullptr, bool by_device = false)
+        Ref<Door> way_in = nullptr, bool by_device = false, Ref<Block> place = nullptr)
       : region(what),
         data(at),
         hold(std::move(keeper)),
         shared(std::move(common)),
         door(std::move(way_in)),
+        block(std::move(place)),
         silent_(tally(shared.get(), door.get(), by_device)) {
     if (silent_) silent_->fetch_add(1, std::memory_order_relaxed);
   }
@@ -48,6 +50,8 @@ class Grant final : public RefCounted {
   const Hold hold;
   const Ref<SharedMemory> shared;  // in which it lies; null: other memory
   const Ref<Door> door;            // null: the peer has not been handed the memory
+  // Of the arena, in which it lies, if that was handed over: its next owner waits for the peer.
+  const Ref<Block> block;
 
  private:
   static std::atomic<uint32_t>* tally(SharedMemory* memory, bool mapped, bool by_device) {

@@ -43,6 +43,8 @@ void write(Copier& copier, std::byte* to, const std::byte* from, uint64_t length
   }
 }
 
+Status link_over() { return {Code::kUnavailable, "the peer has closed the link"}; }
+
 }  // namespace
 
 Status MappedRegions::add(const wire::Region& region, Ref<MappedMemory> memory) {
@@ -82,10 +84,11 @@ bool MappedRegions::holds(uint64_t region) {
   return regions_.contains(region);
 }
 
-std::optional<MappedRegions::Mapped> MappedRegions::find(uint64_t region) {
+std::optional<MappedRegions::Mapped> MappedRegions::find(uint64_t region, bool writing) {
   const MutexLock lock(mutex_);
   auto it = regions_.find(region);
-  if (it == regions_.end()) return std::nullopt;
+  if (it == regions_.end() || (writing && it->second.region.key == wire::kInArena))
+    return std::nullopt;
   return it->second;
 }
 
@@ -95,13 +98,13 @@ Result<MappedRegions::Entered> MappedRegions::enter(const Mapped& mapped) {
     case Door::kOpen:
       return entered;
     case Door::kLinkOver:
-      return Status{Code::kUnavailable, "the peer has closed the link"};
+      return link_over();
     default:
       return no_such_region(mapped.region.id);
   }
 }
 
-void MappedRegions::run(const AccessRequest& request, const Entered& in) {
+Status MappedRegions::run(const AccessRequest& request, const Entered& in) {
   std::byte* there = in.at(request.offset);
   switch (request.kind) {
     case OperationKind::kRead:
@@ -129,13 +132,17 @@ void MappedRegions::run(const AccessRequest& request, const Entered& in) {
       break;
     }
   }
-  if (request.kind != OperationKind::kRead) tell(in.visit->words());
+  if (request.kind == OperationKind::kRead)
+    return in.visit.state_since() == Door::kLinkOver ? link_over() : Status{};
+  tell(in.visit->words());
+  return {};
 }
 
-Result<bool> MappedRegions::run(const AccessRequest& request, const std::optional<Signal>& signal) {
+Result<bool> MappedRegions::run(const AccessRequest& request, const std::optional<Signal>& signal,
+                                bool writing) {
   // The owner's processor has to hear of an immediate.
   if (request.kind == OperationKind::kWriteImmediate) return false;
-  const auto mapped = find(request.region);
+  const auto mapped = find(request.region, writing);
   if (!mapped) return false;
   if (wire::updates(request.kind) && request.length != sizeof(uint64_t))
     return Status{Code::kInvalidArgument, "an atomic works on 8 bytes"};
@@ -143,10 +150,10 @@ Result<bool> MappedRegions::run(const AccessRequest& request, const std::optiona
   if (!signal) {
     auto in = enter(*mapped);
     if (!in) return in.status();
-    run(request, *in);
+    if (Status status = run(request, *in); !status.ok()) return status;
     return true;
   }
-  const auto flags = find(signal->region);
+  const auto flags = find(signal->region, writing);
   if (!flags) return false;
   uint64_t value;
   const AccessRequest last = request_of(*signal, &value);
@@ -155,16 +162,18 @@ Result<bool> MappedRegions::run(const AccessRequest& request, const std::optiona
   if (!in) return in.status();
   auto flagged = enter(*flags);
   if (!flagged) return flagged.status();
-  run(request, *in);
-  run(last, *flagged);
+  Status status = run(request, *in);
+  if (status.ok()) status = run(last, *flagged);
+  if (!status.ok()) return status;
   return true;
 }
 
-Result<bool> MappedRegions::run(const AccessBatch& batch, const std::optional<Signal>& signal) {
+Result<bool> MappedRegions::run(const AccessBatch& batch, const std::optional<Signal>& signal,
+                                bool writing) {
   std::vector<Entered> entered;
   entered.reserve(batch.regions().size() + 1);
   const auto add = [&](uint64_t region) -> Result<bool> {
-    const auto mapped = find(region);
+    const auto mapped = find(region, writing);
     if (!mapped) return false;
     auto in = enter(*mapped);
     if (!in) return in.status();
@@ -180,11 +189,12 @@ Result<bool> MappedRegions::run(const AccessBatch& batch, const std::optional<Si
     if (in->region.id != request.region)
       in = &*std::ranges::find(entered, request.region,
                                [](const Entered& one) { return one.region.id; });
-    run(request, *in);
+    if (Status status = run(request, *in); !status.ok()) return status;
   }
   if (signal) {
     uint64_t value;
-    run(request_of(*signal, &value), entered.back());
+    if (Status status = run(request_of(*signal, &value), entered.back()); !status.ok())
+      return status;
   }
   return true;
 }

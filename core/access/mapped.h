@@ -27,9 +27,12 @@ class MappedRegions {
   bool holds(uint64_t region);
 
   // Does all of it, or nothing. False: not all of it is mapped. Errors as of an operation.
-  Result<bool> run(const AccessRequest& request, const std::optional<Signal>& signal);
+  // `writing`: writes are under way to memory that is not; arena memory may be that, too.
+  Result<bool> run(const AccessRequest& request, const std::optional<Signal>& signal,
+                   bool writing = false);
   // The same of a batch, whose requests fit their regions.
-  Result<bool> run(const AccessBatch& batch, const std::optional<Signal>& signal);
+  Result<bool> run(const AccessBatch& batch, const std::optional<Signal>& signal,
+                   bool writing = false);
 
  private:
   struct Mapped {
@@ -43,9 +46,10 @@ class MappedRegions {
     std::byte* at(uint64_t offset) const { return visit->data() + region.address + offset; }
   };
 
-  std::optional<Mapped> find(uint64_t region);
+  std::optional<Mapped> find(uint64_t region, bool writing);
   static Result<Entered> enter(const Mapped& mapped);
-  void run(const AccessRequest& request, const Entered& in);
+  // UNAVAILABLE: the link has ended, and what was read may be of the memory's next owner.
+  Status run(const AccessRequest& request, const Entered& in);
 
   Copier& copier_;
   Mutex mutex_;

@@ -13,6 +13,23 @@ Status status_of_loss(const Status& why) {
   return why.code() == Code::kCancelled ? why : Status{Code::kUnavailable, why.details()};
 }
 
+// Tells in the region what was handed over. False: nothing was, so that the peer has to ask.
+bool hand_over(Transport& transport, wire::Region& region, const std::byte* data,
+               const SharedMemory* shared, const Block* block, Door& door) {
+  if (block) {
+    if (!transport.hand_over(region.id, block->slab(), door)) return false;
+    region.address = block->region(data, region.length).offset;
+    region.key = wire::kInArena;
+  } else {
+    const bool writable = (region.rights & (kMayWrite | kMayUpdate)) != 0;
+    if (!transport.hand_over(region.id, *shared, writable, door)) return false;
+    region.address = shared->offset_of(data);
+    region.key = wire::kHandedOver;
+  }
+  door.close_file();
+  return true;
+}
+
 }  // namespace
 
 AccessPort::AccessPort(Link& link)
@@ -20,6 +37,7 @@ AccessPort::AccessPort(Link& link)
       device_(link.profile().one_sided),
       supported_((link.peer().features & wire::kOneSided) != 0),
       maps_((link.peer().features & wire::kMapped) != 0 && !device_),
+      maps_blocks_((link.peer().features & wire::kMappedBlocks) != 0 && !device_),
       target_(out_),
       initiator_(out_, link.profile().chunk_bytes, device_),
       mapped_(link.runtime().copier()) {}
@@ -43,8 +61,12 @@ Result<uint64_t> AccessPort::expose(std::byte* data, size_t size, Rights rights,
                   "memory for atomic updates must begin at a multiple of 8 bytes"};
   wire::Region region;
   Ref<SharedMemory> shared = link_.runtime().shared_memories().find(data, size);
+  // For reading only: so are its slabs, by every descriptor of them.
+  Ref<Block> block;
+  if (!shared && maps_blocks_ && rights == kMayRead)
+    block = link_.runtime().arena().find(data, size);
   Ref<Door> door;
-  if (shared && maps_)
+  if ((shared && maps_) || block)
     if (auto made = Door::make(); made) door = std::move(*made);  // else by frames
   bool backlog, starved = false;
   {
@@ -63,17 +85,10 @@ Result<uint64_t> AccessPort::expose(std::byte* data, size_t size, Rights rights,
     region.id = target_.next_region();
     region.length = size;
     region.rights = rights;
-    if (door) {
-      const bool writable = (rights & (kMayWrite | kMayUpdate)) != 0;
-      if (sending.transport().hand_over(region.id, *shared, writable, *door)) {
-        door->close_file();
-        region.address = shared->offset_of(data);
-        region.key = wire::kHandedOver;
-      } else {
-        door = nullptr;
-      }
-    }
-    target_.expose(make_ref<Grant>(region, data, std::move(hold), shared, door, device_));
+    if (door && !hand_over(sending.transport(), region, data, shared.get(), block.get(), *door))
+      door = nullptr;
+    if (!door) block = nullptr;
+    target_.expose(make_ref<Grant>(region, data, std::move(hold), shared, door, device_, block));
     backlog = sending.backlog();
     // The peer may have been told, or not: the link, which then keeps the memory, is lost.
     starved = !has_memory_for([&] {
@@ -158,12 +173,17 @@ bool AccessPort::over() const { return link_.closed(); }
 // ---- frames ----
 
 Status AccessPort::on_region(const wire::Region& region) {
+  Result<Ref<MappedMemory>> memory = Ref<MappedMemory>{};
+  wire::Region mapped = region;
   if (maps_ && region.key == wire::kHandedOver) {
-    auto memory = link_.device().take_over(region.id);
-    if (!memory) return memory.status();
-    if (*memory)
-      if (Status status = mapped_.add(region, std::move(*memory)); !status.ok()) return status;
+    memory = link_.device().take_over(region.id);
+  } else if (maps_blocks_ && region.key == wire::kInArena) {
+    memory = link_.device().take_over(region.id, region.address, region.length);
+    mapped.address = 0;  // nothing else of the slab is mapped
   }
+  if (!memory) return memory.status();
+  if (*memory)
+    if (Status status = mapped_.add(mapped, std::move(*memory)); !status.ok()) return status;
   const Link::Sending sending(link_);
   return initiator_.on_region(region);
 }
@@ -279,6 +299,11 @@ Status AccessPort::take_immediates() {
 
 // ---- ending ----
 
+// Nobody waits for them from now on: what a peer reads there is not to be believed.
+void AccessPort::end_leaving() {
+  for (const Ref<Grant>& grant : leaving_) grant->end(Door::kLinkOver);
+}
+
 void AccessPort::on_closed(const Status& why) {
   std::vector<Ref<Grant>> grants;
   EndedAccesses ended;
@@ -289,6 +314,7 @@ void AccessPort::on_closed(const Status& why) {
     if (target_.inbound() != 0 || initiator_.inbound()) misplace();
     // First: whoever is under way is told of the link's end, and not of the region's.
     target_.close({Code::kUnavailable, "the peer has closed the link"});
+    end_leaving();
     for (const uint64_t id : target_.ids()) {
       auto gone = target_.conceal(id, Door::kLinkOver);
       if (!gone->left()) leaving_.push_back(gone);
@@ -311,6 +337,7 @@ void AccessPort::on_lost(const Status& why) {
   {
     Link::Sending sending(link_);
     out_.drop();
+    end_leaving();
     grants = target_.drop();
     for (const Ref<Grant>& grant : grants)
       if (!grant->left()) leaving_.push_back(grant);

@@ -74,7 +74,7 @@ class AccessPort final : public MemoryPort, private WordWaits::Waiter {
   // Does the operation, and the signal after it, by loads and stores, if what they name is mapped.
   // False: it is not, and nothing has been done. Errors as of start().
   Result<bool> do_mapped(const AccessRequest& request, const std::optional<Signal>& signal) {
-    return may_map() ? mapped_.run(request, signal) : false;
+    return may_map() ? mapped_.run(request, signal, writing()) : false;
   }
   // What begins from now on happens after all that has begun before, reads, too.
   void fence();
@@ -141,18 +141,21 @@ class AccessPort final : public MemoryPort, private WordWaits::Waiter {
   Status usable(const Link::Sending& sending) const TW_REQUIRES(link_.send_mutex());
   // What is mapped is done at once, unless it has to wait for something before it.
   bool may_map() const { return !fenced_.load(std::memory_order_acquire) && !over(); }
+  bool writing() const { return writing_.load(std::memory_order_acquire); }
   EndedAccesses take_ended() TW_REQUIRES(link_.send_mutex());
   bool peer_died() const;
   template <class Submit>
   Result<Ref<Access>> begin(Submit&& submit, bool driving);
   void look_again() override;
   void misplace() TW_REQUIRES(link_.send_mutex());
+  void end_leaving() TW_REQUIRES(link_.send_mutex());
   void finish(EndedAccesses ended);
 
   Link& link_;
   const bool device_;
   const bool supported_;
   const bool maps_;
+  const bool maps_blocks_;
 
   Target target_ TW_GUARDED_BY(link_.send_mutex());
   Initiator initiator_ TW_GUARDED_BY(link_.send_mutex());
@@ -161,6 +164,9 @@ class AccessPort final : public MemoryPort, private WordWaits::Waiter {
   std::vector<Ref<Grant>> leaving_ TW_GUARDED_BY(link_.send_mutex());
   MappedRegions mapped_;
   std::atomic<bool> fenced_{false};  // some of what was begun before the last fence has not ended
+  // Writes by frames have not ended. They may be to memory of an arena that was exposed twice, once
+  // for reading only: what is read there must not overtake them.
+  std::atomic<bool> writing_{false};
 
   Event arrival_;                      // of immediates, and of changes to words
   bool wrote_ = false;                 // baton: the peer has written since the last look

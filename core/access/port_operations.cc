@@ -62,7 +62,10 @@ Result<Ref<Access>> AccessPort::start(const AccessRequest& request, Hold hold,
   if (*done) wanted.length = 0;
   return begin(
       [&](Initiator& initiator) {
-        return initiator.submit(wanted, std::move(hold), std::move(told));
+        auto access = initiator.submit(wanted, std::move(hold), std::move(told));
+        if (access && wanted.kind != wire::OperationKind::kRead)
+          writing_.store(true, std::memory_order_release);
+        return access;
       },
       driving);
 }
@@ -82,7 +85,7 @@ Result<Ref<Access>> AccessPort::start(Ref<const AccessBatch> batch, std::optiona
   if (may_map()) {
     std::optional<Signal> signal = batch->signal();
     if (signal && value) signal->value = *value;
-    const auto done = mapped_.run(*batch, signal);
+    const auto done = mapped_.run(*batch, signal, writing());
     if (!done) return done.status();
     if (*done) {
       auto access = make_ref<Access>(nullptr, std::nullopt, std::move(hold), std::move(told));
@@ -96,6 +99,7 @@ Result<Ref<Access>> AccessPort::start(Ref<const AccessBatch> batch, std::optiona
       [&](Initiator& initiator) {
         // What follows and is mapped must not overtake it.
         if (partly) fenced_.store(true, std::memory_order_release);
+        if (batch->writes()) writing_.store(true, std::memory_order_release);
         return initiator.submit(std::move(batch), value, std::move(hold), std::move(told));
       },
       driving);
@@ -108,7 +112,10 @@ void AccessPort::fence() {
 }
 
 EndedAccesses AccessPort::take_ended() {
-  if (initiator_.idle()) fenced_.store(false, std::memory_order_release);
+  if (initiator_.idle()) {
+    fenced_.store(false, std::memory_order_release);
+    writing_.store(false, std::memory_order_release);
+  }
   return initiator_.take_ended();
 }
 

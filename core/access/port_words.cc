@@ -29,7 +29,7 @@ Result<AccessPort::Word> AccessPort::word(uint64_t region, uint64_t offset) {
 Waited AccessPort::wait_word(const Word& word, uint64_t at_least, Nanos deadline) {
   const auto done = [&] { return word.load() >= at_least || word.over() || over(); };
   const Grant& grant = *word.grant_;
-  if (grant.door) {
+  if (grant.shared && grant.door) {
     // The peer stores there itself, and the link needs no driver for it but the background.
     SharedWords* const words = &grant.shared->words();
     return wait_told({&words, 1}, done, {link_.runtime().settings().spin, kGlance}, deadline);

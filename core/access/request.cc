@@ -54,6 +54,12 @@ Status AccessBatch::add(const AccessRequest& request) {
   return {};
 }
 
+bool AccessBatch::writes() const {
+  return signal_ || std::ranges::any_of(requests_, [](const AccessRequest& request) {
+           return request.kind != OperationKind::kRead;
+         });
+}
+
 Result<Ref<AccessBatch>> AccessBatch::make(std::span<const AccessRequest> requests,
                                            const std::optional<Signal>& signal) {
   auto batch = Ref<AccessBatch>::adopt(new AccessBatch);

@@ -53,6 +53,7 @@ class AccessBatch final : public RefCounted {
   const std::optional<Signal>& signal() const { return signal_; }
   // Those that the requests name, each once.
   std::span<const uint64_t> regions() const { return regions_; }
+  bool writes() const;
   uint64_t bytes() const { return bytes_; }
   uint64_t runs() const { return runs_; }
 

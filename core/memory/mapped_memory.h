@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared memory of another process, mapped here, and the door by which its owner ends that.
+// Memory of another process, mapped here, and the door by which its owner ends that: shared memory,
+// or a run of the owner's arena, which can only be read.
 //
 // A peer counts itself in before each access, looks whether the door is open, and counts itself out
 // afterwards. The owner shuts the door and waits until nobody is inside. Each grant has a door of
 // its own, so that a peer that dies inside, or lies, keeps no other grant from ending.
+//
+// The end of a link shuts its doors and waits for nobody, and memory of an arena becomes another
+// owner's then. So who has read looks at the door once more, before anybody believes what was read.
 #pragma once
 
 #include <atomic>
@@ -35,10 +39,14 @@ class Door final : public RefCounted {
   int file() const { return file_.get(); }
   // Once the peer has it.
   void close_file() { file_.reset(); }
-  // Nobody enters any more.
+  // Nobody enters any more. Who is inside sees it before it sees what is stored afterwards.
   void shut(State why) {
     uint32_t open = kOpen;
-    words().state.compare_exchange_strong(open, why, std::memory_order_seq_cst);
+    if (why == kLinkOver)
+      words().state.store(why, std::memory_order_seq_cst);
+    else
+      words().state.compare_exchange_strong(open, why, std::memory_order_seq_cst);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
   }
   bool empty() const { return words().inside.load(std::memory_order_seq_cst) == 0; }
 
@@ -56,10 +64,16 @@ class MappedMemory final : public RefCounted {
   // must be. RESOURCE_EXHAUSTED.
   static Result<Ref<MappedMemory>> map(Fd file, Fd door, uint64_t file_size,
                                        Ref<MappingTally> tally);
+  // Takes `length` bytes at `offset` of a peer's slab. INVALID_ARGUMENT: they are not within it.
+  // RESOURCE_EXHAUSTED.
+  static Result<Ref<MappedMemory>> map(const SlabMapping& slab, uint64_t offset, uint64_t length,
+                                       MemoryMap door, Ref<MappingTally> tally);
+  // A door that the peer has handed over. INVALID_ARGUMENT: it is none. RESOURCE_EXHAUSTED.
+  static Result<MemoryMap> map_door(Fd door);
   ~MappedMemory() override;
 
-  std::byte* data() const { return map_.data(); }
-  size_t size() const { return map_.size() - page_size(); }  // of what is the user's
+  std::byte* data() const { return data_; }
+  size_t size() const { return size_; }  // of what is the user's
   bool writable() const { return writable_; }
   // Writable memory only.
   SharedWords& words() const {
@@ -84,6 +98,11 @@ class MappedMemory final : public RefCounted {
     Door::State state() const {
       return static_cast<Door::State>(memory_->door().state.load(std::memory_order_seq_cst));
     }
+    // Of the time when all that was read so far had been read.
+    Door::State state_since() const {
+      std::atomic_thread_fence(std::memory_order_acquire);
+      return state();
+    }
     MappedMemory* operator->() const { return memory_.get(); }
 
    private:
@@ -91,11 +110,14 @@ class MappedMemory final : public RefCounted {
   };
 
  private:
-  MappedMemory(MemoryMap map, MemoryMap door, bool writable, Ref<MappingTally> tally);
+  MappedMemory(MemoryMap map, std::byte* data, size_t size, MemoryMap door, bool writable,
+               Ref<MappingTally> tally);
   DoorWords& door() const { return *reinterpret_cast<DoorWords*>(door_.data()); }
   void leave() noexcept { door().inside.fetch_sub(1, std::memory_order_seq_cst); }
 
   const MemoryMap map_;
+  std::byte* const data_;
+  const size_t size_;
   const MemoryMap door_;
   const bool writable_;
   const Ref<MappingTally> tally_;

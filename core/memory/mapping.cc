@@ -51,6 +51,12 @@ Result<Ref<SlabMapping>> SlabMapping::map(Fd fd, const SlabAnnouncement& announc
       new SlabMapping(std::move(fd), announced, std::move(*map), std::move(tally)));
 }
 
+Result<MemoryMap> SlabMapping::map_live(uint64_t begin, uint64_t end) const {
+  const uint64_t first_page = begin / page_size() * page_size();
+  return MemoryMap::map(fd_.get(), round_up(end, page_size()) - first_page, PROT_READ, MAP_SHARED,
+                        first_page);
+}
+
 SlabMapping::Clusters::iterator SlabMapping::cluster_at(size_t offset) {
   return std::prev(clusters_.upper_bound(offset));
 }
@@ -141,8 +147,7 @@ Result<MemoryMap> LeasedView::map_live() const {
   const size_t offset = static_cast<size_t>(bytes_.data() - base) + (own_.data() ? first_page_ : 0);
   if (offset % page_size() != 0)
     return Status{Code::kInvalidArgument, "the leased bytes do not begin at a page"};
-  return MemoryMap::map(mapping_->fd_.get(), round_up(bytes_.size(), page_size()), PROT_READ,
-                        MAP_SHARED, offset);
+  return mapping_->map_live(offset, offset + bytes_.size());
 }
 
 void LeasedView::expose() {

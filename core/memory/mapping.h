@@ -50,6 +50,9 @@ class SlabMapping final : public RefCounted {
                                       Ref<MappingTally> tally = make_ref<MappingTally>());
 
   const SlabAnnouncement& announced() const { return announced_; }
+  // The pages of [begin, end), within the slab, as the owner goes on to write them, to be read
+  // only. They outlive this. RESOURCE_EXHAUSTED.
+  Result<MemoryMap> map_live(uint64_t begin, uint64_t end) const;
 
  private:
   friend class LeasedView;

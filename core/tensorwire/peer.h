@@ -138,7 +138,8 @@ typedef struct tw_access_request {
 // why the link is gone: nothing has begun.
 int tw_peer_access(tw_peer* peer, const tw_access_request* request, const tw_owner* owner,
                    tw_events* queue, uint64_t token, tw_access** out, tw_status* status);
-// Whether operations on a region of the peer's are loads and stores of this process.
+// Whether operations on a region of the peer's are loads and stores of this process. Reads of its
+// arena are not while writes on this link go by frames, which they must not overtake.
 int tw_peer_mapped(tw_peer* peer, uint64_t region);
 // The word that is set (TW_MAY_WRITE) or added to (TW_MAY_UPDATE) after everything else of a write,
 // or a batch, is there.

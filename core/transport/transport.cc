@@ -21,7 +21,13 @@ size_t Transport::completed(std::span<Completion>) { return 0; }
 
 bool Transport::hand_over(uint64_t, const SharedMemory&, bool, const Door&) { return false; }
 
+bool Transport::hand_over(uint64_t, Slab&, const Door&) { return false; }
+
 Result<Ref<MappedMemory>> Transport::take_over(uint64_t) { return Ref<MappedMemory>{}; }
+
+Result<Ref<MappedMemory>> Transport::take_over(uint64_t, uint64_t, uint64_t) {
+  return Ref<MappedMemory>{};
+}
 
 Result<RemoteKey> Transport::expose(std::byte*, size_t, Rights) {
   return Status{Code::kInternal,

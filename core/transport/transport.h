@@ -185,9 +185,13 @@ class Transport {
   // before it reads what is sent from now on. False: there is no way to, or no room.
   virtual bool hand_over(uint64_t region, const SharedMemory& memory, bool writable,
                          const Door& door);
+  // The same of memory that lies in a slab of the arena, to be read.
+  virtual bool hand_over(uint64_t region, Slab& slab, const Door& door);
   // Baton held: what the peer has handed over under this number, once. Null: it is not to be had.
   // A status: the peer broke the protocol.
   virtual Result<Ref<MappedMemory>> take_over(uint64_t region);
+  // ... and that lies so in a slab of the peer's.
+  virtual Result<Ref<MappedMemory>> take_over(uint64_t region, uint64_t offset, uint64_t length);
 
   // ---- one-sided operations that a device does by itself; profile().one_sided says whether ----
 

@@ -10,16 +10,18 @@ namespace tw::wire {
 // What the peer may do in a region; a set of bits.
 inline constexpr uint32_t kRegionRights = 7;  // 1 read, 2 write, 4 update (the two atomics)
 
-// A key of regions that no device serves: the memory was handed over (feature kMapped).
+// Keys of regions that no device serves. The memory was handed over (feature kMapped), or it lies
+// in a slab of the sender's, and its door was handed over (feature kMappedBlocks).
 inline constexpr uint32_t kHandedOver = 1;
+inline constexpr uint32_t kInArena = 2;
 
 struct Region {
   uint64_t id = 0;
   uint64_t length = 0;
-  // For the device that serves it. Of memory that was handed over: where in it the region begins.
-  // Else zero.
+  // For the device that serves it. Of memory that was handed over, or of a slab: where in it the
+  // region begins. Else zero.
   uint64_t address = 0;
-  uint32_t key = 0;  // for the device; kHandedOver; or zero
+  uint32_t key = 0;  // for the device; kHandedOver; kInArena; or zero
   uint32_t rights = 0;
 
   bool operator==(const Region&) const = default;

@@ -407,7 +407,8 @@ class Peer:
         INVALID_ARGUMENT, UNIMPLEMENTED, UNAVAILABLE: nothing has begun.
         """
     def mapped(self, region: int) -> bool:
-        """Whether operations on the peer's region are loads and stores of this process."""
+        """Whether operations on the peer's region are loads and stores of this process. Reads of
+        its arena are not while writes on this link go by frames, which they must not overtake."""
     def read(self, region: int, offset: int, out: BytesLike, timeout: float | None = None) -> None:
         """Fills ``out`` from the peer's region and returns once that is done, as do the methods
         that follow. On a mapped region they need nothing of the peer's process.

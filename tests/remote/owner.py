@@ -22,13 +22,16 @@ ALL = Rights.READ | Rights.WRITE | Rights.UPDATE
 
 
 class Owner:
-    """Of one tensor, which was made for it, and one that is foreign memory."""
+    """Of one tensor, which was made for it, one in the arena, and one that is foreign memory."""
 
     def __init__(self, nbytes: int) -> None:
         self.server = tw.server(ThreadPoolExecutor(4))
         self.port = self.server.add_insecure_port("127.0.0.1:0")
         self.host = remote.host(self.server, budget=1 << 26, may_allocate=True)
         self.made = self.host.empty(nbytes, "uint8", rights=ALL, name="made")
+        born: Any = tw.empty((nbytes,), "uint8")
+        born[:] = 3
+        self.born = self.host.expose(born, name="born")
         self.foreign = self.host.expose(np.zeros(nbytes, np.uint8), rights=ALL, name="foreign")
         self.server.start()
 

@@ -94,9 +94,13 @@ def test_a_killed_owner_ends_what_is_under_way(transport: Any, name: str) -> Non
 def test_a_stopped_owner(transport: Any) -> None:
     with away(1 << 22) as owner, remote.connect(owner.target, transport=transport) as device:
         tensor = device.open("made")
+        born = device.open("born")
+        assert born.mapped == tensor.mapped
         foreign = device.open("foreign")
         with paused(owner.process.pid):
             if tensor.mapped:  # it has no part in it
+                assert (born.read(timeout=PATIENCE) == 3).all()
+                assert born[5:1000:7].read(timeout=PATIENCE).tolist() == [3] * 143
                 tensor.write(np.ones(1 << 22, np.uint8), signal=Add())
                 assert tensor.read(timeout=PATIENCE).all()
                 read = tensor.start_read(np.empty(1 << 22, np.uint8))

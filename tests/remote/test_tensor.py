@@ -219,7 +219,14 @@ def test_foreign_memory_is_exposed_where_it_lies(shared: Pair) -> None:
         tensor.read()
     arena: Any = tw.publish(np.arange(5.0))
     with shared.host.expose(arena) as exposed:
-        assert shared.device.open(exposed.handle).read().tolist() == [0, 1, 2, 3, 4]
+        tensor = shared.device.open(exposed.handle)
+        assert tensor.mapped == (shared.device.path().way == "mapped")
+        assert tensor.read().tolist() == [0, 1, 2, 3, 4]
+        assert tensor[1:4:2].read().tolist() == [1, 3]
+        with pytest.raises(remote.PermissionDeniedError):
+            tensor.write(np.zeros(5))
+    with pytest.raises(remote.NotFoundError):
+        tensor.read()
 
 
 @pytest.mark.parametrize(

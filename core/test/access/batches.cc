@@ -46,7 +46,7 @@ TEST_CASE_TEMPLATE("one-sided: a batch of strided runs moves exactly its bytes",
     CHECK(std::equal(local.begin(), local.begin() + 8, elsewhere->data() + 8));
   }
   std::vector<std::byte> back(13 * 1000);
-  AccessRequest reads = access(Kind::kRead, region, 3, back.data(), 13);
+  AccessRequest reads = access(Kind::kRead, for_reading(ends, region, *memory), 3, back.data(), 13);
   reads.count = 1000;
   reads.stride = 700;
   reads.local_stride = 13;

@@ -10,6 +10,12 @@ namespace tw::test {
 namespace {
 
 constexpr size_t kSize = 32 << 20;
+constexpr int kCanary = 0x55;
+
+bool untouched(std::span<const std::byte> bytes) {
+  return bytes.front() == std::byte{kCanary} &&
+         std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0;
+}
 
 TEST_CASE_TEMPLATE("one-sided: a region concealed under fire is not touched any more", Way,
                    TENSORWIRE_ACCESS_WAYS) {
@@ -67,9 +73,14 @@ TEST_CASE("helper: one-sided server" * doctest::skip()) {
   const auto hello = read_thing<std::array<std::byte, wire::kHelloSize>>(kFromTest);
   std::atomic<int>& live = tally();
   House house([&](Ref<ServerCall> call) {
-    auto memory = make_ref<Storage>(kSize, live, call->method() == "/t/ExposeShared");
+    const From from = call->method() == "/t/ExposeShared"  ? From::kShared
+                      : call->method() == "/t/ExposeArena" ? From::kArena
+                                                           : From::kHeap;
+    auto memory = make_ref<Storage>(kSize, live, from);
+    const Rights rights = from == From::kArena ? kMayRead : kAllRights;
+    if (from == From::kArena) std::memset(memory->data(), kCanary, kSize);
     const uint64_t region =
-        call->port().access().expose(memory->data(), kSize, kAllRights, memory).value();
+        call->port().access().expose(memory->data(), kSize, rights, memory).value();
     answer(*call, {out(std::as_bytes(std::span(&region, 1)))});
     return Ref<ServerCall>{};
   });
@@ -197,37 +208,57 @@ TEST_CASE_TEMPLATE("one-sided: a wait that runs out of time leaves the operation
   CHECK(live == 0);
 }
 
-// Writes into a region of its server until it is killed.
+constexpr int kFalseBytes = 1000;  // a read went well, and what it has read is not the region's
+
+// Writes into a region of its server, or reads there, until it is killed or that fails.
 TEST_CASE("helper: one-sided client" * doctest::skip()) {
   const auto link = follow(read_thing<Invite>(kFromTest));
+  const auto kind = read_thing<Kind>(kFromTest);
   const auto region = read_thing<uint64_t>(kFromTest);
   arrived(link->access(), region);
   std::vector<std::byte> local(kSize, std::byte{1});
-  for (Status status; status.ok();) {
-    status = write(link->access(), region, 0, local);
-    write_thing(kToTest, static_cast<int>(status.code()));
+  int code = 0;
+  while (code == 0) {
+    code =
+        static_cast<int>(run(link->access(), access(kind, region, 0, local.data(), kSize)).code());
+    // Of each page one: nearly all of its time it reads.
+    for (size_t i = 0; i < kSize && code == 0 && kind == Kind::kRead; i += 4096)
+      if (local[i] != std::byte{kCanary}) code = kFalseBytes;
+    write_thing(kToTest, code);
   }
   char byte;
   (void)::read(kFromTest, &byte, 1);
 }
 
-// A server here, and another process that writes into its region.
+// A server here, and another process that writes into its region, or reads there.
 template <class Way>
-struct Writer {
-  Writer(OneSidedHouse<Way>& house, std::atomic<int>& live, bool shared = false)
+struct Busybody {
+  Busybody(OneSidedHouse<Way>& house, std::atomic<int>& live, Kind kind = Kind::kWrite,
+           From from = From::kHeap)
       : helper("one-sided client") {
     // Of a writer before it.
     REQUIRE(eventually([&] { return ports_of(house.server()).empty(); }));
     helper.tell(invite(house.invitation(Way::kName)));
     CHECK(eventually([&] { return ports_of(house.server()).size() == 1; }));
     link = ports_of(house.server()).at(0);
-    auto memory = make_ref<Storage>(kSize, live, shared);
-    region = link->access().expose(memory->data(), kSize, kMayWrite, memory).value();
+    memory = make_ref<Storage>(kSize, live, from);
+    std::memset(memory->data(), kCanary, kSize);
+    const Rights rights = kind == Kind::kRead ? kMayRead : kMayWrite;
+    region = link->access().expose(memory->data(), kSize, rights, memory).value();
+    helper.tell(kind);
     helper.tell(region);
     CHECK(helper.template hear<int>() == 0);
   }
+  // How what it does has failed.
+  int end() {
+    int code = 0;
+    while (code == 0) code = helper.template hear<int>();
+    return code;
+  }
+
   Helper helper;
   Ref<ServerPort> link;
+  Ref<Storage> memory;
   uint64_t region;
 };
 
@@ -236,7 +267,8 @@ TEST_CASE_TEMPLATE("one-sided: a region is concealed while a write into it stand
   if (!possible<Way>()) return;
   std::atomic<int>& live = tally();
   OneSidedHouse<Way> house;
-  Writer<Way> writer(house, live);
+  Busybody<Way> writer(house, live);
+  writer.memory = nullptr;
   if (!by_runtime(*writer.link)) return;
   writer.helper.stop();
   CHECK(writer.link->access().conceal(writer.region).ok());
@@ -253,7 +285,8 @@ TEST_CASE_TEMPLATE("one-sided: a writer that is killed leaves nothing behind", W
   if (!possible<Way>()) return;
   std::atomic<int>& live = tally();
   OneSidedHouse<Way> house;
-  Writer<Way> writer(house, live);
+  Busybody<Way> writer(house, live);
+  writer.memory = nullptr;
   writer.helper.kill();
   CHECK(eventually([&] { return live == 0; }));
   CHECK(eventually([&] { return ports_of(house.server()).empty(); }));
@@ -277,41 +310,133 @@ TEST_CASE("one-sided: mapped memory is accessed while its owner stands still") {
   CHECK(read(side, abroad.region, 800, got).code() == Code::kUnavailable);
 }
 
-// A peer that is stopped while it stores bytes keeps the memory until it goes on, or dies.
+TEST_CASE("one-sided: memory of an arena is read while its owner stands still") {
+  Abroad<ShmWay> abroad("/t/ExposeArena");
+  AccessPort& side = abroad.link->access();
+  REQUIRE(side.mapped(abroad.region));
+  abroad.helper.stop();
+  std::vector<std::byte> got(kSize - 3);
+  CHECK(read(side, abroad.region, 3, got).ok());
+  CHECK(untouched(got));
+  AccessRequest runs = access(Kind::kRead, abroad.region, 5, got.data(), 100);
+  runs.count = 1000;
+  runs.stride = 4097;
+  runs.local_stride = 100;
+  std::fill(got.begin(), got.end(), std::byte{});
+  const auto batch = side.prepare(std::array{runs}, std::nullopt).value();
+  CHECK(side.start(batch, std::nullopt, {}).value()->ended());
+  CHECK(untouched(std::span(got).first(100'000)));
+  CHECK(read(side, abroad.region, 4, got).code() == Code::kOutOfRange);
+  CHECK(write(side, abroad.region, 0, got).code() == Code::kPermissionDenied);
+  CHECK(side.prepare(std::array{access(Kind::kWrite, abroad.region, 0, got.data(), 8)}, {})
+            .status()
+            .code() == Code::kPermissionDenied);
+  abroad.helper.kill();
+  CHECK(eventually([&] { return side.over(); }));
+  CHECK(read(side, abroad.region, 800, got).code() == Code::kUnavailable);
+}
+
+struct Amid {
+  Kind kind;
+  From from;
+};
+
+// A peer that is stopped while it copies bytes keeps the memory until it goes on, or dies.
 TEST_CASE("one-sided: who conceals mapped memory waits for the peer that is amid an access") {
   std::atomic<int>& live = tally();
   OneSidedHouse<ShmWay> house;
-  for (const bool dies : {true, false}) {
-    CAPTURE(dies);
-    bool inside = false;
-    for (int attempt = 0; attempt < 50 && !inside; ++attempt) {
-      Writer<ShmWay> writer(house, live, true);
-      AccessPort& side = writer.link->access();
-      writer.helper.stop();
-      {
-        const auto gone = side.conceal(writer.region);
-        REQUIRE(gone.ok());
-        inside = !(*gone)->left();
-        if (inside) {
-          CHECK(side.wait_left(**gone, now() + kMillisecond) == Waited::kTimeout);
-          CHECK(side.conceal(writer.region).value().get() == gone->get());
+  for (const auto& [kind, from] :
+       {Amid{Kind::kWrite, From::kShared}, Amid{Kind::kRead, From::kArena}}) {
+    for (const bool dies : {true, false}) {
+      CAPTURE(dies);
+      bool inside = false;
+      for (int attempt = 0; attempt < 50 && !inside; ++attempt) {
+        Busybody<ShmWay> peer(house, live, kind, from);
+        peer.memory = nullptr;
+        AccessPort& side = peer.link->access();
+        peer.helper.stop();
+        {
+          const auto gone = side.conceal(peer.region);
+          REQUIRE(gone.ok());
+          inside = !(*gone)->left();
+          if (inside) {
+            CHECK(side.wait_left(**gone, now() + kMillisecond) == Waited::kTimeout);
+            CHECK(side.conceal(peer.region).value().get() == gone->get());
+          }
+          if (dies)
+            peer.helper.kill();
+          else
+            peer.helper.go_on();
+          CHECK(side.wait_left(**gone, patience()) == Waited::kDone);
+          CHECK(side.conceal(peer.region).status().code() == Code::kNotFound);
         }
-        if (dies)
-          writer.helper.kill();
-        else
-          writer.helper.go_on();
-        CHECK(side.wait_left(**gone, patience()) == Waited::kDone);
-        CHECK(side.conceal(writer.region).status().code() == Code::kNotFound);
+        if (!dies) CHECK(peer.end() == static_cast<int>(Code::kNotFound));
       }
-      if (!dies) {
-        int code = 0;
-        while (code == 0) code = writer.helper.template hear<int>();
-        CHECK(code == static_cast<int>(Code::kNotFound));
-      }
+      CHECK(inside);
+      CHECK(eventually([&] { return live == 0; }));
     }
-    CHECK(inside);
-    CHECK(eventually([&] { return live == 0; }));
   }
+}
+
+// The end of a link waits for nobody: the memory may be another owner's while a peer that was
+// stopped still copies.
+TEST_CASE("one-sided: what a peer read of an arena while its link ended is not believed") {
+  std::atomic<int>& live = tally();
+  OneSidedHouse<ShmWay> house;
+  bool inside = false;
+  for (int attempt = 0; attempt < 50 && !inside; ++attempt) {
+    Busybody<ShmWay> peer(house, live, Kind::kRead, From::kArena);
+    peer.helper.stop();
+    inside = !peer.link->access().conceal(peer.region).value()->left();
+    peer.link->link().close({Code::kCancelled, "enough"});
+    std::memset(peer.memory->data(), 1, kSize);
+    peer.helper.go_on();
+    const int code = peer.end();
+    CHECK((code == static_cast<int>(Code::kUnavailable) ||
+           (!inside && code == static_cast<int>(Code::kNotFound))));
+  }
+  CHECK(inside);
+  CHECK(eventually([&] { return live == 0; }));
+}
+
+TEST_CASE("one-sided: memory of an arena is used anew once its readers have left") {
+  constexpr size_t kBytes = 1 << 20;
+  std::atomic<int>& live = tally();
+  OneSidedHouse<ArenaWay> house;
+  Ends<ArenaWay> ends(house);
+  std::atomic<uint64_t> target{0};  // the region, and what it is full of
+  std::atomic<bool> over{false};
+  std::atomic<uint64_t> done{0}, wrong{0};
+  const auto reads = [&] {
+    std::vector<std::byte> local(kBytes);
+    while (!over) {
+      const uint64_t now = target;
+      const Status status = read(ends.here(), now >> 8, 0, local);
+      done += status.ok();
+      wrong += status.ok() && (local[0] != static_cast<std::byte>(now) ||
+                               std::memcmp(local.data(), local.data() + 1, kBytes - 1) != 0);
+      wrong += !status.ok() && status.code() != Code::kNotFound;
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 2; ++i) threads.emplace_back(reads);
+  for (uint64_t round = 1; round < 40; ++round) {
+    auto memory = make_ref<Storage>(kBytes, live, From::kArena);
+    std::memset(memory->data(), static_cast<int>(round), kBytes);
+    const uint64_t region = ends.there().expose(memory->data(), kBytes, kMayRead, memory).value();
+    memory = nullptr;
+    arrived(ends.here(), region);
+    const uint64_t before = done;
+    target = region << 8 | round;
+    CHECK(eventually([&] { return done >= before + 3; }));
+    const auto gone = ends.there().conceal(region);
+    REQUIRE(gone.ok());
+    CHECK(ends.there().wait_left(**gone, patience()) == Waited::kDone);
+  }
+  over = true;
+  for (auto& thread : threads) thread.join();
+  CHECK(wrong == 0);
+  CHECK(live == 0);
 }
 
 TEST_CASE_TEMPLATE("one-sided: a peer that closes its link ends operations on its memory", Way,
@@ -336,15 +461,8 @@ TEST_CASE_TEMPLATE("one-sided: a peer that closes its link ends operations on it
 
 // ---- where a device does the operations, also for a peer that stands still ----
 
-constexpr int kCanary = 0x55;
-
 void set_canary(const Storage& memory) {
   std::memset(memory.data(), kCanary, memory.bytes().size());
-}
-bool untouched(const Storage& memory) {
-  const auto bytes = memory.bytes();
-  return bytes.front() == std::byte{kCanary} &&
-         std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0;
 }
 
 TEST_CASE("one-sided: verbs: a region concealed under fire is not touched any more") {
@@ -377,7 +495,7 @@ TEST_CASE("one-sided: verbs: a region concealed under fire is not touched any mo
     CHECK(ends.there().conceal(*exposed).ok());
     set_canary(*memory);
     for (auto& thread : threads) thread.join();
-    CHECK(untouched(*memory));
+    CHECK(untouched(memory->bytes()));
   }
   CHECK(live == 0);
 }
@@ -403,7 +521,7 @@ struct Busy {
     for (auto& thread : threads) thread.join();
     for (const auto& one : memory) {
       CHECK(codes.take() == code);
-      CHECK(untouched(*one));
+      CHECK(untouched(one->bytes()));
     }
   }
 

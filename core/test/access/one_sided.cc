@@ -20,6 +20,7 @@ TEST_CASE_TEMPLATE("one-sided: reads and writes of any size move exactly their b
     const size_t chunk = ends.client->link().profile().chunk_bytes;
     constexpr size_t kMargin = 4096;
     const auto [region, memory] = expose(ends, (64 << 20) + 2 * kMargin, kAllRights, live);
+    const uint64_t readable = for_reading(ends, region, *memory);
     for (const size_t size : {size_t{0}, size_t{1}, size_t{39}, size_t{4096}, size_t{65'536},
                               chunk - 1, chunk, chunk + 1, size_t{64} << 20}) {
       CAPTURE(size);
@@ -36,12 +37,13 @@ TEST_CASE_TEMPLATE("one-sided: reads and writes of any size move exactly their b
       CHECK(untouched(memory->data()));
       CHECK(untouched(memory->data() + kMargin + size));
       std::vector<std::byte> got(size + 2);
-      REQUIRE(read(ends.here(), region, kMargin, std::span(got).subspan(1, size)).ok());
+      REQUIRE(read(ends.here(), readable, kMargin, std::span(got).subspan(1, size)).ok());
       CHECK(std::equal(sent.begin(), sent.end(), got.begin() + 1));
       CHECK(got.front() == std::byte{0});
       CHECK(got.back() == std::byte{0});
     }
     CHECK(live == 1);
+    if (readable != region) CHECK(ends.there().conceal(readable).ok());
     CHECK(ends.there().conceal(region).ok());
     CHECK(live == 0);
   }
@@ -54,7 +56,7 @@ TEST_CASE_TEMPLATE("one-sided: either end of a link lets the other at its memory
   {
     OneSidedHouse<Way> house;
     Ends<Way> ends(house);
-    auto memory = make_ref<Storage>(100, live, kMapped<Way>);
+    auto memory = make_ref<Storage>(100, live, kFrom<Way>);
     auto region = ends.here().expose(memory->data(), 100, kAllRights, memory);
     REQUIRE(region.ok());
     // Nobody drives the client but the background.
@@ -80,6 +82,7 @@ TEST_CASE_TEMPLATE("one-sided: an operation sees what was written before it", Wa
   OneSidedHouse<Way> house;
   Ends<Way> ends(house);
   const auto [region, memory] = expose(ends, 1 << 20, kAllRights, live);
+  const uint64_t readable = for_reading(ends, region, *memory);
   // Writes and reads of the same place in turns, none waited for before the next begins. A write
   // may overtake the read before it, so each pair has a place of its own.
   constexpr size_t kRounds = 200, kBytes = 5000;
@@ -88,16 +91,15 @@ TEST_CASE_TEMPLATE("one-sided: an operation sees what was written before it", Wa
   for (size_t i = 0; i < kRounds; ++i) {
     sent.push_back(bytes_of(kBytes, static_cast<uint32_t>(i)));
     got[i].resize(kBytes);
-    for (const auto& [kind, local] :
-         {std::pair{Kind::kWrite, sent[i].data()}, std::pair{Kind::kRead, got[i].data()}}) {
-      auto access_started = ends.here().start(access(kind, region, i * kBytes, local, kBytes), {});
+    for (const auto& request : {access(Kind::kWrite, region, i * kBytes, sent[i].data(), kBytes),
+                                access(Kind::kRead, readable, i * kBytes, got[i].data(), kBytes)}) {
+      auto access_started = ends.here().start(request, {});
       REQUIRE(access_started.ok());
       started.push_back(std::move(*access_started));
     }
   }
   for (const auto& one : started) CHECK(ended(ends.here(), *one).ok());
   CHECK(got == sent);
-  (void)memory;
 }
 
 TEST_CASE_TEMPLATE("one-sided: each right allows its operations and no others", Way,
@@ -175,7 +177,7 @@ TEST_CASE_TEMPLATE("one-sided: a region is known before the message that names i
   OneSidedHouse<Way> house;
   Ends<Way> ends(house);
   for (int round = 0; round < 50; ++round) {
-    auto memory = make_ref<Storage>(64, live, kMapped<Way>);
+    auto memory = make_ref<Storage>(64, live, kFrom<Way>);
     auto region = ends.here().expose(memory->data(), 64, kMayRead, memory);
     REQUIRE(region.ok());
     auto call = start(*ends.client, "/t/Hang");
@@ -239,7 +241,7 @@ TEST_CASE_TEMPLATE("one-sided: two initiators add 10,000 times each, and nothing
   std::atomic<int>& live = tally();
   OneSidedHouse<Way> house, another;
   Ends<Way> one(house), two(another);
-  auto word = make_ref<Storage>(8, live, kMapped<Way>);
+  auto word = make_ref<Storage>(8, live, kFrom<Way>);
   const uint64_t first = one.there().expose(word->data(), 8, kMayUpdate, word).value();
   const uint64_t second = two.there().expose(word->data(), 8, kMayUpdate, word).value();
   const auto add = [&](AccessPort& side, uint64_t region, std::vector<uint64_t>& before) {
@@ -277,7 +279,7 @@ TEST_CASE_TEMPLATE("one-sided: compare-and-swap makes a lock", Way, TENSORWIRE_A
   std::atomic<int>& live = tally();
   OneSidedHouse<Way> house, another;
   Ends<Way> one(house), two(another);
-  auto words = make_ref<Storage>(16, live, kMapped<Way>);  // the lock, and what it guards
+  auto words = make_ref<Storage>(16, live, kFrom<Way>);  // the lock, and what it guards
   const auto work = [&](Ends<Way>& ends, uint64_t me) {
     const uint64_t region = ends.there().expose(words->data(), 16, kAllRights, words).value();
     arrived(ends.here(), region);
@@ -365,6 +367,32 @@ TEST_CASE_TEMPLATE("one-sided: a peer without the feature is never asked", Way,
   CHECK(link->access().start(access(Kind::kRead, 1, 0, &byte, 1), {}).status().code() ==
         Code::kUnimplemented);
   CHECK(unary(*link, "/t/Echo", {}).code == Code::kOk);
+}
+
+TEST_CASE("one-sided: a peer that does not map memory of an arena is asked by frames, and asks") {
+  std::atomic<int>& live = tally();
+  OneSidedHouse<ArenaWay> house;
+  auto connected = meet::connect(runtime(), house.invitation("shm"), patience());
+  REQUIRE(connected.ok());
+  connected->peer.features &= ~wire::kMappedBlocks;
+  const Closing link(CallPort::create(runtime(), std::move(connected->transport),
+                                      std::move(connected->peer), 1 << 20)
+                         .value());
+  auto call = start(*link, "/t/Hang");
+  const auto served = Ends<ArenaWay>::slot().take();
+  AccessPort &here = link->access(), &there = served->port().access();
+  auto memory = make_ref<Storage>(100, live, From::kArena);
+  std::memcpy(memory->data(), bytes_of(100).data(), 100);
+  for (auto [owner, reader] : {std::pair{&here, &there}, std::pair{&there, &here}}) {
+    const uint64_t region = owner->expose(memory->data(), 100, kMayRead, memory).value();
+    arrived(*reader, region);
+    CHECK_FALSE(reader->mapped(region));
+    std::vector<std::byte> got(100);
+    CHECK(read(*reader, region, 0, got).ok());
+    CHECK(got == bytes_of(100));
+    CHECK(owner->conceal(region).ok());
+  }
+  call->cancel(Code::kCancelled, "");
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // Both ends of a link for tests of one-sided operations, and memory to expose.
 #pragma once
 
+#include <cstring>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -20,9 +21,21 @@ struct VerbsWay {
 #define TENSORWIRE_ONE_SIDED_WAYS TENSORWIRE_WAYS, tw::test::VerbsWay
 // Memory that the peer maps.
 struct MappedWay : ShmWay {};
-#define TENSORWIRE_ACCESS_WAYS TENSORWIRE_ONE_SIDED_WAYS, tw::test::MappedWay
+// Memory of the arena, which the peer maps where it may only read.
+struct ArenaWay : ShmWay {};
+#define TENSORWIRE_ACCESS_WAYS TENSORWIRE_ONE_SIDED_WAYS, tw::test::MappedWay, tw::test::ArenaWay
+
+// Where memory of a test comes from.
+enum class From : uint8_t { kHeap, kShared, kArena };
 template <class Way>
-inline constexpr bool kMapped = std::is_same_v<Way, MappedWay>;
+inline constexpr From kFrom = std::is_same_v<Way, MappedWay>  ? From::kShared
+                              : std::is_same_v<Way, ArenaWay> ? From::kArena
+                                                              : From::kHeap;
+// Whether the peer maps it.
+template <class Way>
+constexpr bool mapped_with(Rights rights) {
+  return kFrom<Way> == From::kShared || (kFrom<Way> == From::kArena && rights == kMayRead);
+}
 
 // Whether this host can try the way.
 template <class Way>
@@ -35,18 +48,28 @@ bool possible() {
 
 inline constexpr Rights kAllRights = kMayRead | kMayWrite | kMayUpdate;
 
-// Memory of a test's own; counts what of it is held. `shared`: made to be accessed.
+// Memory of a test's own, zeroed; counts what of it is held.
 class Storage final : public RefCounted {
  public:
-  Storage(size_t bytes, std::atomic<int>& live, bool shared = false) : size_(bytes), live_(live) {
-    if (shared)
-      shared_ = runtime().shared_memories().make(bytes + 8).value();
-    else
-      words_.reset(new uint64_t[(bytes + 7) / 8 + 1]());
+  Storage(size_t bytes, std::atomic<int>& live, From from = From::kHeap)
+      : size_(bytes), live_(live) {
+    switch (from) {
+      case From::kHeap:
+        words_.reset(new uint64_t[(bytes + 7) / 8 + 1]());
+        break;
+      case From::kShared:
+        shared_ = runtime().shared_memories().make(bytes + 8).value();
+        break;
+      case From::kArena:
+        block_ = runtime().arena().allocate(bytes + 8).value();
+        std::memset(block_->data(), 0, block_->size());
+        break;
+    }
     ++live_;
   }
   ~Storage() override { --live_; }
   std::byte* data() const {
+    if (block_) return block_->data();
     return shared_ ? shared_->data() : reinterpret_cast<std::byte*>(words_.get());
   }
   uint64_t* words() const { return reinterpret_cast<uint64_t*>(data()); }
@@ -55,6 +78,7 @@ class Storage final : public RefCounted {
  private:
   std::unique_ptr<uint64_t[]> words_;
   Ref<SharedMemory> shared_;
+  Ref<Block> block_;
   const size_t size_;
   std::atomic<int>& live_;
 };
@@ -165,15 +189,26 @@ struct OneSidedHouse : House {
 template <class Way>
 std::pair<uint64_t, Storage*> expose(Ends<Way>& ends, size_t bytes, Rights rights,
                                      std::atomic<int>& live) {
-  auto memory = make_ref<Storage>(bytes, live, kMapped<Way>);
+  auto memory = make_ref<Storage>(bytes, live, kFrom<Way>);
   Storage* const raw = memory.get();
   auto region = ends.there().expose(raw->data(), bytes, rights, std::move(memory));
   REQUIRE_MESSAGE(region.ok(), region.status().details());
   const auto remote = arrived(ends.here(), *region);
   CHECK(remote.length == bytes);
   CHECK(remote.rights == rights);
-  CHECK(ends.here().mapped(*region) == kMapped<Way>);
+  CHECK(ends.here().mapped(*region) == mapped_with<Way>(rights));
   return {*region, raw};
+}
+
+// By what number of the memory the client reads: of the arena, what is for reading only is mapped.
+template <class Way>
+uint64_t for_reading(Ends<Way>& ends, uint64_t region, const Storage& memory) {
+  if (kFrom<Way> != From::kArena) return region;
+  const uint64_t readable =
+      ends.there().expose(memory.data(), memory.bytes().size(), kMayRead, {}).value();
+  arrived(ends.here(), readable);
+  CHECK(ends.here().mapped(readable));
+  return readable;
 }
 
 }  // namespace tw::test

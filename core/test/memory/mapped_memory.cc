@@ -99,9 +99,11 @@ TEST_CASE("shared memory: a shut door lets nobody in, and tells who is inside") 
     CHECK(visit.state() == Door::kOpen);
     CHECK_FALSE(both.door->empty());
     both.door->shut(Door::kConcealed);
-    both.door->shut(Door::kLinkOver);  // why it was shut first counts
     const MappedMemory::Visit late(both.peer);
     CHECK(late.state() == Door::kConcealed);
+    both.door->shut(Door::kLinkOver);  // nobody waits for who is inside any more
+    both.door->shut(Door::kConcealed);
+    CHECK(visit.state_since() == Door::kLinkOver);
     CHECK_FALSE(both.door->empty());
   }
   CHECK(both.door->empty());

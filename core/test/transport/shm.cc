@@ -400,6 +400,130 @@ TEST_CASE("hostile: memory that is handed over and is not what it must be ends t
   CHECK(client.end().find(why) != std::string::npos);
 }
 
+// A client that has an arena, by hand: one block in it, whose slab is announced as 3, generation 4.
+struct Lender : Client {
+  Lender() {
+    std::memset(block->data(), 7, block->size());
+    announce(wire::ShmFrameType::kSlab, 4);
+  }
+  void announce(wire::ShmFrameType type, uint32_t generation) {
+    wire::ShmFrame frame;
+    frame.type = type;
+    frame.slab = 3;
+    frame.generation = generation;
+    const bool slab = type == wire::ShmFrameType::kSlab;
+    if (slab) frame.size = block->slab().size();
+    const int fds[] = {block->slab().fd()};
+    REQUIRE(send_shm_frame(socket.get(), frame, std::span(fds).first(slab ? 1 : 0)).ok());
+  }
+  void lend(uint64_t region, uint32_t generation = 4, Fd door = ring_memory(page_size())) {
+    wire::ShmFrame frame;
+    frame.type = wire::ShmFrameType::kBlock;
+    frame.slab = 3;
+    frame.generation = generation;
+    frame.size = region;
+    const int fds[] = {door.get()};
+    REQUIRE(send_shm_frame(socket.get(), frame, fds).ok());
+  }
+
+  Ref<Arena> arena = make_ref<Arena>(size_t{1} << 20, size_t{1} << 20);
+  Ref<Block> block = arena->allocate(10'000).value();
+  uint64_t offset = block->region().offset;
+};
+
+TEST_CASE(
+    "shm: memory of a slab is taken over once, for reading, and shows what its owner stores") {
+  Lender client;
+  client.lend(uint64_t{9} << 32);
+  // Its owner may give the slab up before the region's frame is read.
+  client.announce(wire::ShmFrameType::kSlabGone, 4);
+  auto memory = client.server->take_over(uint64_t{9} << 32, client.offset + 5, 5000);
+  REQUIRE(memory.ok());
+  REQUIRE(*memory);
+  CHECK((*memory)->size() == 5000);
+  CHECK_FALSE((*memory)->writable());
+  CHECK((*memory)->data()[4999] == std::byte{7});
+  client.block->data()[5 + 4999] = std::byte{8};
+  CHECK((*memory)->data()[4999] == std::byte{8});
+  CHECK_FALSE(client.server->take_over(uint64_t{9} << 32, client.offset, 1).value());
+  CHECK_FALSE(client.server->take_over(8, client.offset, 1).value());
+}
+
+TEST_CASE("shm: memory of a slab for whose door there is no descriptor left is not taken over") {
+  Lender client;
+  CHECK(client.server->locate({3, 4, 0, 1}).ok());
+  client.lend(1);
+  {
+    const NoMoreDescriptors limit;
+    CHECK_FALSE(client.server->take_over(1, client.offset, 1).value());
+  }
+  client.lend(2);
+  CHECK(client.server->take_over(2, client.offset, 1).value());
+}
+
+TEST_CASE("hostile: a region that does not lie in its slab ends the link") {
+  Lender client;
+  const uint64_t size = client.block->slab().size();
+  uint64_t region = 0;
+  for (const auto& [offset, length] :
+       {std::pair{size, uint64_t{1}}, std::pair{size - 1, uint64_t{2}},
+        std::pair{uint64_t{1}, size}, std::pair{UINT64_MAX - 1, uint64_t{1}},
+        std::pair{uint64_t{1}, UINT64_MAX}}) {
+    client.lend(++region);
+    const auto memory = client.server->take_over(region, offset, length);
+    REQUIRE_FALSE(memory.ok());
+    CHECK(memory.status().code() == Code::kInternal);
+    CHECK(memory.status().details().find("protocol error") != std::string::npos);
+  }
+  client.lend(++region);
+  CHECK(client.server->take_over(region, size - 1, 1).value());
+}
+
+TEST_CASE("hostile: memory of a slab that is not what it must be ends the link") {
+  Lender client;
+  std::string why;
+  SUBCASE("of an older generation") {
+    client.lend(1, 3);
+    why = "that generation of the slab is dead";
+  }
+  SUBCASE("of a generation that is not there yet") {
+    client.lend(1, 5);
+    why = "it has not shared that slab";
+  }
+  SUBCASE("of a slab that was dropped") {
+    client.announce(wire::ShmFrameType::kSlabGone, 4);
+    client.lend(1);
+    why = "that generation of the slab is dead";
+  }
+  SUBCASE("of a slab that was dropped and made anew") {
+    client.announce(wire::ShmFrameType::kSlabGone, 4);
+    client.announce(wire::ShmFrameType::kSlab, 5);
+    client.lend(1);
+    why = "that generation of the slab is dead";
+  }
+  SUBCASE("its door can be cut") {
+    client.lend(1, 4, ring_memory(page_size(), F_SEAL_GROW));
+    why = "lacks seals";
+  }
+  SUBCASE("its door cannot be written") {
+    client.lend(1, 4, reopen_read_only(ring_memory(page_size()).get()).value());
+    why = "is not readable and writable";
+  }
+  SUBCASE("it comes twice under one number") {
+    client.lend(1);
+    client.lend(1);
+    why = "twice";
+  }
+  SUBCASE("it comes as memory of its own, too") {
+    client.lend(1);
+    const Fd file = ring_memory(3 * page_size()), door = ring_memory(page_size());
+    const int fds[] = {file.get(), door.get()};
+    REQUIRE(send_shm_frame(client.socket.get(), region_frame(3 * page_size()), fds).ok());
+    why = "twice";
+  }
+  CHECK(client.end().find(why) != std::string::npos);
+}
+
 TEST_CASE("shm: a frame may come in pieces") {
   Client client;
   wire::ShmFrame gone;

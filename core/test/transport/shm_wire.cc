@@ -49,6 +49,7 @@ TEST_CASE("a shared-memory frame comes with the descriptors of its type") {
   CHECK(with(ShmFrameType::kProcess, 0) == 0);
   CHECK(with(ShmFrameType::kProcess, 1) == 1);
   CHECK(with(ShmFrameType::kRegion, 8192) == 2);
+  CHECK(with(ShmFrameType::kBlock, 1) == 1);
 }
 
 TEST_CASE("a shared-memory frame that is none is refused") {
@@ -62,8 +63,9 @@ TEST_CASE("a shared-memory frame that is none is refused") {
   refused(encoded(frame_of(ShmFrameType::kSlab, 0)), "size 0");
   refused(encoded(frame_of(ShmFrameType::kProcess, 2)), "size 2");
   refused(encoded(frame_of(static_cast<ShmFrameType>(0), 1)), "type 0");
-  refused(encoded(frame_of(static_cast<ShmFrameType>(7), 1)), "type 7");
+  refused(encoded(frame_of(static_cast<ShmFrameType>(8), 1)), "type 8");
   refused(encoded(frame_of(ShmFrameType::kRegion, 0)), "size 0");
+  refused(encoded(frame_of(ShmFrameType::kBlock, 0)), "size 0");
   ShmFrame zero = frame_of(ShmFrameType::kBell, 0);
   zero.zero = 1;
   refused(encoded(zero), "zero field");

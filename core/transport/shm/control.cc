@@ -117,7 +117,8 @@ Result<ShmFrameReader::Got> ShmFrameReader::read(int socket, ShmMessage& out) {
   if (!frame) return frame.status();
   if (std::exchange(lost_, false)) {
     descriptors_.clear();
-    if (frame->type != wire::ShmFrameType::kSlab && frame->type != wire::ShmFrameType::kRegion)
+    if (frame->type != wire::ShmFrameType::kSlab && frame->type != wire::ShmFrameType::kRegion &&
+        frame->type != wire::ShmFrameType::kBlock)
       return Status{
           Code::kResourceExhausted,
           "descriptors from the peer were lost: raise the limit of open files (ulimit -n)"};

@@ -15,7 +15,8 @@ namespace tw {
 
 struct ShmMessage {
   wire::ShmFrame frame;
-  // None with the frame of a slab or a region when this process had no room for them (ulimit -n).
+  // None with the frame of a slab, a region or a block when this process had no room for them
+  // (ulimit -n).
   std::vector<Fd> descriptors;
 };
 

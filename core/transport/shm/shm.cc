@@ -30,6 +30,12 @@ Result<Fd> make_nudge() {
   return fd;
 }
 
+// What there is no room for here is accessed by frames. All else is the peer's fault.
+Status unless_crowded(const Status& why, uint64_t region) {
+  if (why.code() == Code::kResourceExhausted) return {};
+  return {why.code(), "the memory of region " + std::to_string(region) + ": " + why.details()};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Transport>> ShmTransport::offer(Fd socket, const shm::Settings& settings) {
@@ -281,6 +287,9 @@ Result<ShmFrameReader::Got> ShmTransport::take_announcements(int most) {
       case wire::ShmFrameType::kRegion:
         status = map_region(std::move(message));
         break;
+      case wire::ShmFrameType::kBlock:
+        status = enter_block(std::move(message));
+        break;
       case wire::ShmFrameType::kBell:
         break;  // whoever asks looks at the rings next
     }
@@ -315,42 +324,88 @@ bool ShmTransport::hand_over(uint64_t region, const SharedMemory& memory, bool w
   return send_shm_frame(socket_.get(), frame, descriptors).ok();
 }
 
+bool ShmTransport::hand_over(uint64_t region, Slab& slab, const Door& door) {
+  if (!share(slab).ok()) return false;
+  wire::ShmFrame frame;
+  frame.type = wire::ShmFrameType::kBlock;
+  frame.slab = slab.index();
+  frame.generation = slab.generation();
+  frame.size = region;
+  const int descriptors[] = {door.file()};
+  return send_shm_frame(socket_.get(), frame, descriptors).ok();
+}
+
+Status ShmTransport::handed_twice(uint64_t region) const {
+  if (!handed_.contains(region) && !in_slabs_.contains(region)) return {};
+  return wire::protocol_error({"the memory of region ", region, " is handed over twice"});
+}
+
+bool ShmTransport::may_map(uint64_t size) const {
+  return mapped_->mappings.load(std::memory_order_relaxed) < kMaxMapped &&
+         size <= kMaxMappedBytes &&
+         mapped_->bytes.load(std::memory_order_relaxed) <= kMaxMappedBytes - size;
+}
+
 Status ShmTransport::map_region(ShmMessage message) {
   // Without room here the region is accessed by frames.
   if (message.descriptors.empty()) return {};
   const uint64_t region = message.frame.slab | uint64_t{message.frame.generation} << 32;
-  if (handed_.contains(region))
-    return wire::protocol_error({"the memory of region ", region, " is handed over twice"});
-  const size_t bytes = mapped_->bytes.load(std::memory_order_relaxed);
-  if (mapped_->mappings.load(std::memory_order_relaxed) >= kMaxMapped ||
-      message.frame.size > kMaxMappedBytes || bytes > kMaxMappedBytes - message.frame.size)
-    return {};
+  if (Status status = handed_twice(region); !status.ok()) return status;
+  if (!may_map(message.frame.size)) return {};
   auto memory = MappedMemory::map(std::move(message.descriptors[0]),
                                   std::move(message.descriptors[1]), message.frame.size, mapped_);
-  if (!memory) {
-    if (memory.status().code() == Code::kResourceExhausted) return {};
-    return {memory.status().code(),
-            "the memory of region " + std::to_string(region) + ": " + memory.status().details()};
-  }
+  if (!memory) return unless_crowded(memory.status(), region);
   handed_.emplace(region, std::move(*memory));
   return {};
 }
 
-Result<Ref<MappedMemory>> ShmTransport::take_over(uint64_t region) {
+// The slab is looked up now: its owner may have given it up when the region's frame is read.
+Status ShmTransport::enter_block(ShmMessage message) {
+  if (message.descriptors.empty()) return {};
+  const uint64_t region = message.frame.size;
+  if (Status status = handed_twice(region); !status.ok()) return status;
+  auto slab = peer_arena_->locate({message.frame.slab, message.frame.generation, 0, 0});
+  if (!slab) return unless_crowded(slab.status(), region);
+  if (mapped_->mappings.load(std::memory_order_relaxed) + in_slabs_.size() >= kMaxMapped) return {};
+  auto door = MappedMemory::map_door(std::move(message.descriptors[0]));
+  if (!door) return unless_crowded(door.status(), region);
+  in_slabs_.emplace(region, InSlab{std::move(slab->mapping), std::move(*door)});
+  return {};
+}
+
+template <class T>
+Result<std::optional<T>> ShmTransport::take(std::map<uint64_t, T> ShmTransport::* from,
+                                            uint64_t region) {
   for (const bool last : {false, true}) {
     {
       const MutexLock lock(control_mutex_);
-      if (auto at = handed_.find(region); at != handed_.end()) {
-        Ref<MappedMemory> memory = std::move(at->second);
-        handed_.erase(at);
-        return memory;
-      }
+      if (auto found = (this->*from).extract(region))
+        return std::optional(std::move(found.mapped()));
     }
     // As that of a slab, it precedes the frame on its own way.
     if (last) break;
     if (auto got = take_announcements(kAllFrames); !got) return got.status();
   }
-  return Ref<MappedMemory>{};
+  return std::optional<T>{};
+}
+
+Result<Ref<MappedMemory>> ShmTransport::take_over(uint64_t region) {
+  auto taken = take(&ShmTransport::handed_, region);
+  if (!taken) return taken.status();
+  return *taken ? std::move(**taken) : Ref<MappedMemory>{};
+}
+
+Result<Ref<MappedMemory>> ShmTransport::take_over(uint64_t region, uint64_t offset,
+                                                  uint64_t length) {
+  auto taken = take(&ShmTransport::in_slabs_, region);
+  if (!taken) return taken.status();
+  if (!*taken) return Ref<MappedMemory>{};
+  const SlabMapping& slab = *(*taken)->slab;
+  if (length <= slab.announced().size && !may_map(length)) return Ref<MappedMemory>{};
+  auto memory = MappedMemory::map(slab, offset, length, std::move((*taken)->door), mapped_);
+  if (memory) return memory;
+  if (memory.status().code() == Code::kResourceExhausted) return Ref<MappedMemory>{};
+  return wire::protocol_error({"REGION frame: id is ", region, ", ", memory.status().details()});
 }
 
 }  // namespace tw

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "base/mutex.h"
 #include "transport/shm/control.h"
@@ -42,7 +43,9 @@ class ShmTransport final : public Transport {
   Result<Located> locate(const RegionRef& region) override;
   bool hand_over(uint64_t region, const SharedMemory& memory, bool writable,
                  const Door& door) override;
+  bool hand_over(uint64_t region, Slab& slab, const Door& door) override;
   Result<Ref<MappedMemory>> take_over(uint64_t region) override;
+  Result<Ref<MappedMemory>> take_over(uint64_t region, uint64_t offset, uint64_t length) override;
 
  private:
   static constexpr uint32_t kNudge = 1;
@@ -67,7 +70,18 @@ class ShmTransport final : public Transport {
   // Takes in what the peer has announced; at most `most` frames, as it can send without end. kEnd:
   // it hung up.
   Result<ShmFrameReader::Got> take_announcements(int most);
+  // What the peer says lies in a slab of its own, and the door to it.
+  struct InSlab {
+    Ref<SlabMapping> slab;
+    MemoryMap door;
+  };
+  bool may_map(uint64_t size) const;
   Status map_region(ShmMessage message) TW_REQUIRES(control_mutex_);
+  Status enter_block(ShmMessage message) TW_REQUIRES(control_mutex_);
+  Status handed_twice(uint64_t region) const TW_REQUIRES(control_mutex_);
+  // What the peer has said of a region ahead of its frame; none: nothing.
+  template <class T>
+  Result<std::optional<T>> take(std::map<uint64_t, T> ShmTransport::* from, uint64_t region);
 
   const Profile profile_;
   const Fd socket_;
@@ -81,9 +95,10 @@ class ShmTransport final : public Transport {
 
   const Ref<PeerArena> peer_arena_;
   const Ref<MappingTally> mapped_ = make_ref<MappingTally>();
-  Mutex control_mutex_;  // guards reader_ and handed_
+  Mutex control_mutex_;  // guards reader_, handed_ and in_slabs_
   ShmFrameReader reader_ TW_GUARDED_BY(control_mutex_);
   std::map<uint64_t, Ref<MappedMemory>> handed_ TW_GUARDED_BY(control_mutex_);  // by region
+  std::map<uint64_t, InSlab> in_slabs_ TW_GUARDED_BY(control_mutex_);           // likewise
 
   Mutex watch_mutex_;  // guards what follows: events may come while watch() is still at it
   Poller* poller_ TW_GUARDED_BY(watch_mutex_) = nullptr;

@@ -11,6 +11,7 @@ size_t descriptors_of(const ShmFrame& frame) {
   switch (frame.type) {
     case ShmFrameType::kRings:
     case ShmFrameType::kSlab:
+    case ShmFrameType::kBlock:
       return 1;
     case ShmFrameType::kSlabGone:
     case ShmFrameType::kBell:
@@ -32,11 +33,11 @@ Result<ShmFrame> decode_shm_frame(std::span<const std::byte, kShmFrameSize> byte
   if (frame.magic != ShmFrame{}.magic)
     return protocol_error({"a shared-memory frame without its magic"});
   const auto type = static_cast<uint32_t>(frame.type);
-  if (type < 1 || type > 6) return protocol_error({"shared-memory frame type ", type});
+  if (type < 1 || type > 7) return protocol_error({"shared-memory frame type ", type});
   if (frame.zero != 0)
     return protocol_error({"zero field of a shared-memory frame is ", frame.zero});
   const bool sized = frame.type == ShmFrameType::kRings || frame.type == ShmFrameType::kSlab ||
-                     frame.type == ShmFrameType::kRegion;
+                     frame.type == ShmFrameType::kRegion || frame.type == ShmFrameType::kBlock;
   if ((sized && frame.size == 0) || (frame.type == ShmFrameType::kProcess && frame.size > 1))
     return protocol_error({"size ", frame.size, " in a shared-memory frame of type ", type});
   return frame;

@@ -23,6 +23,9 @@ enum class ShmFrameType : uint32_t {
   // memory/mapped_memory.h); size = the bytes of the file. slab and generation are the lower and
   // the upper half of the region's number.
   kRegion = 6,
+  // Memory of a slab that the receiver may read: the descriptor of its door. slab and generation
+  // are those of a slab that was handed over before; size = the region's number.
+  kBlock = 7,
 };
 
 struct ShmFrame {

@@ -48,9 +48,10 @@ class Path:
     """How memory of a device is reached."""
 
     way: Literal["mapped", "device", "frames"]
-    """``mapped``: memory that was made to be accessed by loads and stores of this process, other
-    memory by frames. ``device``: by the device of the transport. ``frames``: by messages, which the
-    owner's process serves. With the first two the owner may be asleep or stopped."""
+    """``mapped``: memory that was made to be accessed by loads and stores of this process, and the
+    peer's arena, where it may only be read, by loads; other memory by frames. ``device``: by the
+    device of the transport. ``frames``: by messages, which the owner's process serves. With the
+    first two the owner may be asleep or stopped."""
     transport: str
     peer: str
     """Its address as gRPC writes it."""

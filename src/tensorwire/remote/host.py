@@ -113,8 +113,10 @@ class Host(AbstractContextManager["Host"]):
         peers: Iterable[Peer] | Mapping[Peer, Rights] | None = None,
     ) -> Exposed:
         """Lets peers at a tensor where it lies: of any framework, in host memory, in C order. It is
-        kept until it is concealed. Over shared memory and TCP accesses to it go by frames, which
-        this process serves; ``empty`` makes memory that is better reached.
+        kept until it is concealed. Processes of this host map what lies in the arena
+        (``tensorwire.empty``, ``publish``) and is for reading only. All other accesses over shared
+        memory and TCP go by frames, which this process serves; ``empty`` makes memory that is
+        better reached.
 
         name: by which peers open it. peers: who may, as a mapping each with rights of its own;
         None: all peers of the server, with ``rights``.
