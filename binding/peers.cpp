@@ -11,21 +11,64 @@ namespace binding {
 
 namespace {
 
+// Memory of the caller's that the segments of a reply are wanted in.
+class Places {
+ public:
+  explicit Places(nb::handle into) {
+    if (into.is_none()) return;
+    const auto items = nb::borrow<nb::sequence>(into);
+    places_.reserve(nb::len(items));
+    views_.all.reserve(places_.capacity());
+    for (nb::handle item : items) {
+      tw_place place{};
+      if (!item.is_none()) {
+        views_.all.push_back(exported(item, true));
+        place = {views_.all.back().buf, static_cast<size_t>(views_.all.back().len)};
+      }
+      places_.push_back(place);
+      items_.push_back(nb::borrow(item));
+    }
+  }
+
+  const tw_place* data() const { return places_.data(); }
+  size_t size() const { return places_.size(); }
+  // Puts the caller's objects in place of the segments that were received into them.
+  void substitute(nb::list segments, tw_message* message) const {
+    for (size_t i = 0; i < std::min(places_.size(), tw_message_count(message)); ++i)
+      if (places_[i].data && tw_message_segment(message, i).data == places_[i].data)
+        segments[i] = items_[i];
+  }
+
+ private:
+  struct Views {
+    std::vector<Py_buffer> all;
+    ~Views() {
+      for (Py_buffer& view : all) PyBuffer_Release(&view);
+    }
+  };
+
+  std::vector<tw_place> places_;
+  Views views_;
+  std::vector<nb::object> items_;
+};
+
 nb::object unary(Peer& peer, nb::handle method, nb::handle request, nb::handle timeout,
-                 nb::handle metadata, bool raw) {
+                 nb::handle metadata, bool raw, nb::handle into) {
   Py_ssize_t size = 0;
   const char* name = PyUnicode_AsUTF8AndSize(method.ptr(), &size);
   if (!name) throw nb::python_error();
   Payload payload(request);
   const Pairs pairs(metadata);
+  const Places places(into);
   const tw_wait wait = wait_for(timeout);
   tw_reply reply{};
   tw_status status{};
   int result;
   {
     const NoGil nogil;
-    result = tw_peer_unary(peer.handle, name, static_cast<size_t>(size), pairs.get(), payload.get(),
-                           &wait, &reply, &status);
+    result =
+        tw_peer_unary_into(peer.handle, name, static_cast<size_t>(size), pairs.get(), payload.get(),
+                           places.data(), places.size(), &wait, &reply, &status);
   }
   MessageHandle message{reply.message};
   const Metadata initial_metadata{reply.initial};
@@ -33,7 +76,10 @@ nb::object unary(Peer& peer, nb::handle method, nb::handle request, nb::handle t
   nb::object initial = metadata_or_none(initial_metadata);
   nb::object trailing = metadata_or_none(trailing_metadata);
   if (result == TW_INTERRUPTED) throw nb::python_error();
-  nb::object payload_out = message.handle ? received(message.handle, raw) : nb::borrow(Py_None);
+  nb::object payload_out =
+      message.handle ? received(message.handle, raw || places.size() != 0) : nb::borrow(Py_None);
+  if (message.handle && places.size() != 0)
+    places.substitute(nb::borrow<nb::list>(payload_out), message.handle);
   nb::object code = made(PyLong_FromLong(result));
   nb::object details = decoded(status.details);
   return made(
@@ -119,7 +165,7 @@ void bind_peers(nb::module_& m) {
       .def_prop_ro("alive", [](const Peer& p) { return tw_peer_alive(p.handle) != 0; })
       .def_prop_ro("death", death)
       .def("unary", unary, nb::arg("method"), nb::arg("request"), nb::arg("timeout").none(),
-           nb::arg("metadata").none(), nb::arg("raw"))
+           nb::arg("metadata").none(), nb::arg("raw"), nb::arg("into").none() = nb::none())
       .def("start", start, nb::arg("method"), nb::arg("timeout").none(), nb::arg("metadata").none(),
            nb::arg("request").none() = nb::none(), nb::arg("end") = false,
            nb::arg("until_read") = false)

@@ -57,10 +57,37 @@ namespace {
 
 Beginning beginning_of(std::string_view method, const Pairs& metadata, Outbox& outbox,
                        const tw_payload& payload, int flags) {
-  return {
-      method,          metadata.entries(),           payload.segments != nullptr, outbox.segments(),
-      outbox.keeper(), (flags & TW_HALF_CLOSE) != 0, (flags & TW_UNTIL_READ) != 0};
+  return {method,
+          metadata.entries(),
+          payload.segments != nullptr,
+          outbox.segments(),
+          outbox.keeper(),
+          (flags & TW_HALF_CLOSE) != 0,
+          (flags & TW_UNTIL_READ) != 0,
+          {}};
 }
+
+// Memory of a caller that blocks.
+class Places {
+ public:
+  Places(const tw_place* places, size_t count) {
+    buffers_.reserve(count);
+    for (const tw_place& place : std::span(places, count))
+      buffers_.push_back(place.data ? make_ref<PostedBuffer>(static_cast<std::byte*>(place.data),
+                                                             place.size, Hold{})
+                                    : nullptr);
+  }
+  Places(const Places&) = delete;
+  Places& operator=(const Places&) = delete;
+  ~Places() {
+    for (const auto& buffer : buffers_)
+      if (buffer) buffer->withdraw();
+  }
+  std::span<const Ref<PostedBuffer>> buffers() const { return buffers_; }
+
+ private:
+  std::vector<Ref<PostedBuffer>> buffers_;
+};
 
 }  // namespace
 
@@ -82,15 +109,23 @@ int tw_peer_start(tw_peer* peer, const char* method, size_t method_size, tw_pair
 }
 
 int tw_peer_unary(tw_peer* peer, const char* method, size_t method_size, tw_pairs metadata,
-                  tw_payload payload, const tw_wait* wait, tw_reply* reply, tw_status* status) try {
+                  tw_payload payload, const tw_wait* wait, tw_reply* reply, tw_status* status) {
+  return tw_peer_unary_into(peer, method, method_size, metadata, payload, nullptr, 0, wait, reply,
+                            status);
+}
+
+int tw_peer_unary_into(tw_peer* peer, const char* method, size_t method_size, tw_pairs metadata,
+                       tw_payload payload, const tw_place* places, size_t count,
+                       const tw_wait* wait, tw_reply* reply, tw_status* status) try {
   const Wait until = wait_of(wait);
   Outbox outbox(payload);
   if (of(peer)->link().inherited()) return inherited(status, "link");
   const Pairs pairs(metadata);
+  const Places wanted(places, count);
   Ref<ClientCall> call;
-  const auto done =
-      unary(*of(peer), beginning_of({method, method_size}, pairs, outbox, payload, TW_HALF_CLOSE),
-            until, call);
+  Beginning beginning = beginning_of({method, method_size}, pairs, outbox, payload, TW_HALF_CLOSE);
+  beginning.places = wanted.buffers();
+  const auto done = unary(*of(peer), beginning, until, call);
   if (const int result = report(status, done); result != TW_OK) return result;
   reply->message = take(*call);
   reply->initial = handle(call->initial());

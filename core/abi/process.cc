@@ -269,7 +269,8 @@ void* tw_message_posted(tw_message* message) {
   if (segments.size() != 1) return nullptr;
   RefCounted* const held = segments[0].hold.get();
   if (!held || typeid(*held) != typeid(PostedBuffer)) return nullptr;
-  return static_cast<Owner*>(static_cast<PostedBuffer*>(held)->owner().get())->disown();
+  const Hold& owner = static_cast<PostedBuffer*>(held)->owner();
+  return owner ? static_cast<Owner*>(owner.get())->disown() : nullptr;
 }
 tw_buffer* tw_message_buffer(tw_message* message, size_t index) try {
   const InSegment& segment = message->message.segments[index];

@@ -54,6 +54,7 @@ Status begin(CallPort& port, const Beginning& beginning, bool end, bool driving,
   auto made = port.new_call(deadline, beginning.until_read);
   if (!made) return made.status();
   call = std::move(*made);
+  call->land(beginning.places);
   stage(port.link(), beginning.segments);
   auto begun = call->begin(beginning.method, beginning.metadata, beginning.segments,
                            beginning.payload, end, driving);

@@ -19,8 +19,9 @@ struct Beginning {
   bool payload = false;  // with a first message, which is `segments`
   std::span<OutSegment> segments;
   Keeper keeper;
-  bool end = false;         // it is the last one
-  bool until_read = false;  // see CallPort::new_call()
+  bool end = false;                           // it is the last one
+  bool until_read = false;                    // see CallPort::new_call()
+  std::span<const Ref<PostedBuffer>> places;  // see ClientCall::land()
 };
 
 // All of these: true: done; false: interrupted, and the call, where it has begun, is cancelled.

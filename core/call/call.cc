@@ -398,6 +398,11 @@ Result<Receiver::Cost> CallPort::on_wait(uint64_t stream, std::span<const std::b
   return cost;
 }
 
+Ref<PostedBuffer> CallPort::on_land(const Parcel& message, size_t segment) {
+  const Ref<Call> call = find(message.stream());
+  return call ? call->place_for(segment, message.size_of(segment)) : nullptr;
+}
+
 Status CallPort::on_credit(uint64_t stream, uint64_t bytes) {
   // Credit may cross the end of its call.
   Ref<Call> call = find(stream);

@@ -109,6 +109,8 @@ class Call : public Watcher {
   virtual void on_closing(const Status& why) = 0;
   virtual void on_lost(const Status& why) = 0;
   virtual bool initial_known() const { return true; }
+  // As Receiver::Sink::on_land(): a segment of so many bytes. Baton held.
+  virtual Ref<PostedBuffer> place_for(size_t, size_t) { return nullptr; }
   Status on_credit(uint64_t bytes);
   // What the peer may still send, by the messages that were handed up.
   int64_t peer_credit();
@@ -241,6 +243,7 @@ class CallPort : public MessagePort {
 
   Result<Receiver::Cost> on_wait(uint64_t stream, std::span<const std::byte> header,
                                  uint64_t payload_bytes, const Receiver::Cost& ahead) override;
+  Ref<PostedBuffer> on_land(const Parcel& message, size_t segment) override;
   Status on_credit(uint64_t stream, uint64_t bytes) override;
   void on_closing(const Status& why) override;
   void on_closed(const Status& why) override { end_all(why); }

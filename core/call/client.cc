@@ -169,6 +169,11 @@ void ClientCall::on_lost(const Status& why) {
   end(std::move(outcome));
 }
 
+Ref<PostedBuffer> ClientCall::place_for(size_t segment, size_t size) {
+  if (segment >= places_.size() || !places_[segment]) return nullptr;
+  return places_[segment]->size() == size ? places_[segment] : nullptr;
+}
+
 Status ClientCall::on_message(Ref<Parcel> message) {
   auto header = wire::decode_call_header(message->header());
   if (!header) return header.status();

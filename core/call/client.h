@@ -18,6 +18,12 @@ struct Outcome {
 
 class ClientCall final : public Call {
  public:
+  // Before begin(). Segments that come in chunks, of exactly these sizes, are received into these
+  // buffers, each into that of its place in its message; null: anywhere. Whoever has made them
+  // withdraws them.
+  void land(std::span<const Ref<PostedBuffer>> places) {
+    places_.assign(places.begin(), places.end());
+  }
   // Sends the start of the call; `segments` are its first message if `payload`, `end` half-closes
   // it. Call it once, first.
   Result<Ref<Outgoing>> begin(std::string_view method,
@@ -47,6 +53,7 @@ class ClientCall final : public Call {
   Status on_message(Ref<Parcel> message) override;
   void on_closing(const Status& why) override;
   void on_lost(const Status& why) override;
+  Ref<PostedBuffer> place_for(size_t segment, size_t size) override;
   bool initial_known() const override { return initial_known_.load(std::memory_order_acquire); }
   void on_timer() override;
   void on_emptied() override;
@@ -56,6 +63,7 @@ class ClientCall final : public Call {
   void end(Outcome outcome);
   void send_cancel(Code code);
 
+  std::vector<Ref<PostedBuffer>> places_;  // written before begin()
   std::atomic<bool> cancelled_{false};
   std::atomic<bool> initial_known_{false};
   Mutex initial_mutex_;  // guards initial_

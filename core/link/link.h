@@ -236,8 +236,8 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Subs
                                  uint64_t payload_bytes, const Receiver::Cost& ahead) override {
     return port_of(stream).on_wait(stream, header, payload_bytes, ahead);
   }
-  Ref<PostedBuffer> on_land(uint64_t stream, uint64_t size) override {
-    return port_of(stream).on_land(stream, size);
+  Ref<PostedBuffer> on_land(const Parcel& message, size_t segment) override {
+    return port_of(message.stream()).on_land(message, segment);
   }
   Status on_fin(std::span<const uint64_t> ids) override;
   Status on_unmappable(uint64_t lease) override;

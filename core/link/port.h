@@ -59,9 +59,8 @@ class MessagePort : public Port {
   virtual Status on_credit(uint64_t stream, uint64_t bytes) = 0;
   // The peer has closed the link: it begins no message any more.
   virtual void on_peer_closed() {}
-  // The next message to be handed up on this stream has one segment, of `size` bytes, which is
-  // about to come: the memory it is wanted in, of at least as many; null: anywhere.
-  virtual Ref<PostedBuffer> on_land(uint64_t, uint64_t) { return nullptr; }
+  // As Receiver::Sink::on_land().
+  virtual Ref<PostedBuffer> on_land(const Parcel&, size_t) { return nullptr; }
   // Any thread. True while leases may wait for the next message instead of being given back at
   // once.
   virtual bool returns_later() const { return false; }
@@ -93,6 +92,11 @@ class MemoryPort : public Port {
   // Stores what the transport brings; nobody takes the place of what is being received away
   // meanwhile.
   Result<size_t> receive(Transport& from, Receiver& receiver) {
+    if (const Ref<PostedBuffer> posted = receiver.posted()) {
+      const MutexLock lock(posted->stores());
+      if (posted->withdrawn()) receiver.misplace();
+      return store(from, receiver);
+    }
     if (!receiver.placing()) return store(from, receiver);
     const MutexLock lock(place_mutex_);
     if (std::exchange(misplaced_, false)) receiver.misplace();

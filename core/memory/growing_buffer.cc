@@ -42,6 +42,7 @@ bool GrowingBuffer::land(Pool& pool, size_t size) {
 
 bool GrowingBuffer::land(Ref<PostedBuffer> buffer, size_t size) {
   if (!buffer) return false;
+  posted_ = buffer.get();
   data_ = buffer->data();
   capacity_ = size;
   hold_ = std::move(buffer);

@@ -39,10 +39,13 @@ class GrowingBuffer {
   std::byte* data() const { return data_; }
   size_t capacity() const { return capacity_; }
   const Hold& hold() const { return hold_; }
+  // What it has landed in; null: it has not.
+  PostedBuffer* posted() const { return posted_; }
 
  private:
   Hold hold_;
-  PoolBuffer* pooled_ = nullptr;  // hold_, if it is one
+  PoolBuffer* pooled_ = nullptr;    // hold_, if it is one
+  PostedBuffer* posted_ = nullptr;  // likewise
   std::byte* data_ = nullptr;
   size_t capacity_ = 0;
 };

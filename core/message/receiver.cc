@@ -428,10 +428,13 @@ Status Receiver::begin_chunk(const wire::FrameHeader& header) {
   parsed_ += wire::kFrameHeaderSize + wire::kDataPrefixSize;
   const size_t here = std::min<size_t>(staged_ - parsed_, chunk->length);
   std::byte* to = chunk_memory(incoming, *chunk, here);
-  if (to) {
-    std::memcpy(to, staging_.get() + parsed_, here);
+  chunk_posted_ = Ref<PostedBuffer>::share(to ? incoming.buffer.posted() : nullptr);
+  if (to && store(to, {staging_.get() + parsed_, here})) {
     to += here;
     chunk_room_ -= here;
+  } else if (to) {
+    misplace();
+    to = nullptr;
   }
   return take_rest(to, here, chunk->length);
 }
@@ -443,6 +446,7 @@ Status Receiver::begin_placing(const wire::FrameHeader& header) {
   const size_t prefix = placed_prefix(header.type);
   const size_t length = header.body_length - prefix;
   chunk_type_ = header.type;
+  chunk_posted_ = nullptr;
   parsed_ += wire::kFrameHeaderSize + prefix;
   const std::span here(staging_.get() + parsed_, std::min<size_t>(staged_ - parsed_, length));
   Result<std::byte*> to = nullptr;
@@ -471,6 +475,7 @@ Status Receiver::take_rest(std::byte* to, size_t here, size_t length) {
 }
 
 Status Receiver::end_chunk() {
+  chunk_posted_ = nullptr;
   if (chunk_type_ != wire::FrameType::kData) return sink_.on_placed(chunk_type_);
   ++counters_.pushed_chunks;
   // Nothing else was parsed since the chunk began: its message is still there.

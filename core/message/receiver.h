@@ -39,9 +39,9 @@ class Receiver {
     // stream. What it costs; `ahead` is the sum of those that wait there already.
     virtual Result<Cost> on_wait(uint64_t stream, std::span<const std::byte> header,
                                  uint64_t payload_bytes, const Cost& ahead) = 0;
-    // The next message to be handed up on this stream has one segment, of `size` bytes, which is
-    // about to come in chunks: the memory it is wanted in; null: anywhere.
-    virtual Ref<PostedBuffer> on_land(uint64_t, uint64_t) { return nullptr; }
+    // A segment of the next message to be handed up on its stream is about to come in chunks: the
+    // memory it is wanted in, of at least its size; null: anywhere.
+    virtual Ref<PostedBuffer> on_land(const Parcel&, size_t) { return nullptr; }
     virtual Status on_fin(std::span<const uint64_t> ids) = 0;
     // The peer cannot map what it has on this lease, which has ended.
     virtual Status on_unmappable(uint64_t lease) = 0;
@@ -91,8 +91,10 @@ class Receiver {
 
   // Bytes are being stored where on_operation() or on_outcome() said.
   bool placing() const { return chunk_left_ != 0 && chunk_type_ != wire::FrameType::kData; }
-  // What is still to come of them is thrown away.
-  void misplace() { chunk_to_ = nullptr; }
+  // Bytes are being stored in memory that was posted for them; null: they are not.
+  Ref<PostedBuffer> posted() const { return chunk_left_ != 0 ? chunk_posted_ : nullptr; }
+  // What is still to come of a chunk is thrown away, with the message that it belongs to.
+  void misplace();
 
   // kRead: reads to start now; read_done() for each, in any order, after which its FIN is due.
   bool offered_reads() const { return !reads_.empty(); }
@@ -163,6 +165,7 @@ class Receiver {
   Status rts_frame(const wire::FrameHeader& header, std::span<const std::byte> body);
   Status begin_chunk(const wire::FrameHeader& header);
   Status begin_placing(const wire::FrameHeader& header);
+  bool store(std::byte* to, std::span<const std::byte> bytes);
   Status take_rest(std::byte* to, size_t here, size_t length);
   Status end_chunk();
   Status abort(const wire::FrameHeader& header);
@@ -173,7 +176,7 @@ class Receiver {
   Status take_small(Incoming& incoming);
   Status small_run(Incoming& incoming, size_t size);
   void place_small(Incoming& incoming, size_t index, const std::byte* from);
-  bool land(Incoming& incoming, size_t size);
+  bool land(Incoming& incoming, size_t index);
   std::byte* chunk_memory(Incoming& incoming, const wire::DataChunk& chunk, size_t here);
   void more_room();
   bool may_borrow(size_t bytes) const;
@@ -205,6 +208,7 @@ class Receiver {
   std::byte* chunk_to_ = nullptr;  // null: thrown away
   size_t chunk_room_ = 0;          // bytes that have room there
   size_t chunk_left_ = 0;
+  Ref<PostedBuffer> chunk_posted_;  // behind chunk_to_, if it is one
 
   uint64_t last_message_ = 0;
   std::unordered_map<uint64_t, Incoming> unfinished_;  // by number

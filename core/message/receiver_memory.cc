@@ -98,20 +98,20 @@ void Receiver::place_small(Incoming& incoming, size_t index, const std::byte* fr
   incoming.small_used = at + size;
 }
 
-// Whether its only segment comes straight to where the user wants it.
-bool Receiver::land(Incoming& incoming, size_t size) {
+// Whether a segment comes straight to where the user wants it.
+bool Receiver::land(Incoming& incoming, size_t index) {
   const Parcel& parcel = *incoming.parcel;
-  if (parcel.segments() != 1) return false;
   const auto waiting = waiting_.find(parcel.stream());
   if (waiting == waiting_.end() || &waiting->second.parcels.front() != &parcel) return false;
-  return incoming.buffer.land(sink_.on_land(parcel.stream(), size), size);
+  return incoming.buffer.land(sink_.on_land(parcel, index), parcel.size_of(index));
 }
 
 // Where a chunk belongs of which `here` bytes have come; null: nowhere.
 std::byte* Receiver::chunk_memory(Incoming& incoming, const wire::DataChunk& chunk, size_t here) {
   if (!incoming.parcel->ok()) return nullptr;
   const size_t size = incoming.parcel->size_of(chunk.segment);
-  if (chunk.offset == 0 && !land(incoming, size) && size >= Pool::kSmallest && may_borrow(size) &&
+  if (chunk.offset == 0 && !land(incoming, chunk.segment) && size >= Pool::kSmallest &&
+      may_borrow(size) &&
       (incoming.buffer.land(pool_, size) || incoming.buffer.recycle(pool_, size)))
     borrow(incoming, size);
   size_t room = std::min<size_t>(chunk.length, std::max(here, kAheadChunk));
@@ -143,6 +143,27 @@ void Receiver::more_room() {
     chunk_to_ = nullptr;
     refuse(incoming, std::move(status));
   }
+}
+
+// The first bytes of a chunk. False: its memory was withdrawn.
+bool Receiver::store(std::byte* to, std::span<const std::byte> bytes) {
+  if (!chunk_posted_) {
+    std::memcpy(to, bytes.data(), bytes.size());
+    return true;
+  }
+  const MutexLock lock(chunk_posted_->stores());
+  if (chunk_posted_->withdrawn()) return false;
+  std::memcpy(to, bytes.data(), bytes.size());
+  return true;
+}
+
+void Receiver::misplace() {
+  chunk_to_ = nullptr;
+  chunk_posted_ = nullptr;
+  if (chunk_type_ != wire::FrameType::kData) return;
+  Incoming& incoming = unfinished_.find(chunk_message_)->second;
+  if (incoming.parcel->ok())
+    refuse(incoming, {Code::kCancelled, "the memory that it was wanted in was withdrawn"});
 }
 
 // False: there is no room for its segment now. A refused message is read to nowhere.

@@ -353,12 +353,13 @@ Result<Receiver::Cost> TaggedPort::on_wait(uint64_t, std::span<const std::byte> 
 }
 
 // The message goes to the first receive, unless that is cancelled meanwhile.
-Ref<PostedBuffer> TaggedPort::on_land(uint64_t stream, uint64_t size) {
+Ref<PostedBuffer> TaggedPort::on_land(const Parcel& message, size_t segment) {
+  if (message.segments() != 1) return nullptr;
   const MutexLock lock(mutex_);
-  const auto it = tags_.find(stream);
+  const auto it = tags_.find(message.stream());
   if (it == tags_.end() || !it->second.first) return nullptr;
   const Ref<PostedBuffer>& into = it->second.first->into_;
-  return into && into->owner() && into->size() >= size ? into : nullptr;
+  return into && into->owner() && into->size() >= message.size_of(segment) ? into : nullptr;
 }
 
 // ---- ending ----

@@ -155,7 +155,7 @@ class TaggedPort final : public MessagePort {
   Result<Receiver::Cost> on_wait(uint64_t stream, std::span<const std::byte> header,
                                  uint64_t payload_bytes, const Receiver::Cost& ahead) override;
   Status on_credit(uint64_t stream, uint64_t bytes) override;
-  Ref<PostedBuffer> on_land(uint64_t stream, uint64_t size) override;
+  Ref<PostedBuffer> on_land(const Parcel& message, size_t segment) override;
   // What the peer had sent can still be received.
   void on_peer_closed() override;
   void on_closed(const Status& why) override { end_all(status_of_loss(why), false); }

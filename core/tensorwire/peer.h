@@ -87,6 +87,18 @@ typedef struct tw_reply {
 int tw_peer_unary(tw_peer* peer, const char* method, size_t method_size, tw_pairs metadata,
                   tw_payload payload, const tw_wait* wait, tw_reply* reply, tw_status* status);
 
+typedef struct tw_place {
+  void* data;  // null: anywhere
+  size_t size;
+} tw_place;
+// As tw_peer_unary. Segment i of the reply is received straight into places[i] if it has exactly
+// that size and comes over the link in chunks, as large ones do over TCP: then the message's
+// segment lies there. Other segments lie anywhere. Whatever the result, places may have been
+// written, and once this returns nobody writes there any more.
+int tw_peer_unary_into(tw_peer* peer, const char* method, size_t method_size, tw_pairs metadata,
+                       tw_payload payload, const tw_place* places, size_t count,
+                       const tw_wait* wait, tw_reply* reply, tw_status* status);
+
 // ---- one-sided operations ----
 
 // Rights on a region, to be added up.

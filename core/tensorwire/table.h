@@ -20,7 +20,7 @@ extern "C" {
 // would be two arenas). A plugin refuses a table of another version than the one it was built for,
 // or a smaller one. The version changes with each change of a function or type that is in use;
 // entries are only added at the end.
-enum { TW_TABLE_VERSION = 13 };
+enum { TW_TABLE_VERSION = 14 };
 
 // All functions, by name and in the order of the table.
 #define TW_TABLE(ENTRY)                              \
@@ -196,7 +196,8 @@ enum { TW_TABLE_VERSION = 13 };
   ENTRY(shared_wait_any, tw_shared_wait_any)         \
   ENTRY(shared_nudge, tw_shared_nudge)               \
   ENTRY(shared_nudges, tw_shared_nudges)             \
-  ENTRY(algorithm, tw_algorithm)
+  ENTRY(algorithm, tw_algorithm)                     \
+  ENTRY(peer_unary_into, tw_peer_unary_into)
 
 typedef struct tw_table {
   uint32_t version;

@@ -350,8 +350,14 @@ class Peer:
         timeout: float | None,
         metadata: Metadata,
         raw: bool,
+        into: Sequence[BytesLike | None] | None = None,
     ) -> tuple[int, str, Received | None, Metadata, Metadata]:
-        """A whole unary-unary call: (code, details, reply, initial metadata, trailing metadata)."""
+        """A whole unary-unary call: (code, details, reply, initial metadata, trailing metadata).
+
+        into: memory (C-contiguous, writable) that the segments of the reply are wanted in, by their
+        places in it; None: anywhere. Those of exactly that size that come over the link in chunks
+        are received there, and stand as these very objects in the reply, which is raw. Nobody
+        writes there once this returns, or raises."""
     def start(
         self,
         method: str,

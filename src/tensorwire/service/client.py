@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,11 +13,14 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 import grpc
 
 from tensorwire import tensors
+from tensorwire.rpc.client.multicallable import UnaryUnary
 from tensorwire.service.description import Method, service_of
 from tensorwire.service.messages import as_encoded, as_received, encoder_for
 from tensorwire.tensors import DecodeError
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer as BytesLike
+
     from tensorwire.tensors import Framework
 
 P = ParamSpec("P")
@@ -30,6 +34,7 @@ class _Options:
     metadata: Metadata | None
     wait_for_ready: bool | None
     framework: Framework
+    into: Sequence[BytesLike | None] | None = None
 
 
 def client(
@@ -71,7 +76,13 @@ def client(
 
 
 def with_options(client: T, **options: Any) -> T:
-    """The same client with other options for its calls: those of ``client()``, by name."""
+    """The same client with other options for its calls: those of ``client()``, by name.
+
+    into: memory, bytes-like, C-contiguous and writable, in which segments of a reply are wanted, by
+    their places in the message; None: anywhere. Large ones that a link of tensorwire's brings in
+    chunks, and that have exactly that size, are received there, and the tensors of the reply lie
+    over it. After an error it may have been written to, but is not any more.
+    """
     if not isinstance(client, _Proxy):
         raise TypeError(f"a {type(client).__name__} was not made by service.client")
     changed = replace(client._options, **options)
@@ -146,13 +157,20 @@ class _Proxy:
     def _call(self, method: Method, arguments: dict[str, Any]) -> Any:
         message, requests = self._requests(method, arguments)
         try:
-            reply = self._calls[method.name](message, **self._keywords())
+            reply = self._reached(method)(message, **self._keywords())
         except grpc.RpcError:
             _raise_cause(requests)
             raise
         if method.stream_reply:
             return self._replies(method, reply, requests)
         return self._decode(method, reply)
+
+    def _reached(self, method: Method) -> Callable[..., Any]:
+        """What makes the call: other channels than tensorwire's receive nothing into memory."""
+        call = self._calls[method.name]
+        if self._options.into is None or not isinstance(call, UnaryUnary):
+            return call
+        return functools.partial(call.receive_into, into=self._options.into)
 
     def _begin(self, method: Method, arguments: dict[str, Any]) -> Future[Any]:
         if method.stream_reply:

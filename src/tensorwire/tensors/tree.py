@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -49,6 +49,11 @@ class Leaf:
         self.memory = frameworks.raw(array)
 
 
+def wire_order(itemsizes: Sequence[int]) -> list[int]:
+    """The tensors of a tree, by their numbers, as they follow the header. itemsizes: in bytes."""
+    return sorted(range(len(itemsizes)), key=lambda number: -itemsizes[number])
+
+
 class Flattener:
     """Walks one object; afterwards ``tokens`` and ``leaves`` describe it."""
 
@@ -65,7 +70,7 @@ class Flattener:
         sizes = [leaf.itemsize for leaf in self.leaves]
         if all(size >= following for size, following in pairwise(sizes)):
             return self.leaves
-        leaves = sorted(self.leaves, key=lambda leaf: -leaf.itemsize)
+        leaves = [self.leaves[number] for number in wire_order(sizes)]
         for index, leaf in enumerate(leaves):
             self.tokens[leaf.place] = (wire.TENSOR, index)
         return leaves

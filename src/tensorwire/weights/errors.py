@@ -9,7 +9,8 @@ import grpc
 
 
 class WeightsError(RuntimeError):
-    """A pull has failed; the parameters are as they were. ``code`` is a ``grpc.StatusCode``."""
+    """A pull has failed; the parameters are as they were, unless the text says that a subscriber in
+    place had begun to write them. ``code`` is a ``grpc.StatusCode``."""
 
     code: Final[grpc.StatusCode]
 

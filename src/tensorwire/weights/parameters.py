@@ -11,6 +11,7 @@ import numpy as np
 from tensorwire.collective.arrays import Array
 from tensorwire.collective.leaves import Leaf
 from tensorwire.collective.trees import mapped
+from tensorwire.tensors import frameworks
 from tensorwire.weights import layouts
 from tensorwire.weights.planning import Layout, Shard
 
@@ -60,6 +61,15 @@ class Parameter:
         """Arrays to write new values to: the pieces' own memory where it can be written, else
         copies of it. ``changed`` takes them."""
         return [leaf.room(gives=True, gets=True) for leaf in self._leaves]
+
+    def memory(self, piece: int, box: Any) -> memoryview | None:
+        """The bytes of a box of a piece, where the piece can be written and the box lies in one
+        run; else None."""
+        leaf = self._leaves[piece]
+        if self._devices or not leaf.in_place:
+            return None
+        part: Array = leaf.array[box]
+        return frameworks.raw(part) if part.flags.c_contiguous else None
 
     def changed(self, rooms: Sequence[Array]) -> Any:
         """The tensor with what was written: itself, or a new one where its framework has no writing

@@ -319,6 +319,9 @@ class _Served(wire.Calls):
     def state(self) -> Array:
         return wire.encode(self._publisher._state())
 
+    def look(self, request: Array) -> Array:
+        return self.pull(request)[0]
+
     def pull(self, request: Array) -> Reply:
         publisher = self._publisher
         asked = _read(request, wire.Pull)

@@ -15,6 +15,7 @@ from tensorwire import rpc, service, transports
 from tensorwire.collective.arrays import Array
 from tensorwire.tensors import dtypes
 from tensorwire.tensors.errors import DecodeError
+from tensorwire.tensors.tree import wire_order
 from tensorwire.weights import wire
 from tensorwire.weights.errors import ChecksumError, WeightsError, raise_of
 from tensorwire.weights.planning import Index, Layout, Part, Shard
@@ -24,6 +25,10 @@ T = TypeVar("T")
 
 BATCH_BYTES = 4 << 30
 """That one call asks for, unless a single part is larger."""
+
+Room = Callable[[Part], "memoryview | None"]
+"""The bytes of a part in the subscriber's parameters, which may be written from then on; None: they
+do not lie together, or cannot be written."""
 
 
 class RenewedError(Exception):
@@ -142,17 +147,49 @@ class Source:
         return state.newest
 
     def pull(
-        self, at_least: int, exactly: int, have: int, left: Callable[[], float | None]
+        self,
+        at_least: int,
+        exactly: int,
+        have: int,
+        left: Callable[[], float | None],
+        room: Room | None = None,
     ) -> Landed:
-        """What has changed since ``have`` in a version. Raises NotThereError, RenewedError,
-        TornError."""
+        """What has changed since ``have`` in a version. room: where a part may be received
+        straight to. Raises NotThereError, RenewedError, TornError."""
         described = self.describe(left)
         landed = Landed(exactly)
         for batch in self._batches:
-            request = wire.encode(wire.Pull(batch.plan, at_least, landed.version, have))
-            reply = self._call(self._asked, request, left)
+            request = wire.Pull(batch.plan, at_least, landed.version, have)
+            if room is None or batch.rows or described.in_place:
+                reply = self._opened(self._call(self._asked, wire.encode(request), left))
+            else:
+                reply = self._received(batch, request, room, left)
             self._take(landed, batch, reply, described, left)
         return landed
+
+    def _received(
+        self, batch: Batch, request: wire.Pull, room: Room, left: Callable[[], float | None]
+    ) -> tuple[wire.Pulled, list[Any]]:
+        """What came, as far as possible in its room: what comes is known before."""
+        told = self._decoded(self._call(self._timed(left).look, wire.encode(request)), wire.Pulled)
+        if not told.version:
+            raise NotThereError(told.newest)
+        places: list[Any] = [None]
+        sizes = [1]  # of the head's elements, which goes before the arrays
+        for number in told.parts:
+            part = self._part(batch, number)
+            places.append(room(part))
+            sizes.append(dtypes.itemsize_of(batch.dtypes[number]))
+        into = [None, *(places[number] for number in wire_order(sizes))]
+        request = wire.Pull(batch.plan, told.version, told.version, request.have)
+
+        def ask() -> Any:
+            return service.with_options(self._timed(left), into=into).pull(wire.encode(request))
+
+        head, arrays = self._opened(self._call(ask))
+        if head.version and head.parts != told.parts:
+            raise self._nonsense("other parts than it had told of")
+        return head, arrays
 
     def _asked(self, request: Array, left: Callable[[], float | None]) -> Any:
         client = self._timed(left)
@@ -163,17 +200,25 @@ class Source:
         next(replies, None)  # its end: the publisher knows that the reply has left
         return found
 
+    def _opened(self, reply: Any) -> tuple[wire.Pulled, list[Any]]:
+        if not (isinstance(reply, tuple) and len(reply) == 2 and isinstance(reply[1], list)):
+            raise self._nonsense("a reply that is none")
+        return self._decoded(reply[0], wire.Pulled), reply[1]
+
+    def _part(self, batch: Batch, number: int) -> Part:
+        if not 0 <= number < len(batch.parts):
+            raise self._nonsense(f"part {number} of {len(batch.parts)}")
+        return batch.parts[number]
+
     def _take(
         self,
         landed: Landed,
         batch: Batch,
-        reply: Any,
+        reply: tuple[wire.Pulled, list[Any]],
         described: wire.Description,
         left: Callable[[], float | None],
     ) -> None:
-        if not (isinstance(reply, tuple) and len(reply) == 2 and isinstance(reply[1], list)):
-            raise self._nonsense("a reply that is none")
-        head, arrays = self._decoded(reply[0], wire.Pulled), reply[1]
+        head, arrays = reply
         if not head.version:
             raise NotThereError(head.newest)
         if landed.version not in (0, head.version):
@@ -185,9 +230,7 @@ class Source:
             raise self._nonsense(f"{len(sums)} checksums for {count} parts")
         landed.version = head.version
         for index, number in enumerate(head.parts):
-            if not 0 <= number < len(batch.parts):
-                raise self._nonsense(f"part {number} of {len(batch.parts)}")
-            part = batch.parts[number]
+            part = self._part(batch, number)
             if batch.rows:
                 array = self._lent(arrays, head.places[index], batch.rows[number])
             else:

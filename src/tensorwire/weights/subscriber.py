@@ -10,14 +10,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import grpc
 import numpy as np
 
 from tensorwire.collective.arrays import Array
 from tensorwire.weights import planning
-from tensorwire.weights.errors import PullTimeoutError
+from tensorwire.weights.errors import PullTimeoutError, WeightsError
 from tensorwire.weights.parameters import Parameters
 from tensorwire.weights.planning import Part, PlanError, Shard
 from tensorwire.weights.publisher import Publisher
@@ -25,6 +25,7 @@ from tensorwire.weights.source import Landed, NotThereError, RenewedError, Sourc
 
 T = TypeVar("T")
 Target = str | grpc.Channel
+Mode = Literal["copy", "in_place"]
 
 _SHORTEST_PAUSE: Final = 0.0002
 _LONGEST_PAUSE: Final = 0.05
@@ -51,6 +52,12 @@ class Subscriber:
     more tensors than these. Arrays of JAX and TensorFlow cannot be written: ``subscriber.params``
     has new ones after each pull.
 
+    mode: ``"copy"``: nothing is written before all of a version is here, so that after an error
+    the parameters are what they were. ``"in_place"``: over TCP what comes is received straight
+    into the parameters, without the memory and the copy that this takes; after an error in the
+    middle they hold parts of two versions, which ``version`` 0 and the error tell, and the next
+    pull moves everything.
+
     name: of the publication. turn: where publishers hold copies of a box, subscribers with
     different numbers read different copies. relay: a server, not yet started, that publishes each
     version again, under the same name and number, so that the others of this host pull from here.
@@ -65,11 +72,14 @@ class Subscriber:
         targets: Target | Sequence[Target],
         params: Any,
         *,
+        mode: Mode = "copy",
         name: str = "weights",
         shards: Mapping[str, Shard] | None = None,
         turn: int = 0,
         relay: grpc.Server | None = None,
     ) -> None:
+        if mode not in ("copy", "in_place"):
+            raise ValueError(f"mode is 'copy' or 'in_place', not {mode!r}")
         each = [targets] if isinstance(targets, str | grpc.Channel) else list(targets)
         if not each:
             raise ValueError("there are no targets")
@@ -80,6 +90,9 @@ class Subscriber:
         self._turn = turn
         self._lock = threading.Lock()
         self._number = 0
+        self._in_place = mode == "in_place"
+        self._touched = False
+        """Parts of the version that is being pulled may have been written."""
         self._parts: list[list[Part]] = []
         self._relay = None if relay is None else Publisher(params, relay, name=name, shards=shards)
         self._sources = [Source(target, name) for target in each]
@@ -93,8 +106,8 @@ class Subscriber:
     @property
     def version(self) -> int:
         """What the parameters hold; 0: what they held before the first pull, or, after a pull that
-        was interrupted while it wrote, parts of two versions: then the next one moves everything.
-        """
+        was interrupted while it wrote, or failed in place, parts of two versions: then the next one
+        moves everything."""
         return self._number
 
     def pull(self, at_least: int | None = None, timeout: float | None = None) -> Version:
@@ -104,7 +117,7 @@ class Subscriber:
         ``timeout`` seconds at most, None: as long as the publishers live. Of several publishers it
         takes the newest version that all of them have. What has not changed since the version that
         the parameters hold does not move. Nothing is written before everything is here, so after
-        an error the parameters are as they were.
+        an error the parameters are as they were, unless the subscriber is in place.
 
         Raises ``PublisherLostError``, ``PullTimeoutError``, ``ChecksumError``,
         ``DisagreementError`` (a plan that a publisher refuses), ``PlanError`` (no publisher has
@@ -116,7 +129,8 @@ class Subscriber:
         self, at_least: int | None = None, timeout: float | None = None
     ) -> Version:
         """``pull`` in a coroutine. When that is cancelled the pull ends with its next call of a
-        publisher, and the parameters are not written any more."""
+        publisher, and the parameters are not written any more; in place, the call that is under way
+        still writes them. The next pull waits until that is over."""
         given_up = threading.Event()
         try:
             return await asyncio.to_thread(self._pull, at_least, timeout, given_up)
@@ -175,9 +189,15 @@ class Subscriber:
         self, at_least: int | None, timeout: float | None, given_up: threading.Event
     ) -> Version:
         with self._lock:
-            number, landed = self._fetched(at_least, timeout, given_up, whole=False)
-            if given_up.is_set():
-                raise _given_up()
+            self._touched = False
+            try:
+                number, landed = self._fetched(at_least, timeout, given_up, whole=False)
+                if given_up.is_set():
+                    raise _given_up()
+            except WeightsError as error:
+                if not self._touched:
+                    raise
+                raise type(error)(error.code, f"{error}; {_TORN}") from error
             version = self._written(number, landed)
             self._relayed(version)
             return version
@@ -253,8 +273,11 @@ class Subscriber:
                 raise NotThereError(exactly)
         held = self._number if not whole else 0
 
+        room = self._room if self._in_place and not whole else None
+
         def pull(source: Source) -> Landed:
-            return source.pull(waiting.at_least, exactly, min(held, source.held), waiting.left)
+            have = min(held, source.held)
+            return source.pull(waiting.at_least, exactly, have, waiting.left, room)
 
         if self._threads is None or len(sources) < 2:
             landed = [pull(source) for source in sources]
@@ -262,6 +285,12 @@ class Subscriber:
             begun = [self._threads.submit(pull, source) for source in sources]
             landed = [future.result() for future in begun]
         return max((each.version for each in landed), default=0), landed
+
+    def _room(self, part: Part) -> memoryview | None:
+        found = self._parameters[part.name].memory(part.to_piece, part.to_box())
+        if found is not None:
+            self._touched, self._number = True, 0
+        return found
 
     def _written(self, number: int, landed: list[Landed]) -> Version:
         """Nothing can fail from here on but for want of memory, or by an interrupt."""
@@ -337,6 +366,9 @@ class _Waiting:
         pause = min(max(waited / 20, _SHORTEST_PAUSE), _LONGEST_PAUSE)
         left = self.left()
         self._given_up.wait(pause if left is None else min(pause, left))
+
+
+_TORN: Final = "the parameters hold parts of two versions now: pull again"
 
 
 def _given_up() -> PullTimeoutError:

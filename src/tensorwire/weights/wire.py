@@ -109,6 +109,10 @@ class Calls:
         """Of a publisher that copies: what travels is not written any more."""
         raise NotImplementedError
 
+    def look(self, request: Any) -> Any:
+        """What ``pull`` would reply, without the arrays."""
+        raise NotImplementedError
+
     def read(self, request: Any) -> Iterator[tuple[Any, list[Any]]]:
         """In place: one reply, and the end of the call once that has left the parameters."""
         raise NotImplementedError

@@ -7,7 +7,7 @@ the shortest way written out, because it is what small calls spend their time in
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from time import time
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -32,6 +32,8 @@ from tensorwire.rpc.options import Limits, bounded
 from tensorwire.rpc.payload import Transform, joining, splitting, takes_segments
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer as BytesLike
+
     _UnaryUnary = grpc.UnaryUnaryMultiCallable[Any, Any]
     _UnaryStream = grpc.UnaryStreamMultiCallable[Any, Any]
     _StreamUnary = grpc.StreamUnaryMultiCallable[Any, Any]
@@ -262,8 +264,10 @@ class UnaryUnary(_MultiCallable, _UnaryUnary):
         wait_for_ready: bool | None,
         compression: grpc.Compression | None,
         with_call: bool,
+        into: Sequence[BytesLike | None] | None = None,
     ) -> Any:
-        """Any unary call: the response, or with the ended call if ``with_call``."""
+        """Any unary call: the response, or with the ended call if ``with_call``. into: as
+        ``receive_into`` takes it."""
         metadata = _kept(metadata)
         link, timeout = self._route(timeout, credentials, wait_for_ready, metadata)
         if link is None:
@@ -276,7 +280,7 @@ class UnaryUnary(_MultiCallable, _UnaryUnary):
         if timeout is not None and timeout <= 0:
             raise status.CallError(*_TOO_LATE)
         number, details, response, first, last = link.unary(
-            self._name, message, timeout, pairs, self._raw
+            self._name, message, timeout, pairs, self._raw, into
         )
         initial, trailing = meta.incoming(first), meta.incoming(last)
         if number:
@@ -288,6 +292,26 @@ class UnaryUnary(_MultiCallable, _UnaryUnary):
         if not with_call:
             return response
         return response, SuccessfulCall(response, details, initial, trailing)
+
+    def receive_into(
+        self,
+        request: Any,
+        into: Sequence[BytesLike | None],
+        timeout: float | None = None,
+        metadata: Metadata = None,
+        wait_for_ready: bool | None = None,
+    ) -> Any:
+        """As calling it. into: memory for the segments of the response, by their places in it, into
+        which large ones are received as far as the link does that; they are that memory then.
+        Nobody writes there any more once this returns, or raises. The deserializer takes
+        segments."""
+        if running_loop() is not None:
+            self._tell()
+        options = (timeout, metadata, None, wait_for_ready, None, False, into)
+        try:
+            return self._call(request, *options)
+        except _core.StatusError as error:
+            raise status.CallError(error.code, error.details) from None
 
     def with_call(
         self,

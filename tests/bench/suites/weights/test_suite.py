@@ -45,6 +45,8 @@ def test_real_syncs(tmp_path: Path) -> None:
         ("tensorwire", "shm", "published"),
         ("tensorwire-tcp", "tcp", "copied"),
         ("tensorwire-tcp", "tcp", "published"),
+        ("tensorwire-in-place-tcp", "tcp", "copied"),
+        ("tensorwire-in-place-tcp", "tcp", "published"),
         ("memcpy", "memory", "copied"),
     }
     assert report.details["receivers"] == 1

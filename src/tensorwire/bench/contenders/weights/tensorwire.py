@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import tensorwire
 from tensorwire import collective, weights
@@ -64,6 +64,7 @@ class _Subscriber(Weights):
         sources: Sequence[Holding],
         transport: Any,
         ports: Sequence[str],
+        mode: Literal["copy", "in_place"],
         *,
         adopts: bool,
     ) -> None:
@@ -73,7 +74,7 @@ class _Subscriber(Weights):
             with open(port) as file:
                 target = f"127.0.0.1:{file.read()}"
             self._channels.append(tensorwire.insecure_channel(target, options, transport=transport))
-        self._subscriber = weights.Subscriber(self._channels, params, shards=holding)
+        self._subscriber = weights.Subscriber(self._channels, params, mode=mode, shards=holding)
         self._common = intersections(sources, holding)
         self._adopts = adopts
         self._view = ExitStack()
@@ -102,22 +103,20 @@ class _Subscriber(Weights):
 
 
 class _Rank(Rank):
-    def __init__(
-        self, group: collective.Group, meeting: Meeting, transport: str, trainers: int
-    ) -> None:
+    def __init__(self, group: collective.Group, meeting: Meeting, way: Tensorwire) -> None:
         self._group = group
         self._meeting = meeting
-        self._trainers = trainers
+        self._way = way
         self._opened = 0
-        self.path = transport
-        self.note = f"{trainers} trainers" if trainers > 1 else ""
+        self.path = way.transports[0]
+        self.note = f"{way.trainers} trainers" if way.trainers > 1 else way.note
 
     def barrier(self) -> None:
         self._group.barrier()
 
     def open(self, work: Work, params: Params) -> Weights:
         self._opened += 1
-        rank, size, trainers = self._meeting.rank, self._meeting.size, self._trainers
+        rank, size, trainers = self._meeting.rank, self._meeting.size, self._way.trainers
         own = held(work, rank, size, trainers)
         ports = [
             os.path.join(self._meeting.folder, f"port-{self._opened}-{each}")
@@ -131,11 +130,15 @@ class _Rank(Rank):
         self.barrier()
         sources = [held(work, each, size, trainers) for each in range(trainers)]
         adopts = work.case == ADOPTED
-        return _Subscriber(params, own, sources, self.path, ports, adopts=adopts)
+        return _Subscriber(params, own, sources, self.path, ports, self._way.mode, adopts=adopts)
 
 
 class Tensorwire(Contender):
+    """mode: of the subscribers."""
+
     role = "own"
+    mode: Literal["copy", "in_place"] = "copy"
+    note = ""
     transports = ("shm",)
     cases = frozenset(CASES) - {RESHARDED}
 
@@ -145,6 +148,7 @@ class Tensorwire(Contender):
     def variants(self) -> Mapping[str, Tensorwire]:
         return {
             "tensorwire-tcp": _OverTcp(),
+            "tensorwire-in-place-tcp": _InPlace(),
             "tensorwire-sharded": _Sharded("shm"),
             "tensorwire-sharded-tcp": _Sharded("tcp"),
         }
@@ -154,7 +158,7 @@ class Tensorwire(Contender):
         with collective.join(
             meeting.folder, meeting.rank, meeting.size, timeout=meeting.timeout
         ) as group:
-            yield _Rank(group, meeting, self.transports[0], self.trainers)
+            yield _Rank(group, meeting, self)
 
 
 class _OverTcp(Tensorwire):
@@ -163,6 +167,13 @@ class _OverTcp(Tensorwire):
 
     def variants(self) -> Mapping[str, _OverTcp]:
         return {}
+
+
+class _InPlace(_OverTcp):
+    """What comes is received into the parameters, as gloo and MPI do it."""
+
+    mode = "in_place"
+    note = "in place"
 
 
 class _Sharded(Tensorwire):

@@ -27,7 +27,13 @@ from tensorwire.bench.suites.collectives.ranks import Ranks
 from tensorwire.bench.suites.weights.contender import COPIED, RESHARDED, Contender, find
 from tensorwire.terminal import Column
 
-OWN: Final = ("tensorwire", "tensorwire-tcp", "tensorwire-sharded", "tensorwire-sharded-tcp")
+OWN: Final = (
+    "tensorwire",
+    "tensorwire-tcp",
+    "tensorwire-in-place-tcp",
+    "tensorwire-sharded",
+    "tensorwire-sharded-tcp",
+)
 LIMIT: Final = "memcpy"
 
 
