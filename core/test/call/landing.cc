@@ -55,9 +55,9 @@ TEST_CASE_TEMPLATE("landing: each segment is right, wherever it comes to lie", W
   REQUIRE(message.segments.size() == sent.size());
   for (size_t i = 0; i < sent.size(); ++i) CHECK(same(message.segments[i], sent[i]));
   const Memory& room = *std::next(rooms.memory.begin());
-  const bool pushes = std::is_same_v<Way, TcpWay>;
-  CHECK((message.segments[1].data == room.data()) == pushes);
-  if (pushes) CHECK(room == sent[1]);
+  const bool landed = message.segments[1].data == room.data();
+  if (std::is_same_v<Way, TcpWay>) CHECK(landed);
+  CHECK((room == sent[1]) == landed);
   for (size_t i = 0; const Memory& other : rooms.memory)
     if (i++ != 1) CHECK(other == Memory(other.size(), std::byte{0xff}));
 }
