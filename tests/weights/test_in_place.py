@@ -79,7 +79,7 @@ def test_a_pull_that_fails_in_the_middle_tells_it() -> None:
     with other() as trainer:
         trainer.do("params = {'a': np.ones(8 << 20, np.uint8), 'b': np.ones(9)}")
         trainer.do("made = publisher(params); made[0].publish()")
-        mine = {"a": np.zeros(8 << 20, np.uint8), "b": np.zeros(9)}
+        mine: dict[str, Any] = {"a": np.zeros(8 << 20, np.uint8), "b": np.zeros(9)}
         with weights.Subscriber(
             channel(trainer.do("made[2]"), "tcp"), mine, mode="in_place"
         ) as reader:
