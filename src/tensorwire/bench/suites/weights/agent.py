@@ -73,9 +73,9 @@ class Driver:
         self._rank.barrier()
         used, before = time.process_time(), time.perf_counter_ns()
         self._weights.move(self._version)
-        found = time.perf_counter_ns() - before, time.process_time() - used
-        self._rank.barrier()
-        return found
+        found = time.perf_counter_ns() - before
+        self._rank.barrier()  # until then a trainer may have to serve the others
+        return found, time.process_time() - used
 
     def _check(self) -> None:
         assert self._weights is not None
