@@ -10,6 +10,7 @@ from typing import Any
 import torch.distributed as dist
 
 import torch
+from tensorwire import _core
 
 
 def message_of(call: Callable[[], Any]) -> str:
@@ -221,6 +222,60 @@ def coalesced(rank: int, size: int) -> list[str]:
     dist.all_gather_coalesced(lists, mine())
     check("all_gather_coalesced", [each[i] for i in range(2) for each in lists], every)
     return wrong
+
+
+def side_by_side(rank: int, size: int) -> tuple[list[str], list[int]]:
+    """Small tensors of two types, some strided or empty, and a large one, in one call. Also how
+    many operations of the group each call came to."""
+    wrong: list[str] = []
+    counts: list[int] = []
+    manager: Any = vars(dist.distributed_c10d)["_coalescing_manager"]
+    shapes = (1,), (3, 5), (0, 2), (7,), (20_000,)
+
+    def of(each: int, rows: int = 1) -> list[torch.Tensor]:
+        """What a rank has; with ``rows``, in so many copies that count up."""
+        made = [
+            torch.cat([torch.full(shape, 1.0 + i + 10 * each + row) for row in range(rows)])
+            for i, shape in enumerate(shapes)
+        ]
+        made[1] = made[1].t().contiguous().t()
+        return [*made, *(tensor.to(torch.int32) for tensor in made[:4])]
+
+    def operations() -> int:
+        return sum(count for _, _, count, _ in _core.group_statistics())
+
+    def check(name: str, before: int, found: list[torch.Tensor], want: list[torch.Tensor]) -> None:
+        counts.append(operations() - before)
+        wrong.extend(
+            f"{name} {place}"
+            for place, pair in enumerate(zip(found, want, strict=True))
+            if not torch.equal(*pair)
+        )
+
+    every = [of(each) for each in range(size)]
+    total = [sum(tensors[1:], tensors[0]) for tensors in zip(*every, strict=True)]
+    found, before = of(rank), operations()
+    with manager():
+        for tensor in found:
+            dist.all_reduce(tensor)
+    check("all_reduce", before, found, total)
+    found, before = of(rank, size), operations()
+    with manager():
+        for out, tensor in zip(found, of(rank), strict=True):
+            dist.all_gather_into_tensor(out, tensor)
+    gathered = [torch.cat(tensors) for tensors in zip(*every, strict=True)]
+    check("all_gather", before, found, gathered)
+    found, before = of(rank), operations()
+    with manager():
+        for out, tensor in zip(found, of(rank, size), strict=True):
+            dist.reduce_scatter_tensor(out, tensor)
+    check("reduce_scatter", before, found, [tensor + size * rank for tensor in total])
+    # PyTorch wants one type there.
+    lists, before = [of(rank)[:5] for _ in range(size)], operations()
+    dist.all_gather_coalesced(lists, of(rank)[:5])
+    wanted = [tensor for each in every for tensor in each[:5]]
+    check("lists", before, [tensor for each in lists for tensor in each], wanted)
+    return wrong, counts
 
 
 def messages(rank: int, size: int) -> list[float]:

@@ -51,6 +51,11 @@ def test_many_tensors_in_one_call(two: Ranks) -> None:
     assert two.results(programs.coalesced) == [[], []]
 
 
+def test_small_tensors_of_one_call_travel_together(two: Ranks) -> None:
+    # Those of each type, and the large one alone.
+    assert two.results(programs.side_by_side) == [([], [3, 3, 3, 2])] * 2
+
+
 def test_messages(two: Ranks) -> None:
     assert two.results(programs.messages) == [[1.0, 1.0, 11.0, 1], [0.0, 0.0, 10.0, 0]]
 

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "coalescing.h"
 #include "device.h"
 #include "rendezvous.h"
 #include "signals.h"
@@ -77,19 +78,9 @@ std::vector<tw_run> runs_of(const std::vector<at::Tensor>& tensors) {
   return runs;
 }
 
-int64_t elements(const std::vector<at::Tensor>& tensors) {
-  int64_t count = 0;
-  for (const at::Tensor& tensor : tensors) count += tensor.numel();
-  return count;
-}
-
 // Where the tensors of a list lie, whose callers check that it is one place.
 at::Device device_of(const std::vector<at::Tensor>& tensors) {
   return tensors.empty() ? at::Device(at::kCPU) : tensors[0].device();
-}
-
-at::Tensor flat_room(const at::Tensor& like, int64_t count) {
-  return at::empty({count}, like.options().memory_format(std::nullopt));
 }
 
 }  // namespace
@@ -266,11 +257,17 @@ Backend::Handle Backend::allreduce_coalesced(Tensors& tensors,
     calls.push_back(reducing(TW_ALL_REDUCE, tensor, options.reduceOp));
   return begin(OpType::ALLREDUCE_COALESCED, "tensorwire:all_reduce", options, device_of(tensors),
                tensors, [=, group = group()](const tw_wait& wait, tw_status* status) {
-                 for (size_t i = 0; i < calls.size(); ++i) {
-                   const at::Tensor memory = room(tensors[i], true);
-                   const int code = run(group, calls[i], &memory, &memory, wait, status);
+                 for (const Places& places : batches_of(tensors)) {
+                   const Tensors these = chosen(tensors, places);
+                   const bool alone = these.size() == 1;
+                   const at::Tensor memory = alone ? room(these[0], true) : joined(these);
+                   const tw_collective call = together(calls, places);
+                   const int code = run(group, call, &memory, &memory, wait, status);
                    if (code != TW_OK) return code;
-                   put_back(memory, tensors[i]);
+                   if (alone)
+                     put_back(memory, these[0]);
+                   else
+                     take_apart(memory, these);
                  }
                  return int{TW_OK};
                });
@@ -317,8 +314,9 @@ Backend::Handle Backend::_allgather_base(at::Tensor& output, at::Tensor& input,
 
 Backend::Handle Backend::allgather_coalesced(Lists& outputs, Tensors& inputs,
                                              const c10d::AllgatherOptions& options) {
-  const auto ranks = static_cast<size_t>(getSize());
-  if (outputs.size() != ranks) fail("all_gather needs a list of tensors for each rank");
+  const int64_t ranks = getSize();
+  if (outputs.size() != static_cast<size_t>(ranks))
+    fail("all_gather needs a list of tensors for each rank");
   Tensors all;
   std::vector<tw_collective> calls;
   check(inputs);
@@ -333,14 +331,14 @@ Backend::Handle Backend::allgather_coalesced(Lists& outputs, Tensors& inputs,
   }
   return begin(OpType::ALLGATHER_COALESCED, "tensorwire:all_gather", options, device_of(inputs),
                all, [=, group = group()](const tw_wait& wait, tw_status* status) {
-                 for (size_t i = 0; i < calls.size(); ++i) {
-                   const at::Tensor given = dense(inputs[i]);
-                   const at::Tensor flat =
-                       flat_room(given, given.numel() * static_cast<int64_t>(ranks));
-                   const int code = run(group, calls[i], &given, &flat, wait, status);
+                 for (const Places& places : batches_of(inputs)) {
+                   const at::Tensor given = joined(chosen(inputs, places));
+                   const at::Tensor rows = rows_room(given, ranks);
+                   const tw_collective call = together(calls, places);
+                   const int code = run(group, call, &given, &rows, wait, status);
                    if (code != TW_OK) return code;
-                   const auto first = all.begin() + static_cast<ptrdiff_t>(i * ranks);
-                   take_apart(flat, {first, first + static_cast<ptrdiff_t>(ranks)});
+                   for (size_t i = 0; i < outputs.size(); ++i)
+                     take_apart(rows[static_cast<int64_t>(i)], chosen(outputs[i], places));
                  }
                  return int{TW_OK};
                });
@@ -358,16 +356,22 @@ Backend::Handle Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tenso
   }
   return begin(
       OpType::_ALLGATHER_BASE, "tensorwire:all_gather", options, device_of(inputs), outputs,
-      [=, group = group(), rank = getRank()](const tw_wait& wait, tw_status* status) {
-        for (size_t i = 0; i < calls.size(); ++i) {
+      [=, group = group(), rank = getRank(), ranks = getSize()](const tw_wait& wait,
+                                                                tw_status* status) {
+        for (const Places& places : batches_of(inputs)) {
+          const Tensors from = chosen(inputs, places), to = chosen(outputs, places);
+          const bool alone = places.size() == 1;
           const bool copied =
-              inputs[i].is_alias_of(outputs[i]) && !is_share_of(inputs[i], outputs[i], rank);
-          const at::Tensor given =
-              copied ? dense(inputs[i]).clone(at::MemoryFormat::Contiguous) : dense(inputs[i]);
-          const at::Tensor memory = room(outputs[i], false);
-          const int code = run(group, calls[i], &given, &memory, wait, status);
+              alone && from[0].is_alias_of(to[0]) && !is_share_of(from[0], to[0], rank);
+          at::Tensor given = alone ? dense(from[0]) : joined(from);
+          if (copied) given = given.clone(at::MemoryFormat::Contiguous);
+          const at::Tensor memory = alone ? room(to[0], false) : rows_room(given, ranks);
+          const int code = run(group, together(calls, places), &given, &memory, wait, status);
           if (code != TW_OK) return code;
-          put_back(memory, outputs[i]);
+          if (alone)
+            put_back(memory, to[0]);
+          else
+            take_rows_apart(memory, to);
         }
         return int{TW_OK};
       });
@@ -445,22 +449,24 @@ Backend::Handle Backend::reduce_scatter_tensor_coalesced(
     check_same(inputs[i], outputs[i], getSize());
     calls.push_back(reducing(TW_REDUCE_SCATTER, outputs[i], options.reduceOp));
   }
-  return begin(OpType::_REDUCE_SCATTER_BASE, "tensorwire:reduce_scatter", options,
-               device_of(inputs), outputs,
-               [=, group = group(), rank = getRank()](const tw_wait& wait, tw_status* status) {
-                 for (size_t i = 0; i < calls.size(); ++i) {
-                   const at::Tensor given = dense(inputs[i]);
-                   const bool copied = outputs[i].is_alias_of(inputs[i]) &&
-                                       !is_share_of(outputs[i], inputs[i], rank);
-                   const at::Tensor memory =
-                       copied ? flat_room(given, outputs[i].numel()) : room(outputs[i], false);
-                   const int code = run(group, calls[i], &given, &memory, wait, status);
-                   if (code != TW_OK) return code;
-                   if (!memory.is_same(outputs[i]))
-                     outputs[i].copy_(memory.view(outputs[i].sizes()));
-                 }
-                 return int{TW_OK};
-               });
+  return begin(
+      OpType::_REDUCE_SCATTER_BASE, "tensorwire:reduce_scatter", options, device_of(inputs),
+      outputs,
+      [=, group = group(), rank = getRank(), ranks = getSize()](const tw_wait& wait,
+                                                                tw_status* status) {
+        for (const Places& places : batches_of(inputs)) {
+          const Tensors from = chosen(inputs, places), to = chosen(outputs, places);
+          const bool alone = places.size() == 1;
+          const at::Tensor given = alone ? dense(from[0]) : rows_joined(from, ranks);
+          const bool copied = to[0].is_alias_of(from[0]) && !is_share_of(to[0], from[0], rank);
+          const at::Tensor memory =
+              alone && !copied ? room(to[0], false) : flat_room(given, elements(to));
+          const int code = run(group, together(calls, places), &given, &memory, wait, status);
+          if (code != TW_OK) return code;
+          if (!memory.is_same(to[0])) take_apart(memory.view(-1), to);
+        }
+        return int{TW_OK};
+      });
 }
 
 Backend::Handle Backend::alltoall_base(at::Tensor& output, at::Tensor& input,

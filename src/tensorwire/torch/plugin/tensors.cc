@@ -203,7 +203,22 @@ void put_back(const at::Tensor& from, const at::Tensor& to) {
   if (!from.is_same(to)) to.copy_(from);
 }
 
+int64_t elements(const std::vector<at::Tensor>& tensors) {
+  int64_t count = 0;
+  for (const at::Tensor& tensor : tensors) count += tensor.numel();
+  return count;
+}
+
+at::Tensor flat_room(const at::Tensor& like, int64_t count) {
+  return at::empty({count}, like.options().memory_format(std::nullopt));
+}
+
+at::Tensor rows_room(const at::Tensor& flat, int64_t ranks) {
+  return flat_room(flat, flat.numel() * ranks).view({ranks, flat.numel()});
+}
+
 at::Tensor joined(const std::vector<at::Tensor>& tensors) {
+  if (tensors.size() == 1) return dense(tensors[0]).view(-1);
   std::vector<at::Tensor> rows;
   rows.reserve(tensors.size());
   for (const at::Tensor& tensor : tensors) rows.push_back(dense(tensor).view(-1));

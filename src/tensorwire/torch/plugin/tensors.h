@@ -54,7 +54,12 @@ bool is_share_of(const at::Tensor& tensor, const at::Tensor& whole, int rank);
 // Puts what is in that memory to where it belongs.
 void put_back(const at::Tensor& from, const at::Tensor& to);
 
-// All elements of tensors one after the other; those of `flat` into the tensors.
+int64_t elements(const std::vector<at::Tensor>& tensors);
+// Memory for so many elements like those of a tensor, and for a row like `flat` for each rank.
+at::Tensor flat_room(const at::Tensor& like, int64_t count);
+at::Tensor rows_room(const at::Tensor& flat, int64_t ranks);
+// All elements of tensors one after the other, where there is one perhaps its own; those of `flat`
+// into the tensors.
 at::Tensor joined(const std::vector<at::Tensor>& tensors);
 void take_apart(const at::Tensor& flat, const std::vector<at::Tensor>& tensors);
 
