@@ -152,7 +152,8 @@ Status Group::choose_fabric(Runtime& runtime, const Seat& seat, const Wait& wait
   if (!status.ok()) return status;
   std::vector<std::optional<PeerStage>> stages(ranks);
   std::vector<std::optional<PeerMemory>> memories(ranks);
-  std::vector<std::vector<bool>> maps(ranks, std::vector<bool>(ranks)), reads = maps;
+  std::vector<std::vector<bool>> maps(ranks, std::vector<bool>(ranks)), reads = maps,
+                                                                        maps_arrays = maps;
   status = others([&](int i) {
     auto message = next_message(*members_, i, kStageTag, wait);
     if (!message) return message.status();
@@ -161,6 +162,8 @@ Status Group::choose_fabric(Runtime& runtime, const Seat& seat, const Wait& wait
     stages[static_cast<size_t>(i)].emplace(std::move(*mapped));
     maps[self][static_cast<size_t>(i)] = true;
     if (auto reached = PeerMemory::open(stages[static_cast<size_t>(i)]->board().mark)) {
+      maps_arrays[self][static_cast<size_t>(i)] =
+          ArenaArrays::reaches(*reached, stages[static_cast<size_t>(i)]->board());
       memories[static_cast<size_t>(i)].emplace(std::move(*reached));
       reads[self][static_cast<size_t>(i)] = true;
     }
@@ -170,8 +173,9 @@ Status Group::choose_fabric(Runtime& runtime, const Seat& seat, const Wait& wait
 
   Neighbours mine{*forced, table->tuning.digest(), {}};
   for (size_t i = 0; i < ranks; ++i)
-    mine.ranks.push_back(static_cast<uint8_t>((maps[self][i] ? Neighbours::kMaps : 0) |
-                                              (reads[self][i] ? Neighbours::kReads : 0)));
+    mine.ranks.push_back(static_cast<uint8_t>(
+        (maps[self][i] ? Neighbours::kMaps : 0) | (reads[self][i] ? Neighbours::kReads : 0) |
+        (maps_arrays[self][i] ? Neighbours::kMapsArrays : 0)));
   const std::vector<std::byte> said = encode_neighbours(mine);
   status = others([&](int i) {
     OutSegment segment;
@@ -202,6 +206,7 @@ Status Group::choose_fabric(Runtime& runtime, const Seat& seat, const Wait& wait
     for (size_t j = 0; j < ranks; ++j) {
       maps[static_cast<size_t>(i)][j] = (theirs->ranks[j] & Neighbours::kMaps) != 0;
       reads[static_cast<size_t>(i)][j] = (theirs->ranks[j] & Neighbours::kReads) != 0;
+      maps_arrays[static_cast<size_t>(i)][j] = (theirs->ranks[j] & Neighbours::kMapsArrays) != 0;
     }
     return {};
   });
@@ -209,16 +214,19 @@ Status Group::choose_fabric(Runtime& runtime, const Seat& seat, const Wait& wait
   if (!tuned_) table->tuning = {};
   const auto hosts = hosts_of(maps);
   // They all read each other, or none does: who gives an array knows whether it is read.
-  const bool all_read = std::ranges::all_of(hosts, [&](const std::vector<int>& host) {
-    return std::ranges::all_of(host, [&](int i) {
-      return std::ranges::all_of(host, [&](int j) {
-        return i == j || reads[static_cast<size_t>(i)][static_cast<size_t>(j)];
+  const auto all = [&](const std::vector<std::vector<bool>>& can) {
+    return std::ranges::all_of(hosts, [&](const std::vector<int>& host) {
+      return std::ranges::all_of(host, [&](int i) {
+        return std::ranges::all_of(host, [&](int j) {
+          return i == j || can[static_cast<size_t>(i)][static_cast<size_t>(j)];
+        });
       });
     });
-  });
-  if (!all_read) memories.clear();
-  auto made = make_fabric(hosts, std::move(own), std::move(stages), std::move(memories), *forced,
-                          table->tuning, runtime.settings().spin);
+  };
+  if (!all(reads)) memories.clear();
+  Arena* const arena = all(maps_arrays) ? &runtime.arena() : nullptr;
+  auto made = make_fabric(hosts, std::move(own), std::move(stages), std::move(memories), arena,
+                          *forced, table->tuning, runtime.settings().spin);
   fabric_name_ = made->name();
   one_host_ = hosts.size() == 1;
   fabric_ = std::move(made);
@@ -231,7 +239,8 @@ std::unique_ptr<Fabric> Group::make_fabric(const std::vector<std::vector<int>>& 
                                            Result<OwnStage> own,
                                            std::vector<std::optional<PeerStage>> stages,
                                            std::vector<std::optional<PeerMemory>> memories,
-                                           Algorithm forced, const Tuning& tuning, Nanos spin) {
+                                           Arena* arena, Algorithm forced, const Tuning& tuning,
+                                           Nanos spin) {
   if (hosts.size() == stages.size())
     return std::make_unique<MessageFabric>(Team(*members_), forced,
                                            tuning.of(Reach::kMessages, size()));
@@ -247,7 +256,7 @@ std::unique_ptr<Fabric> Group::make_fabric(const std::vector<std::vector<int>>& 
       if (!memories.empty()) readable.push_back(std::move(memories[static_cast<size_t>(i)]));
     }
     local = std::make_unique<SharedFabric>(
-        Team(*members_, home), std::move(*own), std::move(neighbours), std::move(readable),
+        Team(*members_, home), std::move(*own), std::move(neighbours), std::move(readable), arena,
         tuning.of(Reach::kMemory, static_cast<int>(home.size())), spin);
   }
   if (hosts.size() == 1) return local;

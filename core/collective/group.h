@@ -72,11 +72,12 @@ class Group final : public RefCounted {
   explicit Group(std::unique_ptr<Members> members)
       : members_(std::move(members)), mailbox_(*members_) {}
   Status choose_fabric(Runtime& runtime, const Seat& seat, const Wait& wait);
-  // `hosts`: the ranks of each. `memories`: empty, or of all that share this host.
+  // `hosts`: the ranks of each. `memories`: empty, or of all that share this host. `arena`: as
+  // SharedFabric has it.
   std::unique_ptr<Fabric> make_fabric(const std::vector<std::vector<int>>& hosts,
                                       Result<OwnStage> own,
                                       std::vector<std::optional<PeerStage>> stages,
-                                      std::vector<std::optional<PeerMemory>> memories,
+                                      std::vector<std::optional<PeerMemory>> memories, Arena* arena,
                                       Algorithm forced, const Tuning& tuning, Nanos spin);
   Status usable();
   void tell_trace() const;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective/peer_memory.h"
 
+#include <fcntl.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -56,6 +58,21 @@ Status PeerMemory::read(std::byte* to, uint64_t from, size_t size) const {
     from += static_cast<uint64_t>(read);
     size -= static_cast<size_t>(read);
   }
+  return alive();
+}
+
+Result<MemoryMap> PeerMemory::map(const SlabFile& slab) const {
+  const std::string path = text({"/proc/", pid_, "/fd/", slab.descriptor});
+  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file)
+    return errno_status(Code::kInternal, text({"opening memory of process ", pid_}), errno);
+  if (Status status = alive(); !status.ok()) return status;
+  if (Status status = check_memfd(file.get(), slab.size, kOwnedSeals, O_RDONLY); !status.ok())
+    return status;
+  return MemoryMap::map(file.get(), slab.size, PROT_READ, MAP_SHARED | MAP_NORESERVE);
+}
+
+Status PeerMemory::alive() const {
   pollfd process{process_.get(), POLLIN, 0};
   if (::poll(&process, 1, 0) > 0)
     return {Code::kUnavailable, text({"process ", pid_, " has died"})};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of another process of this user and host, read as it lies there: one copy, by the reader
-// (process_vm_readv(2)).
+// Memory of another process of this user and host, read as it lies there: in one copy by the reader
+// (process_vm_readv(2)), or through a mapping of the file that it lies in.
 #pragma once
 
 #include <array>
@@ -10,8 +10,15 @@
 
 #include "base/fd.h"
 #include "base/status.h"
+#include "memory/memfd.h"
 
 namespace tw::collective {
+
+// A slab of an arena, as its process knows it.
+struct SlabFile {
+  int32_t descriptor = -1;
+  uint64_t size = 0;
+};
 
 // What a process shows of itself, so that others find out whether they reach it: a value that no
 // other process has, and where it lies.
@@ -35,6 +42,7 @@ class OwnMark {
   MemoryMark mark_;
 };
 
+// Thread-safe.
 class PeerMemory {
  public:
   // UNIMPLEMENTED: the kernel lets this process read nothing there (Yama, seccomp, user
@@ -44,8 +52,13 @@ class PeerMemory {
   // UNAVAILABLE: the process has died, and what was read may be another one's. INTERNAL: there is
   // no such memory.
   Status read(std::byte* to, uint64_t from, size_t size) const;
+  // UNAVAILABLE: as above. INVALID_ARGUMENT: it is no slab of that size. INTERNAL: it cannot be
+  // opened. RESOURCE_EXHAUSTED.
+  Result<MemoryMap> map(const SlabFile& slab) const;
 
  private:
+  Status alive() const;
+
   PeerMemory(int32_t pid, Fd process) : pid_(pid), process_(std::move(process)) {}
 
   int32_t pid_;

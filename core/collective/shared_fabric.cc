@@ -51,6 +51,11 @@ Status SharedFabric::finish_reading(const Pending& now, bool gives) {
   return stages_.finish_reading(now, gives);
 }
 
+Status SharedFabric::finish_reduction(const Pending& now) {
+  way_ = Way::kInPlace;
+  return stages_.finish_reduction(now, chunks_);
+}
+
 // ---- the pipeline ----
 
 template <class Put, class Mix, class Take>
@@ -169,14 +174,19 @@ Status SharedFabric::one_step_reduction(const Pending& now, const std::byte* in,
 }
 
 Status SharedFabric::staged_reduction(const Pending& now, const std::byte* in, std::byte* out) {
-  if (Status status = meet(now); !status.ok()) return status;
+  const size_t bytes = now.call.bytes();
+  if (Status status = stages_.enter_with(now, in, bytes, in == out); !status.ok()) return status;
+  const bool in_arenas = stages_.all_in_arenas();
+  auto arrays = stages_.mapped(in, bytes);
+  if (!arrays) return arrays.status();
   const size_t width = size_of(now.call.type), each = StageLayout::kChunk / width;
   const uint64_t count = now.call.count;
   const auto length = [&](uint64_t c) { return std::min<uint64_t>(each, count - c * each); };
   std::vector<const std::byte*> all(static_cast<size_t>(size_));
-  return pipeline(
+  Status over = pipeline(
       now, chunks_of(count, each),
       [&](uint64_t c, std::byte* stage) {
+        if (in_arenas) return;
         const Part mine = part_of(length(c), width, rank_, size_);
         const std::byte* const from = in + c * each * width;
         copy_bytes(stage, from, mine.begin * width);
@@ -191,12 +201,15 @@ Status SharedFabric::staged_reduction(const Pending& now, const std::byte* in, s
         const size_t at = mine.begin * width;
         for (int i = 0; i < size_; ++i)
           all[static_cast<size_t>(i)] =
-              i == rank_ ? in + c * each * width + at : stages_.chunk(i, number) + at;
+              in_arenas    ? (*arrays)[static_cast<size_t>(i)] + c * each * width + at
+              : i == rank_ ? in + c * each * width + at
+                           : stages_.chunk(i, number) + at;
         // The result may lie where this rank's input does; the stage lies apart from all inputs.
         std::byte* const stage = stages_.own().chunk(number) + at;
         std::byte* const kept = out ? out + c * each * width + at : nullptr;
-        tw::reduce(now.call.type, now.call.op, all, kept ? kept : stage, kept ? stage : nullptr,
-                   mine.size(), static_cast<unsigned>(size_));
+        std::byte* const also = kept && !(in_arenas && in == out) ? stage : nullptr;
+        tw::reduce(now.call.type, now.call.op, all, kept ? kept : stage, also, mine.size(),
+                   static_cast<unsigned>(size_));
         return {};
       },
       [&](uint64_t c, uint64_t number) -> Status {
@@ -205,11 +218,16 @@ Status SharedFabric::staged_reduction(const Pending& now, const std::byte* in, s
           Status status = stages_.await(now, rank, &Board::reduced, number + 1);
           if (!status.ok()) return status;
           const Part part = part_of(length(c), width, rank, size_);
-          copy_bytes(out + (c * each + part.begin) * width,
-                     stages_.chunk(rank, number) + part.begin * width, part.size() * width);
+          const std::byte* const from =
+              in_arenas && stages_.place_of(rank).takes_the_result
+                  ? (*arrays)[static_cast<size_t>(rank)] + c * each * width
+                  : stages_.chunk(rank, number);
+          copy_bytes(out + (c * each + part.begin) * width, from + part.begin * width,
+                     part.size() * width);
         }
         return {};
       });
+  return over.ok() && in_arenas ? finish_reduction(now) : over;
 }
 
 Status SharedFabric::reduce_scatter(const Pending& now, const std::byte* in, std::byte* out) {
@@ -222,11 +240,15 @@ Status SharedFabric::reduce_scatter(const Pending& now, const std::byte* in, std
     return (static_cast<uint64_t>(rank) * count + c * each) * width;
   };
   std::vector<const std::byte*> all(static_cast<size_t>(size_));
-  if (Status status = meet(now); !status.ok()) return status;
-  return pipeline(
+  const size_t bytes = static_cast<size_t>(size_) * call.bytes();
+  if (Status status = stages_.enter_with(now, in, bytes); !status.ok()) return status;
+  const bool in_arenas = stages_.all_in_arenas();
+  auto arrays = stages_.mapped(in, bytes);
+  if (!arrays) return arrays.status();
+  Status over = pipeline(
       now, chunks_of(count, each),
       [&](uint64_t c, std::byte* stage) {
-        for (int i = 0; i < size_; ++i)
+        for (int i = 0; !in_arenas && i < size_; ++i)
           if (i != rank_)
             copy_bytes(stage + static_cast<size_t>(i) * each * width, in + row(i, c),
                        length(c) * width);
@@ -236,13 +258,15 @@ Status SharedFabric::reduce_scatter(const Pending& now, const std::byte* in, std
           return status;
         for (int i = 0; i < size_; ++i)
           all[static_cast<size_t>(i)] =
-              i == rank_ ? in + row(rank_, c)
-                         : stages_.chunk(i, number) + static_cast<size_t>(rank_) * each * width;
+              in_arenas    ? (*arrays)[static_cast<size_t>(i)] + row(rank_, c)
+              : i == rank_ ? in + row(rank_, c)
+                           : stages_.chunk(i, number) + static_cast<size_t>(rank_) * each * width;
         tw::reduce(call.type, call.op, all, out + c * each * width, nullptr, length(c),
                    static_cast<unsigned>(size_));
         return {};
       },
       [](uint64_t, uint64_t) { return Status(); });
+  return over.ok() && in_arenas ? finish_reduction(now) : over;
 }
 
 Status SharedFabric::broadcast(const Pending& now, int from, std::byte* data) {
@@ -259,8 +283,9 @@ Status SharedFabric::broadcast(const Pending& now, int from, std::byte* data) {
     return {};
   }
   if (way == Way::kInPlace) {
-    Status status = stages_.enter_with(now, data);
-    if (status.ok() && !root) status = stages_.read(now, from, stages_.array_of(from), data, bytes);
+    Status status = stages_.enter_with(now, data, bytes);
+    if (status.ok() && !root)
+      status = stages_.read(now, from, stages_.place_of(from).address, nullptr, data, bytes);
     return status.ok() ? finish_reading(now, root) : status;
   }
   if (Status status = meet(now); !status.ok()) return status;
@@ -288,16 +313,19 @@ Status SharedFabric::gather(const Pending& now, const std::byte* in, std::byte* 
     for (int i = 0; out && i < size_; ++i) copy_bytes(place(i), stages_.data_of(i, bytes), bytes);
     return {};
   }
-  if (way == Way::kInPlace) {
-    Status status = stages_.enter_with(now, in);
-    if (out && status.ok()) copy_out(place(rank_), in, bytes, bytes);
+  if (Status status = stages_.enter_with(now, in, bytes); !status.ok()) return status;
+  if (way == Way::kInPlace || stages_.all_in_arenas()) {
+    auto arrays = stages_.mapped(out ? in : nullptr, bytes);
+    if (!arrays) return arrays.status();
+    Status status;
+    if (out) copy_out(place(rank_), in, bytes, bytes);
     for (int k = 1; out && status.ok() && k < size_; ++k) {
       const int rank = stages_.team().after(k);
-      status = stages_.read(now, rank, stages_.array_of(rank), place(rank), bytes);
+      status = stages_.read(now, rank, stages_.place_of(rank).address,
+                            (*arrays)[static_cast<size_t>(rank)], place(rank), bytes);
     }
     return status.ok() ? finish_reading(now, true) : status;
   }
-  if (Status status = meet(now); !status.ok()) return status;
   constexpr uint64_t each = StageLayout::kChunk;
   const auto length = [&](uint64_t c) { return std::min<uint64_t>(each, bytes - c * each); };
   return exchange(
@@ -319,10 +347,11 @@ Status SharedFabric::scatter(const Pending& now, const std::byte* in, std::byte*
   const bool root = rank_ == call.root;
   const auto share = [&](int rank) { return static_cast<size_t>(rank) * bytes; };
   if (choose(call.kind, bytes) == Way::kInPlace) {
-    Status status = stages_.enter_with(now, in);
+    Status status = stages_.enter_with(now, in, root ? share(size_) : 0);
     if (root && status.ok()) copy_out(out, in + share(rank_), bytes, bytes);
     if (!root && status.ok())
-      status = stages_.read(now, call.root, stages_.array_of(call.root) + share(rank_), out, bytes);
+      status = stages_.read(now, call.root, stages_.place_of(call.root).address + share(rank_),
+                            nullptr, out, bytes);
     return status.ok() ? finish_reading(now, root) : status;
   }
   const uint64_t each = StageLayout::kChunk / static_cast<size_t>(size_) / kLine * kLine;
@@ -381,8 +410,8 @@ Status SharedFabric::exchange_runs(const Pending& now, const std::byte* in,
       const int rank = stages_.team().after(k);
       const Run& run = takes[static_cast<size_t>(rank)];
       if (run.size != 0)
-        status =
-            stages_.read(now, rank, from[static_cast<size_t>(rank)], out + run.offset, run.size);
+        status = stages_.read(now, rank, from[static_cast<size_t>(rank)], nullptr, out + run.offset,
+                              run.size);
     }
     return status.ok() ? finish_reading(now, true) : status;
   }

@@ -6,8 +6,9 @@
 // reduces all of it by itself. More is cut into chunks that go over the stage: each rank copies in
 // what others will reduce, reduces its part of all ranks' chunks, and copies out the parts that
 // others have reduced. The three are a pipeline over consecutive chunks, so that ranks wait little.
-// Large arrays that are only moved are read where they lie, where the kernel permits it and nobody
-// would be idle meanwhile.
+// Arrays that lie in the ranks' arenas are read there, through a mapping. Other large ones that are
+// only moved are read where they lie, where the kernel permits it and nobody would be idle
+// meanwhile.
 // The latency-optimal and the bandwidth-optimal half of a hybrid allreduce (A. A. Awan et al.,
 // CCGRID 2019; staged through shared memory as in R. Graham and G. Shipman, EuroPVM/MPI 2008).
 #pragma once
@@ -27,11 +28,13 @@ class SharedFabric final : public Fabric {
  public:
   // As SharedStages has them. Without `memories`, large arrays go over the stage.
   SharedFabric(Team team, OwnStage own, std::vector<std::optional<PeerStage>> peers,
-               std::vector<std::optional<PeerMemory>> memories, Ways tuned, Nanos spin)
+               std::vector<std::optional<PeerMemory>> memories, Arena* arena, Ways tuned,
+               Nanos spin)
       : rank_(team.rank()),
         size_(team.size()),
         tuned_(std::move(tuned)),
-        stages_(std::move(team), std::move(own), std::move(peers), std::move(memories), spin) {}
+        stages_(std::move(team), std::move(own), std::move(peers), std::move(memories), arena,
+                spin) {}
 
   const char* name() const override { return "shared memory"; }
   Way way() const override { return way_; }
@@ -74,6 +77,7 @@ class SharedFabric final : public Fabric {
   // Begins, and waits for all others to begin the same.
   Status meet(const Pending& now, const std::byte* data = nullptr, size_t size = 0);
   Status finish_reading(const Pending& now, bool gives);
+  Status finish_reduction(const Pending& now);
   // Chunks go over the stage: put(c) fills this rank's, mix(c) may use those of all ranks and adds
   // to its own what others take, take(c) may read what the others have mixed.
   template <class Put, class Mix, class Take>

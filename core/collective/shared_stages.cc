@@ -30,7 +30,8 @@ bool more_than_processors(int ranks) {
 }  // namespace
 
 SharedStages::SharedStages(Team team, OwnStage own, std::vector<std::optional<PeerStage>> peers,
-                           std::vector<std::optional<PeerMemory>> memories, Nanos spin)
+                           std::vector<std::optional<PeerMemory>> memories, Arena* arena,
+                           Nanos spin)
     : team_(std::move(team)),
       rank_(team_.rank()),
       size_(team_.size()),
@@ -38,7 +39,9 @@ SharedStages::SharedStages(Team team, OwnStage own, std::vector<std::optional<Pe
       peers_(std::move(peers)),
       memories_(std::move(memories)),
       crowded_(more_than_processors(size_)),
-      spinner_(crowded_ ? 0 : spin) {}
+      spinner_(crowded_ ? 0 : spin) {
+  if (arena && !memories_.empty()) arenas_.emplace(*arena, memories_);
+}
 
 const Board& SharedStages::board(int rank) const {
   return rank == rank_ ? own_.board() : peers_[static_cast<size_t>(rank)]->board();
@@ -162,52 +165,6 @@ Status SharedStages::end(Status status) {
     team_.members().fail(status);
   }
   return status;
-}
-
-// ---- arrays that are read where they lie ----
-
-Status SharedStages::enter_with(const Pending& now, const std::byte* array) {
-  const uint64_t address = reinterpret_cast<uintptr_t>(array);
-  if (Status status = enter(now, reinterpret_cast<const std::byte*>(&address), sizeof address);
-      !status.ok())
-    return status;
-  return agree_all(now);
-}
-
-uint64_t SharedStages::array_of(int rank) const {
-  uint64_t address;
-  std::memcpy(&address, data_of(rank, sizeof address), sizeof address);
-  return address;
-}
-
-Status SharedStages::read(const Pending& now, int rank, uint64_t from, std::byte* to, size_t size) {
-  const PeerMemory& memory = *memories_[static_cast<size_t>(rank)];
-  const auto wrong = [&](const Status& otherwise) {
-    return blame(team_.members(), team_.in_group(rank), otherwise);
-  };
-  size_t through = 0;
-  Status why;
-  const Status read = wait_in_slices(team_.members(), now.wait, [&](Nanos) {
-    const size_t piece = std::min(size - through, kReadAtOnce);
-    why = memory.read(to + through, from + through, piece);
-    through += piece;
-    return !why.ok() || through == size;
-  });
-  if (why.ok() && !read.ok())
-    return read.code() != Code::kDeadlineExceeded
-               ? read
-               : Status{read.code(), text({"the array of ", team_.name(rank),
-                                           " could not be read in time, in ", now.call.text()})};
-  if (board(rank).failed.load(std::memory_order_seq_cst))
-    return wrong(
-        {Code::kUnavailable, text({team_.name(rank), " has given ", now.call.text(), " up"})});
-  if (!why.ok()) return wrong(why);
-  return {};
-}
-
-Status SharedStages::finish_reading(const Pending& now, bool gives) {
-  advance(&Board::read, sequence_);
-  return gives ? await_all(now, &Board::read, sequence_) : Status();
 }
 
 }  // namespace tw::collective

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "collective/arena_arrays.h"
 #include "collective/collective_call.h"
 #include "collective/stage.h"
 #include "collective/team.h"
@@ -26,9 +27,10 @@ class SharedStages {
   using Counter = std::atomic<uint64_t> Board::*;
 
   // `peers` by their place in the team; that of this rank is empty. So are `memories`, or there are
-  // none at all: then no array is read where it lies.
+  // none at all: then no array is read where it lies. `arena`: null where not all ranks can map
+  // what lies in each other's.
   SharedStages(Team team, OwnStage own, std::vector<std::optional<PeerStage>> peers,
-               std::vector<std::optional<PeerMemory>> memories, Nanos spin);
+               std::vector<std::optional<PeerMemory>> memories, Arena* arena, Nanos spin);
 
   const Team& team() const { return team_; }
   const OwnStage& own() const { return own_; }
@@ -53,12 +55,23 @@ class SharedStages {
   Status await(const Pending& now, int rank, Counter counter, uint64_t count);
   Status await_all(const Pending& now, Counter counter, uint64_t count);
 
-  // Without a stage: the owner says where its array lies, and returns once all have read it.
-  Status enter_with(const Pending& now, const std::byte* array);
-  uint64_t array_of(int rank) const;
-  Status read(const Pending& now, int rank, uint64_t from, std::byte* to, size_t size);
+  // Without a stage (shared_in_place.cc): the owner says where its array lies, and returns once all
+  // have read it. A null array has no place, and is read by nobody.
+  Status enter_with(const Pending& now, const std::byte* array, size_t size,
+                    bool takes_the_result = false);
+  // Whether all ranks' arrays lie in their arenas: the same on all of them.
+  bool all_in_arenas() const;
+  // The array of each rank, the own one included; null ones unless all lie in arenas.
+  Result<std::vector<const std::byte*>> mapped(const std::byte* own, size_t size);
+  ArrayPlace place_of(int rank) const;
+  // By the kernel, or by a mapping of it that is not null.
+  Status read(const Pending& now, int rank, uint64_t from, const std::byte* mapping, std::byte* to,
+              size_t size);
   // This rank has read what it takes. `gives`: until the others have, too.
   Status finish_reading(const Pending& now, bool gives);
+  // All ranks have reduced their parts of arrays in arenas, and taken those of the others, up to
+  // this chunk.
+  Status finish_reduction(const Pending& now, uint64_t chunks);
 
  private:
   static constexpr size_t kReadAtOnce = 4 << 20;  // between two looks at the others
@@ -70,6 +83,8 @@ class SharedStages {
   template <class Ready>
   Status await(const Pending& now, int rank, Ready&& ready);
   Status await_entry(const Pending& now, int rank, uint64_t sequence);
+  // After a look at what a rank gave: it was still at the operation, and not its user.
+  Status still_given(const Pending& now, int rank) const;
 
   const Team team_;
   const int rank_;
@@ -77,7 +92,8 @@ class SharedStages {
   const OwnStage own_;
   const std::vector<std::optional<PeerStage>> peers_;
   const std::vector<std::optional<PeerMemory>> memories_;
-  const bool crowded_;  // there are more ranks than processors
+  std::optional<ArenaArrays> arenas_;  // none: arrays there are as others
+  const bool crowded_;                 // there are more ranks than processors
   Spinner spinner_;
   uint64_t sequence_ = 0;
 };

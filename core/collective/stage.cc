@@ -25,6 +25,8 @@ Result<OwnStage> OwnStage::make(Arena& arena, bool readable) {
   // All of its pages come now, and not in the first operations.
   std::memset((*block)->data(), 0, StageLayout::kBytes);
   auto* const board = new ((*block)->data()) Board{};
+  board->slab = {(*block)->slab().fd(), (*block)->slab().size()};
+  board->offset = (*block)->region().offset;
   std::optional<OwnMark> own;
   if (readable) {
     auto mark = OwnMark::make();

@@ -51,7 +51,9 @@ struct Board {
   alignas(64) std::atomic<uint64_t> read;
   // Its arrays are its user's again, in the middle of an operation that failed.
   std::atomic<bool> failed;
-  alignas(64) MemoryMark mark;  // written before the stage is announced
+  alignas(64) MemoryMark mark;  // written before the stage is announced, and so is what follows
+  SlabFile slab;                // in which this board lies
+  uint64_t offset;              // there
   BoardEntry entries[kEntries];
 };
 

@@ -68,7 +68,7 @@ Result<Neighbours> decode_neighbours(std::span<const std::byte> bytes, size_t ra
   found.tuning = wire::load<uint64_t>(bytes.data() + 1);
   for (const std::byte each : bytes.subspan(kNeighboursSize)) {
     const auto said = std::to_integer<uint8_t>(each);
-    if ((said & ~(Neighbours::kMaps | Neighbours::kReads)) != 0)
+    if ((said & ~(Neighbours::kMaps | Neighbours::kReads | Neighbours::kMapsArrays)) != 0)
       return wire::protocol_error({"a rank says ", int{said}, " of another one"});
     found.ranks.push_back(said);
   }

@@ -42,11 +42,12 @@ Result<StepHeader> decode_step(std::span<const std::byte> bytes);
 
 // What ranks that join tell each other.
 struct Neighbours {
-  static constexpr uint8_t kMaps = 1, kReads = 2;
+  static constexpr uint8_t kMaps = 1, kReads = 2, kMapsArrays = 4;
 
   Algorithm forced = Algorithm::kNone;  // what it was told to do
   uint64_t tuning = 0;                  // the digest of its table
-  std::vector<uint8_t> ranks;           // whether it maps the stage, and reads the memory, of each
+  // Of each, whether it maps the stage, reads the memory, and maps arrays in the arena.
+  std::vector<uint8_t> ranks;
 
   bool operator==(const Neighbours&) const = default;
 };
@@ -54,7 +55,7 @@ struct Neighbours {
 //  offset  size
 //       0     1  algorithm
 //       1     8  digest
-//       9     1  for each rank: kMaps, kReads
+//       9     1  for each rank: kMaps, kReads, kMapsArrays
 std::vector<std::byte> encode_neighbours(const Neighbours& neighbours);
 // INTERNAL: of another number of ranks, or values that name nothing.
 Result<Neighbours> decode_neighbours(std::span<const std::byte> bytes, size_t ranks);

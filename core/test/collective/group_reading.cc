@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Large arrays: the ranks of a host read them where they lie, if the kernel lets them, up to
-// kStreamed.
+// Arrays that the ranks of a host read where they lie: large ones, if the kernel lets them, up to
+// kStreamed, and those in arenas.
 #include <doctest/doctest.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -63,6 +63,72 @@ bool reads_memory() {
   return reached.ok();
 }
 
+// An array of a rank, in the arena or outside.
+class Memory {
+ public:
+  Memory(bool in_arena, const std::vector<int64_t>& values) : plain_(values) {
+    if (!in_arena) return;
+    auto block = (*Runtime::get())->arena().allocate(plain_.size() * sizeof(int64_t));
+    REQUIRE(block);
+    block_ = std::move(*block);
+    std::memcpy(block_->data(), plain_.data(), block_->size());
+  }
+  std::byte* data() { return block_ ? block_->data() : bytes(plain_); }
+  bool operator==(const std::vector<int64_t>& values) {
+    return std::memcmp(data(), values.data(), plain_.size() * sizeof(int64_t)) == 0;
+  }
+
+ private:
+  std::vector<int64_t> plain_;
+  Ref<Block> block_;
+};
+
+TEST_CASE("group: arrays in arenas are read there, and go over the stage if one lies elsewhere") {
+  if (!reads_memory()) return;
+  constexpr int kRanks = 3, kRoot = 1;
+  constexpr size_t kCount = 100'003;
+  for (const bool all : {true, false}) {
+    CAPTURE(all);
+    as_ranks_of(kPlacements[0], kRanks, [all](Group& group) -> std::string {
+      const int rank = group.rank();
+      const bool in_arena = all || rank != kRoot;
+      const auto mine = array_of<int64_t>(rank, kCount), sum = sum_of<int64_t>(kRanks, kCount);
+      const auto shares = array_of<int64_t>(rank, kRanks * kCount),
+                 sums = sum_of<int64_t>(kRanks, kRanks * kCount);
+      std::vector<int64_t> gathered, out(kCount), rows(kRanks * kCount);
+      for (int i = 0; i < kRanks; ++i)
+        for (const int64_t each : array_of<int64_t>(i, kCount)) gathered.push_back(each);
+      const auto run = [&](CollectiveKind kind, const std::byte* in, std::byte* to) {
+        return group.run({kind, DataType::kInt64, ReduceOp::kSum, kRoot, kCount}, in, to,
+                         within(kLong));
+      };
+      // Twice: what is mapped once is there the next time, with other data.
+      for (int round = 0; round < 2; ++round) {
+        Memory array(in_arena, mine), whole(in_arena, shares);
+        if (!run(CollectiveKind::kReduce, array.data(), rank == kRoot ? bytes(out) : nullptr)
+                 .ok() ||
+            (rank == kRoot && out != sum))
+          return "reduce";
+        if (!run(CollectiveKind::kReduceScatter, whole.data(), bytes(out)).ok() ||
+            !std::equal(out.begin(), out.end(), sums.begin() + rank * ptrdiff_t{kCount}))
+          return "reduce_scatter";
+        if (!run(CollectiveKind::kAllGather, array.data(), bytes(rows)).ok() || rows != gathered)
+          return "all_gather";
+        if (!run(CollectiveKind::kAllReduce, array.data(), bytes(out)).ok() || out != sum)
+          return "all_reduce";
+        if (!run(CollectiveKind::kAllReduce, array.data(), array.data()).ok() || !(array == sum))
+          return "all_reduce in place";
+      }
+      std::string wrong;
+      group.tally().each([&](CollectiveKind, collective::Way way, uint64_t, uint64_t) {
+        if (way != (all ? collective::Way::kInPlace : collective::Way::kStage))
+          wrong = std::string("went ") + name_of(way);
+      });
+      return wrong;
+    });
+  }
+}
+
 TEST_CASE("group: an array that is not there ends the group, and nobody's process") {
   if (!reads_memory()) return;
   constexpr size_t kSize = kRead;
@@ -89,6 +155,11 @@ TEST_CASE("group: memory of a process is read only where it is the one that was 
   CHECK(reached->read(copy.data(), reinterpret_cast<uintptr_t>(data.data()), data.size()).ok());
   CHECK(copy == data);
   CHECK(reached->read(copy.data(), 4096, 1).code() == Code::kInternal);
+  const int file = ::memfd_create("test", MFD_CLOEXEC);
+  REQUIRE(::ftruncate(file, 4096) == 0);
+  CHECK(reached->map({file, 4096}).status().code() == Code::kInvalidArgument);  // it is not sealed
+  ::close(file);
+  CHECK_FALSE(reached->map({file, 4096}));
   auto other = own->mark();
   ++other.value[0];
   CHECK(collective::PeerMemory::open(other).status().code() == Code::kUnimplemented);
