@@ -260,14 +260,14 @@ Backend::Handle Backend::allreduce_coalesced(Tensors& tensors,
                  for (const Places& places : batches_of(tensors)) {
                    const Tensors these = chosen(tensors, places);
                    const bool alone = these.size() == 1;
-                   const at::Tensor memory = alone ? room(these[0], true) : joined(these);
+                   const at::Tensor memory = alone ? room(these[0], true) : rows_joined(these, 1);
                    const tw_collective call = together(calls, places);
                    const int code = run(group, call, &memory, &memory, wait, status);
                    if (code != TW_OK) return code;
                    if (alone)
                      put_back(memory, these[0]);
                    else
-                     take_apart(memory, these);
+                     take_rows_apart(memory, these);
                  }
                  return int{TW_OK};
                });
@@ -332,13 +332,14 @@ Backend::Handle Backend::allgather_coalesced(Lists& outputs, Tensors& inputs,
   return begin(OpType::ALLGATHER_COALESCED, "tensorwire:all_gather", options, device_of(inputs),
                all, [=, group = group()](const tw_wait& wait, tw_status* status) {
                  for (const Places& places : batches_of(inputs)) {
-                   const at::Tensor given = joined(chosen(inputs, places));
+                   const at::Tensor given = rows_joined(chosen(inputs, places), 1);
                    const at::Tensor rows = rows_room(given, ranks);
                    const tw_collective call = together(calls, places);
                    const int code = run(group, call, &given, &rows, wait, status);
                    if (code != TW_OK) return code;
                    for (size_t i = 0; i < outputs.size(); ++i)
-                     take_apart(rows[static_cast<int64_t>(i)], chosen(outputs[i], places));
+                     take_rows_apart(rows.narrow(0, static_cast<int64_t>(i), 1),
+                                     chosen(outputs[i], places));
                  }
                  return int{TW_OK};
                });
@@ -363,7 +364,7 @@ Backend::Handle Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tenso
           const bool alone = places.size() == 1;
           const bool copied =
               alone && from[0].is_alias_of(to[0]) && !is_share_of(from[0], to[0], rank);
-          at::Tensor given = alone ? dense(from[0]) : joined(from);
+          at::Tensor given = alone ? dense(from[0]) : rows_joined(from, 1);
           if (copied) given = given.clone(at::MemoryFormat::Contiguous);
           const at::Tensor memory = alone ? room(to[0], false) : rows_room(given, ranks);
           const int code = run(group, together(calls, places), &given, &memory, wait, status);
@@ -463,7 +464,7 @@ Backend::Handle Backend::reduce_scatter_tensor_coalesced(
               alone && !copied ? room(to[0], false) : flat_room(given, elements(to));
           const int code = run(group, together(calls, places), &given, &memory, wait, status);
           if (code != TW_OK) return code;
-          if (!memory.is_same(to[0])) take_apart(memory.view(-1), to);
+          if (!memory.is_same(to[0])) take_rows_apart(memory.view({1, memory.numel()}), to);
         }
         return int{TW_OK};
       });

@@ -22,8 +22,8 @@ std::vector<Places> batches_of(const std::vector<at::Tensor>& tensors);
 tw_collective together(const std::vector<tw_collective>& calls, const Places& places);
 std::vector<at::Tensor> chosen(const std::vector<at::Tensor>& tensors, const Places& places);
 
-// Tensors that have a row for each rank, side by side: (ranks, elements of all rows); and what is
-// in such rows into the tensors.
+// Tensors that have a row for each rank, side by side: (ranks, elements of all rows), where there
+// is one perhaps its own memory; and what is in such rows into the tensors.
 at::Tensor rows_joined(const std::vector<at::Tensor>& tensors, int64_t ranks);
 void take_rows_apart(const at::Tensor& rows, const std::vector<at::Tensor>& tensors);
 

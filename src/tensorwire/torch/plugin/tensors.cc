@@ -56,10 +56,6 @@ int type_of(at::ScalarType type) {
 
 std::string name_of(const at::Tensor& tensor) { return at::toString(tensor.scalar_type()); }
 
-bool is_dense(const at::Tensor& tensor) {
-  return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
-}
-
 }  // namespace
 
 Element moved(const at::Tensor& tensor) {
@@ -183,6 +179,10 @@ bool check_uneven_shares(const std::vector<at::Tensor>& shares, const at::Tensor
   return differ;
 }
 
+bool is_dense(const at::Tensor& tensor) {
+  return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+}
+
 at::Tensor dense(const at::Tensor& tensor) {
   if (is_dense(tensor)) return tensor;
   return tensor.resolve_conj().resolve_neg().contiguous();
@@ -218,7 +218,6 @@ at::Tensor rows_room(const at::Tensor& flat, int64_t ranks) {
 }
 
 at::Tensor joined(const std::vector<at::Tensor>& tensors) {
-  if (tensors.size() == 1) return dense(tensors[0]).view(-1);
   std::vector<at::Tensor> rows;
   rows.reserve(tensors.size());
   for (const at::Tensor& tensor : tensors) rows.push_back(dense(tensor).view(-1));

@@ -44,6 +44,8 @@ void check_shares(const std::vector<at::Tensor>& shares, const at::Tensor& like,
 bool check_uneven_shares(const std::vector<at::Tensor>& shares, const at::Tensor& like, int ranks,
                          int rank);
 
+// Whether its elements lie one after the other, as they are.
+bool is_dense(const at::Tensor& tensor);
 // Its elements one after the other: itself where they are, else a copy.
 at::Tensor dense(const at::Tensor& tensor);
 // Memory for its elements one after the other: its own where they are; with_values: as it is now.
@@ -58,7 +60,7 @@ int64_t elements(const std::vector<at::Tensor>& tensors);
 // Memory for so many elements like those of a tensor, and for a row like `flat` for each rank.
 at::Tensor flat_room(const at::Tensor& like, int64_t count);
 at::Tensor rows_room(const at::Tensor& flat, int64_t ranks);
-// All elements of tensors one after the other, where there is one perhaps its own; those of `flat`
+// All elements of tensors one after the other; those of `flat`
 // into the tensors.
 at::Tensor joined(const std::vector<at::Tensor>& tensors);
 void take_apart(const at::Tensor& flat, const std::vector<at::Tensor>& tensors);
