@@ -17,7 +17,7 @@ Status SharedStages::enter_with(const Pending& now, const std::byte* array, size
                                 bool takes_the_result) {
   ArrayPlace place;
   place.address = reinterpret_cast<uintptr_t>(array);
-  if (arenas_) place = arenas_->place_of(array, size);
+  if (arenas_ && size >= kInArenas) place = arenas_->place_of(array, size);
   place.takes_the_result = takes_the_result;
   if (Status status = enter(now, reinterpret_cast<const std::byte*>(&place), sizeof place);
       !status.ok())
