@@ -59,9 +59,6 @@ class SharedFabric final : public Fabric {
   // cost more from kStreamed on: who gives has nothing else to do and makes the first copy, while
   // who takes makes the other one past the caches.
   static constexpr size_t kReadInPlace = 4 << 20;
-  // From here on arrays in arenas are read there: of smaller ones the copy costs less than the wait
-  // until all have read.
-  static constexpr size_t kInArenas = 256 << 10;
   // Which way an operation goes that moves so many bytes between two ranks.
   Way choose(CollectiveKind kind, size_t bytes) const;
 

@@ -75,6 +75,9 @@ class SharedStages {
 
  private:
   static constexpr size_t kReadAtOnce = 4 << 20;  // between two looks at the others
+  // From here on arrays in arenas are read there: of smaller ones the copy costs less than the wait
+  // until all have read.
+  static constexpr size_t kInArenas = 256 << 10;
 
   const Board& board(int rank) const;
   const std::byte* slot(int rank, uint64_t sequence) const;

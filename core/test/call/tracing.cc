@@ -123,6 +123,7 @@ TEST_CASE("tracing: 10 MB at a chunk of 4 MB are 3 RTS, 3 READ and 3 FIN, severa
 TEST_CASE("tracing: thresholds are where the settings put them") {
   const Tracing on;
   House house(take);
+  house.read_settings.eager_given = true;
   SUBCASE("as they are") {}
   SUBCASE("without coalescing") { house.read_settings.coalesce_bytes = 0; }
   SUBCASE("smaller") {
