@@ -49,9 +49,7 @@ constexpr Setting kCoalesce{
     nullptr,          "TF_RDMA_ACC_SIZE",
     kCoalesceSizes};
 constexpr Setting kEager{
-    "eager_bytes",
-    "TENSORWIRE_EAGER_BYTES",
-    kEagerSizes,
+    "eager_bytes", "TENSORWIRE_EAGER_BYTES", kEagerSizes,
     "up to this size a segment is copied along. Larger ones go by lease, by RDMA reads, or in "
     "chunks. By RDMA nothing below 4K is read, however low this is",
     "16K; over shared memory 8K"};

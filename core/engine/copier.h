@@ -65,7 +65,8 @@ class Copier {
   std::span<const Copy> copies_;
   size_t size_ = 0;  // of all of them
   size_t piece_ = 0;
-  size_t before_ = 0;            // bytes between where the first piece would begin and the first `to`
+  // Bytes between where the first piece would begin and the first `to`.
+  size_t before_ = 0;
   std::atomic<size_t> next_{0};  // the first piece nobody has begun, in bytes of pieces before it
 };
 
