@@ -118,7 +118,7 @@ def test_the_help_of_a_command_imports_no_other(command: str) -> None:
     files = {name for name in found if name.startswith("tensorwire.cli.")} - OWN
     files -= {"tensorwire.cli.options", *(f"tensorwire.cli.{name}" for name in parents)}
     # What several commands share.
-    files -= {"tensorwire.cli.bench.tf_grpc", "tensorwire.cli.bench.ranks"}
+    files -= {f"tensorwire.cli.bench.{name}" for name in ("figures", "tf_grpc", "ranks")}
     assert files == {"tensorwire.cli." + command.replace(" ", ".").replace("-", "_")}
 
 
