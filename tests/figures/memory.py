@@ -66,8 +66,14 @@ ACCESSES: Final = {
     "fetch_add of 8 B": ("fetch_add", 8),
     "write and signal, there and back": ("signal", 8),
     "read 64 MiB": ("read", 64 * MB),
+    "array of JAX, 64 MiB": ("jax", 64 * MB),
+    "the same, published": ("jax_published", 64 * MB),
 }
-OTHERS: Final = {"mpi": "MPICH", "nixl": "NIXL"}
+OTHERS: Final = {
+    "mpi": ("MPICH", "shm"),
+    "nixl": ("NIXL", "shm"),
+    "jax": ("jax.experimental.transfer", "tcp"),
+}
 
 
 def remote() -> str:
@@ -79,7 +85,7 @@ def remote() -> str:
         return "" if row is None else duration(measured(row.p50_us) / each)
 
     def line(label: str, case: str, size: int) -> Line:
-        others = ((title, found(name, "shm", case, size)) for name, title in OTHERS.items())
+        others = ((title, found(name, way, case, size)) for name, (title, way) in OTHERS.items())
         return [
             label,
             found("tensorwire", "shm", case, size),
@@ -125,5 +131,6 @@ def weights() -> str:
             ),
             line("shm, adopted", "tensorwire", "adopted", compared=False),
             line("tcp", "tensorwire-tcp", "copied", compared=True),
+            line("tcp, in place", "tensorwire-in-place-tcp", "copied", compared=True),
         ],
     )

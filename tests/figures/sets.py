@@ -186,8 +186,12 @@ SETS: Final[dict[str, Set]] = {
     "remote": Set(
         "Remote memory",
         "One-sided access to the memory of another process.",
-        ["tensorwire bench remote --peers nixl,mpi --rounds 3 --seconds 0.1"],
-        45,
+        [
+            "tensorwire bench remote --peers nixl,mpi --rounds 3 --seconds 0.1",
+            "tensorwire bench remote --cases jax,jax_published --peers jax --rounds 3 "
+            "--seconds 0.1",
+        ],
+        75,
     ),
     "weights": Set(
         "Weights",

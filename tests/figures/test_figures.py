@@ -265,7 +265,7 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "tf-grpc": [payload_report(name) for name in ("p2p-latency", "p2p-bandwidth")],
         "mimic": [payload_report("mimic")],
         "collectives": [Report("collectives", "gloo", {**HERE}, [*reduce_rows()])],
-        "remote": [Report("remote", "memcpy", {**HERE}, [*access_rows()])],
+        "remote": [Report("remote", "memcpy", {**HERE}, [*access_rows()])] * 2,
         "weights": [Report("weights", "gloo", {**HERE}, [*weight_rows()])],
     }
     for name, found in reports.items():
@@ -351,7 +351,9 @@ def test_pages_are_written_with_a_picture_for_each_command(measured: Path) -> No
     (sets.FOLDER / "queue-1.png").write_bytes(b"of a file that is gone")
     assert len(records.write()) == 3
     written = {path.name for path in sets.FOLDER.glob("*.png")}
-    assert written == {"remote-1.png", "tf-grpc-1.png", "tf-grpc-2.png"}
+    assert written == {
+        f"{name}-{number}.png" for name in ("remote", "tf-grpc") for number in (1, 2)
+    }
     page = (sets.FOLDER / "tf-grpc.md").read_text()
     assert "](tf-grpc-2.png)" in page.partition("## p2p-bandwidth")[2]
 
