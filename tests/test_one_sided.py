@@ -73,7 +73,8 @@ def test_the_end_of_an_operation_is_announced(ends: Ends) -> None:
         more = queue.wait(PATIENCE)
         assert more
         tokens += more
-    assert tokens == list(range(10))
+    # Two threads may tell of them: this one, which wrote some at once, and the one that writes on.
+    assert sorted(tokens) == list(range(10))
 
 
 def test_nobody_has_to_ask_for_memory_to_be_let_go_of(ends: Ends) -> None:

@@ -22,7 +22,11 @@ std::string CollectiveCall::text() const {
   out += name_of(type);
   if (count == kUneven && kind != CollectiveKind::kAllToAll) out += " in uneven shares";
   if (reduces(kind)) out += std::string(", ") + name_of(op);
-  if (has_root(kind)) out += tw::text({", root ", root});
+  if (has_root(kind))
+    out += tw::text({", root ", root});
+  else if (root != 0)
+    out += tw::text({", arrays side by side whose sizes have the digest ",
+                     static_cast<uint32_t>(root)});
   return out;
 }
 

@@ -38,6 +38,8 @@ struct CollectiveCall {
   CollectiveKind kind = CollectiveKind::kBarrier;
   DataType type = DataType::kUint8;
   ReduceOp op = ReduceOp::kSum;
+  // A rank, where has_root(). Else what ranks have to agree on besides, such as a digest of the
+  // sizes of arrays that travel as one.
   int32_t root = 0;
   // Elements. Of all-reduce, reduce and broadcast: of the array. Of all-gather and gather: that
   // each rank gives. Of reduce-scatter and scatter: that each rank gets. kUneven where ranks give

@@ -274,7 +274,8 @@ Status Group::check_rank(int rank) const {
 }
 
 Status Group::check(const CollectiveCall& call, double factor, const DevicePlace* place) const {
-  if (Status status = check_rank(call.root); !status.ok()) return status;
+  if (has_root(call.kind))
+    if (Status status = check_rank(call.root); !status.ok()) return status;
   if (reduces(call.kind) && !reducible(call.type, call.op))
     return {Code::kInvalidArgument,
             text({"there is no ", name_of(call.op), " of ", name_of(call.type)})};

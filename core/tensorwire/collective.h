@@ -113,6 +113,9 @@ void tw_group_abort(tw_group* group, const char* why);
 //   TW_GATHER          what this rank gives      the root's, as above      that a rank gives
 //   TW_SCATTER         the root's, for each      what this rank gets       that a rank gets
 //   TW_REDUCE_SCATTER  a share for each rank     this rank's share         of a share
+//
+// `root` is a rank, or, where an operation has none, a number on which ranks have to agree besides:
+// 0, or a digest of the sizes of arrays that travel as one.
 typedef struct tw_collective {
   int kind, type, op, root;
   // 1, or, in a sum or an average of floats: this rank's array is multiplied by it first.

@@ -278,6 +278,18 @@ def side_by_side(rank: int, size: int) -> tuple[list[str], list[int]]:
     return wrong, counts
 
 
+def other_sizes(rank: int, size: int) -> list[str]:
+    """Ranks whose small tensors differ in size, and have the same sum of sizes."""
+    manager: Any = vars(dist.distributed_c10d)["_coalescing_manager"]
+
+    def call() -> None:
+        with manager():
+            for count in (3, 5) if rank else (5, 3):
+                dist.all_reduce(torch.ones(count))
+
+    return [message_of(call)]
+
+
 def messages(rank: int, size: int) -> list[float]:
     """Both ranks ask before they give, and tags do not come in each other's way."""
     other = 1 - rank

@@ -56,6 +56,11 @@ def test_small_tensors_of_one_call_travel_together(two: Ranks) -> None:
     assert two.results(programs.side_by_side) == [([], [3, 3, 3, 2])] * 2
 
 
+def test_small_tensors_of_one_call_have_the_same_sizes_on_all_ranks(two: Ranks) -> None:
+    for (said,) in two.results(programs.other_sizes):
+        assert "called all_reduce of 8 float32, sum, arrays side by side whose sizes" in said
+
+
 def test_messages(two: Ranks) -> None:
     assert two.results(programs.messages) == [[1.0, 1.0, 11.0, 1], [0.0, 0.0, 10.0, 0]]
 

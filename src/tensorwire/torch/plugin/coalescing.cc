@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coalescing.h"
 
+#include <cstdint>
 #include <cstring>
 #include <map>
 
@@ -60,8 +61,15 @@ std::vector<Places> batches_of(const std::vector<at::Tensor>& tensors) {
 
 tw_collective together(const std::vector<tw_collective>& calls, const Places& places) {
   tw_collective call = calls[places[0]];
+  if (places.size() == 1) return call;
   call.count = 0;
-  for (const size_t place : places) call.count += calls[place].count;
+  // FNV-1a, of 32 bits at a time.
+  uint32_t digest = 2166136261;
+  for (const size_t place : places) {
+    call.count += calls[place].count;
+    digest = (digest ^ static_cast<uint32_t>(calls[place].count)) * 16777619;
+  }
+  call.root = static_cast<int>(digest);
   return call;
 }
 

@@ -18,7 +18,8 @@ using Places = std::vector<size_t>;
 // have the same sizes and types. One that is large is alone.
 std::vector<Places> batches_of(const std::vector<at::Tensor>& tensors);
 
-// One call for the tensors at those places, of which each has one for itself.
+// One call for the tensors at those places, of which each has one for itself. Ranks whose tensors
+// have other sizes call something else, with the same sum of sizes, too.
 tw_collective together(const std::vector<tw_collective>& calls, const Places& places);
 std::vector<at::Tensor> chosen(const std::vector<at::Tensor>& tensors, const Places& places);
 
