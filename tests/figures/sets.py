@@ -37,7 +37,7 @@ class Set:
 
 _TRAIN: Final = (
     "TF_RDMA_BUF_SIZE=4294967296 tensorwire train --compare --model {} --batch_size {} "
-    "--num_batches 8 --num_warmup_batches 3 --rounds 1{}"
+    "--num_batches 20 --num_warmup_batches 3 --rounds 1{}"
 )
 TRAINED: Final = (
     ("alexnet", 2, True),
