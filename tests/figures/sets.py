@@ -37,17 +37,17 @@ class Set:
 
 _TRAIN: Final = (
     "TF_RDMA_BUF_SIZE=4294967296 tensorwire train --compare --model {} --batch_size {} "
-    "--num_batches 20 --num_warmup_batches 3 --rounds 1{}"
+    "--num_batches {} --num_warmup_batches 3 --rounds 1{}"
 )
 TRAINED: Final = (
-    ("alexnet", 2, True),
-    ("vgg16", 1, False),
-    ("fcn5", 32, False),
-    ("fcn5", 1, False),
-    ("resnet50", 8, False),
-    ("inception3", 4, False),
+    ("alexnet", 2, 20, True),
+    ("vgg16", 1, 20, False),
+    ("fcn5", 32, 20, False),
+    ("fcn5", 1, 20, False),
+    ("resnet50", 8, 12, False),
+    ("inception3", 4, 12, False),
 )
-"""Model, batch size, and whether TCP alone is measured, too."""
+"""Model, batch size, batches, and whether TCP alone is measured, too."""
 _BRIEF: Final = " --seconds 0.2 --warm-up 0.1"
 
 SETS: Final[dict[str, Set]] = {
@@ -76,9 +76,9 @@ SETS: Final[dict[str, Set]] = {
             "tensorwire bench rpc --sizes 0,8,512,4K,16K,64K,256K,1M,4M,16M,64M "
             "--cases request --origin ordinary --reads no --no-limits",
             "tensorwire bench rpc --sizes 256M,1G --cases request --origin ordinary --reads no "
-            "--no-limits --rounds 3",
+            "--no-limits --rounds 2",
         ],
-        170,
+        200,
     ),
     "callers": Set(
         "Eight callers",
@@ -113,7 +113,7 @@ SETS: Final[dict[str, Set]] = {
         "Steps of TensorFlow sessions",
         "Whole steps of a stock TensorFlow between two processes, by its own gRPC and by ours.",
         ["tensorwire bench tensorflow --sizes 4,1M,16M,64M,256M"],
-        210,
+        120,
         headline=True,
     ),
     "training": Set(
@@ -121,11 +121,11 @@ SETS: Final[dict[str, Set]] = {
         "One parameter server and two workers train a network, by gRPC, by ours, and without any "
         "communication.",
         [
-            _TRAIN.format(model, batch, way)
-            for model, batch, tcp in TRAINED
+            _TRAIN.format(model, batch, batches, way)
+            for model, batch, batches, tcp in TRAINED
             for way in ("", *([" --transport tcp"] if tcp else []))
         ],
-        360,
+        440,
     ),
     "tf-grpc": Set(
         "TF-gRPC-Bench",

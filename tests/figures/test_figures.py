@@ -259,7 +259,7 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "tensorflow": [Report("tensorflow", "grpc", {**HERE}, step_rows())],
         "training": [
             trained(model, batch, images)
-            for model, batch, tcp in TRAINED
+            for model, batch, _, tcp in TRAINED
             for images in ((30.0, 20.0) if tcp else (30.0,))
         ],
         "tf-grpc": [payload_report(name) for name in ("p2p-latency", "p2p-bandwidth")],
