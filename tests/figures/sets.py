@@ -56,7 +56,7 @@ SETS: Final[dict[str, Set]] = {
         "Whole calls through Python on both ends, over our transports, stock grpcio, and libraries "
         "that users have for the same purpose.",
         ["tensorwire bench rpc --peers zmq,flight,nixl,mpi --seconds 0.15"],
-        360,
+        330,
         headline=True,
     ),
     "peers": Set(
@@ -78,7 +78,7 @@ SETS: Final[dict[str, Set]] = {
             "tensorwire bench rpc --sizes 256M,1G --cases request --origin ordinary --reads no "
             "--no-limits --rounds 2",
         ],
-        200,
+        130,
     ),
     "callers": Set(
         "Eight callers",
@@ -87,7 +87,7 @@ SETS: Final[dict[str, Set]] = {
             "tensorwire bench rpc --callers 8 --sizes 8,512K,64M --cases request,pull "
             "--origin ordinary --reads no --no-limits --rounds 3 --seconds 0.15"
         ],
-        40,
+        70,
     ),
     "bytes": Set(
         "Bytes and protobuf messages",
@@ -96,7 +96,7 @@ SETS: Final[dict[str, Set]] = {
             "tensorwire bench rpc --payload bytes,protobuf --sizes 1M,64M --cases request,pull "
             "--reads no --no-limits"
         ],
-        100,
+        110,
         headline=True,
     ),
     "protobuf": Set(
@@ -107,7 +107,7 @@ SETS: Final[dict[str, Set]] = {
             "tensorwire bench rpc --payload protobuf,protobuf-codec --sizes 8,1M,64M "
             "--cases request,pull --reads yes --rounds 3 --seconds 0.1"
         ],
-        65,
+        75,
     ),
     "tensorflow": Set(
         "Steps of TensorFlow sessions",
@@ -125,7 +125,7 @@ SETS: Final[dict[str, Set]] = {
             for model, batch, batches, tcp in TRAINED
             for way in ("", *([" --transport tcp"] if tcp else []))
         ],
-        440,
+        480,
     ),
     "tf-grpc": Set(
         "TF-gRPC-Bench",
@@ -137,13 +137,13 @@ SETS: Final[dict[str, Set]] = {
             "tensorwire bench ps-throughput --servers 2 --workers 3 --scheme uniform,random,skew"
             f"{_BRIEF}",
         ],
-        165,
+        150,
     ),
     "mimic": Set(
         "Fully connected nodes",
         "Four nodes, each of which calls all others with large buffers and gets them back.",
         [f"tensorwire bench mimic --servers 4 --reads no{_BRIEF}"],
-        60,
+        45,
     ),
     "ideas": Set(
         "What each idea gives",
@@ -162,7 +162,7 @@ SETS: Final[dict[str, Set]] = {
             "tensorwire bench p2p-bandwidth --categories large "
             f"--window 8 --without pipelining --no-limits{_BRIEF}",
         ],
-        150,
+        130,
     ),
     "serializers": Set(
         "What serializers take",
@@ -172,7 +172,7 @@ SETS: Final[dict[str, Set]] = {
             "tensorwire bench p2p-latency --scheme uniform,skew --mode non-serialized,serialized "
             f"--origin ordinary --reads no --no-limits{_BRIEF}"
         ],
-        40,
+        30,
     ),
     "collectives": Set(
         "Collectives",
@@ -181,7 +181,7 @@ SETS: Final[dict[str, Set]] = {
             "tensorwire bench collectives --cases all_reduce --sizes 8,64K,1M,8M,64M,256M "
             "--peers gloo,mpich --rounds 3"
         ],
-        90,
+        100,
     ),
     "remote": Set(
         "Remote memory",
@@ -197,19 +197,19 @@ SETS: Final[dict[str, Set]] = {
         "Weights",
         "A gibibyte in 298 tensors from a trainer to two receivers, all of which change.",
         ["tensorwire bench weights --peers gloo,grpcio,mpich --rounds 2"],
-        120,
+        210,
     ),
     "queue": Set(
         "Queues",
         "Several processes put arrays into a bounded queue, one gets them.",
         ["tensorwire bench queue --rounds 3"],
-        90,
+        50,
     ),
     "channels": Set(
         "Channels for gradients",
         "A step computes, then averages the gradients of a model over all ranks.",
         ["tensorwire bench channels --model googlenet --ranks 2 --rounds 3"],
-        150,
+        100,
     ),
 }
 
