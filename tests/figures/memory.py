@@ -13,13 +13,18 @@ from tensorwire.bench.harness.rows import Row
 from tensorwire.bench.suites.remote.contender import BATCH
 
 REDUCED: Final = {
-    "8": 8,
+    "8 B": 8,
     "64 KiB": 64 << 10,
     "1 MiB": MB,
     "8 MiB": 8 * MB,
     "64 MiB": 64 * MB,
     "256 MiB": 256 * MB,
 }
+"""Of the commands of ``collectives``: by two ranks, by four, and by two over TCP."""
+REDUCED_BY_FOUR: Final = ("8 B", "64 KiB", "1 MiB", "64 MiB")
+REDUCED_OVER_TCP: Final = ("8 B", "1 MiB", "64 MiB")
+MOVED: Final = ("broadcast", "all_gather", "reduce_scatter", "all_to_all")
+"""By two ranks, 64 MiB."""
 
 
 def _against(ours: Row | None, other: Row | None, *, bold: bool = False) -> str:
@@ -42,19 +47,29 @@ def _time(row: Row | None) -> str:
 
 
 def collectives() -> str:
-    rows = Rows(load("collectives"))
+    reports = load("collectives")
 
-    def line(label: str, size: int) -> Line:
-        gloo, mpich, limit, ours = (
-            rows.one(contender=name, case="all_reduce", size=size)
-            for name in ("gloo", "mpich", "memory", "tensorwire")
+    def line(title: str, command: int, case: str, size: str, ours: str = "tensorwire") -> Line:
+        rows = Rows(reports[command : command + 1])
+        gloo, mpich, limit, own = (
+            rows.one(contender=name, case=case, size=REDUCED[size])
+            for name in ("gloo", "mpich", "memory", ours)
         )
-        share = _share(ours, limit) if size >= MB else ""
-        return [label, _time(ours), _against(ours, gloo, bold=True), _against(ours, mpich), share]
+        share = _share(own, limit) if REDUCED[size] >= MB else ""
+        label = f"{title}, {size}"
+        return [label, _time(own), _against(own, gloo, bold=True), _against(own, mpich), share]
 
     return table(
-        ["bytes", "tensorwire", "x gloo", "x MPICH", "of what memory allows"],
-        [line(label, size) for label, size in REDUCED.items()],
+        ["what", "tensorwire", "x gloo", "x MPICH", "of what memory allows"],
+        [
+            *(line("all-reduce, 2 ranks", 0, "all_reduce", size) for size in REDUCED),
+            *(line("all-reduce, 4 ranks", 1, "all_reduce", size) for size in REDUCED_BY_FOUR),
+            *(
+                line("all-reduce over TCP, 2 ranks", 2, "all_reduce", size, "tensorwire-tcp")
+                for size in REDUCED_OVER_TCP
+            ),
+            *(line(f"`{case}`, 2 ranks", 3, case, "64 MiB") for case in MOVED),
+        ],
     )
 
 

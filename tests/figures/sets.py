@@ -176,10 +176,17 @@ SETS: Final[dict[str, Set]] = {
     ),
     "collectives": Set(
         "Collectives",
-        "All-reduce of float32 between two ranks of one host.",
+        "Operations of float32 between two and four ranks of one host.",
         [
             "tensorwire bench collectives --cases all_reduce --sizes 8,64K,1M,8M,64M,256M "
-            "--peers gloo,mpich --rounds 3"
+            "--peers gloo,mpich --rounds 3",
+            "tensorwire bench collectives --cases all_reduce --sizes 8,64K,1M,64M --ranks 4 "
+            "--peers gloo,mpich --rounds 3",
+            "tensorwire bench collectives --cases all_reduce --sizes 8,1M,64M "
+            "--peers gloo,tensorwire-tcp --rounds 3",
+            "tensorwire bench collectives "
+            "--cases broadcast,all_gather,reduce_scatter,all_to_all --sizes 64M "
+            "--peers gloo,mpich --rounds 3",
         ],
         100,
     ),

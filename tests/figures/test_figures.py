@@ -77,7 +77,8 @@ def test_commands_are_those_that_there_are(text: str) -> None:
 
 def contenders(word: str) -> Iterator[list[str]]:
     group = "tf_grpc" if word in BENCHMARKS else word
-    yield [each.name for each in entry_points(group=f"tensorwire.bench.contenders.{group}")]
+    for each in entry_points(group=f"tensorwire.bench.contenders.{group}"):
+        yield [each.name, *(each.load()().variants() if each.name == "tensorwire" else ())]
 
 
 def test_a_command_that_pages_name_beside_a_table_is_of_its_set() -> None:
@@ -205,10 +206,11 @@ UNITS = {"p2p-latency": "ms", "p2p-bandwidth": "MB/s", "mimic": "RPC/s"}
 
 
 def reduce_rows() -> Iterator[Row]:
-    speeds = {"gloo": 60.0, "mpich": 5.0, "memory": 4.0, "tensorwire": 10.0}
-    for size in REDUCED.values():
-        for name, p50_us in speeds.items():
-            yield Row(name, "way", "all_reduce", size, p50_us=p50_us)
+    speeds = {"gloo": 60.0, "mpich": 5.0, "memory": 4.0, "tensorwire": 10.0, "tensorwire-tcp": 30.0}
+    for case, sizes in {"all_reduce": REDUCED.values(), "broadcast": [64 << 20]}.items():
+        for size in sizes:
+            for name, p50_us in speeds.items():
+                yield Row(name, "way", case, size, p50_us=p50_us)
 
 
 def access_rows() -> Iterator[Row]:
@@ -264,7 +266,7 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ],
         "tf-grpc": [payload_report(name) for name in ("p2p-latency", "p2p-bandwidth")],
         "mimic": [payload_report("mimic")],
-        "collectives": [Report("collectives", "gloo", {**HERE}, [*reduce_rows()])],
+        "collectives": [Report("collectives", "gloo", {**HERE}, [*reduce_rows()])] * 4,
         "remote": [Report("remote", "memcpy", {**HERE}, [*access_rows()])] * 2,
         "weights": [Report("weights", "gloo", {**HERE}, [*weight_rows()])],
     }
@@ -300,7 +302,10 @@ def test_tables_show_what_was_measured(measured: Path) -> None:
     assert "| Mooncake, tcp | 50 us (0.50x) |" in figures
     assert "| latency, uniform | 90 us | 10 us (**9.0x**) | 30 us (3.0x) |" in figures
     assert "| 4 nodes, fully connected, uniform | 11.1 k RPC/s | 100 k RPC/s" in figures
-    assert "| 8 MiB | 10 us | **6.0x** | 0.50x (5 us) | 0.40 |" in figures
+    assert "| all-reduce, 2 ranks, 8 MiB | 10 us | **6.0x** | 0.50x (5 us) | 0.40 |" in figures
+    assert "| all-reduce, 4 ranks, 64 MiB | 10 us | **6.0x** | 0.50x (5 us) | 0.40 |" in figures
+    assert "| all-reduce over TCP, 2 ranks, 1 MiB | 30 us | **2.0x** |" in figures
+    assert "| `broadcast`, 2 ranks, 64 MiB | 10 us | **6.0x** |" in figures
     assert "| read 8 B | 1 us | MPICH 2 us, NIXL 3 us | 20 us | 10 us |" in figures
     assert "| shm, adopted | 3 ms | |" in figures
     assert "memcpy by both 100 ms (0.50x), MPICH 400 ms (2.0x), gloo 1 s (5.0x)" in figures

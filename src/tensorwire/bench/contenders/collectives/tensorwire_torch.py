@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 
+from tensorwire import _core
 from tensorwire.bench.suites.collectives.contender import Contender, Meeting, Rank
 from tensorwire.bench.suites.collectives.torch_ranks import joined, why_no_torch
+from tensorwire.bench.suites.collectives.ways import WAYS
 
 
 class TensorwireTorch(Contender):
@@ -18,11 +21,17 @@ class TensorwireTorch(Contender):
     def viable(self, transport: str) -> str | None:
         return why_no_torch() or _why_no_plugin()
 
-    def join(self, meeting: Meeting) -> AbstractContextManager[Rank]:
+    @contextmanager
+    def join(self, meeting: Meeting) -> Iterator[Rank]:
         from tensorwire.torch.registration import register
 
         register()  # PyTorch 2.4 does not do so at its own import
-        return joined(meeting, "tensorwire", "shm")
+        with joined(meeting, "tensorwire", "shm") as rank:
+            rank.barrier()
+            # The transport is not asked for: what the barrier has taken tells it.
+            taken = {way for _, way, _, _ in _core.group_statistics()} - WAYS["memory"].keys()
+            rank.path = ", ".join(sorted(taken)) or "shm"
+            yield rank
 
 
 @cache
