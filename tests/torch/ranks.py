@@ -16,12 +16,21 @@ LIMIT_SECONDS = 40.0
 _CONTEXT = multiprocessing.get_context("spawn")
 
 
+def loads_back_ends() -> bool:
+    """Whether this PyTorch finds back ends of other packages at its import, as 2.5 and newer do."""
+    import torch
+
+    return hasattr(torch, "_import_device_backends")
+
+
 def _serve(end: Connection, rank: int, size: int) -> None:
     import torch.distributed as dist
 
     import torch
 
     torch.set_num_threads(1)
+    if not loads_back_ends():
+        import tensorwire.torch  # noqa: F401
     while (job := end.recv()) is not None:
         program, backend, file, more = job
         try:

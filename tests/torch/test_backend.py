@@ -13,10 +13,12 @@ import pytest
 pytest.importorskip("torch")
 
 from tests.torch import programs
-from tests.torch.ranks import Ranks
+from tests.torch.ranks import Ranks, loads_back_ends
 
+import torch
 from tensorwire.torch import build
 
+LOADED = loads_back_ends()
 pytestmark = pytest.mark.timeout(300)  # the first test may build the plugin
 
 
@@ -101,6 +103,8 @@ def test_data_parallel_training_is_that_of_gloo(two: Ranks) -> None:
 
 
 def test_fully_sharded_training(two: Ranks) -> None:
+    if not hasattr(pytest.importorskip("torch.distributed.fsdp"), "fully_shard"):
+        pytest.skip("this PyTorch shards models on GPUs only")
     for sharded, whole in two.results(programs.shard):
         assert sharded == pytest.approx(whole, rel=1e-4)
 
@@ -116,6 +120,9 @@ def test_ctrl_c_ends_a_wait(two: Ranks, async_op: bool) -> None:
     assert two.results(programs.interrupt, async_op)[0] == "interrupted"
 
 
+@pytest.mark.skipif(
+    not hasattr(torch._C._distributed_c10d.Backend, "abort"), reason="this PyTorch has no abort()"
+)
 def test_abort_ends_what_is_under_way(two: Ranks) -> None:
     for found in two.results(programs.abort):
         assert all("rank 0 has called abort()" in text for text in found), "\n".join(found)
@@ -123,6 +130,8 @@ def test_abort_ends_what_is_under_way(two: Ranks) -> None:
 
 LEAVES = """
 import sys, torch, torch.distributed as dist
+if sys.argv[3] != "True":
+    import tensorwire.torch
 dist.init_process_group("tensorwire", init_method="file://" + sys.argv[2], rank=int(sys.argv[1]),
                         world_size=2)
 if sys.argv[1] == "0":
@@ -135,7 +144,9 @@ else:
 
 def test_a_program_ends_although_something_is_under_way(tmp_path: Path) -> None:
     programs_ = [
-        subprocess.Popen([sys.executable, "-c", LEAVES, str(rank), str(tmp_path / "store")])
+        subprocess.Popen(
+            [sys.executable, "-c", LEAVES, str(rank), str(tmp_path / "store"), str(LOADED)]
+        )
         for rank in range(2)
     ]
     try:
@@ -154,6 +165,7 @@ def test_a_rank_that_dies(two: Ranks) -> None:
     assert "rank 1" in found
 
 
+@pytest.mark.skipif(not LOADED, reason="this PyTorch does not find back ends by itself")
 def test_nothing_is_imported_before_a_group_is_made() -> None:
     program = (
         "import sys, torch\n"
