@@ -116,7 +116,7 @@ def trace(events: int) -> None:
     """All links, those of now and those to come, forget what they noted and keep their last
     ``events`` protocol steps from now on; 0: none."""
 
-def when_kept(hook: Callable[[], None], /) -> None:
+def when_kept(hook: Callable[[], object], /) -> None:
     """Has ``hook`` called once an object is kept, because a message needs its memory for longer
     than the call that sent it; it starts a thread that calls ``free_kept`` again and again."""
 

@@ -31,10 +31,10 @@ SERVED = {"role": "server", "peer": "unix:"}
 
 
 @pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def alone() -> None:
     """Whatever other tests have left behind is not counted."""
-    monkeypatch.setattr(registry, "CHANNELS", registry.Registry())
-    monkeypatch.setattr(registry, "SERVERS", registry.Registry())
+    registry.CHANNELS.forget()
+    registry.SERVERS.forget()
 
 
 @pytest.fixture
@@ -96,9 +96,9 @@ def test_links_that_failed_or_were_lost(prometheus: CollectorRegistry) -> None:
 
     names = ("tensorwire_links_lost_total", "tensorwire_links_failed_total")
     before = [value(name) for name in names]
-    registry.LOST.count("verbs")
-    registry.FAILED.count("verbs")
-    registry.FAILED.count("verbs")
+    registry.LOST.get().count("verbs")
+    registry.FAILED.get().count("verbs")
+    registry.FAILED.get().count("verbs")
     assert [value(name) for name in names] == [before[0] + 1, before[1] + 2]
 
 
@@ -305,10 +305,10 @@ def test_links_with_the_same_labels_are_added_up(
 
 def test_nothing_is_kept_alive() -> None:
     channel = tensorwire.insecure_channel("127.0.0.1:9")
-    assert registry.CHANNELS.members() == [channel]
+    assert registry.CHANNELS.get().members() == [channel]
     del channel
     gc.collect()
-    assert registry.CHANNELS.members() == []
+    assert registry.CHANNELS.get().members() == []
 
 
 def test_a_child_begins_without_the_parents_channels() -> None:
@@ -317,9 +317,9 @@ def test_a_child_begins_without_the_parents_channels() -> None:
         "from tensorwire.rpc import registry\n"
         "channel = tensorwire.insecure_channel('127.0.0.1:9')\n"
         "pid = os.fork()\n"
-        "if pid == 0: os._exit(len(registry.CHANNELS.members()))\n"
+        "if pid == 0: os._exit(len(registry.CHANNELS.get().members()))\n"
         "print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), "
-        "len(registry.CHANNELS.members()))"
+        "len(registry.CHANNELS.get().members()))"
     )
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
     assert done.stdout.split() == [b"0", b"1"]

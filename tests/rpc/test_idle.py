@@ -108,7 +108,7 @@ def test_a_link_that_died_is_not_taken(pairing: Pairing) -> None:
         call_once(pairing, server.target)
         server.server.stop(None)
         limit = monotonic() + LIMIT_SECONDS
-        while any(kept.left.link.alive for kept in idle._holder.idle._kept):
+        while any(kept.left.link.alive for kept in idle._idle.get()._kept):
             assert monotonic() < limit
         with (
             local("tensorwire", address=server.target),

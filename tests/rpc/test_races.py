@@ -19,8 +19,8 @@ from tensorwire.rpc.choice import policy
 from tensorwire.rpc.client import uplink
 from tensorwire.rpc.client.call import ActiveCall
 from tensorwire.rpc.options import Limits
-from tensorwire.rpc.registry import Registry
 from tensorwire.rpc.serving.arrivals import Arrivals
+from tensorwire.rpc.weak import WeakMembers
 
 LIMIT_SECONDS = 30.0
 CHANCE_SECONDS = 0.2
@@ -162,21 +162,21 @@ def busy(work: Callable[[], object]) -> Iterator[None]:
             thread.join(LIMIT_SECONDS)
 
 
-def test_members_of_a_registry_come_and_go_while_others_look() -> None:
-    registry: Registry[Member] = Registry()
+def test_weak_members_come_and_go_while_others_look() -> None:
+    them: WeakMembers[Member] = WeakMembers()
     stays = Member()
-    registry.add(stays)
+    them.add(stays)
 
     def come_and_go() -> None:
         members = [Member() for _ in range(50)]
         for member in members:
-            registry.add(member)
-        registry.discard(members[0])
+            them.add(member)
+        them.discard(members[0])
 
     with busy(come_and_go):
         for _ in range(2000):
-            assert stays in registry.members()
+            assert stays in them.members()
     gc.collect()
-    assert registry.members() == [stays]
-    registry.discard(stays)
-    assert registry.members() == []
+    assert them.members() == [stays]
+    them.discard(stays)
+    assert them.members() == []

@@ -44,10 +44,8 @@ def test_a_channel_opens_its_link_once_there_is_a_thread(
         assert channel.stats()["link"]["messages_sent"] == 1
 
 
-def test_callbacks_are_called_once_there_is_a_thread(
-    shortage: set[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(events, "_holder", events._Holder())
+def test_callbacks_are_called_once_there_is_a_thread(shortage: set[str]) -> None:
+    events._events.forget()
     done = threading.Event()
     with local("tensorwire") as server, DATA_PLANE[0].channel(server.target) as channel:
         # A callback of a call that has ended is called at once, without a thread.

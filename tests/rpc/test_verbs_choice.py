@@ -205,7 +205,7 @@ def test_preferred_to_tcp(server: Local, fabric: Fabric) -> None:
 
 
 def test_a_link_that_dies_is_made_again(server: Local, fabric: Fabric) -> None:
-    lost = registry.LOST.counts().get("verbs", 0)
+    lost = registry.LOST.get().counts().get("verbs", 0)
     with fabric.channel(server) as channel:
         assert echo(channel) == b"x"
         fabric.links[0].fail("transport retry counter exceeded")
@@ -213,7 +213,7 @@ def test_a_link_that_dies_is_made_again(server: Local, fabric: Fabric) -> None:
         assert channel.path().transport == "verbs"
         assert len(fabric.links) == 2
         assert (channel.stats()["opened"], channel.stats()["lost"]) == (2, 1)
-    assert registry.LOST.counts()["verbs"] == lost + 1
+    assert registry.LOST.get().counts()["verbs"] == lost + 1
 
 
 def test_links_that_die_young_are_passed_over_for_a_while(
@@ -238,7 +238,7 @@ def test_the_channel_returns(
     server: Local, fabric: Fabric, caplog: pytest.LogCaptureFixture
 ) -> None:
     """While calls go on over tcp, which lose nothing by it."""
-    failed = registry.FAILED.counts().get("verbs", 0)
+    failed = registry.FAILED.get().counts().get("verbs", 0)
     soon = (0.2,) * 5
     with (
         caplog.at_level(logging.INFO, "tensorwire"),
@@ -249,7 +249,7 @@ def test_the_channel_returns(
         found = channel.path()
         assert found.transport == "tcp"
         assert "UNAVAILABLE: no route to the GID" in found.reasons["verbs"]
-        until(lambda: registry.FAILED.counts()["verbs"] >= failed + 3)  # it goes on trying
+        until(lambda: registry.FAILED.get().counts()["verbs"] >= failed + 3)  # it goes on trying
         fabric.broken = ""
         until(lambda: echo(channel) == b"x" and channel.path().transport == "verbs")
         assert len(warnings(caplog)) == 1

@@ -215,13 +215,13 @@ class LinkCollector(Collector):
 
         totals = Totals()
         transports: Counter[str] = Counter()
-        for channel in registry.CHANNELS.members():
+        for channel in registry.CHANNELS.get().members():
             stats = channel.stats()
             transports[str(stats["transport"] or "")] += 1
             own = stats["link"]
             if isinstance(own, dict):
                 totals.add("client", str(stats["target"]), own)
-        for server in registry.SERVERS.members():
+        for server in registry.SERVERS.get().members():
             for served in server.stats():
                 totals.add("server", host(str(served["peer"])), served)
         yield from self._links(totals)
@@ -232,8 +232,8 @@ class LinkCollector(Collector):
         yield family
         counted: list[tuple[Measure, Mapping[str, int]]] = [
             (CHANNELS, transports),
-            (LOST, registry.LOST.counts()),
-            (FAILED, registry.FAILED.counts()),
+            (LOST, registry.LOST.get().counts()),
+            (FAILED, registry.FAILED.get().counts()),
         ]
         for measure, counts in counted:
             family = measure.family()

@@ -56,31 +56,13 @@ class _Events:
         self._queue.close()
         if self._thread is not None:
             self._thread.join(lifetime.JOIN_SECONDS)
-        _holder.reset()  # native objects must not outlive the interpreter
+        _events.forget()  # native objects must not outlive the interpreter
 
 
-class _Holder:
-    """Made at first use, and anew in a forked child."""
-
-    def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        self.lock = threading.Lock()
-        self.events: _Events | None = None
-
-    def get(self) -> _Events:
-        with self.lock:
-            if self.events is None:
-                self.events = _Events()
-            return self.events
-
-
-_holder: Final = _Holder()
-lifetime.reset_after_fork(_holder.reset)
+_events: Final = lifetime.PerProcess(_Events)
 
 
 def watch(call: Ending, callback: Callable[[], object]) -> None:
     """Runs ``callback`` in the events thread once the call has ended, or the peer is gone. Its
     exceptions are logged."""
-    _holder.get().watch(call, callback)
+    _events.get().watch(call, callback)

@@ -26,24 +26,10 @@ class _Thread:
         self._thread.join(lifetime.JOIN_SECONDS)
 
 
-class _Holder:
-    """Made at first use, and anew in a forked child."""
-
-    def __init__(self) -> None:
-        self.thread: _Thread | None = None
-
-    def start(self) -> None:
-        self.thread = _Thread()
-
-    def reset(self) -> None:
-        self.thread = None
-        _core.reset_kept()
-
-
-_holder: Final = _Holder()
-lifetime.reset_after_fork(_holder.reset)
+_thread: Final = lifetime.PerProcess(_Thread)
+lifetime.reset_after_fork(_core.reset_kept)
 
 
 def free_in_background() -> None:
     """To be called before anything is sent; again, if you like."""
-    _core.when_kept(_holder.start)
+    _core.when_kept(_thread.get)

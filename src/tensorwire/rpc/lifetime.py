@@ -8,11 +8,13 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator
-from typing import Final, Protocol
+from typing import Final, Generic, Protocol, TypeVar
 
 from tensorwire import _core
 from tensorwire.rpc.grpc_internals import at_end_of_main_thread
 from tensorwire.rpc.weak import WeakMembers
+
+T = TypeVar("T")
 
 
 class Closable(Protocol):
@@ -138,6 +140,28 @@ def _in_child() -> None:
 def reset_after_fork(reset: Callable[[], None]) -> None:
     """Calls ``reset`` in children."""
     _process.after_fork.append(reset)
+
+
+class PerProcess(Generic[T]):
+    """One thing of this process: made at first use, and anew in a forked child, which has none of
+    its parent's threads."""
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self.forget()
+        reset_after_fork(self.forget)
+
+    def forget(self) -> None:
+        """The next use makes another one."""
+        self._lock = threading.RLock()  # what is collected while it is made may ask for it, too
+        self._made: T | None = None
+
+    def get(self) -> T:
+        if (made := self._made) is None:
+            with self._lock:
+                if (made := self._made) is None:
+                    made = self._made = self._make()
+        return made
 
 
 JOIN_SECONDS: Final = 5.0

@@ -5,46 +5,20 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final
 
-from tensorwire.rpc import lifetime
+from tensorwire.rpc.lifetime import PerProcess
 from tensorwire.rpc.weak import WeakMembers
 
 if TYPE_CHECKING:
     from tensorwire.rpc.client.channel import Channel
     from tensorwire.rpc.serving.server import Server
 
-T = TypeVar("T")
-
-
-class Registry(Generic[T]):
-    """Thread-safe. Keeps nothing alive. A child begins with an empty one."""
-
-    def __init__(self) -> None:
-        self._forget()
-        lifetime.reset_after_fork(self._forget)
-
-    def _forget(self) -> None:
-        self._members: WeakMembers[T] = WeakMembers()
-
-    def add(self, member: T) -> None:
-        self._members.add(member)
-
-    def discard(self, member: T) -> None:
-        self._members.discard(member)
-
-    def members(self) -> list[T]:
-        return self._members.members()
-
 
 class Tally:
-    """Counts by name, from the start of the process. Thread-safe. A child begins at 0."""
+    """Counts by name, from the start of the process. Thread-safe."""
 
     def __init__(self) -> None:
-        self._forget()
-        lifetime.reset_after_fork(self._forget)
-
-    def _forget(self) -> None:
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()
 
@@ -57,9 +31,9 @@ class Tally:
             return dict(self._counts)
 
 
-CHANNELS: Final[Registry[Channel]] = Registry()
-SERVERS: Final[Registry[Server]] = Registry()
-LOST: Final = Tally()
+CHANNELS: Final[PerProcess[WeakMembers[Channel]]] = PerProcess(WeakMembers)
+SERVERS: Final[PerProcess[WeakMembers[Server]]] = PerProcess(WeakMembers)
+LOST: Final = PerProcess(Tally)
 """Links of channels that have ended without being closed, by transport."""
-FAILED: Final = Tally()
+FAILED: Final = PerProcess(Tally)
 """Links of channels that could not be made although the server offered them, by transport."""

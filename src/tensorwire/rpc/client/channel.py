@@ -82,7 +82,7 @@ class Channel(Calling):
     def close(self) -> None:
         """Ends calls in progress with CANCELLED. What was received stays readable. A link without
         calls stays open for a second, for the next channel with the same arguments."""
-        registry.CHANNELS.discard(self)
+        registry.CHANNELS.get().discard(self)
         self._uplink.close()
 
     def __enter__(self) -> Channel:
@@ -120,7 +120,7 @@ def _opened(uplink: Uplink, stock: grpc.Channel | None) -> Channel:
     observed = None if stock is None else instrumentation.around(stock, channel)
     if observed is not None:
         channel = _ObservedChannel(uplink, observed)
-    registry.CHANNELS.add(channel)
+    registry.CHANNELS.get().add(channel)
     return channel
 
 

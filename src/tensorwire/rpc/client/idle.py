@@ -104,39 +104,28 @@ class _Idle:
             thread.join(lifetime.JOIN_SECONDS)
 
 
-class _Holder:
-    """A forked child begins with an empty one."""
-
-    def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        self.idle = _Idle()
-
-
-_holder: Final = _Holder()
-lifetime.reset_after_fork(_holder.reset)
+_idle: Final = lifetime.PerProcess(_Idle)
 
 
 def keep(key: Hashable, left: Left) -> None:
     """For a channel that is closed: ``take`` with the same key gets the link within KEEP_SECONDS.
     A link with calls in progress is closed, which ends these."""
     link = left.link
-    if not link.alive or link.stats()["calls"] != 0 or not _holder.idle.keep(key, left):
+    if not link.alive or link.stats()["calls"] != 0 or not _idle.get().keep(key, left):
         link.close()
 
 
 def take(key: Hashable) -> Left | None:
     """The link that a channel with the same key has left, if it is alive."""
-    return _holder.idle.take(key)
+    return _idle.get().take(key)
 
 
 def stand_by() -> None:
     """For a thread that has opened a link and has nothing else to do: its channel may be closed
     after one call, which then need not start a thread."""
-    _holder.idle.stand_by()
+    _idle.get().stand_by()
 
 
 def clear() -> None:
     """Closes what is kept."""
-    _holder.idle.close_at_exit()
+    _idle.get().close_at_exit()

@@ -23,7 +23,7 @@ _MOST_IDLE: Final = 8
 def send_all(requests: Iterable[Any], call: _core.Call, serializer: Transform | None) -> None:
     """Returns at once. What goes wrong ends the call: UNKNOWN for the iterator, INTERNAL for the
     serializer, as with grpcio. The iterator runs in a copy of the caller's context."""
-    _holder.senders.send_all(requests, call, serializer)
+    _senders.get().send_all(requests, call, serializer)
 
 
 class Senders:
@@ -88,18 +88,7 @@ class Senders:
             return None
 
 
-class _Holder:
-    """A forked child has none of its parent's threads."""
-
-    def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        self.senders = Senders()
-
-
-_holder: Final = _Holder()
-lifetime.reset_after_fork(_holder.reset)
+_senders: Final = lifetime.PerProcess(Senders)
 
 
 def iterator_of(requests: Iterable[Any]) -> Iterator[Any]:

@@ -417,7 +417,7 @@ class Uplink:
             why = f"opening the data plane failed: {error!r}"
             return Found(None, reasons(self.policy, why))
         for name in found.unreached:
-            registry.FAILED.count(name)
+            registry.FAILED.get().count(name)
         return found
 
     def _lost(self, link: _core.Peer) -> None:
@@ -425,7 +425,7 @@ class Uplink:
         LOGGER.info("%s: the %s link has ended: %s", self.target, link.transport, link.death)
         self.link = None
         self._lost_links += 1
-        registry.LOST.count(link.transport)
+        registry.LOST.get().count(link.transport)
         self._ways().lost(link.death)
 
     # ---------------------------------------------------------------------- better transports

@@ -82,7 +82,7 @@ class Server(grpc.Server):
         self._started = False
         self._stop_at: float | None = None
         self._stopper: threading.Thread | None = None
-        registry.SERVERS.add(self)
+        registry.SERVERS.get().add(self)
 
     # -------------------------------------------------------------------------------- handlers
 
