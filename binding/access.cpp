@@ -8,11 +8,7 @@ namespace binding {
 bool Access::wait(nb::handle timeout) {
   const tw_wait limit = wait_for(timeout);
   tw_status status{};
-  int result;
-  {
-    const NoGil nogil;
-    result = tw_access_wait(handle, &limit, &status);
-  }
+  const int result = without_gil([&] { return tw_access_wait(handle, &limit, &status); });
   if (result == TW_CODE_DEADLINE_EXCEEDED && !ended()) return false;
   if (result != TW_INTERRUPTED)
     KeptObjects::get().free_some();  // its memory is no longer exported when this returns
@@ -48,11 +44,8 @@ struct Region {
     if (region == 0) return false;
     const tw_wait limit = wait_for(timeout);
     tw_status status{};
-    int result;
-    {
-      const NoGil nogil;
-      result = tw_peer_conceal(peer.get(), region, &limit, &status);
-    }
+    const int result =
+        without_gil([&] { return tw_peer_conceal(peer.get(), region, &limit, &status); });
     if (result == TW_OK || result == TW_CODE_NOT_FOUND) {
       id = 0;
       return result == TW_OK;
@@ -64,11 +57,9 @@ struct Region {
     const tw_wait limit = wait_for(timeout);
     tw_status status{};
     uint64_t value = 0;
-    int result;
-    {
-      const NoGil nogil;
-      result = tw_peer_wait_word(peer.get(), id, offset, at_least, &limit, &value, &status);
-    }
+    const int result = without_gil([&] {
+      return tw_peer_wait_word(peer.get(), id, offset, at_least, &limit, &value, &status);
+    });
     if (result == TW_CODE_DEADLINE_EXCEEDED) return nb::none();
     check(result, status);
     return made(PyLong_FromUnsignedLongLong(value));
@@ -89,14 +80,10 @@ Region* expose(Peer& peer, nb::handle data, uint32_t rights) {
   auto region = std::make_unique<Region>(peer.handle, data, writable);
   const Py_buffer& memory = region->memory;
   uint64_t id = 0;
-  tw_status status{};
-  int result;
-  {
-    const NoGil nogil;
-    result = tw_peer_expose(peer.handle, memory.buf, static_cast<size_t>(memory.len), rights,
-                            nullptr, &id, &status);
-  }
-  check(result, status);
+  check_without_gil([&](tw_status* status) {
+    return tw_peer_expose(peer.handle, memory.buf, static_cast<size_t>(memory.len), rights, nullptr,
+                          &id, status);
+  });
   region->id = id;
   return region.release();
 }
@@ -130,11 +117,9 @@ Access* start_access(Peer& peer, int kind, uint64_t region, uint64_t offset, nb:
   const tw_owner owner = kept.keep(memory.release());  // told also when nothing has begun
   tw_access* access = nullptr;
   tw_status status{};
-  int result;
-  {
-    const NoGil nogil;
-    result = tw_peer_access(peer.handle, &request, &owner, events, token, &access, &status);
-  }
+  const int result = without_gil([&] {
+    return tw_peer_access(peer.handle, &request, &owner, events, token, &access, &status);
+  });
   kept.free_some();
   check(result, status);
   kept.need_thread();
@@ -145,11 +130,8 @@ nb::object immediate(Peer& peer, nb::handle timeout) {
   const tw_wait limit = wait_for(timeout);
   tw_status status{};
   uint32_t value = 0;
-  int result;
-  {
-    const NoGil nogil;
-    result = tw_peer_immediate(peer.handle, &limit, &value, &status);
-  }
+  const int result =
+      without_gil([&] { return tw_peer_immediate(peer.handle, &limit, &value, &status); });
   if (result == TW_CODE_DEADLINE_EXCEEDED) return nb::none();
   check(result, status);
   return made(PyLong_FromUnsignedLong(value));

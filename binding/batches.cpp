@@ -96,14 +96,10 @@ Batch* prepare(Peer& peer, nb::handle local, nb::handle rows_of,
   tw_signal signal{};
   if (last)
     signal = {std::get<0>(*last), std::get<1>(*last), std::get<2>(*last), std::get<3>(*last)};
-  tw_status status{};
-  int result;
-  {
-    const NoGil nogil;
-    result = tw_peer_prepare(peer.handle, requests.data(), requests.size(),
-                             last ? &signal : nullptr, &batch->handle, &status);
-  }
-  check(result, status);
+  check_without_gil([&](tw_status* status) {
+    return tw_peer_prepare(peer.handle, requests.data(), requests.size(), last ? &signal : nullptr,
+                           &batch->handle, status);
+  });
   return batch.release();
 }
 
@@ -115,12 +111,10 @@ Access* start(nb::handle self, nb::handle queue, uint64_t token, std::optional<u
   const tw_owner owner = KeptObjects::get().keep(kept);
   tw_access* access = nullptr;
   tw_status status{};
-  int result;
-  {
-    const NoGil nogil;
-    result = tw_batch_start(batch.handle, value ? &*value : nullptr, &owner, events, token, &access,
-                            &status);
-  }
+  const int result = without_gil([&] {
+    return tw_batch_start(batch.handle, value ? &*value : nullptr, &owner, events, token, &access,
+                          &status);
+  });
   KeptObjects::get().free_some();
   check(result, status);
   KeptObjects::get().need_thread();

@@ -69,6 +69,19 @@ class NoGil {
   PyThreadState* const state_;
 };
 
+template <class Function>
+auto without_gil(Function&& function) {
+  const NoGil nogil;
+  return function();
+}
+
+// The same for what tells a status, which is checked.
+template <class Function>
+void check_without_gil(Function&& function) {
+  tw_status status{};
+  check(without_gil([&] { return function(&status); }), status);
+}
+
 int64_t nanos(double seconds);
 tw_wait wait_for(nb::handle timeout);  // seconds, or None
 tw_wait wait_forever();

@@ -126,13 +126,9 @@ uint64_t update(Peer& peer, tw_access_request& request, nb::handle timeout) {
       [](void* context) { delete static_cast<std::shared_ptr<uint64_t>*>(context); },
       new std::shared_ptr<uint64_t>(kept)};
   tw_access* access = nullptr;
-  tw_status status{};
-  int result;
-  {
-    const NoGil nogil;
-    result = tw_peer_access(peer.handle, &request, &owner, nullptr, 0, &access, &status);
-  }
-  check(result, status);
+  check_without_gil([&](tw_status* status) {
+    return tw_peer_access(peer.handle, &request, &owner, nullptr, 0, &access, status);
+  });
   wait_for_end(access, timeout);
   return *kept;
 }
@@ -160,13 +156,7 @@ uint64_t compare_swap(Peer& peer, uint64_t region, uint64_t offset, uint64_t exp
 
 bool flush(Peer& peer, nb::handle timeout) {
   tw_access* access = nullptr;
-  tw_status status{};
-  int result;
-  {
-    const NoGil nogil;
-    result = tw_peer_flush(peer.handle, &access, &status);
-  }
-  check(result, status);
+  check_without_gil([&](tw_status* status) { return tw_peer_flush(peer.handle, &access, status); });
   return Access(access).wait(timeout);
 }
 

@@ -70,13 +70,8 @@ struct CallBase {
   nb::object next(bool raw, const tw_wait& wait) {
     MessageHandle message;
     if (!tw_call_take(base, &message.handle)) {
-      tw_status status{};
-      int result;
-      {
-        const NoGil nogil;
-        result = tw_call_receive(base, &wait, &message.handle, &status);
-      }
-      check(result, status);
+      check_without_gil(
+          [&](tw_status* status) { return tw_call_receive(base, &wait, &message.handle, status); });
       if (!message.handle) return {};
     }
     return received(message.handle, raw);
@@ -129,14 +124,9 @@ struct ClientCall : CallBase {
   }
   nb::object initial_metadata() {
     tw_metadata* metadata = nullptr;
-    tw_status status{};
     const tw_wait wait = wait_forever();
-    int result;
-    {
-      const NoGil nogil;
-      result = tw_call_initial(handle, &wait, &metadata, &status);
-    }
-    check(result, status);
+    check_without_gil(
+        [&](tw_status* status) { return tw_call_initial(handle, &wait, &metadata, status); });
     return metadata_list(Metadata{metadata});
   }
   nb::object outcome(nb::object timeout) {
@@ -144,11 +134,8 @@ struct ClientCall : CallBase {
     tw_status status{};
     int32_t code = 0;
     const tw_wait wait = wait_for(timeout);
-    int result;
-    {
-      const NoGil nogil;
-      result = tw_call_outcome(handle, &wait, &code, &trailing, &status);
-    }
+    const int result =
+        without_gil([&] { return tw_call_outcome(handle, &wait, &code, &trailing, &status); });
     const Metadata held{trailing};
     if (result == TW_CODE_DEADLINE_EXCEEDED) return nb::none();
     check(result, status);

@@ -10,11 +10,8 @@ nb::object wait_for_events(Events& queue, nb::handle timeout) {
   const tw_wait limit = wait_for(timeout);
   uint64_t tokens[256];
   int closed = 0;
-  size_t count;
-  {
-    const NoGil nogil;
-    count = tw_events_wait(queue.handle, &limit, tokens, 256, &closed);
-  }
+  const size_t count =
+      without_gil([&] { return tw_events_wait(queue.handle, &limit, tokens, 256, &closed); });
   if (PyErr_Occurred()) throw nb::python_error();
   if (closed) return nb::none();
   nb::list list;

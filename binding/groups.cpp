@@ -99,11 +99,8 @@ struct Group {
     const tw_store asked = foreign.get();
     const tw_wait wait = wait_for(timeout);
     tw_status status{};
-    int result;
-    {
-      const NoGil nogil;
-      result = tw_group_join(&asked, rank, size, host, &wait, &handle, &status);
-    }
+    const int result = without_gil(
+        [&] { return tw_group_join(&asked, rank, size, host, &wait, &handle, &status); });
     if (result != TW_OK) foreign.rethrow();
     check(result, status);
   }
@@ -170,13 +167,9 @@ struct Group {
     const Exported from(in, false), to(out, true);
     const tw_collective operation{kind, type, op, root, factor, count};
     const tw_wait wait = wait_for(timeout);
-    tw_status status{};
-    int result;
-    {
-      const NoGil nogil;
-      result = tw_group_run(use.get(), &operation, from.data(), to.data(), &wait, &status);
-    }
-    check(result, status);
+    check_without_gil([&](tw_status* status) {
+      return tw_group_run(use.get(), &operation, from.data(), to.data(), &wait, status);
+    });
   }
 
   static Runs runs_of(nb::handle list, size_t ranks, size_t room, const char* what) {
@@ -214,54 +207,38 @@ struct Group {
     }
     const tw_collective operation{kind, type, op, root, factor, 0};
     const tw_wait wait = wait_for(timeout);
-    tw_status status{};
-    int result;
-    {
-      const NoGil nogil;
-      result =
-          tw_group_exchange(use.get(), &operation, from.data(), given.data(), to.data(),
-                            kind == TW_REDUCE_SCATTER ? nullptr : taken.data(), &wait, &status);
-    }
-    check(result, status);
+    check_without_gil([&](tw_status* status) {
+      return tw_group_exchange(use.get(), &operation, from.data(), given.data(), to.data(),
+                               kind == TW_REDUCE_SCATTER ? nullptr : taken.data(), &wait, status);
+    });
   }
 
   void send(int to, uint64_t tag, nb::handle data, nb::handle timeout) {
     const Use use(*this);
     const Exported from(data, false);
     const tw_wait wait = wait_for(timeout);
-    tw_status status{};
-    int result;
-    {
-      const NoGil nogil;
-      result = tw_group_send(use.get(), to, tag, from.data(), from.size(), &wait, &status);
-    }
-    check(result, status);
+    check_without_gil([&](tw_status* status) {
+      return tw_group_send(use.get(), to, tag, from.data(), from.size(), &wait, status);
+    });
   }
 
   void receive(int source, uint64_t tag, nb::handle into, nb::handle timeout) {
     const Use use(*this);
     const Exported to(into, true);
     const tw_wait wait = wait_for(timeout);
-    tw_status status{};
-    int result;
-    {
-      const NoGil nogil;
-      result = tw_group_receive(use.get(), source, tag, to.data(), to.size(), &wait, &status);
-    }
-    check(result, status);
+    check_without_gil([&](tw_status* status) {
+      return tw_group_receive(use.get(), source, tag, to.data(), to.size(), &wait, status);
+    });
   }
 
   int receive_any(uint64_t tag, nb::handle into, nb::handle timeout) {
     const Use use(*this);
     const Exported to(into, true);
     const tw_wait wait = wait_for(timeout);
-    tw_status status{};
-    int result, from = -1;
-    {
-      const NoGil nogil;
-      result = tw_group_receive_any(use.get(), tag, to.data(), to.size(), &from, &wait, &status);
-    }
-    check(result, status);
+    int from = -1;
+    check_without_gil([&](tw_status* status) {
+      return tw_group_receive_any(use.get(), tag, to.data(), to.size(), &from, &wait, status);
+    });
     return from;
   }
 

@@ -86,11 +86,7 @@ void KeptObjects::let_go(Kept* kept) {
 void bind_kept(nb::module_& m) {
   m.def("when_kept", [](nb::handle hook) { KeptObjects::get().set_hook(hook.ptr()); });
   m.def("free_kept", [] {
-    bool open;
-    {
-      const NoGil nogil;
-      open = KeptObjects::get().wait();
-    }
+    const bool open = without_gil([] { return KeptObjects::get().wait(); });
     KeptObjects::get().free_some();
     return open;
   });

@@ -178,13 +178,9 @@ void bind_memory(nb::module_& m) {
       [](size_t nbytes, nb::object timeout, const Quota* quota) {
         const tw_wait wait = wait_for(timeout);
         tw_buffer* buffer = nullptr;
-        tw_status status{};
-        int result;
-        {
-          const NoGil nogil;
-          result = tw_allocate(quota ? quota->handle() : nullptr, nbytes, &wait, &buffer, &status);
-        }
-        check(result, status);
+        check_without_gil([&](tw_status* status) {
+          return tw_allocate(quota ? quota->handle() : nullptr, nbytes, &wait, &buffer, status);
+        });
         return new Buffer(buffer);
       },
       nb::arg("nbytes"), nb::arg("timeout").none() = 0.0, nb::arg("quota").none() = nb::none(),

@@ -63,13 +63,10 @@ nb::object unary(Peer& peer, nb::handle method, nb::handle request, nb::handle t
   const tw_wait wait = wait_for(timeout);
   tw_reply reply{};
   tw_status status{};
-  int result;
-  {
-    const NoGil nogil;
-    result =
-        tw_peer_unary_into(peer.handle, name, static_cast<size_t>(size), pairs.get(), payload.get(),
-                           places.data(), places.size(), &wait, &reply, &status);
-  }
+  const int result = without_gil([&] {
+    return tw_peer_unary_into(peer.handle, name, static_cast<size_t>(size), pairs.get(),
+                              payload.get(), places.data(), places.size(), &wait, &reply, &status);
+  });
   MessageHandle message{reply.message};
   const Metadata initial_metadata{reply.initial};
   const Metadata trailing_metadata{reply.trailing};
@@ -96,14 +93,10 @@ nb::object start(Peer& peer, nb::handle method, nb::handle timeout, nb::handle m
   const tw_wait wait = wait_for(timeout);
   const int flags = (end ? TW_HALF_CLOSE : 0) | (until_read ? TW_UNTIL_READ : 0);
   tw_client_call* call = nullptr;
-  tw_status status{};
-  int result;
-  {
-    const NoGil nogil;
-    result = tw_peer_start(peer.handle, name, static_cast<size_t>(size), pairs.get(), payload.get(),
-                           flags, &wait, &call, &status);
-  }
-  check(result, status);
+  check_without_gil([&](tw_status* status) {
+    return tw_peer_start(peer.handle, name, static_cast<size_t>(size), pairs.get(), payload.get(),
+                         flags, &wait, &call, status);
+  });
   return client_call(call);
 }
 
@@ -211,13 +204,9 @@ void bind_peers(nb::module_& m) {
                                  {}};
         std::ranges::copy(thresholds, invitation.thresholds);
         tw_link* link = nullptr;
-        tw_status status{};
-        int result;
-        {
-          const NoGil nogil;
-          result = tw_connect(&invitation, server, nanos(timeout), &link, &status);
-        }
-        check(result, status);
+        check_without_gil([&](tw_status* status) {
+          return tw_connect(&invitation, server, nanos(timeout), &link, status);
+        });
         return new Peer(link);
       },
       nb::arg("address"), nb::arg("session"), nb::arg("secret"), nb::arg("instance"),

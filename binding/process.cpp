@@ -89,11 +89,7 @@ void bind_process(nb::module_& m) {
       "transport_why_not",
       [](const std::string& name) -> nb::object {
         tw_status status{};
-        int result;
-        {
-          const NoGil nogil;
-          result = tw_transport_why_not(name.c_str(), &status);
-        }
+        const int result = without_gil([&] { return tw_transport_why_not(name.c_str(), &status); });
         if (result == TW_OK) return nb::none();
         return decoded(status.details);
       },
@@ -122,11 +118,7 @@ void bind_process(nb::module_& m) {
     const tw_wait wait = wait_forever();
     tw_audit_line line{};
     tw_status status{};
-    int result;
-    {
-      const NoGil nogil;
-      result = tw_audit_next(&wait, &line, &status);
-    }
+    const int result = without_gil([&] { return tw_audit_next(&wait, &line, &status); });
     if (result == TW_CODE_UNAVAILABLE) return nb::none();
     check(result, status);
     return nb::make_tuple(line.kind, line.reason, decoded(line.peer), decoded(line.details),

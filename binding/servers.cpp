@@ -13,11 +13,8 @@ nb::object next(Server& server, nb::object timeout) {
   tw_server_call* calls[kRoom];
   size_t count = 0;
   tw_status status{};
-  int result;
-  {
-    const NoGil nogil;
-    result = tw_server_next(server.handle, &wait, calls, kRoom, &count, &status);
-  }
+  const int result = without_gil(
+      [&] { return tw_server_next(server.handle, &wait, calls, kRoom, &count, &status); });
   if (result == TW_CODE_UNAVAILABLE) return nb::none();
   check(result, status);
   nb::list list;

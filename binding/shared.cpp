@@ -9,13 +9,7 @@ namespace {
 struct SharedMemory {
   tw_shared* handle = nullptr;
   explicit SharedMemory(size_t nbytes) {
-    tw_status status{};
-    int result;
-    {
-      const NoGil nogil;
-      result = tw_shared_create(nbytes, &handle, &status);
-    }
-    check(result, status);
+    check_without_gil([&](tw_status* status) { return tw_shared_create(nbytes, &handle, status); });
   }
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
@@ -44,11 +38,8 @@ bool wait_any(nb::sequence words, nb::handle timeout) {
   }
   const tw_wait limit = wait_for(timeout);
   tw_status status{};
-  int result;
-  {
-    const NoGil nogil;
-    result = tw_shared_wait_any(wanted.data(), wanted.size(), &limit, &status);
-  }
+  const int result = without_gil(
+      [&] { return tw_shared_wait_any(wanted.data(), wanted.size(), &limit, &status); });
   if (result == TW_CODE_DEADLINE_EXCEEDED) return false;
   check(result, status);
   return true;

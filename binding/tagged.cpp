@@ -25,11 +25,8 @@ struct Receive {
     const tw_wait limit = wait_for(timeout);
     MessageHandle message;
     tw_status status{};
-    int result;
-    {
-      const NoGil nogil;
-      result = tw_receive_wait(handle, &limit, &message.handle, &status);
-    }
+    const int result =
+        without_gil([&] { return tw_receive_wait(handle, &limit, &message.handle, &status); });
     if (result == TW_CODE_DEADLINE_EXCEEDED && !ended()) return nb::none();
     if (result != TW_INTERRUPTED) KeptObjects::get().free_some();
     check(result, status);
@@ -44,13 +41,8 @@ void send(Peer& peer, uint64_t tag, nb::handle message, nb::handle timeout) {
   tw_payload out = payload.get();
   out.keeper = nullptr;  // this waits
   const tw_wait wait = wait_for(timeout);
-  tw_status status{};
-  int result;
-  {
-    const NoGil nogil;
-    result = tw_peer_send(peer.handle, tag, out, &wait, &status);
-  }
-  check(result, status);
+  check_without_gil(
+      [&](tw_status* status) { return tw_peer_send(peer.handle, tag, out, &wait, status); });
 }
 
 Receive* receive(Peer& peer, uint64_t tag, nb::handle into, nb::handle queue, uint64_t token) {
@@ -69,11 +61,9 @@ Receive* receive(Peer& peer, uint64_t tag, nb::handle into, nb::handle queue, ui
   }
   tw_receive* begun = nullptr;
   tw_status status{};
-  int result;
-  {
-    const NoGil nogil;
-    result = tw_peer_receive(peer.handle, tag, data, size, &owner, events, token, &begun, &status);
-  }
+  const int result = without_gil([&] {
+    return tw_peer_receive(peer.handle, tag, data, size, &owner, events, token, &begun, &status);
+  });
   kept.free_some();
   check(result, status);
   if (data) kept.need_thread();
