@@ -107,6 +107,18 @@ inline int report(tw_status* status, const Result<bool>& done) {
   return *done ? TW_OK : TW_INTERRUPTED;
 }
 
+// Waits for what `look` says that comes next, or until it is `closed` and nothing does.
+template <class Look>
+Ended await_next(const tw_wait* wait, bool& closed, Look&& look) {
+  return wait_through(wait_of(wait), [&](Nanos slice) {
+    const auto next = look(slice);
+    using Next = decltype(next);
+    closed = next == Next::kClosed;
+    if (next == Next::kTimeout) return Waited::kTimeout;
+    return next == Next::kSignal ? Waited::kSignal : Waited::kDone;
+  });
+}
+
 // Tells the owner of lent memory, when the last reference goes.
 class Owner final : public RefCounted {
  public:

@@ -179,22 +179,11 @@ int tw_events_descriptor(tw_events* queue, int* descriptor, tw_status* status) {
 }
 size_t tw_events_wait(tw_events* queue, const tw_wait* wait, uint64_t* tokens, size_t room,
                       int* closed) {
-  *closed = 0;
+  bool over = false;
   size_t taken = 0;
-  (void)wait_through(wait_of(wait), [&](Nanos slice) {
-    switch (of(queue)->take({tokens, room}, taken, slice)) {
-      case EventQueue::Taken::kClosed:
-        *closed = 1;
-        return Waited::kDone;
-      case EventQueue::Taken::kTokens:
-        return Waited::kDone;
-      case EventQueue::Taken::kTimeout:
-        return Waited::kTimeout;
-      case EventQueue::Taken::kSignal:
-        return Waited::kSignal;
-    }
-    return Waited::kDone;
-  });
+  (void)await_next(wait, over,
+                   [&](Nanos slice) { return of(queue)->take({tokens, room}, taken, slice); });
+  *closed = over;
   return taken;
 }
 int tw_events_push(tw_events* queue, uint64_t token) try {

@@ -78,20 +78,8 @@ int tw_audit_next(const tw_wait* wait, tw_audit_line* out, tw_status* status) tr
   if (!runtime) return report(status, runtime.status());
   Audit::Line line;
   bool closed = false;
-  const Ended ended = wait_through(wait_of(wait), [&](Nanos slice) {
-    switch ((*runtime)->audit().next(line, slice)) {
-      case Audit::Next::kClosed:
-        closed = true;
-        return Waited::kDone;
-      case Audit::Next::kLine:
-        return Waited::kDone;
-      case Audit::Next::kTimeout:
-        return Waited::kTimeout;
-      case Audit::Next::kSignal:
-        return Waited::kSignal;
-    }
-    return Waited::kDone;
-  });
+  const Ended ended =
+      await_next(wait, closed, [&](Nanos slice) { return (*runtime)->audit().next(line, slice); });
   if (ended == Ended::kInterrupted) return TW_INTERRUPTED;
   if (ended == Ended::kTimeout) return report(status, Code::kDeadlineExceeded, "nothing to tell");
   if (closed) return report(status, Code::kUnavailable, "the audit is closed");

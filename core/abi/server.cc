@@ -75,20 +75,8 @@ int tw_server_next(tw_server* server, const tw_wait* wait, tw_server_call** call
   if (of(server)->inherited()) return inherited(status, "server");
   std::vector<Ref<ServerCall>> fresh;
   bool closed = false;
-  const Ended ended = wait_through(wait_of(wait), [&](Nanos slice) {
-    switch (of(server)->next(fresh, room, slice)) {
-      case Server::Next::kClosed:
-        closed = true;
-        return Waited::kDone;
-      case Server::Next::kCalls:
-        return Waited::kDone;
-      case Server::Next::kTimeout:
-        return Waited::kTimeout;
-      case Server::Next::kSignal:
-        return Waited::kSignal;
-    }
-    return Waited::kDone;
-  });
+  const Ended ended =
+      await_next(wait, closed, [&](Nanos slice) { return of(server)->next(fresh, room, slice); });
   if (ended == Ended::kInterrupted) return TW_INTERRUPTED;
   if (closed) return report(status, Code::kUnavailable, "the server is closed");
   for (auto& call : fresh) calls[(*count)++] = handle(std::move(call));

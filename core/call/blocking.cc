@@ -66,23 +66,23 @@ Status begin(CallPort& port, const Beginning& beginning, bool end, bool driving,
   return {};
 }
 
+// False: interrupted.
+Result<bool> in_time(Ended ended) {
+  if (ended == Ended::kTimeout) return Status{Code::kDeadlineExceeded, kDeadlineDetails};
+  return ended == Ended::kDone;
+}
+
 template <class Send>
 Result<bool> send_in_stream(Call& call, std::span<OutSegment> segments, Wait wait, Send&& send) {
   wait.deadline = std::min(wait.deadline, call.deadline());
-  const auto late = [] { return Status{Code::kDeadlineExceeded, kDeadlineDetails}; };
   size_t bytes = 0;
   for (const OutSegment& segment : segments) bytes += segment.size;
   std::optional<Result<Ref<Outgoing>>> sent;
   for (bool staged = false; !sent;) {
     if (!call.sendable()) {  // mostly it is, and then nobody needs to know what time it is
-      switch (wait_through(wait, [&](Nanos until) { return call.wait_sendable(until); })) {
-        case Ended::kDone:
-          break;
-        case Ended::kTimeout:
-          return late();
-        case Ended::kInterrupted:
-          return false;
-      }
+      auto done =
+          in_time(wait_through(wait, [&](Nanos until) { return call.wait_sendable(until); }));
+      if (!done || !*done) return done;
     }
     if (call.over()) return Status{Code::kCancelled, "the call has ended"};
     if (!std::exchange(staged, true)) stage(call.link(), segments);
@@ -92,15 +92,7 @@ Result<bool> send_in_stream(Call& call, std::span<OutSegment> segments, Wait wai
   }
   if (!*sent)
     return Status{call.over() ? Code::kCancelled : sent->status().code(), sent->status().details()};
-  switch (await_sent(call, **sent, wait)) {
-    case Ended::kDone:
-      break;
-    case Ended::kTimeout:
-      return late();
-    case Ended::kInterrupted:
-      return false;
-  }
-  return true;
+  return in_time(await_sent(call, **sent, wait));
 }
 
 }  // namespace
@@ -120,15 +112,11 @@ Result<bool> start(CallPort& port, const Beginning& beginning, const Wait& wait,
     if (Status left = call->see_off(outgoing, beginning.segments, beginning.keeper); !left.ok())
       return cancelled(left);
   } else {
-    switch (await_sent(*call, outgoing, wait)) {
-      case Ended::kDone:
-        break;
-      case Ended::kTimeout:
-        call->cancel(Code::kDeadlineExceeded, kDeadlineDetails);
-        break;
-      case Ended::kInterrupted:
-        call->cancel(Code::kCancelled, "interrupted");
-        return false;
+    const Ended ended = await_sent(*call, outgoing, wait);
+    if (ended == Ended::kTimeout) call->cancel(Code::kDeadlineExceeded, kDeadlineDetails);
+    if (ended == Ended::kInterrupted) {
+      call->cancel(Code::kCancelled, "interrupted");
+      return false;
     }
   }
   if (Status watched = call->watch_deadline(); !watched.ok()) return cancelled(watched);
