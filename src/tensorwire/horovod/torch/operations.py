@@ -67,41 +67,30 @@ def _tensor(array: Array, like: Tensor) -> Tensor:
     return torch.from_numpy(array).to(like.device)
 
 
-def _reduction(
+def _tensors(arrays: Sequence[Array], like: Sequence[Tensor]) -> list[Tensor]:
+    return [_tensor(array, each) for array, each in zip(arrays, like, strict=True)]
+
+
+def _begin(
     kind: str,
     tensors: Sequence[Tensor],
     name: str | None,
-    op: str,
-    prescale: float,
-    postscale: float,
     process_set: ProcessSet,
-    in_place: bool,
+    *,
+    in_place: bool = False,
+    **how: Any,
 ) -> Handle:
+    """``how``: of ``asking.begin``."""
     arrays = [_array(each) for each in tensors]
-
-    def finish(results: list[Array]) -> list[Tensor]:
-        if not in_place:
-            return [
-                _tensor(result, tensor) for result, tensor in zip(results, tensors, strict=True)
-            ]
-        return _written(tensors, results)
-
-    future = asking.begin(
-        kind,
-        asking.named(kind, name),
-        arrays,
-        arrays if in_place else None,
-        process_set=process_set,
-        op=op,
-        prescale=prescale,
-        postscale=postscale,
-    )
-    return Handle(future, finish)
+    outputs = arrays if in_place else None
+    word = asking.named(kind, name)
+    future = asking.begin(kind, word, arrays, outputs, process_set=process_set, **how)
+    return Handle(future, lambda results: (_written if in_place else _tensors)(results, tensors))
 
 
-def _written(tensors: Sequence[Tensor], results: Sequence[Array]) -> list[Tensor]:
+def _written(results: Sequence[Array], tensors: Sequence[Tensor]) -> list[Tensor]:
     """What was reduced in a copy goes to where the tensor is."""
-    for tensor, result in zip(tensors, results, strict=True):
+    for result, tensor in zip(results, tensors, strict=True):
         if tensor.device.type != "cpu" or not tensor.is_contiguous():
             with torch.no_grad():
                 tensor.copy_(_tensor(result, tensor))
@@ -132,6 +121,18 @@ def _blocking(begin: Callable[P, Handle]) -> Callable[P, Any]:
     functools.update_wrapper(operation, begin)
     operation.__name__ = operation.__qualname__ = begin.__name__.replace("_async", "")
     return operation
+
+
+def _compressed(
+    function: Any, how: tuple[Any, ...], tensors: Sequence[Tensor], compression: Any
+) -> list[Tensor]:
+    """By a function of autograd's."""
+    packed = [compression.compress(each) for each in tensors]
+    results = function.apply(how, *(each for each, _ in packed))
+    return [
+        compression.decompress(each, context)
+        for each, (_, context) in zip(results, packed, strict=True)
+    ]
 
 
 # ---- allreduce ----
@@ -181,16 +182,14 @@ def grouped_allreduce_async(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> Handle:
-    reduction = asking.operation(average, op)
-    return _reduction(
+    return _begin(
         negotiation.ALLREDUCE,
         tensors,
         name,
-        reduction,
-        prescale_factor,
-        postscale_factor,
         process_set,
-        in_place=False,
+        op=asking.operation(average, op),
+        prescale=prescale_factor,
+        postscale=postscale_factor,
     )
 
 
@@ -203,16 +202,15 @@ def grouped_allreduce_async_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> Handle:
-    reduction = asking.operation(average, op)
-    return _reduction(
+    return _begin(
         negotiation.ALLREDUCE,
         tensors,
         name,
-        reduction,
-        prescale_factor,
-        postscale_factor,
         process_set,
         in_place=True,
+        op=asking.operation(average, op),
+        prescale=prescale_factor,
+        postscale=postscale_factor,
     )
 
 
@@ -241,13 +239,8 @@ def grouped_allreduce(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> list[Tensor]:
-    packed = [compression.compress(each) for each in tensors]
     how = (average, name, op, prescale_factor, postscale_factor, process_set)
-    reduced = _Allreduce.apply(how, *(each for each, _ in packed))
-    return [
-        compression.decompress(each, context)
-        for each, (_, context) in zip(reduced, packed, strict=True)
-    ]
+    return _compressed(_Allreduce, how, tensors, compression)
 
 
 def allreduce(
@@ -296,11 +289,7 @@ def grouped_allgather_async(
     arrays = [np.atleast_1d(_array(each)) for each in tensors]
     kind = negotiation.ALLGATHER
     future = asking.begin(kind, asking.named(kind, name), arrays, process_set=process_set)
-
-    def finish(results: list[Array]) -> list[Tensor]:
-        return [_tensor(result, like) for result, like in zip(results, tensors, strict=True)]
-
-    return Handle(future, finish)
+    return Handle(future, lambda results: _tensors(results, tensors))
 
 
 def allgather_async(
@@ -358,35 +347,14 @@ def allgather(
 # ---- broadcast ----
 
 
-def _broadcast(
-    tensor: Tensor, root: int, name: str | None, process_set: ProcessSet, in_place: bool
-) -> Handle:
-    arrays = [_array(tensor)]
-    kind = negotiation.BROADCAST
-    future = asking.begin(
-        kind,
-        asking.named(kind, name),
-        arrays,
-        arrays if in_place else None,
-        process_set=process_set,
-        root=root,
-    )
-
-    def finish(results: list[Array]) -> Tensor:
-        if not in_place:
-            return _tensor(results[0], tensor)
-        return _written([tensor], results)[0]
-
-    return Handle(future, finish)
-
-
 def broadcast_async(
     tensor: Tensor,
     root_rank: int,
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Handle:
-    return _broadcast(tensor, root_rank, name, process_set, in_place=False)
+    kind = negotiation.BROADCAST
+    return _first(_begin(kind, [tensor], name, process_set, root=root_rank))
 
 
 def broadcast_async_(
@@ -395,7 +363,8 @@ def broadcast_async_(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Handle:
-    return _broadcast(tensor, root_rank, name, process_set, in_place=True)
+    kind = negotiation.BROADCAST
+    return _first(_begin(kind, [tensor], name, process_set, in_place=True, root=root_rank))
 
 
 broadcast_ = _blocking(broadcast_async_)
@@ -499,15 +468,14 @@ def grouped_reducescatter_async(
 ) -> Handle:
     if any(each.dim() == 0 for each in tensors):
         raise ValueError("a tensor without axes cannot be shared")
-    return _reduction(
+    return _begin(
         negotiation.REDUCESCATTER,
         tensors,
         name,
-        OPS[op],
-        prescale_factor,
-        postscale_factor,
         process_set,
-        in_place=False,
+        op=OPS[op],
+        prescale=prescale_factor,
+        postscale=postscale_factor,
     )
 
 
@@ -551,13 +519,8 @@ def grouped_reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> list[Tensor]:
-    packed = [compression.compress(each) for each in tensors]
     how = (name, op, process_set, prescale_factor, postscale_factor)
-    reduced = _Reducescatter.apply(how, *(each for each, _ in packed))
-    return [
-        compression.decompress(each, context)
-        for each, (_, context) in zip(reduced, packed, strict=True)
-    ]
+    return _compressed(_Reducescatter, how, tensors, compression)
 
 
 def reducescatter(
