@@ -107,6 +107,15 @@ def check_shape(array: Array, shape: tuple[int, ...], dtype: np.dtype[Any], name
         )
 
 
+def place_for(shape: tuple[int, ...], dtype: np.dtype[Any], out: Array | None) -> Array:
+    """For a result: ``out``, which has to have it, or a new array."""
+    if out is None:
+        return np.empty(shape, dtype)
+    check_shape(out, shape, dtype, "out")
+    check_writable(out, "out")
+    return out
+
+
 def rooted(run: tuple[int, int], root: int, size: int) -> Runs:
     """It, for or from the root alone."""
     return [run if rank == root else (0, 0) for rank in range(size)]

@@ -17,6 +17,7 @@ from tensorwire.collective.arrays import (
     check_shape,
     check_writable,
     memory,
+    place_for,
     put_back,
     room,
     rooted,
@@ -252,11 +253,7 @@ class Movements(Communicator):
         if taken is None or len(taken) != self.size or min(taken) < 0:
             raise ValueError(f"takes needs {self.size} numbers of rows")
         shape = (sum(taken), *array.shape[1:])
-        if out is None:
-            out = np.empty(shape, array.dtype)
-        check_shape(out, shape, array.dtype, "out")
-        check_writable(out, "out")
-        row, to = row_bytes(array), out
+        row, to = row_bytes(array), place_for(shape, array.dtype, out)
 
         def run() -> Array:
             into = room(to)
@@ -389,11 +386,7 @@ class Movements(Communicator):
         if rows is not None:
             check_rows(rows, array, self.rank, self.size, "array")
         shape = (self.size, *array.shape) if rows is None else (sum(rows), *array.shape[1:])
-        if out is None:
-            out = np.empty(shape, array.dtype)
-        check_shape(out, shape, array.dtype, "out")
-        check_writable(out, "out")
-        to = out
+        to = place_for(shape, array.dtype, out)
 
         def run() -> Array:
             into = room(to)

@@ -14,6 +14,7 @@ from tensorwire.collective.arrays import (
     apart,
     check_shape,
     check_writable,
+    place_for,
     put_back,
     room,
     row_bytes,
@@ -147,11 +148,7 @@ class Reductions(Communicator):
         shares = shares_of(array, rows, self.size, "rows")
         start = sum(shares[: self.rank])
         shape = (shares[self.rank], *array.shape[1:])
-        if out is None:
-            out = np.empty(shape, array.dtype)
-        check_shape(out, shape, array.dtype, "out")
-        check_writable(out, "out")
-        to = out
+        to = place_for(shape, array.dtype, out)
 
         def run() -> Array:
             into = room(to)
