@@ -18,8 +18,9 @@ from tests.queue.conftest import LIMIT, Served, until
 
 import tensorwire
 from tensorwire import queue
-from tensorwire.queue import serving, wire
+from tensorwire.queue import wire
 from tensorwire.queue.conversation import Conversation
+from tensorwire.queue.serving import STREAMS_OF_A_PEER
 
 End = Any  # Queue and QueueClient have the same methods
 
@@ -439,15 +440,16 @@ def test_arguments_that_are_wrong(server: Any) -> None:
         queue.connect(server[1], "q", prefetch=-1)
 
 
-def test_a_peer_has_a_budget_of_streams(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "STREAMS_OF_A_PEER", 2)
+def test_a_peer_has_a_budget_of_streams(serve: Any) -> None:
     served = serve()
     with tensorwire.insecure_channel(served.target) as channel:
-        clients = [queue.connect(channel, served.name) for _ in range(3)]
-        clients[0].put(1)
-        assert clients[1].get(LIMIT) == 1
+        clients = [queue.connect(channel, served.name) for _ in range(STREAMS_OF_A_PEER + 1)]
+        *those, last = clients
+        for putting, getting in zip(those[::2], those[1::2], strict=True):
+            putting.put(1)
+            assert getting.get(LIMIT) == 1
         with pytest.raises(queue.BudgetError, match="let it share a client"):
-            clients[2].put(2)
+            last.put(2)
         with served.connect() as other:  # of another link
             other.put(3)
         for client in clients:

@@ -57,11 +57,11 @@ def test_versions_share_what_has_not_changed(changes: list[set[int]]) -> None:
         assert stored.checksums == versions.checksums(stored.pieces)
 
 
-def test_packs_have_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(versions, "_PACK_BYTES", 256)
+def test_packs_have_a_size() -> None:
     params = {str(index): np.full(100, index, np.uint8) for index in range(5)}
     params["large"] = np.ones(1000, np.uint8)
-    stored = Store(_core.Quota(1 << 20)).copy(Parameters(params), 1, None, checksum=False)
+    store = Store(_core.Quota(1 << 20), pack_bytes=256)
+    stored = store.copy(Parameters(params), 1, None, checksum=False)
     found = {id(places[0].pack): places[0].pack.nbytes for places in stored.places.values()}
     assert sorted(found.values()) == [128, 256, 256, 1024]
     assert stored.checksums is None

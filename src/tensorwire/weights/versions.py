@@ -21,8 +21,6 @@ from tensorwire.weights.wire import Agreement, Slice
 
 _REPLIES: Final = 16
 """That are kept of one version."""
-_PACK_BYTES: Final = 64 << 20
-"""Of a pack, unless a single piece is larger."""
 _ALIGNMENT: Final = 64
 
 
@@ -113,9 +111,11 @@ class Store:
     """Makes versions of parameters in the arena. What has not changed is shared with the version
     before. A pack is freed with the last version, message or lease that has a piece of it; less
     than half a pack is not kept for the pieces that have not changed: these are copied, too. So the
-    packs of a version are never more than twice its size."""
+    packs of a version are never more than twice its size. pack_bytes: of a pack, unless a single
+    piece is larger."""
 
     quota: _core.Quota
+    pack_bytes: int = 64 << 20
     _told: bool = field(default=False, init=False)
 
     def copy(
@@ -159,7 +159,7 @@ class Store:
             while at < len(wanted):
                 name, index = wanted[at]
                 end = nbytes + pieces[name][index].nbytes
-                if offsets and end > _PACK_BYTES:
+                if offsets and end > self.pack_bytes:
                     break
                 offsets.append(nbytes)
                 nbytes = _aligned(end)

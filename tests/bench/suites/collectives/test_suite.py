@@ -12,7 +12,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from tensorwire.bench.harness.report import print_report
 from tensorwire.bench.harness.rows import Report
 from tensorwire.bench.harness.schedule import Entry
 from tensorwire.bench.harness.work import Work
-from tensorwire.bench.suites.collectives import mpi, ranks, suite, torch_ranks
+from tensorwire.bench.suites.collectives import mpi, ranks, torch_ranks
 from tensorwire.bench.suites.collectives.contender import find
 from tensorwire.bench.suites.collectives.operations import OPERATIONS
 from tensorwire.bench.suites.collectives.ranks import Calls
@@ -76,20 +76,21 @@ class FakeRanks:
         return Visit(self.p50, self.p50, 10, self.p50 / 1e5, 0.5, self.path, min_us=low)
 
 
+class FakeCollectives(Collectives):
+    def start(self, entry: Entry) -> nullcontext[FakeRanks]:
+        times = {"gloo": 100.0, "tensorwire": 10.0, "memory": 8.0}
+        return nullcontext(FakeRanks(entry, times[entry.contender]))
+
+    def _why_not(self, entry: Entry) -> None:
+        return None
+
+
 @pytest.fixture
-def report(monkeypatch: pytest.MonkeyPatch) -> Report:
+def report() -> Report:
     """Of gloo with 100 us, tensorwire with 10 us, and memory with 8 us, for 4 ranks."""
-    times = {"gloo": 100.0, "tensorwire": 10.0, "memory": 8.0}
-
-    @contextmanager
-    def start(entry: Entry, size: int, dtype: str) -> Iterator[FakeRanks]:
-        yield FakeRanks(entry, times[entry.contender])
-
-    monkeypatch.setattr(suite, "start", start)
-    monkeypatch.setattr(Collectives, "_why_not", lambda self, entry: None)
     entries = [Collectives.baseline, OURS, Entry("memory", "memory")]
     works = plan(["all_reduce", "barrier"], [1_000_000], 4, "float32")
-    found, complete = Collectives(entries, works, 3, 0.1, ranks=4).run()
+    found, complete = FakeCollectives(entries, works, 3, 0.1, ranks=4).run()
     assert complete
     assert found.environment["notes"] == []
     return found

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -16,7 +16,6 @@ from tensorwire.bench.harness.rows import Row
 from tensorwire.bench.harness.schedule import Entry, Progress, silent
 from tensorwire.bench.harness.suite import Results
 from tensorwire.bench.harness.work import Work
-from tensorwire.bench.suites.rpc import suite
 from tensorwire.bench.suites.rpc.suite import Calls, entries, plan
 from tensorwire.observe.host import same_host_congestion_control
 
@@ -24,17 +23,6 @@ GRPC = Entry("grpcio", "grpc")
 ZMQ = Entry("zmq", "tcp")
 SOCKETS = Entry("sockets", "tcp")
 REQUEST = Work("request", 1000)
-
-
-def run(
-    asked: list[Entry],
-    works: list[Work],
-    rounds: int,
-    seconds: float,
-    progress: Progress = silent,
-    may_lack: Sequence[str] = (),
-) -> Results:
-    return Calls(asked, works, rounds, seconds, may_lack=may_lack).measure(progress)
 
 
 def rows_in(results: Results) -> list[Row]:
@@ -64,36 +52,49 @@ class FakePair:
         return Visit(100.0, 200.0, 10, seconds, 0.1, path)
 
 
+Pairs = dict[Entry, FakePair]
+
+
+class FakeContender:
+    def __init__(self, name: str) -> None:
+        self.cases = {"request"} if name == "nixl" else {"request", "pull", "stream"}
+        self.origins = {"ordinary", "published"} if name == "tensorwire" else {"ordinary"}
+
+    def viable(self, transport: str) -> str | None:
+        return None
+
+    def supports(self, work: Work) -> bool:
+        return work.case in self.cases and (work.payload == "array" or "published" in self.origins)
+
+
+class FakeCalls(Calls):
+    def __init__(self, pairs: Pairs, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.pairs = pairs
+
+    def contender(self, name: str) -> Any:
+        return FakeContender(name)
+
+    def start(self, entry: Entry) -> nullcontext[FakePair]:
+        return nullcontext(self.pairs.setdefault(entry, FakePair(entry, self.pairs[GRPC].log)))
+
+
+def run(
+    pairs: Pairs,
+    asked: list[Entry],
+    works: list[Work],
+    rounds: int,
+    seconds: float,
+    progress: Progress = silent,
+) -> Results:
+    return FakeCalls(pairs, asked, works, rounds, seconds).measure(progress)
+
+
 @pytest.fixture
-def pairs(monkeypatch: pytest.MonkeyPatch) -> dict[Entry, FakePair]:
-    """The pairs that a run starts, by contender; set their attributes beforehand."""
-    found: dict[Entry, FakePair] = {}
+def pairs() -> Pairs:
+    """What FakeCalls starts, by contender; set their attributes beforehand."""
     log: list[Entry] = []
-
-    @contextmanager
-    def start(name: str, transport: str) -> Iterator[FakePair]:
-        contender = Entry(name, transport)
-        yield found.setdefault(contender, FakePair(contender, log))
-
-    class AlwaysViable:
-        def __init__(self, name: str) -> None:
-            self.cases = {"request"} if name == "nixl" else {"request", "pull", "stream"}
-
-            self.origins = {"ordinary", "published"} if name == "tensorwire" else {"ordinary"}
-
-        def viable(self, transport: str) -> str | None:
-            return None
-
-        def supports(self, work: Work) -> bool:
-            return work.case in self.cases and (
-                work.payload == "array" or "published" in self.origins
-            )
-
-    monkeypatch.setattr(suite, "start", start)
-    monkeypatch.setattr(suite, "find", AlwaysViable)
-    for contender in (GRPC, ZMQ, SOCKETS):
-        found[contender] = FakePair(contender, log)
-    return found
+    return {contender: FakePair(contender, log) for contender in (GRPC, ZMQ, SOCKETS)}
 
 
 def test_sockets_come_with_the_congestion_control_of_our_links() -> None:
@@ -116,11 +117,13 @@ def test_an_unknown_peer_is_named() -> None:
 
 
 def test_each_round_visits_everyone_once_and_the_order_moves_on(
-    pairs: dict[Entry, FakePair],
+    pairs: Pairs,
 ) -> None:
     asked = [GRPC, ZMQ, SOCKETS]
     seen: list[tuple[int, int]] = []
-    results = run(asked, [REQUEST], 3, 0.1, lambda now, done, total: seen.append((done, total)))
+    results = run(
+        pairs, asked, [REQUEST], 3, 0.1, lambda now, done, total: seen.append((done, total))
+    )
     log = pairs[GRPC].log
     assert log == [GRPC, ZMQ, SOCKETS, ZMQ, SOCKETS, GRPC, SOCKETS, GRPC, ZMQ]
     assert {len(visits) for visits in results.visits.values()} == {3}
@@ -128,25 +131,25 @@ def test_each_round_visits_everyone_once_and_the_order_moves_on(
     assert not results.failed
 
 
-def test_sizes_come_one_after_the_other(pairs: dict[Entry, FakePair]) -> None:
+def test_sizes_come_one_after_the_other(pairs: Pairs) -> None:
     works = plan([64, 8], cases=["request"], origins=["ordinary"], reads=[False])
     measured: list[int] = []
-    run([GRPC], works, 2, 0.1, lambda now, done, total: measured.append(done))
-    assert [key[1].size for key in run([GRPC], works, 2, 0.1).visits] == [64, 8]
+    run(pairs, [GRPC], works, 2, 0.1, lambda now, done, total: measured.append(done))
+    assert [key[1].size for key in run(pairs, [GRPC], works, 2, 0.1).visits] == [64, 8]
 
 
-def test_cases_that_a_peer_lacks_are_left_out(pairs: dict[Entry, FakePair]) -> None:
+def test_cases_that_a_peer_lacks_are_left_out(pairs: Pairs) -> None:
     nixl = Entry("nixl", "shm")
-    results = run([GRPC, nixl], plan([8], origins=["ordinary"]), 1, 0.1)
+    results = run(pairs, [GRPC, nixl], plan([8], origins=["ordinary"]), 1, 0.1)
     assert {work.case for contender, work in results.visits if contender == nixl} == {"request"}
     assert not results.failed
 
 
-def test_a_peer_that_has_nothing_to_do_is_not_started(pairs: dict[Entry, FakePair]) -> None:
+def test_a_peer_that_has_nothing_to_do_is_not_started(pairs: Pairs) -> None:
     ours = Entry("tensorwire", "shm")
     works = plan([8], cases=["request"], payloads=["bytes"])
     told: list[str] = []
-    results = run([ZMQ, ours], works, 1, 0.1, lambda now, done, total: told.append(now))
+    results = run(pairs, [ZMQ, ours], works, 1, 0.1, lambda now, done, total: told.append(now))
     assert {contender for contender, _ in results.visits} == {ours}
     assert results.notes == []
     assert {row.payload for row in rows_in(results)} == {"bytes"}
@@ -155,11 +158,11 @@ def test_a_peer_that_has_nothing_to_do_is_not_started(pairs: dict[Entry, FakePai
 
 @pytest.mark.parametrize("origins", [["published"], ["ordinary", "published"]])
 def test_who_knows_no_published_memory_does_the_same_in_ordinary_memory(
-    pairs: dict[Entry, FakePair], origins: list[str]
+    pairs: Pairs, origins: list[str]
 ) -> None:
     ours = Entry("tensorwire", "shm")
     works = plan([8], cases=["request"], origins=origins, reads=[False])
-    results = run([GRPC, ours], works, 2, 0.1)
+    results = run(pairs, [GRPC, ours], works, 2, 0.1)
     assert {(contender, work.origin) for contender, work in results.visits} == {
         (GRPC, "ordinary"),
         *((ours, origin) for origin in origins),
@@ -168,11 +171,11 @@ def test_who_knows_no_published_memory_does_the_same_in_ordinary_memory(
     assert all(row.ratio for row in rows_in(results))
 
 
-def test_what_is_compared_is_measured_side_by_side(pairs: dict[Entry, FakePair]) -> None:
+def test_what_is_compared_is_measured_side_by_side(pairs: Pairs) -> None:
     ours = Entry("tensorwire", "shm")
     told: list[str] = []
     works = plan([8], cases=["request", "pull"], reads=[False])
-    run([GRPC, ours], works, 1, 0.1, lambda now, done, total: told.append(now))
+    run(pairs, [GRPC, ours], works, 1, 0.1, lambda now, done, total: told.append(now))
     assert [now.split(" of ")[0] for now in told if ":" in now] == [
         "grpcio grpc: request",
         "tensorwire shm: request",
@@ -184,10 +187,10 @@ def test_what_is_compared_is_measured_side_by_side(pairs: dict[Entry, FakePair])
 
 
 def test_a_contender_that_fails_is_dropped_and_the_others_go_on(
-    pairs: dict[Entry, FakePair],
+    pairs: Pairs,
 ) -> None:
     pairs[ZMQ].fails_at = 2
-    results = run([GRPC, ZMQ], [REQUEST], 3, 0.1)
+    results = run(pairs, [GRPC, ZMQ], [REQUEST], 3, 0.1)
     assert [contender for contender, _ in results.visits] == [GRPC]
     assert len(results.visits[GRPC, REQUEST]) == 3
     assert results.failed
@@ -195,29 +198,29 @@ def test_a_contender_that_fails_is_dropped_and_the_others_go_on(
 
 
 @pytest.mark.parametrize("moves_at", [1, 2])
-def test_figures_from_another_path_are_refused(pairs: dict[Entry, FakePair], moves_at: int) -> None:
+def test_figures_from_another_path_are_refused(pairs: Pairs, moves_at: int) -> None:
     pairs[ZMQ].moves_at = moves_at
-    results = run([GRPC, ZMQ], [REQUEST], 3, 0.1)
+    results = run(pairs, [GRPC, ZMQ], [REQUEST], 3, 0.1)
     assert [row.contender for row in rows_in(results)] == ["grpcio"]
     assert results.failed
     assert "elsewhere" in results.notes[0]
 
 
 def test_a_contender_that_starts_on_another_path_is_not_measured(
-    pairs: dict[Entry, FakePair],
+    pairs: Pairs,
 ) -> None:
     pairs[ZMQ].path = "ipc"
-    results = run([GRPC, ZMQ], [REQUEST], 1, 0.1)
+    results = run(pairs, [GRPC, ZMQ], [REQUEST], 1, 0.1)
     assert pairs[ZMQ].visits == 0
     assert results.failed
     assert "took ipc instead" in results.notes[0]
 
 
-def test_auto_takes_whatever_is_chosen(pairs: dict[Entry, FakePair]) -> None:
+def test_auto_takes_whatever_is_chosen(pairs: Pairs) -> None:
     auto = Entry("tensorwire", "auto")
     pairs[auto] = FakePair(auto, [])
     pairs[auto].path = "shm"
-    (row,) = rows_in(run([auto], [REQUEST], 1, 0.1))
+    (row,) = rows_in(run(pairs, [auto], [REQUEST], 1, 0.1))
     assert row.transport == "shm"
 
 
@@ -226,21 +229,21 @@ def test_what_is_not_installed_is_a_note_and_a_failure_where_it_was_named(
     monkeypatch: pytest.MonkeyPatch, may_lack: list[str], failed: bool
 ) -> None:
     monkeypatch.setattr("tensorwire.bench.contenders.rpc.zmq.find_spec", lambda name: None)
-    results = run([ZMQ], [REQUEST], 1, 0.1, may_lack=may_lack)
+    results = Calls([ZMQ], [REQUEST], 1, 0.1, may_lack=may_lack).measure()
     assert results.failed is failed
     assert "pip install pyzmq" in results.notes[0]
     assert results.visits == {}
     assert Calls([ZMQ], [REQUEST], 1, 0.1).forecast().visits == 0
 
 
-def test_how_much_there_is_to_do_is_known_before(pairs: dict[Entry, FakePair]) -> None:
+def test_how_much_there_is_to_do_is_known_before(pairs: Pairs) -> None:
     works = plan([8, 64 << 20], cases=["request"], origins=["ordinary"], reads=[False])
     asked = [GRPC, ZMQ, SOCKETS]
-    found = Calls(asked, works, 3, 0.1).forecast()
+    found = FakeCalls(pairs, asked, works, 3, 0.1).forecast()
     seen: list[int] = []
-    run(asked, works, 3, 0.1, lambda now, done, total: seen.append(total))
+    run(pairs, asked, works, 3, 0.1, lambda now, done, total: seen.append(total))
     assert found.visits == seen[-1] == 18
-    large = Calls(asked, works[1:], 3, 0.1).forecast()
+    large = FakeCalls(pairs, asked, works[1:], 3, 0.1).forecast()
     assert large.visits == 9
     assert found.seconds - large.seconds < large.seconds  # calls of 64 MiB outlast their visit
 
@@ -330,6 +333,6 @@ def test_a_transport_that_was_asked_for_and_is_not_there_is_a_failure(
 ) -> None:
     why = "no adapter in this host"
     monkeypatch.setattr("tensorwire.bench.contenders.rpc.tensorwire.why_not", lambda name: why)
-    results = run([Entry("tensorwire", "verbs")], [REQUEST], 1, 0.1)
+    results = Calls([Entry("tensorwire", "verbs")], [REQUEST], 1, 0.1).measure()
     assert results.failed
     assert results.notes == [f"tensorwire over verbs: left out: {why}"]

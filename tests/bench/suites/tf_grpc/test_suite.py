@@ -10,8 +10,8 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -65,22 +65,19 @@ class FakeCluster:
 
 
 def run(
-    monkeypatch: pytest.MonkeyPatch, benchmark: str, *, complete: bool = True, **more: Any
+    benchmark: str,
+    *,
+    kind: type[FakeCluster] = FakeCluster,
+    complete: bool = True,
+    **more: Any,
 ) -> tuple[Report, list[FakeCluster]]:
     clusters: list[FakeCluster] = []
 
-    @contextmanager
-    def start(
-        entry: Entry,
-        topology: Topology,
-        request: Callable[[Work], Request],
-        settings: Settings,
-        ranks: None,
-    ) -> Iterator[FakeCluster]:
-        clusters.append(FakeCluster(entry, request))
-        yield clusters[-1]
+    class FakePayloads(Payloads):
+        def start(self, entry: Entry) -> nullcontext[FakeCluster]:
+            clusters.append(kind(entry, self.request))
+            return nullcontext(clusters[-1])
 
-    monkeypatch.setattr(suite, "start", start)
     options: dict[str, Any] = {
         "workloads": [Workload("skew", ((1 << 20, 10),)), Workload("two", ((4,), (8,)))],
         "modes": ["non-serialized"],
@@ -94,15 +91,15 @@ def run(
         "settings": Settings(0.5),
         **more,
     }
-    made = Payloads.of(Options(benchmark, **options))
+    made = FakePayloads.of(Options(benchmark, **options))
     assert made.name == benchmark
     report, is_complete = made.run()
     assert is_complete == complete
     return report, clusters
 
 
-def test_rows_and_their_details(monkeypatch: pytest.MonkeyPatch) -> None:
-    report, clusters = run(monkeypatch, "p2p-latency")
+def test_rows_and_their_details() -> None:
+    report, clusters = run("p2p-latency")
     assert Report.from_json(json.loads(json.dumps(report.to_json()))).rows == report.rows
     assert report.suite == "p2p-latency"
     keys = [(row.contender, row.case, row.origin) for row in report.rows]
@@ -134,65 +131,64 @@ def test_rows_and_their_details(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_figures_before_the_loss_of_a_host_stay(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def visit(self: FakeCluster, work: Work, seconds: float) -> Measured:
-        if work.case == "two":
-            raise LostError("rank 1 on node1 is lost")
-        return whole(self, work, seconds)
+    class Lost(FakeCluster):
+        def visit(self, work: Work, seconds: float) -> Measured:
+            if work.case == "two":
+                raise LostError("rank 1 on node1 is lost")
+            return super().visit(work, seconds)
 
-    whole = FakeCluster.visit
-    monkeypatch.setattr(FakeCluster, "visit", visit)
-    report, _ = run(monkeypatch, "p2p-latency", complete=False)
+    report, _ = run("p2p-latency", kind=Lost, complete=False)
     assert {row.case for row in report.rows} == {"skew"}
     assert "ended early: rank 1 on node1 is lost" in report.environment["notes"]
     assert "rank 1 on node1 is lost" in capsys.readouterr().err
 
 
-def test_each_figure_is_of_all_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    def visit(self: FakeCluster, work: Work, seconds: float) -> Measured:
-        us = (9.0, 1.0, 5.0, 3.0, 7.0)[len(self.requests)]
-        self.requests.append(self.request(work))
-        samples = [Sample(0.0, 0.0, 8, 0, 0), Sample(0.5, 0.5, 9, 10, 11)]
-        return Measured(us, us, 100, 1.0, 0.5, self.path, resources=samples)
+def test_each_figure_is_of_all_repetitions() -> None:
+    class Varying(FakeCluster):
+        def visit(self, work: Work, seconds: float) -> Measured:
+            us = (9.0, 1.0, 5.0, 3.0, 7.0)[len(self.requests)]
+            self.requests.append(self.request(work))
+            samples = [Sample(0.0, 0.0, 8, 0, 0), Sample(0.5, 0.5, 9, 10, 11)]
+            return Measured(us, us, 100, 1.0, 0.5, self.path, resources=samples)
 
-    monkeypatch.setattr(FakeCluster, "visit", visit)
     one = [Workload("one", ((8,),))]
-    report, _ = run(monkeypatch, "p2p-latency", rounds=5, workloads=one, origins=["ordinary"])
+    report, _ = run("p2p-latency", kind=Varying, rounds=5, workloads=one, origins=["ordinary"])
     for row, rounds in zip(report.rows, report.details["rounds"], strict=True):
         assert row.p50_us == 5
         assert row.p50_spread == pytest.approx(8 / 5)
         assert sorted(rounds["p50_us"]) == [1, 3, 5, 7, 9]
 
 
-def test_an_acknowledged_payload_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    report, clusters = run(monkeypatch, "p2p-bandwidth")
+def test_an_acknowledged_payload_counts_once() -> None:
+    report, clusters = run("p2p-bandwidth")
     row = report.rows[1]
     assert row.gb_per_s == pytest.approx(row.size * 1000 / 1e9)
     assert clusters[0].requests[0].procedure == "acknowledge"
 
 
-def test_several_workers_are_compared_by_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_workers_are_compared_by_calls() -> None:
     people = topology("ps-throughput", 2, 3, ())
-    report, _ = run(monkeypatch, "ps-throughput", topology=people)
+    report, _ = run("ps-throughput", topology=people)
     assert {row.callers for row in report.rows} == {3}
     assert report.rows[1].ratio == pytest.approx(4)
 
 
-def test_what_is_serialized_lies_in_no_arena(monkeypatch: pytest.MonkeyPatch) -> None:
-    report, _ = run(monkeypatch, "mimic", modes=["serialized"])
+def test_what_is_serialized_lies_in_no_arena() -> None:
+    report, _ = run("mimic", modes=["serialized"])
     assert {(row.payload, row.origin) for row in report.rows} == {("serialized", "ordinary")}
 
 
-def test_who_is_not_served_elsewhere_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_is_not_served_elsewhere_is_left_out() -> None:
     people = topology("p2p-latency", None, None, ("a:1",))
     with pytest.raises(AssertionError):  # not complete
-        run(monkeypatch, "p2p-latency", topology=people, remote={"grpcio": ["a:2"]})
+        run("p2p-latency", topology=people, remote={"grpcio": ["a:2"]})
 
 
-def test_payloads_have_names_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_payloads_have_names_of_their_own() -> None:
     with pytest.raises(ValueError, match="several payloads are called 'one'"):
-        run(monkeypatch, "mimic", workloads=[Workload("one", ((8,),)), Workload("one", ((9,),))])
+        run("mimic", workloads=[Workload("one", ((8,),)), Workload("one", ((9,),))])
 
 
 def test_the_warm_up_counts_in_the_forecast() -> None:
@@ -215,8 +211,8 @@ def test_the_warm_up_counts_in_the_forecast() -> None:
     assert forecast(2.0) - forecast(0.0) == pytest.approx(20)
 
 
-def test_a_row_is_a_line_of_csv(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    report, _ = run(monkeypatch, "p2p-latency")
+def test_a_row_is_a_line_of_csv(tmp_path: Path) -> None:
+    report, _ = run("p2p-latency")
     write_csv(report, tmp_path / "rows.csv")
     with (tmp_path / "rows.csv").open(newline="") as file:
         lines = list(csv.DictReader(file))
@@ -229,8 +225,8 @@ def test_a_row_is_a_line_of_csv(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 @pytest.mark.skipif(find_spec("matplotlib") is None, reason="needs matplotlib")
 @pytest.mark.parametrize("benchmark", BENCHMARKS)
-def test_bars(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, benchmark: str) -> None:
-    report, _ = run(monkeypatch, benchmark)
+def test_bars(tmp_path: Path, benchmark: str) -> None:
+    report, _ = run(benchmark)
     path = tmp_path / "bars.svg"
     suite.plot(report, path)
     assert path.read_text().startswith("<?xml")
@@ -315,8 +311,8 @@ def test_processes_on_a_network() -> None:
         assert sum(samples["figures"]["sent, MB/s"]) > 0
 
 
-def test_who_cannot_have_a_window_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    report, clusters = run(monkeypatch, "p2p-latency", window=4, peers=["sockets"])
+def test_who_cannot_have_a_window_is_not_measured() -> None:
+    report, clusters = run("p2p-latency", window=4, peers=["sockets"])
     assert {row.contender for row in report.rows} == {"grpcio", "tensorwire"}
     assert {request.window for each in clusters for request in each.requests} == {4}
 
