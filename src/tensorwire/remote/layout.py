@@ -14,8 +14,6 @@ import numpy.typing as npt
 
 Index = SupportsIndex | slice | EllipsisType
 Rows = npt.NDArray[np.uint64]
-Region = tuple[int, int]
-"""Of the core: its number, and bytes from its beginning."""
 
 KIND, REGION, OFFSET, LOCAL, LENGTH, STRIDE, LOCAL_STRIDE, COUNT = range(8)
 """Columns of what the core's ``prepare`` takes. A row is ``count`` runs of ``length`` bytes, each

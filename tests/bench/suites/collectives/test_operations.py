@@ -10,7 +10,6 @@ import pytest
 
 from tensorwire.bench.harness.measure import WrongAnswerError
 from tensorwire.bench.suites.collectives.operations import (
-    CASES,
     DTYPES,
     OPERATIONS,
     PERIOD,
@@ -122,7 +121,6 @@ def test_bus_bandwidth_is_that_of_nccl_tests() -> None:
         "scatter": 0.75,
         "barrier": 1,
     }
-    assert set(CASES) <= set(found)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -71,8 +71,6 @@ OPERATIONS: Final = {
         Operation("barrier", _all),
     )
 }
-CASES: Final = ("all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all", "barrier")
-"""Those that are measured unless others are named."""
 
 
 def whole(case: str, size: int, ranks: int, dtype: str) -> int:
