@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from tests.figures.rows import MB, Line, Rows, measured, table, times
@@ -76,11 +77,14 @@ def collectives() -> str:
 ACCESSES: Final = {
     "read 8 B": ("read", 8),
     "read 64 KiB": ("read", 64 << 10),
+    "of a published array of 64 KiB": ("read_published", 64 << 10),
     "read 1 MiB": ("read", MB),
+    "of a published array of 1 MiB": ("read_published", MB),
     "512 prepared reads of 4 KiB, each": ("batch", 2 * MB),
     "fetch_add of 8 B": ("fetch_add", 8),
     "write and signal, there and back": ("signal", 8),
     "read 64 MiB": ("read", 64 * MB),
+    "of a published array of 64 MiB": ("read_published", 64 * MB),
     "array of JAX, 64 MiB": ("jax", 64 * MB),
     "the same, published": ("jax_published", 64 * MB),
 }
@@ -118,34 +122,37 @@ def remote() -> str:
 RECEIVERS: Final = {
     "memcpy": "memcpy by both",
     "mpich": "MPICH",
+    "nixl": "NIXL",
+    "nixl-tcp": "NIXL over tcp",
     "gloo": "gloo",
     "grpcio": "grpcio",
 }
+WEIGHTS: Final[dict[str, tuple[str, str, set[str]]]] = {
+    "shm, into the receivers' own memory": ("tensorwire", "copied", {"nixl-tcp"}),
+    "shm, adopted": ("tensorwire", "adopted", set()),
+    "tcp": ("tensorwire-tcp", "copied", {"nixl"}),
+    "tcp, in place": ("tensorwire-in-place-tcp", "copied", {"nixl"}),
+    "shm, from four trainers, in parts": ("tensorwire-sharded", "resharded", set()),
+    "tcp, from four trainers, in parts": ("tensorwire-sharded-tcp", "resharded", set()),
+}
+"""Of each line the contender, the case, and with whom it is not compared."""
 
 
 def weights() -> str:
     rows = Rows(load("weights"))
     size = max(row.size for row in rows.all)
 
-    def line(label: str, name: str, case: str, *, compared: bool) -> Line:
+    def line(label: str, name: str, case: str, without: Collection[str]) -> Line:
         ours = rows.one(contender=name, case=case, size=size)
         against = []
-        for other, title in RECEIVERS.items() if compared and ours else ():
-            if row := rows.one(contender=other, case=case, size=size):
-                by = measured(row.p50_us) / measured(ours.p50_us) if ours else 0
+        for other, title in RECEIVERS.items():
+            row = rows.one(contender=other, case=case, size=size)
+            if ours and row and other not in without:
+                by = measured(row.p50_us) / measured(ours.p50_us)
                 against.append(f"{title} {_time(row)} ({times(by)})")
         return [label, _time(ours), ", ".join(against)]
 
     return table(
         ["1 GiB to two receivers", "p50", "against"],
-        [
-            line(
-                "shm, into the receivers' own memory",
-                *("tensorwire", "copied"),
-                compared=True,
-            ),
-            line("shm, adopted", "tensorwire", "adopted", compared=False),
-            line("tcp", "tensorwire-tcp", "copied", compared=True),
-            line("tcp, in place", "tensorwire-in-place-tcp", "copied", compared=True),
-        ],
+        [line(label, *each) for label, each in WEIGHTS.items()],
     )

@@ -202,9 +202,13 @@ SETS: Final[dict[str, Set]] = {
     ),
     "weights": Set(
         "Weights",
-        "A gibibyte in 298 tensors from a trainer to two receivers, all of which change.",
-        ["tensorwire bench weights --peers gloo,grpcio,mpich --rounds 2"],
-        210,
+        "A gibibyte in 298 tensors, all of which change, from a trainer to two receivers, and from "
+        "four trainers with rows of each tensor to receivers with other parts of it.",
+        [
+            "tensorwire bench weights --peers gloo,grpcio,mpich,nixl --rounds 2",
+            "tensorwire bench weights --cases resharded --peers none --rounds 2",
+        ],
+        220,
     ),
     "queue": Set(
         "Queues",
@@ -214,9 +218,14 @@ SETS: Final[dict[str, Set]] = {
     ),
     "channels": Set(
         "Channels for gradients",
-        "A step computes, then averages the gradients of a model over all ranks.",
-        ["tensorwire bench channels --model googlenet --ranks 2 --rounds 3"],
-        100,
+        "A step computes, then averages the gradients of a model over all ranks. From one rank to "
+        "eight, by a parameter server: how training scales.",
+        [
+            "tensorwire bench channels --model googlenet --ranks 2 --rounds 3",
+            "tensorwire bench channels --model lstm --ranks 1,2,4,8 --peers grpcio,tensorwire "
+            "--compute 0.03 --rounds 2",
+        ],
+        135,
     ),
 }
 

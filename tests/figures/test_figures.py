@@ -230,9 +230,13 @@ def weight_rows() -> Iterator[Row]:
         "grpcio": 2e6,
         "memcpy": 1e5,
         "mpich": 4e5,
+        "nixl": 5e5,
+        "nixl-tcp": 3e6,
     }.items():
         yield Row(name, "way", "copied", 1 << 30, p50_us=p50_us)
     yield Row("tensorwire", "way", "adopted", 1 << 30, p50_us=3e3)
+    yield Row("tensorwire-sharded", "way", "resharded", 1 << 30, p50_us=1e5)
+    yield Row("memcpy", "way", "resharded", 1 << 30, p50_us=5e4)
 
 
 def trained(model: str, batch: int, images: float) -> Report:
@@ -268,7 +272,7 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "mimic": [payload_report("mimic")],
         "collectives": [Report("collectives", "gloo", {**HERE}, [*reduce_rows()])] * 4,
         "remote": [Report("remote", "memcpy", {**HERE}, [*access_rows()])] * 2,
-        "weights": [Report("weights", "gloo", {**HERE}, [*weight_rows()])],
+        "weights": [Report("weights", "gloo", {**HERE}, [*weight_rows()])] * 2,
     }
     for name, found in reports.items():
         both = zip(SETS[name].commands, found, strict=name != "tf-grpc")
@@ -308,7 +312,10 @@ def test_tables_show_what_was_measured(measured: Path) -> None:
     assert "| `broadcast`, 2 ranks, 64 MiB | 10 us | **6.0x** |" in figures
     assert "| read 8 B | 1 us | MPICH 2 us, NIXL 3 us | 20 us | 10 us |" in figures
     assert "| shm, adopted | 3 ms | |" in figures
-    assert "memcpy by both 100 ms (0.50x), MPICH 400 ms (2.0x), gloo 1 s (5.0x)" in figures
+    copied = "memcpy by both 100 ms (0.50x), MPICH 400 ms (2.0x), NIXL 500 ms (2.5x), gloo 1 s"
+    assert f"{copied} (5.0x)" in figures
+    assert "MPICH 400 ms (0.80x), NIXL over tcp 3 s (6.0x), gloo 1 s (2.0x)" in figures
+    assert "| shm, from four trainers, in parts | 100 ms | memcpy by both" in figures
     guide = (measured / "docs" / "tensorflow.md").read_text()
     assert "| AlexNet 2 | 3.0x | 0.75 |" in guide
 

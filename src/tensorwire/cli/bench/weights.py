@@ -43,7 +43,8 @@ def weights(
     peers: Annotated[
         list[str],
         typer.Option(
-            help="Others to measure: gloo, grpcio, mpich, what else is installed, all, or none."
+            help="Others to measure: gloo, grpcio, mpich, nixl, what else is installed, all, "
+            "or none."
         ),
     ] = ["all"],  # noqa: B006
     limits: Annotated[bool, typer.Option(help="What memory allows, as a limit line.")] = True,
@@ -51,7 +52,7 @@ def weights(
     plot: Plot = None,
     json_: Json = False,
 ) -> None:
-    """Measure weight syncs: Tensorwire against gloo, grpcio and MPI, in interleaved rounds.
+    """Measure weight syncs: Tensorwire against gloo, grpcio, MPI and NIXL, in interleaved rounds.
 
     Every contender is a trainer and its receivers, each in a process of its own on this host. A row
     is printed only when the receivers held what the trainer had, and no more bytes had moved than

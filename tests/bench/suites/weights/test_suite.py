@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from tensorwire.bench.harness.rows import Report
 from tensorwire.bench.suites.weights.contender import find, names, shapes
-from tensorwire.bench.suites.weights.suite import LAYOUT
+from tensorwire.bench.suites.weights.suite import LAYOUT, OWN, Options, Weights
 from tensorwire.cli import app
 
 QUICK = ("--rounds", "1", "--seconds", "0.001", "--receivers", "1")
@@ -81,7 +81,20 @@ def test_wrong_usage(arguments: tuple[str, str]) -> None:
 
 
 def test_contenders_are_found() -> None:
-    assert {"gloo", "grpcio", "memcpy", "mpich", "tensorwire"} <= set(names())
+    assert {"gloo", "grpcio", "memcpy", "mpich", "nixl", "tensorwire"} <= set(names())
     assert find("tensorwire-tcp").transports == ("tcp",)
     with pytest.raises(ValueError, match="no contender is called"):
         find("absent")
+
+
+def test_nixl_takes_part_over_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = Options(["copied"], [1 << 20], 2, ["tcp"], ["nixl"], limits=False, rounds=1, seconds=1)
+    entries = Weights.of(wanted).entries
+    assert [str(each) for each in entries if each.contender not in OWN] == [
+        "nixl over shm",
+        "nixl-tcp over tcp",
+    ]
+    monkeypatch.setattr("tensorwire.bench.contenders.rpc.nixl.find_spec", lambda module: None)
+    for each in entries[:2]:
+        reason = find(each.contender).viable(each.transport)
+        assert reason == "nixl is not installed: pip install nixl"

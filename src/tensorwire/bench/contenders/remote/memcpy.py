@@ -12,6 +12,7 @@ from tensorwire.bench.harness.work import Array, Work
 from tensorwire.bench.suites.remote.contender import (
     BATCH,
     JAX,
+    READS,
     Client,
     Contender,
     Measured,
@@ -58,7 +59,7 @@ def _copied(out: Array, there: Array) -> Array:
 class Memcpy(Contender):
     role = "limit"
     transports = ("memory",)
-    cases = frozenset({"read", "batch", *JAX})
+    cases = frozenset({"batch", *READS, *JAX})
 
     def viable(self, transport: str) -> str | None:
         return None

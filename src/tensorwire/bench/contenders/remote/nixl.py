@@ -78,16 +78,12 @@ class _Client(Client):
 def _prepared(memory: Memory, work: Work) -> Any:
     if work.case == "read":
         return memory.transfer("READ")
-    agent = memory.agent
-    (here, _, _), (there, _, _) = memory.region, memory.peer_region
+    ((here, _, _),), ((there, _, _),) = memory.regions, memory.peer_regions
     sources, targets = parts(work)
-    local = [(here + part.start, part.stop - part.start, 0) for part in targets]
-    remote = [(there + part.start, part.stop - part.start, 0) for part in sources]
-    return agent.initialize_xfer(
+    return memory.transfer(
         "READ",
-        agent.get_xfer_descs(local, "DRAM"),
-        agent.get_xfer_descs(remote, "DRAM"),
-        memory.peer,
+        [(here + part.start, part.stop - part.start, 0) for part in targets],
+        [(there + part.start, part.stop - part.start, 0) for part in sources],
     )
 
 

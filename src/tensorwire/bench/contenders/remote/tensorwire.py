@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 import tensorwire
 from tensorwire import remote, tensors
+from tensorwire.bench.harness.measure import WrongAnswerError
 from tensorwire.bench.harness.work import Array, Work
 from tensorwire.bench.suites.remote.contender import (
     CASES,
@@ -69,6 +70,10 @@ class _Owner(Owner):
             return
         dtype = np.uint64 if work.case == "fetch_add" else np.uint8
         values = source(work).view(dtype)
+        if work.case == "read_published":
+            published = tensorwire.publish(values)
+            self.memory = self.host.expose(published, rights=Rights.READ, name="memory")
+            return
         self.memory = self.host.empty(values.shape, dtype, rights=_ALL, name="memory")
         self.memory.array[:] = values
 
@@ -112,6 +117,8 @@ class _Client(Client):
             yield making(work, lambda: self._array(b"").block_until_ready())
             return
         with self.device.open("memory") as there:
+            if there.mapped != (self.note() == "mapped"):
+                raise WrongAnswerError("the memory is reached in another way than the device's")
             if work.case == "signal":
                 with self.host.empty(8, "uint8", rights=_ALL, name="answers") as answers:
                     yield counting(_signals(there, answers))
@@ -138,11 +145,8 @@ def _array(values: Array, *, published: bool) -> Any:
     """Of JAX, which takes memory of the arena as it is."""
     import jax
 
-    if published:
-        placed = tensorwire.empty(values.shape, "float32")
-        placed[:] = values
-        values = tensorwire.publish(placed)
-    return jax.device_put(values).block_until_ready()
+    placed = tensorwire.publish(values) if published else values
+    return jax.device_put(placed).block_until_ready()
 
 
 def _signals(there: remote.RemoteTensor, answers: remote.Exposed) -> Callable[[], int]:

@@ -7,57 +7,80 @@ from __future__ import annotations
 import os
 import socket
 import uuid
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
+from itertools import chain
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tensorwire.bench.contenders.rpc.sockets import receive_into, received
-from tensorwire.bench.harness.work import Array, Work, answer, payload
+from tensorwire.bench.harness.work import Work, answer, payload
 from tensorwire.bench.suites.rpc.contender import ANSWER, Call, Client, Contender, Server
 
 STOP = b"stop"
 TAKE = b"take"
 UCX_TRANSPORTS = {"tcp": "tcp", "shm": "posix,sysv,self"}
 
+Region = tuple[int, int, int]
+"""Address, bytes, and the number of the device: 0 is the host."""
+
 
 class Memory:
-    """A NIXL agent with one registered array, told about the other end's."""
+    """A NIXL agent with registered arrays, told about another end's."""
 
-    def __init__(self, transport: str, array: Array) -> None:
+    def __init__(self, transport: str, *arrays: npt.NDArray[Any]) -> None:
         from nixl._api import nixl_agent, nixl_agent_config
 
-        self.array = array
+        self.arrays = arrays
         self.agent: Any = nixl_agent(
             uuid.uuid4().hex, nixl_agent_config(enable_prog_thread=False, backends=[])
         )
         # UCX has no failure detection over shared memory and refuses to be asked for it there.
         handling = "none" if transport == "shm" else "peer"
         self.agent.create_backend("UCX", {"ucx_error_handling_mode": handling})
-        self.region = (array.ctypes.data, array.nbytes, 0)
-        self.agent.register_memory([(*self.region, "")], "DRAM")
+        self.regions: list[Region] = [(each.ctypes.data, each.nbytes, 0) for each in arrays]
+        self.agent.register_memory([(*region, "") for region in self.regions], "DRAM")
         self.peer = ""
-        self.peer_region = (0, 0, 0)
+        self.peer_regions: list[Region] = []
+        self._notifications: deque[bytes] = deque()
+
+    def about(self) -> bytes:
+        """What another end has to know of this one's memory."""
+        head = np.array([len(self.regions), *chain(*self.regions)], np.int64)
+        return head.tobytes() + bytes(self.agent.get_agent_metadata())
+
+    def meet(self, about: bytes) -> None:
+        """about: of the other end."""
+        (count,) = np.frombuffer(about, np.int64, 1)
+        regions = np.frombuffer(about, np.int64, 3 * count, 8)
+        self.peer_regions = [tuple(each) for each in regions.reshape(-1, 3).tolist()]
+        name = self.agent.add_remote_agent(about[8 + regions.nbytes :])
+        self.peer = name.decode() if isinstance(name, bytes) else name
 
     def exchange(self, connection: socket.socket) -> None:
         """Tells the other end about this one's memory, and the other way round."""
-        metadata = self.agent.get_agent_metadata()
-        address, nbytes, _ = self.region
-        connection.sendall(np.array([address, nbytes, len(metadata)]).tobytes() + metadata)
-        head = np.zeros(3, np.int64)
-        received(receive_into(connection, head.view(np.uint8).data))
-        body = bytearray(int(head[2]))
+        about = self.about()
+        connection.sendall(len(about).to_bytes(8, "little") + about)
+        head = bytearray(8)
+        received(receive_into(connection, memoryview(head)))
+        body = bytearray(int.from_bytes(head, "little"))
         received(receive_into(connection, memoryview(body)))
-        name = self.agent.add_remote_agent(bytes(body))
-        self.peer = name.decode() if isinstance(name, bytes) else name
-        self.peer_region = (int(head[0]), int(head[1]), 0)
+        self.meet(bytes(body))
 
-    def transfer(self, operation: str) -> Any:
-        local = self.agent.get_xfer_descs([self.region], "DRAM")
-        remote = self.agent.get_xfer_descs([self.peer_region], "DRAM")
-        return self.agent.initialize_xfer(operation, local, remote, self.peer)
+    def transfer(
+        self, operation: str, local: Sequence[Region] = (), remote: Sequence[Region] = ()
+    ) -> Any:
+        """Prepared: of all, or of parts here and there."""
+        return self.agent.initialize_xfer(
+            operation,
+            self.agent.get_xfer_descs(list(local or self.regions), "DRAM"),
+            self.agent.get_xfer_descs(list(remote or self.peer_regions), "DRAM"),
+            self.peer,
+        )
 
     def wait(self, handle: Any, state: str) -> None:
         while state == "PROC":
@@ -66,11 +89,11 @@ class Memory:
             raise ConnectionError(f"NIXL's transfer ended as {state}")
 
     def notification(self) -> bytes:
-        while True:
-            found = self.agent.get_new_notifs()
-            for messages in found.values():
-                if messages:
-                    return bytes(messages[0])
+        """The next one: polls until it is there."""
+        while not self._notifications:
+            for messages in self.agent.get_new_notifs().values():
+                self._notifications.extend(map(bytes, messages))
+        return self._notifications.popleft()
 
 
 class _Server(Server):
@@ -97,7 +120,7 @@ class _Server(Server):
         with connection:
             memory.exchange(connection)
             while memory.notification() == TAKE:
-                result = answer(memory.array, reads)
+                result = answer(memory.arrays[0], reads)
                 memory.agent.send_notif(memory.peer, ANSWER.pack(result))
             connection.recv(1)  # this end serves the other's last transfer until it has gone
 
@@ -117,9 +140,10 @@ class _Client(Client):
 
     @contextmanager
     def call(self, work: Work) -> Iterator[Call]:
-        memory, reads = Memory(self.transport, payload(work.size)), work.reads
+        array, reads = payload(work.size), work.reads
         if work.case == "pull":
-            memory.array[:] = 0
+            array[:] = 0
+        memory = Memory(self.transport, array)
         with socket.create_connection(self.target) as connection:
             memory.exchange(connection)
             handle = memory.transfer("READ" if work.case == "pull" else "WRITE")
@@ -131,7 +155,7 @@ class _Client(Client):
 
             def pull() -> int:
                 memory.wait(handle, agent.transfer(handle))
-                return answer(memory.array, reads)
+                return answer(array, reads)
 
             try:
                 yield pull if work.case == "pull" else push

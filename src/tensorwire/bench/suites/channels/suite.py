@@ -109,7 +109,7 @@ class Channels(Suite):
         """Raises ValueError for a model or a peer that does not exist."""
         nbytes = 4 * sum(tensor.elements for tensor in load(options.model))
         return cls(
-            [Entry(name, way) for name in options.peers for way in find(name).transports],
+            [Entry(name, way) for name in options.peers for way in _ways(find(name))],
             [Work(options.model, nbytes, callers=ranks) for ranks in options.ranks],
             options.rounds,
             options.seconds,
@@ -151,6 +151,12 @@ class Channels(Suite):
             "products": self.products,
             "rows": [_details_of(row, alone) for row in found],
         }
+
+
+def _ways(contender: Contender) -> Sequence[str]:
+    """What a host has of them: only one that has none of a contender's lacks it."""
+    every = contender.transports
+    return [way for way in every if contender.viable(way) is None] or every
 
 
 def _details_of(row: Row, alone: Row | None) -> dict[str, Any]:

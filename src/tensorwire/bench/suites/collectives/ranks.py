@@ -52,8 +52,9 @@ class Ranks:
     def visit(self, work: Work, seconds: float) -> Visit:
         limit = START_SECONDS + seconds * VISIT_FACTOR
         self._ask({"work": work.to_json()}, limit)
-        first = self._run(MINIMUM_CALLS, limit)
-        warm = self._run(first.within(seconds * WARM_UP_SHARE), limit)
+        warm = self._run(MINIMUM_CALLS, limit)
+        if (more := warm.within(seconds * WARM_UP_SHARE)) > MINIMUM_CALLS:
+            warm = self._run(more, limit)
         found = self._run(warm.within(seconds), limit, last=True)
         ordered = sorted(found.nanoseconds)
         return Visit(

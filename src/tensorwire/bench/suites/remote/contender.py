@@ -19,8 +19,10 @@ GROUP: Final = "tensorwire.bench.contenders.remote"
 """Of the entry points that name classes of contenders."""
 
 USUAL: Final = ("read", "batch", "fetch_add", "signal")
+READS: Final = frozenset({"read", "read_published"})
+"""Cases of any size."""
 JAX: Final = frozenset({"jax", "jax_published"})
-CASES: Final = (*USUAL, *sorted(JAX))
+CASES: Final = ("read", "read_published", *USUAL[1:], *sorted(JAX))
 BATCH: Final = 512
 """Reads of a batch, side by side here and with as large gaps there."""
 PATIENCE_SECONDS: Final = 30.0
@@ -67,11 +69,12 @@ class Client(abc.ABC):
 class Contender(contenders.Contender):
     """A library, and what it can do.
 
-    cases: ``read`` (all bytes into memory that is used again), ``batch`` (``BATCH`` reads of a part
-    each that were prepared, and are started and waited for together), ``fetch_add`` (of 8 bytes),
-    ``signal`` (a write that is followed by a flag, and the same back), ``jax`` (an array of JAX at
-    the owner becomes one here, which is added up) and ``jax_published`` (the same, where the owner
-    has placed it as the library likes it best).
+    cases: ``read`` (all bytes, of memory that is made to be accessed, into memory that is used
+    again), ``read_published`` (the same, of memory that arrays come from and messages lend),
+    ``batch`` (``BATCH`` reads of a part each that were prepared, and are started and waited for
+    together), ``fetch_add`` (of 8 bytes), ``signal`` (a write that is followed by a flag, and the
+    same back), ``jax`` (an array of JAX at the owner becomes one here, which is added up) and
+    ``jax_published`` (the same, where the owner has placed it as the library likes it best).
     """
 
     cases: frozenset[str] = frozenset(USUAL)
@@ -99,7 +102,7 @@ def extent(work: Work) -> int:
 def source(work: Work) -> Array:
     """What the owner's memory holds; of a batch, in each other part. Atomics begin at zero."""
     found = payload(extent(work))
-    if work.case not in ("read", "batch", *JAX):
+    if work.case not in ("batch", *READS, *JAX):
         found[:] = 0
     return found
 

@@ -25,7 +25,7 @@ from tensorwire.bench.harness.report import (
 from tensorwire.bench.harness.schedule import Entry
 from tensorwire.bench.harness.suite import Session, Suite
 from tensorwire.bench.harness.work import Work
-from tensorwire.bench.suites.remote.contender import BATCH, Contender, find
+from tensorwire.bench.suites.remote.contender import BATCH, READS, Contender, find
 
 OWN: Final = "tensorwire"
 LIMIT: Final = Entry("memcpy", "memory")
@@ -60,6 +60,8 @@ LAYOUT: Final = Layout(
     legend=(
         "p50 and p99: the median over the rounds of each round's own quantile. spread: of the "
         "rounds' p50, largest less smallest.",
+        "read: of memory that was made to be accessed; read_published: of an array in the arena "
+        "that was published.",
         f"batch: {BATCH} reads of {PART_BYTES} bytes that were prepared and are started together; "
         "each: the time of one of them. signal: a write of 8 bytes with a flag, seen by its owner, "
         "who does the same back. jax: an array of JAX becomes one here, which is "
@@ -123,7 +125,7 @@ def plan(cases: Sequence[str], sizes: Sequence[int]) -> list[Work]:
     """Only reads have more than one size."""
     works = []
     for case in cases:
-        if case == "read":
+        if case in READS:
             works += [Work(case, size) for size in sizes]
         else:
             works.append(Work(case, SIZES[case]))

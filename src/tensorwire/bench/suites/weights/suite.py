@@ -116,7 +116,8 @@ class Weights(Suite):
     def of(cls, options: Options) -> Weights:
         """Raises ValueError for a peer that does not exist."""
         own = [name for name in OWN if find(name).transports[0] in options.transports]
-        names = dict.fromkeys((*options.peers, *own, *([LIMIT] if options.limits else [])))
+        peers = [each for name in options.peers for each in (name, *find(name).variants())]
+        names = dict.fromkeys((*peers, *own, *([LIMIT] if options.limits else [])))
         return cls(
             [Entry(name, way) for name in names for way in find(name).transports],
             [Work(case, size) for size in options.sizes for case in options.cases],
