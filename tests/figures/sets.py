@@ -223,7 +223,7 @@ SETS: Final[dict[str, Set]] = {
         [
             "tensorwire bench channels --model googlenet --ranks 2 --rounds 3",
             "tensorwire bench channels --model lstm --ranks 1,2,4,8 --peers grpcio,tensorwire "
-            "--compute 0.03 --rounds 2",
+            "--compute 0.03 --rounds 2 --seconds 0.3",
         ],
         135,
     ),

@@ -72,7 +72,7 @@ def test_commands_are_those_that_there_are(text: str) -> None:
     with command.make_context("tensorwire", rest, resilient_parsing=False) as context:
         peers = context.params.get("peers") or []
     known = {name for names in contenders(words[first + 2]) for name in names}
-    assert {each for peer in peers for each in peer.split(",")} <= known | {"all"}
+    assert {each for peer in peers for each in peer.split(",")} <= known | {"all", "none"}
 
 
 def contenders(word: str) -> Iterator[list[str]]:

@@ -22,6 +22,7 @@ from tensorwire.bench.suites.remote.contender import (
     CASES,
     JAX,
     PATIENCE_SECONDS,
+    READS,
     Client,
     Contender,
     Measured,
@@ -132,7 +133,7 @@ class _Client(Client):
     def _read(
         self, work: Work, there: remote.RemoteTensor, out: npt.NDArray[np.uint8]
     ) -> Callable[[], object]:
-        if work.case == "read":
+        if work.case in READS:
             return lambda: there.read(out)
         batch = self.device.batch()
         for part, here in zip(*parts(work), strict=True):

@@ -57,7 +57,7 @@ class Memory:
         """about: of the other end."""
         (count,) = np.frombuffer(about, np.int64, 1)
         regions = np.frombuffer(about, np.int64, 3 * count, 8)
-        self.peer_regions = [tuple(each) for each in regions.reshape(-1, 3).tolist()]
+        self.peer_regions = list(zip(*regions.reshape(-1, 3).T.tolist(), strict=True))
         name = self.agent.add_remote_agent(about[8 + regions.nbytes :])
         self.peer = name.decode() if isinstance(name, bytes) else name
 
