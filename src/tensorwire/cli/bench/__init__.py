@@ -26,8 +26,8 @@ class Commands(Group):
         "rounds.",
         "queue": "Measure queues: Tensorwire against grpcio, multiprocessing and torch, in "
         "interleaved rounds.",
-        "weights": "Measure weight syncs: Tensorwire against gloo, grpcio and MPI, in interleaved "
-        "rounds.",
+        "weights": "Measure weight syncs: Tensorwire against gloo, grpcio, MPI and NIXL, in "
+        "interleaved rounds.",
         "tensorflow": "Measure steps of TensorFlow sessions: tensorwire against stock gRPC, in "
         "interleaved rounds.",
         "torch": "Measure training steps of PyTorch: Tensorwire's back end against gloo, in "
