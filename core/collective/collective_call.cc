@@ -25,8 +25,8 @@ std::string CollectiveCall::text() const {
   if (has_root(kind))
     out += tw::text({", root ", root});
   else if (root != 0)
-    out += tw::text({", arrays side by side whose sizes have the digest ",
-                     static_cast<uint32_t>(root)});
+    out += tw::text(
+        {", arrays side by side whose sizes have the digest ", static_cast<uint32_t>(root)});
   return out;
 }
 
