@@ -156,12 +156,12 @@ def fork_and_go_on(group: Group) -> int:
     return status
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*fork.*")
 def test_a_forked_child_is_no_rank(tmp_path: Path) -> None:
     assert results(fork_and_go_on, tmp_path, 2) == [7, 7]
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*fork.*")
 def test_a_forked_child_does_not_wait_for_what_its_parent_began() -> None:
     line, over = Line("a rank"), threading.Event()
     begun = line.begin(over.wait)
