@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("torch")
 
-from tests.torch import programs
+from tests.torch import parallelism, programs
 from tests.torch.ranks import Ranks, loads_back_ends
 
 import torch
@@ -107,6 +108,22 @@ def test_fully_sharded_training(two: Ranks) -> None:
         pytest.skip("this PyTorch shards models on GPUs only")
     for sharded, whole in two.results(programs.shard):
         assert sharded == pytest.approx(whole, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        parallelism.fully_sharded_module,
+        parallelism.hooked,
+        parallelism.tensor_parallel,
+        parallelism.pipelined,
+    ],
+)
+def test_a_model_shared_out_is_the_whole_one(two: Ranks, program: Callable[..., Any]) -> None:
+    if program is parallelism.pipelined and not LOADED:
+        pytest.skip("PyTorch 2.4 adds the gradients of parts of a batch up, and takes no average")
+    for shared, whole in two.results(program):
+        assert shared == pytest.approx(whole, rel=1e-3)
 
 
 def test_a_rank_that_does_not_come(two: Ranks) -> None:
