@@ -149,9 +149,9 @@ SETS: Final[dict[str, Set]] = {
         "What each idea gives",
         "Ours beside itself without one idea at a time, with payloads of many small, of medium and "
         "of large buffers. Several steps lead from all copies to none: each should be worth "
-        "something in the payloads that it is for. Pipelining fills time in which an end waits, as over "
-        "a network. Over memory, with two cores, a blocking call keeps both of them busy, and calls "
-        "by futures cost more than there is to fill.",
+        "something in the payloads that it is for. Pipelining fills time in which an end waits, as "
+        "over a network. Over memory, with two cores, a blocking call keeps both of them busy, and "
+        "calls by futures cost more than there is to fill.",
         [
             "tensorwire bench p2p-latency --categories small --buffers 100 --reads no "
             f"--without coalescing,eager,spinning --no-limits{_BRIEF}",
