@@ -5,14 +5,15 @@
 #include <optional>
 #include <utility>
 
+#include "base/random.h"
 #include "base/text.h"
 #include "call/call.h"
+#include "collective/wire.h"
 #include "meet/connect.h"
 #include "meet/listener.h"
 #include "process/all_settings.h"
 #include "route/attempt.h"
 #include "route/choice.h"
-#include "wire/welcome.h"
 
 namespace tw::collective {
 namespace {
@@ -60,17 +61,16 @@ class Arrivals final : public RefCounted {
       }
     });
   }
+  bool has(int rank) {
+    const MutexLock lock(mutex_);
+    return static_cast<bool>(ports_[static_cast<size_t>(rank)]);
+  }
   Ref<CallPort> take(int rank) {
     const MutexLock lock(mutex_);
     return std::move(ports_[static_cast<size_t>(rank)]);
   }
 
  private:
-  bool has(int rank) {
-    const MutexLock lock(mutex_);
-    return static_cast<bool>(ports_[static_cast<size_t>(rank)]);
-  }
-
   Runtime& runtime_;
   Event came_;
   Mutex mutex_;  // guards what follows
@@ -127,7 +127,11 @@ class Reception {
 class GroupEntry {
  public:
   GroupEntry(Runtime& runtime, Store& store, const Seat& seat, const Wait& wait)
-      : runtime_(runtime), store_(store), seat_(seat), wait_(wait) {}
+      : runtime_(runtime),
+        store_(store),
+        seat_(seat),
+        wait_(wait),
+        answered_(static_cast<size_t>(seat.size)) {}
 
   Result<std::unique_ptr<Members>> run() {
     auto poller = runtime_.background();
@@ -143,9 +147,9 @@ class GroupEntry {
     auto addresses = reception.open(runtime_, policy_, at);
     if (!addresses) return addresses.status();
 
-    std::array<std::byte, wire::kHelloSize> hello;
-    wire::encode_hello(hello, runtime_.hello());
-    if (Status status = store_.set(presence_of(seat_.rank), hello); !status.ok()) return status;
+    if (Status status = fill_random(nonce_); !status.ok()) return status;
+    const auto presence = encode_presence({runtime_.hello(), nonce_});
+    if (Status status = store_.set(presence_of(seat_.rank), presence); !status.ok()) return status;
     for (int guest = seat_.rank + 1; guest < seat_.size; ++guest)
       if (Status status = invite(reception.listener(), *addresses, guest); !status.ok())
         return status;
@@ -156,16 +160,39 @@ class GroupEntry {
       if (!port) return port.status();
       ports[static_cast<size_t>(host)] = std::move(*port);
     }
-    for (int guest = seat_.rank + 1; guest < seat_.size; ++guest) {
-      const Ended ended = arrivals->wait_for(guest, wait_);
+    Pause pause;
+    for (int guest = seat_.rank + 1; guest < seat_.size;) {
+      const Ended ended = arrivals->wait_for(guest, until(pause.next()));
       if (ended == Ended::kInterrupted) return interrupted();
-      if (ended == Ended::kTimeout) return absent(guest);
-      ports[static_cast<size_t>(guest)] = arrivals->take(guest);
+      if (ended == Ended::kDone) {
+        ports[static_cast<size_t>(guest)] = arrivals->take(guest);
+        ++guest;
+        continue;
+      }
+      if (now() >= wait_.deadline) return absent(guest);
+      for (int late = guest; late < seat_.size; ++late) {
+        if (arrivals->has(late)) continue;
+        if (Status status = invite(reception.listener(), *addresses, late); !status.ok())
+          return status;
+      }
     }
     return std::make_unique<Members>(seat_.rank, std::move(ports));
   }
 
  private:
+  // Between looks at what the store has of an earlier attempt, until it is of this one.
+  class Pause {
+   public:
+    Nanos next() { return std::exchange(next_, std::min(2 * next_, 500 * kMillisecond)); }
+
+   private:
+    Nanos next_ = 5 * kMillisecond;
+  };
+
+  // This rank's wait, but no longer than that.
+  Wait until(Nanos pause) const {
+    return {std::min(wait_.deadline, now() + pause), wait_.interrupted, wait_.context};
+  }
   static Status interrupted() { return {Code::kCancelled, "the wait was interrupted"}; }
   Status absent(int rank) const {
     return {Code::kDeadlineExceeded,
@@ -179,43 +206,58 @@ class GroupEntry {
     return value;
   }
 
+  // Unless the presence that the store has was answered before.
   Status invite(meet::Listener& listener, std::span<const std::string> addresses, int guest) {
-    auto presence = get(guest, presence_of(guest));
+    auto said = get(guest, presence_of(guest));
+    if (!said) return said.status();
+    auto presence = decode_presence(*said);
     if (!presence) return presence.status();
-    auto theirs = wire::decode_hello(*presence);
-    if (!theirs) return theirs.status();
+    std::optional<wire::Nonce>& answered = answered_[static_cast<size_t>(guest)];
+    if (answered == presence->nonce) return {};
     const Nanos left = wait_.deadline == kForever ? meet::Admissions::kMaxTtl
                                                   : std::max<Nanos>(wait_.deadline - now(), 1);
-    auto ticket = listener.admit(*theirs, 1, std::min(left, meet::Admissions::kMaxTtl));
+    auto ticket = listener.admit(presence->hello, 1, std::min(left, meet::Admissions::kMaxTtl));
     if (!ticket) return ticket.status();
     listener.introduce(ticket->session, {}, std::to_string(guest));
-    wire::Welcome welcome;
+    Answer answer;
+    answer.to = presence->nonce;
+    wire::Welcome& welcome = answer.welcome;
     welcome.hello = runtime_.hello();
     welcome.instance = runtime_.instance();
     welcome.session = ticket->session;
     std::ranges::copy(ticket->secret.bytes(), welcome.secret.begin());
     welcome.addresses.assign(addresses.begin(), addresses.end());
     if (Status status = wire::check_addresses(welcome.addresses); !status.ok()) return status;
-    std::vector<std::byte> bytes(wire::welcome_size(welcome));
-    wire::encode_welcome(bytes.data(), welcome);
-    return store_.set(invitation_of(seat_.rank, guest), bytes);
+    answered = presence->nonce;
+    return store_.set(invitation_of(seat_.rank, guest), encode_answer(answer));
   }
 
   Result<Ref<CallPort>> visit(int host) {
-    auto bytes = get(host, invitation_of(host, seat_.rank));
-    if (!bytes) return bytes.status();
-    auto welcome = wire::decode_welcome(*bytes);
-    if (!welcome) return welcome.status();
+    for (Pause pause;;) {
+      auto bytes = get(host, invitation_of(host, seat_.rank));
+      if (!bytes) return bytes.status();
+      auto answer = decode_answer(*bytes);
+      if (!answer) return answer.status();
+      if (answer->to == nonce_) return connect(host, answer->welcome);
+      const Ended ended = wait_through(until(pause.next()), [&](Nanos deadline) {
+        const FutexWait woken = nothing_.wait(nothing_.sequence(), deadline);
+        return woken == FutexWait::kSignal ? Waited::kSignal : Waited::kTimeout;
+      });
+      if (ended == Ended::kInterrupted) return interrupted();
+      if (now() >= wait_.deadline) return absent(host);
+    }
+  }
+
+  Result<Ref<CallPort>> connect(int host, const wire::Welcome& welcome) {
     meet::Invitation invitation;
-    invitation.session = welcome->session;
-    invitation.secret =
-        meet::Secret(std::span<const uint8_t, meet::Secret::kSize>(welcome->secret));
-    invitation.instance = welcome->instance;
-    invitation.hello = welcome->hello;
+    invitation.session = welcome.session;
+    invitation.secret = meet::Secret(std::span<const uint8_t, meet::Secret::kSize>(welcome.secret));
+    invitation.instance = welcome.instance;
+    invitation.hello = welcome.hello;
     const wire::Hello ours = runtime_.hello();
-    const route::Offer offer{wire::same_host(ours, welcome->hello),
-                             wire::same_user(ours, welcome->hello),
-                             {welcome->addresses.begin(), welcome->addresses.end()}};
+    const route::Offer offer{wire::same_host(ours, welcome.hello),
+                             wire::same_user(ours, welcome.hello),
+                             {welcome.addresses.begin(), welcome.addresses.end()}};
     Ref<CallPort> port;
     const route::Found found = route::attempt(
         {route::candidates(runtime_.kinds()), {}, policy_}, offer,
@@ -246,6 +288,9 @@ class GroupEntry {
   const Seat& seat_;
   const Wait& wait_;
   route::Policy policy_;
+  wire::Nonce nonce_{};
+  std::vector<std::optional<wire::Nonce>> answered_;  // by rank
+  Event nothing_;                                     // for waits that only time ends
 };
 
 }  // namespace

@@ -4,6 +4,11 @@
 // Each rank says in the store who it is, invites all ranks above it, and connects to those below.
 // An invitation carries a secret of its own, and both ends of a connection prove it: whoever
 // reaches the port without the store gets nowhere.
+//
+// The store may still have what ranks of an earlier attempt, which has ended, have left under the
+// same keys: torchrun starts ranks again with the store of the attempt before. So an invitation
+// repeats the nonce of the presence that it answers. A rank waits until those below have answered
+// its own, and looks again at the presence of each rank above that has not come.
 #pragma once
 
 #include <memory>

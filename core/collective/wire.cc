@@ -2,7 +2,9 @@
 #include "collective/wire.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "base/text.h"
 #include "wire/bytes.h"
 
 namespace tw::collective {
@@ -11,6 +13,39 @@ namespace {
 constexpr size_t kNeighboursSize = 9;  // without the ranks
 
 }  // namespace
+
+std::array<std::byte, kPresenceSize> encode_presence(const Presence& presence) {
+  std::array<std::byte, kPresenceSize> bytes;
+  wire::encode_hello(std::span(bytes).first<wire::kHelloSize>(), presence.hello);
+  wire::store(bytes.data() + wire::kHelloSize, presence.nonce);
+  return bytes;
+}
+
+Result<Presence> decode_presence(std::span<const std::byte> bytes) {
+  if (bytes.size() != kPresenceSize)
+    return Status{Code::kInvalidArgument,
+                  text({"what a rank says of itself has ", bytes.size(), " bytes instead of ",
+                        kPresenceSize, ": install the same version of tensorwire everywhere"})};
+  auto hello = wire::decode_hello(bytes.first(wire::kHelloSize));
+  if (!hello) return hello.status();
+  return Presence{*hello, wire::load<wire::Nonce>(bytes.data() + wire::kHelloSize)};
+}
+
+std::vector<std::byte> encode_answer(const Answer& answer) {
+  std::vector<std::byte> bytes(sizeof answer.to + wire::welcome_size(answer.welcome));
+  wire::encode_welcome(wire::store(bytes.data(), answer.to), answer.welcome);
+  return bytes;
+}
+
+Result<Answer> decode_answer(std::span<const std::byte> bytes) {
+  constexpr size_t kWelcome = sizeof(wire::Nonce);
+  if (bytes.size() < kWelcome)
+    return Status{Code::kInvalidArgument,
+                  text({"an answer to a rank is cut short after ", bytes.size(), " bytes"})};
+  auto welcome = wire::decode_welcome(bytes.subspan(kWelcome));
+  if (!welcome) return welcome.status();
+  return Answer{wire::load<wire::Nonce>(bytes.data()), std::move(*welcome)};
+}
 
 std::array<std::byte, kStepHeaderSize> encode_step(const StepHeader& header) {
   std::array<std::byte, kStepHeaderSize> bytes;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each message of an operation begins with, which is what its sender is at; and what ranks
-// tell each other of arrays on devices.
+// What ranks put into the store to meet; what each message of an operation begins with, which is
+// what its sender is at; and what ranks tell each other of arrays on devices.
 #pragma once
 
 #include <array>
@@ -13,8 +13,40 @@
 #include "collective/algorithm.h"
 #include "collective/collective_call.h"
 #include "device/driver.h"
+#include "wire/welcome.h"
 
 namespace tw::collective {
+
+// Who a rank is, in the store. The nonce is fresh each time it joins: a store may still have what
+// the ranks of an earlier attempt have left there.
+struct Presence {
+  wire::Hello hello;
+  wire::Nonce nonce{};
+
+  bool operator==(const Presence&) const = default;
+};
+
+//  offset  size
+//       0    96  Hello
+//      96    32  nonce
+inline constexpr size_t kPresenceSize = wire::kHelloSize + sizeof(wire::Nonce);
+
+std::array<std::byte, kPresenceSize> encode_presence(const Presence& presence);
+// INVALID_ARGUMENT: another size, or no Hello.
+Result<Presence> decode_presence(std::span<const std::byte> bytes);
+
+// How the one that said it reaches another rank, in the store.
+struct Answer {
+  wire::Nonce to{};  // the nonce of the presence
+  wire::Welcome welcome;
+};
+
+//  offset  size
+//       0    32  nonce
+//      32     -  Welcome
+std::vector<std::byte> encode_answer(const Answer& answer);
+// The addresses point into the bytes. INVALID_ARGUMENT, FAILED_PRECONDITION: see decode_welcome.
+Result<Answer> decode_answer(std::span<const std::byte> bytes);
 
 struct StepHeader {
   uint64_t sequence = 0;  // which operation of the group it is

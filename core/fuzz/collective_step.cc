@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What messages of collectives begin with, what ranks that join say, and what ranks say of arrays
-// on devices: what decodes names operations, types and reductions that there are, and encodes to
-// the same bytes again.
+// What messages of collectives begin with, what ranks that join say and put into the store, and
+// what ranks say of arrays on devices: what decodes names operations, types and reductions that
+// there are, and encodes to the same bytes again, but for the reserved ones of a Hello.
 #include <algorithm>
 
 #include "collective/wire.h"
@@ -12,6 +12,9 @@ namespace {
 
 using fuzz::Bytes;
 using fuzz::require;
+
+constexpr size_t kReserved = 88;     // offset in a Hello
+constexpr size_t kWelcomeHello = 8;  // offset of a Welcome's Hello
 
 void one_step(const Bytes& bytes) {
   const auto header = decode_step(bytes);
@@ -37,8 +40,31 @@ void one_offer(const Bytes& bytes) {
           "what was decoded encodes to the same bytes");
 }
 
+Bytes without_reserved(Bytes bytes, size_t hello) {
+  std::fill_n(bytes.begin() + static_cast<ptrdiff_t>(hello + kReserved),
+              wire::kHelloSize - kReserved, std::byte{});
+  return bytes;
+}
+
+void one_presence(const Bytes& bytes) {
+  const auto presence = decode_presence(bytes);
+  if (!presence.ok()) return fuzz::require_sentence(presence.status());
+  require(std::ranges::equal(encode_presence(*presence), without_reserved(bytes, 0)),
+          "what was decoded encodes to the same bytes");
+}
+
+void one_answer(const Bytes& bytes) {
+  const auto answer = decode_answer(bytes);
+  if (!answer.ok()) return fuzz::require_sentence(answer.status());
+  require(std::ranges::equal(encode_answer(*answer),
+                             without_reserved(bytes, sizeof(wire::Nonce) + kWelcomeHello)),
+          "what was decoded encodes to the same bytes");
+}
+
 void one(fuzz::Input input) {
   const Bytes bytes = input.rest();
+  one_presence(bytes);
+  one_answer(bytes);
   one_step(bytes);
   one_joining(bytes);
   one_offer(bytes);

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +183,21 @@ def test_a_rank_that_dies(two: Ranks) -> None:
     found = two.result(0)
     assert found.count("DistBackendError") == 2
     assert "rank 1" in found
+
+
+@pytest.mark.skipif(not LOADED, reason="this PyTorch does not find back ends by itself")
+def test_torchrun_starts_ranks_again() -> None:
+    """With the store of the attempt before, which still says where its ranks were."""
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts=1"]
+    program = Path(__file__).parent / "restarted.py"
+    done = subprocess.run(
+        [*torchrun, "--nproc-per-node=2", program], capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 0, done.stderr
+    # Lines of two processes may come as one.
+    said = [json.loads(each) for each in re.findall(r"\{[^{}]*\}", done.stdout)]
+    wanted = [{"rank": rank, "attempt": 1, "total": 6.0} for rank in range(2)]
+    assert sorted(said, key=itemgetter("rank")) == wanted, done.stderr
 
 
 @pytest.mark.skipif(not LOADED, reason="this PyTorch does not find back ends by itself")

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks that meet in a store which still has what an earlier attempt has left.
+#include "collective/join.h"
+
+#include <doctest/doctest.h>
+
+#include <set>
+#include <thread>
+
+#include "test/collective/ranks.h"
+
+namespace tw::test {
+namespace {
+
+// Tells when a key was read or set.
+class WatchedStore final : public collective::Store {
+ public:
+  Status set(const std::string& key, std::span<const std::byte> value) override {
+    Status status = store_.set(key, value);
+    note(written_, key);
+    return status;
+  }
+  Result<std::vector<std::byte>> get(const std::string& key, const Wait& wait) override {
+    auto value = store_.get(key, wait);
+    note(read_, key);
+    return value;
+  }
+
+  // What was read and set so far does not count any more; the values stay.
+  void forget() {
+    const std::lock_guard lock(mutex_);
+    written_.clear();
+    read_.clear();
+  }
+  void await_written(const std::string& key) { await(written_, key); }
+  void await_read(const std::string& key) { await(read_, key); }
+
+ private:
+  void note(std::set<std::string>& keys, const std::string& key) {
+    const std::lock_guard lock(mutex_);
+    keys.insert(key);
+    changed_.notify_all();
+  }
+  void await(std::set<std::string>& keys, const std::string& key) {
+    std::unique_lock lock(mutex_);
+    REQUIRE(changed_.wait_for(lock, std::chrono::seconds(60), [&] { return keys.contains(key); }));
+  }
+
+  MemoryStore store_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::set<std::string> written_, read_;
+};
+
+// What joining came to on each rank; `before(rank)` is called by the rank's thread first.
+template <class Before>
+std::vector<Status> attempt(collective::Store& store, int size, Before&& before) {
+  std::vector<Status> came(static_cast<size_t>(size));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank)
+    threads.emplace_back([&, rank] {
+      before(rank);
+      auto group = Group::make(store, {rank, size, "127.0.0.1"}, within(kLong));
+      if (!group) {
+        came[static_cast<size_t>(rank)] = group.status();
+        return;
+      }
+      std::vector<double> data{static_cast<double>(rank + 1)};
+      const CollectiveCall call{CollectiveKind::kAllReduce, DataType::kFloat64, ReduceOp::kSum, 0,
+                                1};
+      Status status = (*group)->run(call, bytes(data), bytes(data), within(kLong));
+      if (status.ok() && data[0] != size * (size + 1) / 2.0)
+        status = {Code::kInternal, "another sum"};
+      came[static_cast<size_t>(rank)] = status;
+    });
+  for (std::thread& thread : threads) thread.join();
+  return came;
+}
+
+void check_all(const std::vector<Status>& came) {
+  for (size_t rank = 0; rank < came.size(); ++rank) {
+    CAPTURE(rank);
+    CHECK(came[rank].details() == "");
+    CHECK(came[rank].ok());
+  }
+}
+
+TEST_CASE("join: ranks meet again in the store of the attempt before, whoever comes first") {
+  WatchedStore store;
+  check_all(attempt(store, 3, [](int) {}));
+  for (const int last : {0, 1, 2}) {
+    CAPTURE(last);
+    store.forget();
+    // The last one comes when another one has acted on what the last one had left.
+    check_all(attempt(store, 3, [&](int rank) {
+      if (rank != last) return;
+      if (last == 0)
+        store.await_read("tensorwire/invitation/0/1");
+      else
+        store.await_written("tensorwire/invitation/0/" + std::to_string(last));
+    }));
+  }
+}
+
+TEST_CASE("join: fewer ranks, and then more, meet in the same store") {
+  MemoryStore store;
+  for (const int size : {3, 2, 4}) {
+    CAPTURE(size);
+    check_all(attempt(store, size, [](int) {}));
+  }
+}
+
+TEST_CASE("join: what an earlier attempt has left does not stand for a rank that has not come") {
+  MemoryStore store;
+  check_all(attempt(store, 2, [](int) {}));
+  for (const int rank : {0, 1}) {
+    CAPTURE(rank);
+    const Status alone =
+        Group::make(store, {rank, 2, "127.0.0.1"}, within(50 * kMillisecond)).status();
+    CHECK(alone.code() == Code::kDeadlineExceeded);
+    CHECK(alone.details() ==
+          "rank " + std::to_string(1 - rank) + " has not come to the group of 2 in time");
+  }
+}
+
+TEST_CASE("join: an interruption ends the wait for an earlier attempt's ranks") {
+  MemoryStore store;
+  check_all(attempt(store, 2, [](int) {}));
+  const Wait interrupted{deadline_after(kLong), [](void*) { return 1; }, nullptr};
+  for (const int rank : {0, 1}) {
+    CAPTURE(rank);
+    CHECK(Group::make(store, {rank, 2, "127.0.0.1"}, interrupted).status().code() ==
+          Code::kCancelled);
+  }
+}
+
+}  // namespace
+}  // namespace tw::test
