@@ -485,3 +485,29 @@ def abort(rank: int, size: int) -> list[str]:
     assert work.is_completed()
     store.set("over", "")
     return [message_of(work.wait), message_of(lambda: dist.all_reduce(torch.ones(4)))]
+
+
+def checked(rank: int, size: int) -> tuple[str, list[str], list[float]]:
+    """PyTorch checks what ranks ask for, as with TORCH_DISTRIBUTED_DEBUG=DETAIL. Also through what
+    operations go, and what a sum comes to after two on which the ranks did not agree."""
+    from torch._C._distributed_c10d import DebugLevel, get_debug_level, set_debug_level
+
+    level = get_debug_level()
+    set_debug_level(DebugLevel.DETAIL)
+    try:
+        group: Any = dist.new_group(list(range(size)))
+    finally:
+        set_debug_level(level)
+    checker = group._get_backend(torch.device("cpu"))
+    ones = torch.ones(2)
+    said = [
+        message_of(lambda: dist.all_reduce(torch.ones(2 + rank), group=group)),
+        message_of(
+            lambda: dist.broadcast(ones, 0, group) if rank else dist.all_reduce(ones, group=group)
+        ),
+    ]
+    mine = torch.full((2,), rank + 1.0)
+    work = dist.all_reduce(mine, group=group, async_op=True)
+    assert work is not None
+    work.wait()
+    return f"{type(checker).__name__} of {checker.wrapped_pg.name()}", said, mine.tolist()

@@ -85,6 +85,15 @@ def test_what_cannot_be_done_is_refused(two: Ranks) -> None:
             assert words in text
 
 
+def test_pytorch_checks_what_ranks_ask_for(two: Ranks) -> None:
+    for checker, said, total in two.results(programs.checked):
+        assert checker == "_ProcessGroupWrapper of tensorwire"
+        for text, aspect in zip(said, ["Tensor shapes: ", "Op type: "], strict=True):
+            assert "Detected mismatch between collectives on ranks" in text
+            assert aspect in text.partition("Collectives differ in the following aspects:")[2]
+        assert total == [3.0, 3.0]
+
+
 def test_a_back_end_for_both_kinds_of_devices(two: Ranks) -> None:
     both = "cpu:tensorwire,cuda:tensorwire"
     assert two.results(programs.messages, backend=both) == two.results(programs.messages)
