@@ -30,6 +30,7 @@ app = single()
     "[bold]tensorwire bench tensorflow[/]\n\n"
     "[bold]tensorwire bench tensorflow --cases tensor --sizes 4,1M,64M --rounds 9[/]\n\n"
     "[bold]tensorwire bench tensorflow --cases many --many-sizes 4K[/]\n\n"
+    "[bold]tensorwire bench tensorflow --cases mirrored --transport shm[/]\n\n"
     "[bold]tensorwire bench tensorflow --transport tcp --json --output figures.json[/]\n\n"
     "Exit codes: 0 all figures are there, 1 some are missing (the notes say why) or a file could "
     "not be written, 2 wrong usage, 130 after Ctrl-C, which ends with the figures that there are.",
@@ -39,7 +40,7 @@ def tensorflow(
         list[str], typer.Option(help="shm, verbs, tcp; repeat or separate by commas.")
     ] = ["shm", "tcp"],  # noqa: B006
     cases: Annotated[
-        str, typer.Option(help="tensor, many, ps-step, allreduce.")
+        str, typer.Option(help="tensor, many, ps-step, allreduce, mirrored.")
     ] = "tensor,ps-step,allreduce",
     sizes: Annotated[
         str, typer.Option(help="Bytes of the tensor; K, M and G are powers of 1024.")
@@ -51,6 +52,9 @@ def tensorflow(
         str, typer.Option(help="Bytes of the variables in a parameter-server step.")
     ] = "100M",
     reduce_size: Annotated[str, typer.Option(help="Bytes that are reduced.")] = "64M",
+    model_size: Annotated[
+        str, typer.Option(help="Bytes of the variables in the case mirrored.")
+    ] = "96M",
     rounds: Rounds = 5,
     seconds: Seconds = 0.5,
     peers: Annotated[
@@ -65,17 +69,18 @@ def tensorflow(
     Every contender is a cluster of two processes on 127.0.0.1. A row is printed only when its
     tensors took the transport that was asked for, and when the results were right.
     """
-    from tensorwire.bench.suites.tensorflow.cases import CASES, WORD
+    from tensorwire.bench.suites.tensorflow.cases import CASES, MIRRORED, WORD
     from tensorwire.bench.suites.tensorflow.suite import Options, Steps
     from tensorwire.transports import names
 
     wanted = Options(
         transports=choices("--transport", ",".join(transport), names()),
-        cases=choices("--cases", cases, CASES),
+        cases=choices("--cases", cases, (*CASES, MIRRORED)),
         sizes=sizes_of("--sizes", sizes, WORD, WORD),
         many_sizes=sizes_of("--many-sizes", many_sizes, WORD, WORD),
         step_size=size_of("--step-size", step_size, WORD, WORD),
         reduce_size=size_of("--reduce-size", reduce_size, WORD, WORD),
+        model_size=size_of("--model-size", model_size, WORD, WORD),
         rounds=rounds,
         seconds=seconds,
         peers=words("--peers", ",".join(peers)) if peers else [],

@@ -17,6 +17,7 @@ NAMES = (
     *("received_grpc", "served_grpc"),
     *("collective_received", "collective_received_bytes", "collective_grpc"),
     *("collective_grouped", "collective_grouped_bytes"),
+    *("group_memory_bytes", "group_message_bytes"),
 )
 LARGE = Work("tensor", IN_PLACE_FROM)
 taken = Tensorwire().taken
@@ -99,3 +100,21 @@ def test_buffers_of_a_collective_and_a_tensor_beside_it_that_tells_the_transport
         taken(work, "tcp", 1, found)
     with pytest.raises(PathError, match="no link"):
         taken(work, "shm", 1, found | {"received_shm": 0})
+
+
+@pytest.mark.parametrize(
+    ("way", "counter", "other"),
+    [
+        ("shm", "group_memory_bytes", "group_message_bytes"),
+        ("tcp", "group_message_bytes", "group_memory_bytes"),
+    ],
+)
+def test_gradients_of_a_strategy_go_by_a_group(way: str, counter: str, other: str) -> None:
+    work = Work("mirrored", IN_PLACE_FROM)
+    found = counts(**{counter: 2 * work.size})
+    assert taken(work, way, 1, found) == Taken(way, None)
+    for wrong in (counts(**{other: 2 * work.size}), counts(**{counter: 2 * work.size - 4})):
+        with pytest.raises(PathError, match=r"only .* by a group"):
+            taken(work, way, 1, wrong)
+    with pytest.raises(PathError, match="stock gRPC"):
+        taken(work, way, 1, found | {"collective_grpc": 1})

@@ -8,14 +8,18 @@ import os
 from collections.abc import Mapping
 from typing import Final
 
+from tensorwire import _core
 from tensorwire.bench.harness.work import Work
-from tensorwire.bench.suites.tensorflow.cases import MANY, largest, moved
+from tensorwire.bench.suites.collectives.ways import WAYS
+from tensorwire.bench.suites.tensorflow.cases import MANY, MIRRORED, largest, moved
 from tensorwire.bench.suites.tensorflow.contender import Contender, Counts, PathError, Taken
 from tensorwire.transports import names, why_not
 
 IN_PLACE_FROM: Final = 1 << 20
 """Larger tensors must be read in place over shared memory; small ones are cheaper to copy."""
 LINK_BYTES: Final = ("in_place", "shm", "verbs", "tcp")
+MEMORY, MESSAGES = GROUP_BYTES = ("group_memory_bytes", "group_message_bytes")
+"""What groups of ranks have moved over memory that all of them read, and by links."""
 
 
 class Tensorwire(Contender):
@@ -41,7 +45,10 @@ class Tensorwire(Contender):
     def counts(self) -> Counts:
         from tensorwire import tensorflow as plugin
 
-        return {name: count for name, count in plugin.stats().items() if isinstance(count, int)}
+        counts = {**plugin.stats(), **dict.fromkeys(GROUP_BYTES, 0)}
+        for _, way, _, nbytes in _core.group_statistics():
+            counts[MEMORY if way in WAYS["memory"] else MESSAGES] += nbytes
+        return counts
 
     def taken(self, work: Work, transport: str, steps: int, counts: Counts) -> Taken:
         if not counts:
@@ -49,6 +56,11 @@ class Tensorwire(Contender):
         stock = max(counts["received_grpc"], counts["served_grpc"]) + counts["collective_grpc"]
         if stock:
             raise PathError(f"{stock} tensors took stock gRPC")
+        if work.case == MIRRORED:
+            # Nothing else tells the transport of links: they have no other than was asked for.
+            by = MEMORY if transport == "shm" else MESSAGES
+            _enough(counts[by], moved(work) * steps, " by a group")
+            return Taken(transport)
         found = {way for way in LINK_BYTES if counts[f"received_{way}"]}
         transports = {"shm" if way == "in_place" else way for way in found}
         if transports != {transport}:

@@ -15,9 +15,10 @@ import threading
 import time
 from array import array
 from collections.abc import Mapping, Sequence
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from tensorwire.bench.harness.control import Control, conversation
+from tensorwire.bench.harness.measure import timed_calls
 from tensorwire.bench.harness.work import Work
 from tensorwire.bench.suites.collectives.contender import Call, Meeting, Rank, find
 from tensorwire.bench.suites.collectives.operations import OPERATIONS, arrays, check
@@ -76,23 +77,17 @@ class Driver:
         which is not in their times: otherwise the root would be calls ahead of the others."""
         assert self._call is not None
         call, barrier, clock = self._call, self._rank.barrier, time.perf_counter_ns
+        barrier()
+        if not self._rooted:
+            return timed_calls(call, calls)
         durations = array("q")
         keep = durations.append
-        barrier()
         used = time.process_time()
-        if self._rooted:
-            for _ in range(calls):
-                before = clock()
-                call()
-                keep(clock() - before)
-                barrier()
-        else:
+        for _ in range(calls):
             before = clock()
-            for _ in range(calls):
-                call()
-                after = clock()
-                keep(after - before)
-                before = after
+            call()
+            keep(clock() - before)
+            barrier()
         return durations, time.process_time() - used
 
     def ways(self) -> list[str]:
@@ -106,15 +101,19 @@ class Driver:
 
 def answer(control: Control, driver: Driven) -> None:
     while message := control.receive():
-        if "work" in message:
-            driver.open(Work(**message["work"]))
-            control.send({"ready": True})
-        else:
-            durations, used = driver.run(message["calls"])
-            if message["last"]:
-                driver.close()
-            figures = {"nanoseconds": durations.tolist(), "cpu_seconds": used}
-            control.send({**figures, "ways": [*driver.ways()]})
+        control.send(answered(driver, message))
+
+
+def answered(driver: Driven, message: Mapping[str, Any]) -> dict[str, Any]:
+    """Does what the message says; the answer to it."""
+    if "work" in message:
+        driver.open(Work(**message["work"]))
+        return {"ready": True}
+    durations, used = driver.run(message["calls"])
+    if message["last"]:
+        driver.close()
+    figures = {"nanoseconds": durations.tolist(), "cpu_seconds": used}
+    return {**figures, "ways": [*driver.ways()]}
 
 
 def end_with(control: Control) -> None:

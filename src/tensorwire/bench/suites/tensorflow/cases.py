@@ -2,14 +2,14 @@
 """What is measured: steps of a session over two tasks, each with a result that is checked.
 
 Task 0 drives the session and computes, as a worker does; task 1 holds the variables, as a parameter
-server does. In an allreduce they are equals.
+server does. In an allreduce they are equals. The case ``mirrored`` has no session: ``mirrored.py``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -29,6 +29,9 @@ MANY = 400
 STEP_MILLISECONDS = 60_000
 """A step that takes longer fails."""
 
+MIRRORED: Final = "mirrored"
+"""Whose steps are those of a strategy, in processes of their own (``mirrored.py``)."""
+
 Step = Callable[[], None]
 Check = Callable[[], None]
 
@@ -36,8 +39,8 @@ Check = Callable[[], None]
 def work(case: str, size: int) -> Work:
     """case: ``tensor`` (a variable is read by the other task, which adds it up), ``many`` (so are
     many variables), ``ps-step`` (variables are read by the other task, which sends back gradients
-    that are applied to them) or ``allreduce`` (both tasks end with the sum of what each of them
-    has).
+    that are applied to them), ``allreduce`` (both tasks end with the sum of what each of them
+    has) or ``mirrored`` (so they do of gradients, which each task applies to its variables).
 
     size: bytes of the tensor, or of all variables; a multiple of 4.
     """
@@ -89,7 +92,7 @@ def _pattern(elements: int) -> Array:
     return payload(elements * WORD)
 
 
-def _checksum(tf: Any, tensor: Any) -> Any:
+def checksum(tf: Any, tensor: Any) -> Any:
     """The sum of all 32-bit words, wrapped around: the same in any order."""
     return tf.reduce_sum(tf.bitcast(tensor, tf.int32))
 
@@ -106,7 +109,7 @@ def _compare(found: Any, expected: Any) -> None:
 def _tensor(tf: Any, session: Any, elements: int, key: int) -> tuple[Step, Check]:
     value = _variable(tf, "value", HOLDER, elements).read_value()
     with tf.device(WORKER):
-        step, found = tf.reduce_sum(value), _checksum(tf, value)
+        step, found = tf.reduce_sum(value), checksum(tf, value)
     expected = _checksum_of(_pattern(elements))
     return session.make_callable(step.op), lambda: _compare(int(session.run(found)), expected)
 
@@ -124,7 +127,7 @@ def _many(tf: Any, session: Any, elements: int, key: int) -> tuple[Step, Check]:
         value = _variable(tf, f"variable{place}", HOLDER, length).read_value()
         with tf.device(WORKER):
             sums.append(tf.reduce_sum(value))
-            found.append(_checksum(tf, value))
+            found.append(checksum(tf, value))
         expected.append(_checksum_of(_pattern(length)))
     return (
         session.make_callable(tf.group(*sums)),
@@ -148,7 +151,7 @@ def _ps_step(tf: Any, session: Any, elements: int, key: int) -> tuple[Step, Chec
                     var=variable.handle, alpha=1.0, delta=gradient
                 )
             )
-            sums.append(_checksum(tf, variable.read_value()))
+            sums.append(checksum(tf, variable.read_value()))
     run = session.make_callable(tf.group(*updates))
     positive, negative = (
         [_checksum_of(sign * _pattern(length)) for length in lengths]
@@ -186,10 +189,10 @@ def _allreduce(tf: Any, session: Any, elements: int, key: int) -> tuple[Step, Ch
                 )
             )
     with tf.device(HOLDER):
-        theirs = _checksum(tf, reduced[1])
+        theirs = checksum(tf, reduced[1])
     with tf.device(WORKER):
         # A tensor from the other task, so that what counts tensors tells by which transport.
-        both = tf.stack([_checksum(tf, reduced[0]), theirs])
+        both = tf.stack([checksum(tf, reduced[0]), theirs])
     expected = [_checksum_of(_pattern(elements) * np.float32(2))] * 2
     options = tf.compat.v1.RunOptions()
     options.experimental.collective_graph_key = key

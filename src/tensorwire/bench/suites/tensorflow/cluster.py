@@ -1,19 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A contender under measurement: two tasks of a cluster, each in a process of its own."""
+"""A contender under measurement: two tasks of a cluster, each in a process of its own. One drives
+the other; in the case ``mirrored`` they are workers of a strategy, and do the same."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from typing import Any
 
 from tensorwire import launch
-from tensorwire.bench.harness.control import Control
+from tensorwire.bench.harness.control import AgentError, Control
 from tensorwire.bench.harness.measure import Visit
-from tensorwire.bench.harness.processes import START_SECONDS, VISIT_FACTOR, expect, started
+from tensorwire.bench.harness.processes import (
+    START_SECONDS,
+    VISIT_FACTOR,
+    Hello,
+    expect,
+    started,
+)
 from tensorwire.bench.harness.schedule import Entry
 from tensorwire.bench.harness.work import Work
+from tensorwire.bench.suites.collectives.ranks import Ranks
 from tensorwire.bench.suites.tensorflow.cases import JOB, STEP_MILLISECONDS
 from tensorwire.bench.suites.tensorflow.contender import Counts, find
 
@@ -60,18 +69,53 @@ def grown(before: Sequence[Counts], after: Sequence[Counts]) -> dict[str, int]:
     return total
 
 
+class Workers(Ranks):
+    """Two workers. Raises AgentError as a cluster does, and when their variables differ."""
+
+    def __init__(
+        self, entry: Entry, controls: Sequence[Control], hellos: Sequence[dict[str, Any]]
+    ) -> None:
+        super().__init__(controls, hellos)
+        self._contender = find(entry.contender)
+
+    def visit(self, work: Work, seconds: float) -> Visit:
+        before, _ = self._told()
+        visit = super().visit(work, seconds)
+        after, checksums = self._told()
+        if len(checksums) > 1 and not self._contender.alone:
+            raise AgentError("after the same steps its workers have other variables")
+        way = self._contender.taken(work, self.path, visit.calls, grown(before, after))
+        return replace(visit, path=way.transport, in_place=way.in_place)
+
+    def _told(self) -> tuple[list[Counts], set[int | None]]:
+        """What each has counted, and the checksums of their variables."""
+        answers = self._ask({"counts": True}, START_SECONDS)
+        return [each["counts"] for each in answers], {each["checksum"] for each in answers}
+
+
 @contextmanager
 def start(entry: Entry) -> Iterator[Cluster]:
     """Starts both tasks, and ends them whatever state they are in."""
+    with _started(entry, "agent") as hellos:
+        controls = [control for control, _ in hellos]
+        yield Cluster(entry, controls, [hello["pid"] for _, hello in hellos])
+
+
+@contextmanager
+def start_workers(entry: Entry) -> Iterator[Workers]:
+    """The same, of the case ``mirrored``."""
+    with _started(entry, "worker") as hellos:
+        yield Workers(entry, [control for control, _ in hellos], [hello for _, hello in hellos])
+
+
+def _started(entry: Entry, program: str) -> AbstractContextManager[list[Hello]]:
     hosts = ",".join(launch.cluster(f"{JOB}=2").hosts(JOB))
 
     def commands(path: str) -> list[list[str]]:
-        command = [sys.executable, "-m", "tensorwire.bench.suites.tensorflow.agent"]
+        command = [sys.executable, "-m", f"tensorwire.bench.suites.tensorflow.{program}"]
         return [
             [*command, str(task), entry.contender, entry.transport, hosts, path]
             for task in range(2)
         ]
 
-    with started(commands, 2) as hellos:
-        controls = [control for control, _ in hellos]
-        yield Cluster(entry, controls, [hello["pid"] for _, hello in hellos])
+    return started(commands, 2)

@@ -32,7 +32,13 @@ class Taken:
 
 
 class Contender(contenders.Contender):
-    """A server protocol."""
+    """A server protocol.
+
+    alone: whether each worker of the case ``mirrored`` is a cluster of its own: a limit line, which
+    has no other case.
+    """
+
+    alone: bool = False
 
     @abc.abstractmethod
     def protocol(self, transport: str) -> str:

@@ -11,11 +11,11 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from array import array
 from collections.abc import Mapping, Sequence
 
 from tensorwire.bench.harness.control import conversation
+from tensorwire.bench.harness.measure import timed_calls
 from tensorwire.bench.harness.work import Work
 from tensorwire.bench.suites.collectives.agent import TIMEOUT_SECONDS, answer, end_with
 from tensorwire.bench.suites.collectives.contender import Meeting
@@ -42,17 +42,8 @@ class Driver:
         self._training = made
 
     def run(self, calls: int) -> tuple[array[int], float]:
-        """Nanoseconds of each step, and CPU seconds of all."""
         assert self._training is not None
-        step, clock = self._training.step, time.perf_counter_ns
-        durations = array("q")
-        used, before = time.process_time(), clock()
-        for _ in range(calls):
-            step()
-            after = clock()
-            durations.append(after - before)
-            before = after
-        return durations, time.process_time() - used
+        return timed_calls(self._training.step, calls)
 
     def ways(self) -> Sequence[str]:
         return ()
