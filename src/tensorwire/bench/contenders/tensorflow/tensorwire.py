@@ -58,8 +58,8 @@ class Tensorwire(Contender):
             raise PathError(f"{stock} tensors took stock gRPC")
         if work.case == MIRRORED:
             # Nothing else tells the transport of links: they have no other than was asked for.
-            by = MEMORY if transport == "shm" else MESSAGES
-            _enough(counts[by], moved(work) * steps, " by a group")
+            grouped = counts[MEMORY if transport == "shm" else MESSAGES]
+            _enough(grouped + counts["collective_received_bytes"], moved(work) * steps)
             return Taken(transport)
         found = {way for way in LINK_BYTES if counts[f"received_{way}"]}
         transports = {"shm" if way == "in_place" else way for way in found}

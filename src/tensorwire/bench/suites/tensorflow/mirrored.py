@@ -30,9 +30,12 @@ def whole(size: int) -> int:
     return WORD * LAYERS * width_of(size) ** 2
 
 
-def strategy(tf: Any, protocol: str, workers: Sequence[str], index: int) -> Any:
-    """Of the worker at that index; returns once all workers have come. TensorFlow has done nothing
-    in this process so far, and has one such strategy in it."""
+def join(tf: Any, protocol: str, workers: Sequence[str], index: int) -> Any:
+    """The strategy of the worker at that index, once all of them have come. TensorFlow has not run
+    anything in this process so far.
+
+    workers: their addresses; protocol: of their servers.
+    """
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec({JOB: workers}), task_type=JOB, task_id=index, rpc_layer=protocol
     )

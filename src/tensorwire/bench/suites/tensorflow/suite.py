@@ -97,7 +97,7 @@ class Steps(Suite):
         own = (Entry(name, transport) for transport in options.transports for name in names)
         others = (Entry(peer, way) for peer in options.peers for way in find(peer).transports)
         return cls(
-            [cls.baseline, *own, *others, *limits],
+            list(dict.fromkeys([cls.baseline, *own, *others, *limits])),
             [cases.work(case, size) for case in options.cases for size in sizes[case]],
             options.rounds,
             options.seconds,

@@ -19,7 +19,7 @@ from tensorwire.bench.harness.measure import timed_calls
 from tensorwire.bench.harness.work import Work
 from tensorwire.bench.suites.collectives.agent import answered, end_with
 from tensorwire.bench.suites.tensorflow.contender import Contender, find
-from tensorwire.bench.suites.tensorflow.mirrored import Training, strategy
+from tensorwire.bench.suites.tensorflow.mirrored import Training, join
 
 
 class Driver:
@@ -71,12 +71,10 @@ def main(arguments: list[str]) -> None:
         import tensorflow as tf
 
         place, hosts = int(index), addresses.split(",")
-        if contender.alone:
-            workers, joined = [place], strategy(tf, protocol, [hosts[place]], 0)
-        else:
-            workers, joined = [*range(len(hosts))], strategy(tf, protocol, hosts, place)
+        workers = [place] if contender.alone else [*range(len(hosts))]
+        strategy = join(tf, protocol, [hosts[each] for each in workers], workers.index(place))
         control.send({"role": f"{place:06}", "path": transport, "note": ""})
-        answer(control, contender, Driver(tf, joined, place, workers))
+        answer(control, contender, Driver(tf, strategy, place, workers))
     os._exit(0)  # servers of TensorFlow cannot be shut down
 
 
