@@ -7,7 +7,18 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from tests.figures.rows import MB, WAYS, Line, Rows, measured, part, table, times, with_ratio
+from tests.figures.rows import (
+    MB,
+    WAYS,
+    Line,
+    Rows,
+    measured,
+    part,
+    table,
+    times,
+    with_ratio,
+    wrapped,
+)
 from tests.figures.sets import load
 
 from tensorwire.bench.harness.report import duration, rate
@@ -84,6 +95,27 @@ def readme_calls() -> str:
         ],
     ]
     return table(["request", "grpcio", "tensorwire, shm", "tensorwire, tcp"], lines)
+
+
+NEIGHBOURS: Final = {
+    "plain Python TCP sockets": {"contender": "sockets"},
+    "the same with `cubic`": {"contender": "sockets-cubic"},
+    "pyzmq": {"contender": "zmq"},
+    "Arrow Flight": {"contender": "flight"},
+    "NIXL over shared memory": {"contender": "nixl", "transport": "shm"},
+    "MPI over shared memory": {"contender": "mpi", "transport": "shm"},
+}
+
+
+def readme_others() -> str:
+    """Of each the fastest of its ways."""
+    rows = Rows(load("rpc"))
+    found = {
+        label: rows.one(**way, case="request", size=64 * MB, origin="ordinary", reads=True)
+        for label, way in NEIGHBOURS.items()
+    }
+    times = [f"{label} {duration(measured(row.p50_us))}" for label, row in found.items() if row]
+    return wrapped(f"Others in the same run, 64 MiB, all of it read: {', '.join(times)}.")
 
 
 def calls() -> str:

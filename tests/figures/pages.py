@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from tests.figures import calls, memory, steps, tf_grpc
-from tests.figures.rows import MB, Line, Rows, measured, table, times
+from tests.figures.rows import MB, Line, Rows, measured, table, times, wrapped
 from tests.figures.sets import ROOT, file_of, load
 
 from tensorwire.bench.harness.report import duration
@@ -37,7 +37,8 @@ def home() -> str:
 
 
 class Table(NamedTuple):
-    """On a page between ``<!-- figures: NAME -->`` and ``<!-- end of figures -->``."""
+    """A table or a sentence, on a page between ``<!-- figures: NAME -->`` and
+    ``<!-- end of figures -->``."""
 
     name: str
     page: str
@@ -52,13 +53,19 @@ class Table(NamedTuple):
     @property
     def text(self) -> str:
         folder = "docs/benchmarks" if self.page == "README.md" else "benchmarks"
-        links = " and ".join(f"[{name}.json]({folder}/{name}.json)" for name in self.sets)
-        return f"{self.render()}\n\nMade from {links}.\n"
+        files: dict[str, list[str]] = {}
+        for name in self.sets:
+            (cpu,) = {each.environment["cpu"] for each in load(name)}
+            files.setdefault(cpu, []).append(f"[{name}.json]({folder}/{name}.json)")
+        links = ", and ".join(f"{' and '.join(of)} ({cpu})" for cpu, of in files.items())
+        return f"{self.render()}\n\n{wrapped(f'Made from {links}.')}\n"
 
 
 TABLES: Final = (
     Table("steps", "README.md", ["tensorflow"], steps.readme_steps),
+    Table("trained", "README.md", ["training"], steps.readme_training),
     Table("calls", "README.md", ["rpc", "bytes"], calls.readme_calls),
+    Table("others", "README.md", ["rpc"], calls.readme_others),
     Table("home", "docs/index.md", ["rpc", "tensorflow"], home),
     Table("calls", "docs/figures.md", ["rpc"], calls.calls),
     Table("sizes", "docs/figures.md", ["sizes"], calls.sizes),

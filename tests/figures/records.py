@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from tests.figures import sets
-from tests.figures.rows import table
+from tests.figures.rows import table, wrapped
 from tests.figures.sets import SETS, file_of, kept, outdated
 
 from tensorwire.bench.harness.report import host, plot
@@ -18,14 +17,7 @@ from tensorwire.bench.report import tables
 from tensorwire.bench.report.leads import Leads, leads
 from tensorwire.bench.report.runs import Run, parse
 
-COLUMNS: Final = 100
 MAKE: Final = "make benchmarks"
-
-
-def wrapped(text: str, indent: str = "") -> str:
-    return textwrap.fill(
-        text, COLUMNS, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
 
 
 def pages() -> Iterator[tuple[Path, str]]:

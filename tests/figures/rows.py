@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ Line = Sequence[str]
 
 MB: Final = 1 << 20
 WAYS: Final = ("shm", "tcp")
+COLUMNS: Final = 100
 
 
 class Rows:
@@ -57,3 +59,9 @@ def table(head: Line, lines: Sequence[Line]) -> str:
         for line in (head, *(line for line in lines if any(line[1:])))
     )
     return "\n".join([first, "|---" * len(head) + "|", *others])
+
+
+def wrapped(text: str, indent: str = "") -> str:
+    return textwrap.fill(
+        text, COLUMNS, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )

@@ -169,6 +169,7 @@ def step_rows() -> list[Row]:
 
 
 HERE = {
+    "cpu": "a processor",
     "notes": ["nixl over tcp: left out: nixl is not installed: pip install nixl"],
     "interrupted": False,
     "settings": {},
@@ -291,6 +292,9 @@ def test_tables_show_what_was_measured(measured: Path) -> None:
     assert "| CPU seconds per GB at 64 MiB | 1 | 0.01 | 0.1 |" in readme
     assert "| 16 MiB | 60 ms | 5 ms (**12x**) | 20 ms (3.0x) |" in readme
     assert "Made from [rpc.json](docs/benchmarks/rpc.json) and [bytes.json]" in readme
+    assert "(docs/benchmarks/tensorflow.json) (a processor)." in readme
+    assert "went from 10 to 30 images/s" in readme
+    assert "Others in the same run, 64 MiB, all of it read: the same with `cubic` " in readme
     figures = (measured / "docs" / "figures.md").read_text()
     assert "| 8 B request, p50 (p99) | 100x (200x) | 10x (20x) |" in figures
     assert "| 64 MiB request against NIXL (ours published, both read) | 4.0x | |" in figures
