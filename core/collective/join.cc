@@ -50,24 +50,22 @@ class Arrivals final : public RefCounted {
     came_.notify();
   }
 
-  Ended wait_for(int rank, const Wait& wait) {
+  // Until one that was not there before has come.
+  Ended wait(uint32_t seen, const Wait& wait) {
     return wait_through(wait, [&](Nanos until) {
       for (;;) {
-        const uint32_t seen = came_.sequence();
-        if (has(rank)) return Waited::kDone;
+        if (came_.sequence() != seen) return Waited::kDone;
         const FutexWait woken = came_.wait(seen, until);
         if (woken == FutexWait::kTimeout) return Waited::kTimeout;
         if (woken == FutexWait::kSignal) return Waited::kSignal;
       }
     });
   }
-  bool has(int rank) {
+  uint32_t sequence() const { return came_.sequence(); }
+  // Null: it has not come since this was asked last.
+  Ref<CallPort> take(size_t rank) {
     const MutexLock lock(mutex_);
-    return static_cast<bool>(ports_[static_cast<size_t>(rank)]);
-  }
-  Ref<CallPort> take(int rank) {
-    const MutexLock lock(mutex_);
-    return std::move(ports_[static_cast<size_t>(rank)]);
+    return std::move(ports_[rank]);
   }
 
  private:
@@ -131,9 +129,31 @@ class GroupEntry {
         store_(store),
         seat_(seat),
         wait_(wait),
-        answered_(static_cast<size_t>(seat.size)) {}
+        arrivals_(make_ref<Arrivals>(runtime, seat.size)),
+        answered_(static_cast<size_t>(seat.size)),
+        ports_(static_cast<size_t>(seat.size)) {}
 
+  // The others are told why one gives up.
   Result<std::unique_ptr<Members>> run() {
+    const Status status = meet();
+    auto members = std::make_unique<Members>(seat_.rank, std::move(ports_));
+    if (status.ok()) return members;
+    members->fail(status);
+    return status;
+  }
+
+ private:
+  // Between looks at the store and at who has come.
+  class Pause {
+   public:
+    Nanos next() { return std::exchange(next_, std::min(2 * next_, kLongest)); }
+
+   private:
+    Nanos next_ = 5 * kMillisecond;
+  };
+  static constexpr Nanos kLongest = 500 * kMillisecond;
+
+  Status meet() {
     auto poller = runtime_.background();
     if (!poller) return poller.status();
     auto policy = route::choose(runtime_.kinds());
@@ -142,68 +162,100 @@ class GroupEntry {
     auto named = read_anew(runtime_.kinds(), kHost);
     if (!named) return named.status();
     const std::string at = !seat_.host.empty() ? seat_.host : named->empty() ? kLoopback : *named;
-    const auto arrivals = make_ref<Arrivals>(runtime_, seat_.size);
-    Reception reception(runtime_, **poller, arrivals);
+    Reception reception(runtime_, **poller, arrivals_);
     auto addresses = reception.open(runtime_, policy_, at);
     if (!addresses) return addresses.status();
 
     if (Status status = fill_random(nonce_); !status.ok()) return status;
-    const auto presence = encode_presence({runtime_.hello(), nonce_});
+    const auto presence =
+        encode_presence({runtime_.hello(), nonce_, static_cast<uint32_t>(seat_.size)});
     if (Status status = store_.set(presence_of(seat_.rank), presence); !status.ok()) return status;
     for (int guest = seat_.rank + 1; guest < seat_.size; ++guest)
       if (Status status = invite(reception.listener(), *addresses, guest); !status.ok())
         return status;
-
-    std::vector<Ref<CallPort>> ports(static_cast<size_t>(seat_.size));
-    for (int host = 0; host < seat_.rank; ++host) {
-      auto port = visit(host);
-      if (!port) return port.status();
-      ports[static_cast<size_t>(host)] = std::move(*port);
-    }
-    Pause pause;
-    for (int guest = seat_.rank + 1; guest < seat_.size;) {
-      const Ended ended = arrivals->wait_for(guest, until(pause.next()));
-      if (ended == Ended::kInterrupted) return interrupted();
-      if (ended == Ended::kDone) {
-        ports[static_cast<size_t>(guest)] = arrivals->take(guest);
-        ++guest;
-        continue;
-      }
-      if (now() >= wait_.deadline) return absent(guest);
-      for (int late = guest; late < seat_.size; ++late) {
-        if (arrivals->has(late)) continue;
-        if (Status status = invite(reception.listener(), *addresses, late); !status.ok())
-          return status;
-      }
-    }
-    return std::make_unique<Members>(seat_.rank, std::move(ports));
+    for (int host = 0; host < seat_.rank; ++host)
+      if (Status status = visit(host); !status.ok()) return status;
+    return receive(reception.listener(), *addresses);
   }
 
- private:
-  // Between looks at what the store has of an earlier attempt, until it is of this one.
-  class Pause {
-   public:
-    Nanos next() { return std::exchange(next_, std::min(2 * next_, 500 * kMillisecond)); }
+  // Waits for the ranks above.
+  Status receive(meet::Listener& listener, std::span<const std::string> addresses) {
+    for (Pause pause;;) {
+      const uint32_t seen = arrivals_->sequence();
+      if (Status status = collect(); !status.ok()) return status;
+      const auto missing = std::ranges::find_if(ports_.begin() + seat_.rank + 1, ports_.end(),
+                                                [](const Ref<CallPort>& port) { return !port; });
+      if (missing == ports_.end()) return {};
+      const Ended ended = arrivals_->wait(seen, until(pause.next()));
+      if (ended == Ended::kInterrupted) return interrupted();
+      if (ended == Ended::kDone) continue;
+      if (now() >= wait_.deadline) return absent(static_cast<int>(missing - ports_.begin()));
+      if (Status status = still_this_rank(); !status.ok()) return status;
+      for (int guest = seat_.rank + 1; guest < seat_.size; ++guest) {
+        if (ports_[static_cast<size_t>(guest)]) continue;
+        if (Status status = invite(listener, addresses, guest); !status.ok()) return status;
+      }
+    }
+  }
 
-   private:
-    Nanos next_ = 5 * kMillisecond;
-  };
+  // Takes those who have come. UNAVAILABLE: one of them is gone.
+  Status collect() {
+    for (size_t rank = 0; rank < ports_.size(); ++rank) {
+      if (auto port = arrivals_->take(rank)) ports_[rank] = std::move(port);
+      if (!ports_[rank] || ports_[rank]->link().alive()) continue;
+      const Link& link = ports_[rank]->link();
+      return {Code::kUnavailable, text({"rank ", rank, " (", link.peer().name(),
+                                        ") is gone: ", link.death().details()})};
+    }
+    return {};
+  }
+  // ALREADY_EXISTS: another process has come as this rank.
+  Status still_this_rank() {
+    const auto own = last_said(seat_.rank);
+    if (!own || own->nonce == nonce_) return {};
+    return {Code::kAlreadyExists, text({"another process has come as rank ", seat_.rank, ", too"})};
+  }
+
+  // While a rank is waited for: whether something has come up. Rank 0 answers all, so that who was
+  // told another size learns that there.
+  Status look_around() {
+    if (Status status = collect(); !status.ok()) return status;
+    if (Status status = still_this_rank(); !status.ok()) return status;
+    if (seat_.rank == 0 || ports_[0]) return {};
+    const auto bytes = store_.get(invitation_of(0, seat_.rank), {now(), nullptr, nullptr});
+    return bytes ? follow(0, *bytes) : Status();
+  }
+
+  // What the store has of a rank, without a wait.
+  std::optional<Presence> last_said(int rank) {
+    const auto bytes = store_.get(presence_of(rank), {now(), nullptr, nullptr});
+    if (!bytes) return std::nullopt;
+    auto presence = decode_presence(*bytes);
+    return presence ? std::optional(*presence) : std::nullopt;
+  }
 
   // This rank's wait, but no longer than that.
   Wait until(Nanos pause) const {
     return {std::min(wait_.deadline, now() + pause), wait_.interrupted, wait_.context};
   }
   static Status interrupted() { return {Code::kCancelled, "the wait was interrupted"}; }
-  Status absent(int rank) const {
-    return {Code::kDeadlineExceeded,
-            text({"rank ", rank, " has not come to the group of ", seat_.size, " in time"})};
+  Status absent(int rank) {
+    std::string why =
+        text({"rank ", rank, " has not come to the group of ", seat_.size, " in time"});
+    const auto said = last_said(rank);
+    if (said && said->size != static_cast<uint32_t>(seat_.size))
+      why += text({"; the one that came as rank ", rank, " was of a group of ", said->size});
+    return {Code::kDeadlineExceeded, why};
   }
 
   // What a rank has put into the store.
   Result<std::vector<std::byte>> get(int rank, const std::string& key) {
-    auto value = store_.get(key, wait_);
-    if (!value && value.status().code() == Code::kDeadlineExceeded) return absent(rank);
-    return value;
+    for (;;) {
+      auto value = store_.get(key, until(kLongest));
+      if (value || value.status().code() != Code::kDeadlineExceeded) return value;
+      if (now() >= wait_.deadline) return absent(rank);
+      if (Status status = look_around(); !status.ok()) return status;
+    }
   }
 
   // Unless the presence that the store has was answered before.
@@ -221,6 +273,7 @@ class GroupEntry {
     listener.introduce(ticket->session, {}, std::to_string(guest));
     Answer answer;
     answer.to = presence->nonce;
+    answer.size = static_cast<uint32_t>(seat_.size);
     wire::Welcome& welcome = answer.welcome;
     welcome.hello = runtime_.hello();
     welcome.instance = runtime_.instance();
@@ -232,20 +285,33 @@ class GroupEntry {
     return store_.set(invitation_of(seat_.rank, guest), encode_answer(answer));
   }
 
-  Result<Ref<CallPort>> visit(int host) {
-    for (Pause pause;;) {
+  Status visit(int host) {
+    for (Pause pause; !ports_[static_cast<size_t>(host)];) {
       auto bytes = get(host, invitation_of(host, seat_.rank));
       if (!bytes) return bytes.status();
-      auto answer = decode_answer(*bytes);
-      if (!answer) return answer.status();
-      if (answer->to == nonce_) return connect(host, answer->welcome);
-      const Ended ended = wait_through(until(pause.next()), [&](Nanos deadline) {
-        const FutexWait woken = nothing_.wait(nothing_.sequence(), deadline);
-        return woken == FutexWait::kSignal ? Waited::kSignal : Waited::kTimeout;
-      });
+      if (Status status = follow(host, *bytes); !status.ok()) return status;
+      if (ports_[static_cast<size_t>(host)]) break;
+      const Ended ended = arrivals_->wait(arrivals_->sequence(), until(pause.next()));
       if (ended == Ended::kInterrupted) return interrupted();
       if (now() >= wait_.deadline) return absent(host);
+      if (Status status = look_around(); !status.ok()) return status;
     }
+    return {};
+  }
+
+  // Connects to a rank that has answered, if it has answered this process. FAILED_PRECONDITION: its
+  // group has another size.
+  Status follow(int host, std::span<const std::byte> bytes) {
+    auto answer = decode_answer(bytes);
+    if (!answer) return answer.status();
+    if (answer->to != nonce_) return {};
+    auto port = connect(host, answer->welcome);
+    if (!port) return port.status();
+    ports_[static_cast<size_t>(host)] = std::move(*port);
+    if (answer->size == static_cast<uint32_t>(seat_.size)) return {};
+    return {Code::kFailedPrecondition,
+            text({"rank ", host, " has come to a group of ", answer->size, ", and rank ",
+                  seat_.rank, " to one of ", seat_.size})};
   }
 
   Result<Ref<CallPort>> connect(int host, const wire::Welcome& welcome) {
@@ -289,8 +355,9 @@ class GroupEntry {
   const Wait& wait_;
   route::Policy policy_;
   wire::Nonce nonce_{};
+  const Ref<Arrivals> arrivals_;
   std::vector<std::optional<wire::Nonce>> answered_;  // by rank
-  Event nothing_;                                     // for waits that only time ends
+  std::vector<Ref<CallPort>> ports_;                  // by rank; null: not there yet
 };
 
 }  // namespace

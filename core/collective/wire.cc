@@ -10,14 +10,16 @@
 namespace tw::collective {
 namespace {
 
-constexpr size_t kNeighboursSize = 9;  // without the ranks
+constexpr size_t kNeighboursSize = 9;                                   // without the ranks
+constexpr size_t kAnswerSize = sizeof(wire::Nonce) + sizeof(uint32_t);  // without the Welcome
 
 }  // namespace
 
 std::array<std::byte, kPresenceSize> encode_presence(const Presence& presence) {
   std::array<std::byte, kPresenceSize> bytes;
   wire::encode_hello(std::span(bytes).first<wire::kHelloSize>(), presence.hello);
-  wire::store(bytes.data() + wire::kHelloSize, presence.nonce);
+  std::byte* const at = wire::store(bytes.data() + wire::kHelloSize, presence.nonce);
+  wire::store(at, presence.size);
   return bytes;
 }
 
@@ -28,23 +30,27 @@ Result<Presence> decode_presence(std::span<const std::byte> bytes) {
                         kPresenceSize, ": install the same version of tensorwire everywhere"})};
   auto hello = wire::decode_hello(bytes.first(wire::kHelloSize));
   if (!hello) return hello.status();
-  return Presence{*hello, wire::load<wire::Nonce>(bytes.data() + wire::kHelloSize)};
+  const std::byte* const at = bytes.data() + wire::kHelloSize;
+  return Presence{*hello, wire::load<wire::Nonce>(at),
+                  wire::load<uint32_t>(at + sizeof(wire::Nonce))};
 }
 
 std::vector<std::byte> encode_answer(const Answer& answer) {
-  std::vector<std::byte> bytes(sizeof answer.to + wire::welcome_size(answer.welcome));
-  wire::encode_welcome(wire::store(bytes.data(), answer.to), answer.welcome);
+  std::vector<std::byte> bytes(kAnswerSize + wire::welcome_size(answer.welcome));
+  std::byte* at = wire::store(bytes.data(), answer.to);
+  at = wire::store(at, answer.size);
+  wire::encode_welcome(at, answer.welcome);
   return bytes;
 }
 
 Result<Answer> decode_answer(std::span<const std::byte> bytes) {
-  constexpr size_t kWelcome = sizeof(wire::Nonce);
-  if (bytes.size() < kWelcome)
+  if (bytes.size() < kAnswerSize)
     return Status{Code::kInvalidArgument,
                   text({"an answer to a rank is cut short after ", bytes.size(), " bytes"})};
-  auto welcome = wire::decode_welcome(bytes.subspan(kWelcome));
+  auto welcome = wire::decode_welcome(bytes.subspan(kAnswerSize));
   if (!welcome) return welcome.status();
-  return Answer{wire::load<wire::Nonce>(bytes.data()), std::move(*welcome)};
+  return Answer{wire::load<wire::Nonce>(bytes.data()),
+                wire::load<uint32_t>(bytes.data() + sizeof(wire::Nonce)), std::move(*welcome)};
 }
 
 std::array<std::byte, kStepHeaderSize> encode_step(const StepHeader& header) {

@@ -22,6 +22,7 @@ namespace tw::collective {
 struct Presence {
   wire::Hello hello;
   wire::Nonce nonce{};
+  uint32_t size = 1;  // ranks of the group
 
   bool operator==(const Presence&) const = default;
 };
@@ -29,7 +30,8 @@ struct Presence {
 //  offset  size
 //       0    96  Hello
 //      96    32  nonce
-inline constexpr size_t kPresenceSize = wire::kHelloSize + sizeof(wire::Nonce);
+//     128     4  size
+inline constexpr size_t kPresenceSize = wire::kHelloSize + sizeof(wire::Nonce) + sizeof(uint32_t);
 
 std::array<std::byte, kPresenceSize> encode_presence(const Presence& presence);
 // INVALID_ARGUMENT: another size, or no Hello.
@@ -37,13 +39,15 @@ Result<Presence> decode_presence(std::span<const std::byte> bytes);
 
 // How the one that said it reaches another rank, in the store.
 struct Answer {
-  wire::Nonce to{};  // the nonce of the presence
+  wire::Nonce to{};   // the nonce of the presence
+  uint32_t size = 1;  // ranks of the group, as the one that answers has it
   wire::Welcome welcome;
 };
 
 //  offset  size
 //       0    32  nonce
-//      32     -  Welcome
+//      32     4  size
+//      36     -  Welcome
 std::vector<std::byte> encode_answer(const Answer& answer);
 // The addresses point into the bytes. INVALID_ARGUMENT, FAILED_PRECONDITION: see decode_welcome.
 Result<Answer> decode_answer(std::span<const std::byte> bytes);

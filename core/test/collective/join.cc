@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <set>
 #include <thread>
 
@@ -34,6 +35,10 @@ class WatchedStore final : public collective::Store {
   }
   void await_written(const std::string& key) { await(written_, key); }
   void await_read(const std::string& key) { await(read_, key); }
+  bool was_read(const std::string& key) {
+    const std::lock_guard lock(mutex_);
+    return read_.contains(key);
+  }
 
  private:
   void note(std::set<std::string>& keys, const std::string& key) {
@@ -132,6 +137,77 @@ TEST_CASE("join: an interruption ends the wait for an earlier attempt's ranks") 
     CHECK(Group::make(store, {rank, 2, "127.0.0.1"}, interrupted).status().code() ==
           Code::kCancelled);
   }
+}
+
+// What joining came to on each of the ranks, which were told so many ranks of the group.
+std::vector<Status> joined(const std::vector<collective::Seat>& seats, collective::Store& store) {
+  std::vector<Status> came(seats.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < seats.size(); ++i)
+    threads.emplace_back([&, i] {
+      auto group = Group::make(store, seats[i], within(kLong));
+      if (!group) came[i] = group.status();
+    });
+  for (std::thread& thread : threads) thread.join();
+  return came;
+}
+
+TEST_CASE("join: ranks that were told different sizes are told so, all of them") {
+  MemoryStore store;
+  const auto came = joined({{0, 2, "127.0.0.1"}, {1, 3, "127.0.0.1"}}, store);
+  CHECK(came[1].code() == Code::kFailedPrecondition);
+  CHECK(came[1].details() == "rank 0 has come to a group of 2, and rank 1 to one of 3");
+  CHECK(!came[0].ok());
+  CHECK(came[0].details().find(came[1].details()) != std::string::npos);
+}
+
+TEST_CASE("join: who waits for a rank whose process has another size is told at the end") {
+  MemoryStore store;
+  check_all(attempt(store, 2, [](int) {}));
+  const Status status = Group::make(store, {2, 3, "127.0.0.1"}, within(50 * kMillisecond)).status();
+  CHECK(status.code() == Code::kDeadlineExceeded);
+  CHECK(status.details() ==
+        "rank 0 has not come to the group of 3 in time; the one that came as rank 0 was of a group "
+        "of 2");
+}
+
+TEST_CASE("join: who comes as a rank replaces the one that has come as it before") {
+  WatchedStore store;
+  const auto come_as = [&](int rank) {
+    auto group = Group::make(store, {rank, 2, "127.0.0.1"}, within(kLong));
+    return group ? Status() : group.status();
+  };
+  Status first, second;
+  std::thread earlier([&] { first = come_as(1); });
+  store.await_written("tensorwire/rank/1");
+  std::thread later([&] { second = come_as(1); });
+  earlier.join();
+  CHECK(first.code() == Code::kAlreadyExists);
+  CHECK(first.details() == "another process has come as rank 1, too");
+  CHECK(come_as(0).details() == "");
+  later.join();
+  CHECK(second.details() == "");
+}
+
+TEST_CASE("join: a rank that gives up on its way into the group is missed at once") {
+  WatchedStore store;
+  check_all(attempt(store, 3, [](int) {}));
+  store.forget();
+  // It has reached rank 0 by then, and rank 1 does not come.
+  const auto interrupted = [](void* context) -> int {
+    return static_cast<WatchedStore*>(context)->was_read("tensorwire/invitation/1/2");
+  };
+  Status left;
+  std::thread leaving([&] {
+    const Wait wait{deadline_after(kLong), interrupted, &store};
+    left = Group::make(store, {2, 3, "127.0.0.1"}, wait).status();
+  });
+  const Status status = Group::make(store, {0, 3, "127.0.0.1"}, within(kLong)).status();
+  leaving.join();
+  CHECK(left.code() == Code::kCancelled);
+  CHECK(status.code() == Code::kUnavailable);
+  CHECK(status.details().find("rank 2 (") == 0);
+  CHECK(status.details().find(left.details()) != std::string::npos);
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ wire::Nonce nonce(uint8_t from) {
 }
 
 TEST_CASE("presence: what was encoded is decoded, and nothing else") {
-  const Presence some{wire::local_hello({7, 8, 9}), nonce(1)};
+  const Presence some{wire::local_hello({7, 8, 9}), nonce(1), 5};
   const auto bytes = encode_presence(some);
   const auto found = decode_presence(bytes);
   REQUIRE(found.ok());
@@ -40,12 +40,14 @@ TEST_CASE("presence: what was encoded is decoded, and nothing else") {
 TEST_CASE("answer: what was encoded is decoded, and nothing else") {
   Answer some;
   some.to = nonce(3);
+  some.size = 5;
   some.welcome.secret.fill(5);
   some.welcome.addresses = {"tcp:127.0.0.1:4242", "shm:/tmp/socket"};
   const auto bytes = encode_answer(some);
   const auto found = decode_answer(bytes);
   REQUIRE(found.ok());
   CHECK(found->to == some.to);
+  CHECK(found->size == 5);
   CHECK(found->welcome.secret == some.welcome.secret);
   CHECK(found->welcome.addresses == some.welcome.addresses);
   for (size_t size = 0; size < bytes.size(); ++size) {
