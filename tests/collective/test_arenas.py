@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -63,3 +65,32 @@ def reduce_until_killed(group: Group) -> str:
 def test_a_rank_that_dies_is_missed(tmp_path: Path) -> None:
     with ranks(reduce_until_killed, tmp_path, 2) as running:
         assert "rank 1" in running.result(0)
+
+
+FULL = """
+import sys
+import numpy as np
+from tensorwire.collective import join
+
+with join(sys.argv[1], int(sys.argv[2]), 2, timeout=60) as group:
+    print(group.fabric, group.all_reduce(np.ones(300_000, np.float32)).sum())
+"""
+
+
+def test_a_rank_whose_arena_is_full_goes_by_messages(tmp_path: Path) -> None:
+    """It has no memory for the others to map."""
+    ranks_ = [
+        subprocess.Popen(
+            [sys.executable, "-c", FULL, tmp_path, str(rank)],
+            env=os.environ | ({"TENSORWIRE_BUFFER_BYTES": "1M"} if rank == 0 else {}),
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        said = [rank.communicate(timeout=60)[0] for rank in ranks_]
+    finally:
+        for rank in ranks_:
+            rank.kill()
+    assert said == ["messages 600000.0\n"] * 2
