@@ -52,16 +52,6 @@ def fully_sharded_module(rank: int, size: int) -> tuple[Values, Values]:
     return _losses(shared, shared.parameters(), _batches(size)[rank]), _whole(size)
 
 
-def hooked(rank: int, size: int) -> tuple[Values, Values]:
-    """``DistributedDataParallel`` with gradients in 16 bits, by PyTorch's own hook."""
-    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
-    from torch.nn.parallel import DistributedDataParallel
-
-    shared = DistributedDataParallel(_model())
-    shared.register_comm_hook(None, fp16_compress_hook)
-    return _losses(shared, shared.parameters(), _batches(size)[rank]), _whole(size)
-
-
 def tensor_parallel(rank: int, size: int) -> tuple[Values, Values]:
     """Columns of one layer and rows of the next on each rank of a mesh."""
     from torch.distributed.device_mesh import init_device_mesh

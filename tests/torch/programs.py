@@ -371,6 +371,25 @@ def many_at_once(rank: int, size: int) -> bool:
     return good and last.item() == 2.0
 
 
+def callbacks(rank: int, size: int) -> list[float]:
+    """Operations within callbacks, which wait for them, and others that were begun before those."""
+    mine, theirs = torch.tensor([rank + 1.0]), torch.tensor([10.0])
+
+    def again(future: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
+        (total,) = future.value()
+        dist.all_reduce(total, async_op=True).get_future().wait()
+        dist.all_reduce(total)
+        return total
+
+    large = torch.ones(1 << 20)
+    dist.all_reduce(large, async_op=True)  # callbacks are there before their operation ends
+    chained = dist.all_reduce(mine, async_op=True).get_future().then(again)
+    later = dist.all_reduce(theirs, async_op=True)
+    later.wait()
+    found: torch.Tensor = chained.wait()
+    return [found.item(), theirs.item(), large[-1].item()]
+
+
 def train(rank: int, size: int) -> tuple[list[float], str]:
     """A few steps of a model whose gradients come in several buckets."""
     from torch.nn.parallel import DistributedDataParallel

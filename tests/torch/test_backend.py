@@ -16,7 +16,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from tests.torch import parallelism, programs
+from tests.torch import hooks, parallelism, programs
 from tests.torch.ranks import Ranks, loads_back_ends
 
 import torch
@@ -108,11 +108,37 @@ def test_operations_keep_their_order(two: Ranks) -> None:
     assert two.results(programs.many_at_once) == [True, True]
 
 
+def test_callbacks_wait_for_operations_of_their_own(two: Ranks) -> None:
+    assert two.results(programs.callbacks) == [[12.0, 20.0, 2.0]] * 2
+
+
 def test_data_parallel_training_is_that_of_gloo(two: Ranks) -> None:
     (first, bits), (_, other) = two.results(programs.train)
     assert bits == other
     (theirs, _), _ = two.results(programs.train, backend="gloo")
     assert first == pytest.approx(theirs, rel=1e-4, abs=1e-6)
+
+
+def test_hooks_of_data_parallel_training_do_what_they_do_over_gloo(two: Ranks) -> None:
+    theirs = two.results(hooks.hooked, backend="gloo")
+    # The first by name, without NCCL; the others ask for shapes that are there over NCCL alone, or
+    # nowhere. PyTorch says so, whatever the back end.
+    refused = {"bf16", "batched PowerSGD", "quantized by tensor", "quantized by channel"}
+    for found, wanted in zip(two.results(hooks.hooked), theirs, strict=True):
+        assert found == {
+            name: each if isinstance(each, str) else pytest.approx(each, rel=1e-4, abs=1e-6)
+            for name, each in wanted.items()
+        }
+        assert {name for name, each in found.items() if isinstance(each, str)} <= refused
+
+
+def test_hooks_that_share_out_the_optimizer(two: Ranks) -> None:
+    """PyTorch does not have them run over gloo."""
+    first, second = two.results(hooks.sharded)
+    assert first == second
+    plain, *hooked = first
+    for each in hooked:
+        assert each == pytest.approx(plain, rel=1e-4, abs=1e-6)
 
 
 def test_fully_sharded_training(two: Ranks) -> None:
@@ -126,7 +152,6 @@ def test_fully_sharded_training(two: Ranks) -> None:
     "program",
     [
         parallelism.fully_sharded_module,
-        parallelism.hooked,
         parallelism.tensor_parallel,
         parallelism.pipelined,
     ],

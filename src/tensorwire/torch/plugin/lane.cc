@@ -23,6 +23,10 @@ struct Lane::State {
   std::thread thread;
 };
 
+namespace {
+thread_local const void* mine = nullptr;  // the state of the lane of which this is the thread
+}  // namespace
+
 Lane::Lane() : state_(std::make_shared<State>()) {}
 
 Lane::~Lane() {
@@ -44,8 +48,13 @@ void Lane::end() {
 }
 
 bool Lane::push(Job job) {
-  const std::lock_guard lock(state_->mutex);
+  std::unique_lock lock(state_->mutex);
   if (state_->closed) return false;
+  if (mine == state_.get()) {
+    lock.unlock();
+    job();
+    return true;
+  }
   if (!state_->thread.joinable()) {
     sigset_t all, before;  // signals are the application's
     sigfillset(&all);
@@ -89,6 +98,7 @@ void Lane::join() {
 }
 
 void Lane::run(const std::shared_ptr<State>& state) {
+  mine = state.get();
   std::unique_lock lock(state->mutex);
   for (;;) {
     state->changed.wait(lock,

@@ -23,6 +23,8 @@ class Lane {
   // Whether the caller may run an operation itself: nothing is under way. Then end() has to follow.
   bool begin();
   void end();
+  // Runs it after those before it. What a job itself pushes, as callbacks of futures do, runs at
+  // once, within that job: the callback may wait for it, and so its place is the same on all ranks.
   // False: the lane is closed, and the job was not taken.
   bool push(Job job);
 
