@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from itertools import product
 from typing import Any
@@ -388,6 +389,41 @@ def callbacks(rank: int, size: int) -> list[float]:
     later.wait()
     found: torch.Tensor = chained.wait()
     return [found.item(), theirs.item(), large[-1].item()]
+
+
+def freed(rank: int, size: int) -> list[Any]:
+    """Tensors of rank 0 that nobody but operations under way holds, and others where those would
+    lie if they were free. Rank 1 returns what comes of them; rank 0, whether the others stay."""
+    store = vars(dist.distributed_c10d)["_get_default_store"]()
+    found: list[Any] = []
+    for count in (1, 300_000):
+        gathered = [torch.empty(count) for _ in range(size)]
+        total, sent, message = torch.ones(count), torch.empty(count), torch.empty(count)
+        if rank == 0:
+            total = total * 7
+            sent, message = torch.full((count,), 5.0), torch.full((count,), 3.0)
+        else:
+            store.get(f"dropped {count}")  # so that rank 0's are under way until then
+        works = [
+            dist.all_gather(gathered, torch.full((count,), rank + 1.0), async_op=True),
+            dist.all_reduce(total, async_op=True),
+            dist.broadcast(sent, 0, async_op=True),
+            dist.isend(message, 1) if rank == 0 else dist.irecv(message, 0),
+        ]
+        others = []
+        if rank == 0:
+            del gathered, total, sent, message
+            gc.collect()
+            others = [torch.full((count,), -1.0) for _ in range(8)]
+            store.set(f"dropped {count}", "")
+        for work in works:
+            work.wait()
+        if rank == 0:
+            found.append(all(bool((each == -1).all()) for each in others))
+        else:
+            tensors = (*gathered, total, sent, message)
+            found.append([sorted(set(each.tolist())) for each in tensors])
+    return found
 
 
 def train(rank: int, size: int) -> tuple[list[float], str]:

@@ -112,6 +112,11 @@ def test_callbacks_wait_for_operations_of_their_own(two: Ranks) -> None:
     assert two.results(programs.callbacks) == [[12.0, 20.0, 2.0]] * 2
 
 
+def test_tensors_are_held_while_operations_need_them(two: Ranks) -> None:
+    came = [[1.0], [2.0], [8.0], [5.0], [3.0]]
+    assert two.results(programs.freed) == [[True, True], [came, came]]
+
+
 def test_data_parallel_training_is_that_of_gloo(two: Ranks) -> None:
     (first, bits), (_, other) = two.results(programs.train)
     assert bits == other
