@@ -44,6 +44,19 @@ def test_version(option: str) -> None:
     assert result.output.strip()[0].isdigit()
 
 
+def test_first_calls_are_those_of_processes_of_their_own() -> None:
+    report = rpc(
+        *("--transport", "shm", "--sizes", "64K", "--cases", "request,first", "--reads", "yes"),
+        *("--origin", "ordinary", "--no-limits", "--callers", "2"),
+    )
+    found = [(row["contender"], row["case"], row["callers"]) for row in report["rows"]]
+    assert sorted(found) == [
+        *(("grpcio", "first", 1), ("grpcio", "request", 2)),
+        *(("tensorwire", "first", 1), ("tensorwire", "request", 2)),
+    ]
+    assert all((row["calls"] == 1) == (row["case"] == "first") for row in report["rows"])
+
+
 def test_the_package_can_be_run() -> None:
     command = [sys.executable, "-m", "tensorwire", "-V"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Protocol
 from tensorwire.bench.harness import environment, schedule
 from tensorwire.bench.harness.contenders import Contender
 from tensorwire.bench.harness.control import AgentError, LostError
+from tensorwire.bench.harness.fresh import FIRST
 from tensorwire.bench.harness.measure import WARM_UP_SHARE, Visit
 from tensorwire.bench.harness.report import Layout
 from tensorwire.bench.harness.rows import Report, Row, Visits, rounds, rows
@@ -136,11 +137,12 @@ class Suite(abc.ABC):
             if own and self._why_not(entry) is None:
                 total += Forecast(0, self.start_seconds * len({self.room(work) for work in own}))
                 for work in own:
+                    starts = self.start_seconds if work.case == FIRST else 0.0
                     total += schedule.visits(
                         self.rounds,
                         self.moved(work),
                         self.seconds + self.warm_up_seconds(),
-                        self.visit_overhead,
+                        self.visit_overhead + starts,
                     )
         return total
 

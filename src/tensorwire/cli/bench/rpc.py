@@ -30,6 +30,7 @@ app = single()
         "rpc",
         "--transport shm --sizes 8 --rounds 9",
         "--payload bytes,protobuf --sizes 1M,64M",
+        "--cases request,first --sizes 64M,1G --reads yes",
         "--peers zmq,flight,nixl,mpi --json --output figures.json",
     ),
 )
@@ -41,7 +42,12 @@ def rpc(
     sizes: Annotated[
         str, typer.Option(help="Bytes of payload; K, M and G are powers of 1024.")
     ] = "8,512K,64M",
-    cases: Annotated[str, typer.Option(help="request, pull, stream.")] = "request,pull,stream",
+    cases: Annotated[
+        str,
+        typer.Option(
+            help="request, pull, stream, first (a request of processes that have made no call)."
+        ),
+    ] = "request,pull,stream",
     payload: Annotated[
         str,
         typer.Option(

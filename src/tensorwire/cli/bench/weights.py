@@ -20,6 +20,7 @@ app = single()
         "weights",
         "--cases adopted --sizes 64M,1G --rounds 9",
         "--cases copied,resharded --peers none",
+        "--cases copied,first --peers none",
         "--peers grpcio --json --output figures.json",
     ),
 )
@@ -29,7 +30,7 @@ def weights(
         typer.Option(
             help="copied; adopted; published: copied, and what publish() does counts, too; "
             "resharded: copied, from four trainers with rows of each tensor to receivers with "
-            "other parts of it."
+            "other parts of it; first: copied, by processes that have moved nothing before."
         ),
     ] = "copied,adopted",
     sizes: Annotated[

@@ -72,6 +72,19 @@ def test_shards_and_grpcio(tmp_path: Path) -> None:
     }
 
 
+def test_first_versions_are_of_processes_of_their_own(tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+    done = command(
+        *QUICK, "--sizes", "1M", "--peers", "none", "--cases", "copied,first",
+        "--transports", "shm", "--no-limits", "--output", str(file),
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert "of steady" in done.output
+    copied, first = Report.from_json(json.loads(file.read_text())).rows
+    assert (copied.case, first.case, first.calls) == ("copied", "first", 1)
+    assert copied.calls >= 3
+
+
 @pytest.mark.parametrize(
     "arguments",
     [("--cases", "pushed"), ("--sizes", "0"), ("--peers", "none,gloo"), ("--peers", "absent")],

@@ -55,7 +55,14 @@ class Ranks:
         warm = self._run(MINIMUM_CALLS, limit)
         if (more := warm.within(seconds * WARM_UP_SHARE)) > MINIMUM_CALLS:
             warm = self._run(more, limit)
-        found = self._run(warm.within(seconds), limit, last=True)
+        return self._visit(self._run(warm.within(seconds), limit, last=True))
+
+    def first(self, work: Work) -> Visit:
+        """The first call of all. Of agents that know ``first``."""
+        self._ask({"work": work.to_json(), "first": True}, START_SECONDS)
+        return self._visit(self._run(1, START_SECONDS, last=True))
+
+    def _visit(self, found: Calls) -> Visit:
         ordered = sorted(found.nanoseconds)
         return Visit(
             quantile(ordered, 0.5) / 1e3,

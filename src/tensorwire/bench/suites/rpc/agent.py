@@ -14,7 +14,7 @@ from collections.abc import Callable
 from tensorwire.bench.harness.control import Control, conversation
 from tensorwire.bench.harness.work import Work
 from tensorwire.bench.suites.rpc.contender import Contender, find
-from tensorwire.bench.suites.rpc.visits import visit
+from tensorwire.bench.suites.rpc.visits import first, visit
 
 
 def serve(control: Control, contender: Contender, transport: str) -> None:
@@ -35,7 +35,11 @@ def call(control: Control, contender: Contender, transport: str) -> None:
         control.send({"path": client.path(), "note": client.note()})
         while message := control.receive():
             work = Work(**message["work"])
-            control.send(visit(client, work, message["seconds"], pids).to_json())
+            if message["seconds"] is None:
+                found = first(client, work, pids)
+            else:
+                found = visit(client, work, message["seconds"], pids)
+            control.send(found.to_json())
 
 
 def main(arguments: list[str]) -> None:

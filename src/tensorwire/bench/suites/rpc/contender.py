@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 from tensorwire.bench.harness import contenders
+from tensorwire.bench.harness.fresh import FIRST
 from tensorwire.bench.harness.work import Work
 
 GROUP = "tensorwire.bench.contenders.rpc"
@@ -66,7 +67,8 @@ class Contender(contenders.Contender):
     """A library, and what it can do.
 
     cases: ``request`` (the request carries the payload, the reply is 8 bytes), ``pull`` (the other
-        way round) and ``stream`` (many payloads one way on one stream, then one count back).
+        way round) and ``stream`` (many payloads one way on one stream, then one count back). The
+        case ``FIRST`` is a ``request`` to it.
     origins, payloads: as of ``Work``.
     """
 
@@ -78,7 +80,7 @@ class Contender(contenders.Contender):
 
     def supports(self, work: Work) -> bool:
         return (
-            work.case in self.cases
+            ("request" if work.case == FIRST else work.case) in self.cases
             and work.payload in self.payloads
             and (self.concurrent or work.callers == 1)
         )

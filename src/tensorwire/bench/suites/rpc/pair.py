@@ -27,7 +27,12 @@ class Pair:
         self.note = note
 
     def visit(self, work: Work, seconds: float) -> Visit:
-        limit = START_SECONDS + seconds * VISIT_FACTOR
+        return self._visit(work, seconds, START_SECONDS + seconds * VISIT_FACTOR)
+
+    def first(self, work: Work) -> Visit:
+        return self._visit(work, None, START_SECONDS)
+
+    def _visit(self, work: Work, seconds: float | None, limit: float) -> Visit:
         self.server.send({"work": work.to_json()})
         expect(self.server, limit, self.client)
         self.client.send({"work": work.to_json(), "seconds": seconds})

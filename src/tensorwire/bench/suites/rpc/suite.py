@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from typing import ClassVar, Final
 
+from tensorwire.bench.harness.fresh import FIRST, Fresh, of_steady
 from tensorwire.bench.harness.report import (
     CONTENDER,
     NOTE,
@@ -25,7 +26,7 @@ from tensorwire.bench.suites.rpc.contender import Contender, find
 from tensorwire.bench.suites.rpc.pair import start
 from tensorwire.terminal import Column
 
-CASES: Final = ("request", "pull", "stream")
+CASES: Final = ("request", "pull", "stream", FIRST)
 ORIGINS: Final = ("ordinary", "published")
 LIMITS: Final = ("sockets", "memcpy")
 OWN: Final = "tensorwire"
@@ -51,6 +52,7 @@ LAYOUT: Final = Layout(
         figure("x p99", lambda row: row.p99_ratio, leaves=8),
         NOTE,
     ),
+    more=lambda report: of_steady(report.rows, "request"),
     legend=(
         "p50 and p99: the median over the rounds of each round's own quantile; of a stream's time "
         "for one message where the case is stream. spread: of the rounds' p50, largest less "
@@ -61,6 +63,7 @@ LAYOUT: Final = Layout(
         "CPU: seconds of both processes, all their threads, for 10^9 bytes of payload.",
         "x grpcio: how many times faster than grpcio (sync, ready messages) at the same case, size "
         "and reading, in the same rounds, by p50 (several callers: by msg/s); x p99: by p99.",
+        "of steady: how many times as long the first request of two processes takes as later ones.",
     ),
 )
 
@@ -119,6 +122,11 @@ class Calls(Suite):
     def start(self, entry: Entry) -> AbstractContextManager[Session]:
         return start(entry.contender, entry.transport)
 
+    def start_in(self, entry: Entry, room: Hashable) -> AbstractContextManager[Session]:
+        if room == FIRST:
+            return nullcontext(Fresh(lambda: start(entry.contender, entry.transport), "request"))
+        return self.start(entry)
+
     def duty(self, entry: Entry) -> list[Work]:
         """The same in ordinary memory, each once, where the library knows no other."""
         library = self.contender(entry.contender)
@@ -129,7 +137,7 @@ class Calls(Suite):
         return [work for work in dict.fromkeys(own) if library.supports(work)]
 
     def room(self, work: Work) -> Hashable:
-        return work.reads
+        return FIRST if work.case == FIRST else work.reads
 
     def blocks(self) -> list[list[Hashable]]:
         sizes: dict[int, dict[Hashable, None]] = {}
@@ -153,16 +161,23 @@ def entries(transports: Sequence[str], peers: Iterable[str]) -> list[Entry]:
 
 def plan(
     sizes: Sequence[int],
-    cases: Sequence[str] = CASES,
+    cases: Sequence[str] = ("request", "pull", "stream"),
     origins: Sequence[str] = ORIGINS,
     reads: Sequence[bool] = (False, True),
     callers: int = 1,
     payloads: Sequence[str] = ("array",),
 ) -> list[Work]:
     """Every combination that means something, each once: a stream's receiver counts and never adds
-    up, and only arrays can be published."""
+    up, only arrays can be published, and one caller is the first."""
     works = (
-        Work(case, size, payload, origin if payload == "array" else "ordinary", read, callers)
+        Work(
+            case,
+            size,
+            payload,
+            origin if payload == "array" else "ordinary",
+            read,
+            1 if case == FIRST else callers,
+        )
         for size in sizes
         for case in cases
         for payload in payloads

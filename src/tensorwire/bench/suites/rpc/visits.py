@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One visit of a client: calls or a stream, and whether what came back is right."""
+"""One visit of a client: calls, a stream or a first call, and whether what came back is right."""
 
 from __future__ import annotations
 
@@ -24,6 +24,17 @@ def visit(client: Client, work: Work, seconds: float, pids: Sequence[int]) -> me
     if work.case == "stream":
         return _visit_stream(client, work, seconds, pids)
     return _visit_calls(client, work, seconds, pids)
+
+
+def first(client: Client, work: Work, pids: Sequence[int]) -> measure.Visit:
+    """Measures one call, with no other ahead of it."""
+    expected = answer(payload(work.size), work.reads)
+    with client.call(work) as call:
+        cpu_before, before = cpu.seconds(pids), time.perf_counter()
+        found = call()
+        elapsed, cpu_used = time.perf_counter() - before, cpu.seconds(pids) - cpu_before
+        measure.check(found, expected)
+    return measure.Visit(elapsed * 1e6, elapsed * 1e6, 1, elapsed, cpu_used, client.path())
 
 
 def _visit_calls(client: Client, work: Work, seconds: float, pids: Sequence[int]) -> measure.Visit:

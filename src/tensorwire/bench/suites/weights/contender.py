@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from tensorwire.bench.harness import contenders
+from tensorwire.bench.harness.fresh import FIRST
 from tensorwire.bench.harness.work import Work
 from tensorwire.bench.suites.collectives.contender import Meeting
 
@@ -24,10 +25,10 @@ COPIED: Final = "copied"
 ADOPTED: Final = "adopted"
 PUBLISHED: Final = "published"
 RESHARDED: Final = "resharded"
-CASES: Final = (COPIED, ADOPTED, PUBLISHED, RESHARDED)
+CASES: Final = (COPIED, ADOPTED, PUBLISHED, RESHARDED, FIRST)
 """Into the receivers' own parameters; where the trainer has them; copied, and what the trainer does
 to make a version of its parameters counts, too; copied, where trainers hold rows of each tensor and
-receivers other parts of it."""
+receivers other parts of it; copied, the first version that processes move."""
 
 Params = Mapping[str, np.ndarray[Any, Any]]
 
@@ -87,14 +88,15 @@ class Rank(abc.ABC):
 
 
 class Contender(contenders.Contender):
-    """A library. cases: those of ``CASES`` that it has. trainers: how many ranks, the first ones,
+    """A library. cases: those of ``CASES`` that it has, but ``FIRST``, which is ``COPIED`` to it.
+    trainers: how many ranks, the first ones,
     have the weights; more than one where all of its cases are ``RESHARDED``."""
 
     cases: frozenset[str] = frozenset({COPIED})
     trainers: int = 1
 
     def supports(self, work: Work) -> bool:
-        return work.case in self.cases
+        return (COPIED if work.case == FIRST else work.case) in self.cases
 
     @abc.abstractmethod
     def join(self, meeting: Meeting) -> AbstractContextManager[Rank]:

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Final
 
+from tensorwire.bench.harness.fresh import FIRST, Fresh, of_steady
 from tensorwire.bench.harness.processes import started
 from tensorwire.bench.harness.report import (
     CONTENDER,
@@ -39,12 +40,12 @@ LIMIT: Final = "memcpy"
 
 def _more(report: Report) -> Sequence[Column]:
     """By each contender that copies: what the others have is no other case. Parts of tensors are
-    compared with parts."""
+    compared with parts, and first versions with first ones."""
     copied = {(row.contender, row.case, row.size): row.p50_us for row in report.rows}
 
     def ratio(peer: str) -> Callable[[Row], float | None]:
         def of(row: Row) -> float | None:
-            case = RESHARDED if row.case == RESHARDED else COPIED
+            case = row.case if row.case in (RESHARDED, FIRST) else COPIED
             base = copied.get((peer, case, row.size))
             return base / row.p50_us if base and row.p50_us else None
 
@@ -54,6 +55,7 @@ def _more(report: Report) -> Sequence[Column]:
     return [
         *(figure(f"x {peer}", ratio(peer)) for peer in peers if peer not in (*OWN, LIMIT)),
         *([figure("of limit", ratio(LIMIT), share, leaves=1)] if LIMIT in peers else []),
+        *of_steady(report.rows, COPIED),
         NOTE,
     ]
 
@@ -74,7 +76,8 @@ LAYOUT: Final = Layout(
         "holds it: copied into its own parameters, or adopted where the trainer has it. published: "
         "copied, from the trainer's call of publish() on. resharded: copied, from trainers with "
         "rows of each tensor to receivers with rows or columns of it, which have all of it "
-        "together. 298 tensors of uint8, which all change.",
+        "together. first: copied, the first version that new processes move; of steady: how many "
+        "times as long that takes as copied. 298 tensors of uint8, which all change.",
         "p50 and p99: the median over the rounds of each round's own quantile. spread: of the "
         "rounds' p50, largest less smallest. CPU: time of processors for one version, of all.",
         "x NAME: how many times faster than that contender, whose receivers have copies. of limit: "
@@ -132,7 +135,24 @@ class Weights(Suite):
         return find(name)
 
     def start(self, entry: Entry) -> AbstractContextManager[Session]:
-        return _start(entry, self.contender(entry.contender).trainers + self.receivers)
+        return self.start_in(entry, None)
+
+    def start_in(self, entry: Entry, room: Hashable) -> AbstractContextManager[Session]:
+        ranks = self.contender(entry.contender).trainers + self.receivers
+        if room == FIRST:
+            return nullcontext(Fresh(lambda: _start(entry, ranks), COPIED))
+        return _start(entry, ranks)
+
+    def room(self, work: Work) -> Hashable:
+        return FIRST if work.case == FIRST else None
+
+    def blocks(self) -> list[list[Hashable]]:
+        """First versions are compared with later ones: in the same rounds."""
+        found: dict[Hashable, dict[Hashable, None]] = {}
+        for work in self.works:
+            case = COPIED if work.case == FIRST else work.case
+            found.setdefault((case, work.size), {})[work.comparable] = None
+        return [list(keys) for keys in found.values()]
 
     def duty(self, entry: Entry) -> list[Work]:
         library = self.contender(entry.contender)
