@@ -162,13 +162,32 @@ def test_strategies(program: str, spec: str, receivers: tuple[str, ...]) -> None
         assert result.by_grpc(task) == 0, result.err
 
 
-def test_the_program_of_the_tutorial(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "tutorials" / "tensorflow_job.md").read_text()
-    found = re.search(r"^```py\n(# train\.py\n.*?)^```", page, re.DOTALL | re.MULTILINE)
+def written(page: str, name: str, folder: Path) -> str:
+    """The path of a program that a page has."""
+    text = (Path(__file__).parents[2] / "docs" / page).read_text()
+    found = re.search(rf"^```py\n(# {re.escape(name)}\n.*?)^```", text, re.DOTALL | re.MULTILINE)
     assert found is not None
-    program = tmp_path / "train.py"
+    program = folder / name
     program.write_text(found[1])
-    result = run(str(program), "worker=2")
+    return str(program)
+
+
+def test_the_program_of_the_page(tmp_path: Path) -> None:
+    """Both ways of the 200 tensors of a step are planned in one of the first of its 50 steps."""
+    program = written("tensorflow.md", "planned.py", tmp_path)
+    result = run(program, "ps=1,worker=1", TENSORWIRE_TF_PLAN="on")
+    assert result.code == 0, result.err
+    assert re.search(r"^\[worker 0\] loss \d", result.out, re.MULTILINE)
+    counted = {task: result.counted(task) for task in ("worker 0", "ps 0")}
+    for one, other in (("worker 0", "ps 0"), ("ps 0", "worker 0")):
+        assert counted[one]["planned_edges"] == 200, result.err
+        assert counted[one]["received_planned"] == counted[other]["served_planned"], result.err
+        assert 200 * 40 <= counted[one]["received_planned"] <= 200 * 48, result.err
+        assert result.by_grpc(one) == 0, result.err
+
+
+def test_the_program_of_the_tutorial(tmp_path: Path) -> None:
+    result = run(written("tutorials/tensorflow_job.md", "train.py", tmp_path), "worker=2")
     assert result.code == 0, result.err
     assert sorted(re.findall(r"^\[worker (\d)\] loss \d", result.out, re.MULTILINE)) == ["0", "1"]
     for task in ("worker 0", "worker 1"):
