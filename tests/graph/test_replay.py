@@ -16,6 +16,7 @@ import pytest
 if find_spec("torch") is None:
     pytest.skip("there is no PyTorch", allow_module_level=True)
 
+from tests.forked import inherited
 from tests.graph.machines import running
 
 from tensorwire import graph, rpc
@@ -166,6 +167,28 @@ def test_strangers_are_not_let_in(tmp_path: Path) -> None:
         for machine in machines:
             machine.join(30)
     assert [machine.found for machine in machines] == [[], [[4.0, 4.0]]]
+
+
+# Of JAX, where another test has imported it.
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
+def test_a_forked_child_is_told_that_the_replay_is_its_parents(tmp_path: Path) -> None:
+    other = _Machine("b", tmp_path)
+    other.start()
+    made = small()
+    with graph.Replay(made, graph.plan(made.edges()), "a", tmp_path, timeout=20) as replay:
+        x = np.ones(2, np.float32)
+
+        def leaving() -> None:
+            with replay:
+                replay.step(x=x)
+
+        found = inherited(lambda: replay.step(x=x), leaving, replay.close)
+        said = found[0]
+        assert said.startswith("ReplayError: the replay cannot go on here: it was made before fork")
+        assert found == [said, said, ""]
+        replay.step(x=x)
+    other.join(30)
+    assert other.found == [[4.0, 4.0]]
 
 
 def test_what_replay_refuses_before_it_meets_anybody(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from tests.forked import inherited
 from tests.pausing import paused
 from tests.queue.conftest import LIMIT, until
 
@@ -190,3 +192,29 @@ def test_ctrl_c_in_a_put_leaves_the_queue_as_it_was(serve: Any, start: Callable[
     assert served.own.get(LIMIT) == {"number": 1}
     assert child.stdout.readline() == "put\n"
     assert served.own.get(LIMIT) == {"number": 3}
+
+
+# Of JAX, where another test has imported it.
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
+def test_a_forked_child_is_told_to_connect_itself(serve: Any) -> None:
+    served = serve()
+    with served.connect() as client:
+        client.put(1)
+        client.flush(LIMIT)
+        assert client.get(LIMIT) == 1
+        found = inherited(
+            lambda: client.put(2, LIMIT),
+            lambda: client.put_batch([2], LIMIT),
+            lambda: client.get(LIMIT),
+            lambda: asyncio.run(client.get_async(LIMIT)),
+            lambda: client.flush(LIMIT),
+            client.stats,
+            lambda: served.own.put(2, LIMIT),
+            lambda: served.own.get(LIMIT),
+            lambda: served.own.get_batch(2, LIMIT),
+            lambda: asyncio.run(served.own.get_async(LIMIT)),
+        )
+        assert {each.partition(":")[0] for each in found} == {"ServerLostError"}, found
+        assert all("made before fork()" in each for each in found)
+        client.put(3)  # the parent's go on
+        assert served.own.get(LIMIT) == 3

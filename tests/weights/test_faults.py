@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.forked import inherited
 from tests.weights.other import channel, eventually, other, publisher
 
 import tensorwire
@@ -323,4 +324,30 @@ def test_subscribers_that_come_and_go_leave_nothing() -> None:
     except AssertionError:
         raise AssertionError(f"{before} became {held()}") from None
     assert len(made._agreements) == 1
+    server.stop(None)
+
+
+# Of JAX, where another test has imported it.
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_a_forked_child_is_told_to_make_its_own(transport: str) -> None:
+    params = {"w": np.zeros(1 << 16, np.float32)}
+    trainer, server, port = publisher(params, transport=transport)
+    mine = {"w": np.ones(1 << 16, np.float32)}
+    with weights.Subscriber(channel(port, transport), mine) as subscriber:
+        trainer.publish()
+        subscriber.pull(timeout=30)
+
+        def view() -> None:
+            with subscriber.view(timeout=30):
+                raise AssertionError("there is none")
+
+        found = inherited(trainer.publish, lambda: subscriber.pull(timeout=30), view)
+        assert {each.partition(":")[0] for each in found} == {"WeightsError"}, found
+        assert all("before fork()" in each for each in found)
+        params["w"] += 5  # the parent's go on
+        trainer.publish()
+        assert subscriber.pull(at_least=2, timeout=30).number == 2
+        assert (mine["w"] == 5).all()
+    trainer.close()
     server.stop(None)

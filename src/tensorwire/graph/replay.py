@@ -13,6 +13,7 @@ from tensorwire.graph.links import Links, ReplayError, StageLostError, StageTime
 from tensorwire.graph.messages import Inbox, Outbox
 from tensorwire.graph.plan import Plan, PlanError
 from tensorwire.graph.program import Program
+from tensorwire.rpc import lifetime
 
 if TYPE_CHECKING:
     from tensorwire.rpc.choice import Transport
@@ -75,6 +76,7 @@ class Replay:
         self.plan: Final = plan
         self.program: Final = program
         self._timeout = timeout
+        self._generation = lifetime.generation()
         self._steps = 0
         self._over: BaseException | None = None
         self._stages = [stage for stage in program.stages if stage.machine == machine]
@@ -129,8 +131,11 @@ class Replay:
         Raises TypeError for inputs that are missing or unknown: nothing has been done. Whatever
         else it raises ends the replay for all machines: StageLostError when one is gone,
         StageTimeoutError when nothing has come within the timeout, PlanError when a value has
-        another shape or dtype than planned, or what a stage raises.
+        another shape or dtype than planned, or what a stage raises. In a forked child it raises
+        ReplayError and does nothing: the parent's replay goes on.
         """
+        if why := lifetime.inherited(self._generation):
+            raise ReplayError(f"the replay cannot go on here: {why}")
         if self._over is not None:
             raise ReplayError(f"the replay has ended: {self._over}") from self._over
         self.program.check_inputs(self.inputs, inputs)
@@ -183,8 +188,8 @@ class Replay:
     def close(self) -> None:
         """Ends this machine's part, once all machines want to. Raises StageLostError,
         StageTimeoutError, and ReplayError when another machine has done more steps, or fewer. May
-        be called again."""
-        if self._over is None:
+        be called again; in a forked child it does nothing."""
+        if self._over is None and not lifetime.inherited(self._generation):
             self._over = ReplayError("it was closed")
             self._links.close(self._steps, self._timeout)
 
@@ -194,5 +199,5 @@ class Replay:
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if error is None:
             self.close()
-        elif self._over is None:
+        elif self._over is None and not lifetime.inherited(self._generation):
             self._fail(error)

@@ -18,6 +18,7 @@ from tensorwire.queue.conversation import ANSWER_SECONDS, ends, left, silent
 from tensorwire.queue.local import checked_batch, checked_name
 from tensorwire.queue.producing import Producing
 from tensorwire.queue.serving import service_name
+from tensorwire.rpc import lifetime
 from tensorwire.tensors import DecodeError
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class QueueClient:
         self._name = name
         self._prefetch = prefetch
         self._framework = framework
+        self._generation = lifetime.generation()
         self._channel = channel  # its own
         self._service = f"/{service_name(name)}"
         self._stats: Callable[..., bytes] = peer.unary_unary(f"{self._service}/Stats")
@@ -130,6 +132,7 @@ class QueueClient:
     def flush(self, timeout: float | None = None) -> None:
         """Waits until the queue has all that was put. Raises FullError after ``timeout`` seconds,
         ClosedError, ServerLostError."""
+        errors.check_process(self._generation, self._name)
         if self._producing is not None:
             self._producing.flush(timeout)
 
@@ -234,11 +237,13 @@ class QueueClient:
     # ----------------------------------------------------------------------------- its streams
 
     async def _ready(self, end: End | None, make: Callable[[], End]) -> End:
+        errors.check_process(self._generation, self._name)
         if end is None or self._closed:
             return await asyncio.to_thread(make)
         return end
 
     def _putting(self) -> Producing:
+        errors.check_process(self._generation, self._name)
         producing = self._producing
         if producing is None or self._closed:
             with self._lock:
@@ -253,6 +258,7 @@ class QueueClient:
         return producing
 
     def _getting(self) -> Consuming:
+        errors.check_process(self._generation, self._name)
         consuming = self._consuming
         if consuming is None or self._closed:
             with self._lock:

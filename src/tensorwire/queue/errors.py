@@ -8,7 +8,7 @@ from typing import Final
 
 import grpc
 
-from tensorwire.rpc import CallError
+from tensorwire.rpc import CallError, lifetime
 
 
 class QueueError(RuntimeError):
@@ -60,7 +60,8 @@ class BudgetError(QueueError):
 
 
 class ServerLostError(QueueError, ConnectionError):
-    """The server cannot be reached, or is gone. What was put and not acknowledged may be lost."""
+    """The server cannot be reached, or is gone: what was put and not acknowledged may be lost. Or
+    this end was made before fork(), and this process is the child: it has to connect itself."""
 
     code = grpc.StatusCode.UNAVAILABLE
 
@@ -73,6 +74,12 @@ _KINDS: Final[dict[grpc.StatusCode, type[QueueError]]] = {
     grpc.StatusCode.UNAVAILABLE: ServerLostError,
     grpc.StatusCode.UNIMPLEMENTED: NoQueueError,
 }
+
+
+def check_process(generation: int, name: str) -> None:
+    """generation: of the process that made this end of the queue. Raises ServerLostError."""
+    if why := lifetime.inherited(generation):
+        raise ServerLostError(f"queue {name!r}: {why}: connect there")
 
 
 def of_call(error: CallError, name: str) -> QueueError:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tensorwire.queue import items
 from tensorwire.queue.conversation import ends, left
-from tensorwire.queue.errors import EmptyError, FullError
+from tensorwire.queue.errors import EmptyError, FullError, check_process
 from tensorwire.queue.serving import Service
 from tensorwire.queue.store import ItemTicket, Stats, Store
 from tensorwire.queue.wire import MAX_ITEMS
-from tensorwire.rpc import Server
+from tensorwire.rpc import Server, lifetime
 from tensorwire.rpc.waiting import wait
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ class Queue:
     ) -> None:
         """``serve`` is the way to make one."""
         self._framework = framework
+        self._generation = lifetime.generation()
         self._store = Store(name, capacity, capacity_bytes)
         self._service = Service(self._store)
         server.add_generic_rpc_handlers((self._service.handler(),))
@@ -121,6 +122,7 @@ class Queue:
             raise self._full(timeout, accepted) from None
 
     def _offer(self, obj: object, wake: Callable[[], object]) -> RoomTicket | None:
+        check_process(self._generation, self.name)
         item = items.encoded(obj, self.name, self._store.capacity_bytes)
         return self._store.offer(items.kept(item), wake)
 
@@ -137,6 +139,7 @@ class Queue:
         Raises EmptyError; ClosedError once the queue is closed and empty; ValueError for an item
         that is damaged, or has elements that the framework lacks: that one is gone.
         """
+        check_process(self._generation, self.name)
         item = self._store.take_first() or self._take(1, timeout)[0]
         return items.decoded(item, self._framework)
 
@@ -154,6 +157,7 @@ class Queue:
         return [self._decoded(item) for item in await self._take_async(most, timeout)]
 
     def _take(self, most: int, timeout: float | None) -> list[Item]:
+        check_process(self._generation, self.name)
         most = checked_batch(most)
         if found := self._store.take_now(most):
             return found
@@ -172,6 +176,7 @@ class Queue:
         return ticket.items
 
     async def _take_async(self, most: int, timeout: float | None) -> list[Item]:
+        check_process(self._generation, self.name)
         most = checked_batch(most)
         if found := self._store.take_now(most):
             return found

@@ -52,6 +52,13 @@ def generation() -> int:
     return _process.generation
 
 
+def inherited(made: int) -> str | None:
+    """Why what was made in the process of that ``generation`` does not work here; None: it does."""
+    if made == _process.generation:
+        return None
+    return f"it was made before fork(), and pid {os.getpid()} is a child"
+
+
 def adopting() -> contextlib.AbstractContextManager[object]:
     """A lock of this process, not its parent's: held while it makes what it inherited its own."""
     return _process.adopting

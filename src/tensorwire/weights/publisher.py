@@ -14,9 +14,11 @@ import grpc
 import numpy as np
 
 from tensorwire import _core, service
+from tensorwire.rpc import lifetime
 from tensorwire.service import ServiceError
 from tensorwire.tensors.errors import DecodeError
 from tensorwire.weights import wire
+from tensorwire.weights.errors import WeightsError
 from tensorwire.weights.parameters import Parameters
 from tensorwire.weights.planning import Shard, digest
 from tensorwire.weights.versions import Store, Stored, checksums
@@ -82,6 +84,7 @@ class Publisher:
         self._store = Store(_core.Quota(quota))
         self._changed = threading.Condition()
         self._kept: deque[Stored] = deque(maxlen=1 + (0 if self._in_place else old_versions))
+        self._generation = lifetime.generation()
         self._number = 0  # of the newest version that there has been
         self._agreements: OrderedDict[bytes, wire.Agreement] = OrderedDict()
         self._readers = 0
@@ -107,8 +110,9 @@ class Publisher:
         dtypes. checksum: receivers compare a CRC-32 of each tensor.
 
         In place it is an ``update`` in which nothing is written. It never waits for a reader of a
-        copy. Raises ``ValueError``, ``TypeError``.
+        copy. Raises ``ValueError``, ``TypeError``; ``WeightsError`` in a forked child.
         """
+        self._check_process()
         if self._in_place:
             with self.update(version, params=params, checksum=checksum):
                 pass
@@ -137,8 +141,9 @@ class Publisher:
         It waits for readers that are being sent the version before, at most ``timeout`` seconds:
         then it goes on, and those readers find out, and read again. Where its body raises, nothing
         is published, and pulls wait for an update that ends well. Raises ``RuntimeError`` for a
-        publisher that copies.
+        publisher that copies, and ``WeightsError`` in a forked child.
         """
+        self._check_process()
         if not self._in_place:
             raise RuntimeError("a publisher that copies has no update(): write, then publish()")
         number = self._next(version)
@@ -182,6 +187,12 @@ class Publisher:
     def _open(self) -> None:
         if self._closed:
             raise RuntimeError("the publisher is closed")
+
+    def _check_process(self) -> None:
+        if why := lifetime.inherited(self._generation):
+            raise WeightsError(
+                grpc.StatusCode.FAILED_PRECONDITION, f"the publisher cannot publish here: {why}"
+            )
 
     def _next(self, version: int | None) -> int:
         number = self._number + 1 if version is None else version

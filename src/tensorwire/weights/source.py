@@ -13,6 +13,7 @@ import numpy as np
 
 from tensorwire import rpc, service, transports
 from tensorwire.collective.arrays import Array
+from tensorwire.rpc import lifetime
 from tensorwire.tensors import dtypes
 from tensorwire.tensors.errors import DecodeError
 from tensorwire.tensors.tree import wire_order
@@ -92,6 +93,7 @@ class Landed:
 
 class Source:
     def __init__(self, target: str | grpc.Channel, name: str) -> None:
+        self._generation = lifetime.generation()
         self._made = (
             rpc.insecure_channel(target, [("grpc.max_receive_message_length", -1)])
             if isinstance(target, str)
@@ -137,7 +139,7 @@ class Source:
         """Whether what is read lies in the publisher's memory, so that nothing moves."""
         if not isinstance(self._channel, rpc.Channel):
             return False
-        way = self._channel.path().transport
+        way = self._call(self._channel.path).transport
         return way in transports.names() and transports.is_local(way)
 
     def newest(self, left: Callable[[], float | None]) -> int:
@@ -272,6 +274,8 @@ class Source:
         except grpc.RpcError as error:
             if error.code() is grpc.StatusCode.NOT_FOUND:
                 raise RenewedError from None
+            if lifetime.inherited(self._generation):  # nobody has refused a plan
+                raise WeightsError(error.code(), f"{self.target}: {error.details()}") from None
             raise_of(error, self.target)
         except DecodeError as error:
             raise self._nonsense(str(error)) from None
