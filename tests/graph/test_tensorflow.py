@@ -123,6 +123,30 @@ def test_text_loops_and_unknown_sizes() -> None:
     assert by_name["MatMul/ReadVariableOp"].way == "placed"
 
 
+def test_what_has_no_memory_stays_as_it_is() -> None:
+    """Text and a list are listed. What takes the handle of a variable is with the variable, as
+    TensorFlow's placer has it; an edge of one would be listed, too."""
+    whole = tf.Graph()
+    with whole.as_default():
+        with tf.device(PS):
+            text = tf.constant(["a", "b"])
+            several = tf.raw_ops.TensorListFromTensor(tensor=tf.ones([3, 4]), element_shape=[4])
+            handle = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[4])
+            numbers = tf.ones([4])
+        with tf.device(WORKER):
+            fetches = [
+                tf.identity(text),
+                tf.raw_ops.TensorListLength(input_handle=several),
+                tf.raw_ops.VarIsInitializedOp(resource=tf.identity(handle)),
+                tf.identity(numbers),
+            ]
+    found = graph.edges(whole, fetches=fetches)
+    ways = {edge.dtype: edge.way for edge in found}
+    assert ways == {"string": "stock", "variant": "stock", "float32": "placed"}
+    assert graph.Edge("handle", "ps:0", "worker:0", (), "resource").way == "stock"
+    assert {edge.nbytes for edge in found if edge.way == "stock"} <= {None, 0}
+
+
 def test_shapes_that_vary_are_seen_to() -> None:
     whole, x, fetches = looping()
     same = graph.trace(whole, fetches, {x: [[1.0] * 4] * 3}, steps=2)

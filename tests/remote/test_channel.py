@@ -71,6 +71,30 @@ def test_a_slot_goes_back_with_the_last_view(shared: Pair) -> None:
         assert (receiver.get(timeout=PATIENCE) == 3).all()
 
 
+@pytest.mark.parametrize("spec", [STATIC, DYNAMIC], ids=str)
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_once_it_is_set_up_a_channel_sends_no_message(transport: Any, spec: TensorSpec) -> None:
+    """Writes and reads of memory, whose owner is asked nothing, and a word for each tensor."""
+    counted = ("messages_sent", "messages_received", "calls", "frames_sent_eager", "ready_to_sends")
+
+    def counts() -> list[list[object]]:
+        both = there.device.peer.stats(), *there.server.stats()
+        return [[each[name] for name in counted] for each in both]
+
+    with (
+        pair(transport) as there,
+        remote.receiver(there.host, "c", spec, depth=2) as receiver,
+        remote.sender(there.device, "c") as sender,
+    ):
+        for turn in range(20):
+            if turn == 2:  # the memory of what varies was placed with the first
+                before = counts()
+            sender.put(item(turn), timeout=PATIENCE)
+            np.testing.assert_array_equal(receiver.get(timeout=PATIENCE), item(turn))
+        assert counts() == before
+        assert len(before) == 2
+
+
 def test_what_is_put_may_be_changed_afterwards(shared: Pair) -> None:
     with (
         remote.receiver(shared.host, "c", DYNAMIC, depth=2) as receiver,
