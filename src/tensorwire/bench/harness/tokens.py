@@ -49,19 +49,43 @@ def proof(token: str | None) -> Metadata | None:
     return None if token is None else ((_KEY, f"Bearer {token}"),)
 
 
+class _Shown:
+    """Whether calls show the token."""
+
+    def __init__(self, token: str) -> None:
+        ((_, self._shown),) = proof(token) or ()
+
+    def __call__(self, call: grpc.HandlerCallDetails) -> bool:
+        shown = dict(call.invocation_metadata).get(_KEY, "")
+        return isinstance(shown, str) and hmac.compare_digest(shown.encode(), self._shown.encode())
+
+
 class Guard(grpc.ServerInterceptor):
     """Refuses calls that do not show the token."""
 
     def __init__(self, token: str) -> None:
-        ((_, self._shown),) = proof(token) or ()
+        self._shows = _Shown(token)
         self._refusal: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(
             _refuse
         )
 
     def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
-        shown = dict(handler_call_details.invocation_metadata).get(_KEY, "")
-        if isinstance(shown, str) and hmac.compare_digest(shown.encode(), self._shown.encode()):
+        if self._shows(handler_call_details):
             return continuation(handler_call_details)
+        return self._refusal
+
+
+class _AsyncGuard(grpc.aio.ServerInterceptor):
+    """The same for servers of grpc.aio."""
+
+    def __init__(self, token: str) -> None:
+        self._shows = _Shown(token)
+        refusal: Any = grpc.unary_unary_rpc_method_handler
+        self._refusal = refusal(_refuse_async)
+
+    async def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
+        if self._shows(handler_call_details):
+            return await continuation(handler_call_details)
         return self._refusal
 
 
@@ -69,7 +93,19 @@ def guards(token: str | None) -> list[grpc.ServerInterceptor]:
     return [] if token is None else [Guard(token)]
 
 
+def async_guards(token: str | None) -> list[grpc.aio.ServerInterceptor]:
+    return [] if token is None else [_AsyncGuard(token)]
+
+
+_REFUSAL: Final = (
+    grpc.StatusCode.UNAUTHENTICATED,
+    "not the server's token: give the same --token-file",
+)
+
+
 def _refuse(request: bytes, context: grpc.ServicerContext) -> bytes:
-    context.abort(
-        grpc.StatusCode.UNAUTHENTICATED, "not the server's token: give the same --token-file"
-    )
+    context.abort(*_REFUSAL)
+
+
+async def _refuse_async(request: bytes, context: Any) -> None:
+    await context.abort(*_REFUSAL)

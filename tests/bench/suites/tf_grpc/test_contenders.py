@@ -22,6 +22,7 @@ from tensorwire.bench.suites.rpc.messages import why_no_protobuf
 from tensorwire.bench.suites.tf_grpc.agent import _load
 from tensorwire.bench.suites.tf_grpc.contender import (
     MODES,
+    Contender,
     Request,
     answer,
     buffers,
@@ -37,15 +38,20 @@ TOKEN = "a-token-of-some-length"
 PAYLOADS = ((10, 70_000, 1), (3,), (1 << 20, 10, 10 << 10))
 WAYS = [
     *(("grpcio", "grpc"), ("tensorwire", "shm"), ("tensorwire", "tcp"), ("sockets", "tcp")),
-    ("memory", "memory"),
+    *(("memory", "memory"), ("zmq", "tcp"), ("flight", "tcp"), ("grpc-aio", "grpc")),
 ]
+
+
+def installed(name: str) -> Contender:
+    contender = find(name)
+    if (reason := contender.viable(contender.transports[0])) is not None:
+        pytest.skip(reason)
+    return contender
 
 
 @pytest.mark.parametrize(("name", "transport"), WAYS)
 def test_answers_are_right(name: str, transport: str) -> None:
-    contender = find(name)
-    if (reason := contender.viable(transport)) is not None:
-        pytest.skip(reason)
+    contender = installed(name)
     modes = [each for each in MODES if each in contender.modes]
     if why_no_protobuf() is not None:
         modes.remove("serialized")
@@ -69,11 +75,11 @@ def test_answers_are_right(name: str, transport: str) -> None:
                 assert [end() for end in under_way] == 3 * expected(contender, request)
 
 
-@pytest.mark.parametrize("name", ["grpcio", "tensorwire"])
+@pytest.mark.parametrize("name", ["grpcio", "grpc-aio", "tensorwire"])
 @pytest.mark.parametrize("token", ["another-token-of-some-length", None])
 def test_calls_without_the_token_are_refused(name: str, token: str | None) -> None:
     contender = find(name)
-    transport = "grpc" if name == "grpcio" else "tcp"
+    transport = "tcp" if name == "tensorwire" else "grpc"
     with (
         contender.serve(transport, HOST, 0, TOKEN) as address,
         pytest.raises(grpc.RpcError, match="not the server's token"),
@@ -83,14 +89,34 @@ def test_calls_without_the_token_are_refused(name: str, token: str | None) -> No
         call()
 
 
-def test_sockets_ask_for_the_token_first() -> None:
-    contender = find("sockets")
+@pytest.mark.parametrize("name", ["sockets", "zmq"])
+def test_those_without_metadata_ask_for_the_token_first(name: str) -> None:
+    contender = installed(name)
     with (
         contender.serve("tcp", HOST, 0, TOKEN) as address,
         pytest.raises(ConnectionError, match="took not this token"),
         contender.connect("tcp", address, "another-token-of-some-length"),
     ):
         pass
+
+
+def test_flight_exchanges_nothing_without_the_token() -> None:
+    contender = installed("flight")
+    with (
+        contender.serve("tcp", HOST, 0, TOKEN) as address,
+        contender.connect("tcp", address, None) as client,
+        pytest.raises(Exception, match="not the server's token"),
+        client.calls(Request("echo", MODES[0], "ordinary", False, ((8,),))) as (call,),
+    ):
+        call()
+
+
+@pytest.mark.parametrize(("name", "package"), [("zmq", "pyzmq"), ("flight", "pyarrow")])
+def test_what_is_missing_says_how_to_get_it(
+    name: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"tensorwire.bench.contenders.rpc.{name}.find_spec", lambda module: None)
+    assert f"pip install {package}" in (find(name).viable("tcp") or "")
 
 
 @pytest.mark.parametrize("size", [-1, MOST_BYTES + 1])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -111,17 +111,55 @@ class _Client(Client):
         return ready(lambda count: loop.run_until_complete(sent(count)))
 
 
-async def _serve(calls: _Calls, started: Future[None], ended: asyncio.Event) -> None:
-    server = grpc.aio.server(options=OPTIONS, handlers=calls.handlers())
+@contextmanager
+def running(
+    handlers: Sequence[grpc.GenericRpcHandler],
+    host: str,
+    port: int,
+    interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
+) -> Iterator[str]:
+    """A server, in a thread of its own, while the context is open; yields its address. port: 0 for
+    any that is free."""
+    started, ended, loop = Future[str](), asyncio.Event(), asyncio.new_event_loop()
+
+    async def serve() -> None:
+        server = grpc.aio.server(options=OPTIONS, handlers=handlers, interceptors=interceptors)
+        try:
+            address = f"{host}:{server.add_insecure_port(f'{host}:{port}')}"
+            await server.start()
+        except BaseException as error:
+            started.set_exception(error)
+            return
+        started.set_result(address)
+        await ended.wait()
+        await server.stop(None)
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
     try:
-        calls.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-        await server.start()
-    except BaseException as error:
-        started.set_exception(error)
-        return
-    started.set_result(None)
-    await ended.wait()
-    await server.stop(None)
+        yield started.result()
+    finally:
+        loop.call_soon_threadsafe(ended.set)
+        thread.join()
+        loop.close()
+
+
+@contextmanager
+def opened(address: str) -> Iterator[tuple[asyncio.AbstractEventLoop, grpc.aio.Channel]]:
+    """A channel, and the loop in which it is used."""
+
+    async def open_() -> grpc.aio.Channel:
+        return grpc.aio.insecure_channel(address, options=OPTIONS)
+
+    loop = asyncio.new_event_loop()
+    try:
+        channel = loop.run_until_complete(open_())
+        try:
+            yield loop, channel
+        finally:
+            loop.run_until_complete(channel.close())
+    finally:
+        loop.close()
 
 
 class GrpcAio(Contender):
@@ -134,31 +172,11 @@ class GrpcAio(Contender):
 
     @contextmanager
     def serve(self, transport: str) -> Iterator[Server]:
-        calls, started = _Calls(of_grpc()), Future[None]()
-        ended, loop = asyncio.Event(), asyncio.new_event_loop()
-        thread = threading.Thread(
-            target=loop.run_until_complete, args=(_serve(calls, started, ended),)
-        )
-        thread.start()
-        try:
-            started.result()
+        calls = _Calls(of_grpc())
+        with running(calls.handlers(), "127.0.0.1", 0) as calls.address:
             yield calls
-        finally:
-            loop.call_soon_threadsafe(ended.set)
-            thread.join()
-            loop.close()
 
     @contextmanager
     def connect(self, transport: str, address: str) -> Iterator[Client]:
-        async def opened() -> grpc.aio.Channel:
-            return grpc.aio.insecure_channel(address, options=OPTIONS)
-
-        loop = asyncio.new_event_loop()
-        try:
-            channel = loop.run_until_complete(opened())
-            try:
-                yield _Client(loop, channel)
-            finally:
-                loop.run_until_complete(channel.close())
-        finally:
-            loop.close()
+        with opened(address) as (loop, channel):
+            yield _Client(loop, channel)

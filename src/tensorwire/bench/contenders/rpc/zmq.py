@@ -5,7 +5,7 @@ without a copy where ZeroMQ can."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
@@ -22,39 +22,65 @@ def copied(work: Work) -> bool:
     return work.size < COPY_THRESHOLD_BYTES
 
 
+@contextmanager
+def routing(where: str, arrived: Callable[[Any], None], most_bytes: int = -1) -> Iterator[str]:
+    """A ROUTER socket while the context is open; yields where it is bound. arrived: called with it,
+    in a thread of its own, whenever there is a message to receive. most_bytes: of a frame; who
+    sends more is hung up on."""
+    import zmq
+
+    with (
+        zmq.Context() as context,
+        context.socket(zmq.ROUTER) as socket,
+        context.socket(zmq.PAIR) as control,
+        context.socket(zmq.PAIR) as stop,
+    ):
+        socket.linger = LINGER_MS
+        socket.maxmsgsize = most_bytes
+        socket.bind(where)
+        control.bind("inproc://stop")
+        stop.connect("inproc://stop")
+        poller = zmq.Poller()
+        poller.register(socket, zmq.POLLIN)
+        poller.register(control, zmq.POLLIN)
+
+        def attend() -> None:
+            while control not in dict(poller.poll()):
+                arrived(socket)
+
+        thread = threading.Thread(target=attend)
+        thread.start()
+        try:
+            yield socket.last_endpoint.decode()
+        finally:
+            stop.send(b"")
+            thread.join()
+
+
 class _Server(Server):
-    def __init__(self, socket: Any, control: Any) -> None:
-        self.socket = socket
-        self.control = control
+    def __init__(self) -> None:
         self.work = Work("request", 0)
         self.reply = payload(0)
-        self.address: str = socket.last_endpoint.decode()
 
     def prepare(self, work: Work) -> None:
         self.reply = payload(work.size if work.case == "pull" else 0)
         self.work = work
 
-    def serve(self) -> None:
-        """Answers until the control socket speaks. A stream is announced by its length."""
-        import zmq
-
-        poller = zmq.Poller()
-        poller.register(self.socket, zmq.POLLIN)
-        poller.register(self.control, zmq.POLLIN)
-        while self.control not in dict(poller.poll()):
-            *envelope, last = self.socket.recv_multipart(copy=False)
-            work = self.work
-            if work.case == "request":
-                message = ANSWER.pack(answer(view(last.buffer), work.reads))
-                self.socket.send_multipart([*envelope, message])
-            elif work.case == "pull":
-                self.socket.send_multipart([*envelope, self.reply], copy=copied(work))
-            else:
-                (count,) = ANSWER.unpack(last.buffer)
-                copy = copied(work)
-                for _ in range(count):
-                    self.socket.recv_multipart(copy=copy)
-                self.socket.send_multipart([*envelope, ANSWER.pack(count)])
+    def arrived(self, socket: Any) -> None:
+        """Answers. A stream is announced by its length."""
+        *envelope, last = socket.recv_multipart(copy=False)
+        work = self.work
+        if work.case == "request":
+            message = ANSWER.pack(answer(view(last.buffer), work.reads))
+            socket.send_multipart([*envelope, message])
+        elif work.case == "pull":
+            socket.send_multipart([*envelope, self.reply], copy=copied(work))
+        else:
+            (count,) = ANSWER.unpack(last.buffer)
+            copy = copied(work)
+            for _ in range(count):
+                socket.recv_multipart(copy=copy)
+            socket.send_multipart([*envelope, ANSWER.pack(count)])
 
 
 class _Client(Client):
@@ -117,27 +143,10 @@ class Zmq(Contender):
 
     @contextmanager
     def serve(self, transport: str) -> Iterator[Server]:
-        import zmq
-
+        server = _Server()
         where = "tcp://127.0.0.1:*" if transport == "tcp" else "ipc://*"
-        with (
-            zmq.Context() as context,
-            context.socket(zmq.ROUTER) as socket,
-            context.socket(zmq.PAIR) as control,
-            context.socket(zmq.PAIR) as stop,
-        ):
-            socket.linger = LINGER_MS
-            socket.bind(where)
-            control.bind("inproc://stop")
-            stop.connect("inproc://stop")
-            server = _Server(socket, control)
-            thread = threading.Thread(target=server.serve)
-            thread.start()
-            try:
-                yield server
-            finally:
-                stop.send(b"")
-                thread.join()
+        with routing(where, server.arrived) as server.address:
+            yield server
 
     @contextmanager
     def connect(self, transport: str, address: str) -> Iterator[Client]:

@@ -15,25 +15,26 @@ from tensorwire.bench.harness.tokens import guards, proof
 from tensorwire.bench.suites.rpc.contender import ANSWER
 from tensorwire.bench.suites.rpc.messages import OPTIONS, why_no_protobuf
 from tensorwire.bench.suites.tf_grpc.contender import (
+    PROCEDURES,
     Begin,
     Call,
     Client,
     Contender,
-    Procedure,
     Request,
     answer,
 )
 from tensorwire.bench.suites.tf_grpc.messages import (
     Messages,
+    Reply,
     Stopwatch,
     joined,
     protobuf,
+    reply,
 )
 
 SERVICE: Final = "tensorwire.bench.Payloads"
 THREADS: Final = 8
 """Of a server: workers call at the same time."""
-PIPELINES: Final[frozenset[Procedure]] = frozenset({"echo", "acknowledge"})
 
 Stub: TypeAlias = "grpc.UnaryUnaryMultiCallable[Any, Any]"
 _T = TypeVar("_T")
@@ -44,41 +45,27 @@ def method(procedure: str, mode: str, reads: bool) -> str:
     return f"{procedure}-{mode}{'-reading' if reads else ''}"
 
 
-def handlers(messages: Mapping[str, Messages]) -> grpc.GenericRpcHandler:
-    """The procedures of a server. messages: by mode."""
+def handlers(
+    messages: Mapping[str, Messages], behave: Callable[[Reply], Any] = lambda reply: reply
+) -> grpc.GenericRpcHandler:
+    """The procedures of a server. messages: by mode. behave: makes a servicer's behavior of what
+    replies to a message."""
     found: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
     for mode, each in messages.items():
-        for reads in (False, True):
-            found[method("echo", mode, reads)] = _echo(each, reads)
-            found[method("acknowledge", mode, reads)] = _acknowledge(each, reads)
+        for procedure in PROCEDURES:
+            for reads in (False, True):
+                found[method(procedure, mode, reads)] = grpc.unary_unary_rpc_method_handler(
+                    behave(reply(each, procedure, reads)),
+                    request_deserializer=each.deserializer,
+                    response_serializer=each.serializer if procedure == "echo" else None,
+                )
     return grpc.method_handlers_generic_handler(SERVICE, found)
 
 
-def _echo(messages: Messages, reads: bool) -> grpc.RpcMethodHandler[Any, Any]:
-    def echo(request: Any, context: grpc.ServicerContext) -> Any:
-        answer(messages.buffers(request), reads)
-        return request
-
-    return grpc.unary_unary_rpc_method_handler(
-        echo,
-        request_deserializer=messages.deserializer,
-        response_serializer=messages.serializer,
-    )
-
-
-def _acknowledge(messages: Messages, reads: bool) -> grpc.RpcMethodHandler[Any, Any]:
-    def acknowledge(request: Any, context: grpc.ServicerContext) -> bytes:
-        return ANSWER.pack(answer(messages.buffers(request), reads))
-
-    return grpc.unary_unary_rpc_method_handler(
-        acknowledge, request_deserializer=messages.deserializer
-    )
-
-
 class Caller(Client):
-    """The stubs."""
+    """The stubs. channel: any that is like grpcio's."""
 
-    def __init__(self, channel: grpc.Channel, token: str | None) -> None:
+    def __init__(self, channel: Any, token: str | None) -> None:
         self.channel = channel
         self.metadata = proof(token)
         self.stopwatch = Stopwatch()
@@ -152,7 +139,7 @@ class Grpcio(Contender):
     transports = ("grpc",)
     packages = ("protobuf",)
     joins = True
-    pipelines = PIPELINES
+    pipelines = frozenset(PROCEDURES)
 
     def viable(self, transport: str) -> str | None:
         return None

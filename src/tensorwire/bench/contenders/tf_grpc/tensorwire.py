@@ -14,7 +14,6 @@ import numpy as np
 
 import tensorwire
 from tensorwire.bench.contenders.tf_grpc.grpcio import (
-    PIPELINES,
     SERVICE,
     THREADS,
     Caller,
@@ -28,6 +27,7 @@ from tensorwire.bench.suites.rpc.messages import OPTIONS
 from tensorwire.bench.suites.tf_grpc.contender import (
     MODES,
     ORIGINS,
+    PROCEDURES,
     Client,
     Contender,
     Octets,
@@ -92,7 +92,7 @@ class _Caller(Caller):
         self._note = note
 
     def path(self) -> str:
-        return self.channel.path().transport  # type: ignore[attr-defined,no-any-return]
+        return self.channel.path().transport  # type: ignore[no-any-return]
 
     def note(self) -> str:
         return self._note
@@ -108,7 +108,7 @@ class Tensorwire(Contender):
     transports = names()
     packages = ("protobuf",)
     origins = frozenset(ORIGINS)
-    pipelines = PIPELINES
+    pipelines = frozenset(PROCEDURES)
 
     def __init__(self, without: str = "") -> None:
         """without: one of ``IDEAS``; empty: it has all of them."""

@@ -8,7 +8,7 @@ import abc
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import msgspec
 import numpy as np
@@ -25,6 +25,7 @@ ORIGINS: Final = ("ordinary", "published")
 
 Octets = npt.NDArray[np.uint8]
 Procedure = Literal["echo", "acknowledge"]
+PROCEDURES: Final[tuple[Procedure, ...]] = get_args(Procedure)
 Call = Callable[[], int]
 Begin = Callable[[], Call]
 """Begins a call, and returns what waits for its end."""

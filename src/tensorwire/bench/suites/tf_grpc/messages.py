@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tensorwire.bench.suites.tf_grpc.contender import Octets, buffers, octets
+from tensorwire.bench.suites.rpc.contender import ANSWER
+from tensorwire.bench.suites.tf_grpc.contender import Octets, Procedure, answer, buffers, octets
 from tensorwire.bench.suites.tf_grpc.payloads import Payload
 
 
@@ -24,6 +25,24 @@ class Messages:
     buffers: Callable[[Any], Sequence[Octets]]
     serializer: Callable[[Any], Any] | None = None
     deserializer: Callable[[Any], Any] | None = None
+
+
+Reply = Callable[..., Any]
+"""Of a server, to the message that it is given; a context besides is not looked at."""
+
+
+def reply(messages: Messages, procedure: Procedure, reads: bool) -> Reply:
+    """The same message, or the 8 bytes of the server's answer."""
+    buffers = messages.buffers
+
+    def echo(message: Any, context: object = None) -> Any:
+        answer(buffers(message), reads)
+        return message
+
+    def acknowledge(message: Any, context: object = None) -> bytes:
+        return ANSWER.pack(answer(buffers(message), reads))
+
+    return echo if procedure == "echo" else acknowledge
 
 
 def joined() -> Messages:
