@@ -65,7 +65,7 @@ def test_the_package_can_be_run() -> None:
 
 @pytest.mark.timeout(120)
 def test_rpc_measures_all_that_is_asked_for() -> None:
-    report = rpc("--transport", "shm,tcp", "--sizes", "8,64K")
+    report = rpc("--transport", "shm,tcp", "--sizes", "8:64K:8192")
     rows = report["rows"]
     assert set(report) == {"schema", "suite", "baseline", "environment", "rows", "details"}
     assert all(set(row) >= ROW for row in rows)
@@ -180,6 +180,7 @@ def test_who_closes_the_pipe_hears_no_more(arguments: tuple[str, ...]) -> None:
         ("--transport", ",", "empty"),
         ("--sizes", "8T", "no size"),
         ("--sizes", "9", "multiple of 8"),
+        ("--sizes", "8:64M", "FROM:TO:FACTOR"),
         ("--sizes", "", "empty"),
         ("--cases", "push", "push"),
         ("--origin", "here", "here"),

@@ -57,20 +57,34 @@ def ways(option: str, text: str) -> list[str]:
     return choices(option, text, ("auto", *names(), "grpc"))
 
 
+SIZES = "by commas or as FROM:TO:FACTOR (8:64M:4); K, M and G are powers of 1024."
+"""Of ``sizes_of``: the end of its option's help."""
+
+
 def size_of(option: str, text: str, least: int = 0, multiple: int = 8) -> int:
     """Bytes, as ``8``, ``512K`` or ``64M``: at least so many, and a multiple of so many; else the
     command ends with code 2."""
     from tensorwire.bench.harness.work import parse_size
 
-    found = usage(option, lambda word: parse_size(word, multiple), text)
-    if found < least:
-        raise typer.BadParameter(f"must be at least {least}", param_hint=option)
-    return found
+    return _enough(option, usage(option, lambda word: parse_size(word, multiple), text), least)
 
 
 def sizes_of(option: str, text: str, least: int = 0, multiple: int = 8) -> list[int]:
-    """``size_of`` each word of a comma list."""
-    return [size_of(option, word, least, multiple) for word in words(option, text)]
+    """``size_of`` each word of a comma list, and of ranges in it, as ``8:64M:4``; each once."""
+    from tensorwire.bench.harness.work import parse_sizes
+
+    found = [
+        _enough(option, size, least)
+        for word in words(option, text)
+        for size in usage(option, lambda word: parse_sizes(word, multiple), word)
+    ]
+    return list(dict.fromkeys(found))
+
+
+def _enough(option: str, size: int, least: int) -> int:
+    if size < least:
+        raise typer.BadParameter(f"must be at least {least}", param_hint=option)
+    return size
 
 
 def writable(option: str, path: Path | None, check: Callable[[Path], None] | None = None) -> None:

@@ -41,6 +41,41 @@ def test_sizes_are_whole_words(text: str) -> None:
         work.parse_size(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "sizes"),
+    [
+        ("8", [8]),
+        ("8:64:2", [8, 16, 32, 64]),
+        ("8:100:4", [8, 32]),
+        ("1K:1M:32", [1 << 10, 32 << 10, 1 << 20]),
+        ("8:8:3", [8]),
+    ],
+)
+def test_ranges_of_sizes(text: str, sizes: list[int]) -> None:
+    assert work.parse_sizes(text) == sizes
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("8:64M", "FROM:TO:FACTOR"),
+        ("8:64M:4:2", "FROM:TO:FACTOR"),
+        (":64M:4", "is no size"),
+        ("8::4", "is no size"),
+        ("12:64M:4", "multiple of 8"),
+        ("8:64M:", "the factor"),
+        ("8:64M:1", "the factor"),
+        ("8:64M:1.5", "the factor"),
+        ("8:64M:-2", "the factor"),
+        ("0:64M:2", "above 0"),
+        ("64M:8:2", "below its begin"),
+    ],
+)
+def test_what_is_no_range(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        work.parse_sizes(text)
+
+
 @given(st.integers(0, 1 << 34).map(lambda words: words * 8))
 def test_a_size_survives_being_written(size: int) -> None:
     assert work.parse_size(work.format_size(size)) == size

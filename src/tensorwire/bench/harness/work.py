@@ -61,6 +61,27 @@ def parse_size(text: str, multiple: int = 8) -> int:
     return size
 
 
+def parse_sizes(text: str, multiple: int = 8) -> list[int]:
+    """``parse_size`` of one word; or, of three with colons as ``8:64M:4``, that from the first size
+    on up to the second one, each so many times the one before. Raises ValueError."""
+    first, *others = text.split(":")
+    if not others:
+        return [parse_size(first, multiple)]
+    if len(others) != 2:
+        raise ValueError(f"{text!r} is no range of sizes; write FROM:TO:FACTOR, as 8:64M:4")
+    size, last = parse_size(first, multiple), parse_size(others[0], 1)
+    factor = others[1].strip()
+    if not (factor.isascii() and factor.isdigit() and int(factor) > 1):
+        raise ValueError(f"{text!r}: the factor must be a whole number from 2 on, as 8:64M:4 has 4")
+    if not 0 < size <= last:
+        raise ValueError(f"{text!r}: a range begins above 0 and does not end below its begin")
+    found = []
+    while size <= last:
+        found.append(size)
+        size *= int(factor)
+    return found
+
+
 def format_size(size: int) -> str:
     """The shortest of ``8``, ``512K``, ``64M``, ``1G`` that names the size exactly."""
     for unit in ("G", "M", "K"):

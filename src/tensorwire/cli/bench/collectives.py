@@ -9,7 +9,7 @@ import typer
 
 from tensorwire.cli.bench.figures import Peers, epilog, measure
 from tensorwire.cli.group import Command, single
-from tensorwire.cli.options import Json, Output, Plot, Rounds, Seconds, choices, sizes_of
+from tensorwire.cli.options import SIZES, Json, Output, Plot, Rounds, Seconds, choices, sizes_of
 
 app = single()
 
@@ -33,9 +33,7 @@ def collectives(
     ] = "all_reduce,broadcast,all_gather,reduce_scatter,all_to_all,barrier",
     sizes: Annotated[
         str,
-        typer.Option(
-            help="Bytes of the larger of a rank's two arrays; K, M and G are powers of 1024."
-        ),
+        typer.Option(help=f"Bytes of the larger of a rank's two arrays, {SIZES}"),
     ] = "8,64K,1M,8M,64M,256M",
     ranks: Annotated[int, typer.Option(min=2, help="Processes of a group.")] = 2,
     dtype: Annotated[

@@ -9,7 +9,7 @@ import typer
 
 from tensorwire.cli.bench.figures import Peers, epilog, measure
 from tensorwire.cli.group import Command, single
-from tensorwire.cli.options import Json, Output, Plot, Rounds, Seconds, sizes_of, ways
+from tensorwire.cli.options import SIZES, Json, Output, Plot, Rounds, Seconds, sizes_of, ways
 
 app = single()
 
@@ -26,9 +26,7 @@ def queue(
     transport: Annotated[
         str, typer.Option(help="Tensorwire's: shm, verbs, tcp, or several of them.")
     ] = "shm,tcp",
-    sizes: Annotated[
-        str, typer.Option(help="Bytes of an item; K, M and G are powers of 1024.")
-    ] = "1K,1M,16M",
+    sizes: Annotated[str, typer.Option(help=f"Bytes of an item, {SIZES}")] = "1K,1M,16M",
     producers: Annotated[int, typer.Option(min=1, max=64, help="Processes that put.")] = 2,
     rounds: Rounds = 5,
     seconds: Seconds = 0.5,

@@ -9,7 +9,7 @@ import typer
 
 from tensorwire.cli.bench.figures import Peers, epilog, measure
 from tensorwire.cli.group import Command, single
-from tensorwire.cli.options import Json, Output, Plot, Rounds, Seconds, choices, sizes_of
+from tensorwire.cli.options import SIZES, Json, Output, Plot, Rounds, Seconds, choices, sizes_of
 
 app = single()
 
@@ -27,9 +27,7 @@ def remote(
     transport: Annotated[
         list[str], typer.Option(help="shm, verbs or tcp; repeat or separate by commas.")
     ] = ["shm", "tcp"],  # noqa: B006
-    sizes: Annotated[
-        str, typer.Option(help="Bytes of reads; K, M and G are powers of 1024.")
-    ] = "8,64K,1M,64M",
+    sizes: Annotated[str, typer.Option(help=f"Bytes of reads, {SIZES}")] = "8,64K,1M,64M",
     cases: Annotated[
         str,
         typer.Option(

@@ -10,6 +10,7 @@ import typer
 from tensorwire.cli.bench.figures import Peers, epilog, measure
 from tensorwire.cli.group import Command, single
 from tensorwire.cli.options import (
+    SIZES,
     Json,
     Output,
     Plot,
@@ -39,9 +40,7 @@ def rpc(
         list[str],
         typer.Option(help="auto, shm, verbs, tcp or grpc; repeat or separate by commas."),
     ] = ["shm", "tcp"],  # noqa: B006
-    sizes: Annotated[
-        str, typer.Option(help="Bytes of payload; K, M and G are powers of 1024.")
-    ] = "8,512K,64M",
+    sizes: Annotated[str, typer.Option(help=f"Bytes of payload, {SIZES}")] = "8,512K,64M",
     cases: Annotated[
         str,
         typer.Option(

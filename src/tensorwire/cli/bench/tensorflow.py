@@ -10,6 +10,7 @@ import typer
 from tensorwire.cli.bench.figures import measure
 from tensorwire.cli.group import Command, single
 from tensorwire.cli.options import (
+    SIZES,
     Json,
     Output,
     Plot,
@@ -43,10 +44,10 @@ def tensorflow(
         str, typer.Option(help="tensor, many, ps-step, allreduce, mirrored.")
     ] = "tensor,ps-step,allreduce",
     sizes: Annotated[
-        str, typer.Option(help="Bytes of the tensor; K, M and G are powers of 1024.")
+        str, typer.Option(help=f"Bytes of the tensor, {SIZES}")
     ] = "4,1K,64K,1M,16M,64M,256M",
     many_sizes: Annotated[
-        str, typer.Option(help="Bytes of each of the 400 variables of the case many.")
+        str, typer.Option(help=f"Of each of the 400 variables of the case many, {SIZES}")
     ] = "4K,64K",
     step_size: Annotated[
         str, typer.Option(help="Bytes of the variables in a parameter-server step.")

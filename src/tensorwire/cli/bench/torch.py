@@ -9,7 +9,7 @@ import typer
 
 from tensorwire.cli.bench.figures import Peers, epilog, measure
 from tensorwire.cli.group import Command, single
-from tensorwire.cli.options import Json, Output, Plot, Rounds, Seconds, choices, sizes_of
+from tensorwire.cli.options import SIZES, Json, Output, Plot, Rounds, Seconds, choices, sizes_of
 
 app = single()
 
@@ -31,7 +31,7 @@ def torch(
         ),
     ] = "ddp,fsdp,zero",
     sizes: Annotated[
-        str, typer.Option(help="Bytes of gradients, about; K, M and G are powers of 1024.")
+        str, typer.Option(help=f"About the bytes of gradients, {SIZES}")
     ] = "6M,16M,64M",
     ranks: Annotated[int, typer.Option(min=2, help="Processes that train.")] = 2,
     compute: Annotated[

@@ -9,7 +9,7 @@ import typer
 
 from tensorwire.cli.bench.figures import Peers, epilog, measure
 from tensorwire.cli.group import Command, single
-from tensorwire.cli.options import Json, Output, Plot, Rounds, Seconds, choices, sizes_of
+from tensorwire.cli.options import SIZES, Json, Output, Plot, Rounds, Seconds, choices, sizes_of
 
 app = single()
 
@@ -35,7 +35,7 @@ def weights(
     ] = "copied,adopted",
     sizes: Annotated[
         str,
-        typer.Option(help="Bytes of all weights together; K, M and G are powers of 1024."),
+        typer.Option(help=f"Bytes of all weights together, {SIZES}"),
     ] = "1G",
     receivers: Annotated[int, typer.Option(min=1, help="Processes that receive.")] = 2,
     transports: Annotated[str, typer.Option(help="Tensorwire's: shm, tcp.")] = "shm,tcp",

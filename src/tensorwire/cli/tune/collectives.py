@@ -11,7 +11,17 @@ from typing import Annotated
 import typer
 
 from tensorwire.cli.group import Command, single
-from tensorwire.cli.options import Json, Rounds, Seconds, choices, sizes_of, usage, words, writable
+from tensorwire.cli.options import (
+    SIZES,
+    Json,
+    Rounds,
+    Seconds,
+    choices,
+    sizes_of,
+    usage,
+    words,
+    writable,
+)
 
 app = single()
 
@@ -40,9 +50,7 @@ def collectives(
     ] = "all_reduce,broadcast,all_gather,all_to_all",
     sizes: Annotated[
         str,
-        typer.Option(
-            help="Bytes of the larger of a rank's two arrays; K, M and G are powers of 1024."
-        ),
+        typer.Option(help=f"Bytes of the larger of a rank's two arrays, {SIZES}"),
     ] = "8,1K,8K,32K,64K,256K,1M,4M,16M",
     rounds: Rounds = 5,
     seconds: Seconds = 0.03,
