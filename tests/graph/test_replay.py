@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -18,6 +20,7 @@ if find_spec("torch") is None:
 
 from tests.forked import inherited
 from tests.graph.machines import running
+from tests.transports import HERE
 
 from tensorwire import graph, rpc
 from tensorwire.collective import FileStore
@@ -28,14 +31,12 @@ NAMES = ("a", "b", "c")
 pytestmark = pytest.mark.timeout(120)  # the first one has the fork server import PyTorch
 
 
-def test_results_have_the_bits_of_one_process(tmp_path: Path) -> None:
-    """Placed and described, over shared memory and TCP, with results that are views of what was
-    received and are kept."""
+@pytest.mark.parametrize("transport", HERE)
+def test_results_have_the_bits_of_one_process(tmp_path: Path, transport: str) -> None:
+    """Placed and described, with results that are views of what was received and are kept."""
     runs = [
-        ("placed", "shm", False, [4] * 12),
-        ("described", "shm", True, [4, 4, 2, 9, 4]),
-        ("placed by tcp", "tcp", False, [4] * 12),
-        ("described by tcp", "tcp", True, [4, 300, 2]),
+        ("placed", transport, False, [4] * 12),
+        ("described", transport, True, [4, 300, 2, 9, 4]),
     ]
     with running(TORCH, NAMES, tmp_path, "steps", runs=runs) as machines:
         found = {name: machine.said() for name, machine in machines.items()}
@@ -117,34 +118,59 @@ def test_a_training_step_of_jax(tmp_path: Path) -> None:
 class _Machine(threading.Thread):
     """One of a program of two, in this process."""
 
-    def __init__(self, name: str, folder: Path) -> None:
+    def __init__(
+        self, name: str, folder: Path, sizes: Sequence[int] = (2,), **options: Any
+    ) -> None:
         super().__init__()
-        self._machine, self._folder = name, folder
+        self._machine, self._folder, self._sizes = name, folder, sizes
+        self._extent = options.pop("extent", 2)
+        self._options: dict[str, Any] = {"timeout": 20, **options}
         self.found: object = None
 
     def run(self) -> None:
-        made = small()
+        made = small(self._extent)
+        plan = graph.plan(made.edges())
         try:
-            with graph.Replay(
-                made, graph.plan(made.edges()), self._machine, self._folder, timeout=20
-            ) as replay:
-                inputs = {"x": np.ones(2, np.float32)} if self._machine == "a" else {}
-                self.found = [value.tolist() for value in replay.step(**inputs).values()]
+            with graph.Replay(made, plan, self._machine, self._folder, **self._options) as replay:
+                found = []
+                for step, size in enumerate(self._sizes, 1):
+                    inputs = {"x": np.full(size, step, np.float32)} if replay.inputs else {}
+                    found += [value.tolist() for value in replay.step(**inputs).values()]
+                self.found = found
         except graph.ReplayError as error:
             self.found = error
 
 
-def small() -> graph.Program:
+def small(extent: int | None = 2) -> graph.Program:
+    """Of NumPy: the import of a framework takes minutes in the machine of `make test-verbs`."""
     return graph.Program(
-        "torch",
+        "numpy",  # type: ignore[arg-type]
         ("x",),
         ("z",),
         (
             graph.Stage("a", 0, ("x",), ("y",), lambda x: [x + 1]),
             graph.Stage("b", 1, ("y",), ("z",), lambda y: [y * 2]),
         ),
-        {"y": graph.Value((2,), "float32")},
+        {"y": graph.Value((extent,), "float32")},
     )
+
+
+@pytest.mark.parametrize(
+    ("extent", "sizes"), [(300, [300] * 9), (None, [1, 50_000, 2])], ids=["placed", "described"]
+)
+@pytest.mark.parametrize("transport", HERE)
+def test_steps_of_machines_in_one_process(
+    tmp_path: Path, transport: str, extent: int | None, sizes: list[int]
+) -> None:
+    machines = [
+        _Machine(name, tmp_path, sizes, extent=extent, transport=transport) for name in ("a", "b")
+    ]
+    for machine in machines:
+        machine.start()
+    for machine in machines:
+        machine.join(60)
+    wanted = [[2.0 * (step + 1)] * size for step, size in enumerate(sizes, 1)]
+    assert [machine.found for machine in machines] == [[], wanted]
 
 
 def test_strangers_are_not_let_in(tmp_path: Path) -> None:

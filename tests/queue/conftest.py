@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from tests import forked
+from tests.transports import HERE
 
 import tensorwire
 from tensorwire import queue
@@ -42,7 +43,7 @@ class Served(NamedTuple):
         return queue.connect(self.target, self.name, **options)
 
 
-@pytest.fixture(scope="session", params=["shm", "tcp"])
+@pytest.fixture(scope="session", params=HERE)
 def server(request: pytest.FixtureRequest) -> Iterator[tuple[tensorwire.Server, str]]:
     """With a pool of one thread, which no queue may need."""
     running = tensorwire.server(ThreadPoolExecutor(1), transport=request.param)

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 from tests.remote.pairs import Pair, pair
+from tests.transports import HERE
 
 
-@pytest.fixture(scope="module", params=["shm", "tcp"])
+@pytest.fixture(scope="module", params=HERE)
 def shared(request: pytest.FixtureRequest) -> Iterator[Pair]:
     with pair(request.param, may_allocate=True, budget=1 << 24) as found:
         yield found

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent import futures
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,13 @@ class Pair:
         """Both ends of a new tensor."""
         exposed = self.host.empty(shape, dtype, rights=rights)
         return exposed, self.device.open(exposed.handle)
+
+    def hear(self) -> None:
+        """The device hears of what was concealed, for the news of it comes before replies. Where a
+        device of a transport serves the memory, an access before that would end the link."""
+        if self.device.path().way == "device":
+            with suppress(remote.NotFoundError):
+                self.device.open("nothing has this name")
 
 
 @contextmanager

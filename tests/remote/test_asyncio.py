@@ -65,7 +65,7 @@ def test_many_waits_take_no_thread_and_each_has_its_turn(shared: Pair) -> None:
         return threading.active_count()
 
     before = threading.active_count()
-    assert asyncio.run(program()) == before
+    assert asyncio.run(program()) <= before  # one of another test may have ended
 
 
 def test_a_wait_is_cancelled(shared: Pair) -> None:

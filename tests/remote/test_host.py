@@ -22,9 +22,11 @@ def test_a_path_says_how_and_why(shared: Pair) -> None:
     transport = shared.device.peer.transport
     assert path.transport == transport
     _, tensor = shared.opened(4)
+    assert path.way == {"shm": "mapped", "verbs": "device", "tcp": "frames"}[transport]
     assert tensor.mapped == (path.way == "mapped")
+    if transport == "verbs":
+        assert "not shm: verbs is required" in str(path)
     if transport == "tcp":
-        assert path.way == "frames"
         assert "shm" in path.reasons
         assert "not shm: tcp is required" in str(path)
     assert str(path) in repr(shared.device)

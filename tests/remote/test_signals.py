@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.remote.pairs import PATIENCE, Pair, pair
+from tests.transports import HERE
 
 from tensorwire import remote
 from tensorwire.remote import Add, Rights, Set
@@ -88,7 +89,7 @@ def test_a_wait_ends_with_the_memory(shared: Pair) -> None:
             waiting.result(PATIENCE)
 
 
-@pytest.mark.parametrize("transport", ["shm", "tcp"])
+@pytest.mark.parametrize("transport", HERE)
 def test_a_wait_ends_with_the_last_peer(transport: str) -> None:
     with pair(transport) as there:
         exposed = there.host.empty(4, rights=Rights.WRITE)
@@ -142,7 +143,7 @@ def test_one_of_many_is_set_by_its_owner(shared: Pair) -> None:
         remote.wait_any([(alone[0], -1)])
 
 
-@pytest.mark.parametrize("transport", ["shm", "tcp"])
+@pytest.mark.parametrize("transport", HERE)
 def test_one_of_many_ends_with_the_last_of_all_peers(transport: Any) -> None:
     with pair(transport) as there, futures.ThreadPoolExecutor(1) as pool:
         two = [there.host.empty(1, rights=Rights.WRITE) for _ in range(2)]

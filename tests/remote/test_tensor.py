@@ -185,6 +185,7 @@ def test_concealed_memory_is_not_found(shared: Pair) -> None:
     ready = prepared.prepare()
     exposed.conceal(PATIENCE)
     exposed.conceal(PATIENCE)
+    shared.hear()
     for call in (
         tensor.read,
         lambda: tensor[::2].read(),
@@ -215,6 +216,7 @@ def test_foreign_memory_is_exposed_where_it_lies(shared: Pair) -> None:
         assert exposed.signal.wait(5, PATIENCE) == 5
         assert tensor.fetch_add(0, 3) == 0
         assert values[0] == 3
+    shared.hear()
     with pytest.raises(remote.NotFoundError):
         tensor.read()
     arena: Any = tw.publish(np.arange(5.0))
@@ -225,6 +227,7 @@ def test_foreign_memory_is_exposed_where_it_lies(shared: Pair) -> None:
         assert tensor[1:4:2].read().tolist() == [1, 3]
         with pytest.raises(remote.PermissionDeniedError):
             tensor.write(np.zeros(5))
+    shared.hear()
     with pytest.raises(remote.NotFoundError):
         tensor.read()
 

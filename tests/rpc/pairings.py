@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import grpc
 from tests.rpc.peer import make_server
 from tests.rpc.service import Service
+from tests.transports import HERE
 
 import tensorwire
-from tensorwire.transports import names, why_not
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -41,8 +41,6 @@ class Pairing(NamedTuple):
         return tensorwire.insecure_channel(target, **options)
 
 
-HERE = [name for name in names() if why_not(name) is None]
-"""What this host can do: RDMA needs a device, which ``make test-verbs`` has."""
 DATA_PLANE = tuple(Pairing("tensorwire", "tensorwire", name) for name in HERE)
 PAIRINGS = (
     Pairing("stock", "stock", "grpc"),  # holds the tests to what grpcio really does

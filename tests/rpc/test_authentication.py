@@ -12,9 +12,10 @@ from typing import Any
 import grpc
 import pytest
 from tests.rpc import channels
-from tests.rpc.pairings import DATA_PLANE, HERE, Local, Pairing, local
+from tests.rpc.pairings import DATA_PLANE, Local, Pairing, local
 from tests.rpc.service import LIMIT_SECONDS, path
 from tests.rpc.test_interceptors import AddMetadata
+from tests.transports import HERE
 
 import tensorwire
 from tensorwire import _core

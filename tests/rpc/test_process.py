@@ -10,7 +10,8 @@ import textwrap
 from typing import Any
 
 import pytest
-from tests.rpc.pairings import HERE, ROOT, process
+from tests.rpc.pairings import ROOT, process
+from tests.transports import HERE
 
 PRELUDE = """
 import os, signal, sys, threading, time

@@ -17,8 +17,9 @@ import grpc
 import numpy as np
 import pytest
 from tests.pausing import paused
-from tests.rpc.pairings import HERE, ROOT, Pairing, process
+from tests.rpc.pairings import ROOT, Pairing, process
 from tests.rpc.service import LIMIT_SECONDS, path
+from tests.transports import HERE
 
 LARGE = 64 << 20
 GOOD = [

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.transports import HERE
 from tests.weights.other import channel, other, publisher
 
 from tensorwire import weights
@@ -45,7 +46,7 @@ def landed(monkeypatch: pytest.MonkeyPatch) -> list[Landed]:
     return found
 
 
-@pytest.mark.parametrize("transport", ["shm", "tcp", "grpc"])
+@pytest.mark.parametrize("transport", [*HERE, "grpc"])
 def test_large_tensors_come_straight_into_the_parameters(
     transport: str, landed: list[Landed]
 ) -> None:

@@ -12,14 +12,13 @@ import grpc
 import msgspec
 import numpy as np
 import pytest
+from tests.transports import HERE
 from tests.weights.other import Other, channel, eventually, other, publisher
 
 import tensorwire
 from tensorwire import service, weights
 from tensorwire.weights import Shard, wire
 from tensorwire.weights.source import Source
-
-TRANSPORTS = ("shm", "tcp")
 
 
 def tree() -> dict[str, Any]:
@@ -71,8 +70,8 @@ def subscriber(trainer: Other, mode: str, transport: str, params: Any) -> weight
     return weights.Subscriber(channel(port, transport), params)
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize("mode", ["copy", "in_place"])
+@pytest.mark.parametrize("transport", HERE)
 def test_a_pull_fills_what_there_is(trainer: Other, mode: str, transport: str) -> None:
     params = tree()
     addresses = [array.ctypes.data for array in params.values()]
@@ -96,7 +95,7 @@ def test_a_pull_fills_what_there_is(trainer: Other, mode: str, transport: str) -
             assert reader.pull(timeout=10) == weights.Version(number, (), 0)
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("transport", HERE)
 def test_a_view_has_the_version_where_it_lies(trainer: Other, transport: str) -> None:
     params = tree()
     with subscriber(trainer, "copy", transport, params) as reader:
@@ -205,7 +204,7 @@ def test_several_publishers_of_shards(trainer: Other) -> None:
             process.do("part[0].publish(checksum=True)")
             ports.append(process.do("part[2]"))
         assert [box.nbytes for box in boxes] == [half.nbytes for half in halves]
-        for transport in TRANSPORTS:
+        for transport in HERE:
             moved = 0
             for turn in range(3):
                 mine = np.zeros((6, 3), np.float32)

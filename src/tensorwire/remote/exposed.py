@@ -119,7 +119,9 @@ class Exposed(AbstractContextManager["Exposed"]):
 
     def conceal(self, timeout: float | None = None) -> None:
         """On return no peer reads or writes here. Accesses that come later end with
-        ``NotFoundError``, and no signal is raised for them. It may be called again.
+        ``NotFoundError``, and no signal is raised for them. It may be called again. By a device an
+        access under way then, and one of a peer that has not heard of it yet, ends with
+        ``PermissionDeniedError``, and so does that peer's link.
 
         timeout: seconds; None: without a limit, which the end of each peer's link is anyway. Raises
         DeadlineExceededError while a peer is amid an access: no new one begins, not of any peer,
