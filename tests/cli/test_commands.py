@@ -319,6 +319,12 @@ def test_doctor_of_nobody() -> None:
     assert peer["ping_us"] is None
 
 
+def test_doctor_of_no_name() -> None:
+    result = run("doctor", "", "--json")
+    assert result.exit_code == 1
+    assert "the target is empty" in json.loads(result.stdout)["peer"]["error"]
+
+
 def test_doctor_knows_its_transports() -> None:
     result = run("doctor", "127.0.0.1:9", "--transport", "pigeon")
     assert result.exit_code == 2

@@ -91,6 +91,15 @@ def test_bad_arguments(transport: Any, forbid: Any, sentence: str) -> None:
         tensorwire.server(None, transport=transport, forbid=forbid)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("target", "error", "sentence"),
+    [(None, TypeError, "and not None"), (b"a:1", TypeError, "is text"), ("", ValueError, "empty")],
+)
+def test_a_target_is_text(target: Any, error: type[Exception], sentence: str) -> None:
+    with pytest.raises(error, match=sentence):
+        tensorwire.insecure_channel(target)
+
+
 def test_bad_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TENSORWIRE_TRANSPORT", "pigeon")
     with pytest.raises(ValueError, match="TENSORWIRE_TRANSPORT=pigeon"):

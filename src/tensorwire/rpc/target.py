@@ -28,6 +28,16 @@ class Target(NamedTuple):
     hosts: tuple[str, ...]
 
 
+def checked(target: str) -> str:
+    """``target``; TypeError for what is no text, such as a variable that is not set, and ValueError
+    for an empty one."""
+    if not isinstance(target, str):
+        raise TypeError(f"a target is text, as 'localhost:50051', and not {target!r}")
+    if not target:
+        raise ValueError("the target is empty: name a server, as 'localhost:50051'")
+    return target
+
+
 def parse(target: str) -> Target:
     match = _SCHEME(target)
     scheme, rest = (match[1], match[2]) if match else ("dns", target)

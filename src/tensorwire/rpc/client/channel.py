@@ -10,6 +10,7 @@ import grpc
 
 from tensorwire.observe.trace import LinkTrace
 from tensorwire.rpc import instrumentation, lifetime, registry, status
+from tensorwire.rpc import target as targets
 from tensorwire.rpc.choice import Path, Transport, policy
 from tensorwire.rpc.client.multicallable import Calling
 from tensorwire.rpc.client.peer import Peer
@@ -157,14 +158,15 @@ def insecure_channel(
     begins itself (``Server.peers``, ``peer_of``), over the same link, and closes that when it is
     stopped. Where calls go by gRPC, the other end can begin none.
 
-    Raises ValueError for unknown transports, when none is left, or for a server that does not run.
+    Raises ValueError for unknown transports, when none is left, for an empty target, or for a
+    server that does not run; TypeError for a target that is no text.
     """
     given = tuple(options or ())
     settled = next(
         (f"the option {name} is set" for name, _ in named(given) if name in _GRPC_ONLY), None
     )
     uplink = Uplink(
-        target,
+        targets.checked(target),
         without_receive_limit(given),
         compression,
         policy(transport, forbid),
