@@ -189,6 +189,7 @@ def test_who_closes_the_pipe_hears_no_more(arguments: tuple[str, ...]) -> None:
         ("--peers", "nng", "nng"),
         ("--rounds", "0", "--rounds"),
         ("--seconds", "0", "--seconds"),
+        ("--seconds", "inf", "--seconds"),
         ("--callers", "0", "--callers"),
         ("--output", "/no/such/folder/x.json", "no folder"),
         ("--output", "/proc/x.json", "cannot write"),

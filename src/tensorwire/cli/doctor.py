@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from tensorwire.cli.group import Command, single
-from tensorwire.cli.options import Json, ways
+from tensorwire.cli.options import DAY, Json, ways
 
 if TYPE_CHECKING:
     from tensorwire.rpc.choice import Transport
@@ -36,7 +36,7 @@ def doctor(
     transport: Annotated[
         str | None, typer.Option(help="Require auto, shm, verbs, tcp or grpc for calls to TARGET.")
     ] = None,
-    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds for one call.")] = 5.0,
+    timeout: Annotated[float, typer.Option(min=0.001, max=DAY, help="Seconds for one call.")] = 5.0,
     report: Annotated[
         bool, typer.Option("--report", help="Print all of it as Markdown, for a bug report.")
     ] = False,

@@ -7,16 +7,19 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Final, TypeVar
 
 import typer
 
 S = TypeVar("S")
 T = TypeVar("T")
 
+DAY: Final = 86400.0
+"""The most seconds that an option takes: what the system waits for is not without end."""
+
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Rounds = Annotated[int, typer.Option(min=1, help="Each visits every contender once.")]
-Seconds = Annotated[float, typer.Option(min=0.001, help="Time of one visit.")]
+Seconds = Annotated[float, typer.Option(min=0.001, max=DAY, help="Time of one visit.")]
 Output = Annotated[Path | None, typer.Option(help="Write the JSON object to this file.")]
 Plot = Annotated[
     Path | None, typer.Option(help="Draw time over size into this file (needs matplotlib).")

@@ -9,7 +9,7 @@ import typer
 
 from tensorwire.cli.bench.figures import Peers, epilog, measure
 from tensorwire.cli.group import Command, single
-from tensorwire.cli.options import Json, Output, Plot, Rounds, Seconds, usage, words
+from tensorwire.cli.options import DAY, Json, Output, Plot, Rounds, Seconds, usage, words
 
 app = single()
 
@@ -30,7 +30,9 @@ def channels(
     batch: Annotated[int, typer.Option(min=1, help="Images of a step on each rank.")] = 32,
     compute: Annotated[
         float,
-        typer.Option(min=0, help="Seconds that a step computes on one idle core, before it sends."),
+        typer.Option(
+            min=0, max=DAY, help="Seconds that a step computes on one idle core, before it sends."
+        ),
     ] = 0.1,
     rounds: Rounds = 3,
     seconds: Seconds = 1.0,

@@ -9,7 +9,7 @@ import typer
 
 from tensorwire.cli.bench.figures import Peers, epilog, measure
 from tensorwire.cli.group import Command, single
-from tensorwire.cli.options import SIZES, Json, Output, Plot, Rounds, Seconds, sizes_of, ways
+from tensorwire.cli.options import SIZES, Json, Output, Plot, Rounds, Seconds, choices, sizes_of
 
 app = single()
 
@@ -46,11 +46,12 @@ def queue(
     """
     from tensorwire.bench.suites.queue.contender import find, names
     from tensorwire.bench.suites.queue.suite import OWN, Options, Queues
+    from tensorwire.transports import names as transports
 
     others = [name for name in names() if name not in (OWN, Queues.baseline.contender)]
     compared = Peers.of(peers, others, find)
     wanted = Options(
-        transports=ways("--transport", transport),
+        transports=choices("--transport", transport, transports()),
         sizes=sizes_of("--sizes", sizes, 8),
         producers=producers,
         peers=compared.chosen,

@@ -13,12 +13,12 @@ from tensorwire.cli.bench.figures import Peers, epilog, measure
 from tensorwire.cli.bench.ranks import RankCommand
 from tensorwire.cli.group import single
 from tensorwire.cli.options import (
+    DAY,
     Json,
     Output,
     Rounds,
     choices,
     usage,
-    ways,
     words,
     writable,
 )
@@ -32,6 +32,8 @@ _RANKS = (
     "All processes are on this host, unless --connect says otherwise. Started by torchrun, mpirun "
     "or srun, each rank has one of them, and rank 0 leads."
 )
+
+_OF_SCHEMES = "--scheme, --categories, --bias, --pattern, --buffers"
 
 
 def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Typer:
@@ -112,9 +114,9 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
             ),
         ] = False,
         warm_up: Annotated[
-            float, typer.Option(min=0, help="Seconds of calls ahead of each visit.")
+            float, typer.Option(min=0, max=DAY, help="Seconds of calls ahead of each visit.")
         ] = 2.0,
-        seconds: Annotated[float, typer.Option(min=0.001, help="Of one visit.")] = 10.0,
+        seconds: Annotated[float, typer.Option(min=0.001, max=DAY, help="Of one visit.")] = 10.0,
         rounds: Rounds = 5,
         rate: Annotated[
             float,
@@ -126,7 +128,9 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
         ] = 0.0,
         monitor: Annotated[
             float,
-            typer.Option(min=0.01, help="Seconds between samples of CPU, memory and network."),
+            typer.Option(
+                min=0.01, max=DAY, help="Seconds between samples of CPU, memory and network."
+            ),
         ] = 0.25,
         network: Annotated[
             str,
@@ -210,13 +214,14 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
             topology_of_ranks,
         )
         from tensorwire.bench.suites.tf_grpc.suite import plot as draw
+        from tensorwire.transports import names as transports
 
         if rate and window > 1:
             raise typer.BadParameter("calls at a --rate have no window", param_hint="--window")
         others = [each for each in names() if each not in (OWN, BASELINE.contender)]
         compared = Peers.of(peers, others, find)
         chosen = [*(LIMITS if limits else ()), *compared.chosen]
-        ahead = ways("--transport", ",".join(transport))
+        ahead = choices("--transport", ",".join(transport), transports())
         link = None
         if network:
             if serve or connect:
@@ -257,7 +262,11 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
         workloads = [
             each
             for word in words("--payload", payload)
-            for each in usage("--payload", _workloads(schemes, mix, counts), word)
+            for each in usage(
+                _OF_SCHEMES if word == "scheme" else "--payload",
+                _workloads(schemes, mix, counts),
+                word,
+            )
         ]
         people = usage(
             "--both-ways" if both_ways else "--servers, --workers",

@@ -9,7 +9,17 @@ import typer
 
 from tensorwire.cli.bench.figures import Peers, epilog, measure
 from tensorwire.cli.group import Command, single
-from tensorwire.cli.options import SIZES, Json, Output, Plot, Rounds, Seconds, choices, sizes_of
+from tensorwire.cli.options import (
+    DAY,
+    SIZES,
+    Json,
+    Output,
+    Plot,
+    Rounds,
+    Seconds,
+    choices,
+    sizes_of,
+)
 
 app = single()
 
@@ -36,7 +46,7 @@ def torch(
     ranks: Annotated[int, typer.Option(min=2, help="Processes that train.")] = 2,
     compute: Annotated[
         float,
-        typer.Option(min=0, help="Seconds of a core that a step of one process takes."),
+        typer.Option(min=0, max=DAY, help="Seconds of a core that a step of one process takes."),
     ] = 0.1,
     rounds: Rounds = 5,
     seconds: Seconds = 1.0,

@@ -60,7 +60,7 @@ def test_contenders() -> None:
         (["--sizes", "0"], "at least 8"),
         (["--peers", "none,torch"], "at the same time"),
         (["--peers", "redis"], "no contender"),
-        (["--transport", "pigeon"], "is none of"),
+        (["--transport", "auto"], "is none of shm, verbs, tcp"),
     ],
 )
 def test_wrong_usage(arguments: list[str], said: str) -> None:

@@ -432,7 +432,7 @@ def test_wrong_usage_is_told() -> None:
         (("p2p-latency", "--large", "11M"), "no large buffer: those have 1M to 10M"),
         (("p2p-latency", "--small", "1K"), "no small buffer: those have 1 to 1023"),
         (("p2p-latency", "--scheme", "random", "--categories", "small"), "two categories"),
-        (("p2p-latency", "--scheme", "custom"), "no pattern"),
+        (("p2p-latency", "--scheme", "custom"), "--pattern, --buffers: '' is no pattern"),
         (("p2p-latency", "--buffers", "none"), "no number of buffers"),
         (("p2p-latency", "--payload", "model:nonsense"), "no model"),
         (("p2p-latency", "--payload", "nonsense"), "neither scheme nor model"),
@@ -444,6 +444,7 @@ def test_wrong_usage_is_told() -> None:
         (("p2p-latency", "--window", "2", "--rate", "9"), "have no window"),
         (("p2p-latency", "--network", "fast"), "write 10gbit, or 10gbit,0.1ms"),
         (("p2p-latency", "--network", "1gbit", "--connect", "a"), "it is for one host"),
+        (("p2p-latency", "--transport", "auto"), "none of shm, verbs, tcp"),
         (("p2p-latency", "--without", "tcp"), "none of coalescing, eager, rendezvous"),
         (("p2p-latency", "--without", "pipelining"), "give --window 8, too"),
     ):
