@@ -28,8 +28,6 @@ def graph():
     ]
 planned = plan(graph(), depth=5)
 nothing = 3
-def fails():
-    raise ZeroDivisionError("of the program's own")
 """
 
 
@@ -115,8 +113,24 @@ def test_programs_without_a_graph(
     assert said in " ".join(result.output.replace("│", " ").split())
 
 
-def test_a_program_that_fails_does_so_as_it_is(program: Path) -> None:
-    assert isinstance(run(f"{program}:fails").exception, ZeroDivisionError)
+@pytest.mark.parametrize(
+    ("text", "ends"),
+    [
+        ("def graph():\n    raise ValueError('of the program')\n", "ValueError: of the program"),
+        ("def (\n", "SyntaxError: invalid syntax"),
+    ],
+)
+def test_a_program_that_fails_is_shown_from_its_own_lines_on(
+    tmp_path: Path, text: str, ends: str
+) -> None:
+    path = tmp_path / "failing.py"
+    path.write_text(text)
+    result = run(path)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"tensorwire graph: {path} failed:\n")
+    assert result.stderr.endswith(f"{ends}\n")
+    assert "runpy" not in result.stderr
+    assert "sources.py" not in result.stderr
 
 
 @pytest.mark.parametrize("machines", ["a", "x=", ","])

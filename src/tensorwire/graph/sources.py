@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import runpy
 import sys
+import traceback
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,19 +39,32 @@ def load(path: Path, name: str | None = None) -> Any:
     (``graph``), and where that can be called, what it returns without arguments. A ``.pb`` or
     ``.pbtxt`` is a TensorFlow GraphDef or SavedModel, as is a folder with one.
 
-    Raises SourceError for a file that has none, and what the program raises.
+    Raises SourceError for a file that has none, and for a program that fails, with its traceback.
     """
     if path.is_dir():
         path = next(each for each in sorted(path.iterdir()) if each.stem == "saved_model")
     if path.suffix != ".py":
         return _proto(path)
     sys.path.insert(0, os.fspath(path.absolute().parent))
-    found = runpy.run_path(os.fspath(path), run_name="tensorwire_graph")
     name = name or GRAPH
+    try:
+        found = runpy.run_path(os.fspath(path), run_name="tensorwire_graph")
+        value = found.get(name)
+        if callable(value) and not _is_graph(value):
+            value = value()
+    except Exception as error:
+        raise SourceError(f"{path} failed:\n{_told(path, error)}") from error
     if name not in found:
         raise SourceError(f"{path} defines no {name}: define it, or name another, as {path}:NAME")
-    value = found[name]
-    return value() if callable(value) and not _is_graph(value) else value
+    return value
+
+
+def _told(path: Path, error: Exception) -> str:
+    """The traceback of a program, from where it is its own."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_frame.f_code.co_filename != os.fspath(path):
+        frame = frame.tb_next
+    return "".join(traceback.format_exception(type(error), error, frame)).rstrip()
 
 
 def _is_graph(value: Any) -> bool:

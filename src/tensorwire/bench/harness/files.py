@@ -31,6 +31,17 @@ def check_file(path: Path) -> None:
         raise ValueError(f"cannot write to {path} ({error.strerror}): name another file") from None
 
 
+def check_kept(path: Path) -> None:
+    """The same for a file of ``keep``, whose folder is made now."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(
+            f"cannot make the folder {path.parent} ({error.strerror}): name another file"
+        ) from None
+    check_file(path)
+
+
 def write(path: Path, make: Callable[[Path], object]) -> None:
     """``make(path)``, which writes the file. ValueError when that is not possible."""
     try:

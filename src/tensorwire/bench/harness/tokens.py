@@ -32,8 +32,10 @@ class Token:
             )
         try:
             text = file.read_text().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ValueError(f"cannot read {file} ({error})") from None
+        except OSError as error:
+            raise ValueError(f"cannot read {file} ({error.strerror})") from None
+        except UnicodeDecodeError:
+            raise ValueError(f"{file} has no secret: it is no text") from None
         if len(text) < _LEAST or not text.isascii() or len(text.split()) > 1:
             raise ValueError(
                 f"{file} has no secret: one word of at least {_LEAST} ASCII characters"

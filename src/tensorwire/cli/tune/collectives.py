@@ -66,7 +66,7 @@ def collectives(
     Groups that are joined later take the table, where all of their ranks have the same one.
     """
     from tensorwire import progress
-    from tensorwire.bench.harness.files import keep, save
+    from tensorwire.bench.harness.files import check_kept, keep, save
     from tensorwire.bench.harness.schedule import Forecast
     from tensorwire.bench.harness.terminal import announce, progress_bar
     from tensorwire.bench.suites.collectives import tuning
@@ -86,8 +86,7 @@ def collectives(
         for number in sorted(usage("--ranks", many, word) for word in words("--ranks", ranks))
     ]
     path = (output or tuning.default_path()).absolute()
-    if output is not None:
-        writable("--output", output)
+    writable("--output", path, None if output is not None else check_kept)
     announce("tensorwire tune collectives", sum((suite.forecast() for suite in suites), Forecast()))
     chosen, notes, complete = [], [], True
     with progress_bar() as bar:

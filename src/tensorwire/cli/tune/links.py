@@ -71,7 +71,7 @@ def links(
     """
     from tensorwire import progress
     from tensorwire.bench.harness.control import AgentError
-    from tensorwire.bench.harness.files import check_plot, keep, save
+    from tensorwire.bench.harness.files import check_kept, check_plot, keep, save
     from tensorwire.bench.harness.terminal import progress_bar
     from tensorwire.bench.harness.tokens import Token
     from tensorwire.bench.suites.links import remote, service, suite, tuning
@@ -90,10 +90,9 @@ def links(
         begun = remote.reached(where, secret)
     named = choices("--transports", transports, ("all", *names()))
     wanted = [*names()] if "all" in named else named
-    if output is not None:
-        writable("--output", output)
-    writable("--plot", plot, check_plot)
     path = (output or tuning.default_path()).absolute()
+    writable("--output", path, None if output is not None else check_kept)
+    writable("--plot", plot, check_plot)
     found: list[suite.Tuned] = []
     notes: list[str] = []
     complete = True

@@ -160,3 +160,10 @@ def test_wrong_usage_is_told() -> None:
         done = CliRunner().invoke(app, ["tune", "collectives", *arguments])
         assert done.exit_code == 2
         assert word in done.output
+
+
+@pytest.mark.parametrize("what", ["collectives", "links"])
+def test_a_cache_that_cannot_be_written_is_told_first(what: str) -> None:
+    done = CliRunner().invoke(app, ["tune", what], env={"XDG_CACHE_HOME": "/proc"})
+    assert done.exit_code == 2
+    assert "--output: cannot make the folder /proc/tensorwire" in done.output

@@ -416,6 +416,25 @@ def test_a_port_that_is_taken_is_told(token: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("where", "told"),
+    [
+        (
+            ("--ip", "192.0.2.1"),
+            "cannot listen at 192.0.2.1:50001: Cannot assign requested address",
+        ),
+        (("--port", "65535"), "cannot listen at localhost:65536"),
+    ],
+)
+def test_an_address_that_is_none_is_one_sentence(
+    token: Path, where: tuple[str, ...], told: str
+) -> None:
+    done = command("p2p-latency", "--serve", "--token-file", str(token), *where)
+    assert done.exit_code == 1
+    assert told in done.output
+    assert "Traceback" not in done.output
+
+
+@pytest.mark.parametrize(
     ("text", "told"), [("short", "has no secret"), ("two words of it, long", "has no secret")]
 )
 def test_tokens_that_are_none(tmp_path: Path, text: str, told: str) -> None:

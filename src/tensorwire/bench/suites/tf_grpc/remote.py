@@ -5,6 +5,7 @@ not show the token."""
 from __future__ import annotations
 
 import signal
+import socket
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -47,6 +48,8 @@ def serving(names: Sequence[str], host: str, port: int, token: Token) -> Iterato
     """Servers of these contenders, each a process, and a directory of them; yields its address.
     port: of the directory; 0: all are free ones. AgentError when a server cannot listen."""
     found = served(names)
+    for number in range(port, port + 1 + len(found)) if port else (0,):
+        _check_free(host, number)
 
     def commands(path: str) -> list[list[str]]:
         return [
@@ -71,12 +74,23 @@ def serving(names: Sequence[str], host: str, port: int, token: Token) -> Iterato
         try:
             bound = server.add_insecure_port(f"{host}:{port}")
         except RuntimeError as error:
-            raise AgentError(f"cannot listen on {host}:{port}: {error}") from error
+            raise AgentError(f"cannot listen at {host}:{port}: {error}") from error
         server.start()
         try:
             yield f"{host}:{bound}"
         finally:
             server.stop(None).wait()
+
+
+def _check_free(host: str, port: int) -> None:
+    """AgentError where no server can listen: in one sentence, which that of a process is not."""
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind((host, port))
+        except (OSError, OverflowError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            raise AgentError(f"cannot listen at {host}:{port}: {why}") from None
 
 
 def serve(names: Sequence[str], host: str, port: int, token: Token) -> int:
