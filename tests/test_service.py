@@ -509,6 +509,10 @@ def test_define_refuses_what_it_cannot_serve() -> None:
             service.client(Base, channel)
         with pytest.raises(TypeError, match="Empty is no service"):
             service.add_to_server(Empty(), grpc.server(futures.ThreadPoolExecutor(1)))
+        with pytest.raises(
+            TypeError, match=r"Empty is a class: give an object of it, as Empty\(\)"
+        ):
+            service.add_to_server(Empty, grpc.server(futures.ThreadPoolExecutor(1)))
 
 
 def test_an_interface_and_its_implementation() -> None:

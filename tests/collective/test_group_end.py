@@ -183,6 +183,19 @@ def test_a_rank_that_does_not_come(tmp_path: Path) -> None:
         join(tmp_path, 2, 2)
 
 
+@pytest.mark.parametrize(
+    ("store", "rank", "size", "says"),
+    [
+        ("folder", "0", 1, "rank is a whole number, not '0'"),
+        (0, 1, "folder", "size is a whole number, not 'folder'"),
+        (None, 0, 1, "the store is a Store, a folder or host:port, not None"),
+    ],
+)
+def test_arguments_that_are_none(store: Any, rank: Any, size: Any, says: str) -> None:
+    with pytest.raises(TypeError, match=says):
+        join(store, rank, size)
+
+
 def test_a_closed_group_is_left(tmp_path: Path) -> None:
     group = join(tmp_path, 0, 1)
     group.close()

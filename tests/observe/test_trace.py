@@ -303,8 +303,10 @@ def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
         "events": [[1, "sent", "MESSAGE", 1, 2, 3, 15, 0]],
     }
     (tmp_path / "7.jsonl").write_text(json.dumps(whole) + '\n{"pid": 7, "ro')
-    (found,) = trace.read(tmp_path)
+    (found,) = trace.read(str(tmp_path))
     assert found.count("MESSAGE", "sent") == 2
     assert found.events[0] == trace.Event(1, "sent", "MESSAGE", 1, 2, 3, 15, 0)
     assert found.pid == 7
     assert found.thresholds == {"eager_bytes": (8192, "table")}
+    with pytest.raises(FileNotFoundError):
+        trace.read(tmp_path / "none")

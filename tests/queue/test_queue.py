@@ -436,6 +436,9 @@ def test_arguments_that_are_wrong(server: Any) -> None:
             queue.serve(server[0], **arguments)
     with pytest.raises(TypeError, match="a server of tensorwire"):
         queue.serve(grpc, "q", capacity=1, capacity_bytes=1)  # type: ignore[arg-type]
+    queue.serve(server[0], "q", capacity=1, capacity_bytes=1).close()
+    with pytest.raises(ValueError, match="has had a queue 'q'"):
+        queue.serve(server[0], "q", capacity=1, capacity_bytes=1)
     with pytest.raises(ValueError, match="prefetch"):
         queue.connect(server[1], "q", prefetch=-1)
 

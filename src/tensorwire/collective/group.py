@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import threading
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, SupportsIndex
 
 import numpy as np
 
@@ -145,12 +145,20 @@ def join(
     limit.
 
     Raises :class:`~tensorwire.collective.GroupError` when a rank does not come, or cannot be
-    reached.
+    reached; TypeError and ValueError for arguments that are none.
     """
+    for name, given in (("rank", rank), ("size", size)):
+        if not isinstance(given, SupportsIndex):
+            raise TypeError(f"{name} is a whole number, not {given!r}")
     return Group(store_of(store), rank, size, host=host, timeout=timeout)
 
 
 def store_of(given: Store | str | os.PathLike[str]) -> Store:
+    """TypeError for what is no store, and names none."""
     if isinstance(given, str) and ":" in given and "/" not in given:
         return RpcStore(given)
-    return FileStore(given) if isinstance(given, str | os.PathLike) else given
+    if isinstance(given, str | os.PathLike):
+        return FileStore(given)
+    if not (hasattr(given, "set") and hasattr(given, "get")):
+        raise TypeError(f"the store is a Store, a folder or host:port, not {given!r}")
+    return given

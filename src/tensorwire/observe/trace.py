@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -122,15 +123,18 @@ def environment(folder: Path, events: int) -> dict[str, str]:
     return {"TENSORWIRE_TRACE": str(events), "TENSORWIRE_TRACE_FOLDER": str(folder)}
 
 
-def _left(folder: Path) -> Iterator[dict[str, Any]]:
-    for file in sorted(folder.glob("*.jsonl")):
+def _left(folder: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
+    for file in sorted(each for each in Path(folder).iterdir() if each.suffix == ".jsonl"):
         for line in file.read_text().splitlines():
             with suppress(json.JSONDecodeError):  # cut off with its process
                 yield json.loads(line)
 
 
-def read(folder: Path) -> list[LinkTrace]:
-    """What processes have left there. A killed one leaves only the links that ended before it."""
+def read(folder: str | os.PathLike[str]) -> list[LinkTrace]:
+    """What processes have left there. A killed one leaves only the links that ended before it.
+
+    Raises FileNotFoundError for a folder that is not there.
+    """
     return [
         LinkTrace(
             transport=link["transport"],
@@ -150,8 +154,11 @@ def read(folder: Path) -> list[LinkTrace]:
     ]
 
 
-def read_groups(folder: Path) -> list[GroupTrace]:
-    """What ranks have left there when they left their groups."""
+def read_groups(folder: str | os.PathLike[str]) -> list[GroupTrace]:
+    """What ranks have left there when they left their groups.
+
+    Raises FileNotFoundError for a folder that is not there.
+    """
     found = []
     for left in _left(folder):
         if "group" in left:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
+import weakref
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _MAX_BYTES: Final = (1 << 62) - 1
+_names: Final[weakref.WeakKeyDictionary[Server, set[str]]] = weakref.WeakKeyDictionary()
+_lock: Final = threading.Lock()  # of those
 
 
 class Queue:
@@ -273,9 +276,10 @@ def serve(
     directly.
 
     server: of ``tensorwire.server``; before its start or after. Each stream of a client has a
-    thread of its own; the server's pool stays free. name: one of its queues has it. capacity: how
-    many items may be in the queue; capacity_bytes: how many bytes they may have, with headers.
-    framework: of the arrays that ``get`` gives, as for ``tensors.loads``.
+    thread of its own; the server's pool stays free. name: none of its queues has had it, also of
+    those that are closed. capacity: how many items may be in the queue; capacity_bytes: how many
+    bytes they may have, with headers. framework: of the arrays that ``get`` gives, as for
+    ``tensors.loads``.
 
     Raises ValueError and TypeError for arguments that are none, ImportError for a framework that is
     not there.
@@ -285,4 +289,10 @@ def serve(
     if capacity < 1 or not 1 <= capacity_bytes <= _MAX_BYTES:
         raise ValueError("a queue has room for at least one item and one byte")
     items.checked_framework(framework)
-    return Queue(server, checked_name(name), capacity, capacity_bytes, framework)
+    checked_name(name)
+    with _lock:
+        names = _names.setdefault(server, set())
+        if name in names:
+            raise ValueError(f"the server has had a queue {name!r}: give each a name of its own")
+        names.add(name)
+    return Queue(server, name, capacity, capacity_bytes, framework)

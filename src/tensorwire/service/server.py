@@ -49,7 +49,14 @@ def add_to_server(instance: object, server: grpc.Server) -> None:
     with UNKNOWN, the exception's type and its text. Arguments that are damaged, unknown, missing or
     against a ``TensorSpec`` end it with INVALID_ARGUMENT, a result that cannot travel or is against
     one with INTERNAL.
+
+    Raises TypeError for what is no such instance.
     """
+    if isinstance(instance, type):
+        name = instance.__name__
+        raise TypeError(
+            f"{name} is a class: give an object of it, as {name}(), whose methods serve"
+        )
     described = service_of(type(instance))
     encode = encoder_for(server)
     handlers: dict[str, Any] = {}

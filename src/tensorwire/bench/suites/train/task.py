@@ -140,9 +140,14 @@ def device_kind(options: Options) -> str:
     return "gpu" if tf.config.list_physical_devices("GPU") else "cpu"
 
 
+_WHERE = ("Graph execution error:", "Detected at node ", "Node: ", " ")
+"""How lines of a message begin that only tell where in the program it was."""
+
+
 def explain(error: Any, options: Options) -> str:
     """What TensorFlow says, and what it means here."""
-    message = str(error.message).splitlines()[0] if error.message else ""
+    lines = [line for line in str(error.message or "").splitlines() if line]
+    message = next((line for line in lines if not line.startswith(_WHERE)), "")
     kind = type(error).__name__
     if isinstance(error, tf.errors.UnavailableError):
         return f"a peer is gone ({kind}: {message}); restart the cluster"
