@@ -62,6 +62,12 @@ def test_short_help(command: str) -> None:
     assert run(*command.split(), "-h").output == run(*command.split(), "--help").output
 
 
+@pytest.mark.parametrize("command", ["bench remote", "bench collectives", "tune collectives"])
+def test_no_default_is_cut_in_a_terminal(command: str) -> None:
+    arguments = [*command.split(), "--help"]
+    assert "…" not in CliRunner().invoke(app, arguments, env={"COLUMNS": "80"}).output
+
+
 def test_shells_complete_the_command() -> None:
     """In bash, with the script that the command prints for it."""
     command = shutil.which("tensorwire", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")

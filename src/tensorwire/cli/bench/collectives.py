@@ -30,7 +30,7 @@ def collectives(
             help="all_reduce, broadcast, all_gather, reduce_scatter, all_to_all, barrier, reduce, "
             "gather, scatter."
         ),
-    ] = "all_reduce,broadcast,all_gather,reduce_scatter,all_to_all,barrier",
+    ] = "all_reduce, broadcast, all_gather, reduce_scatter, all_to_all, barrier",
     sizes: Annotated[
         str,
         typer.Option(help=f"Bytes of the larger of a rank's two arrays, {SIZES}"),

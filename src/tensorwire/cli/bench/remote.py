@@ -35,7 +35,7 @@ def remote(
             "4 KiB), fetch_add, signal (a write with a flag, there and back), jax (an array of "
             "JAX, 64 MiB, which is added up; needs JAX), jax_published (one in the arena)."
         ),
-    ] = "read,read_published,batch,fetch_add,signal",
+    ] = "read, read_published, batch, fetch_add, signal",
     rounds: Rounds = 5,
     seconds: Seconds = 0.2,
     peers: Annotated[

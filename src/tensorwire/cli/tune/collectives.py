@@ -47,11 +47,11 @@ def collectives(
             help="all_reduce, reduce, broadcast, all_gather, gather, scatter, all_to_all: those "
             "that can go several ways."
         ),
-    ] = "all_reduce,broadcast,all_gather,all_to_all",
+    ] = "all_reduce, broadcast, all_gather, all_to_all",
     sizes: Annotated[
         str,
         typer.Option(help=f"Bytes of the larger of a rank's two arrays, {SIZES}"),
-    ] = "8,1K,8K,32K,64K,256K,1M,4M,16M",
+    ] = "8, 1K, 8K, 32K, 64K, 256K, 1M, 4M, 16M",
     rounds: Rounds = 5,
     seconds: Seconds = 0.03,
     output: Annotated[
