@@ -282,8 +282,10 @@ void PlannedReceives::run(tw_client_call* call) {
     tw_message* message = nullptr;
     tw_status status{};
     if (core().call_receive(call, nullptr, &message, &status) != TW_OK || !message) break;
-    const std::string wrong = hear(message);
+    Deliveries arrived;
+    const std::string wrong = hear(message, &arrived);
     core().message_release(message);
+    deliver(std::move(arrived));
     if (wrong.empty()) continue;
     count(statistics().plans_refused);
     LOG(WARNING) << "tensorwire: a plan is given up: " << absl::CEscape(wrong);
@@ -316,7 +318,18 @@ void PlannedReceives::fail(const absl::Status& why) {
   for (const auto& each : waiters) each->push_failed(why);
 }
 
-std::string PlannedReceives::hear(tw_message* message) {
+// In one task of the pool: what follows each of them is then put into the queue of a thread that is
+// awake, where it would else have to wake one.
+void PlannedReceives::deliver(Deliveries all) {
+  if (all.empty()) return;
+  count(statistics().received_planned, all.size());
+  tf::thread::ThreadPool* const pool = all.front().to->pool();
+  pool->Schedule([all = std::move(all)] {
+    for (const Delivery& each : all) each.to->pushed(each.pushed.tensor, each.pushed.dead);
+  });
+}
+
+std::string PlannedReceives::hear(tw_message* message, Deliveries* out) {
   const size_t segments = core().message_count(message);
   if (segments == 0) return "a message of the plan without records";
   const tw_segment records = core().message_segment(message, 0);
@@ -328,7 +341,7 @@ std::string PlannedReceives::hear(tw_message* message) {
     wire::PlanRecord record;
     std::string wrong = wire::decode_plan_record(&bytes, &record);
     if (wrong.empty())
-      wrong = record.kind >= wire::PlanKind::kTensor ? hear_tensor(record, message, &next)
+      wrong = record.kind >= wire::PlanKind::kTensor ? hear_tensor(record, message, &next, out)
                                                      : hear_word(record);
     if (!wrong.empty()) return wrong;
   }
@@ -336,7 +349,7 @@ std::string PlannedReceives::hear(tw_message* message) {
 }
 
 std::string PlannedReceives::hear_tensor(const wire::PlanRecord& record, tw_message* message,
-                                         size_t* next) {
+                                         size_t* next, Deliveries* out) {
   size_t bytes = record.payload.size();
   if (record.kind == wire::PlanKind::kSegment) {
     if (*next >= core().message_count(message)) return "a planned tensor without its segment";
@@ -373,9 +386,7 @@ std::string PlannedReceives::hear_tensor(const wire::PlanRecord& record, tw_mess
       count(statistics().planned_dropped);  // whoever waited for it has given up, or has another
     }
   }
-  if (!waiter) return {};
-  count(statistics().received_planned);
-  waiter->pushed(pushed.tensor, pushed.dead);
+  if (waiter) out->push_back({std::move(waiter), std::move(pushed)});
   return {};
 }
 

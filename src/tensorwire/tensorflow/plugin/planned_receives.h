@@ -16,18 +16,22 @@
 #include "core.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/framework/tensor_shape.h"
+#include "tensorflow/core/lib/core/threadpool.h"
 #include "transports.h"
 #include "wire.h"
 
 namespace tensorwire {
 
-// Waits for a tensor that is pushed. One of these is called, once.
+// Waits for a tensor that is pushed. One of the first three is called, once.
 class PushWaiter {
  public:
+  // On a thread of the pool, and may block there.
   virtual void pushed(const tensorflow::Tensor& tensor, bool dead) = 0;
   // It is not pushed: it has to be asked for.
   virtual void not_pushed() = 0;
   virtual void push_failed(const absl::Status& why) = 0;
+  // TensorFlow's, which runs what waits for the tensor.
+  virtual tensorflow::thread::ThreadPool* pool() const = 0;
 
  protected:
   ~PushWaiter() = default;
@@ -100,15 +104,23 @@ class PlannedReceives : public std::enable_shared_from_this<PlannedReceives> {
     std::unordered_map<const Edge*, Slot> slots;
   };
   using Waiters = std::vector<std::shared_ptr<PushWaiter>>;
+  struct Delivery {
+    std::shared_ptr<PushWaiter> to;
+    Pushed pushed;
+  };
+  using Deliveries = std::vector<Delivery>;
 
   void end(int64_t step);
   void run(tw_client_call* call);
-  // Why the message is none of the plan's; empty: it is done.
-  std::string hear(tw_message* message);
-  std::string hear_tensor(const wire::PlanRecord& record, tw_message* message, size_t* next);
+  // Why the message is none of the plan's; empty: it is done. out: what it brought to those who
+  // wait.
+  std::string hear(tw_message* message, Deliveries* out);
+  std::string hear_tensor(const wire::PlanRecord& record, tw_message* message, size_t* next,
+                          Deliveries* out);
   // The same, for the bytes of a tensor, which are nowhere yet.
   std::string admit(const wire::PlanRecord& record, size_t bytes, const Planned** out);
   std::string hear_word(const wire::PlanRecord& record);
+  static void deliver(Deliveries all);
   void fail(const absl::Status& why);
   static size_t bytes_of(const Pushed& pushed) { return pushed.tensor.TotalBytes(); }
 

@@ -29,6 +29,7 @@ class Receive final : public tensorflow::BaseRecvTensorCall,
     std::string task;  // the sender
     std::string key;
     int64_t step = 0;
+    tensorflow::thread::ThreadPool* pool = nullptr;
     tensorflow::Device* device = nullptr;  // the receiver
     tensorflow::AllocatorAttributes attributes;
     bool reachable = true;  // whether the tensor may come over a link
@@ -64,6 +65,7 @@ class Receive final : public tensorflow::BaseRecvTensorCall,
   void pushed(const tensorflow::Tensor& tensor, bool dead) override;
   void not_pushed() override;
   void push_failed(const absl::Status& why) override;
+  tensorflow::thread::ThreadPool* pool() const override { return order_.pool; }
   absl::Status remote_error(int code, absl::string_view details) const;
   void end(const absl::Status& status, const tensorflow::Tensor& tensor, bool dead);
 

@@ -49,6 +49,7 @@ class Rendezvous final : public tf::BaseRemoteRendezvous {
     order.workers = worker_session->GetSharedWorkerCache();
     order.key = std::string(key.FullKey());
     order.step = step_id_;
+    order.pool = env_->compute_pool;
     order.attributes = args.alloc_attrs;
     // Memory of other devices is not mapped by processes, and what is pinned for one is its own.
     order.reachable = key.src.type == "CPU" && !args.alloc_attrs.gpu_compatible() &&
