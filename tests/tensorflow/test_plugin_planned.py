@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -15,13 +14,11 @@ from tests.tensorflow.conftest import (
     PLUGIN,
     STOCK,
     Cluster,
-    Process,
     Task,
     eventually,
     running,
     session_as_written,
 )
-from tests.tensorflow.hostile import ANOTHER_STREAM, BORNE, OF_RECEIVER, OF_SENDER
 from tests.tensorflow.test_plugin_faults import (
     PAIR,
     in_background,
@@ -248,6 +245,42 @@ def test_two_steps_in_flight(tensorflow: Any, cluster: Cluster, run: Any) -> Non
     assert worker["planned_dropped"] == 0
 
 
+@pytest.mark.parametrize("elements", [100, 150], ids=["the same shapes", "other shapes"])
+def test_two_sessions_of_the_same_names(tensorflow: Any, cluster: Cluster, elements: int) -> None:
+    """What has a name in one of them may be anything in the other one."""
+    tf = tensorflow
+    wrong: list[Any] = []
+
+    def steps(of: int, number: int, planned: bool = False) -> None:
+        with tf.Graph().as_default(), session_as_written(tf, cluster.target("worker")) as run:
+            with tf.device(WORKER):
+                seed = tf.compat.v1.placeholder(tf.float32, ())
+            with tf.device(PS):
+                there = [tf.fill([of * place], seed) for place in range(1, 11)]
+            with tf.device(WORKER):
+                back = [tf.identity(each) for each in there]
+            fed = of
+
+            def step() -> None:
+                nonlocal fed
+                fed += 1
+                for place, got in enumerate(run.run(back, {seed: fed}), 1):
+                    if got.shape != (of * place,) or not np.all(got == fed):
+                        wrong.append(got)
+
+            if planned:
+                steps_until_planned(cluster, step, 10)
+                other = threading.Thread(target=steps, args=(elements, number))
+                other.start()
+            for _ in range(number):
+                step()
+            if planned:
+                other.join()
+
+    steps(100, 30, planned=True)
+    assert not wrong
+
+
 def test_what_nobody_claims_is_dropped_and_unplanned(
     tensorflow: Any, cluster: Cluster, run: Any
 ) -> None:
@@ -339,6 +372,27 @@ def test_an_aborted_step(tensorflow: Any, cluster: Cluster, run: Any) -> None:
     steps_until_planned(cluster, step, 2)
 
 
+def test_an_error_at_the_sender(tensorflow: Any, cluster: Cluster, run: Any) -> None:
+    """One tensor was pushed, the other one is never made."""
+    tf = tensorflow
+    with tf.device(PS):
+        fed = tf.compat.v1.placeholder(tf.float32, ())
+        value = tf.debugging.check_numerics(tf.fill([100], fed), "no number")
+        other = tf.random.shuffle(tf.fill([100], 2.0))  # no constant
+    with tf.device(WORKER):
+        total = tf.reduce_sum(tf.identity(value) * tf.identity(other))
+
+    def step() -> None:
+        assert run.run(total, {fed: 3.0}) == 600.0
+
+    steps_until_planned(cluster, step, 2)
+    for _ in range(3):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="no number"):
+            run.run(total, {fed: np.nan})
+        step()
+    steps_until_planned(cluster, step, 2)
+
+
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
 def test_a_sender_that_is_killed_while_a_push_is_waited_for(
     tensorflow: Any, graph: None, transport: str
@@ -364,6 +418,29 @@ def test_a_sender_that_is_killed_while_a_push_is_waited_for(
         thread.join(30)
         assert not thread.is_alive()
         assert isinstance(failures[0], tf.errors.UnavailableError | tf.errors.AbortedError)
+
+
+def test_a_receiver_that_is_killed_while_it_waits_for_a_push(tensorflow: Any, graph: None) -> None:
+    """The sender serves the one that takes its place, in steps that are planned, too."""
+    tf = tensorflow
+    fed, enqueue, total = blocked(tf)
+    with running(PAIR, TENSORWIRE_TF_PLAN="on", TENSORWIRE_TRANSPORT="shm") as cluster:
+        for last in (False, True):
+            with session_that_loses_a_server(tf, cluster.target("worker")) as run:
+
+                def step(run: Any = run) -> None:
+                    run.run(enqueue, {fed: 3.0})
+                    assert run.run(total) == 600.0
+
+                steps_until_planned(cluster, step, 2)
+                if last:
+                    return
+                worker = Counted(cluster, "worker")
+                thread, failures = in_background(run, total)
+                eventually(lambda: worker["received_planned"] == 1, "the other one is waited for")  # noqa: B023
+                cluster.restart(("worker", 0))
+                thread.join(30)
+                assert isinstance(failures[0], tf.errors.UnavailableError | tf.errors.AbortedError)
 
 
 def test_a_connection_that_is_cut_while_a_push_is_waited_for(tensorflow: Any, graph: None) -> None:
@@ -419,135 +496,3 @@ def test_one_end_alone_plans_nothing(
         assert stats["received_planned"] == stats["planned_edges"] == 0
     finally:
         cluster.close()
-
-
-@pytest.fixture(scope="module")
-def attacked() -> Iterator[Cluster]:
-    """Both break plans when they are told to."""
-    environment = {"TENSORWIRE_TF_PLAN": "on", "TENSORWIRE_TRANSPORT": "tcp"}
-    cluster = Cluster(PAIR, environment)
-    try:
-        for task in PAIR:
-            cluster.start([task], hostile=True)
-        cluster.wait_ready()
-        yield cluster
-    finally:
-        cluster.close()
-
-
-UNCLAIMED = ("the step's tensor again", "a tensor of no step", "a dead tensor of no step")
-"""What is dropped, of all that is sent."""
-
-
-def sessions(tf: Any, cluster: Cluster) -> Generator[Any, None, None]:
-    """One after the other."""
-    while True:
-        with session_as_written(tf, cluster.target("worker")) as run:
-            yield run
-
-
-def test_a_peer_that_breaks_the_plan(tensorflow: Any, attacked: Cluster, graph: None) -> None:
-    """The plan ends, and is counted; the link goes on to be used for calls. What a sender may say
-    is borne. No value is changed."""
-    tf = tensorflow
-    with tf.device(PS):
-        seed = tf.compat.v1.placeholder(tf.float32, ())
-        value = tf.fill([100], seed)
-    with tf.device(WORKER):
-        back = tf.identity(value)
-    fed = 0
-    ps, worker = attacked.processes["ps", 0], attacked.processes["worker", 0]
-    with closing(sessions(tf, attacked)) as opened:
-        run = next(opened)
-
-        def step() -> None:
-            nonlocal fed
-            fed += 1
-            np.testing.assert_array_equal(run.run(back, {seed: fed}), [fed] * 100)
-
-        def step_works() -> bool:
-            """Not while the sender pushes to a stream, or a link, that has ended, nor where the
-            receiver waited for a tensor when it refused the plan."""
-            try:
-                step()
-            except (tf.errors.UnavailableError, tf.errors.InternalError):
-                return False
-            return True
-
-        for name in (*OF_SENDER, *OF_RECEIVER):
-            if name in OF_SENDER:
-                steps_until_planned(attacked, step)
-            received, sent = Counted(attacked, "worker"), Counted(attacked, "ps")
-            attacker, victim = (ps, received) if name in OF_SENDER else (worker, sent)
-            attacker.ask(f"attack {name}")
-
-            def is_attacked(attacker: Process = attacker) -> bool:
-                return step_works() and attacker.ask("attacks") == 0
-
-            def is_counted(victim: Counted = victim, name: str = name) -> bool:
-                return victim["plans_refused"] == (name not in BORNE)
-
-            def is_dropped(received: Counted = received, name: str = name) -> bool:
-                return received["planned_dropped"] == (name in UNCLAIMED)
-
-            eventually(is_attacked, name)
-            eventually(is_counted, name)
-            eventually(step_works, name)
-            eventually(is_dropped, name)
-            before = received["received_planned"]
-            for _ in range(3):
-                step()
-            if name not in BORNE:
-                assert received["received_planned"] == before, name
-            assert is_counted(), name
-            assert is_dropped(), name
-            assert received["links"] == 0, name
-            # What was planned is forgotten with the link, and a new session waits for no retry.
-            assert ps.ask("cut") > 0
-            run = next(opened)
-            eventually(lambda: step_works() and received["links"] == 1, name)  # noqa: B023
-
-
-def test_a_link_has_one_stream(tensorflow: Any, attacked: Cluster, graph: None) -> None:
-    """Another one is refused; the first one is used as before."""
-    tf = tensorflow
-    with tf.device(PS):
-        value = tf.fill([100], 7.0)
-    with tf.device(WORKER):
-        back = tf.identity(value)
-    ps, worker = Counted(attacked, "ps"), attacked.processes["worker", 0]
-    worker.ask(f"attack {ANOTHER_STREAM}")
-    with session_as_written(tf, attacked.target("worker")) as run:
-        steps_until_planned(attacked, lambda: run.run(back))
-        eventually(lambda: worker.ask("attacks") == 0, "it has begun another stream")
-        eventually(lambda: ps["plans_refused"] == 1, "that is refused")
-        steps_until_planned(attacked, lambda: run.run(back))
-    assert ps["plans_refused"] == 1
-
-
-def test_what_nobody_claims_is_bounded(tensorflow: Any, attacked: Cluster, graph: None) -> None:
-    """256 MiB of it are kept, and one tensor more ends the plan."""
-    tf = tensorflow
-    with tf.device(PS):
-        values = [tf.fill([1 << 18], float(n)) for n in range(64)]
-        another = tf.fill([1 << 18], 64.0)
-        word = tf.strings.as_string(tf.fill([], 65.0))  # of no plan
-    with tf.device(WORKER):
-        unplanned = tf.identity(word)
-        firsts = tf.stack([tf.identity(value)[0] for value in values])
-        last = tf.identity(another)[0]
-    worker, ps = Counted(attacked, "worker"), attacked.processes["ps", 0]
-    assert ps.ask("cut") > 0  # with what was planned
-    with session_as_written(tf, attacked.target("worker")) as run:
-
-        def step() -> None:
-            assert run.run(firsts).tolist() == list(range(64))
-
-        eventually(lambda: float(run.run(unplanned)) == 65, "another link")
-        steps_until_planned(attacked, step, 64)
-        assert ps.ask("fill") == 256
-        for _ in range(2):
-            assert worker["plans_refused"] == 0
-            assert run.run(last) == 64
-        eventually(lambda: worker["plans_refused"] == 1, "one tensor more than is kept")
-        step()
