@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from tests.torture import crowds, exits, groups, hostile, kills, shortage, soak, weights
+from tests.torture import crowds, exits, groups, hostile, kills, regions, shortage, soak, weights
 from tests.torture.figures import Part, Row, Say
 
 
@@ -40,6 +40,8 @@ PARTS: Final[dict[str, Named]] = {
     "full arenas": Named(shortage.full_arenas, 0.5),
     "weights copied": Named(weights.copied, 1.0),
     "weights written": Named(weights.written, 1.0),
+    "signals": Named(regions.signals, 2.0),
+    "reconnects": Named(regions.reconnects, 0.5),
     "forks": Named(crowds.forks, 1.5),
     "channels": Named(crowds.channels, 0.3),
     "soak": Named(soak.run, 10.2),

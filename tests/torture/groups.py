@@ -134,7 +134,7 @@ def _campaign(name: str, transport: str, round_: Round, rounds: int, seed: int, 
             if row.attempts <= max(rounds // 5, SQUADS):  # by then they have all they need
                 least = _of(squads)
             say(f"{row.attempts} groups, the latest error after {latest:.2f} s")
-        _judge_holdings(row, least, squads)
+        judge_holdings(row, least, lambda: _of(squads))
         row.note = "; ".join([f"latest error {latest:.2f} s", *([row.note] if row.note else [])])
     return row
 
@@ -144,11 +144,13 @@ def _of(squads: list[Squad]) -> dict[str, float]:
     return {name: max(one.get(name, 0) for one in each) for name in each[0]}
 
 
-def _judge_holdings(row: Row, before: dict[str, float], squads: list[Squad]) -> None:
+def judge_holdings(
+    row: Row, before: dict[str, float], look: Callable[[], dict[str, float]]
+) -> None:
     """Links end in the background: what they held has a while to come home."""
     end = time.monotonic() + SETTLE_SECONDS
     while True:
-        after = _of(squads)
+        after = look()
         settled = all(after[name] <= before[name] for name in ("descriptors", "blocks", "threads"))
         if settled or time.monotonic() > end:
             break

@@ -61,6 +61,7 @@ ROUNDS = {
     "killed": ["killed", "interrupted", "stopped"],
     "shortages": ["without", "full arenas"],
     "groups": ["ranks"],
+    "regions": ["signals", "reconnects"],
     "crowds": ["forks", "channels", "soak", "weights"],
 }
 
