@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import json
 import os
 import signal
@@ -82,6 +83,9 @@ def test_rpc_measures_all_that_is_asked_for() -> None:
     assert {row["size"] for row in announced} == {65536}
     assert {"sockets", "memcpy", "grpcio"} <= {row["contender"] for row in rows}
     assert report["environment"]["settings"]["rounds"] == 1
+    for row, more in zip(rows, report["details"]["rows"], strict=True):
+        assert all(row[name] == more[name] for name in row.keys() & more.keys())
+        assert more["min_us"] <= row["p50_us"] <= more["max_us"]
 
 
 @pytest.mark.timeout(120)
@@ -119,15 +123,22 @@ def test_rpc_of_what_grpc_users_have() -> None:
 @pytest.mark.timeout(120)
 def test_rpc_for_people_and_into_files(tmp_path: Path) -> None:
     output, plot = tmp_path / "figures.json", tmp_path / "figures.png"
+    rows = tmp_path / "rows.csv"
     result = run(
         *("bench", "rpc", *QUICK, "--transport", "shm", "--sizes", "8", "--cases", "request"),
-        *("--output", str(output), "--plot", str(plot)),
+        *("--output", str(output), "--plot", str(plot), "--csv", str(rows)),
     )
     assert result.exit_code == 0, result.output
     for word in ("tensorwire", "grpcio", "memcpy", "request 8", "x grpcio", "congestion control"):
         assert word in result.stdout
     assert {row["contender"] for row in json.loads(output.read_text())["rows"]} >= {"tensorwire"}
     assert plot.stat().st_size > 1000
+    with rows.open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert {line["contender"] for line in lines} >= {"tensorwire", "grpcio", "memcpy"}
+    for line in lines:
+        assert float(line["min_us"]) <= float(line["p50_us"]) <= float(line["max_us"])
+        assert float(line["min_us"]) <= float(line["mean_us"]) <= float(line["max_us"])
 
 
 def test_figures_outlive_a_full_disk(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and no
 Rounds = Annotated[int, typer.Option(min=1, help="Each visits every contender once.")]
 Seconds = Annotated[float, typer.Option(min=0.001, max=DAY, help="Time of one visit.")]
 Output = Annotated[Path | None, typer.Option(help="Write the JSON object to this file.")]
+Csv = Annotated[Path | None, typer.Option(help="Write the rows to this CSV file.")]
 Plot = Annotated[
     Path | None, typer.Option(help="Draw time over size into this file (needs matplotlib).")
 ]

@@ -24,8 +24,8 @@ class Visit:
     p50_us, p99_us: of the time of a call (of a stream's time for one message).
     calls, seconds: how many and how long in all; cpu_seconds: of both ends.
     path: the transport that the calls took; in_place: the share of the bytes that were read in the
-    sender's memory (None: that is not counted). min_us: of the fastest call, where that is told.
-    ways: those that the library says its calls took.
+    sender's memory (None: that is not counted). min_us, mean_us, max_us: of the time of a call,
+    where that is told. ways: those that the library says its calls took.
     """
 
     p50_us: float
@@ -36,6 +36,8 @@ class Visit:
     path: str
     in_place: float | None = None
     min_us: float | None = None
+    mean_us: float | None = None
+    max_us: float | None = None
     ways: Sequence[str] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -76,6 +78,9 @@ def visit_calls(
         elapsed,
         cpu_used,
         path(),
+        min_us=ordered[0] / 1e3,
+        mean_us=sum(ordered) / len(ordered) / 1e3,
+        max_us=ordered[-1] / 1e3,
     )
 
 

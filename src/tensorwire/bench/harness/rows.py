@@ -113,6 +113,26 @@ def spread(medians: Sequence[float]) -> float:
     return (max(medians) - min(medians)) / middle if middle else 0.0
 
 
+def of_all_calls(visits: Sequence[Visit]) -> dict[str, float | None]:
+    """Of the calls of all rounds the fastest, the mean and the slowest: ``min_us``, ``mean_us`` and
+    ``max_us``, which are None where visits do not tell them."""
+    least = [visit.min_us for visit in visits if visit.min_us is not None]
+    most = [visit.max_us for visit in visits if visit.max_us is not None]
+    means = [(visit.mean_us, visit.calls) for visit in visits if visit.mean_us is not None]
+    total = sum(mean * calls for mean, calls in means)
+    return {
+        "min_us": min(least, default=None),
+        "mean_us": total / sum(calls for _, calls in means) if means else None,
+        "max_us": max(most, default=None),
+    }
+
+
+def who(row: Row) -> dict[str, Any]:
+    """The names by which the details of a row tell whose they are."""
+    names = ("contender", "transport", "case", "size", "payload", "origin", "reads")
+    return {name: getattr(row, name) for name in names}
+
+
 def announced(work: Work, path: str) -> bool:
     """Whether no byte is moved or read. An array of the arena that goes over shared memory and is
     not read is only announced: its time is that of a call, and there is no rate."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, TypeVar
 
 import typer
 
 from tensorwire.cli.options import usage, words, writable
 
 if TYPE_CHECKING:
+    from tensorwire.bench.harness.rows import Report
     from tensorwire.bench.harness.suite import Suite
 
 T = TypeVar("T")
@@ -64,14 +65,18 @@ def measure(
     output: Path | None,
     json_: bool,
     plot: Path | None,
-    *further: Any,
+    draw: Callable[[Report, Path], None] | None = None,
+    csv: Path | None = None,
 ) -> NoReturn:
     """Ends the command with the figures of the suite that ``make`` makes, or with code 2 where that
-    raises ValueError, because of ``option``. further: arguments of ``measured``."""
+    raises ValueError, because of ``option``. draw: the picture, where the suite has one of its
+    own."""
     from tensorwire.bench.harness.files import check_plot
     from tensorwire.bench.harness.handover import measured
+    from tensorwire.bench.harness.report import plot as over_sizes
 
     writable("--output", output)
     writable("--plot", plot, check_plot)
+    writable("--csv", csv)
     suite = usage(option, make, wanted)
-    raise typer.Exit(measured(suite, output, json_, plot, *further))
+    raise typer.Exit(measured(suite, output, json_, plot, draw or over_sizes, csv))

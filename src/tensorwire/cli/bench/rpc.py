@@ -11,6 +11,7 @@ from tensorwire.cli.bench.figures import Peers, epilog, measure
 from tensorwire.cli.group import Command, single
 from tensorwire.cli.options import (
     SIZES,
+    Csv,
     Json,
     Output,
     Plot,
@@ -72,6 +73,7 @@ def rpc(
     ] = [],  # noqa: B006
     limits: Annotated[bool, typer.Option(help="Plain sockets and memcpy as limit lines.")] = True,
     output: Output = None,
+    csv: Csv = None,
     plot: Plot = None,
     json_: Json = False,
 ) -> None:
@@ -101,4 +103,4 @@ def rpc(
     )
     for each in wanted.payloads:
         usage("--payload", check_payload, each)
-    measure("--peers", Calls.of, wanted, output, json_, plot)
+    measure("--peers", Calls.of, wanted, output, json_, plot, csv=csv)

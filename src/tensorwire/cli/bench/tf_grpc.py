@@ -14,13 +14,13 @@ from tensorwire.cli.bench.ranks import RankCommand
 from tensorwire.cli.group import single
 from tensorwire.cli.options import (
     DAY,
+    Csv,
     Json,
     Output,
     Rounds,
     choices,
     usage,
     words,
-    writable,
 )
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
             ),
         ] = None,
         output: Output = None,
-        csv: Annotated[Path | None, typer.Option(help="Write the rows to this CSV file.")] = None,
+        csv: Csv = None,
         plot: Annotated[
             Path | None, typer.Option(help="Draw bars into this file (needs matplotlib).")
         ] = None,
@@ -298,9 +298,15 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
             from tensorwire.bench.suites.rpc.messages import check_payload
 
             usage("--mode", check_payload, "protobuf")
-        writable("--csv", csv)
         measure(
-            "--peers", lambda of: Payloads.of(of, ranks), wanted, output, json_, plot, draw, csv
+            "--peers",
+            lambda of: Payloads.of(of, ranks),
+            wanted,
+            output,
+            json_,
+            plot,
+            draw,
+            csv=csv,
         )
 
     return app

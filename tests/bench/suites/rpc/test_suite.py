@@ -29,6 +29,13 @@ def rows_in(results: Results) -> list[Row]:
     return rows.rows(results.visits, results.comments, "grpcio", lambda work: work.size)
 
 
+def test_of_all_calls() -> None:
+    fast = Visit(2.0, 3.0, 30, 1.0, 0.5, "grpc", min_us=1.0, mean_us=2.0, max_us=5.0)
+    slow = Visit(4.0, 9.0, 10, 1.0, 0.5, "grpc", min_us=2.0, mean_us=6.0, max_us=9.0)
+    assert rows.of_all_calls([fast, slow]) == {"min_us": 1.0, "mean_us": 3.0, "max_us": 9.0}
+    assert set(rows.of_all_calls([visit_of(1.0)]).values()) == {None}
+
+
 def visit_of(p50: float, p99: float = 0.0, calls: int = 10, seconds: float = 1.0) -> Visit:
     return Visit(p50, p99 or p50, calls, seconds, cpu_seconds=0.5, path="grpc")
 

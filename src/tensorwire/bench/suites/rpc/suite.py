@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from tensorwire.bench.harness.fresh import FIRST, Fresh, of_steady
 from tensorwire.bench.harness.report import (
@@ -19,8 +19,9 @@ from tensorwire.bench.harness.report import (
     rate,
     share,
 )
+from tensorwire.bench.harness.rows import Row, of_all_calls, who
 from tensorwire.bench.harness.schedule import Entry
-from tensorwire.bench.harness.suite import Session, Suite
+from tensorwire.bench.harness.suite import Results, Session, Suite
 from tensorwire.bench.harness.work import Work
 from tensorwire.bench.suites.rpc.contender import Contender, find
 from tensorwire.bench.suites.rpc.pair import start
@@ -135,6 +136,11 @@ class Calls(Suite):
             for work in self.works
         )
         return [work for work in dict.fromkeys(own) if library.supports(work)]
+
+    def details(self, results: Results, found: Sequence[Row]) -> dict[str, Any]:
+        visits = results.visits.values()
+        pairs = zip(found, visits, strict=True)
+        return {"rows": [{**who(row), **of_all_calls(each)} for row, each in pairs]}
 
     def room(self, work: Work) -> Hashable:
         return FIRST if work.case == FIRST else work.reads

@@ -72,6 +72,9 @@ def _visit_stream(client: Client, work: Work, seconds: float, pids: Sequence[int
         now - before,
         cpu_used,
         path,
+        min_us=durations[0] / count * 1e6,
+        mean_us=sum(durations) / len(durations) / count * 1e6,
+        max_us=durations[-1] / count * 1e6,
     )
 
 

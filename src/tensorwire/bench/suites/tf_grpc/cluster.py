@@ -94,12 +94,10 @@ class Settings:
 
 @dataclass(frozen=True)
 class Measured(Visit):
-    """A visit of all workers together. mean_us, max_us: of a call. serialization_us: that a call
-    spends in the caller's serializers. samples_us: times of single calls, all or evenly spaced.
-    resources: of all processes that run here, samples over the visit."""
+    """A visit of all workers together. serialization_us: that a call spends in the caller's
+    serializers. samples_us: times of single calls, all or evenly spaced. resources: of all
+    processes that run here, samples over the visit."""
 
-    mean_us: float = 0.0
-    max_us: float = 0.0
     serialization_us: float = 0.0
     samples_us: Sequence[float] = ()
     resources: Sequence[Sample] = field(default_factory=list)

@@ -19,7 +19,7 @@ from tensorwire.bench.harness.report import (
     share,
 )
 from tensorwire.bench.harness.resources import timeline
-from tensorwire.bench.harness.rows import Report, Row
+from tensorwire.bench.harness.rows import Report, Row, of_all_calls, who
 from tensorwire.bench.harness.schedule import Entry
 from tensorwire.bench.harness.suite import Results, Session, Suite
 from tensorwire.bench.harness.work import Work
@@ -313,18 +313,11 @@ class Payloads(Suite):
 def _details(row: Row, visits: Sequence[Any]) -> dict[str, Any]:
     rounds: list[Measured] = list(visits)
     calls = sum(each.calls for each in rounds)
-
-    def mean(figure: str) -> float:
-        return float(sum(getattr(each, figure) * each.calls for each in rounds) / calls)
-
+    serialization_us = sum(each.serialization_us * each.calls for each in rounds) / calls
     return {
-        **{name: getattr(row, name) for name in ("contender", "transport", "case", "payload")},
-        "origin": row.origin,
-        "reads": row.reads,
-        "min_us": min(each.min_us or 0.0 for each in rounds),
-        "mean_us": mean("mean_us"),
-        "max_us": max(each.max_us for each in rounds),
-        "serialization_us": mean("serialization_us"),
+        **who(row),
+        **of_all_calls(rounds),
+        "serialization_us": serialization_us,
         "samples_us": [list(each.samples_us) for each in rounds],
     }
 
