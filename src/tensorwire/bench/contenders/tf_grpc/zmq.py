@@ -9,7 +9,7 @@ import socket as sockets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
 from tensorwire.bench.contenders.rpc import zmq as calls
@@ -89,15 +89,12 @@ class _Client(Exchanging):
     @contextmanager
     def exchange(self, request: Request) -> Iterator[Exchange]:
         socket, head = self._socket, Head.of(request).packed(self._token)
-        acknowledged = request.procedure == "acknowledge"
+        whole = partial(socket.recv_multipart, copy=False)
 
         def send(parts: Any) -> None:
             socket.send_multipart([head, *parts], copy=False)
 
-        def receive() -> Any:
-            return socket.recv() if acknowledged else socket.recv_multipart(copy=False)
-
-        yield Exchange(send, receive)
+        yield Exchange(send, whole if request.procedure == "echo" else socket.recv)
 
 
 class Zmq(Contender):
