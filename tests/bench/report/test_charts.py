@@ -115,6 +115,12 @@ def test_what_says_nothing_new_has_no_picture() -> None:
     ]
 
 
+def test_what_has_no_size_in_a_sweep_has_bars() -> None:
+    rows = made.run([*made.sweep("zmq"), *made.sweep("zmq", 1, (0,))])
+    (chart,) = of(rows, "cpu_s_per_call")
+    assert [trace["type"] for trace in chart.figure["data"]] == ["bar"]
+
+
 def test_words_tell_what_a_picture_shows() -> None:
     (chart,) = of(RUN, "p50_us")
     assert "tensorwire tcp: 10 us at 8 B, 15.6 us at 64 KiB, 100 us at 1 MiB." in chart.words

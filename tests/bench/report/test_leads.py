@@ -60,3 +60,8 @@ def test_what_is_only_announced_is_not_compared() -> None:
 def test_works_of_other_receivers_are_not_compared() -> None:
     rows = [*made.sweep("tensorwire", 9), *made.sweep("zmq", 1, reads=True)]
     assert leads(made.run(rows).measured).compared == 0
+
+
+def test_rows_without_a_figure_in_common_are_not_compared() -> None:
+    rows = [*made.sweep("zmq"), *made.sweep("tensorwire", p50_us=None)]
+    assert leads(made.run(rows).measured).compared == 0

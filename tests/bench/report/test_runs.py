@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.bench.report import made
 
 from tensorwire.bench.report import page, runs
+from tensorwire.bench.report.charts import METRICS, draw
 from tensorwire.bench.report.runs import MAX_BYTES, MAX_ROWS, MAX_TEXT, Rounds, parse, read
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -54,13 +55,14 @@ def test_a_run_of_an_older_version_has_no_rounds_and_no_roles() -> None:
     assert run.measured[0].rounds == Rounds()
 
 
-@pytest.mark.parametrize("file", sorted((ROOT / "docs" / "figures").glob("*.json")))
+@pytest.mark.parametrize("file", sorted((ROOT / "docs" / "benchmarks").glob("*.json")))
 def test_the_files_of_figures_can_be_shown(file: Path) -> None:
     found = read(file)
     assert [each.command for each in found] == [
         each["command"] for each in json.loads(file.read_text())
     ]
     assert all(each.measured for each in found)
+    assert all(any(list(draw(each, metric)) for metric in METRICS) for each in found)
 
 
 def changed(**fields: Any) -> bytes:

@@ -74,7 +74,9 @@ def draw(run: Run, metric: Metric) -> Iterator[Chart]:
         title = f"{metric.title}: {', '.join(names)}"
         if case in reading:
             title += ", the receiver reads" if reads else ", not read"
-        yield _chart(run, metric, title, found, case in swept)
+        yield _chart(
+            run, metric, title, found, any(each.row.size for each in found) and case in swept
+        )
 
 
 def _swept(run: Run) -> set[str]:

@@ -54,10 +54,10 @@ def _counterparts(other: Measured, own: Iterable[Measured]) -> list[Measured]:
     """With which of ours one is compared, of those that do the same work: over the same transport
     where that was measured, else over each of ours (of a limit, over the fastest); from the same
     kind of memory where that was measured, since others have no arena; of several the fastest."""
-    same = [each for each in own if times(each, other) is not None]
+    same = [each for each in own if times(other, each) is not None]
     same = [each for each in same if each.row.transport == other.row.transport] or same
     same = [each for each in same if each.row.origin == other.row.origin] or same
-    same.sort(key=lambda each: times(each, other) or 0, reverse=True)
+    same.sort(key=lambda each: times(other, each) or 0)
     if other.role == "limit":
         return same[:1]
     fastest: dict[str, Measured] = {}
