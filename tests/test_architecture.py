@@ -529,3 +529,14 @@ def test_the_plugin_decodes_copies() -> None:
     ]
     assert len(calls) > 3
     assert [call for call in calls if SEGMENT.search(call[1])] == []
+
+
+def test_decoders_of_messages_are_made_by_an_import() -> None:
+    """msgspec looks at a type when something is first decoded as it. Threads that do so at once
+    crash (0.22)."""
+    packages = ("collective", "graph", "horovod", "queue", "remote", "rpc", "tensors", "weights")
+    files = [file for name in packages for file in (ROOT / "src/tensorwire" / name).rglob("*.py")]
+    texts = {str(file): file.read_text() for file in files}
+    assert sum("Decoder(" in text for text in texts.values()) > 5
+    late = re.compile(r"\bdecode\([^)]*\btype=|\n +(?! |kind:).*\bDecoder\(")
+    assert [name for name, text in texts.items() if late.search(text)] == []

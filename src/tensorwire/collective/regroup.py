@@ -54,6 +54,12 @@ class _Asking(msgspec.Struct, frozen=True, array_like=True):
     beats: int = 0
 
 
+# Made by the import: threads that make the first one of a type at once crash in msgspec.
+_decoders: Final[dict[type[Any], Any]] = {
+    kind: msgspec.msgpack.Decoder(kind) for kind in (bool, int, Record, Value, _Asking)
+}
+
+
 class _Epoch:
     """The keys of one."""
 
@@ -67,7 +73,8 @@ class _Epoch:
         except TimeoutError:
             return None
         try:
-            return msgspec.msgpack.decode(data, type=kind)
+            found: T = _decoders[kind].decode(data)
+            return found
         except msgspec.DecodeError as error:
             raise GroupError(
                 UNAVAILABLE, f"the store has no {kind.__name__} at {key} of regrouping: {error}"

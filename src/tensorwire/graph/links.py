@@ -80,6 +80,12 @@ class _Bye(msgspec.Struct, frozen=True, array_like=True, tag=2):
     machine: _Text = ""
 
 
+# Made by the import: threads that make the first one of a type at once crash in msgspec.
+_decoders: Final[dict[type[msgspec.Struct], Any]] = {
+    kind: msgspec.msgpack.Decoder(kind) for kind in (_Address, _Hello, _Bye)
+}
+
+
 class _Said:
     """The next thing that a peer says of itself. callback: called when it has, or is gone."""
 
@@ -97,7 +103,8 @@ class _Said:
         if count is None:
             return None
         assert isinstance(count, int)
-        return msgspec.msgpack.decode(memoryview(self._memory)[:count], type=kind)
+        said: S = _decoders[kind].decode(memoryview(self._memory)[:count])
+        return said
 
 
 class Links:
@@ -162,7 +169,7 @@ class Links:
     def _address(self, store: Store, number: int, name: str) -> _Address:
         try:
             data = store.get(f"graph/{number}", self._time_left(name))
-            address = msgspec.msgpack.decode(data, type=_Address)
+            address: _Address = _decoders[_Address].decode(data)
         except TimeoutError:
             self._late([name])
         except msgspec.MsgspecError as error:

@@ -202,7 +202,7 @@ class Plan(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
         if len(data) > MAX_PLAN_BYTES:
             raise PlanError(f"a plan of {len(data)} bytes: the limit is {MAX_PLAN_BYTES}")
         try:
-            found = msgspec.msgpack.decode(data, type=Plan)
+            found = _decode(data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise PlanError(f"no plan: {error}") from None
         if (found.magic, found.version) != (_MAGIC, _VERSION):
@@ -217,6 +217,10 @@ class Plan(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     def digest(self) -> str:
         """Of all that the plan says: the same on two machines when their plans are."""
         return hashlib.sha256(self.to_bytes()).hexdigest()
+
+
+# Made by the import: threads that make the first one of a type at once crash in msgspec.
+_decode: Final = msgspec.msgpack.Decoder(Plan).decode
 
 
 def plan(edges: Iterable[Edge], *, depth: int = 2, coalesce: int = 8192) -> Plan:

@@ -104,7 +104,11 @@ def is_static(spec: TensorSpec) -> bool:
 
 M = TypeVar("M", bound=msgspec.Struct)
 _encoder: Final = msgspec.msgpack.Encoder()
-_decoders: Final[dict[type[msgspec.Struct], Any]] = {}
+# Made by the import: threads that make the first one of a type at once crash in msgspec.
+_decoders: Final[dict[type[msgspec.Struct], Any]] = {
+    kind: msgspec.msgpack.Decoder(kind)
+    for kind in (Greeting, Open, Allocate, Opened, Close, Attach, Attached, Detach, Notice)
+}
 
 
 def encode(message: msgspec.Struct) -> bytes:
@@ -115,11 +119,8 @@ def decode(data: bytes, kind: type[M]) -> M:
     """DecodeError: it is none. Nothing is decoded of what is too long."""
     if len(data) > MAX_BYTES:
         raise DecodeError(f"no {kind.__name__}: {len(data)} bytes, of at most {MAX_BYTES}")
-    decoder = _decoders.get(kind)
-    if decoder is None:
-        decoder = _decoders[kind] = msgspec.msgpack.Decoder(kind)
     try:
-        message: M = decoder.decode(data)
+        message: M = _decoders[kind].decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise DecodeError(f"no {kind.__name__}: {error}") from None
     return message

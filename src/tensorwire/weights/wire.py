@@ -127,6 +127,12 @@ def named(name: str, calls: type[Calls] = Calls) -> type[Calls]:
     return service.define(name=f"tensorwire.weights.{name}")(type("Weights", (calls,), {}))
 
 
+# Made by the import: threads that make the first one of a type at once crash in msgspec.
+_decoders: Final[dict[type[Any], Any]] = {
+    kind: msgspec.msgpack.Decoder(kind) for kind in (Description, Agreement, Pull, Pulled, State)
+}
+
+
 def encode(message: msgspec.Struct) -> np.ndarray[Any, Any]:
     return np.frombuffer(msgspec.msgpack.encode(message), np.uint8)
 
@@ -138,6 +144,7 @@ def decode(data: Any, kind: type[T]) -> T:
     if data.nbytes > MAX_BYTES:
         raise DecodeError(f"a message of {data.nbytes} bytes: at most {MAX_BYTES} are read")
     try:
-        return msgspec.msgpack.decode(data.data, type=kind)
+        message: T = _decoders[kind].decode(data.data)
+        return message
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise DecodeError(f"a malformed {kind.__name__}: {error}") from None
