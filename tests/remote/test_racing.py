@@ -18,7 +18,7 @@ from tensorwire.tensors import TensorSpec
 
 ROUNDS = 10_000
 MOST_ROUNDS = 10 * ROUNDS
-FEW = 200
+FEW = 50
 """Where a device serves the memory, which may be an emulated one."""
 
 
