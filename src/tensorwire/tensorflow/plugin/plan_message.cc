@@ -7,9 +7,9 @@
 namespace tensorwire {
 namespace {
 
-// Records of one message; a small tensor fits in.
-constexpr size_t kRecords = 64 << 10;
-static_assert(kRecords >= kSmall + wire::kPlanPrefix);
+// Records of one message; a small tensor fits in. Each message may wake a thread at both ends.
+constexpr size_t kRecords = 256 << 10;
+static_assert(kRecords >= kSmall + wire::kPlanPrefix && kRecords <= wire::kMaxRequest);
 // Further segments of one message.
 constexpr size_t kSegments = 32;
 
