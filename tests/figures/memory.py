@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from tests.figures.rows import MB, Line, Rows, measured, table, times
@@ -155,4 +155,57 @@ def weights() -> str:
     return table(
         ["1 GiB to two receivers", "p50", "against"],
         [line(label, *each) for label, each in WEIGHTS.items()],
+    )
+
+
+def readme() -> str:
+    """One line of each."""
+    reduced, queued = Rows(load("collectives")[:1]), Rows(load("queue"))
+    accessed, moved = Rows(load("remote")), Rows(load("weights"))
+    item = {"case": "queue", "size": 16 * MB}
+
+    def line(label: str, ours: Row | None, others: Mapping[str, Row | None]) -> Line:
+        against = (
+            f"{name} {_time(row)}, {_against(ours, row, bold=True)}"
+            for name, row in others.items()
+            if row
+        )
+        return [label, _time(ours), "; ".join(against)]
+
+    def all_reduce(name: str) -> Row | None:
+        return reduced.one(contender=name, case="all_reduce", size=64 * MB)
+
+    def read(name: str) -> Row | None:
+        return accessed.one(contender=name, transport="shm", case="read", size=8)
+
+    def copied(name: str) -> Row | None:
+        return moved.one(contender=name, case="copied", size=max(row.size for row in moved.all))
+
+    return table(
+        ["between two ranks or processes", "over shared memory", "others"],
+        [
+            line(
+                "[all-reduce](docs/collectives.md) of 64 MiB",
+                all_reduce("tensorwire"),
+                {"gloo": all_reduce("gloo"), "MPICH": all_reduce("mpich")},
+            ),
+            line(
+                "8 B read from [another process's memory](docs/remote.md)",
+                read("tensorwire"),
+                {"NIXL": read("nixl"), "MPICH": read("mpi")},
+            ),
+            line(
+                "[weights](docs/weights.md) of 1 GiB, to two receivers",
+                copied("tensorwire"),
+                {"gloo": copied("gloo"), "grpcio": copied("grpcio")},
+            ),
+            line(
+                "16 MiB through a [queue](docs/queue.md)",
+                queued.one(contender="tensorwire", transport="shm", **item),
+                {
+                    "`multiprocessing`": queued.one(contender="multiprocessing", **item),
+                    "grpcio": queued.one(contender="grpcio", **item),
+                },
+            ),
+        ],
     )

@@ -36,6 +36,11 @@ def home() -> str:
     )
 
 
+def _listed(names: Sequence[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
+
+
 class Table(NamedTuple):
     """A table or a sentence, on a page between ``<!-- figures: NAME -->`` and
     ``<!-- end of figures -->``."""
@@ -57,7 +62,7 @@ class Table(NamedTuple):
         for name in self.sets:
             (cpu,) = {each.environment["cpu"] for each in load(name)}
             files.setdefault(cpu, []).append(f"[{name}.json]({folder}/{name}.json)")
-        links = ", and ".join(f"{' and '.join(of)} ({cpu})" for cpu, of in files.items())
+        links = ", and ".join(f"{_listed(of)} ({cpu})" for cpu, of in files.items())
         return f"{self.render()}\n\n{wrapped(f'Made from {links}.')}\n"
 
 
@@ -66,6 +71,7 @@ TABLES: Final = (
     Table("trained", "README.md", ["training"], steps.readme_training),
     Table("calls", "README.md", ["rpc", "bytes"], calls.readme_calls),
     Table("others", "README.md", ["rpc"], calls.readme_others),
+    Table("memory", "README.md", ["collectives", "remote", "weights", "queue"], memory.readme),
     Table("home", "docs/index.md", ["rpc", "tensorflow"], home),
     Table("calls", "docs/figures.md", ["rpc"], calls.calls),
     Table("sizes", "docs/figures.md", ["sizes"], calls.sizes),

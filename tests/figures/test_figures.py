@@ -240,6 +240,12 @@ def weight_rows() -> Iterator[Row]:
     yield Row("memcpy", "way", "resharded", 1 << 30, p50_us=5e4)
 
 
+def queue_rows() -> Iterator[Row]:
+    times = {("tensorwire", "shm"): 1e3, ("grpcio", "grpc"): 2e4, ("multiprocessing", "pipe"): 3e4}
+    for (name, way), p50_us in times.items():
+        yield Row(name, way, "queue", 16 << 20, p50_us=p50_us)
+
+
 def trained(model: str, batch: int, images: float) -> Report:
     speeds = {"grpc": 10.0, "grpc+tensorwire": images, "no communication": 40.0}
     rows = [
@@ -274,6 +280,7 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "collectives": [Report("collectives", "gloo", {**HERE}, [*reduce_rows()])] * 4,
         "remote": [Report("remote", "memcpy", {**HERE}, [*access_rows()])] * 2,
         "weights": [Report("weights", "gloo", {**HERE}, [*weight_rows()])] * 2,
+        "queue": [Report("queue", "grpcio", {**HERE}, [*queue_rows()])],
     }
     for name, found in reports.items():
         both = zip(SETS[name].commands, found, strict=name != "tf-grpc")
@@ -294,6 +301,7 @@ def test_tables_show_what_was_measured(measured: Path) -> None:
     assert "Made from [rpc.json](docs/benchmarks/rpc.json) and [bytes.json]" in readme
     assert "(docs/benchmarks/tensorflow.json) (a processor)." in readme
     assert "went from 10 to 30 images/s" in readme
+    assert "(docs/queue.md) | 1 ms | `multiprocessing` 30 ms, **30x**; grpcio 20 ms" in readme
     assert "Others in the same run, 64 MiB, all of it read: the same with `cubic` " in readme
     figures = (measured / "docs" / "figures.md").read_text()
     assert "| 8 B request, p50 (p99) | 100x (200x) | 10x (20x) |" in figures
