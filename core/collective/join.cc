@@ -182,10 +182,11 @@ class GroupEntry {
   Status receive(meet::Listener& listener, std::span<const std::string> addresses) {
     for (Pause pause;;) {
       const uint32_t seen = arrivals_->sequence();
-      if (Status status = collect(); !status.ok()) return status;
+      take_arrivals();
       const auto missing = std::ranges::find_if(ports_.begin() + seat_.rank + 1, ports_.end(),
                                                 [](const Ref<CallPort>& port) { return !port; });
       if (missing == ports_.end()) return {};
+      if (Status status = all_there(); !status.ok()) return status;
       const Ended ended = arrivals_->wait(seen, until(pause.next()));
       if (ended == Ended::kInterrupted) return interrupted();
       if (ended == Ended::kDone) continue;
@@ -198,10 +199,13 @@ class GroupEntry {
     }
   }
 
-  // Takes those who have come. UNAVAILABLE: one of them is gone.
-  Status collect() {
-    for (size_t rank = 0; rank < ports_.size(); ++rank) {
+  void take_arrivals() {
+    for (size_t rank = 0; rank < ports_.size(); ++rank)
       if (auto port = arrivals_->take(rank)) ports_[rank] = std::move(port);
+  }
+  // UNAVAILABLE: one that has come is gone.
+  Status all_there() const {
+    for (size_t rank = 0; rank < ports_.size(); ++rank) {
       if (!ports_[rank] || ports_[rank]->link().alive()) continue;
       const Link& link = ports_[rank]->link();
       return {Code::kUnavailable, text({"rank ", rank, " (", link.peer().name(),
@@ -219,7 +223,8 @@ class GroupEntry {
   // While a rank is waited for: whether something has come up. Rank 0 answers all, so that who was
   // told another size learns that there.
   Status look_around() {
-    if (Status status = collect(); !status.ok()) return status;
+    take_arrivals();
+    if (Status status = all_there(); !status.ok()) return status;
     if (Status status = still_this_rank(); !status.ok()) return status;
     if (seat_.rank == 0 || ports_[0]) return {};
     const auto bytes = store_.get(invitation_of(0, seat_.rank), {now(), nullptr, nullptr});

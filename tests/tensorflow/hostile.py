@@ -208,7 +208,7 @@ class Hostile:
         if call != self._call:
             self._call, self._agreed = call, []
         for kind, edge, step, _ in records(message):
-            if kind == AGREED:
+            if kind == AGREED and edge not in self._agreed:
                 self._agreed.append(edge)
             elif kind in (TENSOR, SEGMENT):
                 self._pushed = step
