@@ -169,8 +169,9 @@ def test_the_command_measures_and_keeps_a_table(tmp_path: Path) -> None:
 
 
 PROGRAM = """
-import sys
+import contextlib
 from concurrent.futures import ThreadPoolExecutor
+import grpc
 import tensorwire
 server = tensorwire.server(ThreadPoolExecutor(1))
 port = server.add_insecure_port("127.0.0.1:0")
@@ -178,6 +179,8 @@ server.start()
 options = [("tensorwire.chunk_bytes", 1 << 17)]
 with tensorwire.insecure_channel(f"127.0.0.1:{port}", options, transport="tcp") as channel:
     path = channel.path()
+    with contextlib.suppress(grpc.RpcError):  # it is refused, so that the server has the link
+        channel.unary_unary("/no/method")(b"")
     assert channel.stats()["link"]["thresholds"] == path.thresholds
     print(dict(path.thresholds))
     print(path)
