@@ -95,7 +95,7 @@ def test_a_pull_that_fails_in_the_middle_tells_it() -> None:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(Subscriber, "_room", stopping)
                 with pytest.raises(weights.PullTimeoutError, match=TEXT):
-                    reader.pull(at_least=2, timeout=0.2)
+                    reader.pull(at_least=2, timeout=1)
             assert reader.version == 0
             mine["a"][:] = 5
             os.kill(trainer.child.pid, signal.SIGCONT)

@@ -247,11 +247,12 @@ def test_servers_and_workers_of_every_kind(tmp_path: Path) -> None:
     for row, more in zip(report["rows"], report["details"]["rows"], strict=True):
         assert row["callers"] == 2
         assert row["calls"] >= 2
-        assert row["cpu_s_per_call"] > 0
         assert 0 < more["min_us"] <= more["mean_us"] <= more["max_us"]
         assert (more["serialization_us"] > 0) == (row["payload"] == "serialized")
         (times,) = more["samples_us"]
         assert len(times) == row["calls"]
+    # In a visit this short the clock of processor time may not tick.
+    assert sum(row["cpu_s_per_call"] for row in report["rows"]) > 0
     assert len(report["details"]["samples"]) == len(report["rows"])
     for samples in report["details"]["samples"]:
         assert samples["seconds"]
