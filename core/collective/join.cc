@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective/join.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -24,6 +26,12 @@ constexpr const char* kLoopback = "127.0.0.1";
 std::string presence_of(int rank) { return text({"tensorwire/rank/", rank}); }
 std::string invitation_of(int host, int guest) {
   return text({"tensorwire/invitation/", host, "/", guest});
+}
+
+// That this process may have; all that there are: not known.
+uint64_t most_descriptors() {
+  rlimit limit{};
+  return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : UINT64_MAX;
 }
 
 std::string address_at(const std::string& host, int port) {
@@ -139,10 +147,18 @@ class GroupEntry {
     auto members = std::make_unique<Members>(seat_.rank, std::move(ports_));
     if (status.ok()) return members;
     members->fail(status);
-    return status;
+    const uint64_t wants = kDescriptors * static_cast<uint64_t>(seat_.size - 1);
+    if (wants < most_descriptors()) return status;
+    return Status{
+        status.code(),
+        text({status.details(), " (the links of a group of ", seat_.size, " take up to ", wants,
+              " descriptors; this process may have ", most_descriptors(), ": see ulimit -n)"})};
   }
 
  private:
+  // What a link takes (docs/decisions/0034-links-of-a-group.md).
+  static constexpr uint64_t kDescriptors = 5;
+
   // Between looks at the store and at who has come.
   class Pause {
    public:

@@ -3,6 +3,7 @@
 #include "collective/join.h"
 
 #include <doctest/doctest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <set>
@@ -208,6 +209,25 @@ TEST_CASE("join: a rank that gives up on its way into the group is missed at onc
   CHECK(status.code() == Code::kUnavailable);
   CHECK(status.details().find("rank 2 (") == 0);
   CHECK(status.details().find(left.details()) != std::string::npos);
+}
+
+TEST_CASE("join: a group that needs more descriptors than there may be says so when it fails") {
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+  rlimit limit = before;
+  limit.rlim_cur = 512;
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+  WatchedStore store;
+  const auto failure_of = [&](int size) {
+    return Group::make(store, {0, size, "127.0.0.1"}, within(kMillisecond)).status();
+  };
+  const Status large = failure_of(200), small = failure_of(3);
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+  CHECK(large.code() == Code::kDeadlineExceeded);
+  CHECK(large.details() ==
+        "rank 1 has not come to the group of 200 in time (the links of a group of 200 take up to "
+        "995 descriptors; this process may have 512: see ulimit -n)");
+  CHECK(small.details() == "rank 1 has not come to the group of 3 in time");
 }
 
 }  // namespace
