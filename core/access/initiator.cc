@@ -252,7 +252,7 @@ Status Initiator::outcome_arrived() {
     status = {outcome_.code, std::string(details)};
   }
   end_piece(outcome_.id, status);
-  fill();
+  if (outstanding() <= kWindowPieces / 2 && outstanding_bytes_ <= kWindowBytes / 2) fill();
   return {};
 }
 

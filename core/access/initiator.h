@@ -107,7 +107,9 @@ class EndedAccesses {
 
 class Initiator {
  public:
-  // Pieces, and bytes of them, without an outcome. A piece passes alone, however large.
+  // Pieces, and bytes of them, without an outcome. A piece passes alone, however large. What leaves
+  // room is followed by others once half of the window is free: each time is a system call here,
+  // and another one at the peer.
   static constexpr size_t kWindowPieces = 256;
   static constexpr uint64_t kWindowBytes = 16 << 20;
   static_assert(kWindowPieces <= wire::kMaxOperations);

@@ -178,7 +178,7 @@ void Link::on_timer() {
 // transport is found out by whoever receives, once what has arrived is handed up: until then
 // something counts as left.
 void Link::flush_locked() {
-  iovec runs[16];
+  iovec runs[64];
   FrameQueue& operations = memory_->out();
   while (sends_ == Sends::kOn && (sender_.pending() || operations.pending())) {
     if (!sender_.pending()) turn_ended_ = true;

@@ -147,6 +147,15 @@ TEST_CASE("one-sided: a window of pieces is outstanding, and the rest waits") {
   auto write = sides.a.start(request(OperationKind::kWrite, region, 0, bytes.data(), bytes.size()));
   CHECK(sides.a.initiator.outstanding() == Initiator::kWindowPieces);
   CHECK(sides.a.out.size() == Initiator::kWindowPieces);
+  while (sides.a.send() != 0) REQUIRE(sides.b.receive().ok());
+  while (sides.b.send() != 0) continue;
+  for (size_t left = Initiator::kWindowPieces - 1; left > Initiator::kWindowPieces / 2; --left) {
+    REQUIRE(sides.a.receive(wire::kOutcomeFramePrefixSize).ok());
+    CHECK(sides.a.initiator.outstanding() == left);
+  }
+  REQUIRE(sides.a.receive(wire::kOutcomeFramePrefixSize).ok());
+  CHECK(sides.a.initiator.outstanding() == Initiator::kWindowPieces);
+  CHECK(sides.a.out.size() == Initiator::kWindowPieces / 2);
   REQUIRE(sides.settle(1000).ok());
   CHECK((*write)->status().ok());
   CHECK(Bytes(sides.b.exposed, sides.b.exposed + bytes.size()) == bytes);
