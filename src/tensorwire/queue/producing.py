@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 Withdraw = Callable[[wire.Withdraw], int]
 _BURST_SECONDS: Final = 2e-4
 """Items that follow each other faster than that go together."""
-_BATCH_ITEMS: Final = 128
-_BATCH_BYTES: Final = 128 << 10
+_BATCH_ITEMS: Final = 256
+_BATCH_BYTES: Final = 256 << 10
 _SWEEP_SECONDS: Final = 5e-4
 """So long an item waits at most for others that it goes with."""
 _IDLE_SWEEPS: Final = 200
