@@ -100,6 +100,10 @@ constexpr SettingOf<Settings> kSettings[] = {
      {"stall_seconds", "TENSORWIRE_STALL_SECONDS", Whole{0, 86'400, setting::Shape::kAny, kSecond},
       "a link is lost when its peer takes nothing for so many seconds of what waits for it; 0: "
       "never"}},
+    {&Settings::silence,
+     {"silence_seconds", "TENSORWIRE_SILENCE_SECONDS",
+      Whole{1, 3'600, setting::Shape::kAny, kSecond},
+      "a link between hosts is lost when the peer's host answers nothing for so many seconds"}},
     {&Settings::spin,
      {"spin_us", "TENSORWIRE_SPIN_US", Whole{0, 10'000, setting::Shape::kAny, kMicrosecond},
       "how many microseconds a waiting thread polls before it sleeps"}},

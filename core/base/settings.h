@@ -35,6 +35,7 @@ struct Settings {
   size_t stream_window_bytes = 16 << 20;
   Nanos spin = 50 * kMicrosecond;
   Nanos stall = 60 * kSecond;  // 0: never
+  Nanos silence = 30 * kSecond;
   size_t trace_events = 0;
   std::string trace_folder, runtime_dir, link_tuning;
 };

@@ -5,21 +5,23 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+
 namespace tw {
 
-void keep_alive(int socket) {
-  constexpr int kIdleSeconds = 10;
-  constexpr int kIntervalSeconds = 5;
-  constexpr int kProbes = 4;
-  constexpr int kUserTimeoutMillis = 30'000;
+// Probes begin after a third of the time; TCP_USER_TIMEOUT ends them, and retransmissions, too
+// (tcp(7)).
+void keep_alive(int socket, Nanos silence) {
+  const int seconds = static_cast<int>(silence / kSecond);
+  const int idle = std::max(seconds / 3, 1), interval = std::max(seconds / 6, 1);
   const auto set = [socket](int level, int option, int value) {
     setsockopt(socket, level, option, &value, sizeof value);
   };
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(IPPROTO_TCP, TCP_KEEPIDLE, kIdleSeconds);
-  set(IPPROTO_TCP, TCP_KEEPINTVL, kIntervalSeconds);
-  set(IPPROTO_TCP, TCP_KEEPCNT, kProbes);
-  set(IPPROTO_TCP, TCP_USER_TIMEOUT, kUserTimeoutMillis);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, idle);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, interval);
+  set(IPPROTO_TCP, TCP_KEEPCNT, std::max((seconds - idle) / interval, 1));
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, seconds * 1000);
 }
 
 }  // namespace tw

@@ -2,9 +2,12 @@
 // A tcp connection whose end is a link's end.
 #pragma once
 
+#include "base/clock.h"
+
 namespace tw {
 
-// A peer host that vanishes without a word is noticed after about half a minute.
-void keep_alive(int socket);
+// A peer host that vanishes without a word is noticed after about `silence`, which is a second at
+// least: a few of the kernel's probes go unanswered, or data is not acknowledged for so long.
+void keep_alive(int socket, Nanos silence);
 
 }  // namespace tw

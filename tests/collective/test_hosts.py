@@ -85,7 +85,7 @@ def networks() -> Iterator[list[str]]:
 
 
 @contextlib.contextmanager
-def four_ranks(networks: list[str]) -> Iterator[list[subprocess.Popen[str]]]:
+def four_ranks(networks: list[str], **settings: str) -> Iterator[list[subprocess.Popen[str]]]:
     """Two of each host."""
     with contextlib.ExitStack() as stack:
         # Its name leaves room for the address of a socket.
@@ -109,6 +109,7 @@ def four_ranks(networks: list[str]) -> Iterator[list[subprocess.Popen[str]]]:
                     **os.environ,
                     "TENSORWIRE_RUNTIME_DIR": str(sockets[host]),
                     "TENSORWIRE_GROUP_HOST": ADDRESSES[host],
+                    **settings,
                 },
                 stdout=subprocess.PIPE,
                 text=True,
@@ -133,3 +134,15 @@ def test_memory_within_a_host_and_messages_between(networks: list[str]) -> None:
         for rank in (0, 1, 3):
             assert "rank 2" in line(processes[rank])
             assert processes[rank].wait(LIMIT_SECONDS) == 0
+
+
+def test_a_host_that_is_cut_off_is_missed(networks: list[str]) -> None:
+    with four_ranks(networks, TENSORWIRE_SILENCE_SECONDS="1") as processes:
+        for process in processes:
+            assert json.loads(line(process)) == ["shared memory and messages", True]
+        run("nsenter", networks[0], "ip", "link", "set", "tw0", "down")
+        for rank, process in enumerate(processes):
+            others = (2, 3) if rank < 2 else (0, 1)
+            error = line(process)
+            assert any(f"rank {other} (" in error for other in others), error
+            assert process.wait(LIMIT_SECONDS) == 0

@@ -68,7 +68,7 @@ Result<std::unique_ptr<Transport>> TcpTransport::create(Fd socket, bool same_hos
     return errno_status(Code::kInternal, "cannot make a socket non-blocking", errno);
   const int on = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  keep_alive(fd);
+  keep_alive(fd, settings.silence);
   if (same_host) {
     // Where a namespace refuses a control, the system's default stays, and doctor says so.
     if (const std::string name = same_host_congestion(settings); !name.empty()) {

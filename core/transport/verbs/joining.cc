@@ -163,7 +163,7 @@ Status Joining::accept(const wire::VerbsOffer& answer) {
 
 std::unique_ptr<Transport> Joining::become(Fd side) {
   fcntl(side.get(), F_SETFL, fcntl(side.get(), F_GETFL) | O_NONBLOCK);
-  keep_alive(side.get());
+  keep_alive(side.get(), context_->settings().silence);
   endpoint_->take_over(std::move(side));
   return std::make_unique<VerbsTransport>(std::move(endpoint_), context_->settings());
 }
