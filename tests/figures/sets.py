@@ -62,7 +62,7 @@ SETS: Final[dict[str, Set]] = {
         "Whole calls through Python on both ends, over our transports, stock grpcio, and libraries "
         "that users have for the same purpose.",
         ["tensorwire bench rpc --peers zmq,flight,nixl,mpi --seconds 0.15"],
-        330,
+        305,
         headline=True,
     ),
     "peers": Set(
@@ -84,7 +84,7 @@ SETS: Final[dict[str, Set]] = {
             "tensorwire bench rpc --sizes 256M,1G --cases request --origin ordinary --reads no "
             "--no-limits --rounds 2",
         ],
-        130,
+        122,
     ),
     "callers": Set(
         "Eight callers",
@@ -143,7 +143,7 @@ SETS: Final[dict[str, Set]] = {
             "tensorwire bench ps-throughput --servers 2 --workers 3 --scheme uniform,random,skew"
             f"{_BRIEF}",
         ],
-        150,
+        145,
     ),
     "mimic": Set(
         "Fully connected nodes",
@@ -195,7 +195,7 @@ SETS: Final[dict[str, Set]] = {
             "--cases broadcast,all_gather,reduce_scatter,all_to_all --sizes 64M "
             "--peers gloo,mpich --rounds 3",
         ],
-        100,
+        80,
     ),
     "remote": Set(
         "Remote memory",
@@ -205,7 +205,7 @@ SETS: Final[dict[str, Set]] = {
             "tensorwire bench remote --cases jax,jax_published --peers jax --rounds 3 "
             "--seconds 0.1",
         ],
-        75,
+        60,
     ),
     "weights": Set(
         "Weights",
@@ -215,7 +215,7 @@ SETS: Final[dict[str, Set]] = {
             "tensorwire bench weights --peers gloo,grpcio,mpich,nixl --rounds 2",
             "tensorwire bench weights --cases resharded --peers none --rounds 2",
         ],
-        220,
+        228,
     ),
     "queue": Set(
         "Queues",
@@ -225,14 +225,14 @@ SETS: Final[dict[str, Set]] = {
     ),
     "channels": Set(
         "Channels for gradients",
-        "A step computes, then averages the gradients of a model over all ranks. From one rank to "
-        "eight, by a parameter server: how training scales.",
+        "A step computes, then averages the gradients of a model over all ranks: by each channel "
+        "from one rank to four, and by parameter servers from one to eight.",
         [
-            "tensorwire bench channels --model googlenet --ranks 2 --rounds 3",
+            "tensorwire bench channels --model googlenet --ranks 1,2,4 --rounds 3 --seconds 0.3",
             "tensorwire bench channels --model lstm --ranks 1,2,4,8 --peers grpcio,tensorwire "
             "--compute 0.03 --rounds 2 --seconds 0.3",
         ],
-        135,
+        200,
     ),
 }
 

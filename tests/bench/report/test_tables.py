@@ -106,13 +106,38 @@ def test_reading_is_a_part_of_what_reads_the_same() -> None:
     ]
 
 
+def test_trainings_are_shown_over_the_number_of_their_ranks() -> None:
+    def training(contender: str, way: str, ranks: int, images: float) -> Row:
+        figures: dict[str, Any] = {"p50_us": 1.0, "items_per_s": images, "callers": ranks}
+        return Row(contender, way, "lenet", 8, cpu_s_per_call=ranks / 10, **figures)
+
+    found = tables.of_scaling(
+        run(
+            training("grpcio", "grpc", 1, 20),
+            training("grpcio", "grpc", 2, 30),
+            training("nothing", "none", 1, 100),
+            training("hybrid", "shm", 2, 150),
+            rows=[{"efficiency": each} for each in (0.2, 0.15, 1.0, None)],
+        )
+    )
+    assert found is not None
+    assert found.head[2:] == [
+        *("images/s x1", "images/s x2", "efficiency x1", "efficiency x2", "CPU x1", "CPU x2")
+    ]
+    assert found.rows == [
+        ["grpcio", "grpc", "20", "30", "20%", "15%", "100 ms", "200 ms"],
+        ["nothing", "none", "100", "", "100%", "", "100 ms", ""],
+        ["hybrid", "shm", "", "150", "", "", "", "200 ms"],
+    ]
+
+
 def test_runs_without_any_of_that_have_no_such_tables() -> None:
     plain = run(row("grpcio", "grpc", 900), row("tensorwire", "shm", 100))
     copies = run(
         row("memory", "memory", 9, reads=False), row("tensorwire", "shm", 100, reads=False)
     )
     for each in (plain, copies):
-        assert [make(each) for make in tables.SPECIAL] == [None, None, None]
+        assert [make(each) for make in tables.SPECIAL] == [None] * 4
 
 
 def test_details_of_other_rows_are_refused() -> None:

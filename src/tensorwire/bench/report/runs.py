@@ -73,6 +73,7 @@ class Samples(msgspec.Struct, frozen=True):
 
 class _More(msgspec.Struct, frozen=True):
     serialization_us: float = 0.0
+    efficiency: float | None = None
 
 
 class _Details(msgspec.Struct, frozen=True):
@@ -84,12 +85,14 @@ class _Details(msgspec.Struct, frozen=True):
 @dataclass(frozen=True)
 class Measured:
     """A row, whose it is, and its rounds. serializers: microseconds of a call that the caller spent
-    in them."""
+    in them. efficiency: of a training, its speed by that of as many ranks that do not communicate;
+    None where that was not measured."""
 
     row: Row
     role: Role
     rounds: Rounds = field(default_factory=Rounds)
     serializers: float = 0.0
+    efficiency: float | None = None
 
     @property
     def work(self) -> Work:
@@ -193,8 +196,11 @@ def _run(kept: Any, source: str) -> Run:
             _check_text("a loop", name)
             _check_numbers(name, [loop.median_us, loop.spread])
     _check_numbers("serialization_us", [each.serialization_us for each in more])
+    _check_numbers("efficiency", [each.efficiency for each in more if each.efficiency is not None])
     found = {
-        id(row): Measured(row, _role(row.contender, told.roles), each, also.serialization_us)
+        id(row): Measured(
+            row, _role(row.contender, told.roles), each, also.serialization_us, also.efficiency
+        )
         for row, each, also in zip(report.rows, rounds, more, strict=True)
     }
     measured = [found[id(row)] for row in ordered(report.rows, report.baseline)]

@@ -265,5 +265,40 @@ def _part(faster: Ratio) -> str:
     return f"{text} ({1 / faster.high:.0%} to {1 / faster.low:.0%})"
 
 
-SPECIAL: Final[Sequence[Callable[[Run], Table | None]]] = (of_ideas, of_serializers, of_reading)
+def of_scaling(run: Run) -> Table | None:
+    """Trainings over the number of their ranks; None where no efficiency was measured."""
+    if all(each.efficiency is None for each in run.measured):
+        return None
+    series: dict[tuple[str, str], dict[int, Measured]] = {}
+    for each in run.measured:
+        series.setdefault((each.row.contender, each.row.transport), {})[each.row.callers] = each
+    ranks = sorted({each.row.callers for each in run.measured})
+    columns: dict[str, Callable[[Measured], str]] = {
+        "images/s": lambda each: _or_empty(significant, each.row.items_per_s),
+        "efficiency": lambda each: _or_empty("{:.0%}".format, each.efficiency),
+        "CPU": lambda each: _or_empty(lambda s: duration(s * 1e6), each.row.cpu_s_per_call),
+    }
+    rows = [
+        [*who, *(of(found[n]) if n in found else "" for of in columns.values() for n in ranks)]
+        for who, found in series.items()
+    ]
+    head = ["contender", "path", *(f"{name} x{n}" for name in columns for n in ranks)]
+    about = (
+        "x2: of two ranks. images/s: of all ranks together. efficiency: images/s by those of as "
+        "many ranks, each as fast as one that exchanges nothing and is alone. CPU: time of "
+        "processors for one step, of all ranks and servers."
+    )
+    return Table("Over the number of ranks", head, rows, 2, about)
+
+
+def _or_empty(text: Callable[[float], str], value: float | None) -> str:
+    return "" if value is None else text(value)
+
+
+SPECIAL: Final[Sequence[Callable[[Run], Table | None]]] = (
+    of_ideas,
+    of_serializers,
+    of_reading,
+    of_scaling,
+)
 """What only some runs have."""

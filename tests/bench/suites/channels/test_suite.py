@@ -21,7 +21,11 @@ from tensorwire.bench.harness.schedule import Entry
 from tensorwire.bench.harness.work import Work
 from tensorwire.bench.suites.channels import suite
 from tensorwire.bench.suites.channels.agent import Driver
-from tensorwire.bench.suites.channels.compute import Layers, products_within
+from tensorwire.bench.suites.channels.compute import (
+    Layers,
+    products_on_one_core,
+    products_within,
+)
 from tensorwire.bench.suites.channels.contender import Trainer, find
 from tensorwire.bench.suites.channels.suite import Channels
 from tensorwire.bench.suites.collectives.contender import Meeting
@@ -68,6 +72,7 @@ def test_wrong_averages_are_found() -> None:
 def test_computing_takes_what_is_asked_for() -> None:
     assert products_within(0) == 0
     assert 1 <= products_within(0.001) < products_within(10.0)
+    assert products_on_one_core(0.001) >= 1
 
 
 class FakeRanks:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, replace
+from itertools import cycle
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from tensorwire.bench.harness.processes import started
@@ -25,7 +26,7 @@ from tensorwire.bench.harness.schedule import Entry
 from tensorwire.bench.harness.suite import Results, Session, Suite
 from tensorwire.bench.harness.work import Work
 from tensorwire.bench.inventories import load
-from tensorwire.bench.suites.channels.compute import ONE_CORE, products_within
+from tensorwire.bench.suites.channels.compute import ONE_CORE, products_on_one_core
 from tensorwire.bench.suites.channels.contender import Contender, find
 from tensorwire.bench.suites.collectives.ranks import Ranks
 from tensorwire.terminal import Column
@@ -123,7 +124,7 @@ class Channels(Suite):
         return find(name)
 
     def prepare(self) -> Mapping[str, str]:
-        self.products = products_within(self.compute)
+        self.products = products_on_one_core(self.compute)
         return {}
 
     def room(self, work: Work) -> Hashable:
@@ -191,21 +192,26 @@ def start(entry: Entry, size: int, model: str, products: int) -> Iterator[Ranks]
 
 
 def plot(report: Report, path: Path) -> None:
-    """Images a second over the number of ranks, a line for each channel. ImportError where
-    matplotlib is missing."""
+    """Images a second over the number of ranks, a line for each channel: a colour for each
+    contender, a kind of line for each of its transports. ImportError where matplotlib is missing.
+    """
     from matplotlib.figure import Figure
 
-    picture = Figure(figsize=(8, 5), layout="constrained")
+    picture = Figure(figsize=(9, 5), layout="constrained")
     axis = picture.subplots()
-    series: dict[str, list[tuple[int, float]]] = {}
+    series: dict[str, dict[str, list[tuple[int, float]]]] = {}
     for row in report.rows:
         if row.items_per_s is not None:
-            label = f"{row.contender} {row.transport}"
-            series.setdefault(label, []).append((row.callers, row.items_per_s))
-    for label, points in series.items():
-        axis.plot(*zip(*sorted(points), strict=True), marker="o", label=label)
+            lines = series.setdefault(row.contender, {})
+            lines.setdefault(row.transport, []).append((row.callers, row.items_per_s))
+    for place, (contender, lines) in enumerate(series.items()):
+        for (transport, points), kind in zip(lines.items(), cycle(("-", "--", ":")), strict=False):
+            label = f"{contender} {transport}"
+            xy = zip(*sorted(points), strict=True)
+            axis.plot(*xy, f"C{place}{kind}", marker="o", label=label)
     axis.set(title=report.details["model"], xlabel="ranks", ylabel="images/s")
+    axis.set_xticks(sorted({row.callers for row in report.rows}))
     axis.set_ylim(bottom=0)
     axis.grid(alpha=0.3)
-    axis.legend(fontsize="small")
+    picture.legend(fontsize="small", loc="outside right upper")
     picture.savefig(path)
