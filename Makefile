@@ -70,15 +70,15 @@ IN_TREE = --config-settings=build-dir=build/test --config-settings=build.targets
 	  $(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation $(IN_TREE) --editable .
 	touch $@
 
-# What .venv has, and other libraries: it sees all packages of .venv after its own. As above, without
+# What .venv has, and other libraries: they see all packages of .venv after their own. As above, without
 # what the packages ask for.
-.venv-benchmarks/ready: requirements/benchmarks.txt .venv/frameworks
-	$(PYTHON) -m venv .venv-benchmarks
+.venv-benchmarks/ready .venv-examples/ready: .venv-%/ready: requirements/%.txt .venv/frameworks
+	$(PYTHON) -m venv .venv-$*
 	folder='sysconfig.get_path("purelib")'; own=$$($(BIN)/python -c "import sysconfig; print($$folder)"); \
 	  echo "import site; site.addsitedir('$$own')" \
-	  >"$$(.venv-benchmarks/bin/python -c "import sysconfig; print($$folder)")/with_venv.pth"
-	scripts/telling "other libraries into .venv-benchmarks" \
-	  .venv-benchmarks/bin/pip install -q --disable-pip-version-check --no-deps -r $<
+	  >"$$(.venv-$*/bin/python -c "import sysconfig; print($$folder)")/with_venv.pth"
+	scripts/telling "other libraries into .venv-$*" \
+	  .venv-$*/bin/pip install -q --disable-pip-version-check --no-deps -r $<
 	touch $@
 
 # Its files have the names of MPICH's, which is in .venv-benchmarks.
@@ -116,7 +116,7 @@ try-wheels: ## try the wheels in dist/ with each Python from 3.10 to 3.14 that i
 
 # ---- tests ----
 
-.PHONY: test test-oldest-tensorflow test-core test-verbs torture asan asan-python asan-plugin tsan fuzz fuzz-seeds coverage-core coverage-python check-aarch64 test-free-threaded test-torch-suite
+.PHONY: test test-oldest-tensorflow test-core test-verbs torture asan asan-python asan-plugin tsan fuzz fuzz-seeds coverage-core coverage-python check-aarch64 test-free-threaded test-torch-suite test-horovod-examples
 test: test-core build .venv/tensorflow ## run every test: the core's and Python's
 	$(BIN)/python -m tensorwire.tensorflow.build
 	if [[ -e .venv/frameworks ]]; then $(BIN)/python -m tensorwire.torch.build; fi
@@ -155,6 +155,11 @@ test-verbs: build .venv/tensorflow | system-test ## run what needs RDMA devices,
 test-torch-suite: build frameworks ## run PyTorch's own tests of process groups with our back end
 	$(BIN)/python -m tensorwire.torch.build
 	$(BIN)/python -m tests.torch.suite $(ARGS)
+
+# ARGS: parts of names of programs. HOROVOD_REPOSITORY: another copy of Horovod's repository.
+test-horovod-examples: build .venv-examples/ready ## run Horovod's public examples with our modules in the place of Horovod's
+	.venv-examples/bin/python -m tensorwire.tensorflow.build
+	OMP_NUM_THREADS=1 .venv-examples/bin/python -m tests.horovod.examples $(ARGS)
 
 test-free-threaded: | system-build ## run tests of the binding with a Python without a GIL (FREE_THREADED_PYTHON)
 	scripts/free-threaded -q $(or $(ARGS),tests/test_shared_objects.py)
@@ -293,7 +298,8 @@ lock: ## renew requirements/*.txt from *.in (needs uv)
 	cd requirements && $(subst 3.10,3.11,$(LOCK)) --no-emit-package tensorflow tensorflow-oldest.in -o tensorflow-oldest.txt
 	cd requirements && $(subst 3.10,3.11,$(LOCK)) frameworks.in -o frameworks.txt
 	cd requirements && $(subst 3.10,3.11,$(LOCK)) --no-emit-package torch benchmarks.in -o benchmarks.txt
-	sed -i -E '/^(cuda|nvidia|triton)/d' requirements/frameworks.txt requirements/benchmarks.txt
+	cd requirements && $(subst 3.10,3.11,$(LOCK)) --no-emit-package torch examples.in -o examples.txt
+	sed -i -E '/^(cuda|nvidia|triton)/d' $(patsubst %,requirements/%.txt,frameworks benchmarks examples)
 
 # ---- what tensorwire does ----
 
@@ -324,7 +330,7 @@ newcomer: ## do what a newcomer does, with an empty home (ARGS="wheel": see scri
 
 .PHONY: clean system-build system-test system-sanitize system-browser
 clean: ## remove everything that was generated
-	rm -rf build dist .venv .venv-benchmarks .venv-oldest .venv-openmpi .venv-wheels .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf build dist .venv .venv-benchmarks .venv-examples .venv-oldest .venv-openmpi .venv-wheels .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests docs -name __pycache__ -prune -exec rm -rf {} +
 
 system-build system-test system-sanitize system-browser: system-%:
