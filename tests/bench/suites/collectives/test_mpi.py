@@ -64,6 +64,15 @@ def test_each_mpi_has_its_own_launcher_and_library(installed: Path) -> None:
         assert search(kind) == Found(str(program), {"MPI4PY_LIBMPI": path})
 
 
+def test_a_library_of_the_system_is_found_by_its_name(
+    installed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Debian has Open MPI."""
+    program = put(installed / "a", "mpiexec.openmpi", "mpiexec.openmpi (OpenRTE) 4.1.4")
+    monkeypatch.setattr(mpi, "_VERSION", "import os; print('Open MPI', os.environ)")
+    assert search(OpenMpi.kind) == Found(str(program), {"MPI4PY_LIBMPI": "libmpi.so.40"})
+
+
 def test_one_launcher_starts_all_ranks(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = put(installed / "Open MPI", "mpiexec", "mpiexec (Open MPI) 5", "libmpi.so.40")
     monkeypatch.setenv("PATH", str(program.parent))
@@ -89,7 +98,7 @@ def test_the_launcher_of_another_mpi_will_not_do(installed: Path) -> None:
 def test_a_library_that_mpi4py_does_not_load_is_told(installed: Path) -> None:
     program = put(installed / "a", "mpiexec.hydra", "HYDRA build details:")
     assert search(Mpich.kind) == (
-        f"mpi4py does not load MPICH, whose mpiexec is {program}, but says: no library"
+        f"mpi4py does not load MPICH, whose mpiexec is {program}, but says: libmpi.so.12"
     )
 
 

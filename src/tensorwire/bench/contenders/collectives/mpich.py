@@ -10,7 +10,7 @@ class Mpich(MpiContender):
     kind = Kind(
         package="mpich",
         launchers=("mpiexec.hydra", "mpiexec.mpich", "mpiexec"),
-        says="HYDRA",
+        says=("HYDRA",),
         library="libmpi.so.12",
         called="MPICH",
     )

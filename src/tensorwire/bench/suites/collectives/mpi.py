@@ -28,12 +28,12 @@ TYPES: Final = frozenset({"float32", "float64", "int8", "int32", "int64", "uint8
 
 @dataclass(frozen=True)
 class Kind:
-    """One MPI. package: of PyPI. launchers: names of its programs; says: in their ``--version``.
-    library: its file; called: in the library's own version."""
+    """One MPI. package: of PyPI. launchers: names of its programs; says: one of these in their
+    ``--version``. library: its file; called: in the library's own version."""
 
     package: str
     launchers: Sequence[str]
-    says: str
+    says: Sequence[str]
     library: str
     called: str
 
@@ -123,7 +123,7 @@ def search(kind: Kind) -> Found | str:
     folders = [str(Path(sys.executable).parent), *os.get_exec_path()]
     programs = (Path(folder, name) for folder in folders for name in kind.launchers)
     for program in dict.fromkeys(programs):
-        if os.access(program, os.X_OK) and kind.says in _output([str(program), "--version"], {}):
+        if os.access(program, os.X_OK) and _says(program, kind.says):
             break
     else:
         return (
@@ -131,12 +131,18 @@ def search(kind: Kind) -> Found | str:
             "environment of its own where another MPI is installed already"
         )
     library = program.parent.parent / "lib" / kind.library
-    environment = {"MPI4PY_LIBMPI": str(library)} if library.exists() else {}
+    # A name alone is looked up where the system has its libraries.
+    environment = {"MPI4PY_LIBMPI": str(library) if library.exists() else kind.library}
     told = _output([sys.executable, "-c", _VERSION], environment)
     if kind.called not in told:
         last = (told.strip().splitlines() or ["nothing"])[-1]
         return f"mpi4py does not load {kind.called}, whose mpiexec is {program}, but says: {last}"
     return Found(str(program), environment)
+
+
+def _says(program: Path, words: Sequence[str]) -> bool:
+    told = _output([str(program), "--version"], {})
+    return any(each in told for each in words)
 
 
 _VERSION: Final = """
