@@ -269,6 +269,14 @@ def stall() -> Any:
     return [said, hvd.synchronize(late).tolist()]
 
 
+def commit() -> Any:
+    state = hvd.elastic.TorchState(batch=3)
+    state.commit()
+    state.batch = 4
+    state.restore()
+    return state.batch
+
+
 def leave_and_come_back() -> Any:
     said = ""
     if hvd.rank() == 0:

@@ -13,7 +13,14 @@ import pytest
 
 pytest.importorskip("torch")
 
+from tests.horovod.ranks import results
+
 PROGRAM = Path(__file__).parent / "elastic_program.py"
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_state_is_committed(size: int) -> None:
+    assert results("commit", size) == [3] * size
 
 
 @pytest.mark.timeout(120)

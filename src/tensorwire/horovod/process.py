@@ -42,6 +42,8 @@ class _Alone:
         self._values[key] = value
 
     def get(self, key: str, timeout: float) -> bytes:
+        if key not in self._values:
+            raise TimeoutError(f"{key} is not there, and nobody else could set it")
         return self._values[key]
 
 
