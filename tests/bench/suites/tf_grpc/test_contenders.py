@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import socket
 import struct
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tensorwire.bench.harness.control import Control
 from tensorwire.bench.suites.rpc.messages import why_no_protobuf
 from tensorwire.bench.suites.tf_grpc.agent import _load
 from tensorwire.bench.suites.tf_grpc.contender import (
@@ -32,6 +34,7 @@ from tensorwire.bench.suites.tf_grpc.contender import (
 from tensorwire.bench.suites.tf_grpc.load import Turns, Window
 from tensorwire.bench.suites.tf_grpc.messages import Messages, protobuf
 from tensorwire.bench.suites.tf_grpc.payloads import MOST_BYTES
+from tensorwire.bench.suites.tf_grpc.ranks import Attending, Peer, connected, listening
 
 HOST = "127.0.0.1"
 TOKEN = "a-token-of-some-length"
@@ -39,7 +42,16 @@ PAYLOADS = ((10, 70_000, 1), (3,), (1 << 20, 10, 10 << 10))
 WAYS = [
     *(("grpcio", "grpc"), ("tensorwire", "shm"), ("tensorwire", "tcp"), ("sockets", "tcp")),
     *(("memory", "memory"), ("zmq", "tcp"), ("flight", "tcp"), ("grpc-aio", "grpc")),
+    *(("gloo", "tcp"), ("mpi", "shm"), ("torch-rpc", "tcp")),
 ]
+
+
+class Nobody(Peer):
+    def send(self, arrays: object) -> None:
+        raise AssertionError
+
+    def receiving(self, arrays: object) -> Callable[[], object]:
+        raise AssertionError
 
 
 def installed(name: str) -> Contender:
@@ -50,12 +62,13 @@ def installed(name: str) -> Contender:
 
 
 @pytest.mark.parametrize(("name", "transport"), WAYS)
-def test_answers_are_right(name: str, transport: str) -> None:
+def test_answers_are_right(name: str, transport: str, tmp_path: Path) -> None:
     contender = installed(name)
     modes = [each for each in MODES if each in contender.modes]
     if why_no_protobuf() is not None:
         modes.remove("serialized")
     with (
+        contender.joined(transport, str(tmp_path), 0),
         contender.serve(transport, HOST, 0, TOKEN) as address,
         contender.connect(transport, address, TOKEN) as client,
     ):
@@ -111,12 +124,24 @@ def test_flight_exchanges_nothing_without_the_token() -> None:
         call()
 
 
-@pytest.mark.parametrize(("name", "package"), [("zmq", "pyzmq"), ("flight", "pyarrow")])
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [("zmq", "pyzmq"), ("flight", "pyarrow"), ("gloo", "torch"), ("mpi", "mpi4py mpich")],
+)
 def test_what_is_missing_says_how_to_get_it(
     name: str, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(f"tensorwire.bench.contenders.rpc.{name}.find_spec", lambda module: None)
     assert f"pip install {package}" in (find(name).viable("tcp") or "")
+
+
+@pytest.mark.parametrize("size", [-1, MOST_BYTES + 1])
+def test_ranks_take_no_payload_of_that_size(size: int) -> None:
+    def attend(control: Control) -> None:
+        Attending(Nobody(), Request("echo", MODES[0], "ordinary", False, ((size,),)))
+
+    with listening(HOST, 0, attend) as address, connected(address) as control:
+        assert "payloads of more than" in control.receive()["error"]
 
 
 @pytest.mark.parametrize("size", [-1, MOST_BYTES + 1])

@@ -20,6 +20,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tensorwire.bench.harness.control import AgentError, LostError
+from tensorwire.bench.harness.network import Link
 from tensorwire.bench.harness.report import write_csv
 from tensorwire.bench.harness.resources import Sample
 from tensorwire.bench.harness.rows import Report
@@ -184,6 +185,42 @@ def test_who_is_not_served_elsewhere_is_left_out() -> None:
     people = topology("p2p-latency", None, None, ("a:1",))
     with pytest.raises(AssertionError):  # not complete
         run("p2p-latency", topology=people, remote={"grpcio": ["a:2"]})
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"topology": Topology(remote=("h:1",))}, "it is for one host"),
+        ({"settings": Settings(0, link=Link("1gbit"))}, "nothing goes by shared memory"),
+    ],
+)
+def test_who_cannot_leave_the_host_is_left_out(more: dict[str, Any], why: str) -> None:
+    served = {"grpcio": ["h:2"], "tensorwire": ["h:3"]}
+    ours: dict[str, Any] = {
+        "transports": ["tcp"],
+        "peers": ["mpi"],
+        "may_lack": ["mpi"],
+        "remote": served,
+    }
+    report, _ = run("p2p-latency", **ours, **more)
+    assert {row.contender for row in report.rows} == {"grpcio", "tensorwire"}
+    (note,) = (each for each in report.environment["notes"] if each.startswith("mpi"))
+    assert note.startswith(f"mpi over shm: left out: {why}")
+
+
+def test_who_takes_anybody_for_one_of_its_own_does_not_serve_others() -> None:
+    assert remote.served(["mpi", "gloo", "torch-rpc", "grpcio"]) == ["grpcio"]
+
+
+@pytest.mark.skipif(find("mpi").viable("shm") is not None, reason="needs MPI")
+@pytest.mark.timeout(120)
+def test_ranks_of_mpi() -> None:
+    small = ("--scheme", "uniform", "--categories", "small", "--origin", "ordinary")
+    arguments = ("--servers", "2", "--peers", "mpi", "--transport", "tcp", *small, "--json")
+    done = command("mimic", "--buffers", "2", *arguments, *QUICK)
+    assert done.exit_code == 0, done.output
+    found = Report.from_json(json.loads(done.stdout))
+    assert ("mpi", "shm") in {(row.contender, row.transport) for row in found.rows}
 
 
 def test_payloads_have_names_of_their_own() -> None:

@@ -30,6 +30,16 @@ def launcher() -> str | None:
     return str(own) if own.exists() else shutil.which("mpiexec")
 
 
+def path() -> str:
+    """Which all ranks take to each other."""
+    from mpi4py import MPI  # starts MPI, in all ranks at once
+
+    local = MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED)
+    found = "shm" if local.Get_size() == MPI.COMM_WORLD.Get_size() else "network"
+    local.Free()
+    return found
+
+
 class _Server(Server):
     address = "rank 0"
 
@@ -143,11 +153,7 @@ class Mpi(Contender):
         return [[program, "-n", "1", *server, ":", "-n", "1", *client]]
 
     def join(self) -> None:
-        from mpi4py import MPI  # starts MPI, in all ranks at once
-
-        local = MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED)
-        self.path = "shm" if local.Get_size() == MPI.COMM_WORLD.Get_size() else "network"
-        local.Free()
+        self.path = path()
 
     @contextmanager
     def serve(self, transport: str) -> Iterator[Server]:

@@ -69,7 +69,7 @@ class _Client(Client):
 
 
 @contextmanager
-def _joined(place: int, transport: str, file: str) -> Iterator[None]:
+def joined(name: str, place: int, transport: str, file: str) -> Iterator[None]:
     """A worker, which others may join later. file: by which they meet."""
     os.environ["TP_SOCKET_IFNAME"] = "lo"
     from torch.distributed import rpc as untyped
@@ -82,7 +82,7 @@ def _joined(place: int, transport: str, file: str) -> Iterator[None]:
         _transports=[way],
         _channels=[channel],
     )
-    rpc.init_rpc(_NAMES[place], rank=place, rpc_backend_options=options)
+    rpc.init_rpc(name, rank=place, rpc_backend_options=options)
     try:
         yield
     finally:
@@ -101,10 +101,10 @@ class TorchRpc(Contender):
     def serve(self, transport: str) -> Iterator[Server]:
         with signals.folder("tensorwire-bench-") as folder:
             file = os.path.join(folder, "workers")
-            with _joined(0, transport, file):
+            with joined(_NAMES[0], 0, transport, file):
                 yield _Server(file)
 
     @contextmanager
     def connect(self, transport: str, address: str) -> Iterator[Client]:
-        with _joined(1, transport, address):
+        with joined(_NAMES[1], 1, transport, address):
             yield _Client(transport)

@@ -75,6 +75,8 @@ def main(arguments: list[str]) -> None:
     with conversation(path) as control, ExitStack() as stack:
         end_with(control)
         contender = find(name)
+        folder = os.path.dirname(path)
+        stack.enter_context(contender.joined(transport, folder, int(number)))
         token = Path(token_file).read_text().strip() if token_file else None
         address = ""
         if role != WORKER:

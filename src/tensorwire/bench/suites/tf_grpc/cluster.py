@@ -244,10 +244,11 @@ def _here(orders: Sequence[Order], settings: Settings) -> Iterator[list[Hello]]:
     places = [Host(LOOPBACK, ())] * len(orders)
 
     def commands(path: str) -> list[list[str]]:
-        return [
+        agents = [
             [*place.enter, *command(order, place.address, settings.token_file, path)]
             for place, order in zip(places, orders, strict=True)
         ]
+        return find(orders[0].contender).launch(agents)
 
     with ExitStack() as stack:
         if settings.link is not None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, get_args
 
@@ -88,7 +88,8 @@ class Contender(contenders.Contender):
     joins: whether a receiver gets the buffers of a payload joined into one, where they are not
     serialized. modes, origins: as of ``Request``. pipelines: procedures of which a caller may have
     several calls under way. windows: whether its callers have them under way together, where they
-    are told to; else each call begins when the one before has ended.
+    are told to; else each call begins when the one before has ended. near: whether its processes
+    take whoever comes for one of theirs, so that all of them have to be started here.
     """
 
     joins: bool = False
@@ -96,6 +97,7 @@ class Contender(contenders.Contender):
     origins: frozenset[str] = frozenset({"ordinary"})
     pipelines: frozenset[Procedure] = frozenset()
     windows: bool = True
+    near: bool = False
 
     def supports(self, work: Work) -> bool:
         return work.payload in self.modes
@@ -103,6 +105,16 @@ class Contender(contenders.Contender):
     def environment(self) -> Mapping[str, str]:
         """Of its processes, before they load anything."""
         return {}
+
+    def launch(self, commands: Sequence[Sequence[str]]) -> list[list[str]]:
+        """The commands that start its processes; one that starts all of them where a launcher
+        must."""
+        return [list(command) for command in commands]
+
+    def joined(self, transport: str, folder: str, number: int) -> AbstractContextManager[None]:
+        """Entered first thing in each process: for libraries in which they start up together.
+        folder: that only they have; number: of this one, from 0 on."""
+        return nullcontext()
 
     @abc.abstractmethod
     def serve(

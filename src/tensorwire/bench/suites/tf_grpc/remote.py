@@ -39,8 +39,13 @@ class Directory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def served(names: Sequence[str]) -> list[str]:
-    """The contenders that can serve here."""
-    return [name for name in names if find(name).viable(find(name).transports[0]) is None]
+    """The contenders that can serve others from here."""
+    found = {name: find(name) for name in names}
+    return [
+        name
+        for name, each in found.items()
+        if not each.near and each.viable(each.transports[0]) is None
+    ]
 
 
 @contextmanager
