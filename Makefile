@@ -56,6 +56,13 @@ frameworks: .venv/frameworks ## add PyTorch and JAX (CPU builds, Python 3.11) to
 	scripts/telling "PyTorch and JAX into .venv" $(BIN)/pip install -q --disable-pip-version-check --no-deps -r $<
 	touch $@
 
+# The page of a report is tried in it; that test skips where it is missing.
+.PHONY: browser
+browser: .venv/browser ## add what tests need of a browser: Chromium (Debian), and playwright to .venv
+.venv/browser: requirements/browser.txt .venv/ready | system-browser
+	scripts/telling "playwright into .venv" $(BIN)/pip install -q --disable-pip-version-check --no-deps -r $<
+	touch $@
+
 # One tree has Python's module, editable or in a wheel, and the core's tests: the core is compiled once for
 # all. It keeps the objects, so that a change costs one compilation.
 IN_TREE = --config-settings=build-dir=build/test --config-settings=build.targets=_core \
@@ -133,8 +140,7 @@ test-oldest-tensorflow: wheel .venv-oldest/ready ## run some tests with the olde
 	.venv-oldest/bin/python -m tensorwire.tensorflow.build
 	.venv-oldest/bin/python -m pytest $(PARALLEL) $(OLDEST:%=tests/tensorflow/%) $(ARGS)
 
-test-report: build | system-browser ## try the page of `tensorwire report` in headless Chromium (Debian)
-	$(BIN)/pip install -q --disable-pip-version-check --no-deps -r requirements/browser.txt
+test-report: build .venv/browser ## try the page of `tensorwire report` in headless Chromium (Debian)
 	$(BIN)/python -m pytest -n 0 tests/bench/report $(ARGS)
 
 test-core: | system-test ## run the core's tests, optimised

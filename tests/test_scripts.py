@@ -54,7 +54,9 @@ def test_everything_is_checked_in_an_empty_home(tmp_path: Path) -> None:
     assert [path.name for path in home.iterdir()] == [".config"]
 
 
-@pytest.mark.parametrize("failing", ["demo", "lint", "docs", "tsan", "frameworks", "test-verbs"])
+@pytest.mark.parametrize(
+    "failing", ["demo", "lint", "docs", "tsan", "fuzz", "frameworks", "test-verbs"]
+)
 def test_a_stage_that_fails_ends_the_run(tmp_path: Path, failing: str) -> None:
     (tmp_path / ".ci").mkdir()
     shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci" / "run")
@@ -69,7 +71,7 @@ def test_a_stage_that_fails_ends_the_run(tmp_path: Path, failing: str) -> None:
     )
     assert done.returncode != 0
     made = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("made ")]
-    beside = {"lint": "docs", "fuzz": "frameworks"}
+    beside = {"lint": "docs", "fuzz": "browser"}
     assert made[-1] == beside.get(failing, failing)
     assert failing in made
 

@@ -2,7 +2,7 @@
 """The page in a browser: it draws, answers to a pointer, follows the reader's light and dark, fits
 a phone and paper, and asks nobody for anything.
 
-`make test-report` has what it needs: Chromium on the `PATH`, or where `CHROMIUM` says, and
+`make browser` installs what it needs: Chromium on the `PATH`, or where `CHROMIUM` says, and
 playwright. Without them it is skipped.
 """
 
