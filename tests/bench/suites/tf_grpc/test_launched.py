@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Benchmarks that a launcher starts on several ranks: here by the variables that launchers set."""
+"""Benchmarks that a launcher starts on several ranks: by the variables that launchers set, and by
+those launchers that are installed."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -114,6 +116,37 @@ def test_ranks_on_two_hosts(tmp_path: Path) -> None:
     for samples in report["details"]["samples"]:
         assert min(samples["figures"]["memory, MiB"]) > 1
         assert sum(samples["figures"]["received, MB/s"]) > 0
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    "launcher",
+    [
+        ["torchrun", "--standalone", "--nproc-per-node=2", "--no-python"],
+        ["mpiexec", "-n", "2"],
+        ["mpirun.mpich", "-n", "2"],
+        ["mpirun.openmpi", "--oversubscribe", "--allow-run-as-root", "-n", "2"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_real_launchers(launcher: list[str], tmp_path: Path) -> None:
+    beside = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+    if (program := shutil.which(launcher[0], path=beside)) is None:
+        pytest.skip(f"{launcher[0]} is not installed")
+    output = tmp_path / "report.json"
+    bench = (sys.executable, "-m", "tensorwire", "bench", "p2p-latency", *QUICK)
+    done = subprocess.run(
+        [program, *launcher[1:], *bench, "--output", str(output)],
+        env={**os.environ, **WIDE},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(output.read_text())
+    assert len(report["details"]["hosts"]) == 2
+    rows = [(row["contender"], row["transport"]) for row in report["rows"]]
+    assert rows == [("grpcio", "grpc"), ("tensorwire", "tcp")]
 
 
 FAR = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "node0", "MASTER_PORT": "29500"}
