@@ -70,6 +70,9 @@ def test_the_contender_of_the_guide_runs(installed: Path) -> None:
         ("unix", "request", size, reads) for size in (8, 65536) for reads in (False, True)
     }
     assert all(row["ratio"] > 0 for row in rows)
+    details = [each for each in report["details"]["rows"] if each["contender"] == "pipe"]
+    assert [len(each["samples_us"]) for each in details] == [2] * 4
+    assert min(details[0]["samples_us"][0]) >= round(details[0]["min_us"], 3)
 
 
 def test_what_is_not_installed_is_told_with_what_there_is(tmp_path: Path) -> None:

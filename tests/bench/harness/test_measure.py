@@ -151,6 +151,13 @@ def test_a_stream_of_very_large_messages_may_be_one_message() -> None:
     assert set(fake.lengths) == {1}
 
 
+def test_samples_of_a_stream_are_of_one_message() -> None:
+    found = visits.visit(Fake(), Work("stream", 8), SECONDS, PIDS)
+    assert found.min_us is not None
+    assert found.samples_us
+    assert min(found.samples_us) == pytest.approx(found.min_us, abs=0.001)
+
+
 @pytest.mark.parametrize("wrong_from", [0, 3])
 def test_a_stream_that_loses_a_message_is_no_figure(wrong_from: int) -> None:
     with pytest.raises(measure.WrongAnswerError):
@@ -174,3 +181,6 @@ def test_memcpy_is_a_contender_without_a_server() -> None:
     with Memcpy().connect("memory", "") as client:
         visit = visits.visit(client, Work("pull", 4096, reads=True), SECONDS, PIDS)
     assert visit.path == "memory"
+    assert visit.min_us is not None
+    assert len(visit.samples_us) == min(visit.calls, measure.MOST_KEPT)
+    assert all(each >= round(visit.min_us, 3) for each in visit.samples_us)

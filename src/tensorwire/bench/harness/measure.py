@@ -8,13 +8,17 @@ import time
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final, TypeVar
 
 from tensorwire.bench.harness import cpu
+
+T = TypeVar("T")
 
 WARM_UP_SHARE = 0.2
 """Of the time of one visit."""
 MINIMUM_CALLS = 3
+MOST_KEPT: Final = 2_000
+"""Times of single calls that a report has of one visit."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +29,9 @@ class Visit:
     calls, seconds: how many and how long in all; cpu_seconds: of both ends.
     path: the transport that the calls took; in_place: the share of the bytes that were read in the
     sender's memory (None: that is not counted). min_us, mean_us, max_us: of the time of a call,
-    where that is told. ways: those that the library says its calls took.
+    where that is told. ways: those that the library says its calls took. samples_us: times of
+    single calls, all or evenly spaced, in their order, those of one caller after another's; empty
+    where that is not told.
     """
 
     p50_us: float
@@ -39,6 +45,7 @@ class Visit:
     mean_us: float | None = None
     max_us: float | None = None
     ways: Sequence[str] = ()
+    samples_us: Sequence[float] = ()
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -52,6 +59,18 @@ def quantile(ordered: Sequence[float], share: float) -> float:
     """The smallest value that at least ``share`` of the values do not exceed (nearest rank)."""
     rank = -int(-len(ordered) * share // 1)
     return ordered[max(rank, 1) - 1]
+
+
+def thinned(values: Sequence[T], most: int) -> Sequence[T]:
+    """All of them, or ``most``, evenly spaced, in their order."""
+    if len(values) <= most:
+        return values
+    return [values[place * len(values) // most] for place in range(most)]
+
+
+def kept(nanoseconds: Sequence[float], most: int = MOST_KEPT) -> list[float]:
+    """Of times in their order those that a report has, in microseconds."""
+    return [round(each / 1e3, 3) for each in thinned(nanoseconds, most)]
 
 
 def visit_calls(
@@ -81,6 +100,7 @@ def visit_calls(
         min_us=ordered[0] / 1e3,
         mean_us=sum(ordered) / len(ordered) / 1e3,
         max_us=ordered[-1] / 1e3,
+        samples_us=kept(nanoseconds),
     )
 
 

@@ -127,6 +127,11 @@ def of_all_calls(visits: Sequence[Visit]) -> dict[str, float | None]:
     }
 
 
+def samples(visits: Sequence[Visit]) -> list[list[float]]:
+    """Of each round, times of single calls."""
+    return [list(visit.samples_us) for visit in visits]
+
+
 def who(row: Row) -> dict[str, Any]:
     """The names by which the details of a row tell whose they are."""
     names = ("contender", "transport", "case", "size", "payload", "origin", "reads")

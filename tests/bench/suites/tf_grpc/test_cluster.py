@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tensorwire.bench.harness.control import Control
+from tensorwire.bench.harness.measure import MOST_KEPT
 from tensorwire.bench.harness.resources import Monitor, Sample
 from tensorwire.bench.harness.work import Work
 from tensorwire.bench.suites.tf_grpc.cluster import (
-    MOST_KEPT,
     Cluster,
     Settings,
     Topology,

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensorwire.bench.harness.measure import WrongAnswerError
+from tensorwire.bench.harness.measure import WrongAnswerError, thinned
 from tensorwire.bench.suites.tf_grpc import load
 from tensorwire.bench.suites.tf_grpc.contender import Begin, Call
-from tensorwire.bench.suites.tf_grpc.load import Turns, Window, thinned
+from tensorwire.bench.suites.tf_grpc.load import Turns, Window
 
 MS = 1_000_000
 

@@ -19,7 +19,7 @@ from tensorwire.bench.harness.report import (
     rate,
     share,
 )
-from tensorwire.bench.harness.rows import Row, of_all_calls, who
+from tensorwire.bench.harness.rows import Row, of_all_calls, samples, who
 from tensorwire.bench.harness.schedule import Entry
 from tensorwire.bench.harness.suite import Results, Session, Suite
 from tensorwire.bench.harness.work import Work
@@ -139,8 +139,12 @@ class Calls(Suite):
 
     def details(self, results: Results, found: Sequence[Row]) -> dict[str, Any]:
         visits = results.visits.values()
-        pairs = zip(found, visits, strict=True)
-        return {"rows": [{**who(row), **of_all_calls(each)} for row, each in pairs]}
+        return {
+            "rows": [
+                {**who(row), **of_all_calls(each), "samples_us": samples(each)}
+                for row, each in zip(found, visits, strict=True)
+            ]
+        }
 
     def room(self, work: Work) -> Hashable:
         return FIRST if work.case == FIRST else work.reads

@@ -34,7 +34,8 @@ def first(client: Client, work: Work, pids: Sequence[int]) -> measure.Visit:
         found = call()
         elapsed, cpu_used = time.perf_counter() - before, cpu.seconds(pids) - cpu_before
         measure.check(found, expected)
-    return measure.Visit(elapsed * 1e6, elapsed * 1e6, 1, elapsed, cpu_used, client.path())
+    us = elapsed * 1e6
+    return measure.Visit(us, us, 1, elapsed, cpu_used, client.path(), samples_us=[round(us, 3)])
 
 
 def _visit_calls(client: Client, work: Work, seconds: float, pids: Sequence[int]) -> measure.Visit:
@@ -64,6 +65,7 @@ def _visit_stream(client: Client, work: Work, seconds: float, pids: Sequence[int
             now = after
         cpu_used = cpu.seconds(pids) - cpu_before
         path = client.path()
+    samples_us = measure.kept([each / count * 1e9 for each in durations])
     durations.sort()
     return measure.Visit(
         measure.quantile(durations, 0.5) / count * 1e6,
@@ -75,6 +77,7 @@ def _visit_stream(client: Client, work: Work, seconds: float, pids: Sequence[int
         min_us=durations[0] / count * 1e6,
         mean_us=sum(durations) / len(durations) / count * 1e6,
         max_us=durations[-1] / count * 1e6,
+        samples_us=samples_us,
     )
 
 

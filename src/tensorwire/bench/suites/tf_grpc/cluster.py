@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from tensorwire.bench.harness.control import AgentError, Control
-from tensorwire.bench.harness.measure import Visit, quantile
+from tensorwire.bench.harness.measure import MOST_KEPT, Visit, kept, quantile
 from tensorwire.bench.harness.network import Host, Link, NetworkError, hosts
 from tensorwire.bench.harness.processes import (
     NO_OTHERS,
@@ -31,11 +31,9 @@ from tensorwire.bench.harness.schedule import Entry
 from tensorwire.bench.harness.work import Work
 from tensorwire.bench.suites.tf_grpc.agent import NODE, SERVER, WORKER
 from tensorwire.bench.suites.tf_grpc.contender import Request, find
-from tensorwire.bench.suites.tf_grpc.load import Times, thinned
+from tensorwire.bench.suites.tf_grpc.load import Times
 
 LOOPBACK: Final = "127.0.0.1"
-MOST_KEPT: Final = 2_000
-"""Times of single calls that a report has of one visit."""
 _HEAD_START: Final = 0.01
 """Seconds for all workers to hear when they begin."""
 
@@ -95,11 +93,9 @@ class Settings:
 @dataclass(frozen=True)
 class Measured(Visit):
     """A visit of all workers together. serialization_us: that a call spends in the caller's
-    serializers. samples_us: times of single calls, all or evenly spaced. resources: of all
-    processes that run here, samples over the visit."""
+    serializers. resources: of all processes that run here, samples over the visit."""
 
     serialization_us: float = 0.0
-    samples_us: Sequence[float] = ()
     resources: Sequence[Sample] = field(default_factory=list)
 
 
@@ -186,11 +182,7 @@ def _measured(answers: Sequence[dict[str, Any]], samples: Sequence[Sample]) -> M
         mean_us=sum(each.total for each in times) / calls / 1e3,
         max_us=max(each.most for each in times) / 1e3,
         serialization_us=sum(answer["serialization"] for answer in answers) / calls / 1e3,
-        samples_us=[
-            round(told / 1e3, 3)
-            for each in times
-            for told in thinned(each.told, MOST_KEPT // len(times))
-        ],
+        samples_us=[us for each in times for us in kept(each.told, MOST_KEPT // len(times))],
         resources=samples,
     )
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from tensorwire.bench.harness.measure import check
+from tensorwire.bench.harness.measure import check, thinned
 from tensorwire.bench.suites.tf_grpc.contender import Begin, Call
 
 MOST_TOLD: Final = 20_000
@@ -52,13 +52,6 @@ class Times:
 
     def to_json(self) -> dict[str, Any]:
         return {**vars(self), "told": list(self.told)}
-
-
-def thinned(values: Sequence[int], most: int) -> Sequence[int]:
-    """All of them, or ``most``, evenly spaced, in their order."""
-    if len(values) <= most:
-        return values
-    return [values[place * len(values) // most] for place in range(most)]
 
 
 class Turns:

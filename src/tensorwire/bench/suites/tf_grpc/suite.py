@@ -19,7 +19,7 @@ from tensorwire.bench.harness.report import (
     share,
 )
 from tensorwire.bench.harness.resources import timeline
-from tensorwire.bench.harness.rows import Report, Row, of_all_calls, who
+from tensorwire.bench.harness.rows import Report, Row, of_all_calls, samples, who
 from tensorwire.bench.harness.schedule import Entry
 from tensorwire.bench.harness.suite import Results, Session, Suite
 from tensorwire.bench.harness.work import Work
@@ -322,7 +322,7 @@ def _details(row: Row, visits: Sequence[Any]) -> dict[str, Any]:
         **who(row),
         **of_all_calls(rounds),
         "serialization_us": serialization_us,
-        "samples_us": [list(each.samples_us) for each in rounds],
+        "samples_us": samples(rounds),
     }
 
 
