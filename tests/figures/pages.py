@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tests.figures import calls, memory, steps, tf_grpc
+from tests.figures import calls, memory, repeated, steps, tf_grpc
 from tests.figures.rows import MB, Line, Rows, measured, table, times, wrapped
 from tests.figures.sets import ROOT, file_of, load
 
@@ -82,6 +82,7 @@ TABLES: Final = (
     Table("collectives", "docs/figures.md", ["collectives"], memory.collectives),
     Table("remote", "docs/figures.md", ["remote"], memory.remote),
     Table("weights", "docs/figures.md", ["weights"], memory.weights),
+    Table("repeated", "docs/report.md", ["repeated"], repeated.rows),
     Table("bytes", "docs/benchmarks.md", ["bytes"], calls.ready_bytes),
     Table("large", "docs/protobuf.md", ["protobuf"], calls.protobuf_large),
     Table("others", "docs/protobuf.md", ["protobuf"], calls.protobuf_others),

@@ -49,6 +49,14 @@ TRAINED: Final = (
 )
 """Model, batch size, batches, and whether TCP alone is measured, too."""
 _BRIEF: Final = " --seconds 0.2 --warm-up 0.1"
+_BRIEFER: Final = " --seconds 0.15 --warm-up 0.05"
+_BRIEFEST: Final = " --seconds 0.1 --warm-up 0.05"
+_BESIDE: Final = f" --scheme uniform,random,skew --peers zmq,gloo,mpi{_BRIEFER}"
+_STEPS: Final = "coalescing,eager,rendezvous,spinning"
+_AGAIN: Final = (
+    "tensorwire bench rpc --sizes 8,64K,8M --cases request --origin ordinary --reads no "
+    "--no-limits --rounds 9 --seconds 0.05"
+)
 _SERIALIZED: Final = (
     "tensorwire bench p2p-latency --scheme uniform,skew --mode non-serialized,serialized "
     f"--origin ordinary --reads no --no-limits --rounds 3{_BRIEF}"
@@ -62,8 +70,15 @@ SETS: Final[dict[str, Set]] = {
         "Whole calls through Python on both ends, over our transports, stock grpcio, and libraries "
         "that users have for the same purpose.",
         ["tensorwire bench rpc --peers zmq,flight,nixl,mpi --seconds 0.15"],
-        305,
+        300,
         headline=True,
+    ),
+    "repeated": Set(
+        "The same, twice",
+        "One command, run twice with nothing changed. The second run beside the first, as "
+        "`tensorwire bench compare` tells it: no row of ours should differ by more than its noise.",
+        [f"RUN=1 {_AGAIN}", f"RUN=2 {_AGAIN}"],
+        30,
     ),
     "peers": Set(
         "Calls, beside more libraries",
@@ -138,10 +153,9 @@ SETS: Final[dict[str, Set]] = {
         "The benchmarks of TensorFlow's channels after R. Biswas et al. (BPOE-9, 2018): echoes, "
         "acknowledged messages, and three workers that each call two parameter servers.",
         [
-            f"tensorwire bench p2p-latency --scheme uniform,random,skew{_BRIEF}",
-            f"tensorwire bench p2p-bandwidth --scheme uniform,random,skew{_BRIEF}",
-            "tensorwire bench ps-throughput --servers 2 --workers 3 --scheme uniform,random,skew"
-            f"{_BRIEF}",
+            f"tensorwire bench p2p-latency{_BESIDE}",
+            f"tensorwire bench p2p-bandwidth{_BESIDE}",
+            f"tensorwire bench ps-throughput --servers 2 --workers 3{_BESIDE}",
         ],
         145,
     ),
@@ -149,26 +163,28 @@ SETS: Final[dict[str, Set]] = {
         "Fully connected nodes",
         "Four nodes, each of which calls all others with large buffers and gets them back.",
         [f"tensorwire bench mimic --servers 4 --reads no{_BRIEF}"],
-        45,
+        42,
     ),
     "ideas": Set(
         "What each idea gives",
-        "Ours beside itself without one idea at a time, with payloads of many small, of medium and "
-        "of large buffers. Several steps lead from all copies to none: each should be worth "
-        "something in the payloads that it is for. Pipelining fills time in which an end waits, as "
-        "over a network. Over memory, with two cores, a blocking call keeps both of them busy, and "
-        "calls by futures cost more than there is to fill.",
+        "Ours beside itself without one idea at a time: with the payloads of all schemes, and with "
+        "many small, with medium and with large buffers alone. Several steps lead from all copies "
+        "to none: each should be worth something in the payloads that it is for. Pipelining fills "
+        "time in which an end waits, as over a network. Over memory, with two cores, a blocking "
+        "call keeps both of them busy, and calls by futures cost more than there is to fill.",
         [
+            "tensorwire bench p2p-latency --scheme uniform,random,skew --origin ordinary "
+            f"--reads no --without {_STEPS},chunking --no-limits --rounds 3{_BRIEFEST}",
             "tensorwire bench p2p-latency --categories small --buffers 100 --reads no "
-            f"--without coalescing,eager,spinning --no-limits{_BRIEF}",
+            f"--without {_STEPS} --no-limits{_BRIEFEST}",
             "tensorwire bench p2p-latency --categories medium --reads no "
-            f"--without coalescing,eager,spinning --no-limits{_BRIEF}",
+            f"--without {_STEPS} --no-limits{_BRIEFEST}",
             "tensorwire bench p2p-latency --categories large "
-            f"--without rendezvous,chunking --no-limits{_BRIEF}",
+            f"--without rendezvous,chunking --no-limits{_BRIEFEST}",
             "tensorwire bench p2p-bandwidth --categories small --buffers 100 --reads no "
-            f"--window 8 --without pipelining --no-limits{_BRIEF}",
+            f"--window 8 --without pipelining --no-limits{_BRIEFEST}",
             "tensorwire bench p2p-bandwidth --categories large "
-            f"--window 8 --without pipelining --no-limits{_BRIEF}",
+            f"--window 8 --without pipelining --no-limits{_BRIEFEST}",
         ],
         130,
     ),
@@ -179,7 +195,7 @@ SETS: Final[dict[str, Set]] = {
         "first run page faults are part of it, as glibc gives memory back to the system; which "
         "memory, depends on what else a process frees. In the second run it keeps all of it.",
         [_SERIALIZED, f"{_KEPT_MEMORY} {_SERIALIZED}"],
-        30,
+        28,
     ),
     "collectives": Set(
         "Collectives",

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import typer
-from tests.figures import calls, pages, records, sets, steps
+from tests.figures import calls, pages, records, repeated, sets, steps
 from tests.figures.memory import ACCESSES, REDUCED
 from tests.figures.pages import TABLES, Table
 from tests.figures.rows import MB, Rows
@@ -52,6 +52,15 @@ def test_the_folder_has_what_comes_of_sets_only() -> None:
 @pytest.mark.parametrize(("path", "text"), [*records.pages()], ids=lambda each: str(each)[-20:])
 def test_a_page_of_a_set_agrees_with_its_file(path: Path, text: str) -> None:
     assert path.read_text() == text, "run: make benchmarks ARGS=--pages-only"
+
+
+def test_two_runs_of_one_command_differ_by_less_than_their_noise() -> None:
+    if not sets.file_of("repeated").exists():
+        pytest.skip("not measured yet: make benchmarks ARGS=repeated")
+    found = repeated.comparison()
+    assert found.changes
+    own = [each for each in found.changes if each.after.role == "own"]
+    assert [each.verdict for each in own] == ["same"] * len(own)
 
 
 def test_tables_are_of_sets_and_all_takes_no_more_than_40_minutes() -> None:
@@ -267,6 +276,7 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     calls_ = Report("rpc", "grpcio", {**HERE}, [*rpc_rows()])
     reports: dict[str, list[Report]] = {
         **{name: [calls_] * len(SETS[name].commands) for name in ("rpc", "bytes", "protobuf")},
+        "repeated": [calls_, calls_],
         "sizes": [calls_, Report("rpc", "grpcio", {**HERE}, [])],
         "peers": [Report("rpc", "grpcio", {**HERE}, [*rpc_rows(), *peer_rows()])],
         "tensorflow": [Report("tensorflow", "grpc", {**HERE}, step_rows())],
@@ -328,6 +338,8 @@ def test_tables_show_what_was_measured(measured: Path) -> None:
     assert f"{copied} (5.0x)" in figures
     assert "MPICH 400 ms (0.80x), NIXL over tcp 3 s (6.0x), gloo 1 s (2.0x)" in figures
     assert "| shm, from four trainers, in parts | 100 ms | memcpy by both" in figures
+    report = (measured / "docs" / "report.md").read_text()
+    assert "| tensorwire shm, 8 | 10 us | 10 us | 1.00x | not known | unknown |" in report
     guide = (measured / "docs" / "tensorflow.md").read_text()
     assert "| AlexNet 2 | 3.0x | 0.75 |" in guide
 

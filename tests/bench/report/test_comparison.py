@@ -7,6 +7,7 @@ import io
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -187,6 +188,22 @@ def test_a_comparison_for_people() -> None:
     narrow = printed(after(2), 60)
     assert "0.50x" in narrow
     assert "Without " in narrow
+
+
+@pytest.mark.parametrize("sigma", [0.02, 0.1, 0.4])
+def test_two_runs_of_the_same_differ_by_no_more_than_their_noise(sigma: float) -> None:
+    """But for one row in 40 on either side: rounds are drawn from one distribution for both."""
+    drawn = np.random.default_rng(5).lognormal(3, sigma, (2, 200, 9))
+    old, new = (
+        made.run([(made.row("tensorwire", each, 8 * at), each) for at, each in enumerate(run, 1)])
+        for run in drawn.tolist()
+    )
+    verdicts = [change.verdict for change in compare(old, new).changes]
+    assert verdicts.count("slower") <= 200 / 40
+    assert verdicts.count("faster") <= 200 / 40
+    slowed = [(each.row, [2 * us for us in each.rounds.p50_us]) for each in new.measured]
+    found = compare(old, made.run([(made.row("tensorwire", us, r.size), us) for r, us in slowed]))
+    assert sigma > 0.1 or len(found.regressions) == 200
 
 
 def test_of_many_rows_some_are_slower_by_chance() -> None:
