@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable
 from concurrent import futures
@@ -279,27 +278,6 @@ def refuse_and_go_on(group: Group) -> None:
 
 def test_wrong_arguments_change_nothing(tmp_path: Path) -> None:
     results(refuse_and_go_on, tmp_path, 2)
-
-
-def begin_and_wait(group: Group) -> None:
-    begun = [group.all_reduce(np.full(30_000, i + 1.0), async_op=True) for i in range(20)]
-    # One that is not asynchronous comes behind those.
-    assert (group.all_reduce(np.ones(3)) == 2).all()
-    assert all(work.done() for work in begun)
-    assert [work.wait()[0] for work in begun] == [2 * (i + 1) for i in range(20)]
-
-    async def both() -> Any:
-        work = group.broadcast(np.full(4, group.rank), root=1, async_op=True)
-        other = group.reduce(np.ones(4), root=0, async_op=True)
-        return await work, await other
-
-    one, other = asyncio.run(both())
-    assert (one == 1).all()
-    assert (other == (2 if group.rank == 0 else 1)).all()
-
-
-def test_work_is_done_in_its_order(tmp_path: Path) -> None:
-    results(begin_and_wait, tmp_path, 2)
 
 
 def talk(group: Group) -> None:

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Final, Literal, TypeVar
 
 from tensorwire import _core
 from tensorwire.collective.arrays import Array, Runs, memory
 from tensorwire.collective.errors import translated
-from tensorwire.collective.work import Line, Work
+from tensorwire.collective.work import Line, Lines, Work
 
 T = TypeVar("T")
 Op = Literal["sum", "average", "product", "min", "max", "bit_and", "bit_or", "bit_xor", "adasum"]
@@ -51,10 +51,12 @@ class Calls:
         self._size = size
         self.timeout = timeout
         self._line = Line(f"tensorwire rank {rank}")
+        self._messages = Lines(f"tensorwire messages of rank {rank}")
 
     def close(self) -> None:
         """Waits for what has been begun."""
         self._line.close()
+        self._messages.close()
 
     def limit(self, timeout: float | None) -> float | None:
         return self.timeout if timeout is None else timeout
@@ -117,5 +119,8 @@ class Calls:
     def begin(self, run: Callable[[], T], async_op: bool) -> T | Work[T]:
         return self._line.begin(run) if async_op else self._line.in_turn(run)
 
-    def in_turn(self, run: Callable[[], T]) -> T:
-        return self._line.in_turn(run)
+    def begin_message(self, stream: Hashable, run: Callable[[], T], async_op: bool) -> T | Work[T]:
+        """Beside operations, and beside messages of other streams. ``stream``: whose messages stay
+        in their order."""
+        lines = self._messages
+        return lines.begin(stream, run) if async_op else lines.in_turn(stream, run)

@@ -42,14 +42,11 @@ class Communicator:
         ``why``."""
         self._group.abort(why)
 
-    def _gather_bytes(self, array: Array, timeout: float | None = None) -> Array:
+    def _gather_bytes(self, array: Array, timeout: float | None) -> Array:
         """All ranks' bytes, as many of each, a row of each. For whoever has the turn."""
         rows = np.empty((self.size, array.size), np.uint8)
         self._calls.run(ALL_GATHER, array, rows, array.size, TYPES["uint8"], timeout)
         return rows
-
-    def _gather_in_turn(self, array: Array) -> Array:
-        return self._calls.in_turn(lambda: self._gather_bytes(array))
 
     def _of_tree(
         self,
@@ -73,7 +70,7 @@ class Communicator:
                 leaf.check_writable()
 
         def run() -> Any:
-            taken.agree(self, call, lambda row: self._gather_bytes(row, timeout))
+            taken.agree(self, call, self._gathers(timeout))
             arrays = [leaf.room(gives, gets) for leaf in taken.leaves]
             coalescing.in_place(arrays, operation, together=op != "adasum")
             return taken.after(arrays) if gets else tree
@@ -81,11 +78,22 @@ class Communicator:
         return self._calls.begin(run, async_op)
 
     def _of_each(
-        self, call: str, tree: T, out: Any, operation: Callable[[Array], Array | None]
-    ) -> T:
-        """As :meth:`_of_tree`, of operations whose results have other shapes."""
+        self,
+        call: str,
+        tree: Any,
+        out: Any,
+        operation: Callable[[Array], Callable[[], Array | None]],
+        timeout: float | None,
+        async_op: bool,
+    ) -> Any:
+        """As :meth:`_of_tree`, of operations whose results have other shapes. ``operation`` checks
+        an array, and returns what is to be done with it."""
         _check_no_out(out)
-        return trees.each(self, tree, call, self._gather_in_turn, operation)
+        run = trees.each(self, tree, call, self._gathers(timeout), operation)
+        return self._calls.begin(run, async_op)
+
+    def _gathers(self, timeout: float | None) -> trees.Gather:
+        return lambda row: self._gather_bytes(row, timeout)
 
 
 def _check_no_out(out: object) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from tensorwire import _core
 from tensorwire.collective.errors import translated
+from tensorwire.collective.messages import Messages
 from tensorwire.collective.movements import Movements
 from tensorwire.collective.reductions import Reductions
 from tensorwire.collective.stores import FileStore, PrefixStore, RpcStore, Store
@@ -32,7 +33,7 @@ class Origin:
         return PrefixStore(f"epoch-{self.epoch}", self.store) if self.epoch else self.store
 
 
-class Group(Reductions, Movements):
+class Group(Reductions, Movements, Messages):
     """Ranks that call the same operations in the same order, each from a process of its own.
 
     Arrays are those of NumPy, PyTorch, TensorFlow or JAX in the memory of this host, or dicts,

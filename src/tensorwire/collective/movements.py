@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeVar, cast, overload
+from functools import partial
+from typing import Any, Literal, TypeVar, overload
 
 import numpy as np
 
@@ -16,7 +17,6 @@ from tensorwire.collective.arrays import (
     check_rows,
     check_shape,
     check_writable,
-    memory,
     place_for,
     put_back,
     room,
@@ -35,7 +35,6 @@ from tensorwire.collective.calls import (
     SCATTER,
 )
 from tensorwire.collective.communicator import Communicator
-from tensorwire.collective.errors import translated
 from tensorwire.collective.work import Work
 
 T = TypeVar("T")
@@ -96,7 +95,18 @@ class Movements(Communicator):
         rows: Sequence[int] | None = ...,
         out: Array | None = ...,
         timeout: float | None = ...,
+        async_op: Literal[False] = ...,
     ) -> Array: ...
+    @overload
+    def all_gather(
+        self,
+        array: Array,
+        *,
+        rows: Sequence[int] | None = ...,
+        out: Array | None = ...,
+        timeout: float | None = ...,
+        async_op: Literal[True],
+    ) -> Work[Array]: ...
     @overload
     def all_gather(
         self,
@@ -105,7 +115,18 @@ class Movements(Communicator):
         rows: Sequence[int] | None = ...,
         out: Array | None = ...,
         timeout: float | None = ...,
+        async_op: Literal[False] = ...,
     ) -> T: ...
+    @overload
+    def all_gather(
+        self,
+        array: T,
+        *,
+        rows: Sequence[int] | None = ...,
+        out: Array | None = ...,
+        timeout: float | None = ...,
+        async_op: Literal[True],
+    ) -> Work[T]: ...
     def all_gather(
         self,
         array: Any,
@@ -113,18 +134,15 @@ class Movements(Communicator):
         rows: Sequence[int] | None = None,
         out: Array | None = None,
         timeout: float | None = None,
+        async_op: bool = False,
     ) -> Any:
         """The arrays of all ranks, of one shape and type: an array with a first axis of ``size``,
         in the order of ranks. With ``rows``, which says how many each rank gives, an array of all
         rows."""
         if not isinstance(array, np.ndarray):
-            return self._of_each(
-                "all_gather",
-                array,
-                out,
-                lambda each: self.all_gather(each, rows=rows, timeout=timeout),
-            )
-        return self._gathering(ALL_GATHER, array, rows, out, 0, timeout)
+            gather = partial(self._gathering, rows=rows, out=None, root=None, timeout=timeout)
+            return self._of_each("all_gather", array, out, gather, timeout, async_op)
+        return self._calls.begin(self._gathering(array, rows, out, None, timeout), async_op)
 
     @overload
     def gather(
@@ -135,7 +153,19 @@ class Movements(Communicator):
         rows: Sequence[int] | None = ...,
         out: Array | None = ...,
         timeout: float | None = ...,
+        async_op: Literal[False] = ...,
     ) -> Array | None: ...
+    @overload
+    def gather(
+        self,
+        array: Array,
+        *,
+        root: int = ...,
+        rows: Sequence[int] | None = ...,
+        out: Array | None = ...,
+        timeout: float | None = ...,
+        async_op: Literal[True],
+    ) -> Work[Array | None]: ...
     @overload
     def gather(
         self,
@@ -145,7 +175,19 @@ class Movements(Communicator):
         rows: Sequence[int] | None = ...,
         out: Array | None = ...,
         timeout: float | None = ...,
+        async_op: Literal[False] = ...,
     ) -> T | None: ...
+    @overload
+    def gather(
+        self,
+        array: T,
+        *,
+        root: int = ...,
+        rows: Sequence[int] | None = ...,
+        out: Array | None = ...,
+        timeout: float | None = ...,
+        async_op: Literal[True],
+    ) -> Work[T | None]: ...
     def gather(
         self,
         array: Any,
@@ -154,117 +196,95 @@ class Movements(Communicator):
         rows: Sequence[int] | None = None,
         out: Array | None = None,
         timeout: float | None = None,
+        async_op: bool = False,
     ) -> Any:
         """As :meth:`all_gather` on the root; None elsewhere."""
         if not isinstance(array, np.ndarray):
-            return self._of_each(
-                f"gather(root {root})",
-                array,
-                out,
-                lambda each: self.gather(each, root=root, rows=rows, timeout=timeout),
-            )
-        if self.rank == root:
-            return self._gathering(GATHER, array, rows, out, root, timeout)
-        kind = type_of(array)
+            call = f"gather(root {root})"
+            gather = partial(self._gathering, rows=rows, out=None, root=root, timeout=timeout)
+            return self._of_each(call, array, out, gather, timeout, async_op)
+        return self._calls.begin(self._gathering(array, rows, out, root, timeout), async_op)
 
-        def run() -> None:
-            dense = np.ascontiguousarray(array)
-            if rows is None:
-                self._calls.run(GATHER, dense, None, array.size, kind, timeout, root=root)
-            else:
-                gives = rooted((0, dense.nbytes), root, self.size)
-                self._calls.exchange(GATHER, dense, gives, None, None, kind, timeout, root=root)
-
-        if rows is not None:
-            check_rows(rows, array, self.rank, self.size, "array")
-        self._calls.in_turn(run)
-        return None
-
+    @overload
     def scatter(
         self,
         out: T,
+        array: Any = ...,
+        *,
+        root: int = ...,
+        rows: Sequence[int] | None = ...,
+        timeout: float | None = ...,
+        async_op: Literal[False] = ...,
+    ) -> T: ...
+    @overload
+    def scatter(
+        self,
+        out: T,
+        array: Any = ...,
+        *,
+        root: int = ...,
+        rows: Sequence[int] | None = ...,
+        timeout: float | None = ...,
+        async_op: Literal[True],
+    ) -> Work[T]: ...
+    def scatter(
+        self,
+        out: Any,
         array: Any = None,
         *,
         root: int = 0,
         rows: Sequence[int] | None = None,
         timeout: float | None = None,
-    ) -> T:
+        async_op: bool = False,
+    ) -> Any:
         """Of the root's ``array``, whose first axis has ``size`` elements, the one of this rank,
         into ``out``. With ``rows``, which says how many each rank gets, the array has all of them.
         Returns ``out``."""
-        if not isinstance(out, np.ndarray):
-            return trees.scatter(
-                self,
-                out,
-                array,
-                root,
-                self._gather_in_turn,
-                lambda into, each: self.scatter(into, each, root=root, rows=rows, timeout=timeout),
-            )
-        kind = type_of(out)
-        check_writable(out, "out")
-        if rows is not None:
-            check_rows(rows, out, self.rank, self.size, "out")
-        if self.rank == root:
-            if array is None:
-                raise ValueError("the root of a scatter gives an array")
-            shape = (self.size, *out.shape) if rows is None else (sum(rows), *out.shape[1:])
-            check_shape(array, shape, out.dtype, "array")
+        scatter = partial(self._scattering, root=root, rows=rows, timeout=timeout)
+        if isinstance(out, np.ndarray):
+            run: Callable[[], Any] = scatter(out, array)
+        else:
+            run = trees.scatter(self, out, array, root, self._gathers(timeout), scatter)
+        return self._calls.begin(run, async_op)
 
-        def run() -> Array:
-            into = room(out)
-            given = None
-            if self.rank == root:
-                assert array is not None
-                own = array[root : root + 1] if rows is None else None
-                given = apart(array, into, None if own is None else (own, into))
-            if rows is None:
-                self._calls.run(SCATTER, given, into, out.size, kind, timeout, root=root)
-            else:
-                gives = None if given is None else runs(rows, row_bytes(out))
-                takes = rooted((0, into.nbytes), root, self.size)
-                self._calls.exchange(SCATTER, given, gives, into, takes, kind, timeout, root=root)
-            put_back(into, out)
-            return out
-
-        return cast("T", self._calls.in_turn(run))
-
+    @overload
     def all_to_all(
         self,
         array: T,
+        gives: Sequence[int] | None = ...,
+        takes: Sequence[int] | None = ...,
+        *,
+        out: Array | None = ...,
+        timeout: float | None = ...,
+        async_op: Literal[False] = ...,
+    ) -> T: ...
+    @overload
+    def all_to_all(
+        self,
+        array: T,
+        gives: Sequence[int] | None = ...,
+        takes: Sequence[int] | None = ...,
+        *,
+        out: Array | None = ...,
+        timeout: float | None = ...,
+        async_op: Literal[True],
+    ) -> Work[T]: ...
+    def all_to_all(
+        self,
+        array: Any,
         gives: Sequence[int] | None = None,
         takes: Sequence[int] | None = None,
         *,
         out: Array | None = None,
         timeout: float | None = None,
-    ) -> T:
+        async_op: bool = False,
+    ) -> Any:
         """Rows of ``array`` for each rank, in order, for rows from each rank. ``gives`` and
         ``takes`` say how many; without them all ranks give the same number."""
+        exchange = partial(self._exchanging, gives=gives, takes=takes, timeout=timeout)
         if not isinstance(array, np.ndarray):
-            return self._of_each(
-                "all_to_all",
-                array,
-                out,
-                lambda each: self.all_to_all(each, gives, takes, timeout=timeout),
-            )
-        kind = type_of(array)
-        given = shares_of(array, gives, self.size, "gives")
-        taken = given if takes is None and gives is None else takes
-        if taken is None or len(taken) != self.size or min(taken) < 0:
-            raise ValueError(f"takes needs {self.size} numbers of rows")
-        shape = (sum(taken), *array.shape[1:])
-        row, to = row_bytes(array), place_for(shape, array.dtype, out)
-
-        def run() -> Array:
-            into = room(to)
-            dense = apart(array, into)
-            self._calls.exchange(
-                ALL_TO_ALL, dense, runs(given, row), into, runs(taken, row), kind, timeout
-            )
-            put_back(into, to)
-            return to
-
-        return cast("T", self._calls.in_turn(run))
+            return self._of_each("all_to_all", array, out, exchange, timeout, async_op)
+        return self._calls.begin(exchange(array, out=out), async_op)
 
     @overload
     def broadcast_many(
@@ -295,7 +315,6 @@ class Movements(Communicator):
         """:meth:`broadcast` of each array, as :meth:`all_reduce_many` has it."""
         many = list(arrays)
         coalescing.check(many)
-
         broadcast = self._broadcasting(root, timeout)
 
         def run() -> list[Array]:
@@ -304,9 +323,29 @@ class Movements(Communicator):
 
         return self._calls.begin(run, async_op)
 
+    @overload
     def all_gather_many(
-        self, arrays: Sequence[Array], *, timeout: float | None = None
-    ) -> list[Array]:
+        self,
+        arrays: Sequence[Array],
+        *,
+        timeout: float | None = ...,
+        async_op: Literal[False] = ...,
+    ) -> list[Array]: ...
+    @overload
+    def all_gather_many(
+        self,
+        arrays: Sequence[Array],
+        *,
+        timeout: float | None = ...,
+        async_op: Literal[True],
+    ) -> Work[list[Array]]: ...
+    def all_gather_many(
+        self,
+        arrays: Sequence[Array],
+        *,
+        timeout: float | None = None,
+        async_op: bool = False,
+    ) -> list[Array] | Work[list[Array]]:
         """:meth:`all_gather` of each array: small ones of one type go as one. The ranks give as
         many arrays of the same shapes and types. ``timeout`` is for each operation that they make
         up."""
@@ -324,46 +363,19 @@ class Movements(Communicator):
                 rows.reshape(self.size, *each.shape) for rows, each in zip(found, many, strict=True)
             ]
 
-        return self._calls.in_turn(run)
+        return self._calls.begin(run, async_op)
 
-    def barrier(self, *, timeout: float | None = None) -> None:
-        """Returns once all ranks have called it."""
-        self._calls.in_turn(
-            lambda: self._calls.run(BARRIER, None, None, 0, TYPES["uint8"], timeout)
-        )
+    @overload
+    def barrier(self, *, timeout: float | None = ..., async_op: Literal[False] = ...) -> None: ...
+    @overload
+    def barrier(self, *, timeout: float | None = ..., async_op: Literal[True]) -> Work[None]: ...
+    def barrier(self, *, timeout: float | None = None, async_op: bool = False) -> Work[None] | None:
+        """Returns, or the Work ends, once all ranks have called it."""
 
-    def send(self, array: Any, rank: int, tag: int = 0, *, timeout: float | None = None) -> None:
-        """An array to another rank, which receives it by its tag. Takes no turns with the other
-        operations."""
-        if not isinstance(array, np.ndarray):
-            for leaf in trees.Tree(array).leaves:
-                self.send(leaf.array, rank, tag, timeout=timeout)
-            return
-        with translated():
-            self._group.send(
-                rank, tag, memory(np.ascontiguousarray(array)), self._calls.limit(timeout)
-            )
+        def run() -> None:
+            self._calls.run(BARRIER, None, None, 0, TYPES["uint8"], timeout)
 
-    def receive(self, out: T, rank: int, tag: int = 0, *, timeout: float | None = None) -> T:
-        """The next array of that tag from another rank, into ``out``, which has its size."""
-        if not isinstance(out, np.ndarray):
-            return trees.received(out, lambda into: self.receive(into, rank, tag, timeout=timeout))
-        check_writable(out, "out")
-        into = room(out)
-        with translated():
-            self._group.receive(rank, tag, memory(into), self._calls.limit(timeout))
-        put_back(into, out)
-        return out
-
-    def receive_any(self, out: Array, tag: int = 0, *, timeout: float | None = None) -> int:
-        """The first array of that tag that any other rank has sent, into ``out``, which has its
-        size. Returns that rank. Receives of the tag that begin meanwhile wait for this one."""
-        check_writable(out, "out")
-        into = room(out)
-        with translated():
-            sender = self._group.receive_any(tag, memory(into), self._calls.limit(timeout))
-        put_back(into, out)
-        return sender
+        return self._calls.begin(run, async_op)
 
     def _broadcasting(self, root: int, timeout: float | None) -> Callable[[Array], None]:
         def broadcast(array: Array) -> None:
@@ -375,16 +387,28 @@ class Movements(Communicator):
 
     def _gathering(
         self,
-        what: int,
         array: Array,
         rows: Sequence[int] | None,
         out: Array | None,
-        root: int,
+        root: int | None,
         timeout: float | None,
-    ) -> Array:
+    ) -> Callable[[], Array | None]:
+        """A gather to the root; None: to all."""
         kind = type_of(array)
         if rows is not None:
             check_rows(rows, array, self.rank, self.size, "array")
+        what, at = (ALL_GATHER, 0) if root is None else (GATHER, root)
+
+        def give() -> None:
+            dense = np.ascontiguousarray(array)
+            if rows is None:
+                self._calls.run(what, dense, None, array.size, kind, timeout, root=at)
+            else:
+                gives = rooted((0, dense.nbytes), at, self.size)
+                self._calls.exchange(what, dense, gives, None, None, kind, timeout, root=at)
+
+        if root is not None and self.rank != root:
+            return give
         shape = (self.size, *array.shape) if rows is None else (sum(rows), *array.shape[1:])
         to = place_for(shape, array.dtype, out)
 
@@ -392,14 +416,77 @@ class Movements(Communicator):
             into = room(to)
             if rows is None:
                 given = apart(array, into, (array, into[self.rank : self.rank + 1]))
-                self._calls.run(what, given, into, array.size, kind, timeout, root=root)
+                self._calls.run(what, given, into, array.size, kind, timeout, root=at)
             else:
                 given = apart(array, into)
                 mine = (0, given.nbytes)
-                gives = [mine] * self.size if what == ALL_GATHER else rooted(mine, root, self.size)
+                gives = [mine] * self.size if root is None else rooted(mine, at, self.size)
                 takes = runs(rows, row_bytes(array))
-                self._calls.exchange(what, given, gives, into, takes, kind, timeout, root=root)
+                self._calls.exchange(what, given, gives, into, takes, kind, timeout, root=at)
             put_back(into, to)
             return to
 
-        return self._calls.in_turn(run)
+        return run
+
+    def _scattering(
+        self,
+        out: Array,
+        array: Array | None,
+        root: int,
+        rows: Sequence[int] | None,
+        timeout: float | None,
+    ) -> Callable[[], Array]:
+        kind = type_of(out)
+        check_writable(out, "out")
+        if rows is not None:
+            check_rows(rows, out, self.rank, self.size, "out")
+        if self.rank == root:
+            if array is None:
+                raise ValueError("the root of a scatter gives an array")
+            shape = (self.size, *out.shape) if rows is None else (sum(rows), *out.shape[1:])
+            check_shape(array, shape, out.dtype, "array")
+
+        def run() -> Array:
+            into = room(out)
+            given = None
+            if self.rank == root:
+                assert array is not None
+                own = array[root : root + 1] if rows is None else None
+                given = apart(array, into, None if own is None else (own, into))
+            if rows is None:
+                self._calls.run(SCATTER, given, into, out.size, kind, timeout, root=root)
+            else:
+                gives = None if given is None else runs(rows, row_bytes(out))
+                takes = rooted((0, into.nbytes), root, self.size)
+                self._calls.exchange(SCATTER, given, gives, into, takes, kind, timeout, root=root)
+            put_back(into, out)
+            return out
+
+        return run
+
+    def _exchanging(
+        self,
+        array: Array,
+        gives: Sequence[int] | None,
+        takes: Sequence[int] | None,
+        timeout: float | None,
+        out: Array | None = None,
+    ) -> Callable[[], Array]:
+        kind = type_of(array)
+        given = shares_of(array, gives, self.size, "gives")
+        taken = given if takes is None and gives is None else takes
+        if taken is None or len(taken) != self.size or min(taken) < 0:
+            raise ValueError(f"takes needs {self.size} numbers of rows")
+        shape = (sum(taken), *array.shape[1:])
+        row, to = row_bytes(array), place_for(shape, array.dtype, out)
+
+        def run() -> Array:
+            into = room(to)
+            dense = apart(array, into)
+            self._calls.exchange(
+                ALL_TO_ALL, dense, runs(given, row), into, runs(taken, row), kind, timeout
+            )
+            put_back(into, to)
+            return to
+
+        return run

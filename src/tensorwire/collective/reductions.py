@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeVar, cast, overload
+from functools import partial
+from typing import Any, Literal, TypeVar, overload
 
 import numpy as np
 
@@ -121,53 +122,49 @@ class Reductions(Communicator):
         check_shape(into, array.shape, array.dtype, "out")
         return self._reduction(REDUCE, array, into, op, factor, root, timeout, async_op)
 
+    @overload
     def reduce_scatter(
         self,
         array: T,
+        op: Op = ...,
+        *,
+        factor: float = ...,
+        rows: Sequence[int] | None = ...,
+        out: Array | None = ...,
+        timeout: float | None = ...,
+        async_op: Literal[False] = ...,
+    ) -> T: ...
+    @overload
+    def reduce_scatter(
+        self,
+        array: T,
+        op: Op = ...,
+        *,
+        factor: float = ...,
+        rows: Sequence[int] | None = ...,
+        out: Array | None = ...,
+        timeout: float | None = ...,
+        async_op: Literal[True],
+    ) -> Work[T]: ...
+    def reduce_scatter(
+        self,
+        array: Any,
         op: Op = "sum",
         *,
         factor: float = 1.0,
         rows: Sequence[int] | None = None,
         out: Array | None = None,
         timeout: float | None = None,
-    ) -> T:
+        async_op: bool = False,
+    ) -> Any:
         """Of the reduction of all ranks' arrays, whose first axis is a multiple of ``size``, the
         share of this rank: rows rank * n to (rank + 1) * n of ``size`` * n. With ``rows``, which
         says how many each rank gets, in order, they may differ. ``factor`` is as in
         :meth:`all_reduce`; "adasum" takes each share as a vector."""
+        scatter = partial(self._reducing_shares, op=op, factor=factor, rows=rows, timeout=timeout)
         if not isinstance(array, np.ndarray):
-            return self._of_each(
-                f"reduce_scatter({op})",
-                array,
-                out,
-                lambda each: self.reduce_scatter(
-                    each, op, factor=factor, rows=rows, timeout=timeout
-                ),
-            )
-        kind, reduction = type_of(array), number_of(op)
-        shares = shares_of(array, rows, self.size, "rows")
-        start = sum(shares[: self.rank])
-        shape = (shares[self.rank], *array.shape[1:])
-        to = place_for(shape, array.dtype, out)
-
-        def run() -> Array:
-            into = room(to)
-            given = apart(array, into, (array[start : start + shape[0]], into))
-            if rows is None:
-                self._calls.run(
-                    REDUCE_SCATTER, given, into, to.size, kind, timeout, op=reduction,
-                    factor=factor,
-                )  # fmt: skip
-            else:
-                gives = runs(shares, row_bytes(array))
-                self._calls.exchange(
-                    REDUCE_SCATTER, given, gives, into, None, kind, timeout, op=reduction,
-                    factor=factor,
-                )  # fmt: skip
-            put_back(into, to)
-            return to
-
-        return cast("T", self._calls.in_turn(run))
+            return self._of_each(f"reduce_scatter({op})", array, out, scatter, timeout, async_op)
+        return self._calls.begin(scatter(array, out=out), async_op)
 
     @overload
     def all_reduce_many(
@@ -211,6 +208,26 @@ class Reductions(Communicator):
 
         return self._calls.begin(run, async_op)
 
+    @overload
+    def reduce_scatter_many(
+        self,
+        arrays: Sequence[Array],
+        op: Op = ...,
+        *,
+        factor: float = ...,
+        timeout: float | None = ...,
+        async_op: Literal[False] = ...,
+    ) -> list[Array]: ...
+    @overload
+    def reduce_scatter_many(
+        self,
+        arrays: Sequence[Array],
+        op: Op = ...,
+        *,
+        factor: float = ...,
+        timeout: float | None = ...,
+        async_op: Literal[True],
+    ) -> Work[list[Array]]: ...
     def reduce_scatter_many(
         self,
         arrays: Sequence[Array],
@@ -218,7 +235,8 @@ class Reductions(Communicator):
         *,
         factor: float = 1.0,
         timeout: float | None = None,
-    ) -> list[Array]:
+        async_op: bool = False,
+    ) -> list[Array] | Work[list[Array]]:
         """:meth:`reduce_scatter` of each array, into equal shares: small ones of one type go as
         one. The ranks give as many arrays of the same shapes and types. ``timeout`` is for each
         operation that they make up."""
@@ -242,7 +260,41 @@ class Reductions(Communicator):
                 for row, share, each in zip(found, shares, many, strict=True)
             ]
 
-        return self._calls.in_turn(run)
+        return self._calls.begin(run, async_op)
+
+    def _reducing_shares(
+        self,
+        array: Array,
+        op: str,
+        factor: float,
+        rows: Sequence[int] | None,
+        timeout: float | None,
+        out: Array | None = None,
+    ) -> Callable[[], Array]:
+        kind, reduction = type_of(array), number_of(op)
+        shares = shares_of(array, rows, self.size, "rows")
+        start = sum(shares[: self.rank])
+        shape = (shares[self.rank], *array.shape[1:])
+        to = place_for(shape, array.dtype, out)
+
+        def run() -> Array:
+            into = room(to)
+            given = apart(array, into, (array[start : start + shape[0]], into))
+            if rows is None:
+                self._calls.run(
+                    REDUCE_SCATTER, given, into, to.size, kind, timeout, op=reduction,
+                    factor=factor,
+                )  # fmt: skip
+            else:
+                gives = runs(shares, row_bytes(array))
+                self._calls.exchange(
+                    REDUCE_SCATTER, given, gives, into, None, kind, timeout, op=reduction,
+                    factor=factor,
+                )  # fmt: skip
+            put_back(into, to)
+            return to
+
+        return run
 
     def _reducing(
         self, what: int, op: str, factor: float, root: int, timeout: float | None

@@ -105,17 +105,22 @@ def each(
     tree: T,
     call: str,
     gather: Gather,
-    operation: Callable[[Array], Array | None],
-) -> T:
-    """The tree of what ``operation`` makes of each leaf, in the leaf's framework; None where it
-    makes nothing."""
+    operation: Callable[[Array], Callable[[], Array | None]],
+) -> Callable[[], T]:
+    """What makes the tree of what ``operation`` makes of each leaf, in the leaf's framework; None
+    where it makes nothing."""
     taken = Tree(tree)
-    taken.agree(group, call, gather)
-    results = [operation(leaf.array) for leaf in taken.leaves]
-    if results and results[0] is None:
-        return cast("T", None)
-    pairs = zip(taken.leaves, results, strict=True)
-    return taken.rebuilt([leaf.made(result) for leaf, result in pairs if result is not None])
+    runs = [operation(leaf.array) for leaf in taken.leaves]
+
+    def run() -> T:
+        taken.agree(group, call, gather)
+        results = [make() for make in runs]
+        if results and results[0] is None:
+            return cast("T", None)
+        pairs = zip(taken.leaves, results, strict=True)
+        return taken.rebuilt([leaf.made(result) for leaf, result in pairs if result is not None])
+
+    return run
 
 
 def scatter(
@@ -124,25 +129,40 @@ def scatter(
     tree: Any,
     root: int,
     gather: Gather,
-    operation: Callable[[Array, Any], Array],
-) -> T:
-    """The tree ``out`` after a scatter into each leaf, of the root's leaves at the same places."""
+    operation: Callable[[Array, Any], Callable[[], Array]],
+) -> Callable[[], T]:
+    """What makes the tree ``out`` after a scatter into each leaf, of the root's leaves at the same
+    places."""
     taken, given = Tree(out), Tree(tree if group.rank == root else None)
     paths = [[leaf.path for leaf in each.leaves] for each in (taken, given)]
     if group.rank == root and paths[0] != paths[1]:
         raise ValueError("the root's array is not a tree like out")
-    taken.agree(group, f"scatter(root {root})", gather)
     shares: list[Any] = [leaf.array for leaf in given.leaves] or [None] * len(taken.leaves)
-    return _filled(taken, lambda number, into: operation(into, shares[number]))
+    rooms = _rooms(taken)
+    runs = [operation(into, share) for into, share in zip(rooms, shares, strict=True)]
+
+    def run() -> T:
+        taken.agree(group, f"scatter(root {root})", gather)
+        return taken.after([fill() for fill in runs])
+
+    return run
 
 
-def received(out: T, receive: Callable[[Array], Array]) -> T:
-    """The tree ``out`` after ``receive`` into each leaf."""
-    return _filled(Tree(out), lambda _, into: receive(into))
+def received(out: T, receive: Callable[[Array], None]) -> Callable[[], T]:
+    """What makes the tree ``out`` after ``receive`` into each leaf."""
+    taken = Tree(out)
+    rooms = _rooms(taken)
+
+    def run() -> T:
+        for into in rooms:
+            receive(into)
+        return taken.after(rooms)
+
+    return run
 
 
-def _filled(tree: Tree[T], fill: Callable[[int, Array], Array]) -> T:
+def _rooms(tree: Tree[Any]) -> list[Array]:
+    """To be written by an operation that needs nothing of what is there."""
     for leaf in tree.leaves:
         leaf.check_writable()
-    rooms = [leaf.room(gives=False, gets=True) for leaf in tree.leaves]
-    return tree.after([fill(number, into) for number, into in enumerate(rooms)])
+    return [leaf.room(gives=False, gets=True) for leaf in tree.leaves]

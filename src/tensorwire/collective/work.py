@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations that run behind the caller's back, one after the other."""
+"""Operations that run behind the caller's back: in one line, or in many."""
 
 from __future__ import annotations
 
@@ -7,23 +7,29 @@ import os
 import queue
 import threading
 import weakref
-from collections.abc import Callable, Generator
-from concurrent.futures import Future
-from typing import Any, Generic, TypeVar
+from collections import deque
+from collections.abc import Callable, Generator, Hashable
+from concurrent.futures import Future, wait
+from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
+_Job = tuple[Future[Any], Callable[[], Any]]
 
 
 class Work(Generic[T]):
-    """An operation that has been begun. ``await`` it, or ``wait()`` for it."""
+    """An operation that has been begun. ``await`` it, or ``wait()`` for it. It cannot be cancelled:
+    when who awaits it is, it goes on."""
 
     def __init__(self, future: Future[T]) -> None:
+        future.set_running_or_notify_cancel()
         self._future = future
 
     def wait(self, timeout: float | None = None) -> T:
         """The result, or what the operation raises; TimeoutError after so many seconds: it goes
         on."""
-        return self._future.result(timeout)
+        if timeout is not None and not wait([self._future], timeout).done:
+            raise TimeoutError(f"the operation has not ended in {timeout} seconds")
+        return self._future.result()
 
     def done(self) -> bool:
         return self._future.done()
@@ -43,27 +49,26 @@ class Line:
     def __init__(self, name: str) -> None:
         self._name = name
         self.reset()
-        _lines.add(self)
+        _all.add(self)
 
     def reset(self) -> None:
         """As nothing had been begun: a forked child has neither the thread nor whoever held the
         lock."""
         self._lock = threading.Lock()
-        self._jobs: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = (
-            queue.SimpleQueue()
-        )
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._waiting = 0
 
     def begin(self, job: Callable[[], T]) -> Work[T]:
         future: Future[T] = Future()
+        work = Work(future)  # before it can end
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 self._thread.start()
             self._waiting += 1
             self._jobs.put((future, job))
-        return Work(future)
+        return work
 
     def in_turn(self, job: Callable[[], T]) -> T:
         """Runs it by the caller's thread, or behind what has been begun before."""
@@ -82,28 +87,102 @@ class Line:
 
     def _run(self) -> None:
         while (item := self._jobs.get()) is not None:
-            future, job = item
-            try:
-                result = job()
-            except BaseException as error:
-                self._over()
-                future.set_exception(error)
-            else:
-                self._over()
-                future.set_result(result)
-            del item, future, job
+            _run(item, self._over)
+            del item
 
     def _over(self) -> None:
         with self._lock:
             self._waiting -= 1
 
 
-_lines: weakref.WeakSet[Line] = weakref.WeakSet()
+class Lines:
+    """A line for each key. It has a thread while there is something in it."""
+
+    MOST: Final = 512
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.reset()
+        _all.add(self)
+
+    def reset(self) -> None:
+        """As :meth:`Line.reset`."""
+        self._lock = threading.Lock()
+        self._jobs: dict[Hashable, deque[_Job]] = {}  # none is empty
+        self._threads: set[threading.Thread] = set()
+
+    def begin(self, key: Hashable, job: Callable[[], T]) -> Work[T]:
+        """RuntimeError where too many keys have something under way."""
+        future: Future[T] = Future()
+        work = Work(future)  # before it can end
+        with self._lock:
+            jobs = self._jobs.get(key)
+            if jobs is not None:
+                jobs.append((future, job))
+                return work
+            if len(self._jobs) >= self.MOST:
+                raise RuntimeError(
+                    f"{self.MOST} messages of different ranks and tags are under way: wait for one"
+                )
+            jobs = deque([(future, job)])
+            thread = threading.Thread(
+                target=self._run, args=(key, jobs), name=self._name, daemon=True
+            )
+            thread.start()
+            self._jobs[key] = jobs
+            self._threads.add(thread)
+        return work
+
+    def in_turn(self, key: Hashable, job: Callable[[], T]) -> T:
+        """As :meth:`Line.in_turn`."""
+        with self._lock:
+            idle = key not in self._jobs
+        return job() if idle else self.begin(key, job).wait()
+
+    def close(self) -> None:
+        """Waits for what has been begun."""
+        with self._lock:
+            threads = list(self._threads)
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join()
+
+    def _run(self, key: Hashable, jobs: deque[_Job]) -> None:
+        more = True
+
+        def over() -> None:
+            nonlocal more
+            with self._lock:
+                jobs.popleft()
+                more = len(jobs) > 0
+                if not more:
+                    del self._jobs[key]
+
+        while more:
+            _run(jobs[0], over)
+        with self._lock:
+            self._threads.discard(threading.current_thread())
+
+
+def _run(item: _Job, over: Callable[[], None]) -> None:
+    """``over`` comes before whoever waits for it goes on."""
+    future, job = item
+    try:
+        result = job()
+    except BaseException as error:
+        over()
+        future.set_exception(error)
+    else:
+        over()
+        future.set_result(result)
+
+
+_all: weakref.WeakSet[Line | Lines] = weakref.WeakSet()
 
 
 def _in_child() -> None:
-    for line in list(_lines):
-        line.reset()
+    for each in list(_all):
+        each.reset()
 
 
 os.register_at_fork(after_in_child=_in_child)

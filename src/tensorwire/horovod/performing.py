@@ -138,7 +138,7 @@ def reducescatter(group: Group, array: Array, request: Request) -> Array:
     by_shares = array.size > 0 and request.op != "adasum"  # that is of all rows
     if by_shares and request.prescale == 1.0 and not (whole and request.op == "average"):
         rows = None if min(counts) == max(counts) else counts
-        out = group.reduce_scatter(array, request.op, rows=rows)  # type: ignore[arg-type]
+        out: Array = group.reduce_scatter(array, request.op, rows=rows)  # type: ignore[call-overload]
         _scale(out, request.postscale)
         return out
     reduced = np.empty_like(array)

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages between two ranks of a group, which take no turns with its operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar, overload
+
+import numpy as np
+
+from tensorwire.collective import trees
+from tensorwire.collective.arrays import Array, check_writable, memory, put_back, room
+from tensorwire.collective.communicator import Communicator
+from tensorwire.collective.errors import translated
+from tensorwire.collective.work import Work
+
+T = TypeVar("T")
+
+
+class Messages(Communicator):
+    @overload
+    def send(
+        self,
+        array: Any,
+        rank: int,
+        tag: int = ...,
+        *,
+        timeout: float | None = ...,
+        async_op: Literal[False] = ...,
+    ) -> None: ...
+    @overload
+    def send(
+        self,
+        array: Any,
+        rank: int,
+        tag: int = ...,
+        *,
+        timeout: float | None = ...,
+        async_op: Literal[True],
+    ) -> Work[None]: ...
+    def send(
+        self,
+        array: Any,
+        rank: int,
+        tag: int = 0,
+        *,
+        timeout: float | None = None,
+        async_op: bool = False,
+    ) -> Work[None] | None:
+        """An array to another rank, which receives it by its tag. Messages of one rank and tag stay
+        in their order; others, and operations, go on beside them. RuntimeError where messages of
+        512 ranks and tags have been begun by ``async_op`` and none has ended."""
+        if isinstance(array, np.ndarray):
+            leaves = [array]
+        else:
+            leaves = [leaf.array for leaf in trees.Tree(array).leaves]
+
+        def run() -> None:
+            for leaf in leaves:
+                with translated():
+                    self._group.send(
+                        rank, tag, memory(np.ascontiguousarray(leaf)), self._calls.limit(timeout)
+                    )
+
+        return self._calls.begin_message(("to", rank, tag), run, async_op)
+
+    @overload
+    def receive(
+        self,
+        out: T,
+        rank: int,
+        tag: int = ...,
+        *,
+        timeout: float | None = ...,
+        async_op: Literal[False] = ...,
+    ) -> T: ...
+    @overload
+    def receive(
+        self,
+        out: T,
+        rank: int,
+        tag: int = ...,
+        *,
+        timeout: float | None = ...,
+        async_op: Literal[True],
+    ) -> Work[T]: ...
+    def receive(
+        self,
+        out: Any,
+        rank: int,
+        tag: int = 0,
+        *,
+        timeout: float | None = None,
+        async_op: bool = False,
+    ) -> Any:
+        """The next array of that tag from another rank, into ``out``, which has its size. Returns
+        ``out``. RuntimeError as :meth:`send`."""
+
+        def receive(each: Array) -> None:
+            into = room(each)
+            with translated():
+                self._group.receive(rank, tag, memory(into), self._calls.limit(timeout))
+            put_back(into, each)
+
+        run: Callable[[], Any]
+        if isinstance(out, np.ndarray):
+            check_writable(out, "out")
+
+            def run() -> Array:
+                receive(out)
+                return out
+        else:
+            run = trees.received(out, receive)
+        return self._calls.begin_message(("from", rank, tag), run, async_op)
+
+    @overload
+    def receive_any(
+        self,
+        out: Array,
+        tag: int = ...,
+        *,
+        timeout: float | None = ...,
+        async_op: Literal[False] = ...,
+    ) -> int: ...
+    @overload
+    def receive_any(
+        self,
+        out: Array,
+        tag: int = ...,
+        *,
+        timeout: float | None = ...,
+        async_op: Literal[True],
+    ) -> Work[int]: ...
+    def receive_any(
+        self,
+        out: Array,
+        tag: int = 0,
+        *,
+        timeout: float | None = None,
+        async_op: bool = False,
+    ) -> int | Work[int]:
+        """The first array of that tag that any other rank has sent, into ``out``, which has its
+        size. Returns that rank. Receives of the tag that begin meanwhile wait for this one.
+        RuntimeError as :meth:`send`."""
+        check_writable(out, "out")
+
+        def run() -> int:
+            into = room(out)
+            with translated():
+                sender = self._group.receive_any(tag, memory(into), self._calls.limit(timeout))
+            put_back(into, out)
+            return sender
+
+        return self._calls.begin_message(("from any", tag), run, async_op)
