@@ -188,7 +188,7 @@ def test_a_rank_that_does_not_come(tmp_path: Path) -> None:
     [
         ("folder", "0", 1, "rank is a whole number, not '0'"),
         (0, 1, "folder", "size is a whole number, not 'folder'"),
-        (None, 0, 1, "the store is a Store, a folder or host:port, not None"),
+        (None, 0, 1, "the store is a Store, .*a folder or host:port, not None"),
     ],
 )
 def test_arguments_that_are_none(store: Any, rank: Any, size: Any, says: str) -> None:

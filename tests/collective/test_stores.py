@@ -6,7 +6,9 @@ from __future__ import annotations
 from concurrent import futures
 from pathlib import Path
 
+import numpy as np
 import pytest
+from tests.collective.ranks import LIMIT_SECONDS
 
 import tensorwire as tw
 from tensorwire.collective import (
@@ -17,6 +19,7 @@ from tensorwire.collective import (
     join,
     store_service,
 )
+from tensorwire.collective.stores import store_of
 
 
 class BrokenStore:
@@ -55,3 +58,31 @@ def test_a_store_by_grpc() -> None:
                 list(both.map(Group.close, groups))
         finally:
             server.stop(None)
+
+
+@pytest.mark.parametrize("kind", ["FileStore", "TCPStore", "PrefixStore"])
+def test_a_store_of_torch(kind: str, tmp_path: Path) -> None:
+    distributed = pytest.importorskip("torch.distributed")
+    if kind == "FileStore":
+        ends = [distributed.FileStore(str(tmp_path / "store"), 2) for _ in range(2)]
+    elif kind == "TCPStore":
+        server = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        ends = [server, distributed.TCPStore("127.0.0.1", server.port, is_master=False)]
+    else:
+        ends = [distributed.PrefixStore("a", distributed.HashStore())] * 2  # of both threads
+    store = store_of(ends[0])
+    for seconds in (0.0, 0.01):
+        with pytest.raises(TimeoutError, match="nobody has set key"):
+            store.get("key", seconds)
+    store.set("key", b"\0\xff")
+    assert store_of(ends[1]).get("key", 0) == b"\0\xff"
+
+    def run(rank: int) -> float:
+        with join(ends[rank], rank, 2, timeout=LIMIT_SECONDS) as group:
+            half = group.split(0)
+            assert half is not None
+            with half:
+                return float(half.all_reduce(np.full(1, rank + 1.0))[0])
+
+    with futures.ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(run, range(2))) == [3, 3]

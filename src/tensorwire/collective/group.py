@@ -15,7 +15,7 @@ from tensorwire.collective.errors import translated
 from tensorwire.collective.messages import Messages
 from tensorwire.collective.movements import Movements
 from tensorwire.collective.reductions import Reductions
-from tensorwire.collective.stores import FileStore, PrefixStore, RpcStore, Store
+from tensorwire.collective.stores import PrefixStore, Store, TorchStore, store_of
 from tensorwire.log import LOGGER
 
 
@@ -130,7 +130,7 @@ class Group(Reductions, Movements, Messages):
 
 
 def join(
-    store: Store | str | os.PathLike[str],
+    store: Store | TorchStore | str | os.PathLike[str],
     rank: int,
     size: int,
     *,
@@ -139,11 +139,11 @@ def join(
 ) -> Group:
     """Joins a group: returns once all ranks have come.
 
-    ``store``: where ranks find each other, fresh for each group: a :class:`Store`, a folder that
-    all of them reach, or ``host:port`` of a server that has a :func:`store_service`. ``host``: the
-    address at which ranks of other hosts reach this one; None: as TENSORWIRE_GROUP_HOST says, or
-    127.0.0.1. ``timeout``: of joining, and of each operation that gives none, in seconds; None: no
-    limit.
+    ``store``: where ranks find each other, fresh for each group: a :class:`Store`, one of
+    ``torch.distributed``, a folder that all of them reach, or ``host:port`` of a server that has a
+    :func:`store_service`. ``host``: the address at which ranks of other hosts reach this one; None:
+    as TENSORWIRE_GROUP_HOST says, or 127.0.0.1. ``timeout``: of joining, and of each operation that
+    gives none, in seconds; None: no limit.
 
     Raises :class:`~tensorwire.collective.GroupError` when a rank does not come, or cannot be
     reached; TypeError and ValueError for arguments that are none.
@@ -152,14 +152,3 @@ def join(
         if not isinstance(given, SupportsIndex):
             raise TypeError(f"{name} is a whole number, not {given!r}")
     return Group(store_of(store), rank, size, host=host, timeout=timeout)
-
-
-def store_of(given: Store | str | os.PathLike[str]) -> Store:
-    """TypeError for what is no store, and names none."""
-    if isinstance(given, str) and ":" in given and "/" not in given:
-        return RpcStore(given)
-    if isinstance(given, str | os.PathLike):
-        return FileStore(given)
-    if not (hasattr(given, "set") and hasattr(given, "get")):
-        raise TypeError(f"the store is a Store, a folder or host:port, not {given!r}")
-    return given

@@ -30,8 +30,8 @@ from tensorwire.collective.errors import (
     GroupTimeoutError,
     RankLostError,
 )
-from tensorwire.collective.group import Group, Origin, store_of
-from tensorwire.collective.stores import Store
+from tensorwire.collective.group import Group, Origin
+from tensorwire.collective.stores import Store, TorchStore, store_of
 
 T = TypeVar("T")
 
@@ -337,7 +337,7 @@ def finish(group: Group) -> None:
 
 
 def rejoin(
-    store: Store | str | os.PathLike[str],
+    store: Store | TorchStore | str | os.PathLike[str],
     *,
     host: str | None = None,
     timeout: float = 1800.0,

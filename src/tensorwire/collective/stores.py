@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
 import threading
 import time
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 import grpc
 
@@ -27,6 +28,16 @@ class Store(Protocol):
 
     def get(self, key: str, timeout: float) -> bytes:
         """Waits for the key, so many seconds at most; TimeoutError when it has not come."""
+
+
+class TorchStore(Protocol):
+    """What is needed of those of ``torch.distributed``."""
+
+    def set(self, key: str, value: bytes, /) -> None: ...
+
+    def get(self, key: str, /) -> bytes: ...
+
+    def check(self, keys: list[str], /) -> bool: ...
 
 
 class FileStore:
@@ -158,3 +169,41 @@ class RpcStore:
             if time.monotonic() >= until:
                 raise TimeoutError(f"nobody has set {key}")
             time.sleep(self._LOOK)
+
+
+class _OfTorch:
+    """A store of ``torch.distributed``."""
+
+    _LOOK: Final = 0.005
+
+    def __init__(self, store: TorchStore) -> None:
+        self._store = store
+
+    def set(self, key: str, value: bytes) -> None:
+        self._store.set(key, value)
+
+    def get(self, key: str, timeout: float) -> bytes:
+        # Not its wait(): while that waits no other thread can use the store, the shortest time is
+        # for ever with some kinds and a second with others, and its end is no TimeoutError.
+        until = time.monotonic() + timeout
+        while not self._store.check([key]):
+            if time.monotonic() >= until:
+                raise TimeoutError(f"nobody has set {key}")
+            time.sleep(self._LOOK)
+        return bytes(self._store.get(key))
+
+
+def store_of(given: Store | TorchStore | str | os.PathLike[str]) -> Store:
+    """TypeError for what is no store, and names none."""
+    if isinstance(given, str) and ":" in given and "/" not in given:
+        return RpcStore(given)
+    if isinstance(given, str | os.PathLike):
+        return FileStore(given)
+    torch = sys.modules.get("torch.distributed")  # whoever has such a store has imported it
+    if isinstance(given, getattr(torch, "Store", ())):
+        return _OfTorch(cast("TorchStore", given))
+    if not (hasattr(given, "set") and hasattr(given, "get")):
+        raise TypeError(
+            f"the store is a Store, one of torch.distributed, a folder or host:port, not {given!r}"
+        )
+    return cast("Store", given)

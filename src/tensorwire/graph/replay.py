@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from tensorwire.collective import Store
-from tensorwire.collective.group import store_of
+from tensorwire.collective.stores import store_of
 from tensorwire.graph.links import Links, ReplayError, StageLostError, StageTimeoutError
 from tensorwire.graph.messages import Inbox, Outbox
 from tensorwire.graph.plan import Plan, PlanError
