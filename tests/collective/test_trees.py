@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
@@ -232,6 +233,41 @@ def tensorflow_arrays(group: Group) -> None:
     assert group.all_gather(constant).numpy().tolist() == [[1, 1, 1], [2, 2, 2]]
 
 
+def what_they_move(group: Group, make: Callable[[Any], Any]) -> None:
+    """Operations that give arrays of other shapes, or into others. ``make``: of a list."""
+    rank, other = group.rank, 1 - group.rank
+    kind, dtype = type(make([0.0])), make([0.0]).dtype
+    table = make([[rank, rank + 1.0], [rank + 2.0, rank + 3.0]])
+
+    def check(found: Any, *expected: Any) -> None:
+        """One for each rank."""
+        assert isinstance(found, kind)
+        assert found.dtype == dtype
+        assert np.asarray(found).tolist() == expected[rank]
+
+    gathered = group.gather(make([rank + 1.0]), root=1)
+    if rank == 1:
+        check(gathered, None, [[1], [2]])
+    else:
+        assert gathered is None
+    check(group.scatter(make([8.0, 8.0]), None if rank else table), [0, 1], [2, 3])
+    check(group.reduce_scatter(table), [[1, 3]], [[5, 7]])
+    check(group.all_to_all(table), [[0, 1], [1, 2]], [[2, 3], [3, 4]])
+    group.send(table, other)
+    check(group.receive(make([[8.0, 8.0]] * 2), other), [[1, 2], [3, 4]], [[0, 1], [2, 3]])
+    check(group.reduce_scatter({"t": table}, async_op=True).wait()["t"], [[1, 3]], [[5, 7]])
+
+
+def maker(framework: str) -> Callable[[Any], Any]:
+    module = import_module(framework)
+    make: Callable[[Any], Any] = {
+        "torch": lambda: module.tensor,
+        "jax": lambda: module.numpy.asarray,
+        "tensorflow": lambda: module.constant,
+    }[framework]()
+    return make
+
+
 PROGRAMS = {"torch": torch_arrays, "jax": jax_arrays, "tensorflow": tensorflow_arrays}
 
 
@@ -243,6 +279,7 @@ def test_arrays_of(framework: str, tmp_path: Path) -> None:
     def run(rank: int) -> None:
         with join(tmp_path, rank, 2, timeout=LIMIT_SECONDS) as group:
             PROGRAMS[framework](group)
+            what_they_move(group, maker(framework))
 
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(run, range(2))) == [None, None]
