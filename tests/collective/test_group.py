@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent import futures
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -48,24 +49,40 @@ REFERENCE: dict[str, Callable[[Any], Any]] = {
 }
 
 
+def expected_of(op: str, name: str, count: int, size: int) -> Any:
+    wide = np.float64 if name in FLOATS else dtype_of(name)
+    stacked = np.stack([numbers(name, rank, count).astype(wide) for rank in range(size)])
+    with np.errstate(over="ignore"):
+        if op != "average":
+            return REFERENCE[op](stacked).astype(dtype_of(name))
+        total = stacked.sum(0)
+        if name in INTEGERS:
+            return total.astype(dtype_of(name)) // size
+        adds = np.dtype(np.float64 if name == "float64" else np.float32)
+        return (total.astype(adds) * adds.type(1 / size)).astype(dtype_of(name))
+
+
+def same(got: Any, expected: Any) -> bool:
+    if got.tobytes() == expected.tobytes():
+        return True
+    return np.array_equal(got.astype(np.float64), expected.astype(np.float64), equal_nan=True)
+
+
 def reduce_all_types(group: Group) -> list[str]:
+    rank, size = group.rank, group.size
     wrong = []
-    for name in (*FLOATS, *INTEGERS, "bool"):
-        for count in (5, 70_001):
-            for op, reference in REFERENCE.items():
-                if op.startswith("bit") and name in FLOATS:
-                    continue
-                wide = np.float64 if name in FLOATS else dtype_of(name)
-                stacked = np.stack(
-                    [numbers(name, rank, count).astype(wide) for rank in range(group.size)]
-                )
-                with np.errstate(over="ignore"):
-                    expected = reference(stacked).astype(dtype_of(name))
-                got = group.all_reduce(numbers(name, group.rank, count), op)  # type: ignore[call-overload]
-                if not np.array_equal(
-                    got.astype(np.float64), expected.astype(np.float64), equal_nan=True
-                ):
-                    wrong.append(f"{op} of {count} {name}")
+    ops: tuple[Any, ...] = ("average", *REFERENCE)
+    for name, count, op in product((*FLOATS, *INTEGERS, "bool"), (6, 70_002), ops):
+        if (op.startswith("bit") and name in FLOATS) or (op, name) == ("average", "bool"):
+            continue
+        mine, expected = numbers(name, rank, count), expected_of(op, name, count, size)
+        if not same(group.reduce(mine.copy(), op, root=1), expected if rank == 1 else mine):
+            wrong.append(f"reduce({op}) of {count} {name}")
+        share = slice(rank * count // size, (rank + 1) * count // size)
+        if not same(group.reduce_scatter(mine, op), expected[share]):
+            wrong.append(f"reduce_scatter({op}) of {count} {name}")
+        if not same(group.all_reduce(mine, op), expected):
+            wrong.append(f"all_reduce({op}) of {count} {name}")
     return wrong
 
 
