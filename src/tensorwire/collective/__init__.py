@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives: all-reduce and its relatives over NumPy arrays, between processes of one host."""
+"""Collectives: all-reduce and its relatives on arrays of NumPy, PyTorch, TensorFlow and JAX, and on
+trees of them, between processes of one host or of many."""
 
 from tensorwire.collective.calls import Op
 from tensorwire.collective.errors import (

@@ -40,10 +40,9 @@ class Group(Reductions, Movements, Messages):
     lists and tuples of them, nested, which are the same on all ranks. What NumPy and PyTorch have,
     and variables of TensorFlow, are written in place; of the others results are new. Elements are
     any of: float64 float32 float16 bfloat16 float8_e4m3fn float8_e5m2 int8 to int64 uint8 to uint64
-    bool. Arrays may have any strides: what is not C-contiguous goes by a
-    copy. An ``out`` that shares memory with the input is written as if it did not. Floats of 16 and
-    8 bits are added up in float32. Results have the same bits on all ranks, and the same from run
-    to run.
+    bool. Arrays may have any strides: what is not C-contiguous goes by a copy. An ``out`` that
+    shares memory with the input is written as if it did not. Floats of 16 and 8 bits are added up
+    in float32. Results are deterministic, always: the same bits on all ranks, and from run to run.
 
     Each operation takes ``timeout``, seconds; None: that of the group. One that fails raises a
     :class:`~tensorwire.collective.GroupError` and ends the group for all ranks: leave it, and join
@@ -51,7 +50,8 @@ class Group(Reductions, Movements, Messages):
     until that has ended its arrays belong to it. ValueError and TypeError are for arguments that
     are wrong by themselves: nothing has happened.
 
-    Thread-safe; threads take turns, in an order that has to be the same on all ranks.
+    Thread-safe; threads take turns, in an order that has to be the same on all ranks. Only messages
+    (:meth:`send`, :meth:`receive`, :meth:`receive_any`) take none.
     """
 
     def __init__(
