@@ -25,7 +25,7 @@ from tensorwire.collective import (
     RankLostError,
     join,
 )
-from tensorwire.collective.work import Line
+from tensorwire.collective.work import Line, Lines
 
 
 def disagree(group: Group) -> str:
@@ -163,16 +163,18 @@ def test_a_forked_child_is_no_rank(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*fork.*")
 def test_a_forked_child_does_not_wait_for_what_its_parent_began() -> None:
-    line, over = Line("a rank"), threading.Event()
-    begun = line.begin(over.wait)
+    line, lines, over = Line("a rank"), Lines("messages"), threading.Event()
+    begun = [line.begin(over.wait), lines.begin("key", over.wait)]
     child = os.fork()
     if child == 0:
         line.close()
-        os._exit(line.in_turn(lambda: 7))
+        lines.close()
+        os._exit(line.in_turn(lambda: 3) + lines.in_turn("key", lambda: 4))
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     over.set()
-    assert begun.wait()
+    assert [work.wait() for work in begun] == [True, True]
     line.close()
+    lines.close()
     assert status == 7
 
 

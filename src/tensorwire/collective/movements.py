@@ -240,12 +240,11 @@ class Movements(Communicator):
         """Of the root's ``array``, whose first axis has ``size`` elements, the one of this rank,
         into ``out``. With ``rows``, which says how many each rank gets, the array has all of them.
         Returns ``out``."""
-        scatter = partial(self._scattering, root=root, rows=rows, timeout=timeout)
-        if isinstance(out, np.ndarray):
-            run: Callable[[], Any] = scatter(out, array)
-        else:
+        if not isinstance(out, np.ndarray):
+            scatter = partial(self._scattering, root=root, rows=rows, timeout=timeout)
             run = trees.scatter(self, out, array, root, self._gathers(timeout), scatter)
-        return self._calls.begin(run, async_op)
+            return self._calls.begin(run, async_op)
+        return self._calls.begin(self._scattering(out, array, root, rows, timeout), async_op)
 
     @overload
     def all_to_all(
@@ -281,10 +280,12 @@ class Movements(Communicator):
     ) -> Any:
         """Rows of ``array`` for each rank, in order, for rows from each rank. ``gives`` and
         ``takes`` say how many; without them all ranks give the same number."""
-        exchange = partial(self._exchanging, gives=gives, takes=takes, timeout=timeout)
         if not isinstance(array, np.ndarray):
+            exchange = partial(
+                self._exchanging, gives=gives, takes=takes, out=None, timeout=timeout
+            )
             return self._of_each("all_to_all", array, out, exchange, timeout, async_op)
-        return self._calls.begin(exchange(array, out=out), async_op)
+        return self._calls.begin(self._exchanging(array, gives, takes, out, timeout), async_op)
 
     @overload
     def broadcast_many(
@@ -469,8 +470,8 @@ class Movements(Communicator):
         array: Array,
         gives: Sequence[int] | None,
         takes: Sequence[int] | None,
+        out: Array | None,
         timeout: float | None,
-        out: Array | None = None,
     ) -> Callable[[], Array]:
         kind = type_of(array)
         given = shares_of(array, gives, self.size, "gives")

@@ -161,10 +161,13 @@ class Reductions(Communicator):
         share of this rank: rows rank * n to (rank + 1) * n of ``size`` * n. With ``rows``, which
         says how many each rank gets, in order, they may differ. ``factor`` is as in
         :meth:`all_reduce`; "adasum" takes each share as a vector."""
-        scatter = partial(self._reducing_shares, op=op, factor=factor, rows=rows, timeout=timeout)
         if not isinstance(array, np.ndarray):
+            scatter = partial(
+                self._reducing_shares, op=op, factor=factor, rows=rows, out=None, timeout=timeout
+            )
             return self._of_each(f"reduce_scatter({op})", array, out, scatter, timeout, async_op)
-        return self._calls.begin(scatter(array, out=out), async_op)
+        run = self._reducing_shares(array, op, factor, rows, out, timeout)
+        return self._calls.begin(run, async_op)
 
     @overload
     def all_reduce_many(
@@ -268,8 +271,8 @@ class Reductions(Communicator):
         op: str,
         factor: float,
         rows: Sequence[int] | None,
+        out: Array | None,
         timeout: float | None,
-        out: Array | None = None,
     ) -> Callable[[], Array]:
         kind, reduction = type_of(array), number_of(op)
         shares = shares_of(array, rows, self.size, "rows")
