@@ -116,7 +116,7 @@ int tw_group_tuned(const tw_group* group, const char** why_not) {
 }
 
 const char* tw_algorithm(size_t index) {
-  return index + 1 < wire::kAlgorithms ? wire::kAlgorithmNames[index + 1] : nullptr;
+  return index < wire::kAllReduceNames.size() ? wire::kAllReduceNames[index] : nullptr;
 }
 
 void tw_group_statistics(const tw_group* group, tw_visit_operations visit, void* context) {

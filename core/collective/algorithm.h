@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How an all-reduce over messages goes.
+// How an operation over messages goes.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,9 @@
 
 namespace tw::collective {
 
-// The one for this all-reduce. `forced` (kNone: nothing), and else what was `tuned`, is taken where
-// it gives what Fabric promises: floats of 16 and 8 bits are rounded once, so that they go by
+// The one for this operation between so many ranks; kNone where there is but one way. `forced`, of
+// all-reduces (kNone: nothing), and else what was `tuned`, is taken where it gives what Fabric
+// promises: floats of 16 and 8 bits are rounded once, so that where all ranks get sums they go by
 // kDirect or kPairwise.
 Algorithm choose_algorithm(const CollectiveCall& call, int ranks, Algorithm forced,
                            const Ways& tuned = {});

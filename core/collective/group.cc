@@ -27,8 +27,8 @@ namespace {
 Result<Algorithm> forced_algorithm(Runtime& runtime) {
   const auto said = read_anew(runtime.kinds(), "TENSORWIRE_ALLREDUCE");
   if (!said) return said.status();
-  for (size_t i = 1; i < wire::kAlgorithms; ++i)
-    if (*said == name_of(static_cast<Algorithm>(i))) return static_cast<Algorithm>(i);
+  for (size_t i = 0; i < wire::kAllReduceNames.size(); ++i)
+    if (*said == wire::kAllReduceNames[i]) return static_cast<Algorithm>(i + 1);
   return Algorithm::kNone;
 }
 
@@ -76,6 +76,22 @@ std::vector<std::vector<int>> hosts_of(const std::vector<std::vector<bool>>& map
       hosts.push_back({static_cast<int>(i)});
   }
   return hosts;
+}
+
+// Whether all links between hosts are of one kind: links of two kinds have no way in common that is
+// known to be fast. The same for all who know what `kinds` each rank has.
+bool alike(const std::vector<std::vector<int>>& hosts,
+           const std::vector<std::vector<uint16_t>>& kinds) {
+  std::optional<uint16_t> first;
+  for (const auto& here : hosts)
+    for (const auto& there : hosts)
+      for (const int i : here)
+        for (const int j : there) {
+          const uint16_t kind = kinds[static_cast<size_t>(i)][static_cast<size_t>(j)];
+          if (&here != &there && first.value_or(kind) != kind) return false;
+          if (&here != &there) first = kind;
+        }
+  return true;
 }
 
 }  // namespace
@@ -171,11 +187,16 @@ Status Group::choose_fabric(Runtime& runtime, const Seat& seat, const Wait& wait
   });
   if (!status.ok()) return status;
 
-  Neighbours mine{*forced, table->tuning.digest(), {}};
+  Neighbours mine{*forced, table->tuning.digest(), {}, {}};
   for (size_t i = 0; i < ranks; ++i)
     mine.ranks.push_back(static_cast<uint8_t>(
         (maps[self][i] ? Neighbours::kMaps : 0) | (reads[self][i] ? Neighbours::kReads : 0) |
         (maps_arrays[self][i] ? Neighbours::kMapsArrays : 0)));
+  for (int i = 0; i < size(); ++i)
+    mine.kinds.push_back(i == rank() ? uint16_t{0}
+                                     : runtime.kind(members_->link(i).transport())->code());
+  std::vector<std::vector<uint16_t>> kinds(ranks);
+  kinds[self] = mine.kinds;
   const std::vector<std::byte> said = encode_neighbours(mine);
   status = others([&](int i) {
     OutSegment segment;
@@ -208,11 +229,20 @@ Status Group::choose_fabric(Runtime& runtime, const Seat& seat, const Wait& wait
       reads[static_cast<size_t>(i)][j] = (theirs->ranks[j] & Neighbours::kReads) != 0;
       maps_arrays[static_cast<size_t>(i)][j] = (theirs->ranks[j] & Neighbours::kMapsArrays) != 0;
     }
+    kinds[static_cast<size_t>(i)] = theirs->kinds;
     return {};
   });
   if (!status.ok()) return status;
   if (!tuned_) table->tuning = {};
   const auto hosts = hosts_of(maps);
+  const bool one_kind = alike(hosts, kinds);
+  if (tuned_ && !one_kind) {
+    // Rules for what ranks of a host do hold.
+    tuned_ = hosts.size() < ranks;
+    why_not_tuned_ =
+        "no rule of the table of tensorwire tune collectives holds between hosts: ranks reach each "
+        "other by different transports";
+  }
   // They all read each other, or none does: who gives an array knows whether it is read.
   const auto all = [&](const std::vector<std::vector<bool>>& can) {
     return std::ranges::all_of(hosts, [&](const std::vector<int>& host) {
@@ -226,7 +256,7 @@ Status Group::choose_fabric(Runtime& runtime, const Seat& seat, const Wait& wait
   if (!all(reads)) memories.clear();
   Arena* const arena = all(maps_arrays) ? &runtime.arena() : nullptr;
   auto made = make_fabric(hosts, std::move(own), std::move(stages), std::move(memories), arena,
-                          *forced, table->tuning, runtime.settings().spin);
+                          *forced, table->tuning, one_kind, runtime.settings().spin);
   fabric_name_ = made->name();
   one_host_ = hosts.size() == 1;
   fabric_ = std::move(made);
@@ -240,13 +270,15 @@ std::unique_ptr<Fabric> Group::make_fabric(const std::vector<std::vector<int>>& 
                                            std::vector<std::optional<PeerStage>> stages,
                                            std::vector<std::optional<PeerMemory>> memories,
                                            Arena* arena, Algorithm forced, const Tuning& tuning,
-                                           Nanos spin) {
-  if (hosts.size() == stages.size())
-    return std::make_unique<MessageFabric>(Team(*members_), forced,
-                                           tuning.of(Reach::kMessages, size()));
+                                           bool one_kind, Nanos spin) {
   const auto home = *std::ranges::find_if(hosts, [&](const std::vector<int>& ranks) {
     return std::ranges::find(ranks, rank()) != ranks.end();
   });
+  std::string_view between;  // what messages between hosts go by
+  for (int i = 0; i < size() && one_kind; ++i)
+    if (std::ranges::find(home, i) == home.end()) between = members_->link(i).transport();
+  if (hosts.size() == stages.size())
+    return std::make_unique<MessageFabric>(Team(*members_), forced, tuning.of(between, size()));
   std::unique_ptr<SharedFabric> local;
   if (home.size() > 1) {
     std::vector<std::optional<PeerStage>> neighbours;
@@ -257,10 +289,11 @@ std::unique_ptr<Fabric> Group::make_fabric(const std::vector<std::vector<int>>& 
     }
     local = std::make_unique<SharedFabric>(
         Team(*members_, home), std::move(*own), std::move(neighbours), std::move(readable), arena,
-        tuning.of(Reach::kMemory, static_cast<int>(home.size())), spin);
+        tuning.of(kMemoryFabric, static_cast<int>(home.size())), spin);
   }
   if (hosts.size() == 1) return local;
-  return std::make_unique<HierarchicalFabric>(*members_, hosts, std::move(local), forced, tuning);
+  return std::make_unique<HierarchicalFabric>(*members_, hosts, std::move(local), forced, tuning,
+                                              between);
 }
 
 void Group::abort(std::string_view why) {

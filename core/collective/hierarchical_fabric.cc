@@ -19,14 +19,14 @@ CollectiveCall sum_of(CollectiveCall call) {
 
 HierarchicalFabric::HierarchicalFabric(Members& members, std::vector<std::vector<int>> hosts,
                                        std::unique_ptr<SharedFabric> local, Algorithm forced,
-                                       const Tuning& tuning)
+                                       const Tuning& tuning, std::string_view between)
     : members_(members),
       hosts_(std::move(hosts)),
       host_(0),
       local_(std::move(local)),
       forced_(forced),
-      tuned_(tuning.of(Reach::kMessages, static_cast<int>(hosts_.size()))),
-      flat_(Team(members), forced, tuning.of(Reach::kMessages, members.size())) {
+      tuned_(tuning.of(between, static_cast<int>(hosts_.size()))),
+      flat_(Team(members), forced, tuning.of(between, members.size())) {
   while (std::ranges::find(hosts_[host_], members.rank()) == hosts_[host_].end()) ++host_;
 }
 
@@ -47,9 +47,10 @@ HierarchicalFabric::Speakers HierarchicalFabric::speakers(int root) const {
 // the same time: each operation receives all that is sent in it.
 template <class Steps>
 Status HierarchicalFabric::between(const CollectiveCall& call, const Speakers& who,
-                                   const Wait& wait, Steps&& steps, Algorithm algorithm) {
+                                   const Wait& wait, Steps&& steps) {
   const Team team(members_, who.ranks);
-  Messages messages(team, sequence_, call, wait, algorithm);
+  Messages messages(team, sequence_, call, wait,
+                    choose_algorithm(call, team.size(), forced_, tuned_));
   Status status = steps(messages);
   if (!status.ok()) members_.fail(status);
   return status;
@@ -107,8 +108,7 @@ Status HierarchicalFabric::all_reduce(const CollectiveCall& call, const std::byt
   }
   if (who.here) {
     Status status = between(
-        sum, who, wait, [&](Messages& messages) { return steps::all_reduce(messages, mine, out); },
-        choose_algorithm(call, static_cast<int>(hosts_.size()), forced_, tuned_));
+        sum, who, wait, [&](Messages& messages) { return steps::all_reduce(messages, mine, out); });
     if (!status.ok()) return status;
     average(call, out);
   }
@@ -144,10 +144,9 @@ Status HierarchicalFabric::broadcast(const CollectiveCall& call, std::byte* data
                                      const Wait& wait) {
   const Speakers who = speakers(call.root);
   if (who.here)
-    if (Status status = between(call, who, wait,
-                                [&](Messages& messages) {
-                                  return steps::broadcast(messages, who.root, data, call.bytes());
-                                });
+    if (Status status =
+            between(call, who, wait,
+                    [&](Messages& messages) { return steps::broadcast(messages, who.root, data); });
         !status.ok())
       return status;
   return local_ ? local_->broadcast_from(who.mine, call, data, wait) : Status();

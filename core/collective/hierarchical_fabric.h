@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "collective/message_fabric.h"
@@ -16,8 +17,10 @@ namespace tw::collective {
 class HierarchicalFabric final : public Fabric {
  public:
   // `hosts`: the ranks of each, the lowest first. `local`: of this rank's host; null: it is alone.
+  // `between`: the transport between hosts; empty: there are several.
   HierarchicalFabric(Members& members, std::vector<std::vector<int>> hosts,
-                     std::unique_ptr<SharedFabric> local, Algorithm forced, const Tuning& tuning);
+                     std::unique_ptr<SharedFabric> local, Algorithm forced, const Tuning& tuning,
+                     std::string_view between);
 
   const char* name() const override { return "shared memory and messages"; }
   Way way() const override { return flat_now_ ? flat_.way() : Way::kTwoLevels; }
@@ -39,8 +42,7 @@ class HierarchicalFabric final : public Fabric {
   Speakers speakers(int root) const;
   // Between the speakers, of which this rank is one.
   template <class Steps>
-  Status between(const CollectiveCall& call, const Speakers& who, const Wait& wait, Steps&& steps,
-                 Algorithm algorithm = Algorithm::kNone);
+  Status between(const CollectiveCall& call, const Speakers& who, const Wait& wait, Steps&& steps);
 
   Status barrier(const CollectiveCall& call, const Wait& wait);
   Status all_reduce(const CollectiveCall& call, const std::byte* in, std::byte* out,

@@ -27,9 +27,7 @@ Status MessageFabric::by(const CollectiveCall& call, const Wait& wait, Algorithm
 
 Status MessageFabric::run(const CollectiveCall& call, const std::byte* in, std::byte* out,
                           const Wait& wait) {
-  const Algorithm algorithm = call.kind == CollectiveKind::kAllReduce
-                                  ? choose_algorithm(call, team_.size(), forced_, tuned_)
-                                  : Algorithm::kNone;
+  const Algorithm algorithm = choose_algorithm(call, team_.size(), forced_, tuned_);
   return by(call, wait, algorithm, [&](Messages& messages) {
     switch (call.kind) {
       case CollectiveKind::kBarrier:
@@ -39,10 +37,11 @@ Status MessageFabric::run(const CollectiveCall& call, const std::byte* in, std::
       case CollectiveKind::kReduce:
         return steps::reduce(messages, call.root, in, out);
       case CollectiveKind::kBroadcast:
-        return steps::broadcast(messages, call.root, out, call.bytes());
+        return steps::broadcast(messages, call.root, out);
       case CollectiveKind::kReduceScatter:
         return steps::reduce_scatter(messages, in, out);
       case CollectiveKind::kAllGather:
+        return steps::all_gather(messages, in, out);
       case CollectiveKind::kGather:
       case CollectiveKind::kScatter:
         return move(messages, in, out);
@@ -53,21 +52,19 @@ Status MessageFabric::run(const CollectiveCall& call, const std::byte* in, std::
   });
 }
 
-// Gathers and scatter.
+// Gather and scatter.
 Status MessageFabric::move(Messages& messages, const std::byte* in, std::byte* out) {
   const CollectiveCall& call = messages.call();
   const size_t bytes = call.bytes();
   const auto ranks = static_cast<size_t>(messages.team().size()),
              self = static_cast<size_t>(messages.team().rank()),
              root = static_cast<size_t>(call.root);
-  const bool scatters = call.kind == CollectiveKind::kScatter,
-             gathers = call.kind == CollectiveKind::kGather;
+  const bool scatters = call.kind == CollectiveKind::kScatter;
   steps::Given gives(ranks);
   steps::Taken takes(ranks);
   for (size_t i = 0; i < ranks; ++i) {
-    if (scatters ? self == root : !gathers || i == root)
-      gives[i] = std::span(in + (scatters ? i * bytes : 0), bytes);
-    if (scatters ? i == root : !gathers || self == root)
+    if ((scatters ? self : i) == root) gives[i] = std::span(in + (scatters ? i * bytes : 0), bytes);
+    if ((scatters ? i : self) == root)
       takes[i] = std::span(out + (scatters ? 0 : i * bytes), bytes);
   }
   if (gives[self] && takes[self]) copy_bytes(takes[self]->data(), gives[self]->data(), bytes);

@@ -32,8 +32,11 @@ class Messages {
   static constexpr int kLanes = 2;
   // What goes in one message, so that sending, reducing and receiving overlap.
   static constexpr size_t kChunk = 256 << 10;
+  // Messages of a lane on their way to one rank, before the next one waits: behind send() there are
+  // at most so many and the one that it has begun.
+  static constexpr size_t kLeaving = 4;
 
-  // The arguments outlive it. `algorithm`: of an all-reduce.
+  // The arguments outlive it. `algorithm`: what all ranks have chosen.
   Messages(const Team& team, uint64_t sequence, const CollectiveCall& call, const Wait& wait,
            Algorithm algorithm);
   // Nobody reads the caller's memory any more.
@@ -64,9 +67,6 @@ class Messages {
     std::deque<TaggedSend> leaving;
     std::deque<Ref<TaggedReceive>> expected;
   };
-  // Messages on their way to one rank, before the next one waits.
-  static constexpr size_t kLeaving = 4;
-
   Traffic& traffic(int rank, int lane) {
     return traffic_[static_cast<size_t>(rank * kLanes + lane)];
   }

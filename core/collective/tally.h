@@ -19,28 +19,30 @@ enum class Way : uint8_t {
   kStage,     // ... by chunks over the ranks' stages
   kInPlace,   // ... arrays are read where they lie
   kMessages,  // between all ranks, as there is but one way
-  kDirect,    // all-reduces, by the algorithms of this name
+  kDirect,    // ... by the algorithms of this name
   kPairwise,
   kRing,
   kRecursiveDoubling,
   kHalvingDoubling,
+  kTree,
+  kScatterAllGather,
   kTwoLevels,      // within hosts, and between them
   kDeviceStaged,   // of arrays on devices: through the host's memory, by pieces
   kDeviceInPlace,  // ... within a host: devices read each other's memory
 };
-inline constexpr size_t kWays = 12;
+inline constexpr size_t kWays = 14;
 const char* name_of(Way way);
 
-// Of an all-reduce by this algorithm.
+// Of an operation by this algorithm.
 constexpr Way way_of(Algorithm algorithm) {
   return static_cast<Way>(static_cast<size_t>(Way::kMessages) + static_cast<size_t>(algorithm));
 }
 static_assert(way_of(Algorithm::kNone) == Way::kMessages &&
               way_of(Algorithm::kDirect) == Way::kDirect &&
-              way_of(Algorithm::kHalvingDoubling) == Way::kHalvingDoubling);
+              way_of(Algorithm::kScatterAllGather) == Way::kScatterAllGather);
 // kNone: that of no algorithm.
 constexpr Algorithm algorithm_of(Way way) {
-  return way < Way::kDirect || way > Way::kHalvingDoubling
+  return way < Way::kDirect || way > Way::kScatterAllGather
              ? Algorithm::kNone
              : static_cast<Algorithm>(static_cast<size_t>(way) -
                                       static_cast<size_t>(Way::kMessages));

@@ -15,10 +15,11 @@ using rules::wrong;
 
 constexpr std::string_view kForm[] = {"operation", "fabric", "ranks", "bytes", "way"};
 constexpr uint64_t kMostRanks = 1 << 20;
+// What earlier tables called all transports.
+constexpr std::string_view kAnyTransport = "messages";
 
-bool possible(CollectiveKind kind, Reach reach, Way way) {
-  if (reach == Reach::kMessages)
-    return kind == CollectiveKind::kAllReduce && algorithm_of(way) != Algorithm::kNone;
+bool possible(CollectiveKind kind, std::string_view fabric, Way way) {
+  if (fabric != kMemoryFabric) return goes_by(kind, algorithm_of(way));
   switch (kind) {
     case CollectiveKind::kAllReduce:
     case CollectiveKind::kReduce:
@@ -46,7 +47,26 @@ std::optional<Enum> named(std::string_view word, size_t count) {
 
 }  // namespace
 
-const char* name_of(Reach reach) { return reach == Reach::kMemory ? "memory" : "messages"; }
+bool goes_by(CollectiveKind kind, Algorithm algorithm) {
+  const bool direct = algorithm == Algorithm::kDirect;
+  switch (kind) {
+    case CollectiveKind::kAllReduce:
+      return wire::reduces_all(algorithm);
+    case CollectiveKind::kReduce:
+      return direct || algorithm == Algorithm::kPairwise;
+    case CollectiveKind::kBroadcast:
+      return algorithm == Algorithm::kTree || algorithm == Algorithm::kScatterAllGather;
+    case CollectiveKind::kAllGather:
+    case CollectiveKind::kReduceScatter:
+      return direct || algorithm == Algorithm::kRing;
+    case CollectiveKind::kBarrier:
+    case CollectiveKind::kAllToAll:
+    case CollectiveKind::kGather:
+    case CollectiveKind::kScatter:
+      break;
+  }
+  return false;
+}
 
 std::optional<Way> Ways::of(CollectiveKind kind, uint64_t bytes) const {
   const auto& upto = upto_[static_cast<size_t>(kind)];
@@ -57,16 +77,19 @@ std::optional<Way> Ways::of(CollectiveKind kind, uint64_t bytes) const {
 Result<Tuning::Rule> Tuning::rule_of(std::span<const std::string_view> words) {
   const auto kind = named<CollectiveKind>(words[0], kCollectiveKinds);
   if (!kind) return wrong({quoted(words[0]), " is no operation"});
-  const auto reach = named<Reach>(words[1], kReaches);
-  if (!reach) return wrong({quoted(words[1]), " is neither memory nor messages"});
+  const std::string_view fabric = words[1];
+  if (fabric == kAnyTransport)
+    return wrong(
+        {"a rule for messages names the transport by which they go: measure anew, by "
+         "tensorwire tune collectives"});
   const auto ranks = rules::number(words[2]), bytes = rules::number(words[3]);
   if (!ranks || *ranks < 2 || *ranks > kMostRanks)
     return wrong({quoted(words[2]), " is no number of ranks"});
   if (!bytes) return wrong({quoted(words[3]), " is no number of bytes"});
   const auto way = named<Way>(words[4], kWays);
-  if (!way || !possible(*kind, *reach, *way))
-    return wrong({words[0], " over ", words[1], " cannot go by ", quoted(words[4])});
-  return Rule{*kind, *reach, *ranks, *bytes, *way};
+  if (!way || !possible(*kind, fabric, *way))
+    return wrong({words[0], " over ", quoted(fabric), " cannot go by ", quoted(words[4])});
+  return Rule{*kind, std::string(fabric), *ranks, *bytes, *way};
 }
 
 Result<Tuning> Tuning::parse(std::string_view table) {
@@ -80,11 +103,11 @@ Result<Tuning> Tuning::parse(std::string_view table) {
   if (!status.ok()) return status;
   std::ranges::sort(tuning.rules_);
   const auto twice = std::ranges::adjacent_find(tuning.rules_, [](const Rule& a, const Rule& b) {
-    return a.kind == b.kind && a.reach == b.reach && a.ranks == b.ranks && a.bytes == b.bytes;
+    return a.kind == b.kind && a.fabric == b.fabric && a.ranks == b.ranks && a.bytes == b.bytes;
   });
   if (twice != tuning.rules_.end())
     return wrong({"two rules for ", twice->bytes, " bytes of ", name_of(twice->kind), " over ",
-                  name_of(twice->reach), " between ", twice->ranks, " ranks"});
+                  quoted(twice->fabric), " between ", twice->ranks, " ranks"});
   return tuning;
 }
 
@@ -93,10 +116,10 @@ Result<Tuning> Tuning::read(const std::string& path) {
   return table ? parse(*table) : table.status();
 }
 
-Ways Tuning::of(Reach reach, int ranks) const {
+Ways Tuning::of(std::string_view fabric, int ranks) const {
   Ways ways;
   for (const Rule& rule : rules_)
-    if (rule.reach == reach && rule.ranks == static_cast<uint64_t>(ranks))
+    if (rule.fabric == fabric && rule.ranks == static_cast<uint64_t>(ranks))
       ways.upto_[static_cast<size_t>(rule.kind)].push_back({rule.bytes, rule.way});
   return ways;
 }
@@ -105,8 +128,8 @@ uint64_t Tuning::digest() const {
   if (rules_.empty()) return 0;
   std::string all;
   for (const Rule& rule : rules_)
-    all += text({name_of(rule.kind), " ", name_of(rule.reach), " ", rule.ranks, " ", rule.bytes,
-                 " ", name_of(rule.way), "\n"});
+    all += text({name_of(rule.kind), " ", rule.fabric, " ", rule.ranks, " ", rule.bytes, " ",
+                 name_of(rule.way), "\n"});
   Sha256 hash;
   hash.update({reinterpret_cast<const uint8_t*>(all.data()), all.size()});
   const Sha256Digest digest = hash.finish();

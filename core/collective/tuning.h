@@ -4,13 +4,14 @@
 //
 // Text, a line for each rule, and # before what people may read:
 //
-//   operation   fabric    ranks  bytes   way
-//   all_reduce  memory    2      32768   one_step
-//   all_reduce  memory    2      65536   stage
-//   all_reduce  messages  4      65536   recursive_doubling
+//   operation   fabric  ranks  bytes   way
+//   all_reduce  memory  2      32768   one_step
+//   all_reduce  memory  2      65536   stage
+//   all_reduce  tcp     4      65536   recursive_doubling
 //
-// Of an operation, a fabric and a number of ranks, a rule holds up to so many bytes. Where there is
-// none, or its way cannot be had, constants decide.
+// A fabric is the memory of a host, or the transport by which messages go. Of an operation, a
+// fabric and a number of ranks, a rule holds up to so many bytes. Where there is none, or its way
+// cannot be had, constants decide.
 #pragma once
 
 #include <array>
@@ -26,10 +27,11 @@
 
 namespace tw::collective {
 
-// Between whom the rules of a table hold: ranks that read each other's stages, or others.
-enum class Reach : uint8_t { kMemory, kMessages };
-inline constexpr size_t kReaches = 2;
-const char* name_of(Reach reach);
+// The fabric of ranks that read each other's stages.
+inline constexpr std::string_view kMemoryFabric = "memory";
+
+// Whether an operation over messages can go that way.
+bool goes_by(CollectiveKind kind, Algorithm algorithm);
 
 // The rules for one team.
 class Ways {
@@ -53,14 +55,15 @@ class Tuning {
   // NOT_FOUND: there is no such file. INVALID_ARGUMENT, as above, or the file cannot be read.
   static Result<Tuning> read(const std::string& path);
 
-  Ways of(Reach reach, int ranks) const;
+  // `fabric`: kMemoryFabric, or the name of a transport; empty: no rule holds.
+  Ways of(std::string_view fabric, int ranks) const;
   // Equal for tables that say the same; 0: there are no rules.
   uint64_t digest() const;
 
  private:
   struct Rule {
     CollectiveKind kind;
-    Reach reach;
+    std::string fabric;
     uint64_t ranks;
     uint64_t bytes;
     Way way;

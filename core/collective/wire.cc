@@ -11,6 +11,7 @@ namespace tw::collective {
 namespace {
 
 constexpr size_t kNeighboursSize = 9;                                   // without the ranks
+constexpr size_t kNeighbourSize = 3;                                    // a rank
 constexpr size_t kAnswerSize = sizeof(wire::Nonce) + sizeof(uint32_t);  // without the Welcome
 
 }  // namespace
@@ -91,27 +92,32 @@ Result<StepHeader> decode_step(std::span<const std::byte> bytes) {
 }
 
 std::vector<std::byte> encode_neighbours(const Neighbours& neighbours) {
-  std::vector<std::byte> bytes(kNeighboursSize + neighbours.ranks.size());
+  std::vector<std::byte> bytes(kNeighboursSize + neighbours.ranks.size() * kNeighbourSize);
   std::byte* at = wire::store(bytes.data(), neighbours.forced);
   at = wire::store(at, neighbours.tuning);
-  wire::store_bytes(at, neighbours.ranks.data(), neighbours.ranks.size());
+  for (size_t i = 0; i < neighbours.ranks.size(); ++i) {
+    at = wire::store(at, neighbours.ranks[i]);
+    at = wire::store(at, neighbours.kinds[i]);
+  }
   return bytes;
 }
 
 Result<Neighbours> decode_neighbours(std::span<const std::byte> bytes, size_t ranks) {
-  if (bytes.size() != kNeighboursSize + ranks)
+  if (bytes.size() != kNeighboursSize + ranks * kNeighbourSize)
     return wire::protocol_error({"a list of ", ranks, " ranks in ", bytes.size(), " bytes"});
   Neighbours found;
   const auto forced = wire::load<uint8_t>(bytes.data());
-  if (forced >= wire::kAlgorithms)
-    return wire::protocol_error({"a rank takes algorithm ", int{forced}});
   found.forced = static_cast<Algorithm>(forced);
+  if (found.forced != Algorithm::kNone && !wire::reduces_all(found.forced))
+    return wire::protocol_error({"a rank takes algorithm ", int{forced}});
   found.tuning = wire::load<uint64_t>(bytes.data() + 1);
-  for (const std::byte each : bytes.subspan(kNeighboursSize)) {
-    const auto said = std::to_integer<uint8_t>(each);
+  for (size_t i = 0; i < ranks; ++i) {
+    const std::byte* const at = bytes.data() + kNeighboursSize + i * kNeighbourSize;
+    const auto said = wire::load<uint8_t>(at);
     if ((said & ~(Neighbours::kMaps | Neighbours::kReads | Neighbours::kMapsArrays)) != 0)
       return wire::protocol_error({"a rank says ", int{said}, " of another one"});
     found.ranks.push_back(said);
+    found.kinds.push_back(wire::load<uint16_t>(at + 1));
   }
   return found;
 }

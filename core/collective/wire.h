@@ -84,6 +84,8 @@ struct Neighbours {
   uint64_t tuning = 0;                  // the digest of its table
   // Of each, whether it maps the stage, reads the memory, and maps arrays in the arena.
   std::vector<uint8_t> ranks;
+  // The code of the kind of the link to each; 0: itself.
+  std::vector<uint16_t> kinds;
 
   bool operator==(const Neighbours&) const = default;
 };
@@ -91,7 +93,7 @@ struct Neighbours {
 //  offset  size
 //       0     1  algorithm
 //       1     8  digest
-//       9     1  for each rank: kMaps, kReads, kMapsArrays
+//       9     3  for each rank: 1 of kMaps, kReads, kMapsArrays; 2 of the link's kind
 std::vector<std::byte> encode_neighbours(const Neighbours& neighbours);
 // INTERNAL: of another number of ranks, or values that name nothing.
 Result<Neighbours> decode_neighbours(std::span<const std::byte> bytes, size_t ranks);

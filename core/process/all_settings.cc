@@ -21,10 +21,9 @@ bool read_switch(std::string_view value, std::string& meant) {
   return meant == "true" || meant == "false";
 }
 
-constexpr std::span kAlgorithms = std::span(wire::kAlgorithmNames).subspan<1>();  // but none
-
 bool read_algorithm(std::string_view value, std::string&) {
-  return value == "auto" || std::ranges::find(kAlgorithms, value) != kAlgorithms.end();
+  return value == "auto" ||
+         std::ranges::find(wire::kAllReduceNames, value) != wire::kAllReduceNames.end();
 }
 
 bool read_tuning(std::string_view value, std::string&) {
@@ -49,7 +48,7 @@ std::string auto_or(const auto& words) {
 
 // Of those who use the runtime.
 std::span<const Setting> of_users() {
-  static const std::string& algorithms = *new std::string(auto_or(kAlgorithms));
+  static const std::string& algorithms = *new std::string(auto_or(wire::kAllReduceNames));
   static const Setting all[] = {
       {"", "TENSORWIRE_DATA_HOSTS", Words{"hosts and networks (10.0.0.0/8, node7); * for all"},
        "of a client: hosts beside the one that is called to which servers may send it, for servers "

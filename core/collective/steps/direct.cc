@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collective/steps/reductions.h"
+#include "collective/steps/algorithms.h"
 
 namespace tw::collective::steps {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstring>
 
-#include "collective/steps/reductions.h"
+#include "collective/steps/algorithms.h"
 
 namespace tw::collective::steps {
 

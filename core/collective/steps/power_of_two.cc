@@ -2,7 +2,7 @@
 #include <array>
 #include <bit>
 
-#include "collective/steps/reductions.h"
+#include "collective/steps/algorithms.h"
 
 namespace tw::collective::steps {
 

@@ -17,16 +17,13 @@ namespace tw::collective::steps {
 // "Two algorithms for barrier synchronization", IJPP 1988).
 Status barrier(Messages& messages);
 
-// Along a binomial tree, in chunks that a rank hands on as they come.
-Status broadcast(Messages& messages, int root, std::byte* data, size_t bytes);
-
-// `out` is written on the root alone.
+// By algorithm(): broadcast, reduce, all-reduce, reduce-scatter and all-gather. Of a reduce `out`
+// is written on the root alone.
+Status broadcast(Messages& messages, int root, std::byte* data);
 Status reduce(Messages& messages, int root, const std::byte* in, std::byte* out);
-
-// The element-wise reduction of the ranks' arrays of call().count elements, by algorithm().
 Status all_reduce(Messages& messages, const std::byte* in, std::byte* out);
-
 Status reduce_scatter(Messages& messages, const std::byte* in, std::byte* out);
+Status all_gather(Messages& messages, const std::byte* in, std::byte* out);
 
 // By rank: the bytes for it, and those from it; nothing: no message goes that way.
 using Given = std::vector<std::optional<std::span<const std::byte>>>;

@@ -8,6 +8,7 @@
 #include <bit>
 #include <map>
 #include <mutex>
+#include <semaphore>
 #include <thread>
 
 #include "collective/group.h"
@@ -138,7 +139,9 @@ TEST_CASE("group: operations have their results by each way of a table") {
 }
 
 TEST_CASE("group: a table decides between hosts, but not which floats are rounded once") {
-  const Table table("all_reduce messages 3 100 ring\nall_reduce messages 3 200 recursive_doubling");
+  const Table table(
+      "all_reduce tcp 3 100 ring\nall_reduce tcp 3 200 recursive_doubling\n"
+      "all_reduce other 3 400 halving_doubling\nreduce_scatter tcp 3 100 ring");
   const Variable tuning("TENSORWIRE_TUNING", table.path().c_str());
   as_ranks_of(kPlacements[2], 3, [](Group& group) -> std::string {
     std::map<std::string, uint64_t> went;
@@ -147,17 +150,200 @@ TEST_CASE("group: a table decides between hosts, but not which floats are rounde
         std::vector<std::byte> data(size);
         const CollectiveCall call{CollectiveKind::kAllReduce, type, ReduceOp::kSum, 0,
                                   size / size_of(type)};
-        const Status status = group.run(call, data.data(), data.data(), within(kLong));
+        Status status = group.run(call, data.data(), data.data(), within(kLong));
+        if (!status.ok()) return status.details();
+        if (size != 40) continue;
+        const CollectiveCall scatter{CollectiveKind::kReduceScatter, type, ReduceOp::kSum, 0, 4};
+        std::vector<std::byte> share(4 * size_of(type));
+        status = group.run(scatter, data.data(), share.data(), within(kLong));
         if (!status.ok()) return status.details();
       }
     group.tally().each([&](CollectiveKind, collective::Way way, uint64_t n, uint64_t) {
       went[collective::name_of(way)] += n;
     });
-    return went == std::map<std::string, uint64_t>{{"ring", 1},
+    return went == std::map<std::string, uint64_t>{{"ring", 2},
                                                    {"recursive_doubling", 1},
-                                                   {"direct", 4}}
+                                                   {"direct", 5}}
                ? ""
                : "went other ways";
+  });
+}
+
+// Of an operation, how often each way was taken.
+std::map<std::string, uint64_t> ways_of(const Group& group, CollectiveKind kind) {
+  std::map<std::string, uint64_t> went;
+  group.tally().each([&](CollectiveKind of, collective::Way way, uint64_t n, uint64_t) {
+    if (of == kind) went[collective::name_of(way)] += n;
+  });
+  return went;
+}
+
+struct Told {
+  CollectiveKind kind;
+  const char* way;
+};
+constexpr Told kBetweenHosts[] = {
+    {CollectiveKind::kReduce, "direct"},        {CollectiveKind::kReduce, "pairwise"},
+    {CollectiveKind::kBroadcast, "tree"},       {CollectiveKind::kBroadcast, "scatter_all_gather"},
+    {CollectiveKind::kAllGather, "direct"},     {CollectiveKind::kAllGather, "ring"},
+    {CollectiveKind::kReduceScatter, "direct"}, {CollectiveKind::kReduceScatter, "ring"},
+};
+// All of one way, or of the other one.
+std::string rules_of(bool other, int ranks) {
+  std::string rules;
+  for (size_t i = other; i < std::size(kBetweenHosts); i += 2)
+    rules += std::string(name_of(kBetweenHosts[i].kind)) + " tcp " + std::to_string(ranks) +
+             " 281474976710656 " + kBetweenHosts[i].way + "\n";
+  return rules;
+}
+
+template <class T>
+std::string of_counts(Group& group, const std::vector<size_t>& counts) {
+  for (const size_t count : counts)
+    if (std::string wrong = every_operation<T>(group, count); !wrong.empty()) return wrong;
+  return {};
+}
+
+TEST_CASE("group: operations have their results by each way between hosts") {
+  const std::vector<int> sizes = kSanitized ? std::vector{3} : std::vector{2, 3, 5, 8};
+  for (const bool other : {false, true})
+    for (const int size : sizes) {
+      CAPTURE(other);
+      CAPTURE(size);
+      const Table table(rules_of(other, size));
+      const Variable tuning("TENSORWIRE_TUNING", table.path().c_str());
+      as_ranks_of(kPlacements[2], size, [&](Group& group) -> std::string {
+        if (!group.tuned()) return "not tuned: " + group.why_not_tuned();
+        std::vector<size_t> counts{0, 1, 7, 1000};
+        if (size < 8) counts.push_back(70'003);
+        // Several waves around a ring, which end within a piece.
+        if (size == 3) counts.push_back(kSanitized ? 270'011 : 600'019);
+        std::string wrong = of_counts<float>(group, counts);
+        if (wrong.empty()) wrong = of_counts<uint8_t>(group, {63, 30'001});
+        if (wrong.empty()) wrong = of_counts<double>(group, {3333});
+        for (size_t i = other; i < std::size(kBetweenHosts); i += 2) {
+          const auto went = ways_of(group, kBetweenHosts[i].kind);
+          if (went.size() != 1 || !went.contains(kBetweenHosts[i].way))
+            return wrong + ", and another way than " + kBetweenHosts[i].way;
+        }
+        return wrong;
+      });
+    }
+}
+
+TEST_CASE("group: averages and reductions that are in place, by each way between hosts") {
+  constexpr size_t kCount = 90'007;
+  for (const bool other : {false, true}) {
+    const Table table(rules_of(other, 4));
+    const Variable tuning("TENSORWIRE_TUNING", table.path().c_str());
+    as_ranks_of(kPlacements[2], 4, [&](Group& group) -> std::string {
+      const auto self = static_cast<size_t>(group.rank());
+      for (const ReduceOp op : {ReduceOp::kAverage, ReduceOp::kMax}) {
+        std::vector<float> shares(4 * kCount, static_cast<float>(self + 1));
+        const CollectiveCall call{CollectiveKind::kReduceScatter, DataType::kFloat32, op, 0,
+                                  kCount};
+        std::byte* const mine = bytes(shares) + self * kCount * sizeof(float);
+        const Status status = group.run(call, bytes(shares), mine, within(kLong));
+        if (!status.ok()) return status.details();
+        for (size_t i = 0; i < kCount; ++i)
+          if (shares[self * kCount + i] != (op == ReduceOp::kMax ? 4.0F : 2.5F)) return "wrong";
+      }
+      return {};
+    });
+  }
+}
+
+TEST_CASE("group: ranks that disagree are told, by each way between hosts") {
+  for (const Told& told : kBetweenHosts) {
+    const Table table(std::string(name_of(told.kind)) + " tcp 4 1000000 " + told.way);
+    const Variable tuning("TENSORWIRE_TUNING", table.path().c_str());
+    CAPTURE(name_of(told.kind));
+    CAPTURE(told.way);
+    for (const int odd : {0, 2})
+      as_ranks_of(kPlacements[2], 4, [&](Group& group) -> std::string {
+        const size_t count = group.rank() == odd ? 1001 : 1000;
+        std::vector<float> in(4 * count), out(4 * count);
+        const CollectiveCall call{told.kind, DataType::kFloat32, ReduceOp::kSum, 0, count};
+        Status status = group.run(call, bytes(in), bytes(out), within(kLong));
+        // Who has no part in it any more finds the group ended.
+        if (status.ok()) status = group.run({}, nullptr, nullptr, within(kLong));
+        return status.details().find("float32") != std::string::npos ? "" : status.details();
+      });
+  }
+}
+
+// Tells when a rank has come to it.
+class WatchedStore final : public collective::Store {
+ public:
+  Status set(const std::string& key, std::span<const std::byte> value) override {
+    came_.release();
+    return store_.set(key, value);
+  }
+  Result<std::vector<std::byte>> get(const std::string& key, const Wait& wait) override {
+    return store_.get(key, wait);
+  }
+  void await_one() { came_.acquire(); }
+
+ private:
+  MemoryStore store_;
+  std::counting_semaphore<> came_{0};
+};
+
+TEST_CASE("group: where links between hosts differ, no rule for messages holds") {
+  const Table table(
+      "broadcast tcp 3 1000 scatter_all_gather\nbroadcast shm 3 1000 scatter_all_gather\n");
+  const Variable tuning("TENSORWIRE_TUNING", table.path().c_str());
+  for (const bool differ : {false, true}) {
+    WatchedStore store;
+    std::mutex mutex;
+    std::vector<std::string> failures;
+    const auto work = [&](int rank) {
+      collective::Seat seat{rank, 3, "127.0.0.1", std::to_string(rank)};
+      auto group = Group::make(store, seat, within(kLong));
+      std::string found = group ? "" : group.status().details();
+      if (group) {
+        std::vector<std::byte> data(100);
+        CollectiveCall call;
+        call.kind = CollectiveKind::kBroadcast;
+        call.count = data.size();
+        const Status status = (*group)->run(call, nullptr, data.data(), within(kLong));
+        const std::string way = differ ? "tree" : "scatter_all_gather";
+        const bool told =
+            (*group)->why_not_tuned().find("different transports") != std::string::npos;
+        if (!status.ok()) found = status.details();
+        if ((*group)->tuned() == differ || told != differ) found += "tuned or not as it should be";
+        if (!ways_of(**group, CollectiveKind::kBroadcast).contains(way)) found += "not by " + way;
+      }
+      const std::lock_guard lock(mutex);
+      failures.push_back(found);
+    };
+    std::vector<std::thread> threads;
+    {
+      // The highest rank connects to the others, in the one way that it knows.
+      const Variable transport("TENSORWIRE_TRANSPORT", differ ? "tcp" : nullptr);
+      threads.emplace_back(work, 2);
+      store.await_one();
+    }
+    for (int rank = 0; rank < 2; ++rank) threads.emplace_back(work, rank);
+    for (std::thread& thread : threads) thread.join();
+    for (const std::string& failure : failures) CHECK(failure == "");
+  }
+}
+
+TEST_CASE("group: ranks that speak for hosts take the ways of a table") {
+  // Two ranks of each of three hosts: a rule for the hosts, and one for all ranks.
+  const Table table(
+      "broadcast shm 3 100000 scatter_all_gather\nreduce shm 3 100000 direct\n"
+      "all_gather shm 6 100000 ring\nreduce_scatter shm 6 100000 ring");
+  const Variable tuning("TENSORWIRE_TUNING", table.path().c_str());
+  as_ranks_of(kPlacements[3], 6, [](Group& group) -> std::string {
+    if (!group.tuned()) return "not tuned: " + group.why_not_tuned();
+    std::string wrong = of_counts<float>(group, {3, 20'001});
+    if (!ways_of(group, CollectiveKind::kBroadcast).contains("two_levels") ||
+        !ways_of(group, CollectiveKind::kAllGather).contains("ring") ||
+        !ways_of(group, CollectiveKind::kReduceScatter).contains("ring"))
+      wrong += ", and other ways";
+    return wrong;
   });
 }
 
@@ -188,6 +374,28 @@ TEST_CASE("group: ranks with different tables, or none, or broken ones, take non
     const bool broken = paths.second == bad.path() || paths.second == "/nowhere/table";
     CHECK(why[1].find(broken ? "is not used" : "another one than rank 1") != std::string::npos);
   }
+}
+
+TEST_CASE("group: ways between hosts by size and ranks") {
+  const auto chosen = [](CollectiveKind kind, DataType type, uint64_t bytes, int ranks) {
+    // What all-reduces are forced to do is no matter.
+    return choose_algorithm({kind, type, ReduceOp::kSum, 0, bytes / size_of(type)}, ranks,
+                            Algorithm::kHalvingDoubling);
+  };
+  constexpr DataType kFloat = DataType::kFloat32, kHalf = DataType::kFloat16;
+  CHECK(chosen(CollectiveKind::kReduce, kFloat, 16 << 10, 4) == Algorithm::kDirect);
+  CHECK(chosen(CollectiveKind::kReduce, kHalf, 1 << 20, 4) == Algorithm::kPairwise);
+  CHECK(chosen(CollectiveKind::kBroadcast, kFloat, 8, 64) == Algorithm::kTree);
+  CHECK(chosen(CollectiveKind::kBroadcast, kFloat, 64 << 20, 2) == Algorithm::kTree);
+  CHECK(chosen(CollectiveKind::kBroadcast, kFloat, 47 << 10, 4) == Algorithm::kTree);
+  CHECK(chosen(CollectiveKind::kBroadcast, kFloat, 48 << 10, 4) == Algorithm::kScatterAllGather);
+  CHECK(chosen(CollectiveKind::kBroadcast, kFloat, 48 << 10, 64) == Algorithm::kTree);
+  CHECK(chosen(CollectiveKind::kAllGather, kFloat, 64 << 20, 8) == Algorithm::kDirect);
+  CHECK(chosen(CollectiveKind::kAllGather, kHalf, 64 << 20, 64) == Algorithm::kRing);
+  CHECK(chosen(CollectiveKind::kReduceScatter, kFloat, 1024, 64) == Algorithm::kDirect);
+  CHECK(chosen(CollectiveKind::kReduceScatter, kFloat, 64 << 20, 64) == Algorithm::kRing);
+  CHECK(chosen(CollectiveKind::kReduceScatter, kHalf, 64 << 20, 64) == Algorithm::kDirect);
+  CHECK(chosen(CollectiveKind::kGather, kFloat, 8, 4) == Algorithm::kNone);
 }
 
 TEST_CASE("group: algorithms by size and ranks") {

@@ -36,10 +36,11 @@ std::string every_operation(Group& group, size_t count) {
     if (!status.ok() || out != sum_of<T>(size, count)) return failed(asked.kind, status);
   }
   {
-    std::vector<T> out(count, T{-1});
+    std::vector<T> out(count, static_cast<T>(-1));
     const auto asked = call(CollectiveKind::kReduce, root);
     const Status status = group.run(asked, bytes(mine), rank == root ? bytes(out) : nullptr, wait);
-    const auto expected = rank == root ? sum_of<T>(size, count) : std::vector<T>(count, T{-1});
+    const auto expected =
+        rank == root ? sum_of<T>(size, count) : std::vector<T>(count, static_cast<T>(-1));
     if (!status.ok() || out != expected) return failed(asked.kind, status);
   }
   {

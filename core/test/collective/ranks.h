@@ -114,6 +114,7 @@ template <class T>
 constexpr DataType type_of() {
   if (std::is_same_v<T, double>) return DataType::kFloat64;
   if (std::is_same_v<T, float>) return DataType::kFloat32;
+  if (std::is_same_v<T, uint8_t>) return DataType::kUint8;
   return DataType::kInt64;
 }
 template <class T>

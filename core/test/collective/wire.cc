@@ -57,7 +57,7 @@ TEST_CASE("answer: what was encoded is decoded, and nothing else") {
 }
 
 TEST_CASE("neighbours: what was encoded is decoded") {
-  const Neighbours some{Algorithm::kRing, 0x0123456789abcdef, {0, 1, 3, 7}};
+  const Neighbours some{Algorithm::kRing, 0x0123456789abcdef, {0, 1, 3, 7}, {0, 1, 2, 0x0304}};
   const auto bytes = encode_neighbours(some);
   const auto found = decode_neighbours(bytes, 4);
   REQUIRE(found.ok());
@@ -65,15 +65,17 @@ TEST_CASE("neighbours: what was encoded is decoded") {
 }
 
 TEST_CASE("neighbours: another number of ranks, and values that name nothing") {
-  auto bytes = encode_neighbours({Algorithm::kNone, 7, {0, 1}});
+  auto bytes = encode_neighbours({Algorithm::kNone, 7, {0, 1}, {0, 2}});
   CHECK(!decode_neighbours(bytes, 1).ok());
   CHECK(!decode_neighbours(bytes, 3).ok());
   CHECK(!decode_neighbours({}, 0).ok());
-  bytes[10] = std::byte{8};
+  bytes[12] = std::byte{8};
   CHECK(decode_neighbours(bytes, 2).status().code() == Code::kInternal);
-  bytes[10] = std::byte{1};
-  bytes[0] = std::byte{wire::kAlgorithms};
-  CHECK(decode_neighbours(bytes, 2).status().code() == Code::kInternal);
+  bytes[12] = std::byte{1};
+  for (const size_t none : {static_cast<size_t>(Algorithm::kTree), wire::kAlgorithms}) {
+    bytes[0] = static_cast<std::byte>(none);
+    CHECK(decode_neighbours(bytes, 2).status().code() == Code::kInternal);
+  }
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ways in which ranks without common memory reduce: a file each.
+// The algorithms by which operations of ranks without common memory go: a file each.
 #pragma once
 
 #include "collective/part.h"
@@ -31,8 +31,26 @@ Status recursive_doubling(Messages& messages, const std::byte* in, std::byte* ou
 // steps.
 Status halving_doubling(Messages& messages, const std::byte* in, std::byte* out);
 
-// The least power of two that is not above n, and who takes part in algorithms for powers of two:
-// of the first 2(n - power) ranks every odd one hands its array to the even one before it.
+// A reduce-scatter in one step, in the order of ranks: each rank reduces what all send it.
+Status direct_reduce_scatter(Messages& messages, const std::byte* in, std::byte* out);
+
+// The first half of an all-reduce along a ring: as many bytes, from one neighbour to the other.
+Status ring_reduce_scatter(Messages& messages, const std::byte* in, std::byte* out);
+
+// The second half: `out` has this rank's share at its place.
+Status ring_all_gather(Messages& messages, std::byte* out);
+
+// A broadcast along a binomial tree, in chunks that a rank hands on as they come: log2(n) steps,
+// and the root sends all of it as often.
+Status tree(Messages& messages, int root, std::byte* data);
+
+// A broadcast in which the root gives each of the others a part, which that one hands on to the
+// rest (after M. Barnett et al., "Interprocessor collective communication library", SHPCC 1994, and
+// R. van de Geijn): two steps, and no rank sends or gets more bytes than there are.
+Status scatter_all_gather(Messages& messages, int root, std::byte* data);
+
+// The greatest power of two that is not above n, and who takes part in algorithms for powers of
+// two: of the first 2(n - power) ranks every odd one hands its array to the even one before it.
 struct PowerOfTwo {
   explicit PowerOfTwo(const Team& team);
   // A place among those that take part to one in the team.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collective/steps/reductions.h"
+#include "collective/steps/algorithms.h"
 
 namespace tw::collective::steps {
 
-Status reduce_scatter(Messages& messages, const std::byte* in, std::byte* out) {
+Status direct_reduce_scatter(Messages& messages, const std::byte* in, std::byte* out) {
   const Team& team = messages.team();
   const CollectiveCall& call = messages.call();
   const size_t width = size_of(call.type), each = Messages::kChunk / width, bytes = call.bytes();

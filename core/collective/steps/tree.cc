@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstring>
 
-#include "collective/steps/steps.h"
+#include "collective/steps/algorithms.h"
 
 namespace tw::collective::steps {
 
-Status broadcast(Messages& messages, int root, std::byte* data, size_t bytes) {
+Status tree(Messages& messages, int root, std::byte* data) {
   const Team& team = messages.team();
   const int size = team.size();
+  const size_t bytes = messages.call().bytes();
   // Places counted from the root: one takes from that without its lowest bit, and gives to those
   // with one bit below it.
   const int place = (team.rank() + size - root) % size;
