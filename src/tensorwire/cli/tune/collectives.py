@@ -39,15 +39,19 @@ app = single()
 def collectives(
     ranks: Annotated[str, typer.Option(help="How many processes groups have.")] = "2,4",
     transports: Annotated[
-        str, typer.Option(help="Between ranks of a host: shm; as between hosts: tcp; or all.")
+        str,
+        typer.Option(
+            help="Between ranks of a host: shm; as between hosts: tcp, verbs; or all that this "
+            "host has."
+        ),
     ] = "all",
     cases: Annotated[
         str,
         typer.Option(
-            help="all_reduce, reduce, broadcast, all_gather, gather, scatter, all_to_all: those "
-            "that can go several ways."
+            help="all_reduce, reduce, broadcast, all_gather, reduce_scatter, gather, scatter, "
+            "all_to_all: those that can go several ways."
         ),
-    ] = "all_reduce, broadcast, all_gather, all_to_all",
+    ] = "all_reduce, broadcast, all_gather, reduce_scatter, all_to_all",
     sizes: Annotated[
         str,
         typer.Option(help=f"Bytes of the larger of a rank's two arrays, {SIZES}"),
@@ -66,6 +70,7 @@ def collectives(
     Groups that are joined later take the table, where all of their ranks have the same one.
     """
     from tensorwire import progress
+    from tensorwire import transports as known
     from tensorwire.bench.harness.files import check_kept, keep, save
     from tensorwire.bench.harness.schedule import Forecast
     from tensorwire.bench.harness.terminal import announce, progress_bar
@@ -78,7 +83,8 @@ def collectives(
         return int(word)
 
     named = choices("--transports", transports, ("all", *FABRICS))
-    ways = [*FABRICS] if "all" in named else named
+    here = [name for name in FABRICS if known.why_not(name) is None]
+    ways = here if "all" in named else named
     wanted = choices("--cases", cases, CASES)
     nbytes = sorted(sizes_of("--sizes", sizes, 1, 1))
     suites = [

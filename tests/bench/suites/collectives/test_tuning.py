@@ -55,8 +55,8 @@ def choice(nbytes: int, way: str, default: str = "pairwise") -> Choice:
 def test_rules_change_between_sizes_and_hold_for_all_that_is_large() -> None:
     run = [choice(1 << 20, "ring"), choice(8, "direct"), choice(64, "direct"), choice(4096, "ring")]
     assert [line.split() for line in rules(run)] == [
-        ["all_reduce", "messages", "2", "512", "direct"],
-        ["all_reduce", "messages", "2", str(FOREVER), "ring"],
+        ["all_reduce", "tcp", "2", "512", "direct"],
+        ["all_reduce", "tcp", "2", str(FOREVER), "ring"],
     ]
     assert rules([choice(8, "direct", "direct"), choice(4096, "ring", "ring")]) == []
     (small,) = rules([choice(8, "ring")])
@@ -67,12 +67,13 @@ def test_a_table_keeps_what_was_not_measured(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "collectives.table"
     keep(path, table(path, [choice(8, "ring")]))
     old = "# a comment\nall_reduce memory 2 5 stage\nnonsense\nreduce memory two 5 stage\n"
+    old += "all_reduce messages 2 5 ring\n"  # a table of before had that for all transports
     path.write_text(path.read_text() + old)
     keep(path, table(path, [choice(16, "direct")]))
     lines = [line.split() for line in path.read_text().splitlines() if not line.startswith("#")]
     assert lines == [
         ["all_reduce", "memory", "2", "5", "stage"],
-        ["all_reduce", "messages", "2", "16", "direct"],
+        ["all_reduce", "tcp", "2", "16", "direct"],
     ]
     assert [each.name for each in path.parent.iterdir()] == [path.name]
 
@@ -100,9 +101,13 @@ def test_groups_take_the_table_of_this_user(
     assert [*counts["all_reduce"]] == ["stage"]
     assert {*counts["broadcast"]} <= {"in_place", "stage"}  # where the kernel forbids the former
     assert not caplog.records
+    caplog.clear()
+    keep(tuning.default_path(), text.replace("memory 2 8 stage", "messages 2 8 ring"))
+    assert run_group(tmp_path / "before")[0] is False
+    assert "line 1: a rule for messages names the transport" in caplog.text
     keep(tuning.default_path(), text.replace("stage", "ring"))
     assert run_group(tmp_path / "three")[0] is False
-    assert "line 1: all_reduce over memory cannot go by 'ring'" in caplog.text
+    assert "line 1: all_reduce over 'memory' cannot go by 'ring'" in caplog.text
     monkeypatch.setenv("TENSORWIRE_TUNING", "off")
     caplog.clear()
     assert run_group(tmp_path / "four")[0] is False
@@ -131,7 +136,7 @@ def test_every_way_can_be_written_and_is_read_by_the_core(
 def test_the_command_measures_and_keeps_a_table(tmp_path: Path) -> None:
     path = tmp_path / "job.table"
     quick = ("--ranks", "2", "--sizes", "8", "--rounds", "1", "--seconds", "0.001")
-    what = ("--cases", "all_reduce,broadcast", "--transports", "shm")
+    what = ("--cases", "broadcast", "--transports", "shm,tcp")
     done = CliRunner().invoke(
         app, ["tune", "collectives", *quick, *what, "--output", str(path), "--json"]
     )
@@ -140,7 +145,7 @@ def test_the_command_measures_and_keeps_a_table(tmp_path: Path) -> None:
     assert found["table"] == str(path)
     assert found["notes"] == []
     measured = {(each["case"], each["transport"]) for each in found["choices"]}
-    assert measured == {("all_reduce", "shm"), ("broadcast", "shm")}
+    assert measured == {("broadcast", "shm"), ("broadcast", "tcp")}
     for each in found["choices"]:
         assert 0 < each["us"] <= each["default_us"]
     assert path.read_text().startswith("# Made by tensorwire tune collectives")
@@ -149,7 +154,7 @@ def test_the_command_measures_and_keeps_a_table(tmp_path: Path) -> None:
 def test_wrong_usage_is_told() -> None:
     assert set(CASES) == {
         *("all_reduce", "reduce", "broadcast", "all_gather", "gather"),
-        *("scatter", "all_to_all"),
+        *("scatter", "all_to_all", "reduce_scatter"),
     }
     for arguments, word in (
         (("--ranks", "1"), "no number of ranks"),

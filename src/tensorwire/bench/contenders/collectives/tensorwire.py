@@ -24,6 +24,8 @@ from tensorwire.bench.suites.collectives.ways import (
 )
 
 PATHS: Final = {"shared memory": "shm"}
+MESSAGES: Final = "messages"
+"""The fabric of a group in which ranks share no memory."""
 
 
 class _Rank(Rank):
@@ -122,4 +124,4 @@ class _Over(Tensorwire):
 
     def _path(self, group: collective.Group) -> str:
         found = super()._path(group)
-        return self._transport if found == FABRICS[self._transport] else found
+        return self._transport if found == MESSAGES else found

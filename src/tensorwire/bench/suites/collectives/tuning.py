@@ -137,7 +137,8 @@ def _last(nbytes: int) -> int:
 
 
 def table(path: Path, chosen: Sequence[Choice]) -> str:
-    """What the file is to hold: the new rules, and the old ones for what was not measured now."""
+    """What the file is to hold: the new rules, and the old ones for what was not measured now,
+    but for those of fabrics that there are not."""
     measured = {(each.case, FABRICS[each.transport], str(each.ranks)) for each in chosen}
     try:
         old = [line.partition("#")[0].split() for line in path.read_text().splitlines()]
@@ -146,7 +147,8 @@ def table(path: Path, chosen: Sequence[Choice]) -> str:
     kept = [
         rule(case, fabric, int(ranks), int(nbytes), way)
         for case, fabric, ranks, nbytes, way in (words for words in old if len(words) == 5)
-        if ranks.isdigit() and nbytes.isdigit() and (case, fabric, ranks) not in measured
+        if ranks.isdigit() and nbytes.isdigit() and fabric in WAYS
+        if (case, fabric, ranks) not in measured
     ]
     when = time.strftime("%Y-%m-%d", time.gmtime())
     head = (

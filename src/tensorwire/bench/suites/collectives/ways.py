@@ -7,22 +7,33 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from tensorwire import _core
+from tensorwire import _core, transports
 from tensorwire.bench.harness.work import Work
 from tensorwire.bench.suites.collectives.operations import OPERATIONS
 
-FABRICS: Final[Mapping[str, str]] = {"shm": "memory", "tcp": "messages"}
+MEMORY: Final = "memory"
+FABRICS: Final[Mapping[str, str]] = {
+    name: MEMORY if transports.is_local(name) else name for name in transports.names()
+}
 """By the transport between ranks, what a table calls their fabric."""
 UNTUNED: Final = "untuned"
 """As operations go without a table."""
 _MOVING: Final = ("broadcast", "all_gather", "gather")
+_WITHIN: Final[Mapping[str, Sequence[str]]] = {
+    "one_step": ("all_reduce", "reduce", *_MOVING),
+    "stage": ("all_reduce", "reduce", *_MOVING, "scatter", "all_to_all"),
+    "in_place": (*_MOVING, "scatter", "all_to_all"),
+}
+_BEYOND: Final[Mapping[str, Sequence[str]]] = {
+    **dict.fromkeys(_core.algorithms(), ("all_reduce",)),
+    "direct": ("all_reduce", "reduce", "all_gather", "reduce_scatter"),
+    "pairwise": ("all_reduce", "reduce"),
+    "ring": ("all_reduce", "all_gather", "reduce_scatter"),
+    "tree": ("broadcast",),
+    "scatter_all_gather": ("broadcast",),
+}
 WAYS: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
-    "memory": {
-        "one_step": ("all_reduce", "reduce", *_MOVING),
-        "stage": ("all_reduce", "reduce", *_MOVING, "scatter", "all_to_all"),
-        "in_place": (*_MOVING, "scatter", "all_to_all"),
-    },
-    "messages": dict.fromkeys(_core.algorithms(), ("all_reduce",)),
+    fabric: _WITHIN if fabric == MEMORY else _BEYOND for fabric in FABRICS.values()
 }
 """Of each fabric, the ways with the operations that can go by them."""
 CASES: Final = tuple(
