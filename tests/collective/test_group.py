@@ -346,7 +346,7 @@ def move_a_lot(group: Group) -> dict[str, Any]:
     ("transport", "small", "moved", "reduced"),
     [
         ("auto", "one_step", {"in_place", "stage"}, "stage"),
-        ("tcp", "direct", {"messages"}, "pairwise"),
+        ("tcp", "direct", {"tree"}, "pairwise"),
     ],
 )
 def test_statistics_say_which_way_operations_went(
