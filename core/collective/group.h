@@ -32,7 +32,7 @@ class Group final : public RefCounted {
   const char* fabric() const { return fabric_name_; }
   Members& members() const { return *members_; }
   // Whether the table of `tensorwire tune collectives` decides, which all ranks have; and why it
-  // does not where one was to.
+  // does not where one was to, or not between hosts.
   bool tuned() const { return tuned_; }
   const std::string& why_not_tuned() const { return why_not_tuned_; }
   // Leaves in the trace file of this process what its operations have come to.

@@ -15,6 +15,13 @@ CollectiveCall sum_of(CollectiveCall call) {
   return call;
 }
 
+// Whether the ranks of each host follow each other.
+bool in_a_row(const std::vector<std::vector<int>>& hosts) {
+  return std::ranges::all_of(hosts, [](const std::vector<int>& ranks) {
+    return ranks.back() - ranks.front() + 1 == static_cast<int>(ranks.size());
+  });
+}
+
 }  // namespace
 
 HierarchicalFabric::HierarchicalFabric(Members& members, std::vector<std::vector<int>> hosts,
@@ -26,7 +33,7 @@ HierarchicalFabric::HierarchicalFabric(Members& members, std::vector<std::vector
       local_(std::move(local)),
       forced_(forced),
       tuned_(tuning.of(between, static_cast<int>(hosts_.size()))),
-      flat_(Team(members), forced, tuning.of(between, members.size())) {
+      flat_(Team(members), forced, tuning.of(between, members.size()), in_a_row(hosts_)) {
   while (std::ranges::find(hosts_[host_], members.rank()) == hosts_[host_].end()) ++host_;
 }
 

@@ -16,7 +16,7 @@ namespace tw::collective {
 // Not thread-safe: one operation at a time.
 class HierarchicalFabric final : public Fabric {
  public:
-  // `hosts`: the ranks of each, the lowest first. `local`: of this rank's host; null: it is alone.
+  // `hosts`: the ranks of each, ascending. `local`: of this rank's host; null: it is alone.
   // `between`: the transport between hosts; empty: there are several.
   HierarchicalFabric(Members& members, std::vector<std::vector<int>> hosts,
                      std::unique_ptr<SharedFabric> local, Algorithm forced, const Tuning& tuning,

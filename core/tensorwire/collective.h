@@ -82,8 +82,8 @@ int tw_group_size(const tw_group* group);
 // empty: there is one rank.
 const char* tw_group_fabric(const tw_group* group);
 // 1: the table of `tensorwire tune collectives` decides which ways its operations go, which all
-// ranks have. 0: constants do; *why_not (null, or where the text goes, which lives as long as the
-// group) is empty where no rank was to have a table.
+// ranks have. 0: constants do. *why_not (null, or where the text goes, which lives as long as the
+// group) says why, or why it does not decide between hosts; empty where nothing is amiss.
 int tw_group_tuned(const tw_group* group, const char** why_not);
 // The names of the algorithms of all-reduces by messages; null: no more.
 const char* tw_algorithm(size_t index);

@@ -377,10 +377,11 @@ TEST_CASE("group: ranks with different tables, or none, or broken ones, take non
 }
 
 TEST_CASE("group: ways between hosts by size and ranks") {
-  const auto chosen = [](CollectiveKind kind, DataType type, uint64_t bytes, int ranks) {
+  const auto chosen = [](CollectiveKind kind, DataType type, uint64_t bytes, int ranks,
+                         bool share_hosts = false) {
     // What all-reduces are forced to do is no matter.
     return choose_algorithm({kind, type, ReduceOp::kSum, 0, bytes / size_of(type)}, ranks,
-                            Algorithm::kHalvingDoubling);
+                            Algorithm::kHalvingDoubling, {}, share_hosts);
   };
   constexpr DataType kFloat = DataType::kFloat32, kHalf = DataType::kFloat16;
   CHECK(chosen(CollectiveKind::kReduce, kFloat, 16 << 10, 4) == Algorithm::kDirect);
@@ -395,6 +396,10 @@ TEST_CASE("group: ways between hosts by size and ranks") {
   CHECK(chosen(CollectiveKind::kReduceScatter, kFloat, 1024, 64) == Algorithm::kDirect);
   CHECK(chosen(CollectiveKind::kReduceScatter, kFloat, 64 << 20, 64) == Algorithm::kRing);
   CHECK(chosen(CollectiveKind::kReduceScatter, kHalf, 64 << 20, 64) == Algorithm::kDirect);
+  CHECK(chosen(CollectiveKind::kAllGather, kHalf, 1 << 20, 4, true) == Algorithm::kRing);
+  CHECK(chosen(CollectiveKind::kAllGather, kHalf, 64 << 10, 4, true) == Algorithm::kDirect);
+  CHECK(chosen(CollectiveKind::kReduceScatter, kFloat, 1 << 20, 4, true) == Algorithm::kRing);
+  CHECK(chosen(CollectiveKind::kReduceScatter, kHalf, 1 << 20, 4, true) == Algorithm::kDirect);
   CHECK(chosen(CollectiveKind::kGather, kFloat, 8, 4) == Algorithm::kNone);
 }
 
