@@ -45,7 +45,6 @@ TRAINED: Final = (
     ("fcn5", 32, 20, False),
     ("fcn5", 1, 20, False),
     ("resnet50", 8, 12, False),
-    ("inception3", 4, 12, False),
 )
 """Model, batch size, batches, and whether TCP alone is measured, too."""
 _BRIEF: Final = " --seconds 0.2 --warm-up 0.1"
@@ -146,7 +145,7 @@ SETS: Final[dict[str, Set]] = {
             for model, batch, batches, tcp in TRAINED
             for way in ("", *([" --transport tcp"] if tcp else []))
         ],
-        480,
+        405,
     ),
     "tf-grpc": Set(
         "TF-gRPC-Bench",
@@ -202,16 +201,36 @@ SETS: Final[dict[str, Set]] = {
         "Operations of float32 between two and four ranks of one host.",
         [
             "tensorwire bench collectives --cases all_reduce --sizes 8,64K,1M,8M,64M,256M "
-            "--peers gloo,mpich --rounds 3",
+            "--peers gloo,mpich,openmpi --rounds 3",
             "tensorwire bench collectives --cases all_reduce --sizes 8,64K,1M,64M --ranks 4 "
-            "--peers gloo,mpich --rounds 3",
+            "--peers gloo,mpich,openmpi --rounds 3",
+            "tensorwire bench collectives --cases all_reduce --sizes 64M --dtype bfloat16 "
+            "--peers none --rounds 3",
             "tensorwire bench collectives --cases all_reduce --sizes 8,1M,64M "
             "--peers gloo,tensorwire-tcp --rounds 3",
             "tensorwire bench collectives "
             "--cases broadcast,all_gather,reduce_scatter,all_to_all --sizes 64M "
-            "--peers gloo,mpich --rounds 3",
+            "--peers gloo,mpich,openmpi --rounds 3",
         ],
-        80,
+        100,
+    ),
+    "torch": Set(
+        "Steps of PyTorch",
+        "Whole training steps with PyTorch's back end of ours and with gloo: with hardly any "
+        "computing, and with so much that it fills both processors.",
+        [
+            "tensorwire bench torch --cases ddp --sizes 96M --compute 0 --rounds 3",
+            "tensorwire bench torch --cases ddp,fsdp,zero --sizes 6M,16M,64M --rounds 3 "
+            "--seconds 0.5",
+        ],
+        85,
+    ),
+    "mirrored": Set(
+        "MultiWorkerMirroredStrategy",
+        "Whole training steps of a stock TensorFlow between two workers, by its own ring over gRPC "
+        "and by our groups.",
+        ["tensorwire bench tensorflow --cases mirrored --transport shm --rounds 3"],
+        25,
     ),
     "remote": Set(
         "Remote memory",
@@ -241,14 +260,10 @@ SETS: Final[dict[str, Set]] = {
     ),
     "channels": Set(
         "Channels for gradients",
-        "A step computes, then averages the gradients of a model over all ranks: by each channel "
-        "from one rank to four, and by parameter servers from one to eight.",
-        [
-            "tensorwire bench channels --model googlenet --ranks 1,2,4 --rounds 3 --seconds 0.3",
-            "tensorwire bench channels --model lstm --ranks 1,2,4,8 --peers grpcio,tensorwire "
-            "--compute 0.03 --rounds 2 --seconds 0.3",
-        ],
-        200,
+        "A step computes, then averages the gradients of a model over all ranks, by each channel "
+        "from one rank to four: how training scales.",
+        ["tensorwire bench channels --model googlenet --ranks 1,2,4 --rounds 3 --seconds 0.3"],
+        125,
     ),
 }
 

@@ -37,7 +37,7 @@ def collectives(
     ] = "8,64K,1M,8M,64M,256M",
     ranks: Annotated[int, typer.Option(min=2, help="Processes of a group.")] = 2,
     dtype: Annotated[
-        str, typer.Option(help="float32, float64, float16, int8, int32, int64 or uint8.")
+        str, typer.Option(help="float32, float64, float16, bfloat16, int8, int32, int64 or uint8.")
     ] = "float32",
     rounds: Rounds = 5,
     seconds: Seconds = 0.1,
@@ -58,12 +58,18 @@ def collectives(
     only when the results were right.
     """
     from tensorwire.bench.suites.collectives.contender import find, names
-    from tensorwire.bench.suites.collectives.operations import DTYPES, OPERATIONS
+    from tensorwire.bench.suites.collectives.operations import DTYPES, OPERATIONS, type_of
     from tensorwire.bench.suites.collectives.suite import LIMIT, OWN, Collectives, Options
 
     others = [name for name in names() if name not in (*OWN, LIMIT)]
     compared = Peers.of(peers, others, find, OWN[1])
     (kind,) = choices("--dtype", dtype, DTYPES)[:1]
+    try:
+        type_of(kind)
+    except ImportError:
+        raise typer.BadParameter(
+            f"{kind} needs ml_dtypes: pip install ml_dtypes", param_hint="--dtype"
+        ) from None
     wanted = Options(
         cases=choices("--cases", cases, OPERATIONS),
         sizes=sizes_of("--sizes", sizes, 1, 1),

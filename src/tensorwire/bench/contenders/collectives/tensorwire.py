@@ -12,7 +12,7 @@ from typing import Final
 from tensorwire import collective
 from tensorwire.bench.harness.work import Work
 from tensorwire.bench.suites.collectives.contender import Call, Contender, Meeting, Rank
-from tensorwire.bench.suites.collectives.operations import Array
+from tensorwire.bench.suites.collectives.operations import DTYPES, Array
 from tensorwire.bench.suites.collectives.ways import (
     FABRICS,
     FOREVER,
@@ -62,6 +62,7 @@ class _Rank(Rank):
 class Tensorwire(Contender):
     role = "own"
     transports = ("shm",)
+    dtypes = frozenset(DTYPES)
 
     def viable(self, transport: str) -> str | None:
         return None

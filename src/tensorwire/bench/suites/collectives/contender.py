@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tensorwire.bench.harness import contenders
 from tensorwire.bench.harness.work import Work
-from tensorwire.bench.suites.collectives.operations import DTYPES, OPERATIONS, Array
+from tensorwire.bench.suites.collectives.operations import NUMPY_TYPES, OPERATIONS, Array
 
 GROUP = "tensorwire.bench.contenders.collectives"
 """Of the entry points that name classes of contenders."""
@@ -62,7 +62,7 @@ class Contender(contenders.Contender):
     """A library. cases, dtypes: those of ``operations`` that it has."""
 
     cases: frozenset[str] = frozenset(OPERATIONS)
-    dtypes: frozenset[str] = frozenset(DTYPES)
+    dtypes: frozenset[str] = frozenset(NUMPY_TYPES)
 
     def supports(self, work: Work, dtype: str) -> bool:
         return work.case in self.cases and (work.case == "barrier" or dtype in self.dtypes)

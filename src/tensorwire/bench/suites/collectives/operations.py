@@ -15,7 +15,8 @@ from tensorwire.bench.harness.measure import WrongAnswerError
 
 Array = npt.NDArray[Any]
 
-DTYPES: Final = ("float32", "float64", "float16", "int8", "int32", "int64", "uint8")
+NUMPY_TYPES: Final = ("float32", "float64", "float16", "int8", "int32", "int64", "uint8")
+DTYPES: Final = (*NUMPY_TYPES, "bfloat16")
 ROOT: Final = 0
 PERIOD: Final = 65521
 """Elements after which a pattern comes again: a prime, so that no chunk or share is a multiple."""
@@ -73,11 +74,21 @@ OPERATIONS: Final = {
 }
 
 
+def type_of(dtype: str) -> np.dtype[Any]:
+    """Raises ImportError: NumPy has bfloat16 by the package ml_dtypes."""
+    if dtype in NUMPY_TYPES:
+        return np.dtype(dtype)
+    import ml_dtypes
+
+    found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return found
+
+
 def whole(case: str, size: int, ranks: int, dtype: str) -> int:
     """The size, with as many bytes more as give each rank the same number of elements."""
     if case == "barrier":
         return 0
-    unit = np.dtype(dtype).itemsize * (ranks if OPERATIONS[case].shares else 1)
+    unit = type_of(dtype).itemsize * (ranks if OPERATIONS[case].shares else 1)
     return -(-size // unit) * unit
 
 
@@ -92,16 +103,17 @@ class Arrays:
 def arrays(case: str, size: int, rank: int, ranks: int, dtype: str) -> Arrays:
     """What this rank gives, and memory for what it takes, every page of it touched."""
     operation = OPERATIONS[case]
-    count = size // np.dtype(dtype).itemsize
-    given = np.empty(count // ranks if operation.gives_share else count, dtype)
+    kind = type_of(dtype)
+    count = size // kind.itemsize
+    given = np.empty(count // ranks if operation.gives_share else count, kind)
     if operation.rooted and operation.takes_share and rank != ROOT:
-        given = np.empty(0, dtype)
+        given = np.empty(0, kind)
     _write(given, rank, 0)
     if operation.in_place:
         return Arrays(given, given)
-    taken = np.zeros(count // ranks if operation.takes_share else count, dtype)
+    taken = np.zeros(count // ranks if operation.takes_share else count, kind)
     if operation.rooted and operation.gives_share and rank != ROOT:
-        taken = np.zeros(0, dtype)
+        taken = np.zeros(0, kind)
     taken.fill(0)
     return Arrays(given, taken)
 
@@ -126,28 +138,27 @@ def check(case: str, found: Arrays, rank: int, ranks: int) -> None:
 
 
 @cache
-def _tile(dtype: str) -> Array:
+def _tile(dtype: np.dtype[Any]) -> Array:
     """Numbers so small that all types hold sums of many of them exactly."""
     return np.random.default_rng(1).integers(0, 4, PERIOD).astype(dtype)
 
 
-def _pattern(rank: int, start: int, dtype: str) -> Array:
+def _pattern(rank: int, start: int, dtype: np.dtype[Any]) -> Array:
     """A period of what that rank gives, from element ``start`` on."""
     return np.roll(_tile(dtype), rank * 4099 - start)
 
 
 def _write(array: Array, rank: int, start: int) -> None:
-    pattern = _pattern(rank, start, array.dtype.name)
+    pattern = _pattern(rank, start, array.dtype)
     for at in range(0, array.size, PERIOD):
         piece = array[at : at + PERIOD]
         piece[:] = pattern[: piece.size]
 
 
 def _compare(case: str, array: Array, ranks: Iterable[int], start: int) -> None:
-    name = array.dtype.name
-    expected = np.zeros(PERIOD, name)
+    expected = np.zeros(PERIOD, array.dtype)
     for rank in ranks:
-        expected += _pattern(rank, start, name)
+        expected += _pattern(rank, start, array.dtype)
     for at in range(0, array.size, PERIOD):
         piece = array[at : at + PERIOD]
         if not np.array_equal(piece, expected[: piece.size]):
