@@ -177,7 +177,6 @@ def run(row: Runs, program: str, folder: Path) -> str:
         "HOME": str(folder / "home"),
         "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache")),
         "CUDA_VISIBLE_DEVICES": "",
-        "TF_CPP_MIN_LOG_LEVEL": "2",
     }
     with (folder / "output").open("w") as output:
         try:
@@ -239,6 +238,7 @@ def failures(programs: dict[str, str], runs: Sequence[Runs]) -> Iterator[str]:
 
 
 def main() -> int:
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     runs, others = rows(PAGE.read_text())
     programs = fetched()
     wrong = mistakes(programs, runs, others)
