@@ -115,7 +115,8 @@ def fetched() -> dict[str, str]:
     git = ["git", "-C", str(copy)]
     if not copy.exists():
         subprocess.run(["git", "init", "-q", "--bare", str(copy)], check=True)
-    if subprocess.run([*git, "cat-file", "-e", f"{COMMIT}^{{tree}}"], stderr=-3).returncode:
+    there = [*git, "cat-file", "-e", f"{COMMIT}^{{tree}}"]
+    if subprocess.run(there, stderr=subprocess.DEVNULL).returncode:
         source = os.environ.get("HOROVOD_REPOSITORY", REPOSITORY)
         subprocess.run([*git, "fetch", "-q", "--depth", "1", source, COMMIT], check=True)
 
