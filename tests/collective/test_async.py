@@ -145,14 +145,14 @@ def all_of_it(group: Group) -> None:
     work = group.receive(np.empty(1), 1 - group.rank, async_op=True)
     if group.rank == 0:
         timer = threading.Timer(0.05, os.kill, [os.getpid(), signal.SIGINT])
-        timer.start()
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - it may come at once
+            timer.start()
             work.wait()
         timer.join()
         assert not work.done()
         group.abort("the user had enough")
-    with pytest.raises(GroupError, match="the user had enough"):
-        work.wait()
+    with pytest.raises(GroupError, match=r"the user had enough|has left the group"):
+        work.wait()  # the other one may have been told, and have left, before
     group.close()
     with pytest.raises(GroupError, match="has left the group"):
         group.send(np.empty(1), 1 - group.rank, async_op=True).wait()
