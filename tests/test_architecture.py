@@ -50,12 +50,7 @@ OF_A_TRANSPORT = re.compile(
 # Where Python may name a transport, and why; below the package.
 NAMING = {
     "bench": "rows, plots and other libraries' settings for one of them",
-    "cli/bench/queue.py": "what is measured unless the user says otherwise",
-    "cli/bench/remote.py": "what is measured unless the user says otherwise",
-    "cli/bench/rpc.py": "what is measured unless the user says otherwise",
-    "cli/bench/tensorflow.py": "what is measured unless the user says otherwise",
-    "cli/bench/weights.py": "what is measured unless the user says otherwise",
-    "cli/bench/tf_grpc.py": "what is measured unless the user says otherwise",
+    "cli/bench/tf_grpc.py": "the one that a --network carries",
     "observe/host.py": "doctor tells what the kernel offers to one",
     "observe/rdma.py": "what doctor says of one",
     "rpc/choice.py": "the public type; tests/rpc/test_choice.py compares it with the table",

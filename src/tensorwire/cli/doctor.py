@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from tensorwire.cli.group import Command, single
-from tensorwire.cli.options import DAY, Json, ways
+from tensorwire.cli.options import DAY, Json, transports
 
 if TYPE_CHECKING:
     from tensorwire.rpc.choice import Transport
@@ -58,7 +58,7 @@ def doctor(
     from tensorwire.terminal import console
 
     if transport is not None:
-        ways("--transport", transport)
+        transports([transport], "auto", "grpc")
     required = cast("Transport | None", transport)
     findings, settings = command.examine_host()
     by_rdma, adapters = rdma.examine_host()

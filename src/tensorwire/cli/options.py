@@ -20,6 +20,13 @@ DAY: Final = 86400.0
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Rounds = Annotated[int, typer.Option(min=1, help="Each visits every contender once.")]
 Seconds = Annotated[float, typer.Option(min=0.001, max=DAY, help="Time of one visit.")]
+Transport = Annotated[
+    list[str],
+    typer.Option(
+        help="Any of shm, verbs, tcp; repeat or separate by commas.",
+        show_default="all of this host",
+    ),
+]
 Output = Annotated[Path | None, typer.Option(help="Write the JSON object to this file.")]
 Csv = Annotated[Path | None, typer.Option(help="Write the rows to this CSV file.")]
 Plot = Annotated[
@@ -54,11 +61,14 @@ def choices(option: str, text: str, allowed: Iterable[str]) -> list[str]:
     return chosen
 
 
-def ways(option: str, text: str) -> list[str]:
-    """``choices`` among the transports, ``auto`` and ``grpc``."""
-    from tensorwire.transports import names
+def transports(given: list[str], *others: str) -> list[str]:
+    """``choices`` of ``--transport`` among the transports and ``others``. Where none is given, the
+    transports that this process can have links by, best first."""
+    from tensorwire.transports import names, why_not
 
-    return choices(option, text, ("auto", *names(), "grpc"))
+    if not given:
+        return [name for name in names() if why_not(name) is None]
+    return choices("--transport", ",".join(given), (*names(), *others))
 
 
 SIZES = "by commas or as FROM:TO:FACTOR (8:64M:4); K, M and G are powers of 1024."

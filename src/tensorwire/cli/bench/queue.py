@@ -9,7 +9,17 @@ import typer
 
 from tensorwire.cli.bench.figures import Peers, epilog, measure
 from tensorwire.cli.group import Command, single
-from tensorwire.cli.options import SIZES, Json, Output, Plot, Rounds, Seconds, choices, sizes_of
+from tensorwire.cli.options import (
+    SIZES,
+    Json,
+    Output,
+    Plot,
+    Rounds,
+    Seconds,
+    Transport,
+    sizes_of,
+    transports,
+)
 
 app = single()
 
@@ -23,9 +33,7 @@ app = single()
     ),
 )
 def queue(
-    transport: Annotated[
-        str, typer.Option(help="Tensorwire's: shm, verbs, tcp, or several of them.")
-    ] = "shm,tcp",
+    transport: Transport = [],  # noqa: B006
     sizes: Annotated[str, typer.Option(help=f"Bytes of an item, {SIZES}")] = "1K,1M,16M",
     producers: Annotated[int, typer.Option(min=1, max=64, help="Processes that put.")] = 2,
     rounds: Rounds = 5,
@@ -46,12 +54,11 @@ def queue(
     """
     from tensorwire.bench.suites.queue.contender import find, names
     from tensorwire.bench.suites.queue.suite import OWN, Options, Queues
-    from tensorwire.transports import names as transports
 
     others = [name for name in names() if name not in (OWN, Queues.baseline.contender)]
     compared = Peers.of(peers, others, find)
     wanted = Options(
-        transports=choices("--transport", transport, transports()),
+        transports=transports(transport),
         sizes=sizes_of("--sizes", sizes, 8),
         producers=producers,
         peers=compared.chosen,

@@ -9,7 +9,18 @@ import typer
 
 from tensorwire.cli.bench.figures import Peers, epilog, measure
 from tensorwire.cli.group import Command, single
-from tensorwire.cli.options import SIZES, Json, Output, Plot, Rounds, Seconds, choices, sizes_of
+from tensorwire.cli.options import (
+    SIZES,
+    Json,
+    Output,
+    Plot,
+    Rounds,
+    Seconds,
+    Transport,
+    choices,
+    sizes_of,
+    transports,
+)
 
 app = single()
 
@@ -24,9 +35,7 @@ app = single()
     ),
 )
 def remote(
-    transport: Annotated[
-        list[str], typer.Option(help="shm, verbs or tcp; repeat or separate by commas.")
-    ] = ["shm", "tcp"],  # noqa: B006
+    transport: Transport = [],  # noqa: B006
     sizes: Annotated[str, typer.Option(help=f"Bytes of reads, {SIZES}")] = "8,64K,1M,64M",
     cases: Annotated[
         str,
@@ -53,12 +62,11 @@ def remote(
     """
     from tensorwire.bench.suites.remote.contender import CASES, find, names
     from tensorwire.bench.suites.remote.suite import LIMIT, OWN, Accesses, Options
-    from tensorwire.transports import names as transports
 
     others = [name for name in names() if name not in (OWN, LIMIT.contender)]
     compared = Peers.of(peers, others, find)
     wanted = Options(
-        transports=choices("--transport", ",".join(transport), transports()),
+        transports=transports(transport),
         cases=choices("--cases", cases, CASES),
         sizes=sizes_of("--sizes", sizes),
         peers=compared.chosen,

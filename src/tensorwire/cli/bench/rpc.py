@@ -19,8 +19,8 @@ from tensorwire.cli.options import (
     Seconds,
     choices,
     sizes_of,
+    transports,
     usage,
-    ways,
 )
 
 app = single()
@@ -39,8 +39,11 @@ app = single()
 def rpc(
     transport: Annotated[
         list[str],
-        typer.Option(help="auto, shm, verbs, tcp or grpc; repeat or separate by commas."),
-    ] = ["shm", "tcp"],  # noqa: B006
+        typer.Option(
+            help="auto, shm, verbs, tcp or grpc; repeat or separate by commas.",
+            show_default="all transports of this host",
+        ),
+    ] = [],  # noqa: B006
     sizes: Annotated[str, typer.Option(help=f"Bytes of payload, {SIZES}")] = "8,512K,64M",
     cases: Annotated[
         str,
@@ -89,7 +92,7 @@ def rpc(
     others = [name for name in names() if name not in (OWN, Calls.baseline.contender)]
     compared = Peers.of(peers, others, find)
     wanted = Options(
-        transports=ways("--transport", ",".join(transport)),
+        transports=transports(transport, "auto", "grpc"),
         sizes=sizes_of("--sizes", sizes),
         cases=choices("--cases", cases, CASES),
         origins=choices("--origin", origin, ORIGINS),

@@ -16,9 +16,11 @@ from tensorwire.cli.options import (
     Plot,
     Rounds,
     Seconds,
+    Transport,
     choices,
     size_of,
     sizes_of,
+    transports,
     words,
 )
 
@@ -37,9 +39,7 @@ app = single()
     "not be written, 2 wrong usage, 130 after Ctrl-C, which ends with the figures that there are.",
 )
 def tensorflow(
-    transport: Annotated[
-        list[str], typer.Option(help="shm, verbs, tcp; repeat or separate by commas.")
-    ] = ["shm", "tcp"],  # noqa: B006
+    transport: Transport = [],  # noqa: B006
     cases: Annotated[
         str, typer.Option(help="tensor, many, ps-step, allreduce, mirrored.")
     ] = "tensor,ps-step,allreduce",
@@ -72,10 +72,9 @@ def tensorflow(
     """
     from tensorwire.bench.suites.tensorflow.cases import CASES, MIRRORED, WORD
     from tensorwire.bench.suites.tensorflow.suite import Options, Steps
-    from tensorwire.transports import names
 
     wanted = Options(
-        transports=choices("--transport", ",".join(transport), names()),
+        transports=transports(transport),
         cases=choices("--cases", cases, (*CASES, MIRRORED)),
         sizes=sizes_of("--sizes", sizes, WORD, WORD),
         many_sizes=sizes_of("--many-sizes", many_sizes, WORD, WORD),

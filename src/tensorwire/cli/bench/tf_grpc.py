@@ -18,7 +18,9 @@ from tensorwire.cli.options import (
     Json,
     Output,
     Rounds,
+    Transport,
     choices,
+    transports,
     usage,
     words,
 )
@@ -140,10 +142,7 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
                 show_default=False,
             ),
         ] = "",
-        transport: Annotated[
-            list[str],
-            typer.Option(help="shm, verbs, tcp; repeat or separate by commas."),
-        ] = ["shm", "tcp"],  # noqa: B006
+        transport: Transport = [],  # noqa: B006
         without: Annotated[
             str,
             typer.Option(
@@ -214,14 +213,13 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
             topology_of_ranks,
         )
         from tensorwire.bench.suites.tf_grpc.suite import plot as draw
-        from tensorwire.transports import names as transports
 
         if rate and window > 1:
             raise typer.BadParameter("calls at a --rate have no window", param_hint="--window")
         others = [each for each in names() if each not in (OWN, BASELINE.contender)]
         compared = Peers.of(peers, others, find)
         chosen = [*(LIMITS if limits else ()), *compared.chosen]
-        ahead = choices("--transport", ",".join(transport), transports())
+        ahead = transports(transport)
         link = None
         if network:
             if serve or connect:

@@ -38,7 +38,7 @@ def weights(
         typer.Option(help=f"Bytes of all weights together, {SIZES}"),
     ] = "1G",
     receivers: Annotated[int, typer.Option(min=1, help="Processes that receive.")] = 2,
-    transports: Annotated[str, typer.Option(help="Tensorwire's: shm, tcp.")] = "shm,tcp",
+    transports: Annotated[str, typer.Option(help="Tensorwire's: shm, tcp, or all.")] = "all",
     rounds: Rounds = 5,
     seconds: Seconds = 0.1,
     peers: Annotated[
@@ -62,13 +62,15 @@ def weights(
     from tensorwire.bench.suites.weights.contender import CASES, find, names
     from tensorwire.bench.suites.weights.suite import LIMIT, OWN, Options, Weights
 
+    own = list(dict.fromkeys(way for name in OWN for way in find(name).transports))
+    named = choices("--transports", transports, ("all", *own))
     others = [name for name in names() if name not in (*OWN, LIMIT)]
     compared = Peers.of(peers, others, find)
     wanted = Options(
         cases=choices("--cases", cases, CASES),
         sizes=sizes_of("--sizes", sizes, 1),
         receivers=receivers,
-        transports=choices("--transports", transports, ("shm", "tcp")),
+        transports=own if "all" in named else named,
         peers=compared.chosen,
         limits=limits,
         rounds=rounds,
