@@ -270,7 +270,7 @@ def circles(root: Path) -> Iterator[str]:
 
 
 def door_violations(root: Path, file: Path) -> Iterator[str]:
-    """Whatever is native outside the core comes in by its one door."""
+    """Whatever is native outside the core comes in by its one interface."""
     here = file.relative_to(root)
     frameworks = FRAMEWORK_HEADERS.get(here.parts[2], ()) if here.parts[0] == "src" else ()
     for quote, name in includes(file):

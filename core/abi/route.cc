@@ -80,7 +80,7 @@ int tw_route_attempt(tw_route* route, const tw_offer* offer, tw_route_lacks lack
     const MutexLock lock(route->mutex);
     plan = route->route.plan(now());
   }
-  const route::Found found = route::attempt(
+  const route::AttemptResult found = route::attempt(
       plan, offered,
       [&](std::string_view transport) {
         if (!lacks) return (*runtime)->kind(transport)->why_not();

@@ -346,7 +346,7 @@ class GroupEntry {
                              wire::same_user(ours, welcome.hello),
                              {welcome.addresses.begin(), welcome.addresses.end()}};
     Ref<CallPort> port;
-    const route::Found found = route::attempt(
+    const route::AttemptResult found = route::attempt(
         {route::candidates(runtime_.kinds()), {}, policy_}, offer,
         [&](std::string_view transport) { return runtime_.kind(transport)->why_not(); },
         [&](std::string_view, const std::string& address) -> Status {

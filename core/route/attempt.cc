@@ -42,8 +42,9 @@ std::vector<Candidate> candidates(std::span<const std::unique_ptr<Kind>> kinds) 
   return out;
 }
 
-Found attempt(const Plan& plan, const Offer& offer, const WhyNot& why_not, const Connect& connect) {
-  Found found;
+AttemptResult attempt(const Plan& plan, const Offer& offer, const WhyNot& why_not,
+                      const Connect& connect) {
+  AttemptResult found;
   for (const Candidate& transport : plan.transports) {
     bool only_now;
     std::string why = obstacle(transport, plan, offer, why_not, only_now);

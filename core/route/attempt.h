@@ -40,7 +40,7 @@ struct Plan {
   Policy policy;
 };
 
-struct Found {
+struct AttemptResult {
   std::string transport;          // of the link; empty: none was made
   std::vector<Reason> reasons;    // for each better one
   std::vector<Reason> unreached;  // of these, those that were tried
@@ -53,6 +53,7 @@ using WhyNot = std::function<Status(std::string_view transport)>;
 using Connect = std::function<Status(std::string_view transport, const std::string& address)>;
 
 // Takes as long as `connect` does.
-Found attempt(const Plan& plan, const Offer& offer, const WhyNot& why_not, const Connect& connect);
+AttemptResult attempt(const Plan& plan, const Offer& offer, const WhyNot& why_not,
+                      const Connect& connect);
 
 }  // namespace tw::route

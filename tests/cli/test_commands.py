@@ -294,7 +294,7 @@ def test_what_ends_a_command_leaves_nothing_behind(
         signal.signal(signal.SIGINT, before)
     assert process.stderr is not None
     said = process.stderr.readline()  # it measures, or is about to
-    # The folder of a conversation, and the server's door to shared memory.
+    # The folder of a conversation, and the server's listener for shared memory.
     wait(
         lambda: all(any(folder.iterdir()) for folder in folders.values()), folders.values(), process
     )

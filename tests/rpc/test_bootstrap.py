@@ -19,7 +19,7 @@ from tests.rpc.test_open import ask
 import tensorwire
 from tensorwire import _core, environment
 from tensorwire.rpc import bootstrap, target
-from tensorwire.rpc.client import opening
+from tensorwire.rpc.client import attempt
 
 
 class FakeServer:
@@ -279,7 +279,7 @@ def test_addresses_are_followed_on_the_host_that_was_called(
     monkeypatch: pytest.MonkeyPatch, dialled: str, address: str, followed: bool
 ) -> None:
     monkeypatch.setenv(environment.DATA_HOSTS, "192.0.2.0/24, 2001:db8::8")
-    why_not = opening._why_not_followed(address, target.parse(dialled))
+    why_not = attempt._why_not_followed(address, target.parse(dialled))
     assert (why_not is None) == followed
 
 

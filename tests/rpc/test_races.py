@@ -19,7 +19,7 @@ from tensorwire.rpc.choice import policy
 from tensorwire.rpc.client import uplink
 from tensorwire.rpc.client.call import ActiveCall
 from tensorwire.rpc.options import Limits
-from tensorwire.rpc.serving.arrivals import Arrivals
+from tensorwire.rpc.serving.peer_watcher import PeerWatcher
 from tensorwire.rpc.weak import WeakMembers
 
 LIMIT_SECONDS = 30.0
@@ -100,15 +100,15 @@ def test_a_peer_that_two_threads_find_is_told_of_once(monkeypatch: pytest.Monkey
     class Server:
         def peers(self) -> list[str]:
             if next(looks) == 0:  # b comes, and another thread sees it first
-                others.append(Beside(arrivals.follow))
+                others.append(Beside(watcher.follow))
                 return ["a"]
             return ["a", "b"]
 
     core: Any = Server()
-    arrivals = Arrivals(core, told.append)
-    arrivals.follow()
+    watcher = PeerWatcher(core, told.append)
+    watcher.follow()
     others[0].join()
-    arrivals.follow()
+    watcher.follow()
     assert told == ["a", "b"]
 
 

@@ -24,7 +24,8 @@ def _hostile(case: tuple[str, str]) -> Part:
 
 PARTS: Final[dict[str, Named]] = {
     **{
-        f"hostile {kind} {door}": Named(_hostile((kind, door)), 0.3) for kind, door in hostile.CASES
+        f"hostile {kind} {listener}": Named(_hostile((kind, listener)), 0.3)
+        for kind, listener in hostile.CASES
     },
     "killed": Named(kills.killed, 4.0),
     "interrupted": Named(kills.interrupted, 2.0),

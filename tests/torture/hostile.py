@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hostile connections of every kind at every door, while good clients call."""
+"""Hostile connections of every kind at every listener, while good clients call."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.torture.processes import (
 CONNECTIONS: Final = 10_000
 MOST_A_SECOND: Final = 1000
 MOST_SECONDS: Final = 60.0
-"""For one kind at one door."""
+"""For one kind at one listener."""
 _AFTERMATH_SECONDS: Final = 20.0
 """Within which a server has forgotten its attackers."""
 _GROWTH_MIB: Final = 32.0
@@ -33,7 +33,9 @@ _PEAK_MIB: Final = 256.0
 """While twenty greedy links are open."""
 
 KINDS: Final = {**strangers.KINDS, **intruders.KINDS}
-CASES: Final = tuple((name, door) for name, (doors, _) in KINDS.items() for door in doors)
+CASES: Final = tuple(
+    (name, listener) for name, (listeners, _) in KINDS.items() for listener in listeners
+)
 
 
 def attack(talk: Conversation, order: dict[str, Any]) -> None:
@@ -43,7 +45,11 @@ def attack(talk: Conversation, order: dict[str, Any]) -> None:
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 8192), most))
     scene = strangers.Scene(
-        order["host"], order["port"], order["door"], random.Random(order["seed"]), order["source"]
+        order["host"],
+        order["port"],
+        order["listener"],
+        random.Random(order["seed"]),
+        order["source"],
     )
     began = told = time.monotonic()
     end = began + order["seconds"]
@@ -68,10 +74,10 @@ def run(scale: float, seed: int, say: Say) -> list[Row]:
 
 
 def one(case: tuple[str, str], scale: float, seed: int, say: Say) -> Row:
-    """A kind at a door, on a server of its own."""
-    name, door = case
-    with tormented(f"{name} · {door}", say) as row, child(service.serve, {}) as server:
-        order = {"kind": name, "door": door, "port": server.talk.hear(), "seed": seed}
+    """A kind at a listener, on a server of its own."""
+    name, listener = case
+    with tormented(f"{name} · {listener}", say) as row, child(service.serve, {}) as server:
+        order = {"kind": name, "listener": listener, "port": server.talk.hear(), "seed": seed}
         with calling(f"127.0.0.1:{order['port']}", seed) as good:
             _attacked(row, server, good, order, scale, say)
         if server.poll() is not None:

@@ -260,7 +260,7 @@ def descriptors(link: Link, rng: random.Random) -> None:
 _ANY: Final = ("tcp", "unix")
 _UNIX: Final = ("unix",)
 _MISCHIEF: Final[dict[str, tuple[tuple[str, ...], Mischief, int, bool]]] = {
-    # the name: its doors, what it does, how many links of it stay open, whether it brings the rings
+    # the name: its listeners, what it does, how many links of it stay open, whether it brings rings
     "guests": (_ANY, guest, 0, True),
     "garbage frames": (_ANY, garbage, 10, True),
     "damaged frames": (_ANY, damaged, 10, True),
@@ -312,7 +312,7 @@ def _kind(do: Mischief, keep: int, rings: bool) -> Kind:
 
 def _raw(invitation: wire.Invitation) -> Link:
     """A proved unix connection before RINGS."""
-    connection = wire.knock(invitation.address(wire.SHM), wire.SHM)
+    connection = wire.dial(invitation.address(wire.SHM), wire.SHM)
     wire.shake_hands(connection, invitation, wire.SHM)
     return Link(connection)
 
@@ -328,5 +328,6 @@ def _invitations(scene: Scene) -> Iterator[wire.Invitation]:
 
 
 KINDS: Final[dict[str, tuple[tuple[str, ...], Kind]]] = {
-    name: (doors, _kind(do, keep, rings)) for name, (doors, do, keep, rings) in _MISCHIEF.items()
+    name: (listeners, _kind(do, keep, rings))
+    for name, (listeners, do, keep, rings) in _MISCHIEF.items()
 }

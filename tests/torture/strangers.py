@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Those who are nobody: connections to each door that never prove anything.
+"""Those who are nobody: connections to each listener that never prove anything.
 
 Each kind is a generator that makes one connection each time it is asked.
 """
@@ -32,14 +32,14 @@ class Scene(NamedTuple):
 
     host: str
     port: int
-    door: str
+    listener: str
     rng: random.Random
     source: str
     """Address that its calls of Open come from."""
 
     @property
     def transport(self) -> int:
-        return wire.SHM if self.door == "unix" else wire.TCP
+        return wire.SHM if self.listener == "unix" else wire.TCP
 
     def invited(self) -> wire.Invitation:
         return wire.invited(self.host, self.port, self.source)
@@ -49,20 +49,20 @@ Kind = Callable[[Scene], Iterator[None]]
 
 
 class Visitor:
-    """Knocks at one door, again and again; keeps so many connections open at a time."""
+    """Dials one listener, again and again; keeps so many connections open at a time."""
 
     def __init__(self, scene: Scene, keep: int = 0) -> None:
         self._scene = scene
         self._keep = keep
         self.held: deque[socket.socket] = deque()
-        if scene.door != "grpc":
+        if scene.listener != "grpc":
             self._address = scene.invited().address(scene.transport)
 
-    def knock(self) -> socket.socket:
-        if self._scene.door == "grpc":
+    def dial(self) -> socket.socket:
+        if self._scene.listener == "grpc":
             made = socket.create_connection((self._scene.host, self._scene.port), SHORT)
         else:
-            made = wire.knock(self._address, self._scene.transport)
+            made = wire.dial(self._address, self._scene.transport)
         made.settimeout(SHORT)
         self.held.append(made)
         while len(self.held) > self._keep + 1:
@@ -70,8 +70,8 @@ class Visitor:
         return made
 
     def first_words(self, invitation: wire.Invitation | None = None) -> bytes:
-        """What a client of that door says first."""
-        if self._scene.door == "grpc":
+        """What a client of that listener says first."""
+        if self._scene.listener == "grpc":
             return http2.PREFACE + http2.frame(4, 0, 0) + http2.request(1, wire.hello())
         session = invitation.session if invitation else secrets.token_bytes(16)
         nobody = wire.Invitation(session, bytes(16), bytes(32), ())
@@ -81,7 +81,7 @@ class Visitor:
 def silent(scene: Scene) -> Iterator[None]:
     visitor = Visitor(scene, keep=600)
     while True:
-        visitor.knock()
+        visitor.dial()
         yield
 
 
@@ -90,7 +90,7 @@ def drip(scene: Scene) -> Iterator[None]:
     visitor = Visitor(scene, keep=200)
     words = visitor.first_words()
     while True:
-        visitor.knock()
+        visitor.dial()
         for one in list(visitor.held)[:: max(1, len(visitor.held) // 10)]:
             with contextlib.suppress(OSError):
                 one.send(scene.rng.choice(words).to_bytes(1, "little"))
@@ -100,7 +100,7 @@ def drip(scene: Scene) -> Iterator[None]:
 def garbage(scene: Scene) -> Iterator[None]:
     visitor = Visitor(scene, keep=20)
     while True:
-        connection = visitor.knock()
+        connection = visitor.dial()
         connection.sendall(scene.rng.randbytes(scene.rng.randrange(1, 4096)))
         yield
 
@@ -109,7 +109,7 @@ def truncated(scene: Scene) -> Iterator[None]:
     """The beginning of what is due, then the end of the connection."""
     visitor = Visitor(scene, keep=20)
     while True:
-        connection = visitor.knock()
+        connection = visitor.dial()
         words = visitor.first_words()
         connection.sendall(words[: scene.rng.randrange(len(words))])
         with contextlib.suppress(OSError):
@@ -120,15 +120,15 @@ def truncated(scene: Scene) -> Iterator[None]:
 def half_handshake(scene: Scene) -> Iterator[None]:
     """All that is due, then nothing."""
     visitor = Visitor(scene, keep=300)
-    if scene.door == "grpc":
+    if scene.listener == "grpc":
         while True:
             begun = http2.PREFACE + http2.frame(4, 0, 0) + http2.headers(1)
-            visitor.knock().sendall(begun)
+            visitor.dial().sendall(begun)
             yield
     while True:
         invitation = scene.invited()
         for _ in range(64):
-            visitor.knock().sendall(visitor.first_words(invitation))
+            visitor.dial().sendall(visitor.first_words(invitation))
             yield
 
 
@@ -136,7 +136,7 @@ def reset(scene: Scene) -> Iterator[None]:
     """Connections that end with RST, after nothing or after some words."""
     visitor = Visitor(scene, keep=1)
     while True:
-        connection = visitor.knock()
+        connection = visitor.dial()
         words = visitor.first_words()
         connection.sendall(words[: scene.rng.randrange(len(words) + 1)])
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -150,7 +150,7 @@ def wrong_proof(scene: Scene) -> Iterator[None]:
     while True:
         invitation = scene.invited()
         for _ in range(64):
-            connection = visitor.knock()
+            connection = visitor.dial()
             connection.sendall(visitor.first_words(invitation))
             answer = wire.exactly(connection, 80)
             stolen = answer[48:] if scene.rng.random() < 0.5 else secrets.token_bytes(32)
@@ -165,7 +165,7 @@ def wrong_proof(scene: Scene) -> Iterator[None]:
 def unknown_session(scene: Scene) -> Iterator[None]:
     visitor = Visitor(scene)
     while True:
-        connection = visitor.knock()
+        connection = visitor.dial()
         connection.sendall(visitor.first_words())
         with contextlib.suppress(ConnectionError, wire.RefusedError):
             code = struct.unpack_from("<I", wire.exactly(connection, 80), 8)[0]
@@ -179,7 +179,7 @@ def descriptors(scene: Scene) -> Iterator[None]:
     visitor = Visitor(scene, keep=50)
     opened = os.open("/dev/null", os.O_RDONLY)
     while True:
-        connection = visitor.knock()
+        connection = visitor.dial()
         words = visitor.first_words()
         for byte in words[: scene.rng.randrange(1, 8)]:
             with contextlib.suppress(BlockingIOError, TimeoutError):

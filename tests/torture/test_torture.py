@@ -52,9 +52,10 @@ def test_parts_are_chosen_by_words() -> None:
 
 
 CASES = [
-    f"hostile {kind} {doors[i % len(doors)]}" for i, (kind, (doors, _)) in enumerate(KINDS.items())
+    f"hostile {kind} {listeners[i % len(listeners)]}"
+    for i, (kind, (listeners, _)) in enumerate(KINDS.items())
 ]
-"""Each kind at one of its doors."""
+"""Each kind at one of its listeners."""
 ROUNDS = {
     "strangers": CASES[: len(CASES) // 2],
     "intruders": CASES[len(CASES) // 2 :],

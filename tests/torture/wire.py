@@ -121,8 +121,8 @@ def proof(
     return hmac.digest(invitation.secret, said, "sha256")
 
 
-def knock(address: str, transport: int, source: str = "127.0.0.1") -> socket.socket:
-    """A connection to a door of the data plane."""
+def dial(address: str, transport: int, source: str = "127.0.0.1") -> socket.socket:
+    """A connection to a listener of the data plane."""
     if transport == SHM:
         made = socket.socket(socket.AF_UNIX)
         made.settimeout(LIMIT_SECONDS)
@@ -406,7 +406,7 @@ def slab(size: int) -> int:
 
 def link(invitation: Invitation, transport: int, source: str = "127.0.0.1") -> Link:
     """A legitimate link; what happens on it is up to its owner."""
-    connection = knock(invitation.address(transport), transport, source)
+    connection = dial(invitation.address(transport), transport, source)
     try:
         shake_hands(connection, invitation, transport)
         return ShmLink(connection) if transport == SHM else Link(connection)

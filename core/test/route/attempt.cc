@@ -17,8 +17,9 @@ struct World {
   std::map<std::string, Status> lacking;
   std::vector<std::string> tried;
 
-  Found attempt(const Offer& offer, Policy policy = {}, std::vector<Reason> passed_over = {},
-                std::vector<Candidate> transports = kCandidates) {
+  AttemptResult attempt(const Offer& offer, Policy policy = {},
+                        std::vector<Reason> passed_over = {},
+                        std::vector<Candidate> transports = kCandidates) {
     return route::attempt(
         {std::move(transports), std::move(passed_over), std::move(policy)}, offer,
         [this](std::string_view transport) {
@@ -44,7 +45,7 @@ std::string told(const std::vector<Reason>& reasons) {
 
 TEST_CASE("attempt: the best transport is taken, whatever the order of the offer") {
   World world;
-  const Found found = world.attempt(kAll);
+  const AttemptResult found = world.attempt(kAll);
   CHECK(found.transport == "near");
   CHECK(found.reasons.empty());
   CHECK(world.tried == std::vector<std::string>{"near:/s"});
@@ -55,7 +56,7 @@ TEST_CASE("attempt: why each better transport is not the one") {
   Offer offer = kAll;
   SUBCASE("another host") {
     offer.same_host = false;
-    const Found found = world.attempt(offer);
+    const AttemptResult found = world.attempt(offer);
     CHECK(found.transport == "fast");
     CHECK(told(found.reasons) ==
           "near: the server runs on another host, or under another kernel\n");
@@ -69,25 +70,26 @@ TEST_CASE("attempt: why each better transport is not the one") {
   }
   SUBCASE("not offered; a name that begins with another one's is another one") {
     offer.addresses = {"nearer:/s", "near", "fast:h:1"};
-    const Found found = world.attempt(offer);
+    const AttemptResult found = world.attempt(offer);
     CHECK(found.transport == "fast");
     CHECK(told(found.reasons) == "near: the server does not offer it\n");
   }
   SUBCASE("forbidden, and missing here") {
     world.lacking["fast"] = {Code::kFailedPrecondition, "there is no device"};
-    const Found found = world.attempt(offer, {"", {"near"}, ""});
+    const AttemptResult found = world.attempt(offer, {"", {"near"}, ""});
     CHECK(found.transport == "plain");
     CHECK(told(found.reasons) == "near: forbidden\nfast: there is no device\n");
   }
   SUBCASE("passed over") {
-    const Found found = world.attempt(offer, {"", {"near"}, ""}, {{"fast", "its links fail"}});
+    const AttemptResult found =
+        world.attempt(offer, {"", {"near"}, ""}, {{"fast", "its links fail"}});
     CHECK(found.transport == "plain");
     CHECK(told(found.reasons) == "near: forbidden\nfast: its links fail\n");
     CHECK(found.unreached.empty());
   }
   SUBCASE("tried in vain") {
     world.failures["near:/s"] = {Code::kUnavailable, "refused"};
-    const Found found = world.attempt(offer);
+    const AttemptResult found = world.attempt(offer);
     CHECK(found.transport == "fast");
     CHECK(told(found.reasons) == "near: near:/s: refused\n");
     CHECK(told(found.unreached) == told(found.reasons));
@@ -98,7 +100,7 @@ TEST_CASE("attempt: all addresses of a transport are tried") {
   World world;
   world.failures["plain:h:1"] = {Code::kUnavailable, "no route"};
   SUBCASE("until one is reached") {
-    const Found found = world.attempt(kAll, {"plain", {}, "a test"});
+    const AttemptResult found = world.attempt(kAll, {"plain", {}, "a test"});
     CHECK(found.transport == "plain");
     CHECK(told(found.reasons) ==
           "near: plain is required by a test\n"
@@ -106,7 +108,7 @@ TEST_CASE("attempt: all addresses of a transport are tried") {
   }
   SUBCASE("and each says why not") {
     world.failures["plain:h:2"] = {Code::kDeadlineExceeded, "no answer"};
-    const Found found = world.attempt(kAll, {"plain", {}, "a test"});
+    const AttemptResult found = world.attempt(kAll, {"plain", {}, "a test"});
     CHECK(found.transport.empty());
     CHECK(told(found.unreached) == "plain: plain:h:1: no route, plain:h:2: no answer\n");
     CHECK_FALSE(found.final);
@@ -133,7 +135,7 @@ TEST_CASE("attempt: it is final when nothing would go otherwise another time") {
 TEST_CASE("attempt: only what is better than the present link is tried") {
   World world;
   world.failures["near:/s"] = {Code::kUnavailable, "refused"};
-  const Found found = world.attempt(kAll, {}, {}, {kCandidates[0]});
+  const AttemptResult found = world.attempt(kAll, {}, {}, {kCandidates[0]});
   CHECK(found.transport.empty());
   CHECK(world.tried == std::vector<std::string>{"near:/s"});
 }

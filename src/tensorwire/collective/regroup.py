@@ -123,7 +123,7 @@ class _Epoch:
         return found
 
 
-class _Door:
+class _Newcomers:
     """Which of the processes that ask to come in are still there."""
 
     def __init__(self, epoch: _Epoch) -> None:
@@ -158,7 +158,7 @@ def _choose(member: _Member, timeout: float) -> Value:
     epoch = _Epoch(member.store, member.epoch + 1)
     epoch.come(member.rank)
     proposer = Proposer(member.rank, member.size, epoch.record(member.rank))
-    door = _Door(epoch)
+    asking = _Newcomers(epoch)
     here = {member.rank}
     until = time.monotonic() + timeout
     settled: float | None = None
@@ -173,7 +173,7 @@ def _choose(member: _Member, timeout: float) -> Value:
         settled = settled or now
         if now < settled + _TURN * left.index(member.rank):
             continue
-        newcomers, unsure = door.look()
+        newcomers, unsure = asking.look()
         if not unsure and _propose(
             epoch, member.rank, member.size, proposer, Value(tuple(left), tuple(newcomers))
         ):

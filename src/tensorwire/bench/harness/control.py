@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the bench says to its agents: one JSON object in a line, over a unix socket, or from host to
-host over TCP (``door``)."""
+host over TCP (``listener``)."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from tensorwire.bench.harness.control import AgentError, Control, LostError
-from tensorwire.bench.harness.door import Arrival, StrangerError, knock
+from tensorwire.bench.harness.listener import Hello, StrangerError, connect
 from tensorwire.bench.harness.meeting import Command, Meeting, RanksError
 from tensorwire.bench.harness.processes import START_SECONDS, STOP_SECONDS, started
 from tensorwire.bench.harness.resources import Monitor, Watched
@@ -48,7 +48,7 @@ def _arrive(meeting: Meeting) -> tuple[Control, Where]:
     while True:
         try:
             where = meeting.where()
-            return knock(*where, Arrival(rank, 0, told)), where
+            return connect(*where, Hello(rank, 0, told)), where
         except (OSError, StrangerError) as error:  # also of what a job of this name has left
             wrong = isinstance(error, StrangerError) and meeting.secret is not None
             if wrong or time.monotonic() > end:
@@ -152,7 +152,7 @@ class _Follower:
                 leader.close()
 
     def _conversation(self, number: int, first: dict[str, Any]) -> Control:
-        made = knock(*self._where, Arrival(self._rank, number, first))
+        made = connect(*self._where, Hello(self._rank, number, first))
         self._conversations.append(made)
         return made
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from tensorwire.bench.harness.control import AgentError, Control, LostError
-from tensorwire.bench.harness.door import Door
+from tensorwire.bench.harness.listener import Listener
 from tensorwire.bench.harness.meeting import LOOPBACK, Command, Meeting, RanksError, Told
 from tensorwire.bench.harness.processes import START_SECONDS, Hello, started
 from tensorwire.bench.harness.resources import Monitor, Sample, Watched, together
@@ -43,13 +43,18 @@ class Ranks:
     """
 
     def __init__(
-        self, members: Sequence[_Member], near: bool, door: Door, command: Command, port: int
+        self,
+        members: Sequence[_Member],
+        near: bool,
+        listener: Listener,
+        command: Command,
+        port: int,
     ) -> None:
         self.size = len(members)
         self.near = near
         self.names = [each.name for each in members]
         self._members = members
-        self._door = door
+        self._listener = listener
         self._command = command
         self._port = port
         self._times = 0
@@ -76,21 +81,21 @@ class Ranks:
         self._times += 1
         number = self._times
         with ExitStack() as stack:
-            stack.callback(self._door.forget, number)
+            stack.callback(self._listener.forget, number)
             for member, order in zip(self._members, orders, strict=True):
                 if member.control is not None:
                     self._tell(member.control, {"start": dict(order), "number": number})
-            own = started(lambda path: [self._command(orders[0], self._door.host, path)], 1)
+            own = started(lambda path: [self._command(orders[0], self._listener.host, path)], 1)
             found = [*stack.enter_context(own)]
             for rank in range(1, self.size):
-                taken = self._door.take(rank, number, 2 * START_SECONDS, self.check)
+                taken = self._listener.take(rank, number, 2 * START_SECONDS, self.check)
                 if taken is None:
                     raise AgentError(f"no agent comes from rank {rank} on {self.names[rank]}")
-                control, arrival = taken
+                control, hello = taken
                 stack.callback(control.close)
-                found.append((control, arrival.told))
-                if "error" in arrival.told:
-                    raise AgentError(f"rank {rank} on {self.names[rank]}: {arrival.told['error']}")
+                found.append((control, hello.told))
+                if "error" in hello.told:
+                    raise AgentError(f"rank {rank} on {self.names[rank]}: {hello.told['error']}")
             yield found
 
     @contextmanager
@@ -165,11 +170,11 @@ def leading(meeting: Meeting, command: Command, port: int = 0) -> Iterator[Ranks
         try:
             if secret is None:
                 secret = secrets.token_bytes()
-                door = stack.enter_context(Door(LOOPBACK, 0, secret))
+                listener = stack.enter_context(Listener(LOOPBACK, 0, secret))
                 folder.callback(shutil.rmtree, place.folder, ignore_errors=True)
-                meeting.publish(door.port, secret)
+                meeting.publish(listener.port, secret)
             else:
-                door = stack.enter_context(Door(*meeting.address(), secret))
+                listener = stack.enter_context(Listener(*meeting.address(), secret))
         except OSError as error:
             raise RanksError(f"rank 0 cannot listen at {meeting.at}: {error}") from None
         own = meeting.told()
@@ -177,23 +182,23 @@ def leading(meeting: Meeting, command: Command, port: int = 0) -> Iterator[Ranks
         missing, found = [], []
         end = time.monotonic() + START_SECONDS
         for rank in range(1, place.size):
-            taken = door.take(rank, 0, max(end - time.monotonic(), 0), lambda: None)
+            taken = listener.take(rank, 0, max(end - time.monotonic(), 0), lambda: None)
             if taken is None:
                 missing.append(rank)
                 continue
-            control, arrival = taken
+            control, hello = taken
             stack.callback(control.close)
-            told = msgspec.convert(arrival.told, Told)
+            told = msgspec.convert(hello.told, Told)
             members.append(_Member(told.name, told.host, control))
             found.append((rank, told.given))
         folder.close()  # nobody looks there any more
-        ranks = Ranks(members, meeting.secret is None, door, command, port)
+        ranks = Ranks(members, meeting.secret is None, listener, command, port)
         try:
             if missing:
                 who = ", ".join(map(str, missing))
                 raise RanksError(
                     f"rank {who} of {place.size} has not come in {START_SECONDS:.0f} s: is each "
-                    f"started with this command, and does it reach {door.host}:{door.port}?"
+                    f"started with this command, and does it reach {listener.host}:{listener.port}?"
                 )
             for rank, given in found:
                 _compare(rank, given, meeting.given)

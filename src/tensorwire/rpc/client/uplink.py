@@ -28,7 +28,7 @@ from tensorwire.rpc import bootstrap, instrumentation, lifetime, registry, statu
 from tensorwire.rpc import metadata as meta
 from tensorwire.rpc.choice import Path, Policy
 from tensorwire.rpc.client import idle
-from tensorwire.rpc.client.opening import Found, Opening, reasons
+from tensorwire.rpc.client.attempt import AttemptResult, LinkAttempt, reasons
 from tensorwire.rpc.options import OWN_CONNECTIONS, Limits, Options
 from tensorwire.rpc.refusals import Offer, Refusal, Refusals
 from tensorwire.rpc.waiting import wait
@@ -389,7 +389,7 @@ class Uplink:
         attempt.done.set()
         return taken
 
-    def _go_without(self, found: Found, attempt: _Attempt) -> None:
+    def _go_without(self, found: AttemptResult, attempt: _Attempt) -> None:
         """Lock held. The attempt has come to nothing."""
         if found.final:
             self._settle(found.reasons)
@@ -400,9 +400,9 @@ class Uplink:
             attempt.refusal = found.refusal
         self._choose(self._no_link(found.reasons))
 
-    def _open(self, wait_for_ready: bool | None, offer: Offer) -> Found:
+    def _open(self, wait_for_ready: bool | None, offer: Offer) -> AttemptResult:
         try:
-            found = Opening(
+            found = LinkAttempt(
                 self.target,
                 self.policy,
                 self.limits,
@@ -415,7 +415,7 @@ class Uplink:
             if not self._closing.is_set():
                 LOGGER.exception("%s: exception while opening the data plane", self.target)
             why = f"opening the data plane failed: {error!r}"
-            return Found(None, reasons(self.policy, why))
+            return AttemptResult(None, reasons(self.policy, why))
         for name in found.unreached:
             registry.FAILED.get().count(name)
         return found

@@ -21,11 +21,11 @@ from tensorwire.rpc import bootstrap, instrumentation, lifetime, probe, registry
 from tensorwire.rpc.choice import Path, Transport, policy, tell_tuning
 from tensorwire.rpc.client.peer import Peer
 from tensorwire.rpc.options import Options, limits, tell_what_has_no_effect
-from tensorwire.rpc.serving.arrivals import Arrivals
 from tensorwire.rpc.serving.dispatch import Dispatcher
 from tensorwire.rpc.serving.gateway import Gateway
 from tensorwire.rpc.serving.limit import CountingPool, Limit
 from tensorwire.rpc.serving.methods import Handler, Methods
+from tensorwire.rpc.serving.peer_watcher import PeerWatcher
 from tensorwire.rpc.waiting import wait
 
 _DRAIN_SECONDS: Final = 0.01  # how often a stopping server looks whether its last call has ended
@@ -161,7 +161,7 @@ class Server(grpc.Server):
         with lifetime.starting_threads(), self._changed:
             core = self._open()
         bounds = self._limits  # not self: nothing here keeps the server
-        Arrivals(core, lambda native: callback(Peer(native, bounds))).follow()
+        PeerWatcher(core, lambda native: callback(Peer(native, bounds))).follow()
 
     def data_plane(self) -> _core.Server:
         """What serves a channel's link. ValueError: the server does not run."""

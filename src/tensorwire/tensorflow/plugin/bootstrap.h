@@ -6,8 +6,9 @@
 //
 // TensorFlow's gRPC is unauthenticated: whoever reaches a worker's port may run graphs on it, and
 // may as well ask for an invitation here. The data plane adds no more trust and takes no less: an
-// invitation admits one connection for half a minute, the shared-memory door opens to processes of
-// the same user only, and nobody without an invitation gets past the handshake of the tcp door.
+// invitation admits one connection for half a minute, the listener for shared memory takes
+// processes of the same user only, and nobody without an invitation gets past the handshake of the
+// one for tcp.
 #pragma once
 
 #include <string>

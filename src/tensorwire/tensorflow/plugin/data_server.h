@@ -22,7 +22,7 @@ class Served;
 
 class DataServer {
  public:
-  // `host`: the name by which the cluster knows this worker. The tcp door is open on all
+  // `host`: the name by which the cluster knows this worker. The tcp listener is bound to all
   // addresses of the host, as TensorFlow's gRPC port is, or on loopback when that is its name.
   // `planned`: null, where nothing is.
   static absl::Status start(WorkerService* worker, const std::string& host,

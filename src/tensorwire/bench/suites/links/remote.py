@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A server on another host for links to be measured to: who comes has proved the secret of both
-ends at a ``Door``, before anything it says is read, and has a server of its own while it stays."""
+ends to a ``Listener``, before anything it says is read, and has a server of its own while it
+stays."""
 
 from __future__ import annotations
 
@@ -14,11 +15,11 @@ import msgspec
 
 from tensorwire import progress
 from tensorwire.bench.harness.control import AgentError, Control
-from tensorwire.bench.harness.door import Arrival, Door, StrangerError, knock
+from tensorwire.bench.harness.listener import Hello, Listener, StrangerError, connect
 from tensorwire.bench.harness.processes import expect
 from tensorwire.bench.suites.links.service import Server, serving
 
-_TUNER: Final = Arrival(1, 0, {})
+_TUNER: Final = Hello(1, 0, {})
 _SECONDS: Final = 30.0
 """For a server to begin."""
 _LOOK_SECONDS: Final = 600.0
@@ -44,7 +45,7 @@ def reached(where: tuple[str, int], secret: bytes) -> Iterator[Server]:
     """The server that ``serve`` begins there for us. AgentError."""
     host, port = where
     try:
-        control = knock(host, port, secret, _TUNER)
+        control = connect(host, port, secret, _TUNER)
     except (OSError, StrangerError) as error:
         raise AgentError(
             f"{host}:{port}: {error}: is tensorwire tune links --serve running there, with this "
@@ -66,14 +67,14 @@ def serve(where: tuple[str, int], secret: bytes) -> int:
     host, port = where
     with ExitStack() as stack:
         try:
-            door = stack.enter_context(Door(host, port, secret))
+            listener = stack.enter_context(Listener(host, port, secret))
         except OSError as error:
             progress.say(f"tensorwire tune links: cannot listen at {host}:{port}: {error}")
             return 1
-        progress.say(f"tensorwire tune links: serving at {host}:{door.port}; Ctrl-C ends it")
+        progress.say(f"tensorwire tune links: serving at {host}:{listener.port}; Ctrl-C ends it")
         with suppress(KeyboardInterrupt):
             while True:
-                come = door.take(_TUNER.rank, _TUNER.number, _LOOK_SECONDS, lambda: None)
+                come = listener.take(_TUNER.rank, _TUNER.number, _LOOK_SECONDS, lambda: None)
                 if come is not None:
                     with closing(come[0]), suppress(OSError):  # who is lost is served no more
                         _attend(come[0], host, port and port + 1)

@@ -11,7 +11,7 @@ from tensorwire.log import LOGGER
 from tensorwire.rpc import events
 
 
-class Arrivals:
+class PeerWatcher:
     """``came`` gets each peer of ``core`` until that is closed, by the events thread; its
     exceptions are logged."""
 

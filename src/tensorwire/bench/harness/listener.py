@@ -46,7 +46,7 @@ class StrangerError(Exception):
     """The other end does not have the secret."""
 
 
-class Arrival(msgspec.Struct, frozen=True):
+class Hello(msgspec.Struct, frozen=True):
     """The first message of who has come: rank, and the number of the conversation, of which 0 is
     about the rank as a whole. told: what else there is to know."""
 
@@ -55,7 +55,7 @@ class Arrival(msgspec.Struct, frozen=True):
     told: dict[str, Any]
 
 
-def knock(host: str, port: int, secret: bytes, arrival: Arrival) -> Control:
+def connect(host: str, port: int, secret: bytes, hello: Hello) -> Control:
     """A conversation with the bench that listens there. Raises OSError and StrangerError."""
     connection = socket.create_connection((host, port), _PROOF_SECONDS)
     control = Control(connection)
@@ -65,7 +65,7 @@ def knock(host: str, port: int, secret: bytes, arrival: Arrival) -> Control:
         if not hmac.compare_digest(_read(connection), _proof(secret, b"is here", theirs, mine)):
             raise StrangerError("it has another secret")
         _keep(connection)
-        control.send(msgspec.to_builtins(arrival))
+        control.send(msgspec.to_builtins(hello))
         return control
     except BaseException:
         control.close()
@@ -94,18 +94,18 @@ def _keep(connection: socket.socket) -> None:
         connection.setsockopt(level, option, value)
 
 
-class Door:
+class Listener:
     """Where ranks come, while the context is open. host: as it is bound. Raises OSError."""
 
     def __init__(self, host: str, port: int, secret: bytes) -> None:
-        self._listener = socket.create_server((host, port))
-        self.host, self.port = self._listener.getsockname()
+        self._socket = socket.create_server((host, port))
+        self.host, self.port = self._socket.getsockname()
         self._secret = secret
         self._strangers = threading.BoundedSemaphore(_MOST_STRANGERS)
         self._changed = threading.Condition()  # guards what follows
-        self._come: dict[tuple[int, int], tuple[Control, Arrival]] = {}
+        self._come: dict[tuple[int, int], tuple[Control, Hello]] = {}
         self._over: set[int] = set()  # numbers of conversations that nobody wants any more
-        self._thread = threading.Thread(target=self._listen, name="door", daemon=True)
+        self._thread = threading.Thread(target=self._listen, name="listener", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -117,16 +117,16 @@ class Door:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)  # which ends accept()
+        self._socket.shutdown(socket.SHUT_RDWR)  # which ends accept()
         self._thread.join()
-        self._listener.close()
+        self._socket.close()
         with self._changed:
             for control, _ in self._come.values():
                 control.close()
 
     def take(
         self, rank: int, number: int, seconds: float, check: Callable[[], None]
-    ) -> tuple[Control, Arrival] | None:
+    ) -> tuple[Control, Hello] | None:
         """That conversation, which becomes the caller's; None: it has not come. check: is called
         again and again, and may raise."""
         end = time.monotonic() + seconds
@@ -148,7 +148,7 @@ class Door:
     def _listen(self) -> None:
         while True:
             try:
-                connection, _ = self._listener.accept()
+                connection, _ = self._socket.accept()
             except ConnectionAbortedError:  # a stranger has thought better of it
                 continue
             except OSError:
@@ -181,11 +181,11 @@ class Door:
         return True
 
     def _enters(self, control: Control) -> bool:
-        arrival = msgspec.convert(control.receive(), Arrival)
-        key = (arrival.rank, arrival.number)
+        hello = msgspec.convert(control.receive(), Hello)
+        key = (hello.rank, hello.number)
         with self._changed:
-            if key in self._come or arrival.number in self._over:
+            if key in self._come or hello.number in self._over:
                 return False
-            self._come[key] = control, arrival
+            self._come[key] = control, hello
             self._changed.notify_all()
         return True

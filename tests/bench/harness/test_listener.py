@@ -14,27 +14,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tensorwire.bench.harness import control
-from tensorwire.bench.harness.door import Arrival, Door, StrangerError, knock
+from tensorwire.bench.harness.listener import Hello, Listener, StrangerError, connect
 
 HOST, SECRET = "127.0.0.1", b"a secret of both ends"
 LIMIT_SECONDS = 30.0
 
 
 @pytest.fixture
-def opened() -> Iterator[Door]:
-    with Door(HOST, 0, SECRET) as opened:
+def opened() -> Iterator[Listener]:
+    with Listener(HOST, 0, SECRET) as opened:
         yield opened
 
 
-def taken(opened: Door, rank: int, number: int) -> control.Control:
+def taken(opened: Listener, rank: int, number: int) -> control.Control:
     found = opened.take(rank, number, LIMIT_SECONDS, lambda: None)
     assert found is not None
     return found[0]
 
 
-def test_conversations_are_taken_by_their_names(opened: Door) -> None:
-    second = knock(HOST, opened.port, SECRET, Arrival(2, 1, {"pid": 7}))
-    first = knock(HOST, opened.port, SECRET, Arrival(1, 1, {}))
+def test_conversations_are_taken_by_their_names(opened: Listener) -> None:
+    second = connect(HOST, opened.port, SECRET, Hello(2, 1, {"pid": 7}))
+    first = connect(HOST, opened.port, SECRET, Hello(1, 1, {}))
     for mine, other in zip(
         [taken(opened, 1, 1), taken(opened, 2, 1)], (first, second), strict=True
     ):
@@ -46,13 +46,13 @@ def test_conversations_are_taken_by_their_names(opened: Door) -> None:
     assert opened.take(1, 1, 0, lambda: None) is None, "it was taken"
 
 
-def test_who_has_another_secret_does_not_come_in(opened: Door) -> None:
+def test_who_has_another_secret_does_not_come_in(opened: Listener) -> None:
     with pytest.raises(StrangerError, match="the secrets differ"):
-        knock(HOST, opened.port, b"another", Arrival(1, 1, {}))
+        connect(HOST, opened.port, b"another", Hello(1, 1, {}))
     assert opened.take(1, 1, 0, lambda: None) is None
 
 
-def test_who_comes_learns_that_it_is_another_door() -> None:
+def test_who_comes_learns_that_it_is_another_listener() -> None:
     """One that lets everybody in, and does not know the secret."""
     with socket.create_server((HOST, 0)) as listener:
 
@@ -64,13 +64,13 @@ def test_who_comes_learns_that_it_is_another_door() -> None:
         thread = threading.Thread(target=answer)
         thread.start()
         with pytest.raises(StrangerError, match="another secret"):
-            knock(HOST, listener.getsockname()[1], SECRET, Arrival(1, 1, {}))
+            connect(HOST, listener.getsockname()[1], SECRET, Hello(1, 1, {}))
         thread.join(LIMIT_SECONDS)
 
 
-def test_silent_strangers_keep_nobody_from_coming(opened: Door) -> None:
+def test_silent_strangers_keep_nobody_from_coming(opened: Listener) -> None:
     silent = [socket.create_connection((HOST, opened.port)) for _ in range(20)]
-    knock(HOST, opened.port, SECRET, Arrival(1, 1, {})).close()
+    connect(HOST, opened.port, SECRET, Hello(1, 1, {})).close()
     taken(opened, 1, 1).close()
     for stranger in silent:
         stranger.close()
@@ -78,7 +78,7 @@ def test_silent_strangers_keep_nobody_from_coming(opened: Door) -> None:
 
 @given(sent=st.binary(min_size=64, max_size=200))
 def test_what_strangers_say_is_not_read_as_messages(sent: bytes) -> None:
-    with Door(HOST, 0, SECRET) as opened:
+    with Listener(HOST, 0, SECRET) as opened:
         with socket.create_connection((HOST, opened.port)) as stranger:
             stranger.settimeout(LIMIT_SECONDS)
             assert len(stranger.recv(64)) == 32
@@ -88,19 +88,19 @@ def test_what_strangers_say_is_not_read_as_messages(sent: bytes) -> None:
         assert not opened._come
 
 
-def test_what_nobody_wants_is_closed(opened: Door) -> None:
-    early = knock(HOST, opened.port, SECRET, Arrival(1, 5, {}))
-    knock(HOST, opened.port, SECRET, Arrival(1, 6, {})).close()
+def test_what_nobody_wants_is_closed(opened: Listener) -> None:
+    early = connect(HOST, opened.port, SECRET, Hello(1, 5, {}))
+    connect(HOST, opened.port, SECRET, Hello(1, 6, {})).close()
     taken(opened, 1, 6).close()
     opened.forget(5)
     assert early.receive() == {}
-    late = knock(HOST, opened.port, SECRET, Arrival(2, 5, {}))
+    late = connect(HOST, opened.port, SECRET, Hello(2, 5, {}))
     assert late.receive() == {}
     for each in (early, late):
         each.close()
 
 
-def test_who_waits_looks_after_others(opened: Door) -> None:
+def test_who_waits_looks_after_others(opened: Listener) -> None:
     def check() -> None:
         raise ValueError("somebody is lost")
 
@@ -108,9 +108,9 @@ def test_who_waits_looks_after_others(opened: Door) -> None:
         opened.take(1, 1, LIMIT_SECONDS, check)
 
 
-def test_long_messages_are_refused(monkeypatch: pytest.MonkeyPatch, opened: Door) -> None:
+def test_long_messages_are_refused(monkeypatch: pytest.MonkeyPatch, opened: Listener) -> None:
     monkeypatch.setattr(control, "MOST_BYTES", 100)
-    other = knock(HOST, opened.port, SECRET, Arrival(1, 1, {}))
+    other = connect(HOST, opened.port, SECRET, Hello(1, 1, {}))
     mine = taken(opened, 1, 1)
     other.send({"long": "x" * 100})
     with pytest.raises(control.AgentError, match="more than 100 bytes"):

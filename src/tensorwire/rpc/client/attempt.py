@@ -23,7 +23,7 @@ _LOCAL_SOCKET: Final = re.compile(r"/(?:[^/\0]*/)*tensorwire-[^/\0]+/s").fullmat
 
 
 @dataclass(frozen=True)
-class Found:
+class AttemptResult:
     """What an attempt came to.
 
     reasons: for each transport that is better than the link's, why it is not the one. unreached:
@@ -42,7 +42,7 @@ class Found:
         return self.failure == _core.ATTEMPT_FINAL
 
 
-class Opening:
+class LinkAttempt:
     """target: as the user wrote it. ask: calls Open. serves: the calls that the server begins.
     connect: makes a link, as ``_core.connect``."""
 
@@ -63,7 +63,7 @@ class Opening:
         self._dial = connect
         self._link: _core.Peer | None = None
 
-    def run(self, route: _core.Route) -> Found:
+    def run(self, route: _core.Route) -> AttemptResult:
         several = targets.why_not_one(self._target)
         if several is not None:
             return self._none(several, _core.ATTEMPT_FINAL)
@@ -81,7 +81,7 @@ class Opening:
             self._policy.why_not,
             lambda transport, address: self._connect(transport, address, answer),
         )
-        return Found(
+        return AttemptResult(
             self._link,
             {transport: why for transport, why, _ in reasons},
             tuple(transport for transport, _, tried in reasons if tried),
@@ -112,8 +112,8 @@ class Opening:
             told = f"{code}: {error.details}{_remedy(transport, error)}"
             raise _core.StatusError(error.code, told) from None
 
-    def _none(self, reason: str, failure: int, refusal: Refusal | None = None) -> Found:
-        return Found(None, reasons(self._policy, reason), failure=failure, refusal=refusal)
+    def _none(self, reason: str, failure: int, refusal: Refusal | None = None) -> AttemptResult:
+        return AttemptResult(None, reasons(self._policy, reason), failure=failure, refusal=refusal)
 
 
 def reasons(policy: Policy, reason: str) -> dict[str, str]:
