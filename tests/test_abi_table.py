@@ -10,6 +10,12 @@ CORE = Path(__file__).resolve().parents[1] / "core"
 HEADERS = sorted((CORE / "tensorwire").glob("*.h"))
 TEXT = "".join(header.read_text() for header in HEADERS)
 DECLARATION = re.compile(r"^[a-z][\w *]*?\b(tw_\w+)\(", re.MULTILINE)
+# A function that has a status, to the line before the next one.
+DEFINITION = re.compile(
+    r"^[a-z][\w *]*?\b(tw_\w+)\([^;{]*\btw_status\* status\)(?: try)? \{\n(.*?)^\}$",
+    re.MULTILINE | re.DOTALL,
+)
+HANDED_ON = re.compile(r"  return tw_\w+\([^;]*;\n")
 ENTRY = re.compile(r"^  ENTRY\((\w+), (tw_\w+)\)", re.MULTILINE)
 
 
@@ -28,6 +34,23 @@ def test_every_function_is_in_the_table() -> None:
     ]
 
 
-def test_the_door_leads_to_every_header() -> None:
-    door = (CORE / "tensorwire.h").read_text()
-    assert re.findall(r'#include "tensorwire/(\w+)\.h"', door) == [each.stem for each in HEADERS]
+def test_want_of_memory_is_a_status() -> None:
+    """What can tell one has a handler of std::bad_alloc, or hands on to a function that has one:
+    nothing is thrown across the ABI."""
+    bodies = {
+        match[1]: match[2]
+        for file in sorted((CORE / "abi").glob("*.cc"))
+        for match in DEFINITION.finditer(file.read_text())
+    }
+    assert len(bodies) > 50
+    bare = {
+        name
+        for name, body in bodies.items()
+        if "catch (const std::bad_alloc&)" not in body and HANDED_ON.fullmatch(body) is None
+    }
+    assert bare == set()
+
+
+def test_the_header_includes_every_part() -> None:
+    header = (CORE / "tensorwire.h").read_text()
+    assert re.findall(r'#include "tensorwire/(\w+)\.h"', header) == [each.stem for each in HEADERS]

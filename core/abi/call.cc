@@ -171,11 +171,13 @@ tw_events* tw_events_create() try {
 } catch (const std::bad_alloc&) {
   return none<tw_events*>();
 }
-int tw_events_descriptor(tw_events* queue, int* descriptor, tw_status* status) {
+int tw_events_descriptor(tw_events* queue, int* descriptor, tw_status* status) try {
   const auto made = of(queue)->descriptor();
   if (!made) return report(status, made.status());
   *descriptor = *made;
   return TW_OK;
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
 }
 size_t tw_events_wait(tw_events* queue, const tw_wait* wait, uint64_t* tokens, size_t room,
                       int* closed) {

@@ -72,9 +72,11 @@ int tw_settings(tw_visit_fact visit, void* context, tw_status* status) try {
   return no_memory(status);
 }
 
-int tw_link_tuning(tw_status* status) {
+int tw_link_tuning(tw_status* status) try {
   auto runtime = Runtime::get();
   return report(status, runtime ? (*runtime)->link_table_status() : runtime.status());
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
 }
 
 void tw_each_setting(tw_visit_setting visit, void* context) try {
