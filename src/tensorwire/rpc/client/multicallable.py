@@ -46,6 +46,12 @@ else:
 
 Metadata = Iterable[tuple[str | bytes, str | bytes]] | None
 
+# Of a call, as gRPC's methods take them: timeout in seconds, metadata, credentials, whether it
+# waits for the server, compression.
+_Options = tuple[
+    float | None, Metadata, grpc.CallCredentials | None, bool | None, grpc.Compression | None
+]
+
 # grpcio counts deadlines in nanoseconds since 1970, in 64 bits. One that does not fit has passed,
 # and so has NaN.
 _LONGEST_SECONDS = 2**63 / 1e9 - time()
@@ -113,18 +119,17 @@ class _MultiCallable:
             stock = self._by_grpc = make(self._name, *self._of_stock, **self._named)
         return stock
 
-    def _route(
-        self,
-        timeout: float | None,
-        credentials: grpc.CallCredentials | None,
-        wait_for_ready: bool | None,
-        metadata: Metadata,
-    ) -> tuple[_core.Peer | None, float | None]:
+    def _route(self, options: _Options) -> tuple[_core.Peer | None, _Options]:
+        """The link that a call takes (None: gRPC), and its options for that: with what is left of
+        the timeout, and metadata that can be gone through again."""
+        timeout, metadata, credentials, wait_for_ready, compression = options
+        metadata = _kept(metadata)
         if timeout is not None and not 0 < timeout < _LONGEST_SECONDS:
             timeout = -1.0
-        if credentials is not None:
-            return None, timeout  # gRPC decides whether they may be sent
-        return self._way.route(timeout, wait_for_ready, metadata)
+        link = None
+        if credentials is None:  # else gRPC decides whether they may be sent
+            link, timeout = self._way.route(timeout, wait_for_ready, metadata)
+        return link, (timeout, metadata, credentials, wait_for_ready, compression)
 
     def _serialized(self, request: Any) -> Any:
         """Raises CallError; StatusError for a request that is too large."""
@@ -145,27 +150,20 @@ class _MultiCallable:
         kind: type[ActiveCall],
         one_request: bool,
         request: Any,
-        timeout: float | None,
-        metadata: Metadata,
-        credentials: grpc.CallCredentials | None,
-        wait_for_ready: bool | None,
-        compression: grpc.Compression | None,
+        options: _Options,
     ) -> Any:
         """A call in progress; a CallError in its place when it could not begin. ``request`` is an
         iterable unless ``one_request``. Raises CallError when that one cannot be serialized."""
-        metadata = _kept(metadata)
         try:
-            link, timeout = self._route(timeout, credentials, wait_for_ready, metadata)
+            link, options = self._route(options)
         except status.CallError as error:
             return error.begun()
         if link is None:
             stock = self._stock()
             if not one_request:
                 request = iterator_of(request)
-            return (stock.future if kind is ResponseFuture else stock)(
-                request, timeout, metadata, credentials, wait_for_ready, compression
-            )
-        return self._start(link, kind, one_request, request, timeout, metadata)
+            return (stock.future if kind is ResponseFuture else stock)(request, *options)
+        return self._start(link, kind, one_request, request, options)
 
     def _start(
         self,
@@ -173,10 +171,10 @@ class _MultiCallable:
         kind: type[ActiveCall],
         one_request: bool,
         request: Any,
-        timeout: float | None,
-        metadata: Metadata,
+        options: _Options,
     ) -> Any:
         """As ``_begin``, on the data plane."""
+        timeout, metadata, *_ = options
         try:
             message = self._serialized(request) if one_request else None
         except _core.StatusError as error:
@@ -220,9 +218,8 @@ class UnaryUnary(_MultiCallable, _UnaryUnary):
         link = self._way.link
         try:
             if link is None or metadata is not None or credentials is not None or not link.alive:
-                return self._call(
-                    request, timeout, metadata, credentials, wait_for_ready, compression, False
-                )
+                options = (timeout, metadata, credentials, wait_for_ready, compression)
+                return self._call(request, options, False)
             serializer = self._serializer
             if serializer is not None:
                 try:
@@ -258,23 +255,17 @@ class UnaryUnary(_MultiCallable, _UnaryUnary):
     def _call(
         self,
         request: Any,
-        timeout: float | None,
-        metadata: Metadata,
-        credentials: grpc.CallCredentials | None,
-        wait_for_ready: bool | None,
-        compression: grpc.Compression | None,
+        options: _Options,
         with_call: bool,
         into: Sequence[BytesLike | None] | None = None,
     ) -> Any:
         """Any unary call: the response, or with the ended call if ``with_call``. into: as
         ``receive_into`` takes it."""
-        metadata = _kept(metadata)
-        link, timeout = self._route(timeout, credentials, wait_for_ready, metadata)
+        link, options = self._route(options)
         if link is None:
             stock = self._stock()
-            return (stock.with_call if with_call else stock)(
-                request, timeout, metadata, credentials, wait_for_ready, compression
-            )
+            return (stock.with_call if with_call else stock)(request, *options)
+        timeout, metadata, *_ = options
         message = self._serialized(request)
         pairs = status.call_metadata(metadata)
         if timeout is not None and timeout <= 0:
@@ -307,9 +298,9 @@ class UnaryUnary(_MultiCallable, _UnaryUnary):
         segments."""
         if running_loop() is not None:
             self._tell()
-        options = (timeout, metadata, None, wait_for_ready, None, False, into)
+        options = (timeout, metadata, None, wait_for_ready, None)
         try:
-            return self._call(request, *options)
+            return self._call(request, options, False, into)
         except _core.StatusError as error:
             raise status.CallError(error.code, error.details) from None
 
@@ -324,10 +315,9 @@ class UnaryUnary(_MultiCallable, _UnaryUnary):
     ) -> tuple[Any, grpc.Call]:
         if running_loop() is not None:
             self._tell()
+        options = (timeout, metadata, credentials, wait_for_ready, compression)
         try:
-            response: tuple[Any, grpc.Call] = self._call(
-                request, timeout, metadata, credentials, wait_for_ready, compression, True
-            )
+            response: tuple[Any, grpc.Call] = self._call(request, options, True)
         except _core.StatusError as error:
             raise status.CallError(error.code, error.details) from None
         return response
@@ -342,7 +332,7 @@ class UnaryUnary(_MultiCallable, _UnaryUnary):
         compression: grpc.Compression | None = None,
     ) -> Any:
         options = (timeout, metadata, credentials, wait_for_ready, compression)
-        return self._begin(ResponseFuture, True, request, *options)
+        return self._begin(ResponseFuture, True, request, options)
 
 
 class UnaryStream(_MultiCallable, _UnaryStream):
@@ -358,7 +348,7 @@ class UnaryStream(_MultiCallable, _UnaryStream):
         compression: grpc.Compression | None = None,
     ) -> Any:
         options = (timeout, metadata, credentials, wait_for_ready, compression)
-        return self._begin(ResponseStream, True, request, *options)
+        return self._begin(ResponseStream, True, request, options)
 
 
 class StreamUnary(_MultiCallable, _StreamUnary):
@@ -387,15 +377,14 @@ class StreamUnary(_MultiCallable, _StreamUnary):
     ) -> tuple[Any, grpc.Call]:
         if running_loop() is not None:
             self._tell()
-        metadata = _kept(metadata)
-        link, timeout = self._route(timeout, credentials, wait_for_ready, metadata)
+        options = (timeout, metadata, credentials, wait_for_ready, compression)
+        link, options = self._route(options)
         if link is None:
-            options = (timeout, metadata, credentials, wait_for_ready, compression)
             answer: tuple[Any, grpc.Call] = self._stock().with_call(
                 iterator_of(request_iterator), *options
             )
             return answer
-        call = self._start(link, ResponseFuture, False, request_iterator, timeout, metadata)
+        call = self._start(link, ResponseFuture, False, request_iterator, options)
         try:
             return call.wait_for_result(), call
         except BaseException:
@@ -412,7 +401,7 @@ class StreamUnary(_MultiCallable, _StreamUnary):
         compression: grpc.Compression | None = None,
     ) -> Any:
         options = (timeout, metadata, credentials, wait_for_ready, compression)
-        return self._begin(ResponseFuture, False, request_iterator, *options)
+        return self._begin(ResponseFuture, False, request_iterator, options)
 
 
 class StreamStream(_MultiCallable, _StreamStream):
@@ -428,7 +417,7 @@ class StreamStream(_MultiCallable, _StreamStream):
         compression: grpc.Compression | None = None,
     ) -> Any:
         options = (timeout, metadata, credentials, wait_for_ready, compression)
-        return self._begin(ResponseStream, False, request_iterator, *options)
+        return self._begin(ResponseStream, False, request_iterator, options)
 
 
 class Calling(grpc.Channel):
