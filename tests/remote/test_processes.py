@@ -7,12 +7,12 @@ import gc
 import os
 import signal
 import threading
-from collections.abc import Callable
 from concurrent import futures
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.forked import inherited
 from tests.pausing import paused
 from tests.remote.owner import away
 from tests.remote.pairs import ALL, PATIENCE, pair
@@ -169,37 +169,19 @@ def test_stale_handles_of_a_dead_process() -> None:
             device.open(stale)
 
 
-def _code(call: Callable[[], object]) -> str:
-    try:
-        call()
-    except remote.RemoteError as error:
-        return str(error.code)
-    return "nothing"
-
-
 def test_a_forked_child_is_told_to_connect_itself(transport: Any) -> None:
     with away() as owner, remote.connect(owner.target, transport=transport) as device:
         tensor = device.open("made")
         tensor[:4].write(np.arange(4, dtype=np.uint8))
-        read, write = os.pipe()
-        child = os.fork()
-        if child == 0:
-            try:
-                row = np.zeros(tensor.shape, np.uint8)
-                codes = [
-                    _code(tensor.read),
-                    _code(lambda: tensor.write(row)),
-                    _code(lambda: tensor.start_read(row)),
-                    _code(lambda: device.open("made")),
-                ]
-                os.write(write, " ".join(codes).encode())
-            finally:
-                os._exit(0)
-        os.close(write)
-        with os.fdopen(read) as pipe:
-            said = pipe.read()
-        os.waitpid(child, 0)
-        assert said == "9 9 9 14"
+        row = np.zeros(tensor.shape, np.uint8)
+        found = inherited(
+            tensor.read,
+            lambda: tensor.write(row),
+            lambda: tensor.start_read(row),
+            lambda: device.open("made"),
+        )
+        assert [each.split(":")[0] for each in found] == [*["RemoteError"] * 3, "PeerLostError"]
+        assert all("fork" in each for each in found[:3])
         assert tensor[:4].read().tolist() == [0, 1, 2, 3]  # the parent's goes on
 
 
