@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 OWN: Final = "tensorwire"
 BASELINE: Final = Entry("grpcio", "grpc")
 LIMITS: Final = ("memory", "sockets")
-WARM_UP_SECONDS: Final = 2.0
-SECONDS: Final = 10.0
 PORT: Final = 50001
 
 
