@@ -375,10 +375,10 @@ Ref<Call> CallPort::find(uint64_t stream) const {
 // taken in. A stream without a call is one that has ended here or whose start waits, too.
 Result<Receiver::Cost> CallPort::on_wait(uint64_t stream, std::span<const std::byte> header,
                                          uint64_t payload_bytes, const Receiver::Cost& ahead) {
-  auto decoded = wire::decode_call_header(header);
-  if (!decoded) return decoded.status();
+  const auto flags = wire::decode_call_flags(header);
+  if (!flags) return flags.status();
   Receiver::Cost cost;
-  if (decoded->has(wire::call_flag::kPayload)) {
+  if ((*flags & wire::call_flag::kPayload) != 0) {
     const Ref<Call> call = find(stream);
     const int64_t credit =
         call ? call->peer_credit()

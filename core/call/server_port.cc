@@ -96,12 +96,17 @@ Ref<ServerCall> ServerPort::next_waiting(Status& refusal) {
   Ref<ServerCall> call;
   while (!entry.messages.empty()) {
     Ref<Parcel> message = entry.messages.pop();
-    const auto header = wire::decode_call_header(message->header());  // it was good before
-    if (!call && !(call = make_call(message, *header, entry.deadline))) return nullptr;
-    const bool end = header->has(flag::kEnd);
+    // All were good before. The first one's header is decoded anew: to keep that for all that wait
+    // would take more memory than their messages do.
+    if (!call) {
+      const auto start = wire::decode_call_header(message->header());
+      if (!(call = make_call(message, *start, entry.deadline))) return nullptr;
+    }
+    const uint8_t flags = *wire::decode_call_flags(message->header());
+    const bool end = (flags & flag::kEnd) != 0;
     if (!message->ok())
       refusal = message->status();
-    else if (header->has(flag::kPayload))
+    else if ((flags & flag::kPayload) != 0)
       (void)call->enqueue(std::move(message));
     if (end) call->end_input();
   }

@@ -26,7 +26,13 @@ void one(fuzz::Input input) {
   if ((input.byte() & 1) != 0) limits.max_metadata_bytes = input.byte();
   const Bytes bytes = input.rest();
   const auto view = decode_call_header(bytes, limits);
+  const auto flags = decode_call_flags(bytes);
+  if (!flags.ok()) {
+    require(!view.ok(), "a header is no better than its fixed part");
+    fuzz::require_sentence(flags.status());
+  }
   if (!view.ok()) return fuzz::require_sentence(view.status());
+  require(*flags == view->flags, "the flags alone are those of the header");
 
   const auto initial = list(view->initial, limits);
   const auto trailing = list(view->trailing, limits);

@@ -128,6 +128,15 @@ Status check_flags(const CallFixed& f) {
   return {};
 }
 
+Status take_fixed(Cursor& from, CallFixed& out) {
+  const size_t length = from.left();
+  std::span<const std::byte> piece;
+  if (!from.take(kCallFixedSize, piece))
+    return bad("length is ", length, ", below ", kCallFixedSize);
+  out = load<CallFixed>(piece.data());
+  return check_flags(out);
+}
+
 Status take_metadata(Cursor& from, std::string_view which, const CallLimits& limits,
                      MetadataView& out) {
   std::span<const std::byte> piece;
@@ -236,12 +245,8 @@ std::byte* encode_call_header(std::byte* out, const CallHeader& header) {
 Result<CallHeaderView> decode_call_header(std::span<const std::byte> bytes,
                                           const CallLimits& limits) {
   Cursor from(bytes);
-  std::span<const std::byte> piece;
-  if (!from.take(kCallFixedSize, piece)) {
-    return bad("length is ", bytes.size(), ", below ", kCallFixedSize);
-  }
-  const auto fixed = load<CallFixed>(piece.data());
-  if (Status s = check_flags(fixed); !s.ok()) return s;
+  CallFixed fixed;
+  if (Status s = take_fixed(from, fixed); !s.ok()) return s;
   CallHeaderView view;
   view.flags = fixed.flags;
   view.code = static_cast<Code>(fixed.code);
@@ -265,6 +270,13 @@ Result<CallHeaderView> decode_call_header(std::span<const std::byte> bytes,
   if (from.left() != 0)
     return bad("length is ", bytes.size(), ", ", from.left(), " bytes too long");
   return view;
+}
+
+Result<uint8_t> decode_call_flags(std::span<const std::byte> bytes) {
+  Cursor from(bytes);
+  CallFixed fixed;
+  if (Status s = take_fixed(from, fixed); !s.ok()) return s;
+  return fixed.flags;
 }
 
 Status check_method(std::string_view method) {

@@ -115,6 +115,10 @@ std::byte* encode_call_header(std::byte* out, const CallHeader& header);
 Result<CallHeaderView> decode_call_header(std::span<const std::byte> bytes,
                                           const CallLimits& limits = {});
 
+// The flags alone, of a message that is not all there yet: the rest of its header is decoded once
+// it is handed up. INTERNAL as above, for the fixed part.
+Result<uint8_t> decode_call_flags(std::span<const std::byte> bytes);
+
 // The same rules for what a local user chose; INVALID_ARGUMENT. Metadata above the limit is
 // RESOURCE_EXHAUSTED, as it is in gRPC.
 Status check_method(std::string_view method);

@@ -149,6 +149,9 @@ TEST_CASE("a call header that is cut anywhere, or too long, is refused") {
       INFO("cut to " << cut);
       check_says(decode_call_header(std::span(whole).first(cut)).status(), Code::kInternal,
                  {"protocol error: call header: "});
+      const auto flags = decode_call_flags(std::span(whole).first(cut));
+      CHECK(flags.ok() == (cut >= kCallFixedSize));
+      if (flags) CHECK(*flags == header.flags);
     }
     Bytes longer = whole;
     longer.push_back({});
