@@ -330,7 +330,6 @@ void AccessPort::on_closed(const Status& why) {
   link_.nudge(arrival_);
 }
 
-// Baton held.
 void AccessPort::on_lost(const Status& why) {
   std::vector<Ref<Grant>> grants;
   EndedAccesses ended;

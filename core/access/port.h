@@ -116,18 +116,19 @@ class AccessPort final : public MemoryPort, private WordWaits::Waiter {
   bool over() const;
 
  private:
-  Status on_region(const wire::Region& region) override;
+  Status on_region(const wire::Region& region) TW_REQUIRES(link_.baton()) override;
   Status on_region_gone(uint64_t region) override;
   Result<std::byte*> on_operation(const wire::OperationFrame& operation,
-                                  std::span<const std::byte> here) override;
+                                  std::span<const std::byte> here)
+      TW_REQUIRES(link_.baton()) override;
   Result<std::byte*> on_outcome(const wire::OutcomeFrame& outcome,
                                 std::span<const std::byte> here) override;
-  Status on_placed(wire::FrameType type) override;
-  void settle_now() override;
+  Status on_placed(wire::FrameType type) TW_REQUIRES(link_.baton()) override;
+  void settle_now() TW_REQUIRES(link_.baton()) override;
 
-  Status start_due() override;
+  Status start_due() TW_REQUIRES(link_.baton()) override;
   Status on_completion(const Completion& completion) override;
-  Status take_immediates() override;
+  Status take_immediates() TW_REQUIRES(link_.baton()) override;
 
   bool idle() const TW_REQUIRES(link_.send_mutex()) override {
     return !out_.pending() && initiator_.outstanding() == 0;
@@ -168,8 +169,9 @@ class AccessPort final : public MemoryPort, private WordWaits::Waiter {
   // for reading only: what is read there must not overtake them.
   std::atomic<bool> writing_{false};
 
-  Event arrival_;                      // of immediates, and of changes to words
-  bool wrote_ = false;                 // baton: the peer has written since the last look
+  Event arrival_;  // of immediates, and of changes to words
+  // The peer has written since the last look.
+  bool wrote_ TW_GUARDED_BY(link_.baton()) = false;
   std::atomic<size_t> immediates_{0};  // how many wait to be taken
 };
 

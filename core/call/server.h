@@ -149,12 +149,12 @@ class ServerPort final : public CallPort {
   friend class Server;
   friend class ServerCall;
 
-  Status on_request(Ref<Parcel> message) override;
+  Status on_request(Ref<Parcel> message) TW_REQUIRES(link_.baton()) override;
   void on_gone() override;
   bool returns_later() const override { return handling_.load(std::memory_order_relaxed) != 0; }
   void on_closing(const Status& why) override;
   void end_all(const Status& why) override;
-  Status begin(Ref<Parcel> message);
+  Status begin(Ref<Parcel> message) TW_REQUIRES(link_.baton());
   Ref<ServerCall> make_call(const Ref<Parcel>& start, const wire::CallHeaderView& header,
                             Nanos deadline);
   Ref<ServerCall> next_waiting(Status& refusal) TW_REQUIRES(waiting_mutex_);
@@ -163,7 +163,8 @@ class ServerPort final : public CallPort {
 
   const Ref<Server> server_;
   std::atomic<bool> ready_{false};
-  Ref<ServerCall>* poll_slot_ = nullptr;  // baton: where finish_and_poll wants the next call
+  // Where finish_and_poll wants the next call.
+  Ref<ServerCall>* poll_slot_ TW_GUARDED_BY(link_.baton()) = nullptr;
   // Calls under way: their replies will take the released leases along.
   std::atomic<uint32_t> handling_{0};
 

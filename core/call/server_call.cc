@@ -145,7 +145,7 @@ bool ServerCall::finish_and_poll(Code code, std::string_view details,
                                  Ref<ServerCall>& next) {
   ServerPort& port = server_port();
   // Taken ahead of the reply: the next request then finds somebody awake, and needs no doorbell.
-  if (!link_.try_drive()) {
+  if (!port.link_.try_drive()) {
     const bool finished = finish(code, details, trailing, payload, segments, keeper);
     next = port.server_->take_queued(port);
     return finished;
@@ -157,10 +157,17 @@ bool ServerCall::finish_and_poll(Code code, std::string_view details,
     next = port.server_->take_queued(port);
   } else {
     const auto sent = [&] { return !outgoing->borrowed(); };
-    link_.at_pace([&](Nanos until) { return link_.drive(sent, until); });
+    port.link_.at_pace([&](Nanos until) {
+      port.link_.baton().held();
+      return port.link_.drive(sent, until);
+    });
   }
-  link_.drive_briefly([&] { return static_cast<bool>(next) || (outgoing && outgoing->borrowed()); },
-                      [&] { port.poll_slot_ = nullptr; });
+  port.link_.drive_briefly(
+      [&] { return static_cast<bool>(next) || (outgoing && outgoing->borrowed()); },
+      [&] {
+        port.link_.baton().held();
+        port.poll_slot_ = nullptr;
+      });
   if (outgoing) depart(outgoing, segments, keeper);
   return finished;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who drives a link. One thread at a time holds the baton and moves the link's bytes; the others
 // sleep on their own Event and are woken either because what they wait for has happened or because
-// the baton has become free.
+// the baton has become free. Clang checks who holds it (base/mutex.h), within a function at least.
 #pragma once
 
 #include <atomic>
@@ -11,7 +11,7 @@
 
 namespace tw {
 
-class Baton {
+class TW_CAPABILITY("baton") Baton {
  public:
   // One thread's place in the queue of those who wait while somebody else drives.
   struct Waiter {
@@ -21,7 +21,7 @@ class Baton {
     Waiter* previous = nullptr;
   };
 
-  bool try_take() {
+  bool try_take() TW_TRY_ACQUIRE(true) {
     return !taken_.load(std::memory_order_relaxed) &&
            !taken_.exchange(true, std::memory_order_seq_cst);
   }
@@ -30,15 +30,16 @@ class Baton {
 
   // For whoever has seen that there is something to do, but cannot wait: when the baton is taken,
   // its holder is told by free().
-  bool take_or_flag() {
+  bool take_or_flag() TW_TRY_ACQUIRE(true) {
     if (try_take()) return true;
     flagged_.store(true, std::memory_order_seq_cst);
     // Freed in between: either the holder has seen the flag, or this exchange gets the baton.
     return !taken_.exchange(true, std::memory_order_seq_cst);
   }
 
-  // Frees the baton and wakes one waiter to take it, if anybody waits.
-  bool pass_to_waiter() {
+  // Frees the baton and wakes one waiter to take it, if anybody waits. False: it is held() still,
+  // which clang knows no word for.
+  bool pass_to_waiter() TW_RELEASE() {
     const MutexLock lock(mutex_);
     if (!first_) return false;
     taken_.store(false, std::memory_order_seq_cst);
@@ -48,7 +49,7 @@ class Baton {
 
   // Frees the baton. True: somebody came in vain meanwhile, so that the link has to be looked at
   // again.
-  bool free() {
+  bool free() TW_RELEASE() {
     taken_.store(false, std::memory_order_seq_cst);
     {
       // A waiter that queued up too late for pass_to_waiter() and too early to find the baton free.
@@ -57,6 +58,9 @@ class Baton {
     }
     return flagged_.exchange(false, std::memory_order_seq_cst);
   }
+
+  // In a lambda, or a function that a port is called by, which clang cannot follow.
+  void held() const TW_ASSERT_HELD() {}
 
   void enter(Waiter& waiter) {
     const MutexLock lock(mutex_);

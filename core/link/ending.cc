@@ -52,7 +52,7 @@ bool Link::drained() {
   return sender_.leases() == 0 && !sender_.pending() && memory_->idle();
 }
 
-// Baton held. Of a link that closes and owes nothing: the peer has yet to get the last of it.
+// Of a link that closes and owes nothing: the peer has yet to get the last of it.
 bool Link::lingers() {
   const MutexLock lock(send_mutex_);
   if (sends_ != Sends::kOn || !transport_->undelivered()) return false;
@@ -74,7 +74,6 @@ void Link::close(Status why) {
   kick(false);
 }
 
-// Baton held.
 void Link::lose(Status why) {
   if (lost()) return;
   life_.fail(why);
@@ -114,13 +113,13 @@ void Link::lose(Status why) {
   for (const auto& port : messages_) port->on_gone();
 }
 
-// Baton held. What the peer did wrong, it is told.
+// What the peer did wrong, it is told.
 void Link::fail(Status why) {
   if (why.code() == Code::kInternal) go_away(why.code(), why.details());
   lose(std::move(why));
 }
 
-// Baton held, in a handler.
+// In a handler.
 void Link::out_of_memory() {
   const Shortage shortage;
   lose({Code::kResourceExhausted, "this process has no memory left for the link"});
@@ -132,7 +131,6 @@ void Link::starve() noexcept {
   kick(false);
 }
 
-// Baton held.
 void Link::give_up(Lifecycle::Doom why) {
   if (why == Lifecycle::Doom::kStarved) return out_of_memory();
   const Nanos limit = runtime_.settings().stall / kSecond;

@@ -66,6 +66,7 @@ void Link::slabs_dropped() {
 }
 
 Status Link::start(Poller& poller) {
+  baton_.held();  // since it was made
   poller_ = &poller;
   Status status = transport_->watch(poller, Ref<Watcher>::share(this));
   if (status.ok() && peer_.pidfd) {
@@ -262,8 +263,8 @@ void Link::tell_crowded(const Status& why) {
 
 // ---- receiving ----
 
-// Baton held. True when bytes came in, or fetches ended. A link for which there is no memory is
-// lost: where it stood is not known any more.
+// True when bytes came in, or fetches ended. A link for which there is no memory is lost: where it
+// stood is not known any more.
 bool Link::step() {
   try {
     return move();
@@ -273,7 +274,6 @@ bool Link::step() {
   }
 }
 
-// Baton held.
 void Link::flush_returns() {
   try {
     (void)flush_all();
@@ -323,7 +323,6 @@ bool Link::move() {
   return ended;
 }
 
-// Baton held.
 bool Link::take_completions() {
   const bool device = profile().one_sided;
   if (!fetches_.under_way() && !device) return false;
@@ -345,7 +344,7 @@ bool Link::take_completions() {
   return any;
 }
 
-// Baton held. The next ones begin before those that are through are handed up.
+// The next ones begin before those that are through are handed up.
 Status Link::start_fetches() {
   do {
     // What is through makes room for others.
@@ -362,7 +361,6 @@ Status Link::start_fetches() {
   return {};
 }
 
-// Baton held; afterwards not.
 void Link::hand_on() {
   {
     const MutexLock lock(stats_mutex_);
@@ -376,6 +374,7 @@ void Link::hand_on() {
       }
     }
     if (baton_.pass_to_waiter()) return;
+    baton_.held();
     // Armed while the baton is still held, because arming reads what the baton guards.
     transport_->arm(unsent_.load());
     if (!baton_.free() || !baton_.try_take()) return;
@@ -426,11 +425,16 @@ void Link::on_event(uint32_t tag, uint32_t events) {
   const uint64_t before = came_;
   // Others wait for this thread: it polls only for a message that comes in at a good pace.
   const auto pays = [&] {
+    baton_.held();
     return receiver_.midway() && now() - begun < static_cast<Nanos>(came_ - before) * kPacePerByte;
   };
   do {
     if (step()) continue;
-    if (!pays() || !spinner_([&] { return transport_->readable() && step(); })) break;
+    const auto moves = [&] {
+      baton_.held();
+      return transport_->readable() && step();
+    };
+    if (!pays() || !spinner_(moves)) break;
   } while (now() < begun + kTurn);
   hand_on();  // what is left is reported again
 }

@@ -148,20 +148,21 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Subs
 
   // A server's worker: takes the baton ahead of its reply, so that the next request needs no
   // doorbell.
-  bool try_drive();
-  // Baton held: as wait(), and keeps it.
+  bool try_drive() TW_TRY_ACQUIRE(true, baton_);
+  // As wait(), and keeps the baton.
   template <class Done>
-  Waited drive(Done&& done, Nanos deadline);
-  // Baton held: moves bytes until done() or nothing came within the spin budget, calls last(), and
-  // hands the baton on.
+  Waited drive(Done&& done, Nanos deadline) TW_REQUIRES(baton_);
+  // Moves bytes until done() or nothing came within the spin budget, calls last(), and hands the
+  // baton on.
   template <class Done, class Last>
-  void drive_briefly(Done&& done, Last&& last);
+  void drive_briefly(Done&& done, Last&& last) TW_RELEASE(baton_);
 
   // ---- for ports that have frames of their own ----
 
   class Sending;  // the send lock
-  // That lock's name.
+  // The names of that lock and of the baton.
   Mutex& send_mutex() TW_RETURNS_MUTEX(send_mutex_) { return send_mutex_; }
+  const Baton& baton() const TW_RETURNS_MUTEX(baton_) { return baton_; }
   // No lock held, after Sending. `backlog`: something was left to be sent before; now that it has
   // gone, the driver may be the one who waits for that.
   void after_flush(bool backlog, bool driving);
@@ -169,8 +170,7 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Subs
   void kick(bool driving);
   // No lock held: see Transport::revoke().
   void revoke() { transport_->revoke(); }
-  // Baton held.
-  Transport& device() { return *transport_; }
+  Transport& device() TW_REQUIRES(baton_) { return *transport_; }
 
  private:
   // kBroken: the transport takes nothing any more. kEnded: everything was let go of.
@@ -203,28 +203,30 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Subs
   }
   void take(std::unique_ptr<MemoryPort> port) { memory_ = std::move(port); }
 
-  bool step();
-  bool move();
-  void out_of_memory();
-  void give_up(Lifecycle::Doom why);
-  void flush_returns();
-  bool take_completions();
-  Status start_fetches();
-  void fail(Status why);
-  void hand_on();
-  void lose(Status why);
+  bool step() TW_REQUIRES(baton_);
+  bool move() TW_REQUIRES(baton_);
+  void out_of_memory() TW_REQUIRES(baton_);
+  void give_up(Lifecycle::Doom why) TW_REQUIRES(baton_);
+  void flush_returns() TW_REQUIRES(baton_);
+  bool take_completions() TW_REQUIRES(baton_);
+  Status start_fetches() TW_REQUIRES(baton_);
+  void fail(Status why) TW_REQUIRES(baton_);
+  void hand_on() TW_RELEASE(baton_);
+  void lose(Status why) TW_REQUIRES(baton_);
   void flush_locked() TW_REQUIRES(send_mutex_);
   void sent_locked(uint64_t bytes, bool defer) TW_REQUIRES(send_mutex_);
   bool flush_all();
   void queue_fins_locked() TW_REQUIRES(send_mutex_);
   void return_lease(uint64_t id);
+  // Reads that the device has not done.
+  size_t fetching() const TW_UNCHECKED { return fetches_.pending(); }  // an atomic
   bool keeps_leases() const { return life_.open() && calls().returns_later(); }
   MessagePort& calls() const {
     return *messages_[static_cast<size_t>(MessagePort::Streams::kCalls)];
   }
   MessagePort& port_of(uint64_t stream) const { return *messages_[MessagePort::kind_of(stream)]; }
-  bool drained();
-  bool lingers();
+  bool drained() TW_REQUIRES(baton_);
+  bool lingers() TW_REQUIRES(baton_);
   void tell_crowded(const Status& why);
   void watch_reader() TW_REQUIRES(send_mutex_);
   void look_at_reader();
@@ -274,10 +276,10 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Subs
   const Birthplace home_;
 
   Baton baton_;
-  Receiver receiver_;  // baton
-  Fetches fetches_;    // baton
-  Spinner spinner_;    // baton
-  uint64_t came_ = 0;  // baton: bytes that the transport has brought
+  Receiver receiver_ TW_GUARDED_BY(baton_);
+  Fetches fetches_ TW_GUARDED_BY(baton_);
+  Spinner spinner_ TW_GUARDED_BY(baton_);
+  uint64_t came_ TW_GUARDED_BY(baton_) = 0;  // bytes that the transport has brought
 
   Mutex send_mutex_;
   Sender sender_ TW_GUARDED_BY(send_mutex_);
@@ -395,7 +397,10 @@ Waited Link::drive(Done&& done, Nanos deadline) {
     if (step()) continue;
     if (lost()) return Waited::kDone;
     bool moved = false;
-    if (spinner_([&] { return (transport_->readable() && (moved = step())) || done(); })) {
+    if (spinner_([&] {
+          baton_.held();
+          return (transport_->readable() && (moved = step())) || done();
+        })) {
       spins_.fetch_add(moved, std::memory_order_relaxed);
       continue;
     }
@@ -479,7 +484,10 @@ void Link::drive_briefly(Done&& done, Last&& last) {
   Nanos polls_until = 0;
   while (!done() && !lost()) {
     if (step()) continue;
-    if (spinner_([&] { return transport_->readable() && step(); })) {
+    if (spinner_([&] {
+          baton_.held();
+          return transport_->readable() && step();
+        })) {
       spins_.fetch_add(1, std::memory_order_relaxed);
       continue;
     }

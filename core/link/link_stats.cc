@@ -36,7 +36,7 @@ LinkStats Link::stats() {
     stats.crowded_why = sender_.crowded();
   }
   stats.facts = transport_->facts();
-  stats.fetches = fetches_.pending();
+  stats.fetches = fetching();
   stats.backlog = backlog();
   stats.spins = spins_.load(std::memory_order_relaxed);
   stats.sleeps = sleeps_.load(std::memory_order_relaxed);
