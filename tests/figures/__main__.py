@@ -28,7 +28,7 @@ def main() -> None:
     if options.sets and (options.headline or options.pages_only):
         parser.error("name sets, or give --headline or --pages-only")
     wanted = options.sets or [
-        n for n, each in SETS.items() if each.headline or not options.headline
+        name for name, each in SETS.items() if each.headline or not (options.headline or each.apart)
     ]
     if options.list:
         for name in wanted:

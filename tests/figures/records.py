@@ -75,7 +75,8 @@ def _plots() -> Mapping[str, Callable[[Report, Path], None]]:
 def _index() -> str:
     there = [name for name in SETS if file_of(name).exists()]
     lines = [_line(name) for name in SETS]
-    minutes = sum(each.seconds for each in SETS.values()) / 60
+    minutes = sum(each.seconds for each in SETS.values() if not each.apart) / 60
+    apart = [name for name, each in SETS.items() if each.apart]
     first = [name for name, each in SETS.items() if each.headline]
     quick = sum(SETS[name].seconds for name in first) / 60
     about = (
@@ -84,7 +85,7 @@ def _index() -> str:
         "form, and [Benchmarks](../benchmarks.md) tells how it is measured."
     )
     how = (
-        f"`{MAKE}` measures all of it again in about {minutes:.0f} minutes, "
+        f"`{MAKE}` measures all but {' and '.join(apart)} again in about {minutes:.0f} minutes, "
         f"`{MAKE} ARGS=--headline` only {', '.join(first)} in about {quick:.0f}, and "
         f'`{MAKE} ARGS="sizes queue"` those sets. Nothing else may run on the machine meanwhile. '
         "Ctrl-C ends it, and what has been measured stays. `ARGS=--pages-only` makes the pages "

@@ -26,13 +26,15 @@ DIGITS: Final = 6
 @dataclass(frozen=True)
 class Set:
     """title: of its page; about: what is measured, a sentence or two. seconds: about as long as it
-    takes on two cores. headline: whether it is among the few that matter most."""
+    takes on two cores. headline: whether it is among the few that matter most. apart: whether it is
+    measured only where it is named."""
 
     title: str
     about: str
     commands: Sequence[str]
     seconds: int
     headline: bool = False
+    apart: bool = False
 
 
 _TRAIN: Final = (
@@ -265,6 +267,16 @@ SETS: Final[dict[str, Set]] = {
         ["tensorwire bench channels --model googlenet --ranks 1,2,4 --rounds 3 --seconds 0.3"],
         125,
     ),
+    "links": Set(
+        "Thresholds that were measured",
+        "Messages over links with the thresholds that `tensorwire tune links` has chosen, with the "
+        "defaults, and with each of eight fixed values, of which the fastest at a size is shown: "
+        "by the geometric mean of calls and streams, ordinary and published. What was chosen "
+        "should be within 5 % of that one at each size, and never below 0.9 of the defaults.",
+        ["tensorwire tune links --check --output build/links.table"],
+        120,
+        apart=True,
+    ),
 }
 
 
@@ -319,7 +331,8 @@ def _report(command: str) -> tuple[dict[str, Any], bool]:
     before = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "report.json"
-        argv = [sys.executable, "-m", *words[first:], "--output", str(output)]
+        option = "--report" if words[first + 1] == "tune" else "--output"
+        argv = [sys.executable, "-m", *words[first:], option, str(output)]
         with subprocess.Popen(argv, env={**os.environ, **environment}) as process:
             try:
                 code = process.wait()

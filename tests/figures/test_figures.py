@@ -65,7 +65,7 @@ def test_two_runs_of_one_command_differ_by_less_than_their_noise() -> None:
 
 def test_tables_are_of_sets_and_all_takes_no_more_than_40_minutes() -> None:
     assert {name for table in TABLES for name in table.sets} <= SETS.keys()
-    assert sum(each.seconds for each in SETS.values()) <= 40 * 60
+    assert sum(each.seconds for each in SETS.values() if not each.apart) <= 40 * 60
     assert sum(each.seconds for each in SETS.values() if each.headline) <= 12 * 60
 
 

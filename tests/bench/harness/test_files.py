@@ -80,3 +80,15 @@ def test_plots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match="pip install"):
         files.check_plot(tmp_path / "a.png")
+
+
+def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        files.keep(pipe, "a table")
+        assert pipe.is_fifo()
+        assert os.read(reader, 100) == b"a table"
+    finally:
+        os.close(reader)

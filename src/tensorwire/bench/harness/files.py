@@ -52,7 +52,10 @@ def write(path: Path, make: Callable[[Path], object]) -> None:
 
 def keep(path: Path, text: str) -> None:
     """Replaces the file: whoever reads it meanwhile gets the whole old one, or the whole new one.
-    Makes its folder. OSError."""
+    Makes its folder. What is no file, as a pipe or /dev/null, is written to. OSError."""
+    if path.exists() and not path.is_file():
+        path.write_text(text)
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")
     try:

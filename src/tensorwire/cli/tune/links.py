@@ -21,7 +21,7 @@ app = single()
     epilog="Examples:\n\n"
     "[bold]tensorwire tune links[/]\n\n"
     "[bold]tensorwire tune links --transports tcp --plot curves.png[/]\n\n"
-    "[bold]tensorwire tune links --check --json[/]\n\n"
+    "[bold]tensorwire tune links --check --report check.json[/]  # then tensorwire report\n\n"
     "[bold]tensorwire tune links --serve 0.0.0.0:7000 --token-file token[/]  # there, and here:\n\n"
     "[bold]tensorwire tune links --connect node7:7000 --token-file token[/]\n\n"
     "[bold]TENSORWIRE_LINK_TUNING=./links.table python server.py[/]\n\n"
@@ -61,6 +61,10 @@ def links(
         Path | None,
         typer.Option(help="Keep the table in this file, not in this user's cache."),
     ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(help="With --check: write what it found to this file, for tensorwire report."),
+    ] = None,
     json_: Json = False,
 ) -> None:
     """Measure at which sizes messages should change their protocol, and keep that for links to use.
@@ -75,11 +79,13 @@ def links(
     from tensorwire.bench.harness.terminal import progress_bar
     from tensorwire.bench.harness.tokens import Token
     from tensorwire.bench.suites.links import remote, service, suite, tuning
-    from tensorwire.bench.suites.links.report import as_json, draw, print_tuned
+    from tensorwire.bench.suites.links.report import as_json, as_report, draw, print_tuned
     from tensorwire.transports import names, why_not
 
     if serve is not None and connect is not None:
         raise typer.BadParameter("it excludes --connect", param_hint="--serve")
+    if report is not None and not check:
+        raise typer.BadParameter("it is of what --check finds", param_hint="--report")
     begun = service.here()
     if (target := serve or connect) is not None:
         where = usage("--serve" if serve else "--connect", remote.parsed, target)
@@ -93,6 +99,7 @@ def links(
     path = (output or tuning.default_path()).absolute()
     writable("--output", path, None if output is not None else check_kept)
     writable("--plot", plot, check_plot)
+    writable("--report", report)
     found: list[suite.Tuned] = []
     notes: list[str] = []
     complete = True
@@ -117,6 +124,10 @@ def links(
     text = tuning.table(path, [choice for each in found for choice in each.choices])
     saved = save(path, lambda path: keep(path, text)) if found else False
     saved &= save(plot, lambda plot: draw(found, plot))
+    if found and report is not None:
+        settings = {"transports": wanted, "rounds": rounds, "seconds": seconds, "connect": connect}
+        made = as_report(found, settings, notes).to_json()
+        saved &= save(report, lambda path: path.write_text(json.dumps(made, indent=2) + "\n"))
     if json_:
         print(json.dumps(as_json(path, found, notes), indent=2))
     else:

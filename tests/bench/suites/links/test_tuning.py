@@ -15,9 +15,12 @@ from typer.testing import CliRunner
 
 import tensorwire
 from tensorwire import _core
+from tensorwire.bench.harness.rows import Report
 from tensorwire.bench.suites.links.checking import FIXED, Checked, compare, copies
 from tensorwire.bench.suites.links.curves import Curves, Fixed, Shape, Times
+from tensorwire.bench.suites.links.report import as_report
 from tensorwire.bench.suites.links.service import TAKE, here
+from tensorwire.bench.suites.links.suite import Tuned
 from tensorwire.bench.suites.links.tuning import (
     BULK,
     COPIED,
@@ -131,6 +134,23 @@ def test_a_check_takes_links_that_do_the_same_as_one() -> None:
     assert not row.passed
 
 
+def test_a_check_is_a_report_as_those_of_benches() -> None:
+    choice = Choice("tcp", "same_host", "eager_bytes", 16384, 8192)
+    checked = [Checked(8192, 12.0, 10.0, 10.0), Checked(16384, 9.0, 9.0, 8.0)]
+    tuned = Tuned("tcp", Curves(), [choice], checked)
+    made = as_report([tuned], {}, ["verbs: left out"])
+    report = Report.from_json(json.loads(json.dumps(made.to_json())))
+    assert [(row.contender, row.size, row.p50_us) for row in report.rows] == [
+        *(("defaults", 8192, 12), ("tuned", 8192, 10), ("best fixed", 8192, 10)),
+        *(("defaults", 16384, 9), ("tuned", 16384, 9), ("best fixed", 16384, 8)),
+    ]
+    assert report.rows[1].ratio == 1.2
+    assert report.environment["notes"] == [
+        "tcp to same_host: eager_bytes 8K, by default 16K",
+        "verbs: left out",
+    ]
+
+
 def test_a_table_keeps_what_was_not_measured(tmp_path: Path) -> None:
     path = tmp_path / "links.table"
     path.write_text(
@@ -237,6 +257,7 @@ def test_wrong_usage_is_told() -> None:
         )
     for arguments, word in (
         (("--transports", "grpc"), "none of"),
+        (("--report", "check.json"), "what --check finds"),
         (("--connect", "host"), "no HOST:PORT"),
         (("--connect", "host:1"), "both ends have"),
         (("--serve", "host:1"), "both ends have"),

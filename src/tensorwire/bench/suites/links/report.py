@@ -3,15 +3,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from tensorwire.bench.harness import environment
+from tensorwire.bench.harness.contenders import Role
+from tensorwire.bench.harness.rows import Report, Row
 from tensorwire.bench.harness.work import format_size
 from tensorwire.bench.suites.links.curves import Shape, Times
 from tensorwire.bench.suites.links.suite import Tuned
 from tensorwire.bench.suites.links.tuning import BULK, COPIED, curve
+
+ROLES: Final[Mapping[str, Role]] = {"defaults": "own", "tuned": "own", "best fixed": "limit"}
+"""Of what the check compares."""
+CASE: Final = "calls and streams"
 
 
 def as_json(path: Path, found: Sequence[Tuned], notes: Sequence[str]) -> dict[str, Any]:
@@ -37,6 +44,26 @@ def as_json(path: Path, found: Sequence[Tuned], notes: Sequence[str]) -> dict[st
         ],
         "notes": list(notes),
     }
+
+
+def as_report(found: Sequence[Tuned], settings: Mapping[str, Any], notes: Sequence[str]) -> Report:
+    """What the check has found, as other suites report: at each size the time as tuned, with the
+    defaults, and of the fixed value that is fastest there. What was chosen is in the notes."""
+    described = environment.describe(settings, ROLES)
+    chosen = [
+        f"{each.transport} to {each.peer}: {each.threshold} {format_size(each.bytes)}, "
+        f"by default {format_size(each.default)}"
+        for of in found
+        for each in of.choices
+    ]
+    environment.ended(described, [*chosen, *notes], interrupted=False)
+    rows = [
+        Row(name, of.transport, CASE, row.size, p50_us=us, ratio=row.default_us / us)
+        for of in found
+        for row in of.checked
+        for name, us in zip(ROLES, (row.default_us, row.tuned_us, row.best_us), strict=True)
+    ]
+    return Report("links", next(iter(ROLES)), described, rows)
 
 
 def pairs(times: Times) -> dict[Shape, tuple[float, float]]:
