@@ -147,7 +147,7 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
             str,
             typer.Option(
                 help="Measure tensorwire without some of its ideas, too, one at a time: "
-                "coalescing, eager, rendezvous, chunking, spinning, tuning, pipelining.",
+                "coalescing, eager, rendezvous, chunking, spinning, tuning, pipelining, zero-copy.",
                 show_default=False,
             ),
         ] = "",
@@ -198,6 +198,7 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
     ) -> None:
         from tensorwire.bench.contenders.tf_grpc.tensorwire import IDEAS, PIPELINING
         from tensorwire.bench.harness.tokens import Token
+        from tensorwire.bench.report.tables import ZERO_COPY
         from tensorwire.bench.suites.tf_grpc import remote
         from tensorwire.bench.suites.tf_grpc.cluster import Settings
         from tensorwire.bench.suites.tf_grpc.contender import MODES, ORIGINS, find, names
@@ -226,7 +227,11 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
                 raise typer.BadParameter("it is for one host", param_hint="--network")
             link = usage("--network", _link, network)
             ahead = [each for each in ahead if each == "tcp"]
-        ideas = choices("--without", without, IDEAS) if without else []
+        ideas = choices("--without", without, (*IDEAS, ZERO_COPY)) if without else []
+        origins = choices("--origin", origin, ORIGINS)
+        if ZERO_COPY in ideas:  # which is what ordinary rows are without, beside published ones
+            ideas.remove(ZERO_COPY)
+            origins = [*ORIGINS]
         if PIPELINING in ideas and window == 1:
             raise typer.BadParameter(
                 f"{PIPELINING} is calls under way together: give --window 8, too",
@@ -279,7 +284,7 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
             benchmark=name,
             workloads=workloads,
             modes=choices("--mode", mode, MODES),
-            origins=choices("--origin", origin, ORIGINS),
+            origins=origins,
             reads=[word == "yes" for word in choices("--reads", reads, ("no", "yes"))],
             topology=people,
             transports=ahead,

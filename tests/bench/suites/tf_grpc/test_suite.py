@@ -274,11 +274,12 @@ def test_servers_and_workers_of_every_kind(tmp_path: Path) -> None:
     done = command(
         *("ps-throughput", "--servers", "2", "--workers", "2", *QUICK, "--json"),
         *("--scheme", "random,custom", "--pattern", "sms", "--categories", "small,medium"),
-        *("--mode", "non-serialized,serialized", "--transport", "tcp"),
-        *("--csv", str(tmp_path / "rows.csv")),
+        *("--mode", "non-serialized,serialized", "--transport", "tcp", "--origin", "ordinary"),
+        *("--without", "zero-copy", "--csv", str(tmp_path / "rows.csv")),
     )
     assert done.exit_code == 0, done.output
     report = json.loads(done.stdout)
+    assert {row["origin"] for row in report["rows"]} == {"ordinary", "published"}
     ways = {(row["contender"], row["transport"]) for row in report["rows"]}
     assert ways == {("grpcio", "grpc"), ("tensorwire", "tcp")}
     for row, more in zip(report["rows"], report["details"]["rows"], strict=True):
@@ -503,7 +504,7 @@ def test_wrong_usage_is_told() -> None:
         (("p2p-latency", "--network", "1gbit", "--connect", "a"), "it is for one host"),
         (("p2p-latency", "--transport", "auto"), "none of shm, verbs, tcp"),
         (("p2p-latency", "--without", "tcp"), "none of coalescing, eager, rendezvous"),
-        (("p2p-latency", "--without", "pipelining"), "give --window 8, too"),
+        (("p2p-latency", "--without", "zero-copy,pipelining"), "give --window 8, too"),
     ):
         done = command(*arguments)
         assert done.exit_code == 2, done.output
