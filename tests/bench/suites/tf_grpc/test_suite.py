@@ -188,36 +188,31 @@ def test_who_is_not_served_elsewhere_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "why"),
+    "more",
     [
-        ({"topology": Topology(remote=("h:1",))}, "it is for one host"),
-        ({"settings": Settings(0, link=Link("1gbit"))}, "nothing goes by shared memory"),
+        {"topology": Topology(remote=("h:1",))},
+        {"settings": Settings(0, link=Link("1gbit"))},
     ],
 )
-def test_who_cannot_leave_the_host_is_left_out(more: dict[str, Any], why: str) -> None:
+def test_who_cannot_leave_the_host_is_left_out(more: dict[str, Any]) -> None:
     served = {"grpcio": ["h:2"], "tensorwire": ["h:3"]}
-    ours: dict[str, Any] = {
-        "transports": ["tcp"],
-        "peers": ["mpi"],
-        "may_lack": ["mpi"],
-        "remote": served,
-    }
-    report, _ = run("p2p-latency", **ours, **more)
+    wanted: dict[str, Any] = {"transports": ["tcp"], "peers": ["mpi"], "may_lack": ["mpi"]}
+    report, _ = run("p2p-latency", **wanted, remote=served, **more)
     assert {row.contender for row in report.rows} == {"grpcio", "tensorwire"}
     (note,) = (each for each in report.environment["notes"] if each.startswith("mpi"))
-    assert note.startswith(f"mpi over shm: left out: {why}")
+    assert note.startswith("mpi over shm: left out: it is for one host")
 
 
 def test_who_takes_anybody_for_one_of_its_own_does_not_serve_others() -> None:
-    assert remote.served(["mpi", "gloo", "torch-rpc", "grpcio"]) == ["grpcio"]
+    assert remote.served(["mpi", "gloo", "torch-rpc", "ucxx", "grpcio"]) == ["grpcio"]
 
 
 @pytest.mark.skipif(find("mpi").viable("shm") is not None, reason="needs MPI")
 @pytest.mark.timeout(120)
 def test_ranks_of_mpi() -> None:
     small = ("--scheme", "uniform", "--categories", "small", "--origin", "ordinary")
-    arguments = ("--servers", "2", "--peers", "mpi", "--transport", "tcp", *small, "--json")
-    done = command("mimic", "--buffers", "2", *arguments, *QUICK)
+    arguments = ("--both-ways", "--window", "3", "--peers", "mpi", "--transport", "tcp", "--json")
+    done = command("p2p-bandwidth", "--buffers", "2", *arguments, *small, *QUICK)
     assert done.exit_code == 0, done.output
     found = Report.from_json(json.loads(done.stdout))
     assert ("mpi", "shm") in {(row.contender, row.transport) for row in found.rows}

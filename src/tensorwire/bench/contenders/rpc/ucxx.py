@@ -65,25 +65,44 @@ class Ucx:
         both live: to close an endpoint whose other end does not poll takes UCX a second."""
         if self._endpoint is not None:
             return
-        address = self._ucx.UCXAddress
-        own = address.create_from_worker(self._worker).tobytes()
+        own = self.about()
         with connect() as connection:
             connection.sendall(word(len(own)).tobytes() + own)
             head = word(0)
             received(receive_into(connection, head.view(np.uint8).data))
             told = bytearray(int(head[0]))
             received(receive_into(connection, memoryview(told)))
-        self._endpoint = self._ucx.UCXEndpoint.create_from_worker_address(
-            self._worker, address.create_from_buffer(bytes(told)), False
-        )
+        self.meet(bytes(told))
+
+    def about(self) -> bytes:
+        """What the process at the other end has to know of this one."""
+        return bytes(self._ucx.UCXAddress.create_from_worker(self._worker).tobytes())
+
+    def meet(self, about: bytes) -> None:
+        """about: of the process at the other end."""
+        address = self._ucx.UCXAddress.create_from_buffer(about)
+        make = self._ucx.UCXEndpoint.create_from_worker_address
+        self._endpoint = make(self._worker, address, False)
+
+    def wrapped(self, array: Any) -> Any:
+        """As UCX takes it, with the same memory."""
+        return self._wrapped(array)
+
+    def sending(self, wrapped: Any, tag: int) -> Any:
+        """What ``wait`` waits for."""
+        return self._endpoint.tag_send(wrapped, self._ucx.UCXXTag(tag))
+
+    def receiving(self, wrapped: Any, tag: int) -> Any:
+        """What ``wait`` waits for."""
+        return self._endpoint.tag_recv(wrapped, self._ucx.UCXXTag(tag))
 
     def send(self, array: Array | Word, tag: int) -> None:
-        self._wait(self._endpoint.tag_send(self._wrapped(array), self._ucx.UCXXTag(tag)))
+        self.wait(self.sending(self._wrapped(array), tag))
 
     def receive(self, array: Array | Word, tag: int) -> None:
-        self._wait(self._endpoint.tag_recv(self._wrapped(array), self._ucx.UCXXTag(tag)))
+        self.wait(self.receiving(self._wrapped(array), tag))
 
-    def _wait(self, request: Any) -> None:
+    def wait(self, request: Any) -> None:
         while not request.completed:
             self._progress()
         request.check_error()

@@ -89,7 +89,7 @@ class Contender(contenders.Contender):
     serialized. modes, origins: as of ``Request``. pipelines: procedures of which a caller may have
     several calls under way. windows: whether its callers have them under way together, where they
     are told to; else each call begins when the one before has ended. near: whether its processes
-    take whoever comes for one of theirs, so that all of them have to be started here.
+    take whoever comes for one of theirs, so that all of them have to be here, in one network.
     """
 
     joins: bool = False

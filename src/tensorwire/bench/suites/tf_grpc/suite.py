@@ -252,10 +252,10 @@ class Payloads(Suite):
         return start(entry, topology, self.request, options.settings, self.ranks)
 
     def _why_not(self, entry: Entry) -> str | None:
-        if self.contender(entry.contender).near and (self.ranks or self.options.topology.remote):
-            return "it is for one host: start it without a launcher and without --connect"
-        if self.options.settings.link is not None and entry.transport == "shm":
-            return "nothing goes by shared memory from one network namespace to another"
+        options = self.options
+        apart = self.ranks or options.topology.remote or options.settings.link
+        if apart and self.contender(entry.contender).near:
+            return "it is for one host: not for --network, --connect and launchers"
         if self.options.topology.remote and entry.contender not in self.options.remote:
             return "it is not served there: give --serve the same --peers"
         return super()._why_not(entry)
