@@ -82,9 +82,14 @@ def collectives(
             raise ValueError(f"{word!r} is no number of ranks: write 2, 4 or 8")
         return int(word)
 
+    def possible(transport: str) -> str:
+        if why := known.why_not(transport):
+            raise ValueError(f"{transport}: {why}")
+        return transport
+
     named = choices("--transports", transports, ("all", *FABRICS))
     here = [name for name in FABRICS if known.why_not(name) is None]
-    ways = here if "all" in named else named
+    ways = here if "all" in named else [usage("--transports", possible, each) for each in named]
     wanted = choices("--cases", cases, CASES)
     nbytes = sorted(sizes_of("--sizes", sizes, 1, 1))
     suites = [

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from tensorwire import collective
+from tensorwire import collective, transports
 from tensorwire.bench.harness.files import keep
 from tensorwire.bench.harness.rows import Report, Row
 from tensorwire.bench.suites.collectives import tuning
@@ -151,7 +151,11 @@ def test_the_command_measures_and_keeps_a_table(tmp_path: Path) -> None:
     assert path.read_text().startswith("# Made by tensorwire tune collectives")
 
 
-def test_wrong_usage_is_told() -> None:
+def test_wrong_usage_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = transports.why_not
+    monkeypatch.setattr(
+        transports, "why_not", lambda name: "no device" if name == "verbs" else here(name)
+    )
     assert set(CASES) == {
         *("all_reduce", "reduce", "broadcast", "all_gather", "gather"),
         *("scatter", "all_to_all", "reduce_scatter"),
@@ -159,6 +163,7 @@ def test_wrong_usage_is_told() -> None:
     for arguments, word in (
         (("--ranks", "1"), "no number of ranks"),
         (("--transports", "grpc"), "none of"),
+        (("--transports", "verbs"), "no device"),
         (("--cases", "barrier"), "none of"),
         (("--sizes", "0"), "at least 1"),
     ):

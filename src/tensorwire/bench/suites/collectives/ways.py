@@ -58,4 +58,4 @@ def moved(work: Work, ranks: int) -> int:
 
 def rule(case: str, fabric: str, ranks: int, nbytes: int, way: str) -> str:
     """A line of a table: up to so many bytes, that way."""
-    return f"{case:<10}  {fabric:<8}  {ranks:<5}  {nbytes:<10}  {way}\n"
+    return f"{case:<14}  {fabric:<6}  {ranks:<5}  {nbytes:<10}  {way}\n"
