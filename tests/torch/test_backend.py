@@ -94,6 +94,25 @@ def test_pytorch_checks_what_ranks_ask_for(two: Ranks) -> None:
         assert total == [3.0, 3.0]
 
 
+def test_nan_is_refused_where_pytorch_checks(two: Ranks) -> None:
+    for said, total in two.results(programs.with_nan):
+        for text, operation in zip(
+            said,
+            [
+                *("all_reduce a tensor with NaN:",) * 2,
+                "reduce a tensor with NaN:",
+                *("all_reduce a tensor with NaN:",) * 2,
+                "reduce_scatter a tensor with NaN:",
+                "reduce_scatter a tensor with NaN, of index 1 in its list:",
+                "all_reduce a tensor with NaN, of index 1 in its list:",
+            ],
+            strict=True,
+        ):
+            assert text.startswith("DistBackendError"), said
+            assert f"rank 1 gave {operation} nothing has been sent" in text
+        assert total == [2.0] * 4
+
+
 def test_a_back_end_for_both_kinds_of_devices(two: Ranks) -> None:
     both = "cpu:tensorwire,cuda:tensorwire"
     assert two.results(programs.messages, backend=both) == two.results(programs.messages)

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend.h"
 
+#include <torch/csrc/distributed/c10d/debug.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "coalescing.h"
 #include "device.h"
+#include "nan.h"
 #include "rendezvous.h"
 #include "signals.h"
 
@@ -87,7 +90,9 @@ at::Device device_of(const std::vector<at::Tensor>& tensors) {
 
 Backend::Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                  Milliseconds timeout)
-    : c10d::Backend(rank, size), timeout_(timeout) {
+    : c10d::Backend(rank, size),
+      refuses_nan_(c10d::debug_level() == c10d::DebugLevel::Detail),
+      timeout_(timeout) {
   tw_group* made = nullptr;
   tw_status status{};
   const Rendezvous rendezvous(store);
@@ -180,6 +185,13 @@ Backend::Handle Backend::begin(OpType type, const char* title, const Given& opti
   return begun(work);
 }
 
+template <class Given>
+Backend::Handle Backend::combine(OpType type, const char* title, const Given& options,
+                                 const Tensors& inputs, Tensors outputs, Work::Body body) {
+  if (refuses_nan_) body = without_nan(group(), getRank(), title, inputs, std::move(body));
+  return begin(type, title, options, device_of(inputs), std::move(outputs), std::move(body));
+}
+
 Backend::Handle Backend::begun(const c10::intrusive_ptr<Work>& work) {
   const std::lock_guard lock(mutex_);
   if (together_) together_->push_back(work);
@@ -236,13 +248,13 @@ Backend::Handle Backend::broadcast(Tensors& tensors, const c10d::BroadcastOption
 Backend::Handle Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   const at::Tensor tensor = only(tensors);
   const tw_collective call = reducing(TW_ALL_REDUCE, tensor, options.reduceOp);
-  return begin(OpType::ALLREDUCE, "tensorwire:all_reduce", options, tensor.device(), tensors,
-               [=, group = group()](const tw_wait& wait, tw_status* status) {
-                 const at::Tensor memory = room(tensor, true);
-                 const int code = run(group, call, &memory, &memory, wait, status);
-                 if (code == TW_OK) put_back(memory, tensor);
-                 return code;
-               });
+  return combine(OpType::ALLREDUCE, "tensorwire:all_reduce", options, tensors, tensors,
+                 [=, group = group()](const tw_wait& wait, tw_status* status) {
+                   const at::Tensor memory = room(tensor, true);
+                   const int code = run(group, call, &memory, &memory, wait, status);
+                   if (code == TW_OK) put_back(memory, tensor);
+                   return code;
+                 });
 }
 
 Backend::Handle Backend::allreduce_sparse(Tensors&, const c10d::AllreduceOptions&) {
@@ -255,22 +267,22 @@ Backend::Handle Backend::allreduce_coalesced(Tensors& tensors,
   check(tensors);
   for (const at::Tensor& tensor : tensors)
     calls.push_back(reducing(TW_ALL_REDUCE, tensor, options.reduceOp));
-  return begin(OpType::ALLREDUCE_COALESCED, "tensorwire:all_reduce", options, device_of(tensors),
-               tensors, [=, group = group()](const tw_wait& wait, tw_status* status) {
-                 for (const Places& places : batches_of(tensors)) {
-                   const Tensors these = chosen(tensors, places);
-                   const bool alone = these.size() == 1;
-                   const at::Tensor memory = alone ? room(these[0], true) : rows_joined(these, 1);
-                   const tw_collective call = together(calls, places);
-                   const int code = run(group, call, &memory, &memory, wait, status);
-                   if (code != TW_OK) return code;
-                   if (alone)
-                     put_back(memory, these[0]);
-                   else
-                     take_rows_apart(memory, these);
-                 }
-                 return int{TW_OK};
-               });
+  return combine(OpType::ALLREDUCE_COALESCED, "tensorwire:all_reduce", options, tensors, tensors,
+                 [=, group = group()](const tw_wait& wait, tw_status* status) {
+                   for (const Places& places : batches_of(tensors)) {
+                     const Tensors these = chosen(tensors, places);
+                     const bool alone = these.size() == 1;
+                     const at::Tensor memory = alone ? room(these[0], true) : rows_joined(these, 1);
+                     const tw_collective call = together(calls, places);
+                     const int code = run(group, call, &memory, &memory, wait, status);
+                     if (code != TW_OK) return code;
+                     if (alone)
+                       put_back(memory, these[0]);
+                     else
+                       take_rows_apart(memory, these);
+                   }
+                   return int{TW_OK};
+                 });
 }
 
 Backend::Handle Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
@@ -278,13 +290,14 @@ Backend::Handle Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& opt
   check_root(options.rootRank);
   const tw_collective call = reducing(TW_REDUCE, tensor, options.reduceOp, options.rootRank);
   const bool root = options.rootRank == getRank();
-  return begin(OpType::REDUCE, "tensorwire:reduce", options, tensor.device(), tensors,
-               [=, group = group()](const tw_wait& wait, tw_status* status) {
-                 const at::Tensor memory = room(tensor, true);
-                 const int code = run(group, call, &memory, root ? &memory : nullptr, wait, status);
-                 if (code == TW_OK && root) put_back(memory, tensor);
-                 return code;
-               });
+  return combine(OpType::REDUCE, "tensorwire:reduce", options, tensors, tensors,
+                 [=, group = group()](const tw_wait& wait, tw_status* status) {
+                   const at::Tensor memory = room(tensor, true);
+                   const int code =
+                       run(group, call, &memory, root ? &memory : nullptr, wait, status);
+                   if (code == TW_OK && root) put_back(memory, tensor);
+                   return code;
+                 });
 }
 
 Backend::Handle Backend::allgather(Lists& outputs, Tensors& inputs,
@@ -422,16 +435,16 @@ Backend::Handle Backend::reduce_scatter(Tensors& outputs, Lists& inputs,
   const Tensors shares = only(inputs);
   const bool uneven = check_uneven_shares(shares, output, getSize(), getRank());
   const tw_collective call = reducing(TW_REDUCE_SCATTER, output, options.reduceOp);
-  return begin(OpType::REDUCE_SCATTER, "tensorwire:reduce_scatter", options, output.device(),
-               outputs, [=, group = group()](const tw_wait& wait, tw_status* status) {
-                 const at::Tensor all = joined(shares);
-                 const at::Tensor memory = room(output, false);
-                 const int code =
-                     uneven ? exchange(group, call, all, runs_of(shares), memory, {}, wait, status)
-                            : run(group, call, &all, &memory, wait, status);
-                 if (code == TW_OK) put_back(memory, output);
-                 return code;
-               });
+  return combine(OpType::REDUCE_SCATTER, "tensorwire:reduce_scatter", options, shares, outputs,
+                 [=, group = group()](const tw_wait& wait, tw_status* status) {
+                   const at::Tensor all = joined(shares);
+                   const at::Tensor memory = room(output, false);
+                   const int code = uneven ? exchange(group, call, all, runs_of(shares), memory, {},
+                                                      wait, status)
+                                           : run(group, call, &all, &memory, wait, status);
+                   if (code == TW_OK) put_back(memory, output);
+                   return code;
+                 });
 }
 
 Backend::Handle Backend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
@@ -450,9 +463,8 @@ Backend::Handle Backend::reduce_scatter_tensor_coalesced(
     check_same(inputs[i], outputs[i], getSize());
     calls.push_back(reducing(TW_REDUCE_SCATTER, outputs[i], options.reduceOp));
   }
-  return begin(
-      OpType::_REDUCE_SCATTER_BASE, "tensorwire:reduce_scatter", options, device_of(inputs),
-      outputs,
+  return combine(
+      OpType::_REDUCE_SCATTER_BASE, "tensorwire:reduce_scatter", options, inputs, outputs,
       [=, group = group(), rank = getRank(), ranks = getSize()](const tw_wait& wait,
                                                                 tw_status* status) {
         for (const Places& places : batches_of(inputs)) {

@@ -92,10 +92,15 @@ class Backend final : public c10d::Backend {
   template <class Given>
   Handle begin(c10d::OpType type, const char* title, const Given& options, const at::Device& device,
                Tensors outputs, Work::Body body);
+  // Begins one that reduces `inputs`, which are of one device.
+  template <class Given>
+  Handle combine(c10d::OpType type, const char* title, const Given& options, const Tensors& inputs,
+                 Tensors outputs, Work::Body body);
   Handle begun(const c10::intrusive_ptr<Work>& work);
   Handle message(bool sends, const at::Tensor& tensor, int peer, int tag);
   void close(const std::string& why, bool always);
 
+  const bool refuses_nan_;  // as all ranks of the group do
   std::mutex mutex_;
   Group group_;  // null: it is closed
   std::string closed_;
