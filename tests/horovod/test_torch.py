@@ -20,12 +20,12 @@ from tests.horovod.ranks import results
 pytestmark = pytest.mark.timeout(120)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
-def test_operations(size: int) -> None:
+@pytest.mark.parametrize(("size", "transport"), [(1, "auto"), (2, "auto"), (3, "auto"), (2, "tcp")])
+def test_operations(size: int, transport: str) -> None:
     total = size * (size + 1) / 2
     product = {1: 1.0, 2: 2.0, 3: 6.0}[size]
     scatter = {1: [[0, 1, 2, 3, 4]], 2: [[0, 2, 4], [6, 8]], 3: [[0, 3], [6, 9], [12]]}[size]
-    for rank, found in enumerate(results("operations", size)):
+    for rank, found in enumerate(results("operations", size, TENSORWIRE_TRANSPORT=transport)):
         assert found["average"] == found["fp16"] == [total / size] * 3
         assert found["sum"] == [total / 2] * 3
         assert found["product"] == [product] * 3

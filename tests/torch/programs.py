@@ -23,9 +23,11 @@ def message_of(call: Callable[[], Any]) -> str:
     return ""
 
 
-def moves(rank: int, size: int) -> dict[str, Any]:
-    """Each operation, small and through the pipeline of chunks; the expected in plain Python."""
+def moves(rank: int, size: int) -> tuple[list[str], list[str]]:
+    """Each operation, small and through the pipeline of chunks; the expected in plain Python. Also
+    which ways all-reduces went."""
     wrong: list[str] = []
+    before = set(_core.group_statistics())
 
     def check(name: str, found: torch.Tensor, wanted: torch.Tensor) -> None:
         if not torch.equal(found, wanted):
@@ -94,7 +96,8 @@ def moves(rank: int, size: int) -> dict[str, Any]:
     # dist.monitored_barrier() asks for gloo by name.
     group: Any = dist.group.WORLD
     group.monitored_barrier()
-    return {"wrong": wrong}
+    counts = set(_core.group_statistics()) - before
+    return wrong, sorted(way for operation, way, _, _ in counts if operation == "all_reduce")
 
 
 def kinds(rank: int, size: int) -> list[str]:

@@ -5,6 +5,7 @@ they import PyTorch once."""
 from __future__ import annotations
 
 import multiprocessing
+import os
 import traceback
 from collections.abc import Callable
 from datetime import timedelta
@@ -32,7 +33,8 @@ def _serve(end: Connection, rank: int, size: int) -> None:
     if not loads_back_ends():
         import tensorwire.torch  # noqa: F401
     while (job := end.recv()) is not None:
-        program, backend, file, more = job
+        program, backend, transport, file, more = job
+        os.environ["TENSORWIRE_TRANSPORT"] = transport  # read when a group is made
         try:
             dist.init_process_group(
                 backend,
@@ -65,11 +67,17 @@ class Ranks:
             self.processes.append(process)
             self._ends.append(mine)
 
-    def begin(self, program: Callable[..., Any], *more: Any, backend: str = "tensorwire") -> None:
+    def begin(
+        self,
+        program: Callable[..., Any],
+        *more: Any,
+        backend: str = "tensorwire",
+        transport: str = "auto",
+    ) -> None:
         self._count += 1
         file = self._folder / f"store-{self._count}"
         for end in self._ends:
-            end.send((program, backend, file, more))
+            end.send((program, backend, transport, file, more))
 
     def _outcome(self, rank: int) -> tuple[bool, Any]:
         if not self._ends[rank].poll(LIMIT_SECONDS):
@@ -83,10 +91,14 @@ class Ranks:
         return result
 
     def results(
-        self, program: Callable[..., Any], *more: Any, backend: str = "tensorwire"
+        self,
+        program: Callable[..., Any],
+        *more: Any,
+        backend: str = "tensorwire",
+        transport: str = "auto",
     ) -> list[Any]:
         """What ``program(rank, size, *more)`` returns, by rank; a function of a module."""
-        self.begin(program, *more, backend=backend)
+        self.begin(program, *more, backend=backend, transport=transport)
         # All of them first: what is left of one program would be taken for the next one's.
         outcomes = [self._outcome(rank) for rank in range(len(self.processes))]
         failed = [f"rank {rank}: {why}" for rank, (good, why) in enumerate(outcomes) if not good]

@@ -20,9 +20,12 @@ from tests.torch import hooks, parallelism, programs
 from tests.torch.ranks import Ranks, loads_back_ends
 
 import torch
+from tensorwire import plugins
 from tensorwire.torch import build
 
+ROOT = Path(__file__).resolve().parents[2]
 LOADED = loads_back_ends()
+TRANSPORTS = pytest.mark.parametrize("transport", ["auto", "tcp"])
 pytestmark = pytest.mark.timeout(300)  # the first test may build the plugin
 
 
@@ -38,12 +41,25 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
     running.close()
 
 
-def test_each_operation(two: Ranks) -> None:
-    assert two.results(programs.moves) == [{"wrong": []}] * 2
+def test_the_oldest_release_is_the_one_that_packages_ask_for() -> None:
+    asked = re.findall(r'"torch>=([^"]*)"', (ROOT / "pyproject.toml").read_text())
+    assert asked == [plugins.text(build.OLDEST)] * 2
+    (tested,) = re.findall(
+        r"^torch==(.*)", (ROOT / "requirements" / "torch-oldest.txt").read_text(), re.M
+    )
+    assert plugins.release(tested) == build.OLDEST
 
 
-def test_types_and_reductions(two: Ranks) -> None:
-    assert two.results(programs.kinds) == [[], []]
+@pytest.mark.parametrize(
+    ("transport", "ways"), [("auto", ["one_step", "stage"]), ("tcp", ["direct", "pairwise"])]
+)
+def test_each_operation(two: Ranks, transport: str, ways: list[str]) -> None:
+    assert two.results(programs.moves, transport=transport) == [([], ways)] * 2
+
+
+@TRANSPORTS
+def test_types_and_reductions(two: Ranks, transport: str) -> None:
+    assert two.results(programs.kinds, transport=transport) == [[], []]
 
 
 def test_shares_of_different_sizes(two: Ranks) -> None:
@@ -67,8 +83,10 @@ def test_small_tensors_of_one_call_have_the_same_sizes_on_all_ranks(two: Ranks) 
         assert "called all_reduce of 8 float32, sum, arrays side by side whose sizes" in said
 
 
-def test_messages(two: Ranks) -> None:
-    assert two.results(programs.messages) == [[1.0, 1.0, 11.0, 1], [0.0, 0.0, 10.0, 0]]
+@TRANSPORTS
+def test_messages(two: Ranks, transport: str) -> None:
+    found = two.results(programs.messages, transport=transport)
+    assert found == [[1.0, 1.0, 11.0, 1], [0.0, 0.0, 10.0, 0]]
 
 
 def test_what_cannot_be_done_is_refused(two: Ranks) -> None:

@@ -14,11 +14,11 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Final, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 import grpc
 
-from tensorwire.rpc import Channel, insecure_channel
+from tensorwire.rpc import Channel
 
 
 class Store(Protocol):
@@ -149,8 +149,9 @@ class RpcStore:
     _LOOK: Final = 0.005
 
     def __init__(self, target: str | Channel, timeout: float = 60.0) -> None:
-        """``timeout``: how long to wait for the server, in seconds."""
-        channel = insecure_channel(target) if isinstance(target, str) else target
+        """``target``: of a text the store is asked by gRPC, whatever TENSORWIRE_TRANSPORT says.
+        ``timeout``: how long to wait for the server, in seconds."""
+        channel: Any = grpc.insecure_channel(target) if isinstance(target, str) else target
         self._set = channel.unary_unary(_SET)
         self._get = channel.unary_unary(_GET)
         self._timeout = timeout
