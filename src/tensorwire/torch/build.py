@@ -18,7 +18,7 @@ FRAMEWORK = "PyTorch"
 SOURCES = Path(__file__).resolve().parent / "plugin"
 MODULE = "tensorwire_torch"
 LIBRARY = f"lib{MODULE}.so"
-OLDEST, NEWEST = (2, 4), (2, 13)
+OLDEST, NEWEST = (2, 4), (2, 14)
 """Releases of PyTorch that are supported; a newer one is tried."""
 LIBRARIES = ("libc10.so", "libtorch_cpu.so", "libtorch_python.so")
 COMPILER_MACROS = ("COMPILER_TYPE", "STDLIB", "BUILD_ABI")
