@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 import tensorflow as tf
-import tensorwire.horovod.keras as hvd_keras
 import tensorwire.horovod.tensorflow as hvd
+import tensorwire.horovod.tensorflow.keras as hvd_keras
 
 
 def moved(mine: Any) -> list[Any]:

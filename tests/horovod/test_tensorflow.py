@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import pytest
 
 pytest.importorskip("tensorflow")
@@ -40,3 +42,11 @@ def test_tensorflow_and_keras() -> None:
     assert max(*first["batch_norm"], *second["batch_norm"]) < 1e-3
     assert first["alone"] == [1, 7.0, 8.0]  # two steps by two ranks, and two by one
     assert first["kept"] == [[1, 2], 3, 0, True]
+
+
+@pytest.mark.parametrize("module", ["", ".callbacks", ".elastic"])
+def test_keras_has_both_names_of_horovod(module: str) -> None:
+    one = import_module(f"tensorwire.horovod.tensorflow.keras{module}")
+    other = import_module(f"tensorwire.horovod.keras{module}")
+    assert one.__all__ == other.__all__
+    assert all(getattr(one, name) is getattr(other, name) for name in one.__all__)

@@ -1,33 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Horovod for Keras: ``import tensorwire.horovod.keras as hvd``. ``model.compile`` needs
-``jit_compile=False``."""
+"""``tensorwire.horovod.tensorflow.keras`` by the other name that Horovod has for it:
+``import tensorwire.horovod.keras as hvd``."""
 
-from tensorwire.horovod import common
-from tensorwire.horovod.common import *  # noqa: F403
-from tensorwire.horovod.keras import callbacks, elastic
-from tensorwire.horovod.tensorflow.compression import Compression
-from tensorwire.horovod.tensorflow.gradients import DistributedOptimizer
-from tensorwire.horovod.tensorflow.operations import (
-    allgather,
-    allreduce,
-    broadcast,
-    broadcast_object,
-    broadcast_variables,
-    reducescatter,
-)
-from tensorwire.horovod.tensorflow.sync_batch_norm import SyncBatchNormalization
+from tensorwire.horovod.tensorflow import keras
+from tensorwire.horovod.tensorflow.keras import *  # noqa: F403
 
-__all__ = [
-    "Compression",
-    "DistributedOptimizer",
-    "SyncBatchNormalization",
-    "allgather",
-    "allreduce",
-    "broadcast",
-    "broadcast_object",
-    "broadcast_variables",
-    "callbacks",
-    "elastic",
-    "reducescatter",
-]
-__all__ += common.__all__
+__all__: list[str] = []
+__all__ += keras.__all__

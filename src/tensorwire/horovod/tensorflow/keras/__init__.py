@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Horovod for Keras: ``import tensorwire.horovod.tensorflow.keras as hvd``. ``model.compile`` needs
+``jit_compile=False``."""
+
+from tensorwire.horovod import common
+from tensorwire.horovod.common import *  # noqa: F403
+from tensorwire.horovod.tensorflow.compression import Compression
+from tensorwire.horovod.tensorflow.gradients import DistributedOptimizer
+from tensorwire.horovod.tensorflow.keras import callbacks, elastic
+from tensorwire.horovod.tensorflow.operations import (
+    allgather,
+    allreduce,
+    broadcast,
+    broadcast_object,
+    broadcast_variables,
+    reducescatter,
+)
+from tensorwire.horovod.tensorflow.sync_batch_norm import SyncBatchNormalization
+
+__all__ = [
+    "Compression",
+    "DistributedOptimizer",
+    "SyncBatchNormalization",
+    "allgather",
+    "allreduce",
+    "broadcast",
+    "broadcast_object",
+    "broadcast_variables",
+    "callbacks",
+    "elastic",
+    "reducescatter",
+]
+__all__ += common.__all__
