@@ -3,18 +3,22 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import os
 import queue
+import tempfile
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch._dynamo  # optimizers import it at their first use, in each rank that is forked
 
 import tensorwire.horovod.torch as hvd
 import torch
+from tensorwire.horovod import process
 
 
 def refused(call: Callable[[], Any]) -> str:
@@ -56,6 +60,94 @@ def operations() -> Any:
         "objects": hvd.allgather_object(rank),
         "local": [hvd.local_rank(), hvd.local_size(), hvd.cross_rank(), hvd.cross_size()],
     }
+
+
+def begun_and_grouped() -> Any:
+    """Two ranks, by the names that begin operations, change tensors in place or take many. What
+    came out otherwise than it should."""
+    rank, end = hvd.rank(), hvd.synchronize
+    mine = torch.tensor([rank + 1.0, 2.0 * rank])
+    both = [mine, mine.double()]
+    some = mine[: rank + 1]  # ranks have different rows
+    rows = torch.arange(4.0) + 10 * rank
+    slices: Any = torch.sparse_coo_tensor(
+        torch.tensor([[0, rank + 1]]), torch.tensor([1.0, rank + 1.0]), (3,)
+    )
+    in_place = [mine.clone() for _ in range(7)]
+    written = [
+        end(hvd.allreduce_async_(in_place[0], op=hvd.Sum)),
+        *hvd.grouped_allreduce_(in_place[1:3], op=hvd.Max),
+        *end(hvd.grouped_allreduce_async_(in_place[3:5], op=hvd.Sum)),
+        hvd.broadcast_(in_place[5], 1),
+        end(hvd.broadcast_async_(in_place[6], 0)),
+    ]
+    uneven, counts = end(hvd.alltoall_async(rows, splits=[1, 3]))
+    found: list[tuple[Any, Any]] = [
+        ([each is other for each, other in zip(written, in_place, strict=True)], [True] * 7),
+        (torch.stack(in_place), [[3, 2], [2, 2], [2, 2], [3, 2], [3, 2], [2, 2], [1, 0]]),
+        (hvd.allreduce(mine, op=hvd.Min), [1, 0]),
+        (hvd.allreduce(mine.long(), op=hvd.Min), [1, 0]),
+        (torch.stack(end(hvd.grouped_allreduce_async(both[:1] * 2))), [[1.5, 1]] * 2),
+        (end(hvd.broadcast_async(mine, 1)), [2, 2]),
+        (end(hvd.allgather_async(some)), [1, 2, 2]),
+        *zip(hvd.grouped_allgather([some, both[1]]), ([1, 2, 2], [1, 0, 2, 2]), strict=True),
+        *zip(end(hvd.grouped_allgather_async(both)), [[1, 0, 2, 2]] * 2, strict=True),
+        (end(hvd.alltoall_async(rows)), [[0, 1, 10, 11], [2, 3, 12, 13]][rank]),
+        (uneven, [[0, 10], [1, 2, 3, 11, 12, 13]][rank]),
+        (counts, [[1, 1], [3, 3]][rank]),
+        (end(hvd.reducescatter_async(rows, op=hvd.Sum)), [[10, 12], [14, 16]][rank]),
+        *zip(
+            hvd.grouped_reducescatter([rows, rows.double()], op=hvd.Sum),
+            [[[10, 12], [14, 16]][rank]] * 2,
+            strict=True,
+        ),
+        *zip(
+            end(hvd.grouped_reducescatter_async([rows, rows.double()])),
+            [[[5, 6], [7, 8]][rank]] * 2,
+            strict=True,
+        ),
+        (hvd.sparse_allreduce_async(slices, "s", hvd.Sum)().to_dense(), [2, 1, 2]),
+        (hvd.sparse_allreduce_async(slices, "a", hvd.Average)().to_dense(), [1, 0.5, 1]),
+    ]
+    # Rank 1 asks for it after the barrier, to which rank 0 has not come yet.
+    late = hvd.allreduce_async(mine, name="late") if rank == 0 else None
+    found.append((late is not None and hvd.poll(late), False))
+    hvd.barrier()
+    late = late or hvd.allreduce_async(mine, name="late")
+    found += [(end(late), [1.5, 1]), (hvd.poll(late), True)]
+    plain = [(getattr(each, "tolist", lambda each=each: each)(), like) for each, like in found]
+    return [pair for pair in plain if pair[0] != pair[1]]
+
+
+def tuned() -> Any:
+    """What of variables of the environment: the cycle's seconds, in how many of five times a name
+    that comes again takes messages, and how often two tensors that become ready at once are copied
+    into a buffer, by the timeline of rank 0."""
+    running = process.runtime()
+    exchange, exchanged = running._exchange, []
+
+    def counted(message: bytes) -> list[bytes]:
+        exchanged.append(message)
+        return exchange(message)
+
+    running._exchange = counted  # type: ignore[method-assign]
+    seen = []
+    for _ in range(6):
+        hvd.allreduce(torch.ones(1), name="again")
+        seen.append(len(exchanged))
+    messages = sum(before < after for before, after in itertools.pairwise(seen))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "timeline.json"
+        hvd.start_timeline(str(path))
+        with running._changed:  # the thread sees both, or none
+            handles = [hvd.allreduce_async(torch.ones(4), name=name) for name in "ab"]
+        ended = [hvd.synchronize(handle).tolist() for handle in handles]
+        hvd.stop_timeline()
+        hvd.allreduce(torch.ones(1), name="not told")
+        events = json.loads(path.read_text()) if hvd.rank() == 0 else []
+    copied = sum(event.get("name") == "MEMCPY_IN_FUSION_BUFFER" for event in events)
+    told = sorted({event["args"]["name"] for event in events if event["ph"] == "M"})
+    return [running._settings.cycle_seconds, messages, copied, told, ended]
 
 
 def orders() -> Any:
@@ -107,7 +199,10 @@ def sets() -> Any:
     found = None
     if both.included():
         found = hvd.allreduce(torch.ones(1), op=hvd.Sum, process_set=both).tolist()
-    return [both.process_set_id, both.rank(), found, hvd.remove_process_set(both)]
+        hvd.barrier(process_set=both)
+    hvd.barrier()
+    everybody = hvd.allreduce(torch.ones(1), op=hvd.Sum).tolist()  # not the first for some
+    return [both.process_set_id, both.rank(), found, everybody, hvd.remove_process_set(both)]
 
 
 def gradients() -> Any:

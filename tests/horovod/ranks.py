@@ -4,18 +4,12 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 from tests import forked
 
 from tensorwire import launch
 
-HERE = Path(__file__).parent
 PROGRAMS = "tests.horovod.programs"
 LIMIT_SECONDS = 100.0
 
@@ -35,31 +29,9 @@ def _environments(size: int, more: dict[str, str]) -> list[dict[str, str]]:
     ]
 
 
-def of_file(name: str, size: int = 2) -> list[Any]:
-    """What each rank prints that runs a file beside this one. One may end by SIGKILL."""
-    processes = [
-        subprocess.Popen(
-            [sys.executable, HERE / name],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, **environment},
-        )
-        for environment in _environments(size, {})
-    ]
-    try:
-        found = [process.communicate(timeout=LIMIT_SECONDS) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    for process, (_, errors) in zip(processes, found, strict=True):
-        assert process.returncode in (0, -signal.SIGKILL), errors.decode()
-    return [json.loads(out) for out, _ in found]
-
-
-def results(program: str, size: int = 2, **environment: str) -> list[Any]:
-    """What a function of `PROGRAMS` returns on each rank; None for one that is killed."""
-    ranks = [forked.start(PROGRAMS, program, each) for each in _environments(size, environment)]
+def results(program: str, size: int = 2, module: str = PROGRAMS, **environment: str) -> list[Any]:
+    """What a function of a module returns on each rank; None for one that is killed."""
+    ranks = [forked.start(module, program, each) for each in _environments(size, environment)]
     try:
         found = [_outcome(rank, child) for rank, child in enumerate(ranks)]
         for child in ranks:  # what it writes at its end counts, too

@@ -53,6 +53,28 @@ def test_operations(size: int, transport: str) -> None:
         assert found["local"] == [rank, size, 0, 1]
 
 
+def test_operations_that_are_begun_or_in_place_or_of_many() -> None:
+    assert results("begun_and_grouped") == [[], []]
+
+
+@pytest.mark.parametrize(
+    ("environment", "seconds", "messages", "copied"),
+    [
+        ({}, 0.001, 0, 2),
+        # Both tensors are 32 bytes; the cycle's time is in milliseconds.
+        ({"HOROVOD_FUSION_THRESHOLD": "32", "HOROVOD_CYCLE_TIME": "2.5"}, 0.0025, 0, 2),
+        ({"HOROVOD_FUSION_THRESHOLD": "31", "HOROVOD_CACHE_CAPACITY": "0"}, 0.001, 5, 0),
+    ],
+)
+def test_variables_of_the_environment(
+    environment: dict[str, str], seconds: float, messages: int, copied: int
+) -> None:
+    first, second = results("tuned", 2, **environment)
+    ended = [[1.0] * 4] * 2
+    assert first == [seconds, messages, copied, ["allreduce.a", "allreduce.b"], ended]
+    assert second == [seconds, messages, 0, [], ended]
+
+
 def test_ranks_ask_in_different_orders() -> None:
     assert results("orders", 3) == [[3.0 * i for i in range(20)]] * 3
 
@@ -75,9 +97,9 @@ def test_ranks_that_join_give_zeros() -> None:
 
 def test_process_sets() -> None:
     first, second, third = results("sets", 3)
-    assert first == [1, 0, [2.0], True]
-    assert second == [1, 1, [2.0], True]
-    assert third == [1, -1, None, True]
+    assert first == [1, 0, [2.0], [3.0], True]
+    assert second == [1, 1, [2.0], [3.0], True]
+    assert third == [1, -1, None, [3.0], True]
 
 
 def test_gradients_go_through_operations() -> None:

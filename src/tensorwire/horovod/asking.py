@@ -32,9 +32,11 @@ def operation(average: bool | None, op: int | None) -> str:
     return OPS[Average if op is None else op]
 
 
-def named(kind: str, name: str | None) -> str:
-    """Unnamed ones are matched by their order."""
-    return f"{kind}.{name or f'noname.{process.runtime().count(kind)}'}"
+def named(kind: str, name: str | None, process_set: ProcessSet = global_process_set) -> str:
+    """Unnamed ones are matched by their order among those of their process set."""
+    if name:
+        return f"{kind}.{name}"
+    return f"{kind}.noname.{process.runtime().count(kind, process.identifier(process_set))}"
 
 
 def begin(
@@ -92,7 +94,8 @@ def join(device: int = -1) -> int:
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
-    begin(negotiation.BARRIER, named(negotiation.BARRIER, None), process_set=process_set).result()
+    kind = negotiation.BARRIER
+    begin(kind, named(kind, None, process_set), process_set=process_set).result()
 
 
 # What Horovod is built with, as programs ask for it.

@@ -65,7 +65,7 @@ class Runtime:
         self._warned: set[str] = set()
         self._changed = threading.Condition()
         self._submitted: list[Request] = []
-        self._counts: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
+        self._counts: defaultdict[tuple[str, int], Iterator[int]] = defaultdict(itertools.count)
         self._entries: dict[Key, _Entry] = {}
         self._leaving = False
         self._over: str = ""
@@ -100,10 +100,10 @@ class Runtime:
     def members(self, process_set: int) -> tuple[int, ...]:
         return self._negotiator.members[process_set]
 
-    def count(self, kind: str) -> int:
-        """How many unnamed requests of a kind there were before."""
+    def count(self, kind: str, process_set: int) -> int:
+        """How many unnamed requests of a kind there were before in a process set."""
         with self._changed:
-            return next(self._counts[kind])
+            return next(self._counts[kind, process_set])
 
     def release(self) -> Group:
         """Ends, and with it do all ranks; what is outstanding anywhere fails. The group of all

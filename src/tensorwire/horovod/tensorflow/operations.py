@@ -61,7 +61,7 @@ def grouped_allreduce(
     Gradients go through it. ``device_dense`` and ``device_sparse`` have no effect."""
     reduction = asking.operation(average, op)
     kind = negotiation.ALLREDUCE
-    word = asking.named(kind, name)
+    word = asking.named(kind, name, process_set)
 
     def reduced(which: str, given: Sequence[Tensor]) -> list[Tensor]:
         packed = [compression.compress(each) for each in given]
@@ -140,7 +140,7 @@ def allgather(
 ) -> Tensor:
     """The tensors of all ranks, one behind the other; their first axes may differ."""
     kind = negotiation.ALLGATHER
-    word = asking.named(kind, name)
+    word = asking.named(kind, name, process_set)
     tensor = tf.convert_to_tensor(tensor)
 
     def run(array: Array) -> Sequence[Array]:
@@ -168,7 +168,7 @@ def _broadcasts(
 ) -> list[Tensor]:
     kind = negotiation.BROADCAST
     tensors = _tensors(values)
-    words = [f"{asking.named(kind, name)}.{i}" for i in range(len(tensors))]
+    words = [f"{asking.named(kind, name, process_set)}.{i}" for i in range(len(tensors))]
 
     def run(*arrays: Array) -> list[Array]:
         futures = [
@@ -204,7 +204,7 @@ def alltoall(
     """Rows for each rank, for rows from each. With ``splits`` a pair: the second one says how many
     have come from each."""
     kind = negotiation.ALLTOALL
-    word = asking.named(kind, name)
+    word = asking.named(kind, name, process_set)
     tensor = tf.convert_to_tensor(tensor)
 
     def run(array: Array, *given: Array) -> Sequence[Array]:
@@ -232,7 +232,7 @@ def reducescatter(
 ) -> Tensor:
     """Rows of the reduction: the first ranks have one more where they cannot be shared evenly."""
     kind = negotiation.REDUCESCATTER
-    word = asking.named(kind, name)
+    word = asking.named(kind, name, process_set)
     packed, context = compression.compress(tf.convert_to_tensor(tensor))
 
     def run(array: Array) -> Sequence[Array]:
@@ -284,7 +284,7 @@ def _gathered(obj: Any, name: str | None, process_set: ProcessSet) -> list[Any]:
         data, failed = trees.encode(obj, array_of), 0
     except TypeError as error:  # the others are told: they would wait for ever
         data, failed = str(error).encode(), 1
-    word = asking.named("object", name)
+    word = asking.named("object", name, process_set)
     arrays: list[Array] = [
         np.array([[len(data), failed]], np.int64),
         np.frombuffer(data, np.uint8),

@@ -83,7 +83,7 @@ def _begin(
     """``how``: of ``asking.begin``."""
     arrays = [_array(each) for each in tensors]
     outputs = arrays if in_place else None
-    word = asking.named(kind, name)
+    word = asking.named(kind, name, process_set)
     future = asking.begin(kind, word, arrays, outputs, process_set=process_set, **how)
     return Handle(future, lambda results: (_written if in_place else _tensors)(results, tensors))
 
@@ -288,7 +288,9 @@ def grouped_allgather_async(
 ) -> Handle:
     arrays = [np.atleast_1d(_array(each)) for each in tensors]
     kind = negotiation.ALLGATHER
-    future = asking.begin(kind, asking.named(kind, name), arrays, process_set=process_set)
+    future = asking.begin(
+        kind, asking.named(kind, name, process_set), arrays, process_set=process_set
+    )
     return Handle(future, lambda results: _tensors(results, tensors))
 
 
@@ -413,7 +415,7 @@ def alltoall_async(
     kind = negotiation.ALLTOALL
     future = asking.begin(
         kind,
-        asking.named(kind, name),
+        asking.named(kind, name, process_set),
         [array],
         process_set=process_set,
         numbers=asking.shares(rows, splits, process_set.size()),

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ranks of the tests with TensorFlow run. Each prints one line of JSON."""
+"""What ranks of the tests with TensorFlow run, a function each."""
 
 from __future__ import annotations
 
 import json
 import os
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,40 @@ def moved(mine: Any) -> list[Any]:
         hvd.allreduce(tf.reduce_sum(mine)),
         hvd.allreduce(tf.one_hot(hvd.rank(), 2) * mine, op=hvd.Adasum),
     ]
+
+
+def reduced(mine: Any) -> list[Any]:
+    both = hvd.grouped_allreduce([mine, tf.cast(mine, tf.float64)], op=hvd.Sum, name="both")
+    return [
+        *(tf.cast(each, tf.float32) for each in both),
+        *hvd.grouped_allreduce([mine], op=hvd.Max, name="most"),
+        hvd.allreduce(mine, op=hvd.Min),
+        hvd.allreduce(mine, op=hvd.Max, name="one"),
+        hvd.allreduce(mine, op=hvd.Product),
+        hvd_keras.allreduce(mine, op=hvd_keras.Min),
+        hvd_keras.allreduce(mine, op=hvd_keras.Product),
+    ]
+
+
+def of_some_ranks() -> list[Any]:
+    """The second rank by itself, and then both; then an uneven number of steps."""
+    rank = hvd.rank()
+    mine = tf.constant([rank + 1.0])
+    alone = hvd.add_process_set([1])
+    hvd.barrier()
+    found = [alone.included(), alone.rank(), alone.size()]
+    if alone.included():
+        hvd_keras.barrier(process_set=alone)
+        moved_alone = [
+            hvd.allreduce(mine, op=hvd.Sum, process_set=alone),
+            hvd.broadcast(mine, 1, process_set=alone),
+            *hvd.grouped_allreduce([mine], op=hvd.Max, process_set=alone),
+        ]
+        found += [each.numpy().tolist() for each in moved_alone]
+    found += [hvd.remove_process_set(alone), hvd.remove_process_set(alone)]
+    steps = tf.function(lambda name: hvd.allreduce(mine, op=hvd.Sum, name=name))
+    found += [steps(f"step{i}").numpy().tolist() for i in range(rank + 1)]
+    return [*found, hvd.join()]
 
 
 def adasum_of_gradients() -> Any:
@@ -181,8 +216,8 @@ def kept_by_keras() -> list[Any]:
     return [epochs, state.epoch, state.batch, same]
 
 
-if __name__ == "__main__":
-    hvd.init()
+def everything() -> dict[str, Any]:
+    """Rank 1 does not live to return it."""
     rank = hvd.rank()
     ours = tf.constant([rank + 1.0, rank + 2.0])
     with tf.GradientTape() as outer:
@@ -191,6 +226,9 @@ if __name__ == "__main__":
     result = {
         "eager": [each.numpy().tolist() for each in moved(ours)],
         "function": [each.numpy().tolist() for each in tf.function(moved)(ours)],
+        "reduced": [each.numpy().tolist() for each in reduced(ours)],
+        "reduced in a function": [each.numpy().tolist() for each in tf.function(reduced)(ours)],
+        "some": of_some_ranks(),
         "gradient": outer.gradient(total, ours).numpy().tolist(),
         "slices": of_slices().numpy().tolist(),
         "adasum": adasum_of_gradients().numpy().tolist(),
@@ -201,6 +239,28 @@ if __name__ == "__main__":
         "passes": [in_two_passes(average=False), in_two_passes(average=True)],
         "batch_norm": batch_norm(),
     }
-    result["alone"] = going_on_alone(lambda: print(json.dumps(result), flush=True))
+    result["alone"] = going_on_alone(lambda: print(json.dumps((True, result)), flush=True))
     result["kept"] = kept_by_keras()
-    print(json.dumps(result))
+    return result
+
+
+def of_keras() -> list[Any]:
+    """What there is of Keras 2, too."""
+    try:
+        in_two_passes(average=False)
+    except NotImplementedError as error:
+        said = str(error)
+    package = tf.keras.Model.__module__.partition(".")[0]
+    return [package, said, trained_by_tape(), trained_by_keras(), batch_norm(), kept_by_keras()]
+
+
+def main(program: str) -> None:
+    """Prints what it returns, or why it has failed."""
+    hvd.init()
+    try:
+        outcome = (True, globals()[program]())
+    except BaseException:
+        outcome = (False, traceback.format_exc())
+    finally:
+        hvd.shutdown()
+    print(json.dumps(outcome))
