@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import json
-import shutil
+import os
+import re
 import subprocess
 import sys
+from collections.abc import Mapping
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +17,12 @@ import pytest
 
 pytest.importorskip("torch")
 
-from tests import forked
 from tests.horovod.ranks import results
+
+from tensorwire.bench.contenders.collectives.mpich import Mpich
+from tensorwire.bench.contenders.collectives.openmpi import OpenMpi
+from tensorwire.bench.suites.collectives import mpi
+from tensorwire.bench.suites.collectives.mpi import MpiContender
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -163,18 +170,30 @@ def test_a_rank_that_leaves_ends_the_job_and_another_one_can_begin() -> None:
     assert first == second == [2.0]
 
 
-@pytest.mark.parametrize(
-    "command", [["mpirun.mpich"], ["mpirun.openmpi", "--oversubscribe", "--allow-run-as-root"]]
-)
-def test_a_launcher_of_mpi(command: list[str]) -> None:
-    if shutil.which(command[0]) is None:
-        pytest.skip(f"{command[0]} is not installed")
-    program = "from tests.horovod import programs; programs.main('orders')"
+def started_by(launcher: list[str], environment: Mapping[str, str]) -> None:
+    """Two ranks; the launcher says which is which."""
     done = subprocess.run(
-        [*command, "-np", "2", sys.executable, "-c", program],
-        cwd=forked.ROOT,
+        [*launcher, Path(__file__).parent / "launched.py"],
+        env={**os.environ, **environment},
         capture_output=True,
+        text=True,
         timeout=100,
     )
-    assert done.returncode == 0, done.stderr.decode()
-    assert done.stdout.decode().count(json.dumps([True, [2.0 * i for i in range(20)]])) == 2
+    assert done.returncode == 0, done.stderr
+    # Lines of two processes may come as one.
+    said = [json.loads(each) for each in re.findall(r"\{[^{}]*\}", done.stdout)]
+    wanted = [{"rank": rank, "local": rank, "ranks": [0, 1]} for rank in range(2)]
+    assert sorted(said, key=itemgetter("rank")) == wanted, done.stderr
+
+
+@pytest.mark.parametrize("contender", [Mpich(), OpenMpi()], ids=["MPICH", "Open MPI"])
+def test_a_launcher_of_mpi(contender: MpiContender) -> None:
+    program = mpi.launcher(contender.kind)
+    if program is None:
+        pytest.skip(f"no mpiexec of {contender.kind.called} beside this Python or in PATH")
+    started_by([str(program), "-n", "2", sys.executable], contender.settings(2))
+
+
+def test_torchrun() -> None:
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    started_by([*torchrun, "--nproc-per-node=2"], {"OMP_NUM_THREADS": "1"})

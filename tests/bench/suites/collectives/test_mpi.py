@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,6 +32,8 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     (tmp_path / "mpi4py").mkdir()
     (tmp_path / "mpi4py" / "__init__.py").write_text(MPI4PY)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "python").symlink_to(sys.executable)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", f"{tmp_path / 'a' / 'bin'}:{tmp_path / 'b' / 'bin'}")
     monkeypatch.setattr(mpi, "find_spec", lambda name: object())
     kinds = {kind.launchers: kind for kind in (Mpich.kind, OpenMpi.kind)}

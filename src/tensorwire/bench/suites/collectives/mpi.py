@@ -114,18 +114,24 @@ class MpiContender(Contender):
         yield _Rank(meeting)
 
 
-@cache
-def search(kind: Kind) -> Found | str:
-    """Or why it cannot be had. It looks where this Python's programs are, and in PATH."""
-    install = f"pip install {kind.package}"
-    if find_spec("mpi4py") is None:
-        return f"mpi4py is not installed: pip install mpi4py {kind.package}"
+def launcher(kind: Kind) -> Path | None:
+    """Its program, where this Python's programs are or in PATH."""
     folders = [str(Path(sys.executable).parent), *os.get_exec_path()]
     programs = (Path(folder, name) for folder in folders for name in kind.launchers)
     for program in dict.fromkeys(programs):
         if os.access(program, os.X_OK) and _says(program, kind.says):
-            break
-    else:
+            return program
+    return None
+
+
+@cache
+def search(kind: Kind) -> Found | str:
+    """Or why it cannot be had."""
+    install = f"pip install {kind.package}"
+    if find_spec("mpi4py") is None:
+        return f"mpi4py is not installed: pip install mpi4py {kind.package}"
+    program = launcher(kind)
+    if program is None:
         return (
             f"there is no mpiexec of {kind.called} beside this Python or in PATH: {install}, in an "
             "environment of its own where another MPI is installed already"
