@@ -8,7 +8,8 @@
 namespace tw::collective {
 
 Status blame(const Members& members, int rank, const Status& otherwise) {
-  Status why = members.standing(rank);
+  Status why = members.failure();
+  if (why.ok()) why = members.standing(rank);
   return why.ok() ? otherwise : why;
 }
 
