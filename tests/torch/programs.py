@@ -151,6 +151,13 @@ def kinds(rank: int, size: int) -> list[str]:
     dist.all_reduce(base.t()[1:4].add_(rank + 1))
     if not torch.equal(base[:, 1:4], torch.full((4, 3), 3.0)) or base[:, 0].any():
         wrong.append(f"strided: {base}")
+    with torch.inference_mode():
+        gathered = [torch.empty(2) for _ in range(size)]
+        work = dist.all_gather(gathered, torch.full((2,), rank + 1.0), async_op=True)
+        assert work is not None
+        work.wait()
+    if [each.tolist() for each in gathered] != [[1.0, 1.0], [2.0, 2.0]]:
+        wrong.append(f"inference mode: {gathered}")
     scalar = torch.tensor(1.0 + rank)
     dist.broadcast(scalar, 1)
     dist.all_reduce(torch.empty(0))

@@ -2,7 +2,7 @@
 #include "work.h"
 
 #include <ATen/core/jit_type.h>
-#include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -46,7 +46,8 @@ void Work::run(bool interruptible) {
   std::exception_ptr error;
   bool stopped = false;
   try {
-    const c10::NoGradGuard no_gradients;
+    // Without gradients, and with tensors of inference mode, which may be written only in it.
+    const c10::InferenceMode inference;
     tw_status status{};
     const int code = body_(wait_of(timeout_, interruptible), &status);
     stopped = code == TW_INTERRUPTED;
