@@ -176,6 +176,8 @@ def test_hooks_of_data_parallel_training_do_what_they_do_over_gloo(two: Ranks) -
 
 def test_hooks_that_share_out_the_optimizer(two: Ranks) -> None:
     """PyTorch does not have them run over gloo."""
+    if not LOADED:
+        pytest.skip("PyTorch 2.4 has them run over NCCL alone")
     first, second = two.results(hooks.sharded)
     assert first == second
     plain, *hooked = first
