@@ -5,6 +5,7 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <utility>
@@ -32,6 +33,10 @@ void check_device(const at::Device& device) {
   tw_status status{};
   if (core().device_count(&count, &status) != TW_OK)
     fail("tensorwire cannot move a tensor of " + device.str() + ": " + status.details);
+  // Twice at worst: a lock would be held while one waits for the GIL.
+  static std::atomic<bool> loaded = false;
+  if (!loaded) load_nvrtc();
+  loaded = true;
 }
 
 const tw_device* place_of(const at::Tensor& tensor, tw_device* into) {

@@ -10,6 +10,9 @@
 
 namespace tensorwire {
 
+// Has Python load the NVRTC of an installed package: the module has it.
+void load_nvrtc();
+
 // Throws unless the runtime reaches the device, which is one of CUDA.
 void check_device(const at::Device& device);
 

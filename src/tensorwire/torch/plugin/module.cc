@@ -8,6 +8,7 @@
 
 #include "backend.h"
 #include "core.h"
+#include "device.h"
 #include "signals.h"
 
 namespace tensorwire {
@@ -61,6 +62,11 @@ bool interrupted() {
 void throw_interruption() {
   const py::gil_scoped_acquire gil;
   throw py::error_already_set();
+}
+
+void load_nvrtc() {
+  const py::gil_scoped_acquire gil;
+  py::module_::import("tensorwire.torch.nvrtc").attr("load")();
 }
 
 void without_gil(void (*body)(void* context), void* context) {
