@@ -81,6 +81,34 @@ Status Messages::send(int to, std::span<const std::byte> data, uint64_t total, i
   return why.ok() ? why : blame(team_.members(), team_.in_group(to), why);
 }
 
+Status Messages::compare(int from, const StepHeader& theirs) const {
+  if (theirs.call != call_)
+    return {Code::kAborted, text({team_.name(team_.rank()), " called ", call_.text(), ", but ",
+                                  team_.name(from), " called ", theirs.call.text()})};
+  if (theirs.sequence != sequence_)
+    return {Code::kAborted,
+            text({team_.name(team_.rank()), " called ", call_.text(), " as operation ", sequence_,
+                  " of the group, and ", team_.name(from), " as operation ", theirs.sequence})};
+  if (theirs.algorithm != algorithm_)
+    return {Code::kAborted, text({call_.text(), " goes by ", name_of(algorithm_), " for ",
+                                  team_.name(team_.rank()), ", and by ", name_of(theirs.algorithm),
+                                  " for ", team_.name(from), ": do they run different versions?"})};
+  return {};
+}
+
+Status Messages::disagreement() const {
+  std::array<std::byte, kStepHeaderSize> header;
+  for (int rank = 0; rank < team_.size(); ++rank)
+    for (uint64_t lane = 0; rank != team_.rank() && lane < kLanes; ++lane) {
+      if (!port(rank).peek(kStepTag + lane, header)) continue;
+      const auto theirs = decode_step(header);
+      // One of a later operation may come early.
+      if (!theirs || theirs->sequence != sequence_) continue;
+      if (Status status = compare(rank, *theirs); !status.ok()) return status;
+    }
+  return {};
+}
+
 Status Messages::check(int from, const InMessage& message, size_t size, uint64_t total) const {
   const auto& segments = message.segments;
   if (segments.size() != 2)
@@ -88,17 +116,7 @@ Status Messages::check(int from, const InMessage& message, size_t size, uint64_t
                                    " segments in an operation"})};
   const auto theirs = decode_step({segments[0].data, segments[0].size});
   if (!theirs) return theirs.status();
-  if (theirs->call != call_)
-    return {Code::kAborted, text({team_.name(team_.rank()), " called ", call_.text(), ", but ",
-                                  team_.name(from), " called ", theirs->call.text()})};
-  if (theirs->sequence != sequence_)
-    return {Code::kAborted,
-            text({team_.name(team_.rank()), " called ", call_.text(), " as operation ", sequence_,
-                  " of the group, and ", team_.name(from), " as operation ", theirs->sequence})};
-  if (theirs->algorithm != algorithm_)
-    return {Code::kAborted, text({call_.text(), " goes by ", name_of(algorithm_), " for ",
-                                  team_.name(team_.rank()), ", and by ", name_of(theirs->algorithm),
-                                  " for ", team_.name(from), ": do they run different versions?"})};
+  if (Status status = compare(from, *theirs); !status.ok()) return status;
   if (theirs->total != total || segments[1].size != size)
     return {Code::kInvalidArgument, text({team_.name(from), " gives ", theirs->total, " bytes to ",
                                           team_.name(team_.rank()), ", which takes ", total})};
@@ -111,7 +129,8 @@ Result<Received> Messages::receive(int from, size_t size, uint64_t total, int la
     if (Status status = expect(from, lane); !status.ok()) return status;
   const Ref<TaggedReceive> first = std::move(all.expected.front());
   all.expected.pop_front();
-  auto message = await_message(team_.members(), team_.in_group(from), *first, wait_);
+  auto message = await_message(team_.members(), team_.in_group(from), *first, wait_,
+                               [this] { return disagreement(); });
   if (!message) {
     if (message.status().code() != Code::kDeadlineExceeded) return message.status();
     return Status{Code::kDeadlineExceeded, text({team_.name(from), " has not come to its part of ",

@@ -74,6 +74,11 @@ class Messages {
   // Until at most so many messages are on their way.
   Status depart(int to, Traffic& traffic, size_t most);
   Status check(int from, const InMessage& message, size_t size, uint64_t total) const;
+  // ABORTED: that rank is at another operation.
+  Status compare(int from, const StepHeader& theirs) const;
+  // What compare() says of messages that have come, and that this operation does not ask for. Who
+  // waits for one neighbour finds out so that others are elsewhere.
+  Status disagreement() const;
 
   const Team& team_;
   const uint64_t sequence_;

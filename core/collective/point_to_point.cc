@@ -14,12 +14,16 @@ Status blame(const Members& members, int rank, const Status& otherwise) {
 }
 
 Result<InMessage> await_message(Members& members, int rank, TaggedReceive& receive,
-                                const Wait& wait) {
+                                const Wait& wait, const std::function<Status()>& look) {
   TaggedPort& port = members.tagged(rank);
+  Status seen;
   Status waited = wait_in_slices(members, wait, [&](Nanos until) {
     (void)port.wait(receive, Wait{until, nullptr, nullptr});
-    return receive.ended();
+    if (receive.ended() || !look) return receive.ended();
+    seen = look();
+    return !seen.ok();
   });
+  if (waited.ok()) waited = seen;
   if (!waited.ok() && (port.cancel(receive) || receive.status().code() == Code::kCancelled)) {
     if (waited.code() == Code::kDeadlineExceeded)
       return Status{waited.code(),

@@ -2,6 +2,7 @@
 // One message from one rank to another.
 #pragma once
 
+#include <functional>
 #include <span>
 
 #include "collective/members.h"
@@ -20,9 +21,10 @@ Status send_message(Members& members, int rank, uint64_t tag, std::span<OutSegme
                     const Wait& wait);
 // The rank's next message with this tag.
 Result<InMessage> next_message(Members& members, int rank, uint64_t tag, const Wait& wait);
-// That of a receive which was asked for before.
+// That of a receive which was asked for before. `look`: asked again and again while nothing comes;
+// an error of its ends the wait.
 Result<InMessage> await_message(Members& members, int rank, TaggedReceive& receive,
-                                const Wait& wait);
+                                const Wait& wait, const std::function<Status()>& look = {});
 
 // Why something on the link to a rank has failed: because the rank is gone, if it is.
 Status blame(const Members& members, int rank, const Status& otherwise);

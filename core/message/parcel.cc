@@ -56,6 +56,14 @@ Ref<Parcel> Parcel::whole(uint64_t stream, std::span<const std::byte> header,
   return parcel;
 }
 
+std::span<const std::byte> Parcel::first() const {
+  if (count_ == 0 || refusal_) return {};
+  if (!packed_) return {places()[0].data, places()[0].size};
+  const size_t length = lengths()[0];
+  const size_t before = sizeof(Parcel) + count_ * sizeof(uint32_t) + header_length_;
+  return {reinterpret_cast<const std::byte*>(this) + align_small(before, length), length};
+}
+
 Ref<Parcel> Parcel::announced(uint64_t stream, std::span<const std::byte> header,
                               std::span<const wire::SegmentInfo> segments) {
   void* const memory =

@@ -47,6 +47,9 @@ class Parcel final : public RefCounted {
   bool unfinished() const { return unfinished_; }
   void set_unfinished(bool yes) { unfinished_ = yes; }
 
+  // The bytes of the first segment, once they have come; none where there is none.
+  std::span<const std::byte> first() const;
+
   // The following are for announced() ones only.
   size_t size_of(size_t index) const { return places()[index].size; }
   std::byte* data_of(size_t index) const { return const_cast<std::byte*>(places()[index].data); }

@@ -307,6 +307,16 @@ size_t TaggedPort::waiting() const {
   return waiting_;
 }
 
+bool TaggedPort::peek(uint64_t tag, std::span<std::byte> into) const {
+  const MutexLock lock(mutex_);
+  const auto it = tags_.find(wire::kTaggedStreams | tag);
+  if (it == tags_.end() || it->second.messages.empty()) return false;
+  const auto first = it->second.messages.front().first();
+  if (first.size() != into.size()) return false;
+  std::ranges::copy(first, into.begin());
+  return true;
+}
+
 // A message has been asked for.
 void TaggedPort::received(size_t payload_bytes) {
   uint64_t grant;

@@ -135,6 +135,9 @@ class TaggedPort final : public MessagePort {
 
   // Messages that have come, and that nobody has asked for.
   size_t waiting() const;
+  // Copies the first segment of the next one of a tag, which stays. False: there is none, or its
+  // first segment has another size.
+  bool peek(uint64_t tag, std::span<std::byte> into) const;
 
  private:
   friend class TaggedReceive;

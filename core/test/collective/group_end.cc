@@ -34,6 +34,23 @@ TEST_CASE("group: ranks that call different operations are told who called what"
     });
 }
 
+TEST_CASE("group: ranks that wait for each other in a circle are told who called what") {
+  const Variable forced("TENSORWIRE_ALLREDUCE", "ring");
+  as_ranks_of(kPlacements[2], 4, [](Group& group) -> std::string {
+    // All but one go along a ring, and that one waits for its root.
+    std::vector<float> data(1 << 16);
+    const size_t count = data.size();
+    const bool ring = group.rank() != 2;
+    const CollectiveCall call{ring ? CollectiveKind::kAllReduce : CollectiveKind::kBroadcast,
+                              DataType::kFloat32, ReduceOp::kSum, 0, count};
+    const Status status = group.run(call, bytes(data), bytes(data), within(kLong));
+    if (status.code() != Code::kAborted && status.code() != Code::kUnavailable)
+      return "no disagreement: " + status.details();
+    return status.details().find("called broadcast of ") == std::string::npos ? status.details()
+                                                                              : std::string();
+  });
+}
+
 TEST_CASE("group: who waits for a rank that does not come is told which, and all end") {
   as_ranks(3, [](Group& group) -> std::string {
     if (group.rank() == 1) {
