@@ -6,6 +6,7 @@ from __future__ import annotations
 from concurrent import futures
 from pathlib import Path
 
+import grpc
 import numpy as np
 import pytest
 from tests.collective.ranks import LIMIT_SECONDS
@@ -58,6 +59,31 @@ def test_a_store_by_grpc() -> None:
                 list(both.map(Group.close, groups))
         finally:
             server.stop(None)
+
+
+def test_keys_that_are_not_for_the_server_wait_for_the_next_one() -> None:
+    def served(prefix: str, port: int = 0) -> tuple[grpc.Server, int]:
+        server = grpc.server(pool, options=[("grpc.so_reuseport", 0)])
+        server.add_generic_rpc_handlers((store_service(prefix),))
+        found = server.add_insecure_port(f"127.0.0.1:{port}")
+        server.start()
+        return server, found
+
+    with futures.ThreadPoolExecutor(4) as pool:
+        server, port = served("first/")
+        store = RpcStore(f"127.0.0.1:{port}")
+        store.set("first/key", b"1")
+        with pytest.raises(TimeoutError, match="nobody has set second/key"):
+            store.get("second/key", 0)
+        setting = pool.submit(store.set, "second/key", b"2")
+        with pytest.raises(grpc.RpcError, match="only keys of 'first/' are here"):
+            RpcStore(f"127.0.0.1:{port}", timeout=0.05).set("second/key", b"2")
+        assert not setting.done()
+        server.stop(None).wait()
+        server, _ = served("second/", port)
+        setting.result(60)
+        assert store.get("second/key", 1) == b"2"
+        server.stop(None).wait()
 
 
 @pytest.mark.parametrize("kind", ["FileStore", "TCPStore", "PrefixStore"])

@@ -37,7 +37,7 @@ def reduced(mine: Any) -> list[Any]:
         hvd.allreduce(mine, op=hvd.Min),
         hvd.allreduce(mine, op=hvd.Max, name="one"),
         hvd.allreduce(mine, op=hvd.Product),
-        hvd_keras.allreduce(mine, op=hvd_keras.Min),
+        hvd_keras.allreduce(mine, "least", op=hvd_keras.Min),
         hvd_keras.allreduce(mine, op=hvd_keras.Product),
     ]
 

@@ -102,7 +102,8 @@ _LONGEST_VALUE: Final = 1 << 16
 class _Service:
     """Values of all groups that use the server."""
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
         self._values: dict[str, bytes] = {}
         self._changed = threading.Condition()
 
@@ -110,6 +111,7 @@ class _Service:
         key, value = _split(request)
         if len(key) > _LONGEST_KEY or len(value) > _LONGEST_VALUE:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the key or the value is too long")
+        self._check(key, context)
         with self._changed:
             if key not in self._values and len(self._values) >= _MOST_KEYS:
                 context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "the store is full")
@@ -120,9 +122,14 @@ class _Service:
     def get(self, request: bytes, context: grpc.ServicerContext) -> bytes:
         """Whether the key is there, at once: no thread of the server waits for a rank."""
         key = request.decode()
+        self._check(key, context)
         with self._changed:
             value = self._values.get(key)
         return b"" if value is None else b"\1" + value
+
+    def _check(self, key: str, context: grpc.ServicerContext) -> None:
+        if not key.startswith(self._prefix):
+            context.abort(grpc.StatusCode.UNAVAILABLE, f"only keys of {self._prefix!r} are here")
 
 
 def _split(request: bytes) -> tuple[str, bytes]:
@@ -130,10 +137,11 @@ def _split(request: bytes) -> tuple[str, bytes]:
     return request[4 : 4 + length].decode(), request[4 + length :]
 
 
-def store_service() -> grpc.GenericRpcHandler:
+def store_service(prefix: str = "") -> grpc.GenericRpcHandler:
     """A store to be served: give it to a server, and its address to :class:`RpcStore`. Whoever may
-    call the server may join the groups."""
-    service = _Service()
+    call the server may join the groups. ``prefix``: other keys are refused, and asked for again
+    until another server is at the address."""
+    service = _Service(prefix)
     return grpc.method_handlers_generic_handler(
         "tensorwire.v1.Store",
         {
@@ -159,17 +167,30 @@ class RpcStore:
     def set(self, key: str, value: bytes) -> None:
         name = key.encode()
         request = len(name).to_bytes(4, "little") + name + value
-        self._set(request, timeout=self._timeout, wait_for_ready=True)
+        until = time.monotonic() + self._timeout
+        while self._asked(self._set, request, until) is None:
+            time.sleep(self._LOOK)
 
     def get(self, key: str, timeout: float) -> bytes:
         until = time.monotonic() + timeout
+        gone = time.monotonic() + self._timeout
         while True:
-            answer = self._get(key.encode(), timeout=self._timeout, wait_for_ready=True)
+            answer = self._asked(self._get, key.encode(), gone)
             if answer:
-                return bytes(answer[1:])
+                return answer[1:]
             if time.monotonic() >= until:
                 raise TimeoutError(f"nobody has set {key}")
             time.sleep(self._LOOK)
+
+    def _asked(self, method: Any, request: bytes, until: float) -> bytes | None:
+        """None: the server is going, or is one of others; it raises RpcError when it is so at
+        ``until``. A value that is set twice is the same."""
+        try:
+            return bytes(method(request, timeout=self._timeout, wait_for_ready=True))
+        except grpc.RpcError as error:
+            if error.code() is not grpc.StatusCode.UNAVAILABLE or time.monotonic() >= until:
+                raise
+            return None
 
 
 class _OfTorch:

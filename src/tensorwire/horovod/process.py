@@ -56,10 +56,11 @@ class _Meeting:
         self._folder = ""
         self._host: str | None = None
         self._store: collective.Store = _Alone()
+        prefix = f"job-{times}"
         if where.address and (where.size > 1 or where.served):
             if where.rank == 0 and not where.served:
-                self._server = _serve(where.address)
-            self._store = collective.PrefixStore(f"job-{times}", collective.RpcStore(where.address))
+                self._server = _serve(where.address, prefix)
+            self._store = collective.PrefixStore(prefix, collective.RpcStore(where.address))
             self._host = os.environ.get("TENSORWIRE_GROUP_HOST") or _own_address(where.address)
         elif where.size > 1:
             self._folder = f"{where.folder}-{times}"
@@ -123,10 +124,11 @@ class _Job:
         self.meeting.close()
 
 
-def _serve(address: str) -> grpc.Server:
-    # Two jobs at one port would meet in one store.
+def _serve(address: str, prefix: str) -> grpc.Server:
+    # Two jobs at one port would meet in one store. Who begins the next job of this process's early
+    # must not leave its keys in the store of this one, which goes.
     server = grpc.server(ThreadPoolExecutor(4), options=[("grpc.so_reuseport", 0)])
-    server.add_generic_rpc_handlers((collective.store_service(),))
+    server.add_generic_rpc_handlers((collective.store_service(f"{prefix}/"),))
     try:
         server.add_insecure_port(address)
     except RuntimeError as error:

@@ -7,14 +7,13 @@ from tensorwire.horovod.common import *  # noqa: F403
 from tensorwire.horovod.tensorflow.compression import Compression
 from tensorwire.horovod.tensorflow.gradients import DistributedOptimizer
 from tensorwire.horovod.tensorflow.keras import callbacks, elastic
-from tensorwire.horovod.tensorflow.operations import (
+from tensorwire.horovod.tensorflow.keras.operations import (
     allgather,
     allreduce,
     broadcast,
-    broadcast_object,
-    broadcast_variables,
     reducescatter,
 )
+from tensorwire.horovod.tensorflow.operations import broadcast_object, broadcast_variables
 from tensorwire.horovod.tensorflow.sync_batch_norm import SyncBatchNormalization
 
 __all__ = [
