@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from textwrap import shorten
 from typing import Any, Final
 
 from tests.figures import sets
@@ -157,11 +158,13 @@ def _code(commands: list[str]) -> list[str]:
 
 
 def _titles(runs: list[Run]) -> list[str]:
-    """Of several on a page: the words of their commands that not all of them have."""
+    """Of several on a page: the words of their commands that not all of them have, the first ones
+    where they are many."""
     every = [run.command.split() for run in runs]
     common = set(every[0]).intersection(*every)
     titles = [" ".join(word for word in words if word not in common) for words in every]
-    return [title.replace("--", "").replace("_", " ") for title in titles]
+    plain = [title.replace("--", "").replace("_", " ") for title in titles]
+    return [shorten(title, 90, placeholder="") for title in plain]
 
 
 def _anchor(title: str) -> str:

@@ -287,7 +287,7 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ],
         "tf-grpc": [payload_report(name) for name in ("p2p-latency", "p2p-bandwidth")],
         "mimic": [payload_report("mimic")],
-        "collectives": [Report("collectives", "gloo", {**HERE}, [*reduce_rows()])] * 4,
+        "collectives": [Report("collectives", "gloo", {**HERE}, [*reduce_rows()])] * 5,
         "remote": [Report("remote", "memcpy", {**HERE}, [*access_rows()])] * 2,
         "weights": [Report("weights", "gloo", {**HERE}, [*weight_rows()])] * 2,
         "queue": [Report("queue", "grpcio", {**HERE}, [*queue_rows()])],
