@@ -49,6 +49,7 @@ TEST_CASE("every setting is read") {
       {"ring_bytes", {"TENSORWIRE_RING_BYTES", "16K"}},
       {"spin_us", {"TENSORWIRE_SPIN_US", "7"}},
       {"stall_seconds", {"TENSORWIRE_STALL_SECONDS", "0"}},
+      {"silence_seconds", {"TENSORWIRE_SILENCE_SECONDS", "7"}},
       {"tcp_congestion", {"TENSORWIRE_TCP_CONGESTION", "fifteen_letters"}},
       {"verbs_device", {"TENSORWIRE_VERBS_DEVICE", "mlx5_0"}},
       {"verbs_gid_index", {"TENSORWIRE_VERBS_GID_INDEX", "255"}},
