@@ -16,7 +16,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from tests.torch import hooks, parallelism, programs
+from tests.torch import detail, hooks, parallelism, programs
 from tests.torch.ranks import Ranks, loads_back_ends
 
 import torch
@@ -104,7 +104,7 @@ def test_what_cannot_be_done_is_refused(two: Ranks) -> None:
 
 
 def test_pytorch_checks_what_ranks_ask_for(two: Ranks) -> None:
-    for checker, said, total in two.results(programs.checked):
+    for checker, said, total in two.results(detail.checked):
         assert checker == "_ProcessGroupWrapper of tensorwire"
         for text, aspect in zip(said, ["Tensor shapes: ", "Op type: "], strict=True):
             assert "Detected mismatch between collectives on ranks" in text
@@ -113,7 +113,7 @@ def test_pytorch_checks_what_ranks_ask_for(two: Ranks) -> None:
 
 
 def test_nan_is_refused_where_pytorch_checks(two: Ranks) -> None:
-    for said, total in two.results(programs.with_nan):
+    for said, total in two.results(detail.with_nan):
         for text, operation in zip(
             said,
             [
