@@ -75,12 +75,13 @@ void KeptObjects::reset() {
 }
 
 void KeptObjects::let_go(Kept* kept) {
-  kept->next = spent_.load(std::memory_order_relaxed);
-  while (!spent_.compare_exchange_weak(kept->next, kept, std::memory_order_release,
-                                       std::memory_order_relaxed)) {
-  }
-  // Few of these wait at once: a queue has room for them.
-  if (!kept->next) (void)tw_events_push(events_, 0);
+  Kept* before = spent_.load(std::memory_order_relaxed);
+  do {
+    kept->next = before;
+  } while (!spent_.compare_exchange_weak(before, kept, std::memory_order_release,
+                                         std::memory_order_relaxed));
+  // It may be freed from now on. Few of these wait at once: a queue has room for them.
+  if (!before) (void)tw_events_push(events_, 0);
 }
 
 void bind_kept(nb::module_& m) {

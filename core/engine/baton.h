@@ -65,6 +65,7 @@ class TW_CAPABILITY("baton") Baton {
   void enter(Waiter& waiter) {
     const MutexLock lock(mutex_);
     waiter.next = first_;
+    waiter.previous = nullptr;  // it may have been in the queue before
     if (first_) first_->previous = &waiter;
     first_ = &waiter;
   }

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/baton.h"
+
+#include <doctest/doctest.h>
+
+using namespace tw;
+
+TEST_CASE("baton: a waiter may come back into the queue, and nobody is left in it after all went") {
+  Baton baton;
+  Event first, second;
+  Baton::Waiter one(first), other(second);
+  baton.enter(one);
+  baton.enter(other);
+  baton.leave(one);
+  baton.leave(other);
+
+  baton.enter(one);
+  baton.leave(one);
+  REQUIRE(baton.try_take());
+  REQUIRE_FALSE(baton.pass_to_waiter());
+  baton.held();
+  CHECK_FALSE(baton.free());
+}
+
+TEST_CASE("baton: whoever came last is woken to take it") {
+  Baton baton;
+  Event events[3];
+  Baton::Waiter one(events[0]), two(events[1]), three(events[2]);
+  for (Baton::Waiter* const waiter : {&one, &two, &three}) baton.enter(*waiter);
+  baton.leave(two);
+  baton.enter(two);
+
+  const auto woken = [&](const Event& event) {
+    const uint32_t before = event.sequence();
+    REQUIRE(baton.try_take());
+    REQUIRE(baton.pass_to_waiter());
+    return event.sequence() != before;
+  };
+  CHECK(woken(events[1]));
+  baton.leave(two);
+  CHECK(woken(events[2]));
+  baton.leave(three);
+  CHECK(woken(events[0]));
+  baton.leave(one);
+}
