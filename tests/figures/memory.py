@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from tests.figures.rows import MB, Line, Rows, measured, table, times
-from tests.figures.sets import load
+from tests.figures.sets import SETS, kept, load
 
 from tensorwire.bench.harness.report import duration
-from tensorwire.bench.harness.rows import Row
+from tensorwire.bench.harness.rows import Report, Row
 from tensorwire.bench.suites.remote.contender import BATCH
 
 REDUCED: Final = {
@@ -21,11 +21,14 @@ REDUCED: Final = {
     "64 MiB": 64 * MB,
     "256 MiB": 256 * MB,
 }
-"""Of the commands of ``collectives``: by two ranks, by four, and by two over TCP."""
+"""All-reduces by two ranks, by four, and by two over TCP."""
 REDUCED_BY_FOUR: Final = ("8 B", "64 KiB", "1 MiB", "64 MiB")
 REDUCED_OVER_TCP: Final = ("8 B", "1 MiB", "64 MiB")
 MOVED: Final = ("broadcast", "all_gather", "reduce_scatter", "all_to_all")
 """By two ranks, 64 MiB."""
+ROOTED: Final = ("reduce", "gather", "scatter")
+"""The same."""
+SENT: Final = (("ping_pong", "8 B"), ("stream", "64 KiB"), ("stream", "1 MiB"))
 
 
 def _against(ours: Row | None, other: Row | None, *, bold: bool = False) -> str:
@@ -48,10 +51,11 @@ def _time(row: Row | None) -> str:
 
 
 def collectives() -> str:
-    reports = load("collectives")
+    made = {each["command"]: Report.from_json(each["report"]) for each in kept("collectives")}
+    by_two, by_four, _, over_tcp, moved, rooted, sent = SETS["collectives"].commands
 
-    def line(title: str, command: int, case: str, size: str, ours: str = "tensorwire") -> Line:
-        rows = Rows(reports[command : command + 1])
+    def line(title: str, command: str, case: str, size: str, ours: str = "tensorwire") -> Line:
+        rows = Rows([made[command]] if command in made else [])
         gloo, mpich, limit, own = (
             rows.one(contender=name, case=case, size=REDUCED[size])
             for name in ("gloo", "mpich", "memory", ours)
@@ -63,13 +67,15 @@ def collectives() -> str:
     return table(
         ["what", "tensorwire", "x gloo", "x MPICH", "of what memory allows"],
         [
-            *(line("all-reduce, 2 ranks", 0, "all_reduce", size) for size in REDUCED),
-            *(line("all-reduce, 4 ranks", 1, "all_reduce", size) for size in REDUCED_BY_FOUR),
+            *(line("all-reduce, 2 ranks", by_two, "all_reduce", size) for size in REDUCED),
+            *(line("all-reduce, 4 ranks", by_four, "all_reduce", size) for size in REDUCED_BY_FOUR),
             *(
-                line("all-reduce over TCP, 2 ranks", 2, "all_reduce", size, "tensorwire-tcp")
+                line("all-reduce over TCP, 2 ranks", over_tcp, "all_reduce", size, "tensorwire-tcp")
                 for size in REDUCED_OVER_TCP
             ),
-            *(line(f"`{case}`, 2 ranks", 3, case, "64 MiB") for case in MOVED),
+            *(line(f"`{case}`, 2 ranks", moved, case, "64 MiB") for case in MOVED),
+            *(line(f"`{case}`, 2 ranks", rooted, case, "64 MiB") for case in ROOTED),
+            *(line(f"`{case}`, a message", sent, case, size) for case, size in SENT),
         ],
     )
 

@@ -79,7 +79,7 @@ SETS: Final[dict[str, Set]] = {
         "One command, run twice with nothing changed. The second run beside the first, as "
         "`tensorwire bench compare` tells it: no row of ours should differ by more than its noise.",
         [f"RUN=1 {_AGAIN}", f"RUN=2 {_AGAIN}"],
-        30,
+        20,
     ),
     "peers": Set(
         "Calls, beside more libraries",
@@ -187,7 +187,7 @@ SETS: Final[dict[str, Set]] = {
             "tensorwire bench p2p-bandwidth --categories large "
             f"--window 8 --without pipelining --no-limits{_BRIEFEST}",
         ],
-        130,
+        110,
     ),
     "serializers": Set(
         "What serializers take",
@@ -200,7 +200,7 @@ SETS: Final[dict[str, Set]] = {
     ),
     "collectives": Set(
         "Collectives",
-        "Operations of float32 between two and four ranks of one host.",
+        "Operations of float32 between two and four ranks of one host, and messages between two.",
         [
             "tensorwire bench collectives --cases all_reduce --sizes 8,64K,1M,8M,64M,256M "
             "--peers gloo,mpich,openmpi --rounds 3",
@@ -213,8 +213,12 @@ SETS: Final[dict[str, Set]] = {
             "tensorwire bench collectives "
             "--cases broadcast,all_gather,reduce_scatter,all_to_all --sizes 64M "
             "--peers gloo,mpich,openmpi --rounds 3",
+            "tensorwire bench collectives --cases reduce,gather,scatter,barrier --sizes 64M "
+            "--peers gloo,mpich,openmpi --rounds 3 --seconds 0.05",
+            "tensorwire bench collectives --cases ping_pong,stream --sizes 8,64K,1M "
+            "--peers gloo,mpich,openmpi --no-limits --rounds 3 --seconds 0.03",
         ],
-        100,
+        130,
     ),
     "torch": Set(
         "Steps of PyTorch",

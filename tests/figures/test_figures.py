@@ -217,7 +217,8 @@ UNITS = {"p2p-latency": "ms", "p2p-bandwidth": "MB/s", "mimic": "RPC/s"}
 
 def reduce_rows() -> Iterator[Row]:
     speeds = {"gloo": 60.0, "mpich": 5.0, "memory": 4.0, "tensorwire": 10.0, "tensorwire-tcp": 30.0}
-    for case, sizes in {"all_reduce": REDUCED.values(), "broadcast": [64 << 20]}.items():
+    sizes_of = {"all_reduce": REDUCED.values(), "broadcast": [64 << 20], "ping_pong": [8]}
+    for case, sizes in sizes_of.items():
         for size in sizes:
             for name, p50_us in speeds.items():
                 yield Row(name, "way", case, size, p50_us=p50_us)
@@ -287,7 +288,7 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ],
         "tf-grpc": [payload_report(name) for name in ("p2p-latency", "p2p-bandwidth")],
         "mimic": [payload_report("mimic")],
-        "collectives": [Report("collectives", "gloo", {**HERE}, [*reduce_rows()])] * 5,
+        "collectives": [Report("collectives", "gloo", {**HERE}, [*reduce_rows()])] * 7,
         "remote": [Report("remote", "memcpy", {**HERE}, [*access_rows()])] * 2,
         "weights": [Report("weights", "gloo", {**HERE}, [*weight_rows()])] * 2,
         "queue": [Report("queue", "grpcio", {**HERE}, [*queue_rows()])],
@@ -331,6 +332,7 @@ def test_tables_show_what_was_measured(measured: Path) -> None:
     assert "| all-reduce, 2 ranks, 8 MiB | 10 us | **6.0x** | 0.50x (5 us) | 0.40 |" in figures
     assert "| all-reduce, 4 ranks, 64 MiB | 10 us | **6.0x** | 0.50x (5 us) | 0.40 |" in figures
     assert "| all-reduce over TCP, 2 ranks, 1 MiB | 30 us | **2.0x** |" in figures
+    assert "| `ping_pong`, a message, 8 B | 10 us | **6.0x** |" in figures
     assert "| `broadcast`, 2 ranks, 64 MiB | 10 us | **6.0x** |" in figures
     assert "| read 8 B | 1 us | MPICH 2 us, NIXL 3 us | 20 us | 10 us |" in figures
     assert "| shm, adopted | 3 ms | |" in figures

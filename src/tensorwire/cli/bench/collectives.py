@@ -28,7 +28,7 @@ def collectives(
         str,
         typer.Option(
             help="all_reduce, broadcast, all_gather, reduce_scatter, all_to_all, barrier, reduce, "
-            "gather, scatter."
+            "gather, scatter; between two ranks ping_pong and stream."
         ),
     ] = "all_reduce, broadcast, all_gather, reduce_scatter, all_to_all, barrier",
     sizes: Annotated[

@@ -16,6 +16,7 @@ from tensorwire.bench.suites.collectives.operations import (
     Arrays,
     arrays,
     check,
+    messages,
     whole,
 )
 
@@ -39,6 +40,8 @@ def perform(case: str, ranks: Sequence[Arrays]) -> None:
             rank.taken[:] = np.split(given[0], count)[number]
         elif case == "all_to_all":
             rank.taken[:] = np.concatenate([np.split(each, count)[number] for each in given])
+        elif case in ("ping_pong", "stream") and number < 2:
+            rank.taken[:] = given[1 - number]
 
 
 def group(case: str, size: int, ranks: int, dtype: str = "float32") -> list[Arrays]:
@@ -61,7 +64,7 @@ def test_what_is_right_is_found_right(case: str, size: int, ranks: int, dtype: s
 @pytest.mark.parametrize("case", EXCHANGES)
 def test_nothing_done_is_wrong(case: str) -> None:
     found = group(case, PERIOD * 12, 3)
-    if case == "broadcast":
+    if case in ("broadcast", "stream"):
         with pytest.raises(WrongAnswerError):
             check(case, found[1], 1, 3)
         return
@@ -74,12 +77,13 @@ def test_nothing_done_is_wrong(case: str) -> None:
 def test_one_wrong_element_is_told(case: str, place: int) -> None:
     found = group(case, PERIOD * 24, 2)
     perform(case, found)
-    found[0].taken[place] += 1
-    element = place % found[0].taken.size
+    taker = 1 if case == "stream" else 0
+    found[taker].taken[place] += 1
+    element = place % found[taker].taken.size
     if case in ("all_gather", "gather", "all_to_all"):  # each rank's part is counted by itself
-        element %= found[0].taken.size // 2
+        element %= found[taker].taken.size // 2
     with pytest.raises(WrongAnswerError, match=rf"element {element} is .*, expected "):
-        check(case, found[0], 0, 2)
+        check(case, found[taker], taker, 2)
 
 
 def test_shares_of_ranks_that_change_places_are_wrong() -> None:
@@ -100,6 +104,7 @@ def test_shares_of_ranks_that_change_places_are_wrong() -> None:
         ("reduce_scatter", 64, 3, "float64", 72),
         ("all_to_all", 7, 2, "int8", 8),
         ("barrier", 1 << 20, 2, "float32", 0),
+        ("ping_pong", 9, 3, "float32", 12),
     ],
 )
 def test_sizes_grow_to_whole_elements_of_each_rank(
@@ -120,7 +125,16 @@ def test_bus_bandwidth_is_that_of_nccl_tests() -> None:
         "gather": 0.75,
         "scatter": 0.75,
         "barrier": 1,
+        "ping_pong": 1,
+        "stream": 1,
     }
+
+
+def test_a_stream_has_as_many_messages_as_are_not_too_much_at_once() -> None:
+    sizes = (1, 1 << 20, 4 << 20, 64 << 20, 1 << 30)
+    assert [messages("stream", size) for size in sizes] == [64, 64, 16, 2, 2]
+    assert messages("ping_pong", 8) == 2
+    assert messages("all_reduce", 8) == messages("barrier", 0) == 1
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -41,7 +41,7 @@ class _Rank(Rank):
 class Memory(Contender):
     role = "limit"
     transports = ("memory",)
-    cases = frozenset(OPERATIONS) - {"barrier"}
+    cases = frozenset(name for name, each in OPERATIONS.items() if each.in_place or each.shares)
 
     def viable(self, transport: str) -> str | None:
         return None

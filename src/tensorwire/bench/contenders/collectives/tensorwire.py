@@ -11,8 +11,15 @@ from typing import Final
 
 from tensorwire import collective
 from tensorwire.bench.harness.work import Work
-from tensorwire.bench.suites.collectives.contender import Call, Contender, Meeting, Rank
-from tensorwire.bench.suites.collectives.operations import DTYPES, Array
+from tensorwire.bench.suites.collectives.contender import (
+    Call,
+    Contender,
+    Meeting,
+    Messages,
+    Rank,
+    exchange,
+)
+from tensorwire.bench.suites.collectives.operations import DTYPES, OPERATIONS, Array
 from tensorwire.bench.suites.collectives.ways import (
     FABRICS,
     FOREVER,
@@ -38,6 +45,14 @@ class _Rank(Rank):
 
     def call(self, case: str, given: Array, taken: Array) -> Call:
         group, size = self._group, self._group.size
+        if OPERATIONS[case].paired:
+            by = Messages(
+                group.send,
+                group.receive,
+                lambda array, peer: group.send(array, peer, async_op=True).wait,
+                lambda array, peer: group.receive(array, peer, async_op=True).wait,
+            )
+            return exchange(by, case, group.rank, given, taken)
         by_rank = taken.reshape(size, -1) if taken.size % size == 0 else taken
         calls: dict[str, Call] = {
             "barrier": group.barrier,

@@ -8,10 +8,17 @@ import abc
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Any
 
 from tensorwire.bench.harness import contenders
 from tensorwire.bench.harness.work import Work
-from tensorwire.bench.suites.collectives.operations import NUMPY_TYPES, OPERATIONS, Array
+from tensorwire.bench.suites.collectives.operations import (
+    NUMPY_TYPES,
+    OPERATIONS,
+    PAIR,
+    Array,
+    messages,
+)
 
 GROUP = "tensorwire.bench.contenders.collectives"
 """Of the entry points that name classes of contenders."""
@@ -51,11 +58,55 @@ class Rank(abc.ABC):
     @abc.abstractmethod
     def call(self, case: str, given: Array, taken: Array) -> Call:
         """What is timed: one call of the operation, whose root is rank 0 and whose reduction is a
-        sum. The arrays are those that ``operations.arrays`` makes."""
+        sum. The arrays are those that ``operations.arrays`` makes. Where messages go between
+        two ranks, what ``exchange`` makes."""
 
     def ways(self, case: str) -> Mapping[str, int]:
         """How often calls of the operation have gone which way, where the library tells it."""
         return {}
+
+
+@dataclass(frozen=True)
+class Messages:
+    """How a library sends an array to a rank, or receives one from it: until it is done, or begun,
+    which gives what waits for its end."""
+
+    send: Callable[[Any, int], object]
+    receive: Callable[[Any, int], object]
+    begin_send: Callable[[Any, int], Call]
+    begin_receive: Callable[[Any, int], Call]
+
+
+def exchange(by: Messages, case: str, rank: int, given: Any, taken: Any) -> Call:
+    """Of a ping-pong a message each way; of a stream as many as ``operations.messages`` tells from
+    the first rank of the pair to the other, all begun before one is waited for, and one back. Other
+    ranks do nothing. given, taken: the arrays, as the library has them."""
+    if rank not in PAIR:
+        return lambda: None
+    first, peer = rank == PAIR[0], PAIR[1 - rank]
+    count = messages(case, max(given.nbytes, taken.nbytes))
+
+    def begin() -> None:
+        by.send(given, peer)
+        by.receive(taken, peer)
+
+    def answer() -> None:
+        by.receive(taken, peer)
+        by.send(given, peer)
+
+    def stream() -> None:
+        for wait in [by.begin_send(given, peer) for _ in range(count)]:
+            wait()
+        by.receive(taken, peer)
+
+    def drain() -> None:
+        for wait in [by.begin_receive(taken, peer) for _ in range(count)]:
+            wait()
+        by.send(given, peer)
+
+    if case == "stream":
+        return stream if first else drain
+    return begin if first else answer
 
 
 class Contender(contenders.Contender):

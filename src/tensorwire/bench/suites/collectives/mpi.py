@@ -15,8 +15,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tensorwire.bench.suites.collectives.contender import Call, Contender, Meeting, Rank
-from tensorwire.bench.suites.collectives.operations import ROOT, Array
+from tensorwire.bench.suites.collectives.contender import (
+    Call,
+    Contender,
+    Meeting,
+    Messages,
+    Rank,
+    exchange,
+)
+from tensorwire.bench.suites.collectives.operations import OPERATIONS, ROOT, Array
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -69,6 +76,14 @@ class _Rank(Rank):
 
     def call(self, case: str, given: Array, taken: Array) -> Call:
         comm, here = self._comm, self._mpi.IN_PLACE
+        if OPERATIONS[case].paired:
+            by = Messages(
+                comm.Send,
+                comm.Recv,
+                lambda array, peer: comm.Isend(array, peer).Wait,
+                lambda array, peer: comm.Irecv(array, peer).Wait,
+            )
+            return exchange(by, case, comm.Get_rank(), given, taken)
         root = comm.Get_rank() == ROOT
         calls: dict[str, Call] = {
             "barrier": comm.Barrier,

@@ -18,6 +18,12 @@ Array = npt.NDArray[Any]
 NUMPY_TYPES: Final = ("float32", "float64", "float16", "int8", "int32", "int64", "uint8")
 DTYPES: Final = (*NUMPY_TYPES, "bfloat16")
 ROOT: Final = 0
+PAIR: Final = (0, 1)
+"""The ranks between which messages go, where not all ranks take part."""
+WINDOW: Final = 64
+"""Messages of a stream that are under way at once, as in OSU's benchmarks."""
+WINDOW_BYTES: Final = 64 << 20
+"""Of all of them, where that leaves at least two."""
 PERIOD: Final = 65521
 """Elements after which a pattern comes again: a prime, so that no chunk or share is a multiple."""
 
@@ -28,6 +34,7 @@ class Operation:
     or none; in_place: both are the same array.
 
     rooted: one rank gives or takes for all of them, so that others may be done before it is.
+    paired: messages between the ranks of ``PAIR``; the others do nothing.
     reduces: elements are added up.
     bus: what algorithm bandwidth is multiplied with, for that many ranks, to tell what each rank's
     way carries: the bytes that have to leave or reach a rank, as a part of ``size``.
@@ -40,10 +47,11 @@ class Operation:
     takes_share: bool = False
     rooted: bool = False
     reduces: bool = False
+    paired: bool = False
 
     @property
     def shares(self) -> bool:
-        return not self.in_place and self.name != "barrier"
+        return not (self.in_place or self.paired) and self.name != "barrier"
 
 
 def _all(ranks: int) -> float:
@@ -70,8 +78,18 @@ OPERATIONS: Final = {
         Operation("gather", _others, gives_share=True, rooted=True),
         Operation("scatter", _others, takes_share=True, rooted=True),
         Operation("barrier", _all),
+        Operation("ping_pong", _all, paired=True),
+        Operation("stream", _all, paired=True),
     )
 }
+
+
+def messages(case: str, size: int) -> int:
+    """How many are timed as one call, whose time is then divided: of a ping-pong both ways, of a
+    stream all that are under way at once. 1 for what is not made of messages."""
+    if case == "stream":
+        return min(WINDOW, max(WINDOW_BYTES // size, 2))
+    return 2 if case == "ping_pong" else 1
 
 
 def type_of(dtype: str) -> np.dtype[Any]:
@@ -105,6 +123,8 @@ def arrays(case: str, size: int, rank: int, ranks: int, dtype: str) -> Arrays:
     operation = OPERATIONS[case]
     kind = type_of(dtype)
     count = size // kind.itemsize
+    if operation.paired:
+        return _messages(case, count, rank, kind)
     given = np.empty(count // ranks if operation.gives_share else count, kind)
     if operation.rooted and operation.takes_share and rank != ROOT:
         given = np.empty(0, kind)
@@ -118,6 +138,17 @@ def arrays(case: str, size: int, rank: int, ranks: int, dtype: str) -> Arrays:
     return Arrays(given, taken)
 
 
+def _messages(case: str, count: int, rank: int, kind: np.dtype[Any]) -> Arrays:
+    """Of a stream from the first rank of the pair, which takes an answer of one element."""
+    gives, takes = (count, count) if rank in PAIR else (0, 0)
+    if case == "stream" and rank in PAIR:
+        gives, takes = (count, 1) if rank == PAIR[0] else (1, count)
+    given, taken = np.empty(gives, kind), np.empty(takes, kind)
+    _write(given, rank, 0)
+    taken.fill(0)
+    return Arrays(given, taken)
+
+
 def check(case: str, found: Arrays, rank: int, ranks: int) -> None:
     """After one call. Raises WrongAnswerError."""
     everyone = range(ranks)
@@ -127,6 +158,8 @@ def check(case: str, found: Arrays, rank: int, ranks: int) -> None:
         _compare(case, taken, everyone, 0)
     elif case == "broadcast":
         _compare(case, taken, [ROOT], 0)
+    elif case in ("ping_pong", "stream") and rank in PAIR:
+        _compare(case, taken, [PAIR[1 - rank]], 0)
     elif case == "reduce_scatter":
         _compare(case, taken, everyone, rank * taken.size)
     elif case == "scatter":

@@ -15,6 +15,7 @@ from tensorwire.bench.harness.processes import START_SECONDS, VISIT_FACTOR, expe
 from tensorwire.bench.harness.schedule import Entry
 from tensorwire.bench.harness.work import Work
 from tensorwire.bench.suites.collectives.contender import find
+from tensorwire.bench.suites.collectives.operations import messages
 
 MOST_CALLS: Final = 20_000
 """Of one visit."""
@@ -55,23 +56,26 @@ class Ranks:
         warm = self._run(MINIMUM_CALLS, limit)
         if (more := warm.within(seconds * WARM_UP_SHARE)) > MINIMUM_CALLS:
             warm = self._run(more, limit)
-        return self._visit(self._run(warm.within(seconds), limit, last=True))
+        found = self._run(warm.within(seconds), limit, last=True)
+        return self._visit(found, messages(work.case, work.size))
 
     def first(self, work: Work) -> Visit:
         """The first call of all. Of agents that know ``first``."""
         self._ask({"work": work.to_json(), "first": True}, START_SECONDS)
         return self._visit(self._run(1, START_SECONDS, last=True))
 
-    def _visit(self, found: Calls) -> Visit:
+    def _visit(self, found: Calls, parts: int = 1) -> Visit:
+        """Of parts of these calls, which all take the same time."""
         ordered = sorted(found.nanoseconds)
+        unit = 1e3 * parts
         return Visit(
-            quantile(ordered, 0.5) / 1e3,
-            quantile(ordered, 0.99) / 1e3,
-            len(ordered),
+            quantile(ordered, 0.5) / unit,
+            quantile(ordered, 0.99) / unit,
+            len(ordered) * parts,
             sum(ordered) / 1e9,
             found.cpu_seconds,
             self.path,
-            min_us=ordered[0] / 1e3,
+            min_us=ordered[0] / unit,
             ways=found.ways,
         )
 

@@ -83,6 +83,8 @@ LAYOUT: Final = Layout(
         "A call takes as long as on the rank for which it took longest. p50 and p99: the median "
         "over the rounds of each round's own quantile; min: of all calls. spread: of the rounds' "
         "p50, largest less smallest.",
+        "ping_pong: half the time of a message there and one back; stream: the time of messages "
+        "one way, begun together, divided by their number.",
         "The size is that of the larger of a rank's two arrays. GB/s: size by time (algorithm "
         "bandwidth); bus GB/s: what each rank's way has to carry of it, as nccl-tests define it.",
         "CPU: time of processors for one call, of all ranks and all their threads.",

@@ -12,8 +12,14 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
-from tensorwire.bench.suites.collectives.contender import Call, Meeting, Rank
-from tensorwire.bench.suites.collectives.operations import ROOT, Array
+from tensorwire.bench.suites.collectives.contender import (
+    Call,
+    Meeting,
+    Messages,
+    Rank,
+    exchange,
+)
+from tensorwire.bench.suites.collectives.operations import OPERATIONS, ROOT, Array
 
 
 @cache
@@ -43,6 +49,14 @@ class _Rank(Rank):
     def call(self, case: str, given: Array, taken: Array) -> Call:
         dist = self._dist
         gives, takes = self._torch.from_numpy(given), self._torch.from_numpy(taken)
+        if OPERATIONS[case].paired:
+            by = Messages(
+                dist.send,
+                dist.recv,
+                lambda array, peer: dist.isend(array, peer).wait,
+                lambda array, peer: dist.irecv(array, peer).wait,
+            )
+            return exchange(by, case, dist.get_rank(), gives, takes)
         calls: dict[str, Call] = {
             "barrier": dist.barrier,
             "all_reduce": lambda: dist.all_reduce(gives),
