@@ -63,6 +63,27 @@ TW_INLINE Vectors one_nan(Vectors value, Vectors nan) {
 }
 TW_INLINE Floats one_nan(Floats value) { return one_nan(value, Floats{} + __builtin_nanf("")); }
 
+// ---- the one NaN, where looking for any of several vectors is fast: NaNs are rare ----
+
+template <class Hardware, size_t vectors>
+TW_INLINE auto unordered(const Floats* of) {
+  if constexpr (vectors > 2) {
+    return Hardware::unordered(of[0], of[1]) | unordered<Hardware, vectors - 2>(of + 2);
+  } else {
+    return Hardware::unordered(of[0], of[1]);
+  }
+}
+template <size_t vectors>
+TW_INLINE void one_nan_each(Floats* of) {
+  of[0] = one_nan(of[0]);
+  if constexpr (vectors > 1) one_nan_each<vectors - 1>(of + 1);
+}
+// Where it is not fast, each vector is treated as if it had one.
+struct AnyMayBeNan {
+  TW_INLINE static uint32_t unordered(const Floats&, const Floats&) { return 1; }
+  TW_INLINE static bool any(uint32_t found) { return found != 0; }
+};
+
 // ---- formats: how `kVectors` vectors to compute with are read and written ----
 
 template <class Element>
@@ -86,7 +107,9 @@ struct Float64 : Plain<double> {
   }
 };
 
+template <class Hardware>
 struct Bfloat16 {
+  using Nans = Hardware;
   using Computed = Floats;
   using Factor = float;
   static constexpr size_t kVectors = 2;
@@ -101,8 +124,8 @@ struct Bfloat16 {
   }
   // In the upper half. The one NaN does not overflow.
   TW_INLINE static Words rounded(Floats value) {
-    const Words bits = (Words)one_nan(value);
-    return bits + (bits >> 16 & 1) + 0x7fff;
+    const Words bits = (Words)value;
+    return (bits + 0x7fff) + (bits >> 16 & 1);
   }
 };
 
@@ -186,6 +209,7 @@ using Float8E5m2 = Split<5, 2, true>;
 // With conversions of the hardware, which are of HalfVectors, the halves of HalfWords.
 template <class Hardware>
 struct PackedFloat16 {
+  using Nans = Hardware;
   using Computed = Floats;
   using Factor = float;
   static constexpr size_t kVectors = 2;
@@ -195,8 +219,8 @@ struct PackedFloat16 {
     to[1] = Hardware::widened(vector_at<HalfVector>(from + sizeof(HalfVector)));
   }
   TW_INLINE static void write(std::byte* to, const Floats* from) {
-    put(to, Hardware::narrowed(one_nan(from[0])));
-    put(to + sizeof(HalfVector), Hardware::narrowed(one_nan(from[1])));
+    put(to, Hardware::narrowed(from[0]));
+    put(to + sizeof(HalfVector), Hardware::narrowed(from[1]));
   }
 };
 
@@ -325,6 +349,11 @@ TW_INLINE void write_block(std::byte* to, const typename Format::Computed* from)
     write_block<Format, writes - 1>(to + TW_VECTOR_BYTES, from + Format::kVectors);
   }
 }
+template <size_t vectors>
+TW_INLINE void copy_block(std::byte* to, const std::byte* from) {
+  put(to, vector_at<Words>(from));
+  if constexpr (vectors > 1) copy_block<vectors - 1>(to + TW_VECTOR_BYTES, from + TW_VECTOR_BYTES);
+}
 template <class Op, size_t vectors, class Computed>
 TW_INLINE void apply(Computed* into, const Computed* next) {
   into[0] = Op::apply(into[0], next[0]);
@@ -339,6 +368,14 @@ TW_INLINE void fold_block(const std::byte* from, typename Format::Computed* into
     fold_block<Format, Op, reads - 1>(from + TW_VECTOR_BYTES, into + Format::kVectors);
   }
 }
+template <class Format, size_t vectors>
+TW_INLINE void one_nan_block(typename Format::Computed* values) {
+  if constexpr (requires { typename Format::Nans; }) {
+    if (Format::Nans::any(unordered<typename Format::Nans, vectors>(values))) [[unlikely]] {
+      one_nan_each<vectors>(values);
+    }
+  }
+}
 template <size_t vectors, class Computed>
 TW_INLINE void scale_block(Computed* values, const Computed& factor) {
   values[0] *= factor;
@@ -350,6 +387,9 @@ TW_INLINE void scale_block(Computed* values, const Computed& factor) {
 template <class Format, class Op, bool scaled = false>
 void fold(const std::byte* const* in, size_t n, std::byte* result, std::byte* also, size_t begin,
           size_t end, [[maybe_unused]] double factor) {
+  if constexpr (scaled) {
+    if (factor == 1) return fold<Format, Op>(in, n, result, also, begin, end, factor);
+  }
   using Computed = typename Format::Computed;
   constexpr size_t kReads = 4 / Format::kVectors;
   constexpr size_t kBlock = kReads * TW_VECTOR_BYTES;
@@ -370,9 +410,10 @@ void fold(const std::byte* const* in, size_t n, std::byte* result, std::byte* al
     read_block<Format, kReads>(block_of(0), folded);
     for (size_t k = 1; k < n; ++k) fold_block<Format, Op, kReads>(block_of(k), folded);
     if constexpr (scaled) scale_block<kVectors>(folded, multiplier);
+    one_nan_block<Format, kVectors>(folded);
     if (size >= kBlock) [[likely]] {
       write_block<Format, kReads>(result + at, folded);
-      if (also != nullptr) write_block<Format, kReads>(also + at, folded);
+      if (also != nullptr) copy_block<kReads>(also + at, result + at);
     } else {
       write_block<Format, kReads>(padded, folded);
       __builtin_memcpy(result + at, padded, size);
@@ -418,6 +459,7 @@ void narrow(const float* in, std::byte* out, size_t count) {
     for (size_t i = 0; i < n; ++i) values[place_of<Format>(i)] = in[at + i];
     Floats block[Format::kVectors];
     __builtin_memcpy(block, values, sizeof values);
+    one_nan_block<Format, Format::kVectors>(block);
     std::byte written[TW_VECTOR_BYTES];
     Format::write(written, block);
     __builtin_memcpy(out + at * 2, written, n * 2);
@@ -467,12 +509,14 @@ constexpr void set_integers(Kernels* kernels, DataType of_signed, DataType of_un
 }
 
 struct SplitFormats {
+  using Bfloat16 = tw::Bfloat16<AnyMayBeNan>;
   using Float16 = SplitFloat16;
   using E4m3 = Float8E4m3;
   using E5m2 = Float8E5m2;
 };
 template <class Hardware>
 struct PackedFormats {
+  using Bfloat16 = tw::Bfloat16<Hardware>;
   using Float16 = PackedFloat16<Hardware>;
   using E4m3 = PackedFloat8<Hardware, Float8E4m3>;
   using E5m2 = PackedFloat8<Hardware, Float8E5m2>;
@@ -484,11 +528,11 @@ consteval Kernels kernels_of_this_unit(const char* instruction_set) {
   set_floats<Float64>(&kernels, DataType::kFloat64);
   set_floats<Float32>(&kernels, DataType::kFloat32);
   set_floats<typename Formats::Float16>(&kernels, DataType::kFloat16);
-  set_floats<Bfloat16>(&kernels, DataType::kBfloat16);
+  set_floats<typename Formats::Bfloat16>(&kernels, DataType::kBfloat16);
   set_floats<typename Formats::E4m3>(&kernels, DataType::kFloat8E4m3);
   set_floats<typename Formats::E5m2>(&kernels, DataType::kFloat8E5m2);
   set_conversions<typename Formats::Float16>(&kernels, DataType::kFloat16);
-  set_conversions<Bfloat16>(&kernels, DataType::kBfloat16);
+  set_conversions<typename Formats::Bfloat16>(&kernels, DataType::kBfloat16);
   set_integers<int8_t, uint8_t>(&kernels, DataType::kInt8, DataType::kUint8);
   set_integers<int16_t, uint16_t>(&kernels, DataType::kInt16, DataType::kUint16);
   set_integers<int32_t, uint32_t>(&kernels, DataType::kInt32, DataType::kUint32);

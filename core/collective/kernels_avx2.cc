@@ -11,6 +11,10 @@ namespace tw {
 namespace {
 
 struct F16c {
+  TW_INLINE static Words unordered(Floats a, Floats b) {
+    return (Words)_mm256_cmp_ps((__m256)a, (__m256)b, _CMP_UNORD_Q);
+  }
+  TW_INLINE static bool any(Words found) { return _mm256_movemask_ps((__m256)found) != 0; }
   TW_INLINE static Floats widened(HalfVector half) {
     return (Floats)_mm256_cvtph_ps((__m128i)half);
   }

@@ -12,6 +12,10 @@ namespace {
 
 // The forms with a mask, because GCC 12 warns of the others.
 struct F16cOf512 {
+  TW_INLINE static __mmask16 unordered(Floats a, Floats b) {
+    return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_UNORD_Q);
+  }
+  TW_INLINE static bool any(__mmask16 found) { return found != 0; }
   TW_INLINE static Floats widened(HalfVector half) {
     return (Floats)_mm512_maskz_cvtph_ps(0xffff, (__m256i)half);
   }

@@ -12,7 +12,7 @@ namespace {
 
 #if defined(__aarch64__)
 
-struct NeonFloat16 {
+struct NeonFloat16 : AnyMayBeNan {
   TW_INLINE static Floats widened(HalfVector half) {
     return (Floats)vcvt_f32_f16((float16x4_t)half);
   }
