@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "collective/part.h"
 #include "collective/reduction.h"
+#include "memory/huge_pages.h"
 
 namespace tw::collective {
 namespace {
@@ -35,10 +36,14 @@ Way SharedFabric::choose(CollectiveKind kind, size_t bytes) const {
     return possible ? *tuned : Way::kStage;
   }
   if (bytes <= kOneStep) return Way::kOneStep;
-  const bool reduces = kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduce;
-  const bool shared = size_ == 2 && bytes >= kStreamed &&
-                      (kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kGather);
-  return !reduces && readable && bytes >= kReadInPlace && !shared ? Way::kInPlace : Way::kStage;
+  const bool apart = kind == CollectiveKind::kScatter || kind == CollectiveKind::kAllToAll ||
+                     (kind == CollectiveKind::kBroadcast && size_ > 2);
+  return apart && readable && bytes >= kReadInPlace ? Way::kInPlace : Way::kStage;
+}
+
+bool SharedFabric::lends(CollectiveKind kind, size_t bytes, const std::byte* array,
+                         size_t size) const {
+  return tuned_.of(kind, bytes) || in_huge_pages(array, size);
 }
 
 Status SharedFabric::meet(const Pending& now, const std::byte* data, size_t size) {
@@ -282,13 +287,16 @@ Status SharedFabric::broadcast(const Pending& now, int from, std::byte* data) {
     copy_bytes(data, stages_.data_of(from, bytes), bytes);
     return {};
   }
-  if (way == Way::kInPlace) {
-    Status status = stages_.enter_with(now, data, bytes);
-    if (status.ok() && !root)
-      status = stages_.read(now, from, stages_.place_of(from).address, nullptr, data, bytes);
+  const bool lent =
+      root && way == Way::kInPlace && lends(CollectiveKind::kBroadcast, bytes, data, bytes);
+  if (Status status = stages_.enter_with(now, lent ? data : nullptr, lent ? bytes : 0);
+      !status.ok())
+    return status;
+  if (const uint64_t address = stages_.place_of(from).address; address != 0) {
+    Status status;
+    if (!root) status = stages_.read(now, from, address, nullptr, data, bytes);
     return status.ok() ? finish_reading(now, root) : status;
   }
-  if (Status status = meet(now); !status.ok()) return status;
   constexpr uint64_t each = StageLayout::kChunk;
   const auto length = [&](uint64_t c) { return std::min<uint64_t>(each, bytes - c * each); };
   return exchange(
@@ -346,18 +354,19 @@ Status SharedFabric::scatter(const Pending& now, const std::byte* in, std::byte*
   const size_t bytes = call.bytes();
   const bool root = rank_ == call.root;
   const auto share = [&](int rank) { return static_cast<size_t>(rank) * bytes; };
-  if (choose(call.kind, bytes) == Way::kInPlace) {
-    Status status = stages_.enter_with(now, in, root ? share(size_) : 0);
-    if (root && status.ok()) copy_out(out, in + share(rank_), bytes, bytes);
-    if (!root && status.ok())
-      status = stages_.read(now, call.root, stages_.place_of(call.root).address + share(rank_),
-                            nullptr, out, bytes);
+  const bool lent = root && choose(call.kind, bytes) == Way::kInPlace &&
+                    lends(call.kind, bytes, in, share(size_));
+  if (Status status = stages_.enter_with(now, lent ? in : nullptr, lent ? share(size_) : 0);
+      !status.ok())
+    return status;
+  if (root) copy_out(out, in + share(rank_), bytes, bytes);
+  if (const uint64_t address = stages_.place_of(call.root).address; address != 0) {
+    Status status;
+    if (!root) status = stages_.read(now, call.root, address + share(rank_), nullptr, out, bytes);
     return status.ok() ? finish_reading(now, root) : status;
   }
   const uint64_t each = StageLayout::kChunk / static_cast<size_t>(size_) / kLine * kLine;
   const auto length = [&](uint64_t c) { return std::min<uint64_t>(each, bytes - c * each); };
-  if (Status status = meet(now); !status.ok()) return status;
-  if (root) copy_out(out, in + share(rank_), bytes, bytes);
   return exchange(
       now, chunks_of(bytes, each),
       [&](uint64_t c, std::byte* stage) {
@@ -379,32 +388,44 @@ Status SharedFabric::exchange_runs(const Pending& now, const std::byte* in,
   const Team& team = stages_.team();
   const auto ranks = static_cast<size_t>(size_);
   // Every rank tells all how much it gives to whom, and where that lies: who takes checks it, and
-  // all know the largest run.
+  // all know the largest run, and whether all of them are to be read where they lie.
   struct Given {
-    uint64_t size, address;
+    uint64_t size, address;  // 0: not to be read there
   };
+  const auto self = static_cast<size_t>(rank_);
+  size_t most = 0, extent = 0;
+  for (size_t i = 0; i < ranks; ++i) {
+    if (i != self) most = std::max(most, gives[i].size);
+    extent = std::max(extent, gives[i].offset + gives[i].size);
+  }
+  // Whatever is made of them, runs go as an all-to-all does.
+  constexpr CollectiveKind kRuns = CollectiveKind::kAllToAll;
+  const bool lent = choose(kRuns, most) != Way::kInPlace || lends(kRuns, most, in, extent);
   std::vector<Given> given_to(ranks);
   for (size_t i = 0; i < ranks; ++i)
-    given_to[i] = {gives[i].size, reinterpret_cast<uintptr_t>(in) + gives[i].offset};
+    given_to[i] = {gives[i].size, lent ? reinterpret_cast<uintptr_t>(in) + gives[i].offset : 0};
   const size_t table = ranks * sizeof(Given);
   if (Status status = meet(now, reinterpret_cast<const std::byte*>(given_to.data()), table);
       !status.ok())
     return status;
   uint64_t longest = 0;
+  bool all_lent = true;
   std::vector<uint64_t> from(ranks);
   for (int i = 0; i < size_; ++i) {
     std::memcpy(given_to.data(), stages_.data_of(i, table), table);
-    for (size_t j = 0; j < ranks; ++j)
-      if (static_cast<int>(j) != i) longest = std::max(longest, given_to[j].size);
+    for (size_t j = 0; j < ranks; ++j) {
+      if (static_cast<int>(j) == i || given_to[j].size == 0) continue;
+      longest = std::max(longest, given_to[j].size);
+      all_lent = all_lent && given_to[j].address != 0;
+    }
     const uint64_t given = given_to[static_cast<size_t>(rank_)].size;
     from[static_cast<size_t>(i)] = given_to[static_cast<size_t>(rank_)].address;
     if (const size_t taken = takes[static_cast<size_t>(i)].size; given != taken)
       return {Code::kInvalidArgument, text({team.name(i), " gives ", given, " bytes to ",
                                             team.name(rank_), ", which takes ", taken})};
   }
-  const auto self = static_cast<size_t>(rank_);
   copy_out(out + takes[self].offset, in + gives[self].offset, takes[self].size, takes[self].size);
-  if (choose(now.call.kind, longest) == Way::kInPlace) {
+  if (all_lent && choose(kRuns, longest) == Way::kInPlace) {
     Status status;
     for (int k = 1; status.ok() && k < size_; ++k) {
       const int rank = stages_.team().after(k);

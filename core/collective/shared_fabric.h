@@ -54,13 +54,16 @@ class SharedFabric final : public Fabric {
   // more than the work.
   static constexpr size_t kOneStep = 16 << 10;
   static_assert(kOneStep <= StageLayout::kSlot);
-  // From here on an array that nobody reduces is read where it lies: a system call and the kernel's
-  // look at the pages cost less than the second copy. In a broadcast and a gather of two ranks they
-  // cost more from kStreamed on: who gives has nothing else to do and makes the first copy, while
-  // who takes makes the other one past the caches.
+  // From here on arrays are read where they lie, if no rank has to wait for the stage of another
+  // one then: a system call and the kernel's look at the pages cost less than the second copy. What
+  // is gathered, and what one of two ranks gives to the other, goes over the stage: it is filled
+  // once, while others copy on past the caches.
   static constexpr size_t kReadInPlace = 4 << 20;
   // Which way an operation goes that moves so many bytes between two ranks.
   Way choose(CollectiveKind kind, size_t bytes) const;
+  // Of one that would go in place: whether this rank's array is to be read there. Of small pages
+  // the kernel looks at each, which costs more than the second copy.
+  bool lends(CollectiveKind kind, size_t bytes, const std::byte* array, size_t size) const;
 
   Status operate(const Pending& now, const std::byte* in, std::byte* out);
   // `out` is null where the result is not wanted.

@@ -16,6 +16,10 @@ inline constexpr size_t kHugePage = 2 << 20;
 // concerned. A wish: without them everything works, slower.
 void wish_huge_pages(void* data, size_t size) noexcept;
 
+// Whether most of [data, data + size) lies in huge pages, as far as samples show; where the kernel
+// does not tell (before Linux 6.7): yes.
+bool in_huge_pages(const void* data, size_t size) noexcept;
+
 // Fresh anonymous memory of `size` bytes, whole pages, that begins with a huge page; huge ones are
 // wished for. RESOURCE_EXHAUSTED.
 Result<MemoryMap> map_huge_pages(size_t size);

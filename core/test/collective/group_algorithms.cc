@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which way the operations of a group go: as it is told, by a table, or by sizes and ranks.
 #include <doctest/doctest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -90,24 +89,6 @@ TEST_CASE("group: ranks that were told different algorithms are told so") {
   }
 }
 
-// A file of rules, for as long as it lives.
-class Table {
- public:
-  explicit Table(const std::string& rules) {
-    const int file = mkstemp(path_.data());
-    REQUIRE(file >= 0);
-    REQUIRE(write(file, rules.data(), rules.size()) == static_cast<ssize_t>(rules.size()));
-    close(file);
-  }
-  Table(const Table&) = delete;
-  Table& operator=(const Table&) = delete;
-  ~Table() { unlink(path_.c_str()); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_ = "/tmp/tensorwire-table-XXXXXX";
-};
-
 TEST_CASE("group: operations have their results by each way of a table") {
   const std::map<std::string, std::vector<std::string>> ways = {
       {"one_step", {"all_reduce", "reduce", "broadcast", "all_gather", "gather"}},
@@ -120,7 +101,7 @@ TEST_CASE("group: operations have their results by each way of a table") {
     std::string rules;
     for (const std::string& operation : entry.second)
       rules += operation + " memory 3 281474976710656 " + way + "\n";
-    const Table table(rules);
+    const Rules table(rules);
     const Variable tuning("TENSORWIRE_TUNING", table.path().c_str());
     CAPTURE(way);
     for (const bool readable : {true, false}) {
@@ -139,7 +120,7 @@ TEST_CASE("group: operations have their results by each way of a table") {
 }
 
 TEST_CASE("group: a table decides between hosts, but not which floats are rounded once") {
-  const Table table(
+  const Rules table(
       "all_reduce tcp 3 100 ring\nall_reduce tcp 3 200 recursive_doubling\n"
       "all_reduce other 3 400 halving_doubling\nreduce_scatter tcp 3 100 ring");
   const Variable tuning("TENSORWIRE_TUNING", table.path().c_str());
@@ -210,7 +191,7 @@ TEST_CASE("group: operations have their results by each way between hosts") {
     for (const int size : sizes) {
       CAPTURE(other);
       CAPTURE(size);
-      const Table table(rules_of(other, size));
+      const Rules table(rules_of(other, size));
       const Variable tuning("TENSORWIRE_TUNING", table.path().c_str());
       as_ranks_of(kPlacements[2], size, [&](Group& group) -> std::string {
         if (!group.tuned()) return "not tuned: " + group.why_not_tuned();
@@ -234,7 +215,7 @@ TEST_CASE("group: operations have their results by each way between hosts") {
 TEST_CASE("group: averages and reductions that are in place, by each way between hosts") {
   constexpr size_t kCount = 90'007;
   for (const bool other : {false, true}) {
-    const Table table(rules_of(other, 4));
+    const Rules table(rules_of(other, 4));
     const Variable tuning("TENSORWIRE_TUNING", table.path().c_str());
     as_ranks_of(kPlacements[2], 4, [&](Group& group) -> std::string {
       const auto self = static_cast<size_t>(group.rank());
@@ -255,7 +236,7 @@ TEST_CASE("group: averages and reductions that are in place, by each way between
 
 TEST_CASE("group: ranks that disagree are told, by each way between hosts") {
   for (const Told& told : kBetweenHosts) {
-    const Table table(std::string(name_of(told.kind)) + " tcp 4 1000000 " + told.way);
+    const Rules table(std::string(name_of(told.kind)) + " tcp 4 1000000 " + told.way);
     const Variable tuning("TENSORWIRE_TUNING", table.path().c_str());
     CAPTURE(name_of(told.kind));
     CAPTURE(told.way);
@@ -290,7 +271,7 @@ class WatchedStore final : public collective::Store {
 };
 
 TEST_CASE("group: where links between hosts differ, no rule for messages holds") {
-  const Table table(
+  const Rules table(
       "broadcast tcp 3 1000 scatter_all_gather\nbroadcast shm 3 1000 scatter_all_gather\n");
   const Variable tuning("TENSORWIRE_TUNING", table.path().c_str());
   for (const bool differ : {false, true}) {
@@ -332,7 +313,7 @@ TEST_CASE("group: where links between hosts differ, no rule for messages holds")
 
 TEST_CASE("group: ranks that speak for hosts take the ways of a table") {
   // Two ranks of each of three hosts: a rule for the hosts, and one for all ranks.
-  const Table table(
+  const Rules table(
       "broadcast shm 3 100000 scatter_all_gather\nreduce shm 3 100000 direct\n"
       "all_gather shm 6 100000 ring\nreduce_scatter shm 6 100000 ring");
   const Variable tuning("TENSORWIRE_TUNING", table.path().c_str());
@@ -348,7 +329,7 @@ TEST_CASE("group: ranks that speak for hosts take the ways of a table") {
 }
 
 TEST_CASE("group: ranks with different tables, or none, or broken ones, take none") {
-  const Table one("all_reduce memory 2 8 stage"), other("all_reduce memory 2 9 stage"),
+  const Rules one("all_reduce memory 2 8 stage"), other("all_reduce memory 2 9 stage"),
       bad("nonsense");
   const std::pair<std::string, std::string> cases[] = {{one.path(), other.path()},
                                                        {one.path(), "off"},

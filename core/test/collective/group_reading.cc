@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays that the ranks of a host read where they lie: large ones, if the kernel lets them, up to
-// kStreamed, and those in arenas.
+// Arrays that the ranks of a host read where they lie: large ones in huge pages, or by a rule, if
+// the kernel lets them, and those in arenas.
 #include <doctest/doctest.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -10,6 +10,7 @@
 
 #include "base/streamed_copy.h"
 #include "collective/group.h"
+#include "memory/huge_pages.h"
 #include "process/runtime.h"
 #include "test/call/world.h"
 #include "test/collective/operations.h"
@@ -19,7 +20,23 @@ namespace {
 
 constexpr size_t kRead = 4 << 20;
 
-TEST_CASE("group: arrays that are read where they lie come whole") {
+// Not in a sandbox that forbids process_vm_readv.
+bool reads_memory() {
+  const auto own = collective::OwnMark::make();
+  const auto reached = own ? collective::PeerMemory::open(own->mark()) : own.status();
+  if (!reached) MESSAGE("skipped: ", reached.status().details());
+  return reached.ok();
+}
+
+// Rules by which three ranks read what they can where it lies.
+std::string in_place() {
+  std::string rules;
+  for (const char* const operation : {"broadcast", "all_gather", "gather", "scatter", "all_to_all"})
+    rules += std::string(operation) + " memory 3 281474976710656 in_place\n";
+  return rules;
+}
+
+TEST_CASE("group: large arrays come whole") {
   const auto operations = [](Group& group) -> std::string {
     std::string wrong = every_operation<int64_t>(group, kRead / sizeof(int64_t) + 3);
     return wrong.empty() ? every_pair(group, kRead / sizeof(int64_t) / 4 + 3) : wrong;
@@ -27,6 +44,49 @@ TEST_CASE("group: arrays that are read where they lie come whole") {
   // A sanitizer, with which megabytes take long, sees nothing new in the other placements.
   if (kSanitized) return as_ranks_of(kPlacements[0], 3, operations);
   as_ranks(3, operations);
+  const Rules rules(in_place());
+  const Variable tuning("TENSORWIRE_TUNING", rules.path().c_str());
+  as_ranks_of(kPlacements[0], 3, operations);
+}
+
+TEST_CASE("group: arrays in huge pages are read where they lie, those in small ones staged") {
+  if (!reads_memory()) return;
+  const auto memory = [](int advice) {
+    auto made = map_huge_pages(8 * kHugePage);
+    REQUIRE(made);
+    ::madvise(made->data(), made->size(), advice);
+    std::memset(made->data(), 1, made->size());
+    return std::move(*made);
+  };
+  const MemoryMap huge = memory(MADV_HUGEPAGE), small = memory(MADV_NOHUGEPAGE);
+  // Neither, where the kernel does not tell or has none.
+  const bool told =
+      in_huge_pages(huge.data(), huge.size()) && !in_huge_pages(small.data(), small.size());
+  for (const bool all_huge : {true, false}) {
+    CAPTURE(all_huge);
+    as_ranks_of(kPlacements[0], 3, [&](Group& group) -> std::string {
+      const MemoryMap& mine = all_huge || group.rank() != 0 ? huge : small;
+      std::vector<std::byte> out(3 * kRead);
+      const auto call = [&](CollectiveKind kind, uint64_t count) {
+        return CollectiveCall{kind, DataType::kUint8, ReduceOp::kSum, 0, count};
+      };
+      const std::vector<Fabric::Run> runs = {{0, kRead}, {kRead, kRead}, {2 * kRead, kRead}};
+      Status status =
+          group.run(call(CollectiveKind::kScatter, kRead), mine.data(), out.data(), within(kLong));
+      if (!status.ok()) return status.details();
+      status = group.exchange(call(CollectiveKind::kAllToAll, CollectiveCall::kUneven), mine.data(),
+                              runs, out.data(), runs, within(kLong));
+      if (!status.ok()) return status.details();
+      if (!std::all_of(out.begin(), out.end(), [](std::byte each) { return each == std::byte{1}; }))
+        return "wrong";
+      std::string wrong;
+      group.tally().each([&](CollectiveKind, collective::Way way, uint64_t, uint64_t) {
+        if (told && way != (all_huge ? collective::Way::kInPlace : collective::Way::kStage))
+          wrong = std::string("went ") + name_of(way);
+      });
+      return wrong;
+    });
+  }
 }
 
 TEST_CASE("group: arrays that are larger than the caches come whole") {
@@ -53,14 +113,6 @@ TEST_CASE("group: arrays that are larger than the caches come whole") {
     status = group.run(call(CollectiveKind::kBroadcast), nullptr, bytes(data), within(kLong));
     return status.ok() && data == second ? "" : "broadcast " + status.details();
   });
-}
-
-// Not in a sandbox that forbids process_vm_readv.
-bool reads_memory() {
-  const auto own = collective::OwnMark::make();
-  const auto reached = own ? collective::PeerMemory::open(own->mark()) : own.status();
-  if (!reached) MESSAGE("skipped: ", reached.status().details());
-  return reached.ok();
 }
 
 // An array of a rank, in the arena or outside.
@@ -132,6 +184,8 @@ TEST_CASE("group: arrays in arenas are read there, and go over the stage if one 
 TEST_CASE("group: an array that is not there ends the group, and nobody's process") {
   if (!reads_memory()) return;
   constexpr size_t kSize = kRead;
+  const Rules rules(in_place());
+  const Variable tuning("TENSORWIRE_TUNING", rules.path().c_str());
   as_ranks_of(kPlacements[0], 3, [](Group& group) -> std::string {
     std::vector<std::byte> data(kSize);
     void* const gone = ::mmap(nullptr, kSize, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

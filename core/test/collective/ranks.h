@@ -3,6 +3,7 @@
 #pragma once
 
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <condition_variable>
 #include <cstdlib>
@@ -63,6 +64,24 @@ class Variable {
 
  private:
   const char* const name_;
+};
+
+// A file of rules, for as long as it lives.
+class Rules {
+ public:
+  explicit Rules(const std::string& text) {
+    const int file = mkstemp(path_.data());
+    REQUIRE(file >= 0);
+    REQUIRE(write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
+    close(file);
+  }
+  Rules(const Rules&) = delete;
+  Rules& operator=(const Rules&) = delete;
+  ~Rules() { unlink(path_.c_str()); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_ = "/tmp/tensorwire-table-XXXXXX";
 };
 
 // How the ranks of a group are placed: the name of what their data moves by, and why it does.

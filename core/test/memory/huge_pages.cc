@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <fstream>
+#include <sstream>
 #include <string>
 
 #include "memory/memfd.h"
@@ -95,6 +96,36 @@ TEST_CASE("huge pages: slabs wish for them") {
   const auto slab = Slab::make(0, 1, 2 * kHugePage);
   REQUIRE(slab.ok());
   CHECK(wished((*slab)->base()));
+}
+
+// How much of a mapping that begins here lies in huge pages.
+size_t huge_bytes(const std::byte* begin) {
+  std::ostringstream name;
+  name << std::hex << reinterpret_cast<uintptr_t>(begin) << '-';
+  std::ifstream file("/proc/self/smaps");
+  std::string line;
+  bool here = false;
+  while (std::getline(file, line)) {
+    if (line.find('-') < line.find(' ')) here = line.find(name.str()) == 0;
+    if (here && line.find("AnonHugePages:") == 0) return std::stoul(line.substr(14)) * 1024;
+  }
+  return 0;
+}
+
+TEST_CASE("huge pages: whether memory lies in them is known where the kernel tells") {
+  MemoryMap small = anonymous(4 * kHugePage);
+  REQUIRE(::madvise(small.data(), small.size(), MADV_NOHUGEPAGE) == 0);
+  std::memset(small.data(), 1, small.size());
+  errno = EDOM;
+  if (in_huge_pages(small.data() + 8, small.size() - 8)) return;
+  auto large = map_huge_pages(4 * kHugePage);
+  REQUIRE(large.ok());
+  CHECK_FALSE(in_huge_pages(large->data(), large->size()));  // nothing is there yet
+  std::memset(large->data(), 1, large->size());
+  const bool most = huge_bytes(large->data()) > large->size() / 2;
+  CHECK(in_huge_pages(large->data(), large->size()) == most);
+  CHECK_FALSE(in_huge_pages(nullptr, 0));
+  CHECK(errno == EDOM);
 }
 
 TEST_CASE("huge pages: where there are none to be had nothing happens") {
