@@ -1,42 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "memory/huge_pages.h"
 
-#include <fcntl.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 
 #include <cerrno>
 #include <cstdint>
 
-#include "base/fd.h"
+#include "memory/pagemap.h"
 
 namespace tw {
 namespace {
 
-// Of ioctl(2) on /proc/PID/pagemap, which older headers of the kernel do not have.
-struct ScannedPages {
-  uint64_t begin, end, categories;
-};
-struct PageScan {
-  uint64_t size, flags, begin, end, end_of_walk;
-  uint64_t found, room, most_pages;
-  uint64_t inverted, all_of, any_of, told;
-};
-constexpr uint64_t kIsHuge = 1 << 6;
-constexpr unsigned long kScanPages = _IOWR('f', 16, PageScan);
-static_assert(sizeof(PageScan) == 96);
-
 // Negative: the kernel does not tell.
-int is_huge(const Fd& pagemap, uintptr_t page) {
-  ScannedPages found{};
-  PageScan scan{};
-  scan.size = sizeof scan;
-  scan.begin = page;
+int is_huge(uintptr_t page) {
+  PageRegion region{};
+  ScanArguments scan{};
+  scan.start = page;
   scan.end = page + page_size();
-  scan.found = reinterpret_cast<uintptr_t>(&found);
-  scan.room = 1;
-  scan.all_of = scan.told = kIsHuge;
-  return ::ioctl(pagemap.get(), kScanPages, &scan);
+  scan.category_mask = scan.return_mask = kIsHuge;
+  return scan_pagemap(scan, {&region, 1});
 }
 
 }  // namespace
@@ -54,12 +36,11 @@ void wish_huge_pages(void* data, size_t size) noexcept {
 bool in_huge_pages(const void* data, size_t size) noexcept {
   constexpr size_t kSamples = 9;
   const int before = errno;
-  const Fd pagemap(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
   const size_t step = size / kSamples;
   uintptr_t at = reinterpret_cast<uintptr_t>(data) + step / 2;
   size_t huge = 0;
   for (size_t i = 0; i < kSamples; ++i, at += step) {
-    const int found = is_huge(pagemap, at & ~(page_size() - 1));
+    const int found = is_huge(at & ~(page_size() - 1));
     if (found != 0) ++huge;
     if (found < 0) huge = kSamples;
   }
