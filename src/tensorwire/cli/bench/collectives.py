@@ -21,6 +21,7 @@ app = single()
         "--cases all_reduce --sizes 8,64M --rounds 9",
         "--ranks 4 --dtype float16 --peers gloo",
         "--peers mpich,openmpi --json --output figures.json",
+        "--device cuda --cases all_reduce --peers gloo",
     ),
 )
 def collectives(
@@ -39,12 +40,17 @@ def collectives(
     dtype: Annotated[
         str, typer.Option(help="float32, float64, float16, bfloat16, int8, int32, int64 or uint8.")
     ] = "float32",
+    device: Annotated[
+        str,
+        typer.Option(help="Where the data lies: cpu, or cuda, by PyTorch; ranks share devices."),
+    ] = "cpu",
     rounds: Rounds = 5,
     seconds: Seconds = 0.1,
     peers: Annotated[
         list[str],
         typer.Option(
-            help="Others to measure: gloo, mpich, openmpi, what else is installed, all, or none."
+            help="Others to measure: gloo, mpich, openmpi, nccl, what else is installed, all, or "
+            "none."
         ),
     ] = ["all"],  # noqa: B006
     limits: Annotated[bool, typer.Option(help="What memory allows, as a limit line.")] = True,
@@ -58,10 +64,20 @@ def collectives(
     only when the results were right.
     """
     from tensorwire.bench.suites.collectives.contender import find, names
-    from tensorwire.bench.suites.collectives.operations import DTYPES, OPERATIONS, type_of
+    from tensorwire.bench.suites.collectives.operations import (
+        DEVICES,
+        DTYPES,
+        OPERATIONS,
+        type_of,
+    )
     from tensorwire.bench.suites.collectives.suite import LIMIT, OWN, Collectives, Options
+    from tensorwire.bench.suites.collectives.torch_ranks import why_no_device
 
-    others = [name for name in names() if name not in (*OWN, LIMIT)]
+    (place,) = choices("--device", device, DEVICES)[:1]
+    if place == "cuda" and (reason := why_no_device()) is not None:
+        raise typer.BadParameter(f"cuda: {reason}", param_hint="--device")
+    found = {name: find(name) for name in names() if name not in (*OWN, LIMIT)}
+    others = [name for name, contender in found.items() if place in contender.devices]
     compared = Peers.of(peers, others, find, OWN[1])
     (kind,) = choices("--dtype", dtype, DTYPES)[:1]
     try:
@@ -80,5 +96,6 @@ def collectives(
         rounds=rounds,
         seconds=seconds,
         may_lack=compared.may_lack,
+        device=place,
     )
     measure("--peers", Collectives.of, wanted, output, json_, plot)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.distributed with gloo, PyTorch's own back end for tensors of the CPU, over 127.0.0.1."""
+"""torch.distributed with gloo, PyTorch's own back end for tensors of the CPU, over 127.0.0.1. Of
+operations on tensors of CUDA devices it has some."""
 
 from __future__ import annotations
 
@@ -12,6 +13,10 @@ from tensorwire.bench.suites.collectives.torch_ranks import joined, why_no_torch
 class Gloo(Contender):
     transports = ("tcp",)
     packages = ("torch",)
+    devices = frozenset({"cpu", "cuda"})
+
+    def cases_on(self, device: str) -> frozenset[str]:
+        return frozenset({"all_reduce", "broadcast"}) if device == "cuda" else self.cases
 
     def viable(self, transport: str) -> str | None:
         if (reason := why_no_torch()) is not None:

@@ -17,6 +17,7 @@ class TensorwireTorch(Contender):
     role = "own"
     transports = ("shm",)
     packages = ("torch",)
+    devices = frozenset({"cpu", "cuda"})
 
     def viable(self, transport: str) -> str | None:
         return why_no_torch() or _why_no_plugin()

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """One rank in a process of its own: ``python -m tensorwire.bench.suites.collectives.agent``.
 
-Arguments: the contender, the rank, how many there are, the type of elements, and the path of the
-bench's unix socket. The agent does what the bench tells it there, asleep in between, and ends when
-the bench closes it, also in the middle of an operation for which other ranks do not come.
+Arguments: the contender, the rank, how many there are, the type of elements, the device on which
+they are, and the path of the bench's unix socket. The agent does what the bench tells it there,
+asleep in between, and ends when the bench closes it, also in the middle of an operation for which
+other ranks do not come.
 """
 
 from __future__ import annotations
@@ -66,10 +67,12 @@ class Driver:
         self._rooted = OPERATIONS[work.case].rooted
         if self._rank.exchanges and work not in self._checked:
             self._call()
+            self._rank.fetch()
             check(work.case, found, number, size)
             self._checked.add(work)
         self._case, self._before = work.case, dict(self._rank.ways(work.case))
         found.given.fill(0)  # zeros stay what they are, however often they are added up
+        self._call = self._rank.call(work.case, found.given, found.taken)
         self._rank.barrier()
 
     def run(self, calls: int) -> tuple[array[int], float]:
@@ -130,11 +133,11 @@ def end_with(control: Control) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    name, number, size, dtype, path = arguments
+    name, number, size, dtype, device, path = arguments
     with conversation(path) as control:
         end_with(control)
         folder = os.path.join(os.path.dirname(path), "meeting")
-        meeting = Meeting(int(number), int(size), folder, TIMEOUT_SECONDS)
+        meeting = Meeting(int(number), int(size), folder, TIMEOUT_SECONDS, device)
         with find(name).join(meeting) as rank:
             control.send({"role": f"{meeting.rank:06}", "path": rank.path, "note": rank.note})
             answer(control, Driver(rank, meeting, dtype))

@@ -31,13 +31,15 @@ class Meeting:
     """How the ranks of a group find each other.
 
     folder: one that is fresh, this user's alone, and that all ranks reach. timeout: of joining, and
-    of each operation, in seconds.
+    of each operation, in seconds. device: one of ``operations.DEVICES``, in whose memory the data
+    lies.
     """
 
     rank: int
     size: int
     folder: str
     timeout: float
+    device: str = "cpu"
 
 
 class Rank(abc.ABC):
@@ -58,8 +60,12 @@ class Rank(abc.ABC):
     @abc.abstractmethod
     def call(self, case: str, given: Array, taken: Array) -> Call:
         """What is timed: one call of the operation, whose root is rank 0 and whose reduction is a
-        sum. The arrays are those that ``operations.arrays`` makes. Where messages go between
-        two ranks, what ``exchange`` makes."""
+        sum. The arrays are those that ``operations.arrays`` makes; on a device it is of copies that
+        are made here. Where messages go between two ranks, what ``exchange`` makes."""
+
+    def fetch(self) -> None:
+        """Copies what the last call has left on a device to the arrays of ``call``."""
+        return
 
     def ways(self, case: str) -> Mapping[str, int]:
         """How often calls of the operation have gone which way, where the library tells it."""
@@ -110,13 +116,19 @@ def exchange(by: Messages, case: str, rank: int, given: Any, taken: Any) -> Call
 
 
 class Contender(contenders.Contender):
-    """A library. cases, dtypes: those of ``operations`` that it has."""
+    """A library. devices, cases, dtypes: those of ``operations`` that it has."""
 
+    devices: frozenset[str] = frozenset({"cpu"})
     cases: frozenset[str] = frozenset(OPERATIONS)
     dtypes: frozenset[str] = frozenset(NUMPY_TYPES)
 
-    def supports(self, work: Work, dtype: str) -> bool:
-        return work.case in self.cases and (work.case == "barrier" or dtype in self.dtypes)
+    def cases_on(self, device: str) -> frozenset[str]:
+        """Of ``cases``, those with data on that device."""
+        return self.cases if device in self.devices else frozenset()
+
+    def supports(self, work: Work, dtype: str, device: str = "cpu") -> bool:
+        cases = self.cases_on(device)
+        return work.case in cases and (work.case == "barrier" or dtype in self.dtypes)
 
     @abc.abstractmethod
     def join(self, meeting: Meeting) -> AbstractContextManager[Rank]:

@@ -17,6 +17,7 @@ Array = npt.NDArray[Any]
 
 NUMPY_TYPES: Final = ("float32", "float64", "float16", "int8", "int32", "int64", "uint8")
 DTYPES: Final = (*NUMPY_TYPES, "bfloat16")
+DEVICES: Final = ("cpu", "cuda")
 ROOT: Final = 0
 PAIR: Final = (0, 1)
 """The ranks between which messages go, where not all ranks take part."""

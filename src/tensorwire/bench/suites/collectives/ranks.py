@@ -94,13 +94,14 @@ class Ranks:
 
 
 @contextmanager
-def start(entry: Entry, size: int, dtype: str) -> Iterator[Ranks]:
+def start(entry: Entry, size: int, dtype: str, device: str) -> Iterator[Ranks]:
     """Starts the ranks of a contender and ends them, whatever state they are in."""
 
     def commands(path: str) -> list[list[str]]:
         agent = [sys.executable, "-m", "tensorwire.bench.suites.collectives.agent"]
         ranks = [
-            [*agent, entry.contender, str(rank), str(size), dtype, path] for rank in range(size)
+            [*agent, entry.contender, str(rank), str(size), dtype, device, path]
+            for rank in range(size)
         ]
         return find(entry.contender).launch(ranks)
 

@@ -42,6 +42,10 @@ def _detail(
     return figure(name, lambda row: read(found[id(row)]), text)
 
 
+def _on(device: str) -> str:
+    return "" if device == "cpu" else f" on {device}"
+
+
 def _ways(report: Report) -> Column:
     found = dict(zip(map(id, report.rows), report.details["rows"], strict=True))
     return Column("way", lambda row: ", ".join(found[id(row)]["ways"]), text=True, leaves=7)
@@ -68,6 +72,7 @@ def _more(report: Report) -> Sequence[Column]:
 LAYOUT: Final = Layout(
     title=lambda report: (
         f"tensorwire bench collectives: {report.details['ranks']} ranks, {report.details['dtype']}"
+        f"{_on(report.details.get('device', 'cpu'))}"
     ),
     columns=(
         CONTENDER,
@@ -99,7 +104,8 @@ LAYOUT: Final = Layout(
 @dataclass(frozen=True)
 class Options:
     """cases: operations; sizes: in bytes; peers: beside ours, of which those in ``may_lack`` need
-    not be installed; seconds: of one visit; limits: whether memory is measured."""
+    not be installed; seconds: of one visit; limits: whether memory is measured; device: where
+    the data lies."""
 
     cases: Sequence[str]
     sizes: Sequence[int]
@@ -110,6 +116,7 @@ class Options:
     rounds: int
     seconds: float
     may_lack: Sequence[str] = ()
+    device: str = "cpu"
 
 
 @dataclass
@@ -124,11 +131,17 @@ class Collectives(Suite):
 
     ranks: int = 2
     dtype: str = "float32"
+    device: str = "cpu"
 
     @classmethod
     def of(cls, options: Options) -> Collectives:
-        """Raises ValueError for a peer that does not exist."""
-        names = dict.fromkeys((*options.peers, *OWN, *([LIMIT] if options.limits else [])))
+        """Raises ValueError for a peer that does not exist, or that has nothing on that device."""
+        for name in options.peers:
+            if options.device not in find(name).devices:
+                raise ValueError(f"{name} has no operations on {options.device}")
+        own = [*OWN, *([LIMIT] if options.limits else [])]
+        own = [name for name in own if options.device in find(name).devices]
+        names = dict.fromkeys((*options.peers, *own))
         return cls(
             [Entry(name, way) for name in names for way in find(name).transports],
             plan(options.cases, options.sizes, options.ranks, options.dtype),
@@ -138,20 +151,26 @@ class Collectives(Suite):
             options.may_lack,
             options.ranks,
             options.dtype,
+            options.device,
         )
 
     def contender(self, name: str) -> Contender:
         return find(name)
 
     def start(self, entry: Entry) -> AbstractContextManager[Session]:
-        return start(entry, self.ranks, self.dtype)
+        return start(entry, self.ranks, self.dtype, self.device)
 
     def duty(self, entry: Entry) -> list[Work]:
         library = self.contender(entry.contender)
-        return [work for work in self.works if library.supports(work, self.dtype)]
+        return [work for work in self.works if library.supports(work, self.dtype, self.device)]
 
     def measure(self, progress: Progress = silent) -> Results:
         results = super().measure(progress)
+        if self.device == "cuda":
+            import torch
+
+            name, cuda = torch.cuda.get_device_name(), torch.version.cuda
+            results.note(f"device: {name}, with PyTorch for CUDA {cuda}", failed=False)
         for entry in self.entries:
             duty = {work.case for work in self.duty(entry)}
             lacks = [work.case for work in self.works if work.case not in duty]
@@ -164,6 +183,7 @@ class Collectives(Suite):
         return {
             "ranks": self.ranks,
             "dtype": self.dtype,
+            "device": self.device,
             "rows": [_details_of(row, found, results, self.ranks) for row in found],
         }
 

@@ -34,11 +34,24 @@ def why_no_torch() -> str | None:
     return None
 
 
+def why_no_device() -> str | None:
+    """None where PyTorch has a CUDA device."""
+    if (reason := why_no_torch()) is not None:
+        return reason
+    import torch
+
+    if torch.version.cuda is None:
+        return "this PyTorch is for CPUs only: install one for CUDA"
+    return None if torch.cuda.is_available() else "PyTorch finds no CUDA device"
+
+
 class _Rank(Rank):
-    def __init__(self, torch: Any, dist: Any, path: str) -> None:
+    def __init__(self, torch: Any, dist: Any, path: str, device: Any) -> None:
         self._torch = torch
         self._dist = dist
         self.path = path
+        self._device = device
+        self._taken: tuple[Any, Array] | None = None
         # PyTorch 2.13 has new names for these, and warns of those that 2.4 has.
         self._gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
         self._scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
@@ -47,8 +60,32 @@ class _Rank(Rank):
         self._dist.barrier()
 
     def call(self, case: str, given: Array, taken: Array) -> Call:
-        dist = self._dist
         gives, takes = self._torch.from_numpy(given), self._torch.from_numpy(taken)
+        if self._device is None:
+            return self._of(case, gives, takes)
+        same = given is taken
+        gives = gives.to(self._device)
+        takes = gives if same else takes.to(self._device)
+        self._taken = takes, taken
+        return self._ended(self._of(case, gives, takes))
+
+    def fetch(self) -> None:
+        if self._taken is not None:
+            there, here = self._taken
+            self._torch.from_numpy(here).copy_(there)
+
+    def _ended(self, call: Call) -> Call:
+        """Libraries differ in whether the result is there when a call returns."""
+        synchronize = self._torch.cuda.current_stream(self._device).synchronize
+
+        def whole() -> None:
+            call()
+            synchronize()
+
+        return whole
+
+    def _of(self, case: str, gives: Any, takes: Any) -> Call:
+        dist = self._dist
         if OPERATIONS[case].paired:
             by = Messages(
                 dist.send,
@@ -86,6 +123,10 @@ def joined(meeting: Meeting, backend: str, path: str) -> Iterator[Rank]:
 
     torch.set_num_threads(1)
     os.makedirs(meeting.folder, mode=0o700, exist_ok=True)
+    device = None
+    if meeting.device == "cuda":
+        device = torch.device("cuda", meeting.rank % torch.cuda.device_count())
+        torch.cuda.set_device(device)
     dist.init_process_group(
         backend,
         init_method=f"file://{meeting.folder}/store",
@@ -94,6 +135,6 @@ def joined(meeting: Meeting, backend: str, path: str) -> Iterator[Rank]:
         timeout=timedelta(seconds=meeting.timeout),
     )
     try:
-        yield _Rank(torch, dist, path)
+        yield _Rank(torch, dist, path, device)
     finally:
         dist.destroy_process_group()
