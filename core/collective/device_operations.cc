@@ -65,6 +65,9 @@ Result<std::unique_ptr<DeviceOperations>> DeviceOperations::make(device::Driver&
 // The host waits, so that what is queued here never waits for a stream of the user's, which may
 // never get on.
 Status DeviceOperations::ready(const DevicePlace& place, const Wait& wait) {
+  const auto idle = driver_.idle(device_, place.stream);
+  if (!idle) return idle.status();
+  if (*idle) return {};
   Status status = queue_.mark(place.stream);
   return status.ok() ? queue_.await(members_, wait) : status;
 }
@@ -102,11 +105,22 @@ Result<std::vector<DeviceOffer>> DeviceOperations::exchange(Fabric& fabric, cons
   return offers;
 }
 
+bool DeviceOperations::in_place(const CollectiveCall& call) const {
+  const int others = members_.size() - 1;
+  const bool alone =
+      call.kind == CollectiveKind::kReduce || call.kind == CollectiveKind::kGather ||
+      ((call.kind == CollectiveKind::kBroadcast || call.kind == CollectiveKind::kScatter) &&
+       others == 1);
+  return in_place_ && call.bytes() >= (alone ? kInPlaceAloneBytes : kInPlaceBytes);
+}
+
 Result<bool> DeviceOperations::try_in_place(Fabric& fabric, const CollectiveCall& call,
                                             const std::byte* in, std::byte* out, const Wait& wait) {
-  const bool wanted = in_place_ && call.bytes() >= kInPlaceBytes;
-  PeerArrays peers(driver_, device_, reduction_, queue_, members_, call, in, out);
-  const auto offers = exchange(fabric, wanted ? peers.offer() : DeviceOffer{call, {}, {}}, wait);
+  const bool wanted = in_place(call);
+  if (wanted) ++tried_;
+  PeerArrays peers(driver_, device_, reduction_, queue_, exported_, peers_, members_, call, in, out,
+                   tried_);
+  const auto offers = exchange(fabric, wanted ? peers.offer() : DeviceOffer{call, {}, {}, 0}, wait);
   if (!offers) return offers.status();
   if (!wanted) return false;
   const bool opened = peers.open(*offers).ok();
@@ -149,7 +163,7 @@ Status DeviceOperations::run(Fabric& fabric, const DevicePlace& place, const Col
   if (Status status = ready(place, wait); !status.ok()) return status;
   const size_t most = shape_of(call, members_.rank(), members_.size()).most;
   const bool several = call.bytes() > StagedPieces::piece_bytes(most);
-  if (several || (in_place_ && call.bytes() >= kInPlaceBytes)) {
+  if (several || in_place(call)) {
     const auto done = try_in_place(fabric, call, in, out, wait);
     if (!done) return done.status();
     if (*done) {

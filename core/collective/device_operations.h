@@ -17,9 +17,10 @@ namespace tw::collective {
 // arrays is in use when one returns, unless a device has been given up (DeviceQueue::settle).
 class DeviceOperations {
  public:
-  // From so many bytes on devices of one host read each other's memory. A guess: it has not been
-  // measured.
-  static constexpr size_t kInPlaceBytes = 1 << 20;
+  // From so many bytes on devices of one host read each other's memory; and where one rank alone
+  // works then, while the others wait. Measured with ranks that share a device, which they then use
+  // in turn.
+  static constexpr size_t kInPlaceBytes = 1 << 20, kInPlaceAloneBytes = 64 << 10;
 
   // `one_host`: all ranks run on it.
   static Result<std::unique_ptr<DeviceOperations>> make(device::Driver& driver, int device,
@@ -48,10 +49,14 @@ class DeviceOperations {
         device_(device),
         members_(members),
         reduction_(driver),
+        exported_(driver),
+        peers_(driver, device),
         queue_(std::move(queue)),
         staged_(driver, device, members),
         in_place_(one_host) {}
 
+  // Whether it is to be tried.
+  bool in_place(const CollectiveCall& call) const;
   Status ready(const DevicePlace& place, const Wait& wait);
   // Says what this rank calls, and hears it of all. ABORTED: they do not call the same.
   Result<std::vector<DeviceOffer>> exchange(Fabric& fabric, const DeviceOffer& mine,
@@ -66,9 +71,12 @@ class DeviceOperations {
   const int device_;
   const Members& members_;
   DeviceReduction reduction_;
+  ExportedAllocations exported_;
+  PeerAllocations peers_;
   DeviceQueue queue_;
   StagedPieces staged_;
-  bool in_place_;  // no rank has failed to open another one's memory
+  bool in_place_;       // no rank has failed to open another one's memory
+  uint64_t tried_ = 0;  // so many operations have been tried in place
   Way way_ = Way::kDeviceStaged;
 };
 

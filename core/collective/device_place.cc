@@ -13,13 +13,12 @@ std::string told(const device::Allocation& where) {
 
 }  // namespace
 
-Result<std::optional<DevicePlace>> place_of(device::Driver& driver, device::PointerCache& pointers,
-                                            const void* in, const void* out,
+Result<std::optional<DevicePlace>> place_of(device::Driver& driver, const void* in, const void* out,
                                             device::Stream stream) {
   std::optional<device::Allocation> found;
   for (const void* array : {in, out}) {
     if (array == nullptr) continue;
-    const auto where = pointers.find(array);
+    const auto where = driver.allocation_of(array);
     if (!where) return where.status();
     if (found && (found->space != where->space || found->device != where->device))
       return Status{Code::kInvalidArgument, text({"one array of the operation lies ", told(*found),

@@ -5,7 +5,6 @@
 #include <optional>
 
 #include "device/driver.h"
-#include "device/pointer_cache.h"
 
 namespace tw::collective {
 
@@ -15,9 +14,9 @@ struct DevicePlace {
   device::Stream stream;  // the arrays are ready after what is queued on it now
 };
 
-// Asks the cache about both arrays; null: there is none. Nothing: they lie in the host's memory.
+// Asks the driver about both arrays; null: there is none. Nothing: they lie in the host's memory.
 // INVALID_ARGUMENT: one lies here, the other one there.
-Result<std::optional<DevicePlace>> place_of(device::Driver& driver, device::PointerCache& pointers,
-                                            const void* in, const void* out, device::Stream stream);
+Result<std::optional<DevicePlace>> place_of(device::Driver& driver, const void* in, const void* out,
+                                            device::Stream stream);
 
 }  // namespace tw::collective

@@ -48,7 +48,7 @@ Status DeviceQueue::await(const Members& members, const Wait& wait) {
   if (waited.code() == Code::kDeadlineExceeded)
     return {waited.code(), text({"device ", device_, " of ", members.name(members.rank()),
                                  " has not come to it in time: its stream is busy"})};
-  if (waited.ok()) busy_ = false;
+  if (waited.ok() && error.ok()) busy_ = false;
   return waited.ok() ? error : waited;
 }
 

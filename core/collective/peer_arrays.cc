@@ -32,35 +32,30 @@ bool PeerArrays::reads_out(int rank) const {
 
 DeviceOffer::Array PeerArrays::offer(const std::byte* array) {
   if (array == nullptr || reinterpret_cast<uintptr_t>(array) % size_of(call_.type) != 0) return {};
-  // Asked anew: with an old answer others would read something else.
   const auto found = driver_.allocation_of(array);
   if (!found || !found->exportable || found->device != device_) return {};
   const auto handle = driver_.export_memory(device_, found->base);
   if (!handle) return {};
+  exported_.add(*found, operation_);
   return {true, *handle, static_cast<uint64_t>(array - found->base)};
 }
 
-DeviceOffer PeerArrays::offer() { return {call_, offer(in_), offer(out_)}; }
+DeviceOffer PeerArrays::offer() {
+  const uint64_t generation = exported_.generation(operation_);
+  return {call_, offer(in_), offer(out_), generation};
+}
 
 Result<const std::byte*> PeerArrays::reach(int rank, const DeviceOffer::Array& array,
                                            size_t bytes) {
   if (!array.offered)
     return Status{Code::kFailedPrecondition,
                   text({members_.name(rank), " has an array that cannot be exported"})};
-  auto known = std::ranges::find(opened_, array.handle, &Opened::handle);
-  if (known == opened_.end()) {
-    auto base = driver_.import_memory(device_, array.handle);
-    if (!base) return base.status();
-    device::ImportedMemory memory(driver_, device_, *base);
-    const auto found = driver_.allocation_of(*base);
-    if (!found) return found.status();
-    opened_.push_back({array.handle, std::move(memory), found->size});
-    known = std::prev(opened_.end());
-  }
-  if (array.offset > known->size || bytes > known->size - array.offset)
+  const auto opened = peers_.open(rank, array.handle, operation_);
+  if (!opened) return opened.status();
+  if (array.offset > opened->size || bytes > opened->size - array.offset)
     return Status{Code::kOutOfRange,
                   text({members_.name(rank), " has offered less memory than ", bytes, " bytes"})};
-  return known->memory.get() + array.offset;
+  return opened->base + array.offset;
 }
 
 Status PeerArrays::open(const std::vector<DeviceOffer>& offers) {
@@ -72,6 +67,7 @@ Status PeerArrays::open(const std::vector<DeviceOffer>& offers) {
                                                                                              : 1;
   for (size_t i = 0; i < ranks; ++i) {
     const int rank = static_cast<int>(i);
+    peers_.hear(rank, offers[i].generation);
     if (reads_in(rank)) {
       const auto reached = reach(rank, offers[i].in, shares * call_.bytes());
       if (!reached) return reached.status();
@@ -163,9 +159,10 @@ Status PeerArrays::run(Fabric& host, const Wait& wait) {
 
 void PeerArrays::close() {
   // Memory that a device may still read stays open.
-  if (!queue_.settle())
-    for (Opened& each : opened_) each.memory.abandon();
-  opened_.clear();
+  if (queue_.settle())
+    peers_.trim(operation_);
+  else
+    peers_.abandon();
 }
 
 }  // namespace tw::collective

@@ -3,31 +3,35 @@
 // copied from where they lie.
 #pragma once
 
-#include <optional>
 #include <vector>
 
 #include "collective/device_queue.h"
 #include "collective/device_reduction.h"
 #include "collective/fabric.h"
+#include "collective/peer_allocations.h"
 #include "collective/wire.h"
 
 namespace tw::collective {
 
 // Of one operation, which goes: offer() of all ranks, open(), run() if all of them could, close().
-// Then nobody has anything of another rank's open any more. The arguments outlive it.
+// Then nobody reads anything of another rank's any more. The arguments outlive it.
 class PeerArrays {
  public:
+  // `operation`: how many of these there have been.
   PeerArrays(device::Driver& driver, int device, DeviceReduction& reduction, DeviceQueue& queue,
-             const Members& members, const CollectiveCall& call, const std::byte* in,
-             std::byte* out)
+             ExportedAllocations& exported, PeerAllocations& peers, const Members& members,
+             const CollectiveCall& call, const std::byte* in, std::byte* out, uint64_t operation)
       : driver_(driver),
         device_(device),
         reduction_(reduction),
         queue_(queue),
+        exported_(exported),
+        peers_(peers),
         members_(members),
         call_(call),
         in_(in),
-        out_(out) {}
+        out_(out),
+        operation_(operation) {}
 
   // How others reach the arrays of this rank, as far as they can.
   DeviceOffer offer();
@@ -39,11 +43,6 @@ class PeerArrays {
   void close();
 
  private:
-  struct Opened {
-    device::IpcHandle handle;
-    device::ImportedMemory memory;
-    size_t size;
-  };
   // What this rank reads of another one.
   bool reads_in(int rank) const;
   bool reads_out(int rank) const;
@@ -60,11 +59,13 @@ class PeerArrays {
   const int device_;
   DeviceReduction& reduction_;
   DeviceQueue& queue_;
+  ExportedAllocations& exported_;
+  PeerAllocations& peers_;
   const Members& members_;
   const CollectiveCall& call_;
   const std::byte* const in_;
   std::byte* const out_;
-  std::vector<Opened> opened_;
+  const uint64_t operation_;
   std::vector<const std::byte*> ins_, outs_;  // by rank; null: not needed
 };
 

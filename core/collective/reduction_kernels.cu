@@ -166,33 +166,67 @@ __device__ Computed apply(Computed a, Computed b) {
   }
 }
 
-template <int type, int op>
-__device__ void reduce_element(const Arguments& arguments, unsigned long long i) {
+// What one access to memory moves: several elements, where all arrays are so aligned.
+constexpr int kVectorBytes = 16;
+template <class Stored, int elements>
+struct alignas(sizeof(Stored) * elements) Vector {
+  Stored at[elements];
+};
+
+// The elements of the vector of that number.
+template <int type, int op, int elements>
+__device__ void reduce_vector(const Arguments& arguments, unsigned long long number) {
   using Format = FormatOf<type>;
   using Stored = typename Format::Stored;
   using Computed = typename Format::Computed;
-  const auto element = [&](unsigned k) {
-    return Format::read(((const Stored*)arguments.in[k])[i]);
-  };
-  Computed folded = element(0);
-  for (unsigned k = 1; k < arguments.inputs; ++k)
-    folded = apply<meaning(type, op), Format::kFloat>(folded, element(k));
-  if constexpr (op == kAverage) {
-    if constexpr (Format::kFloat)
-      folded *= (Computed)(1.0 / arguments.ranks);
-    else if constexpr ((Computed)-1 < (Computed)0)
-      folded = (Computed)((long long)folded / (long long)arguments.ranks);
-    else
-      folded = (Computed)((unsigned long long)folded / arguments.ranks);
+  using Stores = Vector<Stored, elements>;
+  Computed folded[elements];
+  Stores read = ((const Stores*)arguments.in[0])[number];
+  for (int e = 0; e < elements; ++e) folded[e] = Format::read(read.at[e]);
+  for (unsigned k = 1; k < arguments.inputs; ++k) {
+    read = ((const Stores*)arguments.in[k])[number];
+    for (int e = 0; e < elements; ++e)
+      folded[e] = apply<meaning(type, op), Format::kFloat>(folded[e], Format::read(read.at[e]));
   }
-  ((Stored*)arguments.out)[i] = Format::write(folded);
+  Stores written;
+  for (int e = 0; e < elements; ++e) {
+    if constexpr (op == kAverage) {
+      if constexpr (Format::kFloat)
+        folded[e] *= (Computed)(1.0 / arguments.ranks);
+      else if constexpr ((Computed)-1 < (Computed)0)
+        folded[e] = (Computed)((long long)folded[e] / (long long)arguments.ranks);
+      else
+        folded[e] = (Computed)((unsigned long long)folded[e] / arguments.ranks);
+    }
+    written.at[e] = Format::write(folded[e]);
+  }
+  ((Stores*)arguments.out)[number] = written;
+}
+
+__device__ inline bool whole_vectors(const Arguments& arguments) {
+  unsigned long long addresses = (unsigned long long)arguments.out;
+  for (unsigned k = 0; k < arguments.inputs; ++k)
+    addresses |= (unsigned long long)arguments.in[k];
+  return addresses % kVectorBytes == 0;
+}
+
+// What one of so many threads does.
+template <int type, int op>
+__device__ void reduce_part(const Arguments& arguments, unsigned long long thread,
+                            unsigned long long threads) {
+  constexpr int kElements = kVectorBytes / sizeof(typename FormatOf<type>::Stored);
+  const unsigned long long vectors =
+      whole_vectors(arguments) ? arguments.count / kElements : 0;
+  for (unsigned long long i = thread; i < vectors; i += threads)
+    reduce_vector<type, op, kElements>(arguments, i);
+  for (unsigned long long i = vectors * kElements + thread; i < arguments.count; i += threads)
+    reduce_vector<type, op, 1>(arguments, i);
 }
 
 #ifdef TW_TYPE
 extern "C" __global__ void reduce(const Arguments arguments) {
-  const unsigned long long step = (unsigned long long)gridDim.x * blockDim.x;
-  for (unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x;
-       i < arguments.count; i += step)
-    reduce_element<TW_TYPE, TW_OP>(arguments, i);
+  reduce_part<TW_TYPE, TW_OP>(arguments,
+                              (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x,
+                              (unsigned long long)gridDim.x * blockDim.x);
 }
 #endif

@@ -37,7 +37,7 @@ class StagedPieces {
   using Step = std::function<Status(uint64_t piece, const OnHost& memory)>;
 
   static constexpr size_t kSlots = 3;
-  static constexpr size_t kSlotBytes = 4 << 20;
+  static constexpr size_t kSlotBytes = 2 << 20;
   // How much of each of so many runs goes into a piece, in whole elements of any type.
   static size_t piece_bytes(size_t runs);
 

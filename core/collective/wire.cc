@@ -132,6 +132,7 @@ std::array<std::byte, kDeviceOfferSize> encode_offer(const DeviceOffer& offer) {
     at = std::ranges::copy(array->handle, at).out;
     at = wire::store(at, array->offset);
   }
+  wire::store(at, offer.generation);
   return bytes;
 }
 
@@ -156,6 +157,7 @@ Result<DeviceOffer> decode_offer(std::span<const std::byte> bytes) {
     array->offset = wire::load<uint64_t>(at + 72);
     at += 80;
   }
+  offer.generation = wire::load<uint64_t>(at);
   return offer;
 }
 

@@ -109,6 +109,7 @@ struct DeviceOffer {
   };
   CollectiveCall call;
   Array in, out;
+  uint64_t generation = 0;  // another one: something that was offered before has been freed
 
   bool operator==(const DeviceOffer&) const = default;
 };
@@ -119,7 +120,8 @@ struct DeviceOffer {
 //      40    64  its handle
 //     104     8  its offset
 //     112    80  the same of `out`
-inline constexpr size_t kDeviceOfferSize = 192;
+//     192     8  the generation
+inline constexpr size_t kDeviceOfferSize = 200;
 
 std::array<std::byte, kDeviceOfferSize> encode_offer(const DeviceOffer& offer);
 // INTERNAL: another size, or values that name nothing.

@@ -41,9 +41,11 @@ class CudaDriver final : public Driver {
     int ordinal = 0;
     cuda::Pointer base = 0;
     size_t size = 0;
+    unsigned long long id = 0;
     int attributes[] = {cuda::kMemoryType, cuda::kIsManaged,  cuda::kDeviceOrdinal,
-                        cuda::kIpcCapable, cuda::kRangeStart, cuda::kRangeSize};
-    void* values[] = {&type, &managed, &ordinal, &exportable, &base, &size};
+                        cuda::kIpcCapable, cuda::kRangeStart, cuda::kRangeSize,
+                        cuda::kBufferId};
+    void* values[] = {&type, &managed, &ordinal, &exportable, &base, &size, &id};
     const Error error = cuda_.pointer_attributes(std::size(attributes), attributes, values,
                                                  reinterpret_cast<uintptr_t>(pointer));
     if (error != Error::kSuccess) return failed("cuPointerGetAttributes", error);
@@ -54,6 +56,7 @@ class CudaDriver final : public Driver {
     found.space = Space::kDevice;
     found.device = ordinal;
     found.exportable = exportable != 0;
+    found.id = id;
     return found;
   }
 
@@ -64,6 +67,9 @@ class CudaDriver final : public Driver {
   }
   void destroy_stream(int device, Stream stream) override {
     give_back(device, [&] { return cuda_.stream_destroy(native(stream)); });
+  }
+  Result<bool> idle(int device, Stream stream) override {
+    return reached(device, "cuStreamQuery", [&] { return cuda_.stream_query(native(stream)); });
   }
   Result<StreamEvent> create_event(int device) override {
     return made<StreamEvent, cuda::Event>(device, "cuEventCreate", [&](cuda::Event* event) {
@@ -78,14 +84,7 @@ class CudaDriver final : public Driver {
               [&] { return cuda_.event_record(native(event), native(stream)); });
   }
   Result<bool> happened(int device, StreamEvent event) override {
-    bool ready = true;
-    Status status = on(device, "cuEventQuery", [&] {
-      const Error error = cuda_.event_query(native(event));
-      ready = error != Error::kNotReady;
-      return ready ? error : Error::kSuccess;
-    });
-    if (!status.ok()) return status;
-    return ready;
+    return reached(device, "cuEventQuery", [&] { return cuda_.event_query(native(event)); });
   }
 
   Status copy(int device, std::byte* to, const std::byte* from, size_t bytes,
@@ -186,6 +185,17 @@ class CudaDriver final : public Driver {
     cuda::Context left = nullptr;
     cuda_.context_pop(&left);
     return error == Error::kSuccess ? Status() : failed(function, error);
+  }
+  template <class Call>
+  Result<bool> reached(int device, const char* function, Call&& call) {
+    bool ready = true;
+    Status status = on(device, function, [&] {
+      const Error error = call();
+      ready = error != Error::kNotReady;
+      return ready ? error : Error::kSuccess;
+    });
+    if (!status.ok()) return status;
+    return ready;
   }
   template <class Handle, class Native, class Make>
   Result<Handle> made(int device, const char* function, Make&& make) {

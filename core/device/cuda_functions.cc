@@ -35,6 +35,7 @@ Result<Functions> Functions::load(const char* soname) {
   find(found.pointer_attributes, "cuPointerGetAttributes");
   find(found.stream_create, "cuStreamCreate");
   find(found.stream_destroy, "cuStreamDestroy_v2");
+  find(found.stream_query, "cuStreamQuery");
   find(found.event_create, "cuEventCreate");
   find(found.event_destroy, "cuEventDestroy_v2");
   find(found.event_record, "cuEventRecord");

@@ -29,8 +29,8 @@ inline constexpr unsigned kStreamNonBlocking = 1, kEventDisableTiming = 2, kHost
                           kIpcLazyPeerAccess = 1;
 inline constexpr int kCapabilityMajor = 75, kCapabilityMinor = 76;  // attributes of devices
 // Attributes of pointers, and what is said of the type of memory.
-inline constexpr int kMemoryType = 2, kIsManaged = 8, kDeviceOrdinal = 9, kIpcCapable = 10,
-                     kRangeStart = 11, kRangeSize = 12;
+inline constexpr int kMemoryType = 2, kBufferId = 7, kIsManaged = 8, kDeviceOrdinal = 9,
+                     kIpcCapable = 10, kRangeStart = 11, kRangeSize = 12;
 inline constexpr unsigned kMemoryTypeDevice = 2;
 
 struct Functions {
@@ -50,6 +50,7 @@ struct Functions {
                               Pointer pointer) = nullptr;
   Error (*stream_create)(Stream* stream, unsigned flags) = nullptr;
   Error (*stream_destroy)(Stream stream) = nullptr;
+  Error (*stream_query)(Stream stream) = nullptr;
   Error (*event_create)(Event* event, unsigned flags) = nullptr;
   Error (*event_destroy)(Event event) = nullptr;
   Error (*event_record)(Event event, Stream stream) = nullptr;

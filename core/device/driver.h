@@ -35,6 +35,7 @@ struct Allocation {
   const std::byte* base = nullptr;  // where the allocation begins; null: the driver knows of none
   size_t size = 0;
   bool exportable = false;  // other processes can map it
+  uint64_t id = 0;          // no other allocation of the process has it, or has had it
 };
 
 // A process hands it to others of its host, who map the allocation with it.
@@ -55,11 +56,13 @@ class Driver {
   virtual ~Driver() = default;
 
   virtual int devices() const = 0;
-  // Asks the driver. Of memory that it does not know it is the host's.
+  // Of memory that the driver does not know it is the host's. It answers at once.
   virtual Result<Allocation> allocation_of(const void* pointer) = 0;
 
   virtual Result<Stream> create_stream(int device) = 0;
   virtual void destroy_stream(int device, Stream stream) = 0;
+  // Whether all that was queued on it is over.
+  virtual Result<bool> idle(int device, Stream stream) = 0;
   virtual Result<StreamEvent> create_event(int device) = 0;
   virtual void destroy_event(int device, StreamEvent event) = 0;
   // The event is now this place in the stream.
@@ -76,10 +79,10 @@ class Driver {
   virtual Result<std::byte*> allocate_pinned(int device, size_t bytes) = 0;
   virtual void free_pinned(int device, std::byte* memory) = 0;
 
-  // Of the allocation that begins at `base`.
+  // Of the allocation that begins at `base`, for as long as that is not freed: always the same.
   virtual Result<IpcHandle> export_memory(int device, const std::byte* base) = 0;
-  // Where the allocation of another process begins here. Its owner must not free it before
-  // close_memory().
+  // Where the allocation of another process begins here. What its owner frees before close_memory()
+  // stays until then.
   virtual Result<std::byte*> import_memory(int device, const IpcHandle& handle) = 0;
   virtual void close_memory(int device, std::byte* base) = 0;
 

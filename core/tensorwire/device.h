@@ -15,13 +15,9 @@ int tw_device_count(int* count, tw_status* status);
 
 // Where arrays lie, and when they are ready.
 typedef struct tw_device {
-  int32_t ordinal;  // CUDA's number of the device; -1: the driver is asked, once an allocation
+  int32_t ordinal;  // CUDA's number of the device; -1: the driver is asked
   void* stream;     // a CUstream or cudaStream_t: they are ready after what is queued there now
 } tw_device;
-
-// These bytes of a device have been freed, or are about to be: what the driver said of them is
-// forgotten. Whoever passes -1 as an ordinal calls it for each allocation that is freed.
-void tw_device_forget(const void* address, uint64_t size);
 
 #ifdef __cplusplus
 }

@@ -20,7 +20,7 @@ extern "C" {
 // would be two arenas). A plugin refuses a table of another version than the one it was built for,
 // or a smaller one. The version changes with each change of a function or type that is in use;
 // entries are only added at the end.
-enum { TW_TABLE_VERSION = 14 };
+enum { TW_TABLE_VERSION = 15 };
 
 // All functions, by name and in the order of the table.
 #define TW_TABLE(ENTRY)                              \
@@ -170,7 +170,6 @@ enum { TW_TABLE_VERSION = 14 };
   ENTRY(group_gone, tw_group_gone)                   \
   ENTRY(group_tuned, tw_group_tuned)                 \
   ENTRY(device_count, tw_device_count)               \
-  ENTRY(device_forget, tw_device_forget)             \
   ENTRY(group_run_on, tw_group_run_on)               \
   ENTRY(group_exchange_on, tw_group_exchange_on)     \
   ENTRY(shared_create, tw_shared_create)             \

@@ -7,6 +7,7 @@
 
 #include "collective/device_operations.h"
 #include "collective/device_place.h"
+#include "collective/peer_allocations.h"
 #include "collective/wire.h"
 #include "test/collective/device_ranks.h"
 
@@ -204,38 +205,90 @@ TEST_CASE("device arrays: a group of one copies, and a group may change its devi
   });
 }
 
-TEST_CASE("device arrays: where they lie is asked once an allocation, and told when it is mixed") {
+TEST_CASE("device arrays: where they lie is asked, and told when it is mixed") {
   FakeHost host;
   FakeDriver driver(host, 2);
-  device::PointerCache pointers(driver);
   std::byte* const in = driver.allocate(1, 1 << 16);
   std::byte* const out = driver.allocate(1, 1 << 16);
   std::byte* const other = driver.allocate(0, 16);
   std::byte local[8];
   for (int i = 0; i < 100; ++i) {
-    const auto place = place_of(driver, pointers, in + i, out + 8 * i, device::Stream{7});
+    const auto place = place_of(driver, in + i, out + 8 * i, device::Stream{7});
     REQUIRE(place);
     REQUIRE(*place);
     CHECK((*place)->device == 1);
     CHECK((*place)->stream == device::Stream{7});
   }
-  CHECK(driver.calls("allocation_of") == 2);
   const device::Stream none{};
-  CHECK_FALSE(*place_of(driver, pointers, local, nullptr, none));
-  CHECK_FALSE(*place_of(driver, pointers, nullptr, nullptr, none));
-  CHECK((*place_of(driver, pointers, nullptr, other, none))->device == 0);
-  const auto mixed = place_of(driver, pointers, local, in, none);
+  CHECK_FALSE(*place_of(driver, local, nullptr, none));
+  CHECK_FALSE(*place_of(driver, nullptr, nullptr, none));
+  CHECK((*place_of(driver, nullptr, other, none))->device == 0);
+  const auto mixed = place_of(driver, local, in, none);
   REQUIRE(!mixed);
   CHECK(mixed.status().code() == Code::kInvalidArgument);
   CHECK(mixed.status().details() ==
         "one array of the operation lies in the host's memory, the other one on device 1");
-  CHECK(place_of(driver, pointers, in, other, none).status().code() == Code::kInvalidArgument);
+  CHECK(place_of(driver, in, other, none).status().code() == Code::kInvalidArgument);
+}
+
+// All ranks have ones, and rank 1 has its at another place each time; says what is wrong.
+std::string of_ones(Group& group, DeviceRank& rank, std::byte* array) {
+  constexpr size_t kBytes = DeviceOperations::kInPlaceBytes;
+  const DevicePlace place = rank.place();
+  const Bytes ones(kBytes, std::byte{1});
+  rank.driver.write(array, ones.data(), kBytes);
+  Status status =
+      group.run({CollectiveKind::kAllReduce, DataType::kUint8, ReduceOp::kSum, 0, kBytes}, array,
+                array, within(kLong), 1, &place);
+  if (!status.ok()) return status.details();
+  const auto sum = static_cast<std::byte>(group.size());
+  return rank.read(array, kBytes) == Bytes(kBytes, sum) ? "" : "wrong";
+}
+
+TEST_CASE("device arrays: what is open of other ranks stays so until its owner has freed it") {
+  constexpr size_t kBytes = DeviceOperations::kInPlaceBytes;
+  DeviceRanks ranks(2);
+  as_ranks_of(kPlacements[0], 2, [&](Group& group) -> std::string {
+    FakeDriver& driver = ranks.of(group).driver;
+    const auto run = [&](std::byte* array) { return of_ones(group, ranks.of(group), array); };
+    const auto imports = [&] { return driver.calls("import_memory"); };
+    std::byte* const array = driver.allocate(0, kBytes);
+    std::string wrong;
+    for (int i = 0; i < 5 && wrong.empty(); ++i) wrong = run(array);
+    if (!wrong.empty() || imports() != 1) return wrong + ": opened more than once";
+    const size_t before = driver.leftovers();
+    driver.free(array);
+    // At the same address.
+    std::byte* const next = driver.allocate(0, kBytes);
+    if (next != array) return "another address";
+    wrong = run(next);
+    if (!wrong.empty() || imports() != 2) return wrong + ": not opened anew";
+    return driver.leftovers() == before ? "" : "the old one is still open";
+  });
+}
+
+TEST_CASE("device arrays: what is open of other ranks and was not used for long is closed") {
+  constexpr size_t kBytes = DeviceOperations::kInPlaceBytes;
+  DeviceRanks ranks(2);
+  as_ranks_of(kPlacements[0], 2, [&](Group& group) -> std::string {
+    FakeDriver& driver = ranks.of(group).driver;
+    const auto run = [&](std::byte* array) { return of_ones(group, ranks.of(group), array); };
+    std::byte* const once = driver.allocate(0, kBytes);
+    std::byte* const often = driver.allocate(0, kBytes);
+    std::string wrong = run(once);
+    const size_t before = driver.leftovers();
+    for (uint64_t i = 0; i < collective::kKeptOperations && wrong.empty(); ++i) wrong = run(often);
+    if (driver.leftovers() != before) wrong += " still open";
+    if (wrong.empty()) wrong = run(once);
+    return driver.calls("import_memory") == 3 ? wrong : wrong + " not opened anew";
+  });
 }
 
 TEST_CASE("device arrays: what ranks say of their arrays is decoded as it was, or refused") {
   collective::DeviceOffer offer;
   offer.call = {CollectiveKind::kReduce, DataType::kBfloat16, ReduceOp::kMax, 3, 77};
   offer.in.offered = true;
+  offer.generation = 5;
   for (size_t i = 0; i < offer.in.handle.size(); ++i)
     offer.in.handle[i] = static_cast<std::byte>(i);
   offer.in.offset = uint64_t{1} << 40;

@@ -54,15 +54,16 @@ TEST_CASE("device arrays: a driver that fails ends the group for all ranks") {
   fails_everywhere("record", 0, kSmall, true, broken);
   fails_everywhere("record", 4, kSeveral, false, broken);
   fails_everywhere("record", 1, kSeveral, true, broken);
+  fails_everywhere("idle", 0, kSmall, true, broken);
   fails_everywhere("happened", 0, kSmall, true, broken);
   fails_everywhere("copy", 0, kSmall, true, broken);
   fails_everywhere("copy", 1, kSeveral, false, broken);
   fails_everywhere("copy", 4, kSeveral, false, broken);
   fails_everywhere("launch", 0, kSeveral, true, broken);
-  // The first is the mark in the program's stream.
   for (const int others : {0, 1, 2, 3, 6})
     fails_everywhere("stream", others, kSeveral, false, broken);
-  for (const int others : {1, 2, 3, 4}) fails_everywhere("stream", others, kSeveral, true, broken);
+  for (const int others : {0, 1, 2, 3, 4})
+    fails_everywhere("stream", others, kSeveral, true, broken);
 }
 
 TEST_CASE("device arrays: what is needed to read in place is missing on one rank: all stage") {
@@ -122,7 +123,7 @@ TEST_CASE("device arrays: ranks that disagree are told who called what, in place
     as_ranks_of(kPlacements[0], 2, [&](Group& group) -> std::string {
       DeviceRank& rank = ranks.of(group);
       // The pieces would be the same at first.
-      const uint64_t count = StagedPieces::kSlotBytes * (group.rank() == 0 ? 2 : 3) / 4;
+      const uint64_t count = StagedPieces::kSlotBytes * (group.rank() == 0 ? 4 : 6) / 4;
       std::byte* const array = rank.array(bytes_of(0, count * 4), exportable);
       const DevicePlace place = rank.place();
       const CollectiveCall call{CollectiveKind::kAllReduce, DataType::kFloat32, ReduceOp::kSum, 0,

@@ -308,21 +308,24 @@ std::string reduced(Program& program, DeviceReduction& reduction, const Reductio
     std::vector<Bytes> in;
     std::vector<std::byte*> there;
     std::vector<const std::byte*> here, read;
+    // Three are not aligned, so that elements go one by one.
+    const size_t off = inputs == 3 ? size_of(by.type) : 0;
     for (unsigned k = 0; k < inputs; ++k) {
       in.push_back(pattern(bytes, k));
       if (by.type == DataType::kBool)
         for (std::byte& each : in.back()) each &= std::byte{1};
-      there.push_back(program.allocate(bytes));
-      program.write(there.back(), in.back());
+      there.push_back(program.allocate(bytes + off));
+      program.write(there.back() + off, in.back());
     }
     for (const Bytes& each : in) here.push_back(each.data());
-    for (std::byte* each : there) read.push_back(each);
+    for (std::byte* each : there) read.push_back(each + off);
     Bytes wanted(bytes);
     const auto ranks = static_cast<unsigned>(inputs);
     reduce(by.type, by.op, here, wanted.data(), nullptr, kCount, ranks);
     // To one of its own arrays, too.
-    std::byte* const other = program.allocate(bytes);
-    for (std::byte* const out : {other, there.back()}) {
+    std::byte* const other = program.allocate(bytes + off);
+    for (std::byte* const array : {other, there.back()}) {
+      std::byte* const out = array + off;
       Status status = reduction.start(0, by.type, by.op, read, out, kCount, ranks, queue.stream());
       if (status.ok()) status = queue.end();
       if (!status.ok()) return status.details();

@@ -59,6 +59,10 @@ std::byte* FakeDriver::map(Memory memory, size_t bytes) {
         mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     REQUIRE(address != MAP_FAILED);
   }
+  {
+    const std::lock_guard shared(host_.mutex_);
+    memory.id = ++host_.last_;
+  }
   memory_[reinterpret_cast<uintptr_t>(address)] = std::move(memory);
   return address;
 }
@@ -192,12 +196,14 @@ void FakeDriver::run(Queue& queue, unsigned seed) {
     if (queue.held || queue.ends) continue;
     auto work = std::move(queue.work.front());
     queue.work.pop_front();
+    queue.running = true;
     if (Status how = called("stream"); !how.ok()) {
       broken_ = std::move(how);
     } else {
       const std::lock_guard bus(host_.bus_);
       work();
     }
+    queue.running = false;
     --pending_;
     changed_.notify_all();
   }
@@ -211,8 +217,8 @@ Result<Allocation> FakeDriver::allocation_of(const void* pointer) {
   if (after == memory_.begin()) return Allocation{};
   const auto& [base, memory] = *std::prev(after);
   if (number - base >= memory.block->size()) return Allocation{};
-  return Allocation{device::Space::kDevice, memory.device, reinterpret_cast<std::byte*>(base),
-                    memory.block->size(), memory.exportable};
+  return Allocation{device::Space::kDevice, memory.device,     reinterpret_cast<std::byte*>(base),
+                    memory.block->size(),   memory.exportable, memory.id};
 }
 
 Result<Stream> FakeDriver::create_stream(int) {
@@ -237,6 +243,13 @@ void FakeDriver::destroy_stream(int, Stream stream) {
   thread.join();
   lock.lock();
   streams_.erase(static_cast<uintptr_t>(stream));
+}
+
+Result<bool> FakeDriver::idle(int, Stream stream) {
+  const std::lock_guard lock(mutex_);
+  if (Status how = called("idle"); !how.ok()) return how;
+  const Queue& asked = queue(stream);
+  return asked.work.empty() && !asked.running;
 }
 
 Result<StreamEvent> FakeDriver::create_event(int) {
@@ -299,7 +312,7 @@ Result<IpcHandle> FakeDriver::export_memory(int, const std::byte* base) {
   if (found == memory_.end() || !found->second.exportable)
     return Status{Code::kInternal, "this memory cannot be exported"};
   const std::lock_guard shared(host_.mutex_);
-  const uint64_t number = ++host_.last_;
+  const uint64_t number = found->second.id;
   host_.exported_[number] = found->second.block;
   IpcHandle handle{};
   std::memcpy(handle.data(), &number, sizeof number);

@@ -28,8 +28,8 @@ class FakeHost {
  private:
   friend class FakeDriver;
   std::mutex mutex_;
-  std::map<uint64_t, std::weak_ptr<Block>> exported_;
-  uint64_t last_ = 0;
+  std::map<uint64_t, std::weak_ptr<Block>> exported_;  // by the allocation's id, the handle
+  uint64_t last_ = 0;                                  // id
   // Of whoever touches devices' memory. Ranks take their turns there by memory that each maps for
   // itself, in which a thread sanitizer sees no order.
   std::mutex bus_;
@@ -67,6 +67,7 @@ class FakeDriver final : public device::Driver {
   Result<device::Allocation> allocation_of(const void* pointer) override;
   Result<device::Stream> create_stream(int device) override;
   void destroy_stream(int device, device::Stream stream) override;
+  Result<bool> idle(int device, device::Stream stream) override;
   Result<device::StreamEvent> create_event(int device) override;
   void destroy_event(int device, device::StreamEvent event) override;
   Status record(int device, device::StreamEvent event, device::Stream stream) override;
@@ -87,11 +88,12 @@ class FakeDriver final : public device::Driver {
     std::shared_ptr<FakeHost::Block> block;
     int device = 0;
     bool exportable = false, imported = false;
+    uint64_t id = 0;
   };
   using Marker = std::shared_ptr<bool>;  // whether the place was reached
   struct Queue {
     std::deque<std::function<void()>> work;
-    bool held = false, ends = false;
+    bool held = false, ends = false, running = false;
     std::thread thread;
   };
   struct Injected {

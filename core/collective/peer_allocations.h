@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device memory of other ranks that is open in this process, kept from one operation to the next:
+// to open and to close it takes longer than most operations do.
+#pragma once
+
+#include <map>
+
+#include "device/driver.h"
+
+namespace tw::collective {
+
+// What has not been used for so many operations in place is given up. All ranks count the same.
+inline constexpr uint64_t kKeptOperations = 128;
+
+// What this rank has exported of its own, so that the others hear when it was freed.
+class ExportedAllocations {
+ public:
+  explicit ExportedAllocations(device::Driver& driver) : driver_(driver) {}
+
+  void add(const device::Allocation& allocation, uint64_t operation);
+  // Changes whenever something was freed that others may have open. Asks the driver about all that
+  // is known.
+  uint64_t generation(uint64_t operation);
+
+ private:
+  struct Known {
+    uint64_t id, last;
+  };
+  device::Driver& driver_;
+  std::map<const std::byte*, Known> known_;  // by where they begin
+  uint64_t generation_ = 0;
+};
+
+class PeerAllocations {
+ public:
+  PeerAllocations(device::Driver& driver, int device) : driver_(driver), device_(device) {}
+
+  struct Opened {
+    const std::byte* base;
+    size_t size;
+  };
+  // The rank says this generation: what is open of another one of its is closed.
+  void hear(int rank, uint64_t generation);
+  Result<Opened> open(int rank, const device::IpcHandle& handle, uint64_t operation);
+  // After an operation, when nothing uses any of it.
+  void trim(uint64_t operation);
+  // All of it stays open: a device that does not get on may still use it.
+  void abandon();
+
+ private:
+  struct Kept {
+    device::ImportedMemory memory;
+    size_t size;
+    uint64_t last;
+  };
+  struct OfRank {
+    uint64_t generation = 0;
+    std::map<device::IpcHandle, Kept> kept;
+  };
+  device::Driver& driver_;
+  const int device_;
+  std::map<int, OfRank> ranks_;
+};
+
+}  // namespace tw::collective
