@@ -174,8 +174,8 @@ def large(rank: int, size: int, megabytes: int) -> list[bool]:
 def streams(rank: int, size: int) -> list[bool]:
     """What is queued before counts, on whichever stream; results are there after ``wait``."""
     good = []
+    side, other = torch.cuda.Stream(), torch.cuda.Stream()
     for count in (1000, 1 << 20):
-        side, other = torch.cuda.Stream(), torch.cuda.Stream()
         tensor = torch.zeros(count, device=CUDA)
         torch.cuda.synchronize()
         with torch.cuda.stream(side):
@@ -186,19 +186,52 @@ def streams(rank: int, size: int) -> list[bool]:
             copy = tensor.clone()
         other.synchronize()
         good.append(bool((copy == size * (size + 1) / 2).all()))
-        # What another stream still works on does not matter.
-        with torch.cuda.stream(other):
-            torch.cuda._sleep(2_000_000_000)
         with torch.cuda.stream(side):
             tensor.fill_(1.0)
             work = dist.all_reduce(tensor, async_op=True)
-            tensor2 = torch.ones(count, device=CUDA) * 3
+            tripled = torch.ones(count, device=CUDA) * 3
             assert work is not None
             work.wait()
-            good.append(bool((tensor + tensor2 == size + 3).all()))
-        good.append(not other.query())
-        other.synchronize()
+            good.append(bool((tensor + tripled == size + 3).all()))
     return good
+
+
+def beside(rank: int, size: int) -> list[list[bool]]:
+    """Another stream works on: the operation does not wait for it. Not in the first round, in which
+    CUDA loads what the operation needs, and may wait for all streams then."""
+    good = []
+    side, other = torch.cuda.Stream(), torch.cuda.Stream()
+    for count in (1000, 1 << 20):
+        tensor = torch.zeros(count, device=CUDA)
+        torch.cuda.synchronize()
+        rounds = []
+        for _ in range(2):
+            with torch.cuda.stream(other):
+                torch.cuda._sleep(3_000_000_000)
+            with torch.cuda.stream(side):
+                dist.all_reduce(tensor)
+            rounds.append(not other.query())
+            other.synchronize()
+        good.append(rounds)
+    return good
+
+
+def memory_comes_and_goes(rank: int, size: int) -> tuple[bool, int]:
+    """Tensors that are given back to the driver after each operation, at the same addresses or at
+    others: whether all results are right, and how many bytes of the device are gone then."""
+    count, good, before = 128 << 20, True, 0
+    for turn in range(20):
+        tensor = torch.full(
+            (count + 1024 * (turn % 3),), rank + turn, device=CUDA, dtype=torch.int32
+        )
+        dist.all_reduce(tensor)
+        good = good and bool((tensor == turn * size + size * (size - 1) // 2).all())
+        del tensor
+        torch.cuda.empty_cache()
+        if turn == 3:
+            before, _ = torch.cuda.mem_get_info()
+    after, _ = torch.cuda.mem_get_info()
+    return good, before - after
 
 
 def asynchronous(rank: int, size: int) -> list[bool]:

@@ -92,6 +92,11 @@ def test_streams(two: Ranks) -> None:
         assert all(found), found
 
 
+def test_other_streams_go_on(two: Ranks) -> None:
+    for found in two.results(programs.beside):
+        assert all(later for _, later in found), found
+
+
 def test_asynchronous(two: Ranks) -> None:
     for found in two.results(programs.asynchronous):
         assert all(found), found
@@ -142,6 +147,12 @@ def test_ranks_that_disagree(two: Ranks, how: str) -> None:
     for said in two.results(programs.disagree, how):
         assert "DistBackendError" in said
         assert "called" in said
+
+
+def test_memory_that_comes_and_goes(two: Ranks) -> None:
+    for good, gone in two.results(programs.memory_comes_and_goes):
+        assert good
+        assert gone < 4 << 30  # each tensor has half a GiB
 
 
 def test_no_memory(fresh: Ranks) -> None:

@@ -15,8 +15,10 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
@@ -31,7 +33,7 @@ from tensorwire.bench.suites.collectives import mpi, ranks, torch_ranks
 from tensorwire.bench.suites.collectives.contender import find
 from tensorwire.bench.suites.collectives.operations import OPERATIONS
 from tensorwire.bench.suites.collectives.ranks import Calls
-from tensorwire.bench.suites.collectives.suite import LAYOUT, Collectives, plan
+from tensorwire.bench.suites.collectives.suite import LAYOUT, Collectives, Options, plan
 from tensorwire.cli import app
 
 QUICK = ("--rounds", "1", "--seconds", "0.001")
@@ -83,6 +85,47 @@ class FakeCollectives(Collectives):
 
     def _why_not(self, entry: Entry) -> None:
         return None
+
+
+def test_without_a_device_data_cannot_lie_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    done = command("--device", "cuda")
+    assert done.exit_code == 2
+    assert "Invalid value for --device: cuda: " in done.output
+    with pytest.raises(ValueError, match="mpich has no operations on cuda"):
+        Collectives.of(Options([], [], 2, "float32", ["mpich"], True, 1, 0.1, device="cuda"))
+    works = plan(["all_reduce", "all_gather"], [8], 2, "float32")
+    found = Collectives.of(Options([], [], 2, "float32", ["gloo"], True, 1, 0.1, device="cuda"))
+    assert [entry.contender for entry in found.entries] == ["gloo", "tensorwire-torch"]
+    assert [find("gloo").supports(work, "float32", "cuda") for work in works] == [True, False]
+    assert not find("nccl").supports(works[0], "float32")
+
+
+def test_data_on_a_device_is_copied_there_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    ended: list[Any] = []
+    stream = SimpleNamespace(synchronize=lambda: ended.append(None))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
+    dist: Any = SimpleNamespace(
+        all_reduce=lambda tensor: tensor.mul_(2),
+        all_gather_into_tensor=lambda out, tensor: out.copy_(tensor.repeat(2)),
+        reduce_scatter_tensor=None,
+        all_to_all_single=None,
+        barrier=None,
+    )
+    rank = torch_ranks._Rank(torch, dist, "cuda", torch.device("cpu"))
+    ones = np.ones(3, np.float32)
+    rank.call("all_reduce", ones, ones)()
+    assert ones.tolist() == [1.0] * 3
+    rank.fetch()
+    assert ones.tolist() == [2.0] * 3
+    assert len(ended) == 1
+    taken = np.zeros(6, np.float32)
+    rank.call("all_gather", ones, taken)()
+    rank.fetch()
+    assert taken.tolist() == [2.0] * 6
+    assert ones.tolist() == [2.0] * 3
 
 
 @pytest.fixture
@@ -205,7 +248,7 @@ def test_what_a_library_has_not_is_told() -> None:
         ("--sizes", "0", "at least 1"),
         ("--ranks", "1", "Invalid value for '--ranks'"),
         ("--dtype", "float8", "none of float32"),
-        ("--peers", "nccl", "no contender is called 'nccl'; there are gloo, memory, mpich"),
+        ("--peers", "ucc", "no contender is called 'ucc'; there are gloo, memory, mpich, nccl"),
         ("--peers", "none,gloo", "at the same time"),
         ("--output", "/nowhere/figures.json", "no folder"),
         ("--plot", "/nowhere/figures.png", "no folder"),

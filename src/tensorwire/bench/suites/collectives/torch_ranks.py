@@ -64,8 +64,8 @@ class _Rank(Rank):
         if self._device is None:
             return self._of(case, gives, takes)
         same = given is taken
-        gives = gives.to(self._device)
-        takes = gives if same else takes.to(self._device)
+        gives = gives.to(self._device, copy=True)
+        takes = gives if same else takes.to(self._device, copy=True)
         self._taken = takes, taken
         return self._ended(self._of(case, gives, takes))
 
