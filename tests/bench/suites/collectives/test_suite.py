@@ -277,7 +277,7 @@ def test_messages_are_timed_one_by_one_and_others_than_two_ranks_rest() -> None:
 
 def test_a_rank_that_dies_is_named() -> None:
     works = plan(["all_reduce"], [8], 3, "float32")
-    with ranks.start(OURS, 3, "float32") as group:
+    with ranks.start(OURS, 3, "float32", "cpu") as group:
         assert group.visit(works[0], 0.001).calls >= 3
         os.kill(pid_of(group.controls[1].connection), signal.SIGKILL)
         # Said by the bench, or first by a rank that has heard of it.

@@ -115,10 +115,10 @@ class _Over(Tensorwire):
     def variants(self) -> Mapping[str, _Over]:
         return {}
 
-    def supports(self, work: Work, dtype: str) -> bool:
+    def supports(self, work: Work, dtype: str, device: str = "cpu") -> bool:
         # Shares are largest between two ranks: what does not fit there may fit between more.
         most = at_most(self._way)
-        return super().supports(work, dtype) and (most is None or moved(work, 2) <= most)
+        return super().supports(work, dtype, device) and (most is None or moved(work, 2) <= most)
 
     @contextmanager
     def join(self, meeting: Meeting) -> Iterator[Rank]:
