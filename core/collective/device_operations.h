@@ -20,7 +20,7 @@ class DeviceOperations {
   // From so many bytes on devices of one host read each other's memory; and where one rank alone
   // works then, while the others wait. Measured with ranks that share a device, which they then use
   // in turn.
-  static constexpr size_t kInPlaceBytes = 1 << 20, kInPlaceAloneBytes = 64 << 10;
+  static constexpr size_t kInPlaceBytes = 1 << 20, kInPlaceAloneBytes = 4 << 10;
 
   // `one_host`: all ranks run on it.
   static Result<std::unique_ptr<DeviceOperations>> make(device::Driver& driver, int device,

@@ -310,6 +310,8 @@ class GroupEntry {
     for (Pause pause; !ports_[static_cast<size_t>(host)];) {
       auto bytes = get(host, invitation_of(host, seat_.rank));
       if (!bytes) return bytes.status();
+      // Whoever looked around has found it, and an invitation serves once.
+      if (ports_[static_cast<size_t>(host)]) break;
       if (Status status = follow(host, *bytes); !status.ok()) return status;
       if (ports_[static_cast<size_t>(host)]) break;
       const Ended ended = arrivals_->wait(arrivals_->sequence(), until(pause.next()));

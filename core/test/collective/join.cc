@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <atomic>
 #include <set>
 #include <thread>
 
@@ -58,6 +59,26 @@ class WatchedStore final : public collective::Store {
   std::set<std::string> written_, read_;
 };
 
+// Reads of a key that is not there yet end in vain, and just then it is.
+class LateStore final : public collective::Store {
+ public:
+  explicit LateStore(std::string key) : key_(std::move(key)) {}
+
+  Status set(const std::string& key, std::span<const std::byte> value) override {
+    return store_.set(key, value);
+  }
+  Result<std::vector<std::byte>> get(const std::string& key, const Wait& wait) override {
+    auto value = store_.get(key, key == key_ && !late_ ? within(kLong) : wait);
+    if (key != key_ || late_.exchange(true)) return value;
+    return Status{Code::kDeadlineExceeded, "it was not there"};
+  }
+
+ private:
+  const std::string key_;
+  std::atomic<bool> late_{false};
+  MemoryStore store_;
+};
+
 // What joining came to on each rank; `before(rank)` is called by the rank's thread first.
 template <class Before>
 std::vector<Status> attempt(collective::Store& store, int size, Before&& before) {
@@ -106,6 +127,11 @@ TEST_CASE("join: ranks meet again in the store of the attempt before, whoever co
         store.await_written("tensorwire/invitation/0/" + std::to_string(last));
     }));
   }
+}
+
+TEST_CASE("join: an invitation that is found by looking around is taken once") {
+  LateStore store("tensorwire/invitation/0/1");
+  check_all(attempt(store, 2, [](int) {}));
 }
 
 TEST_CASE("join: fewer ranks, and then more, meet in the same store") {
