@@ -76,7 +76,7 @@ def test_a_change_that_others_went_through_too_is_noise_between_runs() -> None:
 
 
 @settings(max_examples=20)
-@given(st.lists(st.floats(1, 1e6), min_size=1, max_size=9), st.floats(0, 0.5))
+@given(st.lists(st.floats(1, 1e6), min_size=3, max_size=9), st.floats(0, 0.5))
 def test_a_run_has_not_changed_against_itself(times: list[float], limit: float) -> None:
     run = made.run([(made.row("tensorwire", times), times)])
     (change,) = compare(run, run, limit).changes
@@ -190,20 +190,21 @@ def test_a_comparison_for_people() -> None:
     assert "Without " in narrow
 
 
+@pytest.mark.parametrize("rounds", [3, 5, 9])
 @pytest.mark.parametrize("sigma", [0.02, 0.1, 0.4])
-def test_two_runs_of_the_same_differ_by_no_more_than_their_noise(sigma: float) -> None:
-    """But for one row in 40 on either side: rounds are drawn from one distribution for both."""
-    drawn = np.random.default_rng(5).lognormal(3, sigma, (2, 200, 9))
+def test_two_runs_of_the_same_differ_by_no_more_than_their_noise(sigma: float, rounds: int) -> None:
+    """But for one row in 20, and six more by chance (twice the deviation of ten in 200): rounds are
+    drawn from one distribution for both."""
+    drawn = np.random.default_rng(1).lognormal(3, sigma, (2, 200, rounds))
     old, new = (
         made.run([(made.row("tensorwire", each, 8 * at), each) for at, each in enumerate(run, 1)])
         for run in drawn.tolist()
     )
     verdicts = [change.verdict for change in compare(old, new).changes]
-    assert verdicts.count("slower") <= 200 / 40
-    assert verdicts.count("faster") <= 200 / 40
+    assert 200 - verdicts.count("same") <= 200 / 20 + 6
     slowed = [(each.row, [2 * us for us in each.rounds.p50_us]) for each in new.measured]
     found = compare(old, made.run([(made.row("tensorwire", us, r.size), us) for r, us in slowed]))
-    assert sigma > 0.1 or len(found.regressions) == 200
+    assert sigma > 0.1 or len(found.regressions) >= (195 if rounds < 5 else 200)
 
 
 def test_of_many_rows_some_are_slower_by_chance() -> None:

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.bench.report.made import measured
 
-from tensorwire.bench.report.speed import Ratio, bootstrap, figure, ratio, times
+from tensorwire.bench.report.speed import LEAST_ROUNDS, Ratio, bootstrap, figure, ratio, times
 
-ROUNDS = st.lists(st.floats(0.001, 1e9), min_size=3, max_size=12)
+ROUNDS = st.lists(st.floats(0.001, 1e9), min_size=LEAST_ROUNDS, max_size=12)
 
 
 @settings(max_examples=30)
@@ -50,14 +50,15 @@ def test_a_disturbance_of_both_is_none_of_their_ratio() -> None:
 
 
 def test_rounds_of_one_value_are_certain_and_the_same_rounds_give_the_same() -> None:
-    assert bootstrap([4.0] * 3, [2.0] * 5, paired=False) == (2, 2)
-    again = [bootstrap([1.0, 2.0, 3.0], [1.0, 5.0, 2.0], paired=False) for _ in range(2)]
+    assert bootstrap([4.0] * 6, [2.0] * 5, paired=False) == (2, 2)
+    above, below = [1.0, 2.0, 3.0, 4.0, 3.0], [1.0, 5.0, 2.0, 4.0, 6.0]
+    again = [bootstrap(above, below, paired=False) for _ in range(2)]
     assert again[0] == again[1]
 
 
 @pytest.mark.parametrize(
     ("above", "below"),
-    [([1.0, 2.0], [1.0, 2.0, 3.0]), ([1.0, 2.0, 3.0], [0.0, 1.0, 2.0]), ([], [])],
+    [([1.0] * 4, [1.0] * 5), ([1.0] * 5, [0.0, 1.0, 2.0, 3.0, 4.0]), ([], [])],
 )
 def test_too_little_for_an_interval(above: list[float], below: list[float]) -> None:
     assert bootstrap(above, below, paired=False) is None
@@ -79,9 +80,10 @@ def test_by_what_rows_are_compared(more: dict[str, Any], name: str | None) -> No
 
 
 def test_less_time_and_more_calls_are_faster() -> None:
-    fast, slow = measured("zmq", [10, 11, 12]), measured("zmq", [20, 22, 24])
+    rounds = [10, 10, 11, 12, 12], [20, 20, 22, 24, 24]
+    fast, slow = (measured("zmq", each) for each in rounds)
     assert times(fast, slow) == 2
-    several = [measured("zmq", each, callers=4) for each in ([10, 11, 12], [20, 22, 24])]
+    several = [measured("zmq", each, callers=4) for each in rounds]
     assert times(*several) == 2
     by = ratio(fast, slow, paired=True)
     assert by is not None
@@ -107,8 +109,10 @@ def test_what_is_beyond_noise(by: Ratio, beyond: bool | None) -> None:
     assert by.beyond_noise is beyond
 
 
-def test_without_rounds_noise_is_the_larger_spread() -> None:
-    ours = measured("zmq", [1, 2], p50_spread=0.25)
-    by = ratio(ours, measured("zmq", [2, 3], p50_spread=0.5), paired=False)
+@pytest.mark.parametrize(("rounds", "noise"), [(1, None), (2, None), (3, 0.75), (4, 0.75)])
+def test_of_few_rounds_noise_is_their_spread(rounds: int, noise: float | None) -> None:
+    """One round is not apart from anything, and two are near each other by chance."""
+    ours = measured("zmq", [1] * rounds, p50_spread=0.25)
+    by = ratio(ours, measured("zmq", [2] * 9, p50_spread=0.5), paired=False)
     assert by is not None
-    assert (by.low, by.noise) == (None, 0.5)
+    assert (by.low, by.noise) == (None, noise)

@@ -194,7 +194,7 @@ def _comparison(found: Comparison, name: str, pictures: Pictures) -> Node:
     text += f"{slower} of ours became slower" if slower else "None of ours became slower"
     text += (
         f" by more than {max(found.limit, found.moved):.0%} and than noise: an interval of 95 % by "
-        "the bootstrap over rounds, or where there are no rounds their spread."
+        "the bootstrap over rounds, or where there are fewer than five rounds their spread."
     )
     rows = [
         [

@@ -81,7 +81,7 @@ def print_comparison(found: Comparison, console: Console) -> None:
     show(
         console,
         "- ratio: how many times faster than before. noise: its interval of 95 % by the bootstrap "
-        "over rounds, or without rounds their spread. slower, faster: by more than "
+        "over rounds, or with fewer than five rounds their spread. slower, faster: by more than "
         f"{max(found.limit, found.moved):.0%} and than the noise.",
     )
     for note in found.notes:

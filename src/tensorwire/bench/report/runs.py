@@ -119,7 +119,19 @@ class Run:
 
     @property
     def has_rounds(self) -> bool:
-        return any(each.rounds != Rounds() for each in self.measured)
+        return self.rounds > 0
+
+    @property
+    def rounds(self) -> int:
+        """How many there were, of the rows with the most; 0 where they were not kept."""
+        return max(
+            (
+                len(getattr(each.rounds, name))
+                for each in self.measured
+                for name in Rounds.__struct_fields__
+            ),
+            default=0,
+        )
 
 
 def read(path: Path) -> list[Run]:

@@ -14,7 +14,7 @@ from tensorwire.bench.report.comparison import name_of
 from tensorwire.bench.report.leads import Lead, Leads
 from tensorwire.bench.report.printed import figure_in_words, noise_in_words
 from tensorwire.bench.report.runs import Measured, Run
-from tensorwire.bench.report.speed import Ratio, figure, ratio
+from tensorwire.bench.report.speed import LEAST_ROUNDS, Ratio, figure, ratio
 
 WITHOUT: Final = "-without-"
 """In the name of a contender, before the one idea that it does without."""
@@ -52,6 +52,8 @@ def summary(run: Run) -> Iterator[str]:
         )
     if not run.has_rounds:
         yield "This run has no rounds: there are no intervals of confidence."
+    elif (rounds := run.rounds) < LEAST_ROUNDS:
+        yield f"{rounds} rounds: of fewer than {LEAST_ROUNDS} there are no intervals of confidence."
     loops = [
         f"{when} the run, turns of the host's own loop {name} were apart by {loop.spread:.0%}"
         for when, each in run.told.noise.items()
