@@ -46,10 +46,28 @@ def test_the_commit_is_that_of_the_checkout(tmp_path: Path) -> None:
     git("commit", "-q", "-m", "first")
     git("tag", "v1")
     assert environment.commit(tmp_path) == git("rev-parse", "HEAD")
+    # Figures are written into documents while others are still measured.
+    (tmp_path / "docs").mkdir()
+    for name in ("README.md", "docs/page.json"):
+        (tmp_path / name).write_text("1")
+        git("add", name)
+    git("commit", "-q", "-m", "documents")
+    (tmp_path / "README.md").write_text("2")
+    (tmp_path / "docs" / "page.json").write_text("2")
+    assert environment.commit(tmp_path) == git("rev-parse", "HEAD")
     (tmp_path / "file").write_text("2")
     assert environment.commit(tmp_path) == git("rev-parse", "HEAD") + "-dirty"
 
 
 def test_variables_are_those_that_set_libraries() -> None:
-    given = {"TENSORWIRE_TRANSPORT": "tcp", "OMP_NUM_THREADS": "1", "HOME": "/root", "PASSWORD": ""}
-    assert environment.variables(given) == {"OMP_NUM_THREADS": "1", "TENSORWIRE_TRANSPORT": "tcp"}
+    wanted = dict.fromkeys(
+        (
+            *("GLOO_SOCKET_IFNAME", "HOROVOD_CYCLE_TIME", "LD_PRELOAD", "MPICH_ASYNC_PROGRESS"),
+            *("MPIR_CVAR_CH4_NETMOD", "OMPI_MCA_btl", "OMP_NUM_THREADS", "RAY_memory_monitor"),
+            *("TENSORWIRE_TRANSPORT", "TF_NUM_INTEROP_THREADS", "TP_VERBOSE_LOGGING", "UCX_TLS"),
+            "XLA_FLAGS",
+        ),
+        "1",
+    )
+    others = {"HOME": "/root", "PASSWORD": "", "TENSORWIRE_TOKEN": "secret", "TF_CLI_ARGS": "-x"}
+    assert environment.variables({**wanted, **others}) == wanted

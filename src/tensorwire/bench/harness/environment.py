@@ -29,6 +29,15 @@ from tensorwire.observe.host import (
 PACKAGES = ("tensorwire", "grpcio", "numpy")
 CHECKOUT = Path(__file__).resolve().parents[4]
 """Where this file is part of one."""
+_DOCUMENTS = (":!docs", ":!*.md")
+_VARIABLES = (
+    *("TENSORWIRE_", "TF_", "XLA_", "GRPC_", "HOROVOD_"),
+    *("UCX_", "OMPI_", "PMIX_", "MPICH_", "MPIR_", "GLOO_", "TP_", "NCCL_", "RAY_", "NIXL_", "MC_"),
+    *("OMP_", "OPENBLAS_", "MKL_", "GLIBC_", "MALLOC_", "LD_PRELOAD"),
+)
+"""What the names of those begin with that set ours or a contender; MC_: Mooncake's."""
+_NOT = ("TOKEN", "SECRET", "PASSWORD", "CREDENTIAL", "_KEY", "TF_CLI_", "TF_VAR_")
+"""What is in the name of one that may hold a secret, or is Terraform's."""
 
 
 def describe(
@@ -73,23 +82,33 @@ def ended(described: dict[str, Any], notes: Iterable[str], interrupted: bool) ->
 
 
 def commit(root: Path = CHECKOUT) -> str:
-    """Of the project, with ``-dirty`` where files differ from it; empty where it is installed
-    without its repository."""
+    """Of the project, with ``-dirty`` where files differ from it that a run may depend on: not
+    documents, into which figures are written while others are still measured. Empty where it is
+    installed without its repository."""
     if not (root / ".git").exists():
         return ""
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    with suppress(OSError, subprocess.SubprocessError):
-        done = subprocess.run(
-            command, cwd=root, check=True, capture_output=True, text=True, timeout=10
+
+    def git(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["git", *words], cwd=root, capture_output=True, text=True, timeout=10, check=False
         )
-        return done.stdout.strip()
+
+    with suppress(OSError, subprocess.SubprocessError):
+        head = git("rev-parse", "HEAD")
+        if head.returncode == 0:
+            same = git("diff", "--quiet", "HEAD", "--", ".", *_DOCUMENTS).returncode == 0
+            return head.stdout.strip() + ("" if same else "-dirty")
     return ""
 
 
 def variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Those that set Tensorwire, its plugin, and how many threads libraries use."""
-    wanted = ("TENSORWIRE_", "TF_RDMA_", "OMP_", "OPENBLAS_", "MKL_", "GRPC_", "GLIBC_", "MALLOC_")
-    return {name: value for name, value in sorted(environment.items()) if name.startswith(wanted)}
+    """Those that set Tensorwire, a contender, how many threads libraries use, and what is loaded
+    ahead of them."""
+    return {
+        name: value
+        for name, value in sorted(environment.items())
+        if name.startswith(_VARIABLES) and not any(word in name for word in _NOT)
+    }
 
 
 def rdma_kind(device: str) -> str:
