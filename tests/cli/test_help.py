@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
+from tensorwire.bench.harness import handover
 from tensorwire.cli import app
 from tensorwire.cli.group import Group
 from tensorwire.transports import names
@@ -66,6 +69,44 @@ def test_short_help(command: str) -> None:
 def test_no_default_is_cut_in_a_terminal(command: str) -> None:
     arguments = [*command.split(), "--help"]
     assert "…" not in CliRunner().invoke(app, arguments, env={"COLUMNS": "80"}).output
+
+
+def examples(group: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Of all commands, each with the one whose help has it."""
+    for name in group.summaries:
+        command = group.load(name)
+        if hasattr(command, "summaries"):
+            yield from examples(command, f"{name} ")
+            continue
+        for text in re.findall(r"\[bold\](.*?)\[/\]", command.epilog or ""):
+            yield f"{path}{name}", text
+
+
+EXAMPLES = [
+    pytest.param(text, id=text) for _, text in dict.fromkeys(examples(typer.main.get_command(app)))
+]
+
+
+@pytest.mark.parametrize("text", EXAMPLES)
+def test_examples_are_right(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They parse, and those that measure a suite come as far as to its start."""
+    words = shlex.split(text)
+    words = words[words.index("tensorwire") + 1 :] if "tensorwire" in words else []
+    command: Any = typer.main.get_command(app)
+    rest = [*words]
+    while rest and hasattr(command, "summaries"):
+        command = command.load(rest.pop(0))
+    if not words:
+        return  # of a program that a variable is given to
+    started: list[object] = []
+    monkeypatch.setattr(handover, "measured", lambda *given: started.append(given) or 0)
+    alone = words[0] == "bench" and words[1] not in ("compare", "tensorflow")
+    if alone and not {"--serve", "--connect"} & {*words}:
+        result = CliRunner().invoke(app, words)
+        assert result.exit_code == 0, result.output
+        assert len(started) == 1
+    else:
+        command.make_context("tensorwire", rest).close()
 
 
 def test_shells_complete_the_command() -> None:

@@ -13,5 +13,5 @@ app = benchmark(
     "the other, and they send the payload back. Payloads are 2, 4 and 8 large buffers unless "
     "options say otherwise.",
     "--servers 4 --seconds 1 --warm-up 0.2",
-    "--servers 3 --scheme skew --buffers 10",
+    "--servers 3 --scheme skew --categories small,medium,large --buffers 10",
 )

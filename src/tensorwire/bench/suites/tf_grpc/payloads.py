@@ -210,4 +210,7 @@ def custom(pattern: str) -> list[str]:
 
 def _two(scheme: str, categories: Sequence[str]) -> None:
     if len(categories) < 2:
-        raise ValueError(f"{scheme} needs two categories or more; {_known()}")
+        raise ValueError(
+            f"{scheme} needs two categories or more, and there is {', '.join(categories)} alone: "
+            f"give --categories {','.join(CATEGORIES)}"
+        )
