@@ -12,20 +12,32 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from tempfile import TemporaryDirectory
 from types import FrameType
+from typing import Final
+
+TERMINATED: Final = 128 + signal.SIGTERM
+"""The code with which SIGTERM ends a command."""
 
 
 @contextmanager
 def ending() -> Iterator[None]:
     """Within it SIGTERM raises SystemExit with code 143, so that processes and folders that were
-    made are cleared away; KeyboardInterrupt becomes SystemExit with code 130, and an OSError, such
-    as that of standard output that cannot be written to, with code 1. In the main thread.
+    made are cleared away; KeyboardInterrupt becomes SystemExit with code 130, or 143 where SIGTERM
+    came before, and an OSError, such as that of standard output that cannot be written to, with
+    code 1. In the main thread.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    came: list[int] = []
+
+    def terminated(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        print("tensorwire: ended by SIGTERM", file=sys.stderr, flush=True)
+        raise SystemExit(TERMINATED)
+
     before = signal.getsignal(signal.SIGTERM)
     if before != signal.SIG_IGN:
-        signal.signal(signal.SIGTERM, _terminated)
+        signal.signal(signal.SIGTERM, terminated)
     try:
         try:
             yield
@@ -33,6 +45,8 @@ def ending() -> Iterator[None]:
             if sys.stdout is not None:
                 sys.stdout.flush()
     except KeyboardInterrupt:
+        if came:
+            raise SystemExit(TERMINATED) from None
         print("tensorwire: interrupted", file=sys.stderr, flush=True)
         raise SystemExit(128 + signal.SIGINT) from None
     except OSError as error:
@@ -100,8 +114,3 @@ def _give_up_output() -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
-
-
-def _terminated(number: int, _frame: FrameType | None) -> None:
-    print("tensorwire: ended by SIGTERM", file=sys.stderr, flush=True)
-    raise SystemExit(128 + number)

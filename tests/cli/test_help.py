@@ -99,7 +99,12 @@ def test_examples_are_right(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if not words:
         return  # of a program that a variable is given to
     started: list[object] = []
-    monkeypatch.setattr(handover, "measured", lambda *given: started.append(given) or 0)
+
+    def measured(*given: object) -> int:
+        started.append(given)
+        return 0
+
+    monkeypatch.setattr(handover, "measured", measured)
     alone = words[0] == "bench" and words[1] not in ("compare", "tensorflow")
     if alone and not {"--serve", "--connect"} & {*words}:
         result = CliRunner().invoke(app, words)

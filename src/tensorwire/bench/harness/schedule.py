@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from tensorwire.bench.harness.measure import MINIMUM_CALLS
+from tensorwire.signals import TERMINATED
 
 T = TypeVar("T")
 
@@ -44,7 +45,7 @@ class Course:
     failed: bool = False
     """Whether a contender that should have run gave no figures, or not the ones asked for."""
     interrupted: bool = False
-    """By Ctrl-C: the figures are those of the visits before it."""
+    """By Ctrl-C or SIGTERM: the figures are those of the visits before it."""
 
     def note(self, text: str, *, failed: bool = True) -> None:
         """Something that a reader of the figures has to know."""
@@ -84,14 +85,16 @@ def tour(
     course: Course,
     progress: Progress,
 ) -> None:
-    """Makes the visits one after the other. Ctrl-C ends them, and what there is stays."""
+    """Makes the visits one after the other. Ctrl-C or SIGTERM ends them: what there is stays."""
     done = 0
     try:
         for turn in turns:
             progress(describe(turn), done, total)
             visit(turn)
             done += 1
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit) as error:
+        if isinstance(error, SystemExit) and error.code != TERMINATED:
+            raise
         course.interrupted = True
         course.note(f"interrupted after {done} of {total} visits")
     else:

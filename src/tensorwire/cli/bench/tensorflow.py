@@ -36,7 +36,8 @@ app = single()
     "[bold]tensorwire bench tensorflow --cases mirrored --transport shm[/]\n\n"
     "[bold]tensorwire bench tensorflow --transport tcp --json --output figures.json[/]\n\n"
     "Exit codes: 0 all figures are there, 1 some are missing (the notes say why) or a file could "
-    "not be written, 2 wrong usage, 130 after Ctrl-C, which ends with the figures that there are.",
+    "not be written, 2 wrong usage, 130 after Ctrl-C and 143 after SIGTERM, which end with the "
+    "figures that there are.",
 )
 def tensorflow(
     transport: Transport = [],  # noqa: B006
