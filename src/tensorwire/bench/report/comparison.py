@@ -18,6 +18,9 @@ DRIFT: Final = 0.1
 """By how much the host's own loops may differ before a reader is told."""
 LEAST_OTHERS: Final = 3
 """Of fewer rows of others nothing is known of noise between runs."""
+MOST_MOVED: Final = 0.25
+"""However much others moved, a change of ours by more is one: a host that moves more tells nothing,
+and should not hide anything."""
 
 Verdict = Literal["slower", "faster", "same", "unknown"]
 Key = tuple[str, str, str, int, str, str, bool, int]
@@ -40,8 +43,9 @@ class Change:
 @dataclass(frozen=True)
 class Comparison:
     """moved: by how much rows of others, which do not change, became faster or slower between the
-    runs, three in four by less; a change of ours by less is none. changes: of rows in both; gone,
-    new: rows in one of them; notes: what a reader of the ratios has to know."""
+    runs, three in four by less; a change of ours by less is none, up to ``MOST_MOVED``.
+    changes: of rows in both; gone, new: rows in one of them; notes: what a reader of the ratios has
+    to know."""
 
     before: Run
     after: Run
@@ -60,6 +64,12 @@ class Comparison:
         ]
 
     @property
+    def missing(self) -> list[Measured]:
+        """Rows of ours that are gone, of works that the other run measured with others."""
+        measured = {each.work for each in self.after.measured}
+        return [each for each in self.gone if each.role == "own" and each.work in measured]
+
+    @property
     def undecided(self) -> list[Change]:
         """Rows whose noise is not known."""
         return [each for each in self.changes if each.verdict == "unknown"]
@@ -71,6 +81,7 @@ class Comparison:
             "limit": self.limit,
             "moved": self.moved,
             "regressions": len(self.regressions),
+            "missing": len(self.missing),
             "rows": [_change_to_json(each) for each in self.changes],
             "gone": [_name_to_json(each) for each in self.gone],
             "new": [_name_to_json(each) for each in self.new],
@@ -91,7 +102,9 @@ def compare(before: Run, after: Run, limit: float = LIMIT) -> Comparison:
         for key, each in new.items()
         if key in old and (by := ratio(each, old[key], paired=False)) is not None
     ]
-    moved = _moved([by for _, each, by in pairs if each.role != "own"])
+    same = _versions(before) == _versions(after)
+    others = [by for _, each, by in pairs if each.role != "own"]
+    moved = _moved(others) if same else 0.0
     changes = [Change(*pair, verdict(pair[2], max(limit, moved))) for pair in pairs]
     if not changes:
         raise ValueError(
@@ -105,8 +118,11 @@ def compare(before: Run, after: Run, limit: float = LIMIT) -> Comparison:
         notes.insert(
             0,
             "Rows of others, which do not change, became faster or slower by up to "
-            f"{moved:.0%}, three in four of them: a change by less is none.",
+            f"{moved:.0%}, three in four of them{', or by more' * (moved == MOST_MOVED)}: a change "
+            "by less is none.",
         )
+    if not same and len(others) >= LEAST_OTHERS:
+        notes.insert(0, "Others are of other versions, so that they tell no noise between runs.")
     return Comparison(before, after, limit, moved, changes, gone, fresh, notes)
 
 
@@ -115,7 +131,15 @@ def _moved(others: Sequence[Ratio]) -> float:
     the rest of the host did, to rows that are the same in both."""
     if len(others) < LEAST_OTHERS:
         return 0.0
-    return quantile(sorted(max(by.value, 1 / by.value) - 1 for by in others), 0.75)
+    moved = quantile(sorted(max(by.value, 1 / by.value) - 1 for by in others), 0.75)
+    return min(moved, MOST_MOVED)
+
+
+def _versions(run: Run) -> dict[str, Any]:
+    """Of all that is not ours."""
+    found = run.report.environment.get("versions")
+    told: dict[str, Any] = found if isinstance(found, dict) else {}
+    return {name: each for name, each in told.items() if name != "tensorwire"}
 
 
 def verdict(by: Ratio, limit: float) -> Verdict:

@@ -95,6 +95,8 @@ def print_comparison(found: Comparison, console: Console) -> None:
             f"- Their noise is not known, so that they decide nothing (?): "
             f"{_names(each.after for each in found.undecided)}.",
         )
+    if found.missing:
+        show(console, f"Missing, of what was measured with others: {_names(found.missing)}.")
     slower = found.regressions
     if slower:
         show(console, f"Slower: {_names(each.after for each in slower)}.")

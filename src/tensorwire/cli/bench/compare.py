@@ -21,8 +21,9 @@ app = single()
     "[bold]tensorwire bench rpc --rounds 9 --output before.json[/]\n\n"
     "[bold]tensorwire bench compare before.json after.json[/]\n\n"
     "[bold]tensorwire bench compare before.json after.json --limit 10% --json[/]\n\n"
-    "Exit codes: 0 no row of ours is slower beyond noise, 1 some are, 2 wrong usage, also for files"
-    " that are no runs of one suite or have no row in common.",
+    "Exit codes: 0 no row of ours is slower beyond noise, 1 some are, or are missing though others "
+    "were measured at the same case and size, 2 wrong usage, also for files that are no runs of one"
+    " suite or have no row in common.",
 )
 def compare(
     before: Annotated[
@@ -63,4 +64,4 @@ def compare(
     else:
         for each in found:
             print_comparison(each, console())
-    raise typer.Exit(1 if any(each.regressions for each in found) else 0)
+    raise typer.Exit(1 if any(each.regressions or each.missing for each in found) else 0)
