@@ -274,11 +274,11 @@ SETS: Final[dict[str, Set]] = {
     "links": Set(
         "Thresholds that were measured",
         "Messages over links with the thresholds that `tensorwire tune links` has chosen, with the "
-        "defaults, and with each of eight fixed values, of which the fastest at a size is shown: "
-        "by the geometric mean of calls and streams, ordinary and published. What was chosen "
-        "should be within 5 % of that one at each size, and never below 0.9 of the defaults.",
+        "defaults, and with fixed values, of which the fastest at a size is shown: by the "
+        "geometric mean of calls and streams, ordinary and published. What was chosen should be "
+        "within 5 % of that one at each size, and no shape of messages below 0.9 of the defaults.",
         ["tensorwire tune links --check --output build/links.table"],
-        120,
+        180,
         apart=True,
     ),
 }

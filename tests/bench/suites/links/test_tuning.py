@@ -16,7 +16,14 @@ from typer.testing import CliRunner
 import tensorwire
 from tensorwire import _core
 from tensorwire.bench.harness.rows import Report
-from tensorwire.bench.suites.links.checking import FIXED, Checked, compare, copies
+from tensorwire.bench.suites.links.checking import (
+    FIXED,
+    Checked,
+    checks,
+    compare,
+    copies,
+    does,
+)
 from tensorwire.bench.suites.links.curves import Curves, Fixed, Shape, Times
 from tensorwire.bench.suites.links.report import as_report
 from tensorwire.bench.suites.links.service import TAKE, here
@@ -41,6 +48,7 @@ from tensorwire.cli import app
 from tensorwire.rpc.choice import Transport
 
 KB = 1 << 10
+FIELDS = ("coalesce", "eager", "chunk")
 SIZES = (4 * KB, 8 * KB, 16 * KB, 32 * KB, 64 * KB)
 
 
@@ -119,6 +127,7 @@ def test_a_check_passes_within_its_bounds() -> None:
     assert Checked(4096, 10.0, 10.0, 9.6).passed
     assert not Checked(4096, 10.0, 10.0, 9.4).passed
     assert not Checked(4096, 8.9, 10.0, 10.0).passed
+    assert not Checked(4096, 10.0, 9.0, 9.0, worst=0.85).passed
 
 
 def test_a_check_takes_links_that_do_the_same_as_one() -> None:
@@ -128,10 +137,47 @@ def test_a_check_takes_links_that_do_the_same_as_one() -> None:
         for fixed in (DEFAULT, found, *FIXED)
     }
     visits[shape, FIXED[0]][0] = 1.0  # by chance; it goes in bulk, as what was found
-    (row,) = compare(visits, DEFAULT, found)
+    (row,) = compare(visits, DEFAULT, found, cuts=True)
     assert (row.default_us, row.tuned_us, row.best_us) == pytest.approx((20.0, 10.0, 10.0))
-    (row,) = compare(visits, DEFAULT, DEFAULT)
+    (row,) = compare(visits, DEFAULT, DEFAULT, cuts=True)
     assert not row.passed
+
+
+def test_a_check_tells_the_shape_that_loses_most() -> None:
+    """Which the mean of all hides."""
+    found = Fixed(8 * KB, 8 * KB, 4 << 20)
+    times = {"call": (10.0, 16.0), "stream": (10.0, 5.0)}
+    visits = {
+        (Shape(case, "ordinary", 16 * KB), fixed): [us]
+        for case, each in times.items()
+        for fixed, us in zip((DEFAULT, found), each, strict=True)
+    }
+    (row,) = compare(visits, DEFAULT, found, cuts=False)
+    assert row.tuned_us < row.default_us
+    assert row.worst == pytest.approx(0.625)
+    assert not row.passed
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_a_check_is_of_every_threshold_and_of_small_and_large_messages(transport: str) -> None:
+    plan = checks(transport, Fixed(4 * KB, 32 * KB, 1 << 20))
+    sizes = {(shape.segments, shape.size) for shape, _ in plan}
+    assert {(1, 256), (1, 256 * KB), (1, 1 << 20), (16, 256), (16, 6 * KB)} <= sizes
+    assert ((1, 8 << 20) in sizes) == (transport == "tcp")  # shared memory cuts nothing
+    values = {name: {getattr(fixed, name) for _, each in plan for fixed in each} for name in FIELDS}
+    assert min(map(len, (values["coalesce"], values["eager"]))) > 4
+    assert (len(values["chunk"]) > 3) == (transport == "tcp")
+
+
+def test_links_that_coalesce_or_cut_otherwise_do_something_else() -> None:
+    several, large = Shape("call", "ordinary", KB, 16), Shape("call", "ordinary", 8 << 20)
+    for shape, field, cuts, same in (
+        *((several, "coalesce", True, False), (large, "coalesce", True, True)),
+        *((several, "chunk", True, True), (large, "chunk", True, False)),
+        (large, "chunk", False, True),
+    ):
+        other = replace(DEFAULT, **{field: 1 << 10})
+        assert (does(other, shape, cuts) == does(DEFAULT, shape, cuts)) == same
 
 
 def test_a_check_is_a_report_as_those_of_benches() -> None:

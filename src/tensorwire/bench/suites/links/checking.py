@@ -4,17 +4,29 @@ are measured anew."""
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Final
 
+from tensorwire import transports
 from tensorwire.bench.harness.measure import quantile
-from tensorwire.bench.suites.links.curves import CALM, Fixed, Plan, Visits
-from tensorwire.bench.suites.links.tuning import BULK, COPIED, DEFAULT, default_of, mean, plan
+from tensorwire.bench.suites.links.curves import CALM, Fixed, Plan, Shape, Visits
+from tensorwire.bench.suites.links.tuning import (
+    DEFAULT,
+    LARGE,
+    PARTS,
+    SIZES,
+    chunking,
+    coalescing,
+    default_of,
+    mean,
+)
 
 WITHIN: Final = 1.05
 NEVER_BELOW: Final = 0.9
-"""What the check asks for: within so much of the best fixed value at each size, and so much of the
-defaults' speed at least."""
+"""What the check asks for: within so much of the best fixed value at each size, and for each shape
+so much of the defaults' speed at least."""
+SMALLEST: Final = 256
 FIXED: Final = tuple(
     Fixed(min(DEFAULT.coalesce, nbytes), nbytes, DEFAULT.chunk)
     for nbytes in (0, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 1 << 20)
@@ -23,25 +35,48 @@ FIXED: Final = tuple(
 
 @dataclass(frozen=True)
 class Checked:
-    """One size, in microseconds by the mean of all shapes of it: with the defaults, as tuned, and
-    with the fixed value of the threshold that is fastest there."""
+    """Messages of so many segments of one size, in microseconds by the mean of all shapes of them:
+    with the defaults, as tuned, and with the fixed value that is fastest there. worst: of the
+    shapes, how many times as fast as with the defaults that one is which gains least."""
 
     size: int
     default_us: float
     tuned_us: float
     best_us: float
+    segments: int = 1
+    worst: float = 1.0
 
     @property
     def passed(self) -> bool:
         return (
             self.tuned_us <= self.best_us * WITHIN
             and self.tuned_us * NEVER_BELOW <= self.default_us
+            and self.worst >= NEVER_BELOW
         )
 
 
 def checks(transport: str, found: Fixed) -> Plan:
-    links = list(dict.fromkeys([default_of(transport), found, *FIXED]))
-    return [(shape, links) for shape, each in plan(transport) if each == (COPIED, BULK)]
+    """Segments alone with each value of the threshold for copying, several with each for coalescing
+    and large ones with each for chunks; all of them as by default and as tuned."""
+    default = default_of(transport)
+    origins = ("ordinary", "published") if transports.lends(transport) else ("ordinary",)
+    count, parts = PARTS
+    cuts = transport != "shm"
+    plan = []
+    for segments, size in (
+        *((1, size) for size in dict.fromkeys((SMALLEST, *SIZES, *LARGE))),
+        *((count, size) for size in parts),
+    ):
+        others = list(FIXED) if segments == 1 else coalescing(default)
+        if size in LARGE:
+            others = [*others, *(chunking(default) if cuts else [])]
+        links = list(dict.fromkeys([default, found, *others]))
+        for case in ("call", "stream"):
+            for origin in origins if segments == 1 else ("ordinary",):
+                shape = Shape(case, origin, size, segments)
+                if len({does(fixed, shape, cuts) for fixed in links}) > 1:
+                    plan.append((shape, links))
+    return plan
 
 
 def copies(fixed: Fixed, size: int) -> bool:
@@ -49,26 +84,31 @@ def copies(fixed: Fixed, size: int) -> bool:
     return size <= max(fixed.eager, fixed.coalesce)
 
 
-def compare(visits: Visits, default: Fixed, found: Fixed) -> list[Checked]:
-    """Links that do the same with a size count as one there: what they differ by is chance."""
+def does(fixed: Fixed, shape: Shape, cuts: bool) -> Hashable:
+    """What a link does with a shape, the same for links that differ in what does not matter to it.
+    cuts: whether messages of its transport are cut into chunks."""
+    copied = copies(fixed, shape.size)
+    chunk = min(fixed.chunk, shape.size) if cuts and not copied else 0
+    return copied, fixed.coalesce if shape.segments > 1 else 0, chunk
+
+
+def compare(visits: Visits, default: Fixed, found: Fixed, *, cuts: bool) -> list[Checked]:
+    """Links that do the same with a shape count as one there: what they differ by is chance."""
+    pooled: dict[Shape, dict[Hashable, list[float]]] = {}
+    for (shape, fixed), each in visits.items():
+        ways = pooled.setdefault(shape, {})
+        ways.setdefault(does(fixed, shape, cuts), []).extend(each)
+    took = {
+        shape: {way: quantile(sorted(each), CALM) for way, each in ways.items()}
+        for shape, ways in pooled.items()
+    }
     rows = []
-    for size in sorted({shape.size for shape, _ in visits}):
-        shapes = {shape for shape, _ in visits if shape.size == size}
-        took = {
-            way: mean(
-                quantile(
-                    sorted(
-                        us
-                        for (own, fixed), each in visits.items()
-                        if own == shape and copies(fixed, size) == way
-                        for us in each
-                    ),
-                    CALM,
-                )
-                for shape in shapes
-            )
-            for way in (True, False)
-        }
-        usual, tuned = (took[copies(fixed, size)] for fixed in (default, found))
-        rows.append(Checked(size, usual, tuned, min(took.values())))
+    for segments, size in sorted({(shape.segments, shape.size) for shape in took}):
+        own = {s: each for s, each in took.items() if (s.segments, s.size) == (segments, size)}
+        known = {way for each in own.values() for way in each}
+        means = {way: mean(each[way] for each in own.values()) for way in known}
+        shape = next(iter(own))
+        usual, tuned = (does(fixed, shape, cuts) for fixed in (default, found))
+        worst = min(each[usual] / each[tuned] for each in own.values())
+        rows.append(Checked(size, means[usual], means[tuned], min(means.values()), segments, worst))
     return rows

@@ -12,6 +12,7 @@ from tensorwire.bench.harness import environment
 from tensorwire.bench.harness.contenders import Role
 from tensorwire.bench.harness.rows import Report, Row
 from tensorwire.bench.harness.work import format_size
+from tensorwire.bench.suites.links.checking import Checked
 from tensorwire.bench.suites.links.curves import Shape, Times
 from tensorwire.bench.suites.links.suite import Tuned
 from tensorwire.bench.suites.links.tuning import BULK, COPIED, curve
@@ -58,12 +59,16 @@ def as_report(found: Sequence[Tuned], settings: Mapping[str, Any], notes: Sequen
     ]
     environment.ended(described, [*chosen, *notes], interrupted=False)
     rows = [
-        Row(name, of.transport, CASE, row.size, p50_us=us, ratio=row.default_us / us)
+        Row(name, of.transport, _case(row), row.size, p50_us=us, ratio=row.default_us / us)
         for of in found
         for row in of.checked
         for name, us in zip(ROLES, (row.default_us, row.tuned_us, row.best_us), strict=True)
     ]
     return Report("links", next(iter(ROLES)), described, rows)
+
+
+def _case(row: Checked) -> str:
+    return CASE if row.segments == 1 else f"{CASE} of {row.segments} segments"
 
 
 def pairs(times: Times) -> dict[Shape, tuple[float, float]]:
@@ -113,11 +118,12 @@ def print_tuned(found: Sequence[Tuned], notes: Sequence[str]) -> None:
         put(
             (
                 Column("transport", lambda row: row[0], text=True),
-                Column("segment", lambda row: format_size(row[1].size)),
+                Column("segments", lambda row: f"{row[1].segments} x {format_size(row[1].size)}"),
                 Column("default", lambda row: duration(row[1].default_us)),
                 Column("tuned", lambda row: duration(row[1].tuned_us)),
                 Column("best fixed", lambda row: duration(row[1].best_us)),
                 Column("x default", lambda row: significant(row[1].default_us / row[1].tuned_us)),
+                Column("x default at worst", lambda row: significant(row[1].worst), leaves=1),
                 Column("x best", lambda row: significant(row[1].best_us / row[1].tuned_us)),
                 Column("", lambda row: "" if row[1].passed else "not passed", text=True),
             ),
