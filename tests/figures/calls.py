@@ -12,6 +12,7 @@ from tests.figures.rows import (
     WAYS,
     Line,
     Rows,
+    faster,
     measured,
     part,
     table,
@@ -185,7 +186,7 @@ def against_others(rows: Rows) -> Iterator[Line]:
         theirs = rows.one(contender=name, **wanted)
         origin = "published" if reads else "ordinary"
         ours = rows.one(contender="tensorwire", transport=way, origin=origin, **wanted)
-        ratio = times(measured(theirs.p50_us) / measured(ours.p50_us)) if theirs and ours else ""
+        ratio = faster(ours, theirs) if theirs and ours else ""
         label = f"64 MiB request against {title}" + (
             " (ours published, both read)" if reads else ""
         )
@@ -210,7 +211,7 @@ def more_peers() -> str:
             return ""
         way = row.transport if row.transport in WAYS else "tcp"
         ours = call(rows, way, "request", size, reads=True)
-        by = f" ({times(measured(row.p50_us) / measured(ours.p50_us))})" if ours else ""
+        by = f" ({faster(ours, row)})" if ours else ""
         return f"{duration(measured(row.p50_us))}{by}"
 
     def line(title: str, name: str, way: str) -> Line:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from tests.figures.rows import MB, Line, Rows, measured, table, times
+from tests.figures.rows import MB, Line, Rows, faster, measured, table
 from tests.figures.sets import SETS, kept, load
 
 from tensorwire.bench.harness.report import duration
@@ -36,7 +36,9 @@ def _against(ours: Row | None, other: Row | None, *, bold: bool = False) -> str:
     if ours is None or other is None:
         return ""
     by = measured(other.p50_us) / measured(ours.p50_us)
-    return times(by, bold=bold) + (f" ({duration(measured(other.p50_us))})" if by < 1 else "")
+    return faster(ours, other, bold=bold) + (
+        f" ({duration(measured(other.p50_us))})" if by < 1 else ""
+    )
 
 
 def _share(ours: Row | None, limit: Row | None) -> str:
@@ -154,8 +156,7 @@ def weights() -> str:
         for other, title in RECEIVERS.items():
             row = rows.one(contender=other, case=case, size=size)
             if ours and row and other not in without:
-                by = measured(row.p50_us) / measured(ours.p50_us)
-                against.append(f"{title} {_time(row)} ({times(by)})")
+                against.append(f"{title} {_time(row)} ({faster(ours, row)})")
         return [label, _time(ours), ", ".join(against)]
 
     return table(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from tests.figures import calls, memory, repeated, steps, tf_grpc
-from tests.figures.rows import MB, Line, Rows, measured, table, times, wrapped
+from tests.figures.rows import ABOUT, MB, STEADY, Line, Rows, measured, table, times, wrapped
 from tests.figures.sets import ROOT, file_of, load
 
 from tensorwire.bench.harness.report import duration
@@ -34,6 +34,12 @@ def home() -> str:
             ["a TensorFlow variable of 64 MiB, read by another process", time],
         ],
     )
+
+
+_ROUGH: Final = (
+    f"{ABOUT.title()}: the rounds of one of the two were apart by more than {STEADY:.0%} of their "
+    "median."
+)
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -63,7 +69,9 @@ class Table(NamedTuple):
             (cpu,) = {each.environment["cpu"] for each in load(name)}
             files.setdefault(cpu, []).append(f"[{name}.json]({folder}/{name}.json)")
         links = ", and ".join(f"{_listed(of)} ({cpu})" for cpu, of in files.items())
-        return f"{self.render()}\n\n{wrapped(f'Made from {links}.')}\n"
+        text = self.render()
+        rough = f" {_ROUGH}" if re.search(rf"\b{ABOUT} [*0-9]", text) else ""
+        return f"{text}\n\n{wrapped(f'Made from {links}.{rough}')}\n"
 
 
 TABLES: Final = (

@@ -14,6 +14,9 @@ Line = Sequence[str]
 MB: Final = 1 << 20
 WAYS: Final = ("shm", "tcp")
 COLUMNS: Final = 100
+STEADY: Final = 0.5
+"""How far rounds may be apart, as a part of their median."""
+ABOUT: Final = "about"
 
 
 class Rows:
@@ -41,6 +44,14 @@ def times(ratio: float | None, *, bold: bool = False) -> str:
         return ""
     text = f"{ratio:.0f}x" if ratio >= 9.95 else f"{ratio:.1f}x" if ratio >= 2 else f"{ratio:.2f}x"
     return f"**{text}**" if bold else text
+
+
+def faster(ours: Row, other: Row, *, bold: bool = False) -> str:
+    """How many times faster ours is by the time of a call; ``about``, where rounds of one of the
+    two were too far apart for more than that."""
+    text = times(measured(other.p50_us) / measured(ours.p50_us), bold=bold)
+    unsteady = max(ours.p50_spread or 0.0, other.p50_spread or 0.0) > STEADY
+    return f"{ABOUT} {text}" if unsteady else text
 
 
 def part(ratio: float) -> str:

@@ -368,6 +368,18 @@ def test_what_was_not_measured_has_no_line(measured: Path) -> None:
     assert "pyzmq" in calls.calls()
 
 
+def test_a_ratio_of_rounds_far_apart_is_about_that(measured: Path) -> None:
+    found = json.loads(sets.file_of("peers").read_text())
+    for row in found[0]["report"]["rows"]:
+        row["p50_spread"] = 0.6 if row["contender"] == "ray" else 0.4
+    sets.file_of("peers").write_text(json.dumps(found))
+    pages.write(measured)
+    figures = " ".join((measured / "docs" / "figures.md").read_text().split())
+    assert "| Ray, shm | 500 us (about 50x) |" in figures
+    assert "| Mooncake, tcp | 50 us (0.50x) |" in figures
+    assert "About: the rounds of one of the two were apart by more than 50%" in figures
+
+
 def test_pages_of_sets_have_all_that_their_files_have(measured: Path) -> None:
     keep("rpc", "peers")
     found = dict(records.pages())
