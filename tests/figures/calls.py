@@ -193,6 +193,33 @@ def against_others(rows: Rows) -> Iterator[Line]:
         yield [label, ratio, ""] if way == "shm" else [label, "", ratio]
 
 
+COMPARED: Final[dict[str, dict[str, str]]] = {
+    "Tensorwire, shm": {"contender": "tensorwire", "transport": "shm"},
+    "Tensorwire, tcp": {"contender": "tensorwire", "transport": "tcp"},
+    "grpcio": {"contender": "grpcio"},
+    "Arrow Flight": {"contender": "flight"},
+    "NIXL, shm": {"contender": "nixl", "transport": "shm"},
+    "MPICH, shm": {"contender": "mpi", "transport": "shm"},
+}
+
+
+def comparison() -> str:
+    """Requests from an ordinary array."""
+    rows = Rows(load("rpc"))
+    works = [(8, False), (64 * MB, False), (64 * MB, True)]
+
+    def time(size: int, reads: bool, way: dict[str, str]) -> str:
+        wanted: dict[str, Any] = {"case": "request", "size": size, "reads": reads, **way}
+        row = rows.one(origin="ordinary", payload="array", **wanted)
+        return duration(measured(row.p50_us)) if row else ""
+
+    lines = [
+        [label, *(time(size, reads, way) for size, reads in works)]
+        for label, way in COMPARED.items()
+    ]
+    return table(["a request of", "8 B", "64 MiB", "64 MiB, all of it read"], lines)
+
+
 PEERS: Final = {
     "grpc-aio": "grpc.aio",
     "torch-rpc": "PyTorch's RPC",

@@ -91,6 +91,7 @@ TABLES: Final = (
     Table("remote", "docs/figures.md", ["remote"], memory.remote),
     Table("weights", "docs/figures.md", ["weights"], memory.weights),
     Table("repeated", "docs/report.md", ["repeated"], repeated.rows),
+    Table("requests", "docs/comparison.md", ["rpc"], calls.comparison),
     Table("bytes", "docs/benchmarks.md", ["bytes"], calls.ready_bytes),
     Table("large", "docs/protobuf.md", ["protobuf"], calls.protobuf_large),
     Table("others", "docs/protobuf.md", ["protobuf"], calls.protobuf_others),

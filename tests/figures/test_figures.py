@@ -101,6 +101,13 @@ def test_a_command_that_pages_name_beside_a_table_is_of_its_set() -> None:
         assert any(options in each for each in listed), command
 
 
+def test_a_comparison_has_its_figures_from_files() -> None:
+    """What others take changes with each run of ours."""
+    text = (ROOT / "docs" / "comparison.md").read_text()
+    text = re.sub(r"<!-- figures.*?end of figures -->", "", text, flags=re.DOTALL)
+    assert re.findall(r"\b[\d.]+ (?:ns|us|ms|s)\b", text) == []
+
+
 def test_every_place_on_a_page_is_of_a_table() -> None:
     texts = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     places = {
@@ -342,6 +349,8 @@ def test_tables_show_what_was_measured(measured: Path) -> None:
     assert "| shm, from four trainers, in parts | 100 ms | memcpy by both" in figures
     report = (measured / "docs" / "report.md").read_text()
     assert "| tensorwire shm, 8 | 10 us | 10 us | 1.00x | not known | unknown |" in report
+    comparison = (measured / "docs" / "comparison.md").read_text()
+    assert "| NIXL, shm | 40 us | 40 us | 40 us |" in comparison
     guide = (measured / "docs" / "tensorflow.md").read_text()
     assert "| AlexNet 2 | 3.0x | 0.75 |" in guide
 
