@@ -158,13 +158,24 @@ def _code(commands: list[str]) -> list[str]:
 
 
 def _titles(runs: list[Run]) -> list[str]:
-    """Of several on a page: the words of their commands that not all of them have, the first ones
-    where they are many."""
-    every = [run.command.split() for run in runs]
+    """Of several on a page: what not all of their commands have, options with their values, the
+    first ones where they are many."""
+    every = [_parts(run.command) for run in runs]
     common = set(every[0]).intersection(*every)
-    titles = [" ".join(word for word in words if word not in common) for words in every]
+    titles = [" ".join(part for part in parts if part not in common) for parts in every]
     plain = [title.replace("--", "").replace("_", " ") for title in titles]
-    return [shorten(title, 90, placeholder="") for title in plain]
+    return [shorten(title, 90, placeholder="") or "as it is" for title in plain]
+
+
+def _parts(command: str) -> list[str]:
+    """Options with their values, and other words."""
+    found: list[str] = []
+    for word in command.split():
+        if found and found[-1].startswith("--") and " " not in found[-1] and word[:2] != "--":
+            found[-1] += f" {word}"
+        else:
+            found.append(word)
+    return found
 
 
 def _anchor(title: str) -> str:
@@ -181,7 +192,7 @@ def _run(run: Run, picture: str, title: str) -> Iterator[str]:
     for text in tables.summary(run):
         yield f"{wrapped(text)}\n"
     yield f"{wrapped(_where(run))}\n"
-    yield f"![{_alt(run)}]({picture})\n"
+    yield f"![{_alt(run, title)}]({picture})\n"
     for note in run.told.notes:
         yield wrapped(f"- {' '.join(note.split())}", "  ")
     if run.told.notes:
@@ -203,8 +214,9 @@ def _where(run: Run) -> str:
     return f"{host(environment)} Commit: {_commit(run) or 'not told'}."
 
 
-def _alt(run: Run) -> str:
-    return f"The figures of {run.report.suite} of the table below."
+def _alt(run: Run, title: str) -> str:
+    about = f"{run.report.suite}, {title}" if title else run.report.suite
+    return f"The figures of {about}, of the table of all rows below."
 
 
 def _ahead(found: Leads, level: str) -> Iterator[str]:

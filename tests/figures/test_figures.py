@@ -422,6 +422,17 @@ def keep(*names: str) -> None:
         sets.file_of(name).unlink(missing_ok=True)
 
 
+def test_runs_of_a_page_have_titles_of_their_own() -> None:
+    for path, text in records.pages():
+        contents = re.findall(r"^- \[(.*)\]\(#(.*)\)$", text, re.MULTILINE)
+        assert all(title and anchor for title, anchor in contents), path
+        assert len({*contents}) == len(contents)
+        pictures = re.findall(r"^!\[(.*)\]\(.*png\)$", text, re.MULTILINE)
+        assert len({*pictures}) == len(pictures)
+        if path.name == "training.md":
+            assert any("batch size 1" in title for title, _ in contents)
+
+
 def test_what_a_file_lacks_of_its_commands_is_told(measured: Path) -> None:
     keep("rpc")
     found = json.loads(sets.file_of("rpc").read_text())
