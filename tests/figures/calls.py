@@ -59,8 +59,8 @@ def readme_calls() -> str:
     cpu = [call(rows, way, "request", 64 * MB) for way in ("grpcio", *WAYS)]
     lines = [
         times_of(rows, "8 B, p50", "request", 8),
-        times_of(rows, "512 KiB from an ordinary array", "request", MB // 2),
-        times_of(rows, "64 MiB from an ordinary array", "request", 64 * MB),
+        times_of(rows, "512 KiB from an ordinary array, not read", "request", MB // 2),
+        times_of(rows, "64 MiB from an ordinary array, not read", "request", 64 * MB),
         times_of(
             rows,
             "64 MiB published, all of it read",
@@ -72,7 +72,7 @@ def readme_calls() -> str:
         times_of(rows, "64 MiB published, not read", "request", 64 * MB, origin="published"),
         times_of(
             ready,
-            "64 MiB as `bytes`, stubs and servicers unchanged (*)",
+            "64 MiB as `bytes`, not read, stubs and servicers unchanged (*)",
             "request",
             64 * MB,
             payload="bytes",
@@ -151,8 +151,8 @@ def calls() -> str:
         ["case", "shm", "tcp"],
         [
             ["8 B request, p50 (p99)", *(with_p99(way) for way in WAYS)],
-            line("512 KiB request", "request", MB // 2),
-            line("64 MiB request, ordinary array", "request", 64 * MB),
+            line("512 KiB request, not read", "request", MB // 2),
+            line("64 MiB request, ordinary array, not read", "request", 64 * MB),
             line(
                 "64 MiB request, published, receiver reads all of it",
                 "request",
@@ -160,7 +160,7 @@ def calls() -> str:
                 **published,
             ),
             ["64 MiB request, published, not read: against the 8 B call", against_8_bytes(), ""],
-            line("64 MiB pull, ordinary", "pull", 64 * MB),
+            line("64 MiB pull, ordinary, not read", "pull", 64 * MB),
             line("64 MiB pull, published, read", "pull", 64 * MB, **published),
             line("8 B messages on one stream, messages/s", "stream", 8),
             ["CPU seconds per GB at 64 MiB", *(cpu(way) for way in WAYS)],
@@ -188,7 +188,7 @@ def against_others(rows: Rows) -> Iterator[Line]:
         ours = rows.one(contender="tensorwire", transport=way, origin=origin, **wanted)
         ratio = faster(ours, theirs) if theirs and ours else ""
         label = f"64 MiB request against {title}" + (
-            " (ours published, both read)" if reads else ""
+            " (ours published, both read)" if reads else ", not read"
         )
         yield [label, ratio, ""] if way == "shm" else [label, "", ratio]
 
@@ -267,13 +267,13 @@ SIZES: Final = {
 def sizes() -> str:
     rows = Rows(load("sizes"))
     lines = [times_of(rows, label, "request", size) for label, size in SIZES.items()]
-    return table(["request from an ordinary array", "grpcio", "shm", "tcp"], lines)
+    return table(["request from an ordinary array, not read", "grpcio", "shm", "tcp"], lines)
 
 
 def ready_bytes() -> str:
     rows = Rows(load("bytes"))
     return table(
-        ["payload, case", "grpcio", "shm", "tcp"],
+        ["payload, case; not read", "grpcio", "shm", "tcp"],
         [
             times_of(rows, f"`{payload}`, {size // MB} MiB, {case}", case, size, payload=payload)
             for payload in ("bytes", "protobuf")
