@@ -210,18 +210,30 @@ def test_an_update_waits_for_readers() -> None:
     eventually(lambda: made._updating)
     assert made._begin(request)[1] is None  # nobody begins to read while it waits
     assert not inside.is_set()
-    made._end()
+    made._end(ticket)
     thread.join(10)
     assert inside.is_set()
     assert made._intact(ticket)
-    ticket = made._begin(request)[2]
+    stopped = made._begin(request)[2]
     with made.update(timeout=0):
-        assert not made._intact(ticket)
-    made._end()
+        assert not made._intact(stopped)
+    with made.update(timeout=threading.TIMEOUT_MAX):  # that reader has cost its time already
+        pass
+    reading = made._begin(request)[2]
+    thread = threading.Thread(target=update)
+    inside.clear()
+    thread.start()
+    eventually(lambda: made._updating)
+    assert not inside.is_set()
+    made._end(reading)
+    thread.join(10)
+    assert inside.is_set()
+    assert made._intact(reading)
+    made._end(stopped)
     with pytest.raises(ZeroDivisionError), made.update():
         raise ZeroDivisionError
     assert made._state().newest == 0  # what it left is no version
-    assert made.publish() == 4
+    assert made.publish() == 6
     server.stop(None)
 
 

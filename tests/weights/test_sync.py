@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -297,6 +298,67 @@ def test_what_cannot_be_published_or_filled() -> None:
         weights.Subscriber("127.0.0.1:1", {"a": frozen})
     with pytest.raises(ValueError, match="no targets"):
         weights.Subscriber([], {"a": np.zeros(3)})
+
+
+def test_a_name_is_one_publication_of_a_server() -> None:
+    ours, theirs = {"a": np.ones(3)}, {"a": np.full(3, 2.0)}
+    made, server, port = publisher(ours)
+    made.publish()
+    for name in ("weights", "two words"):
+        with pytest.raises(ValueError, match=r"already|dotted"):
+            weights.Publisher(theirs, server, name=name)
+    with pytest.raises(ValueError, match="already"):
+        weights.Subscriber("127.0.0.1:1", {"a": np.zeros(3)}, relay=server)
+    mine = {"a": np.zeros(3)}
+    with weights.Subscriber(f"127.0.0.1:{port}", mine) as reader:
+        assert reader.pull(timeout=10).number == 1
+        made.close()
+        with weights.Publisher(theirs, server) as again:
+            again.publish(5)
+            assert reader.pull(timeout=10).number == 5
+            assert (mine["a"] == 2).all()
+    server.stop(None)
+
+
+@pytest.fixture
+def waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[weights.Subscriber, Any]]:
+    """A subscriber by which one thread waits for a version that never comes, and the result."""
+    made, server, port = publisher({"a": np.ones(3)})
+    made.publish()
+    asked = threading.Event()
+    pull = Source.pull
+
+    def spied(self: Source, *arguments: Any) -> Any:
+        asked.set()
+        return pull(self, *arguments)
+
+    monkeypatch.setattr(Source, "pull", spied)
+    with (
+        channel(port, "tcp") as link,
+        ThreadPoolExecutor(1) as pool,
+        weights.Subscriber(link, {"a": np.zeros(3)}) as reader,
+    ):
+        result = pool.submit(reader.pull, at_least=9)
+        assert asked.wait(10)
+        yield reader, result
+    server.stop(None)
+
+
+def test_a_pull_behind_another_one_ends_in_time(waiting: Any) -> None:
+    reader, _ = waiting
+    with pytest.raises(weights.PullTimeoutError, match="another pull"):
+        reader.pull(timeout=0.01)
+    with pytest.raises(weights.PullTimeoutError, match="another pull"), reader.view(timeout=0.01):
+        pass
+
+
+def test_a_pull_ends_with_its_subscriber(waiting: Any) -> None:
+    reader, result = waiting
+    reader.close()
+    with pytest.raises(weights.WeightsError, match="the subscriber was closed"):
+        result.result(10)
+    with pytest.raises(weights.WeightsError, match="the subscriber was closed"):
+        reader.pull()
 
 
 def test_versions_only_rise() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -41,7 +42,8 @@ class Publisher:
     as a ``state_dict``; of a DTensor, or of a JAX array that is cut among devices, what this
     process holds. shards: the boxes of global tensors that other parameters are, by name. server: a
     server of tensorwire, or of grpcio, that has not been started; its executor serves the pulls.
-    name: publications of one server have different ones.
+    name: publications of one server have different ones, and so have its relays; that of one which
+    was closed is free again.
 
     mode: ``"copy"``: ``publish`` copies what has changed into the arena, and readers read there
     while the trainer goes on. The newest version and ``old_versions`` before it can be pulled; an
@@ -55,7 +57,8 @@ class Publisher:
     readers are sent copies, and the log says so with the setting that mends it.
 
     Thread-safe, but for one trainer that calls ``publish`` and ``update``. Raises ``TypeError`` and
-    ``ValueError`` for parameters that cannot be published; they name the parameter.
+    ``ValueError`` for parameters that cannot be published, which name the parameter; ``ValueError``
+    for a name that is taken, or none.
     """
 
     def __init__(
@@ -87,13 +90,12 @@ class Publisher:
         self._generation = lifetime.generation()
         self._number = 0  # of the newest version that there has been
         self._agreements: OrderedDict[bytes, wire.Agreement] = OrderedDict()
-        self._readers = 0
         self._tickets = 0
+        self._reading: set[int] = set()  # tickets of those who read in place
         self._torn_below = 0  # tickets of readers that an update did not wait for
         self._updating = False
         self._closed = False
-        served: Any = wire.named(name, _Served)
-        service.add_to_server(served(self), server)
+        _serve(self, server, name)
 
     @property
     def version(self) -> int:
@@ -139,9 +141,9 @@ class Publisher:
         """In place: inside of it the parameters may be written; at its exit they are a new version.
 
         It waits for readers that are being sent the version before, at most ``timeout`` seconds:
-        then it goes on, and those readers find out, and read again. Where its body raises, nothing
-        is published, and pulls wait for an update that ends well. Raises ``RuntimeError`` for a
-        publisher that copies, and ``WeightsError`` in a forked child.
+        then it goes on, and those readers find out, and read again; no later update waits for them.
+        Where its body raises, nothing is published, and pulls wait for an update that ends well.
+        Raises ``RuntimeError`` for a publisher that copies, and ``WeightsError`` in a forked child.
         """
         self._check_process()
         if not self._in_place:
@@ -153,8 +155,7 @@ class Publisher:
                 raise RuntimeError("an update of these parameters is under way")
             self._updating = True
             self._kept.clear()  # nobody begins to read it any more
-            self._changed.wait_for(lambda: not self._readers, timeout)
-            if self._readers:
+            if not self._changed.wait_for(lambda: not self._awaited(), timeout):
                 self._torn_below = self._tickets + 1
         try:
             yield
@@ -277,13 +278,19 @@ class Publisher:
             )
             if found is not None:
                 self._tickets += 1
-                self._readers += self._in_place
+                if self._in_place:
+                    self._reading.add(self._tickets)
             return agreement, found, self._tickets, newest
 
-    def _end(self) -> None:
+    def _end(self, ticket: int) -> None:
         with self._changed:
-            self._readers -= 1
+            self._reading.discard(ticket)
             self._changed.notify_all()
+
+    def _awaited(self) -> bool:
+        """Lock held. Whether somebody reads who may still get all of one moment: who was not waited
+        for once is not waited for again, or one that is stopped would delay each update."""
+        return any(ticket >= self._torn_below for ticket in self._reading)
 
     def _intact(self, ticket: int) -> bool:
         with self._changed:
@@ -318,30 +325,33 @@ def _read(data: Any, kind: Any) -> Any:
 
 
 class _Served(wire.Calls):
+    """Of one name at one server, which keeps its methods when a publisher is closed and another one
+    made."""
+
     def __init__(self, publisher: Publisher) -> None:
-        self._publisher = publisher
+        self.publisher = publisher
 
     def describe(self) -> Array:
-        return wire.encode(self._publisher._describe())
+        return wire.encode(self.publisher._describe())
 
     def agree(self, agreement: Array) -> None:
-        self._publisher._agree(_read(agreement, wire.Agreement))
+        self.publisher._agree(_read(agreement, wire.Agreement))
 
     def state(self) -> Array:
-        return wire.encode(self._publisher._state())
+        return wire.encode(self.publisher._state())
 
     def look(self, request: Array) -> Array:
         return self.pull(request)[0]
 
     def pull(self, request: Array) -> Reply:
-        publisher = self._publisher
+        publisher = self.publisher
         asked = _read(request, wire.Pull)
         if publisher._in_place:
             raise ServiceError(grpc.StatusCode.INVALID_ARGUMENT, "in place: read, not pull")
         return publisher._reply(*publisher._begin(asked), asked.have)
 
     def read(self, request: Array) -> Iterator[Reply]:
-        publisher = self._publisher
+        publisher = self.publisher
         asked = _read(request, wire.Pull)
         if not publisher._in_place:
             raise ServiceError(grpc.StatusCode.INVALID_ARGUMENT, "not in place: pull, not read")
@@ -350,9 +360,31 @@ class _Served(wire.Calls):
             yield publisher._reply(agreement, found, ticket, newest, asked.have)
         finally:
             if found is not None:
-                publisher._end()
+                publisher._end(ticket)
 
     def intact(self, ticket: int) -> bool:
         if type(ticket) is not int:
             raise ServiceError(grpc.StatusCode.INVALID_ARGUMENT, "a ticket is a number")
-        return self._publisher._intact(ticket)
+        return self.publisher._intact(ticket)
+
+
+_lock: Final = threading.Lock()
+_served: Final[weakref.WeakKeyDictionary[grpc.Server, dict[str, _Served]]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def _serve(publisher: Publisher, server: grpc.Server, name: str) -> None:
+    """ValueError: another one has the name."""
+    with _lock:
+        names = _served.setdefault(server, {})
+        served = names.get(name)
+        if served is None:
+            made: Any = wire.named(name, _Served)
+            served = made(publisher)
+            service.add_to_server(served, server)
+            names[name] = served
+        elif served.publisher._closed:
+            served.publisher = publisher
+        else:
+            raise ValueError(f"the server publishes {name!r} already: give this another name")

@@ -94,9 +94,16 @@ class Subscriber:
         self._touched = False
         """Parts of the version that is being pulled may have been written."""
         self._parts: list[list[Part]] = []
-        self._relay = None if relay is None else Publisher(params, relay, name=name, shards=shards)
+        self._closed = threading.Event()
+        self._relay: Publisher | None = None
         self._sources = [Source(target, name) for target in each]
         self._threads = ThreadPoolExecutor(len(each), "tensorwire-weights") if each[1:] else None
+        if relay is not None:
+            try:
+                self._relay = Publisher(params, relay, name=name, shards=shards)
+            except BaseException:
+                self.close()
+                raise
 
     @property
     def params(self) -> Any:
@@ -150,8 +157,9 @@ class Subscriber:
         Raises what ``pull`` does, and ``PlanError`` where a parameter is put together from several
         publishers' boxes: that takes a copy, which ``pull`` makes.
         """
-        with self._lock:
-            number, landed = self._fetched(at_least, timeout, threading.Event(), whole=True)
+        waiting = _Waiting(at_least or 1, timeout, threading.Event(), self._closed)
+        with waiting.turn(self._lock):
+            number, landed = self._fetched(waiting, whole=True)
         arrays = {}
         for each in landed:
             for part, array in zip(each.parts, each.arrays, strict=True):
@@ -169,7 +177,10 @@ class Subscriber:
             view._arrays.clear()
 
     def close(self) -> None:
-        """Closes what it has opened. The parameters stay as they are."""
+        """Closes what it has opened. The parameters stay as they are, and a pull that is under way
+        ends with ``WeightsError``: a call of a publisher over a channel that was given is waited
+        for."""
+        self._closed.set()
         for source in self._sources:
             source.close()
         if self._threads is not None:
@@ -188,12 +199,12 @@ class Subscriber:
     def _pull(
         self, at_least: int | None, timeout: float | None, given_up: threading.Event
     ) -> Version:
-        with self._lock:
+        waiting = _Waiting(at_least or 1, timeout, given_up, self._closed)
+        with waiting.turn(self._lock):
             self._touched = False
             try:
-                number, landed = self._fetched(at_least, timeout, given_up, whole=False)
-                if given_up.is_set():
-                    raise _given_up()
+                number, landed = self._fetched(waiting, whole=False)
+                waiting.check()
             except WeightsError as error:
                 if not self._touched:
                     raise
@@ -209,18 +220,15 @@ class Subscriber:
             number = max(version.number, relay.version + 1)
             relay.publish(number, params=self._parameters.tree)
 
-    def _fetched(
-        self,
-        at_least: int | None,
-        timeout: float | None,
-        given_up: threading.Event,
-        *,
-        whole: bool,
-    ) -> tuple[int, list[Landed]]:
+    def _fetched(self, waiting: _Waiting, *, whole: bool) -> tuple[int, list[Landed]]:
         """A version, and what of it has to be written. whole: all of it."""
-        waiting = _Waiting(at_least or 1, timeout, given_up)
-        while (found := self._attempt(waiting, whole)) is None:
-            pass
+        try:
+            while (found := self._attempt(waiting, whole)) is None:
+                pass
+        except Exception:
+            if self._closed.is_set():  # which closes channels and threads at any moment
+                raise _was_closed() from None
+            raise
         return found
 
     def _attempt(self, waiting: _Waiting, whole: bool) -> tuple[int, list[Landed]] | None:
@@ -338,17 +346,44 @@ class _Waiting:
     """For a version, by asking again and again: a publisher holds nothing, and no thread, for who
     waits. The pauses are a twentieth of what has been waited so far, at most 50 ms."""
 
-    def __init__(self, at_least: int, timeout: float | None, given_up: threading.Event) -> None:
+    def __init__(
+        self,
+        at_least: int,
+        timeout: float | None,
+        given_up: threading.Event,
+        closed: threading.Event,
+    ) -> None:
         self.at_least = at_least
         self._timeout = timeout
         self._begun = time.monotonic()
         self._given_up = given_up
+        self._closed = closed
         self._newest = 0
 
-    def left(self) -> float | None:
-        """Seconds. PullTimeoutError when there are none."""
+    def check(self) -> None:
+        """WeightsError: the pull was given up, or the subscriber closed."""
         if self._given_up.is_set():
-            raise _given_up()
+            raise PullTimeoutError(grpc.StatusCode.CANCELLED, "the pull was given up")
+        if self._closed.is_set():
+            raise _was_closed()
+
+    @contextlib.contextmanager
+    def turn(self, lock: threading.Lock) -> Iterator[None]:
+        """Holds the lock, which another pull may have for as long as that waits."""
+        left = self.left()
+        if not lock.acquire(timeout=-1 if left is None else min(left, threading.TIMEOUT_MAX)):
+            raise PullTimeoutError(
+                grpc.StatusCode.DEADLINE_EXCEEDED,
+                f"another pull by this subscriber was under way for all of {self._timeout} s",
+            )
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def left(self) -> float | None:
+        """Seconds. PullTimeoutError when there are none, and what ``check`` raises."""
+        self.check()
         if self._timeout is None:
             return None
         left = self._begun + self._timeout - time.monotonic()
@@ -371,5 +406,5 @@ class _Waiting:
 _TORN: Final = "the parameters hold parts of two versions now: pull again"
 
 
-def _given_up() -> PullTimeoutError:
-    return PullTimeoutError(grpc.StatusCode.CANCELLED, "the pull was given up")
+def _was_closed() -> WeightsError:
+    return WeightsError(grpc.StatusCode.CANCELLED, "the subscriber was closed")
