@@ -61,7 +61,10 @@ def test_a_batch_of_nothing_but_a_signal(shared: Pair) -> None:
     batch.signal(tensor, remote.Add(2))
     batch.prepare().start().wait(PATIENCE)
     assert exposed.signal.value == 2
-    shared.device.batch().prepare().start().wait(PATIENCE)
+    nothing = shared.device.batch().prepare()
+    nothing.start().wait(PATIENCE)
+    with pytest.raises(ValueError, match="raises none"):
+        nothing.start(signal_value=1)
 
 
 def test_gather_and_scatter_in_a_batch(shared: Pair) -> None:

@@ -15,6 +15,7 @@ from tests.remote.pairs import ALL, PATIENCE, Pair, pair, served
 import tensorwire as tw
 from tensorwire import remote
 from tensorwire.remote import Handle, Rights, messages
+from tensorwire.remote.exposed import conceal
 
 
 def test_a_path_says_how_and_why(shared: Pair) -> None:
@@ -228,6 +229,54 @@ def test_a_tensor_is_open_until_it_is_closed_as_often(shared: Pair) -> None:
     with pytest.raises(remote.NotFoundError):
         two.read()
     assert shared.device.open(exposed.handle).read().tolist() == [0, 0, 0, 0]
+
+
+def test_what_was_not_concealed_in_time_is_opened_anew(
+    shared: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exposed, tensor = shared.opened(4)
+
+    def late(*arguments: Any) -> None:
+        conceal(*arguments)
+        raise remote.DeadlineExceededError("amid an access")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tensorwire.remote.exposed.conceal", late)
+        with pytest.raises(remote.DeadlineExceededError):
+            tensor.close()
+    again = shared.device.open(exposed.handle)
+    tensor.close()  # waits on, and takes nothing from what was opened since
+    again.write(np.ones(4, np.float32), signal=remote.Add())
+    assert exposed.signal.wait(1, PATIENCE) == 1
+    again.close()
+    assert not exposed._grants
+    assert not exposed._leaving
+
+
+def test_what_was_not_given_back_in_time_is_given_back_again(
+    shared: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = set(shared.host._allocations)
+    device = remote.connect(shared.device.peer)
+    tensors = [device.allocate(4, "float32") for _ in range(3)]
+    ask = remote.Device._ask
+    late = [True, True]
+
+    def asked(*arguments: Any) -> Any:
+        if late:
+            late.pop()
+            raise remote.DeadlineExceededError("no answer in time")
+        return ask(*arguments)
+
+    monkeypatch.setattr(remote.Device, "_ask", asked)
+    with pytest.raises(remote.DeadlineExceededError):
+        tensors[2].close()
+    with pytest.raises(remote.DeadlineExceededError):
+        device.close()
+    assert len(set(shared.host._allocations) - before) == 1  # one went though another did not
+    tensors[2].close()
+    device.close(PATIENCE)
+    assert set(shared.host._allocations) == before
 
 
 def test_what_devices_on_one_link_open_is_counted(shared: Pair) -> None:

@@ -52,6 +52,16 @@ def test_signals_are_set_and_added_to(shared: Pair) -> None:
         tensor.signal(number)
 
 
+def test_an_owner_sets_its_signal_while_a_peer_loses_it(shared: Pair) -> None:
+    """The word is stored all the same, by the way of nobody."""
+    exposed, _tensor = shared.opened(4)
+    (grant,) = exposed._grants.values()
+    assert grant.signal is not None
+    grant.signal.conceal(PATIENCE)
+    exposed.signal.set(5)
+    assert exposed.signal.value == 5
+
+
 def test_a_wait_ends_in_time(shared: Pair) -> None:
     exposed, tensor = shared.opened(4)
     with pytest.raises(remote.DeadlineExceededError, match="the value 0, not 1"):

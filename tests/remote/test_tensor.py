@@ -292,7 +292,9 @@ def test_rows_are_gathered_and_scattered(shared: Pair) -> None:
     assert (exposed.array[[5, 1, 999]] == -1).all()
     assert exposed.signal.value == 3
     assert table.gather([]).shape == (0, 16)
-    for rows_, error in (([1000], IndexError), ([-1001], IndexError), ([0.5], TypeError)):
+    np.testing.assert_array_equal(table.gather(np.array([999], np.uint64)), exposed.array[[999]])
+    outside = [1000], [-1001], np.array([2**64 - 1], np.uint64)
+    for rows_, error in (*((each, IndexError) for each in outside), ([0.5], TypeError)):
         with pytest.raises(error):
             table.gather(rows_)
     with pytest.raises(ValueError, match="twice"):

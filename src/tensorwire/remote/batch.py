@@ -28,9 +28,10 @@ class _Memory(NamedTuple):
 class Prepared:
     """A batch that was checked, merged and described. Thread-safe."""
 
-    def __init__(self, peer: _core.Peer, batches: list[_core.Batch]) -> None:
+    def __init__(self, peer: _core.Peer, batches: list[_core.Batch], signals: bool) -> None:
         self._peer = peer
         self._batches = batches
+        self._signals = signals
 
     @property
     def nbytes(self) -> int:
@@ -46,9 +47,11 @@ class Prepared:
         """Begins all of its transfers: what is written is read from the arrays now, and what is
         read is in the arrays at the end. A batch that reads is not to be started again before.
 
-        signal_value: another one for the batch's signal. Raises what ``RemoteTensor`` raises; then
-        nothing of the first array's transfers was begun.
+        signal_value: another one for the batch's signal. Raises ValueError: it has none; and what
+        ``RemoteTensor`` raises; then nothing of the first array's transfers was begun.
         """
+        if signal_value is not None and not self._signals:
+            raise ValueError("signal_value is for a batch with a signal, and this one raises none")
         try:
             accesses = [batch.start() for batch in self._batches[:-1]]
             accesses += [batch.start(value=signal_value) for batch in self._batches[-1:]]
@@ -120,7 +123,7 @@ class Batch:
                 batches.append(self._peer.prepare(b"", none.data, self._signal))
         except _core.StatusError as raised:
             raise of_core(raised, self._peer) from None
-        return Prepared(self._peer, batches)
+        return Prepared(self._peer, batches, self._signal is not None)
 
     # ------------------------------------------------------------------------------ its parts
 

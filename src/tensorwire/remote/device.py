@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
@@ -200,15 +200,21 @@ class Device(AbstractContextManager["Device"]):
             raise ValueError("the handle is of a part that does not lie within the tensor")
         return layout, dtype
 
-    def _close(self, number: int) -> None:
-        """What was opened last of this number, or allocated."""
+    def _close(self, number: int, ends: float | None = None) -> None:
+        """What was opened last of this number, or allocated. Where it raises, that stays open."""
         with self._lock:
             if self._opened[number] == 0:
                 return  # by close()
             self._opened[number] -= 1
         if self._native.alive:  # with the link, the peer has forgotten it
-            with suppress(PeerLostError):
-                self._ask("Close", messages.Close(number), None, CONTROL_SECONDS)
+            left = CONTROL_SECONDS if ends is None else max(0.001, ends - monotonic())
+            try:
+                with suppress(PeerLostError):
+                    self._ask("Close", messages.Close(number), None, left)
+            except BaseException:
+                with self._lock:
+                    self._opened[number] += 1
+                raise
 
     # ----------------------------------------------------------------------------- operations
 
@@ -238,17 +244,23 @@ class Device(AbstractContextManager["Device"]):
 
     # ----------------------------------------------------------------------------- its end
 
-    def close(self) -> None:
-        """Gives back all that was opened and allocated by it, and closes the link if ``connect``
-        has made it. May be called again."""
+    def close(self, timeout: float = CONTROL_SECONDS) -> None:
+        """Gives back all that was opened and allocated by it, or closes the link if ``connect``
+        has made it. timeout: seconds, for all of it.
+
+        Raises DeadlineExceededError: what was not given back is by calling it again, and goes with
+        the link at the latest.
+        """
         if self._channel is not None:
             self._peer.close()
             self._channel.close()
             return
         with self._lock:
             numbers = list(self._opened.elements())
-        for number in numbers:
-            self._close(number)
+        ends = monotonic() + timeout
+        with ExitStack() as closing:  # each, whatever comes of another
+            for number in numbers:
+                closing.callback(self._close, number, ends)
 
     def __exit__(self, *_: object) -> None:
         self.close()

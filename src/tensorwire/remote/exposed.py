@@ -80,6 +80,7 @@ class Exposed(AbstractContextManager["Exposed"]):
         self._lock = threading.Lock()  # guards what follows
         self._peers = dict(given.peers)
         self._grants: dict[_core.Peer, _Grant] = {}
+        self._leaving: dict[_core.Peer, list[_core.Region]] = {}  # that each may still be amid
         self._concealed = False
 
     @property
@@ -133,7 +134,7 @@ class Exposed(AbstractContextManager["Exposed"]):
         """As ``conceal``, until a point of time of ``time.monotonic``."""
         with self._lock:
             self._concealed = True
-            peers = list(self._grants)
+            peers = {*self._grants, *self._leaving}
         self._ended(self)
         if self._signal is not None:
             self._signal.end()
@@ -143,18 +144,30 @@ class Exposed(AbstractContextManager["Exposed"]):
 
     def _withdraw(self, native: _core.Peer, ends: float | None) -> None:
         """Raises DeadlineExceededError."""
+        with self._lock:  # a peer that opens it meanwhile, or later, is granted it anew
+            grant = self._grants.pop(native, None)
+            if grant is not None:
+                regions = [each for each in (grant.data, grant.signal) if each is not None]
+                self._leaving.setdefault(native, []).extend(regions)
+                if self._signal is not None:
+                    self._signal.withdraw(native, lost=False)
+        self._finish(native, ends)
+
+    def _finish(self, native: _core.Peer, ends: float | None) -> None:
+        """Raises DeadlineExceededError."""
         with self._lock:
-            grant = self._grants.get(native)
-        if grant is None:
-            return
-        # The signal first: nobody may raise it for a write that finds nothing.
-        for region in (grant.signal, grant.data):
-            if region is not None:
-                conceal(native, region, ends)
-        if self._signal is not None:
-            self._signal.withdraw(native, lost=False)
+            regions = list(self._leaving.get(native, ()))
+        # Backwards: the signal goes first, so that nobody raises it for a write that finds nothing.
+        with ExitStack() as concealing:
+            for region in regions:
+                concealing.callback(self._conceal, native, region, ends)
+
+    def _conceal(self, native: _core.Peer, region: _core.Region, ends: float | None) -> None:
+        conceal(native, region, ends)
         with self._lock:
-            self._grants.pop(native, None)
+            left = [each for each in self._leaving.pop(native, ()) if each is not region]
+            if left:
+                self._leaving[native] = left
 
     # ------------------------------------------------------------------------------ for the host
 
@@ -195,12 +208,11 @@ class Exposed(AbstractContextManager["Exposed"]):
         DeadlineExceededError."""
         with self._lock:
             grant = self._grants.get(native)
-            if grant is None:
-                return
-            if grant.opened > 1:
+            again = native in self._leaving  # after DeadlineExceededError
+            if grant is not None and grant.opened > 1 and not again:
                 self._grants[native] = grant._replace(opened=grant.opened - 1)
                 return
-        self._withdraw(native, monotonic() + timeout)
+        (self._finish if again else self._withdraw)(native, monotonic() + timeout)
 
     def lost(self, native: _core.Peer) -> None:
         """The peer is gone."""
@@ -208,6 +220,7 @@ class Exposed(AbstractContextManager["Exposed"]):
             self._signal.withdraw(native, lost=True)
         with self._lock:
             self._grants.pop(native, None)
+            self._leaving.pop(native, None)
             self._peers.pop(native, None)
 
     def __exit__(self, *_: object) -> None:

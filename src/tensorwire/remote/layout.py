@@ -138,10 +138,11 @@ class Layout:
         if wanted.dtype.kind not in "iu" and wanted.size:
             raise TypeError(f"rows are integers, not {wanted.dtype}")
         extent = self.shape[0]
-        numbers = wanted.reshape(-1).astype(np.int64)
+        numbers = wanted.reshape(-1)
         outside = (numbers < -extent) | (numbers >= extent)
         if outside.any():
             raise IndexError(f"row {numbers[outside][0]} is outside of a tensor with {extent} rows")
+        numbers = numbers.astype(np.int64)  # which large ones would not survive
         return np.where(numbers < 0, numbers + extent, numbers).astype(np.uint64)
 
     def picked_rows(

@@ -15,7 +15,7 @@ class Region:
     """What an owner has opened for this process; all parts of a tensor share it.
 
     peer: whose it is. number: the link's name for it, 0: it has no bytes. signal: that of its word
-    for signals; 0: this process may raise none. close: gives it back, called once.
+    for signals; 0: this process may raise none. close: gives it back, called until it succeeds.
     """
 
     __slots__ = ("_close", "handle", "number", "peer", "rights", "signal")
@@ -39,7 +39,11 @@ class Region:
     def close(self) -> None:
         close, self._close = self._close, None
         if close is not None:
-            close()
+            try:
+                close()
+            except BaseException:
+                self._close = close  # to be called again
+                raise
 
     def update(self, update: SignalUpdate) -> tuple[int, int, int, bool]:
         """As the core takes it. PermissionDeniedError."""

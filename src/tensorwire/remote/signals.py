@@ -96,12 +96,16 @@ class Signal:
             self._lost = None
             self._tell()
 
-    def withdraw(self, peer: _core.Peer, *, lost: bool) -> None:
+    def withdraw(self, peer: _core.Peer, *, lost: bool, region: _core.Region | None = None) -> None:
+        """region: only if the peer has not been granted another one since."""
         with self._changed:
-            if self._ways.pop(peer, None) is not None and lost and not self._ways:
-                self._lost = peer
-            if self._current is not None and self._current.peer == peer:
-                self._current = None
+            known = self._ways.get(peer)
+            if known is not None and (region is None or region is known):
+                del self._ways[peer]
+                if lost and not self._ways:
+                    self._lost = peer
+                if self._current is not None and self._current.peer == peer:
+                    self._current = None
             self._tell()
 
     def end(self) -> None:
@@ -124,11 +128,14 @@ class Signal:
         """The owner's own store."""
         _check(value)
         with self._changed:
-            way = next(iter(self._ways.values()), None)
-            if way is None:
-                self._word[0] = value
+            for region in self._ways.values():
+                try:
+                    region.set(0, value)
+                    break
+                except _core.StatusError:  # concealed, or its link is lost, and not yet withdrawn
+                    continue
             else:
-                way.set(0, value)
+                self._word[0] = value
             self._tell()
 
     def wait(self, at_least: int, timeout: float | None = None) -> int:
@@ -163,7 +170,7 @@ class Signal:
         lost = raised.code != NOT_FOUND
         if lost and way.peer.alive:
             raise of_core(raised, way.peer) from None
-        self.withdraw(way.peer, lost=lost)
+        self.withdraw(way.peer, lost=lost, region=way.region)
 
     def _way(self, at_least: int, ends: float | None) -> Way | None:
         """By which peer's link to wait; None: the value is reached."""
