@@ -90,6 +90,7 @@ void ClientCall::conclude(Outcome outcome) {
   if (concluded_.exchange(true, std::memory_order_acq_rel)) return;
   conclusion_ = std::move(outcome);
   set_peer_done();
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // with that of on_emptied()
   withdraw_kept();
   end_input();
   if (empty())
@@ -99,8 +100,10 @@ void ClientCall::conclude(Outcome outcome) {
 }
 
 // Whoever empties the call looks for its conclusion after that, and who concludes it looks for
-// messages after that: one of them sees both.
+// messages after that: one of them sees both. Each writes one variable and then reads the other's,
+// which only fences on both sides keep in this order.
 void ClientCall::on_emptied() {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
   if (peer_done()) end_as_concluded();
 }
 
