@@ -36,34 +36,37 @@ TaggedReceive::TaggedReceive(Ref<TaggedPort> port, uint64_t stream, Ref<PostedBu
       place_(std::move(place)),
       token_(token) {}
 
-// By the driver, or before anybody waits.
-void TaggedReceive::end(Ref<Parcel> parcel) {
+// The port's lock is held since the receive was taken off its tag: whoever does not find it there
+// finds it ended.
+void TaggedReceive::settle(Ref<Parcel>& parcel) noexcept {
   const size_t bytes = parcel->payload_bytes();
   if (!parcel->ok())
-    status_ = parcel->status();
+    set_status([&] { return parcel->status(); }, Code::kResourceExhausted);
   else if (into_ && bytes > into_->size())
-    status_ = {Code::kOutOfRange, text({"a message of ", bytes, " bytes came for memory of ",
-                                        into_->size(), " bytes"})};
+    set_status(
+        [&] {
+          return Status(Code::kOutOfRange,
+                        text({"a message of ", bytes, " bytes came for memory of ", into_->size(),
+                              " bytes"}));
+        },
+        Code::kOutOfRange);
   if (status_.ok()) parcel_ = std::move(parcel);
-  finish();
-  parcel = nullptr;
-  // Whoever asks for a message has a place for it: its peer may send as much again.
-  port_->received(bytes);
-}
-
-void TaggedReceive::end(const Status& why) noexcept {
-  try {
-    status_ = why;
-  } catch (const std::bad_alloc&) {
-    const Shortage shortage;
-    status_ = {why.code(), {}};
-  }
-  finish();
-  port_->link().nudge(event_);
-}
-
-void TaggedReceive::finish() {
   ended_.store(true, std::memory_order_release);
+}
+
+void TaggedReceive::settle(const Status& why) noexcept {
+  set_status([&] { return why; }, why.code());
+  ended_.store(true, std::memory_order_release);
+}
+
+// Without memory for its sentence it has none.
+template <class Make>
+void TaggedReceive::set_status(Make&& make, Code code) noexcept {
+  if (!has_memory_for([&] { status_ = make(); })) status_ = {code, {}};
+}
+
+// After settle(), without the lock.
+void TaggedReceive::finish() {
   event_.notify();
   if (place_) place_->push(token_);
 }
@@ -259,8 +262,8 @@ Result<Ref<TaggedReceive>> TaggedPort::receive(uint64_t tag, Ref<PostedBuffer> i
   const uint64_t stream = wire::kTaggedStreams | tag;
   auto receive = Ref<TaggedReceive>::adopt(new TaggedReceive(
       Ref<TaggedPort>::share(this), stream, std::move(into), std::move(place), token));
-  Ref<Parcel> there;
-  Status gone;
+  Ref<Parcel> there;  // dropped without the lock if it cannot be taken
+  std::optional<size_t> came;
   {
     const MutexLock lock(mutex_);
     const auto it = tags_.find(stream);
@@ -268,16 +271,18 @@ Result<Ref<TaggedReceive>> TaggedPort::receive(uint64_t tag, Ref<PostedBuffer> i
       there = it->second.messages.pop();
       --waiting_;
       if (it->second.empty()) tags_.erase(it);
+      came = there->payload_bytes();
+      receive->settle(there);
     } else if (!closed_) {
       tags_[stream].push(receive);
+      return receive;
     } else {
-      gone = *closed_;
+      receive->settle(*closed_);
     }
   }
-  if (there)
-    receive->end(std::move(there));
-  else if (!gone.ok())
-    receive->end(gone);
+  receive->finish();
+  there = nullptr;
+  if (came) received(*came);
   return receive;
 }
 
@@ -296,9 +301,11 @@ bool TaggedPort::cancel(TaggedReceive& receive) {
     if (it == tags_.end()) return false;
     removed = it->second.remove(receive);
     if (it->second.empty()) tags_.erase(it);
+    if (!removed) return false;
+    removed->settle(why);
   }
-  if (!removed) return false;
-  removed->end(why);
+  removed->finish();
+  link_.nudge(removed->event_);
   return true;
 }
 
@@ -317,7 +324,7 @@ bool TaggedPort::peek(uint64_t tag, std::span<std::byte> into) const {
   return true;
 }
 
-// A message has been asked for.
+// A message has been asked for. Whoever asks has a place for it: its peer may send as much again.
 void TaggedPort::received(size_t payload_bytes) {
   uint64_t grant;
   {
@@ -331,11 +338,12 @@ Status TaggedPort::on_message(Ref<Parcel> message) {
   if (!message->header().empty())
     return wire::protocol_error({"MESSAGE frame: header_length is ", message->header().size(),
                                  ", but tagged messages have no header"});
+  const size_t bytes = message->payload_bytes();
   Ref<TaggedReceive> receive;
   {
     const MutexLock lock(mutex_);
     if (dropping_) return {};
-    if (!receive_window_.arrive(cost_of(message->payload_bytes())))
+    if (!receive_window_.arrive(cost_of(bytes)))
       return wire::protocol_error({"a tagged message without credit"});
     if (const auto it = tags_.find(message->stream()); it != tags_.end()) {
       receive = it->second.pop();
@@ -344,9 +352,13 @@ Status TaggedPort::on_message(Ref<Parcel> message) {
     if (!receive) {
       tags_[message->stream()].messages.push(std::move(message));
       ++waiting_;
+      return {};
     }
+    receive->settle(message);
   }
-  if (receive) receive->end(std::move(message));
+  receive->finish();
+  message = nullptr;
+  received(bytes);
   return {};
 }
 
@@ -400,7 +412,10 @@ void TaggedPort::end_all(const Status& why, bool keep_messages) noexcept {
     dropping_ = dropping_ || !keep_messages;
     for (auto it = tags_.begin(); it != tags_.end();) {
       Tag& tag = it->second;
-      while (Ref<TaggedReceive> receive = tag.pop()) ended.push(std::move(receive));
+      while (Ref<TaggedReceive> receive = tag.pop()) {
+        receive->settle(why);
+        ended.push(std::move(receive));
+      }
       while (dropping_ && !tag.messages.empty()) {
         dropped.push(tag.messages.pop());
         --waiting_;
@@ -408,7 +423,10 @@ void TaggedPort::end_all(const Status& why, bool keep_messages) noexcept {
       it = tag.empty() ? tags_.erase(it) : std::next(it);
     }
   }
-  while (const Ref<TaggedReceive> receive = ended.pop()) receive->end(why);
+  while (const Ref<TaggedReceive> receive = ended.pop()) {
+    receive->finish();
+    link_.nudge(receive->event_);
+  }
   credit_.notify();
   link_.nudge(credit_);
 }

@@ -39,8 +39,12 @@ class TaggedReceive final : public RefCounted {
   friend class TaggedPort;
   TaggedReceive(Ref<TaggedPort> port, uint64_t stream, Ref<PostedBuffer> into,
                 std::optional<EventQueue::Place> place, uint64_t token);
-  void end(Ref<Parcel> parcel);
-  void end(const Status& why) noexcept;
+  // It ends under the port's lock, with the parcel, which stays if it is not good; and tells that
+  // without it.
+  void settle(Ref<Parcel>& parcel) noexcept;
+  void settle(const Status& why) noexcept;
+  template <class Make>
+  void set_status(Make&& make, Code code) noexcept;
   void finish();
 
   const Ref<TaggedPort> port_;
@@ -130,7 +134,7 @@ class TaggedPort final : public MessagePort {
                                      std::optional<EventQueue::Place> place = std::nullopt,
                                      uint64_t token = 0);
   Ended wait(TaggedReceive& receive, const Wait& wait);
-  // Ends it as CANCELLED. False: it has ended.
+  // Ends it as CANCELLED. False: it has ended(), with what its status says.
   bool cancel(TaggedReceive& receive);
 
   // Messages that have come, and that nobody has asked for.

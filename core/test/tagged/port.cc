@@ -4,7 +4,9 @@
 
 #include <random>
 
+#include "base/shortage.h"
 #include "test/call/world.h"
+#include "test/shortage.h"
 
 namespace tw::test {
 namespace {
@@ -311,6 +313,53 @@ TEST_CASE_TEMPLATE("tagged: a receive that is cancelled ends, and leaves the mes
   CHECK_FALSE(ends.there().cancel(**second));
   REQUIRE(send(ends.here(), 1, bytes_of(10, 4)));
   CHECK(same(next(ends.there(), 1).segments[0], bytes_of(10, 4)));
+}
+
+TEST_CASE("tagged: a receive that cannot be cancelled has ended, with its message") {
+  constexpr uint32_t kMessages = 4000;
+  Ends<TcpWay> ends;
+  std::thread sender([&] {
+    for (uint32_t i = 0; i < kMessages; ++i) CHECK(send(ends.here(), 1, bytes_of(64, i)));
+  });
+  uint32_t early = 0, wrong = 0;
+  for (uint32_t next = 0; next < kMessages;) {
+    const auto receive = ends.there().receive(1).value();
+    if (ends.there().cancel(*receive)) continue;
+    early += !receive->ended();
+    InMessage message;
+    if (!receive->take(message) || !same(message.segments[0], bytes_of(64, next))) ++wrong;
+    ++next;
+    if (early + wrong != 0) break;
+  }
+  CHECK(early == 0);
+  CHECK(wrong == 0);
+  ends.client->link().close({Code::kCancelled, "the test is over"});
+  sender.join();
+}
+
+TEST_CASE("tagged: a receive ends without memory for a sentence, too" *
+          doctest::skip(!kFailsOnDemand)) {
+  std::atomic<int>& live = tally();
+  Ends<TcpWay> ends;
+  const auto into = memory_of(10, live);
+  REQUIRE(send(ends.here(), 1, bytes_of(100)));
+  REQUIRE(eventually([&] { return ends.there().waiting() == 1; }));
+  Ref<TaggedReceive> receive;
+  for (int n = 1; !receive; ++n) {
+    Failing failing(n);
+    (void)has_memory_for([&] { receive = ends.there().receive(1, into).value(); });
+    failing.end();
+    if (!receive) {
+      REQUIRE(ends.there().waiting() == 1);
+      continue;
+    }
+    REQUIRE(receive->ended());
+    CHECK(receive->status().code() == Code::kOutOfRange);
+    if (!receive->status().details().empty()) break;
+    receive = nullptr;
+    REQUIRE(send(ends.here(), 1, bytes_of(100)));
+    REQUIRE(eventually([&] { return ends.there().waiting() == 1; }));
+  }
 }
 
 TEST_CASE_TEMPLATE("tagged: an end is told to a queue", Way, TENSORWIRE_LINKS) {
