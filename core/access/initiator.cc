@@ -60,12 +60,20 @@ Ref<Access> EndedAccesses::pop() noexcept {
   return access;
 }
 
-Status Initiator::on_region(const wire::Region& region) {
+Status Initiator::check_new(const wire::Region& region) const {
   if (regions_.size() >= wire::kMaxRegions)
     return wire::protocol_error({"REGION frame: id is ", region.id, ", while ", wire::kMaxRegions,
                                  " others have not gone"});
-  if (!regions_.emplace(region.id, region).second)
-    return wire::protocol_error({"REGION frame: id is ", region.id, ", which is exposed already"});
+  if (region.id <= last_region_)
+    return wire::protocol_error(
+        {"REGION frame: id is ", region.id, ", after one whose id was ", last_region_});
+  return {};
+}
+
+Status Initiator::on_region(const wire::Region& region) {
+  if (Status status = check_new(region); !status.ok()) return status;
+  regions_.emplace(region.id, region);
+  last_region_ = region.id;
   return {};
 }
 

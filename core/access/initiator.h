@@ -118,7 +118,9 @@ class Initiator {
   Initiator(FrameQueue& out, size_t piece_bytes, bool device)
       : out_(out), piece_bytes_(piece_bytes), device_(device) {}
 
-  // kInternal: the peer broke the protocol.
+  // kInternal: the peer broke the protocol. No id may come twice: of a batch that was checked
+  // nothing but a region's end can have changed.
+  Status check_new(const wire::Region& region) const;
   Status on_region(const wire::Region& region);
   Status on_region_gone(uint64_t region);
   const wire::Region* region(uint64_t id) const;
@@ -184,6 +186,7 @@ class Initiator {
   const size_t piece_bytes_;
   const bool device_;
   std::unordered_map<uint64_t, wire::Region> regions_;
+  uint64_t last_region_ = 0;         // the id of the last one that came; they rise
   std::deque<Ref<Access>> waiting_;  // not wholly issued
   std::unordered_map<uint64_t, Piece> pieces_;
   uint64_t next_id_ = 1;

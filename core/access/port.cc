@@ -173,6 +173,11 @@ bool AccessPort::over() const { return link_.closed(); }
 // ---- frames ----
 
 Status AccessPort::on_region(const wire::Region& region) {
+  {
+    // Before it is mapped, where a batch may use it at once.
+    const Link::Sending sending(link_);
+    if (Status status = initiator_.check_new(region); !status.ok()) return status;
+  }
   Result<Ref<MappedMemory>> memory = Ref<MappedMemory>{};
   wire::Region mapped = region;
   if (maps_ && region.key == wire::kHandedOver) {

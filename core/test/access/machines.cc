@@ -289,7 +289,13 @@ TEST_CASE("hostile: frames about operations that do not fit what came before end
   wire::encode_region_gone(unknown.data(), 2);
   const Bytes good = wire::outcome_frame(1, Code::kOk, Bytes(8));
   CHECK(verdict({good}).ok());
-  check_says(verdict({exposed}), Code::kInternal, {"REGION frame", "id is 1", "already"});
+  check_says(verdict({exposed}), Code::kInternal, {"REGION frame", "id is 1", "was 1"});
+  // What was checked against a region that has gone must not meet another one.
+  Bytes gone(wire::kRegionGoneFrameSize), third(wire::kRegionFrameSize);
+  wire::encode_region_gone(gone.data(), 1);
+  wire::encode_region(third.data(), {3, 64, 0, 0, 1});
+  check_says(verdict({gone, exposed}), Code::kInternal, {"REGION frame", "id is 1", "was 1"});
+  CHECK(verdict({gone, third}).ok());
   check_says(verdict({unknown}), Code::kInternal, {"REGION_GONE", "region is 2"});
   check_says(verdict({wire::outcome_frame(3, Code::kOk, {})}), Code::kInternal,
              {"OUTCOME", "id is 3", "not under way"});
