@@ -104,6 +104,11 @@ constexpr SettingOf<Settings> kSettings[] = {
      {"silence_seconds", "TENSORWIRE_SILENCE_SECONDS",
       Whole{1, 3'600, setting::Shape::kAny, kSecond},
       "a link between hosts is lost when the peer's host answers nothing for so many seconds"}},
+    {&Settings::group_silence,
+     {"group_silence_seconds", "TENSORWIRE_GROUP_SILENCE_SECONDS",
+      Whole{0, 3'600, setting::Shape::kAny, kSecond},
+      "the same of links over TCP between ranks of a group, while one waits for others. 0: as "
+      "TENSORWIRE_SILENCE_SECONDS"}},
     {&Settings::spin,
      {"spin_us", "TENSORWIRE_SPIN_US", Whole{0, 10'000, setting::Shape::kAny, kMicrosecond},
       "how many microseconds a waiting thread polls before it sleeps"}},

@@ -36,6 +36,7 @@ struct Settings {
   Nanos spin = 50 * kMicrosecond;
   Nanos stall = 60 * kSecond;  // 0: never
   Nanos silence = 30 * kSecond;
+  Nanos group_silence = kSecond;  // 0: as `silence`
   size_t trace_events = 0;
   std::string trace_folder, runtime_dir, link_tuning;
 };

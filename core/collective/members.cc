@@ -30,10 +30,21 @@ void see_off(Link& link, Nanos deadline) {
   drive_until(link, [&] { return link.lost() || !link.undelivered(); }, deadline);
 }
 
+std::unique_ptr<HostWatch> watch_hosts(const std::vector<Ref<CallPort>>& ports) {
+  std::vector<Link*> links;
+  Nanos limit = 0;
+  for (const Ref<CallPort>& port : ports)
+    if (port) {
+      links.push_back(&port->link());
+      limit = port->link().runtime().settings().group_silence;
+    }
+  return std::make_unique<HostWatch>(links, limit);
+}
+
 }  // namespace
 
 Members::Members(int rank, std::vector<Ref<CallPort>> ports)
-    : rank_(rank), ports_(std::move(ports)) {}
+    : rank_(rank), ports_(std::move(ports)), hosts_(watch_hosts(ports_)) {}
 
 Members::~Members() {
   const Nanos deadline = now() + kFarewell;

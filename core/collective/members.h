@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "base/ref.h"
 #include "base/status.h"
 #include "call/call.h"
+#include "collective/host_watch.h"
 #include "link/waiting.h"
 
 namespace tw::collective {
@@ -40,6 +42,8 @@ class Members {
   // That of all ranks, but for those that have left in good order. A slice of a wait asks this: it
   // looks at each link, and costs no system call.
   Status standing() const;
+  // By whoever waits, in each slice: finds hosts that are cut off, whose ranks are gone then.
+  void look_at_hosts() const { hosts_->look(); }
   // Whether the process behind a rank is gone, or has left; a group that has failed says nothing
   // of that.
   bool gone(int rank) const;
@@ -50,6 +54,7 @@ class Members {
  private:
   const int rank_;
   const std::vector<Ref<CallPort>> ports_;
+  const std::unique_ptr<HostWatch> hosts_;
   std::atomic<bool> failed_{false};
   mutable Mutex mutex_;  // guards what follows; no other lock is taken inside
   Status failure_ TW_GUARDED_BY(mutex_);
@@ -65,6 +70,7 @@ Status wait_in_slices(const Members& members, const Wait& wait, Done&& done, int
     const Nanos slice = std::min(wait.deadline, now() + Members::kSlice);
     if (done(slice)) return {};
     if (Status failure = members.failure(); !failure.ok()) return failure;
+    members.look_at_hosts();
     Status why = members.standing();
     if (why.ok() && awaited >= 0) why = members.standing(awaited);
     if (!why.ok()) return done(Nanos{0}) ? Status() : why;

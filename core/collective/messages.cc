@@ -33,14 +33,7 @@ Status Messages::expect(int from, int lane) {
 Status Messages::depart(int to, Traffic& all, size_t most) {
   while (!all.leaving.empty() && (all.leaving.size() > most || all.leaving.front().ended())) {
     TaggedSend& first = all.leaving.front();
-    const int rank = team_.in_group(to);
-    Status left = wait_in_slices(
-        team_.members(), wait_,
-        [&](Nanos until) {
-          (void)port(to).wait(first, Wait{until, nullptr, nullptr});
-          return first.ended();
-        },
-        rank);
+    Status left = await_departure(team_.members(), team_.in_group(to), first, wait_);
     if (left.code() == Code::kDeadlineExceeded)
       return {left.code(),
               text({team_.name(to), " has not taken its part of ", call_.text(), " in time"})};
@@ -59,26 +52,15 @@ Status Messages::send(int to, std::span<const std::byte> data, uint64_t total, i
   segments[0].size = all.header.size();
   segments[1].data = data.data();
   segments[1].size = data.size();
-  Status why;
-  Status begun = wait_in_slices(
-      team_.members(), wait_,
-      [&](Nanos until) {
-        auto send = port(to).begin(kStepTag + static_cast<uint64_t>(lane), segments,
-                                   Wait{until, nullptr, nullptr});
-        if (send && *send) {
-          if (!(*send)->ended()) all.leaving.push_back(std::move(**send));
-          return true;
-        }
-        if (send || send.status().code() == Code::kDeadlineExceeded) return false;
-        why = send.status();
-        return true;
-      },
-      team_.in_group(to));
-  if (begun.code() == Code::kDeadlineExceeded)
-    return {begun.code(),
+  auto begun = begin_message(team_.members(), team_.in_group(to),
+                             kStepTag + static_cast<uint64_t>(lane), segments, wait_);
+  if (!begun) {
+    if (begun.status().code() != Code::kDeadlineExceeded) return begun.status();
+    return {Code::kDeadlineExceeded,
             text({team_.name(to), " has not come to its part of ", call_.text(), " in time"})};
-  if (!begun.ok()) return begun;
-  return why.ok() ? why : blame(team_.members(), team_.in_group(to), why);
+  }
+  if (!begun->ended()) all.leaving.push_back(std::move(*begun));
+  return {};
 }
 
 Status Messages::compare(int from, const StepHeader& theirs) const {

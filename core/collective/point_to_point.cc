@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective/point_to_point.h"
 
+#include <optional>
 #include <utility>
 
 #include "base/text.h"
@@ -43,14 +44,50 @@ Result<InMessage> next_message(Members& members, int rank, uint64_t tag, const W
   return await_message(members, rank, **asked, wait);
 }
 
+Result<TaggedSend> begin_message(Members& members, int rank, uint64_t tag,
+                                 std::span<OutSegment> segments, const Wait& wait) {
+  std::optional<TaggedSend> begun;
+  Status why;
+  Status waited = wait_in_slices(
+      members, wait,
+      [&](Nanos until) {
+        auto send = members.tagged(rank).begin(tag, segments, Wait{until, nullptr, nullptr});
+        if (send) {
+          begun = std::move(*send);
+          return begun.has_value();
+        }
+        if (send.status().code() == Code::kDeadlineExceeded) return false;
+        why = send.status();
+        return true;
+      },
+      rank);
+  if (!waited.ok()) return waited;
+  if (!why.ok()) return blame(members, rank, why);
+  return std::move(*begun);
+}
+
+Status await_departure(Members& members, int rank, TaggedSend& send, const Wait& wait) {
+  return wait_in_slices(
+      members, wait,
+      [&](Nanos until) {
+        (void)members.tagged(rank).wait(send, Wait{until, nullptr, nullptr});
+        return send.ended();
+      },
+      rank);
+}
+
 Status send_message(Members& members, int rank, uint64_t tag, std::span<OutSegment> segments,
                     const Wait& wait) {
-  const auto sent = members.tagged(rank).send(tag, segments, wait);
-  if (sent) return *sent ? Status() : Status{Code::kCancelled, "the wait was interrupted"};
-  if (sent.status().code() == Code::kDeadlineExceeded)
-    return {Code::kDeadlineExceeded,
-            text({members.name(rank), " has not taken a message in time"})};
-  return blame(members, rank, sent.status());
+  const auto late = [&](const Status& why) {
+    if (why.code() != Code::kDeadlineExceeded) return why;
+    return Status{why.code(), text({members.name(rank), " has not taken a message in time"})};
+  };
+  auto begun = begin_message(members, rank, tag, segments, wait);
+  if (!begun) return late(begun.status());
+  const Status left = await_departure(members, rank, *begun, wait);
+  // All of it is on its way by now, or the link is lost, which frees what it has not sent.
+  if (!left.ok() && members.tagged(rank).withdraw(*begun)) return late(left);
+  return members.link(rank).lost() ? blame(members, rank, members.link(rank).death()) : Status();
 }
 
 }  // namespace tw::collective

@@ -19,6 +19,11 @@ inline constexpr uint64_t kStepTag = kMaxTag + 3;  // and one more for each lane
 // Errors as those of Fabric. Returns when the memory is the caller's own again.
 Status send_message(Members& members, int rank, uint64_t tag, std::span<OutSegment> segments,
                     const Wait& wait);
+// The same in two steps, whose memory is the caller's own again after the second one, or once the
+// message is withdrawn. DEADLINE_EXCEEDED without text: the caller knows what is late.
+Result<TaggedSend> begin_message(Members& members, int rank, uint64_t tag,
+                                 std::span<OutSegment> segments, const Wait& wait);
+Status await_departure(Members& members, int rank, TaggedSend& send, const Wait& wait);
 // The rank's next message with this tag.
 Result<InMessage> next_message(Members& members, int rank, uint64_t tag, const Wait& wait);
 // That of a receive which was asked for before. `look`: asked again and again while nothing comes;

@@ -131,8 +131,17 @@ void Link::starve() noexcept {
   kick(false);
 }
 
+void Link::lose_host() {
+  life_.doom(Lifecycle::Doom::kSilent);
+  kick(false);
+}
+
 void Link::give_up(Lifecycle::Doom why) {
   if (why == Lifecycle::Doom::kStarved) return out_of_memory();
+  if (why == Lifecycle::Doom::kSilent)
+    return lose({Code::kUnavailable,
+                 "the peer's host answers nothing any more (TENSORWIRE_GROUP_SILENCE_SECONDS is " +
+                     std::to_string(runtime_.settings().group_silence / kSecond) + ")"});
   const Nanos limit = runtime_.settings().stall / kSecond;
   Status stalled(Code::kUnavailable, "the peer has read nothing for " + std::to_string(limit) +
                                          " s of what waits for it (TENSORWIRE_STALL_SECONDS)");

@@ -27,7 +27,7 @@ namespace tw {
 class Lifecycle {
  public:
   // Why whoever drives is to lose the link.
-  enum class Doom : uint8_t { kNone, kStalled, kStarved };
+  enum class Doom : uint8_t { kNone, kStalled, kStarved, kSilent };
 
   bool open() const { return here_.load() == Here::kOpen; }
   bool closing() const { return here_.load() == Here::kClosing; }

@@ -117,6 +117,12 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Subs
   size_t queued() const { return queued_.load(std::memory_order_relaxed); }
   // Whether the end of this process could take back something that the transport took.
   bool undelivered();
+  // As Transport::host_answer().
+  std::optional<HostAnswer> host_answer() { return transport_->host_answer(); }
+  // Sends what says nothing, and the peer's host acknowledges.
+  void ask_host() { send_credit(wire::kNoStream, 1); }
+  // The peer's host has fallen silent: the link is lost.
+  void lose_host();
   // All that waits for the peer, and nobody waits for.
   size_t backlog() const TW_UNCHECKED { return sender_.backlog() + queued(); }  // an atomic
   // Sends what was deferred; the caller is going to wait on this link.

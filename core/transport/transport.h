@@ -9,6 +9,7 @@
 #include <sys/uio.h>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -80,6 +81,14 @@ struct Completion {
   Status status;
 };
 
+// What the peer's host has said to what this end sent, by the word of the kernels at both ends and
+// whatever the peer's process does: it may be stopped.
+struct HostAnswer {
+  bool due = false;   // something that was sent is not acknowledged
+  Nanos ago = 0;      // since something was
+  bool room = false;  // one more small frame leaves at once, and keeps no other back
+};
+
 // Zeros where nothing is registered.
 struct TransportFacts {
   uint64_t registrations = 0, fetch_registrations = 0;
@@ -114,6 +123,10 @@ class Transport {
 
   // Send lock held. Whether hang_up() could take back something of what send() took.
   virtual bool undelivered() { return false; }
+
+  // Any thread. Nothing: the ends have one host, or the transport finds out by itself when that of
+  // the peer is gone.
+  virtual std::optional<HostAnswer> host_answer() { return std::nullopt; }
 
   // Baton held. Bytes stored, 0 when there are none now.
   // kUnavailable: the peer is gone and everything it had sent has been received.

@@ -45,6 +45,8 @@ enum class SegmentKind : uint32_t {
   kMap = 4,     // lies in the sender's arena; the receiver maps it, FIN ends the lease
 };
 
+// CREDIT to it changes nothing: streams have numbers from 1.
+inline constexpr uint64_t kNoStream = 0;
 // Of the streams of messages, those with this bit carry tagged messages; the tag is the rest. Each
 // of the others is a call's.
 inline constexpr uint64_t kTaggedStreams = uint64_t{1} << 63;

@@ -5,7 +5,18 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from tests.torture import crowds, exits, groups, hostile, kills, regions, shortage, soak, weights
+from tests.torture import (
+    crowds,
+    exits,
+    groups,
+    hostile,
+    hosts,
+    kills,
+    regions,
+    shortage,
+    soak,
+    weights,
+)
 from tests.torture.figures import Part, Row, Say
 
 
@@ -36,6 +47,7 @@ PARTS: Final[dict[str, Named]] = {
     "ranks leave": Named(groups.leaving, 1.0),
     "ranks fork": Named(groups.forking, 1.0),
     "groups crossed": Named(groups.crossing, 4.0),
+    "hosts cut off": Named(hosts.cut_off, 3.0),
     "without descriptors": Named(shortage.without_descriptors, 1.0),
     "without address space": Named(shortage.without_address_space, 3.0),
     "full arenas": Named(shortage.full_arenas, 0.5),

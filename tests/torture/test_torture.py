@@ -61,7 +61,7 @@ ROUNDS = {
     "intruders": CASES[len(CASES) // 2 :],
     "killed": ["killed", "interrupted", "stopped"],
     "shortages": ["without", "full arenas"],
-    "groups": ["ranks"],
+    "groups": ["ranks", "hosts"],
     "regions": ["signals", "reconnects"],
     "crowds": ["forks", "channels", "soak", "weights"],
 }

@@ -50,6 +50,7 @@ TEST_CASE("every setting is read") {
       {"spin_us", {"TENSORWIRE_SPIN_US", "7"}},
       {"stall_seconds", {"TENSORWIRE_STALL_SECONDS", "0"}},
       {"silence_seconds", {"TENSORWIRE_SILENCE_SECONDS", "7"}},
+      {"group_silence_seconds", {"TENSORWIRE_GROUP_SILENCE_SECONDS", "8"}},
       {"tcp_congestion", {"TENSORWIRE_TCP_CONGESTION", "fifteen_letters"}},
       {"verbs_device", {"TENSORWIRE_VERBS_DEVICE", "mlx5_0"}},
       {"verbs_gid_index", {"TENSORWIRE_VERBS_GID_INDEX", "255"}},

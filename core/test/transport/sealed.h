@@ -78,6 +78,7 @@ class SealedTransport final : public Transport {
 
   bool untaken() override { return inner_->untaken(); }
   bool undelivered() override { return inner_->undelivered(); }
+  std::optional<HostAnswer> host_answer() override { return inner_->host_answer(); }
   bool readable() override { return inner_->readable(); }
   Wake sleep(bool want_send, Nanos deadline) override { return inner_->sleep(want_send, deadline); }
   void interrupt() override { inner_->interrupt(); }

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "transport/keep_alive.h"
+#include "transport/tcp/host_answer.h"
 
 namespace tw {
 namespace {
@@ -85,6 +86,7 @@ Result<std::unique_ptr<Transport>> TcpTransport::create(Fd socket, bool same_hos
 TcpTransport::TcpTransport(Fd socket, Fd wake, const tcp::Settings& settings)
     : socket_(std::move(socket)),
       wake_(std::move(wake)),
+      abroad_(!tcp::reaches_itself(socket_.get())),
       profile_{"tcp",
                Bulk::kPush,
                settings.coalesce_bytes,
@@ -118,6 +120,11 @@ Result<size_t> TcpTransport::send(std::span<const iovec> data) {
 bool TcpTransport::undelivered() {
   int waiting = 0;
   return !gone() && ioctl(socket_.get(), SIOCOUTQNSD, &waiting) == 0 && waiting > 0;
+}
+
+std::optional<HostAnswer> TcpTransport::host_answer() {
+  if (!abroad_) return std::nullopt;
+  return tcp::host_answer(socket_.get());
 }
 
 Result<size_t> TcpTransport::receive(std::span<const iovec> room) {

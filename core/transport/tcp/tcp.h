@@ -23,6 +23,7 @@ class TcpTransport final : public Transport {
   const Profile& profile() const override { return profile_; }
   Result<size_t> send(std::span<const iovec> data) override;
   bool undelivered() override;
+  std::optional<HostAnswer> host_answer() override;
   Result<size_t> receive(std::span<const iovec> room) override;
   bool readable() override { return true; }
   Wake sleep(bool want_send, Nanos deadline) override;
@@ -39,6 +40,7 @@ class TcpTransport final : public Transport {
 
   const Fd socket_;
   const Fd wake_;  // ends sleep()
+  const bool abroad_;
   const Profile profile_;
   std::atomic<bool> interrupted_{false};
   std::atomic<bool> sleeping_{false};
