@@ -439,6 +439,11 @@ def free_ports(count: int) -> int:
     raise AssertionError("no free ports")
 
 
+def test_an_address_that_some_contenders_do_not_take_is_refused(token: Path) -> None:
+    with pytest.raises(ValueError, match="::1: give a name, or an address of IPv4"):
+        remote.look_up(["::1"], 50001, Token.of(token))
+
+
 def test_a_port_that_is_taken_is_told(token: Path) -> None:
     first = free_ports(2)
     with (
@@ -457,6 +462,7 @@ def test_a_port_that_is_taken_is_told(token: Path) -> None:
             "cannot listen at 192.0.2.1:50001: Cannot assign requested address",
         ),
         (("--port", "65535"), "cannot listen at localhost:65536"),
+        (("--ip", "::1"), "cannot listen at ::1: give a name, or an address of IPv4"),
     ],
 )
 def test_an_address_that_is_none_is_one_sentence(

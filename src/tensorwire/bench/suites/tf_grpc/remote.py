@@ -31,6 +31,8 @@ _SECONDS: Final = 10.0
 _MOST_BYTES: Final = 64 << 10
 """Of what a directory tells."""
 
+_NO_IPV6: Final = "give a name, or an address of IPv4: some of the contenders take no other"
+
 
 class Directory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """ports: by the names of contenders."""
@@ -89,6 +91,8 @@ def serving(names: Sequence[str], host: str, port: int, token: Token) -> Iterato
 
 def _check_free(host: str, port: int) -> None:
     """AgentError where no server can listen: in one sentence, which that of a process is not."""
+    if ":" in host:
+        raise AgentError(f"cannot listen at {host}: {_NO_IPV6}")
     with socket.socket() as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -117,6 +121,8 @@ def look_up(where: Sequence[str], port: int, token: Token | None) -> dict[str, l
     every = []
     for place in where:
         assert token is not None
+        if place.count(":") > 1:
+            raise ValueError(f"{place}: {_NO_IPV6}")
         host, _, named = place.rpartition(":") if ":" in place else (place, "", str(port))
         ports = _ports(f"{host}:{named}", token)
         every.append({name: f"{host}:{number}" for name, number in ports.items()})

@@ -173,7 +173,8 @@ LAYOUT: Final = Layout(
         "p50, p99: of a call until its reply is there, the median over the rounds of each round's "
         "own quantile. An echo carries the payload both ways. spread: of the rounds' p50, largest "
         "less smallest.",
-        "MB/s: of 10^6 bytes of payload, both ways of an echo, and RPC/s: of all workers together.",
+        "MB/s: of 10^6 bytes of payload, both ways of an echo, also over shm, where what was "
+        "received may go back without a copy. RPC/s: of all workers together.",
         "read: every receiver adds up all bytes, which is in the times; otherwise it looks at none."
         " What is published, goes over shm and is not read is only announced: there is no rate and "
         "no ratio.",
