@@ -6,6 +6,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tensorwire.bench.harness import environment, noise
 from tensorwire.observe import host
 
@@ -31,6 +33,23 @@ def test_noise_is_time_and_spread() -> None:
     for figures in noise.check().values():
         assert figures["median_us"] > 0
         assert figures["spread"] >= 0
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ({}, {}, ""),
+        ({"spin": (200.0, 0.05)}, {"spin": (210.0, 0.2)}, ""),
+        ({"spin": (200.0, 0.3)}, {}, "turns of spin were apart by 30% before"),
+        ({"copy": (200.0, 0.1)}, {"copy": (250.0, 0.1)}, "copy took 1.25x as long after the run"),
+    ],
+)
+def test_a_host_that_is_not_quiet_is_told(
+    before: dict[str, noise.Loop], after: dict[str, noise.Loop], told: str
+) -> None:
+    found = noise.verdict(before, after)
+    assert told in found
+    assert found.startswith("This host was not quiet: ") == bool(told)
 
 
 def test_the_commit_is_that_of_the_checkout(tmp_path: Path) -> None:

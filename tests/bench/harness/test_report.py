@@ -151,4 +151,6 @@ def test_how_quiet_the_host_was() -> None:
     noise = {"before": {"spin": {"median_us": 200.0, "spread": 0.04}}, "after": None}
     told = "Turns of loops that do the same were apart by 4% before (spin)."
     assert report.quiet({"noise": noise}) == told
+    loud = {"before": {"spin": {"median_us": 200.0, "spread": 0.4}}, "after": None}
+    assert report.quiet({"noise": loud}).startswith("This host was not quiet: turns of spin were")
     assert report.quiet({}) == ""

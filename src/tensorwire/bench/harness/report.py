@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from tensorwire.bench.harness import noise
 from tensorwire.bench.harness.work import format_size
 from tensorwire.terminal import Column, fitted, show, tell_left_out
 
@@ -133,8 +134,8 @@ def print_report(report: Report, layout: Layout, console: Console) -> None:
     show(console, fitting)
     tell_left_out(console, left_out)
     show(console, host(report.environment))
-    noise = quiet(report.environment)
-    lines = [*layout.legend, *([noise] if noise else []), *report.environment["notes"]]
+    calm = quiet(report.environment)
+    lines = [*layout.legend, *([calm] if calm else []), *report.environment["notes"]]
     if NOTE in left_out:
         notes = {f"{row.contender} {row.transport}": row.note for row in report.rows}
         lines += [f"{who}: {note}" for who, note in notes.items() if note]
@@ -144,12 +145,20 @@ def print_report(report: Report, layout: Layout, console: Console) -> None:
 
 def quiet(environment: dict[str, Any]) -> str:
     """How quiet that host was; empty where nobody looked."""
+    told = {when: loops or {} for when, loops in environment.get("noise", {}).items()}
     loops = [
         f"{each['spread']:.0%} {when} ({name})"
-        for when, loops in environment.get("noise", {}).items()
-        for name, each in (loops or {}).items()
+        for when, each_ in told.items()
+        for name, each in each_.items()
     ]
-    return f"Turns of loops that do the same were apart by {', '.join(loops)}." if loops else ""
+    if not loops:
+        return ""
+    before, after = (
+        {name: (each["median_us"], each["spread"]) for name, each in told.get(when, {}).items()}
+        for when in ("before", "after")
+    )
+    text = f"Turns of loops that do the same were apart by {', '.join(loops)}."
+    return f"{found} {text}" if (found := noise.verdict(before, after)) else text
 
 
 def host(environment: dict[str, Any]) -> str:

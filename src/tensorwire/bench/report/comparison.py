@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from tensorwire.bench.harness.measure import quantile
+from tensorwire.bench.harness.noise import DRIFT
 from tensorwire.bench.harness.work import format_size
 from tensorwire.bench.report.runs import Measured, Run, told_in_words
 from tensorwire.bench.report.speed import Ratio, figure, ratio
 
 LIMIT: Final = 0.05
 """A change by less is none."""
-DRIFT: Final = 0.1
-"""By how much the host's own loops may differ before a reader is told."""
 LEAST_OTHERS: Final = 3
 """Of fewer rows of others nothing is known of noise between runs."""
 MOST_MOVED: Final = 0.25
@@ -191,6 +190,8 @@ def _notes(before: Run, after: Run) -> Iterator[str]:
             yield f"{run.source} has no rounds: there are no intervals, and noise is the spread."
         if run.told.interrupted:
             yield f"{run.source} was interrupted: its rows are of fewer rounds."
+        if run.noise:
+            yield f"{run.source}: {run.noise}"
     old, new = (
         dict(told_in_words(before.report.environment)),
         dict(told_in_words(after.report.environment)),

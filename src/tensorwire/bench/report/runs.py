@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from tensorwire.bench.harness.contenders import Role
+from tensorwire.bench.harness.noise import verdict
 from tensorwire.bench.harness.report import ordered
 from tensorwire.bench.harness.rows import Report, Row, announced
 from tensorwire.bench.harness.work import Work
@@ -120,6 +121,15 @@ class Run:
     @property
     def has_rounds(self) -> bool:
         return self.rounds > 0
+
+    @property
+    def noise(self) -> str:
+        """A sentence where its host was not quiet."""
+        before, after = (
+            {name: (each.median_us, each.spread) for name, each in (loops or {}).items()}
+            for loops in (self.told.noise.get("before"), self.told.noise.get("after"))
+        )
+        return verdict(before, after)
 
     @property
     def rounds(self) -> int:

@@ -59,6 +59,8 @@ def summary(run: Run) -> Iterator[str]:
         for when, each in run.told.noise.items()
         for name, loop in (each or {}).items()
     ]
+    if run.noise:
+        yield run.noise
     if loops:
         text = "; ".join(loops)
         yield f"{text[0].upper()}{text[1:]} (10th to 90th percentile)."
