@@ -83,7 +83,8 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
             str,
             typer.Option(
                 help="scheme; model:NAME: all tensors of a model, as resnet50; trace:FILE: the "
-                "messages of a program, of tensorwire trace --events --json; several by commas."
+                "messages of a program, of tensorwire trace --events --json or profile --json; "
+                "several by commas."
             ),
         ] = "scheme",
         mode: Annotated[

@@ -15,6 +15,8 @@ import pytest
 import tensorwire
 from tensorwire import trace
 from tensorwire.bench.suites.tf_grpc.replay import MOST_MESSAGES, of_trace
+from tensorwire.observe import profile
+from tensorwire.observe.messages import Buffer
 from tensorwire.observe.trace import as_dict
 from tensorwire.rpc import segments
 from tensorwire.transports import why_not
@@ -91,6 +93,17 @@ def test_messages_of_all_links_in_their_order(tmp_path: Path) -> None:
 def test_a_long_trace_is_cut(tmp_path: Path) -> None:
     events = [event(each, "MESSAGE", each, 1, 1 + each % 3) for each in range(MOST_MESSAGES + 5)]
     assert len(of_trace(written(tmp_path, [{"events": events}])).payloads) == MOST_MESSAGES
+
+
+def test_a_profile_is_replayed_too(tmp_path: Path) -> None:
+    """Of stock gRPC there is nothing else."""
+    sent = [
+        profile.Sent(1, 1, "grpc", "a", (Buffer(8, "sendmsg"), Buffer(9, "sendmsg"))),
+        profile.Sent(2, 1, "shm", "b", (Buffer(1 << 20, "EAGER"),)),
+    ]
+    path = tmp_path / "sizes.json"
+    path.write_text(json.dumps(profile.as_dict(profile.Profile("sent", sent, 0, None))))
+    assert of_trace(path).payloads == ((8, 9), (1 << 20,))
 
 
 def test_what_is_no_trace_is_told(tmp_path: Path) -> None:
