@@ -75,6 +75,7 @@ class Samples(msgspec.Struct, frozen=True):
 class _More(msgspec.Struct, frozen=True):
     serialization_us: float = 0.0
     efficiency: float | None = None
+    bus_gb_per_s: float | None = None
 
 
 class _Details(msgspec.Struct, frozen=True):
@@ -87,13 +88,15 @@ class _Details(msgspec.Struct, frozen=True):
 class Measured:
     """A row, whose it is, and its rounds. serializers: microseconds of a call that the caller spent
     in them. efficiency: of a training, its speed by that of as many ranks that do not communicate;
-    None where that was not measured."""
+    None where that was not measured. bus: of a collective, its bus bandwidth as of
+    nccl-tests, 10^9 bytes in a second."""
 
     row: Row
     role: Role
     rounds: Rounds = field(default_factory=Rounds)
     serializers: float = 0.0
     efficiency: float | None = None
+    bus: float | None = None
 
     @property
     def work(self) -> Work:
@@ -219,9 +222,15 @@ def _run(kept: Any, source: str) -> Run:
             _check_numbers(name, [loop.median_us, loop.spread])
     _check_numbers("serialization_us", [each.serialization_us for each in more])
     _check_numbers("efficiency", [each.efficiency for each in more if each.efficiency is not None])
+    _check_numbers("bus_gb_per_s", [each.bus_gb_per_s for each in more if each.bus_gb_per_s])
     found = {
         id(row): Measured(
-            row, _role(row.contender, told.roles), each, also.serialization_us, also.efficiency
+            row,
+            _role(row.contender, told.roles),
+            each,
+            also.serialization_us,
+            also.efficiency,
+            also.bus_gb_per_s,
         )
         for row, each, also in zip(report.rows, rounds, more, strict=True)
     }

@@ -100,7 +100,17 @@ def of_leads(title: str, found: Sequence[Lead]) -> Table:
 def of_rows(run: Run) -> Table:
     """All rows, without columns of which there is nothing."""
     head = ["contender", "path", "case", "size", "payload", "read", "callers", "p50", "spread"]
-    head += ["p99", "calls/s", "images/s", "GB/s", "CPU s/GB", "CPU s/call", "ratio", "interval"]
+    head += [
+        "p99",
+        "calls/s",
+        "images/s",
+        "GB/s",
+        "bus GB/s",
+        "CPU s/GB",
+        "CPU s/call",
+        "ratio",
+        "interval",
+    ]
     bases = {
         each.work.comparable: each
         for each in run.measured
@@ -134,7 +144,7 @@ def _row(measured: Measured, base: Measured | None) -> list[str]:
         "" if row.p50_spread is None else f"{row.p50_spread:.0%}",
         "" if row.p99_us is None else duration(row.p99_us),
         *(number(row.calls_per_s), number(row.items_per_s), number(row.gb_per_s)),
-        *(number(row.cpu_s_per_gb), number(row.cpu_s_per_call)),
+        *(number(measured.bus), number(row.cpu_s_per_gb), number(row.cpu_s_per_call)),
         "" if row.ratio is None else f"{significant(row.ratio)}x",
         interval,
     ]

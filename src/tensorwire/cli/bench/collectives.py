@@ -9,7 +9,17 @@ import typer
 
 from tensorwire.cli.bench.figures import Peers, epilog, measure
 from tensorwire.cli.group import Command, single
-from tensorwire.cli.options import SIZES, Json, Output, Plot, Rounds, Seconds, choices, sizes_of
+from tensorwire.cli.options import (
+    SIZES,
+    Csv,
+    Json,
+    Output,
+    Plot,
+    Rounds,
+    Seconds,
+    choices,
+    sizes_of,
+)
 
 app = single()
 
@@ -55,6 +65,7 @@ def collectives(
     ] = ["all"],  # noqa: B006
     limits: Annotated[bool, typer.Option(help="What memory allows, as a limit line.")] = True,
     output: Output = None,
+    csv: Csv = None,
     plot: Plot = None,
     json_: Json = False,
 ) -> None:
@@ -98,4 +109,4 @@ def collectives(
         may_lack=compared.may_lack,
         device=place,
     )
-    measure("--peers", Collectives.of, wanted, output, json_, plot)
+    measure("--peers", Collectives.of, wanted, output, json_, plot, csv=csv)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import os
@@ -29,6 +30,8 @@ from tensorwire.bench.harness.report import print_report
 from tensorwire.bench.harness.rows import Report
 from tensorwire.bench.harness.schedule import Entry
 from tensorwire.bench.harness.work import Work
+from tensorwire.bench.report.runs import parse
+from tensorwire.bench.report.tables import of_rows
 from tensorwire.bench.suites.collectives import mpi, ranks, torch_ranks
 from tensorwire.bench.suites.collectives.contender import find
 from tensorwire.bench.suites.collectives.operations import OPERATIONS
@@ -75,7 +78,7 @@ class FakeRanks:
 
     def visit(self, work: Work, seconds: float) -> Visit:
         low = self.p50 / 2
-        return Visit(self.p50, self.p50, 10, self.p50 / 1e5, 0.5, self.path, min_us=low)
+        return Visit(self.p50, self.p50, 10, self.p50 / 1e5, 0.5, self.path, None, low, 11.0, 30.0)
 
 
 class FakeCollectives(Collectives):
@@ -154,10 +157,16 @@ def test_details_tell_ratios_to_each_peer_and_bandwidth_on_the_bus(report: Repor
         "case": "all_reduce",
         "size": 1_000_000,
         "min_us": 5.0,
+        "mean_us": 11.0,
+        "max_us": 30.0,
         "ways": [],
         "bus_gb_per_s": pytest.approx(150),
         "ratios": {"gloo": 10.0, "tensorwire": 1.0, "memory": 0.8},
     }
+    (run,) = parse(json.dumps(report.to_json()).encode(), "run.json")
+    shown = of_rows(run)
+    buses = [row[shown.head.index("bus GB/s")] for row in shown.rows if row[0] == "tensorwire"]
+    assert buses == ["150", ""]
     barriers = [each for each in report.details["rows"] if each["case"] == "barrier"]
     assert [each["contender"] for each in barriers] == ["gloo", "tensorwire"]
     assert {each["bus_gb_per_s"] for each in barriers} == {None}
@@ -176,10 +185,16 @@ def test_the_table_tells_them_too(report: Report) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_every_operation_runs_with_all_that_are_here() -> None:
-    done = command("--cases", ",".join(OPERATIONS), "--sizes", "8,64K", *QUICK, "--json")
+def test_every_operation_runs_with_all_that_are_here(tmp_path: Path) -> None:
+    lines = tmp_path / "rows.csv"
+    given = (*QUICK, "--json", "--csv", str(lines))
+    done = command("--cases", ",".join(OPERATIONS), "--sizes", "8,64K", *given)
     assert done.exit_code == 0, done.output
     report = json.loads(done.stdout)
+    with lines.open() as file:
+        written = list(csv.DictReader(file))
+    assert len(written) == len(report["rows"])
+    assert {"min_us", "mean_us", "max_us", "bus_gb_per_s"} <= written[0].keys()
     works = {(case, 0 if case == "barrier" else size) for case in OPERATIONS for size in (8, 65536)}
     found: dict[str, set[tuple[str, int]]] = {}
     for row in report["rows"]:

@@ -18,7 +18,7 @@ from tensorwire.bench.harness.report import (
     share,
     significant,
 )
-from tensorwire.bench.harness.rows import Report, Row
+from tensorwire.bench.harness.rows import Report, Row, of_all_calls
 from tensorwire.bench.harness.schedule import Entry, Progress, silent
 from tensorwire.bench.harness.suite import Results, Session, Suite
 from tensorwire.bench.harness.work import Work
@@ -196,12 +196,11 @@ def _details_of(row: Row, rows: Sequence[Row], results: Results, ranks: int) -> 
         for visit in each
         if visit.path == row.transport
     ]
-    least = [visit.min_us for visit in visits if visit.min_us is not None]
     return {
         "contender": row.contender,
         "case": row.case,
         "size": row.size,
-        "min_us": min(least, default=None),
+        **of_all_calls(visits),
         "ways": list(dict.fromkeys(way for visit in visits for way in visit.ways)),
         "bus_gb_per_s": (
             row.gb_per_s * OPERATIONS[row.case].bus(ranks)
