@@ -11,6 +11,7 @@ import grpc
 import numpy as np
 import pytest
 from tests.remote.pairs import PATIENCE, Pair, pair
+from tests.weights.other import eventually
 
 from tensorwire import remote
 from tensorwire.remote import messages
@@ -164,6 +165,32 @@ def test_a_sender_learns_of_the_end_of_its_receiver(shared: Pair, spec: TensorSp
     with pytest.raises(remote.NotFoundError):
         receiver.get(timeout=PATIENCE)
     sender.close()
+
+
+def test_each_of_several_threads_ends_in_time(shared: Pair) -> None:
+    with (
+        futures.ThreadPoolExecutor(1) as pool,
+        remote.receiver(shared.host, "c", STATIC, depth=1) as receiver,
+        remote.sender(shared.device, "c") as sender,
+    ):
+        getting = pool.submit(receiver.get)
+        eventually(receiver._getting.locked)
+        with pytest.raises(remote.DeadlineExceededError, match="another thread"):
+            receiver.get(timeout=0.01)
+        sender.put(item(0))
+        held = getting.result(PATIENCE)
+        blocked = pool.submit(sender.put, item(1))
+        eventually(sender._lock.locked)
+        with pytest.raises(remote.DeadlineExceededError, match="another put"):
+            sender.put(item(2), timeout=0.01)
+        with pytest.raises(remote.DeadlineExceededError, match="close again"):
+            sender.close(timeout=0.0)
+        sender.close(PATIENCE)
+        with pytest.raises(remote.RemoteError, match="the sender was closed"):
+            blocked.result(PATIENCE)
+        assert (held == 0).all()
+        with pytest.raises(remote.ChannelClosedError):
+            receiver.get(timeout=PATIENCE)
 
 
 def test_a_sender_learns_of_the_end_of_the_process() -> None:

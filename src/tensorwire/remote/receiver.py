@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from tensorwire import _core
-from tensorwire.remote import messages
+from tensorwire.remote import messages, turns
 from tensorwire.remote.errors import (
     INVALID_ARGUMENT,
     AlreadyExistsError,
@@ -82,14 +82,20 @@ class Receiver(AbstractContextManager["Receiver"]):
 
     def get(self, *, timeout: float | None = None) -> Array:
         """The next tensor. If its shape is fixed it lies in its slot, which the sender has back
-        once the last view of it is gone; else it is a new array.
+        once the last view of it is gone; else it is a new array. It waits for a sender, too,
+        where none has come so far: without a ``timeout``, for as long as that takes.
 
         Raises DeadlineExceededError; ChannelClosedError after the last one; PeerLostError when the
         sender is gone and what it had put was got, until another sender comes; NotFoundError after
         ``close``; RemoteError: the sender has put what the spec does not permit, which is dropped.
         """
         ends = None if timeout is None else monotonic() + timeout
-        with self._getting:
+        turns.take(
+            self._getting,
+            ends,
+            f"another thread was waiting for the channel {self._name!r} all the time",
+        )
+        try:
             self._await(ends)
             with self._lock:
                 place = self._taken
@@ -102,6 +108,8 @@ class Receiver(AbstractContextManager["Receiver"]):
                 returned.atexit = False
                 return np.asarray(held)
             notice = slot.tobytes()  # the sender may change it while it is looked at
+        finally:
+            self._getting.release()
         try:
             return self._fetch(notice, sender, ends)
         finally:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from tensorwire import _core
-from tensorwire.remote import messages
+from tensorwire.remote import messages, turns
 from tensorwire.remote.device import CONTROL_SECONDS, Device
 from tensorwire.remote.errors import (
     FAILED_PRECONDITION,
@@ -71,6 +71,9 @@ class Sender(AbstractContextManager["Sender"]):
         self._pending: Operation | None = None
         self._staging: dict[int, _Staging] = {}
         self._closed = False
+        self._closing = (
+            False  # set before the lock is had, so that a put that waits for a slot ends
+        )
 
     def _check_slots(self) -> None:
         slots, spec = self._slots, self._spec
@@ -99,9 +102,14 @@ class Sender(AbstractContextManager["Sender"]):
         """
         array = np.ascontiguousarray(self._checked(value))
         ends = None if timeout is None else monotonic() + timeout
-        with self._lock:
-            if self._closed:
-                raise RemoteError("the sender was closed", FAILED_PRECONDITION)
+        turns.take(
+            self._lock,
+            ends,
+            f"another put into the channel {self._name!r} was under way all the time: the tensor "
+            "was not sent",
+        )
+        try:
+            self._check_open()
             self._finish(ends)
             try:
                 self._await_free(self._sent - len(self._slots) + 1, ends)
@@ -119,6 +127,12 @@ class Sender(AbstractContextManager["Sender"]):
             self._pending = slot.start_write(bytes_, signal=Add(1))
             self._sent += 1
             self._finish(ends)
+        finally:
+            self._lock.release()
+
+    def _check_open(self) -> None:
+        if self._closing:
+            raise RemoteError("the sender was closed", FAILED_PRECONDITION)
 
     def _checked(self, value: Any) -> Array:
         dtype = self._spec.numpy_dtype
@@ -146,6 +160,8 @@ class Sender(AbstractContextManager["Sender"]):
             try:
                 self._free = self._credit.wait(needed, min(max(0.0, left), _SLICE_SECONDS))
             except DeadlineExceededError:
+                if not self._closed:
+                    self._check_open()
                 number = self._slots._region.number
                 if number and self._native.region(number) is None:
                     raise NotFoundError(
@@ -187,13 +203,25 @@ class Sender(AbstractContextManager["Sender"]):
 
     def close(self, timeout: float | None = CONTROL_SECONDS) -> None:
         """Tells the receiver that no more comes. Where the receiver reads tensors from here, waits
-        until it has. May be called again. DeadlineExceededError, and what was not read is lost; no
-        error when the receiver is gone."""
-        with self._lock:
-            if self._closed:
-                return
+        until it has. A put that waits for a slot ends with RemoteError, in a quarter of a second.
+        May be called again. DeadlineExceededError, and what was not read is lost; no error when the
+        receiver is gone."""
+        ends = None if timeout is None else monotonic() + timeout
+        self._closing = True
+        turns.take(
+            self._lock,
+            ends,
+            f"a put into the channel {self._name!r} is under way: calling close again waits on",
+        )
+        try:
+            self._close(ends)
+        finally:
+            self._lock.release()
+
+    def _close(self, ends: float | None) -> None:
+        """Lock held."""
+        if not self._closed:
             self._closed = True
-            ends = None if timeout is None else monotonic() + timeout
             try:
                 if self._native.alive:
                     self._finish(ends)
@@ -203,7 +231,7 @@ class Sender(AbstractContextManager["Sender"]):
                         "Detach",
                         messages.Detach(self._name, self._sent),
                         None,
-                        CONTROL_SECONDS if timeout is None else timeout,
+                        CONTROL_SECONDS if ends is None else max(0.001, ends - monotonic()),
                     )
             except (ConnectionError, NotFoundError):
                 pass
