@@ -3,9 +3,11 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/tuple.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <optional>
+#include <vector>
 
 #include "binding.h"
 
@@ -15,20 +17,57 @@ namespace {
 
 // kind, region, offset, local offset, length, stride, local stride, count.
 using Row = std::array<uint64_t, 8>;
-constexpr size_t kMaxRows = 1 << 22;
+constexpr size_t kMaxRows = 1 << 24;
 
+// Local offsets count as if the memories lay end to end.
 struct Batch {
   tw_batch* handle = nullptr;
-  Py_buffer memory;
+  std::vector<Py_buffer> memories;
+  std::vector<uint64_t> ends;
 
-  explicit Batch(nb::handle local, bool writable) : memory(exported(local, writable)) {}
+  explicit Batch(const std::vector<nb::handle>& local) {
+    memories.reserve(local.size());
+    ends.reserve(local.size());
+    uint64_t end = 0;
+    for (const nb::handle each : local) {
+      Py_buffer view;
+      if (PyObject_GetBuffer(each.ptr(), &view, PyBUF_C_CONTIGUOUS) != 0) {
+        release();  // of an object that is not made, no destructor runs
+        throw nb::python_error();
+      }
+      memories.push_back(view);
+      ends.push_back(end += static_cast<uint64_t>(view.len));
+    }
+  }
   Batch(const Batch&) = delete;
   Batch& operator=(const Batch&) = delete;
   ~Batch() {
     if (handle) tw_batch_release(handle);
-    PyBuffer_Release(&memory);
+    release();
+  }
+
+  // Where local bytes lie; null: not in one memory.
+  char* at(uint64_t begin, uint64_t end, const Py_buffer** memory) const {
+    const auto found = std::upper_bound(ends.begin(), ends.end(), begin);
+    if (found == ends.end() || end > *found) return nullptr;
+    *memory = &memories[static_cast<size_t>(found - ends.begin())];
+    const uint64_t first = *found - static_cast<uint64_t>((*memory)->len);
+    return static_cast<char*>((*memory)->buf) + (begin - first);
+  }
+
+ private:
+  void release() {
+    for (Py_buffer& each : memories) PyBuffer_Release(&each);
   }
 };
+
+// One object with the buffer protocol, or a list or tuple of them. The result borrows from it.
+std::vector<nb::handle> memories_of(nb::handle local) {
+  if (!PyList_Check(local.ptr()) && !PyTuple_Check(local.ptr())) return {local};
+  std::vector<nb::handle> each;
+  for (const nb::handle one : nb::borrow<nb::sequence>(local)) each.push_back(one);
+  return each;
+}
 
 [[noreturn]] void wrong(const char* format, size_t row) {
   PyErr_Format(PyExc_ValueError, format, row);
@@ -70,9 +109,7 @@ struct Rows {
 Batch* prepare(Peer& peer, nb::handle local, nb::handle rows_of,
                std::optional<std::tuple<uint64_t, uint64_t, uint64_t, bool>> last) {
   const Rows rows(rows_of);
-  bool reads = false;
-  for (size_t i = 0; i < rows.count; ++i) reads = reads || rows.at(i)[0] == TW_READ;
-  auto batch = std::make_unique<Batch>(local, reads);
+  auto batch = std::make_unique<Batch>(memories_of(local));
   std::vector<tw_access_request> requests;
   requests.reserve(rows.count);
   for (size_t i = 0; i < rows.count; ++i) {
@@ -80,13 +117,18 @@ Batch* prepare(Peer& peer, nb::handle local, nb::handle rows_of,
     if (row[0] != TW_READ && row[0] != TW_WRITE) wrong("row %zu is neither READ nor WRITE", i);
     if (row[7] == 0 || row[4] == 0) continue;
     uint64_t end;
-    if (!extent(row, end) || end > static_cast<uint64_t>(batch->memory.len))
-      wrong("row %zu is not inside the local memory", i);
+    const Py_buffer* memory = nullptr;
+    char* const begin = extent(row, end) ? batch->at(row[3], end, &memory) : nullptr;
+    if (!begin) wrong("row %zu is not inside the local memory", i);
+    if (row[0] == TW_READ && memory->readonly) {
+      PyErr_Format(PyExc_BufferError, "row %zu reads into memory that must not be written", i);
+      throw nb::python_error();
+    }
     tw_access_request request{};
     request.kind = static_cast<int32_t>(row[0]);
     request.region = row[1];
     request.offset = row[2];
-    request.local = static_cast<char*>(batch->memory.buf) + row[3];
+    request.local = begin;
     request.length = row[4];
     request.stride = row[5];
     request.local_stride = row[6];

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ import pytest
 from tests.linked import ALL, PATIENCE, Ends, known, linked
 
 from tensorwire import _core
+from tensorwire.remote import layout
 
 Words = npt.NDArray[np.uint64]
 
@@ -175,6 +177,32 @@ def test_rows_of_another_shape_are_refused(place: Place) -> None:
         place.peer.prepare(bytearray(8), rows((_core.FETCH_ADD, region.id, 0, 0, 8, 0, 0, 1)))
     with pytest.raises(BufferError):
         place.peer.prepare(b"constant", rows((_core.READ, region.id, 0, 0, 8, 0, 0, 1)))
+    most = layout.MAX_RUNS
+    with pytest.raises(ValueError, match=f"at most {most} rows"):
+        place.peer.prepare(b"", np.zeros((most + 1, 8), np.uint64).data)  # memory that nobody reads
+
+
+def test_several_memories_count_as_if_they_lay_end_to_end(place: Place) -> None:
+    memory, region = place.expose(4)
+    memory[:] = 1, 2, 3, 4
+    none: Any = None
+    here: list[Any] = [np.zeros(2, np.uint64), b"8 bytes.", np.zeros(0), np.zeros(2, np.uint64)]
+    moved = rows(
+        (_core.READ, region.id, 0, 24, 8, 8, 8, 2), (_core.READ, region.id, 16, 8, 8, 0, 0, 1)
+    )
+    batch = place.peer.prepare(
+        [each if i == 1 else each.data for i, each in enumerate(here)], moved
+    )
+    assert batch.start().wait(PATIENCE)
+    assert here[0].tolist() == [0, 3]
+    assert here[3].tolist() == [1, 2]
+    for at in (8, 40):  # from one into the next, and behind the last
+        with pytest.raises(ValueError, match="local memory"):
+            place.peer.prepare(tuple(here), rows((_core.READ, region.id, 0, at, 16, 0, 0, 1)))
+    with pytest.raises(BufferError):
+        place.peer.prepare(here, rows((_core.READ, region.id, 0, 16, 8, 0, 0, 1)))
+    with pytest.raises(TypeError):
+        place.peer.prepare([*here[:3], none], moved)
 
 
 def test_a_signal_follows_its_payload(place: Place) -> None:

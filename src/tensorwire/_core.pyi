@@ -447,19 +447,20 @@ class Peer:
         """The value before, which is ``expected`` if it was swapped."""
     def prepare(
         self,
-        local: BytesLike,
+        local: BytesLike | list[BytesLike] | tuple[BytesLike, ...],
         rows: BytesLike,
         signal: tuple[int, int, int, bool] | None = None,
     ) -> Batch:
         """Checks reads and writes once, to be begun together again and again. ``rows``: an array of
-        uint64 with 8 columns: READ or WRITE, region, offset, local offset, length, stride, local
-        stride, count. Each row moves ``count`` runs of ``length`` bytes, which lie ``stride`` bytes
-        apart there and ``local stride`` in ``local``. ``signal``: region, offset, value and whether
-        it is added, as ``write_signal`` has it; after writes only. ``local`` stays exported for as
-        long as the batch lives, or is under way.
+        uint64 with 8 columns and at most 2^24 rows: READ or WRITE, region, offset, local offset,
+        length, stride, local stride, count. Each row moves ``count`` runs of ``length`` bytes,
+        which lie ``stride`` bytes apart there and ``local stride`` in ``local``. Of several
+        memories, offsets count as if they lay end to end, and a row is in one of them. ``signal``:
+        region, offset, value and whether it is added, as ``write_signal`` has it; after writes
+        only. ``local`` stays exported for as long as the batch lives, or is under way.
 
         Raises StatusError as ``access``; ValueError: a row of another shape, or outside of
-        ``local``."""
+        ``local``; BufferError: a row reads into memory that is read-only."""
     def fence(self) -> None:
         """What this process begins later on this link happens after all it has begun before, reads
         too."""

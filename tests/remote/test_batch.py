@@ -97,6 +97,54 @@ def test_transfers_that_overlap_are_refused(shared: Pair) -> None:
         batch.prepare()
 
 
+def test_a_signal_tells_of_all_arrays_or_of_none(shared: Pair) -> None:
+    """Also where one of them went to memory that is there no more."""
+    gone, first = shared.opened(4, "int64")
+    exposed, second = shared.opened(4, "int64")
+    batch = shared.device.batch()
+    batch.write(first, np.ones(4, np.int64))
+    batch.write(second, np.ones(4, np.int64))
+    batch.signal(second, remote.Add())
+    ready = batch.prepare()
+    gone.conceal(PATIENCE)
+    shared.hear()
+    with pytest.raises(remote.NotFoundError):
+        ready.start().wait(PATIENCE)
+    assert exposed.signal.value == 0
+
+
+def test_a_batch_that_cannot_begin_moves_nothing(shared: Pair) -> None:
+    exposed, tensor = shared.opened(4, "int64")
+    gone, other = shared.opened(4, "int64")
+    exposed.array[:] = 1
+    outs = np.zeros(4, np.int64), np.zeros(4, np.int64)
+    batch = shared.device.batch()
+    batch.read(tensor, outs[0])
+    batch.read(other, outs[1])
+    ready = batch.prepare()
+    gone.conceal(PATIENCE)
+    with pytest.raises(remote.NotFoundError):
+        shared.device.open(gone.handle)  # the news of it comes before the reply
+    with pytest.raises(remote.NotFoundError):
+        ready.start()
+    assert (tensor.read() == 1).all()  # after what was begun before
+    assert not outs[0].any()
+
+
+@pytest.mark.parametrize("reads_first", [True, False])
+def test_a_batch_with_a_signal_only_writes(shared: Pair, reads_first: bool) -> None:
+    _, tensor = shared.opened((2, 4), "int64")
+    batch = shared.device.batch()
+    if reads_first:
+        batch.read(tensor[0], np.zeros(4, np.int64))
+    batch.write(tensor[1], np.zeros(4, np.int64))
+    if not reads_first:
+        batch.read(tensor[0], np.zeros(4, np.int64))
+    batch.signal(tensor, remote.Add())
+    with pytest.raises(ValueError, match="only writes"):
+        batch.prepare()
+
+
 def test_what_is_wrong_with_a_batch_is_said(shared: Pair) -> None:
     _, tensor = shared.opened(4)
     out = np.zeros(4, np.float32)

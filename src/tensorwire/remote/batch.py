@@ -28,36 +28,35 @@ class _Memory(NamedTuple):
 class Prepared:
     """A batch that was checked, merged and described. Thread-safe."""
 
-    def __init__(self, peer: _core.Peer, batches: list[_core.Batch], signals: bool) -> None:
+    def __init__(self, peer: _core.Peer, batch: _core.Batch, signals: bool) -> None:
         self._peer = peer
-        self._batches = batches
+        self._batch = batch
         self._signals = signals
 
     @property
     def nbytes(self) -> int:
         """That each start moves."""
-        return sum(batch.nbytes for batch in self._batches)
+        return self._batch.nbytes
 
     @property
     def pieces(self) -> int:
         """Contiguous pieces that it consists of."""
-        return sum(batch.pieces for batch in self._batches)
+        return self._batch.pieces
 
     def start(self, *, signal_value: int | None = None) -> Operation:
         """Begins all of its transfers: what is written is read from the arrays now, and what is
         read is in the arrays at the end. A batch that reads is not to be started again before.
 
         signal_value: another one for the batch's signal. Raises ValueError: it has none; and what
-        ``RemoteTensor`` raises; then nothing of the first array's transfers was begun.
+        ``RemoteTensor`` raises; then nothing of it was begun.
         """
         if signal_value is not None and not self._signals:
             raise ValueError("signal_value is for a batch with a signal, and this one raises none")
         try:
-            accesses = [batch.start() for batch in self._batches[:-1]]
-            accesses += [batch.start(value=signal_value) for batch in self._batches[-1:]]
+            access = self._batch.start(value=signal_value)
         except _core.StatusError as raised:
             raise of_core(raised, self._peer) from None
-        return Operation(self._peer, accesses)
+        return Operation(self._peer, (access,))
 
 
 class Batch:
@@ -93,7 +92,7 @@ class Batch:
 
     def signal(self, tensor: RemoteTensor, update: SignalUpdate) -> None:
         """Raises the signal of the tensor's memory once all that the batch writes is visible there.
-        A batch has one. PermissionDeniedError; ValueError: it has one."""
+        A batch has one, and then it only writes. PermissionDeniedError; ValueError: it has one."""
         self._check_device(tensor)
         if self._signal is not None:
             raise ValueError("a batch raises one signal")
@@ -103,27 +102,30 @@ class Batch:
         """Describes it to the core. The arrays are kept as long as the result lives.
 
         Raises ValueError where two writes reach the same bytes of a peer, or two reads the same
-        bytes here; NotFoundError, PermissionDeniedError, PeerLostError.
+        bytes here, or where it reads, and has a signal; NotFoundError, PermissionDeniedError,
+        PeerLostError.
         """
-        together = [np.concatenate(memory.rows) for memory in self._memories.values()]
-        _check_apart(together)
-        batches = []
+        rows = self._together()
+        _check_apart(rows)
+        if self._signal is not None and (rows[:, layout.KIND] == _core.READ).any():
+            raise ValueError("a batch with a signal only writes, and this one reads, too")
+        memories = tuple(frameworks.raw(memory.root) for memory in self._memories.values())
         try:
-            for place, (memory, rows) in enumerate(
-                zip(self._memories.values(), together, strict=True)
-            ):
-                last = place == len(together) - 1
-                batches.append(
-                    self._peer.prepare(
-                        frameworks.raw(memory.root), rows.data, self._signal if last else None
-                    )
-                )
-            if not together and self._signal is not None:
-                none = np.empty((0, layout.COLUMNS), np.uint64)
-                batches.append(self._peer.prepare(b"", none.data, self._signal))
+            batch = self._peer.prepare(memories, rows.data, self._signal)
         except _core.StatusError as raised:
             raise of_core(raised, self._peer) from None
-        return Prepared(self._peer, batches, self._signal is not None)
+        return Prepared(self._peer, batch, self._signal is not None)
+
+    def _together(self) -> Rows:
+        """As if the arrays lay end to end."""
+        every = [np.empty((0, layout.COLUMNS), np.uint64)]
+        begin = 0
+        for memory in self._memories.values():
+            rows = np.concatenate(memory.rows)
+            rows[:, layout.LOCAL] += np.uint64(begin)
+            every.append(rows)
+            begin += memory.root.nbytes
+        return np.concatenate(every)
 
     # ------------------------------------------------------------------------------ its parts
 
@@ -187,19 +189,16 @@ def _address(array: Array) -> int:
     return address
 
 
-def _check_apart(together: list[Rows]) -> None:
+def _check_apart(rows: Rows) -> None:
     """ValueError: two writes, or two reads, end in the same bytes."""
-    writes = [rows[rows[:, layout.KIND] == _core.WRITE] for rows in together]
-    remote = np.concatenate(writes) if writes else np.empty((0, layout.COLUMNS), np.uint64)
-    for region in np.unique(remote[:, layout.REGION]):
-        rows = remote[remote[:, layout.REGION] == region]
-        at = layout.first_overlap(
-            *(rows[:, each] for each in (layout.OFFSET, layout.LENGTH, layout.STRIDE, layout.COUNT))
-        )
+    writes = rows[rows[:, layout.KIND] == _core.WRITE]
+    for region in np.unique(writes[:, layout.REGION]):
+        own = writes[writes[:, layout.REGION] == region]
+        columns = (layout.OFFSET, layout.LENGTH, layout.STRIDE, layout.COUNT)
+        at = layout.first_overlap(*(own[:, each] for each in columns))
         if at is not None:
             raise ValueError(f"two writes of the batch reach byte {at} of the same memory")
-    for own in together:
-        rows = own[own[:, layout.KIND] == _core.READ]
-        columns = (layout.LOCAL, layout.LENGTH, layout.LOCAL_STRIDE, layout.COUNT)
-        if layout.first_overlap(*(rows[:, each] for each in columns)) is not None:
-            raise ValueError("two reads of the batch end in the same memory of this process")
+    reads = rows[rows[:, layout.KIND] == _core.READ]
+    columns = (layout.LOCAL, layout.LENGTH, layout.LOCAL_STRIDE, layout.COUNT)
+    if layout.first_overlap(*(reads[:, each] for each in columns)) is not None:
+        raise ValueError("two reads of the batch end in the same memory of this process")
