@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
@@ -12,6 +13,8 @@ if find_spec("torch") is None:
     pytest.skip("there is no PyTorch", allow_module_level=True)
 
 from tests.graph.torch_machine import TWO, WIDTH, Net, inputs, program
+from torch.fx.passes.shape_prop import ShapeProp
+from torch.fx.passes.split_module import split_module
 
 import torch
 from tensorwire import graph
@@ -67,8 +70,6 @@ def test_a_program_that_goes_back_and_forth() -> None:
 
 
 def test_a_graph_that_was_split_already() -> None:
-    from torch.fx.passes.split_module import split_module
-
     exported = torch.export.export(Net().eval(), (inputs(0),))
     whole: Any = exported.graph_module
     count = {"nodes": 0}
@@ -104,6 +105,77 @@ def test_a_size_that_the_data_decides() -> None:
     exported = torch.export.export(Ragged().eval(), (torch.randn(8, 8),))
     (edge,) = graph.edges(exported, machines={"first": "a", "second": "b", "": "a"})
     assert (edge.shape, edge.dtype, edge.way) == ((None, 8), "float32", "described")
+
+
+def _cut(step: Callable[[Any, Any], Any]) -> graph.Program:
+    """``step`` is given what one machine has made, and what another one makes of it."""
+
+    class Writing(nn.Module):  # type: ignore[misc, unused-ignore]
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            y = self.first(x)
+            return step(y, self.second)
+
+    traced = torch.fx.symbolic_trace(Writing().eval())
+    ShapeProp(traced).propagate(torch.ones(4, 8))
+    made = graph.program(traced, machines={"first": "a", "second": "b", "": "a"})
+    x = torch.randn(4, 8)
+    with torch.no_grad():
+        wanted = traced(x)
+    (found,) = made(x=x).values()
+    assert torch.equal(found, wanted)
+    return made
+
+
+def test_values_that_are_written_and_used_elsewhere() -> None:
+    def before(y: Any, second: Any) -> Any:
+        z = second(y)
+        y.add_(1)
+        return z
+
+    def by_a_view(y: Any, second: Any) -> Any:
+        z = second(y)
+        y.view(-1).mul_(2)
+        return z + y
+
+    def by_an_element(y: Any, second: Any) -> Any:
+        z = second(y)
+        y[0].fill_(1)
+        return z
+
+    def by_an_option(y: Any, second: Any) -> Any:
+        z = second(y)
+        nn.functional.relu(y, inplace=True)
+        return z
+
+    def by_its_taker(y: Any, second: Any) -> Any:
+        return second(y).add_(1) + y
+
+    for wrong in (before, by_a_view, by_an_element, by_an_option):
+        with pytest.raises(graph.ScopeError, match="in place"):
+            _cut(wrong)
+    assert _cut(lambda y, second: second(y.relu_())).edges()  # sent when it is done
+    assert _cut(lambda y, second: second(y.add_(1).view(4, 8)) + 1).edges()
+    assert _cut(by_its_taker).edges()  # another tensor
+
+
+def test_a_stage_that_writes_what_it_was_given() -> None:
+    class Split(nn.Module):  # type: ignore[misc, unused-ignore]
+        def forward(self, x: torch.Tensor) -> Any:
+            y = x + 1
+            z = y.add_(1)
+            return z * y
+
+    whole = torch.fx.symbolic_trace(Split())
+    ShapeProp(whole).propagate(torch.ones(4))
+    machine = {"add": 0, "add_": 1, "mul": 2}
+    none: Any = None
+    parts = split_module(whole, none, lambda node: machine[node.name])
+    with pytest.raises(graph.ScopeError, match="submod_1 writes"):
+        graph.program(parts)
 
 
 def test_programs_that_cannot_be_cut() -> None:

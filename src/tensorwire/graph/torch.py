@@ -11,7 +11,7 @@ from typing import Any
 import torch.fx
 
 import torch
-from tensorwire.graph import places
+from tensorwire.graph import places, torch_writes
 from tensorwire.graph.places import Machines, Operation, ScopeError
 from tensorwire.graph.program import Program, Stage, Value
 
@@ -37,7 +37,7 @@ def program(graph: Any, machines: Machines | None = None) -> Program:
     graph that is a graph itself is a machine of its own, as after ``split_module``.
 
     Stages run without gradients. ScopeError: no node has a machine, or a value that is no tensor
-    and no number crosses.
+    and no number crosses, or one is written in place and used elsewhere.
     """
     module = _module(graph)
     nodes = [node for node in module.graph.nodes if node.op not in _NO_WORK]
@@ -48,16 +48,18 @@ def program(graph: Any, machines: Machines | None = None) -> Program:
         taken = [number[each] for each in node.all_input_nodes if each in number]
         # A part of a tuple is where the tuple is.
         part = node.target is operator.getitem and taken
-        place = operations[taken[0]].place if part else find(node)
-        operations.append(Operation(node.name, place, taken))
+        machine = operations[taken[0]].place if part else find(node)
+        operations.append(Operation(node.name, machine, taken))
     where = places.settle(operations)
     for at, node in enumerate(nodes):
         if node.target is operator.getitem and operations[at].takes:
             where[at] = where[operations[at].takes[0]]
     rounds = places.rounds(operations, where)
+    at_place = dict(zip(nodes, zip(rounds, where, strict=True), strict=True))
+    torch_writes.check(module, at_place)
     groups: dict[tuple[int, str], list[Node]] = {}
-    for node, machine, turn in zip(nodes, where, rounds, strict=True):
-        groups.setdefault((turn, machine), []).append(node)
+    for node, place in at_place.items():
+        groups.setdefault(place, []).append(node)
     inputs = [node for node in module.graph.nodes if node.op == "placeholder"]
     (output,) = (node for node in module.graph.nodes if node.op == "output")
     results = [node for node in output.all_input_nodes if node in number]
