@@ -57,7 +57,7 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
                                               within ? fresh_within : fresh + refused);
         if (!within) refused += segments[i].block->capacity();
       }
-      if (lendable && profile_.bulk == Bulk::kMap && leases_.size() + mapped >= wire::kMaxLeases) {
+      if (lendable && profile_.bulk == Bulk::kMap && leases() + mapped >= wire::kMaxLeases) {
         lendable = false;
         ++counters_.crowded_segments;
         crowded_ = {Code::kResourceExhausted,
@@ -80,8 +80,9 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
   }
   if (Status status = check_message(infos_, header.size(), limits_); !status.ok()) return status;
 
-  std::optional<Parked> waits;
-  if (parks(stream, bulk)) waits.emplace();
+  std::list<Parked> parked;  // one, or none
+  Parked* const waits =
+      parks(stream, bulk) ? &parked.emplace_back(Parked{.stream = stream}) : nullptr;
   const uint64_t message = waits ? kNoNumber : next_message_++;
   ByteQueue& queue = waits ? waits->frames : queue_;
   std::shared_ptr<Transfer> push, read;
@@ -92,9 +93,13 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
     if (info.kind == SegmentKind::kMap) {
       const RegionRef region = segment.block->region(segment.data, segment.size);
       info.map = {region.slab, region.generation, region.offset, next_lease_};
-      if (waits) waits->leases.push_back(next_lease_);
-      segment.block->lent();
-      leases_.emplace(next_lease_++, Lease{segment.block, nullptr, segment.size, segment.hold});
+      Lease lease{segment.block, nullptr, segment.size, segment.hold};
+      if (waits) {
+        waits->leases.emplace_back(next_lease_++, std::move(lease));
+      } else {
+        leases_.emplace(next_lease_++, std::move(lease));
+        segment.block->lent();
+      }
       lease_bytes(*segment.block, segment.size);
       ++counters_.mapped_segments;
     } else if (info.kind == SegmentKind::kPush || info.kind == SegmentKind::kRead) {
@@ -142,11 +147,12 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
     if (bulk) open(std::move(push), std::move(read));
     return outgoing;
   }
-  waits->stream = stream;
   waits->push = std::move(push);
   waits->read = std::move(read);
   ++parked_streams_[stream];
-  parked_.push_back(*std::move(waits));
+  for (const auto& [id, lease] : waits->leases) lease.block->lent();
+  parked_leases_ += static_cast<uint32_t>(waits->leases.size());
+  parked_.splice(parked_.end(), parked);
   return outgoing;
 }
 
@@ -174,6 +180,10 @@ void Sender::unpark() {
   while (!parked_.empty()) {
     Parked& next = parked_.front();
     if ((next.push || next.read) && open_ >= wire::kMaxOpenMessages) return;
+    for (; !next.leases.empty(); next.leases.pop_back(), --parked_leases_) {
+      auto& [id, lease] = next.leases.back();
+      leases_[id] = std::move(lease);
+    }
     const uint64_t message = next_message_++;
     wire::renumber(next.frames.bytes(), message);
     queue_.append(next.frames.bytes());
@@ -199,8 +209,8 @@ bool Sender::share(Slab& slab) {
   return false;
 }
 
-void Sender::queue_eager(std::optional<Parked>& waits, uint64_t stream, uint64_t message,
-                         const Step& step, std::span<const OutSegment> segments) {
+void Sender::queue_eager(Parked* waits, uint64_t stream, uint64_t message, const Step& step,
+                         std::span<const OutSegment> segments) {
   uint32_t bytes = 0;
   for (uint32_t i = step.first; i < step.first + step.count; ++i)
     bytes += static_cast<uint32_t>(segments[i].size);
@@ -463,12 +473,11 @@ Sender::Given Sender::give_up_parked(Which&& which) {
     return parked.push && which(*parked.push);
   });
   if (at == parked_.end()) return Given::kNothing;
-  for (const uint64_t id : at->leases) {
-    const auto lease = leases_.find(id);
-    lease->second.block->returned();
-    lease_bytes(*lease->second.block, -lease->second.bytes);
-    spend(lease->second.hold);
-    leases_.erase(lease);
+  parked_leases_ -= static_cast<uint32_t>(at->leases.size());
+  for (auto& [id, lease] : at->leases) {
+    lease.block->returned();
+    lease_bytes(*lease.block, -lease.bytes);
+    spend(lease.hold);
   }
   if (at->read) {
     for (const BulkSegment& segment : at->read->segments)
@@ -507,10 +516,16 @@ void Sender::drop() {
   chunk_copy_ = {};
   for (const auto& transfer : transfers_) finish(*transfer);
   transfers_.clear();
-  for (const Parked& parked : parked_)
+  for (Parked& parked : parked_) {
     for (const auto& transfer : {parked.push, parked.read})
       if (transfer) finish(*transfer);
+    for (auto& [id, lease] : parked.leases) {
+      lease.block->returned();
+      spend(lease.hold);
+    }
+  }
   parked_.clear();
+  parked_leases_ = 0;
   parked_streams_.clear();
   for (auto& [id, lease] : leases_) {
     lease.block->returned();

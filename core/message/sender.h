@@ -112,7 +112,7 @@ class Sender {
 
   // Messages that wait until fewer before them are unfinished.
   size_t parked() const { return parked_.size(); }
-  size_t leases() const { return leases_.size(); }
+  size_t leases() const { return leases_.size() + parked_leases_; }
   // What the peer has on lease; for kRead also what will be offered to it yet. From any thread.
   size_t leased_bytes() const { return leased_bytes_.load(std::memory_order_relaxed); }
   // ... without what counts in quotas: what it has of the share that a peer may have.
@@ -165,10 +165,11 @@ class Sender {
   // waits here. Its frames have no number yet.
   struct Parked {
     uint64_t stream;
-    ByteQueue frames;
-    std::shared_ptr<Transfer> push, read;
-    std::vector<uint64_t> leases;
-    std::vector<TraceEvent> noted;  // once it is announced
+    ByteQueue frames{};
+    std::shared_ptr<Transfer> push{}, read{};
+    // The peer has heard of none of them, and can give none back.
+    std::vector<std::pair<uint64_t, Lease>> leases{};
+    std::vector<TraceEvent> noted{};  // once it is announced
   };
 
   bool share(Slab& slab);
@@ -182,7 +183,7 @@ class Sender {
   }
   bool tracing() const { return trace_ && trace_->on(); }
   // Of a message that may have to wait: then at its turn.
-  void note_in_turn(std::optional<Parked>& waits, TraceStep step, uint64_t stream, uint64_t message,
+  void note_in_turn(Parked* waits, TraceStep step, uint64_t stream, uint64_t message,
                     uint32_t segment, uint64_t bytes, uint64_t id = 0) {
     if (!tracing()) return;
     if (waits)
@@ -190,8 +191,8 @@ class Sender {
     else
       note(step, stream, message, segment, bytes, id);
   }
-  void queue_eager(std::optional<Parked>& waits, uint64_t stream, uint64_t message,
-                   const Step& step, std::span<const OutSegment> segments);
+  void queue_eager(Parked* waits, uint64_t stream, uint64_t message, const Step& step,
+                   std::span<const OutSegment> segments);
   void issue_ready_to_sends(const std::shared_ptr<Transfer>& transfer);
   void start_chunk();
   void finish(Transfer& transfer);
@@ -249,6 +250,7 @@ class Sender {
       unmappable_;  // slabs that the peer cannot map: generations
   std::vector<Hold> spent_;
   bool dropped_ = false;
+  uint32_t parked_leases_ = 0;            // of all that is parked
   std::vector<Step> steps_;               // scratch of submit()
   std::vector<wire::SegmentInfo> infos_;  // scratch of submit()
   SendCounters counters_;

@@ -503,6 +503,9 @@ TEST_CASE("budget: what waits to be announced is let go of with its link") {
   REQUIRE(link.a.post({2, {}, {{Bytes(40), Owner::kBlock}, {Bytes(40), Owner::kHold}}}).ok());
   CHECK(link.a.sender.leases() == 3);
   CHECK(link.a.sender.parked() == 2);
+  const uint64_t unheard[] = {2};  // a peer can guess the name of a lease
+  check_says(link.a.sender.on_fin(unheard), Code::kInternal, {"FIN", "id is 2"});
+  check_says(link.a.sender.on_unmappable(3), Code::kInternal, {"UNMAPPABLE", "lease is 3"});
   CHECK(link.a.sender.withdraw(*mixed));
   CHECK(link.a.sender.leases() == 2);
   link.a.reclaim();
