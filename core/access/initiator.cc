@@ -120,15 +120,15 @@ Ref<Access> Initiator::queue(Ref<Access> access) {
   return access;
 }
 
-Result<Ref<Access>> Initiator::submit(const AccessRequest& request, Hold hold,
-                                      std::function<void()> told) {
+Result<Ref<Access>> Initiator::submit(const AccessRequest& request, Hold&& hold,
+                                      std::function<void()>&& told) {
   if (!closed_.ok()) return closed_;
   if (Status status = check(request); !status.ok()) return status;
   return queue(make_ref<Access>(request, std::move(hold), std::move(told)));
 }
 
 Result<Ref<Access>> Initiator::submit(Ref<const AccessBatch> batch, std::optional<uint64_t> value,
-                                      Hold hold, std::function<void()> told) {
+                                      Hold&& hold, std::function<void()>&& told) {
   if (!closed_.ok()) return closed_;
   // Nothing but a region's end can have changed since the batch was checked.
   for (const uint64_t id : batch->regions())

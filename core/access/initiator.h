@@ -126,11 +126,13 @@ class Initiator {
   const wire::Region* region(uint64_t id) const;
 
   // NOT_FOUND, PERMISSION_DENIED, OUT_OF_RANGE, INVALID_ARGUMENT: it cannot be right, and nothing
-  // has begun; nor has it after std::bad_alloc. Without a device, fill() is due.
-  Result<Ref<Access>> submit(const AccessRequest& request, Hold hold, std::function<void()> told);
+  // has begun, and `hold` and `told` are still the caller's; nor has it after std::bad_alloc.
+  // Without a device, fill() is due.
+  Result<Ref<Access>> submit(const AccessRequest& request, Hold&& hold,
+                             std::function<void()>&& told);
   // Likewise; its requests have been checked by check(). `value`: instead of the signal's.
-  Result<Ref<Access>> submit(Ref<const AccessBatch> batch, std::optional<uint64_t> value, Hold hold,
-                             std::function<void()> told);
+  Result<Ref<Access>> submit(Ref<const AccessBatch> batch, std::optional<uint64_t> value,
+                             Hold&& hold, std::function<void()>&& told);
   // Whether each request can be right, as far as this end knows.
   Status check(const AccessBatch& batch) const;
   // What is submitted from now on begins once all before it has ended.

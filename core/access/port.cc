@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "access/port.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "base/shortage.h"
 #include "wire/bytes.h"
@@ -69,10 +71,14 @@ Result<uint64_t> AccessPort::expose(std::byte* data, size_t size, Rights rights,
   if ((shared && maps_) || block)
     if (auto made = Door::make(); made) door = std::move(*made);  // else by frames
   bool backlog, starved = false;
+  std::vector<Ref<Grant>> left;  // let go of without the lock
   {
     Link::Sending sending(link_);
     if (Status status = usable(sending); !status.ok()) return status;
-    std::erase_if(leaving_, [](const Ref<Grant>& grant) { return grant->left(); });
+    const auto at = std::partition(leaving_.begin(), leaving_.end(),
+                                   [](const Ref<Grant>& grant) { return !grant->left(); });
+    left.assign(at, leaving_.end());
+    leaving_.erase(at, leaving_.end());
     if (target_.regions() == wire::kMaxRegions)
       return Status{Code::kResourceExhausted,
                     text({wire::kMaxRegions, " regions are exposed on this link already"})};

@@ -334,7 +334,8 @@ void Sender::start_chunk() {
 void Sender::finish(Transfer& transfer) {
   if (std::exchange(transfer.open, false)) --open_;
   if (transfer.outgoing) transfer.outgoing->free();
-  transfer.outgoing = nullptr;
+  Hold told(std::move(transfer.outgoing));
+  spend(told);
   unwaited(transfer, 0);
   spend(transfer.memory);
   for (BulkSegment& segment : transfer.segments) spend(segment.hold);

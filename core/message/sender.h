@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/shortage.h"
 #include "base/trace.h"
 #include "engine/event.h"
 #include "message/byte_queue.h"
@@ -106,8 +107,8 @@ class Sender {
   size_t gather(std::span<iovec> room);
   void sent(size_t bytes);
 
-  // The owners of what is no longer read. Let go of them without the link's locks: what they do
-  // then is their own.
+  // The owners of what is no longer read, and of events that were told. Let go of them without the
+  // link's locks: what they do then is their own.
   std::vector<Hold> take_spent() { return std::exchange(spent_, {}); }
 
   // Messages that wait until fewer before them are unfinished.
@@ -196,8 +197,9 @@ class Sender {
   void issue_ready_to_sends(const std::shared_ptr<Transfer>& transfer);
   void start_chunk();
   void finish(Transfer& transfer);
-  void spend(Hold& hold) {
-    if (hold) spent_.push_back(std::move(hold));
+  // Without memory for its place it is let go of here: a link that is lost goes on to the next.
+  void spend(Hold& hold) noexcept {
+    if (hold && !has_memory_for([&] { spent_.push_back(std::move(hold)); })) hold = nullptr;
   }
   void abort(const Transfer& transfer);
   // Gives up the first push that is meant: the peer drops it, or gets it whole.

@@ -29,6 +29,15 @@ void withdraw(End& end, const Ref<Outgoing>& outgoing) {
   end.reclaim();  // frees the memory
 }
 
+// Of all that the sender offers.
+size_t gathered(Sender& sender) {
+  std::array<iovec, 8> room;
+  const size_t runs = sender.gather(room);
+  size_t bytes = 0;
+  for (size_t i = 0; i < runs; ++i) bytes += room[i].iov_len;
+  return bytes;
+}
+
 // False once the whole message was sent before `budget` was spent.
 bool withdraw_after(size_t budget, size_t piece, Bulk bulk) {
   INFO("withdrawn after " << budget << " bytes and steps, bulk " << static_cast<int>(bulk)
@@ -138,6 +147,35 @@ TEST_CASE("withdraw: in the last chunk the peer gets the whole message, and no A
   REQUIRE(link.b.received.size() == 1);
   CHECK(same(link.b.received[0], sample));
   check_idle(link.a);
+}
+
+TEST_CASE("withdraw: whoever owns the event of a message is let go of by who takes what is spent") {
+  FakeLink link({tiny(Bulk::kPush)});
+  Sender& sender = link.a.sender;
+  size_t live = 0;
+  const Bytes bytes(200);
+  OutSegment segment;
+  segment.data = bytes.data();
+  segment.size = bytes.size();
+  Event event;
+  Ref<Outgoing> outgoing =
+      sender.submit(1, {}, {&segment, 1}, &event, make_ref<Held>(Bytes(1), live)).value();
+  REQUIRE(outgoing);
+  SUBCASE("sent") {
+    outgoing = nullptr;
+    while (sender.pending()) sender.sent(gathered(sender));
+  }
+  SUBCASE("withdrawn") {
+    CHECK(sender.withdraw(outgoing));
+    outgoing = nullptr;
+  }
+  SUBCASE("lost") {
+    outgoing = nullptr;
+    sender.drop();
+  }
+  CHECK(live == 1);
+  (void)sender.take_spent();
+  CHECK(live == 0);
 }
 
 TEST_CASE("withdraw: of a message that was sent, or twice, changes nothing") {
