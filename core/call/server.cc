@@ -4,14 +4,15 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
-#include <new>
+#include <optional>
 
 #include "base/mutex.h"
+#include "base/shortage.h"
 
 namespace tw {
 
 // After close() nobody is in next() any more, but peers may still hold leases: the background then
-// polls in its place, until the last link has gone.
+// polls in its place, at events and when a timer is due, until the last link has gone.
 class Server::Drain final : public Watcher {
  public:
   explicit Drain(Ref<Server> server) : server_(std::move(server)) {}
@@ -24,21 +25,39 @@ class Server::Drain final : public Watcher {
     if (!watch) return watch.status();
     background_ = *background;
     watch_ = *watch;
+    server_->poller_->wake();  // to look at its timers
     return {};
   }
 
  private:
-  void on_event(uint32_t, uint32_t) override {
+  void on_event(uint32_t, uint32_t) override { poll(); }
+  void on_timer() override {
+    {
+      const MutexLock lock(mutex_);
+      timer_.reset();
+    }
+    poll();
+  }
+  void poll() {
     server_->poller_->poll(0);
-    if (!server_->deserted()) return;
+    const bool over = server_->deserted();
+    const Nanos next = over ? kForever : server_->poller_->idle_until();
     const MutexLock lock(mutex_);
-    background_->unwatch(watch_, server_->poller_->fd());
+    if (timer_ && timer_->first != next) {
+      background_->cancel_timer(*timer_);
+      timer_.reset();
+    }
+    if (over)
+      background_->unwatch(watch_, server_->poller_->fd());
+    else if (!timer_ && next != kForever)
+      timer_ = background_->add_timer(next, Ref<Watcher>::share(this));
   }
 
   const Ref<Server> server_;
   Mutex mutex_;  // guards what follows: the first event may come before begin() is through
   Poller* background_ TW_GUARDED_BY(mutex_) = nullptr;
   Poller::Watch watch_ TW_GUARDED_BY(mutex_) = 0;
+  std::optional<Poller::Timer> timer_ TW_GUARDED_BY(mutex_);  // for the server's next one
 };
 
 Result<Ref<Server>> Server::create(uint64_t max_message) {
@@ -175,12 +194,10 @@ void Server::drain() {
     const MutexLock lock(mutex_);
     if (polling_ != 0 || ports_.empty() || std::exchange(drain_begun_, true)) return;
   }
-  try {
-    (void)make_ref<Drain>(Ref<Server>::share(this))->begin();
-  } catch (const std::bad_alloc&) {
-    // Nobody would see leases come home.
-    each_port([](ServerPort& port) { port.link().starve(); });
-  }
+  bool begun = false;
+  (void)has_memory_for([&] { begun = make_ref<Drain>(Ref<Server>::share(this))->begin().ok(); });
+  // Nobody would see leases come home.
+  if (!begun) each_port([](ServerPort& port) { port.link().starve(); });
 }
 
 void Server::forget(ServerPort& port) {

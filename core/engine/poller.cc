@@ -175,6 +175,12 @@ bool Poller::poll(Nanos deadline) {
   return !signal;
 }
 
+Nanos Poller::idle_until() {
+  const MutexLock lock(mutex_);
+  sleeping_until_ = timers_.empty() ? kForever : timers_.begin()->first.first;
+  return sleeping_until_;
+}
+
 void Poller::wake() {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t n = ::write(wake_.get(), &one, sizeof one);

@@ -55,6 +55,9 @@ class Poller {
   // Handles events until one batch is done, the deadline passes, wake() is called (true) or a
   // signal arrives (false).
   bool poll(Nanos deadline);
+  // For one who polls only while fd() is readable: when its timers want the next poll(), which may
+  // be kForever. One that is added before that makes fd() readable.
+  Nanos idle_until();
   // Makes the present or the next poll() return.
   void wake();
 

@@ -218,6 +218,29 @@ TEST_CASE_TEMPLATE("ending: a closed server ends the calls under way at both end
   CHECK(eventually([&] { return ports_of(server.house.server()).empty(); }));
 }
 
+// Its peer seems to have some of it yet to take, the first times that somebody looks.
+class Behind final : public SealedTransport {
+ public:
+  explicit Behind(std::unique_ptr<Transport> inner)
+      : SealedTransport(std::move(inner), SealKey{}, SealKey{}) {}
+  bool undelivered() override { return looks_.fetch_add(1) < 3; }
+
+ private:
+  std::atomic<int> looks_{0};
+};
+
+TEST_CASE("ending: a closed server that nobody polls looks after its links when it is time") {
+  const auto server = Server::create(1 << 20).value();
+  TransportPair pair = Tcp::make();
+  Peer peer;
+  peer.address = "unix:";
+  peer.pid = getpid();
+  REQUIRE(server->join({std::make_unique<Behind>(std::move(pair.a)), std::move(peer)}, 1 << 20, {})
+              .ok());
+  server->close();
+  CHECK(eventually([&] { return ports_of(*server).empty(); }));
+}
+
 TEST_CASE_TEMPLATE("ending: a closed client ends the calls under way at both ends", Way,
                    TENSORWIRE_LINKS) {
   Open server;

@@ -41,7 +41,7 @@ class Cipher {
   uint64_t position_ = 0;
 };
 
-class SealedTransport final : public Transport {
+class SealedTransport : public Transport {
  public:
   SealedTransport(std::unique_ptr<Transport> inner, const SealKey& out, const SealKey& in)
       : inner_(std::move(inner)), profile_(inner_->profile()), out_(out), in_(in) {
