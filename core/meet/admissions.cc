@@ -38,11 +38,24 @@ Result<Admissions::Ticket> Admissions::mint(int connections, Nanos ttl, Nanos at
     evict();
     ticket.evicted = true;
   }
-  const auto of = sources_.try_emplace(std::string(source)).first;
-  Entry entry{ticket.secret, {client, {}, {}}, at + ttl, connections, connections, 0, of, {}};
-  entry.place = of->second.insert(of->second.end(), ticket.session);
-  ends_.emplace(entry.deadline, ticket.session);
-  entries_.emplace(ticket.session, std::move(entry));
+  // All that takes memory comes before the first change.
+  Sources source_of;
+  source_of.try_emplace(std::string(source));
+  std::list<wire::SessionId> place{ticket.session};
+  std::set<std::pair<Nanos, wire::SessionId>> end{{at + ttl, ticket.session}};
+  const auto [entry, fresh] = entries_.try_emplace(ticket.session, Entry{ticket.secret,
+                                                                         {client, {}, {}},
+                                                                         at + ttl,
+                                                                         connections,
+                                                                         connections,
+                                                                         0,
+                                                                         {},
+                                                                         place.begin()});
+  sources_.merge(source_of);
+  const auto of = sources_.find(source);
+  of->second.splice(of->second.end(), place);
+  ends_.merge(end);
+  entry->second.source = of;
   return ticket;
 }
 

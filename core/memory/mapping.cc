@@ -81,8 +81,16 @@ bool SlabMapping::enter(size_t begin, size_t end) {
   if (joined.written) return false;
   if (joined.exposed && touched(joined) && has_private_pages(map_.data() + begin, end - begin))
     return false;
+  if (first == last) {
+    clusters_.emplace(joined_begin, joined);
+    return true;
+  }
+  // Without memory of its own: what was joined must not be lost.
+  auto node = clusters_.extract(first++);
   clusters_.erase(first, last);
-  clusters_.emplace(joined_begin, joined);
+  node.key() = joined_begin;
+  node.mapped() = joined;
+  clusters_.insert(std::move(node));
   return true;
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "base/shortage.h"
 #include "memory/huge_pages.h"
 
 namespace tw {
@@ -140,9 +141,17 @@ void Pool::put(MemoryMap memory) noexcept {
     surplus.push_back(Idle{std::move(memory), index, 0});
     return;
   }
+  const bool room = has_memory_for([&] {
+    mutex_.held();
+    surplus.push_back(Idle{std::move(memory), index, now()});
+    free_[index].push_back(surplus.begin());
+  });
+  if (!room) {
+    ++stats_.dropped;
+    return;
+  }
   stats_.idle += size;
-  idle_.push_back(Idle{std::move(memory), index, now()});
-  free_[index].push_back(std::prev(idle_.end()));
+  idle_.splice(idle_.end(), surplus);
   surplus = evict(capacity_, 0);
 }
 

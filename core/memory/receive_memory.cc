@@ -23,9 +23,10 @@ Result<ReceiveMemory::Buffer> ReceiveMemory::get(size_t size) {
   if (const size_t used = in_arena(); size <= limit_ && used <= limit_ - size) {
     if (auto block = arena_->allocate(size)) {
       std::byte* const data = (*block)->data();
-      used_.fetch_add((*block)->capacity(), std::memory_order_relaxed);
-      return Buffer{data, make_ref<Landing>(Ref<ReceiveMemory>::share(this), std::move(*block)),
-                    true};
+      const size_t capacity = (*block)->capacity();
+      Hold landing = make_ref<Landing>(Ref<ReceiveMemory>::share(this), std::move(*block));
+      used_.fetch_add(capacity, std::memory_order_relaxed);  // until the landing goes
+      return Buffer{data, std::move(landing), true};
     }
   }
   auto buffer = pool_->get(size);

@@ -36,7 +36,16 @@ Result<Ref<SharedMemory>> SharedMemories::make(size_t size) {
     if (bytes_ > limit_ - size) return too_much(bytes_);
     bytes_ += size;
   }
-  const auto made = [&]() -> Result<Ref<SharedMemory>> {
+  // Given back unless the memory is there, which does that itself.
+  struct Reserved {
+    ~Reserved() {
+      const MutexLock lock(of.mutex_);
+      of.bytes_ -= bytes;
+    }
+    SharedMemories& of;
+    size_t bytes;
+  } reserved{*this, size};
+  auto made = [&]() -> Result<Ref<SharedMemory>> {
     auto file = make_memfd("tensorwire-shared", file_size);
     if (!file) return file.status();
     if (Status status = seal_memfd(file->get(), kSharedSeals); !status.ok()) return status;
@@ -45,14 +54,13 @@ Result<Ref<SharedMemory>> SharedMemories::make(size_t size) {
     wish_huge_pages(map->data(), map->size());
     auto memory =
         Ref<SharedMemory>::adopt(new SharedMemory(*this, std::move(*file), std::move(*map), size));
+    reserved.bytes = 0;
     new (&memory->words()) SharedWords;
     return memory;
   }();
+  if (!made) return made;
   const MutexLock lock(mutex_);
-  if (made)
-    memories_.emplace((*made)->data(), made->get());
-  else
-    bytes_ -= size;
+  memories_.emplace((*made)->data(), made->get());
   return made;
 }
 

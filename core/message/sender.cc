@@ -441,12 +441,15 @@ template <class Which>
 Sender::Given Sender::give_up(Which&& which) {
   std::shared_ptr<Transfer> transfer;
   if (chunk_of_ && which(*chunk_of_)) {
-    transfer = std::move(chunk_of_);
     if (chunk_begun_) {
-      // The peer has seen this frame's head: its length must follow.
+      // The peer has seen this frame's head: its length must follow. Without memory for that
+      // nothing has changed yet.
       const size_t data = chunk_left_ - chunk_head_left_;
       chunk_copy_.assign(chunk_data_, chunk_data_ + data);
       chunk_data_ = chunk_copy_.data();
+    }
+    transfer = std::move(chunk_of_);
+    if (chunk_begun_) {
       transfer->advance(transfer->next(profile_.chunk_bytes));
     } else {
       chunk_left_ = chunk_head_left_ = 0;

@@ -95,21 +95,24 @@ Kind* Runtime::kind(std::string_view name) const {
 void Runtime::schedule_trim() {
   auto poller = background();
   if (!poller || trimming_.exchange(true, std::memory_order_relaxed)) return;
-  (*poller)->add_timer(now() + kIdle, [this] { trim(); });
+  // Without memory for it the next use tries again.
+  if (!has_memory_for([&] { (*poller)->add_timer(now() + kIdle, [this] { trim(); }); }))
+    trimming_.store(false, std::memory_order_relaxed);
 }
 
 void Runtime::trim() {
   const Nanos idle_before = now() - kIdle;
-  arena_->trim(idle_before);
-  pool_->trim(idle_before);
-  {
+  // What it has no memory for is done by the next one.
+  (void)has_memory_for([&] {
+    arena_->trim(idle_before);
+    pool_->trim(idle_before);
     const MutexLock lock(tenants_mutex_);
     if (const uint64_t drops = arena_->slabs_dropped(); drops != drops_told_) {
-      drops_told_ = drops;
       for (Subscriber* subscriber : subscribers_) subscriber->slabs_dropped();
       for (const auto& kind : kinds_) kind->slabs_dropped();
+      drops_told_ = drops;
     }
-  }
+  });
   trimming_.store(false, std::memory_order_relaxed);
   // Until nothing is idle any more; then the next use begins anew.
   const ArenaStats arena = arena_->stats();

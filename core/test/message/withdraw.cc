@@ -3,8 +3,10 @@
 // drops it, and what comes after it arrives.
 #include <set>
 
+#include "base/shortage.h"
 #include "test/message/fake_link.h"
 #include "test/sanitized.h"
+#include "test/shortage.h"
 
 namespace tw::test {
 namespace {
@@ -147,6 +149,25 @@ TEST_CASE("withdraw: in the last chunk the peer gets the whole message, and no A
   REQUIRE(link.b.received.size() == 1);
   CHECK(same(link.b.received[0], sample));
   check_idle(link.a);
+}
+
+TEST_CASE("withdraw: without memory for the rest of a chunk it can be tried again" *
+          doctest::skip(!kFailsOnDemand)) {
+  FakeLink link({tiny(Bulk::kPush)});
+  auto outgoing = link.a.post({1, {}, {{Bytes(200, std::byte{7}), Owner::kCaller}}});
+  REQUIRE(outgoing.ok());
+  size_t left = wire::kFrameHeaderSize + wire::kSegmentEntrySize + wire::kDataFramePrefixSize + 10;
+  while (left != 0) left -= link.send(link.a, left);
+  Failing failing(1);
+  const bool done = has_memory_for([&] { link.a.sender.withdraw(*outgoing); });
+  REQUIRE(failing.end());
+  CHECK_FALSE(done);
+  CHECK((*outgoing)->borrowed());
+  withdraw(link.a, *outgoing);
+  link.settle();
+  CHECK(link.b.received.empty());
+  check_idle(link.a);
+  check_idle(link.b);
 }
 
 TEST_CASE("withdraw: whoever owns the event of a message is let go of by who takes what is spent") {
