@@ -120,7 +120,7 @@ Ended await_next(const tw_wait* wait, bool& closed, Look&& look) {
 }
 
 // Tells the owner of lent memory, when the last reference goes.
-class Owner final : public RefCounted {
+class Owner : public RefCounted {
  public:
   explicit Owner(const tw_owner& owner) : owner_(owner) {}
   // Gives the context back, and tells nobody.
@@ -129,18 +129,20 @@ class Owner final : public RefCounted {
     return owner_.context;
   }
 
- private:
+ protected:
   ~Owner() override {
     if (owner_.release) owner_.release(owner_.context);
   }
 
+ private:
   tw_owner owner_;
 };
 
 // The owner is told even when there is no memory for its message.
-inline Hold lent_by(const tw_owner& owner) {
+template <class Kind = Owner>
+Hold lent_by(const tw_owner& owner) {
   try {
-    return make_ref<Owner>(owner);
+    return make_ref<Kind>(owner);
   } catch (const std::bad_alloc&) {
     owner.release(owner.context);
     throw;

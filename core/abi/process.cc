@@ -9,6 +9,13 @@ using namespace tw::abi;
 
 namespace {
 
+// Only what was posted with tw_post() is handed back by tw_message_posted(): other memory to
+// receive into has an owner, too, who knows nothing of that.
+class PostedOwner final : public Owner {
+ public:
+  using Owner::Owner;
+};
+
 static_assert(TW_SMALLEST_POSTED == PostedBuffer::kSmallest);
 static_assert(TW_CODE_OK == static_cast<int>(Code::kOk) &&
               TW_CODE_CANCELLED == static_cast<int>(Code::kCancelled) &&
@@ -243,7 +250,7 @@ int tw_message_leased(const tw_message* message) {
 }
 
 void tw_post(void* data, size_t size, const tw_owner* owner) try {
-  const Hold held = lent_by(*owner);
+  const Hold held = lent_by<PostedOwner>(*owner);
   auto runtime = Runtime::get();
   if (!runtime || size < PostedBuffer::kSmallest) return;
   wish_huge_pages(data, size);
@@ -257,8 +264,9 @@ void* tw_message_posted(tw_message* message) {
   if (segments.size() != 1) return nullptr;
   RefCounted* const held = segments[0].hold.get();
   if (!held || typeid(*held) != typeid(PostedBuffer)) return nullptr;
-  const Hold& owner = static_cast<PostedBuffer*>(held)->owner();
-  return owner ? static_cast<Owner*>(owner.get())->disown() : nullptr;
+  RefCounted* const owner = static_cast<PostedBuffer*>(held)->owner().get();
+  if (!owner || typeid(*owner) != typeid(PostedOwner)) return nullptr;
+  return static_cast<PostedOwner*>(owner)->disown();
 }
 tw_buffer* tw_message_buffer(tw_message* message, size_t index) try {
   const InSegment& segment = message->message.segments[index];
