@@ -118,8 +118,8 @@ Status Endpoint::connect(std::span<const uint32_t> own, const wire::VerbsOffer& 
     if (Status status = pairs[i]->connect(peer.pair[i], context_->settings()); !status.ok())
       return status;
   for (QueuePair* const pair : pairs)
-    if (std::find(queues_.begin(), queues_.end(), &pair->queue()) == queues_.end())
-      queues_.push_back(&pair->queue());
+    if (std::ranges::find(queues_, &pair->queue(), &Ref<CompletionQueue>::get) == queues_.end())
+      queues_.push_back(Ref<CompletionQueue>::share(&pair->queue()));
   for (uint32_t i = 0; i < pairs.size(); ++i) {
     QueuePair& pair = *pairs[i];
     pair.queue().attach(pair.number(), sink(), i);
@@ -353,7 +353,7 @@ void Endpoint::on_event(const AsyncEvent& event) {
         if (pair->number() == event.queue_pair && pair->broken()) fail(event.why);
       break;
     case AsyncEvent::Kind::kCompletions:
-      for (const CompletionQueue* queue : queues_)
+      for (const auto& queue : queues_)
         if (queue->handle() == event.completions) fail(event.why);
       break;
     case AsyncEvent::Kind::kPortUp:
@@ -438,20 +438,20 @@ void Endpoint::ring_locked() {
 }
 
 void Endpoint::poll(bool driver) {
-  for (CompletionQueue* queue : queues_) queue->poll(driver ? &sink() : nullptr);
+  for (const auto& queue : queues_) queue->poll(driver ? &sink() : nullptr);
 }
 
 void Endpoint::begin_driving() {
-  for (CompletionQueue* queue : queues_) queue->begin(sink());
+  for (const auto& queue : queues_) queue->begin(sink());
 }
 
 void Endpoint::end_driving() {
-  for (CompletionQueue* queue : queues_) queue->end(sink());
+  for (const auto& queue : queues_) queue->end(sink());
 }
 
 size_t Endpoint::prepare_sleep(std::span<int> channels) {
   size_t count = 0;
-  for (CompletionQueue* queue : queues_)
+  for (const auto& queue : queues_)
     if (queue->prepare_sleep(sink()) && count < channels.size())
       channels[count++] = queue->channel();
   return count;

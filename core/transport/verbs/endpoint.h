@@ -208,10 +208,11 @@ class Endpoint final : public Observer, private Sink {
   const Fd bell_;
   Fd side_;
 
-  uint32_t depth_ = 0;                    // receive buffers, and as many to send
-  uint32_t stride_ = 0;                   // bytes of each
-  Ref<Registration> memory_;              // of the buffers
-  std::vector<CompletionQueue*> queues_;  // of the queue pairs, each once
+  uint32_t depth_ = 0;        // receive buffers, and as many to send
+  uint32_t stride_ = 0;       // bytes of each
+  Ref<Registration> memory_;  // of the buffers
+  // Of the queue pairs, each once. A timer may come after the pairs have gone.
+  std::vector<Ref<CompletionQueue>> queues_;
 
   mutable Mutex mutex_;  // guards what follows
   std::vector<std::unique_ptr<QueuePair>> pairs_ TW_GUARDED_BY(mutex_);

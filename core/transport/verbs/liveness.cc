@@ -39,6 +39,10 @@ void Endpoint::expect_progress() {
 }
 
 void Endpoint::check_progress(Nanos time) {
+  {
+    const MutexLock lock(mutex_);
+    if (stopped_) return;
+  }
   poll(false);  // what has completed while this process did not run
   const MutexLock lock(mutex_);
   expecting_.reset();
