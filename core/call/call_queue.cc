@@ -29,6 +29,7 @@ Result<bool> CallQueue::add_to(Ref<Parcel>& message) {
   if (!header) return header.status();
   if (header->has(flag::kCancel)) {
     entries_.erase(at);
+    forget_gone();
     return true;
   }
   if (header->has(flag::kStart)) return wire::protocol_error({"a call was started twice"});
@@ -42,6 +43,12 @@ Result<bool> CallQueue::add_to(Ref<Parcel>& message) {
   entry.ended = entry.ended || header->has(flag::kEnd);
   entry.messages.push(std::move(message));
   return true;
+}
+
+// A client that starts calls and cancels them leaves no more behind than those that wait.
+void CallQueue::forget_gone() {
+  if (order_.size() > 2 * entries_.size() + kMostGone)
+    std::erase_if(order_, [this](uint64_t stream) { return !entries_.contains(stream); });
 }
 
 bool CallQueue::pop(Entry& entry) {

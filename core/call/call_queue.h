@@ -44,6 +44,10 @@ class CallQueue {
   }
 
  private:
+  static constexpr size_t kMostGone = 64;
+
+  void forget_gone();
+
   std::unordered_map<uint64_t, Entry> entries_;  // by stream
   std::deque<uint64_t> order_;                   // streams; some may have been cancelled
 };

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// The calls of a link that wait for their turn.
+#include "call/call_queue.h"
+
+#include <doctest/doctest.h>
+
+#include <vector>
+
+#include "test/shortage.h"
+#include "wire/call_header.h"
+
+namespace tw::test {
+namespace {
+
+Ref<Parcel> parcel(uint64_t stream, uint8_t flags) {
+  wire::CallHeader header;
+  header.flags = flags;
+  if ((flags & wire::call_flag::kStart) != 0) header.method = "/t/Wait";
+  if ((flags & wire::call_flag::kCancel) != 0) header.code = Code::kCancelled;
+  std::vector<std::byte> bytes(wire::call_header_size(header));
+  wire::encode_call_header(bytes.data(), header);
+  return Parcel::whole(stream, bytes, {}, {});
+}
+
+TEST_CASE("call queue: calls that are started and cancelled leave nothing behind" *
+          doctest::skip(!kFailsOnDemand)) {
+  CallQueue queue;
+  REQUIRE(queue.add(parcel(1, wire::call_flag::kStart), kForever, 1 << 20, true));
+  const auto round = [&](uint64_t stream) {
+    REQUIRE(queue.add(parcel(stream, wire::call_flag::kStart), kForever, 1 << 20, true));
+    Ref<Parcel> cancel = parcel(stream, wire::call_flag::kCancel);
+    REQUIRE(queue.add_to(cancel).value());
+  };
+  for (uint64_t stream = 3; stream < 1000; stream += 2) round(stream);
+  const size_t before = live_bytes();
+  for (uint64_t stream = 1001; stream < 60'000; stream += 2) round(stream);
+  CHECK(live_bytes() <= before + (32 << 10));
+  CallQueue::Entry entry;
+  REQUIRE(queue.pop(entry));
+  CHECK(entry.messages.front().stream() == 1);
+  CHECK_FALSE(queue.pop(entry));
+}
+
+}  // namespace
+}  // namespace tw::test
