@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "memory/huge_pages.h"
+#include "test/shortage.h"
 
 namespace tw {
 namespace {
@@ -135,6 +136,21 @@ TEST_CASE("pool: trim") {
   pool->trim();
   CHECK(pool->stats().idle == 0);
   CHECK(pool->stats().dropped == 2);
+}
+
+TEST_CASE("pool: a buffer that there is no memory to note is not kept" *
+          doctest::skip(!test::kFailsOnDemand)) {
+  const auto pool = make_ref<Pool>(size_t{1} << 20);
+  for (const int n : {1, 2}) {
+    CAPTURE(n);
+    Ref<PoolBuffer> buffer = pool->get(100'000).value();
+    test::Failing failing(n);
+    buffer = nullptr;
+    REQUIRE(failing.end());
+    CHECK(pool->stats().used == 0);
+    CHECK(pool->stats().idle == 0);
+    CHECK(pool->stats().dropped == static_cast<uint64_t>(n));
+  }
 }
 
 TEST_CASE("pool: buffers keep it alive") {
