@@ -220,6 +220,9 @@ def test_machines_are_tasks_unless_they_are_named() -> None:
     assert {(edge.source, edge.target) for edge in found} == {("a", "b"), ("b", "a")}
     with pytest.raises(graph.ScopeError, match="no operation of the graph is on a task"):
         graph.trace(tf.Graph(), [])
+    step = tf.function(lambda: tf.constant(1.0)).get_concrete_function()
+    with pytest.raises(TypeError, match=r"not of a .*Function: graph.edges takes"):
+        graph.trace(step, [])
 
 
 def test_a_saved_model_and_a_graph_in_a_file(tmp_path: Path) -> None:

@@ -111,7 +111,8 @@ def trace(
     default, of a ``tf.Graph``, all its variables). Operations without a device are on the first
     task that is no parameter server, as in the session of a worker.
 
-    Raises ScopeError for a graph without tasks, and what TensorFlow raises.
+    Raises ScopeError for a graph without tasks, TypeError for what is no graph, and what TensorFlow
+    raises.
     """
     from tensorwire.graph import tensorflow_steps
 

@@ -72,6 +72,11 @@ def trace(
     of_step = feeds if callable(feeds) else lambda _: feeds or {}
     if session is not None:
         return sent((_run(session, fetches, of_step(step)) for step in range(steps)), machines)
+    if not isinstance(graph, (tf.Graph, v1.GraphDef)):
+        raise TypeError(
+            f"steps are run of a tf.Graph or a GraphDef, not of a {type(graph).__name__}: "
+            "graph.edges takes what has no steps, such as a ConcreteFunction"
+        )
     if initialize is None and isinstance(graph, tf.Graph):
         variables = graph.get_collection(v1.GraphKeys.GLOBAL_VARIABLES)
         initialize = [variable.initializer for variable in variables]
