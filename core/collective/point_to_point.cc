@@ -84,6 +84,7 @@ Status send_message(Members& members, int rank, uint64_t tag, std::span<OutSegme
   };
   auto begun = begin_message(members, rank, tag, segments, wait);
   if (!begun) return late(begun.status());
+  if (begun->copied()) return {};
   const Status left = await_departure(members, rank, *begun, wait);
   // All of it is on its way by now, or the link is lost, which frees what it has not sent.
   if (!left.ok() && members.tagged(rank).withdraw(*begun)) return late(left);

@@ -64,7 +64,9 @@ class TaggedReceive final : public RefCounted {
 class TaggedSend {
  public:
   // The caller's memory is its own again.
-  bool ended() const { return !outgoing_ || !outgoing_->borrowed(); }
+  bool ended() const { return copied() || !outgoing_->borrowed(); }
+  // It was when the message began, and the link looks after the rest.
+  bool copied() const { return !outgoing_; }
 
  private:
   friend class TaggedPort;
