@@ -42,8 +42,8 @@ _TRAIN: Final = (
     "--num_batches {} --num_warmup_batches 3 --rounds 1{}"
 )
 TRAINED: Final = (
-    ("alexnet", 2, 20, True),
-    ("vgg16", 1, 20, False),
+    ("alexnet", 2, 15, True),
+    ("vgg16", 1, 10, False),
     ("fcn5", 32, 20, False),
     ("fcn5", 1, 20, False),
     ("resnet50", 8, 12, False),
@@ -60,10 +60,14 @@ _AGAIN: Final = (
 )
 _SERIALIZED: Final = (
     "tensorwire bench p2p-latency --scheme uniform,skew --mode non-serialized,serialized "
-    f"--origin ordinary --reads no --no-limits --rounds 3{_BRIEF}"
+    f"--origin ordinary --reads no --no-limits{_BRIEFEST}"
 )
 _KEPT_MEMORY: Final = "MALLOC_TRIM_THRESHOLD_=67108864 MALLOC_MMAP_THRESHOLD_=33554432"
 """What docs/tuning.md tells to set."""
+
+LEAST_ROUNDS: Final = 5
+FEWER_ROUNDS: Final = {"training", "weights", "sizes", "channels", "collectives"}
+"""Sets with commands that take too long for so many."""
 
 SETS: Final[dict[str, Set]] = {
     "rpc": Set(
@@ -107,7 +111,7 @@ SETS: Final[dict[str, Set]] = {
         "Eight threads of a client that call at the same time. Ratios are by calls in all.",
         [
             "tensorwire bench rpc --callers 8 --sizes 8,512K,64M --cases request,pull "
-            "--origin ordinary --reads no --no-limits --rounds 3 --seconds 0.15"
+            "--origin ordinary --reads no --no-limits --seconds 0.09"
         ],
         70,
     ),
@@ -116,9 +120,9 @@ SETS: Final[dict[str, Set]] = {
         "What gRPC programs hand over as it is: ready bytes, and generated protobuf messages.",
         [
             "tensorwire bench rpc --payload bytes,protobuf --sizes 1M,64M --cases request,pull "
-            "--reads no --no-limits"
+            "--reads no --no-limits --seconds 0.1"
         ],
-        110,
+        80,
         headline=True,
     ),
     "protobuf": Set(
@@ -127,15 +131,15 @@ SETS: Final[dict[str, Set]] = {
         "tensorwire.protobuf.",
         [
             "tensorwire bench rpc --payload protobuf,protobuf-codec --sizes 8,1M,64M "
-            "--cases request,pull --reads yes --rounds 3 --seconds 0.1"
+            "--cases request,pull --reads yes --seconds 0.06"
         ],
         75,
     ),
     "tensorflow": Set(
         "Steps of TensorFlow sessions",
         "Whole steps of a stock TensorFlow between two processes, by its own gRPC and by ours.",
-        ["tensorwire bench tensorflow --sizes 4,1M,16M,64M,256M"],
-        120,
+        ["tensorwire bench tensorflow --sizes 4,1M,16M,64M,256M --seconds 0.3"],
+        85,
         headline=True,
     ),
     "training": Set(
@@ -147,7 +151,7 @@ SETS: Final[dict[str, Set]] = {
             for model, batch, batches, tcp in TRAINED
             for way in ("", *([" --transport tcp"] if tcp else []))
         ],
-        405,
+        335,
     ),
     "tf-grpc": Set(
         "TF-gRPC-Bench",
@@ -175,7 +179,7 @@ SETS: Final[dict[str, Set]] = {
         "call keeps both of them busy, and calls by futures cost more than there is to fill.",
         [
             "tensorwire bench p2p-latency --scheme uniform,random,skew --origin ordinary "
-            f"--reads no --without {_STEPS},chunking --no-limits --rounds 3{_BRIEFEST}",
+            f"--reads no --without {_STEPS},chunking --no-limits{_BRIEFEST}",
             "tensorwire bench p2p-latency --categories small --buffers 100 --reads no "
             f"--without {_STEPS} --no-limits{_BRIEFEST}",
             "tensorwire bench p2p-latency --categories medium --reads no "
@@ -225,26 +229,24 @@ SETS: Final[dict[str, Set]] = {
         "Whole training steps with PyTorch's back end of ours and with gloo: with hardly any "
         "computing, and with so much that it fills both processors.",
         [
-            "tensorwire bench torch --cases ddp --sizes 96M --compute 0 --rounds 3",
-            "tensorwire bench torch --cases ddp,fsdp,zero --sizes 6M,16M,64M --rounds 3 "
-            "--seconds 0.5",
+            "tensorwire bench torch --cases ddp --sizes 96M --compute 0",
+            "tensorwire bench torch --cases ddp,fsdp,zero --sizes 6M,16M,64M --seconds 0.3",
         ],
-        85,
+        135,
     ),
     "mirrored": Set(
         "MultiWorkerMirroredStrategy",
         "Whole training steps of a stock TensorFlow between two workers, by its own ring over gRPC "
         "and by our groups.",
-        ["tensorwire bench tensorflow --cases mirrored --transport shm --rounds 3"],
-        25,
+        ["tensorwire bench tensorflow --cases mirrored --transport shm"],
+        50,
     ),
     "remote": Set(
         "Remote memory",
         "One-sided access to the memory of another process.",
         [
-            "tensorwire bench remote --peers nixl,mpi --rounds 3 --seconds 0.1",
-            "tensorwire bench remote --cases jax,jax_published --peers jax --rounds 3 "
-            "--seconds 0.1",
+            "tensorwire bench remote --peers nixl,mpi --seconds 0.06",
+            "tensorwire bench remote --cases jax,jax_published --peers jax --seconds 0.06",
         ],
         60,
     ),
@@ -261,7 +263,7 @@ SETS: Final[dict[str, Set]] = {
     "queue": Set(
         "Queues",
         "Several processes put arrays into a bounded queue, one gets them.",
-        ["tensorwire bench queue --rounds 3"],
+        ["tensorwire bench queue --seconds 0.3"],
         50,
     ),
     "channels": Set(
@@ -269,7 +271,7 @@ SETS: Final[dict[str, Set]] = {
         "A step computes, then averages the gradients of a model over all ranks, by each channel "
         "from one rank to four: how training scales.",
         ["tensorwire bench channels --model googlenet --ranks 1,2,4 --rounds 3 --seconds 0.3"],
-        125,
+        180,
     ),
     "links": Set(
         "Thresholds that were measured",
