@@ -282,7 +282,7 @@ def pid_of(connection: socket.socket) -> int:
 
 def test_messages_are_timed_one_by_one_and_others_than_two_ranks_rest() -> None:
     works = plan(["ping_pong", "stream"], [64], 3, "float32")
-    with ranks.start(OURS, 3, "float32") as group:
+    with ranks.start(OURS, 3, "float32", "cpu") as group:
         for work, count in zip(works, (2, 64), strict=True):
             visit = group.visit(work, 0.001)
             assert visit.calls % count == 0
