@@ -20,8 +20,6 @@ CUDA = torch.device("cuda", 0)
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
 OP = dist.ReduceOp
-IN_PLACE = 1 << 20
-"""Bytes from which devices read each other's memory."""
 
 
 def message_of(call: Callable[[], Any]) -> str:
@@ -391,7 +389,7 @@ def uneven_exchange(rank: int, size: int) -> bool:
     given = torch.full((sum(gives), 300_000), float(rank), device=CUDA)
     dist.all_to_all_single(out, given, takes, gives)
     wanted = torch.cat([torch.full((takes[each],), float(each)) for each in range(size)])
-    return torch.equal(out[:, 7].cpu(), wanted)
+    return bool(torch.equal(out[:, 7].cpu(), wanted))
 
 
 def disagree(rank: int, size: int, how: str) -> str:

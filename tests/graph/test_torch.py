@@ -146,6 +146,11 @@ def test_values_that_are_written_and_used_elsewhere() -> None:
         y[0].fill_(1)
         return z
 
+    def by_an_attribute(y: Any, second: Any) -> Any:
+        z = second(y)
+        y.T.mul_(2)
+        return z
+
     def by_an_option(y: Any, second: Any) -> Any:
         z = second(y)
         nn.functional.relu(y, inplace=True)
@@ -154,7 +159,7 @@ def test_values_that_are_written_and_used_elsewhere() -> None:
     def by_its_taker(y: Any, second: Any) -> Any:
         return second(y).add_(1) + y
 
-    for wrong in (before, by_a_view, by_an_element, by_an_option):
+    for wrong in (before, by_a_view, by_an_element, by_an_attribute, by_an_option):
         with pytest.raises(graph.ScopeError, match="in place"):
             _cut(wrong)
     assert _cut(lambda y, second: second(y.relu_())).edges()  # sent when it is done

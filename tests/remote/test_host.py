@@ -279,6 +279,27 @@ def test_what_was_not_given_back_in_time_is_given_back_again(
     assert set(shared.host._allocations) == before
 
 
+def test_a_close_whose_answer_was_late_takes_no_other_tensor_away(
+    shared: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exposed, one = shared.opened(4)
+    two = shared.device.open(exposed.handle)
+    ask = remote.Device._ask
+
+    def asked(*arguments: Any) -> Any:
+        ask(*arguments)
+        raise remote.DeadlineExceededError("no answer in time")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(remote.Device, "_ask", asked)
+        with pytest.raises(remote.DeadlineExceededError):
+            one.close()
+    one.close()
+    assert two.read().tolist() == [0, 0, 0, 0]
+    two.close()
+    assert not exposed._grants
+
+
 def test_what_devices_on_one_link_open_is_counted(shared: Pair) -> None:
     exposed, one = shared.opened(4)
     again = remote.connect(shared.device.peer)
@@ -415,8 +436,8 @@ def test_a_request_that_cannot_be_meant_is_refused(shared: Pair, asked: msgspec.
 def test_giving_back_what_is_another_ones_has_no_effect(shared: Pair) -> None:
     mine = shared.device.allocate(4)
     with remote.connect(shared.target, transport="tcp") as other:
-        other._ask("Close", messages.Close(mine.handle.number), None, PATIENCE)
-        other._ask("Close", messages.Close(12345), None, PATIENCE)
+        other._ask("Close", messages.Close(mine.handle.number, 1), None, PATIENCE)
+        other._ask("Close", messages.Close(12345, 1), None, PATIENCE)
     assert mine.read().tolist() == [0, 0, 0, 0]
 
 
@@ -429,7 +450,7 @@ def test_an_owner_that_lies_of_its_tensors_is_not_believed(
 
     def lying(self: remote.Exposed, native: Any) -> messages.Opened:
         said = whole(self, native)
-        return messages.Opened(handle, said.region, said.signal, said.rights)
+        return messages.Opened(handle, said.region, said.signal, said.rights, said.opening)
 
     monkeypatch.setattr(remote.Exposed, "open", lying)
     with pytest.raises(remote.RemoteError, match="has opened 16 bytes as a tensor of"):

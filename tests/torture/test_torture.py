@@ -83,7 +83,10 @@ def test_a_small_round(parts: list[str], tmp_path: Path) -> None:
     rows = json.loads(file.read_text())
     assert [row["failures"] for row in rows if row["failures"]] == []
     assert done.returncode == 0, done.stdout
-    assert all(row["attempts"] or row["torment"].startswith("soak") for row in rows)
+    # Nothing was tried where the kernel gives this user no networks of its own.
+    tried = [row for row in rows if not row["torment"].startswith(("soak", "hosts cut off"))]
+    assert all(row["attempts"] for row in tried)
+    assert all(row["attempts"] or row["note"] for row in rows)
 
 
 def test_the_page_takes_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import torch.fx
 
@@ -15,6 +15,24 @@ from tensorwire.graph.places import ScopeError
 Node = Any
 """``torch.fx.Node``."""
 Place = TypeVar("Place")
+_WRITERS: Final = frozenset(
+    [
+        operator.setitem,
+        operator.iadd,
+        operator.isub,
+        operator.imul,
+        operator.imatmul,
+        operator.itruediv,
+        operator.ifloordiv,
+        operator.imod,
+        operator.ipow,
+        operator.ilshift,
+        operator.irshift,
+        operator.iand,
+        operator.ior,
+        operator.ixor,
+    ]
+)
 
 
 def check(module: torch.fx.GraphModule, places: Mapping[Node, Place]) -> None:
@@ -68,7 +86,7 @@ def _origins(module: torch.fx.GraphModule) -> dict[Node, Node]:
 
 def _lent(module: torch.fx.GraphModule, node: Node) -> Iterator[Node]:
     """Arguments in whose memory the result lies."""
-    if node.target is operator.getitem or _in_place(module, node):
+    if node.target in (operator.getitem, getattr) or _in_place(module, node):
         yield from (each for each in node.args[:1] if isinstance(each, torch.fx.Node))
     for schema in _schemas(node):
         if any(each.alias_info is not None for each in schema.returns):
@@ -84,7 +102,7 @@ def _written(module: torch.fx.GraphModule, node: Node) -> Iterator[Node]:
         for value, own in zip(node.args, inputs, strict=False):
             if own in changed and isinstance(value, torch.fx.Node):
                 yield value
-    if node.target is operator.setitem or _in_place(module, node):
+    if node.target in _WRITERS or _in_place(module, node):
         yield node.args[0]
     for schema in _schemas(node):
         yield from (value for value, info in _arguments(node, schema) if info and info.is_write)
@@ -115,8 +133,6 @@ def _schemas(node: Node) -> list[Any]:
     if node.op not in ("call_function", "call_method"):
         return []
     name = target if node.op == "call_method" else getattr(target, "__name__", "")
-    if getattr(target, "__module__", "") == "_operator" and name.startswith("i"):
-        name = f"{name[1:]}_"  # iadd is add_
     packet = getattr(torch.ops.aten, name, None) if name.isidentifier() else None
     if packet is None or name.startswith("__"):
         return []

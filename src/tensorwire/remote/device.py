@@ -166,7 +166,7 @@ class Device(AbstractContextManager["Device"]):
             opened.region,
             opened.signal,
             Rights(opened.rights),
-            partial(self._close, number),
+            partial(self._close, number, opened.opening),
         )
         try:
             return RemoteTensor(region, *self._layout(opened, part))
@@ -200,7 +200,7 @@ class Device(AbstractContextManager["Device"]):
             raise ValueError("the handle is of a part that does not lie within the tensor")
         return layout, dtype
 
-    def _close(self, number: int, ends: float | None = None) -> None:
+    def _close(self, number: int, opening: int, ends: float | None = None) -> None:
         """What was opened last of this number, or allocated. Where it raises, that stays open."""
         with self._lock:
             if self._opened[number] == 0:
@@ -210,7 +210,7 @@ class Device(AbstractContextManager["Device"]):
             left = CONTROL_SECONDS if ends is None else max(0.001, ends - monotonic())
             try:
                 with suppress(PeerLostError):
-                    self._ask("Close", messages.Close(number), None, left)
+                    self._ask("Close", messages.Close(number, opening), None, left)
             except BaseException:
                 with self._lock:
                     self._opened[number] += 1

@@ -35,12 +35,12 @@ _ALL = Rights.READ | Rights.WRITE | Rights.UPDATE
 
 
 class _Grant(NamedTuple):
-    """What the link of one peer knows. opened: how often."""
+    """What the link of one peer knows. openings: those that were not closed."""
 
     rights: Rights
     data: _core.Region | None
     signal: _core.Region | None
-    opened: int
+    openings: frozenset[int]
 
 
 class Given(NamedTuple):
@@ -81,6 +81,7 @@ class Exposed(AbstractContextManager["Exposed"]):
         self._peers = dict(given.peers)
         self._grants: dict[_core.Peer, _Grant] = {}
         self._leaving: dict[_core.Peer, list[_core.Region]] = {}  # that each may still be amid
+        self._openings = 0  # of all peers, so far
         self._concealed = False
 
     @property
@@ -182,7 +183,9 @@ class Exposed(AbstractContextManager["Exposed"]):
             grant = self._grants.get(native)
             if grant is None:
                 grant = self._make(native, rights)
-            grant = self._grants[native] = grant._replace(opened=grant.opened + 1)
+            opening = self._openings = self._openings + 1
+            openings = grant.openings | {opening}
+            grant = self._grants[native] = grant._replace(openings=openings)
         if not native.alive:  # it may have been said before that it is gone
             self.lost(native)
         return Opened(
@@ -190,6 +193,7 @@ class Exposed(AbstractContextManager["Exposed"]):
             0 if grant.data is None else grant.data.id,
             0 if grant.signal is None else grant.signal.id,
             rights.value,
+            opening,
         )
 
     def _make(self, native: _core.Peer, rights: Rights) -> _Grant:
@@ -201,18 +205,18 @@ class Exposed(AbstractContextManager["Exposed"]):
                 self._signal.grant(native, signal)
         except _core.StatusError as error:
             raise of_core(error, native) from None
-        return _Grant(rights, data, signal, 0)
+        return _Grant(rights, data, signal, frozenset())
 
-    def close(self, native: _core.Peer, timeout: float) -> None:
-        """For a peer that has opened it: once as often as it has, it is concealed from it.
-        DeadlineExceededError."""
+    def close(self, native: _core.Peer, opening: int, timeout: float) -> None:
+        """For a peer that has opened it: with the last of its openings it is concealed from it. May
+        be called again for one. DeadlineExceededError."""
         with self._lock:
             grant = self._grants.get(native)
-            again = native in self._leaving  # after DeadlineExceededError
-            if grant is not None and grant.opened > 1 and not again:
-                self._grants[native] = grant._replace(opened=grant.opened - 1)
+            openings = frozenset[int]() if grant is None else grant.openings
+            if grant is not None and openings - {opening} and opening in openings:
+                self._grants[native] = grant._replace(openings=openings - {opening})
                 return
-        (self._finish if again else self._withdraw)(native, monotonic() + timeout)
+        (self._withdraw if opening in openings else self._finish)(native, monotonic() + timeout)
 
     def lost(self, native: _core.Peer) -> None:
         """The peer is gone."""

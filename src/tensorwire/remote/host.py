@@ -303,7 +303,7 @@ class Host(AbstractContextManager["Host"]):
         if len(own) >= MAX_ALLOCATIONS:
             raise ResourceExhaustedError(f"a peer has at most {MAX_ALLOCATIONS} allocations")
 
-    def give_back(self, native: _core.Peer, number: int) -> None:
+    def give_back(self, native: _core.Peer, number: int, opening: int) -> None:
         """What the peer has opened, or allocated. DeadlineExceededError: it, or another peer that
         the memory was shared with, is amid an access."""
         with self._lock:
@@ -312,7 +312,7 @@ class Host(AbstractContextManager["Host"]):
         if allocation is not None and allocation.peer == native:
             self._free(allocation, _CONCEAL_SECONDS)
         elif exposed is not None:
-            exposed.close(native, _CONCEAL_SECONDS)
+            exposed.close(native, opening, _CONCEAL_SECONDS)
 
     def attach(self, native: _core.Peer, asked: messages.Attach) -> messages.Attached:
         with self._lock:

@@ -50,12 +50,16 @@ class Opened(msgspec.Struct, frozen=True):
     signal: Number
     """That of its word for signals; 0: there is none."""
     rights: Bits
+    opening: Number
+    """Of all that the peer has opened of this tensor, this one."""
 
 
 class Close(msgspec.Struct, frozen=True):
-    """Gives back what was opened, or allocated; the reply is empty."""
+    """Gives back what was opened, or allocated; the reply is empty. To be sent again where none has
+    come."""
 
     number: Number
+    opening: Number
 
 
 class Attach(msgspec.Struct, frozen=True):

@@ -72,6 +72,7 @@ class Receiver(AbstractContextManager["Receiver"]):
         self._returned: set[int] = set()
         self._sender: _core.Peer | None = None
         self._credit = 0  # the sender's region
+        self._opening = 0  # that of the slots by the sender
         self._first = 0  # of the sender's tensors
         self._last: int | None = None  # the sender has ended: so many come, and no more
         self._closed = False
@@ -194,7 +195,7 @@ class Receiver(AbstractContextManager["Receiver"]):
                 raise AlreadyExistsError(f"the channel {self._name!r} has a sender")
             self._begin_anew()
             opened = self._slots.open(native)
-            self._sender, self._credit = native, asked.credit
+            self._sender, self._credit, self._opening = native, asked.credit, opened.opening
             self._first, self._last = self._slots.signal.value, None
             assert self._spec.shape is not None
             return messages.Attached(
@@ -219,7 +220,8 @@ class Receiver(AbstractContextManager["Receiver"]):
             if self._sender != native:
                 return
             self._last = sent
-        self._slots.close(native, _CLOSE_SECONDS)
+            opening = self._opening
+        self._slots.close(native, opening, _CLOSE_SECONDS)
 
 
 def _give_back(receiver: weakref.ref[Receiver], place: int) -> None:

@@ -34,7 +34,8 @@ def _allocate(host: Host, native: _core.Peer, request: bytes) -> bytes:
 
 
 def _close(host: Host, native: _core.Peer, request: bytes) -> bytes:
-    host.give_back(native, messages.decode(request, messages.Close).number)
+    asked = messages.decode(request, messages.Close)
+    host.give_back(native, asked.number, asked.opening)
     return b""
 
 

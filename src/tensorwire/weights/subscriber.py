@@ -370,8 +370,10 @@ class _Waiting:
     @contextlib.contextmanager
     def turn(self, lock: threading.Lock) -> Iterator[None]:
         """Holds the lock, which another pull may have for as long as that waits."""
-        left = self.left()
-        if not lock.acquire(timeout=-1 if left is None else min(left, threading.TIMEOUT_MAX)):
+        left = -1.0
+        if self._timeout is not None:
+            left = max(0.0, self._begun + self._timeout - time.monotonic())
+        if not lock.acquire(timeout=min(left, threading.TIMEOUT_MAX)):
             raise PullTimeoutError(
                 grpc.StatusCode.DEADLINE_EXCEEDED,
                 f"another pull by this subscriber was under way for all of {self._timeout} s",

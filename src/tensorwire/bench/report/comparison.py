@@ -65,7 +65,7 @@ class Comparison:
     @property
     def missing(self) -> list[Measured]:
         """Rows of ours that are gone, of works that the other run measured with others."""
-        measured = {each.work for each in self.after.measured}
+        measured = {each.work for each in self.after.measured if each.role != "own"}
         return [each for each in self.gone if each.role == "own" and each.work in measured]
 
     @property

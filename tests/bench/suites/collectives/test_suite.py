@@ -194,7 +194,9 @@ def test_every_operation_runs_with_all_that_are_here(tmp_path: Path) -> None:
     with lines.open() as file:
         written = list(csv.DictReader(file))
     assert len(written) == len(report["rows"])
-    assert {"min_us", "mean_us", "max_us", "bus_gb_per_s"} <= written[0].keys()
+    assert "bus_gb_per_s" in written[0]
+    for line in written:
+        assert float(line["min_us"]) <= float(line["mean_us"]) <= float(line["max_us"])
     works = {(case, 0 if case == "barrier" else size) for case in OPERATIONS for size in (8, 65536)}
     found: dict[str, set[tuple[str, int]]] = {}
     for row in report["rows"]:

@@ -76,6 +76,8 @@ class Ranks:
             found.cpu_seconds,
             self.path,
             min_us=ordered[0] / unit,
+            mean_us=sum(ordered) / len(ordered) / unit,
+            max_us=ordered[-1] / unit,
             ways=found.ways,
         )
 
