@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field
@@ -82,7 +81,7 @@ class Device(AbstractContextManager["Device"]):
         self._channel = channel
         self._reasons = dict(reasons)
         self._lock = threading.Lock()  # guards what follows
-        self._opened: Counter[int] = Counter()
+        self._opened: set[tuple[int, int]] = set()  # numbers, and which opening of each
         greeting = self._ask("Greet", None, messages.Greeting, timeout)
         assert greeting is not None
         way = self._way(greeting.probe)
@@ -159,7 +158,7 @@ class Device(AbstractContextManager["Device"]):
         """Of what the peer says, nothing is believed that would lead outside of the region."""
         number = opened.handle.number
         with self._lock:
-            self._opened[number] += 1
+            self._opened.add((number, opened.opening))
         region = Region(
             self._native,
             opened.handle,
@@ -201,11 +200,11 @@ class Device(AbstractContextManager["Device"]):
         return layout, dtype
 
     def _close(self, number: int, opening: int, ends: float | None = None) -> None:
-        """What was opened last of this number, or allocated. Where it raises, that stays open."""
+        """What was opened, or allocated. Where it raises, that stays open."""
         with self._lock:
-            if self._opened[number] == 0:
+            if (number, opening) not in self._opened:
                 return  # by close()
-            self._opened[number] -= 1
+            self._opened.remove((number, opening))
         if self._native.alive:  # with the link, the peer has forgotten it
             left = CONTROL_SECONDS if ends is None else max(0.001, ends - monotonic())
             try:
@@ -213,7 +212,7 @@ class Device(AbstractContextManager["Device"]):
                     self._ask("Close", messages.Close(number, opening), None, left)
             except BaseException:
                 with self._lock:
-                    self._opened[number] += 1
+                    self._opened.add((number, opening))
                 raise
 
     # ----------------------------------------------------------------------------- operations
@@ -256,11 +255,11 @@ class Device(AbstractContextManager["Device"]):
             self._channel.close()
             return
         with self._lock:
-            numbers = list(self._opened.elements())
+            opened = list(self._opened)
         ends = monotonic() + timeout
         with ExitStack() as closing:  # each, whatever comes of another
-            for number in numbers:
-                closing.callback(self._close, number, ends)
+            for number, opening in opened:
+                closing.callback(self._close, number, opening, ends)
 
     def __exit__(self, *_: object) -> None:
         self.close()
