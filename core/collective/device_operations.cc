@@ -55,11 +55,11 @@ CollectiveCall call_of(CollectiveKind kind, DataType type, ReduceOp op, uint64_t
 
 Result<std::unique_ptr<DeviceOperations>> DeviceOperations::make(device::Driver& driver, int device,
                                                                  const Members& members,
-                                                                 bool one_host) {
+                                                                 bool in_place) {
   auto queue = DeviceQueue::make(driver, device);
   if (!queue) return queue.status();
   return std::unique_ptr<DeviceOperations>(
-      new DeviceOperations(driver, device, members, one_host, std::move(*queue)));
+      new DeviceOperations(driver, device, members, in_place, std::move(*queue)));
 }
 
 // The host waits, so that what is queued here never waits for a stream of the user's, which may
@@ -132,6 +132,7 @@ Result<bool> DeviceOperations::try_in_place(Fabric& fabric, const CollectiveCall
   in_place_ = all == std::byte{1};
   if (status.ok() && in_place_) status = peers.run(fabric, wait);
   peers.close();
+  if (!in_place_) peers_.close();
   // From here on owners may write and free.
   if (status.ok() && in_place_) status = fabric.run({}, nullptr, nullptr, wait);
   if (!status.ok()) return status;

@@ -22,13 +22,15 @@ class DeviceOperations {
   // in turn.
   static constexpr size_t kInPlaceBytes = 1 << 20, kInPlaceAloneBytes = 4 << 10;
 
-  // `one_host`: all ranks run on it.
+  // `in_place`: all ranks run on one host, and none has failed to open another one's memory.
   static Result<std::unique_ptr<DeviceOperations>> make(device::Driver& driver, int device,
-                                                        const Members& members, bool one_host);
+                                                        const Members& members, bool in_place);
 
   bool is_for(const DevicePlace& place) const {
     return place.driver == &driver_ && place.device == device_;
   }
+  // Whether arrays are read where they lie; all ranks say the same.
+  bool in_place() const { return in_place_; }
   // How the last operation went.
   Way way() const { return way_; }
 
@@ -43,7 +45,7 @@ class DeviceOperations {
                     std::span<const Fabric::Run> takes, const Wait& wait);
 
  private:
-  DeviceOperations(device::Driver& driver, int device, const Members& members, bool one_host,
+  DeviceOperations(device::Driver& driver, int device, const Members& members, bool in_place,
                    DeviceQueue queue)
       : driver_(driver),
         device_(device),
@@ -53,7 +55,7 @@ class DeviceOperations {
         peers_(driver, device),
         queue_(std::move(queue)),
         staged_(driver, device, members),
-        in_place_(one_host) {}
+        in_place_(in_place) {}
 
   // Whether it is to be tried.
   bool in_place(const CollectiveCall& call) const;

@@ -376,7 +376,8 @@ template <class Operation>
 Status Group::on_device(const DevicePlace& place, Operation&& operation) {
   Status status;
   if (!on_device_ || !on_device_->is_for(place)) {
-    auto made = DeviceOperations::make(*place.driver, place.device, *members_, one_host_);
+    const bool in_place = on_device_ ? on_device_->in_place() : one_host_;
+    auto made = DeviceOperations::make(*place.driver, place.device, *members_, in_place);
     if (made)
       on_device_ = std::move(*made);
     else

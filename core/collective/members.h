@@ -9,6 +9,7 @@
 
 #include "base/mutex.h"
 #include "base/ref.h"
+#include "base/shortage.h"
 #include "base/status.h"
 #include "call/call.h"
 #include "collective/host_watch.h"
@@ -43,7 +44,10 @@ class Members {
   // looks at each link, and costs no system call.
   Status standing() const;
   // By whoever waits, in each slice: finds hosts that are cut off, whose ranks are gone then.
-  void look_at_hosts() const { hosts_->look(); }
+  // Without memory it looks the next time.
+  void look_at_hosts() const noexcept {
+    (void)has_memory_for([&] { hosts_->look(); });
+  }
   // Whether the process behind a rank is gone, or has left; a group that has failed says nothing
   // of that.
   bool gone(int rank) const;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective/peer_allocations.h"
 
+#include <atomic>
 #include <utility>
 
 namespace tw::collective {
@@ -9,13 +10,18 @@ void ExportedAllocations::add(const device::Allocation& allocation, uint64_t ope
   known_.insert_or_assign(allocation.base, Known{allocation.id, operation});
 }
 
+uint64_t ExportedAllocations::next_generation() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
+}
+
 uint64_t ExportedAllocations::generation(uint64_t operation) {
   std::erase_if(known_, [&](const auto& each) {
     const auto& [base, known] = each;
     if (known.last + kKeptOperations < operation) return true;
     const auto found = driver_.allocation_of(base);
     if (found && found->base == base && found->id == known.id) return false;
-    ++generation_;
+    generation_ = next_generation();
     return true;
   });
   return generation_;

@@ -18,17 +18,20 @@ class ExportedAllocations {
   explicit ExportedAllocations(device::Driver& driver) : driver_(driver) {}
 
   void add(const device::Allocation& allocation, uint64_t operation);
-  // Changes whenever something was freed that others may have open. Asks the driver about all that
-  // is known.
+  // Changes whenever something was freed that others may have open, and is never one of another
+  // object of this process, which a rank may have had before. Asks the driver about all that is
+  // known.
   uint64_t generation(uint64_t operation);
 
  private:
   struct Known {
     uint64_t id, last;
   };
+  static uint64_t next_generation();
+
   device::Driver& driver_;
   std::map<const std::byte*, Known> known_;  // by where they begin
-  uint64_t generation_ = 0;
+  uint64_t generation_ = next_generation();
 };
 
 class PeerAllocations {
@@ -44,6 +47,8 @@ class PeerAllocations {
   Result<Opened> open(int rank, const device::IpcHandle& handle, uint64_t operation);
   // After an operation, when nothing uses any of it.
   void trim(uint64_t operation);
+  // For all of it: nothing is read where it lies any more.
+  void close() { ranks_.clear(); }
   // All of it stays open: a device that does not get on may still use it.
   void abandon();
 

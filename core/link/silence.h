@@ -38,9 +38,9 @@ class Silence {
   }
 
  private:
-  // In looks. The kernel repeats what is not acknowledged after a fifth of a second, and a host is
-  // asked again: within the limit, which is a second at least, it has several chances.
-  static constexpr Nanos kQuietAfter = 4, kAskEvery = 5, kLostAfter = 11;
+  // In looks. The kernel repeats what is not acknowledged after a fifth of a second, and then after
+  // twice as long: within the shortest limit, a second, a host that is there has that one chance.
+  static constexpr Nanos kQuietAfter = 4, kAskEvery = 5, kLostAfter = 13;
 
   Nanos limit_;
   Nanos looked_ = 0, asked_ = 0;
