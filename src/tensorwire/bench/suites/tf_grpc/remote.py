@@ -4,8 +4,8 @@ not show the token."""
 
 from __future__ import annotations
 
-import signal
 import socket
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -107,8 +107,8 @@ def serve(names: Sequence[str], host: str, port: int, token: Token) -> int:
     try:
         with serving(names, host, port, token) as address, suppress(KeyboardInterrupt):
             progress.say(f"serving {', '.join(served(names))} at {address}; Ctrl-C ends it")
-            while True:
-                signal.pause()
+            while True:  # pause() would not see a signal that came just ahead of it
+                time.sleep(0.2)
     except AgentError as error:
         progress.say(f"tensorwire: {error}")
         return 1
