@@ -287,19 +287,23 @@ def ddp(rank: int, size: int) -> list[list[float]]:
             torch.nn.ReLU(), torch.nn.Linear(1024, 8),
         ).to(device)  # fmt: skip
         shared = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=1)
-        optimizer = torch.optim.SGD(shared.parameters(), lr=0.05)
-        batch = _batch(rank).to(device)
-        losses = []
-        for _ in range(4):
-            loss = shared(batch).square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            mean = loss.detach().clone()
-            dist.all_reduce(mean, OP.AVG)
-            losses.append(mean.item())
-        found.append(losses)
+        found.append(_losses(shared, _batch(rank).to(device), 4))
     return found
+
+
+def _losses(model: torch.nn.Module, batch: torch.Tensor, steps: int) -> list[float]:
+    """Of each step, the mean of all ranks."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    losses: list[float] = []
+    for _ in range(steps):
+        loss = model(batch).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        mean = loss.detach().clone()
+        dist.all_reduce(mean, OP.AVG)
+        losses.append(float(mean.item()))
+    return losses
 
 
 def fully_shard(rank: int, size: int) -> list[list[float]]:
@@ -318,19 +322,8 @@ def fully_shard(rank: int, size: int) -> list[list[float]]:
             for layer in model:
                 shard(layer, mesh=mesh)
             shard(model, mesh=mesh)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
         every = torch.stack([_batch(each) for each in range(size)])
-        batch = every[rank] if shared else every.flatten(0, 1)
-        losses = []
-        for _ in range(3):
-            loss = model(batch).square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            mean = loss.detach().clone()
-            dist.all_reduce(mean, OP.AVG)
-            losses.append(mean.item())
-        found.append(losses)
+        found.append(_losses(model, every[rank] if shared else every.flatten(0, 1), 3))
     return found
 
 
