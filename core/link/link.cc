@@ -101,7 +101,8 @@ Result<Ref<Outgoing>> Link::send(uint64_t stream, std::span<const std::byte> hea
     queue_fins_locked();
     try {
       outgoing = sender_.submit(stream, header, segments, event, std::move(owner));
-      if (outgoing) sent_locked(bytes, defer);
+      // Whoever has lent its memory waits until it is free, and nothing wakes it but what is sent.
+      if (outgoing) sent_locked(bytes, defer && !*outgoing);
     } catch (const std::bad_alloc&) {
       // Half a message may be queued: the link cannot go on, and reads nobody's memory any more.
       const Shortage shortage;
@@ -113,7 +114,7 @@ Result<Ref<Outgoing>> Link::send(uint64_t stream, std::span<const std::byte> hea
   }
   if (starved) starve();
   if (!outgoing) return outgoing;
-  // Whoever has lent its memory waits until it is free.
+  // It drives while it waits.
   after_flush(backlog, driving || *outgoing);
   return outgoing;
 }

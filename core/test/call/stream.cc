@@ -195,6 +195,31 @@ TEST_CASE_TEMPLATE("stream: a message that waits for company goes out by itself"
   }
 }
 
+TEST_CASE_TEMPLATE("stream: small messages whose memory is lent do not wait for company", Way,
+                   TENSORWIRE_WAYS) {
+  Slot<Ref<ServerCall>> arrived;
+  House house(
+      [&](Ref<ServerCall> call) {
+        arrived.put(call);
+        return Ref<ServerCall>{};
+      },
+      1);
+  // Nothing is copied along, hence the sender lends all that the transport does not map.
+  house.thresholds.fill(0);
+  house.thresholds[static_cast<size_t>(Threshold::kChunk)].reset();
+  Closing link(house.connect<Way>());
+  const auto call = start(*link, "/t/Quiet");
+  const auto served = arrived.take();
+  const auto one = bytes_of(256);
+  constexpr int kMessages = 64;
+  for (int i = 0; i < kMessages; ++i) REQUIRE(send(*call, {out(one)}, false));
+  InMessage message;
+  for (int i = 0; i < kMessages; ++i) {
+    REQUIRE(receive(*served, message));
+    CHECK(same(message.segments[0], one));
+  }
+}
+
 TEST_CASE_TEMPLATE("stream: replies that nobody waits for are sent to the last byte", Way,
                    TENSORWIRE_LINKS) {
   // Small ones are copied and handed over at once; when the pipe is full, the rest of them is the

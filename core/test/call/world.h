@@ -341,8 +341,9 @@ class House {
     REQUIRE_MESSAGE(connected.ok(), connected.status().details());
     auto& credit = connected->peer.stream_window;
     credit = std::min(credit, stream_window);
-    auto link = CallPort::create(runtime(), std::move(connected->transport),
-                                 std::move(connected->peer), max_message);
+    auto link =
+        CallPort::create(runtime(), std::move(connected->transport), std::move(connected->peer),
+                         max_message, Link::Role::kClient, thresholds);
     REQUIRE(link.ok());
     return std::move(*link);
   }
@@ -350,6 +351,7 @@ class House {
   // Of the newest link of ReadWay: what plays its hardware, and the seeming death of one end.
   Ref<ReadDevice> device;
   shm::Settings read_settings{runtime().settings()};  // of the next
+  Wanted thresholds;                                  // of links to come, but for TurnedWay's
   enum class End : uint8_t { kClient, kServer };
   void die(End end) {
     const uint64_t one = 1;
