@@ -9,6 +9,7 @@ playwright. Without them it is skipped.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,7 +51,8 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *made.sweep(SCRIPTS, 4),
         *made.sweep("tensorwire", 1, (1000,), case=SCRIPTS),
     ]
-    found = parse(made.written(rows, environment={"notes": [SCRIPTS]}), SCRIPTS)
+    told = {"notes": [SCRIPTS]}
+    found = parse(made.written(rows, environment=told, singles=200), SCRIPTS)
     path.write_text(made_page.page(found), encoding="utf-8")
     return path
 
@@ -97,6 +99,20 @@ def test_a_pointer_over_a_mark_shows_its_figure(page: Any) -> None:
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     label = page.wait_for_selector("#picture-0 .hoverlayer .hovertext")
     assert label.text_content() == "tensorwire tcp1 MiB: 100 us"
+
+
+def test_a_pointer_over_a_distribution_shows_the_percentile(page: Any) -> None:
+    picture = page.get_by_role("img", name=re.compile(r"^Distribution: request, 8 B,"))
+    picture.scroll_into_view_if_needed()
+    mark = picture.locator(".scatterlayer .trace").nth(1).locator(".points path").last
+    mark.wait_for()
+    box = mark.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    label = picture.locator(".hoverlayer .hovertext")
+    label.wait_for()
+    assert re.fullmatch(r"tensorwire tcp99\.\d+ %: 20\.\d us", label.text_content())
+    for figure in ("p50", "p99", "least", "most"):
+        assert page.get_by_role("columnheader", name=figure, exact=True).last.is_visible()
 
 
 def test_names_of_a_stranger_are_text(page: Any) -> None:

@@ -103,6 +103,24 @@ def test_cases_and_receivers_that_read_have_pictures_of_their_own() -> None:
     ]
 
 
+def test_what_is_only_announced_is_marked() -> None:
+    sizes = (8, 65536, 1 << 20)
+    lent = {"transport": "shm", "origin": "published"}
+    run = made.run([*made.sweep("grpcio", 3), *made.sweep("tensorwire", 1, sizes, **lent)])
+    (chart,) = of(run, "p50_us")
+    theirs, ours = chart.figure["data"]
+    assert theirs["marker"]["symbol"] == ["circle-open"] * 3
+    assert ours["marker"]["symbol"] == ["circle", "circle-open", "circle-open"]
+    assert [each.endswith(", only announced") for each in ours["customdata"]] == [
+        *(False, True, True)
+    ]
+    assert "100 us at 1 MiB, only announced." in chart.words
+    (chart,) = of(made.run(made.sweep("tensorwire", 1, (1 << 20,), **lent)), "p50_us")
+    assert chart.figure["data"][0]["marker"]["opacity"] == [charts.PALE]
+    (chart,) = of(made.run(made.sweep("tensorwire", 1, (1 << 20,), reads=True, **lent)), "p50_us")
+    assert chart.figure["data"][0]["marker"]["opacity"] == [1]
+
+
 def test_what_says_nothing_new_has_no_picture() -> None:
     """Calls of one caller are its latency once more, CPU of a call that for each GB."""
     assert of(RUN, "calls_per_s") == []
@@ -142,7 +160,8 @@ def test_a_contender_looks_the_same_in_all_pictures_and_unlike_others() -> None:
     looks: dict[str, set[Any]] = {}
     for field in ("p50_us", "gb_per_s"):
         for trace in of(run, field)[0].figure["data"]:
-            look = (trace["line"]["color"], trace["line"]["dash"], trace["marker"]["symbol"])
+            (symbol,) = {*trace["marker"]["symbol"]}
+            look = (trace["line"]["color"], trace["line"]["dash"], symbol)
             looks.setdefault(trace["name"], set()).add(look)
     assert all(len(each) == 1 for each in looks.values())
     assert len(set.union(*looks.values())) == 14

@@ -25,6 +25,7 @@ GOOD: Any = json.loads(
             *made.sweep("tensorwire", 1, (8, 64)),
             *made.sweep("zmq", 0.5, (8,)),
         ],
+        singles=3,
         samples=[
             {"contender": "zmq", "seconds": [0, 1], "figures": {"CPU (cores)": [0.5, 1.5]}},
         ],
@@ -65,6 +66,22 @@ def test_the_files_of_figures_can_be_shown(file: Path) -> None:
     assert all(any(list(draw(each, metric)) for metric in METRICS) for each in found)
 
 
+@pytest.mark.parametrize(("calls", "known"), [(499, False), (500, True), (1000, True)])
+def test_a_p99_is_of_a_hundred_calls_of_each_round(calls: int, known: bool) -> None:
+    """Five rounds."""
+    run = made.run(made.sweep("tensorwire", calls=calls, p99_ratio=2.0))
+    assert all((each.row.p99_us is not None) is known for each in run.measured)
+    assert all((each.row.p99_ratio is not None) is known for each in run.measured)
+
+
+def test_the_p99_of_streams_is_of_a_hundred_streams() -> None:
+    kept = json.loads(made.written(made.sweep("tensorwire", 1, (8, 64), calls=10**6)))
+    for rounds, last in zip(kept["details"]["rounds"], (100, 99), strict=True):
+        rounds["timed"] = [200, 200, 200, 200, last]
+    (run,) = parse(json.dumps(kept).encode(), "run.json")
+    assert [each.row.p99_us is not None for each in run.measured] == [True, False]
+
+
 def changed(**fields: Any) -> bytes:
     return json.dumps({**GOOD, **fields}).encode()
 
@@ -92,6 +109,7 @@ def with_row(**fields: Any) -> bytes:
         (changed(details={"rounds": [{}]}), "rounds of 1 rows, and there are 5"),
         (changed(details={"rounds": [{"p50_us": [-1]}] * 5}), "p50_us is -1.0: figures are from 0"),
         (changed(rows=GOOD["rows"][:1] * (MAX_ROWS + 1), details={}), "5001 rows, and 5000"),
+        (changed(details={"rows": [{"samples_us": [[-1]]}] * 5}), "samples_us is -1.0"),
         (with_row(size=10**400), "size is 10{19}: figures are from 0"),
         (with_row(p50_us=-1), "p50_us is -1"),
         (with_row(p50_us="1"), "p50_us"),

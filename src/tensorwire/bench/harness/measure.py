@@ -19,6 +19,8 @@ WARM_UP_SHARE = 0.2
 MINIMUM_CALLS = 3
 MOST_KEPT: Final = 2_000
 """Times of single calls that a report has of one visit."""
+LEAST_FOR_P99: Final = 100
+"""Times of which one in a hundred is slower than their p99."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,11 @@ class Visit:
     max_us: float | None = None
     ways: Sequence[str] = ()
     samples_us: Sequence[float] = ()
+
+    @property
+    def timed(self) -> int:
+        """Of how many times the quantiles are, up to those that are kept."""
+        return len(self.samples_us) or self.calls
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -196,7 +196,8 @@ def _one(value: Any) -> bool:
 
 def plot(report: Report, path: Path) -> None:
     """Time over size, one panel for each case, into a file whose ending gives the format. Where the
-    receiver of some rows reads and that of others does not, those are shown that do not.
+    receiver of some rows reads and that of others does not, those are shown that do not. Marks of
+    what is only announced are hollow.
 
     Raises ImportError where matplotlib is missing.
     """
@@ -210,7 +211,7 @@ def plot(report: Report, path: Path) -> None:
     axes = picture.subplots(1, max(len(cases), 1), squeeze=False)[0]
     looks: dict[str, dict[str, str]] = {}
     for axis, case in zip(axes, cases, strict=False):
-        series: dict[str, list[tuple[int, float | None]]] = {}
+        series: dict[str, list[Row]] = {}
         for row in rows:
             if row.case == case:
                 label = f"{row.contender} {row.transport}"
@@ -218,10 +219,13 @@ def plot(report: Report, path: Path) -> None:
                     label += ", published"
                 if row.payload not in ("array", "tensor"):
                     label += f", {row.payload}"
-                series.setdefault(label, []).append((row.size, row.p50_us))
+                series.setdefault(label, []).append(row)
         for label, points in series.items():
             look = looks.setdefault(label, _look(len(looks)))
-            axis.plot(*zip(*points, strict=True), label=label, **look)
+            axis.plot(*_xy(points), label=label, **look)
+            hollow = {**look, "linestyle": "", "markerfacecolor": "white"}
+            if still := [row for row in points if row.announced]:
+                axis.plot(*_xy(still), label="hollow: only announced, no byte moved", **hollow)
         axis.set(title=case, xlabel="bytes", ylabel="p50, us", xscale="log", yscale="log")
         axis.grid(alpha=0.3)
     shown = {
@@ -233,6 +237,10 @@ def plot(report: Report, path: Path) -> None:
         shown.values(), shown.keys(), loc="outside lower center", ncols=4, fontsize="small"
     )
     picture.savefig(path)
+
+
+def _xy(rows: Sequence[Row]) -> tuple[list[int], list[float | None]]:
+    return [row.size for row in rows], [row.p50_us for row in rows]
 
 
 def _look(place: int) -> dict[str, str]:

@@ -64,6 +64,15 @@ class Row:
     p99_ratio: float | None = None
     note: str = ""
 
+    @property
+    def work(self) -> Work:
+        return Work(self.case, self.size, self.payload, self.origin, self.reads, self.callers)
+
+    @property
+    def announced(self) -> bool:
+        """Whether no byte moved, so that its time is not that of others."""
+        return announced(self.work, self.transport)
+
 
 @dataclass(frozen=True)
 class Report:
@@ -167,6 +176,7 @@ def rounds(visits: Visits) -> list[dict[str, list[float]]]:
             "p50_us": [visit.p50_us for visit in each],
             "p99_us": [visit.p99_us for visit in each],
             "calls_per_s": [visit.calls / visit.seconds for visit in each],
+            "timed": [visit.timed for visit in each],
         }
         for each in visits.values()
     ]

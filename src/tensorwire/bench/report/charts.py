@@ -37,6 +37,16 @@ class Metric:
     log: bool = True
 
 
+ANNOUNCED: Final = ", only announced"
+HOLLOW: Final = "-open"
+"""Behind the name of a mark."""
+PALE: Final = 0.4
+"""The opacity of a bar."""
+HOW_ANNOUNCED: Final = (
+    "Hollow marks and pale bars are of what is only announced: no byte moved, so that their time "
+    "is that of a call, and not to be compared with those of others."
+)
+
 METRICS: Final = (
     Metric("p50_us", "Latency", "time of a call, p50 (us)", duration),
     Metric("p99_us", "Tail latency", "time of a call, p99 (us)", duration),
@@ -83,7 +93,7 @@ def _swept(run: Run) -> set[str]:
     """Cases of which a contender has several sizes."""
     sizes: dict[tuple[str, str], set[int]] = {}
     for each in run.measured:
-        series = (each.row.case, _label(each, True, True))
+        series = (each.row.case, label(each, True, True))
         sizes.setdefault(series, set()).add(each.row.size)
     return {case for (case, _), found in sizes.items() if len(found - {0}) > 1}
 
@@ -93,13 +103,13 @@ def _chart(run: Run, metric: Metric, title: str, rows: Sequence[Measured], swept
     callers = len({each.row.callers for each in rows}) > 1 and swept
     series: dict[str, list[Measured]] = {}
     for each in rows:
-        series.setdefault(_label(each, payloads, callers), []).append(each)
+        series.setdefault(label(each, payloads, callers), []).append(each)
     shown = dict(list(series.items())[:MAX_SERIES])
     make = _lines if swept else _bars
-    looks = _looks(run)
+    known = looks(run)
     traces = [
-        make(metric, label, each, looks[row.contender, row.transport, row.origin])
-        for label, each in shown.items()
+        make(metric, name, each, known[row.contender, row.transport, row.origin])
+        for name, each in shown.items()
         for row in (each[0].row,)
     ]
     sizes = sorted({each.row.size for each in rows if each.row.size})
@@ -110,12 +120,12 @@ def _chart(run: Run, metric: Metric, title: str, rows: Sequence[Measured], swept
             "type": "log",
             "title": {"text": "payload"},
             "tickvals": ticks,
-            "ticktext": [_bytes(size) for size in ticks],
+            "ticktext": [in_bytes(size) for size in ticks],
         }
     if metric.field == "ratio":
         room["shapes"] = [line_at_one("y")]
     words = [f"{title}, {metric.axis}."]
-    words += [_in_words(metric, label, each) for label, each in shown.items()]
+    words += [_in_words(metric, name, each) for name, each in shown.items()]
     if len(series) > len(shown):
         words.append(f"{len(series) - len(shown)} more are in the table only.")
     if swept and any(not each.row.size for each in rows):
@@ -123,7 +133,7 @@ def _chart(run: Run, metric: Metric, title: str, rows: Sequence[Measured], swept
     return Chart(title, " ".join(words), {"data": traces, "layout": room})
 
 
-def _label(measured: Measured, payloads: bool, callers: bool) -> str:
+def label(measured: Measured, payloads: bool = False, callers: bool = False) -> str:
     row = measured.row
     words = [f"{row.contender} {row.transport}"]
     words += [row.origin] if row.origin != "ordinary" else []
@@ -140,7 +150,7 @@ def _category(measured: Measured) -> list[str]:
 def _what(measured: Measured) -> list[str]:
     row = measured.row
     payload = [] if row.payload in ("array", "tensor") else [row.payload]
-    return [*payload, _bytes(row.size) + (f" x{row.callers}" if row.callers > 1 else "")]
+    return [*payload, in_bytes(row.size) + (f" x{row.callers}" if row.callers > 1 else "")]
 
 
 @dataclass(frozen=True)
@@ -153,7 +163,7 @@ class Look:
     pattern: str
 
 
-def _looks(run: Run) -> dict[tuple[str, str, str], Look]:
+def looks(run: Run) -> dict[tuple[str, str, str], Look]:
     """Of contenders on their transports, by kind of memory. The baseline and limits have no colour,
     and the colours begin with ours."""
     found: dict[tuple[str, str, str], Look] = {}
@@ -170,25 +180,29 @@ def _looks(run: Run) -> dict[tuple[str, str, str], Look]:
             found[who] = Look(PLAIN, "dot", nth(SYMBOLS, limits), nth(PATTERNS, limits))
         else:
             dash = nth(DASHES, coloured // len(COLOURS))
-            looks = (nth(COLOURS, coloured), dash, nth(SYMBOLS, coloured), nth(PATTERNS, coloured))
-            found[who] = Look(*looks)
+            mark = (nth(SYMBOLS, coloured), nth(PATTERNS, coloured))
+            found[who] = Look(nth(COLOURS, coloured), dash, *mark)
             coloured += 1
     return found
 
 
-def _lines(metric: Metric, label: str, rows: Sequence[Measured], look: Look) -> dict[str, Any]:
+def _lines(metric: Metric, name: str, rows: Sequence[Measured], look: Look) -> dict[str, Any]:
     points = sorted((each for each in rows if each.row.size), key=lambda each: each.row.size)
     values = [getattr(each.row, metric.field) for each in points]
     trace = {
         "type": "scatter",
         "mode": "lines+markers",
-        "name": safe(label),
+        "name": safe(name),
         "x": [each.row.size for each in points],
         "y": values,
         "line": {"color": look.colour, "dash": look.dash, "width": 2},
-        "marker": {"color": look.colour, "size": 7, "symbol": look.symbol},
+        "marker": {
+            "color": look.colour,
+            "size": 7,
+            "symbol": [look.symbol + HOLLOW * each.announced for each in points],
+        },
         "customdata": [
-            safe(f"{_bytes(each.row.size)}: {metric.text(value)}")
+            safe(f"{in_bytes(each.row.size)}: {metric.text(value)}{ANNOUNCED * each.announced}")
             for each, value in zip(points, values, strict=True)
         ],
         "hovertemplate": "%{fullData.name}<br>%{customdata}<extra></extra>",
@@ -196,15 +210,16 @@ def _lines(metric: Metric, label: str, rows: Sequence[Measured], look: Look) -> 
     return trace | _errors(metric, points)
 
 
-def _bars(metric: Metric, label: str, rows: Sequence[Measured], look: Look) -> dict[str, Any]:
+def _bars(metric: Metric, name: str, rows: Sequence[Measured], look: Look) -> dict[str, Any]:
     values = [getattr(each.row, metric.field) for each in rows]
     trace = {
         "type": "bar",
-        "name": safe(label),
+        "name": safe(name),
         "x": ["<br>".join(map(safe, _category(each))) for each in rows],
         "y": values,
         "marker": {
             "color": look.colour,
+            "opacity": [PALE if each.announced else 1 for each in rows],
             "pattern": {
                 "shape": look.pattern,
                 "fillmode": "overlay",
@@ -213,7 +228,7 @@ def _bars(metric: Metric, label: str, rows: Sequence[Measured], look: Look) -> d
             },
         },
         "customdata": [
-            safe(f"{' '.join(_category(each))}: {metric.text(value)}")
+            safe(f"{' '.join(_category(each))}: {metric.text(value)}{ANNOUNCED * each.announced}")
             for each, value in zip(rows, values, strict=True)
         ],
         "hovertemplate": "%{fullData.name}<br>%{customdata}<extra></extra>",
@@ -239,16 +254,17 @@ def _errors(metric: Metric, rows: Sequence[Measured]) -> dict[str, Any]:
     }
 
 
-def _in_words(metric: Metric, label: str, rows: Sequence[Measured]) -> str:
+def _in_words(metric: Metric, name: str, rows: Sequence[Measured]) -> str:
     said = [
         f"{metric.text(getattr(each.row, metric.field))} at {' '.join(_what(each))}"
+        f"{ANNOUNCED * each.announced}"
         for each in sorted(rows, key=lambda each: each.row.size)
     ]
     ends = [said[0], said[-1]] if len(said) > 4 else said
-    return f"{label}: {', '.join(ends)}."
+    return f"{name}: {', '.join(ends)}."
 
 
-def _bytes(size: int) -> str:
+def in_bytes(size: int) -> str:
     """As people write it; what is no whole number of a unit with three digits."""
     text = format_size(size)
     if text[-1] in "KMG":

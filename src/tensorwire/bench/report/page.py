@@ -10,7 +10,7 @@ from importlib.resources import files
 from importlib.util import find_spec
 from typing import Any, Final
 
-from tensorwire.bench.report import charts, comparison, ratios, tables, timelines
+from tensorwire.bench.report import charts, comparison, distribution, ratios, tables, timelines
 from tensorwire.bench.report.comparison import Comparison, name_of
 from tensorwire.bench.report.leads import leads
 from tensorwire.bench.report.markup import Node, data, document, node, script, table
@@ -146,6 +146,12 @@ def _run(run: Run, name: str, pictures: Pictures) -> Node:
             parts += [node("h3", metric.title), node("div", *shown, class_="pictures")]
     if run.has_rounds:
         parts.append(node("p", "Bars at the marks go from the least round to the largest."))
+    if any(each.announced for each in run.measured):
+        parts.append(node("p", charts.HOW_ANNOUNCED))
+    if (spread := distribution.table(run)) is not None:
+        shown = [*pictures.show(distribution.draw(run))]
+        parts += [node("h3", spread.title), node("div", *shown, class_="pictures")]
+        parts += [node("p", spread.about), _table(spread)]
     if shown := [*pictures.show(timelines.draw(run))]:
         parts += [node("h3", "Resources over time"), node("div", *shown, class_="pictures")]
     for special in (make(run) for make in tables.SPECIAL):

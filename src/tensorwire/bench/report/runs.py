@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -14,9 +14,10 @@ from typing import Any, Final
 import msgspec
 
 from tensorwire.bench.harness.contenders import Role
+from tensorwire.bench.harness.measure import LEAST_FOR_P99
 from tensorwire.bench.harness.noise import verdict
 from tensorwire.bench.harness.report import ordered
-from tensorwire.bench.harness.rows import Report, Row, announced
+from tensorwire.bench.harness.rows import Report, Row
 from tensorwire.bench.harness.work import Work
 
 MAX_BYTES: Final = 64 << 20
@@ -53,12 +54,14 @@ class Told(msgspec.Struct, frozen=True):
 
 
 class Rounds(msgspec.Struct, frozen=True):
-    """What a row's medians are of: a figure of each round; empty where that was not kept."""
+    """What a row's medians are of: a figure of each round; empty where that was not kept. timed: of
+    how many times the quantiles are."""
 
     p50_us: list[float] = []
     p99_us: list[float] = []
     calls_per_s: list[float] = []
     items_per_s: list[float] = []
+    timed: list[int] = []
 
 
 class Samples(msgspec.Struct, frozen=True):
@@ -76,6 +79,7 @@ class _More(msgspec.Struct, frozen=True):
     serialization_us: float = 0.0
     efficiency: float | None = None
     bus_gb_per_s: float | None = None
+    samples_us: list[list[float]] = []
 
 
 class _Details(msgspec.Struct, frozen=True):
@@ -89,7 +93,10 @@ class Measured:
     """A row, whose it is, and its rounds. serializers: microseconds of a call that the caller spent
     in them. efficiency: of a training, its speed by that of as many ranks that do not communicate;
     None where that was not measured. bus: of a collective, its bus bandwidth as of
-    nccl-tests, 10^9 bytes in a second."""
+    nccl-tests, 10^9 bytes in a second. samples_us: of each round, times of single calls; empty
+    where they were not kept.
+
+    The row has no p99 where a round has fewer times than one of which that could be told."""
 
     row: Row
     role: Role
@@ -97,16 +104,15 @@ class Measured:
     serializers: float = 0.0
     efficiency: float | None = None
     bus: float | None = None
+    samples_us: Sequence[Sequence[float]] = ()
 
     @property
     def work(self) -> Work:
-        row = self.row
-        return Work(row.case, row.size, row.payload, row.origin, row.reads, row.callers)
+        return self.row.work
 
     @property
     def announced(self) -> bool:
-        """Whether no byte moved, so that its time is not that of others."""
-        return announced(self.work, self.row.transport)
+        return self.row.announced
 
 
 @dataclass(frozen=True)
@@ -223,19 +229,28 @@ def _run(kept: Any, source: str) -> Run:
     _check_numbers("serialization_us", [each.serialization_us for each in more])
     _check_numbers("efficiency", [each.efficiency for each in more if each.efficiency is not None])
     _check_numbers("bus_gb_per_s", [each.bus_gb_per_s for each in more if each.bus_gb_per_s])
+    for times in (times for each in more for times in each.samples_us):
+        _check_numbers("samples_us", times)
     found = {
         id(row): Measured(
-            row,
+            _with_known_quantiles(row, each),
             _role(row.contender, told.roles),
             each,
             also.serialization_us,
             also.efficiency,
             also.bus_gb_per_s,
+            [times for times in also.samples_us if times],
         )
         for row, each, also in zip(report.rows, rounds, more, strict=True)
     }
     measured = [found[id(row)] for row in ordered(report.rows, report.baseline)]
     return Run(source, command[:MAX_TEXT], report, told, measured, details.samples)
+
+
+def _with_known_quantiles(row: Row, rounds: Rounds) -> Row:
+    """Without p99 where that would be the slowest call of a round."""
+    timed = min(rounds.timed, default=row.calls // (len(rounds.p50_us) or 1))
+    return row if timed >= LEAST_FOR_P99 else replace(row, p99_us=None, p99_ratio=None)
 
 
 def _role(contender: str, roles: Mapping[str, Role]) -> Role:

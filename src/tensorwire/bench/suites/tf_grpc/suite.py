@@ -381,6 +381,7 @@ def plot(report: Report, path: Path) -> None:
     series: dict[str, dict[str, float]] = {}
     for row in report.rows:
         label = f"{row.contender} {row.transport}, {_payload(row)}{', read' * row.reads}"
+        label += ", only announced" * row.announced
         series.setdefault(label, {})[_group(row)] = _height(row, unit)
     picture = Figure(figsize=(3 + 2.5 * len(groups), 5), layout="constrained")
     axis = picture.subplots()
