@@ -74,15 +74,26 @@ def test_serializers_are_compared_over_transports() -> None:
         run(
             row("grpcio", "grpc", 900, **serialized),
             row("tensorwire", "shm", 400, **serialized),
+            row("tensorwire", "tcp", 500, **serialized),
+            row("zmq", "tcp", 500, **serialized),
             row("tensorwire", "shm", 100),
-            rows=[{"serialization_us": each} for each in (200.0, 210.0, 0.0)],
+            rows=[{"serialization_us": each} for each in (200.0, 210.0, 230.0, 170.0, 0.0)],
         )
     )
     assert found is not None
     assert [[*each[4:]] for each in found.rows] == [
-        ["200 us", "1.00x", "22%"],
-        ["210 us", "1.05x", "52%"],
+        ["200 us", "1.00x", "", "22%"],
+        ["210 us", "1.05x", "yes", "52%"],
+        ["230 us", "1.15x", "no", "46%"],
+        ["170 us", "0.85x", "no", "34%"],
     ]
+    assert found.head[4:] == ["in serializers", "of the first", "within 10%", "of a call"]
+    assert "Here it is within 10% of the first in 1 of 3 other rows." in found.about
+    alone = tables.of_serializers(
+        run(row("grpcio", "grpc", 900, **serialized), rows=[{"serialization_us": 1.0}])
+    )
+    assert alone is not None
+    assert "Here it is" not in alone.about
 
 
 def test_reading_is_a_part_of_what_reads_the_same() -> None:

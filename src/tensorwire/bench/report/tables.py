@@ -20,6 +20,8 @@ WITHOUT: Final = "-without-"
 """In the name of a contender, before the one idea that it does without."""
 ZERO_COPY: Final = "zero-copy"
 """The idea that needs no such contender: what is published goes without a copy."""
+INDEPENDENT: Final = 0.1
+"""By how much serializers may take longer, or shorter, than those of another transport."""
 READING: Final = "memory"
 """The contender that only reads what receivers of the others read."""
 
@@ -202,27 +204,40 @@ def _gain(measured: Measured, without: Measured | None) -> str:
 
 
 def of_serializers(run: Run) -> Table | None:
-    """What callers spend in serializers for a call, which should not depend on the transport; None
+    """What callers spend in serializers for a call, and whether it depends on the transport; None
     where nothing was serialized."""
     found = [each for each in run.measured if each.row.payload == "serialized" and each.serializers]
     if not found:
         return None
     first: dict[tuple[str, int, bool], float] = {}
+    verdicts: list[bool] = []
     rows = []
     for row, spent in ((each.row, each.serializers) for each in found):
-        base = first.setdefault((row.case, row.size, row.reads), spent)
+        payload, verdict = (row.case, row.size, row.reads), ""
+        if (base := first.get(payload)) is None:
+            base = first[payload] = spent
+        else:
+            verdicts.append(abs(spent / base - 1) <= INDEPENDENT)
+            verdict = "yes" if verdicts[-1] else "no"
         share = "" if not row.p50_us else f"{spent / row.p50_us:.0%}"
         rows.append(
             [
                 *(row.contender, row.transport, row.case, format_size(row.size)),
-                *(duration(spent), f"{spent / base:.2f}x", share),
+                *(duration(spent), f"{spent / base:.2f}x", verdict, share),
             ]
         )
-    head = ["contender", "path", "case", "size", "in serializers", "of the first", "of a call"]
+    limit = f"within {INDEPENDENT:.0%}"
+    head = ["contender", "path", "case", "size", "in serializers", "of the first", limit]
+    head += ["of a call"]
     about = (
         "What the caller spends in serializers for a call, beside the first row of the same "
         "payload, and as a part of the call's p50."
     )
+    if verdicts:
+        about += (
+            " The paper has it independent of how messages travel. Here it is "
+            f"{limit} of the first in {sum(verdicts)} of {len(verdicts)} other rows."
+        )
     return Table("Serializers", head, rows, 3, about)
 
 
