@@ -8,7 +8,11 @@ import socket
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +21,7 @@ from hypothesis import strategies as st
 
 from tensorwire.bench.harness.control import Control
 from tensorwire.bench.harness.measure import MOST_KEPT
-from tensorwire.bench.harness.resources import Monitor, Sample
+from tensorwire.bench.harness.resources import Monitor, Sample, Watched
 from tensorwire.bench.harness.work import Work
 from tensorwire.bench.suites.tf_grpc.cluster import (
     Cluster,
@@ -139,6 +143,8 @@ def test_workers_begin_by_their_own_clocks(monkeypatch: pytest.MonkeyPatch) -> N
         assert control.receive() == {"clock": True}
         control.send({"clock": time.monotonic_ns() + ahead})
         begins.append(control.receive()["begin"] - ahead)
+        control.send({"ended": True})
+        assert control.receive() == {"tell": True}
         control.send(answer(1, 1.0, 1000))
 
     threads = [threading.Thread(target=work, args=each) for each in zip(theirs, hours, strict=True)]
@@ -162,6 +168,36 @@ def test_workers_begin_by_their_own_clocks(monkeypatch: pytest.MonkeyPatch) -> N
     assert all(before < begin < after for begin in begins)
     for control in (*ours, *theirs, rank, silent):
         control.close()
+
+
+def test_what_workers_do_to_tell_is_not_watched() -> None:
+    ours, theirs = map(Control, socket.socketpair())
+    watched = threading.Event()
+
+    @contextmanager
+    def watch(interval: float, begin: float) -> Iterator[Watched]:
+        yield SimpleNamespace(samples=[Sample(0.0, 0.0, 1, 2, 3)])
+        watched.set()
+
+    def work() -> None:
+        theirs.receive()
+        theirs.send({"ready": True})
+        assert theirs.receive()["seconds"] == 1.0
+        assert not watched.is_set()
+        theirs.send({"ended": True})
+        assert theirs.receive() == {"tell": True}
+        assert watched.is_set()
+        theirs.send(answer(1, 1.0, 1000))
+
+    request = Request("echo", "non-serialized", "ordinary", True, ((8,),))
+    path = {"path": "tcp", "note": ""}
+    cluster = Cluster([ours], [path], watch, lambda work: request, Settings(0.0), {})
+    with ThreadPoolExecutor(1) as pool:
+        working = pool.submit(work)
+        assert cluster.visit(Work("one", 8), 1.0).calls == 1
+        working.result()
+    ours.close()
+    theirs.close()
 
 
 def answer(calls: int, seconds: float, nanoseconds: int) -> dict[str, object]:

@@ -180,7 +180,7 @@ def test_without_pipelining_calls_have_no_window(name: str, kind: type) -> None:
     ):
         load = _load(stack, contender, [client], request)
         assert type(load) is kind
-        assert load.timed(0, 0.001, 0).calls > 0
+        assert load.timed(0, 0.001, 0).durations
         assert ("one call" in client.note()) == (kind is Turns)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tensorwire.bench.harness.measure import WrongAnswerError, thinned
 from tensorwire.bench.suites.tf_grpc import load
 from tensorwire.bench.suites.tf_grpc.contender import Begin, Call
-from tensorwire.bench.suites.tf_grpc.load import Turns, Window
+from tensorwire.bench.suites.tf_grpc.load import Times, Turns, Window
 
 MS = 1_000_000
 
@@ -56,7 +56,7 @@ def about(nanoseconds: int) -> float:
 
 def test_a_stall_is_the_time_of_a_call(clock: Clock) -> None:
     turns = Turns([[clock.call(10, 500, 10)]], [7])
-    times = turns.timed(0, 0.6, 0)
+    times = Times.of(turns.timed(0, 0.6, 0))
     assert [about(each) for each in times.told] == [10, 500, *[10] * 9]
     assert times.total == pytest.approx(times.seconds * 1e9), "no time between calls is left out"
     assert (about(times.least), about(times.most), times.calls) == (10, 500, 11)
@@ -64,7 +64,7 @@ def test_a_stall_is_the_time_of_a_call(clock: Clock) -> None:
 
 def test_at_a_rate_calls_that_come_late_count_from_when_they_were_due(clock: Clock) -> None:
     turns = Turns([[clock.call(1, 350, 1)]], [7])
-    times = turns.timed(clock.now, 0.8, 10)
+    times = Times.of(turns.timed(clock.now, 0.8, 10))
     found = [about(each) for each in times.told]
     assert found == [1, 350, 251, 152, 53, 1, 1, 1]
 
@@ -80,8 +80,8 @@ def test_a_worker_waits_for_the_begin(clock: Clock) -> None:
 def test_there_is_one_call_at_least(clock: Clock) -> None:
     turns = Turns([[clock.call(900)]], [7])
     turns.until(0)
-    assert turns.timed(0, 0.001, 0).calls == 1
-    assert turns.timed(0, 0.001, 5).calls == 1
+    assert len(turns.timed(0, 0.001, 0).durations) == 1
+    assert len(turns.timed(0, 0.001, 5).durations) == 1
 
 
 def test_each_payload_goes_to_each_server_in_turn() -> None:
@@ -131,7 +131,7 @@ def test_a_window_of_calls_is_under_way(clock: Clock) -> None:
     window.until(clock.now + 100 * MS)
     assert not under_way, "what warms up ends before the clock starts"
     begin, before = clock.now, len(most)
-    times = window.timed(0, 0.2)
+    times = Times.of(window.timed(0, 0.2))
     assert most[before:] == [1, 2, *[3] * (times.calls - 2)]
     assert not under_way
     assert times.calls == len(most) - before

@@ -21,7 +21,7 @@ from typing import Any, Final
 from tensorwire.bench.harness.control import Control, conversation
 from tensorwire.bench.suites.collectives.agent import end_with
 from tensorwire.bench.suites.tf_grpc.contender import Client, Contender, Request, expected, find
-from tensorwire.bench.suites.tf_grpc.load import Turns, Window
+from tensorwire.bench.suites.tf_grpc.load import Times, Turns, Window
 
 SERVER: Final = "server"
 WORKER: Final = "worker"
@@ -39,7 +39,12 @@ def work(control: Control, contender: Contender, clients: Sequence[Client]) -> N
                 return
             load.until(message["begin"])
             before = _serialization_ns(clients)
-            times = load.timed(message["begin"], message["seconds"], message["rate"])
+            calls = load.timed(message["begin"], message["seconds"], message["rate"])
+            # The bench takes the processors' time between these two, before any goes into telling.
+            control.send({"ended": True})
+            if not control.receive():
+                return
+            times = Times.of(calls)
             serialization_ns = _serialization_ns(clients) - before
             control.send({**times.to_json(), **_told(clients), "serialization": serialization_ns})
 

@@ -147,10 +147,11 @@ class Cluster:
             _send([caller], {**theirs, "seconds": seconds, "rate": settings.rate})
         try:
             with self._watch(settings.interval, begin) as watched:
-                answers = self._expect(limit)
+                self._expect(limit)
         except OSError as error:
             raise AgentError(f"one of its processes has ended ({error})") from error
-        return _measured(answers, watched.samples)
+        _send(self._callers, {"tell": True})
+        return _measured(self._expect(limit), watched.samples)
 
     def _expect(self, limit: float) -> list[dict[str, Any]]:
         return expect_all(self._callers, limit, "worker {}", self._others)

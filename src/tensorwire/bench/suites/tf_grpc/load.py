@@ -28,9 +28,18 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
+class Calls:
+    """Of one visit: the nanoseconds that each took, and the seconds from the first one's begin to
+    the last one's end."""
+
+    durations: array[int]
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Times:
     """What the calls of one visit took, in nanoseconds. told: all of them, or so many, evenly
-    spaced. seconds: from the first call's begin to the last one's end."""
+    spaced. seconds: as of ``Calls``."""
 
     calls: int
     seconds: float
@@ -40,10 +49,11 @@ class Times:
     told: Sequence[int]
 
     @classmethod
-    def of(cls, durations: array[int], seconds: float) -> Times:
+    def of(cls, calls: Calls) -> Times:
+        durations = calls.durations
         return cls(
             len(durations),
-            seconds,
+            calls.seconds,
             sum(durations),
             min(durations),
             max(durations),
@@ -75,14 +85,14 @@ class Turns:
         while time.monotonic_ns() < begin:
             self()
 
-    def timed(self, begin: int, seconds: float, rate: float) -> Times:
+    def timed(self, begin: int, seconds: float, rate: float) -> Calls:
         """Calls for that long from ``begin`` on, or from now where that is later; one at least.
         rate: calls in a second; 0: one right after the other."""
         start = max(begin, time.monotonic_ns())
         end = start + int(seconds * 1e9)
         return self._at_rate(start, end, rate) if rate else self._back_to_back(end)
 
-    def _back_to_back(self, end: int) -> Times:
+    def _back_to_back(self, end: int) -> Calls:
         clock, durations = time.monotonic_ns, array("q")
         keep = durations.append
         start = before = clock()
@@ -91,9 +101,9 @@ class Turns:
             after = clock()
             keep(after - before)
             before = after
-        return Times.of(durations, (before - start) / 1e9)
+        return Calls(durations, (before - start) / 1e9)
 
-    def _at_rate(self, start: int, end: int, rate: float) -> Times:
+    def _at_rate(self, start: int, end: int, rate: float) -> Calls:
         clock, durations = time.monotonic_ns, array("q")
         due = now = start
         while due < end or not durations:
@@ -102,7 +112,7 @@ class Turns:
             now = clock()
             durations.append(now - due)
             due = start + int(len(durations) / rate * 1e9)
-        return Times.of(durations, (now - start) / 1e9)
+        return Calls(durations, (now - start) / 1e9)
 
 
 class Window:
@@ -139,7 +149,7 @@ class Window:
         while self._under_way:
             self._end()
 
-    def timed(self, begin: int, seconds: float, rate: float = 0) -> Times:
+    def timed(self, begin: int, seconds: float, rate: float = 0) -> Calls:
         """Calls for that long from ``begin`` on, or from now where that is later, and until all
         have ended; one window at least. ValueError: a window has no rate."""
         if rate:
@@ -153,7 +163,7 @@ class Window:
             self._fill()
         while self._under_way:
             durations.append(self._end())
-        return Times.of(durations, (time.monotonic_ns() - start) / 1e9)
+        return Calls(durations, (time.monotonic_ns() - start) / 1e9)
 
 
 def _turns(calls: Sequence[Sequence[_T]], answers: Sequence[int]) -> Iterator[tuple[_T, int]]:
