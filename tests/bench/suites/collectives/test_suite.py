@@ -98,10 +98,12 @@ def test_without_a_device_data_cannot_lie_there(monkeypatch: pytest.MonkeyPatch)
     assert "Invalid value for --device: cuda: " in done.output
     with pytest.raises(ValueError, match="mpich has no operations on cuda"):
         Collectives.of(Options([], [], 2, "float32", ["mpich"], True, 1, 0.1, device="cuda"))
-    works = plan(["all_reduce", "all_gather"], [8], 2, "float32")
+    works = plan(["all_reduce", "all_gather", "ping_pong"], [8], 2, "float32")
     found = Collectives.of(Options([], [], 2, "float32", ["gloo"], True, 1, 0.1, device="cuda"))
     assert [entry.contender for entry in found.entries] == ["gloo", "tensorwire-torch"]
-    assert [find("gloo").supports(work, "float32", "cuda") for work in works] == [True, False]
+    on_device = [find("gloo").supports(work, "float32", "cuda") for work in works]
+    assert on_device == [True, True, False]
+    assert all(find("gloo").supports(work, "float32") for work in works)
     assert not find("nccl").supports(works[0], "float32")
 
 

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.distributed with gloo, PyTorch's own back end for tensors of the CPU, over 127.0.0.1. Of
-operations on tensors of CUDA devices it has some."""
+"""torch.distributed with gloo, PyTorch's own back end for tensors of the CPU, over 127.0.0.1. With
+tensors of CUDA devices it has all operations but messages."""
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
 from tensorwire.bench.suites.collectives.contender import Contender, Meeting, Rank
+from tensorwire.bench.suites.collectives.operations import OPERATIONS
 from tensorwire.bench.suites.collectives.torch_ranks import joined, why_no_torch
 
 
@@ -16,7 +17,8 @@ class Gloo(Contender):
     devices = frozenset({"cpu", "cuda"})
 
     def cases_on(self, device: str) -> frozenset[str]:
-        return frozenset({"all_reduce", "broadcast"}) if device == "cuda" else self.cases
+        paired = {case for case, each in OPERATIONS.items() if each.paired}
+        return self.cases - paired if device == "cuda" else self.cases
 
     def viable(self, transport: str) -> str | None:
         if (reason := why_no_torch()) is not None:

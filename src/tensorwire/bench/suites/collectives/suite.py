@@ -176,7 +176,8 @@ class Collectives(Suite):
             lacks = [work.case for work in self.works if work.case not in duty]
             if lacks and entry.contender != LIMIT:
                 named = ", ".join(dict.fromkeys(lacks))
-                results.note(f"{entry}: has no {named} of {self.dtype}", failed=False)
+                where = f" on {self.device}" if self.device != "cpu" else ""
+                results.note(f"{entry}: has no {named} of {self.dtype}{where}", failed=False)
         return results
 
     def details(self, results: Results, found: Sequence[Row]) -> dict[str, Any]:
