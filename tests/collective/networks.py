@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,8 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
 LIMIT_SECONDS: Final = 60.0
+LINE_SECONDS: Final = 90.0
+"""For a rank to say something: longer than ranks wait for each other."""
 ADDRESSES: Final = ("10.77.0.1", "10.77.0.2")
 RANKS_OF_A_HOST: Final = 2
 RANKS: Final = RANKS_OF_A_HOST * len(ADDRESSES)
@@ -96,18 +99,21 @@ def two_networks() -> Iterator[Networks]:
 class Ranks:
     """``folder``: where all of them may look."""
 
-    processes: list[subprocess.Popen[str]]
+    processes: list[subprocess.Popen[bytes]]
     folder: Path
 
     def line(self, rank: int) -> str:
+        """What the rank says next; empty where it has ended. Raises TimeoutError."""
         out = self.processes[rank].stdout
         assert out is not None
-        return out.readline()
+        if not select.select([out], [], [], LINE_SECONDS)[0]:
+            raise TimeoutError(f"rank {rank} has said nothing for {LINE_SECONDS:.0f} s")
+        return out.readline().decode()
 
     def say(self, rank: int, line: str) -> None:
         into = self.processes[rank].stdin
         assert into is not None
-        print(line, file=into, flush=True)
+        into.write(f"{line}\n".encode())
 
 
 @contextlib.contextmanager
@@ -139,7 +145,7 @@ def ranks_of(networks: Networks, program: str, **settings: str) -> Iterator[Rank
                 },
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                text=True,
+                bufsize=0,  # else a line could wait where nobody sees it
             )
             stack.enter_context(process)
             stack.callback(process.kill)
