@@ -9,23 +9,7 @@ namespace {
 
 // Ends with two addresses, as those of two hosts have, though it is one.
 TransportPair pair_of_addresses() {
-  Fd door(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1);
-  socklen_t size = sizeof address;
-  auto* const any = reinterpret_cast<sockaddr*>(&address);
-  REQUIRE(bind(door.get(), any, size) == 0);
-  REQUIRE(listen(door.get(), 1) == 0);
-  REQUIRE(getsockname(door.get(), any, &size) == 0);
-  Fd client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in own{};
-  own.sin_family = AF_INET;
-  own.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  REQUIRE(bind(client.get(), reinterpret_cast<sockaddr*>(&own), sizeof own) == 0);
-  REQUIRE(connect(client.get(), any, size) == 0);
-  Fd server(accept4(door.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  REQUIRE(server);
+  auto [client, server] = tcp_sockets(INADDR_LOOPBACK + 1);
   auto a = TcpTransport::create(std::move(client), false, {});
   auto b = TcpTransport::create(std::move(server), false, {});
   REQUIRE(a.ok());

@@ -62,12 +62,12 @@ struct Shm {
   }
 };
 
-// Two ends of a connection over loopback.
-inline std::pair<Fd, Fd> tcp_sockets() {
+// Two ends of a connection over loopback, the second at this address.
+inline std::pair<Fd, Fd> tcp_sockets(uint32_t host = INADDR_LOOPBACK) {
   Fd door(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_addr.s_addr = htonl(host);
   socklen_t size = sizeof address;
   auto* const any = reinterpret_cast<sockaddr*>(&address);
   REQUIRE(bind(door.get(), any, size) == 0);
