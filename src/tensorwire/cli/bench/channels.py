@@ -7,20 +7,18 @@ from typing import Annotated
 
 import typer
 
-from tensorwire.cli.bench.figures import Peers, epilog, measure
-from tensorwire.cli.group import Command, single
+from tensorwire.cli.bench.figures import Peers, command, measure
+from tensorwire.cli.group import single
 from tensorwire.cli.options import DAY, Json, Output, Plot, Rounds, Seconds, usage, words
 
 app = single()
 
 
-@app.command(
-    cls=Command,
-    epilog=epilog(
-        "channels",
-        "--model googlenet --ranks 2,4 --compute 0.2",
-        "--peers hybrid,gloo --compute 0 --plot channels.png",
-    ),
+@command(
+    app,
+    "channels",
+    "--model googlenet --ranks 2,4 --compute 0.2",
+    "--peers hybrid,gloo --compute 0 --plot channels.png",
 )
 def channels(
     model: Annotated[

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from tensorwire.cli.bench.figures import Peers, epilog, measure
-from tensorwire.cli.group import Command, single
+from tensorwire.cli.bench.figures import Peers, command, measure
+from tensorwire.cli.group import single
 from tensorwire.cli.options import (
     SIZES,
     Csv,
@@ -24,15 +24,13 @@ from tensorwire.cli.options import (
 app = single()
 
 
-@app.command(
-    cls=Command,
-    epilog=epilog(
-        "collectives",
-        "--cases all_reduce --sizes 8,64M --rounds 9",
-        "--ranks 4 --dtype float16 --peers gloo",
-        "--peers mpich,openmpi --json --output figures.json",
-        "--device cuda --cases all_reduce --peers gloo",
-    ),
+@command(
+    app,
+    "collectives",
+    "--cases all_reduce --sizes 8,64M --rounds 9",
+    "--ranks 4 --dtype float16 --peers gloo",
+    "--peers mpich,openmpi --json --output figures.json",
+    "--device cuda --cases all_reduce --peers gloo",
 )
 def collectives(
     cases: Annotated[

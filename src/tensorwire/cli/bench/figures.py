@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, TypeVar
 
 import typer
 
+from tensorwire.cli.group import Command
 from tensorwire.cli.options import usage, words, writable
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from tensorwire.bench.harness.suite import Suite
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., object])
 
 CODES: Final = (
     "Exit codes: 0 all figures are there, 1 some are missing (the notes say why; --peers all misses"
@@ -32,6 +34,11 @@ def epilog(name: str, *examples: str, launcher: str = "") -> str:
     if launcher:
         lines.append(f"{launcher} {command}")
     return "\n\n".join(("Examples:", *(f"[bold]{line}[/]" for line in lines), CODES))
+
+
+def command(app: typer.Typer, name: str, *examples: str) -> Callable[[F], F]:
+    """Makes a function the one command of ``app``. examples: as of ``epilog``."""
+    return app.command(cls=Command, epilog=epilog(name, *examples))
 
 
 class Peers(NamedTuple):

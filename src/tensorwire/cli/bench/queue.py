@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from tensorwire.cli.bench.figures import Peers, epilog, measure
-from tensorwire.cli.group import Command, single
+from tensorwire.cli.bench.figures import Peers, command, measure
+from tensorwire.cli.group import single
 from tensorwire.cli.options import (
     SIZES,
     Json,
@@ -24,13 +24,11 @@ from tensorwire.cli.options import (
 app = single()
 
 
-@app.command(
-    cls=Command,
-    epilog=epilog(
-        "queue",
-        "--sizes 1K,16M --producers 4 --rounds 9",
-        "--transport tcp --peers multiprocessing --json",
-    ),
+@command(
+    app,
+    "queue",
+    "--sizes 1K,16M --producers 4 --rounds 9",
+    "--transport tcp --peers multiprocessing --json",
 )
 def queue(
     transport: Transport = [],  # noqa: B006

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from tensorwire.cli.bench.figures import Peers, epilog, measure
-from tensorwire.cli.group import Command, single
+from tensorwire.cli.bench.figures import Peers, command, measure
+from tensorwire.cli.group import single
 from tensorwire.cli.options import (
     SIZES,
     Json,
@@ -25,14 +25,12 @@ from tensorwire.cli.options import (
 app = single()
 
 
-@app.command(
-    cls=Command,
-    epilog=epilog(
-        "remote",
-        "--transport shm --cases read --sizes 8,1M",
-        "--peers nixl,mpi --json --output figures.json",
-        "--cases jax,jax_published --peers jax",
-    ),
+@command(
+    app,
+    "remote",
+    "--transport shm --cases read --sizes 8,1M",
+    "--peers nixl,mpi --json --output figures.json",
+    "--cases jax,jax_published --peers jax",
 )
 def remote(
     transport: Transport = [],  # noqa: B006

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from tensorwire.cli.bench.figures import Peers, epilog, measure
-from tensorwire.cli.group import Command, single
+from tensorwire.cli.bench.figures import Peers, command, measure
+from tensorwire.cli.group import single
 from tensorwire.cli.options import (
     SIZES,
     Csv,
@@ -26,15 +26,13 @@ from tensorwire.cli.options import (
 app = single()
 
 
-@app.command(
-    cls=Command,
-    epilog=epilog(
-        "rpc",
-        "--transport shm --sizes 8 --rounds 9",
-        "--payload bytes,protobuf --sizes 1M,64M",
-        "--cases request,first --sizes 64M,1G --reads yes",
-        "--peers zmq,flight,nixl,mpi --json --output figures.json",
-    ),
+@command(
+    app,
+    "rpc",
+    "--transport shm --sizes 8 --rounds 9",
+    "--payload bytes,protobuf --sizes 1M,64M",
+    "--cases request,first --sizes 64M,1G --reads yes",
+    "--peers zmq,flight,nixl,mpi --json --output figures.json",
 )
 def rpc(
     transport: Annotated[

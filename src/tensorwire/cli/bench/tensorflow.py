@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from tensorwire.cli.bench.figures import measure
-from tensorwire.cli.group import Command, single
+from tensorwire.cli.bench.figures import command, measure
+from tensorwire.cli.group import single
 from tensorwire.cli.options import (
     SIZES,
     Json,
@@ -27,17 +27,13 @@ from tensorwire.cli.options import (
 app = single()
 
 
-@app.command(
-    cls=Command,
-    epilog="Examples:\n\n"
-    "[bold]tensorwire bench tensorflow[/]\n\n"
-    "[bold]tensorwire bench tensorflow --cases tensor --sizes 4,1M,64M --rounds 9[/]\n\n"
-    "[bold]tensorwire bench tensorflow --cases many --many-sizes 4K[/]\n\n"
-    "[bold]tensorwire bench tensorflow --cases mirrored --transport shm[/]\n\n"
-    "[bold]tensorwire bench tensorflow --transport tcp --json --output figures.json[/]\n\n"
-    "Exit codes: 0 all figures are there, 1 some are missing (the notes say why) or a file could "
-    "not be written, 2 wrong usage, 130 after Ctrl-C and 143 after SIGTERM, which end with the "
-    "figures that there are.",
+@command(
+    app,
+    "tensorflow",
+    "--cases tensor --sizes 4,1M,64M --rounds 9",
+    "--cases many --many-sizes 4K",
+    "--cases mirrored --transport shm",
+    "--transport tcp --json --output figures.json",
 )
 def tensorflow(
     transport: Transport = [],  # noqa: B006

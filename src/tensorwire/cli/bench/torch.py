@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from tensorwire.cli.bench.figures import Peers, epilog, measure
-from tensorwire.cli.group import Command, single
+from tensorwire.cli.bench.figures import Peers, command, measure
+from tensorwire.cli.group import single
 from tensorwire.cli.options import (
     DAY,
     SIZES,
@@ -24,13 +24,11 @@ from tensorwire.cli.options import (
 app = single()
 
 
-@app.command(
-    cls=Command,
-    epilog=epilog(
-        "torch",
-        "--cases ddp --sizes 96M --compute 0 --rounds 9",
-        "--cases fsdp,zero --ranks 4 --json --output figures.json",
-    ),
+@command(
+    app,
+    "torch",
+    "--cases ddp --sizes 96M --compute 0 --rounds 9",
+    "--cases fsdp,zero --ranks 4 --json --output figures.json",
 )
 def torch(
     cases: Annotated[

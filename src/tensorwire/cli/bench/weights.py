@@ -7,22 +7,20 @@ from typing import Annotated
 
 import typer
 
-from tensorwire.cli.bench.figures import Peers, epilog, measure
-from tensorwire.cli.group import Command, single
+from tensorwire.cli.bench.figures import Peers, command, measure
+from tensorwire.cli.group import single
 from tensorwire.cli.options import SIZES, Json, Output, Plot, Rounds, Seconds, choices, sizes_of
 
 app = single()
 
 
-@app.command(
-    cls=Command,
-    epilog=epilog(
-        "weights",
-        "--cases adopted --sizes 64M,1G --rounds 9",
-        "--cases copied,resharded --peers none",
-        "--cases copied,first --peers none",
-        "--peers grpcio --json --output figures.json",
-    ),
+@command(
+    app,
+    "weights",
+    "--cases adopted --sizes 64M,1G --rounds 9",
+    "--cases copied,resharded --peers none",
+    "--cases copied,first --peers none",
+    "--peers grpcio --json --output figures.json",
 )
 def weights(
     cases: Annotated[
