@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from tests.figures import calls, memory, repeated, steps, tf_grpc
 from tests.figures.rows import ABOUT, MB, STEADY, Line, Rows, measured, table, times, wrapped
-from tests.figures.sets import ROOT, file_of, load
+from tests.figures.sets import ROOT, file_of, load, runs_of
 
 from tensorwire.bench.harness.report import duration
 
@@ -47,6 +47,16 @@ def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
+def _busy(names: Sequence[str]) -> str:
+    """Of which sets the host was not quiet, as their files tell."""
+    runs = [run for name in names for run in runs_of(name)]
+    noisy = sum(bool(run.noise) for run in runs)
+    if not noisy:
+        return ""
+    which = "the run" if len(runs) == 1 else f"{noisy} of the {len(runs)} runs"
+    return f" The host was not quiet in {which}, as the pages of these sets tell."
+
+
 class Table(NamedTuple):
     """A table or a sentence, on a page between ``<!-- figures: NAME -->`` and
     ``<!-- end of figures -->``."""
@@ -71,7 +81,7 @@ class Table(NamedTuple):
         links = ", and ".join(f"{_listed(of)} ({cpu})" for cpu, of in files.items())
         text = self.render()
         rough = f" {_ROUGH}" if re.search(rf"\b{ABOUT} [*0-9]", text) else ""
-        return f"{text}\n\n{wrapped(f'Made from {links}.{rough}')}\n"
+        return f"{text}\n\n{wrapped(f'Made from {links}.{rough}{_busy(self.sets)}')}\n"
 
 
 TABLES: Final = (

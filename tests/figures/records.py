@@ -10,13 +10,13 @@ from typing import Any, Final
 
 from tests.figures import sets
 from tests.figures.rows import table, wrapped
-from tests.figures.sets import SETS, file_of, kept, outdated
+from tests.figures.sets import SETS, file_of, kept, outdated, runs_of
 
 from tensorwire.bench.harness.report import host, plot
 from tensorwire.bench.harness.rows import Report
 from tensorwire.bench.report import tables
 from tensorwire.bench.report.leads import Leads, leads
-from tensorwire.bench.report.runs import Run, parse
+from tensorwire.bench.report.runs import Run
 
 MAKE: Final = "make benchmarks"
 
@@ -44,11 +44,6 @@ def write() -> list[str]:
     return written
 
 
-def _runs(name: str) -> list[Run]:
-    path = file_of(name)
-    return parse(path.read_bytes(), path.name)
-
-
 def _picture(name: str, place: int) -> Path:
     return sets.FOLDER / f"{name}-{place + 1}.png"
 
@@ -73,22 +68,36 @@ def _plots() -> Mapping[str, Callable[[Report, Path], None]]:
     }
 
 
+def minutes_of_all() -> int:
+    """That measuring all sets is planned to take."""
+    return round(sum(each.seconds for each in SETS.values() if not each.apart) / 60)
+
+
+def minutes_of_headline() -> int:
+    return round(sum(each.seconds for each in SETS.values() if each.headline) / 60)
+
+
+def took_in_all() -> int:
+    """Seconds that it took to measure what is kept."""
+    found = [kept(name) for name, each in SETS.items() if not each.apart]
+    return sum(each.get("seconds", 0) for of in found for each in of)
+
+
 def _index() -> str:
     there = [name for name in SETS if file_of(name).exists()]
     lines = [_line(name) for name in SETS]
-    minutes = sum(each.seconds for each in SETS.values() if not each.apart) / 60
     apart = [name for name, each in SETS.items() if each.apart]
     first = [name for name, each in SETS.items() if each.headline]
-    quick = sum(SETS[name].seconds for name in first) / 60
     about = (
         "All that was measured for these pages, with the files that it is kept in: every row, who "
         "is ahead of ours, the host, and how quiet it was. [Figures](../figures.md) is the short "
         "form, and [Benchmarks](../benchmarks.md) tells how it is measured."
     )
     how = (
-        f"`{MAKE}` measures all but {' and '.join(apart)} again in about {minutes:.0f} minutes, "
-        f"`{MAKE} ARGS=--headline` only {', '.join(first)} in about {quick:.0f}, and "
-        f'`{MAKE} ARGS="sizes queue"` those sets. Nothing else may run on the machine meanwhile. '
+        f"`{MAKE}` measures all but {' and '.join(apart)} again in about {minutes_of_all()} "
+        f"minutes, `{MAKE} ARGS=--headline` only {', '.join(first)} in about "
+        f'{minutes_of_headline()}, and `{MAKE} ARGS="sizes queue"` those sets. What is here took '
+        f"{took_in_all() / 60:.0f} minutes. Nothing else may run on the machine meanwhile. "
         "Ctrl-C ends it, and what has been measured stays. `ARGS=--pages-only` makes the pages "
         "anew from the files, and `ARGS=--list` shows the commands."
     )
@@ -97,7 +106,10 @@ def _index() -> str:
         [
             "# All figures\n",
             f"{wrapped(about)}\n",
-            table(["set", "measured", "commit", "took", "rows", "others ahead"], lines),
+            table(
+                ["set", "measured", "commit", "took", "rows", "others ahead", "host not quiet"],
+                lines,
+            ),
             f"\n{wrapped(how)}\n",
             f"```{{toctree}}\n:hidden:\n\n{contents}\n```\n",
         ]
@@ -106,8 +118,8 @@ def _index() -> str:
 
 def _line(name: str) -> list[str]:
     if not file_of(name).exists():
-        return [SETS[name].title, "not yet", "", f"about {SETS[name].seconds} s", "", ""]
-    runs = _runs(name)
+        return [SETS[name].title, "not yet", "", f"about {SETS[name].seconds} s", "", "", ""]
+    runs = runs_of(name)
     found = [leads(run.measured) for run in runs]
     compared = sum(each.compared for each in found)
     return [
@@ -117,6 +129,9 @@ def _line(name: str) -> list[str]:
         _took(kept(name)),
         str(sum(len(run.measured) for run in runs)),
         f"{sum(len(each.peers) for each in found)} of {compared}" if compared else "",
+        f"in {noisy} of {len(runs)} runs"
+        if (noisy := sum(bool(run.noise) for run in runs))
+        else "",
     ]
 
 
@@ -144,7 +159,7 @@ def _page(name: str) -> str:
     if missing := outdated(name):
         text = "The list of commands has others by now, which were not measured yet:"
         parts += [f"{text}\n", *_code(missing)]
-    if len(runs := _runs(name)) > 1:
+    if len(runs := runs_of(name)) > 1:
         found = _titles(runs)
         parts += [*(f"- [{each}](#{_anchor(each)})" for each in found), ""]
     for place, run in enumerate(runs):

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tensorwire.bench.harness.rows import Report
+from tensorwire.bench.report.runs import Run, parse
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 FOLDER: Final = ROOT / "docs" / "benchmarks"
@@ -302,6 +303,12 @@ def kept(name: str) -> list[dict[str, Any]]:
 def load(name: str) -> list[Report]:
     """What commands of the set wrote. Raises ValueError for a report of another schema."""
     return [Report.from_json(each["report"]) for each in kept(name)]
+
+
+def runs_of(name: str) -> list[Run]:
+    """The same with what reports tell of them."""
+    path = file_of(name)
+    return parse(path.read_bytes(), path.name)
 
 
 def outdated(name: str) -> list[str]:
