@@ -152,7 +152,8 @@ def test_each_figure_is_of_all_repetitions() -> None:
             us = (9.0, 1.0, 5.0, 3.0, 7.0)[len(self.requests)]
             self.requests.append(self.request(work))
             samples = [Sample(0.0, 0.0, 8, 0, 0), Sample(0.5, 0.5, 9, 10, 11)]
-            return Measured(us, us, 100, 1.0, 0.5, self.path, resources=samples)
+            more: dict[str, Any] = {"serialization_us": us / 2, "resources": samples}
+            return Measured(us, us, 100, 1.0, 0.5, self.path, **more)
 
     one = [Workload("one", ((8,),))]
     report, _ = run("p2p-latency", kind=Varying, rounds=5, workloads=one, origins=["ordinary"])
@@ -160,6 +161,7 @@ def test_each_figure_is_of_all_repetitions() -> None:
         assert row.p50_us == 5
         assert row.p50_spread == pytest.approx(8 / 5)
         assert sorted(rounds["p50_us"]) == [1, 3, 5, 7, 9]
+    assert {each["serialization_us"] for each in report.details["rows"]} == {2.5}
 
 
 def test_an_acknowledged_payload_counts_once() -> None:

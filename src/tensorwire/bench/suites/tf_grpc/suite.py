@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
+from statistics import median
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from tensorwire.bench.harness.report import (
@@ -315,12 +316,10 @@ class Payloads(Suite):
 
 def _details(row: Row, visits: Sequence[Any]) -> dict[str, Any]:
     rounds: list[Measured] = list(visits)
-    calls = sum(each.calls for each in rounds)
-    serialization_us = sum(each.serialization_us * each.calls for each in rounds) / calls
     return {
         **who(row),
         **of_all_calls(rounds),
-        "serialization_us": serialization_us,
+        "serialization_us": median(each.serialization_us for each in rounds),
         "samples_us": samples(rounds),
     }
 
