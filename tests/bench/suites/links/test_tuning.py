@@ -40,6 +40,7 @@ from tensorwire.bench.suites.links.tuning import (
     crossover,
     curve,
     default_of,
+    even,
     fastest,
     peer_of,
     table,
@@ -73,6 +74,13 @@ def test_the_threshold_moves_as_far_as_the_other_way_is_clearly_faster(
     each: tuple[float, ...], expected: int
 ) -> None:
     assert crossover(ratios(*each), DEFAULT.eager) == expected
+
+
+def test_curves_cross_where_both_ways_take_the_same() -> None:
+    assert even(ratios(0.5, 0.8, 0.5, 2.0, 4.0)) == round(16 * KB * 2**0.5)
+    assert even(ratios(0.5, 0.8, 1.0, 2.0, 4.0)) == 16 * KB
+    assert even(ratios(0.5, 0.5, 0.5, 0.5, 0.5)) is None
+    assert even(ratios(2.0, 2.0, 2.0, 2.0, 2.0)) is None
 
 
 def figures(copied: dict[int, float], faster_coalescing: float = 1.0) -> Curves:
@@ -230,6 +238,8 @@ def test_the_command_measures_and_keeps_a_table(tmp_path: Path) -> None:
         *("coalesce_bytes", "eager_bytes", "chunk_bytes")
     }
     assert all(each["us"] > 0 for each in tcp["times"])
+    assert tcp["even_bytes"] is None or 2 * KB <= tcp["even_bytes"] <= 256 * KB
+    assert "copied_over_bulk" in tcp
     assert path.read_text().startswith("# Made by tensorwire tune links")
     assert plot.stat().st_size > 0
 

@@ -15,7 +15,7 @@ from tensorwire.bench.harness.work import format_size
 from tensorwire.bench.suites.links.checking import Checked
 from tensorwire.bench.suites.links.curves import Shape, Times
 from tensorwire.bench.suites.links.suite import Tuned
-from tensorwire.bench.suites.links.tuning import BULK, COPIED, curve
+from tensorwire.bench.suites.links.tuning import BULK, COPIED, curve, even
 
 ROLES: Final[Mapping[str, Role]] = {"defaults": "own", "tuned": "own", "best fixed": "limit"}
 """Of what the check compares."""
@@ -30,6 +30,7 @@ def as_json(path: Path, found: Sequence[Tuned], notes: Sequence[str]) -> dict[st
                 "transport": each.transport,
                 "choices": [asdict(choice) for choice in each.choices],
                 "copied_over_bulk": {str(size): x for size, x in curve(each.curves.times).items()},
+                "even_bytes": even(curve(each.curves.times)),
                 "times": [
                     {
                         **asdict(shape),
@@ -114,6 +115,8 @@ def print_tuned(found: Sequence[Tuned], notes: Sequence[str]) -> None:
         ),
         [(None, each.choices) for each in found],
     )
+    for each in found:
+        show(out, f"- {each.transport}: {crossing(each)}")
     if any(each.checked for each in found):
         put(
             (
@@ -133,6 +136,13 @@ def print_tuned(found: Sequence[Tuned], notes: Sequence[str]) -> None:
         show(out, f"- {note}")
 
 
+def crossing(each: Tuned) -> str:
+    """Where the curves cross, in words."""
+    if (size := even(curve(each.curves.times))) is None:
+        return "the curves do not cross at these sizes"
+    return f"copying along and bulk take the same at {size} bytes, by the mean of all messages"
+
+
 def _by_kind(each: Tuned) -> list[list[tuple[Shape, tuple[float, float]]]]:
     kinds: dict[tuple[str, str], list[tuple[Shape, tuple[float, float]]]] = {}
     for shape, us in pairs(each.curves.times).items():
@@ -145,8 +155,9 @@ def _chosen(nbytes: int, default: int) -> str:
 
 
 def draw(found: Sequence[Tuned], path: Path) -> None:
-    """Time over the size of a segment, copied along and in bulk, a picture for each transport; the
-    threshold that was chosen is a line. ImportError where matplotlib is missing."""
+    """Time over the size of a segment, copied along and in bulk, a picture for each transport, with
+    lines at the threshold that was chosen and where both take the same. ImportError where
+    matplotlib is missing."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6 * max(len(found), 1), 5), layout="constrained")
@@ -163,6 +174,8 @@ def draw(found: Sequence[Tuned], path: Path) -> None:
                 )
         (eager,) = (c.bytes for c in each.choices if c.threshold == "eager_bytes")
         axes.axvline(eager, color="grey", linewidth=1, label="chosen")
+        if (size := even(curve(each.curves.times))) is not None:
+            axes.axvline(size, color="grey", linewidth=1, linestyle=":", label="the curves cross")
         axes.set(
             title=each.transport, xlabel="bytes of a segment", ylabel="us of a call or message"
         )

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ipaddress
+import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
@@ -105,6 +106,17 @@ def curve(times: Times) -> dict[int, float]:
         )
         for size in sorted({shape.size for shape, fixed in times if fixed == BULK})
     }
+
+
+def even(ratios: Mapping[int, float]) -> int | None:
+    """The first size from which on copying along takes longer than bulk does: between two sizes, as
+    logarithms go. None where the curves do not cross."""
+    each = sorted(ratios.items())
+    for (size, ratio), (next_size, next_ratio) in itertools.pairwise(each):
+        if ratio <= 1 < next_ratio:
+            part = -log(ratio) / (log(next_ratio) - log(ratio))
+            return round(size * exp(part * log(next_size / size)))
+    return None
 
 
 def crossover(ratios: Mapping[int, float], default: int) -> int:
