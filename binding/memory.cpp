@@ -171,7 +171,8 @@ void bind_memory(nb::module_& m) {
              if (!handle) throw std::bad_alloc();
              new (self) Quota(handle);
            })
-      .def_prop_ro("leased", [](const Quota& q) { return tw_quota_leased(q.handle()); });
+      .def_prop_ro("leased", [](const Quota& q) { return tw_quota_leased(q.handle()); })
+      .def_prop_ro("copied", [](const Quota& q) { return tw_quota_copied(q.handle()); });
 
   m.def(
       "allocate",

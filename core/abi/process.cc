@@ -115,6 +115,7 @@ tw_quota* tw_quota_create(size_t bytes) try {
   return none<tw_quota*>();
 }
 size_t tw_quota_leased(const tw_quota* quota) { return of(quota)->leased(); }
+uint64_t tw_quota_copied(const tw_quota* quota) { return of(quota)->copied(); }
 void tw_quota_release(tw_quota* quota) {
   if (quota) of(quota)->release();
 }

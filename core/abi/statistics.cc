@@ -30,11 +30,14 @@ std::array<tw_counter, kNumbers> declarations(Each&& each) {
   return all;
 }
 
-constexpr size_t kMemoryNumbers = std::size(kArenaStats) + std::size(kPoolStats);
+constexpr size_t kMemoryNumbers =
+    std::size(kArenaStats) + std::size(kPoolStats) + std::size(kSharedStats);
 template <class Visit>
-void each_of_memory(const ArenaStats& arena, const PoolStats& pool, Visit&& visit) {
+void each_of_memory(const ArenaStats& arena, const PoolStats& pool, const SharedStats& shared,
+                    Visit&& visit) {
   each_counter(kArenaStats, arena, visit);
   each_counter(kPoolStats, pool, visit);
+  each_counter(kSharedStats, shared, visit);
 }
 
 void visit_statistics(CallPort& port, tw_visit_statistics visit, void* context) {
@@ -92,7 +95,7 @@ const tw_counter* tw_link_counters(size_t* count) {
 
 const tw_counter* tw_memory_counters(size_t* count) {
   static const auto all =
-      declarations<kMemoryNumbers>([](auto&& visit) { each_of_memory({}, {}, visit); });
+      declarations<kMemoryNumbers>([](auto&& visit) { each_of_memory({}, {}, {}, visit); });
   *count = all.size();
   return all.data();
 }
@@ -115,7 +118,7 @@ size_t tw_arena(uint64_t* values, size_t room) try {
   if (!runtime) return 0;
   size_t count = 0;
   each_of_memory((*runtime)->arena().stats(), (*runtime)->pool().stats(),
-                 [&](const Declared&, uint64_t value) {
+                 (*runtime)->shared_memories().stats(), [&](const Declared&, uint64_t value) {
                    if (count < room) values[count++] = value;
                  });
   return count;

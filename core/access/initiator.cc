@@ -124,7 +124,9 @@ Result<Ref<Access>> Initiator::submit(const AccessRequest& request, Hold&& hold,
                                       std::function<void()>&& told) {
   if (!closed_.ok()) return closed_;
   if (Status status = check(request); !status.ok()) return status;
-  return queue(make_ref<Access>(request, std::move(hold), std::move(told)));
+  auto access = queue(make_ref<Access>(request, std::move(hold), std::move(told)));
+  count(request.length * request.count);
+  return access;
 }
 
 Result<Ref<Access>> Initiator::submit(Ref<const AccessBatch> batch, std::optional<uint64_t> value,
@@ -136,7 +138,9 @@ Result<Ref<Access>> Initiator::submit(Ref<const AccessBatch> batch, std::optiona
   std::optional<Signal> signal = batch->signal();
   if (signal && !region(signal->region)) return no_such_region(signal->region);
   if (signal && value) signal->value = *value;
+  const uint64_t bytes = batch->bytes();
   auto access = queue(make_ref<Access>(std::move(batch), signal, std::move(hold), std::move(told)));
+  count(bytes);
   pass_flushes();
   return access;
 }

@@ -159,6 +159,10 @@ class Initiator {
   bool inbound() const { return inbound_; }
 
   size_t outstanding() const { return pieces_.size(); }
+  size_t regions() const { return regions_.size(); }
+  // What has been submitted so far; a batch is one operation.
+  uint64_t operations() const { return operations_; }
+  uint64_t bytes() const { return bytes_; }
   // No other operation begins. What frames are to do ends now; the device's end by completed().
   void close(const Status& why);
   // The link is lost, and the device has stopped: all of them end.
@@ -176,6 +180,7 @@ class Initiator {
 
   Status check(const AccessRequest& request) const;
   Ref<Access> queue(Ref<Access> access);
+  void count(uint64_t bytes) { ++operations_, bytes_ += bytes; }
   // Those at the front that ask for nothing, and wait for nothing any more.
   void pass_flushes();
 
@@ -193,6 +198,7 @@ class Initiator {
   std::unordered_map<uint64_t, Piece> pieces_;
   uint64_t next_id_ = 1;
   uint64_t outstanding_bytes_ = 0;
+  uint64_t operations_ = 0, bytes_ = 0;
   bool fence_ = false;
   EndedAccesses ended_;
   Status closed_;

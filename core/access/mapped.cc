@@ -84,6 +84,17 @@ bool MappedRegions::holds(uint64_t region) {
   return regions_.contains(region);
 }
 
+size_t MappedRegions::size() const {
+  const MutexLock lock(mutex_);
+  return regions_.size();
+}
+
+bool MappedRegions::done(uint64_t bytes) {
+  operations_.fetch_add(1, std::memory_order_relaxed);
+  bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  return true;
+}
+
 std::optional<MappedRegions::Mapped> MappedRegions::find(uint64_t region, bool writing) {
   const MutexLock lock(mutex_);
   auto it = regions_.find(region);
@@ -151,7 +162,7 @@ Result<bool> MappedRegions::run(const AccessRequest& request, const std::optiona
     auto in = enter(*mapped);
     if (!in) return in.status();
     if (Status status = run(request, *in); !status.ok()) return status;
-    return true;
+    return done(request.length * request.count);
   }
   const auto flags = find(signal->region, writing);
   if (!flags) return false;
@@ -165,7 +176,7 @@ Result<bool> MappedRegions::run(const AccessRequest& request, const std::optiona
   Status status = run(request, *in);
   if (status.ok()) status = run(last, *flagged);
   if (!status.ok()) return status;
-  return true;
+  return done(request.length * request.count);
 }
 
 Result<bool> MappedRegions::run(const AccessBatch& batch, const std::optional<Signal>& signal,
@@ -196,7 +207,7 @@ Result<bool> MappedRegions::run(const AccessBatch& batch, const std::optional<Si
     if (Status status = run(request_of(*signal, &value), entered.back()); !status.ok())
       return status;
   }
-  return true;
+  return done(batch.bytes());
 }
 
 }  // namespace tw

@@ -4,6 +4,7 @@
 // still.
 #pragma once
 
+#include <atomic>
 #include <optional>
 #include <unordered_map>
 #include <vector>
@@ -25,6 +26,7 @@ class MappedRegions {
   void remove(uint64_t region);
   void clear();
   bool holds(uint64_t region);
+  size_t size() const;
 
   // Does all of it, or nothing. False: not all of it is mapped. Errors as of an operation.
   // `writing`: writes are under way to memory that is not; arena memory may be that, too.
@@ -33,6 +35,9 @@ class MappedRegions {
   // The same of a batch, whose requests fit their regions.
   Result<bool> run(const AccessBatch& batch, const std::optional<Signal>& signal,
                    bool writing = false);
+  // What has been done so far; a batch is one operation.
+  uint64_t operations() const { return operations_.load(std::memory_order_relaxed); }
+  uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
 
  private:
   struct Mapped {
@@ -50,9 +55,11 @@ class MappedRegions {
   static Result<Entered> enter(const Mapped& mapped);
   // UNAVAILABLE: the link has ended, and what was read may be of the memory's next owner.
   Status run(const AccessRequest& request, const Entered& in);
+  bool done(uint64_t bytes);
 
   Copier& copier_;
-  Mutex mutex_;
+  std::atomic<uint64_t> operations_{0}, bytes_{0};
+  mutable Mutex mutex_;
   std::unordered_map<uint64_t, Mapped> regions_ TW_GUARDED_BY(mutex_);
 };
 

@@ -308,6 +308,23 @@ Status AccessPort::take_immediates() {
   return {};
 }
 
+// ---- counting ----
+
+AccessCounters AccessPort::counters() const {
+  AccessCounters counters;
+  counters.mapped = mapped_.operations();
+  counters.mapped_bytes = mapped_.bytes();
+  (device_ ? counters.by_device : counters.by_frames) = initiator_.operations();
+  (device_ ? counters.by_device_bytes : counters.by_frames_bytes) = initiator_.bytes();
+  counters.served = target_.served();
+  counters.served_bytes = target_.served_bytes();
+  counters.exposed = target_.regions();
+  counters.exposed_bytes = target_.bytes();
+  counters.known = initiator_.regions();
+  counters.known_mapped = mapped_.size();
+  return counters;
+}
+
 // ---- ending ----
 
 // Nobody waits for them from now on: what a peer reads there is not to be believed.

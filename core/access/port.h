@@ -136,6 +136,7 @@ class AccessPort final : public MemoryPort, private WordWaits::Waiter {
   bool touches() const TW_REQUIRES(link_.send_mutex()) override {
     return device_ && (initiator_.outstanding() != 0 || target_.regions() != 0);
   }
+  AccessCounters counters() const TW_REQUIRES(link_.send_mutex()) override;
   void on_closed(const Status& why) override;
   void on_lost(const Status& why) override;
 

@@ -66,6 +66,12 @@ Ref<Grant> Target::find(uint64_t region) const {
   return it == regions_.end() ? nullptr : it->second;
 }
 
+uint64_t Target::bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& [id, grant] : regions_) bytes += grant->region.length;
+  return bytes;
+}
+
 std::vector<uint64_t> Target::ids() const {
   std::vector<uint64_t> ids;
   ids.reserve(regions_.size());
@@ -138,6 +144,8 @@ void Target::operation_arrived() {
 
 // `region` zero: the bytes are few, and copied.
 void Target::answer(uint64_t id, const std::byte* body, size_t size, uint64_t region) {
+  ++served_;
+  served_bytes_ += operation_.length;
   FrameQueue::Frame frame;
   frame.outcome = true;
   frame.id = id;

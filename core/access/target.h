@@ -35,6 +35,7 @@ class Target {
   Ref<Grant> conceal(uint64_t region, Door::State why = Door::kConcealed);
   Ref<Grant> find(uint64_t region) const;
   size_t regions() const { return regions_.size(); }
+  uint64_t bytes() const;  // of the regions
   std::vector<uint64_t> ids() const;
 
   // An OPERATION has come, with the first bytes of its payload. Where the others belong; null: they
@@ -47,6 +48,9 @@ class Target {
   const Grant* changed() const { return changed_; }
   // The region into which a payload is being received; zero: none.
   uint64_t inbound() const { return inbound_region_; }
+  // Operations that ended well so far, and what they have read or written.
+  uint64_t served() const { return served_; }
+  uint64_t served_bytes() const { return served_bytes_; }
 
   // The value of a write with immediate; false: as many as may wait do.
   bool add_immediate(uint32_t value);
@@ -75,6 +79,7 @@ class Target {
   uint64_t word_ = 0;          // what is being received of one
   uint64_t* whole_ = nullptr;  // where it goes, at once
   const Grant* changed_ = nullptr;
+  uint64_t served_ = 0, served_bytes_ = 0;
 
   std::deque<uint32_t> immediates_;
 };

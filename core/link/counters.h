@@ -76,11 +76,76 @@ inline constexpr Counter<LinkCounters> kLinkCounters[] = {
 };
 static_assert(complete(kLinkCounters));
 
+// One-sided operations: this end's, by the way that they went, the peer's that this end has done
+// for it, and memory that is let at.
+struct AccessCounters {
+  uint64_t mapped = 0, mapped_bytes = 0;
+  uint64_t by_frames = 0, by_frames_bytes = 0;
+  uint64_t by_device = 0, by_device_bytes = 0;
+  uint64_t served = 0, served_bytes = 0;
+  uint64_t exposed = 0, exposed_bytes = 0;
+  uint64_t known = 0, known_mapped = 0;
+};
+
+namespace metric {
+
+inline constexpr Metric kOperations{
+    "link_operations", "operations", Metric::Kind::kCounter,
+    "Operations on the peer's memory that have begun, by who does them: this process by mapping "
+    "it, the peer's process, asked by frames, or a device. A batch is one."};
+inline constexpr Metric kOperationBytes{"link_operation_bytes", "bytes", Metric::Kind::kCounter,
+                                        "Bytes of these operations."};
+inline constexpr Declared::Label kMappedWay{"way", "mapped"}, kFramesWay{"way", "frames"},
+    kDeviceWay{"way", "device"};
+
+}  // namespace metric
+
+inline constexpr Counter<AccessCounters> kAccessCounters[] = {
+    {&AccessCounters::mapped, {"operations_mapped", metric::kOperations, {metric::kMappedWay}}},
+    {&AccessCounters::mapped_bytes,
+     {"operation_bytes_mapped", metric::kOperationBytes, {metric::kMappedWay}}},
+    {&AccessCounters::by_frames,
+     {"operations_by_frames", metric::kOperations, {metric::kFramesWay}}},
+    {&AccessCounters::by_frames_bytes,
+     {"operation_bytes_by_frames", metric::kOperationBytes, {metric::kFramesWay}}},
+    {&AccessCounters::by_device,
+     {"operations_by_device", metric::kOperations, {metric::kDeviceWay}}},
+    {&AccessCounters::by_device_bytes,
+     {"operation_bytes_by_device", metric::kOperationBytes, {metric::kDeviceWay}}},
+    {&AccessCounters::served,
+     {"operations_served",
+      {"link_served_operations", "frames", Metric::Kind::kCounter,
+       "Frames by which the peer had this process access its own memory. Of what is mapped, or "
+       "done by a device, this process knows nothing."}}},
+    {&AccessCounters::served_bytes,
+     {"operation_bytes_served",
+      {"link_served_bytes", "bytes", Metric::Kind::kCounter,
+       "Bytes that the peer has read or written by these frames."}}},
+    {&AccessCounters::exposed,
+     {"regions",
+      {"link_regions", "regions", Metric::Kind::kGauge,
+       "Regions of this process that the peer is let at."}}},
+    {&AccessCounters::exposed_bytes,
+     {"region_bytes",
+      {"link_region_bytes", "bytes", Metric::Kind::kGauge,
+       "Memory of these regions. What lies in several counts in each."}}},
+    {&AccessCounters::known,
+     {"remote_regions",
+      {"link_remote_regions", "regions", Metric::Kind::kGauge,
+       "Regions of the peer that this process is let at."}}},
+    {&AccessCounters::known_mapped,
+     {"remote_regions_mapped",
+      {"link_mapped_regions", "regions", Metric::Kind::kGauge,
+       "Of these, how many are mapped here."}}},
+};
+static_assert(complete(kAccessCounters));
+
 // A snapshot.
 struct LinkStats : LinkCounters {
   SendCounters sent;
   ReceiveCounters received;
   TransportFacts facts;
+  AccessCounters accesses;
   Status crowded_why;  // why a segment was last pushed for want of room, or of a lease
   Status unshared;     // why memory of the arena was last pushed
   struct Class {
@@ -92,13 +157,15 @@ struct LinkStats : LinkCounters {
 
   // All numbers but those of the classes: visit(declared, value), always in the same order.
   static constexpr size_t kNumbers = std::size(kSendCounters) + std::size(kReceiveCounters) +
-                                     std::size(kTransportFacts) + std::size(kLinkCounters);
+                                     std::size(kTransportFacts) + std::size(kLinkCounters) +
+                                     std::size(kAccessCounters);
   template <class Visit>
   void each(Visit&& visit) const {
     each_counter(kSendCounters, sent, visit);
     each_counter(kReceiveCounters, received, visit);
     each_counter(kTransportFacts, facts, visit);
     each_counter<LinkCounters>(kLinkCounters, *this, visit);
+    each_counter(kAccessCounters, accesses, visit);
   }
 };
 

@@ -34,6 +34,7 @@ LinkStats Link::stats() {
     stats.leased_bytes = sender_.leased_bytes();
     stats.unshared = sender_.unshared();
     stats.crowded_why = sender_.crowded();
+    stats.accesses = memory_->counters();
   }
   stats.facts = transport_->facts();
   stats.fetches = fetching();

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/mutex.h"
+#include "link/counters.h"
 #include "memory/posted_buffer.h"
 #include "message/frame_queue.h"
 #include "message/receiver.h"
@@ -113,6 +114,8 @@ class MemoryPort : public Port {
   virtual bool idle() const = 0;
   // Send lock held: the device may be at work on memory of this process.
   virtual bool touches() const = 0;
+  // Send lock held.
+  virtual AccessCounters counters() const = 0;
 
  protected:
   virtual void settle_now() = 0;

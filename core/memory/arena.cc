@@ -187,6 +187,7 @@ bool Block::lendable(size_t held, size_t fresh) const {
 
 Status Block::crowded(size_t held, size_t fresh) const {
   if (quota_) {
+    quota_->copied_.fetch_add(1, std::memory_order_relaxed);
     return {Code::kResourceExhausted,
             text({"copied for want of a lease: ", capacity_, " bytes of a publication of which ",
                   quota_->leased() + fresh, " are on lease, and ", quota_->limit(),

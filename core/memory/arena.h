@@ -32,10 +32,14 @@ class Quota final : public RefCounted {
   size_t leased() const {
     return static_cast<size_t>(std::max<int64_t>(leased_.load(std::memory_order_relaxed), 0));
   }
+  // How many blocks were copied for a reader, so far, because it was used up.
+  uint64_t copied() const { return copied_.load(std::memory_order_relaxed); }
 
  private:
   friend class Arena;
+  friend class Block;
   const size_t limit_;
+  std::atomic<uint64_t> copied_{0};
   std::atomic<int64_t> leased_{0};
 };
 
@@ -67,7 +71,8 @@ class Block final : public RefCounted {
   // Arena::spares(). `fresh`: bytes among `held` that are on lease to nobody yet, but about to be.
   // With a quota that alone decides, and `fresh` are bytes of blocks with one.
   bool lendable(size_t held, size_t fresh = 0) const;
-  Status crowded(size_t held, size_t fresh = 0) const;  // why not
+  // Why not, of a block that is copied therefore: its quota counts it.
+  Status crowded(size_t held, size_t fresh = 0) const;
   // A peer was told of the block, and has given it back or died.
   void lent();
   void returned();

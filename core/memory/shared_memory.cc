@@ -75,6 +75,11 @@ Ref<SharedMemory> SharedMemories::find(const void* p, size_t size) {
   return memory.try_retain() ? Ref<SharedMemory>::adopt(&memory) : nullptr;
 }
 
+SharedStats SharedMemories::stats() const {
+  const MutexLock lock(mutex_);
+  return {limit_, bytes_, memories_.size()};
+}
+
 void SharedMemories::forget(const SharedMemory& memory) noexcept {
   const MutexLock lock(mutex_);
   memories_.erase(memory.data());

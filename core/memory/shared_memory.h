@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 
+#include "base/declared.h"
 #include "base/fork.h"
 #include "base/mutex.h"
 #include "base/ref.h"
@@ -57,6 +58,25 @@ class SharedMemory final : public RefCounted {
   const size_t size_;
 };
 
+struct SharedStats {
+  size_t capacity = 0, used = 0, memories = 0;
+};
+inline constexpr Counter<SharedStats> kSharedStats[] = {
+    {&SharedStats::capacity,
+     {"shared_capacity",
+      {"shared_capacity_bytes", "bytes", Metric::Kind::kGauge,
+       "Most memory that may be made for peers to access."}}},
+    {&SharedStats::used,
+     {"shared_used",
+      {"shared_used_bytes", "bytes", Metric::Kind::kGauge,
+       "Memory that was made for peers to access."}}},
+    {&SharedStats::memories,
+     {"shared_memories",
+      {"shared_memories", "memories", Metric::Kind::kGauge,
+       "In how many pieces, each with a file of its own."}}},
+};
+static_assert(complete(kSharedStats));
+
 // All of a process. Thread-safe; outlives what it has made.
 class SharedMemories {
  public:
@@ -66,13 +86,14 @@ class SharedMemories {
   Result<Ref<SharedMemory>> make(size_t size);
   // The one that holds all of [p, p + size), or null.
   Ref<SharedMemory> find(const void* p, size_t size);
+  SharedStats stats() const;
 
  private:
   friend class SharedMemory;
   void forget(const SharedMemory& memory) noexcept;
 
   const size_t limit_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
   size_t bytes_ TW_GUARDED_BY(mutex_) = 0;
   std::map<const std::byte*, SharedMemory*> memories_ TW_GUARDED_BY(mutex_);  // by their data()
 };

@@ -14,6 +14,8 @@ extern "C" {
 // memory. Memory that was allocated within it keeps it.
 tw_quota* tw_quota_create(size_t bytes);
 size_t tw_quota_leased(const tw_quota* quota);
+// How many blocks were copied for a reader so far, because the quota was used up.
+uint64_t tw_quota_copied(const tw_quota* quota);
 void tw_quota_release(tw_quota* quota);
 // Writable arena memory, aligned to 4096 bytes from one page up, else to 64. RESOURCE_EXHAUSTED
 // when the arena stays full. Leases of it count within the quota, null: within none. Below a page

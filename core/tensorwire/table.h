@@ -196,7 +196,8 @@ enum { TW_TABLE_VERSION = 15 };
   ENTRY(shared_nudge, tw_shared_nudge)               \
   ENTRY(shared_nudges, tw_shared_nudges)             \
   ENTRY(algorithm, tw_algorithm)                     \
-  ENTRY(peer_unary_into, tw_peer_unary_into)
+  ENTRY(peer_unary_into, tw_peer_unary_into)         \
+  ENTRY(quota_copied, tw_quota_copied)
 
 typedef struct tw_table {
   uint32_t version;

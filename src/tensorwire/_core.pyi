@@ -74,6 +74,9 @@ class Quota:
     def __init__(self, bytes: int, /) -> None: ...
     @property
     def leased(self) -> int: ...
+    @property
+    def copied(self) -> int:
+        """Blocks that were copied for a reader so far, because the quota was used up."""
 
 def allocate(nbytes: int, timeout: float | None = 0.0, quota: Quota | None = None) -> Buffer:
     """Writable, 64-byte aligned (4096 from one page up) memory in this process's arena.

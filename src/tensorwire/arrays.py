@@ -187,7 +187,9 @@ def arena_stats() -> dict[str, int]:
     ``high_water`` (of ``resident``). Counts: ``slabs``, ``blocks``. Beside the arena, memory for
     messages that arrive over a network, in bytes: ``pool_capacity`` (the limit of what is kept),
     ``pool_used``, ``pool_idle``, and ``pool_posted`` (made ready for ``bytes`` of a size that has
-    come before). Counts of its buffers: ``pool_recycled``, ``pool_fresh``, ``pool_dropped``.
+    come before). Counts of its buffers: ``pool_recycled``, ``pool_fresh``, ``pool_dropped``. And of
+    memory that is made for peers to access, as by ``remote.Host.empty``: ``shared_capacity`` and
+    ``shared_used`` in bytes, and in how many pieces, ``shared_memories``.
     """
     return _core.arena_stats()
 

@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,10 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 import tensorwire
-from tensorwire import _core
+from tensorwire import _core, queue, remote, weights
 from tensorwire.collective import join
 from tensorwire.observe import metrics
+from tensorwire.remote import Rights
 from tensorwire.rpc import registry
 
 SERVED = {"role": "server", "peer": "unix:"}
@@ -35,6 +36,9 @@ def alone() -> None:
     """Whatever other tests have left behind is not counted."""
     registry.CHANNELS.forget()
     registry.SERVERS.forget()
+    registry.QUEUES.forget()
+    registry.HOSTS.forget()
+    registry.PUBLICATIONS.forget()
 
 
 @pytest.fixture
@@ -202,6 +206,7 @@ def test_names_units_and_help(prometheus: CollectorRegistry, target: str) -> Non
     measures = [*metrics.link(), *metrics.memory(), metrics.LINKS, metrics.CHANNELS]
     measures += [metrics.LOST, metrics.FAILED, metrics.INCIDENTS]
     measures += [metrics.OPERATIONS, metrics.OPERATION_BYTES]
+    measures += [measure for watch in metrics.WATCHES for measure in watch.measures]
     assert set(families) == {f"tensorwire_{measure.name}" for measure in measures}
     for measure in measures:
         family = families[f"tensorwire_{measure.name}"]
@@ -215,11 +220,14 @@ def test_the_documentation_lists_every_metric() -> None:
     text = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
     others = (metrics.LINKS, metrics.CHANNELS, metrics.LOST, metrics.FAILED, metrics.INCIDENTS)
     groups = (metrics.OPERATIONS, metrics.OPERATION_BYTES)
-    every = (*metrics.link(), *others, *groups, *metrics.memory())
+    every: list[tuple[metrics.Labels, metrics.Measure]] = [
+        ((), measure) for measure in (*metrics.link(), *others, *groups, *metrics.memory())
+    ]
+    every += [(watch.labels, measure) for watch in metrics.WATCHES for measure in watch.measures]
     rows = []
-    for measure in every:
+    for labels_before, measure in every:
         name = f"tensorwire_{measure.name}" + ("_total" if measure.kind == "counter" else "")
-        labels = ", ".join(f"`{label}`" for label in measure.labels)
+        labels = ", ".join(f"`{label}`" for label in (*labels_before, *measure.labels))
         rows.append(f"| `{name}` | {measure.kind} | {labels} | {measure.help} |")
     assert sorted(re.findall(r"^\| `tensorwire_.*$", text, re.MULTILINE)) == sorted(rows)
 
@@ -341,3 +349,65 @@ def test_operations_of_groups_are_added_up(prometheus: CollectorRegistry, tmp_pa
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(work, range(2)))
     assert (count("operations"), count("bytes")) == (before[0] + 2, before[1] + 80)
+
+
+@contextmanager
+def servers_of(count: int) -> Iterator[list[tensorwire.Server]]:
+    """That are never started."""
+    with ThreadPoolExecutor(1) as pool:
+        servers = [tensorwire.server(pool) for _ in range(count)]
+        yield servers
+        for server in servers:
+            server.stop(None)
+
+
+def test_numbers_of_a_queue(prometheus: CollectorRegistry) -> None:
+    def value(name: str, **labels: str) -> float | None:
+        return prometheus.get_sample_value(f"tensorwire_queue_{name}", {"queue": "seen", **labels})
+
+    with servers_of(2) as (first, second):
+        one = queue.serve(first, "seen", capacity=4, capacity_bytes=1 << 20)
+        for number in range(3):
+            one.put(number)
+        one.get()
+        assert (value("items"), value("accepted_items_total")) == (2, 3)
+        assert value("ended_items_total", outcome="delivered") == 1
+        assert value("bytes") == one.stats().nbytes > 0
+        # Of another server: they are added up, and a counter does not fall when one is gone.
+        other = queue.serve(second, "seen", capacity=4, capacity_bytes=1 << 20)
+        other.put(4)
+        assert (value("items"), value("accepted_items_total")) == (3, 4)
+        one.close(drain=False)
+        assert value("ended_items_total", outcome="discarded") == 2
+
+
+def test_numbers_of_a_host_of_memory(prometheus: CollectorRegistry) -> None:
+    def value(name: str) -> float | None:
+        return prometheus.get_sample_value(f"tensorwire_{name}")
+
+    before = value("shared_used_bytes")
+    assert before is not None
+    with servers_of(1) as (server,):
+        assert value("remote_tensors") is None
+        with remote.host(server, may_allocate=True, budget=1 << 20) as host:
+            host.empty((4, 4), "float64", rights=Rights.READ)
+            host.expose(np.zeros(2), rights=Rights.READ)
+            assert (value("remote_tensors"), value("remote_tensor_bytes")) == (2, 144)
+            assert (value("remote_budget_bytes"), value("remote_allocated_bytes")) == (1 << 20, 0)
+            used = value("shared_used_bytes")
+            assert used is not None
+            assert used >= before + 128
+        assert value("remote_tensors") is None
+
+
+def test_numbers_of_a_publication(prometheus: CollectorRegistry) -> None:
+    def value(name: str) -> float | None:
+        return prometheus.get_sample_value(f"tensorwire_weights_{name}", {"publication": "weights"})
+
+    with servers_of(1) as (server,):
+        with weights.Publisher({"w": np.ones(5000)}, server, quota=1 << 20) as publisher:
+            publisher.publish(7)
+            assert (value("version"), value("versions"), value("version_bytes")) == (7, 1, 40_000)
+            assert (value("quota_bytes"), value("leased_bytes")) == (1 << 20, 0)
+            assert value("copied_packs_total") == value("outside_versions_total") == 0
+        assert value("version") is None

@@ -145,6 +145,9 @@ def test_peers_allocate_within_a_budget() -> None:
             first = there.device.allocate((2, page // 4))  # and a page for its signal
             first.write(np.ones((2, page // 4), np.float32))
             assert first.rights == ALL
+            found = there.host.stats()
+            assert (found.tensors, found.allocations, found.peers) == (1, 1, 2)
+            assert (found.nbytes, found.allocated, found.budget) == (2 * page, 3 * page, 8 * page)
             with pytest.raises(
                 remote.ResourceExhaustedError, match=r"budget_per_peer of remote\.host: 12288 of"
             ):
@@ -169,6 +172,26 @@ def test_peers_allocate_within_a_budget() -> None:
             assert first.read().all()
         with pytest.raises(remote.NotFoundError):
             first.read()
+
+
+def test_operations_are_counted_by_their_way(shared: Pair) -> None:
+    def counted(stats: Any) -> list[int]:
+        ways = ("mapped", "by_frames", "by_device")
+        names = [f"{what}_{way}" for way in ways for what in ("operations", "operation_bytes")]
+        return [stats["link"][name] for name in names]
+
+    _, tensor = shared.opened(100, "uint64")
+    before = shared.device.stats()
+    tensor.write(np.ones(100, np.uint64))
+    tensor[:10].read()
+    tensor.fetch_add(0, 1)
+    after = shared.device.stats()
+    way = ("mapped", "frames", "device").index(shared.device.path().way)
+    more = [new - old for old, new in zip(counted(before), counted(after), strict=True)]
+    assert more == [3 * (at == 2 * way) + 888 * (at == 2 * way + 1) for at in range(6)]
+    assert (after["way"], after["opened"]) == (shared.device.path().way, before["opened"])
+    tensor.close()
+    assert shared.device.stats()["opened"] == int(str(before["opened"])) - 1
 
 
 def test_an_allocation_ends_with_its_link() -> None:

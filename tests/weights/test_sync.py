@@ -507,7 +507,8 @@ def test_a_quota_that_is_used_up_means_copies(caplog: pytest.LogCaptureFixture) 
             )
             reader.do("held = sub.view(timeout=10)")
             assert reader.do("int(held.__enter__()['a'].sum())") == 0
-            assert made._store.quota.leased == leased
+            assert made.stats().leased == leased
+            assert (made.stats().copied == 0) == (leased != 0)
         if leased == 0:
             eventually(told)  # by a thread of its own
         else:
@@ -545,6 +546,8 @@ def test_a_version_that_finds_no_room_is_copied() -> None:
         told = trainer.do("log.getvalue()")
         assert told.count("copied for each reader") == 1
         assert "raise TENSORWIRE_BUFFER_BYTES" in told
+        # The other version has no byte of its own.
+        assert trainer.do("made[0].stats().outside") == 1
         params = {"a": np.zeros(3 << 20, np.uint8)}
         with weights.Subscriber(channel(trainer.do("made[2]"), "shm"), params) as reader:
             reader.pull(timeout=10)

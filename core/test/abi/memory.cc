@@ -21,6 +21,7 @@ TEST_CASE("abi: memory within a quota outlives the handle of the quota") {
   tw_quota* const quota = tw_quota_create(kLarge);
   REQUIRE(quota);
   CHECK(tw_quota_leased(quota) == 0);
+  CHECK(tw_quota_copied(quota) == 0);
   tw_buffer* made = nullptr;
   REQUIRE(tw_allocate(quota, kLarge, &kPatience, &made, nullptr) == TW_OK);
   const Buffer buffer(made);

@@ -4,6 +4,7 @@
 #include "test/access/one_sided.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <set>
 
@@ -47,6 +48,54 @@ TEST_CASE_TEMPLATE("one-sided: reads and writes of any size move exactly their b
     CHECK(ends.there().conceal(region).ok());
     CHECK(live == 0);
   }
+}
+
+TEST_CASE_TEMPLATE("one-sided: what was done is counted by the way that it went", Way,
+                   TENSORWIRE_ACCESS_WAYS) {
+  if (!possible<Way>()) return;
+  std::atomic<int>& live = tally();
+  OneSidedHouse<Way> house;
+  Ends<Way> ends(house);
+  const auto [region, memory] = expose(ends, 4096, kAllRights, live);
+  const uint64_t readable = for_reading(ends, region, *memory);
+  const auto sent = bytes_of(100);
+  std::vector<std::byte> got(50);
+  REQUIRE(write(ends.here(), region, 0, sent).ok());
+  REQUIRE(read(ends.here(), readable, 0, got).ok());
+  update(ends.here(), Kind::kFetchAdd, region, 8, 1);
+  auto* const local = const_cast<std::byte*>(sent.data());
+  const auto batch = ends.here()
+                         .prepare(std::array{access(Kind::kWrite, region, 200, local, 16),
+                                             access(Kind::kWrite, region, 1000, local, 24)},
+                                  Signal{region, 16, 1, false})
+                         .value();
+  CHECK(ended(ends.here(), *ends.here().start(batch, std::nullopt, {}).value()).ok());
+  // Refused at once: nothing has begun.
+  CHECK(read(ends.here(), readable, 4090, got).code() == Code::kOutOfRange);
+
+  const AccessCounters mine = ends.client->stats().accesses;
+  const AccessCounters theirs = ends.server->stats().accesses;
+  constexpr uint64_t kAll = 4, kAllBytes = 198;
+  const uint64_t by_device = ends.client->link().profile().one_sided ? kAll : 0;
+  const uint64_t mapped = mapped_with<Way>(kAllRights) ? kAll : mapped_with<Way>(kMayRead) ? 1 : 0;
+  const uint64_t mapped_bytes = mapped == kAll ? kAllBytes : mapped * got.size();
+  CHECK(mine.mapped == mapped);
+  CHECK(mine.mapped_bytes == mapped_bytes);
+  CHECK(mine.by_device == by_device);
+  CHECK(mine.by_device_bytes == (by_device == 0 ? 0 : kAllBytes));
+  CHECK(mine.by_frames == kAll - by_device - mapped);
+  CHECK(mine.by_frames_bytes == (by_device == 0 ? kAllBytes - mapped_bytes : 0));
+  // The batch takes three: its signal is one.
+  CHECK(theirs.served == (mine.by_frames == 0 ? 0 : mine.by_frames + 2));
+  CHECK(theirs.served_bytes == (mine.by_frames == 0 ? 0 : mine.by_frames_bytes + 8));
+  const uint64_t regions = readable == region ? 1 : 2;
+  CHECK(theirs.exposed == regions);
+  CHECK(theirs.exposed_bytes == regions * 4096);
+  CHECK(mine.known == regions);
+  CHECK(mine.known_mapped == (mapped == 0 ? 0 : 1));
+  CHECK(mine.exposed + mine.served + theirs.known + theirs.by_frames + theirs.mapped == 0);
+  CHECK(ends.there().conceal(region).ok());
+  CHECK(ends.server->stats().accesses.exposed == regions - 1);
 }
 
 TEST_CASE_TEMPLATE("one-sided: either end of a link lets the other at its memory", Way,

@@ -51,9 +51,14 @@ TEST_CASE("shared memory: is counted against its limit, and found by its bytes")
   CHECK(memories.find(first->data() + 100, 59'900).get() == first.get());
   CHECK_FALSE(memories.find(first->data() + 100, 59'901));
   CHECK_FALSE(memories.find(first->data() - 1, 1));
+  CHECK(memories.stats().capacity == 100'000);
+  CHECK(memories.stats().used == 60'000);
+  CHECK(memories.stats().memories == 1);
   const std::byte* const was = first->data();
   first = nullptr;
   CHECK_FALSE(memories.find(was, 1));
+  CHECK(memories.stats().used == 0);
+  CHECK(memories.stats().memories == 0);
   CHECK(memories.make(100'000).ok());
 }
 

@@ -71,6 +71,7 @@ TEST_CASE("limits: what has a quota is lent beside a peer's share, up to the quo
   CHECK_FALSE(post(false));
   CHECK_FALSE(post(true));
   CHECK(link.a.sender.crowded().details().find("a larger quota") != std::string::npos);
+  CHECK(quota->copied() == 1);
 
   // All segments of a message count.
   link.b.kept.clear();

@@ -20,6 +20,8 @@ from tensorwire import _core
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
+    from tensorwire.rpc.registry import Watched
+
 Facts = Mapping[str, object]
 Labels = tuple[str, ...]
 UPTO: Final = "upto"
@@ -132,6 +134,122 @@ OPERATION_BYTES = Measure(
 )
 
 
+@dataclass(frozen=True)
+class Watch:
+    """Metrics of what is built on links. label: of its name; empty: it has none. Those of one name
+    are added up, but for the version."""
+
+    label: str
+    measures: tuple[Measure, ...]
+
+    @property
+    def labels(self) -> Labels:
+        return (self.label,) if self.label else ()
+
+    def sums(self, members: Iterable[Watched]) -> dict[Labels, Counter[str]]:
+        found: dict[Labels, Counter[str]] = {}
+        for member in members:
+            sums = found.setdefault((member.name,) if self.label else (), Counter())
+            for fact, value in member.stats()._asdict().items():
+                sums[fact] = max(sums[fact], value) if fact == "version" else sums[fact] + value
+        return found
+
+
+QUEUES = Watch(
+    "queue",
+    (
+        Measure("queue_items", "gauge", "Items in the queue.", {"items": ()}),
+        Measure("queue_bytes", "gauge", "Bytes of these items.", {"nbytes": ()}),
+        Measure(
+            "queue_handed_items",
+            "gauge",
+            "Items on their way to consumers, or in their hands and not yet confirmed.",
+            {"handed": ()},
+        ),
+        Measure(
+            "queue_waiting",
+            "gauge",
+            "Who waits: producers for room, consumers for items.",
+            {"waiting_producers": ("producer",), "waiting_consumers": ("consumer",)},
+            ("end",),
+        ),
+        Measure(
+            "queue_streams",
+            "gauge",
+            "Streams of other processes that are open to put, or to get.",
+            {"producers": ("producer",), "consumers": ("consumer",)},
+            ("end",),
+        ),
+        Measure("queue_accepted_items", "counter", "Items that it has taken.", {"accepted": ()}),
+        Measure(
+            "queue_ended_items",
+            "counter",
+            "What became of items: confirmed by a consumer, lost with one, discarded at the "
+            "queue's end, or withdrawn by their producers before it had taken them.",
+            {
+                "delivered": ("delivered",),
+                "lost": ("lost",),
+                "discarded": ("discarded",),
+                "refused": ("refused",),
+            },
+            ("outcome",),
+        ),
+    ),
+)
+HOSTS = Watch(
+    "",
+    (
+        Measure("remote_tensors", "gauge", "Tensors that peers are let at.", {"tensors": ()}),
+        Measure("remote_tensor_bytes", "gauge", "Bytes of these tensors.", {"nbytes": ()}),
+        Measure("remote_channels", "gauge", "Receivers that are open.", {"channels": ()}),
+        Measure(
+            "remote_allocations", "gauge", "Tensors that peers have allocated.", {"allocations": ()}
+        ),
+        Measure(
+            "remote_allocated_bytes",
+            "gauge",
+            "What they take of the budget of remote.host.",
+            {"allocated": ()},
+        ),
+        Measure("remote_budget_bytes", "gauge", "What peers may allocate in all.", {"budget": ()}),
+    ),
+)
+PUBLICATIONS = Watch(
+    "publication",
+    (
+        Measure("weights_version", "gauge", "The newest version.", {"version": ()}),
+        Measure("weights_versions", "gauge", "Versions that can be pulled.", {"versions": ()}),
+        Measure("weights_version_bytes", "gauge", "Bytes of one version.", {"nbytes": ()}),
+        Measure(
+            "weights_readers",
+            "gauge",
+            "Readers that are being sent parameters in place.",
+            {"readers": ()},
+        ),
+        Measure(
+            "weights_quota_bytes",
+            "gauge",
+            "Memory of the arena that readers on this host may hold without a copy.",
+            {"quota": ()},
+        ),
+        Measure("weights_leased_bytes", "gauge", "What they hold of it.", {"leased": ()}),
+        Measure(
+            "weights_copied_packs",
+            "counter",
+            "Packs of tensors that were copied for a reader, because the quota was used up.",
+            {"copied": ()},
+        ),
+        Measure(
+            "weights_outside_versions",
+            "counter",
+            "Versions that are copied for each reader, because the arena had no room for them.",
+            {"outside": ()},
+        ),
+    ),
+)
+WATCHES: Final = (QUEUES, HOSTS, PUBLICATIONS)
+
+
 @dataclass
 class Series:
     """One counter of links that come and go: its value never falls while one of them is alive."""
@@ -192,6 +310,8 @@ class LinkCollector(Collector):
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._series: dict[tuple[Labels, Labels], Series] = {}
+        self._watched: dict[str, dict[Labels, dict[str, Series]]] = {}
+        """By the label of a ``Watch``, the name, and the fact."""
 
     def describe(self) -> Iterator[Metric]:
         for measure in link():
@@ -207,6 +327,9 @@ class LinkCollector(Collector):
             OPERATION_BYTES,
         ):
             yield measure.family()
+        for watch in WATCHES:
+            for measure in watch.measures:
+                yield measure.family(watch.labels)
 
     def collect(self) -> Iterator[Metric]:
         import tensorwire
@@ -250,6 +373,10 @@ class LinkCollector(Collector):
             nbytes.add_metric([operation, way], size)
         yield operations
         yield nbytes
+        for watch, members in zip(
+            WATCHES, (registry.QUEUES, registry.HOSTS, registry.PUBLICATIONS), strict=True
+        ):
+            yield from self._watches(watch, watch.sums(members.get().members()))
 
     def _links(self, totals: Totals) -> Iterator[Metric]:
         with self._lock:
@@ -265,6 +392,22 @@ class LinkCollector(Collector):
                             series = self._series.setdefault((fact, labels), Series())
                             value = series.follow(value)
                         family.add_metric([*labels, *values], value)
+                yield family
+
+    def _watches(self, watch: Watch, sums: Mapping[Labels, Mapping[str, int]]) -> Iterator[Metric]:
+        with self._lock:
+            followed = self._watched.setdefault(watch.label, {})
+            for name in [name for name in followed if name not in sums]:
+                del followed[name]
+            for measure in watch.measures:
+                family = measure.family(watch.labels)
+                for name, found in sums.items():
+                    for fact, values in measure.facts.items():
+                        value: float = found[fact]
+                        if measure.kind == "counter":
+                            series = followed.setdefault(name, {}).setdefault(fact, Series())
+                            value = series.follow(value)
+                        family.add_metric([*name, *values], value)
                 yield family
 
     def _memory(self, stats: Facts) -> Iterator[Metric]:

@@ -210,7 +210,7 @@ class Queue:
     # ------------------------------------------------------------------------------------ all
 
     def stats(self) -> Stats:
-        return self._store.stats(*self._service.streams())
+        return self._service.stats()
 
     def close(self, drain: bool = True) -> None:
         """Takes no more objects, for ever: who puts gets a ClosedError, also who waits for room.

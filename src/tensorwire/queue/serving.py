@@ -19,8 +19,8 @@ import grpc
 from tensorwire import rpc
 from tensorwire.queue import wire
 from tensorwire.queue.errors import ClosedError
-from tensorwire.queue.store import Item, ItemTicket, Store
-from tensorwire.rpc import lifetime
+from tensorwire.queue.store import Item, ItemTicket, Stats, Store
+from tensorwire.rpc import lifetime, registry
 from tensorwire.rpc.grpc_internals import POOL
 from tensorwire.rpc.serving.context import CallContext
 from tensorwire.tensors import DecodeError
@@ -121,6 +121,7 @@ class Service:
         self._lock = threading.Lock()  # guards what follows
         self._producers: dict[int, _Session] = {}
         self._consumers: dict[int, _Session] = {}
+        registry.QUEUES.get().add(self)
 
     def handler(self) -> grpc.GenericRpcHandler:
         threads = _Threads()
@@ -143,10 +144,14 @@ class Service:
             },
         )
 
-    def streams(self) -> tuple[int, int]:
-        """Those that put, and those that get."""
+    @property
+    def name(self) -> str:
+        return self._store.name
+
+    def stats(self) -> Stats:
         with self._lock:
-            return len(self._producers), len(self._consumers)
+            producers, consumers = len(self._producers), len(self._consumers)
+        return self._store.stats(producers, consumers)
 
     def close(self) -> None:
         """Once the store is closed: ends the streams that put, which may wait for their clients."""
@@ -348,7 +353,7 @@ class Service:
             )
 
     def _stats(self, request: bytes, context: CallContext) -> bytes:
-        return wire.encode(self._store.stats(*self.streams()))
+        return wire.encode(self.stats())
 
 
 def _as_they_are(segments: Segments) -> Segments:

@@ -18,7 +18,7 @@ from tensorwire.remote.errors import (
 )
 from tensorwire.remote.exposed import Exposed
 from tensorwire.remote.handle import Handle, Rights
-from tensorwire.remote.host import Host
+from tensorwire.remote.host import Host, HostStats
 from tensorwire.remote.operation import Operation
 from tensorwire.remote.receiver import Receiver, receiver
 from tensorwire.remote.sender import Sender, sender
@@ -36,6 +36,7 @@ __all__ = [
     "Exposed",
     "Handle",
     "Host",
+    "HostStats",
     "NotFoundError",
     "Operation",
     "Path",

@@ -105,6 +105,21 @@ class Device(AbstractContextManager["Device"]):
         tensor."""
         return self._path
 
+    def stats(self) -> dict[str, object]:
+        """``way``, ``transport`` and ``peer`` as in ``path``; ``opened``: tensors that it has
+        opened or allocated, and not given back; ``link``: the counters of the link, which calls and
+        other devices may use, too: ``operations_mapped``, ``operation_bytes_mapped`` and so on."""
+        with self._lock:
+            opened = len(self._opened)
+        path = self._path
+        return {
+            "way": path.way,
+            "transport": path.transport,
+            "peer": path.peer,
+            "opened": opened,
+            "link": self._native.stats(),
+        }
+
     def __repr__(self) -> str:
         return f"<tensorwire.remote.Device {self._path}>"
 

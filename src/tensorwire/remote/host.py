@@ -33,7 +33,7 @@ from tensorwire.remote.exposed import CLOSE_SECONDS, Exposed, Given, conceal, gi
 from tensorwire.remote.handle import MAX_INTEGER, MAX_NAME, Handle, Rights
 from tensorwire.remote.layout import dense
 from tensorwire.remote.signals import shared
-from tensorwire.rpc import Peer, events, lifetime
+from tensorwire.rpc import Peer, events, lifetime, registry
 from tensorwire.tensors import DecodeError, dtypes, frameworks
 
 PAGE: Final = 4096
@@ -62,6 +62,25 @@ class _Allocation(NamedTuple):
     charge: int
 
 
+class HostStats(NamedTuple):
+    """What peers are let at, at one moment. Sizes are in bytes."""
+
+    tensors: int
+    """Exposed, or allocated by peers, and not concealed."""
+    nbytes: int
+    """Of these tensors."""
+    channels: int
+    """Receivers that are open."""
+    peers: int
+    """That have asked for something, and are alive."""
+    allocations: int
+    """Of the tensors, those that peers have allocated."""
+    allocated: int
+    """What these take of the budget."""
+    budget: int
+    """0: peers may not allocate."""
+
+
 class Host(AbstractContextManager["Host"]):
     """Lets the peers of a server at memory of this process. Thread-safe. See ``host``."""
 
@@ -80,6 +99,29 @@ class Host(AbstractContextManager["Host"]):
         self._peers: dict[_core.Peer, _core.Region | None] = {}  # with the probe, once greeted
         self._closed = False
         self._concealing: set[Conceal] = set()  # once it is closed: what peers may still access
+        registry.HOSTS.get().add(self)
+
+    @property
+    def name(self) -> str:
+        """Hosts have none."""
+        return ""
+
+    def stats(self) -> HostStats:
+        """What peers have done there is counted by their links: ``server.stats()``."""
+        with self._lock:
+            return HostStats(
+                len(self._exposed),
+                sum(exposed.array.nbytes for exposed in self._exposed.values()),
+                len(self._channels),
+                len(self._peers),
+                len(self._allocations),
+                self._charged(),
+                self._budget if self._may_allocate else 0,
+            )
+
+    def _charged(self) -> int:
+        """Lock held."""
+        return sum(each.charge for each in self._allocations.values())
 
     # -------------------------------------------------------------------------------- exposing
 
@@ -210,6 +252,7 @@ class Host(AbstractContextManager["Host"]):
         """Conceals everything, as ``Exposed.conceal``; peers find nothing here any more. Raises
         DeadlineExceededError while a peer is amid an access: calling it again waits on."""
         ends = None if timeout is None else monotonic() + timeout
+        registry.HOSTS.get().discard(self)
         with self._lock:
             self._closed = True
             self._concealing.update(exposed.conceal_until for exposed in self._exposed.values())
@@ -290,9 +333,8 @@ class Host(AbstractContextManager["Host"]):
     def _check_budget(self, native: _core.Peer, charge: int) -> None:
         """Lock held."""
         own = [each.charge for each in self._allocations.values() if each.peer == native]
-        total = sum(each.charge for each in self._allocations.values())
         for limit, used, what in (
-            (self._budget, total, "budget"),
+            (self._budget, self._charged(), "budget"),
             (self._budget_per_peer, sum(own), "budget_per_peer"),
         ):
             if used + charge > limit:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The open channels and servers of this process, for whoever watches all of them."""
+"""What is open in this process, for whoever watches all of it."""
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tensorwire.rpc.lifetime import PerProcess
 from tensorwire.rpc.weak import WeakMembers
@@ -31,8 +31,27 @@ class Tally:
             return dict(self._counts)
 
 
+class Numbers(Protocol):
+    """A named tuple."""
+
+    def _asdict(self) -> dict[str, Any]: ...
+
+
+class Watched(Protocol):
+    """What is built on links, and has numbers of its own."""
+
+    @property
+    def name(self) -> str:
+        """Several may have one: their numbers are added up."""
+
+    def stats(self) -> Numbers: ...
+
+
 CHANNELS: Final[PerProcess[WeakMembers[Channel]]] = PerProcess(WeakMembers)
 SERVERS: Final[PerProcess[WeakMembers[Server]]] = PerProcess(WeakMembers)
+QUEUES: Final[PerProcess[WeakMembers[Watched]]] = PerProcess(WeakMembers)
+HOSTS: Final[PerProcess[WeakMembers[Watched]]] = PerProcess(WeakMembers)
+PUBLICATIONS: Final[PerProcess[WeakMembers[Watched]]] = PerProcess(WeakMembers)
 LOST: Final = PerProcess(Tally)
 """Links of channels that have ended without being closed, by transport."""
 FAILED: Final = PerProcess(Tally)

@@ -10,7 +10,7 @@ from tensorwire.weights.errors import (
     WeightsError,
 )
 from tensorwire.weights.planning import Part, Plan, PlanError, Shard, plan
-from tensorwire.weights.publisher import Publisher
+from tensorwire.weights.publisher import PublicationStats, Publisher
 from tensorwire.weights.subscriber import Subscriber, Version, View
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Part",
     "Plan",
     "PlanError",
+    "PublicationStats",
     "Publisher",
     "PublisherLostError",
     "PullTimeoutError",

@@ -9,13 +9,13 @@ import weakref
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import grpc
 import numpy as np
 
 from tensorwire import _core, service
-from tensorwire.rpc import lifetime
+from tensorwire.rpc import lifetime, registry
 from tensorwire.service import ServiceError
 from tensorwire.tensors.errors import DecodeError
 from tensorwire.weights import wire
@@ -33,6 +33,27 @@ MAX_AGREED_PARTS: Final = 1 << 20
 """That a publisher remembers, in all; a subscriber whose agreement was forgotten makes it again."""
 UPDATE_SECONDS: Final = 5.0
 """That an update in place waits for readers."""
+
+
+class PublicationStats(NamedTuple):
+    """A publication at one moment. Sizes are in bytes."""
+
+    version: int
+    """The newest; 0: there is none."""
+    versions: int
+    """That can be pulled."""
+    nbytes: int
+    """Of one version, of what this publisher holds of it."""
+    readers: int
+    """That are being sent parameters in place."""
+    quota: int
+    leased: int
+    """Of the quota, what readers on this host hold."""
+    copied: int
+    """How many packs of tensors were copied for a reader so far, because the quota was used up."""
+    outside: int
+    """How many versions were put outside of the arena so far, because that had no room for what had
+    changed: this is copied for each reader."""
 
 
 class Publisher:
@@ -81,9 +102,11 @@ class Publisher:
         self._in_place = mode == "in_place"
         self._instance = os.urandom(16)
         self._layout = digest(self._parameters.layout)
-        nbytes = sum(s.nbytes for every in self._parameters.layout.values() for s in every)
+        self._nbytes = sum(s.nbytes for every in self._parameters.layout.values() for s in every)
         if quota is None:
-            quota = (old_versions + 2) * (nbytes + _ROUNDING * len(self._parameters.layout))
+            quota = (old_versions + 2) * (self._nbytes + _ROUNDING * len(self._parameters.layout))
+        self._name = name
+        self._quota = quota
         self._store = Store(_core.Quota(quota))
         self._changed = threading.Condition()
         self._kept: deque[Stored] = deque(maxlen=1 + (0 if self._in_place else old_versions))
@@ -96,11 +119,31 @@ class Publisher:
         self._updating = False
         self._closed = False
         _serve(self, server, name)
+        registry.PUBLICATIONS.get().add(self)
+
+    @property
+    def name(self) -> str:
+        return self._name
 
     @property
     def version(self) -> int:
         """The newest, 0 before the first."""
         return self._number
+
+    def stats(self) -> PublicationStats:
+        """How much moved, and which way, is counted by links: ``server.stats()``."""
+        store = self._store
+        with self._changed:
+            return PublicationStats(
+                self._number,
+                len(self._kept),
+                self._nbytes,
+                len(self._reading),
+                self._quota,
+                store.quota.leased,
+                store.quota.copied,
+                store.outside,
+            )
 
     def publish(
         self, version: int | None = None, *, params: Any = None, checksum: bool = False
@@ -172,6 +215,7 @@ class Publisher:
 
     def close(self) -> None:
         """Lets go of all versions: pulls end UNAVAILABLE. Views that readers have stay good."""
+        registry.PUBLICATIONS.get().discard(self)
         with self._changed:
             self._closed = True
             self._kept.clear()

@@ -116,6 +116,8 @@ class Store:
 
     quota: _core.Quota
     pack_bytes: int = 64 << 20
+    outside: int = field(default=0, init=False)
+    """Versions that lie, with some of their bytes, outside of the arena, because it had no room."""
     _told: bool = field(default=False, init=False)
 
     def copy(
@@ -143,7 +145,7 @@ class Store:
             name, index = those[0]
             if 2 * live[pack] < places[name][index].pack.nbytes:
                 wanted += those
-        self._pack(wanted, pieces, places)
+        self.outside += not self._pack(wanted, pieces, places)
         return Stored(number, pieces, since, checksums(pieces) if checksum else None, places)
 
     def _pack(
@@ -151,7 +153,9 @@ class Store:
         wanted: list[tuple[str, int]],
         pieces: dict[str, list[Array]],
         places: dict[str, list[Place]],
-    ) -> None:
+    ) -> bool:
+        """Whether all of it lies in the arena."""
+        inside = True
         at = 0
         while at < len(wanted):
             begun, nbytes = at, 0
@@ -165,6 +169,8 @@ class Store:
                 nbytes = _aligned(end)
                 at += 1
             pack = self._room(nbytes)
+            if pack is None:
+                inside, pack = False, np.empty(nbytes, np.uint8)
             for (name, index), offset in zip(wanted[begun:at], offsets, strict=True):
                 piece = pieces[name][index]
                 copy = pack[offset : offset + piece.nbytes].view(piece.dtype).reshape(piece.shape)
@@ -174,8 +180,10 @@ class Store:
             if pack.nbytes:
                 _core.publish(frameworks.raw(pack))
             pack.flags.writeable = False
+        return inside
 
-    def _room(self, nbytes: int) -> Array:
+    def _room(self, nbytes: int) -> Array | None:
+        """None: the arena has none."""
         try:
             return arrays.empty_within(self.quota, nbytes)
         except arrays.ArenaFullError as error:
@@ -186,7 +194,7 @@ class Store:
                     error,
                 )
                 self._told = True
-        return np.empty(nbytes, np.uint8)
+            return None
 
 
 def _aligned(nbytes: int) -> int:
