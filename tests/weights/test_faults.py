@@ -290,6 +290,26 @@ def test_a_publisher_that_comes_again() -> None:
                 assert (mine["a"] == 4).all()
 
 
+@pytest.mark.parametrize("mode", ["copy", "in_place"])
+def test_a_publisher_that_comes_again_in_another_mode(mode: Any) -> None:
+    """At the same server: readers hear of it by their next call, and need not be told."""
+    params = {"a": np.ones(SIZE, np.uint8)}
+    made, server, port = publisher(params)
+    mine = {"a": np.zeros(SIZE, np.uint8)}
+    with weights.Subscriber(channel(port, "tcp"), mine, mode=mode) as reader:
+        for number, other_mode in enumerate(("copy", "in_place", "copy"), 1):
+            made.close()
+            made = weights.Publisher(params, server, mode=other_mode)  # type: ignore[arg-type]
+            params["a"] += 1
+            made.publish()
+            assert reader.pull(timeout=10).number == 1
+            assert (mine["a"] == number + 1).all()
+            with reader.view(timeout=10) as view:
+                assert (view["a"] == number + 1).all()
+    made.close()
+    server.stop(None)
+
+
 @pytest.mark.parametrize("limit", ["MAX_AGREEMENTS", "MAX_AGREED_PARTS"])
 def test_plans_that_were_forgotten_are_made_again(
     monkeypatch: pytest.MonkeyPatch, limit: str

@@ -271,7 +271,7 @@ class Publisher:
 
     def _agree(self, agreement: wire.Agreement) -> None:
         if agreement.instance != self._instance:
-            raise ServiceError(grpc.StatusCode.NOT_FOUND, "the publisher is another one by now")
+            raise _anew("the publisher is another one by now")
         if agreement.rows and self._in_place:
             raise _refused("rows are lent, and in place nothing is")
         if agreement.layout != self._layout:
@@ -309,7 +309,7 @@ class Publisher:
             self._check_open()
             agreement = self._agreements.get(request.plan)
             if agreement is None:
-                raise ServiceError(grpc.StatusCode.NOT_FOUND, "no such plan: agree on it again")
+                raise _anew("no such plan: agree on it again")
             self._agreements.move_to_end(request.plan)
             newest = self._kept[-1].number if self._kept else 0
             found = next(
@@ -361,6 +361,11 @@ def _refused(why: str) -> ServiceError:
     return ServiceError(grpc.StatusCode.FAILED_PRECONDITION, f"the plan is refused: {why}")
 
 
+def _anew(why: str) -> ServiceError:
+    """Has a reader ask what is published, and agree on it again."""
+    return ServiceError(grpc.StatusCode.NOT_FOUND, why)
+
+
 def _read(data: Any, kind: Any) -> Any:
     try:
         return wire.decode(data, kind)
@@ -391,14 +396,14 @@ class _Served(wire.Calls):
         publisher = self.publisher
         asked = _read(request, wire.Pull)
         if publisher._in_place:
-            raise ServiceError(grpc.StatusCode.INVALID_ARGUMENT, "in place: read, not pull")
+            raise _anew("the publisher is in place by now: read, not pull")
         return publisher._reply(*publisher._begin(asked), asked.have)
 
     def read(self, request: Array) -> Iterator[Reply]:
         publisher = self.publisher
         asked = _read(request, wire.Pull)
         if not publisher._in_place:
-            raise ServiceError(grpc.StatusCode.INVALID_ARGUMENT, "not in place: pull, not read")
+            raise _anew("the publisher copies by now: pull, not read")
         agreement, found, ticket, newest = publisher._begin(asked)
         try:
             yield publisher._reply(agreement, found, ticket, newest, asked.have)
