@@ -20,6 +20,7 @@ from tests.transports import HERE
 
 from tensorwire import remote
 from tensorwire.remote import Add, Rights
+from tensorwire.tensors import TensorSpec
 
 # Of JAX, where another test has imported it.
 pytestmark = pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
@@ -185,7 +186,42 @@ def test_a_forked_child_is_told_to_connect_itself(transport: Any) -> None:
         assert tensor[:4].read().tolist() == [0, 1, 2, 3]  # the parent's goes on
 
 
+def test_a_forked_child_has_no_part_in_what_its_parent_lets_peers_at() -> None:
+    with pair("shm") as there:
+        exposed, tensor = there.opened(4)
+        lonely = there.host.empty(4, rights=ALL)  # nobody has opened it
+        batch = there.device.batch()
+        batch.write(tensor, np.ones(4, np.float32))
+        prepared = batch.prepare()
+        with (
+            remote.receiver(there.host, "inherited", TensorSpec((4,), "float32")) as receiver,
+            remote.sender(there.device, "inherited") as sender,
+        ):
+            sender.put(np.ones(4, np.float32))
+            found = inherited(
+                lambda: exposed.signal.wait(1),
+                lambda: lonely.signal.wait(1),
+                lambda: exposed.signal.set(7),
+                lambda: lonely.signal.set(7),
+                lambda: remote.wait_any([(exposed.signal, 1), (lonely.signal, 1)]),
+                receiver.get,
+                lambda: there.host.empty(4, rights=ALL),
+                lambda: there.host.expose(np.zeros(4), rights=ALL),
+                lambda: sender.put(np.zeros(4, np.float32)),
+                prepared.start,
+                lambda: tensor.gather([0]),
+                lambda: there.device.allocate(4),
+            )
+            assert all("fork" in each for each in found[:-1]), found
+            assert {each.split(":")[0] for each in found} <= {"RemoteError", "PeerLostError"}
+            assert exposed.signal.value == lonely.signal.value == 0
+            assert (receiver.get(timeout=PATIENCE) == 1).all()
+        assert tensor.read().tolist() == [0] * 4
+        assert there.device.open(exposed.handle).read().tolist() == [0] * 4
+
+
 def test_reconnects_leave_nothing(transport: Any) -> None:
+    warm, visits = (5, 50) if transport != "verbs" else (2, 5)  # a device may be an emulated one
     with away() as owner:
 
         def visit() -> None:
@@ -198,10 +234,10 @@ def test_reconnects_leave_nothing(transport: Any) -> None:
             gc.collect()
             return len(os.listdir("/proc/self/fd")), owner.ask("descriptors")
 
-        for _ in range(5):
+        for _ in range(warm):
             visit()
         before = count()
-        for _ in range(50):
+        for _ in range(visits):
             visit()
         # Links and what they held go by threads of the core's, each a moment later.
         for _ in range(2000):

@@ -86,6 +86,7 @@ class Host(AbstractContextManager["Host"]):
 
     def __init__(self, budget: int, budget_per_peer: int, may_allocate: bool) -> None:
         self._instance = secrets.token_bytes(16)
+        self._generation = lifetime.generation()
         self._budget = budget
         self._budget_per_peer = budget_per_peer
         self._may_allocate = may_allocate
@@ -206,6 +207,8 @@ class Host(AbstractContextManager["Host"]):
         given: Given,
         name: str | None,
     ) -> Exposed:
+        if why := lifetime.inherited(self._generation):
+            raise RemoteError(f"peers have no way to memory here: {why}", FAILED_PRECONDITION)
         if name is not None:
             _check_name(name)
         shape, dtype = array.shape, dtypes.name_of(array.dtype)

@@ -13,6 +13,7 @@ import numpy as np
 
 from tensorwire import _core
 from tensorwire.remote.errors import (
+    FAILED_PRECONDITION,
     NOT_FOUND,
     DeadlineExceededError,
     NotFoundError,
@@ -21,6 +22,7 @@ from tensorwire.remote.errors import (
     error,
     of_core,
 )
+from tensorwire.rpc import lifetime
 
 _WORD_BYTES: Final = 8
 _LARGEST: Final = (1 << 64) - 1
@@ -80,6 +82,7 @@ class Signal:
     def __init__(self) -> None:
         """``Exposed.signal`` has one. ResourceExhaustedError."""
         self.memory: Final = shared(_WORD_BYTES)
+        self._generation = lifetime.generation()
         buffer: Any = self.memory
         self._word = np.frombuffer(buffer, np.uint64)
         self._changed = threading.Condition()  # guards what follows
@@ -113,6 +116,11 @@ class Signal:
             self._over = True
             self._tell()
 
+    def check_process(self) -> None:
+        """RemoteError: it is the parent's."""
+        if why := lifetime.inherited(self._generation):
+            raise RemoteError(f"another process's memory is not used: {why}", FAILED_PRECONDITION)
+
     def _tell(self) -> None:
         """Lock held. Those who wait look again at more than the word."""
         self._changed.notify_all()
@@ -125,8 +133,9 @@ class Signal:
         return int(self._word[0])
 
     def set(self, value: int) -> None:
-        """The owner's own store."""
+        """The owner's own store. RemoteError in a forked child."""
         _check(value)
+        self.check_process()
         with self._changed:
             for region in self._ways.values():
                 try:
@@ -143,10 +152,11 @@ class Signal:
         sleeps. timeout: seconds, None: without a limit.
 
         Raises DeadlineExceededError; PeerLostError when the last peer that could raise it is gone;
-        NotFoundError once the memory was concealed. Where no peer has opened the memory so far, it
-        waits for one.
+        NotFoundError once the memory was concealed; RemoteError in a forked child, whose parent's
+        memory it is. Where no peer has opened the memory so far, it waits for one.
         """
         _check(at_least)
+        self.check_process()
         ends = None if timeout is None else monotonic() + timeout
         while True:
             way = self._current
@@ -237,8 +247,9 @@ def wait_any(signals: Sequence[tuple[Signal, int]], timeout: float | None = None
     """
     if not signals:
         raise ValueError("wait_any needs one signal at least")
-    for _, at_least in signals:
+    for signal, at_least in signals:
         _check(at_least)
+        signal.check_process()
     ends = None if timeout is None else monotonic() + timeout
     while True:
         # Before the looks: what happens after them ends the wait.
