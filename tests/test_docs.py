@@ -335,3 +335,51 @@ def test_the_tables_of_rooms_have_all_folders_and_modules() -> None:
     package = {name for name in package if not name.startswith("_") and name != "py.typed"}
     assert (core | package) - {"test", "fuzz", "tensorwire", "tensorwire.h"} - named == set()
     assert named - core - package == set()
+
+
+CLAIM = re.compile(r"`((?:tests|core/test)/[^`\s:]+)(?:::([^`]+))?`")
+
+
+def is_there(place: str, name: str) -> bool:
+    """Tests at a place, or one in a file: of Python by its name, of C++ by how its title begins."""
+    file = ROOT / place
+    if not name or not file.is_file():
+        return not name and file.exists()
+    text = file.read_text()
+    if file.suffix == ".py":
+        return re.search(rf"^(?:async )?def {name}\(", text, re.MULTILINE) is not None
+    cases = re.sub(r'"\s*\n\s*"', "", text)
+    return re.search(rf'TEST_CASE(?:_TEMPLATE)?\(\s*"{re.escape(name)}', cases) is not None
+
+
+def test_what_shows_a_claim_is_there() -> None:
+    page = (ROOT / "docs" / "claims.md").read_text()
+    named = CLAIM.findall(re.sub(r"\s+", " ", page))
+    assert len(named) > 50
+    assert [name for name in named if not is_there(*name)] == []
+    for row in re.findall(r"^\| .* \|$", page, re.MULTILINE):
+        _, where, shown = (cell.strip() for cell in row.strip("| ").split(" | "))
+        assert where, row
+        assert "`" in shown or "](" in shown or "not shown: " in shown or "what shows" in shown, row
+
+
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [
+        ("tests/test_docs.py", "test_no_such_thing"),
+        ("tests/test_docs.py", "is_ther"),
+        ("tests/no_such_file.py", ""),
+        ("core/test/access/torn.cc", "torn: no such case"),
+    ],
+)
+def test_what_is_not_there_is_found(place: str, name: str) -> None:
+    assert not is_there(place, name)
+
+
+def test_what_is_left_out_of_the_tests_of_rdma_is_told() -> None:
+    steps = (ROOT / "tests" / "verbs" / "steps").read_text()
+    words = " ".join(re.findall(r'^left_out\+?="(.*)"$', steps, re.MULTILINE)).split()
+    page = (ROOT / "docs" / "rdma.md").read_text()
+    table = page[page.index("| left out |") :]
+    told = re.findall("`(\\w+)`", "".join(re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)))
+    assert told == [word for word in words if word != "or"]

@@ -249,6 +249,12 @@ def test_what_cannot_be_exposed(
         shared.host.expose(tensor, rights=rights)
 
 
+def test_memory_of_a_device_is_refused(shared: Pair) -> None:
+    torch = pytest.importorskip("torch")
+    with pytest.raises(TypeError, match=r"on meta: .*\.cpu\(\)"):
+        shared.host.expose(torch.zeros(2, device="meta"), rights=Rights.READ)
+
+
 def test_operations_are_begun(shared: Pair) -> None:
     exposed, tensor = shared.opened((64, 1000))
     source = np.random.default_rng(2).random((64, 1000), np.float32)
