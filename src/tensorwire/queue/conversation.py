@@ -8,7 +8,6 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +16,7 @@ import grpc
 from tensorwire import _core
 from tensorwire.queue import errors
 from tensorwire.rpc import CallError
+from tensorwire.rpc.waiting import News
 
 if TYPE_CHECKING:
     from tensorwire._core import Buffer
@@ -160,14 +160,9 @@ class Conversation:
         """As ``until``. A cancelled wait takes nothing with it."""
         end = ends(timeout)
         loop = asyncio.get_running_loop()
-        news = asyncio.Event()
-
-        def wake() -> None:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits there any more
-                loop.call_soon_threadsafe(news.set)
-
+        news = News()
         with self._changed:
-            self._wakes.add(wake)
+            self._wakes.add(news.wake)
         try:
             while True:
                 news.clear()
@@ -180,15 +175,14 @@ class Conversation:
                         raise self.error
                     if self._readiness is None or self._readiness.loop is not loop:
                         self._readiness = _Readiness(loop, self._duplex)
-                    self._readiness.await_message(wake)
+                    self._readiness.await_message(news.wake)
                 rest = left(end)
                 if rest is not None and rest <= 0:
                     return False
-                with suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(news.wait(), rest)
+                await news.wait(rest)
         finally:
             with self._changed:
-                self._wakes.discard(wake)
+                self._wakes.discard(news.wake)
 
     def _receive_all(self) -> None:
         """Lock held: what is there already."""

@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import threading
 import weakref
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from tensorwire.queue import items
@@ -18,7 +16,7 @@ from tensorwire.queue.serving import Service
 from tensorwire.queue.store import ItemTicket, Stats, Store
 from tensorwire.queue.wire import MAX_ITEMS
 from tensorwire.rpc import Server, lifetime
-from tensorwire.rpc.waiting import wait
+from tensorwire.rpc.waiting import News, wait
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -98,7 +96,7 @@ class Queue:
 
     async def put_async(self, obj: object, timeout: float | None = None) -> None:
         """As ``put``, in an event loop. A cancelled one has not put its object."""
-        news = _News()
+        news = News()
         end = ends(timeout)
         ticket = self._offer(obj, news.wake)
         if ticket is None:
@@ -183,7 +181,7 @@ class Queue:
         most = checked_batch(most)
         if found := self._store.take_now(most):
             return found
-        news = _News()
+        news = News()
         ticket = self._store.take(most, news.wake)
         if not ticket.items:
             end = ends(timeout)
@@ -230,23 +228,6 @@ class Queue:
     def __repr__(self) -> str:
         stats = self.stats()
         return f"<tensorwire.queue.Queue {self.name!r}: {stats.items} items, {stats.nbytes} bytes>"
-
-
-class _News:
-    """Wakes a coroutine from any thread."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._event = asyncio.Event()
-
-    def wake(self) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody waits there any more
-            self._loop.call_soon_threadsafe(self._event.set)
-
-    async def wait(self, seconds: float | None) -> bool:
-        with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._event.wait(), seconds)
-        return self._event.is_set()
 
 
 def checked_batch(most: int) -> int:

@@ -23,8 +23,8 @@ from tensorwire.queue import wire
 from tensorwire.queue.conversation import ANSWER_SECONDS, Conversation, ends, left, silent
 from tensorwire.queue.errors import FullError, QueueError
 from tensorwire.queue.items import SMALL
-from tensorwire.queue.turn import Turn
 from tensorwire.rpc import lifetime
+from tensorwire.rpc.turn import Turn
 
 if TYPE_CHECKING:
     from tensorwire._core import Buffer

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,9 +30,12 @@ class _Memory(NamedTuple):
 class Prepared:
     """A batch that was checked, merged and described. Thread-safe."""
 
-    def __init__(self, peer: _core.Peer, batch: _core.Batch, signals: bool) -> None:
+    def __init__(
+        self, peer: _core.Peer, batch: _core.Batch, regions: Iterable[int], signals: bool
+    ) -> None:
         self._peer = peer
         self._batch = batch
+        self._regions = tuple(regions)
         self._signals = signals
 
     @property
@@ -52,11 +57,8 @@ class Prepared:
         """
         if signal_value is not None and not self._signals:
             raise ValueError("signal_value is for a batch with a signal, and this one raises none")
-        try:
-            access = self._batch.start(value=signal_value)
-        except _core.StatusError as raised:
-            raise of_core(raised, self._peer) from None
-        return Operation(self._peer, (access,))
+        start = partial(self._batch.start, value=signal_value)
+        return Operation.begin(self._peer, start, self._regions)
 
 
 class Batch:
@@ -114,7 +116,8 @@ class Batch:
             batch = self._peer.prepare(memories, rows.data, self._signal)
         except _core.StatusError as raised:
             raise of_core(raised, self._peer) from None
-        return Prepared(self._peer, batch, self._signal is not None)
+        regions = np.unique(rows[:, layout.REGION]).tolist()
+        return Prepared(self._peer, batch, regions, self._signal is not None)
 
     def _together(self) -> Rows:
         """As if the arrays lay end to end."""

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -34,6 +35,7 @@ from tensorwire.remote.region import Region
 from tensorwire.remote.tensor import RemoteTensor
 from tensorwire.rpc import Channel, Peer, insecure_channel, kept
 from tensorwire.rpc.choice import Transport, policy
+from tensorwire.rpc.waiting import News
 from tensorwire.tensors import DecodeError, dtypes
 
 M = TypeVar("M", bound=msgspec.Struct)
@@ -133,15 +135,14 @@ class Device(AbstractContextManager["Device"]):
         process's, a dead one's too; PermissionDeniedError: not for this process; ValueError: the
         handle's part does not lie within the tensor; TypeError: neither name nor handle.
         """
-        if isinstance(what, Handle):
-            asked = messages.Open(handle=what)
-        elif isinstance(what, str):
-            if not what:
-                raise ValueError("the name is empty")
-            asked = messages.Open(name=what)
-        else:
-            raise TypeError(f"a name or a Handle opens a tensor, not a {type(what).__name__}")
-        opened = self._ask("Open", asked, messages.Opened, timeout)
+        opened = self._ask("Open", _open(what), messages.Opened, timeout)
+        return self._tensor(opened, what if isinstance(what, Handle) else opened.handle)
+
+    async def open_async(
+        self, what: str | Handle, *, timeout: float = CONTROL_SECONDS
+    ) -> RemoteTensor:
+        """``open`` in a coroutine. When that is cancelled, nothing stays open."""
+        opened = await self._ask_to_open("Open", _open(what), timeout)
         return self._tensor(opened, what if isinstance(what, Handle) else opened.handle)
 
     def allocate(
@@ -161,12 +162,22 @@ class Device(AbstractContextManager["Device"]):
         Raises ResourceExhaustedError that names the budget; PermissionDeniedError: the host does
         not lend memory; AlreadyExistsError: the name is taken; TypeError, ValueError.
         """
-        extents = (shape,) if isinstance(shape, int) else tuple(shape)
-        if any(extent < 0 for extent in extents):
-            raise ValueError(f"negative extent in shape {extents}")
-        parsed = dtypes.name_of(dtypes.parse(dtype))
-        asked = messages.Allocate(extents, parsed, name, shared.value)
+        asked = _allocate(shape, dtype, name, shared)
         opened = self._ask("Allocate", asked, messages.Opened, timeout)
+        return self._tensor(opened, opened.handle)
+
+    async def allocate_async(
+        self,
+        shape: int | Iterable[int],
+        dtype: object = np.float32,
+        *,
+        name: str | None = None,
+        shared: Rights = Rights.NONE,
+        timeout: float = CONTROL_SECONDS,
+    ) -> RemoteTensor:
+        """``allocate`` in a coroutine. When that is cancelled, nothing stays allocated."""
+        asked = _allocate(shape, dtype, name, shared)
+        opened = await self._ask_to_open("Allocate", asked, timeout)
         return self._tensor(opened, opened.handle)
 
     def _tensor(self, opened: messages.Opened, part: Handle) -> RemoteTensor:
@@ -180,7 +191,7 @@ class Device(AbstractContextManager["Device"]):
             opened.region,
             opened.signal,
             Rights(opened.rights),
-            partial(self._close, number, opened.opening),
+            lambda: self._close(number, opened.opening, monotonic() + CONTROL_SECONDS),
         )
         try:
             return RemoteTensor(region, *self._layout(opened, part))
@@ -214,21 +225,30 @@ class Device(AbstractContextManager["Device"]):
             raise ValueError("the handle is of a part that does not lie within the tensor")
         return layout, dtype
 
-    def _close(self, number: int, opening: int, ends: float | None = None) -> None:
-        """What was opened, or allocated. Where it raises, that stays open."""
+    def _close(self, number: int, opening: int, ends: float) -> None:
+        """What was opened, or allocated. ends: of ``time.monotonic``. Where it raises, that stays
+        open."""
         with self._lock:
             if (number, opening) not in self._opened:
                 return  # by close()
             self._opened.remove((number, opening))
-        if self._native.alive:  # with the link, the peer has forgotten it
-            left = CONTROL_SECONDS if ends is None else max(0.001, ends - monotonic())
+        try:
+            self._give_back(messages.Close(number, opening), ends)
+        except BaseException:
+            with self._lock:
+                self._opened.add((number, opening))
+            raise
+
+    def _give_back(self, close: messages.Close, ends: float) -> None:
+        while self._native.alive:  # with the link, the peer has forgotten it
+            left = min(max(0.001, ends - monotonic()), CONTROL_SECONDS)
             try:
                 with suppress(PeerLostError):
-                    self._ask("Close", messages.Close(number, opening), None, left)
-            except BaseException:
-                with self._lock:
-                    self._opened.add((number, opening))
-                raise
+                    self._ask("Close", close, None, left)
+                return
+            except DeadlineExceededError:
+                if not math.isinf(ends):
+                    raise
 
     # ----------------------------------------------------------------------------- operations
 
@@ -258,9 +278,10 @@ class Device(AbstractContextManager["Device"]):
 
     # ----------------------------------------------------------------------------- its end
 
-    def close(self, timeout: float = CONTROL_SECONDS) -> None:
+    def close(self, timeout: float | None = CONTROL_SECONDS) -> None:
         """Gives back all that was opened and allocated by it, or closes the link if ``connect``
-        has made it. timeout: seconds, for all of it.
+        has made it. timeout: seconds, for all of it; None: without a limit, which the end of the
+        link is anyway.
 
         Raises DeadlineExceededError: what was not given back is by calling it again, and goes with
         the link at the latest.
@@ -271,7 +292,7 @@ class Device(AbstractContextManager["Device"]):
             return
         with self._lock:
             opened = list(self._opened)
-        ends = monotonic() + timeout
+        ends = math.inf if timeout is None else monotonic() + timeout
         with ExitStack() as closing:  # each, whatever comes of another
             for number, opening in opened:
                 closing.callback(self._close, number, opening, ends)
@@ -279,13 +300,42 @@ class Device(AbstractContextManager["Device"]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    # ------------------------------------------------------------------------------ its questions
+
     def _ask(
         self, name: str, request: msgspec.Struct | None, reply: type[M] | None, timeout: float
     ) -> Any:
         encoded = b"" if request is None else messages.encode(request)
-        method: Any = self._peer.unary_unary(f"/{messages.SERVICE}/{name}")
+        return self._answer(partial(self._method(name), encoded, timeout=timeout), reply)
+
+    async def _ask_to_open(
+        self, name: str, request: msgspec.Struct, timeout: float
+    ) -> messages.Opened:
+        call = self._method(name).future(messages.encode(request), timeout=timeout)
+        news = News()
+        call.add_done_callback(lambda _: news.wake())
         try:
-            data = method(encoded, timeout=timeout)
+            await news.wait()
+        except BaseException:
+            call.add_done_callback(self._give_up)
+            raise
+        opened: messages.Opened = self._answer(call.result, messages.Opened)
+        return opened
+
+    def _give_up(self, call: Any) -> None:
+        """What nobody waits for any more. By a thread that others wait for."""
+        with suppress(RemoteError):
+            opened = self._answer(call.result, messages.Opened)
+            close = messages.Close(opened.handle.number, opened.opening)
+            closing = self._method("Close").future(messages.encode(close), timeout=CONTROL_SECONDS)
+            closing.add_done_callback(lambda _: None)  # one that nobody knows of is cancelled
+
+    def _method(self, name: str) -> Any:
+        return self._peer.unary_unary(f"/{messages.SERVICE}/{name}")
+
+    def _answer(self, call: Callable[[], bytes], reply: type[M] | None) -> Any:
+        try:
+            data = call()
         except grpc.RpcError as raised:
             raise of_call(raised, self._peer.address) from None
         if reply is None:
@@ -296,6 +346,27 @@ class Device(AbstractContextManager["Device"]):
             raise RemoteError(
                 f"the peer at {self._peer.address} answers with {raised}", INTERNAL
             ) from None
+
+
+def _open(what: str | Handle) -> messages.Open:
+    """TypeError, ValueError."""
+    if isinstance(what, Handle):
+        return messages.Open(handle=what)
+    if not isinstance(what, str):
+        raise TypeError(f"a name or a Handle opens a tensor, not a {type(what).__name__}")
+    if not what:
+        raise ValueError("the name is empty")
+    return messages.Open(name=what)
+
+
+def _allocate(
+    shape: int | Iterable[int], dtype: object, name: str | None, shared: Rights
+) -> messages.Allocate:
+    """TypeError, ValueError."""
+    extents = (shape,) if isinstance(shape, int) else tuple(shape)
+    if any(extent < 0 for extent in extents):
+        raise ValueError(f"negative extent in shape {extents}")
+    return messages.Allocate(extents, dtypes.name_of(dtypes.parse(dtype)), name, shared.value)
 
 
 def connect(

@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager, ExitStack
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import numpy as np
 import numpy.typing as npt
 
 from tensorwire import _core
@@ -247,15 +246,6 @@ def conceal(native: _core.Peer, region: _core.Region, ends: float | None) -> Non
             f"the peer at {native.caller or native.address} is amid an access: no new one begins, "
             "and this one ends with the peer's link at the latest"
         ) from None
-
-
-def over(memory: _core.SharedMemory, shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
-    """An array over memory that was made for it."""
-    buffer: Any = memory
-    count = int(np.prod(shape, dtype=np.int64))
-    # Through bytes: extended types know no buffers.
-    raw = np.frombuffer(buffer, np.uint8, count * dtype.itemsize)
-    return raw.view(dtype).reshape(shape) if count else np.empty(shape, dtype)
 
 
 def given_to(peers: Iterable[Peer] | Mapping[Peer, Rights] | None, rights: Rights) -> Given:

@@ -29,10 +29,10 @@ from tensorwire.remote.errors import (
     ResourceExhaustedError,
     of_core,
 )
-from tensorwire.remote.exposed import CLOSE_SECONDS, Exposed, Given, conceal, given_to, over
+from tensorwire.remote.exposed import CLOSE_SECONDS, Exposed, Given, conceal, given_to
 from tensorwire.remote.handle import MAX_INTEGER, MAX_NAME, Handle, Rights
 from tensorwire.remote.layout import dense
-from tensorwire.remote.signals import shared
+from tensorwire.remote.shared import over, shared
 from tensorwire.rpc import Peer, events, lifetime, registry
 from tensorwire.tensors import DecodeError, dtypes, frameworks
 

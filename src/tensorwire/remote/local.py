@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tensorwire.tensors import dtypes, frameworks
-from tensorwire.tensors.wire import TensorHead
 
 Array = npt.NDArray[Any]
 
@@ -47,9 +46,3 @@ def _as(host: frameworks.HostTensor, dtype: np.dtype[Any]) -> Array:
     if host.dtype == dtypes.name_of(dtype) and host.array.dtype != dtype:
         return host.array.view(dtype)  # NumPy has no such type itself
     return host.array
-
-
-def outwards(array: Array, framework: frameworks.Framework) -> Any:
-    name = dtypes.name_of(array.dtype)
-    head = TensorHead(name, array.shape, array.nbytes, None, frameworks.NUMPY)
-    return frameworks.from_memory(head, frameworks.raw(array), framework)[0]

@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from time import monotonic
-from typing import Any, Final
+import asyncio
+from collections.abc import Callable, Generator, Iterable
+from contextlib import suppress
+from typing import Any
 
 from tensorwire import _core
+from tensorwire.remote import loops
 from tensorwire.remote.errors import DeadlineExceededError, of_core
-
-_LONGEST_PAUSE: Final = 0.001
 
 
 class Operation:
@@ -18,14 +18,34 @@ class Operation:
     read into, or written from, is kept until it ends, whoever still knows of it, and must not be
     changed before."""
 
-    def __init__(self, peer: _core.Peer, accesses: Sequence[_core.Access]) -> None:
+    def __init__(
+        self,
+        peer: _core.Peer,
+        access: _core.Access | None,
+        ending: loops.Ending | None = None,
+    ) -> None:
+        """access: None, where there was nothing to do. ending: what its event loop is told by."""
         self._peer = peer
-        self._accesses = accesses
+        self._access = access
+        self._ending = ending
+
+    @classmethod
+    def begin(
+        cls, peer: _core.Peer, start: Callable[..., _core.Access], regions: Iterable[int]
+    ) -> Operation:
+        """Calls ``start``, for an operation on these regions; see ``loops.begin``. Raises
+        RemoteError."""
+        try:
+            # What is mapped is accessed as it begins.
+            access, ending = loops.begin(start, lambda: all(map(peer.mapped, regions)))
+        except _core.StatusError as raised:
+            raise of_core(raised, peer) from None
+        return cls(peer, access, ending)
 
     @property
     def done(self) -> bool:
         """It has ended, well or not."""
-        return all(access.ended for access in self._accesses)
+        return self._access is None or self._access.ended
 
     def wait(self, timeout: float | None = None) -> None:
         """Until it has ended: what was read is there, what was written is at the peer.
@@ -34,28 +54,33 @@ class Operation:
         DeadlineExceededError, and it goes on; PeerLostError, and it may have been done in part;
         NotFoundError: the memory was concealed before or meanwhile, of which the same is true.
         """
-        ends = None if timeout is None else monotonic() + timeout
-        for access in self._accesses:
-            try:
-                ended = access.wait(None if ends is None else max(0.0, ends - monotonic()))
-            except _core.StatusError as raised:
-                raise of_core(raised, self._peer) from None
-            if not ended:
-                raise DeadlineExceededError(
-                    f"an operation on memory of the peer at {self._peer.address} has not ended "
-                    f"within {timeout:g} s: it goes on"
-                )
+        self._wait(timeout, timeout)
+
+    async def wait_async(self, timeout: float | None = None) -> None:
+        """As ``wait``, and as ``await`` with a timeout. The event loop in whose thread it was begun
+        is told of its end; another one has a thread wait for it meanwhile. What has ended already,
+        as on mapped memory, costs no turn of the loop."""
+        if not self.done:
+            if self._ending is None or not self._ending.here:
+                await asyncio.to_thread(self.wait, timeout)
+                return
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._ending.wait(), timeout)
+        self._wait(0.0, timeout)
+
+    def _wait(self, seconds: float | None, timeout: float | None) -> None:
+        """timeout: what who waits has said."""
+        if self._access is None:
+            return
+        try:
+            ended = self._access.wait(seconds)
+        except _core.StatusError as raised:
+            raise of_core(raised, self._peer) from None
+        if not ended:
+            raise DeadlineExceededError(
+                f"an operation on memory of the peer at {self._peer.address} has not ended within "
+                f"{timeout or 0:g} s: it goes on"
+            )
 
     def __await__(self) -> Generator[Any, None, None]:
-        """As ``wait``. The event loop looks for its end, at longer and longer intervals of at most
-        a millisecond; what has ended already, as on mapped memory, costs no turn of the loop."""
-        return self._ended().__await__()
-
-    async def _ended(self) -> None:
-        pause = 0.0
-        while not self.done:
-            import asyncio
-
-            await asyncio.sleep(pause)
-            pause = min(2 * pause + 1e-5, _LONGEST_PAUSE)
-        self.wait(0.0)
+        return self.wait_async().__await__()

@@ -8,13 +8,14 @@ import threading
 import weakref
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, suppress
+from functools import partial
 from time import monotonic
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from tensorwire import _core
-from tensorwire.remote import messages, turns
+from tensorwire.remote import messages
 from tensorwire.remote.errors import (
     INVALID_ARGUMENT,
     AlreadyExistsError,
@@ -24,14 +25,16 @@ from tensorwire.remote.errors import (
     PeerLostError,
     RemoteError,
     ResourceExhaustedError,
-    of_core,
 )
 from tensorwire.remote.exposed import CLOSE_SECONDS, Exposed
 from tensorwire.remote.handle import Rights
 from tensorwire.remote.host import Host
 from tensorwire.remote.local import Array
+from tensorwire.remote.operation import Operation
 from tensorwire.rpc import Peer
+from tensorwire.rpc.turn import Turn
 from tensorwire.tensors import DecodeError, TensorSpec, dtypes, frameworks
+from tensorwire.tensors.frameworks import Framework
 
 _MOST_DEPTH: Final = 1024
 _SLICE_SECONDS: Final = 0.05
@@ -45,6 +48,15 @@ class _Slot:
     def __init__(self, array: Array) -> None:
         self._array = array
         self.__array_interface__ = array.__array_interface__
+
+
+class _Told(NamedTuple):
+    """What a sender has written of a tensor whose shape is not fixed."""
+
+    place: int
+    notice: bytes
+    sender: _core.Peer | None
+    """None: it was another one, which is gone."""
 
 
 class Receiver(AbstractContextManager["Receiver"]):
@@ -63,7 +75,8 @@ class Receiver(AbstractContextManager["Receiver"]):
         self._depth = depth
         self._max_bytes = max_bytes
         self._slots = slots
-        self._getting = threading.Lock()
+        self._frameworks: set[Framework] = {"numpy"}  # that have this dtype
+        self._turn = Turn()  # to get
         # The last view of a slot may go at any place, also where the lock is held. It guards what
         # follows.
         self._lock = threading.RLock()
@@ -81,62 +94,120 @@ class Receiver(AbstractContextManager["Receiver"]):
     def spec(self) -> TensorSpec:
         return self._spec
 
-    def get(self, *, timeout: float | None = None) -> Array:
-        """The next tensor. If its shape is fixed it lies in its slot, which the sender has back
-        once the last view of it is gone; else it is a new array. It waits for a sender, too,
-        where none has come so far: without a ``timeout``, for as long as that takes.
+    def get(self, *, framework: Framework = "numpy", timeout: float | None = None) -> Any:
+        """The next tensor, of the ``framework``. If its shape is fixed it lies in its slot, which
+        the sender has back once the last view of it is gone; else it is a new array. It waits for a
+        sender, too, where none has come so far: without a ``timeout``, for as long as that takes.
 
         Raises DeadlineExceededError; ChannelClosedError after the last one; PeerLostError when the
         sender is gone and what it had put was got, until another sender comes; NotFoundError after
-        ``close``; RemoteError: the sender has put what the spec does not permit, which is dropped.
+        ``close``; RemoteError: the sender has put what the spec does not permit, which is dropped;
+        ValueError, ImportError: the framework lacks the dtype, or is not there.
         """
+        self._check_framework(framework)
         ends = None if timeout is None else monotonic() + timeout
-        turns.take(
-            self._getting,
-            ends,
-            f"another thread was waiting for the channel {self._name!r} all the time",
+        if not self._turn.acquire(timeout):
+            raise self._overtaken()
+        try:
+            while not self._there():
+                left = _SLICE_SECONDS if ends is None else min(self._left(ends), _SLICE_SECONDS)
+                with suppress(DeadlineExceededError):
+                    self._slots.signal.wait(self._taken + 1, left)
+            taken = self._take()
+        finally:
+            self._turn.release()
+        if isinstance(taken, np.ndarray):
+            return frameworks.of_array(taken, framework)
+        try:
+            read, found = self._reading(taken)
+            if read is not None:
+                read.wait(None if ends is None else max(0.0, ends - monotonic()))
+        finally:
+            self._give_back(taken.place)
+        return frameworks.of_array(found, framework)
+
+    async def get_async(
+        self, *, framework: Framework = "numpy", timeout: float | None = None
+    ) -> Any:
+        """``get`` in a coroutine. One that is cancelled while it waits takes no tensor with it; one
+        whose shape is not fixed, and is being read, is dropped."""
+        self._check_framework(framework)
+        ends = None if timeout is None else monotonic() + timeout
+        if not await self._turn.acquire_async(timeout):
+            raise self._overtaken()
+        try:
+            signal = self._slots.signal
+            nudges = signal.memory.nudges
+            while not self._there():
+                left = None if ends is None else self._left(ends)
+                await signal.news(self._taken + 1, nudges, left)
+                nudges = signal.memory.nudges
+            taken = self._take()
+        finally:
+            self._turn.release()
+        if isinstance(taken, np.ndarray):
+            return frameworks.of_array(taken, framework)
+        try:
+            read, found = self._reading(taken)
+            if read is not None:
+                await read.wait_async(None if ends is None else max(0.0, ends - monotonic()))
+        finally:
+            self._give_back(taken.place)
+        return frameworks.of_array(found, framework)
+
+    def _check_framework(self, framework: Framework) -> None:
+        """Before anything is taken. ValueError, ImportError."""
+        if framework not in self._frameworks:
+            frameworks.of_array(np.empty(0, self._dtype), framework)
+            self._frameworks.add(framework)
+
+    def _overtaken(self) -> DeadlineExceededError:
+        return DeadlineExceededError(
+            f"another thread or coroutine was waiting for the channel {self._name!r} all the time"
         )
+
+    def _left(self, ends: float) -> float:
+        left = ends - monotonic()
+        if left <= 0:
+            raise DeadlineExceededError(f"the channel {self._name!r} has no tensor in time")
+        return left
+
+    def _there(self) -> bool:
+        """Whether a tensor is. Raises what says that none will be."""
+        if self._closed:
+            raise NotFoundError(f"the channel {self._name!r} was closed")
         try:
-            self._await(ends)
+            self._slots.signal.wait(self._taken + 1, 0.0)
+        except DeadlineExceededError:
             with self._lock:
-                place = self._taken
-                self._taken += 1
-                sender = self._sender if place >= self._first else None
-            slot = self._slots.array[place % self._depth]
-            if messages.is_static(self._spec):
-                held = _Slot(slot)
-                returned = weakref.finalize(held, _give_back, weakref.ref(self), place)
-                returned.atexit = False
-                return np.asarray(held)
-            notice = slot.tobytes()  # the sender may change it while it is looked at
-        finally:
-            self._getting.release()
-        try:
-            return self._fetch(notice, sender, ends)
-        finally:
-            self._give_back(place)
+                if self._taken == self._last:
+                    raise ChannelClosedError(
+                        f"the sender of the channel {self._name!r} has ended"
+                    ) from None
+            return False
+        return True
 
-    def _await(self, ends: float | None) -> None:
-        while True:
-            if self._closed:
-                raise NotFoundError(f"the channel {self._name!r} was closed")
-            left = _SLICE_SECONDS if ends is None else ends - monotonic()
-            try:
-                self._slots.signal.wait(self._taken + 1, min(max(0.0, left), _SLICE_SECONDS))
-                return
-            except DeadlineExceededError:
-                with self._lock:
-                    if self._taken == self._last:
-                        raise ChannelClosedError(
-                            f"the sender of the channel {self._name!r} has ended"
-                        ) from None
-                if ends is not None and monotonic() >= ends:
-                    raise
+    def _take(self) -> Array | _Told:
+        """For whoever has the turn: what is there."""
+        with self._lock:
+            place = self._taken
+            self._taken += 1
+            sender = self._sender if place >= self._first else None
+        slot = self._slots.array[place % self._depth]
+        if not messages.is_static(self._spec):
+            # A copy: the sender may change it while it is looked at.
+            return _Told(place, slot.tobytes(), sender)
+        held = _Slot(slot)
+        returned = weakref.finalize(held, _give_back, weakref.ref(self), place)
+        returned.atexit = False
+        return np.asarray(held)
 
-    def _fetch(self, notice: bytes, sender: _core.Peer | None, ends: float | None) -> Array:
+    def _reading(self, told: _Told) -> tuple[Operation | None, Array]:
+        """What reads a tensor, None: it has no elements; and the new array."""
         try:
-            size = int.from_bytes(notice[: messages.LENGTH_BYTES], "little")
-            said = messages.decode(notice[messages.LENGTH_BYTES :][:size], messages.Notice)
+            size = int.from_bytes(told.notice[: messages.LENGTH_BYTES], "little")
+            notice = told.notice[messages.LENGTH_BYTES :][:size]
+            said = messages.decode(notice, messages.Notice)
         except DecodeError as error:
             raise RemoteError(f"the sender has put {error}", INVALID_ARGUMENT) from None
         objection = self._spec.objection(dtypes.name_of(self._dtype), said.shape)
@@ -150,15 +221,12 @@ class Receiver(AbstractContextManager["Receiver"]):
             )
         found = np.empty(said.shape, self._dtype)
         if nbytes == 0:
-            return found
+            return None, found
+        sender = told.sender
         if sender is None:
             raise PeerLostError(f"the sender of the channel {self._name!r} is gone")
-        try:
-            left = None if ends is None else max(0.0, ends - monotonic())
-            sender.read(said.region, 0, frameworks.raw(found), left)
-        except _core.StatusError as raised:
-            raise of_core(raised, sender) from None
-        return found
+        start = partial(sender.access, _core.READ, said.region, 0, frameworks.raw(found))
+        return Operation.begin(sender, start, (said.region,)), found
 
     def _give_back(self, place: int) -> None:
         """The slot may be written again, once those before it may."""
@@ -221,6 +289,7 @@ class Receiver(AbstractContextManager["Receiver"]):
                 return
             self._last = sent
             opening = self._opening
+        self._slots.signal.look_again()
         self._slots.close(native, opening, _CLOSE_SECONDS)
 
 

@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
-import threading
+import asyncio
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, suppress
+from functools import partial
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from tensorwire import _core
-from tensorwire.remote import messages, turns
+from tensorwire.remote import messages
 from tensorwire.remote.device import CONTROL_SECONDS, Device
 from tensorwire.remote.errors import (
     FAILED_PRECONDITION,
@@ -25,7 +27,9 @@ from tensorwire.remote.errors import (
 from tensorwire.remote.exposed import conceal
 from tensorwire.remote.local import Array, source
 from tensorwire.remote.operation import Operation
-from tensorwire.remote.signals import Add, Signal, shared
+from tensorwire.remote.shared import shared
+from tensorwire.remote.signals import Add, Signal
+from tensorwire.rpc.turn import Turn
 from tensorwire.tensors import TensorSpec, frameworks
 
 _SLICE_SECONDS: Final = 0.25
@@ -60,20 +64,19 @@ class Sender(AbstractContextManager["Sender"]):
             self._static = messages.is_static(self._spec)
             self._slots = device._tensor(said.slots, said.slots.handle)
             self._check_slots()
+            self._depth: int = len(self._slots)
         except BaseException:
             with suppress(_core.StatusError):  # nothing begins there any more, all the same
                 region.conceal(0.0)
             raise
         self._max_bytes = said.max_bytes
-        self._lock = threading.Lock()  # guards what follows
-        self._sent = said.sent
-        self._free = said.free
+        self._turn = Turn()  # guards what follows
+        self._sent: int = said.sent
+        self._free: int = said.free
         self._pending: Operation | None = None
         self._staging: dict[int, _Staging] = {}
         self._closed = False
-        self._closing = (
-            False  # set before the lock is had, so that a put that waits for a slot ends
-        )
+        self._closing = False  # set before the turn is had: a put that waits for a slot ends
 
     def _check_slots(self) -> None:
         slots, spec = self._slots, self._spec
@@ -101,34 +104,42 @@ class Sender(AbstractContextManager["Sender"]):
         so, still under way; PeerLostError; NotFoundError: the receiver has ended.
         """
         array = np.ascontiguousarray(self._checked(value))
-        ends = None if timeout is None else monotonic() + timeout
-        turns.take(
-            self._lock,
-            ends,
-            f"another put into the channel {self._name!r} was under way all the time: the tensor "
-            "was not sent",
-        )
+        ends = _ends(timeout)
+        if not self._turn.acquire(timeout):
+            raise self._overtaken()
         try:
             self._check_open()
             self._finish(ends)
-            try:
-                self._await_free(self._sent - len(self._slots) + 1, ends)
-            except DeadlineExceededError:
-                raise DeadlineExceededError(
-                    f"the receiver of the channel {self._name!r} has no slot in time: the tensor "
-                    "was not sent"
-                ) from None
-            place = self._sent % len(self._slots)
-            if self._static:
-                slot, bytes_ = self._slots[place], array
-            else:
-                bytes_ = self._noticed(place, array, ends)
-                slot = self._slots[place, : len(bytes_)]
-            self._pending = slot.start_write(bytes_, signal=Add(1))
-            self._sent += 1
+            while not self._has_slot():
+                self._await_slot(ends)
+            stage = self._staging_for(array)
+            self._begin(array, None if stage is None else stage(ends))
             self._finish(ends)
         finally:
-            self._lock.release()
+            self._turn.release()
+
+    async def put_async(self, value: Any, *, timeout: float | None = None) -> None:
+        """``put`` in a coroutine. When that is cancelled, the tensor was sent, or nothing of it."""
+        array = np.ascontiguousarray(self._checked(value))
+        ends = _ends(timeout)
+        if not await self._turn.acquire_async(timeout):
+            raise self._overtaken()
+        try:
+            self._check_open()
+            await self._finish_async(ends)
+            while not self._has_slot():
+                await self._await_slot_async(ends)
+            stage = self._staging_for(array)  # each time that tensors have become much larger
+            self._begin(array, None if stage is None else await asyncio.to_thread(stage, ends))
+            await self._finish_async(ends)
+        finally:
+            self._turn.release()
+
+    def _overtaken(self) -> DeadlineExceededError:
+        return DeadlineExceededError(
+            f"another put into the channel {self._name!r} was under way all the time: the tensor "
+            "was not sent"
+        )
 
     def _check_open(self) -> None:
         if self._closing:
@@ -148,43 +159,75 @@ class Sender(AbstractContextManager["Sender"]):
             )
         return array
 
+    # ------------------------------------------------------------------------- whoever has the turn
+
     def _finish(self, ends: float | None) -> None:
+        """Until what is under way has ended."""
         if self._pending is not None:
-            self._pending.wait(None if ends is None else max(0.0, ends - monotonic()))
+            self._pending.wait(_left(ends))
             self._pending = None
 
-    def _await_free(self, needed: int, ends: float | None) -> None:
-        """Until so many slots were given back. NotFoundError: the receiver has ended."""
-        while self._free < needed:
-            left = _SLICE_SECONDS if ends is None else ends - monotonic()
-            try:
-                self._free = self._credit.wait(needed, min(max(0.0, left), _SLICE_SECONDS))
-            except DeadlineExceededError:
-                if not self._closed:
-                    self._check_open()
-                number = self._slots._region.number
-                if number and self._native.region(number) is None:
-                    raise NotFoundError(
-                        f"the receiver of the channel {self._name!r} has ended"
-                    ) from None
-                if ends is not None and monotonic() >= ends:
-                    raise
+    async def _finish_async(self, ends: float | None) -> None:
+        if self._pending is not None:
+            await self._pending.wait_async(_left(ends))
+            self._pending = None
 
-    def _noticed(self, place: int, array: Array, ends: float | None) -> Array:
-        """Keeps the elements for the receiver; what to tell it."""
-        region = 0
-        if array.nbytes:
-            staging = self._staging.get(place)
-            if staging is None or staging.bytes.nbytes < array.nbytes:
-                self._staging.pop(place, None)
-                staging = self._staging[place] = self._stage(staging, array.nbytes, ends)
-            staging.bytes[: array.nbytes] = np.frombuffer(frameworks.raw(array), np.uint8)
-            region = staging.region.id
-        said = messages.encode(messages.Notice(array.shape, region))
-        notice = len(said).to_bytes(messages.LENGTH_BYTES, "little") + said
-        return np.frombuffer(notice, np.uint8)
+    @property
+    def _wanted(self) -> int:
+        """How many slots have to have been given back, so that one is free."""
+        return self._sent - self._depth + 1
+
+    def _has_slot(self) -> bool:
+        return self._given_back(self._wanted)
+
+    def _given_back(self, wanted: int) -> bool:
+        """Whether that many slots were. NotFoundError: the receiver has ended."""
+        if self._free < wanted:
+            with suppress(DeadlineExceededError):
+                self._free = self._credit.wait(wanted, 0.0)
+        if self._free < wanted:
+            number = self._slots._region.number
+            if number and self._native.region(number) is None:
+                raise NotFoundError(f"the receiver of the channel {self._name!r} has ended")
+        return self._free >= wanted
+
+    def _await_slot(self, ends: float | None) -> None:
+        """For a moment, or until there is one."""
+        self._check_open()
+        seconds = self._slice(ends)
+        with suppress(DeadlineExceededError):
+            self._credit.wait(self._wanted, seconds)
+
+    async def _await_slot_async(self, ends: float | None) -> None:
+        nudges = self._credit.memory.nudges
+        self._check_open()
+        await self._credit.news(self._wanted, nudges, self._slice(ends))
+
+    def _slice(self, ends: float | None) -> float:
+        left = _left(ends)
+        if left == 0.0:
+            raise DeadlineExceededError(
+                f"the receiver of the channel {self._name!r} has no slot in time: the tensor was "
+                "not sent"
+            )
+        return _SLICE_SECONDS if left is None else min(left, _SLICE_SECONDS)
+
+    @property
+    def _place(self) -> int:
+        return self._sent % self._depth
+
+    def _staging_for(self, array: Array) -> Callable[[float | None], _Staging] | None:
+        """What makes memory that the receiver reads it from; None: there is enough, or no need."""
+        if self._static or not array.nbytes:
+            return None
+        staging = self._staging.get(self._place)
+        if staging is not None and staging.bytes.nbytes >= array.nbytes:
+            return None
+        self._staging.pop(self._place, None)
+        return partial(self._stage, staging, array.nbytes)
 
     def _stage(self, old: _Staging | None, nbytes: int, ends: float | None) -> _Staging:
+        """In place of memory that is too small. It needs no turn."""
         size = nbytes
         if old is not None:
             conceal(self._native, old.region, ends)
@@ -201,32 +244,56 @@ class Sender(AbstractContextManager["Sender"]):
         self._device._ask("Greet", None, messages.Greeting, left)
         return _Staging(np.frombuffer(buffer, np.uint8), region)
 
+    def _begin(self, array: Array, staged: _Staging | None) -> None:
+        """staged: where the receiver reads it from now on."""
+        if staged is not None:
+            self._staging[self._place] = staged
+        if self._static:
+            slot, bytes_ = self._slots[self._place], array
+        else:
+            bytes_ = self._noticed(array)
+            slot = self._slots[self._place, : len(bytes_)]
+        self._pending = slot.start_write(bytes_, signal=Add(1))
+        self._sent += 1
+
+    def _noticed(self, array: Array) -> Array:
+        """Keeps the elements for the receiver; what to tell it."""
+        region = 0
+        if array.nbytes:
+            staging = self._staging[self._place]
+            staging.bytes[: array.nbytes] = np.frombuffer(frameworks.raw(array), np.uint8)
+            region = staging.region.id
+        said = messages.encode(messages.Notice(array.shape, region))
+        notice = len(said).to_bytes(messages.LENGTH_BYTES, "little") + said
+        return np.frombuffer(notice, np.uint8)
+
+    # ------------------------------------------------------------------------------------- its end
+
     def close(self, timeout: float | None = CONTROL_SECONDS) -> None:
         """Tells the receiver that no more comes. Where the receiver reads tensors from here, waits
         until it has. A put that waits for a slot ends with RemoteError, in a quarter of a second.
         May be called again. DeadlineExceededError, and what was not read is lost; no error when the
         receiver is gone."""
-        ends = None if timeout is None else monotonic() + timeout
+        ends = _ends(timeout)
         self._closing = True
-        turns.take(
-            self._lock,
-            ends,
-            f"a put into the channel {self._name!r} is under way: calling close again waits on",
-        )
+        self._credit.look_again()
+        if not self._turn.acquire(timeout):
+            raise DeadlineExceededError(
+                f"a put into the channel {self._name!r} is under way: calling close again waits on"
+            )
         try:
             self._close(ends)
         finally:
-            self._lock.release()
+            self._turn.release()
 
     def _close(self, ends: float | None) -> None:
-        """Lock held."""
         if not self._closed:
             self._closed = True
             try:
                 if self._native.alive:
                     self._finish(ends)
-                    if not self._static:
-                        self._await_free(self._sent, ends)
+                    while not self._static and not self._given_back(self._sent):
+                        self._await_read(ends)
                     self._device._ask(
                         "Detach",
                         messages.Detach(self._name, self._sent),
@@ -243,8 +310,27 @@ class Sender(AbstractContextManager["Sender"]):
                     for region in regions:
                         concealing.callback(conceal, self._native, region, ends)
 
+    def _await_read(self, ends: float | None) -> None:
+        """For a moment, or until all that was put was."""
+        left = _left(ends)
+        if left == 0.0:
+            raise DeadlineExceededError(
+                f"the receiver of the channel {self._name!r} has not read all that was put"
+            )
+        with suppress(DeadlineExceededError):
+            seconds = _SLICE_SECONDS if left is None else min(left, _SLICE_SECONDS)
+            self._credit.wait(self._sent, seconds)
+
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _ends(timeout: float | None) -> float | None:
+    return None if timeout is None else monotonic() + timeout
+
+
+def _left(ends: float | None) -> float | None:
+    return None if ends is None else max(0.0, ends - monotonic())
 
 
 def sender(device: Device, name: str, *, timeout: float = CONTROL_SECONDS) -> Sender:

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from tensorwire import _core
+from tensorwire.remote import watcher
 from tensorwire.remote.errors import (
     FAILED_PRECONDITION,
     NOT_FOUND,
@@ -19,17 +20,16 @@ from tensorwire.remote.errors import (
     NotFoundError,
     PeerLostError,
     RemoteError,
-    error,
     of_core,
 )
+from tensorwire.remote.shared import shared
 from tensorwire.rpc import lifetime
+from tensorwire.rpc.waiting import News
 
 _WORD_BYTES: Final = 8
 _LARGEST: Final = (1 << 64) - 1
 _SLICE_SECONDS: Final = 0.25
 """How long one waits by the link of one peer before it is looked whether others have come."""
-_LOOK_SECONDS: Final = 0.001
-"""How often an event loop looks at a word."""
 
 
 @dataclass(frozen=True)
@@ -58,14 +58,6 @@ SignalUpdate: TypeAlias = Add | Set
 def _check(value: int) -> None:
     if not 0 <= value <= _LARGEST:
         raise ValueError(f"the word of a signal has 64 bits without a sign: {value} is no value")
-
-
-def shared(nbytes: int) -> _core.SharedMemory:
-    """Memory that is made to be accessed. ResourceExhaustedError."""
-    try:
-        return _core.SharedMemory(nbytes)
-    except _core.StatusError as raised:
-        raise error(raised.code, raised.details) from None
 
 
 class Way(NamedTuple):
@@ -121,8 +113,13 @@ class Signal:
         if why := lifetime.inherited(self._generation):
             raise RemoteError(f"another process's memory is not used: {why}", FAILED_PRECONDITION)
 
+    def look_again(self) -> None:
+        """Has those who wait look at more than the value."""
+        with self._changed:
+            self._tell()
+
     def _tell(self) -> None:
-        """Lock held. Those who wait look again at more than the word."""
+        """Lock held."""
         self._changed.notify_all()
         self.memory.nudge()
 
@@ -221,18 +218,31 @@ class Signal:
             f"the signal has the value {self.value}, not {at_least}, in time"
         )
 
-    async def reached(self, at_least: int, timeout: float | None = None) -> int:
-        """``wait`` for an event loop: it looks at the word once in a millisecond."""
-        import asyncio
+    # -------------------------------------------------------------------------- in an event loop
 
+    async def reached(self, at_least: int, timeout: float | None = None) -> int:
+        """``wait`` for an event loop, which one thread of the process tells of changes, whatever
+        the number of loops and signals."""
         ends = None if timeout is None else monotonic() + timeout
         while True:
+            nudges = self.memory.nudges
             try:
                 return self.wait(at_least, 0.0)
             except DeadlineExceededError:
                 if ends is not None and monotonic() >= ends:
                     raise
-            await asyncio.sleep(_LOOK_SECONDS)
+            await self.news(at_least, nudges, None if ends is None else ends - monotonic())
+
+    async def news(self, at_least: int, nudges: int, seconds: float | None) -> None:
+        """Waits until the value is at least that, or there was more to look at than the value since
+        ``memory.nudges`` was ``nudges``, or for so many seconds."""
+        news = News()
+        watch = watcher.Watch(self, at_least, nudges, news.wake)
+        watcher.add(watch)
+        try:
+            await news.wait(seconds)
+        finally:
+            watcher.discard(watch)
 
 
 def wait_any(signals: Sequence[tuple[Signal, int]], timeout: float | None = None) -> list[int]:
@@ -240,7 +250,7 @@ def wait_any(signals: Sequence[tuple[Signal, int]], timeout: float | None = None
     of all that have. It spins for a moment, then sleeps. timeout: seconds, None: without a limit.
 
     More than 128 signals, those that RDMA devices raise, and any on Linux before 5.16, are looked
-    at once in a millisecond.
+    at once in a millisecond, here and for event loops.
 
     Raises what ``Signal.wait`` does: PeerLostError only when it is true of all of them. ValueError:
     there are none.

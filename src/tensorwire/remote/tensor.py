@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, Final, SupportsIndex
 
 import numpy as np
@@ -12,10 +14,11 @@ from tensorwire import _core
 from tensorwire.remote.errors import of_core
 from tensorwire.remote.handle import Handle, Rights
 from tensorwire.remote.layout import Index, Layout, Rows
-from tensorwire.remote.local import BUFFERS, Array, destination, memory, outwards, source
+from tensorwire.remote.local import BUFFERS, Array, destination, memory, source
 from tensorwire.remote.operation import Operation
 from tensorwire.remote.region import Region
 from tensorwire.remote.signals import SignalUpdate
+from tensorwire.tensors import frameworks
 from tensorwire.tensors.frameworks import Framework
 
 _WORD: Final = np.dtype(np.uint64)
@@ -134,7 +137,7 @@ class RemoteTensor(AbstractContextManager["RemoteTensor"]):
         self._begin(_core.READ, dense, None).wait(timeout)
         if dense is not into:
             into[...] = dense
-        return outwards(out, framework) if made and framework != "numpy" else out
+        return frameworks.of_array(out, framework) if made else out
 
     def write(
         self, value: Any, *, signal: SignalUpdate | None = None, timeout: float | None = None
@@ -201,12 +204,12 @@ class RemoteTensor(AbstractContextManager["RemoteTensor"]):
         if not self._dense or signal is not None:
             return self._batch(kind, local, signal)
         if not local.nbytes:
-            return Operation(region.peer, ())
-        try:
-            access = region.peer.access(kind, region.number, self._offset, memory(local))
-        except _core.StatusError as raised:
-            raise of_core(raised, region.peer) from None
-        return Operation(region.peer, (access,))
+            return Operation(region.peer, None)
+        access = partial(region.peer.access, kind, region.number, self._offset, memory(local))
+        return self._operation(access)
+
+    def _operation(self, start: Callable[..., _core.Access]) -> Operation:
+        return Operation.begin(self._region.peer, start, (self._region.number,))
 
     def _batch(self, kind: int, local: Array, signal: SignalUpdate | None) -> Operation:
         return self._start(self._layout.rows(kind, self._region.number, 0), local, signal)
@@ -216,9 +219,9 @@ class RemoteTensor(AbstractContextManager["RemoteTensor"]):
         update = None if signal is None else region.update(signal)
         try:
             batch = region.peer.prepare(memory(local), rows.data, update)
-            return Operation(region.peer, (batch.start(),))
         except _core.StatusError as raised:
             raise of_core(raised, region.peer) from None
+        return self._operation(batch.start)
 
     # ------------------------------------------------------------------------------- words
 
@@ -258,6 +261,44 @@ class RemoteTensor(AbstractContextManager["RemoteTensor"]):
         except _core.StatusError as raised:
             raise of_core(raised, region.peer) from None
 
+    async def fetch_add_async(
+        self,
+        index: SupportsIndex | tuple[SupportsIndex, ...],
+        value: int,
+        *,
+        timeout: float | None = None,
+    ) -> int:
+        """``fetch_add`` in a coroutine."""
+        return await self._updated(_core.FETCH_ADD, index, value, 0, timeout)
+
+    async def compare_swap_async(
+        self,
+        index: SupportsIndex | tuple[SupportsIndex, ...],
+        expected: int,
+        value: int,
+        *,
+        timeout: float | None = None,
+    ) -> int:
+        """``compare_swap`` in a coroutine."""
+        return await self._updated(_core.COMPARE_SWAP, index, value, expected, timeout)
+
+    async def _updated(
+        self, kind: int, index: Any, value: int, expected: int, timeout: float | None
+    ) -> int:
+        region = self._region
+        before = np.empty(1, np.uint64)
+        start = partial(
+            region.peer.access,
+            kind,
+            region.number,
+            self._word(index),
+            before.data,
+            value & _LARGEST,
+            expected & _LARGEST,
+        )
+        await self._operation(start).wait_async(timeout)
+        return int(before[0])
+
     def _word(self, index: Any) -> int:
         if self.dtype != _WORD:
             raise TypeError(f"only words of uint64 are updated, and this is {self.dtype}")
@@ -274,6 +315,19 @@ class RemoteTensor(AbstractContextManager["RemoteTensor"]):
     def gather(self, rows: Any, out: Any = None, *, timeout: float | None = None) -> Array:
         """Reads ``tensor[row]`` for each of ``rows``, integers of any shape, as one operation: an
         array of the shape of ``rows`` and that of a row, or ``out``, in C order. IndexError."""
+        operation, into = self._gathering(rows, out)
+        operation.wait(timeout)
+        return into
+
+    async def gather_async(
+        self, rows: Any, out: Any = None, *, timeout: float | None = None
+    ) -> Array:
+        """``gather`` in a coroutine."""
+        operation, into = self._gathering(rows, out)
+        await operation.wait_async(timeout)
+        return into
+
+    def _gathering(self, rows: Any, out: Any) -> tuple[Operation, Array]:
         wanted = np.asarray(rows)
         numbers = self._layout.picked(wanted)
         shape = (*wanted.shape, *self.shape[1:])
@@ -281,8 +335,7 @@ class RemoteTensor(AbstractContextManager["RemoteTensor"]):
         self._check(into, "out", shape)
         if not into.flags.c_contiguous or not into.flags.writeable:
             raise ValueError("what rows are gathered into has to be in C order, and writable")
-        self._start(self._rows(_core.READ, numbers), into, None).wait(timeout)
-        return into
+        return self._start(self._rows(_core.READ, numbers), into, None), into
 
     def scatter(
         self,
@@ -294,6 +347,20 @@ class RemoteTensor(AbstractContextManager["RemoteTensor"]):
     ) -> None:
         """Writes ``value[i]`` to ``tensor[rows[i]]``, as one operation. ValueError: one row is
         there twice."""
+        self._scattering(rows, value, signal).wait(timeout)
+
+    async def scatter_async(
+        self,
+        rows: Any,
+        value: Any,
+        *,
+        signal: SignalUpdate | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """``scatter`` in a coroutine."""
+        await self._scattering(rows, value, signal).wait_async(timeout)
+
+    def _scattering(self, rows: Any, value: Any, signal: SignalUpdate | None) -> Operation:
         wanted = np.asarray(rows)
         numbers = self._layout.picked(wanted)
         if len(np.unique(numbers)) < len(numbers):
@@ -301,7 +368,7 @@ class RemoteTensor(AbstractContextManager["RemoteTensor"]):
         values = source(value, self.dtype)
         self._check(values, "value", (*wanted.shape, *self.shape[1:]))
         dense = np.ascontiguousarray(values)
-        self._start(self._rows(_core.WRITE, numbers), dense, signal).wait(timeout)
+        return self._start(self._rows(_core.WRITE, numbers), dense, signal)
 
     def _rows(self, kind: int, numbers: Rows) -> Rows:
         return self._layout.picked_rows(kind, self._region.number, 0, numbers)

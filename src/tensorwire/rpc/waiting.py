@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waiting for an event so that Ctrl-C ends it at once."""
+"""Waiting for what other threads tell: so that Ctrl-C ends it at once, and in event loops."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from contextlib import suppress
 from time import monotonic
 from typing import Final
 
@@ -20,3 +22,24 @@ def wait(event: threading.Event, seconds: float | None = None) -> bool:
             return False
         event.wait(min(left, _SLICE_SECONDS))
     return True
+
+
+class News:
+    """Wakes a coroutine from any thread. Made in the coroutine's event loop."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._event = asyncio.Event()
+
+    def wake(self) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits there any more
+            self._loop.call_soon_threadsafe(self._event.set)
+
+    async def wait(self, seconds: float | None = None) -> bool:
+        """False: nobody has called ``wake`` within so many seconds."""
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._event.wait(), seconds)
+        return self._event.is_set()
+
+    def clear(self) -> None:
+        self._event.clear()

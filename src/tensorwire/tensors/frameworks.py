@@ -257,6 +257,19 @@ def from_memory(head: TensorHead, memory: BytesLike, framework: str) -> tuple[ob
     return _OUTWARDS[framework](head, memory)
 
 
+def of_array(array: Array, framework: Framework) -> Any:
+    """A tensor of ``framework`` over the memory of an array in C order, or the array itself. What
+    the framework does not take as it is, it copies: read-only memory for PyTorch and TensorFlow.
+    ``ValueError``: there is no such framework, or, as ``DecodeError``, it lacks the type.
+    """
+    if framework not in NAMES:
+        raise ValueError(f"framework is one of {NAMES}, not {framework!r}")
+    if framework == "numpy":
+        return array
+    head = TensorHead(dtypes.name_of(array.dtype), array.shape, array.nbytes, None, NUMPY)
+    return from_memory(head, raw(array), framework)[0]
+
+
 def _view(head: TensorHead, memory: Any, dtype: dtypes.DType) -> Array:
     """A read-only array over ``memory``."""
     # Not np.ndarray(buffer=): it lets go of the exporter, which might then be resized.

@@ -16,6 +16,7 @@ import grpc
 import numpy as np
 
 from tensorwire.collective.arrays import Array
+from tensorwire.rpc.turn import Turn
 from tensorwire.weights import planning
 from tensorwire.weights.errors import PullTimeoutError, WeightsError
 from tensorwire.weights.parameters import Parameters
@@ -88,7 +89,7 @@ class Subscriber:
         for _, parameter in self._parameters:
             parameter.check_writable()
         self._turn = turn
-        self._lock = threading.Lock()
+        self._turns = Turn()
         self._number = 0
         self._in_place = mode == "in_place"
         self._touched = False
@@ -158,7 +159,7 @@ class Subscriber:
         publishers' boxes: that takes a copy, which ``pull`` makes.
         """
         waiting = _Waiting(at_least or 1, timeout, threading.Event(), self._closed)
-        with waiting.turn(self._lock):
+        with waiting.turn(self._turns):
             number, landed = self._fetched(waiting, whole=True)
         arrays = {}
         for each in landed:
@@ -200,7 +201,7 @@ class Subscriber:
         self, at_least: int | None, timeout: float | None, given_up: threading.Event
     ) -> Version:
         waiting = _Waiting(at_least or 1, timeout, given_up, self._closed)
-        with waiting.turn(self._lock):
+        with waiting.turn(self._turns):
             self._touched = False
             try:
                 number, landed = self._fetched(waiting, whole=False)
@@ -216,9 +217,14 @@ class Subscriber:
     def _relayed(self, version: Version) -> None:
         """Under its own number, unless the trainer has begun anew, with smaller ones."""
         relay = self._relay
-        if relay is not None and (version.changed or version.number > relay.version):
-            number = max(version.number, relay.version + 1)
+        if relay is None or not (version.changed or version.number > relay.version):
+            return
+        number = max(version.number, relay.version + 1)
+        try:
             relay.publish(number, params=self._parameters.tree)
+        except RuntimeError:  # the parameters are filled, whoever has closed the relay
+            if not self._closed.is_set():
+                raise
 
     def _fetched(self, waiting: _Waiting, *, whole: bool) -> tuple[int, list[Landed]]:
         """A version, and what of it has to be written. whole: all of it."""
@@ -368,12 +374,12 @@ class _Waiting:
             raise _was_closed()
 
     @contextlib.contextmanager
-    def turn(self, lock: threading.Lock) -> Iterator[None]:
-        """Holds the lock, which another pull may have for as long as that waits."""
-        left = -1.0
+    def turn(self, turns: Turn) -> Iterator[None]:
+        """Has the turn, which another pull may have for as long as that waits."""
+        left = None
         if self._timeout is not None:
             left = max(0.0, self._begun + self._timeout - time.monotonic())
-        if not lock.acquire(timeout=min(left, threading.TIMEOUT_MAX)):
+        if not turns.acquire(left):
             raise PullTimeoutError(
                 grpc.StatusCode.DEADLINE_EXCEEDED,
                 f"another pull by this subscriber was under way for all of {self._timeout} s",
@@ -381,7 +387,7 @@ class _Waiting:
         try:
             yield
         finally:
-            lock.release()
+            turns.release()
 
     def left(self) -> float | None:
         """Seconds. PullTimeoutError when there are none, and what ``check`` raises."""

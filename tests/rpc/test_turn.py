@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from tests.queue.conftest import LIMIT, until
 
-from tensorwire.queue.turn import Turn
+from tensorwire.rpc.turn import Turn
 
 
 def waiting(turn: Turn) -> int:

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A lock for threads and coroutines, which get it in the order in which they asked for it."""
+"""A lock for threads and coroutines, which get it in the order in which they asked for it, and wait
+for it no longer than they have time."""
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final
 
-from tensorwire.rpc.waiting import wait
+from tensorwire.rpc.waiting import News, wait
 
 
 class _Waiter:
@@ -47,17 +46,10 @@ class Turn:
         """As ``acquire``."""
         if self._take():
             return True
-        loop = asyncio.get_running_loop()
-        event = asyncio.Event()
-
-        def wake() -> None:
-            with suppress(RuntimeError):  # the loop is closed, hence its coroutines are gone
-                loop.call_soon_threadsafe(event.set)
-
-        waiter = self._wait(wake)
+        news = News()
+        waiter = self._wait(news.wake)
         try:
-            with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(event.wait(), timeout)
+            await news.wait(timeout)
         except BaseException:
             if not self._give_up(waiter):
                 self.release()
