@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.remote.pairs import ALL, Pair, pair
+from tests.remote.pairs import ALL, PATIENCE, Pair, pair
 
 from tensorwire import remote
 from tensorwire.remote import Rights
+from tensorwire.tensors import TensorSpec
 
 VALUES = np.arange(12, dtype=np.float32).reshape(3, 4)
 
@@ -96,3 +98,70 @@ def test_extended_dtypes_of_pytorch(there: Pair) -> None:
     assert tensor.read(framework="torch").dtype == torch.bfloat16
     out = torch.zeros(4, dtype=torch.bfloat16)
     assert tensor.read(out).tolist() == [1.5, 2.5, -1.0, 0.0]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e4m3fn"])
+def test_rows_and_channels_give_tensors_of_a_framework(
+    there: Pair, framework: Any, dtype: str
+) -> None:
+    pytest.importorskip("ml_dtypes")
+    name = framework.__name__
+    types = importlib.import_module("jax.numpy") if name == "jax" else framework
+    if not hasattr(types, dtype):
+        pytest.skip(f"{name} has no {dtype}")
+    exposed, tensor = there.opened((3, 4), dtype)
+    exposed.array[...] = VALUES.astype(exposed.array.dtype)
+    wanted = exposed.array[[2, 0]].astype(np.float32)
+    asynchronous = asyncio.run(tensor.gather_async([2, 0], framework=name))
+    for found in (tensor.gather([2, 0], framework=name), asynchronous):
+        assert type(found).__module__.partition(".")[0] in (name, "jaxlib")
+        np.testing.assert_array_equal(numbers(found), wanted)
+    for shape in ((3, 4), (None, 4)):
+        spec = TensorSpec(shape, dtype)
+        with (
+            remote.receiver(there.host, "c", spec, depth=1) as receiver,
+            remote.sender(there.device, "c") as sender,
+        ):
+            for turn in range(3):  # the slot comes back with the tensor
+                sender.put(exposed.array * turn, timeout=PATIENCE)
+                found = receiver.get(framework=name, timeout=PATIENCE)
+                np.testing.assert_array_equal(numbers(found), exposed.array * turn)
+                del found
+            with pytest.raises(ValueError, match="framework is one of"):
+                receiver.get(framework="keras", timeout=0.0)  # type: ignore[arg-type]
+
+
+def numbers(tensor: Any) -> Any:
+    """In float32, which all frameworks have in common with NumPy."""
+    if type(tensor).__module__.startswith("torch"):
+        return tensor.float().numpy()
+    return np.asarray(tensor).astype(np.float32)
+
+
+def test_a_framework_that_lacks_the_type_takes_nothing(there: Pair) -> None:
+    pytest.importorskip("torch")
+    spec = TensorSpec((4,), "float8_e4m3b11fnuz")
+    with (
+        remote.receiver(there.host, "c", spec) as receiver,
+        remote.sender(there.device, "c") as sender,
+    ):
+        sender.put(np.arange(4).astype(receiver.spec.numpy_dtype))
+        with pytest.raises(ValueError, match="torch has no dtype float8"):
+            receiver.get(framework="torch", timeout=PATIENCE)
+        assert receiver.get(timeout=PATIENCE).astype(int).tolist() == [0, 1, 2, 3]
+
+
+def test_memory_of_the_owner_is_a_tensor(there: Pair) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("ml_dtypes")
+    exposed, tensor = there.opened((2, 3), "bfloat16")
+    own = exposed.as_torch()
+    assert own.dtype == torch.bfloat16
+    tensor.write(torch.full((2, 3), 1.5, dtype=torch.bfloat16))
+    assert own.float().tolist() == [[1.5] * 3] * 2
+    own[1] = 2
+    assert tensor[1].read().astype(np.float32).tolist() == [2] * 3
+    fixed = np.zeros(3)
+    fixed.flags.writeable = False
+    with there.host.expose(fixed) as reading, pytest.raises(ValueError, match="must not be"):
+        reading.as_torch()

@@ -120,6 +120,20 @@ def test_bfloat16_goes_as_it_is(torch: Other) -> None:
     assert torch.do("bool((into['w'] == half['w']).all())")
 
 
+def test_a_view_has_tensors_of_a_framework(torch: Other, trainer: Any) -> None:
+    _, _, port = trainer
+    torch.do("into = {'w': np.zeros((8, 6), np.float32), 'b': np.zeros(6, np.float32)}")
+    torch.do(f"reader = weights.Subscriber(channel({port}, 'shm'), into)")
+    torch.do(
+        "with reader.view(timeout=10, framework='torch') as view:\n"
+        "    kinds = [each.dtype is torch.float32 for each in view.values()]\n"
+        "    found = view['w'].flatten().tolist()"
+    )
+    assert torch.do("found") == list(range(48))
+    assert torch.do("kinds") == [True, True]
+    assert torch.do("float(into['w'].sum())") == 0
+
+
 def test_arrays_of_jax_are_made_anew(jax: Other, trainer: Any) -> None:
     params, made, port = trainer
     jax.do(

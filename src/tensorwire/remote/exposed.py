@@ -22,6 +22,7 @@ from tensorwire.remote.errors import (
 from tensorwire.remote.handle import Handle, Rights
 from tensorwire.remote.messages import Opened
 from tensorwire.remote.signals import Signal
+from tensorwire.tensors import frameworks
 
 if TYPE_CHECKING:
     from tensorwire.rpc import Peer
@@ -87,6 +88,14 @@ class Exposed(AbstractContextManager["Exposed"]):
     def array(self) -> npt.NDArray[Any]:
         """The memory. It stays readable after ``conceal``."""
         return self._array
+
+    def as_torch(self) -> Any:
+        """The memory as a tensor of PyTorch, also of types that NumPy lacks. Those of JAX and
+        TensorFlow are never written: make them of a copy of the array. ImportError; ValueError:
+        PyTorch lacks the type, or the memory must not be written."""
+        if not self._array.flags.writeable:
+            raise ValueError("this memory must not be written, and PyTorch has only such that may")
+        return frameworks.of_array(self._array, "torch")
 
     @property
     def handle(self) -> Handle:

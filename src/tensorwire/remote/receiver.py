@@ -96,8 +96,9 @@ class Receiver(AbstractContextManager["Receiver"]):
 
     def get(self, *, framework: Framework = "numpy", timeout: float | None = None) -> Any:
         """The next tensor, of the ``framework``. If its shape is fixed it lies in its slot, which
-        the sender has back once the last view of it is gone; else it is a new array. It waits for a
-        sender, too, where none has come so far: without a ``timeout``, for as long as that takes.
+        the sender has back once the last view of it is gone, but for one of JAX, which is a copy;
+        else it is a new array. It waits for a sender, too, where none has come so far: without a
+        ``timeout``, for as long as that takes.
 
         Raises DeadlineExceededError; ChannelClosedError after the last one; PeerLostError when the
         sender is gone and what it had put was got, until another sender comes; NotFoundError after
@@ -117,7 +118,7 @@ class Receiver(AbstractContextManager["Receiver"]):
         finally:
             self._turn.release()
         if isinstance(taken, np.ndarray):
-            return frameworks.of_array(taken, framework)
+            return self._outwards(taken, framework)
         try:
             read, found = self._reading(taken)
             if read is not None:
@@ -146,7 +147,7 @@ class Receiver(AbstractContextManager["Receiver"]):
         finally:
             self._turn.release()
         if isinstance(taken, np.ndarray):
-            return frameworks.of_array(taken, framework)
+            return self._outwards(taken, framework)
         try:
             read, found = self._reading(taken)
             if read is not None:
@@ -160,6 +161,11 @@ class Receiver(AbstractContextManager["Receiver"]):
         if framework not in self._frameworks:
             frameworks.of_array(np.empty(0, self._dtype), framework)
             self._frameworks.add(framework)
+
+    @staticmethod
+    def _outwards(slot: Array, framework: Framework) -> Any:
+        # JAX lets go of memory some time after the array is gone: the slot would be missed.
+        return frameworks.of_array(slot.copy() if framework == "jax" else slot, framework)
 
     def _overtaken(self) -> DeadlineExceededError:
         return DeadlineExceededError(
@@ -200,7 +206,8 @@ class Receiver(AbstractContextManager["Receiver"]):
         held = _Slot(slot)
         returned = weakref.finalize(held, _give_back, weakref.ref(self), place)
         returned.atexit = False
-        return np.asarray(held)
+        found = np.asarray(held)
+        return found if found.dtype == self._dtype else found.view(self._dtype)
 
     def _reading(self, told: _Told) -> tuple[Operation | None, Array]:
         """What reads a tensor, None: it has no elements; and the new array."""

@@ -312,20 +312,33 @@ class RemoteTensor(AbstractContextManager["RemoteTensor"]):
 
     # -------------------------------------------------------------------------------- rows
 
-    def gather(self, rows: Any, out: Any = None, *, timeout: float | None = None) -> Array:
-        """Reads ``tensor[row]`` for each of ``rows``, integers of any shape, as one operation: an
-        array of the shape of ``rows`` and that of a row, or ``out``, in C order. IndexError."""
+    def gather(
+        self,
+        rows: Any,
+        out: Any = None,
+        *,
+        framework: Framework = "numpy",
+        timeout: float | None = None,
+    ) -> Any:
+        """Reads ``tensor[row]`` for each of ``rows``, integers of any shape, as one operation: a
+        new tensor of the ``framework``, of the shape of ``rows`` and that of a row, or ``out``, in
+        C order. IndexError."""
         operation, into = self._gathering(rows, out)
         operation.wait(timeout)
-        return into
+        return frameworks.of_array(into, framework) if out is None else out
 
     async def gather_async(
-        self, rows: Any, out: Any = None, *, timeout: float | None = None
-    ) -> Array:
+        self,
+        rows: Any,
+        out: Any = None,
+        *,
+        framework: Framework = "numpy",
+        timeout: float | None = None,
+    ) -> Any:
         """``gather`` in a coroutine."""
         operation, into = self._gathering(rows, out)
         await operation.wait_async(timeout)
-        return into
+        return frameworks.of_array(into, framework) if out is None else out
 
     def _gathering(self, rows: Any, out: Any) -> tuple[Operation, Array]:
         wanted = np.asarray(rows)

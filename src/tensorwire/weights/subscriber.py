@@ -17,6 +17,8 @@ import numpy as np
 
 from tensorwire.collective.arrays import Array
 from tensorwire.rpc.turn import Turn
+from tensorwire.tensors import frameworks
+from tensorwire.tensors.frameworks import Framework
 from tensorwire.weights import planning
 from tensorwire.weights.errors import PullTimeoutError, WeightsError
 from tensorwire.weights.parameters import Parameters
@@ -147,21 +149,32 @@ class Subscriber:
             raise
 
     @contextlib.contextmanager
-    def view(self, at_least: int | None = None, timeout: float | None = None) -> Iterator[View]:
+    def view(
+        self,
+        at_least: int | None = None,
+        timeout: float | None = None,
+        *,
+        framework: Framework = "numpy",
+    ) -> Iterator[View]:
         """A version where the publisher has it, without a copy on one host: a mapping of read-only
         NumPy arrays by the names of the parameters, which are not written themselves.
+
+        framework: of the tensors, in place of NumPy. JAX takes memory as it is, and lets go of it
+        some time after its arrays are gone; PyTorch and TensorFlow, which know no read-only memory,
+        copy it.
 
         The memory is leased until the exit, or for as long as somebody else refers to one of the
         arrays. It stays good when the publisher publishes, or dies. From another host the arrays
         are what was received.
 
         Raises what ``pull`` does, and ``PlanError`` where a parameter is put together from several
-        publishers' boxes: that takes a copy, which ``pull`` makes.
+        publishers' boxes: that takes a copy, which ``pull`` makes; ``ValueError`` and
+        ``ImportError`` for a framework that lacks a dtype, or is not there.
         """
         waiting = _Waiting(at_least or 1, timeout, threading.Event(), self._closed)
         with waiting.turn(self._turns):
             number, landed = self._fetched(waiting, whole=True)
-        arrays = {}
+        arrays: dict[str, Any] = {}
         for each in landed:
             for part, array in zip(each.parts, each.arrays, strict=True):
                 arrays[part.name] = array
@@ -170,6 +183,11 @@ class Subscriber:
                 if 0 in shard.shape:
                     arrays[name] = parameter.pieces[0]
         del landed
+        if framework != "numpy":
+            for name, array in arrays.items():
+                dense = np.ascontiguousarray(array).reshape(array.shape)
+                arrays[name] = frameworks.of_array(dense, framework)
+                del array, dense
         view = View(number, arrays)
         del arrays
         try:
@@ -331,14 +349,14 @@ class Subscriber:
         return Version(number, tuple(changed), nbytes)
 
 
-class View(Mapping[str, Array]):
+class View(Mapping[str, Any]):
     """The arrays of one version, by name. ``version``: its number."""
 
-    def __init__(self, version: int, arrays: dict[str, Array]) -> None:
+    def __init__(self, version: int, arrays: dict[str, Any]) -> None:
         self.version = version
         self._arrays = arrays
 
-    def __getitem__(self, name: str) -> Array:
+    def __getitem__(self, name: str) -> Any:
         return self._arrays[name]
 
     def __iter__(self) -> Iterator[str]:
