@@ -302,6 +302,26 @@ def test_what_was_not_given_back_in_time_is_given_back_again(
     assert set(shared.host._allocations) == before
 
 
+def test_a_device_is_closed_without_a_limit(shared: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the owner says again and again that a peer is amid an access."""
+    before = set(shared.host._allocations)
+    device = remote.connect(shared.device.peer)
+    device.allocate(4, "float32")
+    ask = remote.Device._ask
+    late = [True] * 3
+
+    def asked(*arguments: Any) -> Any:
+        if late:
+            late.pop()
+            raise remote.DeadlineExceededError("amid an access")
+        return ask(*arguments)
+
+    monkeypatch.setattr(remote.Device, "_ask", asked)
+    device.close(None)
+    assert not late
+    assert set(shared.host._allocations) == before
+
+
 def test_a_close_whose_answer_was_late_takes_no_other_tensor_away(
     shared: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:

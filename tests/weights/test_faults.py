@@ -202,10 +202,10 @@ def test_an_update_waits_for_readers() -> None:
     inside = threading.Event()
 
     def update() -> None:
-        with made.update(timeout=30):
+        with made.update(timeout=threading.TIMEOUT_MAX):
             inside.set()
 
-    thread = threading.Thread(target=update)
+    thread = threading.Thread(target=update, daemon=True)
     thread.start()
     eventually(lambda: made._updating)
     assert made._begin(request)[1] is None  # nobody begins to read while it waits
@@ -217,10 +217,13 @@ def test_an_update_waits_for_readers() -> None:
     stopped = made._begin(request)[2]
     with made.update(timeout=0):
         assert not made._intact(stopped)
-    with made.update(timeout=threading.TIMEOUT_MAX):  # that reader has cost its time already
-        pass
+    inside.clear()
+    thread = threading.Thread(target=update, daemon=True)
+    thread.start()  # that reader has cost its time already
+    thread.join(10)
+    assert inside.is_set()
     reading = made._begin(request)[2]
-    thread = threading.Thread(target=update)
+    thread = threading.Thread(target=update, daemon=True)
     inside.clear()
     thread.start()
     eventually(lambda: made._updating)

@@ -280,6 +280,27 @@ def test_a_relay_publishes_what_it_has_pulled(trainer: Other) -> None:
     relay.stop(None)
 
 
+def test_a_pull_that_is_closed_before_it_is_relayed_has_filled_the_parameters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours, mine = {"a": np.ones(3)}, {"a": np.zeros(3)}
+    made, server, port = publisher(ours)
+    made.publish()
+    relay = tensorwire.server(ThreadPoolExecutor(1))
+    reader = weights.Subscriber(f"127.0.0.1:{port}", mine, relay=relay)
+    written = reader._written
+
+    def closed(*arguments: Any) -> weights.Version:
+        found = written(*arguments)
+        reader.close()
+        return found
+
+    monkeypatch.setattr(reader, "_written", closed)
+    assert reader.pull(timeout=10).number == 1
+    assert mine["a"].tolist() == [1, 1, 1]
+    server.stop(None)
+
+
 def test_what_cannot_be_published_or_filled() -> None:
     server = tensorwire.server(None)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="there are no parameters"):

@@ -197,8 +197,8 @@ class Subscriber:
 
     def close(self) -> None:
         """Closes what it has opened. The parameters stay as they are, and a pull that is under way
-        ends with ``WeightsError``: a call of a publisher over a channel that was given is waited
-        for."""
+        ends with ``WeightsError``, unless it is about to fill them: a call of a publisher over a
+        channel that was given is waited for."""
         self._closed.set()
         for source in self._sources:
             source.close()
