@@ -221,6 +221,7 @@ def comparison() -> str:
 
 
 PEERS: Final = {
+    "grpcio-unix": "grpcio",
     "grpc-aio": "grpc.aio",
     "torch-rpc": "PyTorch's RPC",
     "gloo": "Gloo",
@@ -236,7 +237,7 @@ def more_peers() -> str:
     def cell(row: Row | None, size: int) -> str:
         if row is None:
             return ""
-        way = row.transport if row.transport in WAYS else "tcp"
+        way = {"unix": "shm", "shm": "shm"}.get(row.transport, "tcp")
         ours = call(rows, way, "request", size, reads=True)
         by = f" ({faster(ours, row)})" if ours else ""
         return f"{duration(measured(row.p50_us))}{by}"

@@ -91,8 +91,8 @@ SETS: Final[dict[str, Set]] = {
         "The same beside libraries that call or transfer in other ways: asyncio, PyTorch, and the "
         "object stores and transfer engines of clusters.",
         [
-            "tensorwire bench rpc --peers grpc-aio,gloo,torch-rpc,ray,mooncake "
-            "--cases request,pull --reads yes --no-limits --seconds 0.1"
+            "tensorwire bench rpc --peers grpcio-unix,grpc-aio,gloo,torch-rpc,ray,mooncake "
+            "--cases request --reads yes --no-limits --seconds 0.1"
         ],
         150,
     ),

@@ -105,7 +105,7 @@ def test_commands_are_those_that_there_are(text: str) -> None:
 def contenders(word: str) -> Iterator[list[str]]:
     group = "tf_grpc" if word in BENCHMARKS else word
     for each in entry_points(group=f"tensorwire.bench.contenders.{group}"):
-        yield [each.name, *(each.load()().variants() if each.name == "tensorwire" else ())]
+        yield [each.name, *each.load()().variants()]
 
 
 def test_a_command_that_pages_name_beside_a_table_is_of_its_set() -> None:

@@ -68,8 +68,8 @@ def rpc(
     peers: Annotated[
         list[str],
         typer.Option(
-            help="Others to measure: zmq, flight, nixl, mpi, sockets, memcpy, what else is "
-            "installed, or all."
+            help="Others to measure: zmq, flight, nixl, mpi, grpcio-unix, sockets, memcpy, what "
+            "else is installed, or all."
         ),
     ] = [],  # noqa: B006
     limits: Annotated[bool, typer.Option(help="Plain sockets and memcpy as limit lines.")] = True,
@@ -87,7 +87,7 @@ def rpc(
     from tensorwire.bench.suites.rpc.messages import PAYLOADS, check_payload
     from tensorwire.bench.suites.rpc.suite import CASES, LIMITS, ORIGINS, OWN, Calls, Options
 
-    others = [name for name in names() if name not in (OWN, Calls.baseline.contender)]
+    others = [name for name in names() if name != OWN]
     compared = Peers.of(peers, others, find)
     wanted = Options(
         transports=transports(transport, "auto", "grpc"),

@@ -155,8 +155,8 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
         peers: Annotated[
             list[str],
             typer.Option(
-                help="Others to measure: zmq, flight, grpc-aio, gloo, mpi, torch-rpc, sockets, "
-                "what else is installed, or all."
+                help="Others to measure: zmq, flight, grpc-aio, gloo, mpi, torch-rpc, "
+                "grpcio-unix, sockets, what else is installed, or all."
             ),
         ] = [],  # noqa: B006
         limits: Annotated[
@@ -205,7 +205,6 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
         from tensorwire.bench.suites.tf_grpc.contender import MODES, ORIGINS, find, names
         from tensorwire.bench.suites.tf_grpc.payloads import CATEGORIES, SCHEMES, Mix, Sizes
         from tensorwire.bench.suites.tf_grpc.suite import (
-            BASELINE,
             LIMITS,
             OWN,
             Options,
@@ -218,7 +217,7 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
 
         if rate and window > 1:
             raise typer.BadParameter("calls at a --rate have no window", param_hint="--window")
-        others = [each for each in names() if each not in (OWN, BASELINE.contender)]
+        others = [each for each in names() if each != OWN]
         compared = Peers.of(peers, others, find)
         chosen = [*(LIMITS if limits else ()), *compared.chosen]
         ahead = transports(transport)

@@ -42,7 +42,7 @@ PAYLOADS = ((10, 70_000, 1), (3,), (1 << 20, 10, 10 << 10))
 WAYS = [
     *(("grpcio", "grpc"), ("tensorwire", "shm"), ("tensorwire", "tcp"), ("sockets", "tcp")),
     *(("memory", "memory"), ("zmq", "tcp"), ("flight", "tcp"), ("grpc-aio", "grpc")),
-    *(("gloo", "tcp"), ("torch-rpc", "tcp"), ("ucxx", "tcp")),
+    *(("gloo", "tcp"), ("torch-rpc", "tcp"), ("ucxx", "tcp"), ("grpcio-unix", "unix")),
 ]
 """MPI has processes of its own in test_suite.py: what it loads excludes ucxx."""
 
@@ -89,11 +89,11 @@ def test_answers_are_right(name: str, transport: str, tmp_path: Path) -> None:
                 assert [end() for end in under_way] == 3 * expected(contender, request)
 
 
-@pytest.mark.parametrize("name", ["grpcio", "grpc-aio", "tensorwire"])
+@pytest.mark.parametrize("name", ["grpcio", "grpcio-unix", "grpc-aio", "tensorwire"])
 @pytest.mark.parametrize("token", ["another-token-of-some-length", None])
 def test_calls_without_the_token_are_refused(name: str, token: str | None) -> None:
     contender = find(name)
-    transport = "tcp" if name == "tensorwire" else "grpc"
+    transport = "tcp" if name == "tensorwire" else contender.transports[0]
     with (
         contender.serve(transport, HOST, 0, TOKEN) as address,
         pytest.raises(grpc.RpcError, match="not the server's token"),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stock grpcio, the baseline: sync calls, identity serializers, default options but for the limits
-on message sizes.
+on message sizes. ``grpcio-unix`` is the same over a socket of the file system: no TCP, and no
+congestion control.
 
 Its messages are ready: the copy out of an array that a real program pays first is left out of its
 time. Received bytes become arrays without a copy.
@@ -9,6 +10,7 @@ time. Received bytes become arrays without a copy.
 from __future__ import annotations
 
 import itertools
+import tempfile
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
@@ -86,12 +88,15 @@ class Calls(Server):
 class Caller(Client):
     """The stubs."""
 
-    def __init__(self, channel: grpc.Channel, messages: Mapping[str, Messages]) -> None:
+    def __init__(
+        self, channel: grpc.Channel, messages: Mapping[str, Messages], path: str = "grpc"
+    ) -> None:
         self.channel = channel
         self.messages = messages
+        self.taken = path
 
     def path(self) -> str:
-        return "grpc"
+        return self.taken  # of the address: gRPC goes no other way than that
 
     def call(self, work: Work) -> AbstractContextManager[Call]:
         reads, messages = work.reads, self.messages[work.payload]
@@ -116,9 +121,27 @@ class Caller(Client):
         return ready(lambda count: unpack(send(itertools.repeat(message, count)))[0])
 
 
+@contextmanager
+def listening(server: grpc.Server, transport: str, host: str, port: int) -> Iterator[str]:
+    """Of a server that has not been started, the address at which it will listen. transport:
+    ``grpc``, which is TCP, or ``unix``. host, port: of TCP; port 0 is any that is free."""
+    if transport == "unix":
+        with tempfile.TemporaryDirectory(prefix="tensorwire-") as folder:
+            address = f"unix:{folder}/socket"
+            server.add_insecure_port(address)
+            yield address
+    else:
+        yield f"{host}:{server.add_insecure_port(f'{host}:{port}')}"
+
+
 class Grpcio(Contender):
-    transports = ("grpc",)
     payloads = frozenset(PAYLOADS)
+
+    def __init__(self, transport: str = "grpc") -> None:
+        self.transports = (transport,)
+
+    def variants(self) -> dict[str, Grpcio]:
+        return {"grpcio-unix": Grpcio("unix")}
 
     def viable(self, transport: str) -> str | None:
         return None
@@ -129,14 +152,14 @@ class Grpcio(Contender):
         server = grpc.server(
             ThreadPoolExecutor(WORKERS), options=OPTIONS, handlers=calls.handlers()
         )
-        calls.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-        server.start()
-        try:
-            yield calls
-        finally:
-            server.stop(None).wait()
+        with listening(server, transport, "127.0.0.1", 0) as calls.address:
+            server.start()
+            try:
+                yield calls
+            finally:
+                server.stop(None).wait()
 
     @contextmanager
     def connect(self, transport: str, address: str) -> Iterator[Client]:
         with grpc.insecure_channel(address, options=OPTIONS) as channel:
-            yield Caller(channel, of_grpc())
+            yield Caller(channel, of_grpc(), transport)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stock grpcio: sync stubs and a thread pool. Buffers that are not serialized travel as ready
-``bytes``: joining them, as a program with buffers must, is left out of the times."""
+``bytes``: joining them, as a program with buffers must, is left out of the times. ``grpcio-unix``
+is the same over a socket of the file system."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import grpc
 
+from tensorwire.bench.contenders.rpc.grpcio import listening
 from tensorwire.bench.harness.tokens import guards, proof
 from tensorwire.bench.suites.rpc.contender import ANSWER
 from tensorwire.bench.suites.rpc.messages import OPTIONS, why_no_protobuf
@@ -65,13 +67,14 @@ def handlers(
 class Caller(Client):
     """The stubs. channel: any that is like grpcio's."""
 
-    def __init__(self, channel: Any, token: str | None) -> None:
+    def __init__(self, channel: Any, token: str | None, path: str = "grpc") -> None:
         self.channel = channel
         self.metadata = proof(token)
         self.stopwatch = Stopwatch()
+        self.taken = path
 
     def path(self) -> str:
-        return "grpc"
+        return self.taken  # of the address: gRPC goes no other way than that
 
     def messages(self, request: Request) -> Messages:
         return of_grpc()[request.mode]
@@ -136,10 +139,16 @@ def of_grpc() -> dict[str, Messages]:
 
 
 class Grpcio(Contender):
-    transports = ("grpc",)
     packages = ("protobuf",)
     joins = True
     pipelines = frozenset(PROCEDURES)
+
+    def __init__(self, transport: str = "grpc") -> None:
+        self.transports = (transport,)
+        self.near = transport == "unix"
+
+    def variants(self) -> dict[str, Grpcio]:
+        return {"grpcio-unix": Grpcio("unix")}
 
     def viable(self, transport: str) -> str | None:
         return None
@@ -152,14 +161,14 @@ class Grpcio(Contender):
             handlers=[handlers(of_grpc())],
             interceptors=guards(token),
         )
-        bound = server.add_insecure_port(f"{host}:{port}")
-        server.start()
-        try:
-            yield f"{host}:{bound}"
-        finally:
-            server.stop(None).wait()
+        with listening(server, transport, host, port) as address:
+            server.start()
+            try:
+                yield address
+            finally:
+                server.stop(None).wait()
 
     @contextmanager
     def connect(self, transport: str, address: str, token: str | None) -> Iterator[Client]:
         with grpc.insecure_channel(address, options=OPTIONS) as channel:
-            yield Caller(channel, token)
+            yield Caller(channel, token, transport)
