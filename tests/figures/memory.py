@@ -89,6 +89,7 @@ ACCESSES: Final = {
     "read 1 MiB": ("read", MB),
     "of a published array of 1 MiB": ("read_published", MB),
     "512 prepared reads of 4 KiB, each": ("batch", 2 * MB),
+    "100,000 strided reads of 64 B, described": ("prepare", 6_400_000),
     "fetch_add of 8 B": ("fetch_add", 8),
     "write and signal, there and back": ("signal", 8),
     "read 64 MiB": ("read", 64 * MB),

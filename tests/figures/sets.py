@@ -248,6 +248,7 @@ SETS: Final[dict[str, Set]] = {
         [
             "tensorwire bench remote --peers nixl,mpi --seconds 0.06",
             "tensorwire bench remote --cases jax,jax_published --peers jax --seconds 0.06",
+            "tensorwire bench remote --cases prepare --peers nixl --seconds 0.03",
         ],
         60,
     ),

@@ -323,7 +323,7 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "tf-grpc": [payload_report(name) for name in ("p2p-latency", "p2p-bandwidth")],
         "mimic": [payload_report("mimic")],
         "collectives": [Report("collectives", "gloo", {**HERE}, [*reduce_rows()])] * 7,
-        "remote": [Report("remote", "memcpy", {**HERE}, [*access_rows()])] * 2,
+        "remote": [Report("remote", "memcpy", {**HERE}, [*access_rows()])] * 3,
         "weights": [Report("weights", "gloo", {**HERE}, [*weight_rows()])] * 2,
         "queue": [Report("queue", "grpcio", {**HERE}, [*queue_rows()])],
     }
@@ -438,7 +438,9 @@ def test_pages_are_written_with_a_picture_for_each_command(measured: Path) -> No
     assert len(records.write()) == 3
     written = {path.name for path in sets.FOLDER.glob("*.png")}
     assert written == {
-        f"{name}-{number}.png" for name in ("remote", "tf-grpc") for number in (1, 2)
+        f"{name}-{number}.png"
+        for name, count in (("remote", 3), ("tf-grpc", 2))
+        for number in range(1, count + 1)
     }
     page = (sets.FOLDER / "tf-grpc.md").read_text()
     assert "](tf-grpc-2.png)" in page.partition("## p2p-bandwidth")[2]

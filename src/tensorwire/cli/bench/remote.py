@@ -39,8 +39,9 @@ def remote(
         str,
         typer.Option(
             help="read, read_published (of an array in the arena), batch (512 prepared reads of "
-            "4 KiB), fetch_add, signal (a write with a flag, there and back), jax (an array of "
-            "JAX, 64 MiB, which is added up; needs JAX), jax_published (one in the arena)."
+            "4 KiB), fetch_add, signal (a write with a flag, there and back), prepare (describing "
+            "100,000 reads of 64 bytes), jax (an array of JAX, 64 MiB, which is added up; needs "
+            "JAX), jax_published (one in the arena)."
         ),
     ] = "read, read_published, batch, fetch_add, signal",
     rounds: Rounds = 5,

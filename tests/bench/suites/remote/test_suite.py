@@ -25,6 +25,7 @@ from tensorwire.bench.suites.remote.contender import (
     making,
     names,
     parts,
+    preparing,
     reading,
     source,
 )
@@ -53,6 +54,7 @@ def test_only_reads_have_sizes() -> None:
         ("batch", 2 << 20),
         ("fetch_add", 8),
         ("signal", 8),
+        ("prepare", 6_400_000),
         ("jax", 64 << 20),
         ("jax_published", 64 << 20),
     ]
@@ -72,7 +74,9 @@ def test_who_takes_part() -> None:
     assert {work.case for work in suite.duty(Entry("memcpy", "memory"))} == {
         *("read", "read_published", "batch", "jax", "jax_published")
     }
-    assert {work.case for work in suite.duty(Entry("nixl", "shm"))} == {"read", "batch"}
+    assert {work.case for work in suite.duty(Entry("nixl", "shm"))} == {
+        *("read", "batch", "prepare")
+    }
     assert {work.case for work in suite.duty(Entry("mpi", "shm"))} == set(USUAL)
     assert {work.case for work in suite.duty(Entry("jax", "tcp"))} == JAX
     assert names() == ["jax", "memcpy", "mpi", "nixl", "tensorwire"]
@@ -109,6 +113,22 @@ def test_a_batch_is_checked_by_its_parts() -> None:
         reading(work, out, lambda: np.copyto(here, there[: len(here)])).check()
 
 
+def test_what_is_prepared_is_checked_by_what_it_reads() -> None:
+    work, released = Work("prepare", 100_000 * 8), []
+    out = np.zeros(200_000, np.float32)
+    strided = source(work).reshape(100_000, 2, -1)[:, 0]
+
+    def prepare(first: int) -> Any:
+        parts = out.reshape(100_000, -1)
+        return lambda: np.copyto(parts[first:], strided[first:]), lambda: released.append(first)
+
+    preparing(work, out, lambda: prepare(0)).check()
+    preparing(work, out, lambda: prepare(0)).call()
+    assert released == [0, 0]
+    with pytest.raises(WrongAnswerError):
+        preparing(work, out, lambda: prepare(1)).check()
+
+
 def test_what_counts_counts_by_one() -> None:
     numbers = iter([1, 2, 2])
     counting(lambda: next(numbers)).check()
@@ -120,6 +140,7 @@ def test_what_counts_counts_by_one() -> None:
 def test_a_run(tmp_path: Path) -> None:
     output = tmp_path / "figures.json"
     arguments = ["bench", "remote", "--rounds", "1", "--seconds", "0.001", "--sizes", "8,64K"]
+    arguments += ["--cases", ",".join(set(CASES) - JAX)]
     done = CliRunner().invoke(cli.app, [*arguments, "--output", str(output)])
     assert done.exit_code == 0, done.output
     report = json.loads(output.read_text())

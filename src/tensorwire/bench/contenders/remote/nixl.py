@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NIXL over UCX: READ of registered memory, by descriptors that were prepared. The owner has to
-poll meanwhile. It has no atomics."""
+"""NIXL over UCX: READ of registered memory, by descriptors that were prepared; of many parts they
+are rows of an array, the fastest form that NIXL takes. The owner has to poll meanwhile. It has no
+atomics."""
 
 from __future__ import annotations
 
@@ -12,15 +13,17 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tensorwire.bench.contenders.rpc.nixl import STOP, UCX_TRANSPORTS, Memory
 from tensorwire.bench.harness.work import Work
 from tensorwire.bench.suites.remote.contender import (
+    PARTS,
     Client,
     Contender,
     Measured,
     Owner,
-    parts,
+    preparing,
     reading,
     source,
 )
@@ -67,34 +70,45 @@ class _Client(Client):
         memory = Memory(self.transport, out)
         with socket.create_connection(self.target) as connection:
             memory.exchange(connection)
-            handle = _prepared(memory, work)
             try:
-                yield reading(work, out, _read(memory, handle))
+                if work.case == "prepare":
+                    yield preparing(work, out, lambda: _reads(memory, _prepared(memory, work)))
+                else:
+                    run, release = _reads(memory, _prepared(memory, work))
+                    try:
+                        yield reading(work, out, run)
+                    finally:
+                        release()
             finally:
                 memory.agent.send_notif(memory.peer, STOP)
-                handle.release()
 
 
 def _prepared(memory: Memory, work: Work) -> Any:
     if work.case == "read":
         return memory.transfer("READ")
     ((here, _, _),), ((there, _, _),) = memory.regions, memory.peer_regions
-    sources, targets = parts(work)
+    length = work.size // PARTS[work.case]
     return memory.transfer(
-        "READ",
-        [(here + part.start, part.stop - part.start, 0) for part in targets],
-        [(there + part.start, part.stop - part.start, 0) for part in sources],
+        "READ", _parts(work, here, length, length), _parts(work, there, length, 2 * length)
     )
 
 
-def _read(memory: Memory, handle: Any) -> Callable[[], None]:
-    return lambda: memory.wait(handle, memory.agent.transfer(handle))
+def _parts(work: Work, begin: int, length: int, step: int) -> npt.NDArray[np.int64]:
+    found = np.zeros((PARTS[work.case], 3), np.int64)
+    found[:, 0] = begin + step * np.arange(len(found))
+    found[:, 1] = length
+    return found
+
+
+def _reads(memory: Memory, handle: Any) -> tuple[Callable[[], None], Callable[[], None]]:
+    """What starts it and waits for its end, and what gives it up."""
+    return lambda: memory.wait(handle, memory.agent.transfer(handle)), handle.release
 
 
 class Nixl(Contender):
     transports = ("shm", "tcp")
     packages = ("nixl",)
-    cases = frozenset({"read", "batch"})
+    cases = frozenset({"read", "batch", "prepare"})
 
     def viable(self, transport: str) -> str | None:
         return None if find_spec("nixl") else "nixl is not installed: pip install nixl"

@@ -21,6 +21,7 @@ from tensorwire.bench.harness.work import Array, Work
 from tensorwire.bench.suites.remote.contender import (
     CASES,
     JAX,
+    PARTS,
     PATIENCE_SECONDS,
     READS,
     Client,
@@ -30,6 +31,7 @@ from tensorwire.bench.suites.remote.contender import (
     counting,
     making,
     parts,
+    preparing,
     reading,
     source,
 )
@@ -71,6 +73,8 @@ class _Owner(Owner):
             return
         dtype = np.uint64 if work.case == "fetch_add" else np.uint8
         values = source(work).view(dtype)
+        if work.case == "prepare":
+            values = values.reshape(PARTS["prepare"], -1)
         if work.case == "read_published":
             published = tensorwire.publish(values)
             self.memory = self.host.expose(published, rights=Rights.READ, name="memory")
@@ -128,7 +132,11 @@ class _Client(Client):
                 yield counting(lambda: there.fetch_add(0, 1))
             else:
                 out = np.zeros(work.size // 4, np.float32)
-                yield reading(work, out, self._read(work, there, out.view(np.uint8)))
+                here = out.view(np.uint8)
+                if work.case == "prepare":
+                    yield preparing(work, out, lambda: self._prepared(there, here))
+                else:
+                    yield reading(work, out, self._read(work, there, here))
 
     def _read(
         self, work: Work, there: remote.RemoteTensor, out: npt.NDArray[np.uint8]
@@ -140,6 +148,15 @@ class _Client(Client):
             batch.read(there[part], out[here])
         ready = batch.prepare()
         return lambda: ready.start().wait()
+
+    def _prepared(
+        self, there: remote.RemoteTensor, out: npt.NDArray[np.uint8]
+    ) -> tuple[Callable[[], object], Callable[[], object]]:
+        blocks = out.reshape(there.shape[0], -1)
+        batch = self.device.batch()
+        batch.read(there[:, : blocks.shape[1]], blocks)
+        ready = batch.prepare()
+        return lambda: ready.start().wait(), lambda: None
 
 
 def _array(values: Array, *, published: bool) -> Any:

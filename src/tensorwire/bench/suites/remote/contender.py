@@ -22,9 +22,10 @@ USUAL: Final = ("read", "batch", "fetch_add", "signal")
 READS: Final = frozenset({"read", "read_published"})
 """Cases of any size."""
 JAX: Final = frozenset({"jax", "jax_published"})
-CASES: Final = ("read", "read_published", *USUAL[1:], *sorted(JAX))
+CASES: Final = ("read", "read_published", *USUAL[1:], "prepare", *sorted(JAX))
 BATCH: Final = 512
-"""Reads of a batch, side by side here and with as large gaps there."""
+PARTS: Final = {"batch": BATCH, "prepare": 100_000}
+"""How many reads there are together: side by side here, and with as large gaps there."""
 PATIENCE_SECONDS: Final = 30.0
 
 
@@ -72,7 +73,8 @@ class Contender(contenders.Contender):
     cases: ``read`` (all bytes, of memory that is made to be accessed, into memory that is used
     again), ``read_published`` (the same, of memory that arrays come from and messages lend),
     ``batch`` (``BATCH`` reads of a part each that were prepared, and are started and waited for
-    together), ``fetch_add`` (of 8 bytes), ``signal`` (a write that is followed by a flag, and the
+    together), ``prepare`` (such reads are described, as many as ``PARTS`` says, and not
+    started), ``fetch_add`` (of 8 bytes), ``signal`` (a write that is followed by a flag, and the
     same back), ``jax`` (an array of JAX at the owner becomes one here, which is added up) and
     ``jax_published`` (the same, where the owner has placed it as the library likes it best).
     """
@@ -96,33 +98,32 @@ class Contender(contenders.Contender):
 
 def extent(work: Work) -> int:
     """Bytes that the owner needs for ``work``."""
-    return 2 * work.size if work.case == "batch" else max(work.size, 8)
+    return 2 * work.size if work.case in PARTS else max(work.size, 8)
 
 
 def source(work: Work) -> Array:
-    """What the owner's memory holds; of a batch, in each other part. Atomics begin at zero."""
+    """What the owner's memory holds; of parts, in each other one. Atomics begin at zero."""
     found = payload(extent(work))
-    if work.case not in ("batch", *READS, *JAX):
+    if work.case not in (*PARTS, *READS, *JAX):
         found[:] = 0
     return found
 
 
 def parts(work: Work) -> tuple[list[slice], list[slice]]:
-    """Of a batch: bytes at the owner, and here."""
-    length = work.size // BATCH
-    there = [slice(2 * n * length, (2 * n + 1) * length) for n in range(BATCH)]
-    here = [slice(n * length, (n + 1) * length) for n in range(BATCH)]
+    """Of parts: bytes at the owner, and here."""
+    count = PARTS[work.case]
+    length = work.size // count
+    there = [slice(2 * n * length, (2 * n + 1) * length) for n in range(count)]
+    here = [slice(n * length, (n + 1) * length) for n in range(count)]
     return there, here
 
 
 def reading(work: Work, out: Array, call: Callable[[], object]) -> Measured:
     """A call that fills ``out``."""
     expected = source(work)
-    if work.case == "batch":
-        there, _ = parts(work)
-        memory = expected.view(np.uint8)
-        expected = np.concatenate([memory[part] for part in there]).view(np.float32)
-    total = checksum(expected)
+    if work.case in PARTS:
+        expected = np.ascontiguousarray(expected.reshape(PARTS[work.case], 2, -1)[:, 0])
+    total = checksum(expected.reshape(-1))
 
     def check() -> None:
         out[:] = 0
@@ -131,6 +132,24 @@ def reading(work: Work, out: Array, call: Callable[[], object]) -> Measured:
             raise WrongAnswerError("what was read is not what the owner has")
 
     return Measured(call, check)
+
+
+def preparing(
+    work: Work, out: Array, prepare: Callable[[], tuple[Callable[[], object], Callable[[], object]]]
+) -> Measured:
+    """A call that describes all parts, which are to end in ``out``. prepare: gives what starts
+    their reads and waits for them, and what gives them up; that is timed, too."""
+
+    def call() -> None:
+        _, release = prepare()
+        release()
+
+    def read() -> None:
+        run, release = prepare()
+        run()
+        release()
+
+    return Measured(call, reading(work, out, read).check)
 
 
 def making(work: Work, call: Callable[[], Any]) -> Measured:

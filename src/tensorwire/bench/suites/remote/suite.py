@@ -25,13 +25,15 @@ from tensorwire.bench.harness.report import (
 from tensorwire.bench.harness.schedule import Entry
 from tensorwire.bench.harness.suite import Session, Suite
 from tensorwire.bench.harness.work import Work
-from tensorwire.bench.suites.remote.contender import BATCH, READS, Contender, find
+from tensorwire.bench.suites.remote.contender import BATCH, PARTS, READS, Contender, find
 
 OWN: Final = "tensorwire"
 LIMIT: Final = Entry("memcpy", "memory")
 PART_BYTES: Final = 4096
+BLOCK_BYTES: Final = 64
 SIZES: Final = {
-    "batch": BATCH * PART_BYTES,
+    "batch": PARTS["batch"] * PART_BYTES,
+    "prepare": PARTS["prepare"] * BLOCK_BYTES,
     "fetch_add": 8,
     "signal": 8,
     "jax": 64 << 20,
@@ -52,7 +54,7 @@ LAYOUT: Final = Layout(
         ),
         figure("spread", lambda row: row.p50_spread, share, leaves=4),
         figure("p99", lambda row: row.p99_us, duration, leaves=3),
-        figure("GB/s", lambda row: row.gb_per_s),
+        figure("GB/s", lambda row: row.gb_per_s or None),
         figure("calls/s", lambda row: row.calls_per_s, rate, leaves=7),
         figure("of memcpy", lambda row: row.ratio, share),
         NOTE,
@@ -63,9 +65,11 @@ LAYOUT: Final = Layout(
         "read: of memory that was made to be accessed; read_published: of an array in the arena "
         "that was published.",
         f"batch: {BATCH} reads of {PART_BYTES} bytes that were prepared and are started together; "
-        "each: the time of one of them. signal: a write of 8 bytes with a flag, seen by its owner, "
-        "who does the same back. jax: an array of JAX becomes one here, which is "
-        "added up; jax_published: one that lies in published memory of the arena.",
+        f"each: the time of one of them. prepare: {PARTS['prepare']:,} reads of {BLOCK_BYTES} "
+        "bytes with gaps between them are described, and given up without being started. signal: a "
+        "write of 8 bytes with a flag, seen by its owner, who does the same back. jax: an array of "
+        "JAX becomes one here, which is added up; jax_published: one that lies in published memory "
+        "of the arena.",
         "of memcpy: the speed as a part of that of a copy within one process, into memory that was "
         "touched before.",
     ),
@@ -115,6 +119,9 @@ class Accesses(Suite):
 
     def start(self, entry: Entry) -> AbstractContextManager[Session]:
         return start(entry.contender, entry.transport)
+
+    def moved(self, work: Work) -> int:
+        return 0 if work.case == "prepare" else work.size
 
     def duty(self, entry: Entry) -> list[Work]:
         cases = self.contender(entry.contender).cases
