@@ -86,6 +86,7 @@ class Table(NamedTuple):
 
 TABLES: Final = (
     Table("steps", "README.md", ["tensorflow"], steps.readme_steps),
+    Table("many", "README.md", ["many"], steps.readme_many),
     Table("trained", "README.md", ["training"], steps.readme_training),
     Table("calls", "README.md", ["rpc", "bytes"], calls.readme_calls),
     Table("others", "README.md", ["rpc"], calls.readme_others),
@@ -107,6 +108,8 @@ TABLES: Final = (
     Table("others", "docs/protobuf.md", ["protobuf"], calls.protobuf_others),
     Table("steps", "docs/tensorflow.md", ["tensorflow"], steps.guide_steps),
     Table("training", "docs/tensorflow.md", ["training"], steps.guide_training),
+    Table("many", "docs/tensorflow.md", ["many"], steps.many),
+    Table("plans", "docs/tensorflow.md", ["plans"], steps.plans),
 )
 
 

@@ -50,6 +50,13 @@ TRAINED: Final = (
     ("resnet50", 8, 12, False),
 )
 """Model, batch size, batches, and whether TCP alone is measured, too."""
+PLANS: Final = {
+    **dict.fromkeys(("trivial", "lenet", "softmax", "cifar10_quick", "fcn5", "lstm", "gru"), 40),
+    **dict.fromkeys(("googlenet", "inception3", "resnet50", "resnet101"), 15),
+    **dict.fromkeys(("alexnet", "overfeat", "vgg11", "vgg16", "vgg19"), 12),
+    **dict.fromkeys(("inception4", "resnet152"), 12),
+}
+"""Batches of each model, of one image each."""
 _BRIEF: Final = " --seconds 0.2 --warm-up 0.1"
 _BRIEFER: Final = " --seconds 0.15 --warm-up 0.05"
 _BRIEFEST: Final = " --seconds 0.1 --warm-up 0.05"
@@ -67,7 +74,7 @@ _KEPT_MEMORY: Final = "MALLOC_TRIM_THRESHOLD_=67108864 MALLOC_MMAP_THRESHOLD_=33
 """What docs/tuning.md tells to set."""
 
 LEAST_ROUNDS: Final = 5
-FEWER_ROUNDS: Final = {"training", "weights", "sizes", "channels", "collectives"}
+FEWER_ROUNDS: Final = {"training", "weights", "sizes", "channels", "collectives", "plans"}
 """Sets with commands that take too long for so many."""
 
 SETS: Final[dict[str, Set]] = {
@@ -234,6 +241,25 @@ SETS: Final[dict[str, Set]] = {
             "tensorwire bench torch --cases ddp,fsdp,zero --sizes 6M,16M,64M --seconds 0.3",
         ],
         135,
+    ),
+    "many": Set(
+        "Many small variables",
+        "A step of a stock TensorFlow reads 400 variables of another process, by its own gRPC and "
+        "by ours, with a call for each and as planned transfers.",
+        ["tensorwire bench tensorflow --cases many --seconds 0.2"],
+        55,
+    ),
+    "plans": Set(
+        "Training with planned transfers",
+        "Every model of `tensorwire train`, one image in a step, without planned transfers and "
+        "with them: no model should be slower with them by more than the rounds differ.",
+        [
+            "TF_RDMA_BUF_SIZE=4294967296 tensorwire train --compare --plans --model "
+            f"{model} --batch_size 1 --num_batches {batches} --num_warmup_batches 5 --rounds 3"
+            for model, batches in PLANS.items()
+        ],
+        1500,
+        apart=True,
     ),
     "mirrored": Set(
         "MultiWorkerMirroredStrategy",

@@ -10,7 +10,8 @@ from tests.figures.rows import MB, WAYS, Rows, measured, part, table, times, wit
 from tests.figures.sets import kept, load
 
 from tensorwire.bench.harness.report import duration, significant
-from tensorwire.bench.harness.rows import Report, Row
+from tensorwire.bench.harness.rows import Report, Row, spread
+from tensorwire.bench.suites.tensorflow.cases import MANY
 
 
 def step(rows: Rows, way: str, case: str, size: int) -> Row | None:
@@ -100,6 +101,60 @@ def guide_steps() -> str:
             ],
         ],
     )
+
+
+SMALL: Final = {"4 KiB": 4 << 10, "64 KiB": 64 << 10}
+"""Bytes of each of many variables."""
+PLANNED: Final = "tensorwire-planned"
+
+
+def _many(rows: Rows, name: str, way: str, size: int) -> str:
+    row = rows.one(contender=name, transport=way, case="many", size=MANY * size)
+    if row is None:
+        return ""
+    return with_ratio(duration(measured(row.p50_us)), row.ratio if name != "grpc" else None)
+
+
+def many() -> str:
+    rows = Rows(load("many"))
+    ways = [("grpc", "grpc"), *((name, way) for way in WAYS for name in ("tensorwire", PLANNED))]
+    return table(
+        [f"{MANY} variables, of each", "grpc", "shm", "shm, planned", "tcp", "tcp, planned"],
+        [[label, *(_many(rows, *way, size) for way in ways)] for label, size in SMALL.items()],
+    )
+
+
+def readme_many() -> str:
+    rows, size = Rows(load("many")), SMALL["4 KiB"]
+    stock, ours, planned = (
+        _many(rows, *way, size)
+        for way in (("grpc", "grpc"), ("tensorwire", "shm"), (PLANNED, "shm"))
+    )
+    return wrapped(
+        f"A step that reads {MANY} variables of 4 KiB: {stock} over grpc, {ours} over shared "
+        f"memory, and {planned} as [planned transfers](docs/tensorflow.md#planned-transfers)."
+    )
+
+
+def plans() -> str:
+    """Of each model its speed with plans as a part of that without, and how far the rounds of each
+    were apart."""
+    lines = []
+    for report in load("plans"):
+        without, planned = report.rows
+        apart = (
+            spread(each["items_per_s"]) for each in report.details["rounds"] if each["items_per_s"]
+        )
+        lines.append(
+            [
+                without.case,
+                significant(images(without)),
+                significant(images(planned)),
+                f"{images(planned) / images(without):.2f}",
+                ", ".join(f"{each:.0%}" for each in apart),
+            ]
+        )
+    return table(["model", "images/s", "planned", "ratio", "rounds apart"], lines)
 
 
 class Training(NamedTuple):

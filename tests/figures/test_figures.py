@@ -23,6 +23,7 @@ from tests.figures.sets import ROOT, SETS, TRAINED, Set
 
 from tensorwire import cli
 from tensorwire.bench.harness.rows import Report, Row
+from tensorwire.bench.suites.tensorflow.cases import MANY
 from tensorwire.bench.suites.tf_grpc.suite import BENCHMARKS
 
 
@@ -284,6 +285,27 @@ def weight_rows() -> Iterator[Row]:
     yield Row("memcpy", "way", "resharded", 1 << 30, p50_us=5e4)
 
 
+def many_rows() -> Iterator[Row]:
+    speeds = {
+        ("grpc", "grpc"): 9e4,
+        ("tensorwire", "shm"): 3e4,
+        ("tensorwire-planned", "shm"): 1e4,
+        ("tensorwire", "tcp"): 4.5e4,
+        ("tensorwire-planned", "tcp"): 1.5e4,
+    }
+    for (name, way), p50_us in speeds.items():
+        yield Row(name, way, "many", MANY * 4096, p50_us=p50_us, ratio=9e4 / p50_us)
+
+
+def planned(model: str) -> Report:
+    speeds = {"grpc+tensorwire": 10.0, "grpc+tensorwire planned": 11.0}
+    rows = [Row(name, "way", model, 8, items_per_s=speed) for name, speed in speeds.items()]
+    rounds = [{"items_per_s": [speed * 0.9, speed, speed]} for speed in speeds.values()]
+    settings = {"settings": {"model": model, "batch_size": 1}}
+    details = {"curves": {}, "rounds": rounds}
+    return Report("train", "grpc+tensorwire", {**HERE, **settings}, rows, details)
+
+
 def queue_rows() -> Iterator[Row]:
     times = {("tensorwire", "shm"): 1e3, ("grpcio", "grpc"): 2e4, ("multiprocessing", "pipe"): 3e4}
     for (name, way), p50_us in times.items():
@@ -320,6 +342,8 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             for model, batch, _, tcp in TRAINED
             for images in ((30.0, 20.0) if tcp else (30.0,))
         ],
+        "many": [Report("tensorflow", "grpc", {**HERE}, [*many_rows()])],
+        "plans": [planned(model) for model in sets.PLANS],
         "tf-grpc": [payload_report(name) for name in ("p2p-latency", "p2p-bandwidth")],
         "mimic": [payload_report("mimic")],
         "collectives": [Report("collectives", "gloo", {**HERE}, [*reduce_rows()])] * 7,
@@ -380,6 +404,11 @@ def test_tables_show_what_was_measured(measured: Path) -> None:
     assert "| NIXL, shm | 40 us | 40 us | 40 us |" in comparison
     guide = (measured / "docs" / "tensorflow.md").read_text()
     assert "| AlexNet 2 | 3.0x | 0.75 |" in guide
+    many = "| 4 KiB | 90 ms | 30 ms (3.0x) | 10 ms (9.0x) | 45 ms (2.0x) | 15 ms (6.0x) |"
+    assert many in guide
+    assert "| lenet | 10 | 11 | 1.10 | 10%, 10% |" in guide
+    text = " ".join(readme.split())
+    assert "reads 400 variables of 4 KiB: 90 ms over grpc, 30 ms (3.0x) over shared" in text
 
 
 def test_tables_are_written_again_when_a_set_is_measured_again(measured: Path) -> None:

@@ -151,6 +151,31 @@ def test_a_comparison_interleaves(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "equal bit for bit" in shown.getvalue()
 
 
+def test_plans_are_compared_with_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, str]] = []
+
+    def run(options: Options, spec: str, **more: Any) -> local.Outcome:
+        plan = more["environment"]["TENSORWIRE_TF_PLAN"]
+        asked.append((options.server_protocol, plan))
+        return local.Outcome([worker(step={"off": 1.0, "on": 0.5}[plan])], [])
+
+    monkeypatch.setattr(local, "run", run)
+    report = compare.run(
+        Options(model="lenet"),
+        "ps=1,worker=1",
+        2,
+        environment={"TENSORWIRE_TF_PLAN": "on"},
+        progress=lambda *_: None,
+        contenders=compare.PLANS,
+    )
+    assert asked == [("grpc+tensorwire", "off"), ("grpc+tensorwire", "on")] * 2
+    assert [row.ratio for row in report.rows] == pytest.approx([1, 2])
+    assert report.details["losses_equal"] is True
+    shown = StringIO()
+    print_report(report, compare.LAYOUT, Console(file=shown, width=180))
+    assert "x unplanned" in shown.getvalue()
+
+
 def test_an_interrupted_comparison_keeps_the_runs_that_were_done(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

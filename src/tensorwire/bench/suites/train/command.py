@@ -145,6 +145,13 @@ def train(
             show_default="the best",
         ),
     ] = None,
+    plans: Annotated[
+        bool,
+        typer.Option(
+            "--plans",
+            help="Of --compare: only grpc+tensorwire, without and with planned transfers.",
+        ),
+    ] = False,
     plot: Annotated[
         Path | None, typer.Option(help="Of --compare: draw the losses into this file.")
     ] = None,
@@ -193,7 +200,7 @@ def train(
         )
     )
     if not compare:
-        for name, value in (("rounds", rounds), ("plot", plot)):
+        for name, value in (("rounds", rounds), ("plans", plans or None), ("plot", plot)):
             if value is not None:
                 raise wrong(name, ValueError("is of --compare: add that, or leave this out"))
     for name, path, check in (("output", output, check_file), ("plot", plot, check_plot)):
@@ -215,7 +222,7 @@ def train(
         from tensorwire.bench.harness.handover import hand_over
         from tensorwire.bench.suites.train.compare import LAYOUT, draw
 
-        report = comparison(options, cluster, environment, rounds or ROUNDS)
+        report = comparison(options, cluster, environment, rounds or ROUNDS, plans)
         saved = hand_over(report, LAYOUT, output, json_, plot, draw)
     else:
         outcome = whole_cluster(options, cluster, environment, json_)
@@ -285,13 +292,22 @@ def whole_cluster(
     return {"workers": outcome.workers, "servers": outcome.servers}
 
 
-def comparison(options: Options, spec: str, environment: dict[str, str], rounds: int) -> Report:
+def comparison(
+    options: Options, spec: str, environment: dict[str, str], rounds: int, plans: bool
+) -> Report:
     from tensorwire.bench.harness.terminal import progress_bar
     from tensorwire.bench.suites.train import compare
 
     with progress_bar() as progress:
         return started(
-            lambda: compare.run(options, spec, rounds, environment=environment, progress=progress)
+            lambda: compare.run(
+                options,
+                spec,
+                rounds,
+                environment=environment,
+                progress=progress,
+                contenders=compare.PLANS if plans else compare.CONTENDERS,
+            )
         )
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same training over stock gRPC, over tensorwire, and without communication, side by side."""
+"""The same training over stock gRPC, over tensorwire, and without communication, side by side; or
+over tensorwire without planned transfers and with them."""
 
 from __future__ import annotations
 
@@ -19,13 +20,22 @@ from tensorwire.bench.inventories import load
 from tensorwire.bench.suites.train import local
 from tensorwire.bench.suites.train.figures import Figures, arena_bytes, figures
 from tensorwire.bench.suites.train.options import HOROVOD, STOCK, TENSORWIRE, OptionError, Options
+from tensorwire.terminal import Column
 
 Run = tuple[Figures, local.Outcome]
 
 INTERRUPTED = 128 + signal.SIGINT
 CEILING = "no communication"
+PLANNED = f"{TENSORWIRE} planned"
 CONTENDERS = (STOCK, TENSORWIRE, CEILING)
-ROLES: Final[dict[str, Role]] = {STOCK: "peer", TENSORWIRE: "own", CEILING: "limit"}
+PLANS = (TENSORWIRE, PLANNED)
+"""Contenders, where only planned transfers are asked about."""
+ROLES: Final[dict[str, Role]] = {
+    STOCK: "peer",
+    TENSORWIRE: "own",
+    PLANNED: "own",
+    CEILING: "limit",
+}
 
 
 def run(
@@ -37,8 +47,8 @@ def run(
     progress: Progress,
     contenders: tuple[str, ...] = CONTENDERS,
 ) -> Report:
-    """Runs each contender once in every round. Ctrl-C ends it with the runs that are done, if there
-    are any.
+    """Runs each contender once in every round; ratios are to the first of them. Ctrl-C ends it with
+    the runs that are done, if there are any.
 
     Raises as ``local.run`` does, and TooShortError when there are too few steps to measure.
     """
@@ -67,7 +77,7 @@ def run(
                 spec,
                 show=_shower(options, label(turn), before, total, progress),
                 building=_builder(label(turn), before, total, progress),
-                environment=environment,
+                environment={**environment, **_plans(turn[1], contenders)},
             )
         except local.ClusterError as error:
             if error.code != INTERRUPTED or before == 0:
@@ -83,8 +93,9 @@ def run(
     described["settings"]["arena_bytes"] = arena_bytes(
         process for each in outcomes for process in (*each.workers, *each.servers)
     )
-    found_rows = [row(name, runs, options, ran.get(STOCK)) for name, runs in ran.items()]
-    report = Report("train", STOCK, described, found_rows, details(options, ran))
+    base = ran.get(contenders[0])
+    found_rows = [row(name, runs, options, base) for name, runs in ran.items()]
+    report = Report("train", contenders[0], described, found_rows, details(options, ran))
     ended(described, [*notes(report), *course.notes], course.interrupted)
     return report
 
@@ -92,7 +103,14 @@ def run(
 def for_contender(options: Options, name: str) -> Options:
     if name == CEILING:
         return options.but(variable_update="independent", server_protocol=STOCK)
-    return options.but(server_protocol=name)
+    return options.but(server_protocol=TENSORWIRE if name == PLANNED else name)
+
+
+def _plans(name: str, contenders: Sequence[str]) -> dict[str, str]:
+    """What a contender has in its environment: where some have plans, the others have none."""
+    if PLANNED not in contenders:
+        return {}
+    return {"TENSORWIRE_TF_PLAN": "on" if name == PLANNED else "off"}
 
 
 def _shower(
@@ -134,7 +152,7 @@ def settings(
     }
 
 
-def row(name: str, runs: Sequence[Run], options: Options, stock: Sequence[Run] | None) -> Row:
+def row(name: str, runs: Sequence[Run], options: Options, base: Sequence[Run] | None) -> Row:
     """Medians over the rounds."""
 
     def middle(of: Callable[[Figures], float | None], of_runs: Sequence[Run] = runs) -> Any:
@@ -156,7 +174,7 @@ def row(name: str, runs: Sequence[Run], options: Options, stock: Sequence[Run] |
         cpu_s_per_call=middle(lambda each: each.cpu_seconds_per_step),
         bytes_per_call=middle(lambda each: each.bytes_per_step),
         copies_per_call=middle(lambda each: each.copies_per_step),
-        ratio=images / middle(lambda each: each.images_per_second, stock) if stock else None,
+        ratio=images / middle(lambda each: each.images_per_second, base) if base else None,
     )
 
 
@@ -164,7 +182,7 @@ def details(options: Options, ran: Mapping[str, Sequence[Run]]) -> dict[str, Any
     """``losses_equal``: None where that cannot be known. ``curves``: of the first round, the losses
     of the first worker. ``rounds``: of each row, a figure of each round. The rest by contender, for
     each round."""
-    comparable = options.cross_replica_sync and {STOCK, TENSORWIRE} <= ran.keys()
+    comparable = options.cross_replica_sync and len(ran.keys() - {CEILING}) > 1
     return {
         "losses_equal": losses_equal(ran) if comparable else None,
         "curves": {name: curve(runs[0][1]) for name, runs in ran.items()},
@@ -206,18 +224,25 @@ def title(report: Report) -> str:
     )
 
 
+def _more(report: Report) -> Sequence[Column]:
+    base = "grpc" if report.baseline == STOCK else "unplanned"
+    return [
+        figure(f"x {base}", lambda row: row.ratio, "{:.2f}".format),
+        figure("CPU s/step", lambda row: row.cpu_s_per_call, "{:.3f}".format, leaves=2),
+        figure("MB/step", lambda row: row.bytes_per_call, lambda x: f"{x / 1e6:.1f}", leaves=3),
+        figure("copies/step", lambda row: row.copies_per_call, "{:.1f}".format, leaves=1),
+        PATH,
+    ]
+
+
 LAYOUT: Final = Layout(
     title=title,
     columns=(
         CONTENDER,
         figure("images/s", lambda row: row.items_per_s, "{:.1f}".format),
         figure("steps/s", lambda row: row.calls_per_s, "{:.2f}".format, leaves=4),
-        figure("x grpc", lambda row: row.ratio, "{:.2f}".format),
-        figure("CPU s/step", lambda row: row.cpu_s_per_call, "{:.3f}".format, leaves=2),
-        figure("MB/step", lambda row: row.bytes_per_call, lambda x: f"{x / 1e6:.1f}", leaves=3),
-        figure("copies/step", lambda row: row.copies_per_call, "{:.1f}".format, leaves=1),
-        PATH,
     ),
+    more=_more,
     legend=(
         "images/s of all workers together, the rest for one step of each; medians of interleaved "
         "rounds, from the tenth step on. MB and copies of tensors as tensorwire counts them; what "
@@ -250,7 +275,11 @@ def draw(report: Report, path: Path) -> None:
 
     figure = Figure(figsize=(10, 4), layout="constrained")
     steps, seconds = figure.subplots(1, 2, sharey=True)
-    styles = {STOCK: ("C1", "-", 4.0), TENSORWIRE: ("C0", "-", 1.5)}
+    styles = {
+        STOCK: ("C1", "-", 4.0),
+        TENSORWIRE: ("C0", "-", 1.5),
+        PLANNED: ("C2", "--", 1.5),
+    }
     for name, (colour, line, width) in styles.items():
         if name in report.details["curves"]:
             found = report.details["curves"][name]
