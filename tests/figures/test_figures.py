@@ -136,6 +136,15 @@ def test_whether_a_host_was_quiet_is_told_by_the_files_alone() -> None:
     assert not re.search(r"nothing else (ran|running|was running)|\bidle (AMD|Intel|host)", figures)
 
 
+def test_the_changelog_has_no_figures_that_can_change() -> None:
+    """Of what is not released: it names the pages where they are."""
+    text = (ROOT / "CHANGELOG.md").read_text()
+    found = re.search(r"^## Unreleased\n(.*?)^## ", text, re.DOTALL | re.MULTILINE)
+    assert found is not None
+    speeds = r"\b\d[\d.]*(?:x\b| times\b| [munµ]s\b| [kMG]?B/s| [kM]?/s)"
+    assert re.findall(speeds, found[1]) == []
+
+
 def test_every_place_on_a_page_is_of_a_table() -> None:
     texts = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     places = {
