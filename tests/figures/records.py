@@ -94,7 +94,7 @@ def _index() -> str:
         "form, and [Benchmarks](../benchmarks.md) tells how it is measured."
     )
     how = (
-        f"`{MAKE}` measures all but {' and '.join(apart)} again in about {minutes_of_all()} "
+        f"`{MAKE}` measures all but {', '.join(apart)} again in about {minutes_of_all()} "
         f"minutes, `{MAKE} ARGS=--headline` only {', '.join(first)} in about "
         f'{minutes_of_headline()}, and `{MAKE} ARGS="sizes queue"` those sets. What is here took '
         f"{took_in_all() / 60:.0f} minutes. Nothing else may run on the machine meanwhile. "

@@ -57,10 +57,9 @@ PLANS: Final = {
     **dict.fromkeys(("inception4", "resnet152"), 12),
 }
 """Batches of each model, of one image each."""
-_BRIEF: Final = " --seconds 0.2 --warm-up 0.1"
-_BRIEFER: Final = " --seconds 0.15 --warm-up 0.05"
 _BRIEFEST: Final = " --seconds 0.1 --warm-up 0.05"
-_BESIDE: Final = f" --scheme uniform,random,skew --peers zmq,gloo,mpi{_BRIEFER}"
+_PAYLOADS_BY: Final = "zmq,gloo,mpi,flight,grpc-aio,grpcio-unix,torch-rpc,ucxx"
+_BESIDE: Final = f" --scheme uniform,random,skew --peers {_PAYLOADS_BY}{_BRIEFEST}"
 _STEPS: Final = "coalescing,eager,rendezvous,spinning"
 _AGAIN: Final = (
     "tensorwire bench rpc --sizes 8,64K,8M --cases request --origin ordinary --reads no "
@@ -74,7 +73,7 @@ _KEPT_MEMORY: Final = "MALLOC_TRIM_THRESHOLD_=67108864 MALLOC_MMAP_THRESHOLD_=33
 """What docs/tuning.md tells to set."""
 
 LEAST_ROUNDS: Final = 5
-FEWER_ROUNDS: Final = {"training", "weights", "sizes", "channels", "collectives", "plans"}
+FEWER_ROUNDS: Final = {"training", "weights", "sizes", "plans"}
 """Sets with commands that take too long for so many."""
 
 SETS: Final[dict[str, Set]] = {
@@ -101,18 +100,18 @@ SETS: Final[dict[str, Set]] = {
             "tensorwire bench rpc --peers grpcio-unix,grpc-aio,gloo,torch-rpc,ray,mooncake "
             "--cases request --reads yes --no-limits --seconds 0.1"
         ],
-        150,
+        95,
     ),
     "sizes": Set(
         "Calls over sizes",
         "Requests from an ordinary array, which nobody reads, from nothing to a gibibyte.",
         [
-            "tensorwire bench rpc --sizes 0,8,512,4K,16K,64K,256K,1M,4M,16M,64M "
-            "--cases request --origin ordinary --reads no --no-limits",
-            "tensorwire bench rpc --sizes 256M,1G --cases request --origin ordinary --reads no "
+            "tensorwire bench rpc --sizes 0,8,512,4K,16K,64K,256K,1M,4M,16M,64M,256M "
+            "--cases request --origin ordinary --reads no --no-limits --seconds 0.15",
+            "tensorwire bench rpc --sizes 1G --cases request --origin ordinary --reads no "
             "--no-limits --rounds 2",
         ],
-        122,
+        130,
     ),
     "callers": Set(
         "Eight callers",
@@ -170,13 +169,13 @@ SETS: Final[dict[str, Set]] = {
             f"tensorwire bench p2p-bandwidth{_BESIDE}",
             f"tensorwire bench ps-throughput --servers 2 --workers 3{_BESIDE}",
         ],
-        145,
+        240,
     ),
     "mimic": Set(
         "Fully connected nodes",
         "Four nodes, each of which calls all others with large buffers and gets them back.",
-        [f"tensorwire bench mimic --servers 4 --reads no{_BRIEF}"],
-        42,
+        [f"tensorwire bench mimic --servers 4 --reads no --peers {_PAYLOADS_BY}{_BRIEFEST}"],
+        60,
     ),
     "ideas": Set(
         "What each idea gives",
@@ -215,20 +214,20 @@ SETS: Final[dict[str, Set]] = {
         "Operations of float32 between two and four ranks of one host, and messages between two.",
         [
             "tensorwire bench collectives --cases all_reduce --sizes 8,64K,1M,8M,64M,256M "
-            "--peers gloo,mpich,openmpi --rounds 3",
+            "--peers gloo,mpich,openmpi --seconds 0.1",
             "tensorwire bench collectives --cases all_reduce --sizes 8,64K,1M,64M --ranks 4 "
-            "--peers gloo,mpich,openmpi --rounds 3",
+            "--peers gloo,mpich,openmpi --seconds 0.1",
             "tensorwire bench collectives --cases all_reduce --sizes 64M --dtype bfloat16 "
-            "--peers none --rounds 3",
+            "--peers none --seconds 0.1",
             "tensorwire bench collectives --cases all_reduce --sizes 8,1M,64M "
-            "--peers gloo,tensorwire-tcp --rounds 3",
+            "--peers gloo,tensorwire-tcp --seconds 0.1",
             "tensorwire bench collectives "
             "--cases broadcast,all_gather,reduce_scatter,all_to_all --sizes 64M "
-            "--peers gloo,mpich,openmpi --rounds 3",
+            "--peers gloo,mpich,openmpi --seconds 0.1",
             "tensorwire bench collectives --cases reduce,gather,scatter,barrier --sizes 64M "
-            "--peers gloo,mpich,openmpi --rounds 3 --seconds 0.05",
+            "--peers gloo,mpich,openmpi --seconds 0.03",
             "tensorwire bench collectives --cases ping_pong,stream --sizes 8,64K,1M "
-            "--peers gloo,mpich,openmpi --no-limits --rounds 3 --seconds 0.03",
+            "--peers gloo,mpich,openmpi --no-limits --seconds 0.03",
         ],
         130,
     ),
@@ -276,7 +275,7 @@ SETS: Final[dict[str, Set]] = {
             "tensorwire bench remote --cases jax,jax_published --peers jax --seconds 0.06",
             "tensorwire bench remote --cases prepare --peers nixl --seconds 0.03",
         ],
-        60,
+        90,
     ),
     "weights": Set(
         "Weights",
@@ -284,9 +283,9 @@ SETS: Final[dict[str, Set]] = {
         "four trainers with rows of each tensor to receivers with other parts of it.",
         [
             "tensorwire bench weights --peers gloo,grpcio,mpich,nixl --rounds 2",
-            "tensorwire bench weights --cases resharded --peers none --rounds 2",
+            "tensorwire bench weights --cases resharded --peers none",
         ],
-        228,
+        255,
     ),
     "queue": Set(
         "Queues",
@@ -298,8 +297,9 @@ SETS: Final[dict[str, Set]] = {
         "Channels for gradients",
         "A step computes, then averages the gradients of a model over all ranks, by each channel "
         "from one rank to four: how training scales.",
-        ["tensorwire bench channels --model googlenet --ranks 1,2,4 --rounds 3 --seconds 0.3"],
-        180,
+        ["tensorwire bench channels --model googlenet --ranks 1,2,4 --seconds 0.2"],
+        280,
+        apart=True,
     ),
     "links": Set(
         "Thresholds that were measured",
