@@ -63,8 +63,10 @@ class _Server:
         while message := control.receive():
             visit = Attending(peer, Request.from_json(message["request"]))
             with self._changed:
+                # What ends the one before may not have been received yet.
+                self._changed.wait_for(lambda: rank not in self._visits)
                 self._visits[rank] = visit
-                self._changed.notify()
+                self._changed.notify_all()
             control.send({"ready": True})
 
     def serve(self) -> None:
@@ -77,7 +79,9 @@ class _Server:
             self._comm.Probe(MPI.ANY_SOURCE, _TO_SERVER, status)
             rank = status.Get_source()
             if not found[rank].call():
-                del found[rank]
+                with self._changed:
+                    del found[rank]
+                    self._changed.notify_all()
 
 
 class Mpi(Contender):
