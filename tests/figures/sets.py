@@ -100,7 +100,7 @@ SETS: Final[dict[str, Set]] = {
             "tensorwire bench rpc --peers grpcio-unix,grpc-aio,gloo,torch-rpc,ray,mooncake "
             "--cases request --reads yes --no-limits --seconds 0.1"
         ],
-        95,
+        80,
     ),
     "sizes": Set(
         "Calls over sizes",
@@ -175,7 +175,7 @@ SETS: Final[dict[str, Set]] = {
         "Fully connected nodes",
         "Four nodes, each of which calls all others with large buffers and gets them back.",
         [f"tensorwire bench mimic --servers 4 --reads no --peers {_PAYLOADS_BY}{_BRIEFEST}"],
-        60,
+        65,
     ),
     "ideas": Set(
         "What each idea gives",
@@ -229,7 +229,7 @@ SETS: Final[dict[str, Set]] = {
             "tensorwire bench collectives --cases ping_pong,stream --sizes 8,64K,1M "
             "--peers gloo,mpich,openmpi --no-limits --seconds 0.03",
         ],
-        130,
+        145,
     ),
     "torch": Set(
         "Steps of PyTorch",
@@ -275,7 +275,7 @@ SETS: Final[dict[str, Set]] = {
             "tensorwire bench remote --cases jax,jax_published --peers jax --seconds 0.06",
             "tensorwire bench remote --cases prepare --peers nixl --seconds 0.03",
         ],
-        90,
+        65,
     ),
     "weights": Set(
         "Weights",
@@ -285,7 +285,7 @@ SETS: Final[dict[str, Set]] = {
             "tensorwire bench weights --peers gloo,grpcio,mpich,nixl --rounds 2",
             "tensorwire bench weights --cases resharded --peers none",
         ],
-        255,
+        260,
     ),
     "queue": Set(
         "Queues",
@@ -298,7 +298,7 @@ SETS: Final[dict[str, Set]] = {
         "A step computes, then averages the gradients of a model over all ranks, by each channel "
         "from one rank to four: how training scales.",
         ["tensorwire bench channels --model googlenet --ranks 1,2,4 --seconds 0.2"],
-        280,
+        320,
         apart=True,
     ),
     "links": Set(
