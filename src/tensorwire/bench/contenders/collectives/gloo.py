@@ -7,13 +7,14 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 from tensorwire.bench.suites.collectives.contender import Contender, Meeting, Rank
-from tensorwire.bench.suites.collectives.operations import OPERATIONS
+from tensorwire.bench.suites.collectives.operations import DTYPES, OPERATIONS
 from tensorwire.bench.suites.collectives.torch_ranks import joined, why_no_torch
 
 
 class Gloo(Contender):
     transports = ("tcp",)
     packages = ("torch",)
+    dtypes = frozenset(DTYPES)
     devices = frozenset({"cpu", "cuda"})
 
     def cases_on(self, device: str) -> frozenset[str]:

@@ -6,12 +6,14 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 from tensorwire.bench.suites.collectives.contender import Contender, Meeting, Rank
+from tensorwire.bench.suites.collectives.operations import DTYPES
 from tensorwire.bench.suites.collectives.torch_ranks import joined, why_no_device
 
 
 class Nccl(Contender):
     transports = ("cuda",)
     packages = ("torch",)
+    dtypes = frozenset(DTYPES)
     devices = frozenset({"cuda"})
 
     def viable(self, transport: str) -> str | None:

@@ -9,6 +9,7 @@ from functools import cache
 
 from tensorwire import _core
 from tensorwire.bench.suites.collectives.contender import Contender, Meeting, Rank
+from tensorwire.bench.suites.collectives.operations import DTYPES
 from tensorwire.bench.suites.collectives.torch_ranks import joined, why_no_torch
 from tensorwire.bench.suites.collectives.ways import WAYS
 
@@ -17,6 +18,7 @@ class TensorwireTorch(Contender):
     role = "own"
     transports = ("shm",)
     packages = ("torch",)
+    dtypes = frozenset(DTYPES)
     devices = frozenset({"cpu", "cuda"})
 
     def viable(self, transport: str) -> str | None:

@@ -12,6 +12,8 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
+import numpy as np
+
 from tensorwire.bench.suites.collectives.contender import (
     Call,
     Meeting,
@@ -60,7 +62,7 @@ class _Rank(Rank):
         self._dist.barrier()
 
     def call(self, case: str, given: Array, taken: Array) -> Call:
-        gives, takes = self._torch.from_numpy(given), self._torch.from_numpy(taken)
+        gives, takes = self._tensor(given), self._tensor(taken)
         if self._device is None:
             return self._of(case, gives, takes)
         same = given is taken
@@ -72,7 +74,13 @@ class _Rank(Rank):
     def fetch(self) -> None:
         if self._taken is not None:
             there, here = self._taken
-            self._torch.from_numpy(here).copy_(there)
+            self._tensor(here).copy_(there)
+
+    def _tensor(self, array: Array) -> Any:
+        """The same memory; PyTorch knows no bfloat16 of NumPy's."""
+        if array.dtype.name == "bfloat16":
+            return self._torch.from_numpy(array.view(np.int16)).view(self._torch.bfloat16)
+        return self._torch.from_numpy(array)
 
     def _ended(self, call: Call) -> Call:
         """Libraries differ in whether the result is there when a call returns."""
